@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum err_class class_of_errno(int sys)
+{
+    switch (sys) {
+    case ENOSPC:
+    case EDQUOT:
+        return ERR_NO_SPACE;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return ERR_PERMISSION;
+    case ENOMEM:
+        return ERR_MEMORY;
+    default:
+        return ERR_GENERIC;
+    }
+}
+
+int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+{
+    int ret = sys > 0 ? -sys : -EIO;
+    if (!e)
+        return ret;
+    /* The arguments may point into e itself (re-wording an error), so format into a copy first. */
+    char msg[sizeof e->msg];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        n = 0;
+    if (sys > 0 && (size_t)n < sizeof msg)
+        snprintf(msg + n, sizeof msg - (size_t)n, ": %s", strerror(sys));
+    memcpy(e->msg, msg, sizeof msg);
+    e->cls = cls == ERR_GENERIC ? class_of_errno(sys) : cls;
+    e->sys = sys;
+    e->hint[0] = '\0';
+    return ret;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return -EIO;
+    char msg[sizeof e->msg];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof msg)
+        snprintf(msg + n, sizeof msg - (size_t)n, ": %s", e->msg);
+    memcpy(e->msg, msg, sizeof msg);
+    return e->sys > 0 ? -e->sys : -EIO;
+}
+
+int err_hint(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return -EIO;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->hint, sizeof e->hint, fmt, ap);
+    va_end(ap);
+    return e->sys > 0 ? -e->sys : -EIO;
+}
+
+int err_nomem(struct err *e)
+{
+    return err_set(e, ERR_MEMORY, ENOMEM, "cannot allocate memory");
+}
+
+const char *err_class_name(enum err_class cls)
+{
+    switch (cls) {
+    case ERR_NONE:
+        return "none";
+    case ERR_GENERIC:
+        return "error";
+    case ERR_USAGE:
+        return "usage";
+    case ERR_PARTIAL:
+        return "partial";
+    case ERR_PASSWORD:
+        return "password";
+    case ERR_NO_REPO:
+        return "no-repository";
+    case ERR_EXISTS:
+        return "exists";
+    case ERR_FORMAT:
+        return "format";
+    case ERR_BUSY:
+        return "busy";
+    case ERR_DAMAGE:
+        return "damage";
+    case ERR_NOT_FOUND:
+        return "not-found";
+    case ERR_TARGET:
+        return "target";
+    case ERR_NO_SPACE:
+        return "no-space";
+    case ERR_SOURCE:
+        return "source";
+    case ERR_PERMISSION:
+        return "permission";
+    case ERR_CLOCK:
+        return "clock";
+    case ERR_MEMORY:
+        return "memory";
+    case ERR_INTERRUPTED:
+        return "interrupted";
+    }
+    return "error";
+}
+
+static log_fn *sink;
+static void *sink_arg;
+
+void log_to(log_fn *fn, void *arg)
+{
+    sink = fn;
+    sink_arg = arg;
+}
+
+void log_line(enum log_level lvl, const char *fmt, ...)
+{
+    if (!sink)
+        return;
+    char line[1536];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    sink(lvl, line, sink_arg);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pool.h - a fixed set of threads working on a bounded queue of jobs
+ *
+ * The queue's bound is the back-pressure: pool_submit() blocks while it is full. Jobs start in the order of submission;
+ * nothing is said about the order in which they end.
+ */
+#ifndef SNAPFERRY_CHUNKER_POOL_H
+#define SNAPFERRY_CHUNKER_POOL_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pool;
+
+/* A job; `worker` is 0..threads-1, so that a job can use buffers of its thread without locking. */
+typedef void pool_job_fn(void *arg, unsigned worker);
+
+struct pool_stats {
+    uint64_t busy_ns;  /* sum over threads of time in jobs */
+    uint64_t idle_ns;  /* sum over threads of time waiting for jobs */
+    uint64_t block_ns; /* time submitters waited for room in the queue */
+    uint64_t jobs;
+};
+
+int pool_new(struct pool **ret, unsigned threads, size_t queue_len, const char *name, struct err *e);
+/* Waits for all jobs, stops the threads. NULL allowed. */
+void pool_free(struct pool *p);
+void pool_submit(struct pool *p, pool_job_fn *fn, void *arg);
+/* Waits until every job submitted so far has ended. */
+void pool_drain(struct pool *p);
+unsigned pool_threads(const struct pool *p);
+void pool_stats(struct pool *p, struct pool_stats *ret);
+
+#endif
