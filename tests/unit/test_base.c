@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/unit/test.h"
+
+static void errors_carry_class_errno_and_words(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    assert_int_equal(err_set(&e, ERR_GENERIC, ENOSPC, "cannot write %s", "p123"), -ENOSPC);
+    assert_int_equal(e.cls, ERR_NO_SPACE);
+    assert_string_equal(e.msg, "cannot write p123: No space left on device");
+    assert_int_equal(err_wrap(&e, "repository %s", "/srv"), -ENOSPC);
+    assert_string_equal(e.msg, "repository /srv: cannot write p123: No space left on device");
+    assert_int_equal(err_hint(&e, "free %d bytes", 5), -ENOSPC);
+    assert_string_equal(e.hint, "free 5 bytes");
+    assert_int_equal(err_set(&e, ERR_DAMAGE, 0, "again: %s", e.msg), -EIO);
+    assert_string_equal(e.msg, "again: repository /srv: cannot write p123: No space left on device");
+    assert_string_equal(e.hint, "");
+    assert_int_equal(err_set(NULL, ERR_GENERIC, EPERM, "x"), -EPERM);
+}
+
+static void integers_keep_their_byte_order(void **state)
+{
+    (void)state;
+    uint8_t b[8];
+    put_be32(b, 0x01020304);
+    assert_int_equal(b[0], 1);
+    assert_int_equal(get_be32(b), 0x01020304);
+    assert_int_equal(get_le32(b), 0x04030201);
+    put_le64(b, 0x1122334455667788u);
+    assert_int_equal(b[0], 0x88);
+    assert_true(get_le64(b) == 0x1122334455667788u);
+    assert_true(get_be64(b) == 0x8877665544332211u);
+    put_be16(b, 0xabcd);
+    assert_int_equal(get_be16(b), 0xabcd);
+    assert_int_equal(get_le16(b), 0xcdab);
+}
+
+static void hex_round_trips_and_refuses(void **state)
+{
+    (void)state;
+    uint8_t in[3] = {0x00, 0xab, 0xff}, out[3];
+    char text[7];
+    assert_string_equal(hex_encode(text, in, 3), "00abff");
+    assert_int_equal(hex_decode(out, "00ABff", 6), 0);
+    assert_memory_equal(in, out, 3);
+    assert_int_equal(hex_decode(out, "0", 1), -1);
+    assert_int_equal(hex_decode(out, "0g", 2), -1);
+}
+
+static void recipes_match_their_published_start(void **state)
+{
+    (void)state;
+    size_t n;
+    CLEANUP_FREE uint8_t *p = recipe_expand("prng:1:32+fill:ff:2+str:a\\n", &n);
+    char hex[80];
+    assert_int_equal(n, 36);
+    assert_string_equal(hex_encode(hex, p, n),
+                        "c15c0289ec2d0a9167ec8e65a18debbe5e5532fbeea293f80bc942ee9086c171ffff610a");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_carry_class_errno_and_words),
+        cmocka_unit_test(integers_keep_their_byte_order),
+        cmocka_unit_test(hex_round_trips_and_refuses),
+        cmocka_unit_test(recipes_match_their_published_start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
