@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * blob.h - a store of named immutable byte strings (Kopia repository format, section 2)
+ *
+ * What every store guarantees: a put is all or nothing for readers and lists, and durable when it returns (file synced,
+ * renamed, directory synced). Deleting what is not there succeeds. A blob that is not there is -ENOENT (class
+ * ERR_DAMAGE, since whoever asks expects it), told apart from every other error. All functions are thread-safe.
+ */
+#ifndef SNAPFERRY_REPO_BLOB_H
+#define SNAPFERRY_REPO_BLOB_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOB_NAME_MAX 255
+
+struct blobs;
+
+struct blob_info {
+    char name[BLOB_NAME_MAX + 1];
+    uint64_t length;   /* bytes */
+    int64_t mtime_ns;  /* by the storage's clock, since 1970 */
+};
+
+/* Counters since opening, for summaries and tests. */
+struct blob_stats {
+    uint64_t puts, put_bytes, gets, get_bytes, deletes, lists;
+};
+
+enum blobs_open_mode {
+    BLOBS_OPEN,     /* an existing directory; .shards missing: [3,3] is assumed as stock clients do, never written */
+    BLOBS_CREATE    /* made if missing, else must be empty (lost+found aside): ERR_EXISTS; .shards is written first */
+};
+
+/*
+ * A directory, sharded as its .shards says ("default", "overrides", "maxNonShardedLength"). `shards` is the "default" of
+ * a new store, NULL for {1,3}; n_shards its length (0 with non-NULL shards: flat). What root writes gets the owner and
+ * group of the repository's directory. Errors: ERR_NO_REPO (no such directory), ERR_EXISTS, ERR_DAMAGE (bad .shards),
+ * ERR_PERMISSION.
+ */
+int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mode, const int *shards, size_t n_shards,
+                   struct err *e);
+void blobs_free(struct blobs *b);
+static inline void blobs_freep(struct blobs **b) { blobs_free(*b); }
+
+const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup" */
+void blobs_stats(struct blobs *b, struct blob_stats *ret);
+
+/* Exactly dst[0..len) from `offset`; a shorter blob is ERR_DAMAGE (-EBADMSG), a missing one -ENOENT. */
+int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+/* A whole blob of at most `max` bytes into malloc()ed memory (with one NUL behind it). */
+int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
+int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
+/* Writes or replaces. */
+int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
+int blobs_delete(struct blobs *b, const char *name, struct err *e);
+
+/* Calls fn for every blob whose name begins with `prefix`, in no order; fn returning non-zero ends the walk and is
+ * returned. Directories that cannot hold such a name are not entered. Memory does not grow with the number of blobs. */
+typedef int blob_list_fn(const struct blob_info *info, void *arg);
+int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
+
+/*
+ * A blob written in pieces, so that it never lies in memory whole: pieces at any offsets, from any thread, at once.
+ * commit makes it visible and durable; abort (or a crash) leaves nothing that a reader or list could see.
+ * commit and abort free the writer (also on failure).
+ */
+struct blob_writer;
+int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
+int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
+/* Reads back what was written (its own pieces only). */
+int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
+int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
+void blob_writer_abort(struct blob_writer *w);
+
+/* Path of a blob below the root for a given .shards document (test vectors; `out` has room for 1024). -EINVAL: bad
+ * document. */
+int shards_path(const char *shards_json, const char *name, char *out, struct err *e);
+
+#endif

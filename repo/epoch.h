@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * epoch.h - which index blobs make up the repository's index, and how a new one joins them
+ * (Kopia repository format, section 9)
+ */
+#ifndef SNAPFERRY_REPO_EPOCH_H
+#define SNAPFERRY_REPO_EPOCH_H
+
+#include "repo/item.h"
+
+/* What one listing says (also of a repository without epochs: then write_epoch is 0 and there is no watermark). */
+struct epoch_state {
+    int64_t write_epoch;
+    int64_t watermark;       /* deletion watermark, unix seconds; INT64_MIN: none */
+    int64_t loaded_ns, valid_until_ns; /* wall clock */
+    struct blob_info *blobs; /* the index blobs to load, sorted by name */
+    size_t n_blobs;
+};
+
+int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+               struct err *e);
+void epoch_state_clear(struct epoch_state *st);
+
+/*
+ * The decision itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
+ * Fills in write_epoch, watermark, blobs. For repositories without epochs, compaction logs ('m' blobs) are needed: there
+ * epoch_load() reads them, this function is for epochs only. (Test vectors: epoch-state.jsonl.)
+ */
+int epoch_select(struct epoch_state *ret, const struct blob_info *list, size_t n, struct err *e);
+
+/* Number in an "xe12", "xn12_..." or "xs12_..." name, -1 if there is none. */
+int64_t epoch_of_name(const char *name);
+
+/*
+ * Writes index tables (plaintext shards of one flush) under the lock-free protocol of 9.4: state valid for 15 minutes,
+ * blobs of a stale epoch deleted and written again, write epoch checked afterwards ("extremely slow write": -EAGAIN,
+ * ERR_BUSY, nothing is left behind). `session` is the session id (suffix). Without epochs: n<hash>-<session>.
+ * The names written are returned in names[n] (BLOB_NAME_MAX + 1 each).
+ */
+struct index_shard_data {
+    const uint8_t *data;
+    size_t len;
+};
+int epoch_write_indexes(struct blobs *b, const struct sealer *s, const struct repo_format *f, const char *session,
+                        const struct index_shard_data *shards, size_t n, char (*names)[BLOB_NAME_MAX + 1],
+                        struct err *e);
+
+#endif

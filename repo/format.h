@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * format.h - kopia.repository and kopia.blobcfg: what a repository is made of, sealed with the password
+ * (Kopia repository format, sections 3 and 15)
+ */
+#ifndef SNAPFERRY_REPO_FORMAT_H
+#define SNAPFERRY_REPO_FORMAT_H
+
+#include "repo/blob.h"
+
+struct epoch_params {
+    bool enabled;
+    int64_t refresh_ns, cleanup_margin_ns, min_duration_ns;
+    int full_checkpoint, advance_count, delete_parallelism;
+    int64_t advance_bytes;
+};
+
+struct upgrade_lock {
+    bool present;
+    char owner[128];
+    int64_t creation_ns, advance_notice_ns, drain_timeout_ns, poll_ns, clock_drift_ns;
+};
+
+#define FORMAT_ID_MAX 64
+
+/* An opened format: plain values, immutable. */
+struct repo_format {
+    uint8_t unique_id[FORMAT_ID_MAX];
+    size_t unique_id_len;
+    char key_algo[32];           /* "scrypt-65536-8-1", "pbkdf2-sha256-600000" */
+    uint8_t format_key[32];      /* from the password */
+    char hash[40], encryption[48], splitter[40];
+    unsigned ecc_percent;        /* 0: none */
+    uint8_t secret[FORMAT_ID_MAX], master_key[FORMAT_ID_MAX];
+    size_t secret_len, master_key_len;
+    unsigned version;            /* 1..3 */
+    uint64_t max_pack_size;      /* bytes, never 0 */
+    unsigned index_version;      /* 1 or 2 */
+    struct epoch_params epochs;
+    bool password_change;        /* "enablePasswordChange" */
+    struct upgrade_lock lock;
+    char retention_mode[16];     /* of kopia.blobcfg, "" = none */
+    int64_t retention_period_ns;
+    uint8_t *blob;               /* exact bytes of kopia.repository (recovery block of old repositories) */
+    size_t blob_len;
+    int64_t loaded_ns;           /* wall clock when loaded: to be re-read within 15 minutes */
+};
+
+/*
+ * Reads and opens both blobs and checks version, algorithms, required features (a warning is logged for those that only
+ * warn) and the upgrade lock. Errors: ERR_NO_REPO, ERR_PASSWORD, ERR_DAMAGE (not JSON, blobcfg damaged, missing key),
+ * ERR_FORMAT (newer version, unknown algorithm or feature: named), ERR_BUSY (upgrade lock: owner and since when).
+ * `password` is used as it is (password_read() has stripped it).
+ */
+int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e);
+void format_free(struct repo_format *f); /* wipes the keys */
+
+/* Locked = every operation by others must stop (section 15.3); drained = no one else can still be working. */
+bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now_ns);
+bool upgrade_lock_drained(const struct upgrade_lock *l, int64_t now_ns);
+
+struct format_create {
+    unsigned version;            /* 1..3; 0: 3 */
+    const char *hash, *encryption, *splitter, *key_algo; /* NULL: Kopia's default */
+    unsigned ecc_percent;        /* 0: none; > 0 only with version >= 2 */
+    uint64_t pack_size;          /* 0: 20 MiB; 10..120 MiB */
+    /* For reproducible tests only: NULL = random. 32 bytes each. */
+    const uint8_t *unique_id, *secret, *master_key;
+};
+
+/* Writes kopia.blobcfg and kopia.repository into an empty store (blobs_open_dir(BLOBS_CREATE); for version 1 with
+ * shards {3,3}). On failure what it wrote is deleted again. Errors: ERR_USAGE (unknown algorithm: the known ones are
+ * named; empty password), ERR_EXISTS. */
+int format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
+
+/* Seals both blobs with a new password, keeping every member that is not understood, after writing copies of both to
+ * `backup_dir` (if not NULL). Refused (ERR_FORMAT) where password change is disabled. */
+int format_change_password(struct blobs *b, const char *old_password, const char *new_password, struct err *e);
+
+/* Password -> format key. ERR_FORMAT: unknown algorithm. */
+int format_derive_key(const char *algo, const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32],
+                      struct err *e);
+
+/* Reads a password from a file (or "cred:NAME": systemd credential in $CREDENTIALS_DIRECTORY), strips Unicode white
+ * space at both ends as stock clients do, refuses an empty one (ERR_USAGE) and files over 64 KiB. The caller wipes and
+ * frees it with password_free(). */
+int password_read(char **ret, const char *file, struct err *e);
+void password_free(char *p);
+
+/* The key of kopia.maintenance (section 14.2, 3.7). */
+int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e);
+
+/* HKDF-SHA256 (RFC 5869). */
+int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t salt_len, const char *info, uint8_t *out,
+                size_t out_len, struct err *e);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * indexset.h - the committed index of a repository: all its index blobs, decrypted into a local cache and mapped
+ *
+ * Nothing is kept on the heap per entry. Each index blob is decrypted once into the cache directory (files named after
+ * the blob, mode 0600, written with a checksum, temp + rename) and mapped read-only; a look-up is a search in each
+ * table and the merge rule of section 8.4. Mapped pages count against `mapped_cap`: pages touched by look-ups are given
+ * back (madvise) when that many may have been touched.
+ */
+#ifndef SNAPFERRY_REPO_INDEXSET_H
+#define SNAPFERRY_REPO_INDEXSET_H
+
+#include "repo/epoch.h"
+#include "repo/index.h"
+
+struct index_set;
+
+struct index_set_opts {
+    const char *cache_dir;  /* made if missing (0700) */
+    uint64_t cache_cap;     /* bytes of cache files that may stay; needed ones of the current view always fit or the
+                               opening fails with ERR_NO_SPACE, telling both numbers and the option */
+    uint64_t mapped_cap;    /* bytes of mapped index pages that may be resident; 0: 64 MiB */
+};
+
+int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                   const struct index_set_opts *o, struct err *e);
+void index_set_free(struct index_set *x);
+
+/* Loads the current state (changed blobs only). Look-ups of other threads go on meanwhile and see the old or the new
+ * view. A blob that vanished between listing and reading: listed again, up to 10 times. */
+int index_set_refresh(struct index_set *x, struct err *e);
+/* Wall clock of the state in use: a view older than 15 minutes must be refreshed before deduplicating against it. */
+int64_t index_set_loaded_ns(const struct index_set *x);
+
+/* The winning entry: 0; -ENOENT: none (or deleted at or before the watermark); deleted ones above the watermark are
+ * returned with deleted set: readable, never to be deduplicated against. Other errors: ERR_DAMAGE. Thread-safe. */
+int index_set_find(struct index_set *x, const struct content_id *id, struct index_entry *ret, struct err *e);
+
+/* Calls fn for every existing content (winners only, in id order, deleted ones above the watermark included), from one
+ * view, streaming. `prefix`: only ids with that prefix letter (0 = without), or -1 for all. fn's non-zero return ends
+ * it and is returned. */
+typedef int index_set_fn(const struct index_entry *entry, void *arg);
+int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e);
+
+struct index_set_stats {
+    uint64_t blobs, entries, mapped_bytes, cache_bytes;
+    int64_t write_epoch, watermark;
+};
+void index_set_stats(struct index_set *x, struct index_set_stats *ret);
+
+/* Adds a table that this process has just written (name as given by epoch_write_indexes), without a listing. */
+int index_set_add(struct index_set *x, const char *name, const uint8_t *data, size_t len, struct err *e);
+
+#endif
