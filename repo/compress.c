@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * compress.c - codecs of contents
+ *
+ * Writing. zstd by libzstd, one context per thread, single frames without checksum (the content id proves the bytes)
+ * and with the content size. gzip, pgzip and deflate by igzip (level 1 for best-speed, 3 for default) and by zlib level
+ * 9 for best-compression, which igzip has no match for.
+ *
+ * Reading. Whatever decodes to exactly the length that the index promises; bytes behind the stream are an error. The
+ * output buffer is the caller's, so no header of a hostile stream can make us allocate (LZ4F takes up to 8.2 MiB, for
+ * blocks of 4 MiB, at most).
+ *
+ * Rule for incompressible contents. Contents of SAMPLE_MIN bytes or more are sampled before they are compressed: out of
+ * each SAMPLE_STRIDE bytes (the last, partial stride too) one run of SAMPLE_LEN bytes, at an offset that varies from
+ * stride to stride so that data with a period cannot hide, is compressed by zstd's fastest strategy with tables that fit
+ * the first-level cache. If one single sample loses more than 1/SAMPLE_GAIN of its length, the whole content is
+ * compressed; if none does, it is stored as it is. So:
+ *  - text, machine code, tables and zeros are never skipped: every compressible stretch of 2 * SAMPLE_STRIDE holds a
+ *    whole sample, and such samples shrink by far more than 1/SAMPLE_GAIN;
+ *  - encrypted, compressed and random data cost 1/32 of an attempt at the fastest level, which is below 5 % of what
+ *    hashing and encrypting them costs;
+ *  - what is given up: savings below 3 %, and repeats at a distance (the same compressed file twice within one content).
+ */
+#include "repo/compress.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "repo/s2.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <isa-l/igzip_lib.h>
+#include <lz4frame.h>
+#include <zlib.h>
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_getCParams() and ZSTD_estimateCCtxSize_usingCParams() */
+#include <zstd.h>
+
+#define SAMPLE_MIN ((size_t)128 << 10)
+#define SAMPLE_STRIDE ((size_t)128 << 10)
+#define SAMPLE_LEN ((size_t)4 << 10)
+#define SAMPLE_GAIN 32
+
+/* Streams of gzip and deflate count input and output in 32 bits; no content comes near. */
+#define MAX_LEN ((size_t)1 << 31)
+
+enum family { FAM_GZIP, FAM_DEFLATE, FAM_ZSTD, FAM_S2, FAM_LZ4 };
+
+struct codec {
+    uint32_t id;
+    enum family family;
+    int level;      /* zstd: of libzstd; gzip and deflate: 1 and 3 of igzip, 9 of zlib; 0: only read */
+    int window_log; /* zstd: at most */
+    const char *name;
+};
+
+static const struct codec codecs[] = {
+    {0x1100, FAM_ZSTD, 3, 23, "zstd"},
+    {0x1101, FAM_ZSTD, 1, 22, "zstd-fastest"},
+    {0x1102, FAM_ZSTD, 7, 24, "zstd-better-compression"},
+    {0x1103, FAM_ZSTD, 11, 25, "zstd-best-compression"},
+    {0x1000, FAM_GZIP, 3, 0, "gzip"},
+    {0x1001, FAM_GZIP, 1, 0, "gzip-best-speed"},
+    {0x1002, FAM_GZIP, 9, 0, "gzip-best-compression"},
+    {0x1300, FAM_GZIP, 3, 0, "pgzip"},
+    {0x1301, FAM_GZIP, 1, 0, "pgzip-best-speed"},
+    {0x1302, FAM_GZIP, 9, 0, "pgzip-best-compression"},
+    {0x1500, FAM_DEFLATE, 3, 0, "deflate-default"},
+    {0x1501, FAM_DEFLATE, 1, 0, "deflate-best-speed"},
+    {0x1502, FAM_DEFLATE, 9, 0, "deflate-best-compression"},
+    {0x1200, FAM_S2, 0, 0, "s2-default"},
+    {0x1201, FAM_S2, 0, 0, "s2-better"},
+    {0x1202, FAM_S2, 0, 0, "s2-parallel-4"},
+    {0x1203, FAM_S2, 0, 0, "s2-parallel-8"},
+    {0x1400, FAM_LZ4, 0, 0, "lz4"},
+};
+#define N_CODECS (sizeof codecs / sizeof codecs[0])
+
+struct igzip {
+    struct isal_zstream stream;
+    uint8_t level_buf[ISAL_DEF_LVL3_DEFAULT > ISAL_DEF_LVL1_DEFAULT ? ISAL_DEF_LVL3_DEFAULT : ISAL_DEF_LVL1_DEFAULT];
+};
+
+/* Everything is made when it is first needed: most threads only ever see one codec. */
+struct compressor {
+    ZSTD_CCtx *zc;
+    ZSTD_CCtx *sampler;
+    ZSTD_DCtx *zd;
+    struct igzip *igzip;
+    struct inflate_state *inflate;
+    z_stream *zlib[2]; /* level 9: gzip, deflate */
+    LZ4F_dctx *lz4;
+    uint8_t sample_out[SAMPLE_LEN + 256];
+};
+
+static const struct codec *codec_by_id(uint32_t id)
+{
+    for (size_t i = 0; i < N_CODECS; i++)
+        if (codecs[i].id == id)
+            return &codecs[i];
+    return NULL;
+}
+
+int64_t compress_id_by_name(const char *name, struct err *e)
+{
+    if (!*name || !strcmp(name, "none"))
+        return 0;
+    const struct codec *c = NULL;
+    for (size_t i = 0; i < N_CODECS && !c; i++)
+        if (!strcmp(codecs[i].name, name))
+            c = &codecs[i];
+    if (c && c->level)
+        return c->id;
+    char list[512] = "none";
+    size_t n = strlen(list);
+    for (unsigned i = 0; compress_writable(i); i++) {
+        int w = snprintf(list + n, sizeof list - n, ", %s", compress_writable(i));
+        n += (size_t)w < sizeof list - n ? (size_t)w : 0;
+    }
+    if (c)
+        err_set(e, ERR_USAGE, EINVAL, "compression \"%s\" can be read but not written", name);
+    else
+        err_set(e, ERR_USAGE, EINVAL, "unknown compression \"%s\"", name);
+    err_hint(e, "choose one of %s", list);
+    return -EINVAL;
+}
+
+const char *compress_name(uint32_t id)
+{
+    const struct codec *c = codec_by_id(id);
+    return c ? c->name : NULL;
+}
+
+const char *compress_writable(unsigned i)
+{
+    return i < N_CODECS && codecs[i].level ? codecs[i].name : NULL; /* those that are only read come last */
+}
+
+int compressor_new(struct compressor **ret, struct err *e)
+{
+    *ret = calloc(1, sizeof **ret);
+    return *ret ? 0 : err_nomem(e);
+}
+
+void compressor_free(struct compressor *c)
+{
+    if (!c)
+        return;
+    ZSTD_freeCCtx(c->zc);
+    ZSTD_freeCCtx(c->sampler);
+    ZSTD_freeDCtx(c->zd);
+    for (int i = 0; i < 2; i++)
+        if (c->zlib[i]) {
+            deflateEnd(c->zlib[i]);
+            free(c->zlib[i]);
+        }
+    free(c->igzip);
+    free(c->inflate);
+    LZ4F_freeDecompressionContext(c->lz4);
+    free(c);
+}
+
+/* The table sizes that libzstd picks for a length, with our limit of the window. */
+static ZSTD_compressionParameters zstd_params(const struct codec *k, size_t len)
+{
+    ZSTD_compressionParameters p = ZSTD_getCParams(k->level, len ? len : 1, 0);
+    if (p.windowLog > (unsigned)k->window_log)
+        p.windowLog = (unsigned)k->window_log;
+    return p;
+}
+
+static ZSTD_compressionParameters sampler_params(void)
+{
+    ZSTD_compressionParameters p = ZSTD_getCParams(1, SAMPLE_LEN, 0);
+    p.hashLog = 11;
+    return p;
+}
+
+size_t compressor_memory(uint32_t id, size_t max_len)
+{
+    const struct codec *k = codec_by_id(id);
+    size_t n = sizeof(struct compressor);
+    if (!k || !k->level)
+        return n;
+    n += ZSTD_estimateCCtxSize_usingCParams(sampler_params());
+    if (k->family == FAM_ZSTD) {
+        /* libzstd has own parameters for short inputs, so a shorter content may need more than a longer one. */
+        static const size_t tiers[] = {16 << 10, 128 << 10, 256 << 10, SIZE_MAX};
+        size_t most = 0;
+        for (size_t i = 0; i < sizeof tiers / sizeof tiers[0]; i++) {
+            size_t len = tiers[i] < max_len ? tiers[i] : max_len;
+            size_t m = ZSTD_estimateCCtxSize_usingCParams(zstd_params(k, len));
+            if (m > most)
+                most = m;
+        }
+        n += most;
+    } else if (k->level == 9) {
+        n += sizeof(z_stream) + (1 << 17) + (1 << 17) + 32768; /* zconf.h: windowBits 15, memLevel 8, and its state */
+    } else {
+        n += sizeof(struct igzip);
+    }
+    return n + 4096; /* malloc's own */
+}
+
+static int zstd_failed(struct err *e, size_t rc)
+{
+    if (ZSTD_getErrorCode(rc) == ZSTD_error_memory_allocation)
+        return err_nomem(e);
+    return err_set(e, ERR_GENERIC, EIO, "zstd cannot compress: %s", ZSTD_getErrorName(rc));
+}
+
+static int zstd_set(ZSTD_CCtx *z, ZSTD_cParameter p, int v, struct err *e)
+{
+    size_t rc = ZSTD_CCtx_setParameter(z, p, v);
+    return ZSTD_isError(rc) ? zstd_failed(e, rc) : 0;
+}
+
+/* 1: one sample at least shrinks; 0: none does. */
+static int looks_compressible(struct compressor *c, const uint8_t *data, size_t len, struct err *e)
+{
+    if (!c->sampler) {
+        c->sampler = ZSTD_createCCtx();
+        if (!c->sampler)
+            return err_nomem(e);
+        ZSTD_compressionParameters p = sampler_params();
+        int rc = 0;
+        if ((rc = zstd_set(c->sampler, ZSTD_c_compressionLevel, 1, e)) ||
+            (rc = zstd_set(c->sampler, ZSTD_c_hashLog, (int)p.hashLog, e)))
+            return rc;
+    }
+    for (size_t at = 0; at < len; at += SAMPLE_STRIDE) {
+        size_t room = len - at < SAMPLE_STRIDE ? len - at : SAMPLE_STRIDE;
+        size_t n = room < SAMPLE_LEN ? room : SAMPLE_LEN;
+        uint32_t spread = (uint32_t)(at / SAMPLE_STRIDE) * 0x9e3779b1u; /* golden ratio: even, without a period */
+        const uint8_t *s = data + at + (size_t)(((uint64_t)spread * (room - n)) >> 32);
+        size_t rc = ZSTD_compress2(c->sampler, c->sample_out, sizeof c->sample_out, s, n);
+        if (ZSTD_isError(rc))
+            return zstd_failed(e, rc);
+        if (rc < n - n / SAMPLE_GAIN)
+            return 1;
+    }
+    return 0;
+}
+
+static int64_t zstd_write(struct compressor *c, const struct codec *k, const void *in, size_t len, void *out,
+                          size_t cap, struct err *e)
+{
+    if (!c->zc && !(c->zc = ZSTD_createCCtx()))
+        return err_nomem(e);
+    int rc = zstd_set(c->zc, ZSTD_c_compressionLevel, k->level, e);
+    if (!rc)
+        rc = zstd_set(c->zc, ZSTD_c_windowLog, (int)zstd_params(k, len).windowLog, e);
+    if (rc)
+        return rc;
+    size_t n = ZSTD_compress2(c->zc, out, cap, in, len); /* the known length limits the tables */
+    if (!ZSTD_isError(n))
+        return (int64_t)n;
+    return ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall ? 0 : zstd_failed(e, n);
+}
+
+static int64_t igzip_write(struct igzip *g, int level, bool gzip, const void *in, size_t len, void *out, size_t cap,
+                           struct err *e)
+{
+    struct isal_zstream *s = &g->stream;
+    isal_deflate_stateless_init(s);
+    s->level = (uint32_t)level;
+    s->level_buf = g->level_buf;
+    s->level_buf_size = level == 1 ? ISAL_DEF_LVL1_DEFAULT : ISAL_DEF_LVL3_DEFAULT;
+    s->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_DEFLATE;
+    s->end_of_stream = 1;
+    s->flush = NO_FLUSH;
+    s->next_in = (uint8_t *)(uintptr_t)in; /* the library does not write to it */
+    s->avail_in = (uint32_t)len;
+    s->next_out = out;
+    s->avail_out = (uint32_t)cap;
+    int rc = isal_deflate_stateless(s);
+    if (rc == COMP_OK)
+        return (int64_t)(cap - s->avail_out);
+    return rc == STATELESS_OVERFLOW ? 0 : err_set(e, ERR_GENERIC, EIO, "igzip cannot compress (error %d)", rc);
+}
+
+static int64_t zlib_write(struct compressor *c, bool gzip, const void *in, size_t len, void *out, size_t cap,
+                          struct err *e)
+{
+    z_stream *z = c->zlib[!gzip];
+    if (!z) {
+        z = calloc(1, sizeof *z);
+        if (!z)
+            return err_nomem(e);
+        if (deflateInit2(z, 9, Z_DEFLATED, gzip ? 15 + 16 : -15, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+            free(z);
+            return err_nomem(e);
+        }
+        c->zlib[!gzip] = z;
+    } else if (deflateReset(z) != Z_OK) {
+        return err_set(e, ERR_GENERIC, EIO, "zlib cannot compress: %s", z->msg ? z->msg : "reset");
+    }
+    z->next_in = (uint8_t *)(uintptr_t)in;
+    z->avail_in = (uInt)len;
+    z->next_out = out;
+    z->avail_out = (uInt)cap;
+    int rc = deflate(z, Z_FINISH);
+    if (rc == Z_STREAM_END)
+        return (int64_t)(cap - z->avail_out);
+    return rc == Z_OK || rc == Z_BUF_ERROR
+               ? 0
+               : err_set(e, ERR_GENERIC, EIO, "zlib cannot compress: %s", z->msg ? z->msg : "error");
+}
+
+static int too_long(struct err *e, size_t len)
+{
+    return err_set(e, ERR_GENERIC, EFBIG, "%zu bytes are more than a codec takes at once", len);
+}
+
+int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data, size_t len, void *out, size_t cap,
+                            bool try_hard, struct err *e)
+{
+    const struct codec *k = codec_by_id(id);
+    if (!k || !k->level)
+        return err_set(e, ERR_FORMAT, EINVAL, "compression 0x%x cannot be written", id);
+    if (len >= MAX_LEN)
+        return too_long(e, len);
+    if (len <= 4 || cap <= 4)
+        return 0;
+    if (!try_hard && len >= SAMPLE_MIN) {
+        int rc = looks_compressible(c, data, len, e);
+        if (rc <= 0)
+            return rc;
+    }
+    /* Some encoders want a little room at the end, but more than that would be wasted on what gets stored anyway. */
+    size_t room = cap - 4 < len + 64 ? cap - 4 : len + 64;
+    uint8_t *to = (uint8_t *)out + 4;
+    int64_t n;
+    if (k->family == FAM_ZSTD) {
+        n = zstd_write(c, k, data, len, to, room, e);
+    } else if (k->level == 9) {
+        n = zlib_write(c, k->family == FAM_GZIP, data, len, to, room, e);
+    } else {
+        if (!c->igzip && !(c->igzip = malloc(sizeof *c->igzip)))
+            return err_nomem(e);
+        n = igzip_write(c->igzip, k->level, k->family == FAM_GZIP, data, len, to, room, e);
+    }
+    if (n <= 0)
+        return n;
+    if ((size_t)n + 4 >= len)
+        return 0;
+    put_be32(out, id);
+    return n + 4;
+}
+
+static int damaged(struct err *e, const char *what, const char *why)
+{
+    return err_set(e, ERR_DAMAGE, 0, "damaged %s stream: %s", what, why);
+}
+
+/* Room for the output of gzip members: fixed, or growing up to `max`. */
+struct outbuf {
+    uint8_t *p;
+    size_t cap, max;
+    bool grows;
+};
+
+static int outbuf_grow(struct outbuf *o, struct err *e)
+{
+    size_t cap = o->cap > o->max / 2 ? o->max : o->cap * 2;
+    uint8_t *p = realloc(o->p, cap);
+    if (!p)
+        return err_nomem(e);
+    o->p = p;
+    o->cap = cap;
+    return 0;
+}
+
+/*
+ * Inflates one raw stream or all gzip members of `in`. The call at the end with one spare byte tells "exactly full"
+ * from "more to come": the end of a block and the trailer may still have to be read when the output is full.
+ */
+static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in, size_t in_len, struct outbuf *o,
+                           struct err *e)
+{
+    const char *what = gzip ? "gzip" : "deflate";
+    if (in_len > UINT32_MAX || o->max >= MAX_LEN)
+        return too_long(e, in_len > UINT32_MAX ? in_len : o->max);
+    isal_inflate_init(s);
+    s->next_in = (uint8_t *)(uintptr_t)in;
+    s->avail_in = (uint32_t)in_len;
+    size_t done = 0;
+    for (;;) {
+        s->crc_flag = gzip ? ISAL_GZIP : ISAL_DEFLATE;
+        while (s->block_state != ISAL_BLOCK_FINISH) {
+            if (done == o->cap && o->grows && o->cap < o->max) {
+                int rc = outbuf_grow(o, e);
+                if (rc)
+                    return rc;
+            }
+            uint8_t spare[16];
+            bool full = done == o->cap;
+            uint32_t room = full ? 1 : (uint32_t)(o->cap - done);
+            s->next_out = full ? spare : o->p + done;
+            s->avail_out = room;
+            uint32_t in_before = s->avail_in;
+            int rc = isal_inflate(s);
+            uint32_t made = room - s->avail_out;
+            if (rc < 0)
+                return damaged(e, what, rc == ISAL_INCORRECT_CHECKSUM ? "wrong checksum" : "invalid code");
+            if (full && made)
+                return damaged(e, what, "more bytes than there should be");
+            done += made;
+            if (s->block_state != ISAL_BLOCK_FINISH && !made && s->avail_in == in_before)
+                return damaged(e, what, "it ends too early");
+        }
+        if (!s->avail_in)
+            return (int64_t)done;
+        if (!gzip || s->next_in[0] != 0x1f)
+            return damaged(e, what, "bytes behind its end");
+        isal_inflate_reset(s);
+    }
+}
+
+static int64_t zstd_read(struct compressor *c, const void *in, size_t in_len, void *out, size_t cap, struct err *e)
+{
+    if (!c->zd && !(c->zd = ZSTD_createDCtx()))
+        return err_nomem(e);
+    if (!in_len)
+        return damaged(e, "zstd", "it is empty");
+    size_t n = ZSTD_decompressDCtx(c->zd, out, cap, in, in_len);
+    if (!ZSTD_isError(n))
+        return (int64_t)n;
+    if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+        return err_nomem(e);
+    return damaged(e, "zstd", ZSTD_getErrorName(n));
+}
+
+static int64_t lz4_read(struct compressor *c, const uint8_t *in, size_t in_len, uint8_t *out, size_t cap,
+                        struct err *e)
+{
+    if (!c->lz4 && LZ4F_isError(LZ4F_createDecompressionContext(&c->lz4, LZ4F_VERSION)))
+        return err_nomem(e);
+    LZ4F_resetDecompressionContext(c->lz4);
+    size_t done = 0, want = 1;
+    while (in_len) {
+        uint8_t spare[16];
+        bool full = done == cap;
+        size_t made = full ? sizeof spare : cap - done, used = in_len;
+        want = LZ4F_decompress(c->lz4, full ? spare : out + done, &made, in, &used, NULL);
+        if (LZ4F_isError(want))
+            return damaged(e, "lz4", LZ4F_getErrorName(want));
+        if (full && made)
+            return damaged(e, "lz4", "more bytes than there should be");
+        done += made;
+        in += used;
+        in_len -= used;
+        if (!made && !used)
+            return damaged(e, "lz4", "it ends too early");
+    }
+    return want ? damaged(e, "lz4", "it ends too early") : (int64_t)done;
+}
+
+int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t cap,
+                               struct err *e)
+{
+    if (in_len < 4)
+        return err_set(e, ERR_DAMAGE, 0, "compressed data of %zu bytes lack their header", in_len);
+    uint32_t found = get_be32(in);
+    if (id && found != id)
+        return err_set(e, ERR_DAMAGE, 0, "compressed data begin with header 0x%x instead of 0x%x", found, id);
+    const struct codec *k = codec_by_id(found);
+    if (!k) {
+        err_set(e, ERR_FORMAT, EPROTONOSUPPORT, "unknown compression 0x%x", found);
+        return err_hint(e, "a newer version may know it");
+    }
+    const uint8_t *from = (const uint8_t *)in + 4;
+    size_t len = in_len - 4;
+    uint8_t none[1];
+    if (!out || !cap) { /* decoders dislike NULL and want to see that nothing comes out */
+        out = none;
+        cap = 0;
+    }
+    switch (k->family) {
+    case FAM_ZSTD:
+        return zstd_read(c, from, len, out, cap, e);
+    case FAM_S2:
+        return s2_expand(from, len, out, cap, e);
+    case FAM_LZ4:
+        return lz4_read(c, from, len, out, cap, e);
+    case FAM_GZIP:
+    case FAM_DEFLATE:
+        break;
+    }
+    if (!c->inflate && !(c->inflate = malloc(sizeof *c->inflate)))
+        return err_nomem(e);
+    struct outbuf o = {out, cap, cap, false};
+    return inflate_all(c->inflate, k->family == FAM_GZIP, from, len, &o, e);
+}
+
+int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t out_len,
+                      struct err *e)
+{
+    int64_t n = compressor_expand_upto(c, id, in, in_len, out, out_len, e);
+    if (n < 0)
+        return (int)n;
+    if ((size_t)n != out_len)
+        return err_set(e, ERR_DAMAGE, 0, "compressed data expand to %lld bytes instead of %zu", (long long)n, out_len);
+    return 0;
+}
+
+int64_t gzip_expand(const void *in, size_t in_len, uint8_t **out, size_t cap, struct err *e)
+{
+    *out = NULL;
+    CLEANUP_FREE struct inflate_state *s = malloc(sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    size_t first = in_len < cap / 4 ? in_len * 4 + 256 : cap;
+    first = first < cap ? first : cap;
+    struct outbuf o = {malloc(first ? first : 1), first, cap, true};
+    if (!o.p)
+        return err_nomem(e);
+    int64_t n = inflate_all(s, true, in, in_len, &o, e);
+    if (n < 0)
+        free(o.p);
+    else
+        *out = o.p;
+    return n;
+}
+
+int64_t gzip_compress(const void *in, size_t in_len, uint8_t **out, struct err *e)
+{
+    *out = NULL;
+    if (in_len >= MAX_LEN)
+        return too_long(e, in_len);
+    CLEANUP_FREE struct igzip *g = malloc(sizeof *g);
+    size_t cap = in_len + in_len / 4096 + 256; /* stored blocks have 5 bytes each, at most 65535 bytes long */
+    CLEANUP_FREE uint8_t *p = malloc(cap);
+    if (!g || !p)
+        return err_nomem(e);
+    int64_t n = igzip_write(g, 3, true, in, in_len, p, cap, e);
+    if (!n)
+        return err_set(e, ERR_GENERIC, EIO, "igzip needs more than %zu bytes for %zu", cap, in_len);
+    if (n > 0)
+        *out = take_ptr(&p);
+    return n;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * manifest.h - the JSON documents of a repository: snapshots, policies, maintenance (Kopia repository format, section 12.1)
+ */
+#ifndef SNAPFERRY_REPO_MANIFEST_H
+#define SNAPFERRY_REPO_MANIFEST_H
+
+#include "repo/object.h"
+
+#include <jansson.h>
+
+struct manifest {
+    char id[33];          /* hex of 16 bytes */
+    int64_t modified_ns;
+    json_t *labels;       /* object of strings; borrowed: valid during the call */
+    json_t *data;
+};
+
+/* Calls fn for each live manifest with label type = `type` (NULL: all), in no order. Reads every m content, streaming:
+ * what stays in memory is 40 bytes per manifest. A damaged m content is ERR_DAMAGE, as for stock clients. fn's non-zero
+ * return ends it and is returned. */
+typedef int manifest_fn(const struct manifest *m, void *arg);
+int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e);
+
+/* Changes of manifests, committed together: they go into one new m content at manifest_batch_put(), and exist for other
+ * clients after the session_flush() that follows. `data` and `labels` are copied. New ids are random. */
+struct manifest_batch;
+int manifest_batch_new(struct manifest_batch **ret, struct err *e);
+void manifest_batch_free(struct manifest_batch *b);
+static inline void manifest_batch_freep(struct manifest_batch **b) { manifest_batch_free(*b); }
+int manifest_batch_add(struct manifest_batch *b, json_t *labels, json_t *data, char id[33], struct err *e);
+int manifest_batch_delete(struct manifest_batch *b, const char *id, struct err *e);
+int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_scratch *p, struct err *e);
+
+/* What `repo create` writes into a new repository: global policy and maintenance parameters (section 3.5, owner =
+ * `owner`), in one session, flushed. */
+int manifests_initialise(struct repo *r, const char *owner, struct err *e);
+
+/* Times as Go writes and reads them: RFC 3339, UTC, up to 9 digits. time_parse: 0 or -EINVAL. */
+#define TIME_TEXT 40
+char *time_text(int64_t ns, char out[TIME_TEXT]);
+int time_parse(int64_t *ret, const char *text);
+int64_t time_now_ns(void); /* wall clock */
+
+/* JSON text as Go's encoder writes it: no spaces, <>& and U+2028/9 escaped. malloc()ed. `newline`: one at the end. */
+char *json_go_text(const json_t *v, bool newline, size_t *len);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * repo.h - an open repository: its contents, read and written
+ *
+ * The room's front door. Below it: blob.h (the store), format.h (parameters and keys), item.h (sealing), index.h,
+ * epoch.h, indexset.h (what is where), compress.h. Above it: object.h (files made of contents), manifest.h, snapshot.h.
+ *
+ * Reading is thread-safe throughout. Writing goes through a session (one per run): puts from many threads, flushes from
+ * one. The lock-free rules R1-R12 of the format (section 14.8) are kept here: session marker before packs, packs before
+ * indexes, indexes before the marker goes; deduplication only against entries that exist, are not deleted, in a view no
+ * older than 15 minutes.
+ */
+#ifndef SNAPFERRY_REPO_REPO_H
+#define SNAPFERRY_REPO_REPO_H
+
+#include "repo/compress.h"
+#include "repo/indexset.h"
+
+struct repo;
+
+struct repo_opts {
+    const char *cache_dir;   /* NULL: $XDG_CACHE_HOME or ~/.cache (root: /var/cache) /snapferry; the repository's unique
+                                id is appended in hex */
+    uint64_t cache_cap;      /* bytes of cached index blobs; 0: 5 GiB */
+    uint64_t mapped_cap;     /* bytes of mapped index pages; 0: 64 MiB */
+    const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
+};
+
+/* Opens format and index (format_load() and index_set_open() errors). The repo takes over `b` (also on failure). */
+int repo_open(struct repo **ret, struct blobs *b, const char *password, const struct repo_opts *o, struct err *e);
+void repo_free(struct repo *r);
+static inline void repo_freep(struct repo **r) { repo_free(*r); }
+
+struct blobs *repo_blobs(struct repo *r);
+const struct repo_format *repo_format(const struct repo *r);
+const struct sealer *repo_sealer(const struct repo *r);
+struct index_set *repo_index(struct repo *r);
+const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */
+const char *repo_username(const struct repo *r);
+const char *repo_hostname(const struct repo *r);
+
+/* Re-reads the format if it is older than 15 minutes (ERR_BUSY if an upgrade lock appeared) and refreshes the index
+ * view if it is. Cheap otherwise. */
+int repo_keep_fresh(struct repo *r, struct err *e);
+
+/* ---- reading contents ---- */
+
+/* Scratch memory of one reading thread. `max_len`: longest content it will read (it grows on demand up to the format's
+ * limit of 2^28 bytes when a longer one comes, e.g. from stock clients' settings). */
+struct content_reader;
+int content_reader_new(struct content_reader **ret, struct repo *r, struct err *e);
+void content_reader_free(struct content_reader *c);
+static inline void content_reader_freep(struct content_reader **c) { content_reader_free(*c); }
+
+/* The entry of a content: index_set_find() plus what the open session has put but not flushed. */
+int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
+
+/*
+ * Reads a content's plaintext into out (cap >= entry length: repo_find() tells; ERANGE if not); returns its length.
+ * Not found: index refreshed once and tried again (R8), then ERR_DAMAGE (-ENOENT) naming the content; pack missing or
+ * short, AEAD or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also recompute the content's
+ * hash (verify and restore do).
+ */
+int64_t content_read(struct content_reader *c, const struct content_id *id, void *out, size_t cap, bool check_hash,
+                     struct err *e);
+/* The same where the entry is known already (grouped reads). `stored`: the sealed bytes if the caller has fetched them
+ * (entry->packed of them), NULL to fetch. `out` must have room for entry->length. */
+int64_t content_read_entry(struct content_reader *c, const struct index_entry *entry, const void *stored, void *out,
+                           size_t cap, bool check_hash, struct err *e);
+/* As content_read() into malloc()ed memory of at most `max` bytes. */
+int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e);
+
+/* ---- writing contents ---- */
+
+struct session;
+
+struct session_opts {
+    size_t max_pending;     /* contents held since the last index flush before put flushes by itself; 0: 131072 */
+    bool no_adopt;          /* do not look for finished packs of own dead sessions */
+};
+
+/*
+ * Starts a writing session. Checks that the store can be written and the clock: when the first marker is put its storage
+ * time is compared with ours (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of own earlier sessions that
+ * died (same user and host in the marker, recorded in our cache directory with a lock file that nobody holds) and are
+ * younger than 12 h are adopted: their local indexes are read and published by the next flush; their markers are deleted
+ * after that.
+ */
+int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e);
+/* Ends without flushing: open packs are dropped. After a successful session_flush() nothing is lost. NULL allowed. */
+void session_free(struct session *s);
+static inline void session_freep(struct session **s) { session_free(*s); }
+
+/* Memory of one putting thread: compressor, compressed and sealed buffers. */
+struct put_scratch;
+int put_scratch_new(struct put_scratch **ret, struct repo *r, uint32_t compression, size_t max_len, struct err *e);
+void put_scratch_free(struct put_scratch *p);
+static inline void put_scratch_freep(struct put_scratch **p) { put_scratch_free(*p); }
+/* Bytes that put_scratch_new() takes (budget). */
+size_t put_scratch_memory(const struct repo *r, uint32_t compression, size_t max_len);
+
+struct put_result {
+    bool existed;           /* deduplicated: nothing stored */
+    uint32_t stored;        /* bytes appended to a pack */
+    uint32_t compression;   /* header id really used */
+    uint64_t compress_ns, seal_ns, write_ns; /* where the time went */
+};
+
+/* True if a live content of that id exists (index view or this session): it may be referred to without being put. Marks
+ * nothing. Thread-safe. 1 yes, 0 no, negative: error. */
+int session_has(struct session *s, const struct content_id *id, struct err *e);
+
+/*
+ * Stores a content unless it exists. `id` is the hash of data (the caller hashes, in batches). `compression`: header id
+ * to try, 0 none; ignored for index version 1. The bytes are in a pack file when it returns, the pack is durable and
+ * indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
+ * postamble, fsync, rename) in the background. Thread-safe, each thread with its own scratch. An earlier background
+ * failure is reported by the next call.
+ */
+int session_put(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data, size_t len,
+                uint32_t compression, struct put_result *ret, struct err *e);
+
+/* Hash + put, for small documents. */
+int session_put_bytes(struct session *s, struct put_scratch *p, char prefix, const void *data, size_t len,
+                      uint32_t compression, struct content_id *ret, struct err *e);
+
+/*
+ * Makes everything put so far (by all threads, puts that returned before the call) durable and findable: finishes open
+ * packs, waits for the background, writes the index, deletes the marker; later puts start a new session id. Other
+ * threads may go on putting. Refreshes the view before it gets 15 minutes old.
+ */
+int session_flush(struct session *s, struct err *e);
+
+/* Puts since the last flush. */
+uint64_t session_pending(struct session *s);
+
+struct session_stats {
+    uint64_t new_contents, new_bytes;        /* plaintext */
+    uint64_t stored_bytes;                   /* appended to packs */
+    uint64_t dup_contents, dup_bytes;
+    uint64_t packs, adopted_packs, adopted_contents, index_blobs;
+    uint64_t fsync_ns;                       /* time in finishing packs (background) */
+};
+void session_stats(struct session *s, struct session_stats *ret);
+
+/* Deletes a content: publishes a deletion entry at the next flush (manifest compaction; tests). */
+int session_delete_content(struct session *s, const struct content_id *id, struct err *e);
+
+#endif
