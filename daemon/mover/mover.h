@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * mover.h - the data path: a volume into the repository, and back
+ *
+ * One operation per call, in the caller's process (the command with -r, or a mover process of the daemon). Nothing is
+ * printed: progress and results are values. Memory is a budget: anonymous and shared memory of the process stay under
+ * `memory`, mapped index pages under the repo's own cap, whatever the sizes of volume and repository.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_MOVER_H
+#define SNAPFERRY_DAEMON_MOVER_MOVER_H
+
+#include "io/reader.h"
+#include "io/source.h"
+#include "repo/snapshot.h"
+
+#include <stdatomic.h>
+
+#define MEMORY_DEFAULT (256u << 20)
+#define MEMORY_MIN (96u << 20)
+
+/* What is going on, sampled by the caller's progress thread at any time. All counters only grow. */
+enum mover_phase {
+    PHASE_OPENING,   /* repository, source, parents */
+    PHASE_MOVING,    /* backup: reading and storing; restore: writing; verify: reading contents */
+    PHASE_COMMITTING,/* finishing packs, index, manifest; restore: fsync */
+    PHASE_CHECKING,  /* verify: index against blobs; restore --verify: reading back */
+    PHASE_DONE
+};
+struct mover_progress {
+    _Atomic int phase;
+    _Atomic uint64_t total;      /* bytes of the whole work, 0 while unknown */
+    _Atomic uint64_t done;       /* of total: processed in whatever way */
+    _Atomic uint64_t read;       /* bytes read from the source (backup) or fetched and expanded (restore, verify) */
+    _Atomic uint64_t zero;       /* bytes known or found to be zero */
+    _Atomic uint64_t skipped;    /* bytes that needed no work (known holes, unchanged, already equal) */
+    _Atomic uint64_t duplicate;  /* bytes of chunks that the repository had */
+    _Atomic uint64_t fresh;      /* bytes of new chunks */
+    _Atomic uint64_t stored;     /* bytes added to packs (backup), written to the target (restore) */
+    _Atomic uint64_t errors;     /* bad ranges, damaged contents */
+};
+
+/* Set from a signal handler or another thread: the operation ends soon, with a checkpoint where it makes sense. */
+struct mover_cancel {
+    _Atomic bool requested;
+};
+
+/* Seconds in which a stage worked or waited, summed over its threads; and the stage that bound the whole. */
+struct stage_time {
+    const char *name;       /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit" */
+    double busy, stalled;
+    uint64_t bytes;
+};
+#define STAGES_MAX 12
+
+/* ---- backup ---- */
+
+struct backup_opts {
+    uint64_t memory;           /* budget in bytes; 0: MEMORY_DEFAULT; below MEMORY_MIN: ERR_USAGE */
+    unsigned workers;          /* 0: one per CPU, fewer if the budget is small */
+    uint32_t compression;      /* header id, 0 none */
+    const char *splitter;      /* NULL: the repository's */
+    const char *description;
+    struct snapshot_source as; /* where it goes */
+    json_t *tags;              /* object or NULL; borrowed */
+    enum bad_read_policy bad_read;
+    unsigned depth;            /* 0: by device */
+    bool no_uring, no_direct;
+    bool no_parent;            /* do not look for a parent: no boundary hints */
+    bool full_scan;            /* find the parent but scan every cut (property tests; hints off) */
+    uint64_t section;          /* bytes per section; 0: 2 GiB as stock clients cut large files; UINT64_MAX: none */
+    unsigned checkpoint_s;     /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
+    uint64_t flush_bytes;      /* source bytes between index flushes; 0: 20 GiB */
+    unsigned flush_s;          /* seconds between index flushes; 0: 600 */
+    struct mover_progress *progress; /* NULL allowed */
+    struct mover_cancel *cancel;     /* NULL allowed */
+};
+
+struct bad_range {
+    uint64_t pos, len;
+    int sys;
+};
+#define BAD_RANGES_MAX 1024 /* listed one by one; beyond that neighbours are merged */
+
+struct backup_result {
+    char manifest_id[33];
+    bool incomplete;             /* interrupted: manifest_id is the checkpoint's */
+    struct object_id image;
+    char parent_id[33];          /* "" if none */
+    uint64_t size, scanned, hole_bytes, zero_bytes, read_bytes, duplicate_bytes, new_bytes, stored_bytes;
+    uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
+    uint64_t packs, adopted_packs, flushes, checkpoints;
+    double seconds;
+    struct bad_range *bad;       /* malloc()ed by the run; backup_result_clear() */
+    size_t n_bad;
+    uint64_t bad_bytes;
+    struct stage_time stages[STAGES_MAX];
+    unsigned n_stages;
+    const char *bottleneck;      /* a stage's name */
+    struct reader_stats reader;
+    unsigned workers;
+};
+
+/*
+ * Backs one source up. Returns 0 (complete; n_bad > 0 means partial: exit code ERR_PARTIAL), or -ECANCELED with class
+ * ERR_INTERRUPTED after a cancel (a checkpoint was committed if anything was read: result->manifest_id), or an error.
+ * On an error other than cancel everything finished so far is flushed if that is possible, so that the next run finds
+ * it. The source is re-checked before the snapshot is committed: one that shrank is ERR_SOURCE and no snapshot.
+ */
+int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
+               struct err *e);
+void backup_result_clear(struct backup_result *b);
+
+/* ---- restore ---- */
+
+struct restore_opts {
+    uint64_t memory;
+    unsigned workers;
+    bool force;            /* a target that is mounted, in use, not empty */
+    bool differential;     /* read the target and write only chunks that differ */
+    bool verify;           /* read everything back after fsync and compare hashes */
+    bool resume;           /* go on with an interrupted restore (state file beside the target, checked) */
+    bool no_uring;
+    uint64_t offset, length; /* of the object; length 0: to the end */
+    bool ranged;           /* offset/length given: written at the same offset in the target, which keeps the rest */
+    struct mover_progress *progress;
+    struct mover_cancel *cancel;
+};
+
+struct restore_result {
+    uint64_t size, fetched_bytes, written_bytes, zero_bytes, punched_bytes, equal_bytes, verified_bytes, resumed_bytes;
+    uint64_t contents, packs_read;
+    double seconds;
+    struct stage_time stages[STAGES_MAX];
+    unsigned n_stages;
+    const char *bottleneck;
+};
+
+/* Restores an object (volume.img or any file of a snapshot) to a device or file. Every content's hash is checked. A
+ * damaged content is ERR_DAMAGE naming object range and pack; the rest of the target is not trusted then. */
+int restore_run(struct repo *r, const struct object_id *obj, uint64_t size, const char *target,
+                const struct restore_opts *o, struct restore_result *ret, struct err *e);
+
+/* ---- verify ---- */
+
+struct verify_damage {
+    const char *kind;       /* "missing-pack", "short-pack", "unreadable-content", "missing-content", "bad-document" */
+    const char *pack;       /* "" if unknown */
+    const char *content;    /* text of the id, "" if the pack as a whole */
+    const char *snapshot;   /* manifest id, "" while only the index is checked */
+    const char *source;     /* user@host:/path, "" likewise */
+    const char *path;       /* in the snapshot, "" likewise */
+    uint64_t start, len;    /* byte range in that file */
+    const char *why;
+};
+struct verify_opts {
+    uint64_t memory;
+    unsigned workers;
+    double read_percent;    /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
+    struct mover_progress *progress;
+    struct mover_cancel *cancel;
+    /* One damage: what it hits. Called by one thread at a time. */
+    void (*on_damage)(const struct verify_damage *d, void *arg);
+    void *on_damage_arg;
+};
+struct verify_result {
+    uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
+    double seconds;
+};
+
+/*
+ * Checks (1) every index entry against the blob listing, (2) every object of the chosen snapshots (ids; n == 0: all):
+ * each content exists and its pack has the range, (3) reads a share of the contents. Returns 0 if all is well,
+ * ERR_DAMAGE (-EBADMSG) if damage was found (after looking at everything), other errors as they come.
+ */
+int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
+               struct err *e);
+
+#endif
