@@ -12,14 +12,15 @@
  *
  * Rule for incompressible contents. Contents of SAMPLE_MIN bytes or more are sampled before they are compressed: out of
  * each SAMPLE_STRIDE bytes (the last, partial stride too) one run of SAMPLE_LEN bytes, at an offset that varies from
- * stride to stride so that data with a period cannot hide, is compressed by zstd's fastest strategy with tables that fit
- * the first-level cache. If one single sample loses more than 1/SAMPLE_GAIN of its length, the whole content is
+ * stride to stride so that data with a period cannot hide, is compressed by zstd's fastest strategy with tables that
+ * fit the first-level cache. If one single sample loses more than 1/SAMPLE_GAIN of its length, the whole content is
  * compressed; if none does, it is stored as it is. So:
  *  - text, machine code, tables and zeros are never skipped: every compressible stretch of 2 * SAMPLE_STRIDE holds a
  *    whole sample, and such samples shrink by far more than 1/SAMPLE_GAIN;
  *  - encrypted, compressed and random data cost 1/32 of an attempt at the fastest level, which is below 5 % of what
  *    hashing and encrypting them costs;
- *  - what is given up: savings below 3 %, and repeats at a distance (the same compressed file twice within one content).
+ *  - what is given up: savings below 3 %, and repeats at a distance (the same compressed file twice within one
+ * content).
  */
 #include "repo/compress.h"
 
@@ -28,6 +29,7 @@
 #include "repo/s2.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +38,7 @@
 #include <zlib.h>
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_getCParams() and ZSTD_estimateCCtxSize_usingCParams() */
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #define SAMPLE_MIN ((size_t)128 << 10)
 #define SAMPLE_STRIDE ((size_t)128 << 10)
@@ -256,6 +259,7 @@ static int64_t zstd_write(struct compressor *c, const struct codec *k, const voi
     size_t n = ZSTD_compress2(c->zc, out, cap, in, len); /* the known length limits the tables */
     if (!ZSTD_isError(n))
         return (int64_t)n;
+    ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_only); /* or parameters could not be set any more */
     return ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall ? 0 : zstd_failed(e, n);
 }
 
@@ -432,8 +436,7 @@ static int64_t zstd_read(struct compressor *c, const void *in, size_t in_len, vo
     return damaged(e, "zstd", ZSTD_getErrorName(n));
 }
 
-static int64_t lz4_read(struct compressor *c, const uint8_t *in, size_t in_len, uint8_t *out, size_t cap,
-                        struct err *e)
+static int64_t lz4_read(struct compressor *c, const uint8_t *in, size_t in_len, uint8_t *out, size_t cap, struct err *e)
 {
     if (!c->lz4 && LZ4F_isError(LZ4F_createDecompressionContext(&c->lz4, LZ4F_VERSION)))
         return err_nomem(e);
