@@ -90,6 +90,7 @@ int session_new(struct session **ret, struct repo *r, const struct session_opts 
 /* Ends without flushing: open packs are dropped. After a successful session_flush() nothing is lost. NULL allowed. */
 void session_free(struct session *s);
 static inline void session_freep(struct session **s) { session_free(*s); }
+struct repo *session_repo(const struct session *s); /* the repository it writes to (splitter, hash) */
 
 /* Memory of one putting thread: compressor, compressed and sealed buffers. */
 struct put_scratch;
