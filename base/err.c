@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,12 @@ static enum err_class class_of_errno(int sys)
     }
 }
 
+/* errno values that our own code chose say nothing that the sentence does not say better. */
+static bool errno_tells(enum err_class cls, int sys)
+{
+    return sys > 0 && cls != ERR_USAGE && cls != ERR_INTERRUPTED && sys != EBADMSG && sys != ENOTSUP;
+}
+
 int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
 {
     int ret = sys > 0 ? -sys : -EIO;
@@ -36,7 +43,7 @@ int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
     va_end(ap);
     if (n < 0)
         n = 0;
-    if (sys > 0 && (size_t)n < sizeof msg)
+    if (errno_tells(cls, sys) && (size_t)n < sizeof msg)
         snprintf(msg + n, sizeof msg - (size_t)n, ": %s", strerror(sys));
     memcpy(e->msg, msg, sizeof msg);
     e->cls = cls == ERR_GENERIC ? class_of_errno(sys) : cls;

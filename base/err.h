@@ -43,7 +43,7 @@ struct err {
 
 /*
  * Records a failure: `fmt` makes the sentence. If `sys` is a positive errno its text is appended (": No space left on
- * device") and, where `cls` is ERR_GENERIC, the class is derived from it (ENOSPC/EDQUOT: ERR_NO_SPACE, EACCES/EPERM/
+ * device"), except for ERR_USAGE, ERR_INTERRUPTED, EBADMSG and ENOTSUP, where the sentence says it all; and, where `cls` is ERR_GENERIC, the class is derived from it (ENOSPC/EDQUOT: ERR_NO_SPACE, EACCES/EPERM/
  * EROFS: ERR_PERMISSION, ENOMEM: ERR_MEMORY). Returns -sys, or -EIO when sys is 0: `return err_set(e, ...)`.
  * Overwrites what was there: the point of failure calls it once, callers add context with err_wrap().
  */
