@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * cli.h - the command snapferry: what its files share
+ *
+ * One table (options.c) holds every option with its help text and the verbs that take it; parsing, --help, the bash
+ * completion and the test against the man page all read it.
+ */
+#ifndef SNAPFERRY_DAEMON_CLI_CLI_H
+#define SNAPFERRY_DAEMON_CLI_CLI_H
+
+#include "base/cleanup.h"
+#include "chunker/splitter.h"
+#include "daemon/mover/mover.h"
+
+enum verb {
+    VERB_NONE,
+    VERB_REPO_CREATE,
+    VERB_REPO_STATUS,
+    VERB_REPO_CHANGE_PASSWORD,
+    VERB_BACKUP,
+    VERB_SNAPSHOT_LIST,
+    VERB_SNAPSHOT_SHOW,
+    VERB_LS,
+    VERB_CAT,
+    VERB_RESTORE,
+    VERB_VERIFY,
+    VERB_COUNT
+};
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
+
+/* The command line, parsed and checked for form. Strings point into argv. */
+struct options {
+    enum verb verb;
+    char **args; /* positional arguments behind the verb */
+    int n_args;
+    const char *repo, *password_file, *config, *cache_dir;
+    uint64_t cache_size, index_memory;
+    bool json, help, version, quiet, debug;
+    enum progress_mode progress;
+    /* repo create, change-password */
+    unsigned format_version, ecc_percent;
+    const char *block_hash, *encryption, *splitter, *key_algo, *new_password_file, *owner;
+    uint64_t pack_size;
+    /* backup */
+    const char *as, *compression, *description;
+    json_t *tags;
+    uint64_t memory;
+    unsigned workers, depth, checkpoint_s;
+    bool no_uring, no_direct, no_parent, full_scan, map_bad;
+    /* snapshots */
+    bool all;
+    /* restore */
+    bool differential, verify, force, resume, ranged;
+    uint64_t offset, length;
+    /* verify */
+    double read_percent;
+};
+
+/* Parses argv; ERR_USAGE with one clear sentence. options_free() afterwards in any case. */
+int options_parse(struct options *o, int argc, char **argv, struct err *e);
+void options_free(struct options *o);
+const char *verb_name(enum verb v);
+/* Help of a verb, or of the whole command for VERB_NONE, to `f`. */
+void options_help(FILE *f, enum verb v);
+
+/* The repository that -r and --password-file name: directory, URL or section of the configuration. `password` is set
+ * for verbs that need it again (free with password_free()). */
+int cli_open_repo(const struct options *o, struct repo **ret, struct err *e);
+int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
+                   struct blobs **ret, struct err *e);
+int cli_password(const struct options *o, char **ret, struct err *e);
+
+/* Verbs: 0 or a positive exit code that is no error (ERR_PARTIAL), or negative with e set. */
+int cli_repo_create(const struct options *o, struct err *e);
+int cli_repo_status(const struct options *o, struct err *e);
+int cli_repo_change_password(const struct options *o, struct err *e);
+int cli_backup(const struct options *o, struct err *e);
+int cli_snapshot_list(const struct options *o, struct err *e);
+int cli_snapshot_show(const struct options *o, struct err *e);
+int cli_ls(const struct options *o, struct err *e);
+int cli_cat(const struct options *o, struct err *e);
+int cli_restore(const struct options *o, struct err *e);
+int cli_verify(const struct options *o, struct err *e);
+
+/* SNAPSHOT[/PATH]: finds the snapshot and the entry. path "" = the root. Clear both afterwards. */
+int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,
+             const char **path, struct err *e);
+
+/* The flag that SIGINT and SIGTERM set; installing the handlers is part of the first call. A second signal ends the
+ * process at once with code 130. */
+struct mover_cancel *cli_cancel(void);
+
+/* Shows progress from its own thread until progress_stop(). */
+struct progress_view;
+int progress_start(struct progress_view **ret, const struct options *o, const char *what, struct mover_progress *p,
+                   struct err *e);
+void progress_stop(struct progress_view *v);
+
+/* Prints one JSON object on a line of its own, flushed; takes over the reference. */
+void print_json(json_t *v);
+
+/* "1.5 GiB", "12.3 MiB/s", "1 h 02 min". Static buffers, eight in turn. */
+const char *text_bytes(uint64_t n);
+const char *text_rate(double bytes_per_second);
+const char *text_seconds(double s);
+const char *text_local_time(int64_t ns);
+/* Name that is safe to print on a terminal: control characters become \xNN. Static buffers, eight in turn. */
+const char *text_name(const char *s);
+
+/* "20MiB", "1G", "4096": bytes. 0 or -EINVAL. */
+int size_parse(uint64_t *ret, const char *text);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* main.c - snapferry, the command: verbs, errors, signals */
+#include "daemon/cli/cli.h"
+
+#include "chunker/kernel.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static struct mover_cancel cancel;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    if (atomic_exchange(&cancel.requested, true))
+        _exit(ERR_INTERRUPTED);
+}
+
+struct mover_cancel *cli_cancel(void)
+{
+    static bool installed;
+    if (!installed) {
+        struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigaction(SIGINT, &sa, NULL);
+        sigaction(SIGTERM, &sa, NULL);
+        installed = true;
+    }
+    return &cancel;
+}
+
+/* The result is the last line: an error that comes with one (damage found, interrupted) is told in words and code only.
+ */
+static bool result_printed;
+
+void print_json(json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    result_printed |= type && !strcmp(type, "result");
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (text) {
+        flockfile(stdout);
+        puts(text);
+        fflush(stdout);
+        funlockfile(stdout);
+    }
+    free(text);
+    json_decref(v);
+}
+
+static void print_error(const struct options *o, const struct err *e)
+{
+    fprintf(stderr, "snapferry: %s\n", text_name(e->msg));
+    if (e->hint[0])
+        fprintf(stderr, "snapferry: %s\n", text_name(e->hint));
+    if (o->json && !result_printed)
+        print_json(json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "error", "class", err_class_name(e->cls), "message",
+                             e->msg, "hint", e->hint, "exitCode", (int)e->cls));
+}
+
+static void print_log(enum log_level lvl, const char *line, void *arg)
+{
+    const struct options *o = arg;
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    if (lvl == LOG_LVL_DEBUG && !o->debug)
+        return;
+    if (lvl == LOG_LVL_INFO && o->quiet)
+        return;
+    fprintf(stderr, "snapferry: %s: %s\n", names[lvl], text_name(line));
+}
+
+static int run(const struct options *o, struct err *e)
+{
+    switch (o->verb) {
+    case VERB_REPO_CREATE:
+        return cli_repo_create(o, e);
+    case VERB_REPO_STATUS:
+        return cli_repo_status(o, e);
+    case VERB_REPO_CHANGE_PASSWORD:
+        return cli_repo_change_password(o, e);
+    case VERB_BACKUP:
+        return cli_backup(o, e);
+    case VERB_SNAPSHOT_LIST:
+        return cli_snapshot_list(o, e);
+    case VERB_SNAPSHOT_SHOW:
+        return cli_snapshot_show(o, e);
+    case VERB_LS:
+        return cli_ls(o, e);
+    case VERB_CAT:
+        return cli_cat(o, e);
+    case VERB_RESTORE:
+        return cli_restore(o, e);
+    case VERB_VERIFY:
+        return cli_verify(o, e);
+    case VERB_NONE:
+    case VERB_COUNT:
+        break;
+    }
+    return err_set(e, ERR_USAGE, 0, "no verb is given");
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = ERR_INIT;
+    struct options o;
+    signal(SIGPIPE, SIG_IGN);
+    log_to(print_log, &o);
+    int rc = options_parse(&o, argc, argv, &e);
+    if (rc >= 0 && o.version) {
+        puts("snapferry " SNAPFERRY_VERSION);
+    } else if (rc >= 0 && o.help) {
+        options_help(stdout, o.verb);
+    } else if (rc >= 0) {
+        rc = kernels_check(&e);
+        if (rc >= 0)
+            rc = run(&o, &e);
+    }
+    if (rc >= 0 && (fflush(stdout) || ferror(stdout)))
+        rc = err_set(&e, ERR_GENERIC, errno, "cannot write to standard output");
+    if (rc < 0)
+        print_error(&o, &e);
+    options_free(&o);
+    return rc < 0 ? (e.cls ? (int)e.cls : ERR_GENERIC) : rc;
+}

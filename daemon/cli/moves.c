@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* moves.c - the verbs that move data: backup, restore, verify */
+#include "daemon/cli/cli.h"
+
+#include <errno.h>
+#include <string.h>
+
+static json_t *stages_json(const struct stage_time *s, unsigned n)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", s[i].name, "busySeconds", s[i].busy,
+                                              "stalledSeconds", s[i].stalled, "bytes", (json_int_t)s[i].bytes));
+    return list;
+}
+
+static void print_stages(const struct stage_time *s, unsigned n, const char *bottleneck)
+{
+    fputs("Stages      ", stdout);
+    int shown = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (s[i].busy < 0.0005 && s[i].stalled < 0.0005)
+            continue;
+        printf("%s%s %.2f s%s", shown++ ? ", " : "", s[i].name, s[i].busy,
+               bottleneck && !strcmp(bottleneck, s[i].name) ? " (bottleneck)" : "");
+    }
+    putchar('\n');
+}
+
+static double per_second(uint64_t bytes, double seconds)
+{
+    return seconds > 1e-6 ? (double)bytes / seconds : 0;
+}
+
+/* ---- backup ---- */
+
+static json_t *backup_json(const struct backup_result *b, const struct snapshot_source *src)
+{
+    char text[4500], image[OBJECT_ID_TEXT] = "";
+    if (b->image.content.len)
+        object_id_text(&b->image, image);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "type", "result", "verb", "backup", "snapshot",
+                          b->manifest_id, "source", snapshot_source_text(src, text, sizeof text), "incomplete",
+                          (int)b->incomplete, "object", image, "parent", b->parent_id);
+    const struct {
+        const char *name;
+        uint64_t n;
+    } numbers[] = {
+        {"sizeBytes", b->size},
+        {"scannedBytes", b->scanned},
+        {"holeBytes", b->hole_bytes},
+        {"zeroBytes", b->zero_bytes},
+        {"readBytes", b->read_bytes},
+        {"duplicateBytes", b->duplicate_bytes},
+        {"newBytes", b->new_bytes},
+        {"storedBytes", b->stored_bytes},
+        {"badBytes", b->bad_bytes},
+        {"chunks", b->chunks},
+        {"zeroChunks", b->zero_chunks},
+        {"duplicateChunks", b->duplicate_chunks},
+        {"newChunks", b->new_chunks},
+        {"hintedChunks", b->hinted_chunks},
+        {"packs", b->packs},
+        {"adoptedPacks", b->adopted_packs},
+        {"indexFlushes", b->flushes},
+        {"checkpoints", b->checkpoints},
+        {"workers", b->workers},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(j, numbers[i].name, json_integer((json_int_t)numbers[i].n));
+    json_object_set_new(j, "seconds", json_real(b->seconds));
+    json_object_set_new(j, "bytesPerSecond", json_real(per_second(b->scanned, b->seconds)));
+    json_t *bad = json_array();
+    for (size_t i = 0; i < b->n_bad; i++)
+        json_array_append_new(bad, json_pack("{s:I, s:I, s:s}", "offset", (json_int_t)b->bad[i].pos, "length",
+                                             (json_int_t)b->bad[i].len, "error", strerror(b->bad[i].sys)));
+    json_object_set_new(j, "badRanges", bad);
+    json_object_set_new(j, "stages", stages_json(b->stages, b->n_stages));
+    json_object_set_new(j, "bottleneck", json_string(b->bottleneck ? b->bottleneck : ""));
+    json_object_set_new(j, "reader",
+                        json_pack("{s:b, s:b, s:b, s:s}", "ioUring", (int)b->reader.uring, "direct",
+                                  (int)b->reader.direct, "fixedBuffers", (int)b->reader.fixed_buffers, "fallback",
+                                  b->reader.fallback));
+    return j;
+}
+
+static void print_backup(const struct backup_result *b, const struct snapshot_source *src)
+{
+    char text[4500];
+    printf("%s %s of %s\n", b->incomplete ? "Checkpoint" : "Snapshot", b->manifest_id,
+           text_name(snapshot_source_text(src, text, sizeof text)));
+    if (b->parent_id[0])
+        printf("Parent      %s\n", b->parent_id);
+    printf("Scanned     %s in %s (%s)\n", text_bytes(b->scanned), text_seconds(b->seconds),
+           text_rate(per_second(b->scanned, b->seconds)));
+    printf("Read        %s; skipped %s of holes, found %s of zeros\n", text_bytes(b->read_bytes),
+           text_bytes(b->hole_bytes), text_bytes(b->zero_bytes));
+    printf("Duplicate   %s in %lu chunks\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks);
+    printf("New         %s in %lu chunks, stored as %s in %lu packs\n", text_bytes(b->new_bytes),
+           (unsigned long)b->new_chunks, text_bytes(b->stored_bytes), (unsigned long)b->packs);
+    if (b->adopted_packs)
+        printf("Adopted     %lu finished packs of an interrupted run\n", (unsigned long)b->adopted_packs);
+    print_stages(b->stages, b->n_stages, b->bottleneck);
+    for (size_t i = 0; i < b->n_bad; i++)
+        printf("UNREADABLE  bytes %lu to %lu: %s (stored as zeros)\n", (unsigned long)b->bad[i].pos,
+               (unsigned long)(b->bad[i].pos + b->bad[i].len - 1), strerror(b->bad[i].sys));
+}
+
+static int backup_source(const struct options *o, const struct source *src, struct repo *r, struct snapshot_source *as,
+                         struct err *e)
+{
+    if (o->as)
+        return snapshot_source_parse(as, o->as, e);
+    const struct source_info *i = source_info(src);
+    if (!i->id[0]) {
+        err_set(e, ERR_USAGE, 0, "%s has no stable identity", text_name(i->path));
+        return err_hint(e, "name the source with --as USER@HOST:/PATH");
+    }
+    snprintf(as->user, sizeof as->user, "snapferry");
+    snprintf(as->host, sizeof as->host, "%s", repo_hostname(r));
+    snprintf(as->path, sizeof as->path, "%s", i->id);
+    return 0;
+}
+
+int cli_backup(const struct options *o, struct err *e)
+{
+    uint32_t compression = 0;
+    if (o->compression) {
+        int64_t id = compress_id_by_name(o->compression, e);
+        if (id < 0)
+            return (int)id;
+        compression = (uint32_t)id;
+    }
+    struct splitter sp;
+    if (o->splitter && splitter_by_name(&sp, o->splitter) < 0)
+        return err_set(e, ERR_USAGE, 0, "--splitter %s is unknown", text_name(o->splitter));
+    struct mover_progress progress = {0};
+    struct mover_cancel *cancel = cli_cancel();
+    CLEANUP(source_freep) struct source *src = NULL;
+    int rc = source_open(&src, o->args[0], e);
+    if (rc < 0)
+        return rc;
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    struct backup_opts b = {
+        .memory = o->memory,
+        .workers = o->workers,
+        .compression = compression,
+        .splitter = o->splitter,
+        .description = o->description,
+        .tags = o->tags,
+        .bad_read = o->map_bad ? BAD_READ_MAP : BAD_READ_FAIL,
+        .depth = o->depth,
+        .no_uring = o->no_uring,
+        .no_direct = o->no_direct,
+        .no_parent = o->no_parent,
+        .full_scan = o->full_scan,
+        .checkpoint_s = o->checkpoint_s,
+        .progress = &progress,
+        .cancel = cancel,
+    };
+    rc = backup_source(o, src, r, &b.as, e);
+    if (rc < 0)
+        return rc;
+    if (source_info(src)->mounted_rw)
+        log_warning("%s is mounted read-write: the image will be as after a crash at best, and may mix moments",
+                    source_info(src)->path);
+    struct progress_view *view;
+    rc = progress_start(&view, o, "backup", &progress, e);
+    if (rc < 0)
+        return rc;
+    struct backup_result result = {0};
+    rc = backup_run(r, src, &b, &result, e);
+    progress_stop(view);
+    if (rc >= 0 || result.manifest_id[0]) {
+        if (o->json)
+            print_json(backup_json(&result, &b.as));
+        else if (!o->quiet)
+            print_backup(&result, &b.as);
+    }
+    if (rc >= 0)
+        rc = result.n_bad ? ERR_PARTIAL : 0;
+    backup_result_clear(&result);
+    return rc;
+}
+
+/* ---- restore ---- */
+
+static int find_image(struct repo *r, const struct snapshot *s, struct dir_entry *entry, struct err *e)
+{
+    if (entry->type == 'f')
+        return 0;
+    dir_entry_clear(entry);
+    struct err ignored = ERR_INIT;
+    int rc = dir_lookup(r, &s->root, "volume.img", entry, &ignored);
+    if (rc >= 0)
+        return 0;
+    if (ignored.cls != ERR_NOT_FOUND) {
+        *e = ignored;
+        return rc;
+    }
+    if (s->incomplete[0])
+        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s is incomplete (%s): it holds no volume.img", s->id, s->incomplete);
+    else
+        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s holds no volume.img: another client made it", s->id);
+    return err_hint(e, "name the file: SNAPSHOT/PATH; snapferry ls %s lists what there is", s->id);
+}
+
+static void print_restore(const struct restore_result *t, const char *target)
+{
+    printf("Restored    %s to %s in %s (%s)\n", text_bytes(t->size), text_name(target), text_seconds(t->seconds),
+           text_rate(per_second(t->size, t->seconds)));
+    printf("Fetched     %s in %lu contents; wrote %s; zeros %s\n", text_bytes(t->fetched_bytes),
+           (unsigned long)t->contents, text_bytes(t->written_bytes), text_bytes(t->zero_bytes));
+    if (t->equal_bytes)
+        printf("Equal       %s were there already\n", text_bytes(t->equal_bytes));
+    if (t->resumed_bytes)
+        printf("Resumed     %s were restored before\n", text_bytes(t->resumed_bytes));
+    if (t->verified_bytes)
+        printf("Verified    %s read back\n", text_bytes(t->verified_bytes));
+    print_stages(t->stages, t->n_stages, t->bottleneck);
+}
+
+static json_t *restore_json(const struct restore_result *t, const char *snapshot, const char *path, const char *target)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}",
+                     "type", "result", "verb", "restore", "snapshot", snapshot, "path", path, "target", target,
+                     "sizeBytes", (json_int_t)t->size, "fetchedBytes", (json_int_t)t->fetched_bytes, "writtenBytes",
+                     (json_int_t)t->written_bytes, "zeroBytes", (json_int_t)t->zero_bytes, "punchedBytes",
+                     (json_int_t)t->punched_bytes, "equalBytes", (json_int_t)t->equal_bytes, "verifiedBytes",
+                     (json_int_t)t->verified_bytes, "resumedBytes", (json_int_t)t->resumed_bytes, "contents",
+                     (json_int_t)t->contents, "seconds", t->seconds, "bytesPerSecond", per_second(t->size, t->seconds),
+                     "stages", stages_json(t->stages, t->n_stages), "bottleneck", t->bottleneck ? t->bottleneck : "");
+}
+
+int cli_restore(const struct options *o, struct err *e)
+{
+    struct mover_progress progress = {0};
+    struct mover_cancel *cancel = cli_cancel();
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    int rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    struct snapshot s;
+    struct dir_entry entry;
+    const char *path;
+    rc = cli_find(o, r, o->args[0], &s, &entry, &path, e);
+    if (rc < 0)
+        return rc;
+    if (!*path)
+        rc = find_image(r, &s, &entry, e);
+    else if (entry.type != 'f')
+        rc = err_set(e, ERR_USAGE, 0, "\"%s\" is not a regular file: only files are restored", text_name(path));
+    if (rc >= 0 && entry.size < 0)
+        entry.size = 0;
+    struct restore_result result = {0};
+    if (rc >= 0) {
+        const struct restore_opts ro = {
+            .memory = o->memory,
+            .workers = o->workers,
+            .force = o->force,
+            .differential = o->differential,
+            .verify = o->verify,
+            .resume = o->resume,
+            .no_uring = o->no_uring,
+            .offset = o->offset,
+            .length = o->length,
+            .ranged = o->ranged,
+            .progress = &progress,
+            .cancel = cancel,
+        };
+        struct progress_view *view;
+        rc = progress_start(&view, o, "restore", &progress, e);
+        if (rc >= 0) {
+            rc = restore_run(r, &entry.obj, (uint64_t)entry.size, o->args[1], &ro, &result, e);
+            progress_stop(view);
+        }
+    }
+    if (rc >= 0 && o->json)
+        print_json(restore_json(&result, s.id, *path ? path : entry.name ? entry.name : "", o->args[1]));
+    else if (rc >= 0 && !o->quiet)
+        print_restore(&result, o->args[1]);
+    dir_entry_clear(&entry);
+    snapshot_clear(&s);
+    return rc;
+}
+
+/* ---- verify ---- */
+
+static void show_damage(const struct verify_damage *d, void *arg)
+{
+    const struct options *o = arg;
+    if (o->json) {
+        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "type", "damage", "kind", d->kind,
+                             "pack", d->pack, "content", d->content, "snapshot", d->snapshot, "source", d->source,
+                             "path", d->path, "offset", (json_int_t)d->start, "length", (json_int_t)d->len, "why",
+                             d->why));
+        return;
+    }
+    printf("DAMAGE %s", d->kind);
+    if (*d->content)
+        printf(" content %s", d->content);
+    if (*d->pack)
+        printf(" pack %s", d->pack);
+    if (*d->snapshot)
+        printf(" hits %s of snapshot %.16s (%s) bytes %lu to %lu", text_name(*d->path ? d->path : "/"), d->snapshot,
+               text_name(d->source), (unsigned long)d->start, (unsigned long)(d->start + (d->len ? d->len - 1 : 0)));
+    printf(": %s\n", text_name(d->why));
+}
+
+static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids)[33], struct err *e)
+{
+    *ids = calloc((size_t)o->n_args + 1, sizeof **ids);
+    if (!*ids)
+        return err_nomem(e);
+    struct snapshot_source src;
+    if (o->as && snapshot_source_parse(&src, o->as, e) < 0)
+        return -EINVAL;
+    for (int i = 0; i < o->n_args; i++) {
+        struct snapshot s;
+        int rc = snapshot_find(r, o->args[i], o->as ? &src : NULL, &s, e);
+        if (rc < 0)
+            return rc;
+        memcpy((*ids)[i], s.id, sizeof s.id);
+        snapshot_clear(&s);
+    }
+    return 0;
+}
+
+int cli_verify(const struct options *o, struct err *e)
+{
+    struct mover_progress progress = {0};
+    struct mover_cancel *cancel = cli_cancel();
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    int rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE char(*ids)[33] = NULL;
+    rc = chosen_snapshots(o, r, &ids, e);
+    if (rc < 0)
+        return rc;
+    const struct verify_opts vo = {
+        .memory = o->memory,
+        .workers = o->workers,
+        .read_percent = o->read_percent,
+        .progress = &progress,
+        .cancel = cancel,
+        .on_damage = show_damage,
+        .on_damage_arg = (void *)(uintptr_t)o,
+    };
+    struct progress_view *view;
+    rc = progress_start(&view, o, "verify", &progress, e);
+    if (rc < 0)
+        return rc;
+    struct verify_result v = {0};
+    rc = verify_run(r, ids, (size_t)o->n_args, &vo, &v, e);
+    progress_stop(view);
+    if (rc < 0 && e->cls != ERR_DAMAGE)
+        return rc;
+    if (o->json)
+        print_json(json_pack(
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "type", "result", "verb", "verify",
+            "ok", rc >= 0, "indexEntries", (json_int_t)v.index_entries, "packs", (json_int_t)v.packs, "snapshots",
+            (json_int_t)v.snapshots, "objects", (json_int_t)v.objects, "contents", (json_int_t)v.contents,
+            "contentsRead", (json_int_t)v.contents_read, "bytesRead", (json_int_t)v.bytes_read, "damages",
+            (json_int_t)v.damages, "snapshotsDamaged", (json_int_t)v.snapshots_damaged, "seconds", v.seconds));
+    else if (!o->quiet)
+        printf("Verified %lu snapshots: %lu objects, %lu contents, of which %lu (%s) were read in %s; %lu index "
+               "entries in %lu packs: %lu damaged\n",
+               (unsigned long)v.snapshots, (unsigned long)v.objects, (unsigned long)v.contents,
+               (unsigned long)v.contents_read, text_bytes(v.bytes_read), text_seconds(v.seconds),
+               (unsigned long)v.index_entries, (unsigned long)v.packs, (unsigned long)v.damages);
+    return rc;
+}

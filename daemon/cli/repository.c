@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* repository.c - what -r and --password-file stand for, and the verbs of `repo` */
+#include "daemon/cli/cli.h"
+
+#include "base/bytes.h"
+#include "cfg/cfg.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Directory and password file that the command line means. A name without a slash that is a section of the
+ * configuration is that section; ./NAME is always the directory. */
+static int resolve(const struct options *o, char *dir, size_t cap, char *password_file, size_t pw_cap, struct err *e)
+{
+    password_file[0] = '\0';
+    if (o->password_file)
+        snprintf(password_file, pw_cap, "%s", o->password_file);
+    const char *rest = strstr(o->repo, "://");
+    if (rest) {
+        if (strncmp(o->repo, "file://", 7) == 0 && o->repo[7] == '/') {
+            snprintf(dir, cap, "%s", o->repo + 7);
+            return 0;
+        }
+        err_set(e, ERR_USAGE, 0, "repository %s: this version reads and writes directories only", text_name(o->repo));
+        return err_hint(e, "give a directory, a file:///PATH URL or the name of a [repository] section");
+    }
+    if (!strchr(o->repo, '/')) {
+        CLEANUP(cfg_freep) struct cfg *c = NULL;
+        if (cfg_load(&c, o->config, e) < 0)
+            return -EINVAL;
+        const struct cfg_repository *s = cfg_repository(c, o->repo);
+        if (s) {
+            snprintf(dir, cap, "%s", s->path);
+            if (!o->password_file)
+                snprintf(password_file, pw_cap, "%s", s->password_file);
+            return 0;
+        }
+        struct stat st;
+        if (o->verb != VERB_REPO_CREATE && stat(o->repo, &st) < 0) {
+            err_set(e, ERR_NO_REPO, 0, "there is neither a directory nor a [repository] section named \"%s\"",
+                    text_name(o->repo));
+            return err_hint(e, "sections are read from %s and its conf.d", o->config ? o->config : CFG_DEFAULT_FILE);
+        }
+    }
+    if (!*o->repo)
+        return err_set(e, ERR_USAGE, 0, "-r wants a repository, not an empty word");
+    snprintf(dir, cap, "%s", o->repo);
+    return 0;
+}
+
+int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
+                   struct blobs **ret, struct err *e)
+{
+    char dir[4096], password_file[4096];
+    int rc = resolve(o, dir, sizeof dir, password_file, sizeof password_file, e);
+    if (rc < 0)
+        return rc;
+    return blobs_open_dir(ret, dir, mode, shards, n_shards, e);
+}
+
+int cli_password(const struct options *o, char **ret, struct err *e)
+{
+    char dir[4096], password_file[4096];
+    int rc = resolve(o, dir, sizeof dir, password_file, sizeof password_file, e);
+    if (rc < 0)
+        return rc;
+    if (!password_file[0]) {
+        err_set(e, ERR_USAGE, 0, "no password is given for repository %s", text_name(o->repo));
+        return err_hint(e, "say --password-file FILE, or set password-file in the [repository] section; a password is "
+                           "never taken from the command line or the environment");
+    }
+    return password_read(ret, password_file, e);
+}
+
+static void wipe_password(char **p)
+{
+    password_free(*p);
+}
+
+int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
+{
+    CLEANUP(wipe_password) char *password = NULL;
+    int rc = cli_password(o, &password, e);
+    if (rc < 0)
+        return rc;
+    struct blobs *b;
+    rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
+    if (rc < 0)
+        return rc;
+    const struct repo_opts ro = {.cache_dir = o->cache_dir, .cache_cap = o->cache_size, .mapped_cap = o->index_memory};
+    return repo_open(ret, b, password, &ro, e);
+}
+
+static void node_name(char *out, size_t cap)
+{
+    char host[256] = "localhost";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = '\0';
+    size_t n = 0;
+    for (; host[n] && n + 1 < cap; n++)
+        out[n] = host[n] >= 'A' && host[n] <= 'Z' ? (char)(host[n] + 32) : host[n];
+    out[n] = '\0';
+}
+
+static json_t *format_json(const struct repo_format *f)
+{
+    char id[2 * FORMAT_ID_MAX + 1];
+    return json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:i, s:I, s:b, s:b, s:s}", "uniqueID",
+                     hex_encode(id, f->unique_id, f->unique_id_len), "formatVersion", (int)f->version, "indexVersion",
+                     (int)f->index_version, "hash", f->hash, "encryption", f->encryption, "splitter", f->splitter,
+                     "eccPercent", (int)f->ecc_percent, "packSize", (json_int_t)f->max_pack_size, "epochs",
+                     (int)f->epochs.enabled, "passwordChange", (int)f->password_change, "keyDerivation", f->key_algo);
+}
+
+int cli_repo_create(const struct options *o, struct err *e)
+{
+    CLEANUP(wipe_password) char *password = NULL;
+    int rc = cli_password(o, &password, e);
+    if (rc < 0)
+        return rc;
+    static const int v1_shards[] = {3, 3};
+    bool v1 = o->format_version == 1;
+    CLEANUP(blobs_freep) struct blobs *b = NULL;
+    rc = cli_open_blobs(o, BLOBS_CREATE, v1 ? v1_shards : NULL, v1 ? 2 : 0, &b, e);
+    if (rc < 0)
+        return rc;
+    const struct format_create c = {
+        .version = o->format_version,
+        .hash = o->block_hash,
+        .encryption = o->encryption,
+        .splitter = o->splitter,
+        .key_algo = o->key_algo,
+        .ecc_percent = o->ecc_percent,
+        .pack_size = o->pack_size,
+    };
+    rc = format_create(b, &c, password, e);
+    if (rc < 0)
+        return rc;
+    char owner[300];
+    if (o->owner) {
+        snprintf(owner, sizeof owner, "%s", o->owner);
+    } else {
+        char node[256];
+        node_name(node, sizeof node);
+        snprintf(owner, sizeof owner, "snapferry-maintenance@%s", node);
+    }
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    const struct repo_opts ro = {.cache_dir = o->cache_dir};
+    rc = repo_open(&r, take_ptr(&b), password, &ro, e);
+    if (rc >= 0)
+        rc = manifests_initialise(r, owner, e);
+    if (rc < 0) {
+        err_wrap(e, "the format was written, but not the first policies");
+        err_hint(e, "the repository can be used; a stock client adds the policies when it needs them");
+        return rc;
+    }
+    const struct repo_format *f = repo_format(r);
+    if (o->json) {
+        print_json(json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "result", "verb", "repo create", "repository",
+                             blobs_location(repo_blobs(r)), "owner", owner, "format", format_json(f)));
+    } else if (!o->quiet) {
+        printf("Created a repository in %s: format %u, %s, %s, %s", blobs_location(repo_blobs(r)), f->version, f->hash,
+               f->encryption, f->splitter);
+        if (f->ecc_percent)
+            printf(", %u %% error correction", f->ecc_percent);
+        printf(".\nKeep the password safe: without it nobody can read this repository.\n");
+    }
+    return 0;
+}
+
+struct blob_sums {
+    uint64_t packs, pack_bytes, indexes, index_bytes, others, other_bytes;
+};
+
+static int sum_blob(const struct blob_info *i, void *arg)
+{
+    struct blob_sums *s = arg;
+    if (i->name[0] == 'p' || i->name[0] == 'q') {
+        s->packs++;
+        s->pack_bytes += i->length;
+    } else if (i->name[0] == 'x' || i->name[0] == 'n') {
+        s->indexes++;
+        s->index_bytes += i->length;
+    } else {
+        s->others++;
+        s->other_bytes += i->length;
+    }
+    return 0;
+}
+
+static int count_snapshot(struct snapshot *s, void *arg)
+{
+    uint64_t *n = arg;
+    n[s->incomplete[0] ? 1 : 0]++;
+    return 0;
+}
+
+int cli_repo_status(const struct options *o, struct err *e)
+{
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    int rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    struct blob_sums sums = {0};
+    rc = blobs_list(repo_blobs(r), "", sum_blob, &sums, e);
+    if (rc < 0)
+        return rc;
+    uint64_t snapshots[2] = {0, 0};
+    unsigned bad = 0;
+    rc = snapshots_each(r, NULL, false, count_snapshot, snapshots, &bad, e);
+    if (rc < 0)
+        return rc;
+    struct index_set_stats is;
+    index_set_stats(repo_index(r), &is);
+    const struct repo_format *f = repo_format(r);
+    if (o->json) {
+        print_json(json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i}", "type",
+                             "result", "verb", "repo status", "repository", blobs_location(repo_blobs(r)), "format",
+                             format_json(f), "snapshots", (json_int_t)snapshots[0], "incompleteSnapshots",
+                             (json_int_t)snapshots[1], "packs", (json_int_t)sums.packs, "packBytes",
+                             (json_int_t)sums.pack_bytes, "indexBlobs", (json_int_t)sums.indexes, "indexBytes",
+                             (json_int_t)sums.index_bytes, "otherBlobs", (json_int_t)sums.others, "otherBytes",
+                             (json_int_t)sums.other_bytes, "indexEntries", (json_int_t)is.entries, "writeEpoch",
+                             (json_int_t)is.write_epoch, "unreadableSnapshots", (int)bad));
+        return 0;
+    }
+    char id[2 * FORMAT_ID_MAX + 1];
+    printf("Repository        %s\n", blobs_location(repo_blobs(r)));
+    printf("Unique id         %s\n", hex_encode(id, f->unique_id, f->unique_id_len));
+    printf("Format            %u, index version %u, %s\n", f->version, f->index_version,
+           f->epochs.enabled ? "epochs" : "no epochs");
+    printf("Hash              %s\n", f->hash);
+    printf("Encryption        %s\n", f->encryption);
+    printf("Key derivation    %s%s\n", f->key_algo, f->password_change ? "" : " (password cannot be changed)");
+    printf("Splitter          %s\n", f->splitter);
+    if (f->ecc_percent)
+        printf("Error correction  %u %%\n", f->ecc_percent);
+    else
+        printf("Error correction  none\n");
+    printf("Pack size         %s\n", text_bytes(f->max_pack_size));
+    printf("Snapshots         %lu complete, %lu incomplete\n", (unsigned long)snapshots[0],
+           (unsigned long)snapshots[1]);
+    printf("Packs             %lu, %s\n", (unsigned long)sums.packs, text_bytes(sums.pack_bytes));
+    printf("Index             %lu blobs, %s, %lu entries in use", (unsigned long)sums.indexes,
+           text_bytes(sums.index_bytes), (unsigned long)is.entries);
+    if (f->epochs.enabled)
+        printf(", write epoch %ld", (long)is.write_epoch);
+    printf("\nIndex cache       %s in %s\n", text_bytes(is.cache_bytes), repo_cache_dir(r));
+    if (f->retention_mode[0])
+        printf("Object lock       %s, %s\n", f->retention_mode, text_seconds((double)f->retention_period_ns * 1e-9));
+    if (bad)
+        printf("WARNING           %u snapshot manifests cannot be read\n", bad);
+    return 0;
+}
+
+int cli_repo_change_password(const struct options *o, struct err *e)
+{
+    if (!o->new_password_file)
+        return err_set(e, ERR_USAGE, 0, "repo change-password wants --new-password-file FILE");
+    CLEANUP(wipe_password) char *old = NULL;
+    CLEANUP(wipe_password) char *new = NULL;
+    int rc = cli_password(o, &old, e);
+    if (rc >= 0)
+        rc = password_read(&new, o->new_password_file, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    rc = format_change_password(repo_blobs(r), old, new, repo_cache_dir(r), e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_json(json_pack("{s:s, s:s, s:s}", "type", "result", "verb", "repo change-password", "repository",
+                             blobs_location(repo_blobs(r))));
+    else if (!o->quiet)
+        printf("The password of %s is changed. Clients that are connected keep working until they read the format "
+               "again (within 15 minutes), then they need the new one.\n",
+               blobs_location(repo_blobs(r)));
+    return 0;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* text.c - sizes, times and names as a person reads and writes them */
+#include "daemon/cli/cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define TURNS 8
+#define TURN_LEN 64
+
+static char *next_buffer(void)
+{
+    static _Thread_local char buf[TURNS][TURN_LEN];
+    static _Thread_local unsigned turn;
+    return buf[turn++ % TURNS];
+}
+
+static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+
+static const char *scaled(double v, const char *suffix)
+{
+    char *out = next_buffer();
+    unsigned u = 0;
+    while (v >= 1023.95 && u + 1 < sizeof units / sizeof *units) {
+        v /= 1024;
+        u++;
+    }
+    if (u == 0)
+        snprintf(out, TURN_LEN, "%.0f %s%s", v, units[u], suffix);
+    else
+        snprintf(out, TURN_LEN, "%.1f %s%s", v, units[u], suffix);
+    return out;
+}
+
+const char *text_bytes(uint64_t n)
+{
+    return scaled((double)n, "");
+}
+
+const char *text_rate(double bytes_per_second)
+{
+    if (!isfinite(bytes_per_second) || bytes_per_second < 0)
+        return "-";
+    return scaled(bytes_per_second, "/s");
+}
+
+const char *text_seconds(double s)
+{
+    char *out = next_buffer();
+    if (!isfinite(s) || s < 0 || s > 100.0 * 86400 * 365)
+        return "-";
+    uint64_t t = (uint64_t)(s + 0.5);
+    if (s < 9.95)
+        snprintf(out, TURN_LEN, "%.1f s", s);
+    else if (t < 60)
+        snprintf(out, TURN_LEN, "%u s", (unsigned)t);
+    else if (t < 3600)
+        snprintf(out, TURN_LEN, "%u min %02u s", (unsigned)(t / 60), (unsigned)(t % 60));
+    else if (t < 86400)
+        snprintf(out, TURN_LEN, "%u h %02u min", (unsigned)(t / 3600), (unsigned)(t / 60 % 60));
+    else
+        snprintf(out, TURN_LEN, "%u d %02u h", (unsigned)(t / 86400), (unsigned)(t / 3600 % 24));
+    return out;
+}
+
+const char *text_local_time(int64_t ns)
+{
+    char *out = next_buffer();
+    time_t t = (time_t)(ns / 1000000000);
+    struct tm tm;
+    if (!localtime_r(&t, &tm) || !strftime(out, TURN_LEN, "%Y-%m-%d %H:%M:%S %Z", &tm))
+        return "-";
+    return out;
+}
+
+const char *text_name(const char *s)
+{
+    static _Thread_local char buf[TURNS][4 * 4096 + 1];
+    static _Thread_local unsigned turn;
+    char *out = buf[turn++ % TURNS];
+    size_t n = 0;
+    for (; *s && n + 5 < sizeof buf[0]; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c < 0x20 || c == 0x7f)
+            n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
+        else
+            out[n++] = (char)c;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+int size_parse(uint64_t *ret, const char *text)
+{
+    if (!isdigit((unsigned char)text[0]))
+        return -EINVAL;
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (errno)
+        return -EINVAL;
+    unsigned shift = 0;
+    if (*end) {
+        static const char letters[] = "KMGTPE";
+        const char *l = strchr(letters, toupper((unsigned char)*end));
+        if (l && *l) {
+            shift = 10 * (unsigned)(l - letters + 1);
+            end++;
+            if (*end == 'i')
+                end++;
+        }
+        if (*end == 'B' || *end == 'b')
+            end++;
+        if (*end)
+            return -EINVAL;
+    }
+    if (shift && v > (UINT64_MAX >> shift))
+        return -EINVAL;
+    *ret = (uint64_t)v << shift;
+    return 0;
+}
