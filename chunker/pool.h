@@ -3,7 +3,9 @@
  * pool.h - a fixed set of threads working on a bounded queue of jobs
  *
  * The queue's bound is the back-pressure: pool_submit() blocks while it is full. Jobs start in the order of submission;
- * nothing is said about the order in which they end.
+ * nothing is said about the order in which they end. A job must not call pool_submit() or pool_drain() on its own pool:
+ * with all threads waiting for room, nobody would make any. Every other call is thread-safe, pool_free() aside. Workers
+ * take no asynchronous signals.
  */
 #ifndef SNAPFERRY_CHUNKER_POOL_H
 #define SNAPFERRY_CHUNKER_POOL_H

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "chunker/blake2b.h"
+
+#include "base/bytes.h"
+
+#include <string.h>
+
+static const uint64_t iv[8] = {
+    UINT64_C(0x6a09e667f3bcc908), UINT64_C(0xbb67ae8584caa73b), UINT64_C(0x3c6ef372fe94f82b),
+    UINT64_C(0xa54ff53a5f1d36f1), UINT64_C(0x510e527fade682d1), UINT64_C(0x9b05688c2b3e6c1f),
+    UINT64_C(0x1f83d9abfb41bd6b), UINT64_C(0x5be0cd19137e2179),
+};
+
+static inline uint64_t rotr64(uint64_t v, unsigned n)
+{
+    return v >> n | v << (64 - n);
+}
+
+#define G(a, b, c, d, x, y)                                                                                            \
+    do {                                                                                                               \
+        a += b + (x);                                                                                                  \
+        d = rotr64(d ^ a, 32);                                                                                         \
+        c += d;                                                                                                        \
+        b = rotr64(b ^ c, 24);                                                                                         \
+        a += b + (y);                                                                                                  \
+        d = rotr64(d ^ a, 16);                                                                                         \
+        c += d;                                                                                                        \
+        b = rotr64(b ^ c, 63);                                                                                         \
+    } while (0)
+
+/* One round; the arguments are the message words in the order of the round's permutation. */
+#define ROUND(s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15)                                    \
+    do {                                                                                                               \
+        G(v0, v4, v8, v12, m[s0], m[s1]);                                                                              \
+        G(v1, v5, v9, v13, m[s2], m[s3]);                                                                              \
+        G(v2, v6, v10, v14, m[s4], m[s5]);                                                                             \
+        G(v3, v7, v11, v15, m[s6], m[s7]);                                                                             \
+        G(v0, v5, v10, v15, m[s8], m[s9]);                                                                             \
+        G(v1, v6, v11, v12, m[s10], m[s11]);                                                                           \
+        G(v2, v7, v8, v13, m[s12], m[s13]);                                                                            \
+        G(v3, v4, v9, v14, m[s14], m[s15]);                                                                            \
+    } while (0)
+
+/* `count` includes this block. */
+static void compress(uint64_t h[8], const uint8_t *block, uint64_t count, uint64_t last)
+{
+    uint64_t m[16];
+    for (unsigned i = 0; i < 16; i++)
+        m[i] = get_le64(block + 8 * i);
+    uint64_t v0 = h[0], v1 = h[1], v2 = h[2], v3 = h[3], v4 = h[4], v5 = h[5], v6 = h[6], v7 = h[7];
+    uint64_t v8 = iv[0], v9 = iv[1], v10 = iv[2], v11 = iv[3];
+    uint64_t v12 = iv[4] ^ count, v13 = iv[5], v14 = iv[6] ^ last, v15 = iv[7];
+    ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    ROUND(14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3);
+    ROUND(11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4);
+    ROUND(7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8);
+    ROUND(9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13);
+    ROUND(2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9);
+    ROUND(12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11);
+    ROUND(13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10);
+    ROUND(6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5);
+    ROUND(10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0);
+    ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    ROUND(14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3);
+    h[0] ^= v0 ^ v8;
+    h[1] ^= v1 ^ v9;
+    h[2] ^= v2 ^ v10;
+    h[3] ^= v3 ^ v11;
+    h[4] ^= v4 ^ v12;
+    h[5] ^= v5 ^ v13;
+    h[6] ^= v6 ^ v14;
+    h[7] ^= v7 ^ v15;
+}
+
+static void put_digest(const uint64_t h[8], uint8_t *out)
+{
+    for (unsigned i = 0; i < BLAKE2B_DIGEST / 8; i++)
+        put_le64(out + 8 * i, h[i]);
+}
+
+void blake2b_key_init(struct blake2b_key *k, const uint8_t *key, size_t key_len)
+{
+    for (unsigned i = 0; i < 8; i++)
+        k->h[i] = iv[i];
+    k->h[0] ^= 0x01010000U ^ (uint32_t)key_len << 8 ^ BLAKE2B_DIGEST; /* depth 1, fan-out 1 */
+    uint8_t block[BLAKE2B_BLOCK] = {0};
+    if (key_len > 0)
+        memcpy(block, key, key_len);
+    uint64_t h[8];
+    memcpy(h, k->h, sizeof h);
+    k->count = key_len > 0 ? BLAKE2B_BLOCK : 0;
+    compress(h, block, k->count, ~UINT64_C(0));
+    put_digest(h, k->empty);
+    if (key_len > 0)
+        compress(k->h, block, k->count, 0);
+    explicit_bzero(block, sizeof block);
+}
+
+/* Ends a message: its last 1..128 bytes. */
+static void finish(uint64_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t *out)
+{
+    uint8_t block[BLAKE2B_BLOCK] = {0};
+    memcpy(block, data, len);
+    compress(h, block, count + len, ~UINT64_C(0));
+    put_digest(h, out);
+}
+
+/* Whole message, or the rest of one (at least a byte). */
+static void digest_rest(uint64_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t *out)
+{
+    for (; len > BLAKE2B_BLOCK; len -= BLAKE2B_BLOCK, data += BLAKE2B_BLOCK) {
+        count += BLAKE2B_BLOCK;
+        compress(h, data, count, 0);
+    }
+    finish(h, count, data, len, out);
+}
+
+void blake2b_digest(const struct blake2b_key *k, const uint8_t *data, size_t len, uint8_t *out)
+{
+    if (len == 0) {
+        memcpy(out, k->empty, BLAKE2B_DIGEST);
+        return;
+    }
+    uint64_t h[8];
+    memcpy(h, k->h, sizeof h);
+    digest_rest(h, k->count, data, len, out);
+}
+
+/* What a lane of a batch is working on; job == NULL: nothing. */
+struct lane {
+    struct hash_job *job;
+    size_t rest; /* bytes not compressed yet, at least 1 */
+};
+
+static void lane_begin(struct blake2b_lanes *l, unsigned i, const struct blake2b_key *k, const uint8_t *data)
+{
+    for (unsigned w = 0; w < 8; w++)
+        l->h[w][i] = k->h[w];
+    l->count[i] = k->count;
+    l->last[i] = 0;
+    l->block[i] = data;
+}
+
+static void lane_state(const struct blake2b_lanes *l, unsigned i, uint64_t h[8])
+{
+    for (unsigned w = 0; w < 8; w++)
+        h[w] = l->h[w][i];
+}
+
+void blake2b_digest_many(const struct blake2b_key *k, struct hash_job *jobs, size_t n, size_t out_len,
+                         blake2b_lanes_fn *fn, unsigned lanes)
+{
+    struct blake2b_lanes l;
+    struct lane lane[BLAKE2B_LANES_MAX] = {{NULL, 0}};
+    uint8_t pad[BLAKE2B_LANES_MAX][BLAKE2B_BLOCK];
+    uint64_t step[BLAKE2B_LANES_MAX];
+    uint64_t h[8];
+    uint8_t digest[BLAKE2B_DIGEST];
+    size_t next = 0;
+
+    memset(&l, 0, sizeof l);
+    for (;;) {
+        unsigned active = 0, some = 0;
+        size_t full = SIZE_MAX; /* blocks, none of them a last one, that every lane has */
+        for (unsigned i = 0; i < lanes; i++) {
+            while (!lane[i].job && next < n) {
+                struct hash_job *job = &jobs[next++];
+                if (job->len == 0) {
+                    memcpy(job->out, k->empty, out_len);
+                    continue;
+                }
+                lane[i] = (struct lane){job, job->len};
+                lane_begin(&l, i, k, job->data);
+            }
+            if (!lane[i].job)
+                continue;
+            active++;
+            some = i;
+            size_t blocks = (lane[i].rest - 1) / BLAKE2B_BLOCK;
+            full = blocks < full ? blocks : full;
+        }
+        if (active == 0)
+            return;
+        if (active == 1) {
+            /* One message alone is faster without vectors. */
+            lane_state(&l, some, h);
+            digest_rest(h, l.count[some], l.block[some], lane[some].rest, digest);
+            memcpy(lane[some].job->out, digest, out_len);
+            lane[some].job = NULL;
+            continue;
+        }
+        /* A lane without a message goes along on another's bytes; its result is not used. */
+        for (unsigned i = 0; i < lanes; i++)
+            if (!lane[i].job)
+                l.block[i] = l.block[some];
+        if (full > 0) {
+            for (unsigned i = 0; i < lanes; i++)
+                step[i] = BLAKE2B_BLOCK;
+            fn(&l, full, step);
+            for (unsigned i = 0; i < lanes; i++)
+                if (lane[i].job)
+                    lane[i].rest -= full * BLAKE2B_BLOCK;
+            continue;
+        }
+        for (unsigned i = 0; i < lanes; i++) {
+            step[i] = BLAKE2B_BLOCK;
+            if (!lane[i].job || lane[i].rest > BLAKE2B_BLOCK)
+                continue;
+            step[i] = lane[i].rest;
+            memset(pad[i], 0, BLAKE2B_BLOCK);
+            memcpy(pad[i], l.block[i], lane[i].rest);
+            l.block[i] = pad[i];
+            l.last[i] = ~UINT64_C(0);
+        }
+        /* The lane that lends its bytes may just have got a padded block. */
+        for (unsigned i = 0; i < lanes; i++)
+            if (!lane[i].job)
+                l.block[i] = l.block[some];
+        fn(&l, 1, step);
+        for (unsigned i = 0; i < lanes; i++) {
+            if (!lane[i].job)
+                continue;
+            lane[i].rest -= step[i];
+            if (lane[i].rest > 0)
+                continue;
+            lane_state(&l, i, h);
+            put_digest(h, digest);
+            memcpy(lane[i].job->out, digest, out_len);
+            lane[i].job = NULL;
+            l.last[i] = 0;
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * blake2s.h - BLAKE2s (RFC 7693; internal to the chunker)
+ *
+ * Own code, not OpenSSL's BLAKE2SMAC: that one refuses the empty key (which Kopia allows for BLAKE2S-256) and allocates
+ * for every message, and a digest must not fail.
+ */
+#ifndef SNAPFERRY_CHUNKER_BLAKE2S_H
+#define SNAPFERRY_CHUNKER_BLAKE2S_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLAKE2S_BLOCK 64
+#define BLAKE2S_KEY_MAX 32
+#define BLAKE2S_DIGEST_MAX 32
+
+/* A key schedule: the state after the parameter block and the key block. */
+struct blake2s_key {
+    uint32_t h[8];  /* state that messages of one byte and more start from */
+    uint64_t count; /* bytes in it: 0, or 64 with a key */
+    size_t digest_len;
+    uint8_t empty[BLAKE2S_DIGEST_MAX]; /* digest of the empty message */
+};
+
+/* digest_len is 1..32, key_len <= BLAKE2S_KEY_MAX. */
+void blake2s_key_init(struct blake2s_key *k, size_t digest_len, const uint8_t *key, size_t key_len);
+
+/* `out` gets digest_len bytes. */
+void blake2s_digest(const struct blake2s_key *k, const uint8_t *data, size_t len, uint8_t *out);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* hash.c - Kopia's eleven content hashes by name (format, section 4). */
+#include "chunker/hash.h"
+
+#include "base/bytes.h"
+#include "chunker/blake2b.h"
+#include "chunker/blake2s.h"
+#include "chunker/blake3.h"
+#include "chunker/hmac.h"
+#include "chunker/kernel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLAKE3_CONTEXT "kopia blake3 derived key v1"
+
+enum family { FAMILY_BLAKE2B, FAMILY_BLAKE2S, FAMILY_BLAKE3, FAMILY_HMAC };
+
+struct algorithm {
+    const char *name;
+    enum family family;
+    size_t size;    /* bytes of a digest that are used */
+    size_t key_max; /* bytes; 0: any length */
+    const char *md; /* OpenSSL's name, for HMAC */
+};
+
+static const struct algorithm algorithms[] = {
+    {"BLAKE2B-256-128", FAMILY_BLAKE2B, 16, BLAKE2B_KEY_MAX, NULL}, /* a 32-byte digest cut to 16, not BLAKE2b-128 */
+    {"BLAKE2B-256", FAMILY_BLAKE2B, 32, BLAKE2B_KEY_MAX, NULL},
+    {"BLAKE2S-128", FAMILY_BLAKE2S, 16, BLAKE2S_KEY_MAX, NULL}, /* digest length 16 in the parameter block */
+    {"BLAKE2S-256", FAMILY_BLAKE2S, 32, BLAKE2S_KEY_MAX, NULL},
+    {"BLAKE3-256", FAMILY_BLAKE3, 32, 0, NULL},
+    {"BLAKE3-256-128", FAMILY_BLAKE3, 16, 0, NULL},
+    {"HMAC-SHA224", FAMILY_HMAC, 28, 0, "SHA2-224"},
+    {"HMAC-SHA256", FAMILY_HMAC, 32, 0, "SHA2-256"},
+    {"HMAC-SHA256-128", FAMILY_HMAC, 16, 0, "SHA2-256"},
+    {"HMAC-SHA3-224", FAMILY_HMAC, 28, 0, "SHA3-224"},
+    {"HMAC-SHA3-256", FAMILY_HMAC, 32, 0, "SHA3-256"},
+};
+
+#define N_ALGORITHMS (sizeof algorithms / sizeof algorithms[0])
+
+struct hasher {
+    const struct algorithm *alg;
+    enum kernel_level level; /* BLAKE2b and BLAKE3 */
+    union {
+        struct {
+            struct blake2b_key key;
+            blake2b_lanes_fn *lanes_fn; /* NULL: one message at a time */
+            unsigned lanes;
+        } b2b;
+        struct blake2s_key b2s;
+        struct {
+            const struct blake3_kernel *kernel;
+            uint32_t key[8];
+        } b3;
+        struct hmac *hmac;
+    } u;
+};
+
+const char *hash_name(unsigned i)
+{
+    return i < N_ALGORITHMS ? algorithms[i].name : NULL;
+}
+
+static void blake2b_init(struct hasher *h, const uint8_t *key, size_t key_len)
+{
+    blake2b_key_init(&h->u.b2b.key, key, key_len);
+    h->level = kernel_level("BLAKE2B", KERNEL_SCALAR);
+    h->u.b2b.lanes = 1;
+}
+
+static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
+{
+    uint8_t bytes[BLAKE3_OUT];
+    if (key_len < sizeof bytes)
+        blake3_derive_key(BLAKE3_CONTEXT, key, key_len, bytes);
+    else
+        memcpy(bytes, key, sizeof bytes);
+    for (unsigned i = 0; i < 8; i++)
+        h->u.b3.key[i] = get_le32(bytes + 4 * i);
+    explicit_bzero(bytes, sizeof bytes);
+    h->level = kernel_level("BLAKE3", KERNEL_SCALAR);
+    h->u.b3.kernel = &blake3_scalar;
+}
+
+int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t key_len, struct err *e)
+{
+    const struct algorithm *alg = NULL;
+    for (size_t i = 0; i < N_ALGORITHMS && !alg; i++)
+        if (!strcmp(name, algorithms[i].name))
+            alg = &algorithms[i];
+    if (!alg) {
+        err_set(e, ERR_FORMAT, ENOTSUP, "unknown content hash \"%.64s\"", name);
+        return err_hint(e, "the repository needs a newer snapferry, or its format block is damaged");
+    }
+    if (alg->key_max > 0 && key_len > alg->key_max)
+        return err_set(e, ERR_FORMAT, EINVAL, "the repository's hash secret has %zu bytes, but %s takes at most %zu",
+                       key_len, alg->name, alg->key_max);
+    /* BLAKE2s without a key exists, but stock refuses it for the short digest: contents would be forgeable. */
+    if (alg->family == FAMILY_BLAKE2S && alg->size < BLAKE2S_DIGEST_MAX && key_len == 0)
+        return err_set(e, ERR_FORMAT, EINVAL, "the repository's hash secret is empty, but %s needs one", alg->name);
+
+    struct hasher *h = calloc(1, sizeof *h);
+    if (!h)
+        return err_nomem(e);
+    h->alg = alg;
+    int rc = 0;
+    switch (alg->family) {
+    case FAMILY_BLAKE2B:
+        blake2b_init(h, key, key_len);
+        break;
+    case FAMILY_BLAKE2S:
+        blake2s_key_init(&h->u.b2s, alg->size, key, key_len);
+        break;
+    case FAMILY_BLAKE3:
+        blake3_init(h, key, key_len);
+        break;
+    case FAMILY_HMAC:
+        rc = hmac_new(&h->u.hmac, alg->md, key, key_len, e);
+        break;
+    }
+    if (rc < 0) {
+        free(h);
+        return rc;
+    }
+    *ret = h;
+    return 0;
+}
+
+void hasher_free(struct hasher *h)
+{
+    if (!h)
+        return;
+    if (h->alg->family == FAMILY_HMAC)
+        hmac_free(h->u.hmac);
+    explicit_bzero(h, sizeof *h);
+    free(h);
+}
+
+size_t hasher_size(const struct hasher *h)
+{
+    return h->alg->size;
+}
+
+void hasher_digest(const struct hasher *h, const void *data, size_t len, uint8_t *out)
+{
+    uint8_t digest[HASH_MAX];
+    switch (h->alg->family) {
+    case FAMILY_BLAKE2B:
+        blake2b_digest(&h->u.b2b.key, data, len, digest);
+        break;
+    case FAMILY_BLAKE2S:
+        blake2s_digest(&h->u.b2s, data, len, digest);
+        break;
+    case FAMILY_BLAKE3:
+        blake3_digest(h->u.b3.kernel, h->u.b3.key, BLAKE3_KEYED_HASH, data, len, digest);
+        break;
+    case FAMILY_HMAC:
+        hmac_digest(h->u.hmac, data, len, digest, h->alg->size);
+        break;
+    }
+    memcpy(out, digest, h->alg->size);
+}
+
+void hasher_digest_many(const struct hasher *h, struct hash_job *jobs, size_t n)
+{
+    if (h->alg->family == FAMILY_BLAKE2B && h->u.b2b.lanes_fn) {
+        blake2b_digest_many(&h->u.b2b.key, jobs, n, h->alg->size, h->u.b2b.lanes_fn, h->u.b2b.lanes);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        hasher_digest(h, jobs[i].data, jobs[i].len, jobs[i].out);
+}
+
+unsigned hasher_lanes(const struct hasher *h)
+{
+    return h->alg->family == FAMILY_BLAKE2B ? h->u.b2b.lanes : 1;
+}
+
+const char *hasher_kernel(const struct hasher *h)
+{
+    return h->alg->family == FAMILY_HMAC ? "openssl" : kernel_level_name(h->level);
+}

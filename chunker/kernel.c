@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "chunker/kernel.h"
+
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define PREFIX "SNAPFERRY_KERNEL_"
+
+extern char **environ;
+
+static const char *const level_names[] = {"scalar", "avx2", "avx512"};
+
+/* The kernels, and the levels of each that are built besides the scalar one. */
+static const struct {
+    const char *name;
+    unsigned levels; /* bit 1 << enum kernel_level */
+} kernels[] = {
+    {"BUZHASH", 1 << KERNEL_SCALAR},
+    {"RABINKARP", 1 << KERNEL_SCALAR},
+    {"BLAKE2B", 1 << KERNEL_SCALAR},
+    {"BLAKE3", 1 << KERNEL_SCALAR},
+};
+
+#define N_KERNELS (sizeof kernels / sizeof kernels[0])
+#define N_LEVELS (sizeof level_names / sizeof level_names[0])
+
+#if defined(__x86_64__)
+static unsigned long long xgetbv0(void)
+{
+    unsigned lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (unsigned long long)hi << 32 | lo;
+}
+
+enum kernel_level kernel_cpu_level(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+        return KERNEL_SCALAR;
+    /* A CPU may have registers that the system does not save on a context switch: bits 1, 2 are XMM and YMM; 5, 6, 7
+     * are the mask registers, the upper halves of ZMM0-15 and ZMM16-31. */
+    unsigned long long saved = xgetbv0();
+    if ((saved & 0x06) != 0x06)
+        return KERNEL_SCALAR;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2) || !(b & bit_BMI2))
+        return KERNEL_SCALAR;
+    const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    if ((saved & 0xe0) != 0xe0 || (b & need) != need || !(c & bit_AVX512VBMI))
+        return KERNEL_AVX2;
+    return KERNEL_AVX512;
+}
+#else
+enum kernel_level kernel_cpu_level(void)
+{
+    return KERNEL_SCALAR;
+}
+#endif
+
+const char *kernel_level_name(enum kernel_level l)
+{
+    return l < N_LEVELS ? level_names[l] : "unknown";
+}
+
+static int level_by_name(const char *word)
+{
+    for (unsigned i = 0; i < N_LEVELS; i++)
+        if (!strcmp(word, level_names[i]))
+            return (int)i;
+    return -1;
+}
+
+/* Checks one "SNAPFERRY_KERNEL_NAME=word". */
+static int check_variable(const char *var, struct err *e)
+{
+    const char *name = var + strlen(PREFIX);
+    const char *eq = strchr(name, '=');
+    if (!eq)
+        return 0;
+    int name_len = (int)(eq - name);
+    const char *word = eq + 1;
+    unsigned k = 0;
+    while (k < N_KERNELS &&
+           (strncmp(name, kernels[k].name, (size_t)name_len) != 0 || kernels[k].name[name_len] != '\0'))
+        k++;
+    if (k == N_KERNELS) {
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: there is no kernel of that name", name_len,
+                name);
+        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B and BLAKE3");
+    }
+    int level = level_by_name(word);
+    if (level < 0) {
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: unknown kernel", kernels[k].name, word);
+        return err_hint(e, "use scalar, avx2 or avx512, or unset it");
+    }
+    if (!(kernels[k].levels & 1U << level)) {
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: there is no such kernel of %s", kernels[k].name,
+                word, kernels[k].name);
+        return err_hint(e, "unset it, or use scalar");
+    }
+    if (level > (int)kernel_cpu_level()) {
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU (or system) cannot run %s code",
+                kernels[k].name, word, word);
+        return err_hint(e, "unset it, or use %s", kernel_level_name(kernel_cpu_level()));
+    }
+    return 0;
+}
+
+int kernels_check(struct err *e)
+{
+    for (char **v = environ; v && *v; v++) {
+        if (strncmp(*v, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        int rc = check_variable(*v, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+enum kernel_level kernel_level(const char *name, enum kernel_level have)
+{
+    enum kernel_level best = kernel_cpu_level();
+    if (best > have)
+        best = have;
+    char var[64];
+    if (strlen(name) >= sizeof var - strlen(PREFIX))
+        return best;
+    memcpy(var, PREFIX, strlen(PREFIX));
+    strcpy(var + strlen(PREFIX), name);
+    const char *word = getenv(var);
+    int level = word ? level_by_name(word) : -1;
+    return level >= 0 && level < (int)best ? (enum kernel_level)level : best;
+}
