@@ -1,0 +1,805 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * blob-dir.c - blobs as files below a directory (Kopia repository format, section 2.2)
+ *
+ * A put writes NAME.f.tmp.<16 hex digits>, syncs it, renames it and syncs the directory. Directories on the way down
+ * may have been made by other clients that do not sync them, so the first put into a directory also syncs those above
+ * it; which ones are done is remembered in a table of fixed size.
+ */
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "repo/blob-ops.h"
+#include "repo/shards.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TMP_INFIX ".tmp."
+#define TMP_PATH_MAX (SHARDS_PATH_MAX + 32)
+#define SHARDS_FILE_MAX (1 << 20)
+/* Start writing to the disk after so many bytes, so that the sync at the end finds little to do. */
+#define WRITEBACK_BYTES (4u << 20)
+#define SYNCED_SLOTS 4096
+/* One pread or pwrite; the kernel does not do more than 2 GiB at once. */
+#define IO_MAX ((size_t)1 << 30)
+
+struct dir_store {
+    struct blobs base;
+    int root;
+    struct shards *shards;
+    bool chown; /* we are root and the repository is someone else's */
+    uid_t uid;
+    gid_t gid;
+    bool chown_failed;
+    uint64_t synced[SYNCED_SLOTS]; /* hashes of directories whose way up to the root is durable; atomic */
+};
+
+struct dir_writer {
+    struct blob_writer base;
+    int fd;
+    uint64_t unflushed; /* atomic */
+    char name[BLOB_NAME_MAX + 1];
+    char path[SHARDS_PATH_MAX];
+    char tmp[TMP_PATH_MAX];
+};
+
+static struct dir_store *store_of(struct blobs *b)
+{
+    return (struct dir_store *)b;
+}
+
+/* The sentence of a failed write, with a hint where there is one. */
+static int write_failed(const struct dir_store *d, const char *what, const char *name, int sys, struct err *e)
+{
+    int rc = err_set(e, ERR_GENERIC, sys, "cannot %s %s in repository %s", what, name, d->base.location);
+    switch (sys) {
+    case ENOSPC:
+        err_hint(e, "free space on the file system of %s, or let maintenance expire old data", d->base.location);
+        break;
+    case EDQUOT:
+        err_hint(e, "raise the quota of the owner of %s", d->base.location);
+        break;
+    case EROFS:
+        err_hint(e, "the file system of %s is mounted read-only: remount it for writing", d->base.location);
+        break;
+    case EACCES:
+    case EPERM:
+        err_hint(e, "run as the owner of %s or as root", d->base.location);
+        break;
+    case EIO:
+        err_hint(e, "the storage of %s reports errors: look at the kernel log", d->base.location);
+        break;
+    default:
+        break;
+    }
+    return rc;
+}
+
+static int read_failed(const struct dir_store *d, const char *name, int sys, struct err *e)
+{
+    if (sys == ENOENT || sys == ENOTDIR)
+        return blob_missing(&d->base, name, e);
+    int rc = err_set(e, ERR_GENERIC, sys, "cannot read blob %s of repository %s", name, d->base.location);
+    if (sys == EACCES || sys == EPERM)
+        err_hint(e, "run as the owner of %s or as root", d->base.location);
+    else if (sys == EIO)
+        err_hint(e, "the storage of %s reports errors: look at the kernel log", d->base.location);
+    return rc;
+}
+
+static int locate(const struct dir_store *d, const char *name, char *path, struct err *e)
+{
+    if (shards_locate(d->shards, name, path) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be the name of a blob (repository %s)", name,
+                       d->base.location);
+    return 0;
+}
+
+/* ---- plain input and output ---- */
+
+static int pwrite_all(int fd, const void *data, size_t len, uint64_t offset)
+{
+    for (const char *p = data; len > 0;) {
+        ssize_t n = pwrite(fd, p, len < IO_MAX ? len : IO_MAX, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        p += n;
+        len -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* Bytes read: fewer than len only at the end of the file. */
+static ssize_t pread_all(int fd, void *out, size_t len, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < len) {
+        size_t part = len - done < IO_MAX ? len - done : IO_MAX;
+        ssize_t n = pread(fd, (char *)out + done, part, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static int open_retry(int dir, const char *path, int flags, mode_t mode)
+{
+    int fd;
+    do
+        fd = openat(dir, path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : fd;
+}
+
+static int fsync_retry(int fd)
+{
+    int rc;
+    do
+        rc = fsync(fd);
+    while (rc < 0 && errno == EINTR);
+    return rc < 0 ? -errno : 0;
+}
+
+/* Some file systems cannot sync a directory and say so; there is nothing more to be had there. */
+static int fsync_dir(int fd)
+{
+    int rc = fsync_retry(fd);
+    return rc == -EINVAL || rc == -ENOTSUP || rc == -ENOSYS ? 0 : rc;
+}
+
+/* ---- durable directories ---- */
+
+/* FNV-1a, never 0. */
+static uint64_t path_hash(const char *path, size_t len)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (uint8_t)path[i]) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
+/* Syncs the directory that `path` lies in and, if nobody did before, those above it. */
+static int sync_way(struct dir_store *d, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) : 0;
+    uint64_t hash = path_hash(path, len);
+    uint64_t *slot = &d->synced[hash % SYNCED_SLOTS];
+    bool known = __atomic_load_n(slot, __ATOMIC_ACQUIRE) == hash;
+    char dir[SHARDS_PATH_MAX];
+    memcpy(dir, path, len);
+    for (;;) {
+        dir[len] = '\0';
+        if (len == 0)
+            break;
+        CLEANUP_CLOSE int fd = open_retry(d->root, dir, O_RDONLY | O_DIRECTORY, 0);
+        int rc = fd < 0 ? fd : fsync_dir(fd);
+        if (rc < 0)
+            return rc;
+        if (known)
+            return 0;
+        const char *up = memrchr(dir, '/', len);
+        len = up ? (size_t)(up - dir) : 0;
+    }
+    int rc = fsync_dir(d->root);
+    if (rc == 0)
+        __atomic_store_n(slot, hash, __ATOMIC_RELEASE);
+    return rc;
+}
+
+static void forget_way(struct dir_store *d, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    uint64_t hash = path_hash(path, slash ? (size_t)(slash - path) : 0);
+    __atomic_store_n(&d->synced[hash % SYNCED_SLOTS], 0, __ATOMIC_RELEASE);
+}
+
+/* A file system without owners (FAT, squashed NFS) must not stop a backup: it is said once. */
+static int give_away(struct dir_store *d, int fd)
+{
+    if (!d->chown || fchown(fd, d->uid, d->gid) == 0)
+        return 0;
+    int sys = errno;
+    if (sys != EPERM && sys != EINVAL && sys != ENOTSUP)
+        return -sys;
+    if (!__atomic_exchange_n(&d->chown_failed, true, __ATOMIC_RELAXED))
+        log_warning("files written to %s stay owned by root: the file system does not let them be given to its owner",
+                    d->base.location);
+    return 0;
+}
+
+/* Makes the directories that `path` lies in. */
+static int make_way(struct dir_store *d, const char *path)
+{
+    char dir[SHARDS_PATH_MAX];
+    forget_way(d, path);
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        size_t len = (size_t)(slash - path);
+        memcpy(dir, path, len);
+        dir[len] = '\0';
+        if (mkdirat(d->root, dir, 0700) < 0) {
+            if (errno != EEXIST)
+                return -errno;
+            continue;
+        }
+        if (!d->chown)
+            continue;
+        CLEANUP_CLOSE int fd = open_retry(d->root, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+        int rc = fd < 0 ? fd : give_away(d, fd);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- writing ---- */
+
+/* A new temporary file beside `path`; its name goes to tmp[TMP_PATH_MAX]. Returns a descriptor or negative errno. */
+static int tmp_new(struct dir_store *d, const char *path, char *tmp)
+{
+    int fd = -EEXIST;
+    for (int attempt = 0; attempt < 8; attempt++) {
+        uint8_t random[8];
+        char hex[17];
+        if (RAND_bytes(random, sizeof random) != 1)
+            return -EIO;
+        snprintf(tmp, TMP_PATH_MAX, "%s" TMP_INFIX "%s", path, hex_encode(hex, random, sizeof random));
+        fd = open_retry(d->root, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+        if (fd == -ENOENT) {
+            int rc = make_way(d, path);
+            if (rc < 0)
+                return rc;
+        } else if (fd != -EEXIST) {
+            break;
+        }
+    }
+    if (fd < 0)
+        return fd;
+    int rc = give_away(d, fd);
+    if (rc < 0) {
+        unlinkat(d->root, tmp, 0);
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+/* Starts writing back what has been written so far, without waiting. Errors come up at the sync. */
+static void start_writeback(int fd)
+{
+    (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+/* Syncs, renames, syncs the directory. Takes fd; on failure the temporary file is gone. */
+static int publish(struct dir_store *d, int fd, const char *tmp, const char *path)
+{
+    int rc = fsync_retry(fd);
+    if (close(fd) < 0 && rc == 0 && errno != EINTR)
+        rc = -errno;
+    if (rc == 0 && renameat(d->root, tmp, d->root, path) < 0)
+        rc = -errno;
+    if (rc < 0) {
+        unlinkat(d->root, tmp, 0);
+        return rc;
+    }
+    return sync_way(d, path);
+}
+
+static int put_file(struct dir_store *d, const char *path, const void *data, size_t len)
+{
+    char tmp[TMP_PATH_MAX];
+    int fd = tmp_new(d, path, tmp);
+    if (fd < 0)
+        return fd;
+    int rc = 0;
+    for (size_t at = 0; at < len && rc == 0;) {
+        size_t part = len - at < WRITEBACK_BYTES ? len - at : WRITEBACK_BYTES;
+        rc = pwrite_all(fd, (const char *)data + at, part, at);
+        at += part;
+        if (rc == 0 && at < len)
+            start_writeback(fd);
+    }
+    if (rc < 0) {
+        unlinkat(d->root, tmp, 0);
+        close(fd);
+        return rc;
+    }
+    return publish(d, fd, tmp, path);
+}
+
+static int dir_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    char path[SHARDS_PATH_MAX];
+    int rc = locate(d, name, path, e);
+    if (rc < 0)
+        return rc;
+    rc = put_file(d, path, data, len);
+    return rc < 0 ? write_failed(d, "write blob", name, -rc, e) : 0;
+}
+
+static int dir_delete(struct blobs *b, const char *name, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    char path[SHARDS_PATH_MAX];
+    int rc = locate(d, name, path, e);
+    if (rc < 0)
+        return rc;
+    if (unlinkat(d->root, path, 0) < 0 && errno != ENOENT && errno != ENOTDIR)
+        return write_failed(d, "delete blob", name, errno, e);
+    return 0;
+}
+
+static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    CLEANUP_FREE struct dir_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    w->base.b = b;
+    snprintf(w->name, sizeof w->name, "%s", name);
+    int rc = locate(d, name, w->path, e);
+    if (rc < 0)
+        return rc;
+    w->fd = tmp_new(d, w->path, w->tmp);
+    if (w->fd < 0)
+        return write_failed(d, "write blob", name, -w->fd, e);
+    *ret = &take_ptr(&w)->base;
+    return 0;
+}
+
+static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    struct dir_writer *w = (struct dir_writer *)bw;
+    int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : pwrite_all(w->fd, data, len, offset);
+    if (rc < 0)
+        return write_failed(store_of(bw->b), "write blob", w->name, -rc, e);
+    uint64_t before = __atomic_fetch_add(&w->unflushed, len, __ATOMIC_RELAXED);
+    if (before / WRITEBACK_BYTES != (before + len) / WRITEBACK_BYTES)
+        start_writeback(w->fd);
+    return 0;
+}
+
+static int dir_writer_read(struct blob_writer *bw, uint64_t offset, void *data, size_t len, struct err *e)
+{
+    struct dir_writer *w = (struct dir_writer *)bw;
+    ssize_t n = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : pread_all(w->fd, data, len, offset);
+    if (n < 0)
+        return read_failed(store_of(bw->b), w->name, (int)-n, e);
+    if ((size_t)n < len)
+        return err_set(e, ERR_GENERIC, EINVAL, "asked for bytes of blob %s that have not been written yet", w->name);
+    return 0;
+}
+
+static void dir_writer_abort(struct blob_writer *bw)
+{
+    struct dir_writer *w = (struct dir_writer *)bw;
+    unlinkat(store_of(bw->b)->root, w->tmp, 0);
+    close(w->fd);
+    free(w);
+}
+
+static int dir_writer_commit(struct blob_writer *bw, uint64_t length, struct err *e)
+{
+    struct dir_writer *w = (struct dir_writer *)bw;
+    struct dir_store *d = store_of(bw->b);
+    int rc;
+    do
+        rc = length > INT64_MAX ? (errno = EFBIG, -1) : ftruncate(w->fd, (off_t)length);
+    while (rc < 0 && errno == EINTR);
+    if (rc < 0) {
+        rc = write_failed(d, "write blob", w->name, errno, e);
+        dir_writer_abort(bw);
+        return rc;
+    }
+    rc = publish(d, w->fd, w->tmp, w->path);
+    if (rc < 0)
+        rc = write_failed(d, "write blob", w->name, -rc, e);
+    free(w);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+static int open_blob(struct dir_store *d, const char *name, struct err *e)
+{
+    char path[SHARDS_PATH_MAX];
+    int rc = locate(d, name, path, e);
+    if (rc < 0)
+        return rc;
+    int fd = open_retry(d->root, path, O_RDONLY | O_NONBLOCK, 0);
+    return fd < 0 ? read_failed(d, name, -fd, e) : fd;
+}
+
+static int dir_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    CLEANUP_CLOSE int fd = open_blob(d, name, e);
+    if (fd < 0)
+        return fd;
+    ssize_t n = pread_all(fd, dst, len, offset);
+    if (n < 0)
+        return read_failed(d, name, (int)-n, e);
+    if ((size_t)n < len)
+        return err_set(e, ERR_DAMAGE, EBADMSG,
+                       "blob %s of repository %s is too short: bytes %llu to %llu were expected, it has %llu", name,
+                       b->location, (unsigned long long)offset, (unsigned long long)(offset + len),
+                       n > 0 ? (unsigned long long)(offset + (uint64_t)n) : (unsigned long long)lseek(fd, 0, SEEK_END));
+    return 0;
+}
+
+static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    CLEANUP_CLOSE int fd = open_blob(d, name, e);
+    if (fd < 0)
+        return fd;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return read_failed(d, name, errno, e);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s is not a regular file", name, b->location);
+    if ((uint64_t)st.st_size > max || (uint64_t)st.st_size >= SIZE_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has %lld bytes where at most %zu are possible",
+                       name, b->location, (long long)st.st_size, max);
+    size_t size = (size_t)st.st_size;
+    CLEANUP_FREE uint8_t *data = malloc(size + 1);
+    if (!data)
+        return err_nomem(e);
+    ssize_t n = pread_all(fd, data, size, 0);
+    if (n < 0)
+        return read_failed(d, name, (int)-n, e);
+    if ((size_t)n < size)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s became shorter while it was read", name,
+                       b->location);
+    data[size] = '\0';
+    *ret = take_ptr(&data);
+    *len = size;
+    return 0;
+}
+
+static int64_t mtime_of(const struct stat *st)
+{
+    int64_t ns;
+    if (__builtin_mul_overflow((int64_t)st->st_mtim.tv_sec, 1000000000, &ns) ||
+        __builtin_add_overflow(ns, (int64_t)st->st_mtim.tv_nsec, &ns))
+        return st->st_mtim.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return ns;
+}
+
+static int dir_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    char path[SHARDS_PATH_MAX];
+    int rc = locate(d, name, path, e);
+    if (rc < 0)
+        return rc;
+    struct stat st;
+    if (fstatat(d->root, path, &st, 0) < 0)
+        return read_failed(d, name, errno, e);
+    snprintf(ret->name, sizeof ret->name, "%s", name);
+    ret->length = (uint64_t)st.st_size;
+    ret->mtime_ns = mtime_of(&st);
+    return 0;
+}
+
+/* ---- listing ---- */
+
+struct walk {
+    struct dir_store *d;
+    const char *prefix;
+    size_t prefix_len;
+    blob_list_fn *fn;
+    void *arg;
+    struct err *e;
+    struct blob_info info; /* its name is the accumulated name of the directories, then of the file */
+};
+
+static bool agrees(const struct walk *w, size_t len)
+{
+    return memcmp(w->info.name, w->prefix, len < w->prefix_len ? len : w->prefix_len) == 0;
+}
+
+static int list_failed(const struct walk *w, size_t len, int sys)
+{
+    int rc = err_set(w->e, ERR_GENERIC, sys, "cannot list the blobs \"%.*s...\" of repository %s", (int)len,
+                     w->info.name, w->d->base.location);
+    if (sys == EACCES || sys == EPERM)
+        err_hint(w->e, "run as the owner of %s or as root", w->d->base.location);
+    return rc;
+}
+
+static int walk_file(struct walk *w, int dir, const char *file, size_t len)
+{
+    struct stat st;
+    if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : list_failed(w, len, errno);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    w->info.length = (uint64_t)st.st_size;
+    w->info.mtime_ns = mtime_of(&st);
+    return w->fn(&w->info, w->arg);
+}
+
+static int walk_dir(struct walk *w, int fd, size_t len);
+
+/* One entry of a directory whose blobs' names begin with the first `len` characters of w->info.name. */
+static int walk_entry(struct walk *w, int dir, const struct dirent *de, size_t len)
+{
+    const char *name = de->d_name;
+    size_t n = strlen(name);
+    /* No blob begins with a dot, but .shards and the snapshot directories of file servers do. */
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return 0;
+    if (len == 0 && (name[0] == '.' || strcmp(name, "lost+found") == 0))
+        return 0;
+    bool is_dir = de->d_type == DT_DIR;
+    if (de->d_type == DT_UNKNOWN) {
+        struct stat st;
+        if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return errno == ENOENT ? 0 : list_failed(w, len, errno);
+        is_dir = S_ISDIR(st.st_mode);
+    } else if (!is_dir && de->d_type != DT_REG) {
+        return 0;
+    }
+    if (!is_dir) {
+        size_t suffix = strlen(BLOB_SUFFIX);
+        if (n < suffix || strcmp(name + n - suffix, BLOB_SUFFIX) != 0)
+            return 0;
+        n -= suffix;
+    }
+    if (len + n == 0 || len + n > BLOB_NAME_MAX)
+        return 0;
+    memcpy(w->info.name + len, name, n);
+    w->info.name[len + n] = '\0';
+    if (!agrees(w, len + n))
+        return 0;
+    if (!is_dir)
+        return len + n < w->prefix_len ? 0 : walk_file(w, dir, name, len);
+    int fd = open_retry(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
+        return 0;
+    return fd < 0 ? list_failed(w, len + n, -fd) : walk_dir(w, fd, len + n);
+}
+
+/* Takes fd. The depth is bounded: every level adds a character to the name. */
+static int walk_dir(struct walk *w, int fd, size_t len)
+{
+    CLEANUP_CLOSEDIR DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int sys = errno;
+        close(fd);
+        return list_failed(w, len, sys);
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *de = readdir(dir);
+        if (!de)
+            return errno == 0 || errno == ENOENT ? 0 : list_failed(w, len, errno);
+        int rc = walk_entry(w, dirfd(dir), de, len);
+        if (rc != 0)
+            return rc;
+    }
+}
+
+static int dir_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
+{
+    struct walk w = {.d = store_of(b), .prefix = prefix, .prefix_len = strlen(prefix), .fn = fn, .arg = arg, .e = e};
+    int fd = open_retry(w.d->root, ".", O_RDONLY | O_DIRECTORY, 0);
+    return fd < 0 ? list_failed(&w, 0, -fd) : walk_dir(&w, fd, 0);
+}
+
+/* ---- opening ---- */
+
+static void dir_free(struct blobs *b)
+{
+    struct dir_store *d = store_of(b);
+    if (d->root >= 0)
+        close(d->root);
+    shards_free(d->shards);
+    free(d);
+}
+
+static const struct blobs_ops dir_ops = {
+    .free = dir_free,
+    .read = dir_read,
+    .get = dir_get,
+    .stat = dir_stat,
+    .put = dir_put,
+    .del = dir_delete,
+    .list = dir_list,
+    .writer_new = dir_writer_new,
+    .writer_write = dir_writer_write,
+    .writer_read = dir_writer_read,
+    .writer_commit = dir_writer_commit,
+    .writer_abort = dir_writer_abort,
+};
+
+/* mkdir -p, durable. */
+static int make_root(const char *dir, struct err *e)
+{
+    CLEANUP_FREE char *path = strdup(dir);
+    if (!path)
+        return err_nomem(e);
+    for (char *p = path + 1;; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char c = *p;
+        *p = '\0';
+        if (mkdir(path, 0700) == 0) {
+            char *slash = strrchr(path, '/');
+            CLEANUP_CLOSE int above = -1;
+            if (slash && slash != path) {
+                *slash = '\0';
+                above = open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+                *slash = '/';
+            } else {
+                above = open_retry(AT_FDCWD, slash ? "/" : ".", O_RDONLY | O_DIRECTORY, 0);
+            }
+            /* One that may be entered but not read cannot be synced. */
+            int rc = above == -EACCES ? 0 : above < 0 ? above : fsync_dir(above);
+            if (rc < 0)
+                return err_set(e, ERR_GENERIC, -rc, "cannot make the directory %s", path);
+        } else if (errno != EEXIST) {
+            return err_set(e, ERR_GENERIC, errno, "cannot make the directory %s", path);
+        }
+        *p = c;
+        if (c == '\0')
+            return 0;
+    }
+}
+
+/* What a create that was interrupted early leaves (.shards) does not count. */
+static int must_be_empty(const struct dir_store *d, struct err *e)
+{
+    int fd = open_retry(d->root, ".", O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, -fd, "cannot read the directory %s", d->base.location);
+    CLEANUP_CLOSEDIR DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int sys = errno;
+        close(fd);
+        return err_set(e, ERR_GENERIC, sys, "cannot read the directory %s", d->base.location);
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *de = readdir(dir);
+        if (!de)
+            return errno == 0 ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read the directory %s", d->base.location);
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 || strcmp(de->d_name, "lost+found") == 0 ||
+            strcmp(de->d_name, SHARDS_FILE) == 0)
+            continue;
+        if (faccessat(d->root, "kopia.repository" BLOB_SUFFIX, F_OK, 0) == 0)
+            err_set(e, ERR_EXISTS, EEXIST, "there is a repository at %s already", d->base.location);
+        else
+            err_set(e, ERR_EXISTS, ENOTEMPTY, "cannot create a repository in %s, which holds other files (\"%.255s\")",
+                    d->base.location, de->d_name);
+        err_hint(e, "choose an empty or a new directory");
+        return e ? -e->sys : -EEXIST;
+    }
+}
+
+/*
+ * A repository without .shards is read as [3,3], as stock clients do. Where directories of one letter show that it is
+ * not, everything that was written now would lie where nobody finds it.
+ */
+static int assume_shards(struct dir_store *d, struct err *e)
+{
+    static const int assumed[] = {3, 3};
+    static const char *const tell_tale[] = {"p", "q", "x", "s"};
+    if (faccessat(d->root, "kopia.repository" BLOB_SUFFIX, F_OK, 0) == 0) {
+        for (size_t i = 0; i < sizeof tell_tale / sizeof tell_tale[0]; i++) {
+            struct stat st;
+            if (fstatat(d->root, tell_tale[i], &st, 0) < 0 || !S_ISDIR(st.st_mode))
+                continue;
+            err_set(e, ERR_DAMAGE, EBADMSG,
+                    "the file %s/" SHARDS_FILE " is missing, which says in which directories the blobs lie",
+                    d->base.location);
+            err_hint(e, "a repository with directories of one letter usually has {\"default\":[1,3],"
+                        "\"maxNonShardedLength\":20} in it: write the file again before anything else");
+            return -EBADMSG;
+        }
+        log_info("%s has no " SHARDS_FILE ": directories of three letters are assumed", d->base.location);
+    }
+    return shards_make(&d->shards, assumed, 2, e);
+}
+
+static int load_shards(struct dir_store *d, struct err *e)
+{
+    CLEANUP_CLOSE int fd = open_retry(d->root, SHARDS_FILE, O_RDONLY | O_NONBLOCK, 0);
+    if (fd == -ENOENT)
+        return assume_shards(d, e);
+    CLEANUP_FREE char *text = malloc(SHARDS_FILE_MAX + 1);
+    if (!text)
+        return err_nomem(e);
+    ssize_t n = fd < 0 ? fd : pread_all(fd, text, SHARDS_FILE_MAX + 1, 0);
+    if (n < 0)
+        return err_set(e, ERR_GENERIC, (int)-n, "cannot read %s/" SHARDS_FILE, d->base.location);
+    int rc = n > SHARDS_FILE_MAX ? err_set(e, ERR_DAMAGE, EINVAL, "it is too long")
+                                 : shards_parse(&d->shards, text, (size_t)n, e);
+    if (rc == -EINVAL) {
+        char why[512] = "";
+        if (e)
+            snprintf(why, sizeof why, "%.500s", e->msg);
+        rc = err_set(e, ERR_DAMAGE, EBADMSG, "the file %s/" SHARDS_FILE " is damaged: %s", d->base.location, why);
+        err_hint(e, "it says in which directories the blobs lie: restore it from a copy");
+    }
+    return rc;
+}
+
+static int write_shards(struct dir_store *d, const int *shards, size_t n, struct err *e)
+{
+    static const int standard[] = {1, 3};
+    int rc = shards ? shards_make(&d->shards, shards, n, e) : shards_make(&d->shards, standard, 2, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE char *text = shards_document(d->shards);
+    if (!text)
+        return err_nomem(e);
+    rc = put_file(d, SHARDS_FILE, text, strlen(text));
+    return rc < 0 ? write_failed(d, "write", SHARDS_FILE, -rc, e) : 0;
+}
+
+static void store_freep(struct dir_store **d)
+{
+    if (*d)
+        blobs_free(&(*d)->base);
+}
+
+int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mode, const int *shards, size_t n_shards,
+                   struct err *e)
+{
+    if (dir[0] == '\0')
+        return err_set(e, ERR_USAGE, EINVAL, "the repository's directory has no name");
+    CLEANUP(store_freep) struct dir_store *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_nomem(e);
+    d->base.ops = &dir_ops;
+    d->root = -1;
+    d->base.location = strdup(dir);
+    if (!d->base.location)
+        return err_nomem(e);
+    int rc = mode == BLOBS_CREATE ? make_root(dir, e) : 0;
+    if (rc < 0)
+        return rc;
+    d->root = open_retry(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY, 0);
+    if (d->root == -ENOENT || d->root == -ENOTDIR) {
+        rc = err_set(e, ERR_NO_REPO, -d->root, "there is no repository at %s", dir);
+        err_hint(e, "check the path, or make one with `snapferry -r %s repo create`", dir);
+        return rc;
+    }
+    if (d->root < 0)
+        return err_set(e, ERR_GENERIC, -d->root, "cannot open the repository's directory %s", dir);
+    struct stat st;
+    if (fstat(d->root, &st) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot open the repository's directory %s", dir);
+    d->uid = st.st_uid;
+    d->gid = st.st_gid;
+    d->chown = geteuid() == 0 && (d->uid != 0 || d->gid != getegid());
+    if (mode == BLOBS_OPEN) {
+        rc = load_shards(d, e);
+    } else {
+        rc = must_be_empty(d, e);
+        if (rc == 0)
+            rc = write_shards(d, shards, n_shards, e);
+    }
+    if (rc < 0)
+        return rc;
+    *ret = &take_ptr(&d)->base;
+    return 0;
+}

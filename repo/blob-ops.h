@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * blob-ops.h - what a kind of store (directory, S3) provides to blob.c; included by stores only
+ *
+ * blob.c has checked every name (blob_name_ok()) before an operation sees it, and counts for the statistics. A store
+ * embeds struct blobs as its first member. Operations follow the contract of blob.h.
+ */
+#ifndef SNAPFERRY_REPO_BLOB_OPS_H
+#define SNAPFERRY_REPO_BLOB_OPS_H
+
+#include "repo/blob.h"
+
+struct blobs_ops {
+    void (*free)(struct blobs *b);
+    int (*read)(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+    int (*get)(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
+    int (*stat)(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
+    int (*put)(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
+    int (*del)(struct blobs *b, const char *name, struct err *e);
+    int (*list)(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
+
+    int (*writer_new)(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
+    int (*writer_write)(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
+    int (*writer_read)(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
+    int (*writer_commit)(struct blob_writer *w, uint64_t length, struct err *e); /* frees w in any case */
+    void (*writer_abort)(struct blob_writer *w);                                 /* frees w */
+};
+
+struct blobs {
+    const struct blobs_ops *ops;
+    char *location;          /* malloc()ed by the store, freed by blobs_free() */
+    struct blob_stats stats; /* changed atomically */
+};
+
+/* A store's writer embeds this first. */
+struct blob_writer {
+    struct blobs *b;
+};
+
+/* -ENOENT with class ERR_DAMAGE: whoever asks for a blob expects it. */
+int blob_missing(const struct blobs *b, const char *name, struct err *e);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* blob.c - the operations of every store: names checked, work counted, then on to the kind of store. */
+#include "repo/blob.h"
+#include "repo/blob-ops.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void count(uint64_t *counter, uint64_t n)
+{
+    __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
+}
+
+/* A name becomes part of a path or an object key: nothing in it may lead elsewhere. */
+static int check_name(const struct blobs *b, const char *name, struct err *e)
+{
+    size_t len = strnlen(name, BLOB_NAME_MAX + 1);
+    if (len >= 1 && len <= BLOB_NAME_MAX && name[0] != '.' && !strchr(name, '/') && !strstr(name, ".."))
+        return 0;
+    return err_set(e, ERR_GENERIC, EINVAL, "\"%.300s\" cannot be the name of a blob (repository %s)", name,
+                   b->location);
+}
+
+int blob_missing(const struct blobs *b, const char *name, struct err *e)
+{
+    err_set(e, ERR_DAMAGE, ENOENT, "blob %s is missing in repository %s", name, b->location);
+    return -ENOENT;
+}
+
+void blobs_free(struct blobs *b)
+{
+    if (!b)
+        return;
+    free(b->location);
+    b->ops->free(b);
+}
+
+const char *blobs_location(const struct blobs *b)
+{
+    return b->location;
+}
+
+void blobs_stats(struct blobs *b, struct blob_stats *ret)
+{
+    ret->puts = __atomic_load_n(&b->stats.puts, __ATOMIC_RELAXED);
+    ret->put_bytes = __atomic_load_n(&b->stats.put_bytes, __ATOMIC_RELAXED);
+    ret->gets = __atomic_load_n(&b->stats.gets, __ATOMIC_RELAXED);
+    ret->get_bytes = __atomic_load_n(&b->stats.get_bytes, __ATOMIC_RELAXED);
+    ret->deletes = __atomic_load_n(&b->stats.deletes, __ATOMIC_RELAXED);
+    ret->lists = __atomic_load_n(&b->stats.lists, __ATOMIC_RELAXED);
+}
+
+int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    if (offset > INT64_MAX || len > INT64_MAX - offset)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "no blob is as long as is asked of %s in repository %s", name,
+                       b->location);
+    rc = b->ops->read(b, name, offset, dst, len, e);
+    if (rc < 0)
+        return rc;
+    count(&b->stats.gets, 1);
+    count(&b->stats.get_bytes, len);
+    return 0;
+}
+
+int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    rc = b->ops->get(b, name, max, ret, len, e);
+    if (rc < 0)
+        return rc;
+    count(&b->stats.gets, 1);
+    count(&b->stats.get_bytes, *len);
+    return 0;
+}
+
+int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    return rc < 0 ? rc : b->ops->stat(b, name, ret, e);
+}
+
+int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    rc = b->ops->put(b, name, data, len, e);
+    if (rc < 0)
+        return rc;
+    count(&b->stats.puts, 1);
+    count(&b->stats.put_bytes, len);
+    return 0;
+}
+
+int blobs_delete(struct blobs *b, const char *name, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    rc = b->ops->del(b, name, e);
+    if (rc < 0)
+        return rc;
+    count(&b->stats.deletes, 1);
+    return 0;
+}
+
+int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
+{
+    count(&b->stats.lists, 1);
+    return b->ops->list(b, prefix ? prefix : "", fn, arg, e);
+}
+
+int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    return rc < 0 ? rc : b->ops->writer_new(ret, b, name, e);
+}
+
+int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    return w->b->ops->writer_write(w, offset, data, len, e);
+}
+
+int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e)
+{
+    return w->b->ops->writer_read(w, offset, data, len, e);
+}
+
+int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e)
+{
+    struct blobs *b = w->b;
+    int rc = b->ops->writer_commit(w, length, e);
+    if (rc < 0)
+        return rc;
+    count(&b->stats.puts, 1);
+    count(&b->stats.put_bytes, length);
+    return 0;
+}
+
+void blob_writer_abort(struct blob_writer *w)
+{
+    if (w)
+        w->b->ops->writer_abort(w);
+}
