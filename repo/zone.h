@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * zone.h - offsets of a time zone from UTC, without touching the process's TZ
+ *
+ * Named zones are read from the TZif files (RFC 8536) of /usr/share/zoneinfo, or of $TZDIR. Immutable after loading; any
+ * thread.
+ */
+#ifndef SNAPFERRY_REPO_ZONE_H
+#define SNAPFERRY_REPO_ZONE_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct zone;
+
+/* `name` as in "Europe/Berlin"; "UTC" needs no file; NULL is the zone of the process. Unknown name or a file that is
+ * none: ERR_USAGE. */
+int zone_load(struct zone **ret, const char *name, struct err *e);
+void zone_free(struct zone *z);
+static inline void zone_freep(struct zone **z) { zone_free(*z); }
+
+/* The same from the bytes of a TZif file. */
+int zone_parse(struct zone **ret, const uint8_t *data, size_t len, struct err *e);
+
+/* Seconds that local time is ahead of UTC at that moment (seconds since 1970). */
+int64_t zone_offset(const struct zone *z, int64_t utc);
+
+/* Days since 1970-01-01 of a date of the Gregorian calendar, extended both ways. `month` may be anything (13 is January
+ * of the next year), and so may `day`. */
+int64_t civil_days(int64_t year, int64_t month, int64_t day);
+/* The date of a day; year within +-10^11. */
+void civil_date(int64_t days, int64_t *year, int *month, int *day);
+
+#endif
