@@ -73,6 +73,91 @@ $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS)
 .PHONY: unit-programs
 unit-programs: $(UNIT) $(TOOLS)
 
+# Golden repositories made by the real Kopia, unpacked with their file times (the storage clock).
+$(BUILD)/golden/.done: tests/fixtures/repos.tar.xz tests/fixtures/expected.tar.xz
+	@rm -rf $(@D) && mkdir -p $(@D)
+	tar -xJpf tests/fixtures/repos.tar.xz -C $(@D)
+	tar -xJf tests/fixtures/expected.tar.xz -C $(@D)
+	@touch $@
+
+SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh tests/fault/*.sh))
+TEST_ENV = SNAPFERRY=$(BUILD)/snapferry GOLDEN=$(BUILD)/golden SNAPFERRY_GOLDEN=$(BUILD)/golden TOOLS=$(BUILD)/tests/tools \
+           BUILD=$(BUILD)
+
+.PHONY: deps test test-programs check test-interop check-asan check-tsan check-valgrind
+deps:
+	@tests/deps.sh
+
+# The default tests: what must pass everywhere. `make check` is the same without installing anything.
+test: deps
+	@$(MAKE) --no-print-directory check
+
+test-programs:
+	+@$(MAKE) --no-print-directory -s -j2 all unit-programs fuzz-replay $(BUILD)/golden/.done
+
+check: test-programs
+	@$(TEST_ENV) tests/run.sh $(sort $(UNIT)) $(sort $(FUZZ_REPLAY)) $(SCRIPTS)
+
+# Only some of them: make only T="tests/e2e/roundtrip.sh build/tests/unit/test_base"
+only: test-programs
+	@$(TEST_ENV) tests/run.sh $(T)
+
+# Stock Kopia as the judge of both directions: make test-interop KOPIA=/path/to/kopia
+test-interop: test-programs
+	@$(TEST_ENV) KOPIA=$(KOPIA) TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
+
+check-asan:
+	@$(MAKE) --no-print-directory BUILD=build-asan SAN=address,undefined OPT=-O1 test-programs
+	@$(TEST_ENV) BUILD=build-asan SNAPFERRY=build-asan/snapferry TOOLS=build-asan/tests/tools TEST_TIMEOUT=1800 \
+	    ASAN_OPTIONS=allocator_may_return_null=1 SNAPFERRY_SANITIZED=1 \
+	    tests/run.sh $(patsubst build/%,build-asan/%,$(sort $(UNIT) $(FUZZ_REPLAY))) $(wildcard tests/cli/*.sh)
+
+check-tsan:
+	@$(MAKE) --no-print-directory BUILD=build-tsan SAN=thread OPT=-O1 test-programs
+	@$(TEST_ENV) BUILD=build-tsan TEST_TIMEOUT=1800 SNAPFERRY_SANITIZED=1 \
+	    tests/run.sh $(foreach t,pool hash reader target blob item indexset repo backup restore,build-tsan/tests/unit/test_$(t))
+
+check-valgrind: test-programs
+	@printf '#!/bin/sh\nexec valgrind -q --error-exitcode=99 --leak-check=full "$$@"\n' > $(BUILD)/valgrind.sh
+	@for t in base cfg splitter hash index epoch compress s2 ecc docstream object snapshot; do \
+	    SNAPFERRY_SANITIZED=1 $(TEST_ENV) valgrind -q --error-exitcode=99 --leak-check=full $(BUILD)/tests/unit/test_$$t \
+	        || exit 1; done
+
+.PHONY: bench
+bench: all $(PERF)
+	@BUILD=$(BUILD) perf/run.sh
+
+.PHONY: demo
+demo:
+	@tests/deps.sh
+	+@$(MAKE) --no-print-directory -s -j2 all
+	@SNAPFERRY=$(BUILD)/snapferry tests/demo.sh
+
+# Man pages are written in POD.
+MAN := $(patsubst docs/man/%.pod,$(BUILD)/man/%,$(wildcard docs/man/*.pod))
+.PHONY: man
+man: $(MAN)
+$(BUILD)/man/%: docs/man/%.pod
+	@mkdir -p $(@D)
+	pod2man --center "snapferry" --release "$(VERSION)" --section $(lastword $(subst ., ,$*)) \
+	    --name $(shell echo $(basename $*) | tr a-z A-Z) $< $@
+
+.PHONY: install
+install: all man
+	install -D -m 0755 $(BUILD)/snapferry $(DESTDIR)$(PREFIX)/bin/snapferry
+	for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+
+.PHONY: help
+help:
+	@echo 'make            the command, build/snapferry'
+	@echo 'make demo       install what is needed, build, and show the main job on a real block device'
+	@echo 'make test       install what is needed, build and run the default tests (make check: without installing)'
+	@echo 'make install    PREFIX=/usr/local DESTDIR='
+	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
+	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
+	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'
+	@echo 'make bench      benchmarks with ratios; KOPIA=/path adds the peer'
+
 .PHONY: clean
 clean:
 	rm -rf build build-*

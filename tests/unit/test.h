@@ -29,6 +29,18 @@ static inline const char *fixture_path(const char *name)
     return p;
 }
 
+/* Path in the unpacked golden repositories: $SNAPFERRY_GOLDEN (default build/golden) + "/" + name ("hash-blake2s-128",
+ * "hash-blake2s-128.expected.json"). Never write there: copy. Static buffer, four in turn. */
+static inline const char *golden_path(const char *name)
+{
+    static char buf[4][4096];
+    static unsigned turn;
+    const char *dir = getenv("SNAPFERRY_GOLDEN");
+    char *p = buf[turn++ % 4];
+    snprintf(p, sizeof buf[0], "%s/%s", dir ? dir : "build/golden", name);
+    return p;
+}
+
 /* SplitMix64, the generator of all recipes (see tests/fixtures/README.md). */
 static inline uint64_t splitmix64(uint64_t *state)
 {

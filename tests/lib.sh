@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What every shell test uses: `. tests/lib.sh`, then check "name" command..., last `finish`. Output is TAP.
+set -u
+: "${SNAPFERRY:=build/snapferry}" "${GOLDEN:=build/golden}" "${TOOLS:=build/tests/tools}"
+SNAPFERRY=$(realpath "$SNAPFERRY")
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/snapferry-test.XXXXXX")
+export XDG_CACHE_HOME=$WORK/cache HOME=$WORK
+CACHE=$WORK/cache
+tests=0 failures=0
+cleanup_commands=()
+
+# at_exit 'command': runs last in, first out.
+at_exit() { cleanup_commands=("$1" "${cleanup_commands[@]}"); }
+leave() {
+    local c
+    for c in "${cleanup_commands[@]}"; do eval "$c" >/dev/null 2>&1; done
+    rm -rf "$WORK"
+}
+trap leave EXIT
+
+pass() { tests=$((tests + 1)); echo "ok $tests - $1"; }
+fail() {
+    tests=$((tests + 1)) failures=$((failures + 1))
+    echo "not ok $tests - $1"
+    shift
+    printf '# %s\n' "$@"
+}
+skip() { tests=$((tests + 1)); echo "ok $tests - $1 # SKIP $2"; }
+
+# check NAME COMMAND...: passes if the command succeeds.
+check() {
+    local name=$1 out
+    shift
+    if out=$("$@" 2>&1); then pass "$name"; else fail "$name" "$* failed ($?)" "$(tail -n 15 <<<"$out")"; fi
+}
+# expect NAME CODE [PATTERN] -- COMMAND...: exit code, and an extended regular expression in the output.
+expect() {
+    local name=$1 code=$2 pattern= out rc
+    shift 2
+    if [ "$1" != -- ]; then pattern=$1; shift; fi
+    shift
+    out=$("$@" 2>&1)
+    rc=$?
+    if [ $rc -ne "$code" ]; then
+        fail "$name" "$* exited with $rc, not $code" "$(tail -n 15 <<<"$out")"
+    elif [ -n "$pattern" ] && ! grep -qE -- "$pattern" <<<"$out"; then
+        fail "$name" "$*: no /$pattern/ in:" "$(tail -n 15 <<<"$out")"
+    else
+        pass "$name"
+    fi
+}
+# same NAME A B: two values are equal.
+same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\""; fi; }
+
+# sf REPO ARGS...: the command on a repository with the test's password file and cache.
+echo "test password" >"$WORK/password"
+sf() { local repo=$1; shift; "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
+# result FIELD: a member of the last line of JSON on standard input.
+result() { tail -n 1 | jq -r ".$1"; }
+# random_file FILE BYTES SEED: reproducible incompressible bytes.
+random_file() {
+    openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$3")" -iv 0 </dev/zero 2>/dev/null | head -c "$2" >"$1"
+}
+is_root() { [ "$(id -u)" -eq 0 ]; }
+# loop_device FILE [LOSETUP-OPTIONS]: prints the device; detached at exit.
+loop_device() {
+    local file=$1 dev
+    shift
+    dev=$(losetup --find --show "$@" "$file") || return
+    echo "$dev"
+}
+
+finish() {
+    echo "1..$tests"
+    [ $failures -eq 0 ]
+    exit $?
+}
