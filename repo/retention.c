@@ -63,8 +63,8 @@ static struct key *key_slot(const struct key_set *s, const struct key *k)
 
 static struct moment moment_of(int64_t ns)
 {
-    int64_t sec = ns / NS - (ns % NS < 0);
-    return (struct moment){sec, ns - sec * NS};
+    int64_t sec = ns / NS, rest = ns % NS;
+    return rest < 0 ? (struct moment){sec - 1, rest + NS} : (struct moment){sec, rest};
 }
 
 static bool is_before(struct moment a, struct moment b)
