@@ -193,7 +193,8 @@ static void copy_item(uint8_t *to, const uint8_t *item, size_t item_len, size_t 
     put_be32(head, (uint32_t)item_len);
     for (; n && at < 4; n--)
         *to++ = head[at++];
-    memcpy(to, item + (at - 4), n);
+    if (n)
+        memcpy(to, item + (at - 4), n);
 }
 
 int ecc_encode(const struct ecc *x, const void *in, size_t len, void *out, struct err *e)
