@@ -62,8 +62,22 @@ int index_entry_at(const struct index_table *t, uint64_t i, struct index_entry *
 int index_id_at(const struct index_table *t, uint64_t i, struct content_id *ret, struct err *e);
 /* 1 found, 0 not, negative: damaged. */
 int index_find(const struct index_table *t, const struct content_id *id, struct index_entry *ret, struct err *e);
-/* Position of the first entry whose id is >= `id` (count if none). */
+/* Position of the first entry whose id is >= `id` (count if none; an id without hash sorts before all of its prefix). */
 uint64_t index_lower_bound(const struct index_table *t, const struct content_id *id);
+
+/* The key (prefix byte and hash, t->key_len bytes) of entry i < count. */
+const uint8_t *index_key_at(const struct index_table *t, uint64_t i);
+
+/* Which places of a table a look-up read, for those who count mapped pages. The caller sets n to 0. */
+#define INDEX_TRACE_MAX 64
+struct index_trace {
+    unsigned n;
+    const uint8_t *at[INDEX_TRACE_MAX];
+};
+int index_find_traced(const struct index_table *t, const struct content_id *id, struct index_entry *ret,
+                      struct index_trace *tr, struct err *e);
+int index_entry_at_traced(const struct index_table *t, uint64_t i, struct index_entry *ret, struct index_trace *tr,
+                          struct err *e);
 
 /* True if entry a wins over b, both for the same content (section 8.4). */
 bool index_entry_wins(const struct index_entry *a, const struct index_entry *b);
