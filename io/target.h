@@ -49,6 +49,9 @@ int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struc
  * BLKZEROOUT (which unmaps where the device guarantees zeros); where that is refused, zeros are written. Any thread. */
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e);
 
+/* Makes what was written and flushed so far durable (fdatasync). */
+int target_sync(struct target *t, struct err *e);
+
 /* Sets a file's exact size, fsyncs file and directory (or device), closes nothing. Success means durable. */
 int target_finish(struct target *t, struct err *e);
 

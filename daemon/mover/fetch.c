@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* fetch.c - windows of contents, sorted by pack, read by workers that hash several at once */
+#include "daemon/mover/fetch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#define WINDOW 1024            /* items sorted together */
+#define RUN_ITEMS 64           /* items that one worker takes at a time, at most */
+#define RUN_BYTES (16u << 20)  /* and bytes */
+#define GROUP_BYTES (4u << 20) /* small neighbours are read with one request of up to this */
+#define GROUP_GAP (64u << 10)  /* gap that is cheaper to read than to skip */
+#define LANES_MAX 16
+
+struct window {
+    struct fetch_item items[WINDOW];
+    size_t n;     /* items in it */
+    size_t taken; /* handed to workers */
+    size_t ended; /* worked off */
+};
+
+struct fetcher {
+    struct repo *repo;
+    const struct hasher *hasher;
+    struct fetch_sink sink;
+    struct mover_cancel *cancel;
+    unsigned lanes;
+    pthread_mutex_t lock;
+    pthread_cond_t work;            /* a window became ready, a flush was asked for, or the end */
+    pthread_cond_t idle;            /* a run ended or a worker flushed */
+    struct window *filling, *ready; /* two windows; ready is NULL while none is worked on */
+    struct window *spare;
+    bool stop;
+    unsigned flush_wanted; /* generation */
+    unsigned flushed;      /* workers that have reached it */
+    int rc;                /* first error */
+    struct err err;
+    struct fetch_stats stats;
+    unsigned n_workers, started;
+    struct fetch_worker {
+        struct fetcher *f;
+        pthread_t thread;
+        unsigned number, flush_seen;
+        struct content_reader *reader;
+        struct compressor *compressor;
+        uint8_t *group;   /* GROUP_BYTES of sealed neighbours */
+        uint8_t *payload; /* of a 'Z' object */
+        size_t payload_cap;
+        void *state;
+        struct batch {
+            const struct fetch_item *item;
+            uint8_t *buf;
+        } batch[LANES_MAX];
+        unsigned n_batch;
+        struct fetch_stats stats;
+    } worker[];
+};
+
+static double seconds_since(struct timespec *from)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double s = (double)(now.tv_sec - from->tv_sec) + (double)(now.tv_nsec - from->tv_nsec) * 1e-9;
+    *from = now;
+    return s;
+}
+
+unsigned fetch_lanes(struct repo *r, unsigned buffers)
+{
+    unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
+    if (lanes > LANES_MAX)
+        lanes = LANES_MAX;
+    if (lanes > buffers)
+        lanes = buffers;
+    return lanes ? lanes : 1;
+}
+
+static bool canceled(const struct fetcher *f)
+{
+    return f->cancel && atomic_load_explicit(&f->cancel->requested, memory_order_relaxed);
+}
+
+/* The sink decides whether a failed item ends everything. */
+static int item_failed(struct fetch_worker *w, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    return w->f->sink.failed(w->state, it, buf, e);
+}
+
+static int flush_batch(struct fetch_worker *w, struct err *e)
+{
+    struct hash_job jobs[LANES_MAX];
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    unsigned n = 0;
+    for (unsigned i = 0; i < w->n_batch; i++)
+        if (!w->batch[i].item->compressed)
+            jobs[n++] = (struct hash_job){.data = w->batch[i].buf, .len = w->batch[i].item->entry.length};
+    hasher_digest_many(w->f->hasher, jobs, n);
+    w->stats.hash_s += seconds_since(&t);
+    int rc = 0;
+    n = 0;
+    unsigned count = w->n_batch;
+    w->n_batch = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct fetch_item *it = w->batch[i].item;
+        bool right = it->compressed || !memcmp(jobs[n++].out, it->entry.id.hash, it->entry.id.len);
+        int one;
+        if (right) {
+            w->stats.contents++;
+            w->stats.bytes += it->len;
+            w->stats.packed_bytes += it->entry.packed;
+            one = w->f->sink.done(w->state, it, w->batch[i].buf, e);
+        } else {
+            char id[CONTENT_ID_TEXT];
+            err_set(e, ERR_DAMAGE, EBADMSG, "content %s in pack %s opens, but its bytes do not have that hash",
+                    content_id_text(&it->entry.id, id), it->entry.pack);
+            one = item_failed(w, it, w->batch[i].buf, e);
+        }
+        if (one < 0 && rc >= 0)
+            rc = one;
+    }
+    w->stats.sink_s += seconds_since(&t);
+    return rc;
+}
+
+/* 'Z' objects of old repositories: the content is small enough to be read apart, checked, and expanded. */
+static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, const void *stored, uint8_t *buf,
+                           struct err *e)
+{
+    if (w->payload_cap < it->entry.length) {
+        uint8_t *grown = realloc(w->payload, it->entry.length);
+        if (!grown)
+            return err_nomem(e);
+        w->payload = grown;
+        w->payload_cap = it->entry.length;
+    }
+    int64_t n = content_read_entry(w->reader, &it->entry, stored, w->payload, w->payload_cap, true, e);
+    if (n < 0)
+        return (int)n;
+    return compressor_expand(w->compressor, 0, w->payload, (size_t)n, buf, it->len, e);
+}
+
+static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, struct err *e)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint8_t *buf = NULL;
+    int rc = w->f->sink.buffer(w->state, it, &buf, e);
+    w->stats.sink_s += seconds_since(&t);
+    if (rc < 0)
+        return rc;
+    int64_t n;
+    if (it->compressed) {
+        n = read_compressed(w, it, stored, buf, e);
+    } else if (it->entry.length != it->len) {
+        char id[CONTENT_ID_TEXT];
+        n = err_set(e, ERR_DAMAGE, EBADMSG, "content %s has %u bytes, but the object's part at %llu has %llu",
+                    content_id_text(&it->entry.id, id), it->entry.length, (unsigned long long)it->pos,
+                    (unsigned long long)it->len);
+    } else {
+        n = content_read_entry(w->reader, &it->entry, stored, buf, it->len, false, e);
+    }
+    w->stats.open_s += seconds_since(&t);
+    if (n < 0)
+        return item_failed(w, it, buf, e);
+    w->batch[w->n_batch++] = (struct batch){it, buf};
+    return w->n_batch >= w->f->lanes ? flush_batch(w, e) : 0;
+}
+
+/* How many items from `i` on are neighbours in one pack that are worth one request. */
+static size_t group_length(const struct fetch_item *items, size_t i, size_t end, uint64_t *from, uint64_t *to)
+{
+    *from = items[i].entry.offset;
+    *to = *from + items[i].entry.packed;
+    size_t n = 1;
+    for (; i + n < end; n++) {
+        const struct index_entry *x = &items[i + n].entry;
+        if (strcmp(x->pack, items[i].entry.pack) != 0 || x->offset > *to + GROUP_GAP ||
+            x->offset + (uint64_t)x->packed > *from + GROUP_BYTES)
+            break;
+        if (x->offset + (uint64_t)x->packed > *to)
+            *to = x->offset + (uint64_t)x->packed;
+    }
+    return n;
+}
+
+static int work_run(struct fetch_worker *w, const struct fetch_item *items, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n;) {
+        if (canceled(w->f))
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted");
+        if (w->f->sink.unneeded) {
+            int rc = w->f->sink.unneeded(w->state, &items[i], e);
+            if (rc < 0)
+                return rc;
+            if (rc) {
+                i++;
+                continue;
+            }
+        }
+        uint64_t from, to;
+        size_t g = w->f->sink.unneeded ? 1 : group_length(items, i, n, &from, &to);
+        const uint8_t *sealed = NULL;
+        if (g > 1) {
+            struct timespec t;
+            clock_gettime(CLOCK_MONOTONIC, &t);
+            struct err ignored = ERR_INIT;
+            /* A group that cannot be read whole is read item by item: then the error names the right one. */
+            if (blobs_read(repo_blobs(w->f->repo), items[i].entry.pack, from, w->group, (size_t)(to - from),
+                           &ignored) >= 0)
+                sealed = w->group;
+            w->stats.read_s += seconds_since(&t);
+        }
+        w->stats.runs++;
+        for (size_t k = 0; k < g; k++) {
+            const struct fetch_item *it = &items[i + k];
+            int rc = read_item(w, it, sealed ? sealed + (it->entry.offset - from) : NULL, e);
+            if (rc < 0)
+                return rc;
+        }
+        i += g;
+    }
+    return w->n_batch ? flush_batch(w, e) : 0;
+}
+
+static void remember_error(struct fetcher *f, int rc, const struct err *e)
+{
+    if (f->rc < 0)
+        return;
+    f->rc = rc;
+    f->err = *e;
+}
+
+/* Takes a run of the ready window: a few items, more while they are small. Called with the lock held. */
+static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
+{
+    struct window *v = f->ready;
+    *win = v;
+    *at = v->taken;
+    size_t n = 0;
+    uint64_t bytes = 0;
+    /* An even share of what is left, so that the workers end a window together. */
+    size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
+    while (v->taken + n < v->n && n < RUN_ITEMS && n < share + f->lanes &&
+           (n == 0 || bytes < RUN_BYTES || n < f->lanes))
+        bytes += v->items[v->taken + n++].entry.packed;
+    v->taken += n;
+    return n;
+}
+
+static void *worker_main(void *arg)
+{
+    struct fetch_worker *w = arg;
+    struct fetcher *f = w->f;
+    struct err e = ERR_INIT;
+    int rc = content_reader_new(&w->reader, f->repo, &e);
+    if (rc >= 0)
+        rc = compressor_new(&w->compressor, &e);
+    if (rc >= 0 && !(w->group = malloc(GROUP_BYTES)))
+        rc = err_nomem(&e);
+    if (rc >= 0)
+        rc = f->sink.start(f->sink.arg, w->number, &w->state, &e);
+    bool have_state = rc >= 0;
+    pthread_mutex_lock(&f->lock);
+    if (rc < 0)
+        remember_error(f, rc, &e);
+    while (!f->stop) {
+        if (f->ready && f->ready->taken < f->ready->n) {
+            struct window *v;
+            size_t at, n = take_run(f, &v, &at);
+            bool doomed = f->rc < 0;
+            pthread_mutex_unlock(&f->lock);
+            rc = doomed ? 0 : work_run(w, v->items + at, n, &e);
+            if (rc < 0)
+                w->n_batch = 0;
+            pthread_mutex_lock(&f->lock);
+            if (rc < 0)
+                remember_error(f, rc, &e);
+            v->ended += n;
+            if (v->ended == v->n) {
+                v->n = v->taken = v->ended = 0;
+                f->spare = v;
+                f->ready = NULL;
+            }
+            pthread_cond_broadcast(&f->idle);
+        } else if (w->flush_seen != f->flush_wanted) {
+            pthread_mutex_unlock(&f->lock);
+            rc = have_state && f->sink.flush ? f->sink.flush(w->state, &e) : 0;
+            pthread_mutex_lock(&f->lock);
+            if (rc < 0)
+                remember_error(f, rc, &e);
+            w->flush_seen = f->flush_wanted;
+            f->flushed++;
+            pthread_cond_broadcast(&f->idle);
+        } else {
+            struct timespec t;
+            clock_gettime(CLOCK_MONOTONIC, &t);
+            pthread_cond_wait(&f->work, &f->lock);
+            w->stats.idle_s += seconds_since(&t);
+        }
+    }
+    pthread_mutex_unlock(&f->lock);
+    if (have_state)
+        f->sink.end(w->state);
+    content_reader_free(w->reader);
+    compressor_free(w->compressor);
+    free(w->group);
+    free(w->payload);
+    return NULL;
+}
+
+int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned lanes, const struct fetch_sink *sink,
+                struct mover_cancel *cancel, struct err *e)
+{
+    struct fetcher *f = calloc(1, sizeof *f + workers * sizeof f->worker[0]);
+    if (!f)
+        return err_nomem(e);
+    f->repo = r;
+    f->hasher = sealer_hasher(repo_sealer(r));
+    f->sink = *sink;
+    f->cancel = cancel;
+    f->lanes = lanes;
+    f->n_workers = workers;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->work, NULL);
+    pthread_cond_init(&f->idle, NULL);
+    f->filling = calloc(1, sizeof *f->filling);
+    f->spare = calloc(1, sizeof *f->spare);
+    int rc = f->filling && f->spare ? 0 : err_nomem(e);
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 512u << 10);
+    for (; rc >= 0 && f->started < workers; f->started++) {
+        struct fetch_worker *w = &f->worker[f->started];
+        w->f = f;
+        w->number = f->started;
+        int sys = pthread_create(&w->thread, &attr, worker_main, w);
+        if (sys) {
+            rc = err_set(e, ERR_GENERIC, sys, "cannot start a worker thread");
+            break;
+        }
+    }
+    pthread_attr_destroy(&attr);
+    if (rc < 0) {
+        fetcher_free(f);
+        return rc;
+    }
+    *ret = f;
+    return 0;
+}
+
+void fetcher_free(struct fetcher *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stop = true;
+    pthread_cond_broadcast(&f->work);
+    pthread_mutex_unlock(&f->lock);
+    for (unsigned i = 0; i < f->started; i++)
+        pthread_join(f->worker[i].thread, NULL);
+    free(f->filling);
+    free(f->ready);
+    free(f->spare);
+    pthread_cond_destroy(&f->work);
+    pthread_cond_destroy(&f->idle);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+static int by_place(const void *pa, const void *pb)
+{
+    const struct fetch_item *a = pa, *b = pb;
+    int c = strcmp(a->entry.pack, b->entry.pack);
+    if (c)
+        return c;
+    if (a->entry.offset != b->entry.offset)
+        return a->entry.offset < b->entry.offset ? -1 : 1;
+    return a->pos < b->pos ? -1 : a->pos > b->pos;
+}
+
+/* Hands the filled window over when the one before has been worked off. Called with the lock held. */
+static void hand_over(struct fetcher *f)
+{
+    while (f->ready && f->rc >= 0)
+        pthread_cond_wait(&f->idle, &f->lock);
+    if (f->rc < 0 || !f->filling->n)
+        return;
+    struct window *v = f->filling;
+    pthread_mutex_unlock(&f->lock);
+    qsort(v->items, v->n, sizeof v->items[0], by_place);
+    pthread_mutex_lock(&f->lock);
+    f->ready = v;
+    f->filling = f->spare;
+    f->spare = NULL;
+    pthread_cond_broadcast(&f->work);
+}
+
+static int report(struct fetcher *f, struct err *e)
+{
+    if (f->rc < 0 && e)
+        *e = f->err;
+    return f->rc;
+}
+
+int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e)
+{
+    f->filling->items[f->filling->n++] = *it;
+    if (f->filling->n < WINDOW)
+        return 0;
+    pthread_mutex_lock(&f->lock);
+    hand_over(f);
+    if (f->rc < 0)
+        f->filling->n = 0;
+    int rc = report(f, e);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+int fetcher_drain(struct fetcher *f, struct err *e)
+{
+    pthread_mutex_lock(&f->lock);
+    hand_over(f);
+    while (f->ready)
+        pthread_cond_wait(&f->idle, &f->lock);
+    f->flushed = 0;
+    f->flush_wanted++;
+    pthread_cond_broadcast(&f->work);
+    while (f->flushed < f->n_workers)
+        pthread_cond_wait(&f->idle, &f->lock);
+    int rc = report(f, e);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+void fetcher_stats(struct fetcher *f, struct fetch_stats *ret)
+{
+    *ret = (struct fetch_stats){0};
+    for (unsigned i = 0; i < f->n_workers; i++) {
+        const struct fetch_stats *s = &f->worker[i].stats;
+        ret->contents += s->contents;
+        ret->bytes += s->bytes;
+        ret->packed_bytes += s->packed_bytes;
+        ret->runs += s->runs;
+        ret->read_s += s->read_s;
+        ret->open_s += s->open_s;
+        ret->hash_s += s->hash_s;
+        ret->sink_s += s->sink_s;
+        ret->idle_s += s->idle_s;
+    }
+}

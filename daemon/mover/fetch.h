@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * fetch.h - many contents out of the repository, grouped by pack, by several workers
+ *
+ * The coordinator adds contents in the order in which it meets them; they are collected into windows, sorted by pack and
+ * offset, and handed to the workers in runs. A worker reads, opens, expands and hash-checks them (several at once) and
+ * gives each to its sink. Memory: two windows of WINDOW items, and per worker what its sink's buffers and one content
+ * reader take.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_FETCH_H
+#define SNAPFERRY_DAEMON_MOVER_FETCH_H
+
+#include "chunker/splitter.h"
+#include "daemon/mover/mover.h"
+
+struct fetch_item {
+    struct index_entry entry;
+    bool compressed;      /* 'Z' object: the content's plaintext is itself a compressed payload of `len` bytes */
+    uint64_t pos, len;    /* place in the object */
+};
+
+/* What the user of the fetcher does with the plaintexts. All but start() run on the worker's own thread, start() too. */
+struct fetch_sink {
+    /* State of one worker, at its start; and its end. */
+    int (*start)(void *arg, unsigned worker, void **state, struct err *e);
+    void (*end)(void *state);
+    /* 1: this item need not be fetched; 0: fetch. NULL: all are fetched. */
+    int (*unneeded)(void *state, const struct fetch_item *it, struct err *e);
+    /* Room for the item's len bytes. At most `fetch_lanes()` are out at a time. */
+    int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
+    /* The plaintext is complete and its hash right: the sink has the buffer back. */
+    int (*done)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
+    /* It is not: the buffer (NULL if none was taken) is back with the sink. Returning 0 goes on, negative (with e kept
+     * as it is or re-worded) ends the whole. */
+    int (*failed)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
+    /* Everything given to done() must be where it belongs when this returns. NULL: nothing to do. */
+    int (*flush)(void *state, struct err *e);
+    void *arg;
+};
+
+struct fetcher;
+
+struct fetch_stats {
+    uint64_t contents, bytes, packed_bytes, runs;
+    double read_s, open_s, hash_s, sink_s, idle_s; /* open: decrypt and expand; read is part of open for single reads */
+};
+
+/* Buffers that a worker's sink should have: lanes of the hash plus some in flight. */
+unsigned fetch_lanes(struct repo *r, unsigned buffers);
+
+int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned lanes, const struct fetch_sink *sink,
+                struct mover_cancel *cancel, struct err *e);
+/* Stops without waiting for what is queued. NULL allowed. */
+void fetcher_free(struct fetcher *f);
+static inline void fetcher_freep(struct fetcher **f) { fetcher_free(*f); }
+/* Adds one; blocks while both windows are full. Reports the first error of any worker. */
+int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e);
+/* Waits until everything added is done and flushed. */
+int fetcher_drain(struct fetcher *f, struct err *e);
+void fetcher_stats(struct fetcher *f, struct fetch_stats *ret);
+
+#endif

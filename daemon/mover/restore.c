@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * restore.c - an object of the repository onto a device or into a file
+ *
+ * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without fetching anything; the
+ * rest goes to the fetcher, whose workers write with io_uring, out of order. Every few GiB everything is synced and the
+ * position up to which the target is complete is noted in the cache directory: an interrupted restore goes on there.
+ */
+#include "daemon/mover/fetch.h"
+#include "daemon/mover/zero-ids.h"
+#include "io/target.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define SYNC_BYTES (4ull << 30) /* restored between two notes of the position */
+#define COMPARE (64u << 10)     /* granularity of differential writes, bytes */
+#define WRITER_EXTRA 2          /* buffers in flight beside those of one hash batch */
+
+struct restore {
+    struct repo *repo;
+    const struct restore_opts *o;
+    struct target *target;
+    struct restore_result *result;
+    struct mover_progress *progress;
+    uint64_t from, to; /* range of the object */
+    size_t max_len;    /* longest content expected */
+    unsigned buffers;  /* per worker */
+    char state_file[4400];
+    char state_head[512]; /* identifies target and object */
+    _Atomic uint64_t written, equal, fetched;
+};
+
+struct worker {
+    struct restore *r;
+    struct writer *writer;
+    uint8_t *have; /* differential: what the target holds */
+    uint8_t *odd;  /* buffer of an unusually long content, written at once */
+    size_t odd_cap;
+    bool odd_out;
+};
+
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* The part of an item that lies in the wanted range. */
+static void clip(const struct restore *r, uint64_t pos, uint64_t len, uint64_t *skip, uint64_t *n)
+{
+    uint64_t a = pos < r->from ? r->from : pos, b = pos + len > r->to ? r->to : pos + len;
+    *skip = a - pos;
+    *n = b > a ? b - a : 0;
+}
+
+/* ---- the fetcher's sink ---- */
+
+static int worker_start(void *arg, unsigned number, void **state, struct err *e)
+{
+    (void)number;
+    struct restore *r = arg;
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    w->r = r;
+    int rc = writer_new(&w->writer, r->target, r->buffers, r->max_len, e);
+    if (rc >= 0 && r->o->differential && !(w->have = malloc(r->max_len)))
+        rc = err_nomem(e);
+    if (rc < 0) {
+        writer_free(w->writer);
+        free(w);
+        return rc;
+    }
+    *state = w;
+    return 0;
+}
+
+static void worker_end(void *state)
+{
+    struct worker *w = state;
+    writer_free(w->writer);
+    free(w->have);
+    free(w->odd);
+    free(w);
+}
+
+/* Differential: what the target holds there has the right hash already. */
+static int worker_unneeded(void *state, const struct fetch_item *it, struct err *e)
+{
+    struct worker *w = state;
+    struct restore *r = w->r;
+    if (it->compressed || it->len > r->max_len)
+        return 0;
+    int64_t n = target_read(r->target, w->have, it->len, it->pos, e);
+    if (n < 0)
+        return (int)n;
+    uint8_t digest[HASH_MAX];
+    hasher_digest(sealer_hasher(repo_sealer(r->repo)), w->have, (size_t)n, digest);
+    if ((uint64_t)n != it->len || memcmp(digest, it->entry.id.hash, it->entry.id.len) != 0) {
+        memset(w->have + n, 0, r->max_len - (size_t)n);
+        return 0;
+    }
+    add(&r->equal, it->len);
+    add(&r->progress->skipped, it->len);
+    add(&r->progress->done, it->len);
+    return 1;
+}
+
+static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
+{
+    struct worker *w = state;
+    if (it->len <= w->r->max_len)
+        return writer_buffer(w->writer, ret, e);
+    /* Another client's settings made a longer content: memory for it is taken apart, one at a time. */
+    if (w->odd_out || it->len > ZERO_LEN_MAX)
+        return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit in the memory budget",
+                       (unsigned long long)it->len, (unsigned long long)it->pos);
+    if (w->odd_cap < it->len) {
+        free(w->odd);
+        w->odd_cap = 0;
+        if (!(w->odd = malloc(it->len)))
+            return err_nomem(e);
+        w->odd_cap = it->len;
+    }
+    w->odd_out = true;
+    *ret = w->odd;
+    return 0;
+}
+
+/* Writes through a buffer of the writer, which takes at most max_len. */
+static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64_t n, uint64_t pos, struct err *e)
+{
+    while (n) {
+        uint8_t *out;
+        size_t piece = n < w->r->max_len ? (size_t)n : w->r->max_len;
+        int rc = writer_buffer(w->writer, &out, e);
+        if (rc < 0)
+            return rc;
+        memcpy(out, buf + skip, piece);
+        rc = writer_submit(w->writer, out, 0, piece, pos + skip, e);
+        if (rc < 0)
+            return rc;
+        skip += piece;
+        n -= piece;
+    }
+    return 0;
+}
+
+/* Writes the runs of 64 KiB pieces that differ; w->have holds the target's bytes. */
+static int write_differing(struct worker *w, const struct fetch_item *it, uint8_t *buf, uint64_t skip, uint64_t n,
+                           struct err *e)
+{
+    struct restore *r = w->r;
+    uint64_t end = skip + n;
+    int rc = 0;
+    for (uint64_t at = skip; at < end && rc >= 0;) {
+        uint64_t step = end - at < COMPARE ? end - at : COMPARE;
+        if (!memcmp(buf + at, w->have + at, step)) {
+            add(&r->equal, step);
+            at += step;
+            continue;
+        }
+        uint64_t stop = at + step;
+        while (stop < end) {
+            step = end - stop < COMPARE ? end - stop : COMPARE;
+            if (!memcmp(buf + stop, w->have + stop, step))
+                break;
+            stop += step;
+        }
+        add(&r->written, stop - at);
+        rc = write_odd(w, buf, at, stop - at, it->pos, e);
+        at = stop;
+    }
+    writer_return(w->writer, buf);
+    return rc;
+}
+
+static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    struct worker *w = state;
+    struct restore *r = w->r;
+    uint64_t skip, n;
+    clip(r, it->pos, it->len, &skip, &n);
+    add(&r->fetched, it->len);
+    add(&r->progress->read, it->len);
+    add(&r->progress->done, n);
+    int rc;
+    if (buf == w->odd) {
+        w->odd_out = false;
+        add(&r->written, n);
+        rc = write_odd(w, buf, skip, n, it->pos, e);
+    } else if (r->o->differential && !it->compressed) {
+        return write_differing(w, it, buf, skip, n, e);
+    } else {
+        add(&r->written, n);
+        rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
+    }
+    add(&r->progress->stored, n);
+    return rc;
+}
+
+static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    struct worker *w = state;
+    if (buf && buf == w->odd)
+        w->odd_out = false;
+    else if (buf)
+        writer_return(w->writer, buf);
+    err_wrap(e, "bytes %llu to %llu of the object cannot be restored", (unsigned long long)it->pos,
+             (unsigned long long)(it->pos + it->len - 1));
+    if (!e->hint[0])
+        err_hint(e, "the target is not complete; snapferry verify lists everything that is hit");
+    return e->sys > 0 ? -e->sys : -EIO;
+}
+
+static int worker_flush(void *state, struct err *e)
+{
+    return writer_flush(((struct worker *)state)->writer, e);
+}
+
+/* ---- zeros ---- */
+
+static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
+{
+    const size_t cap = 1u << 20;
+    CLEANUP_FREE uint8_t *buf = malloc(cap);
+    if (!buf)
+        return err_nomem(e);
+    while (len) {
+        size_t step = len < cap ? (size_t)len : cap;
+        int64_t n = target_read(r->target, buf, step, pos, e);
+        if (n < 0)
+            return (int)n;
+        if (!zeros_only(buf, (size_t)n)) {
+            int rc = target_zero(r->target, pos, step, NULL, e);
+            if (rc < 0)
+                return rc;
+        } else {
+            add(&r->equal, step);
+        }
+        pos += step;
+        len -= step;
+    }
+    return 0;
+}
+
+static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
+{
+    uint64_t skip, n;
+    clip(r, pos, len, &skip, &n);
+    if (!n)
+        return 0;
+    int rc = r->o->differential && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
+                                                              : target_zero(r->target, pos + skip, n, NULL, e);
+    r->result->zero_bytes += n;
+    add(&r->progress->zero, n);
+    add(&r->progress->skipped, n);
+    add(&r->progress->done, n);
+    return rc;
+}
+
+/* ---- noting the position ---- */
+
+static void name_state(struct restore *r, const struct object_id *obj, const char *target)
+{
+    struct stat st = {0};
+    stat(target, &st);
+    char id[OBJECT_ID_TEXT];
+    snprintf(r->state_head, sizeof r->state_head, "%s %llu %lx:%lx:%lx", object_id_text(obj, id),
+             (unsigned long long)r->to, (unsigned long)st.st_dev, (unsigned long)st.st_ino, (unsigned long)st.st_rdev);
+    uint8_t digest[HASH_MAX];
+    char hex[2 * HASH_MAX + 1];
+    hasher_digest(sealer_hasher(repo_sealer(r->repo)), r->state_head, strlen(r->state_head), digest);
+    snprintf(r->state_file, sizeof r->state_file, "%s/restore-%.32s", repo_cache_dir(r->repo),
+             hex_encode(hex, digest, hasher_size(sealer_hasher(repo_sealer(r->repo)))));
+}
+
+static uint64_t read_position(const struct restore *r)
+{
+    CLEANUP_FCLOSE FILE *f = fopen(r->state_file, "re");
+    char line[600];
+    size_t head = strlen(r->state_head);
+    if (!f || !fgets(line, sizeof line, f) || strncmp(line, r->state_head, head) != 0 || line[head] != ' ')
+        return 0;
+    unsigned long long pos = strtoull(line + head, NULL, 10);
+    return pos <= r->to ? pos : 0;
+}
+
+/* A lost note costs a longer second restore, nothing else: failures are told, not fatal. */
+static void note_position(const struct restore *r, uint64_t pos)
+{
+    char tmp[4410];
+    snprintf(tmp, sizeof tmp, "%s.tmp", r->state_file);
+    FILE *f = fopen(tmp, "we");
+    bool ok = f && fprintf(f, "%s %llu\n", r->state_head, (unsigned long long)pos) > 0 && fflush(f) == 0 &&
+              fsync(fileno(f)) == 0;
+    if (f && fclose(f))
+        ok = false;
+    if (!ok || rename(tmp, r->state_file) < 0) {
+        log_warning("cannot note the position of the restore in %s: %s", r->state_file, strerror(errno));
+        unlink(tmp);
+    }
+}
+
+/* ---- the coordinator ---- */
+
+static int walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t start, uint64_t *length,
+                struct err *e)
+{
+    CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
+    CLEANUP(zero_ids_freep) struct zero_ids *zeros = NULL;
+    int rc = object_parts_open(&parts, r->repo, obj, e);
+    if (rc >= 0)
+        rc = zero_ids_new(&zeros, sealer_hasher(repo_sealer(r->repo)), e);
+    if (rc >= 0 && start)
+        rc = object_parts_seek(parts, start, e);
+    uint64_t zero_at = 0, zero_len = 0, synced = start;
+    bool after_zero = false;
+    *length = 0;
+    while (rc >= 0) {
+        struct object_part part;
+        rc = object_parts_next(parts, &part, e);
+        if (rc <= 0)
+            break;
+        if (r->o->cancel && atomic_load(&r->o->cancel->requested))
+            rc = err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted at %llu bytes", (unsigned long long)part.start);
+        *length = part.start + part.len;
+        if (rc < 0 || part.start >= r->to)
+            break;
+        if (!part.len || *length <= r->from)
+            continue;
+        bool zero = !part.id.compressed && zero_id_is(zeros, &part.id.content, part.len, after_zero);
+        after_zero = zero;
+        if (zero && zero_len && zero_at + zero_len == part.start) {
+            zero_len += part.len;
+            continue;
+        }
+        if (zero_len) {
+            rc = put_zeros(r, zero_at, zero_len, e);
+            zero_len = 0;
+        }
+        if (rc >= 0 && zero) {
+            zero_at = part.start;
+            zero_len = part.len;
+            continue;
+        }
+        if (rc >= 0 && part.start - synced >= SYNC_BYTES && !r->o->ranged) {
+            rc = fetcher_drain(f, e);
+            if (rc >= 0)
+                rc = target_sync(r->target, e);
+            if (rc >= 0)
+                note_position(r, synced = part.start);
+        }
+        struct fetch_item it = {.compressed = part.id.compressed, .pos = part.start, .len = part.len};
+        if (rc >= 0) {
+            rc = repo_find(r->repo, &part.id.content, &it.entry, e);
+            if (rc == -ENOENT) {
+                char id[CONTENT_ID_TEXT];
+                rc = err_set(e, ERR_DAMAGE, ENOENT,
+                             "content %s is not in the index: bytes %llu to %llu of the object "
+                             "cannot be restored",
+                             content_id_text(&part.id.content, id), (unsigned long long)part.start,
+                             (unsigned long long)(*length - 1));
+            }
+        }
+        if (rc >= 0)
+            rc = fetcher_add(f, &it, e);
+    }
+    if (rc >= 0 && zero_len)
+        rc = put_zeros(r, zero_at, zero_len, e);
+    int drained = fetcher_drain(f, rc >= 0 ? e : NULL);
+    return rc < 0 ? rc : drained;
+}
+
+/* ---- reading back ---- */
+
+#define BACK_LANES 8
+
+struct read_back {
+    struct restore *r;
+    const char *target;
+    int fd;
+    struct content_reader *contents;
+    struct compressor *compressor;
+    unsigned lanes, n;
+    struct hash_job jobs[BACK_LANES];
+    struct object_part parts[BACK_LANES];
+    uint8_t *buf[BACK_LANES];
+};
+
+static int not_what_was_written(const struct read_back *b, uint64_t pos, uint64_t n, struct err *e)
+{
+    return err_set(e, ERR_TARGET, 0, "%s does not hold what was written at bytes %llu to %llu", b->target,
+                   (unsigned long long)pos, (unsigned long long)(pos + n - 1));
+}
+
+static int read_exactly(const struct read_back *b, uint8_t *buf, size_t len, uint64_t pos, struct err *e)
+{
+    while (len) {
+        ssize_t n = pread(b->fd, buf, len, (off_t)pos);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(e, ERR_TARGET, errno, "cannot read %s back at %llu", b->target, (unsigned long long)pos);
+        if (n == 0)
+            return err_set(e, ERR_TARGET, 0, "%s ends at %llu", b->target, (unsigned long long)pos);
+        buf += n;
+        len -= (size_t)n;
+        pos += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int check_batch(struct read_back *b, struct err *e)
+{
+    hasher_digest_many(sealer_hasher(repo_sealer(b->r->repo)), b->jobs, b->n);
+    for (unsigned i = 0; i < b->n; i++) {
+        const struct object_part *p = &b->parts[i];
+        if (memcmp(b->jobs[i].out, p->id.content.hash, p->id.content.len) != 0)
+            return not_what_was_written(b, p->start, p->len, e);
+    }
+    b->n = 0;
+    return 0;
+}
+
+static int check_zeros(struct read_back *b, uint64_t pos, uint64_t len, struct err *e)
+{
+    off_t data = lseek(b->fd, (off_t)pos, SEEK_DATA);
+    if ((data < 0 && errno == ENXIO) || (data >= 0 && (uint64_t)data >= pos + len))
+        return 0;
+    while (len) {
+        size_t step = len < b->r->max_len ? (size_t)len : b->r->max_len;
+        int rc = read_exactly(b, b->buf[b->n], step, pos, e);
+        if (rc < 0)
+            return rc;
+        if (!zeros_only(b->buf[b->n], step))
+            return not_what_was_written(b, pos, step, e);
+        pos += step;
+        len -= step;
+    }
+    return 0;
+}
+
+/* A part of which only a piece was wanted, or whose id is not the hash of its bytes: compared with the content. */
+static int check_by_content(struct read_back *b, const struct object_part *p, uint64_t skip, uint64_t n, struct err *e)
+{
+    CLEANUP_FREE uint8_t *want = NULL;
+    CLEANUP_FREE uint8_t *payload = NULL;
+    CLEANUP_FREE uint8_t *have = malloc(n);
+    if (!have)
+        return err_nomem(e);
+    int64_t len;
+    if (p->id.compressed) {
+        len = content_get(b->contents, &p->id.content, &payload, ZERO_LEN_MAX, e);
+        if (len >= 0 && !(want = malloc(p->len)))
+            return err_nomem(e);
+        if (len >= 0)
+            len = compressor_expand(b->compressor, 0, payload, (size_t)len, want, p->len, e);
+    } else {
+        len = content_get(b->contents, &p->id.content, &want, ZERO_LEN_MAX, e);
+    }
+    if (len >= 0)
+        len = read_exactly(b, have, n, p->start + skip, e);
+    if (len < 0)
+        return (int)len;
+    return memcmp(want + skip, have, n) ? not_what_was_written(b, p->start + skip, n, e) : 0;
+}
+
+static int check_part(struct read_back *b, const struct object_part *p, struct zero_ids *zeros, bool after_zero,
+                      bool *zero, struct err *e)
+{
+    uint64_t skip, n;
+    clip(b->r, p->start, p->len, &skip, &n);
+    *zero = false;
+    if (!n)
+        return 0;
+    int rc;
+    if (!p->id.compressed && zero_id_is(zeros, &p->id.content, p->len, after_zero)) {
+        *zero = true;
+        rc = check_zeros(b, p->start + skip, n, e);
+    } else if (n < p->len || p->id.compressed || p->len > b->r->max_len) {
+        rc = check_by_content(b, p, skip, n, e);
+    } else {
+        rc = read_exactly(b, b->buf[b->n], p->len, p->start, e);
+        b->jobs[b->n] = (struct hash_job){.data = b->buf[b->n], .len = p->len};
+        b->parts[b->n++] = *p;
+        if (rc >= 0 && b->n == b->lanes)
+            rc = check_batch(b, e);
+    }
+    b->r->result->verified_bytes += n;
+    add(&b->r->progress->done, n);
+    return rc;
+}
+
+static void read_back_clear(struct read_back *b)
+{
+    if (b->fd >= 0)
+        close(b->fd);
+    for (unsigned i = 0; i < BACK_LANES; i++)
+        free(b->buf[i]);
+    content_reader_free(b->contents);
+    compressor_free(b->compressor);
+}
+
+/* The page cache is dropped first, so that what is read comes from the device where the system allows that. */
+static int read_back(struct restore *r, const struct object_id *obj, const char *target, struct err *e)
+{
+    atomic_store(&r->progress->phase, PHASE_CHECKING);
+    atomic_store(&r->progress->done, 0);
+    atomic_store(&r->progress->skipped, 0);
+    CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
+    CLEANUP(zero_ids_freep) struct zero_ids *zeros = NULL;
+    CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = target, .fd = open(target, O_RDONLY | O_CLOEXEC)};
+    if (b.fd < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", target);
+    posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
+    b.lanes = fetch_lanes(r->repo, r->buffers < BACK_LANES ? r->buffers : BACK_LANES);
+    for (unsigned i = 0; i < b.lanes; i++)
+        if (!(b.buf[i] = malloc(r->max_len)))
+            return err_nomem(e);
+    int rc = object_parts_open(&parts, r->repo, obj, e);
+    if (rc >= 0)
+        rc = zero_ids_new(&zeros, sealer_hasher(repo_sealer(r->repo)), e);
+    if (rc >= 0 && r->from)
+        rc = object_parts_seek(parts, r->from, e);
+    if (rc >= 0)
+        rc = content_reader_new(&b.contents, r->repo, e);
+    if (rc >= 0)
+        rc = compressor_new(&b.compressor, e);
+    bool zero = false;
+    uint64_t end = 0;
+    while (rc >= 0) {
+        struct object_part part;
+        rc = object_parts_next(parts, &part, e);
+        if (rc <= 0 || part.start >= r->to)
+            break;
+        end = part.start + part.len;
+        if (r->o->cancel && atomic_load(&r->o->cancel->requested))
+            rc = err_set(e, ERR_INTERRUPTED, ECANCELED,
+                         "interrupted while verifying: everything was restored, not "
+                         "everything was read back");
+        else
+            rc = check_part(&b, &part, zeros, zero, &zero, e);
+    }
+    if (rc >= 0)
+        rc = check_batch(&b, e);
+    /* The object of a checkpoint is shorter than its file: the rest is zeros. */
+    if (rc >= 0 && end < r->to && !r->o->ranged)
+        rc = check_zeros(&b, end, r->to - end, e);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+/* Buffers of a worker: what one hash batch needs and some in flight, as the budget allows. */
+static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, struct err *e)
+{
+    struct splitter sp = {.max = 8u << 20};
+    splitter_by_name(&sp, repo_format(r->repo)->splitter);
+    r->max_len = sp.max;
+    const uint64_t fixed = (32u << 20) + object_table_memory(r->repo);
+    /* The reader's scratch holds a sealed and an expanded content; the group buffer comes on top. */
+    const uint64_t per_worker = 2 * (uint64_t)r->max_len + (6u << 20) + (r->o->differential ? r->max_len : 0);
+    unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
+    for (; n > 1; n--)
+        if (fixed + n * (per_worker + (lanes + 1) * (uint64_t)r->max_len) <= memory)
+            break;
+    for (r->buffers = lanes + WRITER_EXTRA; r->buffers > 2; r->buffers--)
+        if (fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len) <= memory)
+            break;
+    uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);
+    if (need > memory && n == 1 && r->max_len > (8u << 20)) {
+        err_set(e, ERR_MEMORY, 0, "restoring with splitter %s needs %llu MiB of memory, the budget is %llu MiB",
+                repo_format(r->repo)->splitter, (unsigned long long)(need >> 20), (unsigned long long)(memory >> 20));
+        return err_hint(e, "raise --memory");
+    }
+    *workers = n;
+    return 0;
+}
+
+static double monotonic(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void fill_result(struct restore *r, struct fetcher *f, double began)
+{
+    struct restore_result *res = r->result;
+    struct fetch_stats s;
+    fetcher_stats(f, &s);
+    struct target_stats t;
+    target_stats(r->target, &t);
+    res->fetched_bytes = atomic_load(&r->fetched);
+    res->written_bytes = atomic_load(&r->written);
+    res->equal_bytes = atomic_load(&r->equal);
+    res->punched_bytes = t.punched + t.zeroed_out;
+    res->contents = s.contents;
+    res->packs_read = s.runs;
+    const struct stage_time stages[] = {
+        {"fetch", s.read_s + s.open_s, s.idle_s, s.bytes},
+        {"hash", s.hash_s, 0, s.bytes},
+        {"write", s.sink_s, 0, res->written_bytes},
+    };
+    res->n_stages = sizeof stages / sizeof *stages;
+    memcpy(res->stages, stages, sizeof stages);
+    res->bottleneck = stages[0].name;
+    for (unsigned i = 1; i < res->n_stages; i++)
+        if (stages[i].busy > stages[0].busy && stages[i].busy >= stages[3 - i].busy)
+            res->bottleneck = stages[i].name;
+    res->seconds = monotonic() - began;
+}
+
+int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, const char *target,
+                const struct restore_opts *o, struct restore_result *ret, struct err *e)
+{
+    struct mover_progress unseen = {0};
+    *ret = (struct restore_result){0};
+    uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    if (memory < MEMORY_MIN)
+        return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
+                       (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
+    if (o->ranged && o->offset >= size) {
+        err_set(e, ERR_USAGE, 0, "offset %llu lies beyond the end: the file has %llu bytes",
+                (unsigned long long)o->offset, (unsigned long long)size);
+        return -EINVAL;
+    }
+    struct restore r = {.repo = repo, .o = o, .result = ret, .progress = o->progress ? o->progress : &unseen};
+    r.from = o->ranged ? o->offset : 0;
+    r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
+    double began = monotonic();
+    unsigned workers = o->workers;
+    int rc = plan_memory(&r, memory, &workers, e);
+    if (rc < 0)
+        return rc;
+    const struct target_opts to = {.size = r.to,
+                                   .force = o->force,
+                                   .keep_contents = o->differential || o->ranged,
+                                   .resume = o->resume,
+                                   .no_uring = o->no_uring};
+    CLEANUP(target_freep) struct target *t = NULL;
+    rc = target_open(&t, target, &to, e);
+    if (rc < 0)
+        return rc;
+    r.target = t;
+    name_state(&r, obj, target);
+    uint64_t start = o->resume && !o->ranged ? read_position(&r) : r.from;
+    ret->resumed_bytes = start - r.from;
+    ret->size = r.to - r.from;
+    atomic_store(&r.progress->total, r.to - r.from);
+    atomic_store(&r.progress->done, start - r.from);
+    atomic_store(&r.progress->skipped, start - r.from);
+    atomic_store(&r.progress->phase, PHASE_MOVING);
+    const struct fetch_sink sink = {
+        .start = worker_start,
+        .end = worker_end,
+        .unneeded = o->differential ? worker_unneeded : NULL,
+        .buffer = worker_buffer,
+        .done = worker_done,
+        .failed = worker_failed,
+        .flush = worker_flush,
+        .arg = &r,
+    };
+    CLEANUP(fetcher_freep) struct fetcher *f = NULL;
+    unsigned lanes = fetch_lanes(repo, r.buffers > WRITER_EXTRA ? r.buffers - 1 : 1);
+    rc = fetcher_new(&f, repo, workers, lanes, &sink, o->cancel, e);
+    uint64_t length = 0;
+    if (rc >= 0)
+        rc = walk(&r, obj, f, start, &length, e);
+    if (rc >= 0 && length < r.to && !o->ranged)
+        rc = put_zeros(&r, length, r.to - length, e);
+    if (rc >= 0 && length > size)
+        rc = err_set(e, ERR_DAMAGE, EBADMSG, "the object has at least %llu bytes, its directory entry says %llu",
+                     (unsigned long long)length, (unsigned long long)size);
+    atomic_store(&r.progress->phase, PHASE_COMMITTING);
+    if (rc >= 0)
+        rc = target_finish(t, e);
+    if (rc < 0) {
+        if (e->cls == ERR_INTERRUPTED && !o->ranged)
+            err_hint(e, "the target is not complete; the same command with --resume continues");
+        return rc;
+    }
+    unlink(r.state_file);
+    fill_result(&r, f, began);
+    fetcher_free(take_ptr(&f));
+    if (o->verify)
+        rc = read_back(&r, obj, target, e);
+    ret->seconds = monotonic() - began;
+    atomic_store(&r.progress->phase, PHASE_DONE);
+    return rc;
+}
