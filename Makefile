@@ -19,7 +19,7 @@ else
 HARDEN += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDHARDEN += -fsanitize=$(SAN)
 endif
-PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib
+PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
@@ -161,3 +161,25 @@ help:
 .PHONY: clean
 clean:
 	rm -rf build build-*
+
+# Fuzz targets. As plain programs they run their corpus (part of `make check`); `make fuzz` lets libFuzzer search.
+FUZZ_SECONDS ?= 30
+FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_REPLAY := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_NAMES))
+$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBS)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/fuzz/replay.o $(LINK_LIBS) $(PKG_LIBS) -lm
+$(BUILD)/fuzzer/%: $(BUILD)/tests/fuzz/%.o $(LIBS)
+	@mkdir -p $(@D)
+	$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+
+.PHONY: fuzz-replay fuzz fuzz-programs
+fuzz-replay: $(FUZZ_REPLAY)
+fuzz-programs: $(addprefix $(BUILD)/fuzzer/,$(FUZZ_NAMES))
+fuzz: FUZZ_BUILD := $(BUILD)-fuzz
+fuzz:
+	+@$(MAKE) --no-print-directory -s BUILD=$(FUZZ_BUILD) CC=clang SAN=address,undefined OPT=-O1 \
+	    CFLAGS='-fsanitize=fuzzer-no-link -Wno-unknown-warning-option' fuzz-programs
+	@for t in $(FUZZ_NAMES); do \
+	    echo "== $$t"; mkdir -p $(FUZZ_BUILD)/found/$$t; \
+	    $(FUZZ_BUILD)/fuzzer/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+	        -verbosity=0 -artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/found/$$t tests/fuzz/corpus/$$t || exit 1; done

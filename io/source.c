@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "io/source.h"
+
+#include "base/cleanup.h"
+#include "io/blockdev.h"
+
+#include <blkid.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+struct source {
+    struct source_info info;
+    int fd;
+};
+
+/*
+ * Appends `s` to the id so that it can be a part of a repository path, in a way that keeps different strings different:
+ * bytes that do not belong there are written as \xHH, as udev does it. `component`: slashes do not belong there either.
+ */
+static bool id_append(char *id, size_t size, const char *s, bool component)
+{
+    size_t n = strlen(id);
+    bool dots = component && (strcmp(s, ".") == 0 || strcmp(s, "..") == 0);
+    while (*s) {
+        unsigned char c = (unsigned char)*s;
+        size_t seq = 1;
+        bool plain = c > 0x1f && c < 0x7f && c != '\\' && !(component && (c == '/' || c == ' ')) && !dots;
+        if (c >= 0xc2 && c < 0xf5) { /* a well-formed UTF-8 sequence that is no C1 control (U+0080 to U+009F) stays */
+            size_t want = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+            while (seq < want && ((unsigned char)s[seq] & 0xc0) == 0x80)
+                seq++;
+            unsigned char d = (unsigned char)s[1];
+            plain = seq == want && !(c == 0xc2 && d < 0xa0) && !(c == 0xe0 && d < 0xa0) && !(c == 0xed && d > 0x9f) &&
+                    !(c == 0xf0 && d < 0x90) && !(c == 0xf4 && d > 0x8f);
+            if (!plain)
+                seq = 1;
+        }
+        if (n + 5 > size)
+            return false;
+        if (plain) {
+            memcpy(id + n, s, seq);
+            n += seq;
+        } else {
+            n += (size_t)snprintf(id + n, size - n, "\\x%02x", c);
+        }
+        s += seq;
+    }
+    id[n] = '\0';
+    return true;
+}
+
+static bool id_set(struct source_info *i, const char *kind, const char *prefix, const char *s, const char *sub)
+{
+    if (!s || !*s)
+        return false;
+    i->id[0] = '\0';
+    if (!id_append(i->id, sizeof i->id, prefix, false) || !id_append(i->id, sizeof i->id, s, true))
+        return false;
+    if (sub && *sub && (!id_append(i->id, sizeof i->id, "/", false) || !id_append(i->id, sizeof i->id, sub, true)))
+        return false;
+    snprintf(i->id_kind, sizeof i->id_kind, "%s", kind);
+    return true;
+}
+
+/* What libblkid finds on the device and in the partition table that it is part of. */
+struct probed {
+    char uuid[256], uuid_sub[256], part_uuid[256], table_uuid[256];
+};
+
+static void blkid_value(blkid_probe pr, const char *name, char *out, size_t size)
+{
+    const char *v;
+    size_t n;
+    if (blkid_probe_lookup_value(pr, name, &v, &n) == 0)
+        snprintf(out, size, "%.*s", (int)n, v);
+}
+
+static void probe(int fd, struct probed *p)
+{
+    blkid_probe pr = blkid_new_probe();
+    if (!pr)
+        return;
+    if (blkid_probe_set_device(pr, fd, 0, 0) == 0) {
+        blkid_probe_enable_superblocks(pr, 1);
+        blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_UUID | BLKID_SUBLKS_TYPE);
+        blkid_probe_enable_partitions(pr, 1);
+        blkid_probe_set_partitions_flags(pr, BLKID_PARTS_ENTRY_DETAILS);
+        /* "Safe": an ambivalent result, as after a careless mkfs over something else, counts as none. */
+        if (blkid_do_safeprobe(pr) == 0) {
+            blkid_value(pr, "UUID", p->uuid, sizeof p->uuid);
+            blkid_value(pr, "UUID_SUB", p->uuid_sub, sizeof p->uuid_sub);
+            blkid_value(pr, "PART_ENTRY_UUID", p->part_uuid, sizeof p->part_uuid);
+            blkid_value(pr, "PTUUID", p->table_uuid, sizeof p->table_uuid);
+        }
+    }
+    blkid_free_probe(pr);
+}
+
+/* A property of the device in udev's database: lines "E:NAME=VALUE". */
+static bool udev_value(dev_t dev, const char *name, char *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/run/udev/data/b%u:%u", major(dev), minor(dev));
+    CLEANUP_FCLOSE FILE *f = fopen(path, "re");
+    CLEANUP_FREE char *line = NULL;
+    size_t cap = 0, n = strlen(name);
+    while (f && getline(&line, &cap, f) >= 0) {
+        if (strncmp(line, "E:", 2) != 0 || strncmp(line + 2, name, n) != 0 || line[2 + n] != '=')
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(out, size, "%s", line + 3 + n);
+        return *out != '\0';
+    }
+    return false;
+}
+
+/* The names that do not move, best first (source.h). The superblock itself is asked before udev: its database may be
+ * older than the file system, and is absent where no udev runs. */
+static bool device_id(struct source_info *i, int fd)
+{
+    struct probed p = {"", "", "", ""};
+    char dir[PATH_MAX], v[PATH_MAX], off[64];
+    dev_t dev = i->rdev;
+    probe(fd, &p);
+    if (!p.uuid[0] && udev_value(dev, "ID_FS_UUID", p.uuid, sizeof p.uuid))
+        udev_value(dev, "ID_FS_UUID_SUB", p.uuid_sub, sizeof p.uuid_sub);
+    /* Members of one btrfs, RAID or pool share the UUID; the second one tells them apart. */
+    if (id_set(i, "fs-uuid", "/fs-uuid/", p.uuid, p.uuid_sub))
+        return true;
+    if (!blockdev_sysfs(dev, dir, sizeof dir))
+        return false;
+    if (sysfs_line(dir, "dm/uuid", v, sizeof v))
+        return id_set(i, "dm-uuid", "/dm-uuid/", v, NULL);
+    if (sysfs_line(dir, "partition", v, sizeof v)) {
+        if (!p.part_uuid[0])
+            udev_value(dev, "ID_PART_ENTRY_UUID", p.part_uuid, sizeof p.part_uuid);
+        return id_set(i, "partuuid", "/partuuid/", p.part_uuid, NULL);
+    }
+    if (sysfs_line(dir, "loop/backing_file", v, sizeof v)) {
+        struct stat st;
+        if (v[0] != '/' || stat(v, &st) < 0) /* " (deleted)" is part of the line then */
+            return false;
+        i->id[0] = '\0';
+        if (!id_append(i->id, sizeof i->id, "/loop", false) || !id_append(i->id, sizeof i->id, v, false))
+            return false;
+        if (sysfs_line(dir, "loop/offset", off, sizeof off) && strcmp(off, "0") != 0 &&
+            (!id_append(i->id, sizeof i->id, "@", false) || !id_append(i->id, sizeof i->id, off, true)))
+            return false;
+        snprintf(i->id_kind, sizeof i->id_kind, "loop");
+        return true;
+    }
+    if (sysfs_line(dir, "wwid", v, sizeof v) || sysfs_line(dir, "device/wwid", v, sizeof v))
+        return id_set(i, "wwid", "/wwid/", v, NULL);
+    if (sysfs_line(dir, "device/serial", v, sizeof v) || sysfs_line(dir, "serial", v, sizeof v) ||
+        udev_value(dev, "ID_SERIAL", v, sizeof v))
+        return id_set(i, "serial", "/serial/", v, NULL);
+    return id_set(i, "ptuuid", "/ptuuid/", p.table_uuid, NULL);
+}
+
+static bool file_id(struct source_info *i, int fd, nlink_t links)
+{
+    char link[64], real[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, real, sizeof real - 1);
+    if (n <= 0 || real[0] != '/' || links == 0) /* a deleted file and a memfd have no path */
+        return false;
+    real[n] = '\0';
+    i->id[0] = '\0';
+    snprintf(i->id_kind, sizeof i->id_kind, "file");
+    return id_append(i->id, sizeof i->id, real, false);
+}
+
+static unsigned default_depth(enum source_media m)
+{
+    switch (m) {
+    case MEDIA_HDD:
+        return 2; /* sequential already: more only makes it seek */
+    case MEDIA_SSD:
+        return 4;
+    case MEDIA_NVME:
+        return 12;
+    case MEDIA_NETWORK:
+        return 16; /* latency is what has to be hidden */
+    case MEDIA_UNKNOWN:
+        break;
+    }
+    return 8;
+}
+
+/* What O_DIRECT wants of a file: the kernel tells since 6.1 (STATX_DIOALIGN), before that a trial does. */
+static uint32_t file_sector(int fd)
+{
+#ifdef STATX_DIOALIGN
+    struct statx sx;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN)) {
+        uint32_t a = sx.stx_dio_offset_align;
+        if (a >= 512 && a <= 65536 && (a & (a - 1)) == 0)
+            return a;
+    }
+#endif
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    CLEANUP_CLOSE int d = open(link, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    CLEANUP_FREE void *buf = NULL;
+    if (d < 0 || posix_memalign(&buf, 4096, 4096) != 0)
+        return 512;
+    return pread(d, buf, 512, 512) < 0 && errno == EINVAL ? 4096 : 512;
+}
+
+static int64_t mtime_of(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+static int describe_device(struct source *s, const struct stat *st, struct err *e)
+{
+    struct source_info *i = &s->info;
+    i->is_block = true;
+    i->rdev = st->st_rdev;
+    if (ioctl(s->fd, BLKGETSIZE64, &i->size) < 0)
+        return err_set(e, ERR_SOURCE, errno, "cannot learn the size of device %s", i->path);
+    int logical = 0;
+    unsigned physical = 0;
+    if (ioctl(s->fd, BLKSSZGET, &logical) < 0 || logical < 512 || (logical & (logical - 1)) != 0)
+        logical = 512;
+    i->sector = (uint32_t)logical;
+    if (ioctl(s->fd, BLKPBSZGET, &physical) == 0)
+        i->physical = physical;
+    i->mounted_rw = blockdev_mounted(st->st_rdev, true);
+    i->media = blockdev_media(st->st_rdev);
+    return 0;
+}
+
+static int source_setup(struct source **ret, struct source *s, const char *id, struct err *e)
+{
+    struct source_info *i = &s->info;
+    struct stat st;
+    int rc = 0;
+    if (fstat(s->fd, &st) < 0)
+        return err_set(e, ERR_SOURCE, errno, "cannot stat %s", i->path);
+    if (S_ISBLK(st.st_mode)) {
+        rc = describe_device(s, &st, e);
+    } else if (S_ISREG(st.st_mode)) {
+        if (st.st_size < 0)
+            return err_set(e, ERR_SOURCE, 0, "size of %s is unknown", i->path);
+        i->size = (uint64_t)st.st_size;
+        i->sector = file_sector(s->fd);
+        i->mtime_ns = mtime_of(&st);
+        i->media = file_media(s->fd);
+    } else {
+        return err_set(e, ERR_SOURCE, 0, "%s is neither a block device nor a regular file%s", i->path,
+                       S_ISDIR(st.st_mode) ? " but a directory" : "");
+    }
+    if (rc < 0)
+        return rc;
+    i->depth = default_depth(i->media);
+    if (id) {
+        snprintf(i->id, sizeof i->id, "%s", id);
+        snprintf(i->id_kind, sizeof i->id_kind, "given");
+    } else if (i->is_block ? !device_id(i, s->fd) : !file_id(i, s->fd, st.st_nlink)) {
+        err_set(e, ERR_USAGE, 0, "%s has no name that stays: no file system UUID, serial number or the like was found",
+                i->path);
+        err_hint(e, "name the volume yourself: --as USER@HOST:/PATH");
+        return -EINVAL;
+    }
+    *ret = s;
+    return 0;
+}
+
+static int open_error(const char *path, int sys, struct err *e)
+{
+    switch (sys) {
+    case ENOENT:
+    case ENOTDIR:
+        return err_set(e, ERR_NOT_FOUND, sys, "cannot open source %s", path);
+    case EACCES:
+    case EPERM:
+        return err_set(e, ERR_PERMISSION, sys, "cannot open source %s for reading", path);
+    default:
+        return err_set(e, ERR_SOURCE, sys, "cannot open source %s for reading", path);
+    }
+}
+
+int source_from_fd(struct source **ret, int fd, const char *name, const char *id, struct err *e)
+{
+    struct source *s = calloc(1, sizeof *s);
+    if (!s) {
+        close(fd);
+        return err_nomem(e);
+    }
+    s->fd = fd;
+    snprintf(s->info.path, sizeof s->info.path, "%s", name);
+    int rc = source_setup(ret, s, id, e);
+    if (rc < 0)
+        source_free(s);
+    return rc;
+}
+
+int source_open(struct source **ret, const char *path, struct err *e)
+{
+    struct stat st;
+    if (strlen(path) >= sizeof((struct source_info *)0)->path)
+        return open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
+    /* Only what can be a source is opened at all: opening a FIFO blocks, opening a tape rewinds it. */
+    if (stat(path, &st) < 0)
+        return open_error(path, errno, e);
+    if (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_SOURCE, 0, "%s is neither a block device nor a regular file%s", path,
+                       S_ISDIR(st.st_mode) ? " but a directory" : "");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return open_error(path, errno, e);
+    return source_from_fd(ret, fd, path, NULL, e);
+}
+
+void source_free(struct source *s)
+{
+    if (!s)
+        return;
+    closep(&s->fd);
+    free(s);
+}
+
+const struct source_info *source_info(const struct source *s)
+{
+    return &s->info;
+}
+
+int source_fd(const struct source *s)
+{
+    return s->fd;
+}
+
+/* A file cut short looks like a hole behind its new end: that must never pass for zeros. */
+static int check_size(const struct source *s, uint64_t *now, struct err *e)
+{
+    const struct source_info *i = &s->info;
+    uint64_t size = 0;
+    if (i->is_block) {
+        if (ioctl(s->fd, BLKGETSIZE64, &size) < 0 || (size == 0 && i->size > 0))
+            return err_set(e, ERR_SOURCE, ENODEV, "device %s has vanished", i->path);
+    } else {
+        struct stat st;
+        if (fstat(s->fd, &st) < 0)
+            return err_set(e, ERR_SOURCE, errno, "cannot stat %s any more", i->path);
+        size = (uint64_t)st.st_size;
+    }
+    if (now)
+        *now = size;
+    if (size < i->size) {
+        err_set(e, ERR_SOURCE, 0,
+                "source %s has shrunk while it was read: it had %" PRIu64
+                " bytes when it was opened and now has %" PRIu64,
+                i->path, i->size, size);
+        return err_hint(e,
+                        "nothing was padded; back up a snapshot of the volume, or keep its size while a backup runs");
+    }
+    return 0;
+}
+
+int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err *e)
+{
+    const struct source_info *i = &s->info;
+    if (pos >= i->size)
+        return err_set(e, ERR_GENERIC, EINVAL, "no extent of %s begins at byte %" PRIu64, i->path, pos);
+    *ret = (struct extent){pos, i->size - pos, false};
+    if (i->is_block)
+        return 0;
+    off_t data = lseek(s->fd, (off_t)pos, SEEK_DATA);
+    int sys = data < 0 ? errno : 0;
+    if (data < 0 && sys != ENXIO) {
+        if (sys != EINVAL && sys != EOPNOTSUPP && sys != ENOTTY)
+            return err_set(e, ERR_SOURCE, sys, "cannot find the extents of %s at byte %" PRIu64, i->path, pos);
+        return 0; /* the file system does not know: all is data */
+    }
+    uint64_t end = i->size;
+    if (data < 0 || (uint64_t)data > pos) {
+        ret->hole = true;
+        if (data >= 0 && (uint64_t)data < end)
+            end = (uint64_t)data;
+    } else {
+        off_t hole = lseek(s->fd, (off_t)pos, SEEK_HOLE);
+        if (hole < 0 && errno != ENXIO)
+            return err_set(e, ERR_SOURCE, errno, "cannot find the extents of %s at byte %" PRIu64, i->path, pos);
+        if (hole > (off_t)pos && (uint64_t)hole < end)
+            end = (uint64_t)hole;
+    }
+    ret->len = end - pos;
+    return ret->hole ? check_size(s, NULL, e) : 0;
+}
+
+int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e)
+{
+    const struct source_info *i = &s->info;
+    uint64_t now;
+    struct stat st;
+    int rc = check_size(s, &now, e);
+    if (rc < 0)
+        return rc;
+    if (grown)
+        *grown = now > i->size;
+    if (changed)
+        *changed = !i->is_block && (fstat(s->fd, &st) < 0 || mtime_of(&st) != i->mtime_ns);
+    return 0;
+}
