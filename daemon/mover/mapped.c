@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/mapped.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A growing file without a name, mapped whole. */
+struct area {
+    int fd;
+    uint8_t *at;
+    size_t size;
+    unsigned touches; /* since the pages were last given back */
+};
+
+#define TOUCHES 512 /* each may bring in 64 KiB (the kernel maps around a fault): 32 MiB at most */
+
+static int area_resize(struct area *a, size_t size, struct err *e)
+{
+    if (ftruncate(a->fd, (off_t)size) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot grow a table in the cache directory to %zu bytes", size);
+    void *p = a->at ? mremap(a->at, a->size, size, MREMAP_MAYMOVE)
+                    : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
+    if (p == MAP_FAILED)
+        return err_set(e, ERR_MEMORY, errno, "cannot map a table of %zu bytes", size);
+    a->at = p;
+    a->size = size;
+    return 0;
+}
+
+static int area_open(struct area *a, const char *dir, size_t size, struct err *e)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/table.XXXXXX", dir);
+    a->fd = mkostemp(path, O_CLOEXEC);
+    if (a->fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot create a table in %s", dir);
+    unlink(path);
+    return area_resize(a, size, e);
+}
+
+static void area_close(struct area *a)
+{
+    if (a->at)
+        munmap(a->at, a->size);
+    if (a->fd >= 0)
+        close(a->fd);
+}
+
+static void area_touch(struct area *a)
+{
+    if (++a->touches < TOUCHES)
+        return;
+    a->touches = 0;
+    madvise(a->at, a->size, MADV_DONTNEED);
+}
+
+static uint64_t fnv1a(const void *data, size_t len, uint64_t h)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ p[i]) * 1099511628211u;
+    return h ^ h >> 29;
+}
+#define FNV_START 14695981039346656037u
+
+/* ---- packs ---- */
+
+struct pack_table {
+    struct area records, slots; /* slots: u32 record number + 1, open addressing */
+    uint64_t n, mask;
+};
+
+int pack_table_new(struct pack_table **ret, const char *dir, struct err *e)
+{
+    struct pack_table *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    t->records.fd = t->slots.fd = -1;
+    int rc = area_open(&t->records, dir, 1u << 20, e);
+    if (rc >= 0)
+        rc = area_open(&t->slots, dir, 4096, e);
+    if (rc < 0) {
+        pack_table_free(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+void pack_table_free(struct pack_table *t)
+{
+    if (!t)
+        return;
+    area_close(&t->records);
+    area_close(&t->slots);
+    free(t);
+}
+
+static struct pack_record *record(struct pack_table *t, uint64_t i)
+{
+    return (struct pack_record *)(void *)t->records.at + i;
+}
+
+int pack_table_add(struct pack_table *t, const char *name, uint64_t length, struct err *e)
+{
+    if (strlen(name) >= sizeof record(t, 0)->name || t->n >= UINT32_MAX - 1)
+        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "pack %s cannot be recorded", name);
+    if ((t->n + 1) * sizeof(struct pack_record) > t->records.size) {
+        int rc = area_resize(&t->records, t->records.size * 2, e);
+        if (rc < 0)
+            return rc;
+    }
+    area_touch(&t->records);
+    struct pack_record *r = record(t, t->n++);
+    r->length = length;
+    r->damage = 0;
+    snprintf(r->name, sizeof r->name, "%s", name);
+    return 0;
+}
+
+int pack_table_index(struct pack_table *t, struct err *e)
+{
+    uint64_t slots = 1024;
+    while (slots < 2 * t->n)
+        slots *= 2;
+    int rc = area_resize(&t->slots, slots * sizeof(uint32_t), e);
+    if (rc < 0)
+        return rc;
+    t->mask = slots - 1;
+    for (uint64_t i = 0; i < t->n; i++) {
+        area_touch(&t->records);
+        area_touch(&t->slots);
+        uint64_t at = fnv1a(record(t, i)->name, strlen(record(t, i)->name), FNV_START) & t->mask;
+        uint32_t *s = (uint32_t *)(void *)t->slots.at;
+        while (s[at])
+            at = (at + 1) & t->mask;
+        s[at] = (uint32_t)i + 1;
+    }
+    return 0;
+}
+
+struct pack_record *pack_table_find(struct pack_table *t, const char *name)
+{
+    area_touch(&t->slots);
+    area_touch(&t->records);
+    const uint32_t *s = (const uint32_t *)(const void *)t->slots.at;
+    for (uint64_t at = fnv1a(name, strlen(name), FNV_START) & t->mask; s[at]; at = (at + 1) & t->mask) {
+        struct pack_record *r = record(t, s[at] - 1);
+        if (!strcmp(r->name, name))
+            return r;
+    }
+    return NULL;
+}
+
+uint64_t pack_table_count(const struct pack_table *t)
+{
+    return t->n;
+}
+
+/* ---- ids ---- */
+
+/* 24 bytes of the keyed hash tell contents apart as well as all of them do. */
+struct id_slot {
+    uint8_t used, tag, prefix, len;
+    uint8_t hash[24];
+};
+
+struct id_set {
+    struct area slots;
+    uint64_t n, mask;
+    char dir[4200];
+};
+
+static uint64_t slots_for(uint64_t expected)
+{
+    uint64_t n = 1024;
+    while (n < expected + expected / 2)
+        n *= 2;
+    return n;
+}
+
+int id_set_new(struct id_set **ret, const char *dir, uint64_t expected, struct err *e)
+{
+    struct id_set *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->slots.fd = -1;
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    uint64_t n = slots_for(expected);
+    int rc = area_open(&s->slots, dir, n * sizeof(struct id_slot), e);
+    if (rc < 0) {
+        id_set_free(s);
+        return rc;
+    }
+    s->mask = n - 1;
+    *ret = s;
+    return 0;
+}
+
+void id_set_free(struct id_set *s)
+{
+    if (!s)
+        return;
+    area_close(&s->slots);
+    free(s);
+}
+
+static struct id_slot slot_of(const struct content_id *id, uint8_t tag)
+{
+    struct id_slot k = {.used = 1, .tag = tag, .prefix = (uint8_t)id->prefix, .len = id->len};
+    memcpy(k.hash, id->hash, sizeof k.hash);
+    return k;
+}
+
+static struct id_slot *slot_find(const struct id_set *s, const struct id_slot *k)
+{
+    struct id_slot *slots = (struct id_slot *)(void *)s->slots.at;
+    uint64_t at = fnv1a(k, sizeof *k, FNV_START) & s->mask;
+    while (slots[at].used && memcmp(&slots[at], k, sizeof *k) != 0)
+        at = (at + 1) & s->mask;
+    return &slots[at];
+}
+
+static int grow(struct id_set *s, struct err *e)
+{
+    struct id_set bigger = {.slots = {.fd = -1}, .mask = 2 * (s->mask + 1) - 1, .n = s->n};
+    int rc = area_open(&bigger.slots, s->dir, (bigger.mask + 1) * sizeof(struct id_slot), e);
+    if (rc < 0) {
+        area_close(&bigger.slots);
+        return rc;
+    }
+    const struct id_slot *old = (const struct id_slot *)(const void *)s->slots.at;
+    for (uint64_t i = 0; i <= s->mask; i++) {
+        if (!old[i].used)
+            continue;
+        area_touch(&bigger.slots);
+        *slot_find(&bigger, &old[i]) = old[i];
+    }
+    area_close(&s->slots);
+    s->slots = bigger.slots;
+    s->mask = bigger.mask;
+    return 0;
+}
+
+int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e)
+{
+    if (s->n + 1 > (s->mask + 1) / 4 * 3) {
+        int rc = grow(s, e);
+        if (rc < 0)
+            return rc;
+    }
+    const struct id_slot k = slot_of(id, tag);
+    area_touch(&s->slots);
+    struct id_slot *at = slot_find(s, &k);
+    if (at->used)
+        return 0;
+    *at = k;
+    s->n++;
+    return 1;
+}
+
+bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag)
+{
+    const struct id_slot k = slot_of(id, tag);
+    return slot_find(s, &k)->used;
+}
+
+uint64_t id_set_count(const struct id_set *s)
+{
+    return s->n;
+}

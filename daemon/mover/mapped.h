@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * mapped.h - tables that grow with the repository: in unlinked files, mapped, never on the heap
+ *
+ * pack_table: every pack blob with its length. id_set: content ids seen. Both live in files of the cache directory that
+ * are unlinked at once; their pages are given back now and then, so that they do not count as memory. Not thread-safe.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_MAPPED_H
+#define SNAPFERRY_DAEMON_MOVER_MAPPED_H
+
+#include "repo/index.h"
+
+struct pack_record {
+    uint64_t length;   /* bytes */
+    uint32_t damage;   /* flags of the user */
+    char name[116];    /* longer names are not recorded: pack_table_add() refuses them */
+};
+
+struct pack_table;
+int pack_table_new(struct pack_table **ret, const char *dir, struct err *e);
+void pack_table_free(struct pack_table *t);
+static inline void pack_table_freep(struct pack_table **t) { pack_table_free(*t); }
+int pack_table_add(struct pack_table *t, const char *name, uint64_t length, struct err *e);
+/* After the last add, before the first find. */
+int pack_table_index(struct pack_table *t, struct err *e);
+/* NULL if there is no such pack. The record may be changed in place. */
+struct pack_record *pack_table_find(struct pack_table *t, const char *name);
+uint64_t pack_table_count(const struct pack_table *t);
+
+struct id_set;
+/* Room for `expected` ids without growing (it grows). */
+int id_set_new(struct id_set **ret, const char *dir, uint64_t expected, struct err *e);
+void id_set_free(struct id_set *s);
+static inline void id_set_freep(struct id_set **s) { id_set_free(*s); }
+/* `tag` tells apart uses of the same id (0..255). 1: it was new; 0: it was there; negative: error. */
+int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
+bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag);
+uint64_t id_set_count(const struct id_set *s);
+
+#endif

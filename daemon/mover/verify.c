@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * verify.c - is everything still there, and right?
+ *
+ * Three passes. (1) Every index entry against the listing of packs. (2) Every object of the chosen snapshots, each one
+ * once: all contents known, their packs long enough, and a share of them read, opened, expanded and hashed. (3) Only if
+ * something was found: the snapshots once more, to tell which files and byte ranges each damage hits.
+ */
+#include "daemon/mover/fetch.h"
+#include "daemon/mover/mapped.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define DEPTH_MAX 512 /* nested directories */
+#define PATH_LEN 4096
+#define WHY_MAX 256 /* damaged contents whose reason is remembered in words */
+#define PACK_MISSING 1u
+#define PACK_SHORT 2u
+
+struct verify {
+    struct repo *repo;
+    const struct verify_opts *o;
+    struct verify_result *result;
+    struct mover_progress *progress;
+    struct pack_table *packs;
+    struct id_set *contents, *objects; /* seen */
+    struct id_set *damaged;            /* contents; guarded by lock */
+    struct fetcher *fetcher;
+    uint64_t salt, threshold; /* sampling */
+    size_t max_len;
+    pthread_mutex_t lock;
+    struct {
+        struct content_id id;
+        const char *kind;
+        char why[320];
+    } why[WHY_MAX];
+    unsigned n_why;
+    /* of the walk */
+    struct snapshot *snapshot;
+    char source[4500];
+    char path[PATH_LEN];
+    bool telling;             /* third pass */
+    bool hit;                 /* this snapshot is damaged */
+    unsigned documents;       /* unreadable documents met in the second pass */
+    struct verify_damage run; /* third pass: damaged range being put together */
+    char run_content[CONTENT_ID_TEXT], run_why[320], run_pack[BLOB_NAME_MAX + 1];
+};
+
+static bool canceled(const struct verify *v)
+{
+    return v->o->cancel && atomic_load_explicit(&v->o->cancel->requested, memory_order_relaxed);
+}
+
+static int interrupted(struct err *e)
+{
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted: not everything was verified");
+}
+
+static void tell(struct verify *v, const struct verify_damage *d)
+{
+    if (v->o->on_damage)
+        v->o->on_damage(d, v->o->on_damage_arg);
+}
+
+/* ---- first pass: index against packs ---- */
+
+static int list_pack(const struct blob_info *i, void *arg)
+{
+    struct verify *v = arg;
+    struct err e = ERR_INIT;
+    if (canceled(v))
+        return -ECANCELED;
+    return pack_table_add(v->packs, i->name, i->length, &e);
+}
+
+/* Marks and reports a pack once, however many of its contents are hit. NULL: the pack is as it should be. */
+static const char *pack_damage(struct verify *v, const struct index_entry *en, bool report, char *why, size_t cap)
+{
+    struct pack_record *p = pack_table_find(v->packs, en->pack);
+    uint64_t end = (uint64_t)en->offset + en->packed;
+    if (p && end <= p->length)
+        return NULL;
+    const char *kind = p ? "short-pack" : "missing-pack";
+    if (p)
+        snprintf(why, cap, "the pack has %llu bytes, the index needs %llu", (unsigned long long)p->length,
+                 (unsigned long long)end);
+    else
+        snprintf(why, cap, "the pack is not in the repository");
+    if (!report)
+        return kind;
+    if (!p) {
+        /* A record without length stands for the missing one, so that it is told once. */
+        struct err ignored = ERR_INIT;
+        struct content_id key = {.len = 32};
+        snprintf((char *)key.hash, sizeof key.hash, "%s", en->pack);
+        if (id_set_add(v->objects, &key, 255, &ignored) == 0)
+            return kind;
+    } else if (p->damage & PACK_SHORT) {
+        return kind;
+    } else {
+        p->damage |= PACK_SHORT;
+    }
+    v->result->damages++;
+    atomic_fetch_add(&v->progress->errors, 1);
+    tell(v, &(struct verify_damage){.kind = kind,
+                                    .pack = en->pack,
+                                    .content = "",
+                                    .snapshot = "",
+                                    .source = "",
+                                    .path = "",
+                                    .start = en->offset,
+                                    .len = en->packed,
+                                    .why = why});
+    return kind;
+}
+
+static int check_index_entry(const struct index_entry *en, void *arg)
+{
+    struct verify *v = arg;
+    char why[200];
+    v->result->index_entries++;
+    if (!(v->result->index_entries & 0xfff) && canceled(v))
+        return -ECANCELED;
+    if (!en->deleted)
+        pack_damage(v, en, true, why, sizeof why);
+    return 0;
+}
+
+static int check_index(struct verify *v, struct err *e)
+{
+    atomic_store(&v->progress->phase, PHASE_CHECKING);
+    int rc = blobs_list(repo_blobs(v->repo), "p", list_pack, v, e);
+    if (rc >= 0)
+        rc = blobs_list(repo_blobs(v->repo), "q", list_pack, v, e);
+    if (rc >= 0)
+        rc = pack_table_index(v->packs, e);
+    /* Packs that were finished after the listing belong to indexes that are not in this view: no need to list again. */
+    if (rc >= 0)
+        rc = index_set_each(repo_index(v->repo), -1, check_index_entry, v, e);
+    v->result->packs = pack_table_count(v->packs);
+    if (rc == -ECANCELED)
+        return interrupted(e);
+    return rc;
+}
+
+/* ---- second pass: reading ---- */
+
+struct worker {
+    struct verify *v;
+    unsigned n; /* buffers at rest */
+    uint8_t *rest[32];
+};
+
+static int worker_start(void *arg, unsigned number, void **state, struct err *e)
+{
+    (void)number;
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    w->v = arg;
+    *state = w;
+    return 0;
+}
+
+static void worker_end(void *state)
+{
+    struct worker *w = state;
+    while (w->n)
+        free(w->rest[--w->n]);
+    free(w);
+}
+
+static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
+{
+    struct worker *w = state;
+    if (it->len <= w->v->max_len && w->n) {
+        *ret = w->rest[--w->n];
+        return 0;
+    }
+    *ret = malloc(it->len > w->v->max_len ? it->len : w->v->max_len);
+    return *ret ? 0 : err_nomem(e);
+}
+
+static void put_to_rest(struct worker *w, const struct fetch_item *it, uint8_t *buf)
+{
+    if (it->len <= w->v->max_len && w->n < sizeof w->rest / sizeof *w->rest)
+        w->rest[w->n++] = buf;
+    else
+        free(buf);
+}
+
+static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    (void)e;
+    struct worker *w = state;
+    put_to_rest(w, it, buf);
+    atomic_fetch_add(&w->v->progress->read, it->len);
+    return 0;
+}
+
+/* Remembers a damaged content; told in the third pass, with what it hits. */
+static int content_damaged(struct verify *v, const struct content_id *id, const char *kind, const char *why,
+                           struct err *e)
+{
+    pthread_mutex_lock(&v->lock);
+    int rc = id_set_add(v->damaged, id, 0, e);
+    if (rc > 0) {
+        v->result->damages++;
+        atomic_fetch_add(&v->progress->errors, 1);
+        if (v->n_why < WHY_MAX) {
+            v->why[v->n_why].id = *id;
+            v->why[v->n_why].kind = kind;
+            snprintf(v->why[v->n_why++].why, sizeof v->why[0].why, "%s", why);
+        }
+    }
+    pthread_mutex_unlock(&v->lock);
+    return rc < 0 ? rc : 0;
+}
+
+static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    struct worker *w = state;
+    if (buf)
+        put_to_rest(w, it, buf);
+    if (e->cls != ERR_DAMAGE && e->cls != ERR_FORMAT)
+        return e->sys > 0 ? -e->sys : -EIO;
+    char why[320];
+    snprintf(why, sizeof why, "%s", e->msg);
+    return content_damaged(w->v, &it->entry.id, "unreadable-content", why, e);
+}
+
+static bool sampled(const struct verify *v, const struct content_id *id)
+{
+    uint64_t h = v->salt;
+    for (unsigned i = 0; i < id->len; i++)
+        h = (h ^ id->hash[i]) * 1099511628211u;
+    return (h ^ h >> 32) % 1000000 < v->threshold;
+}
+
+static int check_part(struct verify *v, const struct object_part *p, struct err *e)
+{
+    atomic_fetch_add(&v->progress->done, p->len);
+    int fresh = id_set_add(v->contents, &p->id.content, p->id.compressed, e);
+    if (fresh <= 0)
+        return fresh;
+    v->result->contents++;
+    struct fetch_item it = {.compressed = p->id.compressed, .pos = p->start, .len = p->len};
+    struct err missing = ERR_INIT;
+    int rc = repo_find(v->repo, &p->id.content, &it.entry, &missing);
+    if (rc == -ENOENT)
+        return content_damaged(v, &p->id.content, "missing-content", "the content is not in the index", e);
+    if (rc < 0) {
+        *e = missing;
+        return rc;
+    }
+    char why[200];
+    const char *kind = pack_damage(v, &it.entry, false, why, sizeof why);
+    if (kind)
+        return content_damaged(v, &p->id.content, kind, why, e);
+    if (!sampled(v, &p->id.content))
+        return 0;
+    v->result->contents_read++;
+    v->result->bytes_read += p->len;
+    return fetcher_add(v->fetcher, &it, e);
+}
+
+/* ---- third pass: what does a damaged content hit ---- */
+
+static void end_run(struct verify *v)
+{
+    if (!v->run.len)
+        return;
+    tell(v, &v->run);
+    v->run.len = 0;
+}
+
+static void tell_part(struct verify *v, const struct object_part *p)
+{
+    if (!id_set_has(v->damaged, &p->id.content, 0)) {
+        end_run(v);
+        return;
+    }
+    v->hit = true;
+    char text[CONTENT_ID_TEXT];
+    content_id_text(&p->id.content, text);
+    uint64_t len = p->len ? p->len : 1;
+    if (v->run.len && v->run.start + v->run.len == p->start && !strcmp(text, v->run_content)) {
+        v->run.len += len;
+        return;
+    }
+    end_run(v);
+    const char *kind = "unreadable-content";
+    snprintf(v->run_why, sizeof v->run_why, "the content is damaged");
+    for (unsigned i = 0; i < v->n_why; i++) {
+        if (content_id_equal(&v->why[i].id, &p->id.content)) {
+            kind = v->why[i].kind;
+            memcpy(v->run_why, v->why[i].why, sizeof v->run_why);
+        }
+    }
+    struct index_entry en;
+    struct err ignored = ERR_INIT;
+    v->run_pack[0] = '\0';
+    if (repo_find(v->repo, &p->id.content, &en, &ignored) >= 0)
+        memcpy(v->run_pack, en.pack, sizeof v->run_pack);
+    memcpy(v->run_content, text, sizeof text);
+    v->run = (struct verify_damage){.kind = kind,
+                                    .pack = v->run_pack,
+                                    .content = v->run_content,
+                                    .snapshot = v->snapshot->id,
+                                    .source = v->source,
+                                    .path = v->path,
+                                    .start = p->start,
+                                    .len = len,
+                                    .why = v->run_why};
+}
+
+/* ---- the walk, common to the second and third pass ---- */
+
+static void bad_document(struct verify *v, const struct dir_entry *d, const struct err *why)
+{
+    if (!v->telling) {
+        v->documents++;
+        v->result->damages++;
+        atomic_fetch_add(&v->progress->errors, 1);
+        return;
+    }
+    v->hit = true;
+    char id[CONTENT_ID_TEXT] = "";
+    if (d->obj.content.len)
+        content_id_text(&d->obj.content, id);
+    tell(v, &(struct verify_damage){.kind = "bad-document",
+                                    .pack = "",
+                                    .content = id,
+                                    .snapshot = v->snapshot->id,
+                                    .source = v->source,
+                                    .path = v->path,
+                                    .start = 0,
+                                    .len = d->size > 0 ? (uint64_t)d->size : 0,
+                                    .why = why->msg});
+}
+
+/* Damage in a document (directory, index document) is counted and told; anything else ends the run. */
+static int damage_or_error(struct verify *v, const struct dir_entry *d, int rc, struct err *e)
+{
+    if (rc >= 0)
+        return 0;
+    if (e->cls != ERR_DAMAGE)
+        return rc;
+    bad_document(v, d, e);
+    *e = (struct err)ERR_INIT;
+    return 0;
+}
+
+static int walk_parts(struct verify *v, const struct dir_entry *d, struct err *e)
+{
+    CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
+    int rc = object_parts_open(&parts, v->repo, &d->obj, e);
+    while (rc >= 0) {
+        struct object_part p;
+        rc = object_parts_next(parts, &p, e);
+        if (rc <= 0)
+            break;
+        if (canceled(v))
+            return interrupted(e);
+        if (v->telling) {
+            tell_part(v, &p);
+        } else {
+            rc = check_part(v, &p, e);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    end_run(v);
+    return damage_or_error(v, d, rc, e);
+}
+
+struct level {
+    struct verify *v;
+    unsigned depth;
+    size_t path_len;
+    struct err *e;
+};
+
+static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned depth, struct err *e);
+
+static int walk_child(struct dir_entry *d, void *arg)
+{
+    struct level *l = arg;
+    struct verify *v = l->v;
+    snprintf(v->path + l->path_len, sizeof v->path - l->path_len, "%s%s", l->path_len ? "/" : "",
+             d->name ? d->name : "");
+    int rc = walk_entry(v, d, l->depth + 1, l->e);
+    v->path[l->path_len] = '\0';
+    return rc;
+}
+
+static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned depth, struct err *e)
+{
+    if (canceled(v))
+        return interrupted(e);
+    if (!d->obj.content.len) {
+        struct err why = ERR_INIT;
+        err_set(&why, ERR_DAMAGE, 0, "the entry has no object");
+        if (d->type == 'f' || d->type == 'd' || d->type == 's')
+            bad_document(v, d, &why);
+        return 0;
+    }
+    if (!v->telling) {
+        uint8_t tag = (uint8_t)((d->obj.indirection & 31) | (d->obj.compressed ? 32 : 0) | (d->type == 'd' ? 64 : 0));
+        int fresh = id_set_add(v->objects, &d->obj.content, tag, e);
+        if (fresh < 0)
+            return fresh;
+        if (!fresh) {
+            int64_t size = d->type == 'd' ? d->sum_size : d->size;
+            if (size > 0)
+                atomic_fetch_add(&v->progress->done, (uint64_t)size);
+            return 0;
+        }
+        v->result->objects++;
+    }
+    int rc = walk_parts(v, d, e);
+    if (rc < 0 || d->type != 'd')
+        return rc;
+    if (depth >= DEPTH_MAX) {
+        err_set(e, ERR_DAMAGE, 0, "directories are nested more than %d deep", DEPTH_MAX);
+        return damage_or_error(v, d, -EBADMSG, e);
+    }
+    struct err inner = ERR_INIT;
+    struct level l = {.v = v, .depth = depth, .path_len = strlen(v->path), .e = &inner};
+    struct err own = ERR_INIT;
+    rc = dir_each(v->repo, &d->obj, walk_child, &l, &own);
+    if (rc < 0 && inner.cls != ERR_NONE) {
+        *e = inner;
+        return rc;
+    }
+    if (rc < 0)
+        *e = own;
+    return damage_or_error(v, d, rc, e);
+}
+
+struct chosen {
+    struct verify *v;
+    char (*ids)[33];
+    size_t n;
+    struct err *e;
+};
+
+static bool is_chosen(const struct chosen *c, const char *id)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!strcmp(c->ids[i], id))
+            return true;
+    return c->n == 0;
+}
+
+static int walk_snapshot(struct snapshot *s, void *arg)
+{
+    struct chosen *c = arg;
+    struct verify *v = c->v;
+    if (!is_chosen(c, s->id))
+        return 0;
+    v->snapshot = s;
+    v->hit = false;
+    v->path[0] = '\0';
+    snapshot_source_text(&s->source, v->source, sizeof v->source);
+    if (!v->telling)
+        v->result->snapshots++;
+    int rc = walk_entry(v, &s->root, 0, c->e);
+    v->result->snapshots_damaged += v->hit;
+    return rc;
+}
+
+static int sum_snapshot(struct snapshot *s, void *arg)
+{
+    struct chosen *c = arg;
+    if (is_chosen(c, s->id) && s->total_size > 0)
+        atomic_fetch_add(&c->v->progress->total, (uint64_t)s->total_size);
+    return 0;
+}
+
+static int each_snapshot(struct chosen *c, snapshot_fn *fn, unsigned *bad, struct err *e)
+{
+    struct err own = ERR_INIT;
+    c->e = e;
+    int rc = snapshots_each(c->v->repo, NULL, true, fn, c, bad, &own);
+    if (rc < 0 && e->cls == ERR_NONE)
+        *e = own;
+    return rc;
+}
+
+static int verify_all(struct verify *v, struct chosen *c, struct err *e)
+{
+    int rc = check_index(v, e);
+    if (rc < 0)
+        return rc;
+    unsigned bad = 0;
+    rc = each_snapshot(c, sum_snapshot, NULL, e);
+    atomic_store(&v->progress->phase, PHASE_MOVING);
+    if (rc >= 0)
+        rc = each_snapshot(c, walk_snapshot, &bad, e);
+    int drained = fetcher_drain(v->fetcher, rc < 0 ? NULL : e);
+    if (rc >= 0)
+        rc = drained;
+    if (rc >= 0 && (id_set_count(v->damaged) || v->documents)) {
+        v->telling = true;
+        rc = each_snapshot(c, walk_snapshot, NULL, e);
+    }
+    if (rc < 0)
+        return rc;
+    v->result->damages += bad;
+    if (!v->result->damages)
+        return 0;
+    err_set(e, ERR_DAMAGE, EBADMSG,
+            "damage was found: %llu damaged packs, contents or documents, %llu of %llu snapshots "
+            "are hit",
+            (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
+            (unsigned long long)v->result->snapshots);
+    return err_hint(e, "snapshots that are not named are whole; back the damaged volumes up again soon: what their "
+                       "sources still hold heals them");
+}
+
+static void verify_clear(struct verify *v)
+{
+    fetcher_free(v->fetcher);
+    pack_table_free(v->packs);
+    id_set_free(v->contents);
+    id_set_free(v->objects);
+    id_set_free(v->damaged);
+    pthread_mutex_destroy(&v->lock);
+}
+
+static int verify_open(struct verify *v, uint64_t memory, struct err *e)
+{
+    const char *dir = repo_cache_dir(v->repo);
+    struct index_set_stats is;
+    index_set_stats(repo_index(v->repo), &is);
+    struct splitter sp = {.max = 8u << 20};
+    splitter_by_name(&sp, repo_format(v->repo)->splitter);
+    v->max_len = sp.max;
+    int rc = pack_table_new(&v->packs, dir, e);
+    if (rc >= 0)
+        rc = id_set_new(&v->contents, dir, is.entries, e);
+    if (rc >= 0)
+        rc = id_set_new(&v->objects, dir, 0, e);
+    if (rc >= 0)
+        rc = id_set_new(&v->damaged, dir, 0, e);
+    if (rc < 0)
+        return rc;
+    const uint64_t fixed = 40u << 20, reader = 2 * (uint64_t)v->max_len + (6u << 20);
+    unsigned workers = v->o->workers ? v->o->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned lanes = fetch_lanes(v->repo, 16);
+    while (workers > 1 && fixed + workers * (reader + lanes * (uint64_t)v->max_len) > memory)
+        workers--;
+    while (lanes > 1 && fixed + workers * (reader + lanes * (uint64_t)v->max_len) > memory)
+        lanes--;
+    const struct fetch_sink sink = {.start = worker_start,
+                                    .end = worker_end,
+                                    .buffer = worker_buffer,
+                                    .done = worker_done,
+                                    .failed = worker_failed,
+                                    .arg = v};
+    return fetcher_new(&v->fetcher, v->repo, workers, lanes, &sink, v->o->cancel, e);
+}
+
+int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
+               struct err *e)
+{
+    struct mover_progress unseen = {0};
+    struct timespec t0, t1;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    *ret = (struct verify_result){0};
+    uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    if (memory < MEMORY_MIN)
+        return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
+                       (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
+    CLEANUP_FREE struct verify *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_nomem(e);
+    v->repo = r;
+    v->o = o;
+    v->result = ret;
+    v->progress = o->progress ? o->progress : &unseen;
+    v->threshold = (uint64_t)(o->read_percent * 10000 + 0.5);
+    pthread_mutex_init(&v->lock, NULL);
+    if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
+        v->salt = (uint64_t)t0.tv_nsec;
+    struct chosen c = {.v = v, .ids = ids, .n = n};
+    int rc = verify_open(v, memory, e);
+    if (rc >= 0)
+        rc = verify_all(v, &c, e);
+    verify_clear(v);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    ret->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    atomic_store(&v->progress->phase, PHASE_DONE);
+    return rc;
+}
