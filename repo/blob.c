@@ -24,7 +24,9 @@ static int check_name(const struct blobs *b, const char *name, struct err *e)
 
 int blob_missing(const struct blobs *b, const char *name, struct err *e)
 {
-    err_set(e, ERR_DAMAGE, ENOENT, "blob %s is missing in repository %s", name, b->location);
+    err_set(e, ERR_DAMAGE, 0, "blob %s is missing in repository %s", name, b->location);
+    if (e)
+        e->sys = ENOENT; /* the sentence says it already */
     return -ENOENT;
 }
 

@@ -55,6 +55,13 @@ struct repo_format {
 int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e);
 void format_free(struct repo_format *f); /* wipes the keys */
 
+/*
+ * Reads both blobs again with the key that `old` was opened with: no password, none of the 64 MiB that deriving takes.
+ * `old` stays valid. Errors as format_load(); ERR_PASSWORD: the password has been changed since; ERR_DAMAGE (-ESTALE): it
+ * is another repository now.
+ */
+int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e);
+
 /* Locked = every operation by others must stop (section 15.3); drained = no one else can still be working. */
 bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now_ns);
 bool upgrade_lock_drained(const struct upgrade_lock *l, int64_t now_ns);
@@ -73,13 +80,30 @@ struct format_create {
  * named; empty password), ERR_EXISTS. */
 int format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
 
-/* Seals both blobs with a new password, keeping every member that is not understood, after writing copies of both to
- * `backup_dir` (if not NULL). Refused (ERR_FORMAT) where password change is disabled. */
-int format_change_password(struct blobs *b, const char *old_password, const char *new_password, struct err *e);
+/*
+ * Seals both blobs with a new password, keeping every member that is not understood. Refused (ERR_FORMAT) where password
+ * change is disabled, and ERR_BUSY under an upgrade lock. No other client may change the format at the same time; clients
+ * that are connected fail at their next re-read.
+ * The two blobs cannot be replaced at once, so copies of both (still sealed with the old password) are first written to
+ * `backup_dir`, an existing directory outside the repository, as "<unique id>-<UTC time>-kopia.repository" and
+ * "...-kopia.blobcfg", and removed when both new blobs have been read back. NULL: no copies. After a crash between the
+ * two, format_load() says so (ERR_DAMAGE), and the same call with the same passwords finishes the change.
+ */
+int format_change_password(struct blobs *b, const char *old_password, const char *new_password, const char *backup_dir,
+                           struct err *e);
+
+/* Name number i of the ciphers for contents, of the error correction and of the key derivations; NULL past the end;
+ * number 0 is the default. (The hashes: hash_name(), the splitters: splitter_name().) */
+const char *encryption_name(unsigned i);
+const char *ecc_name(unsigned i);
+const char *key_algo_name(unsigned i);
 
 /* Password -> format key. ERR_FORMAT: unknown algorithm. */
 int format_derive_key(const char *algo, const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32],
                       struct err *e);
+
+/* The 32-byte content key root K0 (section 5.1). */
+int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e);
 
 /* Reads a password from a file (or "cred:NAME": systemd credential in $CREDENTIALS_DIRECTORY), strips Unicode white
  * space at both ends as stock clients do, refuses an empty one (ERR_USAGE) and files over 64 KiB. The caller wipes and

@@ -46,7 +46,10 @@ void shards_free(struct shards *s)
 
 static int bad(struct err *e, const char *what)
 {
-    return err_set(e, ERR_DAMAGE, EINVAL, "not a document of shard lengths (%s)", what);
+    err_set(e, ERR_DAMAGE, EBADMSG, "not a document of shard lengths (%s)", what);
+    if (e)
+        e->sys = EINVAL;
+    return -EINVAL;
 }
 
 static int read_shape(struct shape *ret, const json_t *list, struct err *e)

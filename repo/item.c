@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * item.c - sealing and opening of contents, local indexes and named blobs
+ *
+ * Each item has a key of its own: HMAC-SHA256(K0, iv). Cipher contexts are kept on a list and taken by whoever seals or
+ * opens, so there are as many as threads that work at the same time, and nothing is fetched or allocated per item.
+ */
+#include "repo/item.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "repo/ecc.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NONCE_LEN 12
+#define TAG_LEN 16
+#define NONCE_BATCH 64 /* random bytes are drawn for so many items at once */
+#define NAME_IV_LEN 16
+
+/* What one thread needs while it works on an item. */
+struct engine {
+    struct engine *next;
+    EVP_CIPHER_CTX *cipher;
+    EVP_MAC_CTX *mac; /* has K0 */
+    pid_t pid;        /* whose nonces these are: a fork must not use its parent's */
+    unsigned nonces_left;
+    uint8_t nonces[NONCE_BATCH][NONCE_LEN];
+};
+
+struct sealer {
+    struct hasher *hasher;
+    struct ecc *ecc; /* NULL: none */
+    EVP_CIPHER *cipher;
+    EVP_MAC *hmac;
+    uint8_t k0[32];
+    pthread_mutex_t lock;
+    struct engine *idle; /* under lock */
+};
+
+static int crypto_failed(struct err *e, const char *what)
+{
+    return err_set(e, ERR_GENERIC, 0, "%s failed in the cryptographic library", what);
+}
+
+/* ---- engines ---- */
+
+static void engine_free(struct engine *g)
+{
+    if (!g)
+        return;
+    EVP_CIPHER_CTX_free(g->cipher);
+    EVP_MAC_CTX_free(g->mac);
+    OPENSSL_cleanse(g, sizeof *g);
+    free(g);
+}
+
+static int engine_new(struct engine **ret, const struct sealer *s, struct err *e)
+{
+    struct engine *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_nomem(e);
+    char digest[] = "SHA256";
+    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                                 OSSL_PARAM_construct_end()};
+    g->cipher = EVP_CIPHER_CTX_new();
+    g->mac = EVP_MAC_CTX_new(s->hmac);
+    if (!g->cipher || !g->mac || EVP_MAC_init(g->mac, s->k0, sizeof s->k0, params) != 1) {
+        engine_free(g);
+        return crypto_failed(e, "the start of encryption");
+    }
+    *ret = g;
+    return 0;
+}
+
+static int engine_take(struct engine **ret, const struct sealer *cs, struct err *e)
+{
+    struct sealer *s = (struct sealer *)(uintptr_t)cs; /* the list is no part of what the caller sees */
+    pthread_mutex_lock(&s->lock);
+    struct engine *g = s->idle;
+    if (g)
+        s->idle = g->next;
+    pthread_mutex_unlock(&s->lock);
+    if (!g)
+        return engine_new(ret, s, e);
+    *ret = g;
+    return 0;
+}
+
+static void engine_return(const struct sealer *cs, struct engine *g)
+{
+    struct sealer *s = (struct sealer *)(uintptr_t)cs;
+    pthread_mutex_lock(&s->lock);
+    g->next = s->idle;
+    s->idle = g;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool item_key(struct engine *g, const uint8_t *iv, size_t iv_len, uint8_t key[32])
+{
+    size_t n;
+    return EVP_MAC_init(g->mac, NULL, 0, NULL) == 1 && EVP_MAC_update(g->mac, iv, iv_len) == 1 &&
+           EVP_MAC_final(g->mac, key, &n, 32) == 1 && n == 32;
+}
+
+static bool next_nonce(struct engine *g, uint8_t nonce[NONCE_LEN])
+{
+    pid_t pid = getpid();
+    if (g->nonces_left == 0 || g->pid != pid) {
+        if (RAND_bytes(&g->nonces[0][0], sizeof g->nonces) != 1)
+            return false;
+        g->nonces_left = NONCE_BATCH;
+        g->pid = pid;
+    }
+    memcpy(nonce, g->nonces[--g->nonces_left], NONCE_LEN);
+    return true;
+}
+
+/* ---- the sealer ---- */
+
+void sealer_free(struct sealer *s)
+{
+    if (!s)
+        return;
+    for (struct engine *g = s->idle, *next; g; g = next) {
+        next = g->next;
+        engine_free(g);
+    }
+    hasher_free(s->hasher);
+    ecc_free(s->ecc);
+    EVP_CIPHER_free(s->cipher);
+    EVP_MAC_free(s->hmac);
+    pthread_mutex_destroy(&s->lock);
+    OPENSSL_cleanse(s, sizeof *s);
+    free(s);
+}
+
+static void sealer_freep(struct sealer **s)
+{
+    sealer_free(*s);
+}
+
+static const char *cipher_of(const char *encryption)
+{
+    static const char *const ciphers[] = {"AES-256-GCM", "ChaCha20-Poly1305"};
+    for (unsigned i = 0; encryption_name(i); i++)
+        if (strcmp(encryption_name(i), encryption) == 0)
+            return ciphers[i];
+    return NULL;
+}
+
+int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
+{
+    const char *cipher = cipher_of(f->encryption);
+    if (!cipher)
+        return err_set(e, ERR_FORMAT, ENOTSUP, "the encryption \"%s\" is not known", f->encryption);
+    struct sealer *new = calloc(1, sizeof *new);
+    if (!new)
+        return err_nomem(e);
+    pthread_mutex_init(&new->lock, NULL);
+    CLEANUP(sealer_freep) struct sealer *s = new;
+    int rc = hasher_new(&s->hasher, f->hash, f->secret, f->secret_len, e);
+    if (rc == 0 && f->ecc_percent)
+        rc = ecc_new(&s->ecc, f->ecc_percent, e);
+    if (rc == 0)
+        rc = format_content_key(f, s->k0, e);
+    if (rc < 0)
+        return rc;
+    s->cipher = EVP_CIPHER_fetch(NULL, cipher, NULL);
+    s->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    if (!s->cipher || !s->hmac)
+        return err_set(e, ERR_GENERIC, 0, "the cryptographic library of this system has no %s with HMAC", cipher);
+    *ret = take_ptr(&s);
+    return 0;
+}
+
+const struct hasher *sealer_hasher(const struct sealer *s)
+{
+    return s->hasher;
+}
+
+size_t item_sealed_len(const struct sealer *s, size_t len)
+{
+    return s->ecc ? ecc_encoded_len(s->ecc, len + ITEM_OVERHEAD) : len + ITEM_OVERHEAD;
+}
+
+size_t item_opened_max(const struct sealer *s, size_t stored)
+{
+    size_t n = s->ecc ? ecc_decoded_max(s->ecc, stored) : stored;
+    return n > ITEM_OVERHEAD ? n - ITEM_OVERHEAD : 0;
+}
+
+size_t item_scratch_len(const struct sealer *s, size_t len)
+{
+    return s->ecc ? len + ITEM_OVERHEAD : 0;
+}
+
+/* ---- encryption ---- */
+
+/* out: nonce, ciphertext, tag. */
+static bool encrypt(const struct sealer *s, struct engine *g, const uint8_t *iv, size_t iv_len, const void *in,
+                    size_t len, uint8_t *out)
+{
+    uint8_t key[32];
+    int n;
+    bool ok = item_key(g, iv, iv_len, key) && next_nonce(g, out) &&
+              EVP_EncryptInit_ex2(g->cipher, s->cipher, key, out, NULL) == 1 &&
+              EVP_EncryptUpdate(g->cipher, NULL, &n, iv, (int)iv_len) == 1 &&
+              (len == 0 || EVP_EncryptUpdate(g->cipher, out + NONCE_LEN, &n, in, (int)len) == 1) &&
+              EVP_EncryptFinal_ex(g->cipher, out + NONCE_LEN + len, &n) == 1 &&
+              EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_LEN, out + NONCE_LEN + len) == 1;
+    OPENSSL_cleanse(key, sizeof key);
+    return ok;
+}
+
+/* in: nonce, ciphertext of `len` bytes, tag. 1: done; 0: not what was sealed; -1: the library failed. */
+static int decrypt(const struct sealer *s, struct engine *g, const uint8_t *iv, size_t iv_len, const uint8_t *in,
+                   size_t len, uint8_t *out)
+{
+    uint8_t key[32], tag[TAG_LEN], none[1];
+    int n;
+    memcpy(tag, in + NONCE_LEN + len, sizeof tag);
+    bool ready = item_key(g, iv, iv_len, key) && EVP_DecryptInit_ex2(g->cipher, s->cipher, key, in, NULL) == 1 &&
+                 EVP_DecryptUpdate(g->cipher, NULL, &n, iv, (int)iv_len) == 1 &&
+                 (len == 0 || EVP_DecryptUpdate(g->cipher, out, &n, in + NONCE_LEN, (int)len) == 1) &&
+                 EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1;
+    OPENSSL_cleanse(key, sizeof key);
+    if (!ready)
+        return -1;
+    /* Nothing is left to be written by the end of these ciphers. */
+    return EVP_DecryptFinal_ex(g->cipher, none, &n) == 1 ? 1 : 0;
+}
+
+static int check_lengths(size_t len, size_t iv_len, struct err *e)
+{
+    if (len > INT_MAX - 1024 || iv_len == 0 || iv_len > 1024)
+        return err_set(e, ERR_GENERIC, EINVAL, "an item of %zu bytes cannot be sealed", len);
+    return 0;
+}
+
+int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t len, void *out,
+              void *scratch, struct err *e)
+{
+    int rc = check_lengths(len, iv_len, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE void *own = NULL;
+    if (s->ecc && !scratch) {
+        own = scratch = malloc(item_scratch_len(s, len));
+        if (!own)
+            return err_nomem(e);
+    }
+    struct engine *g;
+    rc = engine_take(&g, s, e);
+    if (rc < 0)
+        return rc;
+    bool ok = encrypt(s, g, iv, iv_len, in, len, s->ecc ? scratch : out);
+    engine_return(s, g);
+    if (!ok)
+        return crypto_failed(e, "encryption");
+    return s->ecc ? ecc_encode(s->ecc, scratch, len + ITEM_OVERHEAD, out, e) : 0;
+}
+
+static bool overlap(const uint8_t *a, const uint8_t *b, size_t len)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return x < y + len && y < x + len;
+}
+
+/* Decrypts nonce, ciphertext and tag into out; returns the length. */
+static int64_t open_plain(const struct sealer *s, const uint8_t *iv, size_t iv_len, const uint8_t *in, size_t stored,
+                          uint8_t *out, struct err *e)
+{
+    if (stored < ITEM_OVERHEAD)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: %zu bytes are too few", stored);
+    size_t len = stored - ITEM_OVERHEAD;
+    int rc = check_lengths(len, iv_len, e);
+    if (rc < 0)
+        return rc;
+    struct engine *g;
+    rc = engine_take(&g, s, e);
+    if (rc < 0)
+        return rc;
+    /* Ciphers work in place, but not at a distance of 12 bytes. */
+    uint8_t *to = overlap(in, out, stored) ? (uint8_t *)(uintptr_t)in + NONCE_LEN : out;
+    int done = decrypt(s, g, iv, iv_len, in, len, to);
+    engine_return(s, g);
+    if (done == 1) {
+        if (to != out)
+            memmove(out, to, len);
+        return (int64_t)len;
+    }
+    OPENSSL_cleanse(to, len);
+    if (done < 0)
+        return crypto_failed(e, "decryption");
+    return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: its %zu bytes are not what was sealed", stored);
+}
+
+int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t stored, void *out,
+                  void *scratch, bool *repaired, struct err *e)
+{
+    if (repaired)
+        *repaired = false;
+    if (!s->ecc)
+        return open_plain(s, iv, iv_len, in, stored, out, e);
+    size_t cap = item_scratch_len(s, item_opened_max(s, stored));
+    CLEANUP_FREE void *own = NULL;
+    if (!scratch) {
+        own = scratch = malloc(cap);
+        if (!own)
+            return err_nomem(e);
+    }
+    int64_t len = ecc_decode(s->ecc, in, stored, scratch, cap, repaired, e);
+    return len < 0 ? len : open_plain(s, iv, iv_len, scratch, (size_t)len, out, e);
+}
+
+/* ---- named blobs ---- */
+
+/* The iv of a named blob: the 32 hex digits before the first dash, or at the end. */
+static int name_iv(const char *name, uint8_t iv[NAME_IV_LEN])
+{
+    const char *dash = strchr(name, '-');
+    size_t len = dash ? (size_t)(dash - name) : strlen(name);
+    if (len < 2 * NAME_IV_LEN)
+        return -EINVAL;
+    return hex_decode(iv, name + len - 2 * NAME_IV_LEN, 2 * NAME_IV_LEN) < 0 ? -EINVAL : 0;
+}
+
+int named_seal(const struct sealer *s, const char *prefix, const char *suffix, const void *in, size_t len, char *name,
+               uint8_t **sealed, size_t *sealed_len, struct err *e)
+{
+    uint8_t hash[HASH_MAX], iv[NAME_IV_LEN];
+    char hex[2 * HASH_MAX + 1];
+    bool has_suffix = suffix && suffix[0];
+    hasher_digest(s->hasher, in, len, hash);
+    hex_encode(hex, hash, hasher_size(s->hasher));
+    int n = snprintf(name, BLOB_NAME_MAX + 1, "%s%s%s%s", prefix, hex, has_suffix ? "-" : "", has_suffix ? suffix : "");
+    if (n < 0 || n > BLOB_NAME_MAX || name_iv(name, iv) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" and \"%.100s\" do not make the name of a blob", prefix,
+                       suffix ? suffix : "");
+    int rc = check_lengths(len, sizeof iv, e);
+    if (rc < 0)
+        return rc;
+    size_t stored = item_sealed_len(s, len);
+    CLEANUP_FREE uint8_t *out = malloc(stored);
+    if (!out)
+        return err_nomem(e);
+    rc = item_seal(s, iv, sizeof iv, in, len, out, NULL, e);
+    if (rc < 0)
+        return rc;
+    *sealed = take_ptr(&out);
+    *sealed_len = stored;
+    return 0;
+}
+
+int named_open(const struct sealer *s, const char *name, const void *in, size_t stored, uint8_t **ret, size_t *len,
+               struct err *e)
+{
+    uint8_t iv[NAME_IV_LEN];
+    if (name_iv(name, iv) < 0)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the blob name %.255s has no hash in it", name);
+    CLEANUP_FREE uint8_t *out = malloc(item_opened_max(s, stored) + 1);
+    if (!out)
+        return err_nomem(e);
+    int64_t n = item_open(s, iv, sizeof iv, in, stored, out, NULL, NULL, e);
+    if (n < 0) {
+        err_wrap(e, "blob %.255s", name);
+        return (int)n;
+    }
+    *ret = take_ptr(&out);
+    *len = (size_t)n;
+    return 0;
+}

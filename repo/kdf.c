@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* kdf.c - keys from the password and from other keys, and the format layer's own encryption. */
+#include "repo/format-parse.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <string.h>
+
+#define SALT_MIN 16
+
+static int crypto_failed(struct err *e, const char *what)
+{
+    return err_set(e, ERR_GENERIC, 0, "%s failed in the cryptographic library", what);
+}
+
+int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t salt_len, const char *info,
+                uint8_t *out, size_t out_len, struct err *e)
+{
+    uint8_t prk[32], block[32 + 256 + 1];
+    size_t info_len = strlen(info);
+    if (ikm_len > INT_MAX || salt_len > INT_MAX || info_len > 256 || out_len > 255 * sizeof prk)
+        return err_set(e, ERR_GENERIC, EINVAL, "key derivation with impossible lengths");
+    unsigned len;
+    if (!HMAC(EVP_sha256(), salt, (int)salt_len, ikm, ikm_len, prk, &len))
+        return crypto_failed(e, "key derivation");
+    size_t before = 0; /* length of the previous block: T(0) is empty */
+    uint8_t counter = 1;
+    int rc = 0;
+    while (out_len > 0) {
+        memcpy(block + before, info, info_len);
+        block[before + info_len] = counter++;
+        uint8_t t[32];
+        if (!HMAC(EVP_sha256(), prk, sizeof prk, block, before + info_len + 1, t, &len)) {
+            rc = crypto_failed(e, "key derivation");
+            break;
+        }
+        memcpy(block, t, sizeof t);
+        before = sizeof t;
+        size_t n = out_len < sizeof t ? out_len : sizeof t;
+        memcpy(out, t, n);
+        out += n;
+        out_len -= n;
+        OPENSSL_cleanse(t, sizeof t);
+    }
+    OPENSSL_cleanse(prk, sizeof prk);
+    OPENSSL_cleanse(block, sizeof block);
+    return rc;
+}
+
+static int scrypt_65536_8_1(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32])
+{
+    /* 128 * N * r bytes and a little; the library's own limit is 32 MiB. It wipes and frees them before it returns. */
+    return EVP_PBE_scrypt(password, strlen(password), salt, salt_len, 65536, 8, 1, (uint64_t)80 << 20, key, 32);
+}
+
+static int pbkdf2_600000(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32])
+{
+    return PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, (int)salt_len, 600000, EVP_sha256(), 32, key);
+}
+
+static const struct {
+    const char *name;
+    int (*derive)(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32]);
+} derivations[] = {
+    {"scrypt-65536-8-1", scrypt_65536_8_1},
+    {"pbkdf2-sha256-600000", pbkdf2_600000},
+};
+
+const char *key_algo_name(unsigned i)
+{
+    return i < sizeof derivations / sizeof derivations[0] ? derivations[i].name : NULL;
+}
+
+int format_derive_key(const char *algo, const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32],
+                      struct err *e)
+{
+    unsigned i = 0;
+    while (key_algo_name(i) && strcmp(key_algo_name(i), algo) != 0)
+        i++;
+    if (!key_algo_name(i))
+        return err_set(e, ERR_FORMAT, ENOTSUP,
+                       "the key derivation \"%.64s\" is not known (known: scrypt-65536-8-1, pbkdf2-sha256-600000)",
+                       algo);
+    if (salt_len < SALT_MIN || salt_len > INT_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the repository's unique id has %zu bytes where at least %d are needed",
+                       salt_len, SALT_MIN);
+    if (strlen(password) > INT_MAX || derivations[i].derive(password, salt, salt_len, key) != 1)
+        return err_set(e, ERR_MEMORY, ENOMEM, "cannot derive the key from the password (%s needs up to 64 MiB)", algo);
+    return 0;
+}
+
+static int layer_keys(const uint8_t key[32], const uint8_t *id, size_t id_len, uint8_t aes[32], uint8_t aad[32],
+                      struct err *e)
+{
+    int rc = hkdf_sha256(key, 32, id, id_len, "AES", aes, 32, e);
+    return rc < 0 ? rc : hkdf_sha256(key, 32, id, id_len, "CHECKSUM", aad, 32, e);
+}
+
+int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len, uint8_t *out,
+                      struct err *e)
+{
+    uint8_t aes[32], aad[32];
+    if (len > INT_MAX)
+        return err_set(e, ERR_GENERIC, EINVAL, "a format document of %zu bytes cannot be sealed", len);
+    int rc = layer_keys(key, id, id_len, aes, aad, e);
+    if (rc < 0)
+        return rc;
+    EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+    int n;
+    bool ok = ctx && RAND_bytes(out, 12) == 1 && EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, aes, out) == 1 &&
+              EVP_EncryptUpdate(ctx, NULL, &n, aad, sizeof aad) == 1 &&
+              EVP_EncryptUpdate(ctx, out + 12, &n, in, (int)len) == 1 &&
+              EVP_EncryptFinal_ex(ctx, out + 12 + len, &n) == 1 &&
+              EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, 16, out + 12 + len) == 1;
+    EVP_CIPHER_CTX_free(ctx);
+    OPENSSL_cleanse(aes, sizeof aes);
+    OPENSSL_cleanse(aad, sizeof aad);
+    return ok ? 0 : crypto_failed(e, "encryption");
+}
+
+int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len,
+                          uint8_t *out, struct err *e)
+{
+    uint8_t aes[32], aad[32], tag[16];
+    const uint8_t *p = in;
+    if (len < FORMAT_LAYER_OVERHEAD || len > INT_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%zu bytes cannot be a sealed document", len);
+    size_t n_plain = len - FORMAT_LAYER_OVERHEAD;
+    int rc = layer_keys(key, id, id_len, aes, aad, e);
+    if (rc < 0)
+        return rc;
+    memcpy(tag, p + 12 + n_plain, sizeof tag);
+    EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+    int n;
+    bool ready = ctx && EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, aes, p) == 1 &&
+                 EVP_DecryptUpdate(ctx, NULL, &n, aad, sizeof aad) == 1 &&
+                 EVP_DecryptUpdate(ctx, out, &n, p + 12, (int)n_plain) == 1 &&
+                 EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1;
+    bool genuine = ready && EVP_DecryptFinal_ex(ctx, out + n_plain, &n) == 1;
+    EVP_CIPHER_CTX_free(ctx);
+    OPENSSL_cleanse(aes, sizeof aes);
+    OPENSSL_cleanse(aad, sizeof aad);
+    if (genuine)
+        return (int64_t)n_plain;
+    OPENSSL_cleanse(out, n_plain);
+    if (!ready)
+        return crypto_failed(e, "decryption");
+    return err_set(e, ERR_PASSWORD, EBADMSG, "a sealed document cannot be opened with this password");
+}
+
+int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e)
+{
+    const uint8_t *from = f->password_change ? f->master_key : f->format_key;
+    size_t len = f->password_change ? f->master_key_len : sizeof f->format_key;
+    return hkdf_sha256(from, len, f->unique_id, f->unique_id_len, "maintenance schedule", key, 32, e);
+}
+
+/* Unlike all other keys this one has its purpose where the salt belongs. */
+int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e)
+{
+    static const char purpose[] = "encryption";
+    return hkdf_sha256(f->master_key, f->master_key_len, (const uint8_t *)purpose, sizeof purpose - 1, "", key, 32, e);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* password.c - passwords from files and credentials: never from arguments, wiped after use. */
+#include "base/cleanup.h"
+#include "repo/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PASSWORD_MAX 65536
+
+/* The characters that Go's unicode.IsSpace() accepts, in UTF-8. */
+static const char *const spaces[] = {
+    "\t",           "\n",           "\v",           "\f",           "\r",           " ",
+    "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81", "\xe2\x80\x82",
+    "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86", "\xe2\x80\x87", "\xe2\x80\x88",
+    "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f",
+    "\xe3\x80\x80",
+};
+
+/* Length of the space that text[0..len) begins or (at_end) ends with, 0 if none. A lead byte never stands inside
+ * another character, so comparing bytes at the end is enough. */
+static size_t space_len(const char *text, size_t len, bool at_end)
+{
+    for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; i++) {
+        size_t n = strlen(spaces[i]);
+        if (n <= len && memcmp(at_end ? text + len - n : text, spaces[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+static int credential_path(char *path, size_t cap, const char *name, struct err *e)
+{
+    const char *dir = getenv("CREDENTIALS_DIRECTORY");
+    if (!name[0] || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return err_set(e, ERR_USAGE, EINVAL, "\"cred:%.200s\" does not name a credential", name);
+    if (!dir || dir[0] != '/') {
+        err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: no credentials were passed to this process",
+                name);
+        return err_hint(e, "cred:NAME works in a systemd unit with LoadCredential=NAME:FILE; elsewhere name a file");
+    }
+    int n = snprintf(path, cap, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= cap)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "cannot read the credential %.200s", name);
+    return 0;
+}
+
+void password_free(char *p)
+{
+    if (!p)
+        return;
+    OPENSSL_cleanse(p, strlen(p));
+    free(p);
+}
+
+/* buf has room for PASSWORD_MAX + 1 bytes. */
+static ssize_t read_upto(int fd, char *buf)
+{
+    size_t len = 0;
+    while (len <= PASSWORD_MAX) {
+        ssize_t n = read(fd, buf + len, PASSWORD_MAX + 1 - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    return (ssize_t)len;
+}
+
+/* Checks and strips what was read. */
+static int take_password(char **ret, const char *file, const char *buf, size_t len, struct err *e)
+{
+    if (len > PASSWORD_MAX)
+        return err_set(e, ERR_USAGE, EFBIG, "the password file %s is longer than 64 KiB", file);
+    if (memchr(buf, '\0', len)) {
+        err_set(e, ERR_USAGE, EINVAL, "the password file %s has a NUL byte in it, which no password has", file);
+        return err_hint(e, "was it written as UTF-16, or is it another file?");
+    }
+    size_t n;
+    while ((n = space_len(buf, len, true)) > 0)
+        len -= n;
+    while ((n = space_len(buf, len, false)) > 0) {
+        buf += n;
+        len -= n;
+    }
+    if (len == 0) {
+        err_set(e, ERR_USAGE, EINVAL, "the password file %s is empty", file);
+        return err_hint(e, "white space at both ends does not count, as with stock clients");
+    }
+    *ret = malloc(len + 1);
+    if (!*ret)
+        return err_nomem(e);
+    memcpy(*ret, buf, len);
+    (*ret)[len] = '\0';
+    return 0;
+}
+
+int password_read(char **ret, const char *file, struct err *e)
+{
+    char credential[PATH_MAX];
+    const char *path = file;
+    if (strncmp(file, "cred:", 5) == 0) {
+        int rc = credential_path(credential, sizeof credential, file + 5, e);
+        if (rc < 0)
+            return rc;
+        path = credential;
+    }
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
+                       "cannot read the password file %s", path);
+    struct stat st;
+    if (path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
+        log_warning("the password file %s can be read by others than its owner: chmod 600 it", path);
+    char *buf = malloc(PASSWORD_MAX + 1);
+    if (!buf)
+        return err_nomem(e);
+    ssize_t len = read_upto(fd, buf);
+    int rc = len < 0 ? err_set(e, ERR_GENERIC, (int)-len, "cannot read the password file %s", path)
+                     : take_password(ret, path, buf, (size_t)len, e);
+    OPENSSL_cleanse(buf, PASSWORD_MAX + 1);
+    free(buf);
+    return rc;
+}
