@@ -22,6 +22,23 @@ struct manifest {
 typedef int manifest_fn(const struct manifest *m, void *arg);
 int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e);
 
+/* The same in two steps, for several walks over one state: manifests_open() finds out which manifests live,
+ * manifests_walk() reads them. A manifest whose document is no JSON that we can represent has data = JSON null. */
+struct manifests;
+int manifests_open(struct manifests **ret, struct repo *r, struct err *e);
+void manifests_free(struct manifests *m);
+static inline void manifests_freep(struct manifests **m) { manifests_free(*m); }
+/* `want` (NULL: all) is asked before a document is parsed; it gets `arg` too. */
+typedef bool manifest_want_fn(const char *id, void *arg);
+int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
+                   struct err *e);
+size_t manifests_count(const struct manifests *m); /* live ones of all types */
+
+/* The manifests of one decompressed collection, as manifests_walk() reads them, dead or alive (tests, fuzzing).
+ * `deleted` tells tombstones. */
+int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct manifest *m, bool deleted, void *arg),
+                              void *arg, struct err *e);
+
 /* Changes of manifests, committed together: they go into one new m content at manifest_batch_put(), and exist for other
  * clients after the session_flush() that follows. `data` and `labels` are copied. New ids are random. */
 struct manifest_batch;

@@ -31,6 +31,10 @@ struct dir_entry {
     char sum_incomplete[32];
 };
 void dir_entry_clear(struct dir_entry *d);
+/* From and to its JSON form (section 12.4): refuses (-EINVAL) what stock clients refuse; -ENOMEM. New reference, NULL:
+ * no memory, or a name that is not UTF-8. A file without a size has 0 bytes. */
+int dir_entry_parse(struct dir_entry *ret, const json_t *v);
+json_t *dir_entry_to_json(const struct dir_entry *d);
 
 struct snapshot {
     char id[33];            /* manifest id */
@@ -45,6 +49,9 @@ struct snapshot {
     json_t *pins;           /* list of strings, or NULL; owned */
 };
 void snapshot_clear(struct snapshot *s);
+/* Parses and validates a document of type "snapshot" as strictly as stock clients do (pitfall P1). -EINVAL: `why` (if
+ * not NULL) names the member; -ENOMEM. A description that is too long is cut. */
+int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **why);
 
 /* Calls fn for every snapshot, oldest start first when `sorted` is set (then 32 bytes per snapshot are held in
  * addition). Documents that cannot be parsed are reported as warnings (log) and counted in *bad (NULL allowed), never

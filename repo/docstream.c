@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/docstream.h"
+
+#include "repo/gojson.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#define BUF_START ((size_t)64 << 10)
+#define MAX_DEPTH 256
+
+/* Classes of bytes outside strings. */
+enum { C_OTHER, C_OPEN, C_CLOSE, C_QUOTE, C_BAD };
+static const uint8_t class_of[256] = {
+    ['{'] = C_OPEN, ['['] = C_OPEN, ['}'] = C_CLOSE, [']'] = C_CLOSE, ['"'] = C_QUOTE, [0] = C_BAD,   [1] = C_BAD,
+    [2] = C_BAD,    [3] = C_BAD,    [4] = C_BAD,     [5] = C_BAD,     [6] = C_BAD,     [7] = C_BAD,   [8] = C_BAD,
+    [11] = C_BAD,   [12] = C_BAD,   [14] = C_BAD,    [15] = C_BAD,    ['\\'] = C_BAD,  [127] = C_BAD,
+};
+
+static bool space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Position behind the closing quote of the string that begins at p (its quote), or NULL if it does not end. */
+static const char *string_end(const char *p, const char *end)
+{
+    for (p++; p < end; p++) {
+        if (*p == '"')
+            return p + 1;
+        if (*p == '\\')
+            p++;
+    }
+    return NULL;
+}
+
+/* Length of the value at p: > 0; 0: more bytes are needed to tell; -1: no value begins here. */
+static int64_t value_len(const char *p, size_t n, bool final)
+{
+    const char *end = p + n, *q = p;
+    if (!n)
+        return 0;
+    if (*p == '"') {
+        q = string_end(p, end);
+        return q ? q - p : 0;
+    }
+    if (*p == '{' || *p == '[') {
+        unsigned depth = 0;
+        while (q < end) {
+            switch (class_of[(unsigned char)*q]) {
+            case C_OPEN:
+                if (++depth > MAX_DEPTH)
+                    return -1;
+                q++;
+                break;
+            case C_CLOSE:
+                q++;
+                if (--depth == 0)
+                    return q - p;
+                break;
+            case C_QUOTE:
+                q = string_end(q, end);
+                if (!q)
+                    return 0;
+                break;
+            case C_BAD:
+                return -1;
+            default:
+                q++;
+            }
+        }
+        return 0;
+    }
+    while (q < end &&
+           ((*q >= '0' && *q <= '9') || (*q >= 'a' && *q <= 'z') || *q == 'E' || *q == '+' || *q == '-' || *q == '.'))
+        q++;
+    if (q == p)
+        return -1;
+    return q < end || final ? q - p : 0;
+}
+
+/* ---- objects in memory ---- */
+
+static void skip_space(struct json_cursor *c)
+{
+    while (c->at < c->end && space(*c->at))
+        c->at++;
+}
+
+/* A key as a C string; "" for one that is too long or is no string after all. */
+static void key_text(const char *p, size_t n, char key[JSON_KEY_MAX])
+{
+    key[0] = '\0';
+    if (!memchr(p, '\\', n)) {
+        if (n - 2 < JSON_KEY_MAX) {
+            memcpy(key, p + 1, n - 2);
+            key[n - 2] = '\0';
+        }
+        return;
+    }
+    json_t *v = go_parse(p, n);
+    if (json_is_string(v) && json_string_length(v) < JSON_KEY_MAX)
+        memcpy(key, json_string_value(v), json_string_length(v) + 1);
+    json_decref(v);
+}
+
+int json_cursor_next(struct json_cursor *c, char key[JSON_KEY_MAX], const char **value, size_t *len)
+{
+    skip_space(c);
+    if (c->at == c->end)
+        return -EINVAL;
+    char ch = *c->at++;
+    if (c->state == 0) {
+        if (ch != '{')
+            return -EINVAL;
+        skip_space(c);
+        if (c->at == c->end)
+            return -EINVAL;
+        if (*c->at == '}')
+            ch = *c->at++;
+        c->state = 1;
+    } else if (ch == ',') {
+        skip_space(c);
+    } else if (ch != '}') {
+        return -EINVAL;
+    }
+    if (ch == '}') {
+        skip_space(c);
+        return c->at == c->end ? 0 : -EINVAL;
+    }
+    if (c->at == c->end || *c->at != '"')
+        return -EINVAL;
+    const char *q = string_end(c->at, c->end);
+    if (!q)
+        return -EINVAL;
+    key_text(c->at, (size_t)(q - c->at), key);
+    c->at = q;
+    skip_space(c);
+    if (c->at == c->end || *c->at++ != ':')
+        return -EINVAL;
+    skip_space(c);
+    int64_t n = value_len(c->at, (size_t)(c->end - c->at), true);
+    if (n <= 0)
+        return -EINVAL;
+    *value = c->at;
+    *len = (size_t)n;
+    c->at += n;
+    return 1;
+}
+
+/* ---- documents ---- */
+
+enum state {
+    AT_START,   /* before the opening bracket */
+    AT_MEMBER,  /* before a key or the closing bracket */
+    AT_ELEMENT, /* inside the list, before an element */
+    BEHIND_ELEMENT,
+    BEHIND_MEMBER,
+    AT_END
+};
+
+struct docstream {
+    docstream_read_fn *read;
+    void *arg;
+    const char *stream;
+    size_t max_elem;
+    char *buf;
+    size_t cap, at, fill;
+    uint64_t base; /* position of buf[0] in the document */
+    bool eof, any_member, any_element, saw_entries, saw_stream;
+    enum state state;
+    char *summary;
+    size_t summary_len;
+};
+
+int docstream_new(struct docstream **ret, const char *stream, size_t max_elem, docstream_read_fn *read, void *arg,
+                  struct err *e)
+{
+    struct docstream *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_nomem(e);
+    d->cap = BUF_START;
+    d->buf = malloc(d->cap);
+    if (!d->buf) {
+        free(d);
+        return err_nomem(e);
+    }
+    d->read = read;
+    d->arg = arg;
+    d->stream = stream;
+    d->max_elem = max_elem;
+    *ret = d;
+    return 0;
+}
+
+void docstream_free(struct docstream *d)
+{
+    if (!d)
+        return;
+    free(d->buf);
+    free(d->summary);
+    free(d);
+}
+
+static int damage(const struct docstream *d, struct err *e, const char *why)
+{
+    return err_set(e, ERR_DAMAGE, EBADMSG, "%s at byte %llu of a %s document", why,
+                   (unsigned long long)(d->base + d->at), d->stream ? d->stream : "manifest");
+}
+
+/* Makes room and reads on. Filling the buffer to its end keeps the repeated scans of a long element linear: each one
+ * sees at least twice as much as the one before. */
+static int more(struct docstream *d, struct err *e)
+{
+    if (d->at) {
+        memmove(d->buf, d->buf + d->at, d->fill - d->at);
+        d->base += d->at;
+        d->fill -= d->at;
+        d->at = 0;
+    }
+    if (d->fill == d->cap) {
+        size_t limit = d->max_elem + BUF_START, cap = d->cap * 2 < limit ? d->cap * 2 : limit;
+        if (cap <= d->cap)
+            return damage(d, e, "an element that is too long");
+        char *p = realloc(d->buf, cap);
+        if (!p)
+            return err_nomem(e);
+        d->buf = p;
+        d->cap = cap;
+    }
+    while (d->fill < d->cap) {
+        int64_t n = d->read(d->arg, d->buf + d->fill, d->cap - d->fill, e);
+        if (n < 0)
+            return (int)n;
+        if (n == 0) {
+            d->eof = true;
+            break;
+        }
+        d->fill += (size_t)n;
+    }
+    return 0;
+}
+
+/* The next byte that is no space, not consumed; 0 at the end of the document. */
+static int peek(struct docstream *d, char *c, struct err *e)
+{
+    for (;;) {
+        while (d->at < d->fill && space(d->buf[d->at]))
+            d->at++;
+        if (d->at < d->fill) {
+            *c = d->buf[d->at];
+            return 0;
+        }
+        if (d->eof) {
+            *c = 0;
+            return 0;
+        }
+        int rc = more(d, e);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+static int value(struct docstream *d, const char **p, size_t *len, struct err *e)
+{
+    for (;;) {
+        int64_t n = value_len(d->buf + d->at, d->fill - d->at, d->eof);
+        if (n < 0)
+            return damage(d, e, "garbage");
+        if ((uint64_t)n > d->max_elem)
+            return damage(d, e, "an element that is too long");
+        if (n > 0) {
+            *p = d->buf + d->at;
+            *len = (size_t)n;
+            d->at += (size_t)n;
+            return 0;
+        }
+        if (d->eof)
+            return damage(d, e, "truncation");
+        int rc = more(d, e);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+static int expect(struct docstream *d, char want, const char *why, struct err *e)
+{
+    char c;
+    int rc = peek(d, &c, e);
+    if (rc < 0)
+        return rc;
+    if (c != want)
+        return damage(d, e, c ? why : "truncation");
+    d->at++;
+    return 0;
+}
+
+static int check_stream(struct docstream *d, const char *p, size_t n, struct err *e)
+{
+    json_t *v = go_parse(p, n);
+    bool ok =
+        json_is_string(v) && json_string_length(v) == strlen(d->stream) && !strcmp(json_string_value(v), d->stream);
+    json_decref(v);
+    if (!ok)
+        return damage(d, e, "another type of stream");
+    d->saw_stream = true;
+    return 0;
+}
+
+/* A member that is not the list. */
+static int other_member(struct docstream *d, const char *key, struct err *e)
+{
+    const char *p;
+    size_t n;
+    char c;
+    int rc = peek(d, &c, e);
+    if (rc < 0)
+        return rc;
+    rc = value(d, &p, &n, e);
+    if (rc < 0)
+        return rc;
+    d->state = BEHIND_MEMBER;
+    if (!d->stream)
+        return damage(d, e, "a member that no stock client understands");
+    if (!strcasecmp(key, "stream"))
+        return check_stream(d, p, n, e);
+    json_t *v = go_parse(p, n);
+    if (!v)
+        return damage(d, e, "garbage");
+    json_decref(v);
+    if (strcasecmp(key, "summary"))
+        return 0;
+    char *copy = malloc(n + 1);
+    if (!copy)
+        return err_nomem(e);
+    memcpy(copy, p, n);
+    copy[n] = '\0';
+    free(d->summary);
+    d->summary = copy;
+    d->summary_len = n;
+    return 0;
+}
+
+static int member(struct docstream *d, struct err *e)
+{
+    const char *p;
+    size_t n;
+    char c, key[JSON_KEY_MAX];
+    int rc = peek(d, &c, e);
+    if (rc < 0)
+        return rc;
+    if (c != '"')
+        return damage(d, e, c ? "garbage" : "truncation");
+    rc = value(d, &p, &n, e);
+    if (rc < 0)
+        return rc;
+    key_text(p, n, key);
+    rc = expect(d, ':', "garbage", e);
+    if (rc < 0)
+        return rc;
+    if (strcasecmp(key, "entries"))
+        return other_member(d, key, e);
+    if (d->saw_entries)
+        return damage(d, e, "a second list of entries");
+    d->saw_entries = true;
+    rc = peek(d, &c, e);
+    if (rc < 0)
+        return rc;
+    if (c == '[') {
+        d->at++;
+        d->state = AT_ELEMENT;
+        return 0;
+    }
+    /* An empty list may be written as null. */
+    rc = value(d, &p, &n, e);
+    if (rc < 0)
+        return rc;
+    if (n != 4 || memcmp(p, "null", 4))
+        return damage(d, e, "entries that are no list");
+    d->state = BEHIND_MEMBER;
+    return 0;
+}
+
+static int finish(struct docstream *d, struct err *e)
+{
+    char c;
+    int rc = peek(d, &c, e);
+    if (rc < 0)
+        return rc;
+    if (d->at < d->fill)
+        return damage(d, e, "garbage behind the end");
+    if (d->stream && !d->saw_stream)
+        return damage(d, e, "no type of stream");
+    d->state = AT_END;
+    return 0;
+}
+
+int docstream_next(struct docstream *d, const char **elem, size_t *len, struct err *e)
+{
+    char c;
+    int rc;
+    for (;;) {
+        switch (d->state) {
+        case AT_START:
+            rc = expect(d, '{', "garbage", e);
+            if (rc < 0)
+                return rc;
+            d->state = AT_MEMBER;
+            break;
+        case AT_MEMBER:
+            rc = peek(d, &c, e);
+            if (rc < 0)
+                return rc;
+            if (c == '}' && !d->any_member) {
+                d->at++;
+                rc = finish(d, e);
+            } else {
+                d->any_member = true;
+                rc = member(d, e);
+            }
+            if (rc < 0)
+                return rc;
+            break;
+        case AT_ELEMENT:
+            rc = peek(d, &c, e);
+            if (rc < 0)
+                return rc;
+            if (c == ']' && !d->any_element) {
+                d->at++;
+                d->state = BEHIND_MEMBER;
+                break;
+            }
+            rc = value(d, elem, len, e);
+            if (rc < 0)
+                return rc;
+            d->any_element = true;
+            d->state = BEHIND_ELEMENT;
+            return 1;
+        case BEHIND_ELEMENT:
+        case BEHIND_MEMBER:
+            rc = peek(d, &c, e);
+            if (rc < 0)
+                return rc;
+            if (c != ',' && c != (d->state == BEHIND_ELEMENT ? ']' : '}'))
+                return damage(d, e, c ? "garbage" : "truncation");
+            d->at++;
+            if (c == ',') {
+                d->state = d->state == BEHIND_ELEMENT ? AT_ELEMENT : AT_MEMBER;
+            } else if (c == ']') {
+                d->state = BEHIND_MEMBER;
+            } else {
+                rc = finish(d, e);
+                if (rc < 0)
+                    return rc;
+            }
+            break;
+        case AT_END:
+            return 0;
+        }
+    }
+}
+
+const char *docstream_summary(const struct docstream *d, size_t *len)
+{
+    if (len)
+        *len = d->summary_len;
+    return d->summary;
+}
