@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * manifest.c - collections of manifests
+ *
+ * The state of the manifests is a union over all m contents, and the winner of an id may lie in any of them. So they
+ * are read twice: the first time for id, time and tombstone of each, the second time for the documents of those that
+ * won. Contents are expanded and scanned as a stream: a compacted collection may hold any number of manifests.
+ */
+#include "repo/manifest.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "repo/docstream.h"
+#include "repo/gojson.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <zlib.h>
+
+#define MANIFEST_MAX ((size_t)16 << 20)     /* text of one manifest */
+#define CONTENT_MAX ((size_t)1 << 28)       /* the format's limit of a content */
+#define COLLECTION_MAX ((uint64_t)16 << 30) /* expanded; no repository comes near */
+#define COLLECTION_COMPRESSION 0x1101       /* zstd-fastest, as stock clients ask for */
+
+/* ---- one collection ---- */
+
+/* A gzip stream (any number of members) as the source of a docstream. */
+struct gunzip {
+    z_stream z;
+    bool open, between; /* between: the last member has ended */
+    uint64_t total;
+};
+
+static int64_t gunzip_read(void *arg, void *buf, size_t len, struct err *e)
+{
+    struct gunzip *g = arg;
+    g->z.next_out = buf;
+    g->z.avail_out = (uInt)(len < 1u << 30 ? len : 1u << 30);
+    const uInt want = g->z.avail_out;
+    while (g->z.avail_out == want) {
+        if (g->between) {
+            if (!g->z.avail_in)
+                return 0;
+            if (inflateReset(&g->z) != Z_OK)
+                return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection is no gzip stream");
+            g->between = false;
+        }
+        int rc = inflate(&g->z, Z_NO_FLUSH);
+        if (rc == Z_STREAM_END)
+            g->between = true;
+        else if (rc == Z_MEM_ERROR)
+            return err_nomem(e);
+        else if (rc != Z_OK)
+            return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection is %s",
+                           rc == Z_BUF_ERROR ? "truncated" : "no gzip stream");
+    }
+    g->total += want - g->z.avail_out;
+    if (g->total > COLLECTION_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection expands to more than %llu bytes",
+                       (unsigned long long)COLLECTION_MAX);
+    return want - g->z.avail_out;
+}
+
+static void gunzip_end(struct gunzip *g)
+{
+    if (g->open)
+        inflateEnd(&g->z);
+}
+
+/* An entry of a collection, its members still as text. */
+struct raw {
+    char id[33];
+    int64_t modified_ns;
+    bool deleted;
+    const char *labels, *data;
+    size_t labels_len, data_len;
+};
+
+/* 1: parsed; 0: its id is none that anybody makes (told by a warning); -EINVAL. */
+static int raw_parse(struct raw *ret, const char *text, size_t len)
+{
+    struct json_cursor c = {text, text + len, 0};
+    char key[JSON_KEY_MAX];
+    const char *v;
+    size_t n;
+    int rc;
+    json_t *head CLEANUP(json_decrefp) = json_object();
+    *ret = (struct raw){.modified_ns = GO_ZERO_TIME_NS};
+    if (!head)
+        return -EINVAL;
+    while ((rc = json_cursor_next(&c, key, &v, &n)) == 1) {
+        if (!strcasecmp(key, "data")) {
+            ret->data = v;
+            ret->data_len = n;
+        } else if (!strcasecmp(key, "labels")) {
+            ret->labels = v;
+            ret->labels_len = n;
+        } else if (!strcasecmp(key, "id") || !strcasecmp(key, "modified") || !strcasecmp(key, "deleted")) {
+            json_t *member = go_parse(v, n);
+            if (!member || json_object_set_new(head, key, member) < 0)
+                return -EINVAL;
+        }
+    }
+    const char *id = "", *modified = NULL;
+    if (rc < 0 || go_string(head, "id", &id) < 0 || go_string(head, "modified", &modified) < 0 ||
+        go_bool(head, "deleted", &ret->deleted) < 0)
+        return -EINVAL;
+    if (modified && time_parse(&ret->modified_ns, modified) < 0)
+        return -EINVAL;
+    uint8_t bin[16];
+    if (strlen(id) != 32 || hex_decode(bin, id, 32) < 0) {
+        log_warning("manifest with the unusual id \"%.64s\" is passed over", id);
+        return 0;
+    }
+    hex_encode(ret->id, bin, sizeof bin);
+    return 1;
+}
+
+typedef int raw_fn(const struct raw *raw, void *arg, struct err *e);
+
+static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, struct err *e)
+{
+    struct gunzip g CLEANUP(gunzip_end) = {0};
+    if (inflateInit2(&g.z, 15 + 16) != Z_OK)
+        return err_nomem(e);
+    g.open = true;
+    g.z.next_in = (Bytef *)(uintptr_t)gz;
+    g.z.avail_in = (uInt)len; /* CONTENT_MAX at most */
+    struct docstream *d CLEANUP(docstream_freep) = NULL;
+    int rc = docstream_new(&d, NULL, MANIFEST_MAX, gunzip_read, &g, e);
+    if (rc < 0)
+        return rc;
+    const char *text;
+    size_t n;
+    while ((rc = docstream_next(d, &text, &n, e)) == 1) {
+        struct raw raw;
+        rc = raw_parse(&raw, text, n);
+        if (rc < 0)
+            return err_set(e, ERR_DAMAGE, EBADMSG, "an entry of a manifest collection is damaged");
+        if (rc == 1)
+            rc = fn(&raw, arg, e);
+        if (rc)
+            return rc;
+    }
+    return rc;
+}
+
+/* Builds the documents of a raw entry; false: labels are none, or no memory. */
+static bool documents(const struct raw *raw, struct manifest *ret)
+{
+    *ret = (struct manifest){.modified_ns = raw->modified_ns};
+    memcpy(ret->id, raw->id, sizeof ret->id);
+    ret->labels = raw->labels ? go_parse(raw->labels, raw->labels_len) : json_object();
+    if (json_is_null(ret->labels)) {
+        json_decref(ret->labels);
+        ret->labels = json_object();
+    }
+    if (!json_is_object(ret->labels)) {
+        json_decref(ret->labels);
+        return false;
+    }
+    const char *k;
+    json_t *v;
+    json_object_foreach(ret->labels, k, v)
+    {
+        if (!json_is_string(v)) {
+            json_decref(ret->labels);
+            return false;
+        }
+    }
+    ret->data = raw->data ? go_parse(raw->data, raw->data_len) : NULL;
+    if (!ret->data)
+        ret->data = json_null();
+    return true;
+}
+
+static void documents_clear(struct manifest *m)
+{
+    json_decref(m->labels);
+    json_decref(m->data);
+}
+
+struct parse_arg {
+    int (*fn)(const struct manifest *m, bool deleted, void *arg);
+    void *arg;
+};
+
+static int parse_one(const struct raw *raw, void *arg, struct err *e)
+{
+    const struct parse_arg *a = arg;
+    struct manifest m;
+    if (!documents(raw, &m))
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the labels of manifest %s are damaged", raw->id);
+    int rc = a->fn(&m, raw->deleted, a->arg);
+    documents_clear(&m);
+    return rc;
+}
+
+int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct manifest *m, bool deleted, void *arg),
+                              void *arg, struct err *e)
+{
+    struct parse_arg a = {fn, arg};
+    if (len > CONTENT_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection of %zu bytes", len);
+    return collection_each(gz, len, parse_one, &a, e);
+}
+
+/* ---- all collections ---- */
+
+struct winner {
+    uint8_t id[16];
+    int64_t modified_ns;
+    uint8_t used, deleted, delivered;
+};
+
+struct manifests {
+    struct repo *r;
+    struct content_reader *c;
+    struct content_id *contents;
+    size_t n_contents, cap_contents;
+    struct winner *table; /* open addressing; ids are random, their first bytes are the hash */
+    size_t n, cap;        /* cap is a power of two */
+    bool nomem;
+};
+
+static struct winner *slot(const struct manifests *m, const uint8_t id[16])
+{
+    for (size_t i = get_le64(id);; i++) {
+        struct winner *w = &m->table[i & (m->cap - 1)];
+        if (!w->used || !memcmp(w->id, id, 16))
+            return w;
+    }
+}
+
+static int grow(struct manifests *m, struct err *e)
+{
+    struct winner *old = m->table;
+    size_t n = m->cap;
+    struct winner *t = calloc(n * 2, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    m->table = t;
+    m->cap = n * 2;
+    for (size_t i = 0; i < n; i++) {
+        if (old[i].used)
+            *slot(m, old[i].id) = old[i];
+    }
+    free(old);
+    return 0;
+}
+
+static int note(const struct raw *raw, void *arg, struct err *e)
+{
+    struct manifests *m = arg;
+    uint8_t id[16];
+    hex_decode(id, raw->id, 32);
+    if (m->n >= m->cap - m->cap / 4) {
+        int rc = grow(m, e);
+        if (rc < 0)
+            return rc;
+    }
+    struct winner *w = slot(m, id);
+    if (w->used && raw->modified_ns <= w->modified_ns)
+        return 0;
+    m->n += !w->used;
+    memcpy(w->id, id, sizeof id);
+    w->used = 1;
+    w->deleted = raw->deleted;
+    w->modified_ns = raw->modified_ns;
+    return 0;
+}
+
+static int list_content(const struct index_entry *entry, void *arg)
+{
+    struct manifests *m = arg;
+    if (entry->deleted)
+        return 0;
+    if (m->n_contents == m->cap_contents) {
+        size_t cap = m->cap_contents ? m->cap_contents * 2 : 64;
+        struct content_id *p = realloc(m->contents, cap * sizeof *p);
+        if (!p) {
+            m->nomem = true;
+            return -ENOMEM;
+        }
+        m->contents = p;
+        m->cap_contents = cap;
+    }
+    m->contents[m->n_contents++] = entry->id;
+    return 0;
+}
+
+/* Runs fn over the entries of every collection. */
+static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
+{
+    for (size_t i = 0; i < m->n_contents; i++) {
+        char text[CONTENT_ID_TEXT];
+        uint8_t *gz CLEANUP_FREE = NULL;
+        int64_t n = content_get(m->c, &m->contents[i], &gz, CONTENT_MAX, e);
+        if (n < 0)
+            return (int)n;
+        struct err inner = ERR_INIT;
+        int rc = collection_each(gz, (size_t)n, fn, arg, &inner);
+        if (rc && inner.cls != ERR_NONE)
+            return err_set(e, inner.cls, inner.sys, "manifest content %s: %s", content_id_text(&m->contents[i], text),
+                           inner.msg);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
+{
+    struct manifests *m CLEANUP(manifests_freep) = calloc(1, sizeof *m);
+    if (!m)
+        return err_nomem(e);
+    m->r = r;
+    m->cap = 256;
+    m->table = calloc(m->cap, sizeof *m->table);
+    if (!m->table)
+        return err_nomem(e);
+    int rc = content_reader_new(&m->c, r, e);
+    if (rc == 0)
+        rc = index_set_each(repo_index(r), 'm', list_content, m, e);
+    if (rc < 0)
+        return m->nomem ? err_nomem(e) : rc;
+    rc = contents_each(m, note, m, e);
+    if (rc < 0)
+        return rc;
+    *ret = take_ptr(&m);
+    return 0;
+}
+
+void manifests_free(struct manifests *m)
+{
+    if (!m)
+        return;
+    content_reader_free(m->c);
+    free(m->contents);
+    free(m->table);
+    free(m);
+}
+
+size_t manifests_count(const struct manifests *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->cap; i++)
+        n += m->table[i].used && !m->table[i].deleted;
+    return n;
+}
+
+struct walk {
+    struct manifests *m;
+    const char *type;
+    manifest_want_fn *want;
+    manifest_fn *fn;
+    void *arg;
+};
+
+static int deliver(const struct raw *raw, void *arg, struct err *e)
+{
+    const struct walk *k = arg;
+    uint8_t id[16];
+    hex_decode(id, raw->id, 32);
+    struct winner *w = slot(k->m, id);
+    if (!w->used || w->deleted || raw->deleted || w->delivered || w->modified_ns != raw->modified_ns)
+        return 0;
+    w->delivered = 1;
+    if (k->want && !k->want(raw->id, k->arg))
+        return 0;
+    /* Most manifests are of another type than the one wanted: look at the labels before parsing the document. */
+    if (k->type && raw->labels) {
+        json_t *labels CLEANUP(json_decrefp) = go_parse(raw->labels, raw->labels_len);
+        const char *type = json_string_value(json_object_get(labels, "type"));
+        if (json_is_object(labels) && (!type || strcmp(type, k->type) != 0))
+            return 0;
+    }
+    struct manifest m;
+    if (!documents(raw, &m))
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the labels of manifest %s are damaged", raw->id);
+    const char *type = json_string_value(json_object_get(m.labels, "type"));
+    int rc = !k->type || (type && !strcmp(type, k->type)) ? k->fn(&m, k->arg) : 0;
+    documents_clear(&m);
+    return rc;
+}
+
+int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
+                   struct err *e)
+{
+    struct walk k = {m, type, want, fn, arg};
+    for (size_t i = 0; i < m->cap; i++)
+        m->table[i].delivered = 0;
+    return contents_each(m, deliver, &k, e);
+}
+
+int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e)
+{
+    struct manifests *m CLEANUP(manifests_freep) = NULL;
+    int rc = manifests_open(&m, r, e);
+    return rc < 0 ? rc : manifests_walk(m, type, NULL, fn, arg, e);
+}
+
+/* ---- changes ---- */
+
+struct manifest_batch {
+    json_t *entries;
+};
+
+int manifest_batch_new(struct manifest_batch **ret, struct err *e)
+{
+    struct manifest_batch *b = calloc(1, sizeof *b);
+    if (!b || !(b->entries = json_array())) {
+        free(b);
+        return err_nomem(e);
+    }
+    *ret = b;
+    return 0;
+}
+
+void manifest_batch_free(struct manifest_batch *b)
+{
+    if (!b)
+        return;
+    json_decref(b->entries);
+    free(b);
+}
+
+/* Appends an entry, members in the order in which stock clients write them. */
+static int append(struct manifest_batch *b, const char *id, json_t *labels, bool deleted, json_t *data, struct err *e)
+{
+    char now[TIME_TEXT];
+    json_t *x = json_object();
+    int rc = x ? 0 : -1;
+    rc |= go_set(x, "id", json_string(id));
+    rc |= go_set(x, "labels", labels ? go_sorted_map(labels) : json_null());
+    rc |= go_set(x, "modified", json_string(time_text(time_now_ns(), now)));
+    if (deleted)
+        rc |= go_set(x, "deleted", json_true());
+    rc |= go_set(x, "data", data ? json_deep_copy(data) : json_null());
+    if (rc == 0)
+        return json_array_append_new(b->entries, x) < 0 ? err_nomem(e) : 0;
+    json_decref(x);
+    return err_nomem(e);
+}
+
+int manifest_batch_add(struct manifest_batch *b, json_t *labels, json_t *data, char id[33], struct err *e)
+{
+    uint8_t bin[16];
+    char text[33];
+    const char *k;
+    json_t *v;
+    if (!json_is_string(json_object_get(labels, "type")))
+        return err_set(e, ERR_GENERIC, EINVAL, "a manifest without the label \"type\"");
+    json_object_foreach(labels, k, v)
+    {
+        if (!json_is_string(v))
+            return err_set(e, ERR_GENERIC, EINVAL, "the label \"%s\" of a manifest is no string", k);
+    }
+    if (getrandom(bin, sizeof bin, 0) != (ssize_t)sizeof bin)
+        return err_set(e, ERR_GENERIC, errno, "cannot get random bytes");
+    hex_encode(text, bin, sizeof bin);
+    int rc = append(b, text, labels, false, data, e);
+    if (rc == 0 && id)
+        memcpy(id, text, sizeof text);
+    return rc;
+}
+
+int manifest_batch_delete(struct manifest_batch *b, const char *id, struct err *e)
+{
+    /* What was only planned leaves no trace. */
+    for (size_t i = 0; i < json_array_size(b->entries); i++) {
+        const char *other = json_string_value(json_object_get(json_array_get(b->entries, i), "id"));
+        if (other && !strcmp(other, id)) {
+            if (!json_object_get(json_array_get(b->entries, i), "deleted"))
+                json_array_remove(b->entries, i);
+            return 0;
+        }
+    }
+    uint8_t bin[16];
+    if (strlen(id) != 32 || hex_decode(bin, id, 32) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%.64s\" is no manifest id", id);
+    return append(b, id, NULL, true, NULL, e);
+}
+
+static int ignore(const struct manifest *m, bool deleted, void *arg)
+{
+    (void)m;
+    (void)deleted;
+    ++*(size_t *)arg;
+    return 0;
+}
+
+int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_scratch *p, struct err *e)
+{
+    if (!json_array_size(b->entries))
+        return 0;
+    json_t *doc CLEANUP(json_decrefp) = json_pack("{s:O}", "entries", b->entries);
+    size_t len;
+    char *text CLEANUP_FREE = doc ? json_go_text(doc, true, &len) : NULL;
+    if (!text)
+        return err_nomem(e);
+    uint8_t *gz CLEANUP_FREE = NULL;
+    int64_t n = gzip_compress(text, len, &gz, e);
+    if (n < 0)
+        return (int)n;
+    /* A collection that cannot be read would shut everyone out of the repository's manifests: prove it first. */
+    size_t seen = 0;
+    int rc = manifest_collection_parse(gz, (size_t)n, ignore, &seen, e);
+    if (rc < 0)
+        return err_wrap(e, "manifests that are about to be written");
+    if (seen != json_array_size(b->entries))
+        return err_set(e, ERR_GENERIC, EINVAL, "manifests that are about to be written do not read back");
+    struct content_id id;
+    rc = session_put_bytes(s, p, 'm', gz, (size_t)n, COLLECTION_COMPRESSION, &id, e);
+    if (rc < 0)
+        return rc;
+    json_array_clear(b->entries);
+    return 0;
+}
+
+/* ---- a new repository ---- */
+
+/* The documents that stock's `repository create` writes (section 13.1, 14.1). */
+static const char global_policy[] =
+    "{\"retention\":{\"keepLatest\":10,\"keepHourly\":48,\"keepDaily\":7,\"keepWeekly\":4,\"keepMonthly\":24,"
+    "\"keepAnnual\":3,\"ignoreIdenticalSnapshots\":false},\"files\":{\"ignoreDotFiles\":[\".kopiaignore\"]},"
+    "\"errorHandling\":{\"ignoreFileErrors\":false,\"ignoreDirectoryErrors\":false,\"ignoreUnknownTypes\":true},"
+    "\"scheduling\":{\"runMissed\":true},\"compression\":{\"compressorName\":\"none\"},"
+    "\"metadataCompression\":{\"compressorName\":\"zstd-fastest\"},\"splitter\":{},\"actions\":{},"
+    "\"osSnapshots\":{\"volumeShadowCopy\":{\"enable\":0}},"
+    "\"logging\":{\"directories\":{\"snapshotted\":5,\"ignored\":5},"
+    "\"entries\":{\"snapshotted\":0,\"ignored\":5,\"cacheHit\":0,\"cacheMiss\":0}},"
+    "\"upload\":{\"maxParallelSnapshots\":1,\"parallelUploadAboveSize\":2147483648}}";
+static const char maintenance_params[] =
+    "{\"owner\":\"\",\"quick\":{\"enabled\":true,\"interval\":3600000000000},"
+    "\"full\":{\"enabled\":true,\"interval\":86400000000000},"
+    "\"logRetention\":{\"maxTotalSize\":1073741824,\"maxCount\":10000,\"maxAge\":2592000000000000},"
+    "\"extendObjectLocks\":false,\"listParallelism\":0}";
+
+int manifests_initialise(struct repo *r, const char *owner, struct err *e)
+{
+    json_t *policy CLEANUP(json_decrefp) = go_parse(global_policy, sizeof global_policy - 1);
+    json_t *params CLEANUP(json_decrefp) = go_parse(maintenance_params, sizeof maintenance_params - 1);
+    json_t *labels CLEANUP(json_decrefp) = json_pack("{s:s, s:s}", "policyType", "global", "type", "policy");
+    json_t *type CLEANUP(json_decrefp) = json_pack("{s:s}", "type", "maintenance");
+    if (!policy || !params || !labels || !type)
+        return err_nomem(e);
+    if (go_set(params, "owner", json_string(owner)) < 0)
+        return err_set(e, ERR_USAGE, EINVAL, "the maintenance owner is not valid UTF-8");
+    struct session *s CLEANUP(session_freep) = NULL;
+    struct put_scratch *p CLEANUP(put_scratch_freep) = NULL;
+    struct manifest_batch *b CLEANUP(manifest_batch_freep) = NULL;
+    int rc = manifest_batch_new(&b, e);
+    if (rc == 0)
+        rc = manifest_batch_add(b, labels, policy, NULL, e);
+    if (rc == 0)
+        rc = manifest_batch_add(b, type, params, NULL, e);
+    if (rc == 0)
+        rc = session_new(&s, r, NULL, e);
+    if (rc == 0)
+        rc = put_scratch_new(&p, r, COLLECTION_COMPRESSION, (size_t)1 << 20, e);
+    if (rc == 0)
+        rc = manifest_batch_put(b, s, p, e);
+    return rc == 0 ? session_flush(s, e) : rc;
+}
