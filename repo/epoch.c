@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/epoch.h"
+
+#include "base/cleanup.h"
+#include "repo/epoch-parts.h"
+#include "repo/epoch-test.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+#include <time.h>
+
+#define SECOND INT64_C(1000000000)
+#define MINUTE (60 * SECOND)
+#define DEFAULT_REFRESH (20 * MINUTE)
+#define LIST_ATTEMPTS 20
+#define LOG_ATTEMPTS 10
+#define WRITE_ATTEMPTS 100
+#define LOG_MAX (64u << 20) /* bytes of a compaction log: a few hundred for each blob it names */
+
+static const char poison[] =
+    "n00000000000000000000000000000000-repository_unreadable_by_this_kopia_version_upgrade_required";
+
+/* ---- clock ------------------------------------------------------------------------------------------------------ */
+
+static const struct epoch_hooks *hooks;
+
+void epoch_set_hooks(const struct epoch_hooks *h)
+{
+    hooks = h;
+}
+
+/* The wall clock, not the monotonic one: a state must not outlive a suspended night. */
+int64_t epoch_now_ns(void)
+{
+    if (hooks && hooks->now_ns)
+        return hooks->now_ns(hooks->arg);
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return ts.tv_sec * SECOND + ts.tv_nsec;
+}
+
+void epoch_sleep_ns(int64_t duration)
+{
+    if (hooks && hooks->sleep_ns) {
+        hooks->sleep_ns(hooks->arg, duration);
+        return;
+    }
+    struct timespec ts = {.tv_sec = duration / SECOND, .tv_nsec = duration % SECOND};
+    while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+        ;
+}
+
+void epoch_step(const char *step)
+{
+    if (hooks && hooks->step)
+        hooks->step(hooks->arg, step);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------ */
+
+/* All of p[0..len) as decimal digits; false if there are none, others, or too many. */
+static bool decimal(const char *p, size_t len, int64_t *ret)
+{
+    int64_t v = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (p[i] < '0' || p[i] > '9' || __builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, p[i] - '0', &v))
+            return false;
+    }
+    *ret = v;
+    return len > 0;
+}
+
+/* The same with what is no digit in front left out. */
+static bool decimal_tail(const char *p, size_t len, int64_t *ret)
+{
+    size_t skip = 0;
+    while (skip < len && (p[skip] < '0' || p[skip] > '9'))
+        skip++;
+    return decimal(p + skip, len - skip, ret);
+}
+
+int64_t epoch_of_name(const char *name)
+{
+    int64_t v;
+    return decimal_tail(name, strcspn(name, "_"), &v) ? v : -1;
+}
+
+bool epoch_range_of_name(const char *name, struct epoch_range *ret)
+{
+    size_t first = strcspn(name, "_");
+    if (!name[first])
+        return false;
+    const char *second = name + first + 1;
+    size_t len = strcspn(second, "_");
+    return second[len] && decimal_tail(name, first, &ret->min) && decimal(second, len, &ret->max);
+}
+
+bool epoch_watermark_of_name(const char *name, int64_t *seconds)
+{
+    if (strncmp(name, "xw", 2) != 0)
+        return false;
+    const char *p = name + 2;
+    bool minus = *p == '-';
+    p += minus || *p == '+';
+    if (!decimal(p, strlen(p), seconds))
+        return false;
+    if (minus)
+        *seconds = -*seconds;
+    return true;
+}
+
+/* "…-s<id>-c<count>[-…]": its set and how many blobs that has; false: a set of its own. */
+static bool set_of_name(const char *name, const char **set, size_t *set_len, int64_t *count)
+{
+    const char *p = strchr(name, '-');
+    if (!p || p[1] != 's')
+        return false;
+    *set = p + 1;
+    *set_len = strcspn(p + 1, "-");
+    p += 1 + *set_len;
+    if (p[0] != '-' || p[1] != 'c')
+        return false;
+    return decimal(p + 2, strcspn(p + 2, "-"), count);
+}
+
+size_t epoch_first_complete(const char *const *names, size_t n, bool *member)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *set, *other;
+        size_t len, other_len;
+        int64_t count, other_count, have = 0;
+        if (!set_of_name(names[i], &set, &len, &count)) {
+            member[i] = true;
+            return 1;
+        }
+        /* Its companions are those before it: it is the one that completes the set, or not. */
+        for (size_t k = 0; k <= i; k++)
+            have += set_of_name(names[k], &other, &other_len, &other_count) && other_len == len &&
+                    memcmp(set, other, len) == 0;
+        if (have != count)
+            continue;
+        for (size_t k = 0; k <= i; k++)
+            member[k] = set_of_name(names[k], &other, &other_len, &other_count) && other_len == len &&
+                        memcmp(set, other, len) == 0;
+        return (size_t)have;
+    }
+    return 0;
+}
+
+int64_t epoch_chain(const struct epoch_range *ranges, size_t n, size_t *chain)
+{
+    if (n == 0)
+        return 0;
+    struct link {
+        size_t links, before; /* of the shortest chain that ends here; 0 links: none does */
+    };
+    CLEANUP_FREE struct link *l = calloc(n, sizeof *l);
+    if (!l)
+        return -ENOMEM;
+    size_t best = n;
+    for (size_t i = 0; i < n; i++) {
+        if (ranges[i].max < ranges[i].min)
+            continue;
+        if (ranges[i].min == 0)
+            l[i] = (struct link){1, n};
+        for (size_t k = 0; k < i && ranges[i].min > 0; k++)
+            if (l[k].links && ranges[k].max == ranges[i].min - 1 && (!l[i].links || l[k].links + 1 < l[i].links))
+                l[i] = (struct link){l[k].links + 1, k};
+        if (l[i].links && (best == n || ranges[i].max > ranges[best].max ||
+                           (ranges[i].max == ranges[best].max && l[i].links < l[best].links)))
+            best = i;
+    }
+    /* Stock looks for a chain that ends behind epoch 0. */
+    if (best == n || ranges[best].max == 0)
+        return 0;
+    size_t links = l[best].links;
+    for (size_t i = best, at = links; at > 0; i = l[i].before)
+        chain[--at] = i;
+    return (int64_t)links;
+}
+
+/* ---- which blobs ------------------------------------------------------------------------------------------------ */
+
+/* One x blob with the numbers of its name. Sorted by kind, numbers, name. */
+struct cand {
+    char kind; /* 'n', 's', 'r' */
+    struct epoch_range r;
+    const struct blob_info *info;
+};
+
+static int by_number(const void *pa, const void *pb)
+{
+    const struct cand *a = pa, *b = pb;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->r.min != b->r.min)
+        return a->r.min < b->r.min ? -1 : 1;
+    if (a->r.max != b->r.max)
+        return a->r.max < b->r.max ? -1 : 1;
+    return strcmp(a->info->name, b->info->name);
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+    const struct blob_info *a = pa, *b = pb;
+    return strcmp(a->name, b->name);
+}
+
+/* xn blobs are listed by the exact prefix "xn<E>_", so "xn07_..." belongs to no epoch. */
+static bool exact_epoch_prefix(const char *name, int64_t epoch)
+{
+    char want[32];
+    int n = snprintf(want, sizeof want, "xn%" PRId64 "_", epoch);
+    return strncmp(name, want, (size_t)n) == 0;
+}
+
+static bool candidate(const struct blob_info *b, struct cand *c)
+{
+    if (b->name[0] != 'x')
+        return false;
+    *c = (struct cand){.kind = b->name[1], .info = b};
+    if (c->kind == 'r')
+        return epoch_range_of_name(b->name, &c->r);
+    if (c->kind != 's' && c->kind != 'n')
+        return false;
+    c->r.min = c->r.max = epoch_of_name(b->name);
+    return c->r.min >= 0 && (c->kind == 's' || exact_epoch_prefix(b->name, c->r.min));
+}
+
+/* Everything the choice is made from. */
+struct selection {
+    struct cand *cand;
+    size_t n;
+    struct epoch_state *st;
+    size_t room;
+};
+
+static void selection_clear(struct selection *s)
+{
+    free(s->cand);
+}
+
+static void scan(struct selection *s, const struct blob_info *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t v;
+        if (strncmp(list[i].name, "xe", 2) == 0) {
+            v = epoch_of_name(list[i].name);
+            if (v > s->st->write_epoch)
+                s->st->write_epoch = v;
+        } else if (epoch_watermark_of_name(list[i].name, &v)) {
+            if (v > s->st->watermark)
+                s->st->watermark = v;
+        } else if (candidate(&list[i], &s->cand[s->n])) {
+            s->n++;
+        }
+    }
+    qsort(s->cand, s->n, sizeof *s->cand, by_number);
+}
+
+static void take(struct selection *s, const struct blob_info *b)
+{
+    s->st->blobs[s->st->n_blobs++] = *b;
+}
+
+/* End of the run of candidates with the numbers of the first. */
+static size_t run_end(const struct selection *s, size_t i)
+{
+    size_t k = i + 1;
+    while (k < s->n && s->cand[k].kind == s->cand[i].kind && s->cand[k].r.min == s->cand[i].r.min &&
+           s->cand[k].r.max == s->cand[i].r.max)
+        k++;
+    return k;
+}
+
+/* Thins each run of xs and xr candidates to its first complete set. */
+static int keep_complete(struct selection *s, struct err *e)
+{
+    CLEANUP_FREE const char **names = malloc(s->n * sizeof *names + 1);
+    CLEANUP_FREE bool *member = malloc(s->n * sizeof *member + 1);
+    if (!names || !member)
+        return err_nomem(e);
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n;) {
+        size_t end = run_end(s, i), n = end - i;
+        for (size_t k = 0; k < n; k++) {
+            names[k] = s->cand[i + k].info->name;
+            member[k] = s->cand[i].kind == 'n';
+        }
+        if (s->cand[i].kind != 'n')
+            epoch_first_complete(names, n, member);
+        for (size_t k = 0; k < n; k++)
+            if (member[k])
+                s->cand[kept++] = s->cand[i + k];
+        i = end;
+    }
+    s->n = kept;
+    return 0;
+}
+
+/* Position of the first candidate of a kind (or of a later kind). */
+static size_t kind_at(const struct selection *s, char kind)
+{
+    size_t i = 0;
+    while (i < s->n && s->cand[i].kind < kind)
+        i++;
+    return i;
+}
+
+/* Adds the blobs of the range chain and finds the first epoch that it does not cover. */
+static int take_ranges(struct selection *s, int64_t *start, struct err *e)
+{
+    size_t first = kind_at(s, 'r'), last = kind_at(s, 's'), n = 0;
+    CLEANUP_FREE struct epoch_range *ranges = calloc(last - first + 1, sizeof *ranges);
+    CLEANUP_FREE size_t *at = calloc(last - first + 1, sizeof *at), *chain = calloc(last - first + 1, sizeof *chain);
+    if (!ranges || !at || !chain)
+        return err_nomem(e);
+    for (size_t i = first; i < last; i = run_end(s, i)) {
+        ranges[n] = s->cand[i].r;
+        at[n++] = i;
+    }
+    int64_t links = epoch_chain(ranges, n, chain);
+    if (links < 0)
+        return err_nomem(e);
+    for (int64_t k = 0; k < links; k++) {
+        size_t i = at[chain[k]], end = run_end(s, i);
+        /* Stock's condition, to the letter: a first link 0..0 adds nothing. Who loads more than others may reuse
+         * contents that others do not see. */
+        if (s->cand[i].r.max <= *start)
+            continue;
+        *start = s->cand[i].r.max < INT64_MAX ? s->cand[i].r.max + 1 : INT64_MAX;
+        for (; i < end; i++)
+            take(s, s->cand[i].info);
+    }
+    return 0;
+}
+
+static bool has_single(const struct selection *s, size_t first, int64_t epoch)
+{
+    size_t lo = first, hi = s->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (s->cand[mid].r.min < epoch)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < s->n && s->cand[lo].r.min == epoch;
+}
+
+int epoch_select(struct epoch_state *ret, const struct blob_info *list, size_t n, struct err *e)
+{
+    struct epoch_state st = {.watermark = INT64_MIN};
+    CLEANUP(selection_clear) struct selection s = {.cand = malloc((n + 1) * sizeof *s.cand), .st = &st};
+    CLEANUP_FREE struct blob_info *blobs = malloc((n + 1) * sizeof *blobs);
+    if (!s.cand || !blobs)
+        return err_nomem(e);
+    st.blobs = blobs;
+    scan(&s, list, n);
+    int64_t start = 0;
+    int r = keep_complete(&s, e);
+    if (r == 0)
+        r = take_ranges(&s, &start, e);
+    if (r < 0)
+        return r;
+
+    size_t news = kind_at(&s, 'n'), ranges = kind_at(&s, 'r'), singles = kind_at(&s, 's');
+    int64_t settled = st.write_epoch - 2;
+    for (size_t i = singles; i < s.n; i++)
+        if (s.cand[i].r.min >= start && s.cand[i].r.min <= settled)
+            take(&s, s.cand[i].info);
+    for (size_t i = news; i < ranges; i++) {
+        int64_t epoch = s.cand[i].r.min;
+        if (epoch < start || epoch - 1 > st.write_epoch)
+            continue;
+        if (epoch > settled || !has_single(&s, singles, epoch))
+            take(&s, s.cand[i].info);
+    }
+    qsort(st.blobs, st.n_blobs, sizeof *st.blobs, by_name);
+    st.blobs = take_ptr(&blobs);
+    *ret = st;
+    return 0;
+}
+
+void epoch_state_clear(struct epoch_state *st)
+{
+    free(st->blobs);
+    *st = (struct epoch_state){.watermark = INT64_MIN};
+}
+
+/* ---- loading ---------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct blob_info *b;
+    size_t n, room;
+};
+
+static void listing_clear(struct listing *l)
+{
+    free(l->b);
+}
+
+static int collect(const struct blob_info *info, void *arg)
+{
+    struct listing *l = arg;
+    if (l->n == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        struct blob_info *b = realloc(l->b, room * sizeof *b);
+        if (!b)
+            return -ENOMEM;
+        l->b = b;
+        l->room = room;
+    }
+    l->b[l->n++] = *info;
+    return 0;
+}
+
+static int list_all(struct blobs *b, const char *prefix, struct listing *l, struct err *e)
+{
+    int r = blobs_list(b, prefix, collect, l, e);
+    return r == -ENOMEM ? err_nomem(e) : r;
+}
+
+static int64_t refresh_ns(const struct repo_format *f)
+{
+    return f->epochs.refresh_ns > 0 ? f->epochs.refresh_ns : DEFAULT_REFRESH;
+}
+
+/*
+ * One walk instead of a listing for each prefix. That is the same as if each had been listed at some moment of the
+ * walk, and within the state's validity no order of them matters: epochs last far longer.
+ */
+static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f, struct err *e)
+{
+    int64_t pause = SECOND / 10;
+    for (unsigned attempt = 1;; attempt++) {
+        CLEANUP(listing_clear) struct listing l = {.n = 0};
+        int64_t now = epoch_now_ns(), until = now + refresh_ns(f);
+        int r = list_all(b, "x", &l, e);
+        if (r < 0)
+            return r;
+        epoch_step("listed");
+        if (epoch_now_ns() < until) {
+            r = epoch_select(ret, l.b, l.n, e);
+            ret->loaded_ns = now;
+            ret->valid_until_ns = until;
+            return r;
+        }
+        if (attempt == LIST_ATTEMPTS)
+            return err_set(e, ERR_BUSY, EAGAIN,
+                           "listing the index blobs in %s took longer than the %" PRId64
+                           " minutes that a listing stays valid, %d times",
+                           blobs_location(b), refresh_ns(f) / MINUTE, LIST_ATTEMPTS);
+        epoch_sleep_ns(pause);
+        pause = pause * 3 / 2 < 15 * SECOND ? pause * 3 / 2 : 15 * SECOND;
+    }
+}
+
+/* ---- repositories without epochs -------------------------------------------------------------------------------- */
+
+static int bad_log(const char *name, struct err *e)
+{
+    return err_set(e, ERR_DAMAGE, EBADMSG, "compaction log %s of the index is damaged: it is not the document expected",
+                   name);
+}
+
+static struct blob_info *listed(const struct listing *l, const char *name)
+{
+    size_t lo = 0, hi = l->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int c = strcmp(l->b[mid].name, name);
+        if (c == 0)
+            return &l->b[mid];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/* Calls for every "id" of a metadata list (null counts as empty): 0, or -1 if it is none. */
+static int each_id(json_t *list, void (*fn)(const char *id, void *arg), void *arg)
+{
+    if (!list || json_is_null(list))
+        return 0;
+    if (!json_is_array(list))
+        return -1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
+        if (!id)
+            return -1;
+        fn(id, arg);
+    }
+    return 0;
+}
+
+struct log_ctx {
+    const struct listing *l;
+    bool *gone;
+    bool missing;
+};
+
+static void check_output(const char *id, void *arg)
+{
+    struct log_ctx *c = arg;
+    c->missing = c->missing || !listed(c->l, id);
+}
+
+static void drop_input(const char *id, void *arg)
+{
+    struct log_ctx *c = arg;
+    const struct blob_info *b = listed(c->l, id);
+    if (b)
+        c->gone[b - c->l->b] = true;
+}
+
+/* Marks the inputs of one compaction log as gone, if all its outputs are listed. */
+static int apply_log(const struct listing *l, bool *gone, const char *name, const uint8_t *text, size_t len,
+                     struct err *e)
+{
+    json_t *doc = json_loadb((const char *)text, len, 0, NULL);
+    struct log_ctx c = {l, gone, false};
+    int r = 0;
+    if (!json_is_object(doc) || each_id(json_object_get(doc, "outputMetadata"), check_output, &c) < 0 ||
+        (!c.missing && each_id(json_object_get(doc, "inputMetadata"), drop_input, &c) < 0))
+        r = bad_log(name, e);
+    json_decref(doc);
+    return r;
+}
+
+static int read_log(struct blobs *b, const struct sealer *s, const struct listing *l, bool *gone, const char *name,
+                    struct err *e)
+{
+    CLEANUP_FREE uint8_t *sealed = NULL, *text = NULL;
+    size_t sealed_len, len;
+    int r = blobs_get(b, name, LOG_MAX, &sealed, &sealed_len, e);
+    if (r < 0)
+        return r;
+    r = named_open(s, name, sealed, sealed_len, &text, &len, e);
+    if (r < 0)
+        return err_wrap(e, "compaction log %s of the index", name);
+    return apply_log(l, gone, name, text, len, e);
+}
+
+static int try_load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer *s, struct err *e)
+{
+    CLEANUP(listing_clear) struct listing l = {.n = 0}, logs = {.n = 0};
+    int r = list_all(b, "n", &l, e);
+    if (r == 0)
+        r = list_all(b, "m", &logs, e);
+    if (r < 0)
+        return r;
+    epoch_step("listed");
+    if (l.n)
+        qsort(l.b, l.n, sizeof *l.b, by_name);
+    CLEANUP_FREE bool *gone = calloc(l.n + 1, sizeof *gone);
+    CLEANUP_FREE struct blob_info *blobs = malloc((l.n + 1) * sizeof *blobs);
+    if (!gone || !blobs)
+        return err_nomem(e);
+    for (size_t i = 0; i < logs.n; i++) {
+        r = read_log(b, s, &l, gone, logs.b[i].name, e);
+        if (r < 0)
+            return r;
+    }
+    struct epoch_state st = {.watermark = INT64_MIN};
+    for (size_t i = 0; i < l.n; i++)
+        if (!gone[i] && strcmp(l.b[i].name, poison) != 0)
+            blobs[st.n_blobs++] = l.b[i];
+    st.blobs = take_ptr(&blobs);
+    *ret = st;
+    return 0;
+}
+
+/* A log that vanished was cleaned up, after the blobs it names: listed again, nothing is lost. */
+static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                   struct err *e)
+{
+    int64_t pause = SECOND / 10;
+    for (unsigned attempt = 1;; attempt++) {
+        int64_t now = epoch_now_ns();
+        int r = try_load_v0(ret, b, s, e);
+        if (r == 0) {
+            ret->loaded_ns = now;
+            ret->valid_until_ns = now + refresh_ns(f);
+        }
+        if (r != -ENOENT || attempt == LOG_ATTEMPTS)
+            return r;
+        epoch_sleep_ns(pause);
+        pause = pause * 2 < 2 * SECOND ? pause * 2 : 2 * SECOND;
+    }
+}
+
+int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+               struct err *e)
+{
+    return f->epochs.enabled ? load_epochs(ret, b, f, e) : load_v0(ret, b, s, f, e);
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
+
+/* One call of epoch_write_indexes(). */
+struct write_job {
+    struct blobs *b;
+    const struct sealer *s;
+    const struct repo_format *f;
+    const char *prefix; /* of the sealed names: "n" without epochs */
+    char suffix[128];
+    const struct index_shard_data *shards;
+    size_t n, done; /* shards; the first `done` are written */
+    int64_t epoch;  /* that they were written in */
+    char (*names)[BLOB_NAME_MAX + 1];
+};
+
+/* Deletes what this call has written, and the blob after it if its put may have left something. */
+static int undo(struct write_job *j, bool and_next, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; i < j->done + and_next && i < j->n; i++) {
+        int r1 = j->names[i][0] ? blobs_delete(j->b, j->names[i], e) : 0;
+        r = r < 0 ? r : r1;
+    }
+    if (r == 0)
+        j->done = 0;
+    return r;
+}
+
+/* Writes the next shard, in epoch `epoch` (-1: without epochs). */
+static int put_shard(struct write_job *j, int64_t epoch, struct err *e)
+{
+    const struct index_shard_data *d = &j->shards[j->done];
+    char *name = j->names[j->done], sealed_name[BLOB_NAME_MAX + 1];
+    CLEANUP_FREE uint8_t *sealed = NULL;
+    size_t len;
+    name[0] = '\0';
+    int r = named_seal(j->s, j->prefix, j->suffix, d->data, d->len, sealed_name, &sealed, &len, e);
+    if (r < 0)
+        return r;
+    int n = epoch < 0 ? snprintf(name, BLOB_NAME_MAX + 1, "%s", sealed_name)
+                      : snprintf(name, BLOB_NAME_MAX + 1, "xn%" PRId64 "_%s", epoch, sealed_name);
+    if (n > BLOB_NAME_MAX) {
+        name[0] = '\0';
+        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "the name of the index blob %s is too long", sealed_name);
+    }
+    r = blobs_put(j->b, name, sealed, len, e);
+    if (r < 0)
+        return r;
+    j->done++;
+    j->epoch = epoch;
+    epoch_step("put");
+    return 0;
+}
+
+static int write_in_epoch(struct write_job *j, struct err *e)
+{
+    struct epoch_state st = {.watermark = INT64_MIN};
+    int64_t refresh = refresh_ns(j->f);
+    for (unsigned attempt = 0; j->done < j->n; attempt++) {
+        if (attempt == WRITE_ATTEMPTS)
+            return err_set(e, ERR_BUSY, EAGAIN, "writing the index to %s is too slow: its state expired %d times",
+                           blobs_location(j->b), WRITE_ATTEMPTS);
+        int64_t left = st.valid_until_ns - epoch_now_ns();
+        if (left < refresh / 4 * 3) {
+            int r = epoch_load(&st, j->b, j->s, j->f, e);
+            if (r < 0)
+                return r;
+            free(take_ptr(&st.blobs)); /* only the numbers are of interest */
+        }
+        if (j->done && st.write_epoch != j->epoch) {
+            int r = undo(j, false, e);
+            if (r < 0)
+                return r;
+        }
+        while (j->done < j->n && epoch_now_ns() < st.valid_until_ns) {
+            int r = put_shard(j, st.write_epoch, e);
+            if (r < 0)
+                return r;
+        }
+    }
+    epoch_step("written");
+    int r = epoch_load(&st, j->b, j->s, j->f, e);
+    if (r < 0)
+        return r;
+    int64_t now_epoch = st.write_epoch;
+    epoch_state_clear(&st);
+    if (now_epoch - 2 >= j->epoch) {
+        err_set(e, ERR_BUSY, EAGAIN,
+                "extremely slow write of the index to %s: it was written in epoch %" PRId64
+                " while others went on to %" PRId64,
+                blobs_location(j->b), j->epoch, now_epoch);
+        return err_hint(e, "the index blobs were deleted again; nothing is lost, try again");
+    }
+    return 0;
+}
+
+int epoch_write_indexes(struct blobs *b, const struct sealer *s, const struct repo_format *f, const char *session,
+                        const struct index_shard_data *shards, size_t n, char (*names)[BLOB_NAME_MAX + 1],
+                        struct err *e)
+{
+    if (n == 0)
+        return 0;
+    bool epochs = f->epochs.enabled;
+    struct write_job j = {
+        .b = b, .s = s, .f = f, .prefix = epochs ? "" : "n", .shards = shards, .n = n, .names = names};
+    session = session ? session : "";
+    int len = epochs ? snprintf(j.suffix, sizeof j.suffix, "%s-c%zu", session, n)
+                     : snprintf(j.suffix, sizeof j.suffix, "%s", session);
+    if (len >= (int)sizeof j.suffix)
+        return err_set(e, ERR_GENERIC, EINVAL, "session id %.40s... is too long", session);
+    for (size_t i = 0; i < n; i++)
+        names[i][0] = '\0';
+
+    int r = 0;
+    if (epochs)
+        r = write_in_epoch(&j, e);
+    else
+        while (r == 0 && j.done < n)
+            r = put_shard(&j, -1, e);
+    if (r < 0) {
+        /* The first failure is the one to tell; a blob left behind would only say again what is true. */
+        struct err ignored = ERR_INIT;
+        undo(&j, true, &ignored);
+    }
+    return r;
+}
