@@ -180,6 +180,8 @@ fuzz:
 	+@$(MAKE) --no-print-directory -s BUILD=$(FUZZ_BUILD) CC=clang SAN=address,undefined OPT=-O1 \
 	    CFLAGS='-fsanitize=fuzzer-no-link -Wno-unknown-warning-option' fuzz-programs
 	@for t in $(FUZZ_NAMES); do \
-	    echo "== $$t"; mkdir -p $(FUZZ_BUILD)/found/$$t; \
+	    mkdir -p $(FUZZ_BUILD)/found/$$t; \
 	    $(FUZZ_BUILD)/fuzzer/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
-	        -verbosity=0 -artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/found/$$t tests/fuzz/corpus/$$t || exit 1; done
+	        -artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/found/$$t tests/fuzz/corpus/$$t >$(FUZZ_BUILD)/$$t.log 2>&1 \
+	        || { tail -n 60 $(FUZZ_BUILD)/$$t.log; echo "$$t failed, log in $(FUZZ_BUILD)/$$t.log"; exit 1; }; \
+	    echo "$$t: $$(sed -n 's/^stat::number_of_executed_units: *//p' $(FUZZ_BUILD)/$$t.log) inputs, no complaint"; done

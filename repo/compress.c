@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <isa-l/crc.h>
 #include <isa-l/igzip_lib.h>
 #include <lz4frame.h>
 #include <zlib.h>
@@ -85,7 +86,8 @@ struct igzip {
     uint8_t level_buf[ISAL_DEF_LVL3_DEFAULT > ISAL_DEF_LVL1_DEFAULT ? ISAL_DEF_LVL3_DEFAULT : ISAL_DEF_LVL1_DEFAULT];
 };
 
-/* Everything is made when it is first needed: most threads only ever see one codec. */
+/* Everything is made when it is first needed: most threads only ever see one codec. ISA-L's states are cleared because
+ * it reads a little of them before it writes there. */
 struct compressor {
     ZSTD_CCtx *zc;
     ZSTD_CCtx *sampler;
@@ -341,7 +343,7 @@ int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data,
     } else if (k->level == 9) {
         n = zlib_write(c, k->family == FAM_GZIP, data, len, to, room, e);
     } else {
-        if (!c->igzip && !(c->igzip = malloc(sizeof *c->igzip)))
+        if (!c->igzip && !(c->igzip = calloc(1, sizeof *c->igzip)))
             return err_nomem(e);
         n = igzip_write(c->igzip, k->level, k->family == FAM_GZIP, data, len, to, room, e);
     }
@@ -376,6 +378,35 @@ static int outbuf_grow(struct outbuf *o, struct err *e)
     return 0;
 }
 
+/* Length of the header of a gzip member (RFC 1952), 0 if it is none. Own code because igzip's reads memory that nobody
+ * wrote to when the header has a checksum. */
+static size_t gzip_header_len(const uint8_t *p, size_t len)
+{
+    enum { FHCRC = 2, FEXTRA = 4, FNAME = 8, FCOMMENT = 16, RESERVED = 0xe0 };
+    if (len < 10 || p[0] != 0x1f || p[1] != 0x8b || p[2] != 8 || (p[3] & RESERVED))
+        return 0;
+    size_t n = 10;
+    if (p[3] & FEXTRA) {
+        if (len - n < 2 || len - n - 2 < get_le16(p + n))
+            return 0;
+        n += 2 + (size_t)get_le16(p + n);
+    }
+    for (unsigned flag = FNAME; flag <= FCOMMENT; flag *= 2) {
+        if (!(p[3] & flag))
+            continue;
+        const uint8_t *end = memchr(p + n, 0, len - n);
+        if (!end)
+            return 0;
+        n = (size_t)(end - p) + 1;
+    }
+    if (p[3] & FHCRC) {
+        if (len - n < 2 || (crc32_gzip_refl(0, (uint8_t *)(uintptr_t)p, n) & 0xffff) != get_le16(p + n))
+            return 0;
+        n += 2;
+    }
+    return n;
+}
+
 /*
  * Inflates one raw stream or all gzip members of `in`. The call at the end with one spare byte tells "exactly full"
  * from "more to come": the end of a block and the trailer may still have to be read when the output is full.
@@ -391,7 +422,14 @@ static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in
     s->avail_in = (uint32_t)in_len;
     size_t done = 0;
     for (;;) {
-        s->crc_flag = gzip ? ISAL_GZIP : ISAL_DEFLATE;
+        s->crc_flag = gzip ? ISAL_GZIP_NO_HDR_VER : ISAL_DEFLATE;
+        if (gzip) {
+            size_t header = gzip_header_len(s->next_in, s->avail_in);
+            if (!header)
+                return damaged(e, what, s->next_in == in ? "bad header" : "bytes behind its end");
+            s->next_in += header;
+            s->avail_in -= (uint32_t)header;
+        }
         while (s->block_state != ISAL_BLOCK_FINISH) {
             if (done == o->cap && o->grows && o->cap < o->max) {
                 int rc = outbuf_grow(o, e);
@@ -416,7 +454,7 @@ static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in
         }
         if (!s->avail_in)
             return (int64_t)done;
-        if (!gzip || s->next_in[0] != 0x1f)
+        if (!gzip)
             return damaged(e, what, "bytes behind its end");
         isal_inflate_reset(s);
     }
@@ -491,7 +529,7 @@ int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in
     case FAM_DEFLATE:
         break;
     }
-    if (!c->inflate && !(c->inflate = malloc(sizeof *c->inflate)))
+    if (!c->inflate && !(c->inflate = calloc(1, sizeof *c->inflate)))
         return err_nomem(e);
     struct outbuf o = {out, cap, cap, false};
     return inflate_all(c->inflate, k->family == FAM_GZIP, from, len, &o, e);
@@ -511,7 +549,7 @@ int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t 
 int64_t gzip_expand(const void *in, size_t in_len, uint8_t **out, size_t cap, struct err *e)
 {
     *out = NULL;
-    CLEANUP_FREE struct inflate_state *s = malloc(sizeof *s);
+    CLEANUP_FREE struct inflate_state *s = calloc(1, sizeof *s);
     if (!s)
         return err_nomem(e);
     size_t first = in_len < cap / 4 ? in_len * 4 + 256 : cap;
@@ -532,7 +570,7 @@ int64_t gzip_compress(const void *in, size_t in_len, uint8_t **out, struct err *
     *out = NULL;
     if (in_len >= MAX_LEN)
         return too_long(e, in_len);
-    CLEANUP_FREE struct igzip *g = malloc(sizeof *g);
+    CLEANUP_FREE struct igzip *g = calloc(1, sizeof *g);
     size_t cap = in_len + in_len / 4096 + 256; /* stored blocks have 5 bytes each, at most 65535 bytes long */
     CLEANUP_FREE uint8_t *p = malloc(cap);
     if (!g || !p)
