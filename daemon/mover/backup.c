@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * backup.c - one source into the repository
+ *
+ * Opens what a backup needs (parents, budget, session, reader), lets the pipeline run with the keeper beside it, and
+ * commits: a checkpoint now and then, the snapshot at the end.
+ */
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "daemon/mover/badmap.h"
+#include "daemon/mover/budget.h"
+#include "daemon/mover/checkpoint.h"
+#include "daemon/mover/hints.h"
+#include "daemon/mover/keeper.h"
+#include "daemon/mover/pipeline.h"
+#include "daemon/mover/stages.h"
+#include "daemon/mover/volume-json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SECTION_DEFAULT ((uint64_t)2 << 30) /* what stock clients cut large files into (section 11.3) */
+#define CHECKPOINT_S 1800
+#define CHECKPOINT_S_MAX 2700
+#define FLUSH_BYTES ((uint64_t)20 << 30)
+#define FLUSH_S 600
+#define DOCUMENT_MAX (256u << 10)   /* longest content of our documents */
+#define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
+
+struct run {
+    struct repo *repo;
+    struct source *src;
+    const struct source_info *info;
+    const struct backup_opts *o;
+    struct backup_result *ret;
+    struct splitter splitter;
+    uint64_t section, checkpoint_ns;
+    char parent[33];
+    struct hints *hints;
+    struct budget budget;
+    struct badmap bad;
+    struct session *session;
+    struct put_scratch *scratch;
+    struct object_table *table;
+    struct refs *refs;
+    struct reader *reader;
+    struct pipeline *pipeline;
+    struct keeper *keeper;
+    struct checkpoints points;
+    uint64_t last_point; /* position of the last checkpoint */
+    uint64_t keeper_flush_ns, commit_ns;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+static void phase(const struct run *x, enum mover_phase p)
+{
+    if (x->o->progress)
+        atomic_store(&x->o->progress->phase, p);
+}
+
+/* ---- parents ---- */
+
+/* Takes a parent's chunks as hints if they were cut in the same way. */
+static void consider_parent(struct run *x, const struct snapshot *s, struct volume_parent *v)
+{
+    volume_parent_read(v, x->repo, s);
+    if (!v->usable || x->o->full_scan || x->splitter.kind == SPLITTER_FIXED)
+        return; /* fixed chunks need no search */
+    if (strcmp(v->splitter, x->splitter.name) != 0 || v->section != x->section) {
+        log_info("the parent snapshot %s was cut by %s, this one is by %s: every chunk is searched for", s->id,
+                 v->splitter, x->splitter.name);
+        return;
+    }
+    hints_add(x->hints, &v->image);
+}
+
+static int find_parents(struct run *x, struct err *e)
+{
+    struct snapshot complete, incomplete;
+    bool has_complete = false, has_incomplete = false;
+    int rc = snapshot_parents(x->repo, &x->o->as, &complete, &has_complete, &incomplete, &has_incomplete,
+                              &x->points.old, &x->points.n_old, e);
+    if (rc < 0)
+        return rc;
+    struct volume_parent v;
+    if (has_incomplete) {
+        memcpy(x->points.resumed, incomplete.id, sizeof x->points.resumed);
+        memcpy(x->parent, incomplete.id, sizeof x->parent);
+        if (!x->o->no_parent) {
+            consider_parent(x, &incomplete, &v);
+            x->points.resumed_covered = v.covered;
+        }
+        snapshot_clear(&incomplete);
+    }
+    if (has_complete) {
+        memcpy(x->parent, complete.id, sizeof x->parent);
+        if (!x->o->no_parent) {
+            consider_parent(x, &complete, &v);
+            x->points.parent_image = v.image;
+        }
+        snapshot_clear(&complete);
+    }
+    if (x->o->no_parent)
+        *x->parent = '\0';
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int check_opts(struct run *x, struct err *e)
+{
+    const struct backup_opts *o = x->o;
+    const struct repo_format *f = repo_format(x->repo);
+    const char *splitter = o->splitter ? o->splitter : f->splitter;
+    if (splitter_by_name(&x->splitter, splitter) < 0)
+        return err_set(e, o->splitter ? ERR_USAGE : ERR_FORMAT, EINVAL, "unknown splitter \"%s\"", splitter);
+    x->section = o->section ? o->section : SECTION_DEFAULT;
+    unsigned s = o->checkpoint_s ? o->checkpoint_s : CHECKPOINT_S;
+    x->checkpoint_ns = (uint64_t)(s < CHECKPOINT_S_MAX ? s : CHECKPOINT_S_MAX) * 1000000000U;
+    if (o->compression && f->index_version < 2)
+        log_warning("the repository's index format (version 1) knows no compression: contents are stored as they are");
+    return 0;
+}
+
+static void on_bad(uint64_t pos, uint64_t len, int sys, void *arg)
+{
+    struct run *x = arg;
+    badmap_add(&x->bad, pos, len, sys);
+    if (x->o->progress)
+        atomic_fetch_add(&x->o->progress->errors, 1);
+    log_warning("%s: %" PRIu64 " bytes at %" PRIu64 " cannot be read (%s): zeros are stored instead", x->info->path,
+                len, pos, strerror(sys));
+}
+
+static int open_reader(struct run *x, struct err *e)
+{
+    if (x->info->size == 0)
+        return 0;
+    const struct backup_opts *o = x->o;
+    struct reader_opts ro = {
+        .ring = x->budget.ring,
+        .window = x->budget.window,
+        .block = x->budget.block,
+        .depth = o->depth,
+        .no_uring = o->no_uring,
+        .no_direct = o->no_direct,
+        .bad_read = o->bad_read,
+        .on_bad = on_bad,
+        .on_bad_arg = x,
+    };
+    return reader_new(&x->reader, x->src, &ro, e);
+}
+
+static int tick(void *arg, struct err *e);
+
+static int open_pipeline(struct run *x, struct err *e)
+{
+    struct pipeline_setup ps = {
+        .session = x->session,
+        .reader = x->reader,
+        .size = x->info->size,
+        .section = x->section,
+        .splitter = x->splitter,
+        .budget = &x->budget,
+        .compression = repo_format(x->repo)->index_version < 2 ? 0 : x->o->compression,
+        .hints = x->budget.hints ? x->hints : NULL,
+        .table = x->table,
+        .refs = x->refs,
+        .progress = x->o->progress,
+        .tick = tick,
+        .tick_arg = x,
+    };
+    int rc = pipeline_new(&x->pipeline, &ps, e);
+    if (rc < 0)
+        return rc;
+    struct keeper_setup ks = {
+        .session = x->session,
+        .reader = x->reader,
+        .pipeline = x->pipeline,
+        .flush_bytes = x->o->flush_bytes ? x->o->flush_bytes : FLUSH_BYTES,
+        .flush_s = x->o->flush_s ? x->o->flush_s : FLUSH_S,
+        .progress = x->o->progress,
+        .cancel = x->o->cancel,
+    };
+    return keeper_new(&x->keeper, &ks, e);
+}
+
+static void begin_points(struct run *x)
+{
+    struct checkpoints *c = &x->points;
+    c->repo = x->repo;
+    c->session = x->session;
+    c->scratch = x->scratch;
+    c->refs = x->refs;
+    c->bad = &x->bad;
+    c->reader = x->reader;
+    c->o = x->o;
+    c->doc = (struct volume_doc){
+        .source = x->info,
+        .splitter = &x->splitter,
+        .section = x->section,
+        .compression = x->o->compression,
+        .parent = x->parent,
+        .start_ns = time_now_ns(),
+    };
+    checkpoints_begin(c);
+}
+
+static int open_all(struct run *x, struct err *e)
+{
+    int rc = check_opts(x, e);
+    if (rc == 0)
+        rc = hints_new(&x->hints, x->repo, e);
+    if (rc == 0)
+        rc = find_parents(x, e);
+    if (rc == 0)
+        rc = budget_plan(&x->budget, x->repo, &x->splitter, x->o, x->info->size, hints_any(x->hints) ? x->hints : NULL,
+                         e);
+    x->ret->workers = x->budget.workers;
+    struct session_opts so = {.max_pending = x->budget.max_pending};
+    if (rc == 0)
+        rc = session_new(&x->session, x->repo, &so, e);
+    if (rc == 0)
+        rc = put_scratch_new(&x->scratch, x->repo, METADATA_COMPRESSION, DOCUMENT_MAX, e);
+    if (rc == 0)
+        rc = object_table_new(&x->table, x->session, 0, e);
+    if (rc == 0)
+        rc = refs_new(&x->refs, repo_cache_dir(x->repo), e);
+    if (rc == 0)
+        rc = open_reader(x, e);
+    if (rc < 0)
+        return rc;
+    begin_points(x);
+    return open_pipeline(x, e);
+}
+
+static void close_all(struct run *x)
+{
+    keeper_end(x->keeper, &x->ret->flushes, &x->keeper_flush_ns);
+    pipeline_free(x->pipeline);
+    reader_free(x->reader);
+    refs_free(x->refs);
+    object_table_free(x->table);
+    put_scratch_free(x->scratch);
+    session_free(x->session);
+    hints_free(x->hints);
+    checkpoints_clear(&x->points);
+    badmap_destroy(&x->bad);
+}
+
+/* ---- commits ---- */
+
+static int put_point(struct run *x, const char *incomplete, struct err *e)
+{
+    struct pipeline_stats st;
+    pipeline_stats(x->pipeline, &st);
+    struct object_id image;
+    uint64_t t = now_ns();
+    int rc = object_table_checkpoint(x->table, &image, e);
+    if (rc == 0)
+        rc = checkpoints_commit(&x->points, &image, &st, incomplete, x->ret->manifest_id, e);
+    x->commit_ns += now_ns() - t;
+    if (rc < 0)
+        return err_wrap(e, "the checkpoint cannot be written");
+    x->ret->image = image;
+    x->ret->incomplete = true;
+    x->ret->checkpoints++;
+    x->last_point = st.pos;
+    return 0;
+}
+
+/* Between chunks, on the pipeline's thread. */
+static int tick(void *arg, struct err *e)
+{
+    struct run *x = arg;
+    if ((uint64_t)checkpoints_age_ns(&x->points) < x->checkpoint_ns)
+        return 0;
+    struct pipeline_stats st;
+    pipeline_stats(x->pipeline, &st);
+    if (st.pos == x->last_point)
+        return 0;
+    int rc = put_point(x, "checkpoint", e);
+    if (rc == 0)
+        keeper_flush(x->keeper);
+    return rc;
+}
+
+static int flush(struct run *x, struct err *e)
+{
+    uint64_t t = now_ns();
+    int rc = session_flush(x->session, e);
+    x->commit_ns += now_ns() - t;
+    x->ret->flushes++;
+    return rc;
+}
+
+/* After a cancel: -ECANCELED with what the next run will find, or the error that came in between. */
+static int commit_canceled(struct run *x, struct err *e)
+{
+    struct pipeline_stats st;
+    pipeline_stats(x->pipeline, &st);
+    int rc = 0;
+    if (st.pos > x->last_point)
+        rc = put_point(x, "canceled", e);
+    if (rc == 0)
+        rc = flush(x, e);
+    if (rc < 0)
+        return rc;
+    if (!*x->ret->manifest_id)
+        return err_set(e, ERR_INTERRUPTED, ECANCELED, "the backup of %s was interrupted before anything was read",
+                       x->info->path);
+    err_set(e, ERR_INTERRUPTED, ECANCELED,
+            "the backup of %s was interrupted after %" PRIu64 " of %" PRIu64 " bytes; a checkpoint was written",
+            x->info->path, x->last_point, x->info->size);
+    return err_hint(e, "the next backup of it goes on from there");
+}
+
+static int check_source(struct run *x, struct err *e)
+{
+    bool grown = false, changed = false;
+    int rc = source_recheck(x->src, &grown, &changed, e);
+    if (rc < 0)
+        return rc;
+    if (grown)
+        log_warning("%s has grown while it was read: its first %" PRIu64 " bytes are backed up", x->info->path,
+                    x->info->size);
+    if (changed)
+        log_warning("%s was written to while it was read: the image may not be consistent", x->info->path);
+    return 0;
+}
+
+static int commit_complete(struct run *x, struct err *e)
+{
+    struct pipeline_stats st;
+    pipeline_stats(x->pipeline, &st);
+    uint64_t t = now_ns();
+    struct object_id image;
+    int rc = check_source(x, e);
+    if (rc == 0)
+        rc = object_table_finish(x->table, &image, e);
+    if (rc == 0)
+        rc = checkpoints_commit(&x->points, &image, &st, NULL, x->ret->manifest_id, e);
+    x->commit_ns += now_ns() - t;
+    if (rc < 0)
+        return rc;
+    x->ret->image = image;
+    x->ret->incomplete = false;
+    crash_point("before-final-flush");
+    rc = flush(x, e);
+    crash_point("after-final-flush");
+    return rc;
+}
+
+/* After an error what was finished is kept if that is possible: the next run then finds it. */
+static void save_what_is_done(struct run *x)
+{
+    struct err e = ERR_INIT;
+    if (x->session && session_pending(x->session) > 0 && flush(x, &e) < 0)
+        log_warning("what was stored so far cannot be committed either: %s", e.msg);
+}
+
+/* ---- the run ---- */
+
+static void fill_result(struct run *x, uint64_t began)
+{
+    struct backup_result *ret = x->ret;
+    ret->seconds = (double)(now_ns() - began) / 1e9;
+    ret->size = x->info->size;
+    memcpy(ret->parent_id, x->parent, sizeof ret->parent_id);
+    struct pipeline_stats st = {0};
+    if (x->pipeline)
+        pipeline_stats(x->pipeline, &st);
+    struct session_stats ss = {0};
+    if (x->session)
+        session_stats(x->session, &ss);
+    if (x->reader)
+        reader_stats(x->reader, &ret->reader);
+    ret->scanned = st.pos;
+    ret->hole_bytes = st.hole_bytes;
+    ret->zero_bytes = st.zero_bytes;
+    ret->read_bytes = ret->reader.read_bytes;
+    ret->duplicate_bytes = st.duplicate_bytes;
+    ret->new_bytes = st.new_bytes;
+    ret->stored_bytes = ss.stored_bytes;
+    ret->chunks = st.chunks;
+    ret->zero_chunks = st.zero_chunks;
+    ret->duplicate_chunks = st.duplicate_chunks;
+    ret->new_chunks = st.new_chunks;
+    ret->hinted_chunks = st.hinted_chunks;
+    ret->packs = ss.packs;
+    ret->adopted_packs = ss.adopted_packs;
+    struct err e = ERR_INIT;
+    if (badmap_copy(&x->bad, &ret->bad, &ret->n_bad, &ret->bad_bytes, &e) < 0)
+        ret->n_bad = 0;
+    stages_fill(ret, &st, (double)x->commit_ns / 1e9, (double)ss.fsync_ns / 1e9);
+    if (x->o->progress)
+        atomic_store(&x->o->progress->read, ret->read_bytes);
+}
+
+int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
+               struct err *e)
+{
+    const uint64_t began = now_ns();
+    struct err own = ERR_INIT;
+    if (!e)
+        e = &own;
+    memset(ret, 0, sizeof *ret);
+    struct run x = {.repo = r, .src = src, .info = source_info(src), .o = o, .ret = ret};
+    badmap_init(&x.bad);
+    budget_tame_malloc();
+    if (o->progress)
+        atomic_store(&o->progress->total, x.info->size);
+    phase(&x, PHASE_OPENING);
+    int rc = open_all(&x, e);
+    if (rc == 0) {
+        phase(&x, PHASE_MOVING);
+        rc = pipeline_run(x.pipeline, e);
+        phase(&x, PHASE_COMMITTING);
+        keeper_end(x.keeper, &ret->flushes, &x.keeper_flush_ns);
+        x.keeper = NULL;
+        if (rc == 0)
+            rc = commit_complete(&x, e);
+        else if (rc == -ECANCELED)
+            rc = commit_canceled(&x, e);
+    }
+    if (rc < 0 && rc != -ECANCELED)
+        save_what_is_done(&x);
+    fill_result(&x, began);
+    close_all(&x);
+    phase(&x, PHASE_DONE);
+    return rc;
+}
+
+void backup_result_clear(struct backup_result *b)
+{
+    free(b->bad);
+    b->bad = NULL;
+    b->n_bad = 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/budget.h"
+
+#include "repo/item.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+/* What a process of ours takes before it has read a byte: libraries, stacks, format, manifests, libc's slack.
+ * Measured as 9 MiB (tests/unit/test_backup.c asserts the sum); the rest is reserve. */
+#define BASE_MEMORY (16 * MIB)
+/* Bytes of heap per content that the session holds until the next index flush: entry and hash slots; and the table that
+ * is built from some of them at a time. */
+#define PENDING_BYTES 96
+#define PENDING_MAX 131072
+#define PENDING_TABLE (7 * MIB)
+/* Text of one entry in an index document, about. */
+#define TABLE_ENTRY 112
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The table's own bound is for the largest volume there could be; a small volume has a small table. */
+static uint64_t table_memory(struct repo *r, const struct splitter *s, uint64_t size)
+{
+    uint64_t text = size / s->min * TABLE_ENTRY;
+    return min_u64(object_table_memory(r), 6 * text + MIB);
+}
+
+/* An average chunk of random data: the first cut behind `min`, at most `max`. */
+static uint64_t average(const struct splitter *s)
+{
+    return s->kind == SPLITTER_FIXED ? s->max : s->min + ((uint64_t)s->mask + 1) * 3 / 4;
+}
+
+/* Ring and mirror window: the least that lets `workers` have something to do while the next chunk is found. */
+static uint64_t ring_least(const struct splitter *s, size_t block, unsigned workers)
+{
+    return 2 * (uint64_t)s->max + 2 * block + (uint64_t)(workers - 1) * s->max;
+}
+
+void budget_tame_malloc(void)
+{
+    mallopt(M_ARENA_MAX, 2);
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
+int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, const struct backup_opts *o,
+                uint64_t size, const struct hints *hints, struct err *e)
+{
+    const uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    if (memory < MEMORY_MIN) {
+        err_set(e, ERR_USAGE, EINVAL, "a memory budget of %" PRIu64 " bytes is too small for a backup", memory);
+        return err_hint(e, "give at least %u MiB", (unsigned)(MEMORY_MIN >> 20));
+    }
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned wanted = o->workers ? o->workers : cpus > 0 ? (unsigned)cpus : 1;
+    const unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
+    const uint64_t scratch = put_scratch_memory(r, o->compression, s->max) + MIB / 4;
+    const uint64_t pending = min_u64(memory / 16, PENDING_MAX * PENDING_BYTES);
+    const uint64_t parents = hints ? hints_memory(hints, s->max) : 0;
+    *ret = (struct budget){.memory = memory, .window = s->max, .hints = hints != NULL};
+    ret->max_pending = (size_t)(pending / PENDING_BYTES);
+    ret->block = (size_t)MIB;
+    while (ret->block > 128 << 10 && ret->block > s->max)
+        ret->block /= 2;
+
+    const uint64_t fixed =
+        BASE_MEMORY + PENDING_TABLE + pending + table_memory(r, s, size) + s->max; /* s->max: the ring's mirror */
+    uint64_t least = 0;
+    for (unsigned with_hints = ret->hints; !ret->workers; with_hints = 0) {
+        for (unsigned w = wanted; w > 0 && !ret->workers; w--) {
+            least = fixed + (with_hints ? parents : 0) + w * scratch + ring_least(s, ret->block, w);
+            if (least <= memory) {
+                ret->workers = w;
+                ret->hints = with_hints;
+            }
+        }
+        if (!with_hints)
+            break;
+    }
+    if (!ret->workers) {
+        err_set(e, ERR_MEMORY, ENOMEM,
+                "a repository with splitter %s (chunks of up to %u MiB) needs %" PRIu64
+                " MiB of memory for this backup, and the budget is %" PRIu64 " MiB",
+                s->name, (unsigned)(s->max >> 20), (least + MIB - 1) / MIB, memory / MIB);
+        return err_hint(e, "give --memory %" PRIu64 "MiB or more", (least + MIB - 1) / MIB);
+    }
+    if (hints && !ret->hints)
+        log_info("the parent's chunk list does not fit into %" PRIu64 " MiB: every chunk is searched for",
+                 memory / MIB);
+
+    const uint64_t w = ret->workers, mean = average(s);
+    const uint64_t spare = memory - (least - ring_least(s, ret->block, ret->workers));
+    /* As much as keeps all lanes of all workers busy while as much again is read and searched; more gains nothing. */
+    const uint64_t batch_bytes = max_u64(lanes * mean, 4 * MIB);
+    const uint64_t most =
+        max_u64((2 * w + 1) * batch_bytes + 2 * s->max + 16 * ret->block, ring_least(s, ret->block, ret->workers));
+    uint64_t ring = min_u64(spare, most);
+    /* A volume needs no more ring than it is long. */
+    ring = min_u64(ring, max_u64((size + ret->block - 1) / ret->block * ret->block + 2 * s->max + 2 * ret->block,
+                                 ring_least(s, ret->block, 1)));
+    ret->ring = (size_t)(ring / ret->block * ret->block);
+    uint64_t batch = (ret->ring - s->max) / ((w + 1) * mean);
+    uint64_t batch_most = max_u64(lanes, 4 * MIB / mean);
+    ret->batch = (unsigned)max_u64(1, min_u64(batch, min_u64(batch_most, 64)));
+    ret->slots = ret->ring / s->min + 64;
+    return 0;
+}

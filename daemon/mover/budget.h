@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * budget.h - what a backup does with the memory it is allowed (internal to the mover)
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_BUDGET_H
+#define SNAPFERRY_DAEMON_MOVER_BUDGET_H
+
+#include "chunker/splitter.h"
+#include "daemon/mover/hints.h"
+#include "daemon/mover/mover.h"
+
+struct budget {
+    uint64_t memory;     /* what may be used */
+    unsigned workers;
+    unsigned batch;      /* chunks that a worker takes at a time */
+    size_t ring, window, block; /* reader */
+    size_t slots;        /* chunks in work at a time */
+    size_t max_pending;  /* contents that the session holds until it must flush */
+    bool hints;          /* the parents' chunk lists fit in */
+};
+
+/* ERR_USAGE: `o->memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; both numbers are told. */
+int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, const struct backup_opts *o,
+                uint64_t size, const struct hints *hints, struct err *e);
+
+/* Keeps malloc from spending memory on arenas and freed buffers that no budget knows about. Process-wide. */
+void budget_tame_malloc(void);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/keeper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TICK_NS 200000000
+#define NS_PER_S 1000000000
+#define FRESH_NS (UINT64_C(60) * NS_PER_S)
+
+struct keeper {
+    struct keeper_setup s;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop, wanted;
+    /* of the thread */
+    uint64_t flushes, flush_ns;
+    uint64_t flushed_at, flushed_bytes, fresh_at;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static void look_after(struct keeper *k, bool wanted)
+{
+    struct err e = ERR_INIT;
+    const uint64_t now = now_ns(), bytes = pipeline_data_bytes(k->s.pipeline);
+    if (k->s.cancel && atomic_load(&k->s.cancel->requested))
+        pipeline_stop(k->s.pipeline, NULL);
+    if (k->s.progress && k->s.reader) {
+        struct reader_stats rs;
+        reader_stats(k->s.reader, &rs);
+        atomic_store_explicit(&k->s.progress->read, rs.read_bytes, memory_order_relaxed);
+    }
+    bool due = now - k->flushed_at >= (uint64_t)k->s.flush_s * NS_PER_S || bytes - k->flushed_bytes >= k->s.flush_bytes;
+    int rc = 0;
+    if (wanted || (due && session_pending(k->s.session) > 0)) {
+        rc = session_flush(k->s.session, &e);
+        k->flushes++;
+        k->flush_ns += now_ns() - now;
+    }
+    if (wanted || due) {
+        k->flushed_at = now_ns();
+        k->flushed_bytes = bytes;
+    }
+    if (rc == 0 && now - k->fresh_at >= FRESH_NS) {
+        rc = repo_keep_fresh(session_repo(k->s.session), &e);
+        k->fresh_at = now;
+    }
+    if (rc < 0)
+        pipeline_stop(k->s.pipeline, &e);
+}
+
+static void *keep(void *arg)
+{
+    struct keeper *k = arg;
+    pthread_mutex_lock(&k->lock);
+    while (!k->stop) {
+        bool wanted = k->wanted;
+        k->wanted = false;
+        pthread_mutex_unlock(&k->lock);
+        look_after(k, wanted);
+        pthread_mutex_lock(&k->lock);
+        if (k->stop || k->wanted)
+            continue;
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_nsec += TICK_NS;
+        if (t.tv_nsec >= NS_PER_S) {
+            t.tv_nsec -= NS_PER_S;
+            t.tv_sec++;
+        }
+        pthread_cond_timedwait(&k->wake, &k->lock, &t);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+int keeper_new(struct keeper **ret, const struct keeper_setup *s, struct err *e)
+{
+    struct keeper *k = calloc(1, sizeof *k);
+    if (!k)
+        return err_nomem(e);
+    k->s = *s;
+    k->flushed_at = k->fresh_at = now_ns();
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_cond_init(&k->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    /* Signals belong to the thread that waits for them. */
+    sigset_t block, old;
+    sigfillset(&block);
+    pthread_sigmask(SIG_SETMASK, &block, &old);
+    int sys = pthread_create(&k->thread, NULL, keep, k);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (sys) {
+        pthread_cond_destroy(&k->wake);
+        pthread_mutex_destroy(&k->lock);
+        free(k);
+        return err_set(e, ERR_GENERIC, sys, "cannot start a thread");
+    }
+    *ret = k;
+    return 0;
+}
+
+void keeper_end(struct keeper *k, uint64_t *flushes, uint64_t *flush_ns)
+{
+    if (!k)
+        return;
+    pthread_mutex_lock(&k->lock);
+    k->stop = true;
+    pthread_cond_signal(&k->wake);
+    pthread_mutex_unlock(&k->lock);
+    pthread_join(k->thread, NULL);
+    *flushes += k->flushes;
+    *flush_ns += k->flush_ns;
+    pthread_cond_destroy(&k->wake);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+void keeper_flush(struct keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->wanted = true;
+    pthread_cond_signal(&k->wake);
+    pthread_mutex_unlock(&k->lock);
+}

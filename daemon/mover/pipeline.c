@@ -1,0 +1,791 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/pipeline.h"
+
+#include "base/crash.h"
+#include "chunker/hash.h"
+#include "chunker/pool.h"
+#include "daemon/mover/zeros.h"
+#include "repo/item.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DOUBT_MAX 31
+
+enum chunk_state {
+    CHUNK_WORKING, /* in a batch, in the pool's queue or at a worker */
+    CHUNK_KNOWN,   /* a chunk, stored, with its id (zeros: found in the cache or made when it is taken) */
+    CHUNK_MISCUT,  /* the parent's range is no chunk here */
+    CHUNK_BROKEN   /* the worker failed: the pipeline has the error */
+};
+
+struct chunk {
+    struct chunk *next;
+    uint64_t start, len, count; /* `count` chunks of `len` bytes; more than one for zeros only */
+    size_t ring;                /* bytes of the reader's ring that it may occupy */
+    const uint8_t *data;        /* in the ring; NULL for zeros */
+    bool zero, hole;
+    bool hinted; /* `hint` is the parent's id */
+    bool ends_section;
+    struct content_id hint;
+    /* Set by the worker, valid once the state (under the lock) is no more CHUNK_WORKING. */
+    enum chunk_state state;
+    struct content_id id;
+    size_t cut; /* CHUNK_MISCUT: the first cut, 0 if it lies behind the range */
+    bool proven, existed;
+    uint32_t stored;
+};
+
+struct chunk_list {
+    struct chunk *head, *tail;
+};
+
+/* A job. `chunks` NULL-terminated is not needed: n tells. A batch for a zero content has one chunk on its own. */
+struct batch {
+    struct pipeline *p;
+    struct batch *next_free;
+    unsigned n;
+    struct chunk **chunks;
+    struct hash_job *jobs;
+};
+
+/* Written by one worker only, read when all are idle. */
+struct worker_state {
+    struct put_scratch *scratch;
+    uint64_t hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
+} __attribute__((aligned(64)));
+
+struct pipeline {
+    struct pipeline_setup s;
+    const struct hasher *hasher;
+    struct pool *pool;
+    struct worker_state *workers;
+    struct zeros *zeros;
+    uint64_t section;
+
+    /* of the pipeline's thread */
+    struct chunk *slots, *free_slots;
+    struct chunk_list line;  /* from the oldest chunk not taken yet up to `front`, without gaps */
+    struct chunk_list ahead; /* guesses behind a range that is being cut anew; without gaps up to ahead_end */
+    uint64_t front, ahead_end;
+    uint64_t zero_end, ahead_zero_end; /* end of the known hole that `front`, `ahead_end` lie in, if they do */
+    size_t held;                       /* sum of `ring` over the line */
+    unsigned doubt, skip;              /* after a wrong guess: hints to leave out, growing with every one in a row */
+    struct batch *filling;
+    struct batch *batches;
+    unsigned n_batches;
+    struct pipeline_stats stats;
+
+    _Atomic uint64_t data_bytes;
+
+    pthread_mutex_t lock; /* the state of chunks, free_batches, stopped, failed, err */
+    pthread_cond_t moved; /* any of them changed */
+    struct batch *free_batches;
+    bool stopped, failed;
+    struct err err;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+void pipeline_stop(struct pipeline *p, const struct err *why)
+{
+    pthread_mutex_lock(&p->lock);
+    if (why && !p->failed) {
+        p->err = *why;
+        p->failed = true;
+    }
+    p->stopped = true;
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+    if (p->s.reader)
+        reader_cancel(p->s.reader);
+}
+
+uint64_t pipeline_data_bytes(const struct pipeline *p)
+{
+    return atomic_load_explicit(&p->data_bytes, memory_order_relaxed);
+}
+
+/* ---- lists ---- */
+
+static void list_push(struct chunk_list *l, struct chunk *c)
+{
+    c->next = NULL;
+    if (l->tail)
+        l->tail->next = c;
+    else
+        l->head = c;
+    l->tail = c;
+}
+
+static struct chunk *list_pop(struct chunk_list *l)
+{
+    struct chunk *c = l->head;
+    l->head = c->next;
+    if (!l->head)
+        l->tail = NULL;
+    return c;
+}
+
+static void list_splice(struct chunk_list *l, struct chunk_list *from)
+{
+    if (!from->head)
+        return;
+    if (l->tail)
+        l->tail->next = from->head;
+    else
+        l->head = from->head;
+    l->tail = from->tail;
+    from->head = from->tail = NULL;
+}
+
+static struct chunk *slot_take(struct pipeline *p)
+{
+    struct chunk *c = p->free_slots;
+    p->free_slots = c->next;
+    memset(c, 0, sizeof *c);
+    return c;
+}
+
+static void slot_give(struct pipeline *p, struct chunk *c)
+{
+    c->next = p->free_slots;
+    p->free_slots = c;
+}
+
+/* ---- workers ---- */
+
+/* Finds out what a hashed range is: what the parent had, or the same cut around other bytes, or no chunk at all. */
+static enum chunk_state prove(struct pipeline *p, struct worker_state *w, struct chunk *c)
+{
+    if (!c->hinted)
+        return CHUNK_KNOWN;
+    c->proven = content_id_equal(&c->id, &c->hint);
+    if (c->proven)
+        return CHUNK_KNOWN;
+    uint64_t t = now_ns();
+    c->cut = splitter_cut(&p->s.splitter, c->data, c->len, 0);
+    w->split_ns += now_ns() - t;
+    if (c->cut == c->len || (c->cut == 0 && c->ends_section))
+        return CHUNK_KNOWN;
+    return CHUNK_MISCUT;
+}
+
+static enum chunk_state settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
+{
+    c->id = (struct content_id){.len = (uint8_t)hasher_size(p->hasher)};
+    memcpy(c->id.hash, digest, c->id.len);
+    enum chunk_state state = prove(p, w, c);
+    if (state != CHUNK_KNOWN)
+        return state;
+    struct err e = ERR_INIT;
+    struct put_result put = {0};
+    uint64_t t = now_ns();
+    int rc = session_put(p->s.session, w->scratch, &c->id, c->data, c->len, p->s.compression, &put, &e);
+    t = now_ns() - t;
+    if (rc < 0) {
+        pipeline_stop(p, &e);
+        return CHUNK_BROKEN;
+    }
+    uint64_t told = put.compress_ns + put.seal_ns + put.write_ns;
+    w->compress_ns += put.compress_ns;
+    w->seal_ns += put.seal_ns;
+    w->write_ns += put.write_ns;
+    w->lookup_ns += t > told ? t - told : 0;
+    c->existed = put.existed;
+    c->stored = put.stored;
+    if (!put.existed)
+        crash_point("chunk-stored");
+    return CHUNK_KNOWN;
+}
+
+static void work(void *arg, unsigned worker)
+{
+    struct batch *b = arg;
+    struct pipeline *p = b->p;
+    struct worker_state *w = &p->workers[worker];
+    uint64_t t = now_ns();
+    for (unsigned i = 0; i < b->n; i++) {
+        b->jobs[i].data = b->chunks[i]->data;
+        b->jobs[i].len = b->chunks[i]->len;
+        w->hashed_bytes += b->chunks[i]->len;
+    }
+    hasher_digest_many(p->hasher, b->jobs, b->n);
+    w->hash_ns += now_ns() - t;
+    for (unsigned i = 0; i < b->n; i++) {
+        struct chunk *c = b->chunks[i];
+        pthread_mutex_lock(&p->lock);
+        bool failed = p->failed;
+        pthread_mutex_unlock(&p->lock);
+        enum chunk_state state = failed ? CHUNK_BROKEN : settle(p, w, c, b->jobs[i].out);
+        pthread_mutex_lock(&p->lock);
+        c->state = state;
+        pthread_cond_broadcast(&p->moved);
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_mutex_lock(&p->lock);
+    b->n = 0;
+    b->next_free = p->free_batches;
+    p->free_batches = b;
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void submit(struct pipeline *p)
+{
+    struct batch *b = p->filling;
+    if (!b)
+        return;
+    p->filling = NULL;
+    pool_submit(p->pool, work, b);
+}
+
+static void enqueue(struct pipeline *p, struct chunk *c)
+{
+    if (!p->filling) {
+        uint64_t t = now_ns();
+        pthread_mutex_lock(&p->lock);
+        while (!p->free_batches)
+            pthread_cond_wait(&p->moved, &p->lock);
+        p->filling = p->free_batches;
+        p->free_batches = p->filling->next_free;
+        pthread_mutex_unlock(&p->lock);
+        p->stats.wait_ns += now_ns() - t;
+    }
+    struct batch *b = p->filling;
+    b->chunks[b->n++] = c;
+    if (b->n == p->s.budget->batch)
+        submit(p);
+}
+
+static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
+{
+    pthread_mutex_lock(&p->lock);
+    enum chunk_state s = c->state;
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}
+
+static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
+{
+    submit(p);
+    uint64_t t = now_ns();
+    pthread_mutex_lock(&p->lock);
+    while (c->state == CHUNK_WORKING)
+        pthread_cond_wait(&p->moved, &p->lock);
+    enum chunk_state s = c->state;
+    pthread_mutex_unlock(&p->lock);
+    p->stats.wait_ns += now_ns() - t;
+    return s;
+}
+
+static bool stopped(struct pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool s = p->stopped;
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}
+
+static int canceled(struct err *e)
+{
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "the backup was interrupted");
+}
+
+/* The error of a worker or of the keeper, or the cancellation. */
+static int why_stopped(struct pipeline *p, struct err *e)
+{
+    pthread_mutex_lock(&p->lock);
+    bool failed = p->failed;
+    if (failed && e)
+        *e = p->err;
+    int sys = p->err.sys;
+    pthread_mutex_unlock(&p->lock);
+    if (failed)
+        return sys > 0 ? -sys : -EIO;
+    return canceled(e);
+}
+
+/* ---- taking chunks into the table ---- */
+
+/* The id of `len` zero bytes; the first time a worker makes and stores it. */
+static int zero_id(struct pipeline *p, size_t len, struct content_id *ret, uint32_t *stored, struct err *e)
+{
+    *stored = 0;
+    if (zeros_find(p->zeros, len, ret))
+        return 0;
+    struct chunk c = {.len = len, .count = 1, .data = zeros_data(p->zeros)};
+    submit(p);
+    enqueue(p, &c);
+    if (wait_for(p, &c) != CHUNK_KNOWN)
+        return why_stopped(p, e);
+    /* The worker may still be about to give the batch back, but it is done with the chunk. */
+    zeros_learn(p->zeros, len, &c.id);
+    *ret = c.id;
+    *stored = c.stored;
+    return 0;
+}
+
+static void advance(_Atomic uint64_t *counter, uint64_t by)
+{
+    if (by)
+        atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+static int take(struct pipeline *p, struct chunk *c, struct err *e)
+{
+    struct pipeline_stats *st = &p->stats;
+    uint64_t bytes = c->len * c->count;
+    uint32_t stored = c->stored;
+    if (c->zero) {
+        int rc = zero_id(p, c->len, &c->id, &stored, e);
+        if (rc < 0)
+            return rc;
+    }
+    uint64_t t = now_ns();
+    struct object_id id = {.content = c->id};
+    int rc = object_table_add(p->s.table, c->len, &id, c->count, e);
+    st->table_ns += now_ns() - t;
+    if (rc == 0 && (c->zero || c->existed))
+        rc = refs_add(p->s.refs, &c->id, e);
+    if (rc < 0)
+        return rc;
+    st->pos = c->start + bytes;
+    st->chunks += c->count;
+    st->stored_bytes += stored;
+    if (c->hole)
+        st->hole_bytes += bytes;
+    else if (c->zero)
+        st->zero_bytes += bytes;
+    if (c->zero) {
+        st->zero_chunks += c->count;
+    } else {
+        *(c->existed ? &st->duplicate_chunks : &st->new_chunks) += 1;
+        *(c->existed ? &st->duplicate_bytes : &st->new_bytes) += bytes;
+        advance(&p->data_bytes, bytes);
+    }
+    if (c->proven) {
+        st->hinted_chunks++;
+        st->hinted_bytes += bytes;
+        p->doubt = 0;
+    }
+    struct mover_progress *g = p->s.progress;
+    if (g) {
+        advance(&g->done, bytes);
+        advance(&g->stored, stored);
+        advance(c->hole ? &g->skipped : c->zero ? &g->zero : c->existed ? &g->duplicate : &g->fresh, bytes);
+        if (c->hole)
+            advance(&g->zero, bytes);
+    }
+    return 0;
+}
+
+/* Takes the chunks at the head of the line that are known. 0, or an error. */
+static int take_known(struct pipeline *p, struct err *e)
+{
+    while (p->line.head && state_of(p, p->line.head) == CHUNK_KNOWN) {
+        struct chunk *c = p->line.head;
+        int rc = take(p, c, e);
+        if (rc < 0)
+            return rc;
+        list_pop(&p->line);
+        p->held -= c->ring;
+        slot_give(p, c);
+    }
+    if (p->s.reader)
+        reader_release(p->s.reader, p->line.head ? p->line.head->start : p->front);
+    return 0;
+}
+
+/* ---- finding chunks ---- */
+
+static uint64_t section_end(const struct pipeline *p, uint64_t pos)
+{
+    uint64_t in = pos % p->section;
+    uint64_t left = p->s.size - pos;
+    return p->section - in < left ? pos + (p->section - in) : p->s.size;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Bytes from `front` on that are known to be zero without looking, inside the section. */
+static uint64_t known_zeros(const struct pipeline *p, uint64_t end)
+{
+    return p->zero_end > p->front ? min_u64(p->zero_end, end) - p->front : 0;
+}
+
+static void append(struct pipeline *p, struct chunk *c)
+{
+    list_push(&p->line, c);
+    p->held += c->ring;
+    p->front = c->start + c->len * c->count;
+    if (!c->zero)
+        enqueue(p, c);
+}
+
+static void append_zeros(struct pipeline *p, uint64_t len, uint64_t count, bool hole)
+{
+    struct chunk *c = slot_take(p);
+    c->start = p->front;
+    c->len = len;
+    c->count = count;
+    c->zero = true;
+    c->hole = hole;
+    c->state = CHUNK_KNOWN;
+    /* Of a long hole the reader keeps a window at both ends. */
+    uint64_t most = 2 * (uint64_t)p->s.budget->window + 2 * p->s.budget->block;
+    c->ring = (size_t)min_u64(len * count, hole ? most : UINT64_MAX);
+    append(p, c);
+}
+
+/* The parent's chunk at `front`, if it can be one here. */
+static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
+{
+    const struct splitter *s = &p->s.splitter;
+    if (!p->s.hints || p->ahead.head || !hints_at(p->s.hints, p->front, h))
+        return false;
+    if (h->len == 0 || h->len > left || h->len > s->max || h->id.prefix || h->id.len != hasher_size(p->hasher))
+        return false;
+    /* An end is only as good as a cut where the section ends here too. */
+    if (h->len < left && (h->end || h->len < s->min))
+        return false;
+    if (p->skip) {
+        p->skip--;
+        return false;
+    }
+    return true;
+}
+
+/* Finds the chunk (or the run of zero chunks) at `front` and appends it to the line. */
+static int find(struct pipeline *p, struct err *e)
+{
+    const struct splitter *s = &p->s.splitter;
+    const uint64_t end = section_end(p, p->front), left = end - p->front;
+    uint64_t zeros = known_zeros(p, end);
+    struct view v = {0};
+    const size_t want = (size_t)min_u64(s->max, left);
+    if (zeros < s->min && zeros < left) {
+        int rc = reader_peek(p->s.reader, p->front, want, &v, e);
+        if (rc < 0)
+            return rc;
+        if (v.zero_end > p->front)
+            p->zero_end = v.zero_end;
+        zeros = known_zeros(p, end);
+        if (zeros < s->min && zeros < left && v.avail < want)
+            return err_set(e, ERR_SOURCE, EIO, "the source ends at %" PRIu64 " instead of %" PRIu64 " bytes",
+                           p->front + v.avail, p->s.size);
+    }
+    if (zeros >= s->min) {
+        append_zeros(p, s->min, zeros / s->min, true);
+        return 0;
+    }
+    if (zeros == left) {
+        append_zeros(p, left, 1, true);
+        return 0;
+    }
+    if (left >= s->min) {
+        uint64_t t = now_ns();
+        bool z = zeros_only(v.data + zeros, s->min - (size_t)zeros);
+        p->stats.zero_ns += now_ns() - t;
+        if (z) {
+            p->stats.zero_tested += s->min;
+            append_zeros(p, s->min, 1, false);
+            return 0;
+        }
+    }
+    struct chunk *c = slot_take(p);
+    struct hint h;
+    c->start = p->front;
+    c->count = 1;
+    c->data = v.data;
+    if (usable_hint(p, left, &h)) {
+        c->hinted = true;
+        c->hint = h.id;
+        c->len = h.len;
+    } else {
+        uint64_t t = now_ns();
+        size_t n = splitter_cut(s, v.data, want, 0);
+        p->stats.split_ns += now_ns() - t;
+        c->len = n ? n : left; /* no cut: less than `max` is left, and the section's end ends the chunk */
+        p->stats.split_scanned += c->len > s->min ? c->len - s->min : 0;
+    }
+    c->ends_section = c->len == left;
+    c->ring = c->len;
+    append(p, c);
+    return 0;
+}
+
+/* The oldest chunk is no chunk. Cuts it anew; what was found behind it becomes a guess that waits to be met. */
+static int cut_anew(struct pipeline *p, struct err *e)
+{
+    const struct splitter *s = &p->s.splitter;
+    struct chunk *c = p->line.head;
+    const uint64_t left = section_end(p, c->start) - c->start;
+    uint64_t len = c->cut;
+    const size_t want = (size_t)min_u64(s->max, left);
+    if (!len) {
+        struct view v;
+        int rc = reader_peek(p->s.reader, c->start, want, &v, e);
+        if (rc < 0)
+            return rc;
+        if (v.avail < want)
+            return err_set(e, ERR_SOURCE, EIO, "the source ends at %" PRIu64 " instead of %" PRIu64 " bytes",
+                           c->start + v.avail, p->s.size);
+        uint64_t t = now_ns();
+        len = splitter_cut(s, v.data, want, c->len);
+        p->stats.split_ns += now_ns() - t;
+        p->stats.split_scanned += (len ? len : want) - c->len;
+        c->data = v.data;
+        if (!len)
+            len = left;
+    }
+    submit(p);
+    list_pop(&p->line);
+    p->ahead = p->line;
+    p->ahead_end = p->front;
+    p->ahead_zero_end = p->zero_end;
+    p->line = (struct chunk_list){0};
+    p->held = 0;
+    p->zero_end = 0;
+    p->stats.recuts++;
+    p->doubt = p->doubt * 2 + 1 < DOUBT_MAX ? p->doubt * 2 + 1 : DOUBT_MAX;
+    p->skip = p->doubt;
+    c->len = c->ring = len;
+    c->hinted = c->proven = false;
+    c->ends_section = len == left;
+    c->state = CHUNK_WORKING;
+    append(p, c);
+    return 0;
+}
+
+/* Drops guesses that the new cuts have passed, and takes the rest over if one begins where the line ends. */
+static void meet_guesses(struct pipeline *p)
+{
+    while (p->ahead.head) {
+        struct chunk *c = p->ahead.head;
+        if (p->front < c->start)
+            return;
+        const uint64_t past = p->front - c->start;
+        if (p->front == c->start) {
+            for (struct chunk *i = c; i; i = i->next)
+                p->held += i->ring;
+            list_splice(&p->line, &p->ahead);
+            p->front = p->ahead_end;
+            p->zero_end = p->ahead_zero_end;
+            return;
+        }
+        if (c->zero && past < c->len * c->count && past % c->len == 0) {
+            c->start += past;
+            c->count -= past / c->len;
+            continue;
+        }
+        /* Its memory may only be given back when the worker has let go of it. */
+        wait_for(p, c);
+        list_pop(&p->ahead);
+        slot_give(p, c);
+    }
+}
+
+/* Whether the reader can have a longest chunk at `front` in its ring while everything in the line is held. */
+static bool room(const struct pipeline *p)
+{
+    const struct budget *b = p->s.budget;
+    if (!p->line.head)
+        return true;
+    /* One slot is kept back, so that guesses can never take the last one from what has to be found before them. */
+    bool slot = p->free_slots && (p->ahead.head || p->free_slots->next);
+    return slot && p->held + b->window + 2 * b->block <= b->ring;
+}
+
+static int step(struct pipeline *p, struct err *e)
+{
+    if (p->line.head) {
+        enum chunk_state s = state_of(p, p->line.head);
+        if (s == CHUNK_BROKEN)
+            return why_stopped(p, e);
+        if (s == CHUNK_MISCUT)
+            return cut_anew(p, e);
+    }
+    meet_guesses(p);
+    if (p->front < p->s.size && room(p))
+        return find(p, e);
+    if (p->line.head)
+        wait_for(p, p->line.head);
+    return 0;
+}
+
+/* A zero-byte object, and the empty last section of one that is a multiple of the section long. */
+static int take_empty(struct pipeline *p, struct err *e)
+{
+    struct content_id id;
+    uint32_t stored;
+    int rc = zero_id(p, 0, &id, &stored, e);
+    if (rc == 0)
+        rc = refs_add(p->s.refs, &id, e);
+    if (rc < 0)
+        return rc;
+    p->stats.chunks++;
+    p->stats.stored_bytes += stored;
+    struct object_id obj = {.content = id};
+    return object_table_add(p->s.table, 0, &obj, 1, e);
+}
+
+static int move_all(struct pipeline *p, struct err *e)
+{
+    for (;;) {
+        int rc = take_known(p, e);
+        if (rc == 0 && stopped(p))
+            return why_stopped(p, e);
+        if (rc == 0 && !p->line.head && !p->ahead.head && p->front == p->s.size)
+            break;
+        if (rc == 0)
+            rc = p->s.tick(p->s.tick_arg, e);
+        if (rc == 0)
+            rc = step(p, e);
+        if (rc < 0)
+            return rc;
+    }
+    bool sections = p->s.size > p->section;
+    if (p->s.size == 0 || (sections && p->s.size % p->section == 0))
+        return take_empty(p, e);
+    return 0;
+}
+
+int pipeline_run(struct pipeline *p, struct err *e)
+{
+    int rc = move_all(p, e);
+    submit(p);
+    if (rc == -ECANCELED && stopped(p)) {
+        /* The reader's word for it is as good as ours, but a failure may be behind it. */
+        rc = why_stopped(p, e);
+        /* What was found is finished as far as it is certain, so that the checkpoint covers it. */
+        while (rc == -ECANCELED && p->line.head && wait_for(p, p->line.head) == CHUNK_KNOWN) {
+            int rc2 = take_known(p, e);
+            if (rc2 < 0)
+                rc = rc2;
+        }
+    }
+    pool_drain(p->pool);
+    return rc;
+}
+
+/* ---- beginning and end ---- */
+
+static int make_workers(struct pipeline *p, struct err *e)
+{
+    const struct budget *b = p->s.budget;
+    p->workers = aligned_alloc(64, b->workers * sizeof *p->workers);
+    if (!p->workers)
+        return err_nomem(e);
+    memset(p->workers, 0, b->workers * sizeof *p->workers);
+    for (unsigned i = 0; i < b->workers; i++) {
+        int rc =
+            put_scratch_new(&p->workers[i].scratch, session_repo(p->s.session), p->s.compression, p->s.splitter.max, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int make_batches(struct pipeline *p, struct err *e)
+{
+    const struct budget *b = p->s.budget;
+    p->n_batches = 2 * b->workers + 2;
+    p->batches = calloc(p->n_batches, sizeof *p->batches);
+    if (!p->batches)
+        return err_nomem(e);
+    for (unsigned i = 0; i < p->n_batches; i++) {
+        struct batch *x = &p->batches[i];
+        x->p = p;
+        x->chunks = calloc(b->batch, sizeof(struct chunk *));
+        x->jobs = calloc(b->batch, sizeof *x->jobs);
+        if (!x->chunks || !x->jobs)
+            return err_nomem(e);
+        x->next_free = p->free_batches;
+        p->free_batches = x;
+    }
+    return 0;
+}
+
+int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct err *e)
+{
+    struct pipeline *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_nomem(e);
+    p->s = *s;
+    p->section = s->section;
+    p->hasher = sealer_hasher(repo_sealer(session_repo(s->session)));
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->moved, NULL);
+    int rc = zeros_new(&p->zeros, s->splitter.max, e);
+    if (rc == 0) {
+        p->slots = calloc(s->budget->slots, sizeof *p->slots);
+        if (!p->slots)
+            rc = err_nomem(e);
+        for (size_t i = 0; p->slots && i < s->budget->slots; i++)
+            slot_give(p, &p->slots[i]);
+    }
+    if (rc == 0)
+        rc = make_workers(p, e);
+    if (rc == 0)
+        rc = make_batches(p, e);
+    if (rc == 0)
+        rc = pool_new(&p->pool, s->budget->workers, p->n_batches, "chunk", e);
+    if (rc < 0) {
+        pipeline_free(p);
+        return rc;
+    }
+    *ret = p;
+    return 0;
+}
+
+void pipeline_free(struct pipeline *p)
+{
+    if (!p)
+        return;
+    pool_free(p->pool);
+    for (unsigned i = 0; p->workers && i < p->s.budget->workers; i++)
+        put_scratch_free(p->workers[i].scratch);
+    free(p->workers);
+    for (unsigned i = 0; p->batches && i < p->n_batches; i++) {
+        free(p->batches[i].chunks);
+        free(p->batches[i].jobs);
+    }
+    free(p->batches);
+    free(p->slots);
+    zeros_free(p->zeros);
+    pthread_cond_destroy(&p->moved);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
+{
+    *ret = p->stats;
+    for (unsigned i = 0; i < p->s.budget->workers; i++) {
+        const struct worker_state *w = &p->workers[i];
+        ret->hash_ns += w->hash_ns;
+        ret->lookup_ns += w->lookup_ns;
+        ret->compress_ns += w->compress_ns;
+        ret->seal_ns += w->seal_ns;
+        ret->write_ns += w->write_ns;
+        ret->worker_split_ns += w->split_ns;
+        ret->hashed_bytes += w->hashed_bytes;
+    }
+    struct pool_stats ps;
+    pool_stats(p->pool, &ps);
+    ret->busy_ns = ps.busy_ns;
+    ret->idle_ns = ps.idle_ns;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pipeline.h - from the bytes of a source to the parts of an object (internal to the mover)
+ *
+ * One thread, the caller's, finds where chunks begin and end; workers hash and store them; and the caller's thread again
+ * takes them in order into the object's table and gives their memory back to the reader.
+ *
+ *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ batches ──▶ workers (hash, prove, put) ──▶ in order: table
+ *
+ * A chunk taken from the parent is a guess until its hash is known. Those behind it are guesses too, several are in work
+ * at a time. When one turns out wrong it is cut anew, and what follows it stays good as soon as a new cut meets the
+ * beginning of one that was guessed: a chunk depends on nothing but where it begins.
+ *
+ * Zeros: a chunk that begins in `min` zero bytes is exactly `min` long, so a hole is a count, and its id is known after
+ * the first time.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_PIPELINE_H
+#define SNAPFERRY_DAEMON_MOVER_PIPELINE_H
+
+#include "chunker/splitter.h"
+#include "daemon/mover/budget.h"
+#include "daemon/mover/hints.h"
+#include "daemon/mover/mover.h"
+#include "daemon/mover/refs.h"
+
+struct pipeline;
+
+struct pipeline_setup {
+    struct session *session;
+    struct reader *reader;       /* NULL if size is 0 */
+    uint64_t size;               /* bytes */
+    uint64_t section;            /* bytes per section, > 0; UINT64_MAX: none */
+    struct splitter splitter;
+    const struct budget *budget;
+    uint32_t compression;
+    struct hints *hints;         /* NULL: none */
+    struct object_table *table;
+    struct refs *refs;
+    struct mover_progress *progress;
+    /* Called by the pipeline's thread between chunks: a place for checkpoints. Negative ends the run. */
+    int (*tick)(void *arg, struct err *e);
+    void *tick_arg;
+};
+
+/* Where the bytes and the time went. Bytes of all kinds add up to what was taken into the table. */
+struct pipeline_stats {
+    uint64_t pos;                /* bytes taken into the table */
+    uint64_t hole_bytes, zero_bytes, duplicate_bytes, new_bytes, stored_bytes;
+    uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
+    uint64_t hinted_bytes;       /* proven by the parent's id, never scanned */
+    uint64_t recuts;             /* wrong guesses */
+    /* ns; of the pipeline's thread */
+    uint64_t zero_ns, split_ns, wait_ns, table_ns;
+    uint64_t zero_tested, split_scanned; /* bytes */
+    /* ns, summed over the workers */
+    uint64_t hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, worker_split_ns, busy_ns, idle_ns;
+    uint64_t hashed_bytes;
+};
+
+int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct err *e);
+/* Waits for the workers. NULL allowed. */
+void pipeline_free(struct pipeline *p);
+static inline void pipeline_freep(struct pipeline **p) { pipeline_free(*p); }
+
+/* Moves the whole source. -ECANCELED (ERR_INTERRUPTED) after pipeline_stop(): the chunks before the returned position
+ * are in the table. After any return no worker is busy. */
+int pipeline_run(struct pipeline *p, struct err *e);
+
+/* Ends the run soon. Any thread. `why` NULL: canceled; else the run fails with that error (the first one counts). */
+void pipeline_stop(struct pipeline *p, const struct err *why);
+
+/* Everything but the numbers of the workers may be asked by the pipeline's thread at any time; those after the end. */
+void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret);
+/* Bytes of data (no zeros) taken so far. Any thread. */
+uint64_t pipeline_data_bytes(const struct pipeline *p);
+
+#endif

@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_backup.c - volumes into a repository: the parts of every image are those of a naive cut, whatever its shape and
+ * whatever the parent; memory, cancel, crash.
+ */
+#include "chunker/hash.h"
+#include "chunker/splitter.h"
+#include "daemon/mover/badmap.h"
+#include "daemon/mover/mover.h"
+#include "daemon/mover/refs.h"
+#include "repo/item.h"
+
+#include "tests/unit/test.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define SMALL "DYNAMIC-128K-BUZHASH"
+
+static char scratch_dir[64];
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    strcpy(scratch_dir, "/tmp/snapferry-backup-XXXXXX");
+    return mkdtemp(scratch_dir) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st, (void)type, (void)f;
+    return remove(path);
+}
+
+static int remove_scratch(void **state)
+{
+    (void)state;
+    return nftw(scratch_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static const char *path_of(const char *name)
+{
+    static char buf[4][256];
+    static unsigned turn;
+    char *p = buf[turn++ % 4];
+    snprintf(p, sizeof buf[0], "%s/%s", scratch_dir, name);
+    return p;
+}
+
+/* ---- repositories ---- */
+
+static struct repo *open_repo(const char *name)
+{
+    struct err e = ERR_INIT;
+    struct blobs *b;
+    assert_ok(blobs_open_dir(&b, path_of(name), BLOBS_OPEN, NULL, 0, &e), &e);
+    struct repo_opts o = {.cache_dir = path_of("cache"), .username = "snapferry", .hostname = "test"};
+    struct repo *r;
+    assert_ok(repo_open(&r, b, "secret", &o, &e), &e);
+    return r;
+}
+
+static struct repo *new_repo(const char *name, const struct format_create *c)
+{
+    struct err e = ERR_INIT;
+    static const uint8_t secret[32] = {1, 2, 3}, master[32] = {4, 5, 6};
+    struct format_create f = c ? *c : (struct format_create){0};
+    f.secret = secret;
+    f.master_key = master;
+    if (!f.splitter)
+        f.splitter = SMALL;
+    struct blobs *b;
+    assert_ok(blobs_open_dir(&b, path_of(name), BLOBS_CREATE, NULL, 0, &e), &e);
+    assert_ok(format_create(b, &f, "secret", &e), &e);
+    blobs_free(b);
+    struct repo *r = open_repo(name);
+    assert_ok(manifests_initialise(r, "owner@test", &e), &e);
+    return r;
+}
+
+/* ---- images ---- */
+
+struct image {
+    uint8_t *p;
+    size_t len;
+};
+
+static void fill_random(uint8_t *p, size_t len, uint64_t seed)
+{
+    for (size_t i = 0; i < len; i += 8) {
+        uint64_t v = splitmix64(&seed);
+        memcpy(p + i, &v, len - i < 8 ? len - i : 8);
+    }
+}
+
+/* Random data, zeros, a repeated byte and text-like data in turns, of lengths that `seed` chooses. */
+static struct image mixed_image(size_t len, uint64_t seed)
+{
+    struct image m = {calloc(1, len ? len : 1), len};
+    assert_non_null(m.p);
+    for (size_t at = 0; at < len;) {
+        size_t n = splitmix64(&seed) % (768 * KIB) + 1;
+        n = n < len - at ? n : len - at;
+        switch (splitmix64(&seed) % 4) {
+        case 0:
+        case 1:
+            fill_random(m.p + at, n, splitmix64(&seed));
+            break;
+        case 2:
+            break;
+        default:
+            memset(m.p + at, (int)(splitmix64(&seed) % 256), n);
+        }
+        at += n;
+    }
+    return m;
+}
+
+/* Writes an image, leaving blocks of zeros out: a sparse file. */
+static void write_image(const char *path, const struct image *m, bool sparse)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)m->len), 0);
+    for (size_t at = 0; at < m->len;) {
+        size_t n = m->len - at < 4096 ? m->len - at : 4096;
+        if (!sparse || !zeros_only(m->p + at, n))
+            assert_int_equal(pwrite(fd, m->p + at, n, (off_t)at), n);
+        at += n;
+    }
+    close(fd);
+}
+
+/* ---- the naive cut ---- */
+
+struct part {
+    uint64_t start, len;
+    struct content_id id;
+};
+
+static size_t naive_parts(struct repo *r, const struct image *m, const char *splitter, uint64_t section,
+                          struct part **ret)
+{
+    struct splitter s;
+    assert_int_equal(splitter_by_name(&s, splitter), 0);
+    const struct hasher *h = sealer_hasher(repo_sealer(r));
+    size_t n = 0, room = m->len / s.min + m->len / (section < m->len ? section : m->len + 1) + 16;
+    struct part *list = calloc(room, sizeof *list);
+    assert_non_null(list);
+    for (size_t at = 0;;) {
+        size_t in = section < m->len ? (size_t)(at % section) : at;
+        size_t left = m->len - at;
+        if (section < m->len && section - in < left)
+            left = (size_t)(section - in);
+        size_t len = splitter_cut(&s, m->p + at, left, 0);
+        if (!len)
+            len = left;
+        assert_true(n < room);
+        list[n] = (struct part){.start = at, .len = len, .id = {.len = (uint8_t)hasher_size(h)}};
+        hasher_digest(h, m->p + at, len, list[n].id.hash);
+        n++;
+        at += len;
+        if (at < m->len)
+            continue;
+        if (len && m->len > section && m->len % section == 0)
+            continue; /* once more, for the empty last section */
+        break;
+    }
+    *ret = list;
+    return n;
+}
+
+static void assert_parts(struct repo *r, const struct object_id *image, const struct part *want, size_t n)
+{
+    struct err e = ERR_INIT;
+    struct object_parts *CLEANUP(object_parts_freep) p = NULL;
+    assert_ok(object_parts_open(&p, r, image, &e), &e);
+    struct object_part got;
+    size_t i = 0;
+    int rc;
+    for (; (rc = object_parts_next(p, &got, &e)) > 0; i++) {
+        assert_true(i < n);
+        assert_int_equal(got.start, want[i].start);
+        assert_int_equal(got.len, want[i].len);
+        assert_int_equal(got.id.indirection, 0);
+        assert_true(content_id_equal(&got.id.content, &want[i].id));
+    }
+    assert_ok(rc, &e);
+    assert_int_equal(i, n);
+}
+
+static void assert_bytes(struct repo *r, const struct object_id *image, const struct image *m)
+{
+    struct err e = ERR_INIT;
+    struct object_reader *CLEANUP(object_reader_freep) o = NULL;
+    assert_ok(object_reader_open(&o, r, image, &e), &e);
+    uint8_t *CLEANUP_FREE buf = malloc(MIB);
+    assert_non_null(buf);
+    size_t at = 0;
+    for (;;) {
+        int64_t n = object_reader_read(o, buf, MIB, &e);
+        assert_ok(n, &e);
+        if (!n)
+            break;
+        assert_true(at + (size_t)n <= m->len);
+        assert_memory_equal(buf, m->p + at, n);
+        at += (size_t)n;
+    }
+    assert_int_equal(at, m->len);
+}
+
+/* ---- runs ---- */
+
+static int try_backup(struct repo *r, const char *path, const struct backup_opts *o, struct backup_result *ret,
+                      struct err *e)
+{
+    struct source *CLEANUP(source_freep) s = NULL;
+    assert_ok(source_open(&s, path, e), e);
+    return backup_run(r, s, o, ret, e);
+}
+
+static struct backup_result backup(struct repo *r, const char *path, const struct backup_opts *o)
+{
+    struct err e = ERR_INIT;
+    struct backup_result ret;
+    assert_ok(try_backup(r, path, o, &ret, &e), &e);
+    assert_false(ret.incomplete);
+    assert_int_equal(ret.hole_bytes + ret.zero_bytes + ret.duplicate_bytes + ret.new_bytes, ret.size);
+    assert_int_equal(ret.scanned, ret.size);
+    return ret;
+}
+
+static struct backup_opts opts_for(const char *volume)
+{
+    struct backup_opts o = {.as = {.user = "snapferry", .host = "test"}};
+    snprintf(o.as.path, sizeof o.as.path, "/%s", volume);
+    return o;
+}
+
+/* Backs an image up and holds the result against the naive cut and the image. */
+static struct backup_result check_image(struct repo *r, const struct image *m, const struct backup_opts *o, bool sparse)
+{
+    const char *path = path_of("image");
+    write_image(path, m, sparse);
+    struct backup_result ret = backup(r, path, o);
+    struct part *CLEANUP_FREE want = NULL;
+    const char *splitter = o->splitter ? o->splitter : repo_format(r)->splitter;
+    size_t n = naive_parts(r, m, splitter, o->section ? o->section : (uint64_t)2 << 30, &want);
+    assert_int_equal(ret.chunks, n);
+    assert_parts(r, &ret.image, want, n);
+    assert_bytes(r, &ret.image, m);
+    unlink(path);
+    return ret;
+}
+
+static void every_size_is_cut_right(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("sizes", NULL);
+    struct splitter s;
+    static const char *const names[] = {SMALL, "FIXED-128K", "DYNAMIC-128K-RABINKARP"};
+    for (size_t k = 0; k < 3; k++) {
+        assert_int_equal(splitter_by_name(&s, names[k]), 0);
+        const size_t sizes[] = {0,         1,         511,           512,           s.min - 1,  s.min,
+                                s.min + 1, s.max - 1, s.max,         s.max + 1,     10 * s.min, 10 * s.min + 1,
+                                7 * s.max, MIB,       3 * MIB + 777, 5 * MIB - 4096};
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            struct backup_opts o = opts_for(names[k]);
+            o.splitter = names[k];
+            o.memory = MEMORY_MIN;
+            struct image random = {calloc(1, sizes[i] + 1), sizes[i]};
+            assert_non_null(random.p);
+            struct backup_result ret = check_image(r, &random, &o, true); /* one hole */
+            assert_true(ret.zero_chunks + 2 >= ret.chunks);
+            fill_random(random.p, random.len, i + 1);
+            o.section = i % 2 ? 1 * MIB : 0; /* some have an empty last section */
+            check_image(r, &random, &o, false);
+            free(random.p);
+        }
+    }
+}
+
+static void shapes_and_sections(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("shapes", NULL);
+    static const uint64_t sections[] = {0, 1u << 20, 777777, 64u << 10, 100000, UINT64_MAX, 3u << 20, 5000};
+    static const char *const names[] = {SMALL, "FIXED-256K", "DYNAMIC-256K-RABINKARP", "FIXED-128K"};
+    unsigned rounds = SANITIZED ? 6 : 24;
+    for (unsigned i = 0; i < rounds; i++) {
+        struct image m = mixed_image(6 * MIB + i * 12345, 1000 + i);
+        struct backup_opts o = opts_for("shapes");
+        o.section = sections[i % 8];
+        o.splitter = names[i / 2 % 4];
+        o.workers = 1 + i % 3;
+        o.no_uring = i % 5 == 0;
+        check_image(r, &m, &o, i % 3 != 0);
+        free(m.p);
+    }
+}
+
+/* Long holes, with data at odd places: holes longer than the reader's windows, section joins inside them. */
+static void holes_between_data(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("holes", NULL);
+    uint64_t seed = 77;
+    for (unsigned i = 0; i < (SANITIZED ? 2u : 6u); i++) {
+        struct image m = {calloc(1, 48 * MIB + 4097 * i), 48 * MIB + 4097 * i};
+        assert_non_null(m.p);
+        for (unsigned k = 0; k < 9; k++) {
+            size_t at = splitmix64(&seed) % (m.len - MIB), n = splitmix64(&seed) % (300 * KIB) + 1;
+            fill_random(m.p + at, n, splitmix64(&seed));
+        }
+        struct backup_opts o = opts_for("holes");
+        static const uint64_t sections[] = {0, 5000000, 1u << 20};
+        o.section = sections[i % 3];
+        struct backup_result ret = check_image(r, &m, &o, true);
+        assert_true(ret.hole_bytes > 20 * MIB);
+        assert_true(ret.read_bytes < 12 * MIB);
+        free(m.p);
+    }
+}
+
+/* The same secret: other repositories make the same ids. Splitters of the default's size work in the least memory. */
+static void default_splitter(void **state)
+{
+    (void)state;
+    struct format_create c = {.splitter = "DYNAMIC-4M-BUZHASH"};
+    struct repo *CLEANUP(repo_freep) r = new_repo("default", &c);
+    struct image m = mixed_image((SANITIZED ? 24 : 90) * MIB + 4321, 5);
+    fill_random(m.p + MIB, 20 * MIB, 6);
+    struct backup_opts o = opts_for("default");
+    o.memory = MEMORY_MIN;
+    o.compression = 0x1101;
+    struct backup_result a = check_image(r, &m, &o, true);
+    fill_random(m.p + 9 * MIB, 100, 8);
+    struct backup_result b = check_image(r, &m, &o, true);
+    assert_false(object_id_equal(&a.image, &b.image));
+    assert_true(b.hinted_chunks > 0);
+    assert_true(b.new_bytes <= 16 * MIB);
+    struct repo *CLEANUP(repo_freep) fresh = new_repo("default2", &c);
+    struct backup_result again = check_image(fresh, &m, &o, false);
+    assert_true(object_id_equal(&b.image, &again.image));
+    free(m.p);
+}
+
+/* Every other hash, cipher, format version. */
+static void variations(void **state)
+{
+    (void)state;
+    static const struct format_create list[] = {
+        {.version = 1, .hash = "BLAKE3-256"},
+        {.version = 2, .hash = "HMAC-SHA256", .encryption = "CHACHA20-POLY1305-HMAC-SHA256", .ecc_percent = 5},
+        {.version = 3, .hash = "BLAKE2S-256", .splitter = "FIXED-128K"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "var%zu", i);
+        struct repo *CLEANUP(repo_freep) r = new_repo(name, &list[i]);
+        struct image m = mixed_image(4 * MIB + 17, 50 + i);
+        struct backup_opts o = opts_for("v");
+        o.compression = 0x1101;
+        check_image(r, &m, &o, true);
+        struct backup_result second = check_image(r, &m, &o, true);
+        assert_int_equal(second.new_bytes, 0);
+        free(m.p);
+    }
+}
+
+/* ---- parents ---- */
+
+/* Changes an image as volumes and files change. */
+static void mutate(struct image *m, uint64_t *seed)
+{
+    unsigned n = (unsigned)(splitmix64(seed) % 4);
+    for (unsigned i = 0; i <= n; i++) {
+        size_t at = m->len ? splitmix64(seed) % m->len : 0, left = m->len - at;
+        size_t len = splitmix64(seed) % (splitmix64(seed) % 3 ? 5000 : 700000);
+        len = len < left ? len : left;
+        switch (splitmix64(seed) % 8) {
+        case 0:
+        case 1: /* overwrite */
+            fill_random(m->p + at, len, splitmix64(seed));
+            break;
+        case 2: /* zeros */
+            memset(m->p + at, 0, len);
+            break;
+        case 3: /* delete: all behind moves */
+            memmove(m->p + at, m->p + at + len, left - len);
+            m->len -= len;
+            break;
+        case 4: /* insert, dropping what goes over the end */
+            memmove(m->p + at + len, m->p + at, left - len);
+            fill_random(m->p + at, len, splitmix64(seed));
+            break;
+        case 5: /* copy another range here */
+            len = len < m->len - len ? len : 0;
+            memmove(m->p + at, m->p + splitmix64(seed) % (m->len - len + 1), len);
+            break;
+        case 6: { /* grow: zeros or data */
+            uint8_t *p = realloc(m->p, m->len + len + 1);
+            assert_non_null(p);
+            m->p = p;
+            memset(p + m->len, 0, len);
+            if (splitmix64(seed) % 2)
+                fill_random(p + m->len, len, splitmix64(seed));
+            m->len += len;
+            break;
+        }
+        default: /* shrink */
+            m->len -= len / 2;
+        }
+    }
+}
+
+static void parents_change_nothing_but_the_time(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("property", NULL);
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    const char *env = getenv("SNAPFERRY_TEST_SECONDS");
+    const long limit = env ? atol(env) : SANITIZED ? 25 : 15;
+    static const uint64_t sections[] = {0, 1u << 20, 999999, 0, 2u << 20};
+    static const char *const names[] = {SMALL, "DYNAMIC-128K-RABINKARP", SMALL, "FIXED-128K"};
+    uint64_t hinted = 0, rounds = 0;
+    unsigned s = 0;
+    do {
+        uint64_t seed = 31 * s + 7;
+        struct image m = mixed_image(splitmix64(&seed) % (4 * MIB) + 1, seed);
+        char volume[32];
+        snprintf(volume, sizeof volume, "p%u", s);
+        struct backup_opts o = opts_for(volume);
+        o.section = sections[s % 5];
+        o.splitter = names[s % 4];
+        o.workers = 1 + s % 3;
+        struct backup_result first = check_image(r, &m, &o, s % 2);
+        for (unsigned k = 0; k < 3; k++) {
+            mutate(&m, &seed);
+            struct backup_opts scan = opts_for("scan"), alone = opts_for("alone");
+            scan.section = alone.section = o.section;
+            scan.splitter = alone.splitter = o.splitter;
+            scan.full_scan = true;
+            alone.no_parent = true;
+            struct backup_result a = check_image(r, &m, &o, s % 3);
+            struct backup_result b = check_image(r, &m, k % 2 ? &scan : &alone, s % 2);
+            assert_string_not_equal(a.parent_id, "");
+            assert_true(object_id_equal(&a.image, &b.image));
+            assert_int_equal(b.hinted_chunks, 0);
+            assert_int_equal(b.new_bytes, 0);
+            hinted += a.hinted_chunks;
+            rounds++;
+        }
+        (void)first;
+        free(m.p);
+        s++;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - began.tv_sec < limit);
+    print_message("%u volumes, %llu backups with a parent, %llu chunks by hint\n", s, (unsigned long long)rounds,
+                  (unsigned long long)hinted);
+    assert_true(hinted > rounds);
+}
+
+/* Nothing changed: every chunk that is not zeros is proven by the parent's id, none is searched for. */
+static void an_unchanged_volume_is_not_scanned(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("unchanged", NULL);
+    struct image m = mixed_image(20 * MIB + 99, 12);
+    struct backup_opts o = opts_for("unchanged");
+    struct backup_result a = check_image(r, &m, &o, true), b = check_image(r, &m, &o, true);
+    assert_true(object_id_equal(&a.image, &b.image));
+    assert_string_equal(b.parent_id, a.manifest_id);
+    assert_int_equal(b.new_chunks, 0);
+    assert_int_equal(b.hinted_chunks, b.duplicate_chunks);
+    for (unsigned i = 0; i < b.n_stages; i++) {
+        if (strcmp(b.stages[i].name, "split") == 0)
+            assert_int_equal(b.stages[i].bytes, 0);
+        if (strcmp(b.stages[i].name, "hash") == 0)
+            assert_true(b.stages[i].bytes <= b.duplicate_bytes + b.zero_bytes + MIB);
+    }
+    /* Another splitter: the parent is of no use, and does no harm. */
+    o.splitter = "DYNAMIC-256K-BUZHASH";
+    struct backup_result c = check_image(r, &m, &o, true);
+    assert_int_equal(c.hinted_chunks, 0);
+    o.splitter = SMALL;
+    o.section = 1 * MIB; /* nor is a parent with other sections */
+    c = check_image(r, &m, &o, true);
+    assert_int_equal(c.hinted_chunks, 0);
+    free(m.p);
+}
+
+/* ---- cancel, checkpoints ---- */
+
+struct canceler {
+    struct mover_progress progress;
+    struct mover_cancel cancel;
+    uint64_t at;
+    _Atomic bool end;
+};
+
+static void *cancel_at(void *arg)
+{
+    struct canceler *c = arg;
+    while (!atomic_load(&c->end) && atomic_load(&c->progress.done) < c->at)
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    atomic_store(&c->cancel.requested, true);
+    return NULL;
+}
+
+static unsigned count_incomplete;
+static int count_snapshot(struct snapshot *s, void *arg)
+{
+    (void)arg;
+    count_incomplete += *s->incomplete ? 1 : 0;
+    return 0;
+}
+
+static unsigned incomplete_ones(struct repo *r, const struct backup_opts *o)
+{
+    struct err e = ERR_INIT;
+    count_incomplete = 0;
+    unsigned bad = 0;
+    assert_ok(snapshots_each(r, &o->as, false, count_snapshot, NULL, &bad, &e), &e);
+    assert_int_equal(bad, 0);
+    return count_incomplete;
+}
+
+static void a_canceled_run_is_resumed(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("cancel", NULL);
+    struct image m = {malloc(160 * MIB), (SANITIZED ? 48 : 160) * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 99);
+    write_image(path_of("image"), &m, false);
+    struct backup_opts o = opts_for("cancel");
+    uint64_t put = 0;
+    bool resumed = false;
+    for (unsigned i = 1; i <= 2; i++) {
+        struct canceler c = {.at = m.len / 4 * i};
+        o.progress = &c.progress;
+        o.cancel = &c.cancel;
+        pthread_t t;
+        assert_int_equal(pthread_create(&t, NULL, cancel_at, &c), 0);
+        struct err e = ERR_INIT;
+        struct backup_result ret;
+        int rc = try_backup(r, path_of("image"), &o, &ret, &e);
+        atomic_store(&c.end, true);
+        pthread_join(t, NULL);
+        assert_int_equal(rc, -ECANCELED);
+        assert_int_equal(e.cls, ERR_INTERRUPTED);
+        assert_true(ret.incomplete);
+        assert_true(ret.scanned >= c.at && ret.scanned < m.len);
+        assert_string_not_equal(ret.manifest_id, "");
+        assert_int_equal(ret.hinted_chunks > 0, resumed);
+        assert_int_equal(incomplete_ones(r, &o), 1);
+        put += ret.new_chunks;
+        resumed = true;
+    }
+    o.progress = NULL;
+    o.cancel = NULL;
+    struct backup_result ret = check_image(r, &m, &o, false);
+    assert_int_equal(incomplete_ones(r, &o), 0);
+    assert_int_equal(put + ret.new_chunks, ret.chunks);
+    free(m.p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size_is_cut_right),
+        cmocka_unit_test(shapes_and_sections),
+        cmocka_unit_test(holes_between_data),
+        cmocka_unit_test(default_splitter),
+        cmocka_unit_test(variations),
+        cmocka_unit_test(an_unchanged_volume_is_not_scanned),
+        cmocka_unit_test(parents_change_nothing_but_the_time),
+        cmocka_unit_test(a_canceled_run_is_resumed),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
