@@ -912,9 +912,14 @@ static void *reader_main(void *arg)
     r->st.reads = r->reads;
     pthread_cond_broadcast(&r->data_cv);
     pthread_mutex_unlock(&r->mu);
-    if (r->uring_up)
+    if (r->uring_up) {
+        /* A ring is torn down some time after its end. What it holds is taken back now, or whoever removes the volume
+         * right after its backup would find it busy. */
+        if (r->fixed)
+            io_uring_unregister_buffers(&r->uring);
+        io_uring_unregister_files(&r->uring);
         io_uring_queue_exit(&r->uring);
-    else if (r->pool.todo_tail)
+    } else if (r->pool.todo_tail)
         pool_stop(r);
     return NULL;
 }

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* target-impl.h - what target.c and writer.c share (internal to io/, and for tests) */
+#ifndef SNAPFERRY_IO_TARGET_IMPL_H
+#define SNAPFERRY_IO_TARGET_IMPL_H
+
+#include "io/target.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+/* Ways to zero that have not been refused yet. Tests take some away. */
+enum { WAY_PUNCH = 1, WAY_DISCARD = 2, WAY_ZEROOUT = 4 };
+
+#define DIRTY_SLOTS 64
+
+struct target {
+    char path[4096];
+    struct target_opts o;
+    int fd;
+    bool is_block, is_new, created;
+    uint64_t size;
+    dev_t rdev;
+    uint32_t discard; /* granularity in bytes, 0: never discard */
+
+    pthread_mutex_t mu;
+    /* Under mu. */
+    unsigned ways;
+    struct target_stats st;
+    int bad_sys;      /* writeback failed: fsync may not tell a second time */
+    uint64_t bad_pos;
+    struct {
+        uint64_t pos, len;
+    } dirty[DIRTY_SLOTS]; /* written, writeback begun, oldest first */
+    unsigned dirty_head, dirty_len;
+    uint64_t dirty_bytes;
+};
+
+/* `len` bytes at pos have gone into the page cache: starts their way to the medium, and waits for those that went
+ * before when too much is under way. Any thread. */
+void target_wrote(struct target *t, uint64_t pos, uint64_t len);
+
+/* Refuses a range that does not lie within a device. */
+int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e);
+
+int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e);
+
+#endif

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "io/target.h"
+
+#include "base/cleanup.h"
+#include "io/blockdev.h"
+#include "io/reader.h"
+#include "io/target-impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+
+#define PAGE ((uint64_t)4096)
+#define DIRTY_MAX ((uint64_t)64 << 20) /* bytes under way to the medium before a writer waits */
+#define ZERO_IOV 16
+
+static const uint8_t zero_page[64 << 10];
+
+static uint64_t down(uint64_t x, uint64_t a)
+{
+    return x - x % a;
+}
+
+static uint64_t up(uint64_t x, uint64_t a)
+{
+    return x % a ? x + (a - x % a) : x;
+}
+
+/* ---- opening ---- */
+
+static int open_error(const char *path, int sys, struct err *e)
+{
+    switch (sys) {
+    case ENOENT:
+    case ENOTDIR:
+        return err_set(e, ERR_NOT_FOUND, sys, "cannot open restore target %s", path);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return err_set(e, ERR_PERMISSION, sys, "cannot open restore target %s for writing", path);
+    case ENOSPC:
+    case EDQUOT:
+        return err_set(e, ERR_NO_SPACE, sys, "cannot create restore target %s", path);
+    default:
+        return err_set(e, ERR_TARGET, sys, "cannot open restore target %s for writing", path);
+    }
+}
+
+static int in_use(const struct target *t, dev_t dev, struct err *e)
+{
+    char who[PATH_MAX];
+    if (blockdev_user(dev, who, sizeof who))
+        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use: it is %s", t->path, who);
+    else
+        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by another program or by the kernel", t->path);
+    err_hint(e, "unmount or release it first; overwriting a device in use has to be forced and destroys what uses it");
+    return -EBUSY;
+}
+
+static int open_device(struct target *t, const struct stat *st, struct err *e)
+{
+    int flags = O_RDWR | O_CLOEXEC | O_NOCTTY;
+    t->is_block = true;
+    t->rdev = st->st_rdev;
+    /* O_EXCL on a device: the kernel itself refuses what is mounted, swapped on, or part of something. */
+    t->fd = open(t->path, t->o.force ? flags : flags | O_EXCL);
+    if (t->fd < 0)
+        return errno == EBUSY ? in_use(t, st->st_rdev, e) : open_error(t->path, errno, e);
+    struct stat now;
+    if (fstat(t->fd, &now) < 0 || !S_ISBLK(now.st_mode))
+        return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
+    t->rdev = now.st_rdev;
+    int read_only = 0;
+    if (ioctl(t->fd, BLKROGET, &read_only) == 0 && read_only)
+        return err_set(e, ERR_PERMISSION, EROFS, "restore target %s is a read-only device", t->path);
+    t->size = blockdev_size(t->fd);
+    if (t->size < t->o.size) {
+        err_set(e, ERR_TARGET, 0, "restore target %s is too small: it has %" PRIu64 " bytes, the image has %" PRIu64,
+                t->path, t->size, t->o.size);
+        err_hint(e, "restore to a device of at least that size, or to a file");
+        return -ENOSPC;
+    }
+    char dir[PATH_MAX], line[64];
+    t->ways = WAY_PUNCH | WAY_ZEROOUT;
+    /* Thin volumes zero by discarding only (dm-thin takes no write-zeroes), and zeros written would allocate. */
+    if (blockdev_sysfs(t->rdev, dir, sizeof dir) && strstr(dir, "/block/dm-") &&
+        sysfs_line(dir, "queue/discard_granularity", line, sizeof line)) {
+        unsigned long g = strtoul(line, NULL, 10);
+        if (g >= 512 && g <= (1ul << 30)) {
+            t->discard = (uint32_t)g;
+            t->ways |= WAY_DISCARD;
+        }
+    }
+    return 0;
+}
+
+static int open_existing(struct target *t, struct err *e)
+{
+    t->fd = open(t->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (t->fd < 0)
+        return open_error(t->path, errno, e);
+    struct stat st;
+    if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
+    if (st.st_size > 0 && !t->o.force && !t->o.keep_contents && !t->o.resume) {
+        err_set(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
+                (long long)st.st_size);
+        err_hint(e, "name another file, or allow it to be overwritten");
+        return -EEXIST;
+    }
+    if (st.st_size > 0 && !t->o.keep_contents && !t->o.resume) {
+        if (ftruncate(t->fd, 0) < 0)
+            return err_set(e, ERR_TARGET, errno, "cannot empty restore target %s", t->path);
+        st.st_size = 0;
+    }
+    t->is_new = st.st_size == 0;
+    t->size = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int open_file(struct target *t, bool exists, struct err *e)
+{
+    t->ways = WAY_PUNCH;
+    if (!exists) {
+        t->fd = open(t->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
+        if (t->fd < 0 && errno != EEXIST)
+            return open_error(t->path, errno, e);
+        t->created = t->is_new = t->fd >= 0;
+    }
+    if (t->fd < 0) {
+        int rc = open_existing(t, e);
+        if (rc < 0)
+            return rc;
+    }
+    if (!t->is_new)
+        return 0;
+    /* At once, so that a file system that cannot hold such a file says so before hours of work. */
+    if (t->o.size > INT64_MAX || ftruncate(t->fd, (off_t)t->o.size) < 0) {
+        int sys = t->o.size > INT64_MAX ? EFBIG : errno;
+        if (t->created)
+            unlink(t->path);
+        return err_set(e, ERR_TARGET, sys, "cannot make %s a file of %" PRIu64 " bytes", t->path, t->o.size);
+    }
+    t->size = t->o.size;
+    struct statvfs vfs;
+    if (fstatvfs(t->fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < t->o.size)
+        log_warning("%s will have %" PRIu64 " bytes, its file system has %" PRIu64
+                    " free: enough only if the image is sparse",
+                    t->path, t->o.size, (uint64_t)vfs.f_bavail * vfs.f_frsize);
+    return 0;
+}
+
+int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e)
+{
+    struct stat st;
+    int rc;
+    if (strlen(path) >= sizeof((struct target *)0)->path)
+        return open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
+    struct target *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    snprintf(t->path, sizeof t->path, "%s", path);
+    t->o = *o;
+    t->fd = -1;
+    pthread_mutex_init(&t->mu, NULL);
+    if (stat(path, &st) < 0)
+        rc = errno == ENOENT ? open_file(t, false, e) : open_error(path, errno, e);
+    else if (S_ISBLK(st.st_mode))
+        rc = open_device(t, &st, e);
+    else if (S_ISREG(st.st_mode))
+        rc = open_file(t, true, e);
+    else
+        rc = err_set(e, ERR_TARGET, 0, "restore target %s is neither a block device nor a regular file%s", path,
+                     S_ISDIR(st.st_mode) ? " but a directory" : "");
+    if (rc < 0)
+        target_free(t);
+    else
+        *ret = t;
+    return rc;
+}
+
+void target_free(struct target *t)
+{
+    if (!t)
+        return;
+    closep(&t->fd);
+    pthread_mutex_destroy(&t->mu);
+    free(t);
+}
+
+bool target_is_block(const struct target *t)
+{
+    return t->is_block;
+}
+
+bool target_is_new(const struct target *t)
+{
+    return t->is_new;
+}
+
+uint64_t target_size(const struct target *t)
+{
+    return t->size;
+}
+
+void target_stats(const struct target *t, struct target_stats *ret)
+{
+    pthread_mutex_t *mu = (pthread_mutex_t *)&t->mu;
+    pthread_mutex_lock(mu);
+    *ret = t->st;
+    pthread_mutex_unlock(mu);
+}
+
+/* ---- reading back ---- */
+
+int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struct err *e)
+{
+    size_t got = 0;
+    while (got < len) {
+        ssize_t n = pread(t->fd, (uint8_t *)buf + got, len - got, (off_t)(pos + got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(e, ERR_TARGET, errno, "cannot read %zu bytes at %" PRIu64 " of restore target %s", len - got,
+                           pos + got, t->path);
+        if (n == 0)
+            break;
+        got += (size_t)n;
+    }
+    return (int64_t)got;
+}
+
+/* ---- writing ---- */
+
+int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e)
+{
+    enum err_class cls = sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET;
+    return err_set(e, cls, sys, "cannot write bytes %" PRIu64 " to %" PRIu64 " of restore target %s", pos,
+                   pos + (len ? len - 1 : 0), t->path);
+}
+
+int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e)
+{
+    uint64_t end = t->is_block ? t->size : INT64_MAX;
+    if (pos > end || len > end - pos)
+        return err_set(e, ERR_TARGET, EINVAL, "%" PRIu64 " bytes at %" PRIu64 " do not lie within restore target %s",
+                       len, pos, t->path);
+    return 0;
+}
+
+static void writeback_failed(struct target *t, uint64_t pos, int sys)
+{
+    pthread_mutex_lock(&t->mu);
+    if (!t->bad_sys) {
+        t->bad_sys = sys;
+        t->bad_pos = pos;
+    }
+    pthread_mutex_unlock(&t->mu);
+}
+
+void target_wrote(struct target *t, uint64_t pos, uint64_t len)
+{
+    if (len == 0)
+        return;
+    if (sync_file_range(t->fd, (off_t)pos, (off_t)len, SYNC_FILE_RANGE_WRITE) < 0 && errno == EIO)
+        writeback_failed(t, pos, errno);
+    pthread_mutex_lock(&t->mu);
+    t->st.written += len;
+    t->dirty_bytes += len;
+    t->dirty[(t->dirty_head + t->dirty_len) % DIRTY_SLOTS].pos = pos;
+    t->dirty[(t->dirty_head + t->dirty_len) % DIRTY_SLOTS].len = len;
+    t->dirty_len++;
+    while (t->dirty_len == DIRTY_SLOTS || (t->dirty_bytes > DIRTY_MAX && t->dirty_len > 1)) {
+        uint64_t at = t->dirty[t->dirty_head].pos, n = t->dirty[t->dirty_head].len;
+        t->dirty_head = (t->dirty_head + 1) % DIRTY_SLOTS;
+        t->dirty_len--;
+        t->dirty_bytes -= n;
+        pthread_mutex_unlock(&t->mu);
+        int rc = sync_file_range(t->fd, (off_t)at, (off_t)n,
+                                 SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        /* This wait takes the error away from the fsync at the end, so it has to be kept here. */
+        if (rc < 0 && errno != EINVAL && errno != ESPIPE && errno != ENOSYS)
+            writeback_failed(t, at, errno);
+        posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_DONTNEED);
+        pthread_mutex_lock(&t->mu);
+    }
+    pthread_mutex_unlock(&t->mu);
+}
+
+static int write_zeros(struct target *t, uint64_t pos, uint64_t len, struct err *e)
+{
+    struct iovec v[ZERO_IOV];
+    while (len) {
+        uint64_t ask = 0;
+        int n = 0;
+        for (; n < ZERO_IOV && ask < len; n++) {
+            size_t part = len - ask < sizeof zero_page ? (size_t)(len - ask) : sizeof zero_page;
+            v[n] = (struct iovec){(void *)(uintptr_t)zero_page, part};
+            ask += part;
+        }
+        ssize_t w = pwritev(t->fd, v, n, (off_t)pos);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return target_write_error(t, pos, len, w < 0 ? errno : EIO, e);
+        target_wrote(t, pos, (uint64_t)w);
+        pthread_mutex_lock(&t->mu);
+        t->st.written -= (uint64_t)w;
+        t->st.zero_written += (uint64_t)w;
+        pthread_mutex_unlock(&t->mu);
+        pos += (uint64_t)w;
+        len -= (uint64_t)w;
+    }
+    return 0;
+}
+
+static bool way_open(struct target *t, unsigned way)
+{
+    pthread_mutex_lock(&t->mu);
+    bool yes = (t->ways & way) != 0;
+    pthread_mutex_unlock(&t->mu);
+    return yes;
+}
+
+static void way_shut(struct target *t, unsigned way)
+{
+    pthread_mutex_lock(&t->mu);
+    t->ways &= ~way;
+    pthread_mutex_unlock(&t->mu);
+}
+
+static bool refused(int sys)
+{
+    return sys == EOPNOTSUPP || sys == ENOSYS || sys == EINVAL || sys == ENOTTY || sys == EPERM || sys == EREMOTEIO;
+}
+
+/* Discards whole units of [pos, end) and reads them back. Says in [*a, *b) what is zero now, possibly nothing. */
+static int discard_zero(struct target *t, uint64_t pos, uint64_t end, uint64_t *a, uint64_t *b, struct err *e)
+{
+    enum { STEP = 256 << 10 };
+    uint64_t range[2] = {up(pos, t->discard), down(end, t->discard)};
+    *a = *b = pos;
+    if (range[1] <= range[0])
+        return 0;
+    range[1] -= range[0];
+    if (ioctl(t->fd, BLKDISCARD, range) < 0) {
+        if (refused(errno)) {
+            way_shut(t, WAY_DISCARD);
+            return 0;
+        }
+        return target_write_error(t, range[0], range[1], errno, e);
+    }
+    CLEANUP_FREE uint8_t *buf = malloc(STEP);
+    if (!buf)
+        return err_nomem(e);
+    uint64_t at = range[0], stop = range[0] + range[1];
+    while (at < stop) {
+        size_t n = stop - at < STEP ? (size_t)(stop - at) : STEP;
+        int64_t got = target_read(t, buf, n, at, e);
+        if (got < 0)
+            return (int)got;
+        if ((size_t)got < n || !zeros_only(buf, n)) {
+            way_shut(t, WAY_DISCARD); /* this one does not give zeros: never again */
+            break;
+        }
+        at += n;
+    }
+    posix_fadvise(t->fd, (off_t)range[0], (off_t)range[1], POSIX_FADV_DONTNEED);
+    *a = range[0];
+    *b = at;
+    return 0;
+}
+
+/* The whole pages of a device's range. */
+static int zero_pages(struct target *t, uint64_t pos, uint64_t end, enum target_zero_how *how, struct err *e)
+{
+    /* On a device this is no discard but a write of zeros that may unmap, and fails where the device cannot do it. */
+    if (way_open(t, WAY_PUNCH)) {
+        if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pos, (off_t)(end - pos)) == 0) {
+            *how = ZERO_PUNCHED;
+            return 0;
+        }
+        if (!refused(errno))
+            return target_write_error(t, pos, end - pos, errno, e);
+        way_shut(t, WAY_PUNCH);
+    }
+    if (way_open(t, WAY_DISCARD)) {
+        uint64_t a, b;
+        int rc = discard_zero(t, pos, end, &a, &b, e);
+        if (rc < 0)
+            return rc;
+        if (b > a) {
+            enum target_zero_how rest;
+            *how = ZERO_PUNCHED;
+            /* Less than a unit is left at the ends, or all behind the place where it was not zero. */
+            rc = a > pos ? zero_pages(t, pos, a, &rest, e) : 0;
+            if (rc == 0 && b < end)
+                rc = zero_pages(t, b, end, &rest, e);
+            return rc;
+        }
+    }
+    if (way_open(t, WAY_ZEROOUT)) {
+        uint64_t range[2] = {pos, end - pos};
+        if (ioctl(t->fd, BLKZEROOUT, range) == 0) {
+            *how = ZERO_BLKZEROOUT;
+            return 0;
+        }
+        if (!refused(errno))
+            return target_write_error(t, pos, end - pos, errno, e);
+        way_shut(t, WAY_ZEROOUT);
+    }
+    *how = ZERO_WRITTEN;
+    return write_zeros(t, pos, end - pos, e);
+}
+
+static int zero_device(struct target *t, uint64_t pos, uint64_t end, enum target_zero_how *how, struct err *e)
+{
+    /* Whole pages, so that the kernel's invalidation of the page cache never meets a half-written page. */
+    uint64_t a = up(pos, PAGE), b = down(end, PAGE);
+    *how = ZERO_WRITTEN;
+    if (a >= b)
+        return write_zeros(t, pos, end - pos, e);
+    int rc = zero_pages(t, a, b, how, e);
+    if (rc == 0 && a > pos)
+        rc = write_zeros(t, pos, a - pos, e);
+    if (rc == 0 && end > b)
+        rc = write_zeros(t, b, end - b, e);
+    if (rc == 0 && *how != ZERO_WRITTEN) {
+        pthread_mutex_lock(&t->mu);
+        *(*how == ZERO_PUNCHED ? &t->st.punched : &t->st.zeroed_out) += b - a;
+        pthread_mutex_unlock(&t->mu);
+    }
+    return rc;
+}
+
+int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e)
+{
+    enum target_zero_how dummy;
+    if (!how)
+        how = &dummy;
+    *how = ZERO_SKIPPED;
+    int rc = target_check_range(t, pos, len, e);
+    if (rc < 0 || len == 0 || t->is_new)
+        return rc;
+    if (t->is_block)
+        return zero_device(t, pos, pos + len, how, e);
+    if (way_open(t, WAY_PUNCH)) {
+        if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pos, (off_t)len) == 0) {
+            pthread_mutex_lock(&t->mu);
+            t->st.punched += len;
+            pthread_mutex_unlock(&t->mu);
+            *how = ZERO_PUNCHED;
+            return 0;
+        }
+        if (!refused(errno))
+            return target_write_error(t, pos, len, errno, e);
+        way_shut(t, WAY_PUNCH);
+    }
+    *how = ZERO_WRITTEN;
+    return write_zeros(t, pos, len, e);
+}
+
+/* ---- the end ---- */
+
+static int sync_directory(const struct target *t, struct err *e)
+{
+    char dir[sizeof t->path];
+    snprintf(dir, sizeof dir, "%s", t->path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        snprintf(dir, sizeof dir, ".");
+    else
+        slash[slash == dir] = '\0';
+    CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL && errno != EBADF && errno != EOPNOTSUPP))
+        return err_set(e, ERR_TARGET, errno, "cannot make the new file %s durable in its directory", t->path);
+    return 0;
+}
+
+int target_finish(struct target *t, struct err *e)
+{
+    if (!t->is_block) {
+        struct stat st;
+        if (fstat(t->fd, &st) < 0)
+            return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
+        if ((uint64_t)st.st_size != t->o.size && ftruncate(t->fd, (off_t)t->o.size) < 0)
+            return err_set(e, ERR_TARGET, errno, "cannot give restore target %s its size of %" PRIu64 " bytes", t->path,
+                           t->o.size);
+    }
+    if (fsync(t->fd) < 0)
+        return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
+                       "data written to restore target %s did not reach it", t->path);
+    pthread_mutex_lock(&t->mu);
+    int sys = t->bad_sys;
+    uint64_t pos = t->bad_pos;
+    pthread_mutex_unlock(&t->mu);
+    if (sys)
+        return err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, sys,
+                       "data written near byte %" PRIu64 " of restore target %s did not reach it", pos, t->path);
+    /* Who reads back to verify wants to see the medium and not this cache. */
+    posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED);
+    return t->created ? sync_directory(t, e) : 0;
+}
