@@ -178,7 +178,7 @@ fuzz-programs: $(addprefix $(BUILD)/fuzzer/,$(FUZZ_NAMES))
 fuzz: FUZZ_BUILD := $(BUILD)-fuzz
 fuzz:
 	+@$(MAKE) --no-print-directory -s BUILD=$(FUZZ_BUILD) CC=clang SAN=address,undefined OPT=-O1 \
-	    CFLAGS='-fsanitize=fuzzer-no-link -Wno-unknown-warning-option' fuzz-programs
+	    CFLAGS='-fsanitize=fuzzer-no-link -w' fuzz-programs
 	@for t in $(FUZZ_NAMES); do \
 	    mkdir -p $(FUZZ_BUILD)/found/$$t; \
 	    $(FUZZ_BUILD)/fuzzer/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \

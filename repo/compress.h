@@ -30,14 +30,14 @@ void compressor_free(struct compressor *c);
 static inline void compressor_freep(struct compressor **c) { compressor_free(*c); }
 
 /* Bytes that compressor_new() and use with contents up to `max_len` take per thread for writing with `id` (memory
- * budget; an upper bound, tested). Reading takes 0.3 MiB per thread, and 8.3 MiB more once an lz4 frame has been met. */
+ * budget; an upper bound, tested). Reading takes 0.3 MiB per thread, and 8.3 MiB more once an lz4 frame was met. */
 size_t compressor_memory(uint32_t id, size_t max_len);
 
 /*
  * Compresses `len` bytes into out[0..cap): header id and stream. Returns the total length, or 0 if it would not be
- * shorter than `len` (then the content is stored as it is, as Kopia's rule says) or does not fit into `cap`, or negative
- * errno. A `cap` of `len` is enough, `len` + 68 spares some encoders a miss when little is gained. Incompressible
- * data are recognised from samples first (rule in compress.c), unless `try_hard`.
+ * shorter than `len` (then the content is stored as it is, as Kopia's rule says) or does not fit into `cap`, or
+ * negative errno. A `cap` of `len` is enough; `len` + 68 spares some encoders a miss when little is gained.
+ * Incompressible data are recognised from samples first (rule in compress.c), unless `try_hard`.
  */
 int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data, size_t len, void *out, size_t cap,
                             bool try_hard, struct err *e);

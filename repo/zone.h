@@ -2,8 +2,8 @@
 /*
  * zone.h - offsets of a time zone from UTC, without touching the process's TZ
  *
- * Named zones are read from the TZif files (RFC 8536) of /usr/share/zoneinfo, or of $TZDIR. Immutable after loading; any
- * thread.
+ * Named zones are read from the TZif files (RFC 8536) of /usr/share/zoneinfo, or of $TZDIR. Immutable after loading;
+ * any thread.
  */
 #ifndef SNAPFERRY_REPO_ZONE_H
 #define SNAPFERRY_REPO_ZONE_H
