@@ -486,6 +486,14 @@ static int sync_directory(const struct target *t, struct err *e)
     return 0;
 }
 
+int target_sync(struct target *t, struct err *e)
+{
+    if (fdatasync(t->fd) < 0)
+        return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
+                       "data written to restore target %s did not reach it", t->path);
+    return 0;
+}
+
 int target_finish(struct target *t, struct err *e)
 {
     if (!t->is_block) {

@@ -480,6 +480,8 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         if (c == '?')
             return unknown_option(argv[optind - 1], e);
         const struct option_info *i = option_info(c);
+        if (!i)
+            return unknown_option(argv[at], e);
         seen[i - table] = 1;
         if (set_option(o, i->id, i->name, optarg, e) < 0)
             return -EINVAL;

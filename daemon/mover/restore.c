@@ -641,7 +641,12 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
     int rc = plan_memory(&r, memory, &workers, e);
     if (rc < 0)
         return rc;
-    const struct target_opts to = {.size = r.to,
+    struct stat before;
+    uint64_t size_wanted = r.to;
+    /* A range is put into what is there: the rest of a longer file stays. */
+    if (o->ranged && stat(target, &before) == 0 && S_ISREG(before.st_mode) && (uint64_t)before.st_size > r.to)
+        size_wanted = (uint64_t)before.st_size;
+    const struct target_opts to = {.size = size_wanted,
                                    .force = o->force,
                                    .keep_contents = o->differential || o->ranged,
                                    .resume = o->resume,

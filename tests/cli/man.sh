@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The man page against the code: each verb, option and exit code is documented, and none that does not exist.
+. "$(dirname "$0")/../lib.sh"
+POD=docs/man/snapferry.8.pod
+"$SNAPFERRY" --help >"$WORK/help"
+grep -oE '^ +(-., )?--[a-z0-9-]+' "$WORK/help" | grep -oE -- '--[a-z0-9-]+' | sort -u >"$WORK/options"
+check "help lists options" test "$(wc -l <"$WORK/options")" -gt 30
+missing=$(while read -r o; do grep -qE -- "B<$o>" "$POD" || echo "$o"; done <"$WORK/options")
+same "every option is in the man page" "$missing" ""
+extra=$(grep -oE '^=item .*' "$POD" | grep -oE -- 'B<--[a-z0-9-]+>' | tr -d 'B<>' | sort -u | while read -r o; do
+    grep -qx -- "$o" "$WORK/options" || echo "$o"; done)
+same "the man page has no option that does not exist" "$extra" ""
+verbs=$(sed -n '/^verbs:/,/^$/p' "$WORK/help" | tail -n +2 | grep -oE '^  (repo [a-z-]+|snapshot [a-z]+|[a-z]+)' | sed 's/^ *//')
+missing=$(while read -r v; do [ -z "$v" ] || grep -qE "^=item B<$v>" "$POD" || echo "$v"; done <<<"$verbs")
+same "every verb is in the man page" "$missing" ""
+codes=$(grep -oE 'ERR_[A-Z_]+ = [0-9]+' base/err.h | grep -oE '[0-9]+' | sort -n)
+documented=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' "$POD" | grep -oE '^=item Z<>[0-9]+' | grep -oE '[0-9]+$' | sort -n)
+same "the exit codes are the documented ones" "$documented" "$codes"
+while read -r v; do
+    [ -n "$v" ] && expect "help of $v" 0 "usage: snapferry .* $v" -- "$SNAPFERRY" $v --help
+done <<<"$verbs"
+check "man pages are well-formed" podchecker docs/man/*.pod
+finish

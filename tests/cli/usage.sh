@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The command line as a contract: every documented exit code is reached, every message says what, where and what to do.
+. "$(dirname "$0")/../lib.sh"
+R=$WORK/repo
+
+expect "help of the command" 0 'usage: snapferry -r REPO' -- "$SNAPFERRY" --help
+expect "help of a verb" 0 'Restore the volume' -- "$SNAPFERRY" restore --help
+expect "version" 0 '^snapferry [0-9]' -- "$SNAPFERRY" --version
+
+expect "no verb" 2 'no verb is given' -- "$SNAPFERRY"
+expect "unknown verb" 2 'unknown verb "fetch"' -- "$SNAPFERRY" -r x fetch
+expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
+expect "option without its argument" 2 'wants an argument' -- "$SNAPFERRY" -r
+expect "too few arguments" 2 'takes SNAPSHOT' -- sf "$R" restore latest
+expect "an option of another verb" 2 'ls does not take --memory' -- sf "$R" ls latest --memory 1G
+expect "a number that is none" 2 'wants a number from 1 to 3' -- sf "$R" repo create --format-version 4
+expect "a size that is none" 2 'wants a size' -- sf "$R" backup x --memory lots
+expect "a budget that is too small" 2 'at least 96MiB' -- sf "$R" backup x --memory 64M
+expect "no repository" 2 'no repository is given' -- "$SNAPFERRY" ls latest
+expect "no password" 2 'no password is given' -- "$SNAPFERRY" -r "$R" snapshot list
+expect "a URL of another kind" 2 'directories only' -- sf s3://bucket/x snapshot list
+expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 "$SNAPFERRY" -r "$R" ls latest
+
+: >"$WORK/empty"
+expect "an empty password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/empty" repo create
+printf '  \n\t ' >"$WORK/blank"
+expect "a blank password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/blank" repo create
+expect "a password file that is not there" 16 'nowhere' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/nowhere" repo create
+expect "an unknown hash names the known" 2 'BLAKE2B-256-128' -- sf "$R" repo create --block-hash MD5
+expect "an unknown splitter" 2 'DYNAMIC-4M-BUZHASH' -- sf "$R" repo create --splitter FIXED-3M
+expect "error correction needs format 2" 2 -- sf "$R" repo create --format-version 1 --ecc-percent 5
+check "refusals leave nothing behind" test ! -e "$R/kopia.repository.f"
+
+expect "11: no repository there" 11 -- sf "$WORK/none" snapshot list
+mkdir "$WORK/plain"
+expect "11: a directory that is none" 11 'kopia.repository' -- sf "$WORK/plain" snapshot list
+expect "create" 0 'Created a repository' -- sf "$R" repo create
+expect "12: create over a repository" 12 -- sf "$R" repo create
+mkdir -p "$WORK/full/lost+found" "$WORK/lf/lost+found"
+touch "$WORK/full/file"
+expect "12: create over other files" 12 'file' -- sf "$WORK/full" repo create
+expect "lost+found does not count" 0 -- sf "$WORK/lf" repo create
+echo "other password" >"$WORK/other"
+expect "10: wrong password" 10 'wrong password' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/other" snapshot list
+printf ' \t test password \r\n\n' >"$WORK/padded"
+expect "white space around the password is dropped" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/padded" snapshot list
+expect "empty list" 0 'No snapshots' -- sf "$R" snapshot list
+expect "file URL" 0 -- "$SNAPFERRY" -r "file://$R" --password-file "$WORK/password" snapshot list
+
+random_file "$WORK/image" 3000001 1
+expect "16: a source that is not there" 16 'nothing-here' -- sf "$R" backup "$WORK/nothing-here"
+expect "19: a source of another kind" 19 -- sf "$R" backup /dev/null
+expect "2: an unknown compressor" 2 'zstd-fastest' -- sf "$R" backup "$WORK/image" --compression brotli
+expect "2: a compressor that is only read" 2 -- sf "$R" backup "$WORK/image" --compression s2-default
+expect "2: a bad source name" 2 'USER@HOST:/PATH' -- sf "$R" backup "$WORK/image" --as nonsense
+expect "backup" 0 'Snapshot [0-9a-f]{32}' -- sf "$R" backup "$WORK/image" --tag a:b --description "words"
+id=$(sf "$R" snapshot list --json | result 'snapshots[0].id')
+expect "16: an unknown snapshot" 16 -- sf "$R" ls ffffffff
+expect "16: an unknown path" 16 'nope' -- sf "$R" cat "$id/nope"
+expect "2: cat of a directory" 2 'directory' -- sf "$R" cat "$id"
+expect "a prefix is enough" 0 'volume.img' -- sf "$R" ls "${id:0:6}"
+expect "show tells tag and description" 0 'a = b' -- sf "$R" snapshot show "$id"
+expect "ls of one file" 0 'volume.json' -- sf "$R" ls latest/volume.json
+expect "status" 0 'BLAKE2B-256-128' -- sf "$R" repo status
+same "cat gives the bytes" "$(sf "$R" cat "$id/volume.img" | sha256sum)" "$(sha256sum <"$WORK/image")"
+check "volume.json is JSON" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.json | jq -e .size"
+
+sf "$R" backup "$WORK/image" --as other@host:/x --quiet
+expect "2: latest of several sources" 2 -- sf "$R" ls latest
+expect "latest with --as" 0 'volume.img' -- sf "$R" ls latest --as other@host:/x
+
+touch "$WORK/t0"; echo x >"$WORK/t1"
+expect "an empty target file is taken" 0 -- sf "$R" restore "$id" "$WORK/t0"
+expect "17: a target that holds something" 17 -- sf "$R" restore "$id" "$WORK/t1"
+same "it is unharmed" "$(cat "$WORK/t1")" x
+expect "--force takes it" 0 -- sf "$R" restore "$id" "$WORK/t1" --force
+check "restored whole" cmp "$WORK/image" "$WORK/t1"
+expect "17: a directory as target" 17 -- sf "$R" restore "$id" "$WORK"
+expect "16: a target in no directory" 16 -- sf "$R" restore "$id" "$WORK/no/dir/file"
+expect "2: an offset beyond the end" 2 'beyond the end' -- sf "$R" restore "$id" "$WORK/t2" --offset 1T
+expect "restore of another file" 0 -- sf "$R" restore "$id/volume.json" "$WORK/vj"
+
+out=$(sf "$WORK/none" snapshot list --json 2>/dev/null)
+same "an error in JSON" "$(result class <<<"$out") $(result exitCode <<<"$out")" "no-repository 11"
+out=$(sf "$R" verify --json)
+same "verify in JSON" "$(result ok <<<"$out") $(result damages <<<"$out")" "true 0"
+
+echo "new password" >"$WORK/new"
+expect "change-password wants the new one" 2 'new-password-file' -- sf "$R" repo change-password
+expect "change-password" 0 -- sf "$R" repo change-password --new-password-file "$WORK/new"
+expect "the old password is refused" 10 -- sf "$R" snapshot list
+expect "the new one opens" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new" snapshot list
+expect "contents are still readable" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new" verify
+
+for g in format-version-99 required-feature-unknown; do
+    jq -j .password "$GOLDEN/$g.expected.json" >"$WORK/pw"
+    expect "13: $g" 13 -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" snapshot list
+done
+jq -j .password "$GOLDEN/upgrade-lock.expected.json" >"$WORK/pw"
+expect "14: upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file "$WORK/pw" snapshot list
+for g in missing-pack truncated-pack flipped-data-byte flipped-directory-byte missing-index-blob-first; do
+    jq -j .password "$GOLDEN/$g.expected.json" >"$WORK/pw"
+    expect "15: verify finds $g" 15 'DAMAGE' -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" verify
+done
+jq -j .password "$GOLDEN/flipped-manifest-byte.expected.json" >"$WORK/pw"
+expect "15: flipped-manifest-byte" 15 -- "$SNAPFERRY" -r "$GOLDEN/flipped-manifest-byte" --password-file "$WORK/pw" snapshot list
+
+cat >"$WORK/x.ini" <<INI
+[repository "main"]
+path = $R
+password-file = $WORK/new
+INI
+expect "a section of the configuration" 0 -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
+expect "a name that is no section" 11 -- "$SNAPFERRY" --config "$WORK/x.ini" -r nain snapshot list
+echo "nonsense = 1" >>"$WORK/x.ini"
+expect "2: a bad configuration has file and line" 2 'x.ini:4' -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
+finish

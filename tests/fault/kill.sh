@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Killed at every durable step and at random moments: the repository stays valid, and the next run stores again at most
+# the pack that was being written.
+. "$(dirname "$0")/../lib.sh"
+random_file "$WORK/image" 130000000 11
+packs() { find "$1/p" -name '*.f' 2>/dev/null | wc -l; }
+
+points=$(grep -rhoE 'crash_point\("[a-z-]+"\)' repo daemon/mover --include=*.c | grep -oE '"[a-z-]+"' | tr -d '"' | sort -u)
+check "there are crash points" test "$(wc -w <<<"$points")" -ge 5
+full=$WORK/full
+sf "$full" repo create --quiet
+sf "$full" backup "$WORK/image" --as t@h:/v --quiet
+want=$(packs "$full")
+for p in $points; do
+    R=$WORK/r; rm -rf "$R" "$CACHE"
+    sf "$R" repo create --quiet
+    SNAPFERRY_CRASH_AT=$p sf "$R" backup "$WORK/image" --as t@h:/v --quiet >"$WORK/log" 2>&1
+    rc=$?
+    if [ $rc -ne 137 ]; then fail "$p: the run dies there" "exit $rc: $(tail -n1 "$WORK/log")"; continue; fi
+    expect "$p: valid after the kill" 0 -- sf "$R" verify --quiet
+    expect "$p: the next run is complete" 0 -- sf "$R" backup "$WORK/image" --as t@h:/v --quiet
+    extra=$(($(packs "$R") - want))
+    check "$p: at most one pack was stored again ($extra)" test $extra -le 1
+    expect "$p: and right" 0 -- sf "$R" verify --quiet
+    rm -f "$WORK/out"
+    sf "$R" restore latest "$WORK/out" --quiet
+    check "$p: restores" cmp "$WORK/image" "$WORK/out"
+done
+
+# At random moments, again and again, into one repository.
+R=$WORK/random; rm -rf "$CACHE"
+sf "$R" repo create --quiet
+for i in $(seq 6); do
+    sf "$R" backup "$WORK/image" --as t@h:/v --quiet >/dev/null 2>&1 &
+    pid=$!
+    sleep "0.$((RANDOM % 8 + 1))"
+    pkill -KILL -P $pid 2>/dev/null; kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    sf "$R" verify --quiet || { fail "round $i: not valid after kill -9"; break; }
+done
+expect "after six kills the seventh run is complete" 0 -- sf "$R" backup "$WORK/image" --as t@h:/v --quiet
+rm -f "$WORK/out"; sf "$R" restore latest "$WORK/out" --quiet
+check "and restores" cmp "$WORK/image" "$WORK/out"
+check "no pack was stored twice over: $(packs "$R") of $want" test "$(packs "$R")" -le $((want + 7))
+
+# Interrupted with a signal: a checkpoint, code 130, and the rest in the next run.
+R=$WORK/int; rm -rf "$CACHE"
+sf "$R" repo create --quiet
+truncate -s 3G "$WORK/big"; for i in 0 1 2 3 4 5; do dd if="$WORK/image" of="$WORK/big" bs=1M seek=$((i * 500)) conv=notrunc status=none; done
+for i in 0 1 2 3 4 5; do printf "%d" $i | dd of="$WORK/big" bs=1M seek=$((i * 500 + 1)) conv=notrunc status=none; done
+for sig in INT TERM; do
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/big" --as "t@h:/$sig" --json --no-direct >"$WORK/log" 2>"$WORK/err" &
+    pid=$!
+    for _ in $(seq 100); do [ "$(packs "$R")" -ge 1 ] && break; sleep 0.02; done
+    kill -$sig $pid
+    wait $pid; rc=$?
+    if [ $rc -eq 0 ]; then skip "SIG$sig" "the backup ended before the signal came"; continue; fi
+    same "SIG$sig: exit code" $rc 130
+    check "SIG$sig: says that the next run continues" grep -qi 'next run' "$WORK/err"
+    check "SIG$sig: the checkpoint is listed" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
+    out=$(sf "$R" backup "$WORK/big" --as "t@h:/$sig" --json)
+    same "SIG$sig: the next run is complete" "$(result incomplete <<<"$out")" false
+    check "SIG$sig: the checkpoint is gone" sh -c "! '$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
+done
+expect "all of it verifies" 0 -- sf "$R" verify --quiet
+finish
