@@ -90,6 +90,8 @@ int session_new(struct session **ret, struct repo *r, const struct session_opts 
 /* Ends without flushing: open packs are dropped. After a successful session_flush() nothing is lost. NULL allowed. */
 void session_free(struct session *s);
 static inline void session_freep(struct session **s) { session_free(*s); }
+/* Bytes that a session takes at most, packs being written included (budget). NULL: defaults. */
+size_t session_memory(const struct session_opts *o);
 struct repo *session_repo(const struct session *s); /* the repository it writes to (splitter, hash) */
 
 /* Memory of one putting thread: compressor, compressed and sealed buffers. */

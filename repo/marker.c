@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* marker.c - session ids, session markers, and the records of our own sessions. */
+#include "repo/marker.h"
+#include "repo/item.h"
+#include "repo/repo-impl.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/crash.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define YEAR_2000_S INT64_C(946684800)
+#define MONTH_S (INT64_C(30) * 24 * 3600)
+#define CLOCK_LIMIT_NS (5 * NS_PER_MINUTE)
+
+int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e)
+{
+    uint8_t r[8];
+    char hex[17];
+    int rc = random_bytes(r, sizeof r, e);
+    if (rc < 0)
+        return rc;
+    int64_t s = now_ns / NS_PER_S - YEAR_2000_S;
+    snprintf(out, SESSION_ID_TEXT, "s%s%" PRIx64, hex_encode(hex, r, sizeof r), (uint64_t)(s > 0 ? s / MONTH_S : 0));
+    return 0;
+}
+
+bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT])
+{
+    out[0] = '\0';
+    for (const char *p = strchr(blob, '-'); p; p = strchr(p, '-')) {
+        p++;
+        size_t len = strcspn(p, "-");
+        if (*p != 's')
+            continue;
+        if (len >= SESSION_ID_TEXT)
+            return false;
+        memcpy(out, p, len);
+        out[len] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* RFC 3339 in UTC, as section 0.1 wants it: no zeros at the end of the fraction. */
+static void marker_time(int64_t ns, char out[48])
+{
+    time_t s = (time_t)(ns / NS_PER_S);
+    struct tm tm;
+    gmtime_r(&s, &tm);
+    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (ns % NS_PER_S != 0) {
+        n += (size_t)snprintf(out + n, 16, ".%09d", (int)(ns % NS_PER_S));
+        while (out[n - 1] == '0')
+            n--;
+    }
+    strcpy(out + n, "Z");
+}
+
+static char *marker_text(const struct repo *r, const char *session_id, int64_t start_ns, int64_t now_ns)
+{
+    char start[48], now[48];
+    marker_time(start_ns, start);
+    marker_time(now_ns, now);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s}", "id", session_id, "startTime", start, "checkpointTime", now,
+                          "username", r->username, "hostname", r->hostname);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    return text;
+}
+
+static int check_clock(struct repo *r, const char *marker, int64_t before, struct err *e)
+{
+    struct blob_info info;
+    int rc = blobs_stat(r->blobs, marker, &info, e);
+    if (rc < 0)
+        return err_wrap(e, "the session marker just written cannot be looked at");
+    int64_t after = wall_ns();
+    /* Nothing is wrong with a store that took long: its time only has to lie near the span of the put. */
+    if (info.mtime_ns >= before - CLOCK_LIMIT_NS && info.mtime_ns <= after + CLOCK_LIMIT_NS)
+        return 0;
+    char ours[48], theirs[48];
+    marker_time(after / NS_PER_S * NS_PER_S, ours);
+    marker_time(info.mtime_ns / NS_PER_S * NS_PER_S, theirs);
+    struct err ignored = ERR_INIT;
+    blobs_delete(r->blobs, marker, &ignored);
+    rc = err_set(e, ERR_CLOCK, 0,
+                 "the clocks differ by more than 5 minutes: it is %s here and %s at the repository's storage (%s)",
+                 ours, theirs, blobs_location(r->blobs));
+    err_hint(e, "set the clock that is wrong (timedatectl tells whether this machine is synchronised), then try again");
+    return rc;
+}
+
+int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e)
+{
+    int64_t before = wall_ns();
+    CLEANUP_FREE char *text = marker_text(r, session_id, start_ns, before);
+    CLEANUP_FREE uint8_t *sealed = NULL;
+    size_t len;
+    if (!text)
+        return err_set(e, ERR_USAGE, EINVAL,
+                       "user \"%s\" and host \"%s\" must be UTF-8 to be written into the repository", r->username,
+                       r->hostname);
+    int rc = named_seal(r->sealer, "s", session_id, text, strlen(text), name, &sealed, &len, e);
+    if (rc < 0)
+        return rc;
+    rc = blobs_put(r->blobs, name, sealed, len, e);
+    if (rc < 0)
+        return rc;
+    crash_point("marker-put");
+    return check_clock(r, name, before, e);
+}
+
+struct session_record {
+    int fd; /* holds the lock */
+    char *path;
+    char id[SESSION_ID_TEXT];
+};
+
+const char *session_record_id(const struct session_record *s)
+{
+    return s->id;
+}
+
+void session_record_end(struct session_record *s, bool remove)
+{
+    if (!s)
+        return;
+    if (remove)
+        unlink(s->path); /* while locked: nobody takes it for a dead one's in between */
+    close(s->fd);
+    free(s->path);
+    free(s);
+}
+
+static int records_dir(const struct repo *r, char **ret, struct err *e)
+{
+    if (asprintf(ret, "%s/sessions", r->cache_dir) < 0) {
+        *ret = NULL;
+        return err_nomem(e);
+    }
+    return make_dirs(*ret, e);
+}
+
+static int cannot_record(const char *path, struct err *e)
+{
+    int rc = err_set(e, ERR_GENERIC, errno, "the session cannot be recorded in %s", path);
+    err_hint(e, "choose a directory that can be written with --cache-dir");
+    return rc;
+}
+
+int session_record_new(struct session_record **ret, struct repo *r, const char *session_id, struct err *e)
+{
+    CLEANUP_FREE char *dir = NULL, *path = NULL, *temp = NULL;
+    CLEANUP_CLOSE int fd = -1;
+    int rc = records_dir(r, &dir, e);
+    if (rc < 0)
+        return rc;
+    if (asprintf(&path, "%s/%s", dir, session_id) < 0)
+        path = NULL;
+    if (asprintf(&temp, "%s/.%s", dir, session_id) < 0)
+        temp = NULL;
+    json_t *j = json_pack("{s:s, s:s}", "username", r->username, "hostname", r->hostname);
+    CLEANUP_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    struct session_record *s = calloc(1, sizeof *s);
+    if (!path || !temp || !text || !s) {
+        free(s);
+        return err_nomem(e);
+    }
+    /* It gets its name when it is complete and locked, so that it never looks like that of a dead process. */
+    fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) ||
+        rename(temp, path) < 0) {
+        rc = cannot_record(path, e);
+        if (fd >= 0)
+            unlink(temp);
+        free(s);
+        return rc;
+    }
+    s->fd = take_fd(&fd);
+    s->path = take_ptr(&path);
+    snprintf(s->id, sizeof s->id, "%s", session_id);
+    *ret = s;
+    return 0;
+}
+
+/* Reads who wrote a record. Damaged ones (the machine lost power) belong to nobody. */
+static bool record_is_ours(const struct repo *r, int fd)
+{
+    char text[2048];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    json_t *j = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    const char *user = json_string_value(json_object_get(j, "username"));
+    const char *host = json_string_value(json_object_get(j, "hostname"));
+    bool ours = user && host && !strcmp(user, r->username) && !strcmp(host, r->hostname);
+    json_decref(j);
+    return ours;
+}
+
+/* Opens and locks a record if its process is dead. The file must still be there under its name: another process may
+ * have dealt with it since we read the directory. */
+static int lock_dead(const char *path)
+{
+    CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat a, b;
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &a) < 0 || !S_ISREG(a.st_mode) || stat(path, &b) < 0 ||
+        a.st_ino != b.st_ino || a.st_dev != b.st_dev)
+        return -1;
+    return take_fd(&fd);
+}
+
+int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struct err *e)
+{
+    CLEANUP_FREE char *dir = NULL;
+    int rc = records_dir(r, &dir, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_CLOSEDIR DIR *d = opendir(dir);
+    if (!d)
+        return err_set(e, ERR_GENERIC, errno, "cannot read directory %s", dir);
+    for (const struct dirent *n; (n = readdir(d));) {
+        size_t len = strlen(n->d_name);
+        if (n->d_name[0] != 's' || len >= SESSION_ID_TEXT)
+            continue;
+        CLEANUP_FREE char *path = NULL;
+        if (asprintf(&path, "%s/%s", dir, n->d_name) < 0) {
+            path = NULL;
+            return err_nomem(e);
+        }
+        CLEANUP_CLOSE int fd = lock_dead(path);
+        if (fd < 0 || !record_is_ours(r, fd))
+            continue;
+        struct session_record *s = calloc(1, sizeof *s);
+        if (!s)
+            return err_nomem(e);
+        s->fd = take_fd(&fd);
+        s->path = take_ptr(&path);
+        memcpy(s->id, n->d_name, len + 1);
+        rc = fn(s, arg);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}

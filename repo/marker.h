@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * marker.h - the names under which a writer appears: session ids, their markers in the repository, their records here
+ * (Kopia repository format, section 10)
+ *
+ * A marker blob tells other clients that packs of this session are about to be indexed. A record is a file in our own
+ * cache directory, named after the session id and locked while its process lives: so that a later run on this machine
+ * knows which sessions were its own and are dead.
+ */
+#ifndef SNAPFERRY_REPO_MARKER_H
+#define SNAPFERRY_REPO_MARKER_H
+
+#include "repo/repo.h"
+
+#define SESSION_ID_TEXT 40 /* 's', 16 hex digits, months since 2000 in hex */
+
+int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e);
+/* The session that wrote a pack, index or marker blob: the first part after the first '-' that begins with 's'. False
+ * (and "") if there is none or it is longer than ours can be. */
+bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT]);
+
+/*
+ * Puts a marker and compares the store's clock with ours: over 5 minutes apart, it is deleted again and ERR_CLOCK says
+ * both times. `name` gets the blob's name.
+ */
+int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e);
+
+struct session_record;
+/* Makes a record and holds its lock. */
+int session_record_new(struct session_record **ret, struct repo *r, const char *session_id, struct err *e);
+/* Gives the lock up; `remove`: there is nothing left in the repository that a later run must look at. NULL allowed. */
+void session_record_end(struct session_record *s, bool remove);
+const char *session_record_id(const struct session_record *s);
+/* Calls fn for each record of ours (same user and host) that nobody holds; fn owns the record, which is now locked by
+ * us. fn's non-zero return ends it and is returned. */
+typedef int session_record_fn(struct session_record *s, void *arg);
+int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struct err *e);
+
+#endif

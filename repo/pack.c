@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* pack.c - the frame around the contents of a pack blob, written and read. */
+#include "repo/pack.h"
+#include "repo/repo-impl.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+
+#include <openssl/hmac.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREAMBLE_LEN 32
+#define ALIGNMENT 4096                /* of the local index */
+#define RECOVERY_LIMIT 65000          /* longest format blob with its HMAC that a recovery block can hold */
+#define TAIL_LEN 8192                 /* what is read at first to find the postamble */
+#define LOCAL_INDEX_LIMIT (32u << 20) /* longer ones are none of ours: a pack of ours has at most 16384 entries */
+
+struct pack_writer {
+    struct blob_writer *out;
+    const struct sealer *sealer;
+    unsigned index_version;
+    uint64_t len;
+};
+
+int pack_name(char out[PACK_NAME_MAX], char letter, const char *session_id, struct err *e)
+{
+    uint8_t r[16];
+    char hex[33];
+    int rc = random_bytes(r, sizeof r, e);
+    if (rc < 0)
+        return rc;
+    snprintf(out, PACK_NAME_MAX, "%c%s-%s", letter, hex_encode(hex, r, sizeof r), session_id);
+    return 0;
+}
+
+/* Section 3.7: where the password cannot be changed, every pack can give the format blob back. */
+static int recovery_block(const struct repo_format *f, uint8_t **ret, size_t *len, struct err *e)
+{
+    size_t body = f->blob_len + 32;
+    if (body > RECOVERY_LIMIT)
+        return err_set(e, ERR_FORMAT, EFBIG, "kopia.repository is too long (%zu bytes) to be copied into packs",
+                       f->blob_len);
+    uint8_t *p = malloc(body + 4);
+    if (!p)
+        return err_nomem(e);
+    static const char key[] = "kopia-repository";
+    unsigned mac_len = 32;
+    put_le16(p, (uint16_t)body);
+    memcpy(p + 2, f->blob, f->blob_len);
+    if (!HMAC(EVP_sha256(), key, sizeof key - 1, f->blob, f->blob_len, p + 2 + f->blob_len, &mac_len)) {
+        free(p);
+        return err_set(e, ERR_GENERIC, 0, "HMAC-SHA256 does not work on this system");
+    }
+    put_le16(p + 2 + body, (uint16_t)body);
+    *ret = p;
+    *len = body + 4;
+    return 0;
+}
+
+static int write_head(struct pack_writer *w, const struct repo_format *f, struct err *e)
+{
+    uint8_t preamble[PREAMBLE_LEN];
+    if (!f->password_change) {
+        CLEANUP_FREE uint8_t *block = NULL;
+        size_t len = 0;
+        int rc = recovery_block(f, &block, &len, e);
+        if (rc == 0)
+            rc = blob_writer_write(w->out, 0, block, len, e);
+        if (rc < 0)
+            return rc;
+        w->len = len;
+    }
+    int rc = random_bytes(preamble, sizeof preamble, e);
+    if (rc == 0)
+        rc = blob_writer_write(w->out, w->len, preamble, sizeof preamble, e);
+    w->len += sizeof preamble;
+    return rc;
+}
+
+int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                    const char *name, uint32_t *start, struct err *e)
+{
+    struct pack_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    w->sealer = s;
+    w->index_version = f->index_version;
+    int rc = blob_writer_new(&w->out, b, name, e);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    rc = write_head(w, f, e);
+    if (rc < 0) {
+        pack_writer_abort(w);
+        return rc;
+    }
+    *start = (uint32_t)w->len;
+    *ret = w;
+    return 0;
+}
+
+int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e)
+{
+    return blob_writer_write(w->out, offset, data, len, e);
+}
+
+int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e)
+{
+    return blob_writer_read(w->out, offset, data, len, e);
+}
+
+/* Seals a local index: its iv is its whole hash. */
+static int seal_local_index(const struct sealer *s, const uint8_t *index, size_t len, struct postamble *p,
+                            uint8_t **sealed, struct err *e)
+{
+    p->iv_len = hasher_size(sealer_hasher(s));
+    hasher_digest(sealer_hasher(s), index, len, p->iv);
+    p->length = item_sealed_len(s, len);
+    size_t scratch_len = item_scratch_len(s, len);
+    CLEANUP_FREE uint8_t *scratch = scratch_len ? malloc(scratch_len) : NULL;
+    *sealed = malloc(p->length);
+    if (!*sealed || (scratch_len && !scratch))
+        return err_nomem(e);
+    return item_seal(s, p->iv, p->iv_len, index, len, *sealed, scratch, e);
+}
+
+int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e)
+{
+    /* Never nothing: 1..4096 bytes. */
+    size_t pad = ALIGNMENT - end % ALIGNMENT;
+    uint8_t padding[ALIGNMENT];
+    CLEANUP_FREE uint8_t *index = NULL, *sealed = NULL;
+    size_t index_len;
+    int rc = random_bytes(padding, pad, e);
+    if (rc == 0)
+        rc = blob_writer_write(w->out, end, padding, pad, e);
+    if (rc == 0)
+        rc = index_build(entries, n, w->index_version, true, &index, &index_len, e);
+    struct postamble p = {.offset = (uint64_t)end + pad};
+    if (rc == 0)
+        rc = seal_local_index(w->sealer, index, index_len, &p, &sealed, e);
+    if (rc == 0)
+        rc = blob_writer_write(w->out, p.offset, sealed, p.length, e);
+    if (rc < 0)
+        return rc;
+    uint8_t tail[128];
+    size_t tail_len = postamble_build(&p, tail);
+    w->len = p.offset + p.length + tail_len;
+    return blob_writer_write(w->out, p.offset + p.length, tail, tail_len, e);
+}
+
+int pack_writer_commit(struct pack_writer *w, struct err *e)
+{
+    int rc = blob_writer_commit(w->out, w->len, e);
+    free(w);
+    return rc;
+}
+
+void pack_writer_abort(struct pack_writer *w)
+{
+    if (!w)
+        return;
+    blob_writer_abort(w->out);
+    free(w);
+}
+
+int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
+                       struct err *e)
+{
+    struct index_table t;
+    struct index_entry n;
+    int rc = index_parse(&t, index, len, e);
+    for (uint64_t i = 0; rc == 0 && i < t.count; i++) {
+        rc = index_entry_at(&t, i, &n, e);
+        if (rc < 0)
+            return rc;
+        if (n.deleted || strcmp(n.pack, name) != 0)
+            continue;
+        if ((uint64_t)n.offset + n.packed > end || n.packed == 0)
+            return err_set(e, ERR_DAMAGE, EBADMSG, "entry %llu of the local index lies outside the pack",
+                           (unsigned long long)i);
+        rc = fn(&n, arg);
+    }
+    return rc;
+}
+
+int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,
+                          pack_entry_fn *fn, void *arg, struct err *e)
+{
+    uint8_t tail[TAIL_LEN];
+    size_t tail_len = pack_len < sizeof tail ? (size_t)pack_len : sizeof tail;
+    struct postamble p;
+    int rc = blobs_read(b, name, pack_len - tail_len, tail, tail_len, e);
+    if (rc < 0)
+        return rc;
+    if (postamble_parse(&p, tail, tail_len, pack_len) < 0) {
+        err_set(e, ERR_DAMAGE, ENOENT, "pack %s does not end in a local index", name);
+        return -ENOENT;
+    }
+    if (p.offset > pack_len || p.length > pack_len - p.offset || p.length > LOCAL_INDEX_LIMIT)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the local index of pack %s lies outside of it, or is too long", name);
+    size_t scratch_len = item_scratch_len(s, (size_t)p.length);
+    CLEANUP_FREE uint8_t *sealed = malloc((size_t)p.length + 1),
+                         *index = malloc(item_opened_max(s, (size_t)p.length) + 1), *scratch = malloc(scratch_len + 1);
+    if (!sealed || !index || !scratch)
+        return err_nomem(e);
+    rc = blobs_read(b, name, p.offset, sealed, (size_t)p.length, e);
+    if (rc < 0)
+        return rc;
+    int64_t len = item_open(s, p.iv, p.iv_len, sealed, (size_t)p.length, index, scratch, NULL, e);
+    if (len >= 0)
+        rc = pack_local_entries(index, (size_t)len, name, p.offset, fn, arg, e);
+    else
+        rc = (int)len;
+    return rc < 0 ? err_wrap(e, "the local index of pack %s cannot be read", name) : rc;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pack.h - a pack blob being written, and the local index at the end of one that is there
+ * (Kopia repository format, section 7)
+ *
+ *   [recovery block] preamble | sealed contents ... | padding | sealed local index | postamble
+ *
+ * A pack never lies in memory: what is written goes to the store's blob writer at once. Whoever writes contents keeps
+ * the account of offsets; this file knows what is around them.
+ */
+#ifndef SNAPFERRY_REPO_PACK_H
+#define SNAPFERRY_REPO_PACK_H
+
+#include "repo/index.h"
+#include "repo/item.h"
+
+struct pack_writer;
+
+#define PACK_NAME_MAX 80 /* "p" or "q", 32 hex digits, "-", session id */
+
+/* A random name. `letter`: 'p' for contents without prefix, 'q' for those with. */
+int pack_name(char out[PACK_NAME_MAX], char letter, const char *session_id, struct err *e);
+
+/* Begins a pack: recovery block (repositories that need one) and preamble are written, *start is where contents begin. */
+int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                    const char *name, uint32_t *start, struct err *e);
+/* Bytes at an offset that nobody else writes. Thread-safe. */
+int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e);
+int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
+/* Writes what follows the contents, which end at `end`: padding, the local index of n > 0 sorted entries, postamble. */
+int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e);
+/* Makes the pack visible and durable. Frees the writer, also on failure: then nothing is visible. */
+int pack_writer_commit(struct pack_writer *w, struct err *e);
+void pack_writer_abort(struct pack_writer *w); /* NULL allowed */
+
+/*
+ * The local index of a finished pack: calls fn for each entry that lies in this pack and is not deleted. What the index
+ * says about other packs is left out. Postamble missing: -ENOENT (ERR_DAMAGE); entries outside the pack's contents or
+ * anything else that does not fit: ERR_DAMAGE. fn's non-zero return ends it and is returned.
+ */
+typedef int pack_entry_fn(const struct index_entry *entry, void *arg);
+int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,
+                          pack_entry_fn *fn, void *arg, struct err *e);
+/* The same from an index in memory; contents end at `end` at the latest (fuzzing). */
+int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
+                       struct err *e);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* repo-impl.h - the inside of an open repository; for the files of repo/ that make up repo.h only */
+#ifndef SNAPFERRY_REPO_REPO_IMPL_H
+#define SNAPFERRY_REPO_REPO_IMPL_H
+
+#include "repo/repo.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define NS_PER_S INT64_C(1000000000)
+#define NS_PER_MINUTE (60 * NS_PER_S)
+#define NS_PER_HOUR (60 * NS_PER_MINUTE)
+
+/* Limits of index entries (section 8.2). */
+#define CONTENT_LEN_LIMIT (UINT32_C(1) << 28)
+#define PACK_OFFSET_LIMIT (UINT32_C(1) << 30)
+
+struct repo {
+    struct blobs *blobs;
+    _Atomic(const struct repo_format *) format; /* the newest; older ones stay until repo_free(): callers hold them */
+    struct repo_format **formats;
+    size_t n_formats;
+    struct sealer *sealer;
+    struct index_set *index;
+    char *cache_dir, *username, *hostname, *password;
+
+    pthread_mutex_t fresh_lock;       /* one thread refreshes */
+    _Atomic int64_t format_checked_ns;
+    atomic_uint misses;               /* index refreshes because something was not found (content.c) */
+
+    pthread_rwlock_t sessions_lock;   /* the list below */
+    struct session *sessions;
+};
+
+static inline int64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static inline uint64_t mono_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * (uint64_t)NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Fills with random bytes. */
+static inline int random_bytes(void *p, size_t len, struct err *e)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = getrandom((char *)p + done, len - done, 0);
+        if (n < 0 && errno != EINTR)
+            return err_set(e, ERR_GENERIC, errno, "the system gives no random bytes");
+        if (n > 0)
+            done += (size_t)n;
+    }
+    return 0;
+}
+
+/* A buffer that is made longer when it must be, never shorter: no allocation in steady state. */
+struct grown {
+    uint8_t *data;
+    size_t cap;
+};
+int grown_fit(struct grown *g, size_t len, struct err *e);
+
+/* The iv of a content: the last 16 bytes of its hash (section 5.2). NULL: the id is too short to have one. */
+static inline const uint8_t *content_iv(const struct content_id *id)
+{
+    return id->len >= 16 && id->len <= 32 ? id->hash + id->len - 16 : NULL;
+}
+
+/* Makes a directory and its parents (0700). */
+int make_dirs(const char *path, struct err *e);
+
+/* Contents that sessions of this process hold, not yet in the index. find: 0, or -ENOENT. read: from a pack that is
+ * still being written; -ENOENT: no such pack is (it is durable, or not ours). */
+int sessions_find(struct repo *r, const struct content_id *id, struct index_entry *ret);
+int sessions_read(struct repo *r, const char *pack, uint64_t offset, void *dst, size_t len, struct err *e);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* repo.c - a repository opened: format, keys, index, cache directory, identity; kept fresh while it is open. */
+#include "repo/repo-impl.h"
+#include "repo/epoch.h"
+#include "repo/item.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* R3, R10 (section 14.8): neither may be older than 15 minutes when something relies on it. Whoever comes by in the
+ * last minutes renews it, so that nobody has to wait for the last moment. */
+#define FRESH_LIMIT_NS (15 * NS_PER_MINUTE)
+#define FRESH_RENEW_NS (12 * NS_PER_MINUTE)
+
+#define FORMAT_BLOB_LIMIT (4u << 20)
+
+int grown_fit(struct grown *g, size_t len, struct err *e)
+{
+    if (len <= g->cap && g->data)
+        return 0;
+    size_t cap = len < 4096 ? 4096 : len;
+    free(g->data); /* what it holds is of no use to anyone: no copying */
+    g->cap = 0;
+    g->data = malloc(cap);
+    if (!g->data)
+        return err_nomem(e);
+    g->cap = cap;
+    return 0;
+}
+
+int make_dirs(const char *path, struct err *e)
+{
+    CLEANUP_FREE char *p = strdup(path);
+    if (!p)
+        return err_nomem(e);
+    for (char *s = p + 1;; s++) {
+        if (*s != '/' && *s != '\0')
+            continue;
+        char c = *s;
+        *s = '\0';
+        if (mkdir(p, 0700) < 0 && errno != EEXIST) {
+            int sys = errno;
+            struct stat st;
+            /* On read-only and guarded file systems existing directories may fail with another errno than EEXIST. */
+            if (stat(p, &st) < 0 || !S_ISDIR(st.st_mode))
+                return err_set(e, ERR_GENERIC, sys, "cannot make directory %s", p);
+        }
+        if (c == '\0')
+            return 0;
+        *s = c;
+    }
+}
+
+static int default_cache_dir(char **ret, struct err *e)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (xdg && xdg[0] == '/')
+        n = asprintf(ret, "%s/snapferry", xdg);
+    else if (geteuid() == 0 || !home || home[0] != '/')
+        n = asprintf(ret, "/var/cache/snapferry");
+    else
+        n = asprintf(ret, "%s/.cache/snapferry", home);
+    if (n < 0) {
+        *ret = NULL;
+        return err_nomem(e);
+    }
+    return 0;
+}
+
+static int open_cache(struct repo *r, const char *dir, struct err *e)
+{
+    const struct repo_format *f = repo_format(r);
+    CLEANUP_FREE char *own = NULL;
+    int rc;
+    if (!dir) {
+        rc = default_cache_dir(&own, e);
+        if (rc < 0)
+            return rc;
+        dir = own;
+    }
+    char id[2 * FORMAT_ID_MAX + 1];
+    hex_encode(id, f->unique_id, f->unique_id_len);
+    if (asprintf(&r->cache_dir, "%s/%s", dir, id) < 0) {
+        r->cache_dir = NULL;
+        return err_nomem(e);
+    }
+    rc = make_dirs(r->cache_dir, e);
+    if (rc < 0) {
+        err_wrap(e, "the cache directory cannot be used");
+        if (e && e->cls == ERR_GENERIC)
+            e->cls = ERR_PERMISSION;
+        err_hint(e, "choose a directory that can be written with --cache-dir");
+        return rc;
+    }
+    if (access(r->cache_dir, W_OK | X_OK) < 0) {
+        rc = err_set(e, ERR_PERMISSION, errno, "the cache directory %s cannot be written", r->cache_dir);
+        err_hint(e, "choose a directory that can be written with --cache-dir");
+        return rc;
+    }
+    return 0;
+}
+
+static char *short_hostname(void)
+{
+    char name[256];
+    if (gethostname(name, sizeof name) < 0)
+        strcpy(name, "localhost");
+    name[sizeof name - 1] = '\0';
+    name[strcspn(name, ".")] = '\0';
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return strdup(name[0] ? name : "localhost");
+}
+
+static int take_format(struct repo *r, struct repo_format *f, struct err *e)
+{
+    struct repo_format **all = realloc(r->formats, (r->n_formats + 1) * sizeof *all);
+    if (!all) {
+        format_free(f);
+        return err_nomem(e);
+    }
+    r->formats = all;
+    r->formats[r->n_formats++] = f;
+    atomic_store(&r->format, f);
+    atomic_store(&r->format_checked_ns, f->loaded_ns);
+    return 0;
+}
+
+static int open_parts(struct repo *r, const char *password, const struct repo_opts *o, struct err *e)
+{
+    struct repo_format *f = NULL;
+    int rc = format_load(&f, r->blobs, password, e);
+    if (rc < 0)
+        return rc;
+    rc = take_format(r, f, e);
+    if (rc < 0)
+        return rc;
+    r->password = strdup(password);
+    r->username = strdup(o->username ? o->username : "snapferry");
+    r->hostname = o->hostname ? strdup(o->hostname) : short_hostname();
+    if (!r->password || !r->username || !r->hostname)
+        return err_nomem(e);
+    rc = sealer_new(&r->sealer, f, e);
+    if (rc < 0)
+        return rc;
+    rc = open_cache(r, o->cache_dir, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE char *dir = NULL;
+    if (asprintf(&dir, "%s/indexes", r->cache_dir) < 0) {
+        dir = NULL;
+        return err_nomem(e);
+    }
+    struct index_set_opts io = {
+        .cache_dir = dir,
+        .cache_cap = o->cache_cap ? o->cache_cap : UINT64_C(5) << 30,
+        .mapped_cap = o->mapped_cap ? o->mapped_cap : UINT64_C(64) << 20,
+    };
+    return index_set_open(&r->index, r->blobs, r->sealer, f, &io, e);
+}
+
+int repo_open(struct repo **ret, struct blobs *b, const char *password, const struct repo_opts *o, struct err *e)
+{
+    static const struct repo_opts defaults = {0};
+    struct repo *r = calloc(1, sizeof *r);
+    if (!r) {
+        blobs_free(b);
+        return err_nomem(e);
+    }
+    r->blobs = b;
+    pthread_mutex_init(&r->fresh_lock, NULL);
+    pthread_rwlock_init(&r->sessions_lock, NULL);
+    int rc = open_parts(r, password, o ? o : &defaults, e);
+    if (rc < 0) {
+        repo_free(r);
+        return rc;
+    }
+    *ret = r;
+    return 0;
+}
+
+void repo_free(struct repo *r)
+{
+    if (!r)
+        return;
+    index_set_free(r->index);
+    sealer_free(r->sealer);
+    for (size_t i = 0; i < r->n_formats; i++)
+        format_free(r->formats[i]);
+    free(r->formats);
+    if (r->password)
+        explicit_bzero(r->password, strlen(r->password));
+    free(r->password);
+    free(r->username);
+    free(r->hostname);
+    free(r->cache_dir);
+    blobs_free(r->blobs);
+    pthread_mutex_destroy(&r->fresh_lock);
+    pthread_rwlock_destroy(&r->sessions_lock);
+    free(r);
+}
+
+struct blobs *repo_blobs(struct repo *r)
+{
+    return r->blobs;
+}
+
+const struct repo_format *repo_format(const struct repo *r)
+{
+    return atomic_load_explicit(&((struct repo *)r)->format, memory_order_acquire);
+}
+
+const struct sealer *repo_sealer(const struct repo *r)
+{
+    return r->sealer;
+}
+
+struct index_set *repo_index(struct repo *r)
+{
+    return r->index;
+}
+
+const char *repo_cache_dir(const struct repo *r)
+{
+    return r->cache_dir;
+}
+
+const char *repo_username(const struct repo *r)
+{
+    return r->username;
+}
+
+const char *repo_hostname(const struct repo *r)
+{
+    return r->hostname;
+}
+
+/* What cannot change below an open repository: data already read or written would not fit. */
+static bool same_repository(const struct repo_format *a, const struct repo_format *b)
+{
+    return a->unique_id_len == b->unique_id_len && !memcmp(a->unique_id, b->unique_id, a->unique_id_len) &&
+           a->master_key_len == b->master_key_len && !memcmp(a->master_key, b->master_key, a->master_key_len) &&
+           a->secret_len == b->secret_len && !memcmp(a->secret, b->secret, a->secret_len) &&
+           !strcmp(a->hash, b->hash) && !strcmp(a->encryption, b->encryption) && a->ecc_percent == b->ecc_percent;
+}
+
+static int check_format(struct repo *r, struct err *e)
+{
+    const struct repo_format *f = repo_format(r);
+    CLEANUP_FREE uint8_t *blob = NULL;
+    size_t len;
+    int64_t now = wall_ns();
+    int rc = blobs_get(r->blobs, "kopia.repository", FORMAT_BLOB_LIMIT, &blob, &len, e);
+    if (rc < 0)
+        return err_wrap(e, "the repository's format cannot be read again");
+    /* Every change seals the document with a new nonce, so equal bytes are an unchanged format; deriving the key again
+     * would take 64 MiB for nothing. */
+    if (len == f->blob_len && !memcmp(blob, f->blob, len)) {
+        atomic_store(&r->format_checked_ns, now);
+        return 0;
+    }
+    struct repo_format *changed = NULL;
+    rc = format_load(&changed, r->blobs, r->password, e);
+    if (rc < 0)
+        return err_wrap(e, "the repository's format was changed meanwhile");
+    if (!same_repository(f, changed) || f->version != changed->version ||
+        f->epochs.enabled != changed->epochs.enabled) {
+        format_free(changed);
+        rc = err_set(e, ERR_BUSY, EBUSY, "the repository at %s was replaced or upgraded while it was in use",
+                     blobs_location(r->blobs));
+        err_hint(e, "run the command again");
+        return rc;
+    }
+    return take_format(r, changed, e);
+}
+
+/* A clock that was set back makes ages meaningless: what seems to come from the future counts as too old. */
+static bool older_than(int64_t then, int64_t limit)
+{
+    int64_t now = wall_ns();
+    return now - then > limit || then - now > NS_PER_MINUTE;
+}
+
+int repo_keep_fresh(struct repo *r, struct err *e)
+{
+    const struct repo_format *f = repo_format(r);
+    /* A lock with advance notice begins to hold without a change of the document. */
+    if (f->lock.present && upgrade_lock_locked(&f->lock, wall_ns())) {
+        int rc = err_set(e, ERR_BUSY, EBUSY, "the repository at %s is being upgraded by %s", blobs_location(r->blobs),
+                         f->lock.owner);
+        err_hint(e, "try again when the upgrade is complete");
+        return rc;
+    }
+    if (!older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS) &&
+        !older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
+        return 0;
+    if (pthread_mutex_trylock(&r->fresh_lock) != 0) {
+        if (!older_than(atomic_load(&r->format_checked_ns), FRESH_LIMIT_NS) &&
+            !older_than(index_set_loaded_ns(r->index), FRESH_LIMIT_NS))
+            return 0;
+        pthread_mutex_lock(&r->fresh_lock);
+    }
+    int rc = 0;
+    if (older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS))
+        rc = check_format(r, e);
+    if (rc == 0 && older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
+        rc = index_set_refresh(r->index, e);
+    pthread_mutex_unlock(&r->fresh_lock);
+    return rc;
+}
+
+int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e)
+{
+    /* In this order: a flush adds to the index before it takes from the session. */
+    if (sessions_find(r, id, ret) == 0)
+        return 0;
+    return index_set_find(r->index, id, ret, e);
+}

@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* session.c - a writing session: begun, flushed round by round, ended; packs of its dead predecessors adopted. */
+#include "repo/session-impl.h"
+#include "repo/epoch.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_PENDING 131072
+#define LEAST_PENDING 16
+/* A marker protects packs for 96 h (section 10); it is renewed long before. */
+#define MARKER_RENEW_NS (12 * NS_PER_HOUR)
+
+void session_fail(struct session *s, const struct err *e)
+{
+    if (!s->failed) {
+        s->failed = true;
+        s->failure = *e;
+        if (!s->failure.hint[0])
+            err_hint(&s->failure,
+                     "what was flushed before is safe; packs that are finished will be used by the next run");
+    }
+    pthread_cond_broadcast(&s->changed);
+}
+
+int session_check(const struct session *s, struct err *e)
+{
+    if (!s->failed)
+        return 0;
+    if (e)
+        *e = s->failure;
+    return -(s->failure.sys ? s->failure.sys : EIO);
+}
+
+struct round *session_round(struct session *s, struct err *e)
+{
+    if (s->current)
+        return s->current;
+    struct round *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_nomem(e);
+        return NULL;
+    }
+    r->started_ns = wall_ns();
+    if (session_id_new(r->id, r->started_ns, e) < 0) {
+        free(r);
+        return NULL;
+    }
+    struct round **end = &s->rounds;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+    s->current = r;
+    return r;
+}
+
+static int add_marker(struct session *s, struct round *r, struct err *e)
+{
+    char(*all)[BLOB_NAME_MAX + 1] = realloc(r->markers, (r->n_markers + 1) * sizeof *all);
+    if (!all)
+        return err_nomem(e);
+    r->markers = all;
+    all[r->n_markers][0] = '\0';
+    int64_t now = wall_ns();
+    int rc = marker_put(s->repo, r->id, r->started_ns, all[r->n_markers], e);
+    /* Where the put failed half-way the blob may be there: it is deleted with the others. */
+    if (all[r->n_markers][0])
+        r->n_markers++;
+    if (rc == 0)
+        r->marked_ns = now;
+    return rc;
+}
+
+int round_begin(struct session *s, struct round *r, struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&s->begin_lock);
+    /* The record first: a marker without one would never be cleared away by us. */
+    if (!r->record)
+        rc = session_record_new(&r->record, s->repo, r->id, e);
+    int64_t age = wall_ns() - r->marked_ns;
+    if (rc == 0 && (r->marked_ns == 0 || age > MARKER_RENEW_NS || age < -NS_PER_HOUR))
+        rc = add_marker(s, r, e);
+    pthread_mutex_unlock(&s->begin_lock);
+    return rc;
+}
+
+/* The round leaves the list. Its markers go, unless `leave`: then a later run must find them and the record. */
+static void round_end(struct session *s, struct round *r, bool leave)
+{
+    bool cleared = !leave;
+    for (size_t i = 0; i < r->n_markers && !leave; i++) {
+        struct err err = ERR_INIT;
+        if (blobs_delete(s->repo->blobs, r->markers[i], &err) < 0) {
+            /* Everything is stored and indexed; other clients ignore the marker after 4 days. */
+            log_warning("a session marker could not be deleted, the next run will try again: %s", err.msg);
+            cleared = false;
+        }
+    }
+    if (r->n_markers > 0 && cleared)
+        crash_point("marker-deleted");
+    session_record_end(r->record, cleared);
+    free(r->markers);
+    free(r);
+}
+
+/* ---- flush ---- */
+
+/* With `lock` held: waits until everything put in a sealed round is in durable packs. */
+static int settle(struct session *s, struct round *r, struct err *e)
+{
+    while (r->claims > 0 && !s->failed)
+        pthread_cond_wait(&s->changed, &s->lock);
+    for (int c = 0; c < 2 && !s->failed; c++) {
+        if (r->open[c])
+            pack_close(s, r->open[c]);
+    }
+    while (r->unfinished > 0 && !s->failed)
+        pthread_cond_wait(&s->changed, &s->lock);
+    return session_check(s, e);
+}
+
+static int by_id(const void *a, const void *b, void *entries)
+{
+    const struct pending_entry *all = entries;
+    return pending_cmp(&all[*(const uint32_t *)a], &all[*(const uint32_t *)b]);
+}
+
+/* Numbers of a sealed round's entries, sorted by id. They do not change any more. */
+static int gather(struct session *s, const struct round *r, uint32_t **ret, size_t *n, struct err *e)
+{
+    size_t count = 0, at = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const struct pack *p = r->packs; p; p = p->next)
+        count += p->entries;
+    uint32_t *all = malloc((count + 1) * sizeof *all);
+    for (const struct pack *p = r->packs; p && all; p = p->next) {
+        for (uint32_t i = p->first; i != PENDING_NONE; i = s->pending.entries[i].next)
+            all[at++] = i;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!all)
+        return err_nomem(e);
+    qsort_r(all, count, sizeof *all, by_id, s->pending.entries);
+    *ret = all;
+    *n = count;
+    return 0;
+}
+
+struct tables {
+    struct index_shard_data *all;
+    char (*names)[BLOB_NAME_MAX + 1];
+    size_t n;
+};
+
+static void tables_clear(struct tables *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free((void *)(uintptr_t)t->all[i].data);
+    free(t->all);
+    free(t->names);
+}
+
+/* Tables of at most TABLE_ENTRIES each, so that few entries are in memory in their large form at a time. */
+static int build_tables(struct session *s, const uint32_t *numbers, size_t n, struct tables *t, struct err *e)
+{
+    unsigned version = repo_format(s->repo)->index_version;
+    size_t count = (n + TABLE_ENTRIES - 1) / TABLE_ENTRIES, most = n < TABLE_ENTRIES ? n : TABLE_ENTRIES;
+    t->all = calloc(count, sizeof *t->all);
+    t->names = calloc(count, sizeof *t->names);
+    pthread_mutex_lock(&s->table_lock);
+    struct index_entry *entries = malloc(most * sizeof *entries);
+    int rc = t->all && t->names && entries ? 0 : err_nomem(e);
+    for (size_t at = 0; rc == 0 && at < n; at += most) {
+        size_t part = n - at < most ? n - at : most, len;
+        uint8_t *data = NULL;
+        pthread_mutex_lock(&s->lock);
+        for (size_t i = 0; i < part; i++)
+            session_entry(s, numbers[at + i], &entries[i]);
+        pthread_mutex_unlock(&s->lock);
+        rc = index_build(entries, part, version, false, &data, &len, e);
+        if (rc == 0)
+            t->all[t->n++] = (struct index_shard_data){.data = data, .len = len};
+    }
+    free(entries);
+    pthread_mutex_unlock(&s->table_lock);
+    return rc;
+}
+
+static int publish(struct session *s, const struct round *r, struct err *e)
+{
+    struct repo *repo = s->repo;
+    CLEANUP_FREE uint32_t *numbers = NULL;
+    CLEANUP(tables_clear) struct tables t = {0};
+    size_t n = 0;
+    int rc = gather(s, r, &numbers, &n, e);
+    if (rc < 0 || n == 0)
+        return rc;
+    rc = build_tables(s, numbers, n, &t, e);
+    if (rc < 0)
+        return rc;
+    /* "Extremely slow write": the epoch advanced twice meanwhile, nothing was left behind. Once more, with a new one.
+     */
+    for (int tries = 0; tries == 0 || (rc == -EAGAIN && tries < 3); tries++)
+        rc = epoch_write_indexes(repo->blobs, repo->sealer, repo_format(repo), r->id, t.all, t.n, t.names, e);
+    if (rc < 0) {
+        err_wrap(e, "the index of what was stored since the last flush cannot be written");
+        err_hint(e, "what was flushed before is safe; packs that are finished will be used by the next run");
+        return rc;
+    }
+    crash_point("index-written");
+    for (size_t i = 0; rc == 0 && i < t.n; i++)
+        rc = index_set_add(repo->index, t.names[i], t.all[i].data, t.all[i].len, e);
+    if (rc < 0)
+        rc = index_set_refresh(repo->index, e);
+    pthread_mutex_lock(&s->lock);
+    s->stats.index_blobs += t.n;
+    if (rc < 0) {
+        struct err err = ERR_INIT;
+        err = e ? *e : err;
+        err_wrap(&err, "everything is stored and safe, but the index cannot be loaded again");
+        session_fail(s, &err);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+/* With `lock` held: the oldest round is in the index now, pending no more. */
+static struct round *drop_first(struct session *s)
+{
+    struct round *r = s->rounds;
+    while (r->packs) {
+        struct pack *p = r->packs;
+        for (uint32_t i = p->first; i != PENDING_NONE;) {
+            uint32_t next = s->pending.entries[i].next;
+            pending_remove(&s->pending, i);
+            i = next;
+        }
+        r->packs = p->next;
+        s->packs[p->number] = NULL;
+        free(p);
+    }
+    s->rounds = r->next;
+    s->flushes++;
+    pthread_cond_broadcast(&s->changed);
+    return r;
+}
+
+/* With `flush_lock` held. */
+static int flush(struct session *s, struct err *e)
+{
+    int rc = repo_keep_fresh(s->repo, e);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&s->lock);
+    rc = session_check(s, e);
+    if (rc == 0 && s->current && (s->current->claims > 0 || s->current->packs)) {
+        s->current->sealed = true;
+        s->current = NULL;
+    }
+    while (rc == 0 && s->rounds && s->rounds->sealed) {
+        struct round *r = s->rounds;
+        rc = settle(s, r, e);
+        if (rc < 0)
+            break;
+        pthread_mutex_unlock(&s->lock);
+        rc = publish(s, r, e);
+        pthread_mutex_lock(&s->lock);
+        if (rc == 0) {
+            drop_first(s);
+            pthread_mutex_unlock(&s->lock);
+            round_end(s, r, false);
+            pthread_mutex_lock(&s->lock);
+            rc = session_check(s, e);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc == 0 && !s->adopting)
+        dead_sessions_clear(&s->dead, s->repo);
+    return rc;
+}
+
+int session_flush(struct session *s, struct err *e)
+{
+    pthread_mutex_lock(&s->flush_lock);
+    int rc = flush(s, e);
+    pthread_mutex_unlock(&s->flush_lock);
+    return rc;
+}
+
+int session_make_room(struct session *s, struct err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    uint32_t count = s->pending.count;
+    pthread_mutex_unlock(&s->lock);
+    if (count < s->flush_at)
+        return 0;
+    /* One thread flushes while the others fill what room is left; then they wait for it. */
+    if (count < s->pending.cap) {
+        if (pthread_mutex_trylock(&s->flush_lock) != 0)
+            return 0;
+    } else {
+        pthread_mutex_lock(&s->flush_lock);
+    }
+    pthread_mutex_lock(&s->lock);
+    bool full = s->pending.count >= s->flush_at;
+    pthread_mutex_unlock(&s->lock);
+    int rc = full ? flush(s, e) : 0;
+    pthread_mutex_unlock(&s->flush_lock);
+    return rc;
+}
+
+/* ---- adoption ---- */
+
+struct adoption {
+    struct session *session;
+    const char *pack;
+    struct err *err;
+};
+
+static struct pack *adopted_pack(struct session *s, const char *name, struct err *e)
+{
+    struct round *r = session_round(s, e);
+    if (!r)
+        return NULL;
+    for (struct pack *p = r->packs; p; p = p->next) {
+        if (!strcmp(p->name, name))
+            return p;
+    }
+    return pack_add(s, r, name, e);
+}
+
+static int adopt_pending(struct session *s, const struct index_entry *n, uint32_t time, struct err *e)
+{
+    if (pending_find(&s->pending, &n->id) != PENDING_NONE)
+        return 0; /* two dead sessions stored it */
+    struct pack *p = adopted_pack(s, n->pack, e);
+    uint32_t i = p ? pending_add(&s->pending, &n->id) : PENDING_NONE;
+    if (i == PENDING_NONE)
+        return p ? err_set(e, ERR_GENERIC, ENOSPC, "too many contents are pending") : -ENOMEM;
+    struct pending_entry *a = &s->pending.entries[i];
+    a->offset = n->offset;
+    a->packed = n->packed;
+    a->length = n->length;
+    a->compression = (uint16_t)n->compression;
+    a->format_version = n->format_version;
+    a->time = time;
+    a->state = PENDING_WRITTEN;
+    pack_link(s, p, i);
+    s->stats.adopted_packs += !p->counted;
+    p->counted = true;
+    s->stats.adopted_contents++;
+    return 0;
+}
+
+/* Takes what does not exist in the index. R4: what replaces a deleted entry must be younger than it. */
+static int adopt_entry(const struct index_entry *n, void *arg)
+{
+    const struct adoption *a = arg;
+    struct session *s = a->session;
+    struct index_entry known;
+    if (n->id.len != hasher_size(sealer_hasher(s->repo->sealer)) || n->key_id != 0 || n->compression > UINT16_MAX ||
+        n->time < 0 || n->time >= UINT32_MAX)
+        return 0;
+    int64_t time = n->time;
+    int rc = index_set_find(s->repo->index, &n->id, &known, a->err);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    if (rc == 0 && !known.deleted)
+        return 0;
+    if (rc == 0 && known.time >= time)
+        time = known.time + 1;
+    if (time >= UINT32_MAX)
+        return 0;
+    rc = session_make_room(s, a->err);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&s->lock);
+    rc = adopt_pending(s, n, (uint32_t)time, a->err);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static int adopt_pack(const struct blob_info *info, void *arg)
+{
+    struct session *s = arg;
+    struct err err = ERR_INIT;
+    struct adoption a = {.session = s, .pack = info->name, .err = &err};
+    int rc = pack_read_local_index(s->repo->blobs, s->repo->sealer, info->name, info->length, adopt_entry, &a, &err);
+    pthread_mutex_lock(&s->lock);
+    bool failed = s->failed;
+    pthread_mutex_unlock(&s->lock);
+    if (rc == 0 || failed || rc == -ENOMEM)
+        return failed ? -EIO : rc;
+    /* It stays what it is, an orphan that maintenance collects; its contents are put again. */
+    log_warning("a pack of an interrupted session cannot be used: %s", err.msg);
+    return 0;
+}
+
+static int adopt(struct session *s, struct err *e)
+{
+    s->adopting = true;
+    int rc = dead_sessions_find(&s->dead, s->repo, adopt_pack, s, e);
+    s->adopting = false;
+    if (rc < 0) {
+        pthread_mutex_lock(&s->lock);
+        int failed = session_check(s, e);
+        pthread_mutex_unlock(&s->lock);
+        return failed < 0 ? failed : rc == -ENOMEM ? err_nomem(e) : rc;
+    }
+    if (s->stats.adopted_contents > 0)
+        log_info("%llu contents in %llu packs of an interrupted session are used",
+                 (unsigned long long)s->stats.adopted_contents, (unsigned long long)s->stats.adopted_packs);
+    if (s->pending.count == 0)
+        dead_sessions_clear(&s->dead, s->repo); /* nothing of theirs waits for a flush */
+    return 0;
+}
+
+/* ---- begin and end ---- */
+
+static int start(struct session *s, const struct session_opts *o, struct err *e)
+{
+    size_t cap = o->max_pending ? o->max_pending : DEFAULT_PENDING;
+    cap = cap < LEAST_PENDING ? LEAST_PENDING : cap > (UINT32_C(1) << 26) ? UINT32_C(1) << 26 : cap;
+    s->flush_at = (uint32_t)(cap - cap / 4);
+    int rc = pending_init(&s->pending, (uint32_t)cap, e);
+    if (rc == 0)
+        rc = repo_keep_fresh(s->repo, e);
+    struct round *r = rc == 0 ? session_round(s, e) : NULL;
+    if (rc == 0)
+        rc = r ? round_begin(s, r, e) : -ENOMEM;
+    while (rc == 0 && s->n_finishers < FINISHERS) {
+        rc = -pthread_create(&s->finishers[s->n_finishers], NULL, session_finisher, s);
+        if (rc < 0)
+            return err_set(e, ERR_MEMORY, -rc, "no thread can be started");
+        s->n_finishers++;
+    }
+    return rc == 0 && !o->no_adopt ? adopt(s, e) : rc;
+}
+
+int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e)
+{
+    static const struct session_opts defaults = {0};
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->repo = r;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->flush_lock, NULL);
+    pthread_mutex_init(&s->begin_lock, NULL);
+    pthread_mutex_init(&s->table_lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    pthread_rwlock_wrlock(&r->sessions_lock);
+    s->next = r->sessions;
+    r->sessions = s;
+    pthread_rwlock_unlock(&r->sessions_lock);
+    int rc = start(s, o ? o : &defaults, e);
+    if (rc < 0) {
+        session_free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+static void leave_repo(struct session *s)
+{
+    pthread_rwlock_wrlock(&s->repo->sessions_lock);
+    struct session **at = &s->repo->sessions;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    pthread_rwlock_unlock(&s->repo->sessions_lock);
+}
+
+/* Drops what was never flushed. Finished packs stay, with their marker, for a later session to adopt. */
+static void abandon(struct session *s, struct round *r)
+{
+    bool durable = false;
+    while (r->packs) {
+        struct pack *p = r->packs;
+        pack_writer_abort(p->out);
+        durable = durable || p->durable;
+        r->packs = p->next;
+        free(p);
+    }
+    round_end(s, r, durable);
+}
+
+void session_free(struct session *s)
+{
+    if (!s)
+        return;
+    leave_repo(s);
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    for (unsigned i = 0; i < s->n_finishers; i++)
+        pthread_join(s->finishers[i], NULL);
+    while (s->rounds) {
+        struct round *r = s->rounds;
+        s->rounds = r->next;
+        abandon(s, r);
+    }
+    dead_sessions_leave(&s->dead);
+    free(s->packs);
+    pending_clear(&s->pending);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->flush_lock);
+    pthread_mutex_destroy(&s->begin_lock);
+    pthread_mutex_destroy(&s->table_lock);
+    free(s);
+}
+
+struct repo *session_repo(const struct session *s)
+{
+    return s->repo;
+}
+
+uint64_t session_pending(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t n = s->pending.count;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+void session_stats(struct session *s, struct session_stats *ret)
+{
+    pthread_mutex_lock(&s->lock);
+    *ret = s->stats;
+    pthread_mutex_unlock(&s->lock);
+}
+
+size_t session_memory(const struct session_opts *o)
+{
+    size_t cap = o && o->max_pending ? o->max_pending : DEFAULT_PENDING;
+    /* The table, its order at a flush, tables of an index (at most 52 bytes an entry, and sealed once), large entries,
+     * names of packs, and stacks of the finishing threads. */
+    return pending_memory((uint32_t)cap) + cap * (sizeof(uint32_t) + 52) +
+           (size_t)TABLE_ENTRIES * (sizeof(struct index_entry) + 52 * 4) + (size_t)FINISHERS * (64 << 10) + (256 << 10);
+}
+
+/* ---- what readers see of it ---- */
+
+int sessions_find(struct repo *r, const struct content_id *id, struct index_entry *ret)
+{
+    int rc = -ENOENT;
+    pthread_rwlock_rdlock(&r->sessions_lock);
+    for (struct session *s = r->sessions; s && rc != 0; s = s->next) {
+        pthread_mutex_lock(&s->lock);
+        uint32_t i = pending_find(&s->pending, id);
+        /* Who asks for what is on its way has been told that it exists: it soon will. */
+        while (i != PENDING_NONE && s->pending.entries[i].state == PENDING_CLAIMED && !s->failed) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            i = pending_find(&s->pending, id);
+        }
+        if (i != PENDING_NONE && s->pending.entries[i].state == PENDING_WRITTEN) {
+            session_entry(s, i, ret);
+            rc = 0;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_rwlock_unlock(&r->sessions_lock);
+    return rc;
+}
+
+/* A pack of that name that is still a file without a name; waits for one that is just getting it. */
+static struct pack *unfinished_pack(struct session *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->n_packs; i++) {
+        struct pack *p = s->packs[i];
+        if (!p || !p->out || strcmp(p->name, name) != 0)
+            continue;
+        if (!p->committing)
+            return p;
+        pthread_cond_wait(&s->changed, &s->lock);
+        i = UINT32_MAX; /* from the beginning: 0 comes next */
+    }
+    return NULL;
+}
+
+int sessions_read(struct repo *r, const char *pack, uint64_t offset, void *dst, size_t len, struct err *e)
+{
+    int rc = -ENOENT;
+    pthread_rwlock_rdlock(&r->sessions_lock);
+    for (struct session *s = r->sessions; s && rc == -ENOENT; s = s->next) {
+        pthread_mutex_lock(&s->lock);
+        struct pack *p = unfinished_pack(s, pack);
+        if (p) {
+            p->readers++;
+            pthread_mutex_unlock(&s->lock);
+            rc = pack_writer_read(p->out, offset, dst, len, e);
+            pthread_mutex_lock(&s->lock);
+            p->readers--;
+            pthread_cond_broadcast(&s->changed);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_rwlock_unlock(&r->sessions_lock);
+    return rc;
+}

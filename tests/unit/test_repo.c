@@ -1,0 +1,1172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Contents put, flushed, read; by many threads, with failures and deaths at every place. */
+#include "tests/unit/test.h"
+#include "tests/unit/wrapped_store.h"
+
+#include "repo/item.h"
+#include "repo/pack.h"
+#include "repo/repo.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PASSWORD "a test's password"
+#define MIB ((size_t)1 << 20)
+#define ZSTD 0x1100
+
+static struct err err;
+
+/* ---- places ---- */
+
+static char scratch_dir[256];
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+}
+
+static int group_setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(scratch_dir, sizeof scratch_dir, "%s/snapferry-repo-XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(scratch_dir) ? 0 : -1;
+}
+
+static int group_teardown(void **state)
+{
+    (void)state;
+    remove_tree(scratch_dir);
+    return 0;
+}
+
+/* A path of its own for each use. */
+static const char *fresh_path(const char *what)
+{
+    static char buf[8][512];
+    static unsigned turn, number;
+    char *p = buf[turn++ % 8];
+    snprintf(p, sizeof buf[0], "%s/%s-%u", scratch_dir, what, number++);
+    return p;
+}
+
+struct place {
+    char dir[512], cache[512];
+    struct wrap_control c;
+    struct repo *repo;
+};
+
+static struct repo *open_repo(const char *dir, const char *cache, struct wrap_control *c)
+{
+    struct blobs *b;
+    struct repo *r;
+    struct repo_opts o = {.cache_dir = cache, .username = "tester", .hostname = "here"};
+    assert_ok(blobs_open_dir(&b, dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(repo_open(&r, c ? wrap_store_new(b, c) : b, PASSWORD, &o, &err), &err);
+    return r;
+}
+
+static struct place *place_new(const struct format_create *f)
+{
+    static const struct format_create small = {.pack_size = 10 * MIB};
+    struct place *p = calloc(1, sizeof *p);
+    struct blobs *b;
+    assert_non_null(p);
+    p->c = (struct wrap_control)WRAP_INIT;
+    snprintf(p->dir, sizeof p->dir, "%s", fresh_path("repo"));
+    snprintf(p->cache, sizeof p->cache, "%s", fresh_path("cache"));
+    assert_ok(blobs_open_dir(&b, p->dir, BLOBS_CREATE, NULL, 0, &err), &err);
+    assert_ok(format_create(b, f ? f : &small, PASSWORD, &err), &err);
+    blobs_free(b);
+    p->repo = open_repo(p->dir, p->cache, &p->c);
+    return p;
+}
+
+static void place_reopen(struct place *p)
+{
+    repo_free(p->repo);
+    p->repo = open_repo(p->dir, p->cache, &p->c);
+}
+
+static void place_free(struct place *p)
+{
+    repo_free(p->repo);
+    remove_tree(p->dir);
+    remove_tree(p->cache);
+    free(p);
+}
+
+static struct session *begin(struct repo *r, size_t max_pending)
+{
+    struct session *s;
+    struct session_opts o = {.max_pending = max_pending};
+    assert_ok(session_new(&s, r, &o, &err), &err);
+    return s;
+}
+
+static int count_one(const struct blob_info *info, void *arg)
+{
+    (void)info;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static unsigned count_blobs(struct repo *r, const char *prefix)
+{
+    unsigned n = 0;
+    assert_ok(blobs_list(repo_blobs(r), prefix, count_one, &n, &err), &err);
+    return n;
+}
+
+static unsigned count_packs(struct repo *r)
+{
+    return count_blobs(r, "p") + count_blobs(r, "q");
+}
+
+/* Files in the store's directories that are no blobs: temporary ones that were left behind. */
+static unsigned leftovers;
+static int count_leftover(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    const char *name = path + ftw->base;
+    size_t len = strlen(name);
+    if (flag == FTW_F && strcmp(name, ".shards") != 0 && (len < 2 || strcmp(name + len - 2, ".f") != 0))
+        leftovers++;
+    return 0;
+}
+
+static unsigned count_leftovers(const char *dir)
+{
+    leftovers = 0;
+    nftw(dir, count_leftover, 32, FTW_PHYS);
+    return leftovers;
+}
+
+static unsigned count_records(const struct repo *r)
+{
+    char path[1024];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/sessions", repo_cache_dir(r));
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* ---- contents ---- */
+
+/* Bytes of content number n: incompressible, or lines of text. */
+static void fill(uint8_t *p, size_t len, uint64_t n, bool text)
+{
+    uint64_t state = n * 1000003 + 7;
+    for (size_t i = 0; i < len; i += 8) {
+        uint64_t v = splitmix64(&state);
+        char word[20];
+        if (text) {
+            snprintf(word, sizeof word, "word %02x\n", (unsigned)(v & 0x3f));
+            memcpy(&v, word, sizeof v);
+        }
+        memcpy(p + i, &v, len - i < 8 ? len - i : 8);
+    }
+}
+
+static struct put_scratch *scratch_for(struct repo *r, size_t max)
+{
+    struct put_scratch *p;
+    assert_ok(put_scratch_new(&p, r, ZSTD, max, &err), &err);
+    return p;
+}
+
+static void id_of(struct repo *r, char prefix, const void *data, size_t len, struct content_id *id)
+{
+    const struct hasher *h = sealer_hasher(repo_sealer(r));
+    *id = (struct content_id){.prefix = prefix, .len = (uint8_t)hasher_size(h)};
+    hasher_digest(h, data, len, id->hash);
+}
+
+/* Puts contents first..first+n-1 of `len` random bytes; returns what failed, or the number that was new. */
+static int put_range(struct session *s, uint64_t first, unsigned n, size_t len, struct err *e)
+{
+    struct put_scratch *p = scratch_for(session_repo(s), len);
+    uint8_t *data = malloc(len + 8);
+    int fresh = 0;
+    assert_non_null(data);
+    for (unsigned i = 0; i < n && fresh >= 0; i++) {
+        struct put_result res;
+        struct content_id id;
+        fill(data, len, first + i, false);
+        id_of(session_repo(s), 0, data, len, &id);
+        int rc = session_put(s, p, &id, data, len, 0, &res, e);
+        fresh = rc < 0 ? rc : fresh + !res.existed;
+    }
+    free(data);
+    put_scratch_free(p);
+    return fresh;
+}
+
+static int read_range(struct repo *r, uint64_t first, unsigned n, size_t len, struct err *e)
+{
+    struct content_reader *c;
+    uint8_t *data = malloc(len + 8), *got = malloc(len + 8);
+    int64_t rc = 0;
+    assert_non_null(data);
+    assert_non_null(got);
+    assert_ok(content_reader_new(&c, r, &err), &err);
+    for (unsigned i = 0; i < n && rc >= 0; i++) {
+        struct content_id id;
+        fill(data, len, first + i, false);
+        id_of(r, 0, data, len, &id);
+        rc = content_read(c, &id, got, len, true, e);
+        if (rc >= 0) {
+            assert_int_equal(rc, len);
+            assert_memory_equal(got, data, len);
+        }
+    }
+    content_reader_free(c);
+    free(data);
+    free(got);
+    return rc < 0 ? (int)rc : 0;
+}
+
+/* ---- round trips ---- */
+
+static const size_t lengths[] = {0, 1, 27, 4095, 70000, 300001, 2 * MIB + 13};
+#define N_LENGTHS (sizeof lengths / sizeof lengths[0])
+
+static void put_variety(struct session *s, struct content_id *ids)
+{
+    struct put_scratch *p = scratch_for(session_repo(s), 3 * MIB);
+    uint8_t *data = malloc(3 * MIB);
+    assert_non_null(data);
+    for (size_t i = 0; i < N_LENGTHS; i++) {
+        for (int text = 0; text < 2; text++) {
+            fill(data, lengths[i], i, text);
+            assert_ok(session_put_bytes(s, p, text ? 'k' : 0, data, lengths[i], ZSTD, &ids[2 * i + (size_t)text], &err),
+                      &err);
+        }
+    }
+    free(data);
+    put_scratch_free(p);
+}
+
+static void read_variety(struct repo *r, const struct content_id *ids)
+{
+    struct content_reader *c;
+    uint8_t *data = malloc(3 * MIB);
+    assert_non_null(data);
+    assert_ok(content_reader_new(&c, r, &err), &err);
+    for (size_t i = 0; i < N_LENGTHS; i++) {
+        for (int text = 0; text < 2; text++) {
+            CLEANUP_FREE uint8_t *got = NULL;
+            struct index_entry n;
+            const struct content_id *id = &ids[2 * i + (size_t)text];
+            fill(data, lengths[i], i, text);
+            int64_t len = content_get(c, id, &got, 3 * MIB, &err);
+            assert_ok(len, &err);
+            assert_int_equal(len, lengths[i]);
+            assert_memory_equal(got, data, lengths[i]);
+            memset(got, 0xaa, lengths[i]);
+            assert_ok(content_read(c, id, got, lengths[i], true, &err), &err);
+            assert_memory_equal(got, data, lengths[i]);
+            assert_ok(repo_find(r, id, &n, &err), &err);
+            assert_int_equal(n.pack[0], text ? 'q' : 'p');
+            assert_int_equal(n.length, lengths[i]);
+            assert_int_equal(n.format_version, repo_format(r)->version);
+            bool squeezed = text && lengths[i] > 4000 && repo_format(r)->index_version > 1;
+            assert_int_equal(n.compression, squeezed ? ZSTD : 0);
+        }
+    }
+    content_reader_free(c);
+    free(data);
+}
+
+static void roundtrip(const struct format_create *f)
+{
+    struct place *p = place_new(f);
+    struct content_id ids[2 * N_LENGTHS];
+    struct session *s = begin(p->repo, 0);
+    struct session_stats st;
+    put_variety(s, ids);
+    /* from packs that are still open */
+    read_variety(p->repo, ids);
+    assert_int_equal(count_packs(p->repo), 0);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(session_pending(s), 0);
+    read_variety(p->repo, ids);
+    session_stats(s, &st);
+    assert_int_equal(st.new_contents, 2 * N_LENGTHS);
+    assert_int_equal(st.packs, 2);
+    assert_int_equal(st.index_blobs, 1);
+    session_free(s);
+    assert_int_equal(count_packs(p->repo), 2);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    place_reopen(p);
+    read_variety(p->repo, ids);
+    /* all known */
+    s = begin(p->repo, 0);
+    put_variety(s, ids);
+    session_stats(s, &st);
+    assert_int_equal(st.new_contents, 0);
+    assert_int_equal(st.dup_contents, 2 * N_LENGTHS);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(count_packs(p->repo), 2);
+    assert_int_equal(count_leftovers(p->dir), 0);
+    place_free(p);
+}
+
+static void roundtrip_formats(void **state)
+{
+    (void)state;
+    roundtrip(&(struct format_create){.version = 1});
+    roundtrip(&(struct format_create){.version = 2, .hash = "BLAKE2B-256"});
+    roundtrip(&(struct format_create){.version = 3});
+    roundtrip(&(struct format_create){.hash = "HMAC-SHA256", .encryption = "CHACHA20-POLY1305-HMAC-SHA256"});
+    roundtrip(&(struct format_create){.hash = "HMAC-SHA224", .ecc_percent = 2});
+    roundtrip(&(struct format_create){.version = 1, .hash = "BLAKE3-256"});
+    roundtrip(&(struct format_create){.version = 2, .hash = "BLAKE2S-128", .ecc_percent = 20});
+}
+
+/* ---- packs ---- */
+
+static int check_pack(const struct blob_info *info, void *arg);
+
+struct packs_check {
+    struct repo *repo;
+    unsigned entries, packs;
+};
+
+static int check_pack_entry(const struct index_entry *n, void *arg)
+{
+    struct packs_check *c = arg;
+    struct index_entry known;
+    assert_ok(repo_find(c->repo, &n->id, &known, &err), &err);
+    assert_string_equal(known.pack, n->pack);
+    assert_int_equal(known.offset, n->offset);
+    assert_int_equal(known.packed, n->packed);
+    assert_int_equal(known.time, n->time);
+    c->entries++;
+    return 0;
+}
+
+static int check_pack(const struct blob_info *info, void *arg)
+{
+    struct packs_check *c = arg;
+    c->packs++;
+    assert_ok(pack_read_local_index(repo_blobs(c->repo), repo_sealer(c->repo), info->name, info->length,
+                                    check_pack_entry, c, &err),
+              &err);
+    return 0;
+}
+
+static void packs_are_split(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, 35, MIB, &err), 35);
+    assert_ok(session_flush(s, &err), &err);
+    struct packs_check c = {.repo = p->repo};
+    assert_ok(blobs_list(repo_blobs(p->repo), "p", check_pack, &c, &err), &err);
+    /* 10 contents of 1 MiB + 28 bytes behind the preamble close a pack of 10 MiB. */
+    assert_int_equal(c.packs, 4);
+    assert_int_equal(c.entries, 35);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.packs, 4);
+    assert_int_equal(st.stored_bytes, 35 * (MIB + 28));
+    session_free(s);
+    assert_ok(read_range(p->repo, 0, 35, MIB, &err), &err);
+    place_free(p);
+}
+
+static void order_of_writes(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    p->c.n_log = 0;
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, 12, MIB, &err), 12);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    /* R1: marker, packs, index, marker deleted. */
+    assert_int_equal(p->c.n_log, 5);
+    static const char ops[] = "PCCPD", first[] = "sppxs";
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(p->c.log[i].op, ops[i]);
+        assert_int_equal(p->c.log[i].name[0], first[i]);
+    }
+    assert_string_equal(p->c.log[0].name, p->c.log[4].name);
+    const char *session = strchr(p->c.log[0].name, '-');
+    assert_non_null(session);
+    assert_non_null(strstr(p->c.log[1].name, session));
+    assert_non_null(strstr(p->c.log[3].name, session));
+    place_free(p);
+}
+
+/* ---- many threads ---- */
+
+struct worker {
+    struct session *s;
+    unsigned first, n, step;
+    size_t len;
+    atomic_int *fresh;
+    atomic_bool *stop;
+};
+
+static void *put_worker(void *arg)
+{
+    const struct worker *w = arg;
+    struct err e = ERR_INIT;
+    for (unsigned i = 0; i < w->n; i += w->step) {
+        int rc = put_range(w->s, w->first + i, w->step, w->len, &e);
+        if (rc < 0) {
+            atomic_store(w->fresh, -1000000);
+            return NULL;
+        }
+        atomic_fetch_add(w->fresh, rc);
+    }
+    return NULL;
+}
+
+static void *flush_worker(void *arg)
+{
+    const struct worker *w = arg;
+    struct err e = ERR_INIT;
+    while (!atomic_load(w->stop)) {
+        if (session_flush(w->s, &e) < 0)
+            atomic_store(w->fresh, -1000000);
+        usleep(2000);
+    }
+    return NULL;
+}
+
+#define THREADS 4
+
+static void many_threads(size_t max_pending, bool flushing)
+{
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, max_pending);
+    pthread_t t[THREADS], f;
+    atomic_int fresh = 0;
+    atomic_bool stop = false;
+    struct worker all[THREADS], fw = {.s = s, .fresh = &fresh, .stop = &stop};
+    for (int i = 0; i < THREADS; i++) {
+        /* all the same contents, and some of their own */
+        all[i] = (struct worker){.s = s, .n = 400, .step = 20, .len = 40000, .fresh = &fresh};
+        assert_int_equal(pthread_create(&t[i], NULL, put_worker, &all[i]), 0);
+    }
+    if (flushing)
+        assert_int_equal(pthread_create(&f, NULL, flush_worker, &fw), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], NULL);
+    atomic_store(&stop, true);
+    if (flushing)
+        pthread_join(f, NULL);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(fresh, 400);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.new_contents, 400);
+    assert_int_equal(st.dup_contents, 3 * 400);
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_ok(read_range(p->repo, 0, 400, 40000, &err), &err);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, 400, 40000, &err), &err);
+    place_free(p);
+}
+
+static void threads_put_the_same(void **state)
+{
+    (void)state;
+    many_threads(0, false);
+}
+
+static void threads_put_while_flushing(void **state)
+{
+    (void)state;
+    many_threads(0, true);
+}
+
+static void threads_with_a_small_table(void **state)
+{
+    (void)state;
+    many_threads(16, false);
+}
+
+/* ---- deletion ---- */
+
+static void delete_and_put_again(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    struct content_id id;
+    struct index_entry n, older;
+    uint8_t data[1000];
+    fill(data, sizeof data, 5, false);
+    id_of(p->repo, 0, data, sizeof data, &id);
+    assert_int_equal(put_range(s, 5, 1, sizeof data, &err), 1);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(repo_find(p->repo, &id, &older, &err), &err);
+
+    for (int flushed = 0; flushed < 2; flushed++) {
+        assert_ok(session_delete_content(s, &id, &err), &err);
+        assert_ok(session_delete_content(s, &id, &err), &err);
+        assert_int_equal(session_has(s, &id, &err), 0);
+        if (flushed)
+            assert_ok(session_flush(s, &err), &err);
+        assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+        assert_true(n.deleted);
+        assert_true(n.time > older.time);
+        assert_string_equal(n.pack, older.pack);
+        assert_int_equal(n.offset, older.offset);
+        /* deleted, not yet collected: readable, but not to be relied on */
+        assert_ok(read_range(p->repo, 5, 1, sizeof data, &err), &err);
+        older = n;
+        assert_int_equal(put_range(s, 5, 1, sizeof data, &err), 1);
+        assert_int_equal(put_range(s, 5, 1, sizeof data, &err), 0);
+        assert_ok(session_flush(s, &err), &err);
+        assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+        assert_false(n.deleted);
+        assert_true(n.time > older.time);
+        assert_string_not_equal(n.pack, older.pack);
+        older = n;
+        session_free(s);
+        place_reopen(p);
+        s = begin(p->repo, 0);
+        assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+        assert_false(n.deleted);
+        assert_int_equal(n.time, older.time);
+    }
+    /* what was never flushed */
+    fill(data, sizeof data, 6, false);
+    id_of(p->repo, 0, data, sizeof data, &id);
+    assert_int_equal(put_range(s, 6, 1, sizeof data, &err), 1);
+    assert_ok(session_delete_content(s, &id, &err), &err);
+    assert_int_equal(session_has(s, &id, &err), 0);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(session_has(s, &id, &err), 0);
+    fill(data, sizeof data, 7, false);
+    id_of(p->repo, 0, data, sizeof data, &id);
+    assert_int_equal(session_delete_content(s, &id, &err), -ENOENT);
+    session_free(s);
+    place_free(p);
+}
+
+/* ---- failures ---- */
+
+/* One run: contents put, flushed, deleted, put, flushed. */
+static int eventful_run(struct session *s, struct err *e)
+{
+    int rc = put_range(s, 100, 12, MIB, e);
+    if (rc >= 0)
+        rc = session_flush(s, e);
+    if (rc >= 0)
+        rc = put_range(s, 200, 3, 1000, e);
+    if (rc >= 0)
+        rc = session_flush(s, e);
+    return rc < 0 ? rc : 0;
+}
+
+static void every_failure(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, 3, 5000, &err), 3);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    unsigned failures = 0;
+    for (unsigned at = 1;; at++) {
+        struct err e = ERR_INIT;
+        struct session_opts o = {.no_adopt = at % 2 == 0};
+        pthread_mutex_lock(&p->c.lock);
+        p->c.changes = 0;
+        p->c.fail_at = at;
+        p->c.failed = false;
+        pthread_mutex_unlock(&p->c.lock);
+        int rc = session_new(&s, p->repo, &o, &e);
+        if (rc == 0) {
+            rc = eventful_run(s, &e);
+            /* It stays failed, and says the same. */
+            if (rc < 0 && e.cls == ERR_NO_SPACE && strncmp(e.msg, "the index", 9) != 0) {
+                struct err again = ERR_INIT;
+                assert_true(session_flush(s, &again) < 0);
+                assert_string_equal(again.msg, e.msg);
+            }
+            session_free(s);
+        }
+        if (rc < 0) {
+            assert_true(p->c.failed);
+            assert_int_equal(e.cls, ERR_NO_SPACE);
+            assert_non_null(strstr(e.msg, "injected failure"));
+            failures++;
+        }
+        assert_int_equal(count_leftovers(p->dir), 0);
+        assert_ok(index_set_refresh(repo_index(p->repo), &err), &err);
+        assert_ok(read_range(p->repo, 0, 3, 5000, &err), &err);
+        if (!p->c.failed)
+            break;
+        p->c.fail_at = 0;
+        /* The contents of the failed run go, so that the next one has as much to do. */
+        struct session *clean = begin(p->repo, 0);
+        for (unsigned i = 0; i < 15; i++) {
+            uint8_t *data = malloc(MIB);
+            assert_non_null(data);
+            struct content_id id;
+            size_t len = i < 12 ? MIB : 1000;
+            fill(data, len, i < 12 ? 100 + i : 200 + i - 12, false);
+            id_of(p->repo, 0, data, len, &id);
+            free(data);
+            if (session_has(clean, &id, &err) == 1)
+                assert_ok(session_delete_content(clean, &id, &err), &err);
+        }
+        assert_ok(session_flush(clean, &err), &err);
+        session_free(clean);
+    }
+    assert_true(failures > 20);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, 3, 5000, &err), &err);
+    assert_ok(read_range(p->repo, 100, 12, MIB, &err), &err);
+    place_free(p);
+}
+
+static void no_space_left(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: a small file system can only be mounted by root\n");
+        skip();
+    }
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const char *dir = fresh_path("tmpfs");
+        mkdir(dir, 0700);
+        if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+            mount("tmpfs", dir, "tmpfs", 0, "size=24m") < 0)
+            _exit(77);
+        char repo[600];
+        snprintf(repo, sizeof repo, "%s/r", dir);
+        struct blobs *b;
+        assert_ok(blobs_open_dir(&b, repo, BLOBS_CREATE, NULL, 0, &err), &err);
+        assert_ok(format_create(b, &(struct format_create){.pack_size = 10 * MIB}, PASSWORD, &err), &err);
+        blobs_free(b);
+        struct repo *r = open_repo(repo, fresh_path("cache"), NULL);
+        struct session *s = begin(r, 0);
+        assert_int_equal(put_range(s, 0, 3, 5000, &err), 3);
+        assert_ok(session_flush(s, &err), &err);
+        struct err e = ERR_INIT;
+        int rc = put_range(s, 100, 40, MIB, &e);
+        if (rc >= 0)
+            rc = session_flush(s, &e);
+        if (rc != -ENOSPC || e.cls != ERR_NO_SPACE || !e.hint[0])
+            _exit(2);
+        session_free(s);
+        if (count_leftovers(repo) != 0 || count_packs(r) < 2)
+            _exit(3);
+        assert_ok(read_range(r, 0, 3, 5000, &err), &err);
+        repo_free(r);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: mounting is not allowed here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void clock_is_checked(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s;
+    static const int64_t minute = INT64_C(60000000000);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        struct err e = ERR_INIT;
+        p->c.shift_ns = sign * 6 * minute;
+        assert_true(session_new(&s, p->repo, NULL, &e) < 0);
+        assert_int_equal(e.cls, ERR_CLOCK);
+        assert_non_null(strstr(e.msg, "5 minutes"));
+        assert_true(e.hint[0]);
+        assert_int_equal(count_blobs(p->repo, "s"), 0);
+        assert_int_equal(count_records(p->repo), 0);
+        p->c.shift_ns = sign * 4 * minute;
+        s = begin(p->repo, 0);
+        session_free(s);
+        assert_int_equal(count_blobs(p->repo, "s"), 0);
+    }
+    place_free(p);
+}
+
+static void session_without_flush(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(count_blobs(p->repo, "s"), 1);
+    assert_int_equal(put_range(s, 0, 3, 5000, &err), 3);
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_packs(p->repo), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    assert_int_equal(count_leftovers(p->dir), 0);
+    place_free(p);
+}
+
+/* ---- deaths ---- */
+
+#define RUN_CONTENTS 35 /* of 1 MiB: three packs of 10 and one of 5 */
+
+/* Runs a backup's worth of puts in a child that dies at `point`. Returns false if it lived. */
+static bool die_at(struct place *p, const char *point)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct err e = ERR_INIT;
+        struct session *s;
+        setenv("SNAPFERRY_CRASH_AT", point, 1);
+        if (session_new(&s, p->repo, NULL, &e) < 0 || put_range(s, 0, RUN_CONTENTS, MIB, &e) < 0 ||
+            session_flush(s, &e) < 0)
+            _exit(1);
+        session_free(s);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return false;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    return true;
+}
+
+static void death_at(const char *point, unsigned most_again)
+{
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, point));
+    /* Valid at once, for a client that knows nothing of what happened. */
+    place_reopen(p);
+    unsigned there = count_packs(p->repo);
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 0);
+    struct session_stats st;
+    int fresh = put_range(s, 0, RUN_CONTENTS, MIB, &err);
+    assert_ok(fresh, &err);
+    assert_true((unsigned)fresh <= most_again);
+    /* Adopted contents can be read before they are published. */
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_stats(s, &st);
+    session_free(s);
+    /* Blobs put: no more packs than the one that was lost. */
+    assert_int_equal(p->c.packs, (fresh + 9) / 10);
+    assert_int_equal(count_packs(p->repo), there + p->c.packs);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    print_message("%s: %u packs were there, %llu adopted, %u written again\n", point, there,
+                  (unsigned long long)st.adopted_packs, p->c.packs);
+    /* Nothing is left to adopt. */
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), 0);
+    session_free(s);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
+static void death_and_adoption(void **state)
+{
+    (void)state;
+    death_at("marker-put", RUN_CONTENTS);
+    death_at("pack-written", RUN_CONTENTS);
+    death_at("pack-renamed", RUN_CONTENTS - 10);
+    death_at("pack-renamed:4", 0);
+    death_at("index-written", 0);
+    death_at("marker-deleted", 0);
+}
+
+/* The promise: what is uploaded again is at most the packs being written. Finishing threads may have two in work. */
+static void death_late(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:3"));
+    unsigned there = count_packs(p->repo);
+    assert_true(there >= 3);
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), there == 4 ? 0 : 5);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(p->c.packs, 4 - there);
+    place_free(p);
+}
+
+static void old_packs_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    /* 13 hours pass */
+    struct session *s;
+    struct session_stats st;
+    struct timespec old[2];
+    clock_gettime(CLOCK_REALTIME, &old[0]);
+    old[0].tv_sec -= 13 * 3600;
+    old[1] = old[0];
+    char path[1024];
+    snprintf(path, sizeof path, "%s/p", p->dir);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        char sub[1300];
+        snprintf(sub, sizeof sub, "%s/%s", path, e->d_name);
+        DIR *dd = opendir(sub);
+        assert_non_null(dd);
+        for (const struct dirent *f; (f = readdir(dd));)
+            if (f->d_name[0] != '.')
+                assert_int_equal(utimensat(dirfd(dd), f->d_name, old, 0), 0);
+        closedir(dd);
+    }
+    closedir(d);
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), RUN_CONTENTS);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    place_free(p);
+}
+
+static void living_sessions_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *a = begin(p->repo, 0), *b;
+    struct session_stats st;
+    assert_int_equal(put_range(a, 0, 12, MIB, &err), 12);
+    while (session_stats(a, &st), st.packs < 1)
+        usleep(1000);
+    b = begin(p->repo, 0);
+    session_stats(b, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    session_free(b);
+    assert_int_equal(count_blobs(p->repo, "s"), 1);
+    /* Without a flush the finished pack stays, and the next session uses it. */
+    session_free(a);
+    assert_int_equal(count_blobs(p->repo, "s"), 1);
+    a = begin(p->repo, 0);
+    session_stats(a, &st);
+    assert_int_equal(st.adopted_packs, 1);
+    assert_int_equal(put_range(a, 0, 12, MIB, &err), 2);
+    /* It dies too before the flush: the pack is still there for another. */
+    session_free(a);
+    a = begin(p->repo, 0);
+    session_stats(a, &st);
+    assert_int_equal(st.adopted_packs, 1);
+    assert_int_equal(st.adopted_contents, 10);
+    assert_int_equal(session_pending(a), 10);
+    assert_ok(session_flush(a, &err), &err);
+    session_free(a);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_ok(read_range(p->repo, 0, 10, MIB, &err), &err);
+    place_free(p);
+}
+
+static void others_sessions_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    struct blobs *b;
+    struct repo *r;
+    struct repo_opts o = {.cache_dir = p->cache, .username = "tester", .hostname = "elsewhere"};
+    assert_ok(blobs_open_dir(&b, p->dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(repo_open(&r, b, PASSWORD, &o, &err), &err);
+    struct session *s = begin(r, 0);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    session_free(s);
+    assert_int_equal(count_blobs(r, "s"), 1);
+    repo_free(r);
+    place_free(p);
+}
+
+/* Adopted contents that others have deleted or stored meanwhile. */
+static void adoption_and_the_index(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s;
+    struct session_stats st;
+    struct content_id id;
+    struct index_entry n, deleted;
+    uint8_t *data = malloc(MIB);
+    assert_non_null(data);
+    fill(data, MIB, 3, false);
+    id_of(p->repo, 0, data, MIB, &id);
+    free(data);
+    assert_true(die_at(p, "pack-renamed:4"));
+    assert_ok(session_new(&s, p->repo, &(struct session_opts){.no_adopt = true}, &err), &err);
+    assert_int_equal(put_range(s, 0, 10, MIB, &err), 10);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(session_delete_content(s, &id, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(repo_find(p->repo, &id, &deleted, &err), &err);
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_contents, RUN_CONTENTS - 9);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+    assert_false(n.deleted);
+    assert_true(n.time > deleted.time);
+    assert_string_not_equal(n.pack, deleted.pack);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
+/* ---- reading ---- */
+
+static void damage_is_told(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    struct content_id id;
+    struct index_entry n;
+    struct content_reader *c;
+    uint8_t data[5000], got[5000];
+    assert_int_equal(put_range(s, 0, 1, sizeof data, &err), 1);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    fill(data, sizeof data, 0, false);
+    id_of(p->repo, 0, data, sizeof data, &id);
+    assert_ok(content_reader_new(&c, p->repo, &err), &err);
+    assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+
+    struct err e = ERR_INIT;
+    char text[CONTENT_ID_TEXT];
+    content_id_text(&id, text);
+    assert_int_equal(content_read(c, &id, got, 4999, false, &e), -ERANGE);
+    /* the caller's bytes, and what is wrong with them */
+    uint8_t stored[5028];
+    assert_int_equal(n.packed, sizeof stored);
+    assert_ok(blobs_read(repo_blobs(p->repo), n.pack, n.offset, stored, n.packed, &err), &err);
+    memset(got, 0, sizeof got);
+    assert_int_equal(content_read_entry(c, &n, stored, got, sizeof got, true, &err), 5000);
+    assert_memory_equal(got, data, sizeof data);
+    for (size_t i = 0; i < sizeof stored; i += 97) {
+        stored[i] ^= 4;
+        assert_true(content_read_entry(c, &n, stored, got, sizeof got, true, &e) < 0);
+        assert_int_equal(e.cls, ERR_DAMAGE);
+        assert_non_null(strstr(e.msg, text));
+        assert_non_null(strstr(e.msg, n.pack));
+        stored[i] ^= 4;
+    }
+    struct index_entry bad = n;
+    bad.key_id = 1;
+    assert_true(content_read_entry(c, &bad, stored, got, sizeof got, true, &e) < 0);
+    assert_int_equal(e.cls, ERR_FORMAT);
+    bad = n;
+    bad.length--;
+    assert_true(content_read_entry(c, &bad, stored, got, sizeof got, true, &e) < 0);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    bad = n;
+    bad.packed = 20;
+    assert_true(content_read_entry(c, &bad, stored, got, sizeof got, true, &e) < 0);
+    bad = n;
+    bad.id.len = 8;
+    assert_true(content_read_entry(c, &bad, stored, got, sizeof got, true, &e) < 0);
+    bad = n;
+    bad.compression = ZSTD;
+    assert_true(content_read_entry(c, &bad, stored, got, sizeof got, true, &e) < 0);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    /* beyond the pack's end, and no pack */
+    bad = n;
+    bad.offset += 1 << 20;
+    assert_true(content_read_entry(c, &bad, NULL, got, sizeof got, true, &e) < 0);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_ok(blobs_delete(repo_blobs(p->repo), n.pack, &err), &err);
+    for (int i = 0; i < 20; i++) {
+        assert_true(content_read(c, &id, got, sizeof got, true, &e) < 0);
+        assert_int_equal(e.cls, ERR_DAMAGE);
+        assert_non_null(strstr(e.msg, text));
+    }
+    id.hash[0] ^= 1;
+    assert_int_equal(content_read(c, &id, got, sizeof got, true, &e), -ENOENT);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    content_reader_free(c);
+    place_free(p);
+}
+
+/* R8: an entry moved, a content came, since the index was loaded. */
+static void moved_contents_are_found(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    struct content_id id;
+    struct index_entry old;
+    uint8_t data[5000];
+    assert_int_equal(put_range(s, 0, 1, sizeof data, &err), 1);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    fill(data, sizeof data, 0, false);
+    id_of(p->repo, 0, data, sizeof data, &id);
+    struct repo *other = open_repo(p->dir, fresh_path("cache"), NULL);
+    assert_ok(repo_find(other, &id, &old, &err), &err);
+    s = begin(p->repo, 0);
+    assert_ok(session_delete_content(s, &id, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(put_range(s, 0, 2, sizeof data, &err), 2);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(blobs_delete(repo_blobs(p->repo), old.pack, &err), &err);
+    assert_ok(read_range(other, 0, 1, sizeof data, &err), &err);
+    repo_free(other);
+    other = open_repo(p->dir, fresh_path("cache"), NULL);
+    s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 10, 2, sizeof data, &err), 2);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(read_range(other, 0, 2, sizeof data, &err), &err);
+    assert_ok(read_range(other, 10, 2, sizeof data, &err), &err);
+    repo_free(other);
+    place_free(p);
+}
+
+static void bad_cache_directory(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct blobs *b;
+    struct repo *r;
+    char path[600];
+    snprintf(path, sizeof path, "%s/kopia.repository.f/cache", p->dir);
+    struct repo_opts o = {.cache_dir = path};
+    struct err e = ERR_INIT;
+    assert_ok(blobs_open_dir(&b, p->dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_true(repo_open(&r, b, PASSWORD, &o, &e) < 0);
+    assert_int_equal(e.cls, ERR_PERMISSION);
+    assert_non_null(strstr(e.hint, "--cache-dir"));
+    place_free(p);
+}
+
+/* ---- repositories made by Kopia ---- */
+
+static int read_one(const struct index_entry *n, void *arg)
+{
+    struct content_reader *c = ((void **)arg)[0];
+    uint8_t *buf = malloc((size_t)n->length + 1);
+    assert_non_null(buf);
+    /* S2 and lz4 included */
+    assert_ok(content_read(c, &n->id, buf, n->length, true, &err), &err);
+    free(buf);
+    ++*(unsigned *)((void **)arg)[1];
+    return 0;
+}
+
+static void golden_repositories(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *password;
+        unsigned contents; /* as Kopia lists them, deleted ones included */
+    } all[] = {
+        {"compress-all", "compress me", 147},
+        {"deleted-contents", "del", 23},
+        {"ecc-2", "ecc", 20},
+        {"ecc-20-damaged", "ecc", 20},
+        {"enc-chacha20", "Zwölf Boxkämpfer", 18},
+        {"epochs-history", "epochs", 386},
+        {"create-only", "empty", 0},
+    };
+    const char *golden = getenv("SNAPFERRY_GOLDEN");
+    if (!golden)
+        golden = "build/golden";
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char path[1024];
+        struct blobs *b;
+        struct repo *r;
+        struct content_reader *c;
+        unsigned n = 0;
+        snprintf(path, sizeof path, "%s/%s", golden, all[i].name);
+        if (access(path, F_OK) < 0)
+            fail_msg("%s is missing: run `make build/golden/.done` or set SNAPFERRY_GOLDEN", path);
+        struct repo_opts o = {.cache_dir = fresh_path("cache")};
+        assert_ok(blobs_open_dir(&b, path, BLOBS_OPEN, NULL, 0, &err), &err);
+        assert_ok(repo_open(&r, b, all[i].password, &o, &err), &err);
+        assert_ok(content_reader_new(&c, r, &err), &err);
+        void *arg[2] = {c, &n};
+        assert_ok(index_set_each(repo_index(r), -1, read_one, arg, &err), &err);
+        assert_int_equal(n, all[i].contents);
+        content_reader_free(c);
+        repo_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(roundtrip_formats),
+        cmocka_unit_test(packs_are_split),
+        cmocka_unit_test(order_of_writes),
+        cmocka_unit_test(threads_put_the_same),
+        cmocka_unit_test(threads_put_while_flushing),
+        cmocka_unit_test(threads_with_a_small_table),
+        cmocka_unit_test(delete_and_put_again),
+        cmocka_unit_test(every_failure),
+        cmocka_unit_test(no_space_left),
+        cmocka_unit_test(clock_is_checked),
+        cmocka_unit_test(session_without_flush),
+        cmocka_unit_test(death_and_adoption),
+        cmocka_unit_test(death_late),
+        cmocka_unit_test(old_packs_are_left_alone),
+        cmocka_unit_test(living_sessions_are_left_alone),
+        cmocka_unit_test(others_sessions_are_left_alone),
+        cmocka_unit_test(adoption_and_the_index),
+        cmocka_unit_test(damage_is_told),
+        cmocka_unit_test(moved_contents_are_found),
+        cmocka_unit_test(bad_cache_directory),
+        cmocka_unit_test(golden_repositories),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
