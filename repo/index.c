@@ -291,13 +291,16 @@ static uint64_t lower_bound(const struct index_table *t, const uint8_t *key, siz
     uint64_t low_number = 0, high_number = UINT64_MAX;
     bool low_same = false, high_same = false; /* the bounding numbers belong to our prefix letter */
     uint64_t want = key_number(key, key_len);
-    if (t->count && record(t, 0)[0] == key[0]) {
-        trace_add(tr, record(t, 0));
-        low_same = true;
-    }
-    if (t->count && record(t, t->count - 1)[0] == key[0]) {
-        trace_add(tr, record(t, t->count - 1));
-        high_same = true;
+    if (hi > 0) {
+        const uint8_t *first = record(t, 0), *last = record(t, hi - 1);
+        trace_add(tr, first);
+        trace_add(tr, last);
+        if (key_cmp(first, t->key_len, key, key_len) >= 0)
+            return 0;
+        if (key_cmp(last, t->key_len, key, key_len) < 0)
+            return hi;
+        low_same = first[0] == key[0];
+        high_same = last[0] == key[0];
     }
     for (unsigned turn = 0; lo < hi; turn++) {
         uint64_t n = hi - lo, mid = lo + n / 2;

@@ -43,7 +43,9 @@ typedef int index_set_fn(const struct index_entry *entry, void *arg);
 int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e);
 
 struct index_set_stats {
-    uint64_t blobs, entries, mapped_bytes, cache_bytes;
+    uint64_t blobs, entries; /* of the view; entries of all tables, losers included */
+    uint64_t mapped_bytes;   /* address space, not resident pages */
+    uint64_t cache_bytes;    /* files of the cache directory, those that are not needed now included */
     int64_t write_epoch, watermark;
 };
 void index_set_stats(struct index_set *x, struct index_set_stats *ret);

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/indexset.h"
+
+#include "base/cleanup.h"
+#include "repo/epoch-test.h"
+#include "repo/index-cache.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define DEFAULT_MAPPED_CAP (UINT64_C(64) << 20)
+#define MIN_WINDOWS 16
+#define ATTEMPTS 10
+#define FIRST_PAUSE INT64_C(100000000)
+#define LONGEST_PAUSE INT64_C(2000000000)
+
+/* What look-ups see: immutable. A look-up holds on to the view it began with. */
+struct view {
+    unsigned refs; /* under the set's lock */
+    size_t n;
+    struct index_map **map; /* sorted by name */
+    struct epoch_state st;  /* without its blobs */
+    uint64_t entries, bytes;
+};
+
+struct index_set {
+    struct blobs *blobs;
+    const struct sealer *sealer;
+    const struct repo_format *format;
+    struct index_cache cache;
+    char *cache_dir;
+    pthread_mutex_t refresh; /* one refresh or addition at a time; taken before `lock` */
+    pthread_mutex_t lock;    /* short: the current view, reference counts, the list of maps */
+    struct view *view;
+    struct index_map *maps; /* every live one, of old views too */
+    uint64_t cache_bytes;
+    uint64_t cap_windows;
+    _Atomic uint64_t windows; /* marked since pages were last given back */
+};
+
+/* ---- resident pages --------------------------------------------------------------------------------------------- */
+
+static void give_back(struct index_set *x)
+{
+    pthread_mutex_lock(&x->lock);
+    if (atomic_load(&x->windows) >= x->cap_windows) {
+        atomic_store(&x->windows, 0);
+        for (struct index_map *m = x->maps; m; m = m->next)
+            index_map_drop(m);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void touch(struct index_set *x, struct index_map *m, const void *at)
+{
+    if (index_map_touch(m, at) && atomic_fetch_add(&x->windows, 1) + 1 >= x->cap_windows)
+        give_back(x);
+}
+
+static void touch_trace(struct index_set *x, struct index_map *m, const struct index_trace *tr)
+{
+    for (unsigned i = 0; i < tr->n; i++)
+        touch(x, m, tr->at[i]);
+}
+
+/* ---- views ------------------------------------------------------------------------------------------------------ */
+
+static struct view *view_get(struct index_set *x)
+{
+    pthread_mutex_lock(&x->lock);
+    struct view *v = x->view;
+    v->refs++;
+    pthread_mutex_unlock(&x->lock);
+    return v;
+}
+
+/* Takes a map off the list when its last view is gone. Under the lock; returns it if it is to be freed. */
+static struct index_map *map_unref(struct index_map *m)
+{
+    if (--m->refs > 0)
+        return NULL;
+    *m->prev = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    return m;
+}
+
+static void view_put(struct index_set *x, struct view *v)
+{
+    if (!v)
+        return;
+    pthread_mutex_lock(&x->lock);
+    bool last = --v->refs == 0;
+    for (size_t i = 0; last && i < v->n; i++)
+        v->map[i] = map_unref(v->map[i]);
+    pthread_mutex_unlock(&x->lock);
+    if (!last)
+        return;
+    for (size_t i = 0; i < v->n; i++)
+        index_map_free(v->map[i]);
+    free(v->map);
+    free(v);
+}
+
+static struct view *view_new(size_t room)
+{
+    struct view *v = calloc(1, sizeof *v);
+    if (!v)
+        return NULL;
+    v->map = calloc(room + 1, sizeof *v->map);
+    if (!v->map) {
+        free(v);
+        return NULL;
+    }
+    v->refs = 1;
+    v->st.watermark = INT64_MIN;
+    return v;
+}
+
+/* Adds a map to a view that is being built, which holds a reference from then on. */
+static void view_add(struct index_set *x, struct view *v, struct index_map *m)
+{
+    pthread_mutex_lock(&x->lock);
+    if (m->refs++ == 0) {
+        m->next = x->maps;
+        m->prev = &x->maps;
+        if (m->next)
+            m->next->prev = &m->next;
+        x->maps = m;
+    }
+    pthread_mutex_unlock(&x->lock);
+    v->map[v->n++] = m;
+    v->entries += m->t.count;
+    v->bytes += m->file_len;
+}
+
+static int by_map_name(const void *pa, const void *pb)
+{
+    const struct index_map *a = *(struct index_map *const *)pa, *b = *(struct index_map *const *)pb;
+    return strcmp(a->name, b->name);
+}
+
+static struct index_map *view_find(const struct view *v, const char *name)
+{
+    size_t lo = 0, hi = v->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int c = strcmp(v->map[mid]->name, name);
+        if (c == 0)
+            return v->map[mid];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+static void view_swap(struct index_set *x, struct view *v, uint64_t cache_bytes)
+{
+    pthread_mutex_lock(&x->lock);
+    struct view *old = x->view;
+    x->view = v;
+    x->cache_bytes = cache_bytes;
+    pthread_mutex_unlock(&x->lock);
+    view_put(x, old);
+}
+
+/* ---- opening and refreshing ------------------------------------------------------------------------------------- */
+
+/* Opening a map reads its header; a whole view of small tables must not fill memory with their first pages. */
+static void map_opened(struct index_set *x, struct index_map *m)
+{
+    touch(x, m, m->t.data);
+}
+
+static int build_view(struct index_set *x, const struct epoch_state *st, struct view *v, struct err *e)
+{
+    for (size_t i = 0; i < st->n_blobs; i++) {
+        /* Only a refresh, of which there is one at a time, changes x->view. */
+        struct index_map *m = x->view ? view_find(x->view, st->blobs[i].name) : NULL;
+        bool known = m;
+        if (!known) {
+            int r = index_cache_get(&m, &x->cache, &st->blobs[i], e);
+            if (r < 0)
+                return r;
+        }
+        view_add(x, v, m);
+        if (!known)
+            map_opened(x, m);
+    }
+    v->st = *st;
+    v->st.blobs = NULL;
+    v->st.n_blobs = 0;
+    return 0;
+}
+
+/* One attempt. -ENOENT: a blob is gone since it was listed. */
+static int try_refresh(struct index_set *x, struct err *e)
+{
+    struct epoch_state st;
+    int r = epoch_load(&st, x->blobs, x->sealer, x->format, e);
+    if (r < 0)
+        return r == -ENOENT ? -EIO : r;
+    uint64_t bytes = 0;
+    r = index_cache_make_room(&x->cache, st.blobs, st.n_blobs, &bytes, e);
+    struct view *v = NULL;
+    if (r == 0) {
+        v = view_new(st.n_blobs);
+        r = v ? build_view(x, &st, v, e) : err_nomem(e);
+    }
+    epoch_state_clear(&st);
+    if (r < 0)
+        view_put(x, v);
+    else
+        view_swap(x, v, bytes);
+    return r;
+}
+
+int index_set_refresh(struct index_set *x, struct err *e)
+{
+    int64_t pause = FIRST_PAUSE;
+    pthread_mutex_lock(&x->refresh);
+    int r = try_refresh(x, e);
+    for (unsigned attempt = 1; r == -ENOENT && attempt < ATTEMPTS; attempt++) {
+        epoch_sleep_ns(pause);
+        pause = pause * 2 < LONGEST_PAUSE ? pause * 2 : LONGEST_PAUSE;
+        r = try_refresh(x, e);
+    }
+    pthread_mutex_unlock(&x->refresh);
+    return r;
+}
+
+int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                   const struct index_set_opts *o, struct err *e)
+{
+    struct index_set *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_nomem(e);
+    uint64_t cap = o->mapped_cap ? o->mapped_cap : DEFAULT_MAPPED_CAP;
+    x->cap_windows = cap >> INDEX_WINDOW_SHIFT > MIN_WINDOWS ? cap >> INDEX_WINDOW_SHIFT : MIN_WINDOWS;
+    x->blobs = b;
+    x->sealer = s;
+    x->format = f;
+    x->cache.dirfd = -1;
+    pthread_mutex_init(&x->refresh, NULL);
+    pthread_mutex_init(&x->lock, NULL);
+    x->cache_dir = strdup(o->cache_dir);
+    int r = x->cache_dir ? index_cache_open(&x->cache, x->cache_dir, o->cache_cap, b, s, f->ecc_percent > 0, e)
+                         : err_nomem(e);
+    if (r == 0)
+        r = index_set_refresh(x, e);
+    if (r < 0)
+        index_set_free(x);
+    else
+        *ret = x;
+    return r;
+}
+
+void index_set_free(struct index_set *x)
+{
+    if (!x)
+        return;
+    view_put(x, x->view);
+    index_cache_close(&x->cache);
+    free(x->cache_dir);
+    pthread_mutex_destroy(&x->refresh);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+static int add_to_view(struct index_set *x, const char *name, const uint8_t *data, size_t len, struct err *e)
+{
+    struct view *old = x->view;
+    if (view_find(old, name))
+        return 0;
+    CLEANUP_FREE struct blob_info *needed = calloc(old->n + 1, sizeof *needed);
+    if (!needed)
+        return err_nomem(e);
+    for (size_t i = 0; i < old->n; i++) {
+        strcpy(needed[i].name, old->map[i]->name);
+        needed[i].length = item_sealed_len(x->sealer, old->map[i]->t.size);
+    }
+    size_t at = old->n;
+    for (; at > 0 && strcmp(needed[at - 1].name, name) > 0; at--)
+        needed[at] = needed[at - 1];
+    snprintf(needed[at].name, sizeof needed[at].name, "%s", name);
+    needed[at].length = item_sealed_len(x->sealer, len);
+    uint64_t bytes = 0;
+    int r = index_cache_make_room(&x->cache, needed, old->n + 1, &bytes, e);
+    if (r < 0)
+        return r;
+
+    struct index_map *m;
+    r = index_cache_add(&m, &x->cache, name, data, len, e);
+    if (r < 0)
+        return r;
+    struct view *v = view_new(old->n + 1);
+    if (!v) {
+        index_map_free(m);
+        return err_nomem(e);
+    }
+    for (size_t i = 0; i < old->n; i++)
+        view_add(x, v, old->map[i]);
+    view_add(x, v, m);
+    map_opened(x, m);
+    qsort(v->map, v->n, sizeof *v->map, by_map_name);
+    v->st = old->st;
+    view_swap(x, v, bytes);
+    return 0;
+}
+
+int index_set_add(struct index_set *x, const char *name, const uint8_t *data, size_t len, struct err *e)
+{
+    pthread_mutex_lock(&x->refresh);
+    int r = add_to_view(x, name, data, len, e);
+    pthread_mutex_unlock(&x->refresh);
+    return r;
+}
+
+int64_t index_set_loaded_ns(const struct index_set *cx)
+{
+    struct index_set *x = (struct index_set *)(uintptr_t)cx; /* the lock is no part of what the caller sees */
+    pthread_mutex_lock(&x->lock);
+    int64_t t = x->view->st.loaded_ns;
+    pthread_mutex_unlock(&x->lock);
+    return t;
+}
+
+void index_set_stats(struct index_set *x, struct index_set_stats *ret)
+{
+    pthread_mutex_lock(&x->lock);
+    const struct view *v = x->view;
+    *ret = (struct index_set_stats){.blobs = v->n,
+                                    .entries = v->entries,
+                                    .mapped_bytes = v->bytes,
+                                    .cache_bytes = x->cache_bytes,
+                                    .write_epoch = v->st.write_epoch,
+                                    .watermark = v->st.watermark};
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- looking up ------------------------------------------------------------------------------------------------- */
+
+/* To be told only after all tables are merged (P14). */
+static bool hidden(const struct view *v, const struct index_entry *x)
+{
+    return x->deleted && x->time <= v->st.watermark;
+}
+
+static int find_in_view(struct index_set *x, const struct view *v, const struct content_id *id, struct index_entry *ret,
+                        struct err *e)
+{
+    struct index_entry other, *to = ret; /* the first one found goes where it is wanted */
+    for (size_t i = 0; i < v->n; i++) {
+        struct index_map *m = v->map[i];
+        struct index_trace tr;
+        tr.n = 0;
+        int r = index_find_traced(&m->t, id, to, &tr, e);
+        touch_trace(x, m, &tr);
+        if (r < 0)
+            return err_wrap(e, "index blob %s", m->name);
+        if (r == 0)
+            continue;
+        if (to == &other && index_entry_wins(&other, ret))
+            *ret = other;
+        to = &other;
+    }
+    return to == ret || hidden(v, ret) ? -ENOENT : 0;
+}
+
+int index_set_find(struct index_set *x, const struct content_id *id, struct index_entry *ret, struct err *e)
+{
+    struct view *v = view_get(x);
+    int r = find_in_view(x, v, id, ret, e);
+    view_put(x, v);
+    return r;
+}
+
+/* ---- walking ---------------------------------------------------------------------------------------------------- */
+
+/* Where the walk is in one table. */
+struct cursor {
+    struct index_map *m;
+    uint64_t i, end;
+    const uint8_t *key;
+};
+
+static int cursor_cmp(const struct cursor *a, const struct cursor *b)
+{
+    unsigned la = a->m->t.key_len, lb = b->m->t.key_len;
+    int r = memcmp(a->key, b->key, la < lb ? la : lb);
+    return r ? r : (la > lb) - (la < lb);
+}
+
+/* A heap of cursors, the smallest key on top. */
+struct walk {
+    struct index_set *x;
+    const struct view *v;
+    struct cursor *c;
+    size_t n;
+};
+
+static void sift_down(struct walk *w, size_t i)
+{
+    struct cursor c = w->c[i];
+    for (size_t k; (k = 2 * i + 1) < w->n; i = k) {
+        if (k + 1 < w->n && cursor_cmp(&w->c[k + 1], &w->c[k]) < 0)
+            k++;
+        if (cursor_cmp(&c, &w->c[k]) <= 0)
+            break;
+        w->c[i] = w->c[k];
+    }
+    w->c[i] = c;
+}
+
+/* Moves the top cursor to its next entry. */
+static int advance(struct walk *w, struct err *e)
+{
+    struct cursor *c = &w->c[0];
+    if (++c->i == c->end) {
+        w->c[0] = w->c[--w->n];
+    } else {
+        const uint8_t *key = index_key_at(&c->m->t, c->i);
+        /* Keys out of order would silently lose the merge. */
+        if (memcmp(key, c->key, c->m->t.key_len) < 0)
+            return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s is damaged: its keys are not in order", c->m->name);
+        c->key = key;
+        touch(w->x, c->m, key);
+    }
+    if (w->n)
+        sift_down(w, 0);
+    return 0;
+}
+
+static int decode_top(struct walk *w, struct index_entry *ret, struct err *e)
+{
+    struct cursor *c = &w->c[0];
+    struct index_trace tr;
+    tr.n = 0;
+    int r = index_entry_at_traced(&c->m->t, c->i, ret, &tr, e);
+    touch_trace(w->x, c->m, &tr);
+    return r < 0 ? err_wrap(e, "index blob %s", c->m->name) : 0;
+}
+
+/* The winner among all entries with the smallest key left; moves behind them. */
+static int next_winner(struct walk *w, struct index_entry *ret, struct err *e)
+{
+    struct index_entry other;
+    int r = decode_top(w, ret, e);
+    if (r == 0)
+        r = advance(w, e);
+    while (r == 0 && w->n) {
+        const struct cursor *c = &w->c[0];
+        if (c->m->t.key_len != ret->id.len + 1u || c->key[0] != (uint8_t)ret->id.prefix ||
+            memcmp(c->key + 1, ret->id.hash, ret->id.len) != 0)
+            break;
+        r = decode_top(w, &other, e);
+        if (r == 0 && index_entry_wins(&other, ret))
+            *ret = other;
+        if (r == 0)
+            r = advance(w, e);
+    }
+    return r;
+}
+
+static void start(struct walk *w, int prefix)
+{
+    for (size_t i = 0; i < w->v->n; i++) {
+        struct cursor c = {.m = w->v->map[i], .end = w->v->map[i]->t.count};
+        if (prefix > 0)
+            c.i = index_lower_bound(&c.m->t, &(struct content_id){.prefix = (char)prefix});
+        if (prefix >= 0)
+            c.end = index_lower_bound(&c.m->t, &(struct content_id){.prefix = (char)(prefix + 1)});
+        if (c.i >= c.end)
+            continue;
+        c.key = index_key_at(&c.m->t, c.i);
+        touch(w->x, c.m, c.key);
+        w->c[w->n++] = c;
+    }
+    for (size_t i = w->n / 2; i-- > 0;)
+        sift_down(w, i);
+}
+
+static int walk_view(struct walk *w, index_set_fn *fn, void *arg, struct err *e)
+{
+    struct index_entry x;
+    while (w->n) {
+        int r = next_winner(w, &x, e);
+        if (r < 0)
+            return r;
+        if (hidden(w->v, &x))
+            continue;
+        r = fn(&x, arg);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e)
+{
+    struct view *v = view_get(x);
+    CLEANUP_FREE struct cursor *c = calloc(v->n + 1, sizeof *c);
+    struct walk w = {.x = x, .v = v, .c = c};
+    int r = -ENOMEM;
+    if (c) {
+        start(&w, prefix);
+        r = walk_view(&w, fn, arg, e);
+    } else {
+        err_nomem(e);
+    }
+    view_put(x, v);
+    return r;
+}
