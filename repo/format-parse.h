@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * format-parse.h - the documents inside kopia.repository and kopia.blobcfg, apart from keys and storage (internal to the
- * format files, their tests and fuzz targets; Kopia repository format, sections 3.1, 3.3, 3.4, 3.6)
+ * format-parse.h - the documents inside kopia.repository and kopia.blobcfg, apart from keys and storage
+ * (internal to the format files, their tests and fuzz targets; Kopia repository format, sections 3.1, 3.3, 3.4, 3.6)
  *
  * Every parser takes hostile input. All functions are pure and thread-safe.
  */

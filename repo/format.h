@@ -57,8 +57,8 @@ void format_free(struct repo_format *f); /* wipes the keys */
 
 /*
  * Reads both blobs again with the key that `old` was opened with: no password, none of the 64 MiB that deriving takes.
- * `old` stays valid. Errors as format_load(); ERR_PASSWORD: the password has been changed since; ERR_DAMAGE (-ESTALE): it
- * is another repository now.
+ * `old` stays valid. Errors as format_load(); ERR_PASSWORD: the password has been changed since; ERR_DAMAGE (-ESTALE):
+ * it is another repository now.
  */
 int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e);
 
@@ -81,13 +81,13 @@ struct format_create {
 int format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
 
 /*
- * Seals both blobs with a new password, keeping every member that is not understood. Refused (ERR_FORMAT) where password
- * change is disabled, and ERR_BUSY under an upgrade lock. No other client may change the format at the same time; clients
- * that are connected fail at their next re-read.
+ * Seals both blobs with a new password, keeping every member that is not understood. Refused (ERR_FORMAT) where
+ * password change is disabled, and ERR_BUSY under an upgrade lock. No other client may change the format at the same
+ * time; clients that are connected fail at their next re-read.
  * The two blobs cannot be replaced at once, so copies of both (still sealed with the old password) are first written to
  * `backup_dir`, an existing directory outside the repository, as "<unique id>-<UTC time>-kopia.repository" and
  * "...-kopia.blobcfg", and removed when both new blobs have been read back. NULL: no copies. After a crash between the
- * two, format_load() says so (ERR_DAMAGE), and the same call with the same passwords finishes the change.
+ * two, format_load() says so (ERR_DAMAGE) and fails; this call, with the same passwords, finishes the change.
  */
 int format_change_password(struct blobs *b, const char *old_password, const char *new_password, const char *backup_dir,
                            struct err *e);
@@ -115,7 +115,7 @@ void password_free(char *p);
 int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e);
 
 /* HKDF-SHA256 (RFC 5869). */
-int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t salt_len, const char *info, uint8_t *out,
-                size_t out_len, struct err *e);
+int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t salt_len, const char *info,
+                uint8_t *out, size_t out_len, struct err *e);
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * json-member.h - members of JSON documents as the format's readers find them (Kopia repository format, section 0.1)
  *
- * Keys match without regard to (ASCII) case, the last match counts, null is as good as absent, unknown keys are ignored.
+ * Keys match without regard to (ASCII) case, the last match counts, null is as good as absent, unknown keys are
+ * ignored.
  */
 #ifndef SNAPFERRY_REPO_JSON_MEMBER_H
 #define SNAPFERRY_REPO_JSON_MEMBER_H
@@ -16,7 +17,8 @@
 static inline json_t *json_member_key(const json_t *obj, const char *key, const char **key_in_doc)
 {
     json_t *found = NULL;
-    for (void *i = json_object_iter((json_t *)(uintptr_t)obj); i; i = json_object_iter_next((json_t *)(uintptr_t)obj, i)) {
+    json_t *o = (json_t *)(uintptr_t)obj; /* iterating does not change it */
+    for (void *i = json_object_iter(o); i; i = json_object_iter_next(o, i)) {
         json_t *v = json_object_iter_value(i);
         if (strcasecmp(json_object_iter_key(i), key) != 0 || json_is_null(v))
             continue;
