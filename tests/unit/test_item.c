@@ -413,8 +413,10 @@ static void nonces_never_repeat(void **state)
             pid == 0 ? _exit(1) : fail();
         memcpy(nonces[i], stored, 12);
     }
-    if (pid == 0)
+    if (pid == 0) {
+        sealer_free(s);
         _exit(write(fds[1], nonces, N * 12) == N * 12 ? 0 : 1);
+    }
     size_t got = 0;
     while (got < N * 12) {
         ssize_t n = read(fds[0], &nonces[N][0] + got, N * 12 - got);
