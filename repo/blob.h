@@ -39,8 +39,7 @@ enum blobs_open_mode {
  * A directory, sharded as its .shards says ("default", "overrides", "maxNonShardedLength"). `shards` is the "default"
  * of a new store, NULL for {1,3}; n_shards its length (0 with non-NULL shards: flat). What root writes gets the owner
  * and group of the repository's directory. Errors: ERR_NO_REPO (no such directory), ERR_EXISTS, ERR_DAMAGE (bad
- * .shards, or lost although the repository is visibly not [3,3]),
- * ERR_PERMISSION.
+ * .shards, or lost although the repository is visibly not [3,3]), ERR_PERMISSION.
  */
 int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct err *e);
