@@ -116,8 +116,10 @@ int password_read(char **ret, const char *file, struct err *e)
     }
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
-                       "cannot read the password file %s", path);
+        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_PERMISSION, errno,
+                       errno == ENOENT ? "cannot read the password file %s: No such file or directory"
+                                       : "cannot read the password file %s",
+                       path);
     struct stat st;
     if (path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
         log_warning("the password file %s can be read by others than its owner: chmod 600 it", path);

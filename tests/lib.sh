@@ -53,7 +53,7 @@ expect() {
 same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\""; fi; }
 
 # sf REPO ARGS...: the command on a repository with the test's password file and cache.
-echo "test password" >"$WORK/password"
+(umask 077; echo "test password" >"$WORK/password")
 sf() { local repo=$1; shift; "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
 # result FIELD: a member of the last line of JSON on standard input.
 result() { tail -n 1 | jq -r ".$1"; }

@@ -267,7 +267,7 @@ static void damaged_and_foreign_formats_are_refused_by_name(void **state)
 {
     (void)state;
     refusal("wrong-password", ERR_PASSWORD, "wrong password");
-    refusal("format-ciphertext-flipped", ERR_PASSWORD, "damaged");
+    refusal("format-ciphertext-flipped", ERR_DAMAGE, "kopia.repository");
     refusal("format-json-broken", ERR_DAMAGE, "kopia.repository");
     refusal("format-missing", ERR_NO_REPO, "kopia.repository");
     refusal("format-unknown-hash", ERR_FORMAT, "hash");

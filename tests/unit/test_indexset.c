@@ -770,11 +770,11 @@ static void resident_pages(void **state)
     assert_int_equal(st.entries, TABLES * N);
     struct watch w = {.n = 0};
     uint64_t seed = 1;
-    for (unsigned i = 0; i < 40000; i++) {
+    for (unsigned i = 0; i < 6000; i++) {
         struct content_id id = id_of(splitmix64(&seed) % (TABLES * N));
         struct index_entry got;
         assert_ok(index_set_find(r.x, &id, &got, &e), &e);
-        if (i % 500 == 0) {
+        if (i % 100 == 0) {
             w.n = 19999;
             watch_one(&got, &w);
         }

@@ -5,7 +5,7 @@
 
 #include "repo/item.h"
 #include "repo/pack.h"
-#include "repo/repo.h"
+#include "repo/repo-impl.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -45,8 +45,10 @@ static void remove_tree(const char *path)
 static int group_setup(void **state)
 {
     (void)state;
+    /* Much is synced: in memory, if there is a choice. */
     const char *tmp = getenv("TMPDIR");
-    snprintf(scratch_dir, sizeof scratch_dir, "%s/snapferry-repo-XXXXXX", tmp ? tmp : "/tmp");
+    tmp = tmp ? tmp : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(scratch_dir, sizeof scratch_dir, "%s/snapferry-repo-XXXXXX", tmp);
     return mkdtemp(scratch_dir) ? 0 : -1;
 }
 
@@ -928,6 +930,31 @@ static void others_sessions_are_left_alone(void **state)
     place_free(p);
 }
 
+/* More to adopt than the table holds: it is flushed in between. */
+static void adoption_into_a_small_table(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 16);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_contents, RUN_CONTENTS);
+    assert_true(st.index_blobs >= 2);
+    assert_true(session_pending(s) > 0);
+    /* until everything of theirs is indexed */
+    assert_int_equal(count_records(p->repo), 2);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    session_free(s);
+    assert_int_equal(count_records(p->repo), 0);
+    assert_int_equal(p->c.packs, 0);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
 /* Adopted contents that others have deleted or stored meanwhile. */
 static void adoption_and_the_index(void **state)
 {
@@ -1073,6 +1100,57 @@ static void moved_contents_are_found(void **state)
     place_free(p);
 }
 
+/* R3, R10: what was loaded 15 minutes ago is looked at again. */
+static void format_is_kept_fresh(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct repo *r = p->repo;
+    struct blobs *b = repo_blobs(r);
+    const struct repo_format *f = repo_format(r);
+    struct blob_stats st;
+    blobs_stats(b, &st);
+    uint64_t gets = st.gets;
+    assert_ok(repo_keep_fresh(r, &err), &err);
+    blobs_stats(b, &st);
+    assert_int_equal(st.gets, gets);
+    /* not changed: read, and kept */
+    atomic_store(&r->format_checked_ns, wall_ns() - 16 * NS_PER_MINUTE);
+    assert_ok(repo_keep_fresh(r, &err), &err);
+    blobs_stats(b, &st);
+    assert_int_equal(st.gets, gets + 1);
+    assert_ptr_equal(repo_format(r), f);
+    assert_true(wall_ns() - atomic_load(&r->format_checked_ns) < NS_PER_MINUTE);
+    /* a clock that was set back */
+    atomic_store(&r->format_checked_ns, wall_ns() + 16 * NS_PER_MINUTE);
+    assert_ok(repo_keep_fresh(r, &err), &err);
+    blobs_stats(b, &st);
+    assert_int_equal(st.gets, gets + 2);
+
+    /* an upgrade begins: everything stops */
+    struct session *s = begin(r, 0);
+    struct err e = ERR_INIT;
+    struct upgrade_lock *lock = &((struct repo_format *)(uintptr_t)f)->lock;
+    assert_int_equal(put_range(s, 0, 1, 1000, &err), 1);
+    *lock = (struct upgrade_lock){.present = true, .owner = "someone", .creation_ns = wall_ns()};
+    assert_int_equal(put_range(s, 1, 1, 1000, &e), -EBUSY);
+    assert_int_equal(e.cls, ERR_BUSY);
+    assert_non_null(strstr(e.msg, "someone"));
+    assert_int_equal(session_flush(s, &e), -EBUSY);
+    lock->present = false;
+    assert_int_equal(put_range(s, 1, 1, 1000, &err), 1);
+    assert_ok(session_flush(s, &err), &err);
+
+    /* the password was changed: the key that we have is of no use any more */
+    assert_ok(format_change_password(b, PASSWORD, "another", NULL, &err), &err);
+    assert_int_equal(put_range(s, 2, 1, 1000, &err), 1);
+    atomic_store(&r->format_checked_ns, wall_ns() - 16 * NS_PER_MINUTE);
+    assert_true(put_range(s, 3, 1, 1000, &e) < 0);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    session_free(s);
+    place_free(p);
+}
+
 static void bad_cache_directory(void **state)
 {
     (void)state;
@@ -1162,9 +1240,11 @@ int main(void)
         cmocka_unit_test(old_packs_are_left_alone),
         cmocka_unit_test(living_sessions_are_left_alone),
         cmocka_unit_test(others_sessions_are_left_alone),
+        cmocka_unit_test(adoption_into_a_small_table),
         cmocka_unit_test(adoption_and_the_index),
         cmocka_unit_test(damage_is_told),
         cmocka_unit_test(moved_contents_are_found),
+        cmocka_unit_test(format_is_kept_fresh),
         cmocka_unit_test(bad_cache_directory),
         cmocka_unit_test(golden_repositories),
     };

@@ -264,15 +264,20 @@ static void hits_are_found_at_every_position(void **state)
 {
     (void)state;
     uint64_t seed = 7;
-    enum { MIN = 64, LEN = 20000 };
+    enum { MIN = 64, LEN = 120000 };
     CLEANUP_FREE uint8_t *data = malloc(LEN);
     assert_non_null(data);
     for (size_t i = 0; i < LEN; i++)
         data[i] = (uint8_t)(splitmix64(&seed) | 1); /* no zero byte but those below */
     for (size_t hit = MIN; hit <= LEN; hit += hit < 1200 || hit > LEN - 300 ? 1 : 1 + splitmix64(&seed) % 211) {
-        uint8_t saved[64];
+        uint8_t saved[64], decoy[64];
         memcpy(saved, data + hit - 64, 64);
         memset(data + hit - 64, 0, 64); /* hashes to 0 under either */
+        size_t later = hit + 64 + splitmix64(&seed) % LEN;
+        if (later <= LEN) {
+            memcpy(decoy, data + later - 64, 64);
+            memset(data + later - 64, 0, 64);
+        }
         for (int kind = SPLITTER_BUZHASH; kind <= SPLITTER_RABINKARP; kind++) {
             struct splitter s = {.kind = (enum splitter_kind)kind, .min = MIN, .max = 1U << 30, .mask = 0xffffffff};
             size_t len = hit + splitmix64(&seed) % (LEN - hit + 1);
@@ -280,6 +285,8 @@ static void hits_are_found_at_every_position(void **state)
             assert_int_equal(splitter_cut(&s, data, len, scanned), hit);
             assert_int_equal(splitter_cut(&s, data, hit - 1, 0), 0);
         }
+        if (later <= LEN)
+            memcpy(data + later - 64, decoy, 64);
         memcpy(data + hit - 64, saved, 64);
     }
 }
