@@ -46,7 +46,7 @@ static int parse_summary(struct dir_entry *d, const json_t *summ)
         go_int(summ, "numFailed", INT64_MIN, INT64_MAX, &d->sum_failed) < 0 ||
         go_int(summ, "numIgnoredErrors", INT64_MIN, INT64_MAX, &d->sum_ignored) < 0 || parse_errors(summ) < 0)
         return -EINVAL;
-    snprintf(d->sum_incomplete, sizeof d->sum_incomplete, "%s", incomplete);
+    go_copy_cut(d->sum_incomplete, sizeof d->sum_incomplete, incomplete);
     d->has_summary = true;
     return 0;
 }

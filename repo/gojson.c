@@ -292,6 +292,18 @@ int go_time(const json_t *obj, const char *key, int64_t *ret)
     return time_parse(ret, json_string_value(v));
 }
 
+void go_copy_cut(char *out, size_t cap, const char *text)
+{
+    size_t n = strlen(text);
+    if (n >= cap) {
+        n = cap - 1;
+        while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n--;
+    }
+    memcpy(out, text, n);
+    out[n] = '\0';
+}
+
 /* ---- writing ---- */
 
 int go_set(json_t *obj, const char *key, json_t *value)

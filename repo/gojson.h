@@ -42,6 +42,9 @@ char *go_mode_text(uint32_t unix_mode, char out[GO_MODE_TEXT]);
 /* A copy of an object with its keys in byte order, as Go writes maps. New reference; values are shared. */
 json_t *go_sorted_map(const json_t *obj);
 
+/* As much of a UTF-8 text as fits, without splitting a character. */
+void go_copy_cut(char *out, size_t cap, const char *text);
+
 /* Sets a member to a new value; -1 if `value` is NULL (no memory, or a string that is not UTF-8). Steals it. */
 int go_set(json_t *obj, const char *key, json_t *value);
 

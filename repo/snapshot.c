@@ -71,19 +71,6 @@ static bool copy_text(char *out, size_t cap, const char *text)
     return true;
 }
 
-/* As much as fits, without splitting a character. */
-static void copy_cut(char *out, size_t cap, const char *text)
-{
-    size_t n = strlen(text);
-    if (n >= cap) {
-        n = cap - 1;
-        while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
-            n--;
-    }
-    memcpy(out, text, n);
-    out[n] = '\0';
-}
-
 static bool parse_source(struct snapshot_source *s, const json_t *data)
 {
     const json_t *v = go_member(data, "source");
@@ -159,7 +146,7 @@ int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **
         bad = "endTime";
     else if (!parse_stats(&s, d))
         bad = "stats";
-    else if (go_string(d, "incomplete", &incomplete) < 0 || strlen(incomplete) >= sizeof s.incomplete)
+    else if (go_string(d, "incomplete", &incomplete) < 0)
         bad = "incomplete";
     const json_t *tags = bad ? NULL : go_member(d, "tags"), *pins = bad ? NULL : go_member(d, "pins");
     if (tags && (!json_is_object(tags) || !strings_only(tags)))
@@ -179,8 +166,8 @@ int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **
             *why = bad;
         return -EINVAL;
     }
-    copy_cut(s.description, sizeof s.description, description);
-    memcpy(s.incomplete, incomplete, strlen(incomplete) + 1);
+    go_copy_cut(s.description, sizeof s.description, description);
+    go_copy_cut(s.incomplete, sizeof s.incomplete, incomplete);
     s.tags = json_incref((json_t *)(uintptr_t)tags);
     s.pins = json_incref((json_t *)(uintptr_t)pins);
     *ret = s;
