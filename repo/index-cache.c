@@ -17,10 +17,11 @@
 #define BLOB_MAX (UINT64_C(2) << 30) /* 16 million entries, the most that stock puts into one, are 0.7 GB */
 #define PIECE (4u << 20)             /* a blob is read in such pieces */
 #define CHECK_BUFFER (256u << 10)    /* stays in the second-level cache while it is copied and checked */
+#define SHORTEST_RECORD 33           /* of a table worth a filter: a key of 17 bytes and an entry of 16 */
 #define TEMP_PREFIX ".making-"
 #define TEMP_GRACE 60 /* seconds between making a file and locking it, by far */
 
-static const uint8_t magic[8] = "snapfix1";
+static const uint8_t magic[8] = "snapfix2";
 
 /* ---- the directory ---------------------------------------------------------------------------------------------- */
 
@@ -65,14 +66,106 @@ static int iv_of_name(const char *name, uint8_t iv[16], struct err *e)
     return 0;
 }
 
-/* ---- maps ------------------------------------------------------------------------------------------------------- */
+/* ---- filters ---------------------------------------------------------------------------------------------------- */
+
+#define FILTER_BLOCK 32
+#define FILTER_BITS 12 /* for each key: about one in 250 absent ids passes */
+
+static uint64_t hash_key(const uint8_t *key, size_t len)
+{
+    uint64_t h = 0x9e3779b97f4a7c15u ^ len;
+    for (size_t i = 0; i < len; i += 8) {
+        uint8_t word[8] = {0};
+        memcpy(word, key + i, len - i < 8 ? len - i : 8);
+        h = (h ^ get_le64(word)) * 0x9fb21c651e98df25u;
+        h ^= h >> 32;
+    }
+    return h * 0x9e3779b97f4a7c15u;
+}
+
+uint64_t index_key_hash(const struct content_id *id)
+{
+    uint8_t key[1 + sizeof id->hash];
+    size_t len = id->len <= sizeof id->hash ? id->len : sizeof id->hash;
+    key[0] = (uint8_t)id->prefix;
+    memcpy(key + 1, id->hash, len);
+    return hash_key(key, len + 1);
+}
+
+/* Each of the block's eight words of 32 bits has one bit for the key. */
+static void filter_bits(uint64_t h, uint8_t byte[8], uint8_t bit[8])
+{
+    static const uint32_t salt[8] = {0x9e3779b1, 0x85ebca77, 0xc2b2ae3d, 0x27d4eb2f,
+                                     0x165667b1, 0xd3a2646d, 0xfd7046c5, 0xb55a4f09};
+    for (unsigned i = 0; i < 8; i++) {
+        uint32_t n = ((uint32_t)h * salt[i]) >> 27;
+        byte[i] = (uint8_t)(4 * i + n / 8);
+        bit[i] = (uint8_t)(1 << n % 8);
+    }
+}
+
+static size_t filter_block(uint64_t h, size_t filter_len)
+{
+    return (size_t)((h >> 32) * (uint64_t)(filter_len / FILTER_BLOCK) >> 32) * FILTER_BLOCK;
+}
+
+bool index_map_may_have(const struct index_map *m, uint64_t h, const void **at)
+{
+    const uint8_t *block = m->base + m->filter_at + filter_block(h, m->filter_len);
+    uint8_t byte[8], bit[8];
+    filter_bits(h, byte, bit);
+    *at = block;
+    for (unsigned i = 0; i < 8; i++)
+        if (!(block[byte[i]] & bit[i]))
+            return false;
+    return true;
+}
+
+/* A table of one window is searched as cheaply as its filter would be. */
+static size_t filter_size(const struct index_table *t, size_t table_len)
+{
+    if (table_len <= INDEX_WINDOW || t->count == 0)
+        return 0;
+    return (size_t)((t->count * FILTER_BITS + FILTER_BLOCK * 8 - 1) / (FILTER_BLOCK * 8) * FILTER_BLOCK);
+}
+
+static void filter_fill(uint8_t *filter, size_t filter_len, const struct index_table *t)
+{
+    for (uint64_t i = 0; i < t->count; i++) {
+        uint64_t h = hash_key(index_key_at(t, i), t->key_len);
+        uint8_t byte[8], bit[8], *block = filter + filter_block(h, filter_len);
+        filter_bits(h, byte, bit);
+        for (unsigned k = 0; k < 8; k++)
+            block[byte[k]] |= bit[k];
+    }
+}
+
+/* ---- files and maps --------------------------------------------------------------------------------------------- */
+
+/* Where the parts of a cache file lie. */
+struct layout {
+    uint64_t table_len, filter_at, filter_len;
+};
+
+static struct layout layout_of(uint64_t table_len, uint64_t filter_len)
+{
+    uint64_t at = table_len;
+    if (filter_len)
+        at = (at + INDEX_WINDOW - 1) / INDEX_WINDOW * INDEX_WINDOW;
+    return (struct layout){table_len, at, filter_len};
+}
+
+static uint64_t layout_end(const struct layout *l)
+{
+    return l->filter_at + l->filter_len;
+}
 
 void index_map_free(struct index_map *m)
 {
     if (!m)
         return;
-    if (m->t.data)
-        munmap((void *)(uintptr_t)m->t.data, m->file_len);
+    if (m->base)
+        munmap(m->base, m->file_len);
     free((void *)m->windows);
     free(m);
 }
@@ -82,49 +175,71 @@ static void index_map_freep(struct index_map **m)
     index_map_free(*m);
 }
 
-bool index_map_touch(struct index_map *m, const void *at)
+unsigned index_map_touch(struct index_map *m, const void *at)
 {
-    size_t w = ((uintptr_t)at >> INDEX_WINDOW_SHIFT) - ((uintptr_t)m->t.data >> INDEX_WINDOW_SHIFT);
+    size_t w = (size_t)((const uint8_t *)at - m->base) >> INDEX_WINDOW_SHIFT;
     if (w >= m->n_windows)
-        return false;
+        return 0;
     uint64_t bit = UINT64_C(1) << w % 64;
-    if (atomic_load_explicit(&m->windows[w / 64], memory_order_relaxed) & bit)
-        return false;
-    return !(atomic_fetch_or_explicit(&m->windows[w / 64], bit, memory_order_relaxed) & bit);
+    if ((atomic_load_explicit(&m->windows[w / 64], memory_order_relaxed) & bit) ||
+        (atomic_fetch_or_explicit(&m->windows[w / 64], bit, memory_order_relaxed) & bit))
+        return 0;
+    size_t left = m->file_len - (w << INDEX_WINDOW_SHIFT);
+    return (unsigned)(((left < INDEX_WINDOW ? left : INDEX_WINDOW) + 4095) / 4096);
 }
 
 /* The bits go first: a page touched in between is then marked for nothing, never resident unmarked. */
-void index_map_drop(struct index_map *m)
+void index_map_drop(struct index_map *m, bool keep_filter)
 {
     for (size_t i = 0; i < (m->n_windows + 63) / 64; i++)
         atomic_store(&m->windows[i], 0);
-    madvise((void *)(uintptr_t)m->t.data, m->file_len, MADV_DONTNEED);
+    madvise(m->base, keep_filter && m->filter_len ? m->filter_at : m->file_len, MADV_DONTNEED);
 }
 
-/* Maps a checked file of `len` bytes and a footer. */
-static int map_file(struct index_map **ret, int fd, const char *name, size_t len, struct err *e)
+/* Maps a file at the beginning of a window. */
+static uint8_t *map_aligned(int fd, size_t len)
+{
+    size_t page = 4096, room = ((len + page - 1) / page) * page + INDEX_WINDOW;
+    uint8_t *p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = -(uintptr_t)p & (INDEX_WINDOW - 1), used = room - INDEX_WINDOW;
+    if (before)
+        munmap(p, before);
+    if (INDEX_WINDOW - before)
+        munmap(p + before + used, INDEX_WINDOW - before);
+    if (mmap(p + before, len, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int sys = errno;
+        munmap(p + before, used);
+        errno = sys;
+        return NULL;
+    }
+    return p + before;
+}
+
+/* Maps a checked file. */
+static int map_file(struct index_map **ret, int fd, const char *name, const struct layout *l, struct err *e)
 {
     struct index_map *new = calloc(1, sizeof *new);
     if (!new)
         return err_nomem(e);
     CLEANUP(index_map_freep) struct index_map *m = new;
-    m->file_len = len + INDEX_FOOTER;
+    m->file_len = (size_t)layout_end(l) + INDEX_FOOTER;
+    m->filter_at = (size_t)l->filter_at;
+    m->filter_len = (size_t)l->filter_len;
     snprintf(m->name, sizeof m->name, "%s", name);
-    void *p = mmap(NULL, m->file_len, PROT_READ, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
+    m->base = map_aligned(fd, m->file_len);
+    if (!m->base)
         return err_set(e, ERR_GENERIC, errno, "cannot map the cached index blob %s", name);
-    m->t.data = p;
     /* A fault must not map more than its window. */
-    madvise(p, m->file_len, MADV_NOHUGEPAGE);
-    m->n_windows = (((uintptr_t)p + m->file_len - 1) >> INDEX_WINDOW_SHIFT) - ((uintptr_t)p >> INDEX_WINDOW_SHIFT) + 1;
+    madvise(m->base, m->file_len, MADV_NOHUGEPAGE);
+    m->n_windows = (m->file_len + INDEX_WINDOW - 1) / INDEX_WINDOW;
     m->windows = calloc((m->n_windows + 63) / 64, sizeof *m->windows);
     if (!m->windows)
         return err_nomem(e);
-    struct index_table t;
-    int r = index_parse(&t, p, len, e);
+    int r = index_parse(&m->t, m->base, (size_t)l->table_len, e);
     if (r < 0)
         return err_wrap(e, "index blob %s", name);
-    m->t = t;
     *ret = take_ptr(&m);
     return 0;
 }
@@ -137,11 +252,22 @@ static uint64_t crc_of_name(const char *name)
     return crc64_ecma_refl(0, (const uint8_t *)name, strlen(name));
 }
 
-static void footer_build(uint8_t out[INDEX_FOOTER], uint64_t len, uint64_t crc)
+static void footer_build(uint8_t out[INDEX_FOOTER], const struct layout *l, uint64_t crc)
 {
     memcpy(out, magic, sizeof magic);
-    put_le64(out + 8, len);
-    put_le64(out + 16, crc64_ecma_refl(crc, out, 16));
+    put_le64(out + 8, l->table_len);
+    put_le64(out + 16, l->filter_len);
+    put_le64(out + 24, crc64_ecma_refl(crc, out, 24));
+}
+
+/* False: these are no lengths of a file with `size` bytes before its footer. */
+static bool footer_layout(const uint8_t in[INDEX_FOOTER], uint64_t size, struct layout *l)
+{
+    uint64_t table = get_le64(in + 8), filter = get_le64(in + 16);
+    if (memcmp(in, magic, sizeof magic) != 0 || table > size || filter > size || filter % FILTER_BLOCK)
+        return false;
+    *l = layout_of(table, filter);
+    return layout_end(l) == size;
 }
 
 static int read_all(int fd, void *buf, size_t len, uint64_t at)
@@ -158,22 +284,22 @@ static int read_all(int fd, void *buf, size_t len, uint64_t at)
 }
 
 /*
- * Checks a cache file; *len is the plaintext's. Read, not mapped: that counts against no page budget, and a disk error
- * is an error instead of a signal.
+ * Checks a cache file. Read, not mapped: that counts against no page budget, and a disk error is an error instead of a
+ * signal.
  */
-static int check_file(int fd, const char *name, size_t *len)
+static int check_file(int fd, const char *name, struct layout *l)
 {
     struct stat st;
     uint8_t footer[INDEX_FOOTER], want[INDEX_FOOTER];
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_size < INDEX_FOOTER || (uint64_t)st.st_size > BLOB_MAX + INDEX_FOOTER)
+    if (!S_ISREG(st.st_mode) || st.st_size < INDEX_FOOTER || (uint64_t)st.st_size > 2 * BLOB_MAX)
         return -EBADMSG;
     uint64_t size = (uint64_t)st.st_size - INDEX_FOOTER, crc = crc_of_name(name);
     int r = read_all(fd, footer, sizeof footer, size);
     if (r < 0)
         return r;
-    if (memcmp(footer, magic, sizeof magic) != 0 || get_le64(footer + 8) != size)
+    if (!footer_layout(footer, size, l))
         return -EBADMSG;
     CLEANUP_FREE uint8_t *buf = malloc(CHECK_BUFFER);
     if (!buf)
@@ -187,11 +313,8 @@ static int check_file(int fd, const char *name, size_t *len)
         crc = crc64_ecma_refl(crc, buf, n);
         at += n;
     }
-    footer_build(want, size, crc);
-    if (memcmp(footer, want, sizeof want) != 0)
-        return -EBADMSG;
-    *len = (size_t)size;
-    return 0;
+    footer_build(want, l, crc);
+    return memcmp(footer, want, sizeof want) == 0 ? 0 : -EBADMSG;
 }
 
 /* 1: mapped; 0: not in the cache, or thrown out of it. */
@@ -200,8 +323,8 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
     CLEANUP_CLOSE int fd = openat(c->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return 0;
-    size_t len = 0;
-    int r = check_file(fd, name, &len);
+    struct layout l;
+    int r = check_file(fd, name, &l);
     if (r == -ENOMEM)
         return err_nomem(e);
     if (r < 0) {
@@ -210,7 +333,7 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
         return 0;
     }
     futimens(fd, NULL); /* its age is that of its last use */
-    r = map_file(ret, fd, name, len, e);
+    r = map_file(ret, fd, name, &l, e);
     return r < 0 ? r : 1;
 }
 
@@ -269,17 +392,47 @@ static int temp_map(struct temp *t, size_t len, const char *name, struct err *e)
     return 0;
 }
 
-/* Cuts the file to `len` bytes of plaintext, adds the footer, gives it its name and maps it. */
-static int temp_finish(struct index_map **ret, struct temp *t, size_t len, uint64_t crc, const char *name,
+/* Puts the filter behind the table and goes on with the checksum. */
+static int temp_filter(struct temp *t, const struct index_table *table, const struct layout *l, uint64_t *crc,
+                       const char *name, struct err *e)
+{
+    static const uint8_t zeros[INDEX_WINDOW];
+    uint8_t *filter = mmap(NULL, l->filter_len, PROT_READ | PROT_WRITE, MAP_SHARED, t->fd, (off_t)l->filter_at);
+    if (filter == MAP_FAILED)
+        return no_space(t->c, errno, name, e);
+    filter_fill(filter, l->filter_len, table);
+    *crc = crc64_ecma_refl(*crc, zeros, l->filter_at - l->table_len);
+    *crc = crc64_ecma_refl(*crc, filter, l->filter_len);
+    munmap(filter, l->filter_len);
+    return 0;
+}
+
+/* Completes a file that begins with the table (of which `data` are the bytes), gives it its name and maps it. */
+static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *data, size_t len, const char *name,
                        struct err *e)
 {
+    struct index_table table;
+    int r = index_parse(&table, data, len, e);
+    if (r < 0)
+        return err_wrap(e, "index blob %s", name);
+    struct layout l = layout_of(len, filter_size(&table, len));
+    uint64_t crc = crc64_ecma_refl(crc_of_name(name), data, len), end = layout_end(&l);
+    /* What unsealing left behind the table goes; then there is space for the rest, or an error here. */
+    if (ftruncate(t->fd, (off_t)len) < 0)
+        return no_space(t->c, errno, name, e);
+    r = posix_fallocate(t->fd, (off_t)len, (off_t)(end + INDEX_FOOTER - len));
+    if (r)
+        return no_space(t->c, r, name, e);
+    r = l.filter_len ? temp_filter(t, &table, &l, &crc, name, e) : 0;
+    if (r < 0)
+        return r;
     uint8_t footer[INDEX_FOOTER];
-    footer_build(footer, len, crc);
-    ssize_t n = pwrite(t->fd, footer, sizeof footer, (off_t)len);
-    if (n != (ssize_t)sizeof footer || ftruncate(t->fd, (off_t)(len + sizeof footer)) < 0)
-        return no_space(t->c, n < 0 || n == (ssize_t)sizeof footer ? errno : ENOSPC, name, e);
+    footer_build(footer, &l, crc);
+    ssize_t n = pwrite(t->fd, footer, sizeof footer, (off_t)end);
+    if (n != (ssize_t)sizeof footer)
+        return no_space(t->c, n < 0 ? errno : ENOSPC, name, e);
     struct index_map *m = NULL;
-    int r = map_file(&m, t->fd, name, len, e);
+    r = map_file(&m, t->fd, name, &l, e);
     if (r < 0)
         return r;
     epoch_step("link");
@@ -309,7 +462,7 @@ int index_cache_add(struct index_map **ret, const struct index_cache *c, const c
             return no_space(c, errno, name, e);
         done += (size_t)n;
     }
-    return temp_finish(ret, &t, len, crc64_ecma_refl(crc_of_name(name), data, len), name, e);
+    return temp_finish(ret, &t, data, len, name, e);
 }
 
 /* Reads the stored bytes into a mapping, giving pages back behind. */
@@ -338,7 +491,7 @@ static int64_t unseal(const struct index_cache *c, const struct blob_info *b, st
     if (r == 0)
         r = temp_new(t, b->name, e);
     if (r == 0)
-        r = temp_map(t, own + INDEX_FOOTER, b->name, e);
+        r = temp_map(t, own + 1, b->name, e);
     if (r < 0)
         return r;
     in = t->map;
@@ -381,8 +534,7 @@ int index_cache_get(struct index_map **ret, const struct index_cache *c, const s
     int64_t len = unseal(c, b, &t, e);
     if (len < 0)
         return (int)len;
-    uint64_t crc = crc64_ecma_refl(crc_of_name(b->name), t.map, (uint64_t)len);
-    return temp_finish(ret, &t, (size_t)len, crc, b->name, e);
+    return temp_finish(ret, &t, t.map, (size_t)len, b->name, e);
 }
 
 /* ---- room ------------------------------------------------------------------------------------------------------- */
@@ -484,6 +636,14 @@ static int find_old(const struct index_cache *c, const struct blob_info *needed,
     return 0;
 }
 
+/* At most so many bytes a table will take as a file. */
+static uint64_t expected_size(uint64_t table_len)
+{
+    const struct index_table t = {.count = table_len / SHORTEST_RECORD};
+    struct layout l = layout_of(table_len, filter_size(&t, (size_t)table_len));
+    return layout_end(&l) + INDEX_FOOTER;
+}
+
 int index_cache_make_room(const struct index_cache *c, const struct blob_info *needed, size_t n, uint64_t *total,
                           struct err *e)
 {
@@ -493,7 +653,7 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
         if (fstatat(c->dirfd, needed[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size >= INDEX_FOOTER)
             want += (uint64_t)st.st_size;
         else if (needed[i].length <= BLOB_MAX)
-            want += item_opened_max(c->sealer, (size_t)needed[i].length) + INDEX_FOOTER;
+            want += expected_size(item_opened_max(c->sealer, (size_t)needed[i].length));
     }
     if (want > c->cap) {
         err_set(e, ERR_NO_SPACE, ENOSPC,

@@ -2,9 +2,13 @@
 /*
  * index-cache.h - index blobs decrypted into files of a cache directory, and mapped
  *
- * A cache file is the plaintext of an index blob and a footer (magic, length, CRC-64 of the blob's name and all bytes),
- * under the blob's own name, mode 0600; it appears by rename. What does not check is thrown away and made again, so
- * nothing needs syncing. Several processes may share a directory: a file deleted by one stays mapped in the other.
+ * A cache file is the plaintext of an index blob, a filter if it is large, and a footer (magic, lengths, CRC-64 of the
+ * blob's name and all bytes), under the blob's own name, mode 0600; it appears by rename. What does not check is thrown
+ * away and made again, so nothing needs syncing. Several processes may share a directory: a file deleted by one stays
+ * mapped in the other.
+ *
+ * The filter (a Bloom filter in blocks of 32 bytes, 12 bits for each key) tells of most tables that they do not have an
+ * id, from one cache line that is usually resident, where a search would map several pages of each.
  */
 #ifndef SNAPFERRY_REPO_INDEX_CACHE_H
 #define SNAPFERRY_REPO_INDEX_CACHE_H
@@ -12,7 +16,7 @@
 #include "repo/index.h"
 #include "repo/item.h"
 
-#define INDEX_FOOTER 24
+#define INDEX_FOOTER 32
 
 struct index_cache {
     const char *path;
@@ -23,15 +27,20 @@ struct index_cache {
     bool ecc;
 };
 
-/* A mapped table. The kernel maps pages around a fault by aligned windows of 64 KiB; which windows may be resident is
- * noted by one bit each. */
+/*
+ * A mapped table. The kernel maps pages around a fault by aligned windows of 64 KiB; which windows may be resident is
+ * noted by one bit each. Map and filter begin at such windows.
+ */
 #define INDEX_WINDOW_SHIFT 16
+#define INDEX_WINDOW (1u << INDEX_WINDOW_SHIFT)
 
 struct index_map {
     struct index_map *next, **prev; /* of all live maps of a set */
     unsigned refs;                  /* views that have it, under the set's lock */
+    uint8_t *base;                  /* of the file's bytes */
     size_t file_len;
     struct index_table t;
+    size_t filter_at, filter_len;   /* in the file; 0 bytes: none */
     _Atomic uint64_t *windows;
     size_t n_windows;
     char name[BLOB_NAME_MAX + 1];
@@ -58,9 +67,18 @@ void index_map_free(struct index_map *m);
 int index_cache_make_room(const struct index_cache *c, const struct blob_info *needed, size_t n, uint64_t *total,
                           struct err *e);
 
-/* Notes that the page of `at` was read; true: its window was not marked before. */
-bool index_map_touch(struct index_map *m, const void *at);
-/* Gives all pages back. */
-void index_map_drop(struct index_map *m);
+/* For the filters; the same for every table. */
+uint64_t index_key_hash(const struct content_id *id);
+/* False: the table (which has a filter) does not have the id. *at: the place read. */
+bool index_map_may_have(const struct index_map *m, uint64_t key_hash, const void **at);
+
+/* Notes that the page of `at` was read: how many pages that may have mapped that were not counted before. */
+unsigned index_map_touch(struct index_map *m, const void *at);
+/* Gives pages back: all, or all but the filter's. */
+void index_map_drop(struct index_map *m, bool keep_filter);
+static inline size_t index_map_filter_pages(const struct index_map *m)
+{
+    return (m->filter_len + 4095) / 4096;
+}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/indexset.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "repo/epoch-test.h"
 #include "repo/index-cache.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define DEFAULT_MAPPED_CAP (UINT64_C(64) << 20)
-#define MIN_WINDOWS 16
+#define MIN_PAGES 256
 #define ATTEMPTS 10
 #define FIRST_PAUSE INT64_C(100000000)
 #define LONGEST_PAUSE INT64_C(2000000000)
@@ -36,27 +37,57 @@ struct index_set {
     struct view *view;
     struct index_map *maps; /* every live one, of old views too */
     uint64_t cache_bytes;
-    uint64_t cap_windows;
-    _Atomic uint64_t windows; /* marked since pages were last given back */
+    uint64_t cap_pages;            /* of 4 KiB */
+    _Atomic uint64_t pages;        /* touched since pages were last given back */
+    _Atomic uint64_t filter_pages; /* of all maps */
 };
 
 /* ---- resident pages --------------------------------------------------------------------------------------------- */
 
+/* Filters stay resident, and the rest of the budget is for tables, unless they would need more than half of it. */
+static bool keeps_filters(struct index_set *x)
+{
+    return atomic_load(&x->filter_pages) <= x->cap_pages / 2;
+}
+
+static uint64_t page_budget(struct index_set *x)
+{
+    return x->cap_pages - (keeps_filters(x) ? atomic_load(&x->filter_pages) : 0);
+}
+
+/* Under the lock. */
+static void drop_all(struct index_set *x, bool keep_filters)
+{
+    atomic_store(&x->pages, 0);
+    for (struct index_map *m = x->maps; m; m = m->next)
+        index_map_drop(m, keep_filters);
+}
+
 static void give_back(struct index_set *x)
 {
     pthread_mutex_lock(&x->lock);
-    if (atomic_load(&x->windows) >= x->cap_windows) {
-        atomic_store(&x->windows, 0);
-        for (struct index_map *m = x->maps; m; m = m->next)
-            index_map_drop(m);
-    }
+    if (atomic_load(&x->pages) >= page_budget(x))
+        drop_all(x, keeps_filters(x));
     pthread_mutex_unlock(&x->lock);
 }
 
 static void touch(struct index_set *x, struct index_map *m, const void *at)
 {
-    if (index_map_touch(m, at) && atomic_fetch_add(&x->windows, 1) + 1 >= x->cap_windows)
+    unsigned n = index_map_touch(m, at);
+    if (n && atomic_fetch_add(&x->pages, n) + n >= page_budget(x))
         give_back(x);
+}
+
+/* Adds to or takes from the filters; when they stop being kept, they go at once. Under the lock. */
+static void count_filter(struct index_set *x, const struct index_map *m, bool add)
+{
+    bool kept = keeps_filters(x);
+    if (add)
+        atomic_fetch_add(&x->filter_pages, index_map_filter_pages(m));
+    else
+        atomic_fetch_sub(&x->filter_pages, index_map_filter_pages(m));
+    if (kept && !keeps_filters(x))
+        drop_all(x, false);
 }
 
 static void touch_trace(struct index_set *x, struct index_map *m, const struct index_trace *tr)
@@ -77,10 +108,11 @@ static struct view *view_get(struct index_set *x)
 }
 
 /* Takes a map off the list when its last view is gone. Under the lock; returns it if it is to be freed. */
-static struct index_map *map_unref(struct index_map *m)
+static struct index_map *map_unref(struct index_set *x, struct index_map *m)
 {
     if (--m->refs > 0)
         return NULL;
+    count_filter(x, m, false);
     *m->prev = m->next;
     if (m->next)
         m->next->prev = m->prev;
@@ -94,7 +126,7 @@ static void view_put(struct index_set *x, struct view *v)
     pthread_mutex_lock(&x->lock);
     bool last = --v->refs == 0;
     for (size_t i = 0; last && i < v->n; i++)
-        v->map[i] = map_unref(v->map[i]);
+        v->map[i] = map_unref(x, v->map[i]);
     pthread_mutex_unlock(&x->lock);
     if (!last)
         return;
@@ -129,6 +161,7 @@ static void view_add(struct index_set *x, struct view *v, struct index_map *m)
         if (m->next)
             m->next->prev = &m->next;
         x->maps = m;
+        count_filter(x, m, true);
     }
     pthread_mutex_unlock(&x->lock);
     v->map[v->n++] = m;
@@ -240,7 +273,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     if (!x)
         return err_nomem(e);
     uint64_t cap = o->mapped_cap ? o->mapped_cap : DEFAULT_MAPPED_CAP;
-    x->cap_windows = cap >> INDEX_WINDOW_SHIFT > MIN_WINDOWS ? cap >> INDEX_WINDOW_SHIFT : MIN_WINDOWS;
+    x->cap_pages = cap / 4096 > MIN_PAGES ? cap / 4096 : MIN_PAGES;
     x->blobs = b;
     x->sealer = s;
     x->format = f;
@@ -350,12 +383,27 @@ static bool hidden(const struct view *v, const struct index_entry *x)
     return x->deleted && x->time <= v->st.watermark;
 }
 
+static bool may_have(struct index_set *x, struct index_map *m, uint64_t key_hash, bool count)
+{
+    if (!m->filter_len)
+        return true;
+    const void *at;
+    bool may = index_map_may_have(m, key_hash, &at);
+    if (count)
+        touch(x, m, at);
+    return may;
+}
+
 static int find_in_view(struct index_set *x, const struct view *v, const struct content_id *id, struct index_entry *ret,
                         struct err *e)
 {
     struct index_entry other, *to = ret; /* the first one found goes where it is wanted */
+    uint64_t key_hash = index_key_hash(id);
+    bool count = !keeps_filters(x);
     for (size_t i = 0; i < v->n; i++) {
         struct index_map *m = v->map[i];
+        if (!may_have(x, m, key_hash, count))
+            continue;
         struct index_trace tr;
         tr.n = 0;
         int r = index_find_traced(&m->t, id, to, &tr, e);
@@ -385,11 +433,22 @@ int index_set_find(struct index_set *x, const struct content_id *id, struct inde
 struct cursor {
     struct index_map *m;
     uint64_t i, end;
+    uint64_t front; /* of the key, as a number: nearly always decides */
     const uint8_t *key;
 };
 
+static void set_key(struct cursor *c)
+{
+    uint8_t front[8] = {0};
+    c->key = index_key_at(&c->m->t, c->i);
+    memcpy(front, c->key, c->m->t.key_len < sizeof front ? c->m->t.key_len : sizeof front);
+    c->front = get_be64(front);
+}
+
 static int cursor_cmp(const struct cursor *a, const struct cursor *b)
 {
+    if (a->front != b->front)
+        return a->front < b->front ? -1 : 1;
     unsigned la = a->m->t.key_len, lb = b->m->t.key_len;
     int r = memcmp(a->key, b->key, la < lb ? la : lb);
     return r ? r : (la > lb) - (la < lb);
@@ -423,12 +482,12 @@ static int advance(struct walk *w, struct err *e)
     if (++c->i == c->end) {
         w->c[0] = w->c[--w->n];
     } else {
-        const uint8_t *key = index_key_at(&c->m->t, c->i);
+        const uint8_t *before = c->key;
+        set_key(c);
         /* Keys out of order would silently lose the merge. */
-        if (memcmp(key, c->key, c->m->t.key_len) < 0)
+        if (memcmp(c->key, before, c->m->t.key_len) < 0)
             return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s is damaged: its keys are not in order", c->m->name);
-        c->key = key;
-        touch(w->x, c->m, key);
+        touch(w->x, c->m, c->key);
     }
     if (w->n)
         sift_down(w, 0);
@@ -476,7 +535,7 @@ static void start(struct walk *w, int prefix)
             c.end = index_lower_bound(&c.m->t, &(struct content_id){.prefix = (char)(prefix + 1)});
         if (c.i >= c.end)
             continue;
-        c.key = index_key_at(&c.m->t, c.i);
+        set_key(&c);
         touch(w->x, c.m, c.key);
         w->c[w->n++] = c;
     }
