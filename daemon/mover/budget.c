@@ -10,9 +10,9 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* What a process of ours takes before it has read a byte: libraries, stacks, format, manifests, libc's slack.
- * Measured as 9 MiB (tests/unit/test_backup.c asserts the sum); the rest is reserve. */
-#define BASE_MEMORY (16 * MIB)
+/* What a process of ours takes before it has read a byte: libraries, stacks, format, manifests, libc's slack. Measured
+ * as 4 MiB; the rest is reserve. tests/unit/test_backup.c asserts the whole. */
+#define BASE_MEMORY (8 * MIB)
 /* Bytes of heap per content that the session holds until the next index flush: entry and hash slots; and the table that
  * is built from some of them at a time. */
 #define PENDING_BYTES 96
@@ -20,6 +20,7 @@
 #define PENDING_TABLE (7 * MIB)
 /* Text of one entry in an index document, about. */
 #define TABLE_ENTRY 112
+#define METADATA_COMPRESSION 0x1101
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -31,11 +32,20 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The table's own bound is for the largest volume there could be; a small volume has a small table. */
+/* What the table of a volume of this size takes: the text behind the last cut of each level (doubled as it grows), and
+ * what storing a document needs. Entries are compressed to less than 60 % (half of their hex digits say nothing), so
+ * that much of the buffers for results is never touched. object_table_memory() is the bound for any volume. */
 static uint64_t table_memory(struct repo *r, const struct splitter *s, uint64_t size)
 {
-    uint64_t text = size / s->min * TABLE_ENTRY;
-    return min_u64(object_table_memory(r), 6 * text + MIB);
+    struct splitter own = *s; /* documents are cut by the repository's own */
+    splitter_by_name(&own, repo_format(r)->splitter);
+    uint64_t text = size / s->min * TABLE_ENTRY, shrunk = (uint64_t)own.max * 4 / 5;
+    const uint64_t put = put_scratch_memory(r, METADATA_COMPRESSION, own.max);
+    uint64_t sum = min_u64(put > shrunk ? put - shrunk : put, 2 * text + 3 * MIB / 2);
+    for (; text > own.max; text = text / own.min * TABLE_ENTRY)
+        sum += own.max + MIB / 4;
+    sum += min_u64(2 * text, own.max) + MIB / 4;
+    return min_u64(object_table_memory(r), sum);
 }
 
 /* An average chunk of random data: the first cut behind `min`, at most `max`. */
@@ -69,11 +79,11 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
     unsigned wanted = o->workers ? o->workers : cpus > 0 ? (unsigned)cpus : 1;
     const unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
     const uint64_t scratch = put_scratch_memory(r, o->compression, s->max) + MIB / 4;
-    const uint64_t pending = min_u64(memory / 16, PENDING_MAX * PENDING_BYTES);
+    const uint64_t pending = min_u64(memory / 24, PENDING_MAX * PENDING_BYTES);
     const uint64_t parents = hints ? hints_memory(hints, s->max) : 0;
     *ret = (struct budget){.memory = memory, .window = s->max, .hints = hints != NULL};
     ret->max_pending = (size_t)(pending / PENDING_BYTES);
-    ret->block = (size_t)MIB;
+    ret->block = (size_t)(memory < 2 * MEMORY_MIN ? MIB / 2 : MIB);
     while (ret->block > 128 << 10 && ret->block > s->max)
         ret->block /= 2;
 
