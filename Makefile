@@ -9,7 +9,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
-        -Wundef -Wnull-dereference -Wwrite-strings -Wcast-align -Wno-format-truncation
+        -Wundef -Wnull-dereference -Wwrite-strings -Wcast-align
+# Messages may be cut: that is what snprintf is used for.
+ifeq ($(findstring clang,$(CC)),)
+WARN += -Wno-format-truncation
+endif
 HARDEN := -fstack-protector-strong -fcf-protection -fPIE
 LDHARDEN := -pie -Wl,-z,relro,-z,now
 OPT ?= -O2

@@ -116,7 +116,7 @@ int password_read(char **ret, const char *file, struct err *e)
     }
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_PERMISSION, errno,
+        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
                        errno == ENOENT ? "cannot read the password file %s: No such file or directory"
                                        : "cannot read the password file %s",
                        path);

@@ -74,6 +74,21 @@ static int default_cache_dir(char **ret, struct err *e)
     return 0;
 }
 
+int repo_cache_base(const char *dir, char **ret, struct err *e)
+{
+    CLEANUP_FREE char *base = NULL;
+    int rc = 0;
+    if (!dir)
+        rc = default_cache_dir(&base, e);
+    else if (!(base = strdup(dir)))
+        rc = err_nomem(e);
+    if (rc >= 0)
+        rc = make_dirs(base, e);
+    if (rc >= 0)
+        *ret = take_ptr(&base);
+    return rc;
+}
+
 static int open_cache(struct repo *r, const char *dir, struct err *e)
 {
     const struct repo_format *f = repo_format(r);

@@ -31,6 +31,10 @@ int repo_open(struct repo **ret, struct blobs *b, const char *password, const st
 void repo_free(struct repo *r);
 static inline void repo_freep(struct repo **r) { repo_free(*r); }
 
+/* The directory under which repositories keep their caches, made if missing: `dir`, or the default if NULL. *ret is
+ * malloc()ed. For what has to be kept while the repository itself cannot be opened. */
+int repo_cache_base(const char *dir, char **ret, struct err *e);
+
 struct blobs *repo_blobs(struct repo *r);
 const struct repo_format *repo_format(const struct repo *r);
 const struct sealer *repo_sealer(const struct repo *r);

@@ -36,12 +36,12 @@ static double per_second(uint64_t bytes, double seconds)
 
 static json_t *backup_json(const struct backup_result *b, const struct snapshot_source *src)
 {
-    char text[4500], image[OBJECT_ID_TEXT] = "";
+    char image[OBJECT_ID_TEXT] = "";
     if (b->image.content.len)
         object_id_text(&b->image, image);
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "type", "result", "verb", "backup", "snapshot",
-                          b->manifest_id, "source", snapshot_source_text(src, text, sizeof text), "incomplete",
-                          (int)b->incomplete, "object", image, "parent", b->parent_id);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:{s:s, s:s, s:s}, s:b, s:s, s:s}", "type", "result", "verb", "backup",
+                          "snapshot", b->manifest_id, "source", "host", src->host, "userName", src->user, "path",
+                          src->path, "incomplete", (int)b->incomplete, "object", image, "parent", b->parent_id);
     const struct {
         const char *name;
         uint64_t n;

@@ -265,19 +265,23 @@ int cli_repo_change_password(const struct options *o, struct err *e)
         rc = password_read(&new, o->new_password_file, e);
     if (rc < 0)
         return rc;
-    CLEANUP(repo_freep) struct repo *r = NULL;
-    rc = cli_open_repo(o, &r, e);
-    if (rc < 0)
-        return rc;
-    rc = format_change_password(repo_blobs(r), old, new, repo_cache_dir(r), e);
+    /* Only the blobs are opened: an interrupted change leaves a format that does not open, and running this again is
+     * what mends it. */
+    CLEANUP(blobs_freep) struct blobs *b = NULL;
+    rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
+    CLEANUP_FREE char *dir = NULL;
+    if (rc >= 0)
+        rc = repo_cache_base(o->cache_dir, &dir, e);
+    if (rc >= 0)
+        rc = format_change_password(b, old, new, dir, e);
     if (rc < 0)
         return rc;
     if (o->json)
         print_json(json_pack("{s:s, s:s, s:s}", "type", "result", "verb", "repo change-password", "repository",
-                             blobs_location(repo_blobs(r))));
+                             blobs_location(b)));
     else if (!o->quiet)
         printf("The password of %s is changed. Clients that are connected keep working until they read the format "
                "again (within 15 minutes), then they need the new one.\n",
-               blobs_location(repo_blobs(r)));
+               blobs_location(b));
     return 0;
 }

@@ -55,7 +55,7 @@ variant small --splitter DYNAMIC-128K-BUZHASH --block-hash BLAKE2S-256
 R=$WORK/repo-default
 mkdir "$WORK/src"; cp "$WORK/image" "$WORK/src/disk.img"; cp -r /usr/share/doc/base-files "$WORK/src/docs"
 check "stock snapshots its own files beside ours" k default snapshot create "$WORK/src"
-kid=$(sf "$R" snapshot list --json | jq -r '.snapshots[] | select(.source | endswith("/src")) | .id')
+kid=$(sf "$R" snapshot list --json | jq -r '.snapshots[] | select(.source.path | endswith("/src")) | .id')
 ours=$(sf "$R" backup "$WORK/image" --as snapferry@n:/same --json)
 same "the same bytes are the same object" "$(sf "$R" ls "$kid/disk.img" --json | result 'entries[0].object')" "$(result object <<<"$ours")"
 same "and are not stored again" "$(result newBytes <<<"$ours")" 0
@@ -63,7 +63,7 @@ check "we read what stock wrote" sh -c "'$SNAPFERRY' -r '$R' --password-file '$W
 check "a file over 2 GiB" truncate -s 4400M "$WORK/src/large"
 for i in 1 1500 2047 2048 3000 4095 4096 4390; do dd if="$WORK/image" of="$WORK/src/large" bs=1M seek=$i count=8 conv=notrunc status=none; done
 check "stock takes it" k default snapshot create "$WORK/src"
-kid=$(sf "$R" snapshot list --json | jq -r '[.snapshots[] | select(.source | endswith("/src"))][-1].id')
+kid=$(sf "$R" snapshot list --json | jq -r '[.snapshots[] | select(.source.path | endswith("/src"))][-1].id')
 ours=$(sf "$R" backup "$WORK/src/large" --as snapferry@n:/large --json)
 same "over 2 GiB: the same object" "$(sf "$R" ls "$kid/large" --json | result 'entries[0].object')" "$(result object <<<"$ours")"
 rm -rf "$WORK/src/large"

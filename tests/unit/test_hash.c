@@ -180,9 +180,9 @@ static void batches_equal_single_calls(void **state)
         size_t key_len = 1 + splitmix64(&seed) % 32;
         CLEANUP(free_hasher) struct hasher *h = make(hash_name(alg), key, key_len);
         bool blake2b = !strcmp(hash_name(alg), "BLAKE2B-256");
-        for (int round = 0; round < (blake2b ? 400 : 40); round++) {
-            struct hash_job jobs[24];
-            size_t n = splitmix64(&seed) % 25;
+        for (int round = 0; round < (blake2b ? 300 : 30); round++) {
+            struct hash_job jobs[80];
+            size_t n = splitmix64(&seed) % (round % 2 ? 81 : 9);
             for (size_t i = 0; i < n; i++) {
                 size_t len = splitmix64(&seed) % (1U << splitmix64(&seed) % 16);
                 if (splitmix64(&seed) % 4 == 0)
