@@ -218,6 +218,14 @@ static int lock_dead(const char *path)
     return take_fd(&fd);
 }
 
+/* A record whose process died before it had its name. It takes no longer than an instant to get one. */
+static void remove_unborn(int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && wall_ns() / NS_PER_S - st.st_mtime > 3600)
+        unlinkat(dir, name, 0);
+}
+
 int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struct err *e)
 {
     CLEANUP_FREE char *dir = NULL;
@@ -229,6 +237,8 @@ int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struc
         return err_set(e, ERR_GENERIC, errno, "cannot read directory %s", dir);
     for (const struct dirent *n; (n = readdir(d));) {
         size_t len = strlen(n->d_name);
+        if (n->d_name[0] == '.' && n->d_name[1] == 's')
+            remove_unborn(dirfd(d), n->d_name);
         if (n->d_name[0] != 's' || len >= SESSION_ID_TEXT)
             continue;
         CLEANUP_FREE char *path = NULL;

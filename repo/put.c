@@ -91,6 +91,15 @@ int session_has(struct session *s, const struct content_id *id, struct err *e)
 
 /* Something changed meanwhile, or the table is full: begin again. */
 #define LOOK_AGAIN 2
+/* A pending entry belongs to a round that is being published and cannot be changed any more: begin again when the index
+ * has it. (Waiting would not do: the flush may fail, and whoever called it may never call it again.) */
+#define FLUSH_FIRST 3
+
+static int flush_first(struct session *s, struct err *e)
+{
+    int rc = session_flush(s, e);
+    return rc < 0 ? rc : LOOK_AGAIN;
+}
 
 struct claim {
     struct round *round;
@@ -107,18 +116,15 @@ static int claim_in_round(struct session *s, struct claim *c, struct err *e)
     return 1;
 }
 
-/* The content is pending. 0: exists; 1: deleted, and claimed again; LOOK_AGAIN. */
+/* The content is pending. 0: exists; 1: deleted, and claimed again; FLUSH_FIRST. */
 static int claim_pending(struct session *s, struct claim *c, struct err *e)
 {
     struct pending_entry *p = &s->pending.entries[c->entry];
     if (p->state == PENDING_CLAIMED || !(p->offset & PENDING_DELETED))
         return 0; /* a flush waits for claims too, so it may be referred to */
     struct pack *pack = s->packs[p->pack];
-    if (pack->round->sealed) {
-        /* A flush is publishing the deletion: afterwards the index knows it. */
-        pthread_cond_wait(&s->changed, &s->lock);
-        return LOOK_AGAIN;
-    }
+    if (pack->round->sealed)
+        return FLUSH_FIRST;
     int rc = claim_in_round(s, c, e);
     if (rc < 0)
         return rc;
@@ -129,7 +135,7 @@ static int claim_pending(struct session *s, struct claim *c, struct err *e)
     return 1;
 }
 
-/* 1: claimed; 0: it exists; LOOK_AGAIN; negative: error. */
+/* 1: claimed; 0: it exists; LOOK_AGAIN; FLUSH_FIRST; negative: error. */
 static int claim(struct session *s, const struct content_id *id, struct claim *c, struct err *e)
 {
     pthread_mutex_lock(&s->lock);
@@ -265,6 +271,8 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
         rc = session_make_room(s, e);
         if (rc == 0)
             rc = claim(s, id, &c, e);
+        if (rc == FLUSH_FIRST)
+            rc = flush_first(s, e);
     } while (rc == LOOK_AGAIN);
     if (rc < 0)
         return rc;
@@ -329,7 +337,7 @@ static int delete_indexed(struct session *s, const struct index_entry *n, uint32
     return 0;
 }
 
-/* 0: done; LOOK_AGAIN; negative: error. */
+/* 0: done; LOOK_AGAIN; FLUSH_FIRST; negative: error. */
 static int delete_once(struct session *s, const struct content_id *id, struct err *e)
 {
     struct index_entry n;
@@ -339,9 +347,11 @@ static int delete_once(struct session *s, const struct content_id *id, struct er
     uint32_t i = pending_find(&s->pending, id);
     if (rc == 0 && i != PENDING_NONE) {
         struct pending_entry *p = &s->pending.entries[i];
-        if (p->state == PENDING_CLAIMED || s->packs[p->pack]->round->sealed) {
+        if (p->state == PENDING_CLAIMED) {
             pthread_cond_wait(&s->changed, &s->lock);
             rc = LOOK_AGAIN;
+        } else if (s->packs[p->pack]->round->sealed) {
+            rc = FLUSH_FIRST;
         } else if (!(p->offset & PENDING_DELETED)) {
             p->offset |= PENDING_DELETED;
             p->time = time_after(p->time);
@@ -385,6 +395,8 @@ int session_delete_content(struct session *s, const struct content_id *id, struc
         rc = session_make_room(s, e);
         if (rc == 0)
             rc = delete_once(s, id, e);
+        if (rc == FLUSH_FIRST)
+            rc = flush_first(s, e);
     } while (rc == LOOK_AGAIN);
     return rc;
 }
