@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const uint64_t iv[8] = {
+const uint64_t blake2b_iv[8] = {
     UINT64_C(0x6a09e667f3bcc908), UINT64_C(0xbb67ae8584caa73b), UINT64_C(0x3c6ef372fe94f82b),
     UINT64_C(0xa54ff53a5f1d36f1), UINT64_C(0x510e527fade682d1), UINT64_C(0x9b05688c2b3e6c1f),
     UINT64_C(0x1f83d9abfb41bd6b), UINT64_C(0x5be0cd19137e2179),
@@ -48,8 +48,8 @@ static void compress(uint64_t h[8], const uint8_t *block, uint64_t count, uint64
     for (unsigned i = 0; i < 16; i++)
         m[i] = get_le64(block + 8 * i);
     uint64_t v0 = h[0], v1 = h[1], v2 = h[2], v3 = h[3], v4 = h[4], v5 = h[5], v6 = h[6], v7 = h[7];
-    uint64_t v8 = iv[0], v9 = iv[1], v10 = iv[2], v11 = iv[3];
-    uint64_t v12 = iv[4] ^ count, v13 = iv[5], v14 = iv[6] ^ last, v15 = iv[7];
+    uint64_t v8 = blake2b_iv[0], v9 = blake2b_iv[1], v10 = blake2b_iv[2], v11 = blake2b_iv[3];
+    uint64_t v12 = blake2b_iv[4] ^ count, v13 = blake2b_iv[5], v14 = blake2b_iv[6] ^ last, v15 = blake2b_iv[7];
     ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     ROUND(14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3);
     ROUND(11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4);
@@ -81,7 +81,7 @@ static void put_digest(const uint64_t h[8], uint8_t *out)
 void blake2b_key_init(struct blake2b_key *k, const uint8_t *key, size_t key_len)
 {
     for (unsigned i = 0; i < 8; i++)
-        k->h[i] = iv[i];
+        k->h[i] = blake2b_iv[i];
     k->h[0] ^= 0x01010000U ^ (uint32_t)key_len << 8 ^ BLAKE2B_DIGEST; /* depth 1, fan-out 1 */
     uint8_t block[BLAKE2B_BLOCK] = {0};
     if (key_len > 0)
@@ -147,6 +147,33 @@ static void lane_state(const struct blake2b_lanes *l, unsigned i, uint64_t h[8])
         h[w] = l->h[w][i];
 }
 
+/* Messages that wait, in the order of the batch: those before `next` are taken, of the following 32 those in the mask.
+ */
+struct waiting {
+    struct hash_job *jobs;
+    size_t n, next;
+    uint32_t taken;
+};
+
+/* Takes the longest of the next 32, so that lanes do not stand idle at the end of the batch beside one long message. */
+static struct hash_job *take_longest(struct waiting *w)
+{
+    struct hash_job *best = NULL;
+    unsigned bit = 0;
+    for (unsigned i = 0; i < 32 && i < w->n - w->next; i++) {
+        struct hash_job *job = &w->jobs[w->next + i];
+        if (!(w->taken >> i & 1) && (!best || job->len > best->len)) {
+            best = job;
+            bit = i;
+        }
+    }
+    if (best)
+        w->taken |= UINT32_C(1) << bit;
+    for (; w->taken & 1; w->taken >>= 1)
+        w->next++;
+    return best;
+}
+
 void blake2b_digest_many(const struct blake2b_key *k, struct hash_job *jobs, size_t n, size_t out_len,
                          blake2b_lanes_fn *fn, unsigned lanes)
 {
@@ -156,15 +183,15 @@ void blake2b_digest_many(const struct blake2b_key *k, struct hash_job *jobs, siz
     uint64_t step[BLAKE2B_LANES_MAX];
     uint64_t h[8];
     uint8_t digest[BLAKE2B_DIGEST];
-    size_t next = 0;
+    struct waiting waiting = {.jobs = jobs, .n = n};
 
     memset(&l, 0, sizeof l);
     for (;;) {
         unsigned active = 0, some = 0;
         size_t full = SIZE_MAX; /* blocks, none of them a last one, that every lane has */
         for (unsigned i = 0; i < lanes; i++) {
-            while (!lane[i].job && next < n) {
-                struct hash_job *job = &jobs[next++];
+            struct hash_job *job;
+            while (!lane[i].job && (job = take_longest(&waiting))) {
                 if (job->len == 0) {
                     memcpy(job->out, k->empty, out_len);
                     continue;

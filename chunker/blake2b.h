@@ -16,6 +16,8 @@
 #define BLAKE2B_DIGEST 32
 #define BLAKE2B_LANES_MAX 4
 
+extern const uint64_t blake2b_iv[8];
+
 /*
  * The lanes of a batch: state words and counters with the lane as the inner index, as vectors want them. A message
  * counts at most 2^64-1 bytes here, so that the upper counter word stays 0.
@@ -35,8 +37,8 @@ blake2b_lanes_fn blake2b_lanes_avx2; /* 4 lanes */
 
 /* A key schedule: the state after the parameter block and the key block. */
 struct blake2b_key {
-    uint64_t h[8];         /* state that messages of one byte and more start from */
-    uint64_t count;        /* bytes in it: 0, or 128 with a key */
+    uint64_t h[8];                 /* state that messages of one byte and more start from */
+    uint64_t count;                /* bytes in it: 0, or 128 with a key */
     uint8_t empty[BLAKE2B_DIGEST]; /* digest of the empty message */
 };
 

@@ -67,8 +67,9 @@ const char *hash_name(unsigned i)
 static void blake2b_init(struct hasher *h, const uint8_t *key, size_t key_len)
 {
     blake2b_key_init(&h->u.b2b.key, key, key_len);
-    h->level = kernel_level("BLAKE2B", KERNEL_SCALAR);
-    h->u.b2b.lanes = 1;
+    h->level = kernel_level("BLAKE2B", KERNEL_AVX2);
+    h->u.b2b.lanes_fn = h->level == KERNEL_AVX2 ? blake2b_lanes_avx2 : NULL;
+    h->u.b2b.lanes = h->u.b2b.lanes_fn ? BLAKE2B_LANES_MAX : 1;
 }
 
 static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
@@ -81,8 +82,8 @@ static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
     for (unsigned i = 0; i < 8; i++)
         h->u.b3.key[i] = get_le32(bytes + 4 * i);
     explicit_bzero(bytes, sizeof bytes);
-    h->level = kernel_level("BLAKE3", KERNEL_SCALAR);
-    h->u.b3.kernel = &blake3_scalar;
+    h->level = kernel_level("BLAKE3", KERNEL_AVX2);
+    h->u.b3.kernel = h->level == KERNEL_AVX2 ? &blake3_avx2 : &blake3_scalar;
 }
 
 int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t key_len, struct err *e)

@@ -8,9 +8,13 @@
 #include "chunker/rolling.h"
 
 #include <pthread.h>
+#include <stddef.h>
 
 #define POLY UINT64_C(0x2e3e3e4a305605)
 #define DEGREE 53
+#define STREAMS 4
+#define PIECE_MAX 8192         /* bytes of a stream before its results are put in order */
+#define SHORT 1024             /* ranges below this are rolled byte by byte */
 #define TOP_SHIFT (DEGREE - 8) /* where the eight bits are that a shift by a byte pushes out of the residue */
 
 static uint64_t out_table[256]; /* b * x^(8*64) mod P: takes the oldest byte away after the shift */
@@ -51,17 +55,63 @@ uint64_t rabinkarp_residue(const uint8_t *data, size_t len)
     return v;
 }
 
+/* One roll after another, for the positions from+1 .. to, given the hash at `from`. */
+static size_t roll(const uint8_t *data, size_t from, size_t to, uint32_t mask, uint64_t v)
+{
+    for (size_t n = from; n < to; n++) {
+        v = append(v, data[n]) ^ out_table[data[n - ROLLING_WINDOW]];
+        if (!(v & mask))
+            return n + 1;
+    }
+    return 0;
+}
+
+/* The same for STREAMS pieces of the range side by side: a roll waits for a table, and other pieces fill the wait. */
+static size_t roll_pieces(const uint8_t *data, size_t from, size_t piece, uint32_t mask, uint64_t v0)
+{
+    const uint8_t *in0 = data + from, *in1 = in0 + piece, *in2 = in1 + piece, *in3 = in2 + piece;
+    uint64_t v1 = rabinkarp_residue(in1 - ROLLING_WINDOW, ROLLING_WINDOW);
+    uint64_t v2 = rabinkarp_residue(in2 - ROLLING_WINDOW, ROLLING_WINDOW);
+    uint64_t v3 = rabinkarp_residue(in3 - ROLLING_WINDOW, ROLLING_WINDOW);
+    size_t i = 0;
+    for (; i < piece; i++) {
+        v0 = append(v0, in0[i]) ^ out_table[in0[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v1 = append(v1, in1[i]) ^ out_table[in1[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v2 = append(v2, in2[i]) ^ out_table[in2[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v3 = append(v3, in3[i]) ^ out_table[in3[(ptrdiff_t)i - ROLLING_WINDOW]];
+        if (!(v0 & mask) || !(v1 & mask) || !(v2 & mask) || !(v3 & mask))
+            break;
+    }
+    if (i == piece)
+        return 0;
+
+    /* The earliest hit of the range: what comes before in the data has not been looked at to its end yet. */
+    const uint64_t v[STREAMS] = {v0, v1, v2, v3};
+    for (size_t k = 0; k < STREAMS; k++) {
+        size_t n = from + k * piece + i + 1;
+        if (!(v[k] & mask))
+            return n;
+        n = roll(data, n, from + (k + 1) * piece, mask, v[k]);
+        if (n)
+            return n;
+    }
+    return 0; /* not reached: one of them hit */
+}
+
 size_t rabinkarp_scan_scalar(const uint8_t *data, size_t from, size_t to, uint32_t mask)
 {
     if (from > to)
         return 0;
     uint64_t v = rabinkarp_residue(data + from - ROLLING_WINDOW, ROLLING_WINDOW);
-    size_t n = from;
-    while (v & mask) {
-        if (n == to)
-            return 0;
-        v = append(v, data[n]) ^ out_table[data[n - ROLLING_WINDOW]];
-        n++;
+    if (!(v & mask))
+        return from;
+    while (to - from >= SHORT) {
+        size_t piece = (to - from) / STREAMS < PIECE_MAX ? (to - from) / STREAMS : PIECE_MAX;
+        size_t cut = roll_pieces(data, from, piece, mask, v);
+        if (cut)
+            return cut;
+        from += STREAMS * piece;
+        v = rabinkarp_residue(data + from - ROLLING_WINDOW, ROLLING_WINDOW);
     }
-    return n;
+    return roll(data, from, to, mask, v);
 }

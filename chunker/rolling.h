@@ -3,8 +3,8 @@
  * rolling.h - the rolling hashes behind splitter.h, one scan function per kernel (internal to the chunker)
  *
  * A scan looks for the smallest n in [from, to] for which the hash of data[n-64 .. n-1] is 0 modulo mask+1, and returns
- * it, or 0 if there is none. 64 <= from; data has `to` bytes. The window needs nothing but those 64 bytes, so a scan can
- * begin anywhere and ranges can be cut into pieces that are rolled side by side.
+ * it, or 0 if there is none. 64 <= from; data has `to` bytes. The window needs nothing but those 64 bytes, so a scan
+ * can begin anywhere and ranges can be cut into pieces that are rolled side by side.
  */
 #ifndef SNAPFERRY_CHUNKER_ROLLING_H
 #define SNAPFERRY_CHUNKER_ROLLING_H
@@ -19,6 +19,7 @@ typedef size_t rolling_scan_fn(const uint8_t *data, size_t from, size_t to, uint
 extern const uint32_t buzhash_table[256];
 
 rolling_scan_fn buzhash_scan_scalar;
+rolling_scan_fn buzhash_scan_avx2;
 rolling_scan_fn rabinkarp_scan_scalar;
 
 /* Residue of data[0..len-1], read as a polynomial, modulo the Rabin-Karp modulus. */

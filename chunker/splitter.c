@@ -47,9 +47,9 @@ static pthread_once_t choice_once = PTHREAD_ONCE_INIT;
 
 static void choose_kernels(void)
 {
-    buzhash_level = kernel_level("BUZHASH", KERNEL_SCALAR);
+    buzhash_level = kernel_level("BUZHASH", KERNEL_AVX2);
     rabinkarp_level = kernel_level("RABINKARP", KERNEL_SCALAR);
-    buzhash_scan = buzhash_scan_scalar;
+    buzhash_scan = buzhash_level == KERNEL_AVX2 ? buzhash_scan_avx2 : buzhash_scan_scalar;
     rabinkarp_scan = rabinkarp_scan_scalar;
 }
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* blake3_avx2.c - BLAKE3 of eight chunks or parents at once, one in each 32-bit element. */
+#include "chunker/blake3.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define BLAKE_ADD "vpaddd"
+#define BLAKE_ROT_D1(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("(%[k])", r0, r1, r2, r3)
+#define BLAKE_ROT_D2(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("32(%[k])", r0, r1, r2, r3)
+#define ROT_SHIFTS(n, m, r, scratch)                                                                                   \
+    BLAKE_OP("vpsrld", "$" #n, r, scratch) BLAKE_OP("vpslld", "$" #m, r, r) BLAKE_XOR(scratch, r)
+#define BLAKE_ROT_B1(r0, r1, r2, r3, c0)                                                                               \
+    BLAKE_SPILL(c0)                                                                                                    \
+    ROT_SHIFTS(12, 20, r0, c0)                                                                                         \
+    ROT_SHIFTS(12, 20, r1, c0) ROT_SHIFTS(12, 20, r2, c0) ROT_SHIFTS(12, 20, r3, c0) BLAKE_RELOAD(c0)
+#define BLAKE_ROT_B2(r0, r1, r2, r3, c0)                                                                               \
+    BLAKE_SPILL(c0)                                                                                                    \
+    ROT_SHIFTS(7, 25, r0, c0)                                                                                          \
+    ROT_SHIFTS(7, 25, r1, c0) ROT_SHIFTS(7, 25, r2, c0) ROT_SHIFTS(7, 25, r3, c0) BLAKE_RELOAD(c0)
+#include "chunker/blake_rounds_avx2.h"
+
+#define LANES 8
+
+static const uint8_t shuffles[2][32] __attribute__((aligned(32))) = {
+    {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13,
+     2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13}, /* 16 */
+    {1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12,
+     1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12}, /* 8 */
+};
+
+/* v[i] word j  ->  v[j] word i, for eight vectors of eight words. */
+static inline void transpose(__m256i v[LANES])
+{
+    __m256i t[LANES], u[LANES];
+    for (unsigned i = 0; i < LANES; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (unsigned i = 0; i < LANES; i += 4) {
+        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
+    }
+}
+
+static inline __m256i set1(uint32_t v)
+{
+    return _mm256_set1_epi32((int)v);
+}
+
+/* clang-format off */
+#define ROUNDS                                                                                                         \
+    BLAKE_ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)                                                  \
+    BLAKE_ROUND(2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)                                                  \
+    BLAKE_ROUND(3, 4, 10, 12, 13, 2, 7, 14, 6, 5, 9, 0, 11, 15, 8, 1)                                                  \
+    BLAKE_ROUND(10, 7, 12, 9, 14, 3, 13, 15, 4, 0, 11, 2, 5, 8, 1, 6)                                                  \
+    BLAKE_ROUND(12, 13, 9, 11, 15, 10, 14, 8, 7, 2, 5, 3, 0, 1, 6, 4)                                                  \
+    BLAKE_ROUND(9, 14, 11, 5, 8, 12, 15, 1, 13, 3, 0, 10, 2, 6, 4, 7)                                                  \
+    BLAKE_ROUND(11, 15, 5, 0, 1, 9, 8, 6, 14, 10, 2, 12, 3, 4, 7, 13)
+/* clang-format on */
+
+/* One block of 64 bytes in each lane, at data + lane * stride. */
+static inline void compress(__m256i cv[8], const uint8_t *data, size_t stride, __m256i counter_low,
+                            __m256i counter_high, uint32_t flags)
+{
+    __m256i m[16], v[9];
+    for (unsigned half = 0; half < 2; half++) {
+        for (unsigned i = 0; i < LANES; i++)
+            m[8 * half + i] = _mm256_loadu_si256((const void *)(data + i * stride + 32 * half));
+        transpose(&m[8 * half]);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        v[i] = set1(blake3_iv[i]);
+    v[4] = counter_low;
+    v[5] = counter_high;
+    v[6] = set1(BLAKE3_BLOCK);
+    v[7] = set1(flags);
+    __asm__ volatile(BLAKE_LOAD_STATE ROUNDS BLAKE_STORE_STATE(BLAKE_NO_FEED)
+                     :
+                     : [m] "r"(m), [h] "r"(cv), [v] "r"(v), [k] "r"(shuffles)
+                     : BLAKE_CLOBBERS);
+}
+
+static inline void put_cvs(__m256i cv[8], uint8_t *out)
+{
+    transpose(cv);
+    for (unsigned i = 0; i < LANES; i++)
+        _mm256_storeu_si256((void *)(out + i * BLAKE3_OUT), cv[i]);
+}
+
+static void chunks_avx2(const uint8_t *data, size_t n, const uint32_t key[8], uint64_t counter, uint32_t flags,
+                        uint8_t *out)
+{
+    for (; n >= LANES; n -= LANES) {
+        uint32_t low[LANES], high[LANES];
+        for (unsigned i = 0; i < LANES; i++) {
+            low[i] = (uint32_t)(counter + i);
+            high[i] = (uint32_t)((counter + i) >> 32);
+        }
+        const __m256i counter_low = _mm256_loadu_si256((const void *)low),
+                      counter_high = _mm256_loadu_si256((const void *)high);
+        __m256i cv[8];
+        for (unsigned i = 0; i < 8; i++)
+            cv[i] = set1(key[i]);
+        for (size_t pos = 0; pos < BLAKE3_CHUNK; pos += BLAKE3_BLOCK) {
+            uint32_t place = pos == 0 ? BLAKE3_CHUNK_START : pos == BLAKE3_CHUNK - BLAKE3_BLOCK ? BLAKE3_CHUNK_END : 0U;
+            /* Eight streams a kilobyte apart are more than hardware prefetch follows. A hint about an address past the
+             * end does no harm, hence the integer. */
+            for (unsigned i = 0; i < LANES; i++)
+                _mm_prefetch((const char *)((uintptr_t)data + (LANES + i) * BLAKE3_CHUNK + pos), _MM_HINT_T0);
+            compress(cv, data + pos, BLAKE3_CHUNK, counter_low, counter_high, flags | place);
+        }
+        put_cvs(cv, out);
+        data += LANES * BLAKE3_CHUNK;
+        counter += LANES;
+        out += LANES * BLAKE3_OUT;
+    }
+    if (n > 0)
+        blake3_scalar.chunks(data, n, key, counter, flags, out);
+}
+
+static void eight_parents(const uint8_t *children, const uint32_t key[8], uint32_t flags, uint8_t *out)
+{
+    __m256i cv[8];
+    for (unsigned i = 0; i < 8; i++)
+        cv[i] = set1(key[i]);
+    compress(cv, children, BLAKE3_BLOCK, _mm256_setzero_si256(), _mm256_setzero_si256(), flags | BLAKE3_PARENT);
+    put_cvs(cv, out);
+}
+
+static void parents_avx2(const uint8_t *children, size_t n, const uint32_t key[8], uint32_t flags, uint8_t *out)
+{
+    /* The results of a group overwrite children of groups before it only, and its own when they have been read. */
+    for (; n >= LANES; n -= LANES) {
+        eight_parents(children, key, flags, out);
+        children += LANES * BLAKE3_BLOCK;
+        out += LANES * BLAKE3_OUT;
+    }
+    if (n == 1) {
+        blake3_scalar.parents(children, n, key, flags, out);
+    } else if (n > 1) {
+        uint8_t some[LANES * BLAKE3_BLOCK] = {0}, cvs[LANES * BLAKE3_OUT];
+        memcpy(some, children, n * BLAKE3_BLOCK);
+        eight_parents(some, key, flags, cvs);
+        memcpy(out, cvs, n * BLAKE3_OUT);
+    }
+}
+
+const struct blake3_kernel blake3_avx2 = {chunks_avx2, parents_avx2};
