@@ -338,7 +338,11 @@ static void huge_sparse_files(void **state)
 static double read_speckled(unsigned n, uint64_t step)
 {
     struct err e = ERR_INIT;
-    const char *path = in_dir("speckled");
+    /* In memory where possible: thousands of tiny reads measure the disk and not the reader. */
+    char path[128];
+    snprintf(path, sizeof path, "/dev/shm/snapferry-speckled-%d", (int)getpid());
+    if (access("/dev/shm", W_OK) != 0)
+        snprintf(path, sizeof path, "%s", in_dir("speckled"));
     CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     assert_return_code(ftruncate(fd, (off_t)(n * step)), errno);
@@ -362,6 +366,7 @@ static double read_speckled(unsigned n, uint64_t step)
         reader_release(r, pos);
     }
     t = seconds() - t;
+    unlink(path);
     assert_int_equal(pos, n * step);
     reader_free(r);
     source_free(s);
