@@ -90,8 +90,6 @@ static int check_clock(struct repo *r, const char *marker, int64_t before, struc
     char ours[48], theirs[48];
     marker_time(after / NS_PER_S * NS_PER_S, ours);
     marker_time(info.mtime_ns / NS_PER_S * NS_PER_S, theirs);
-    struct err ignored = ERR_INIT;
-    blobs_delete(r->blobs, marker, &ignored);
     rc = err_set(e, ERR_CLOCK, 0,
                  "the clocks differ by more than 5 minutes: it is %s here and %s at the repository's storage (%s)",
                  ours, theirs, blobs_location(r->blobs));

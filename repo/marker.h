@@ -20,8 +20,8 @@ int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e);
 bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT]);
 
 /*
- * Puts a marker and compares the store's clock with ours: over 5 minutes apart, it is deleted again and ERR_CLOCK says
- * both times. `name` gets the blob's name.
+ * Puts a marker and compares the store's clock with ours: over 5 minutes apart, ERR_CLOCK says both times. `name` gets
+ * the blob's name, "" if there was not even that. On failure the caller deletes it.
  */
 int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e);
 

@@ -49,8 +49,8 @@ int repo_keep_fresh(struct repo *r, struct err *e);
 
 /* ---- reading contents ---- */
 
-/* Scratch memory of one reading thread. `max_len`: longest content it will read (it grows on demand up to the format's
- * limit of 2^28 bytes when a longer one comes, e.g. from stock clients' settings). */
+/* Scratch memory of one reading thread. It grows on demand to the longest content read (the format's limit is 2^28
+ * bytes), then reads allocate nothing. */
 struct content_reader;
 int content_reader_new(struct content_reader **ret, struct repo *r, struct err *e);
 void content_reader_free(struct content_reader *c);
@@ -79,7 +79,8 @@ int64_t content_get(struct content_reader *c, const struct content_id *id, uint8
 struct session;
 
 struct session_opts {
-    size_t max_pending;     /* contents held since the last index flush before put flushes by itself; 0: 131072 */
+    size_t max_pending;     /* contents held since the last index flush; when 3/4 are reached a put flushes by itself;
+                               0: 131072, at least 16 */
     bool no_adopt;          /* do not look for finished packs of own dead sessions */
 };
 

@@ -22,7 +22,8 @@
 #include "repo/repo-impl.h"
 
 #define FINISHERS 2        /* threads: one may wait for the disk while the other writes */
-#define UNFINISHED_MAX 4   /* closed packs not yet durable, before puts wait */
+/* Closed packs not yet durable, before a new one is opened: what is not durable is lost with the process. */
+#define UNFINISHED_MAX 2
 /* Entries that are made into a table at a time: an entry is large (320 bytes) while it has its pack's name. Packs with
  * more contents are closed, indexes with more are split. */
 #define TABLE_ENTRIES 16384

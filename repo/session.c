@@ -66,11 +66,13 @@ static int add_marker(struct session *s, struct round *r, struct err *e)
     all[r->n_markers][0] = '\0';
     int64_t now = wall_ns();
     int rc = marker_put(s->repo, r->id, r->started_ns, all[r->n_markers], e);
-    /* Where the put failed half-way the blob may be there: it is deleted with the others. */
-    if (all[r->n_markers][0])
+    if (rc == 0) {
         r->n_markers++;
-    if (rc == 0)
         r->marked_ns = now;
+    } else if (all[r->n_markers][0]) {
+        struct err ignored = ERR_INIT; /* it may be there or not; what went wrong first is what matters */
+        blobs_delete(s->repo->blobs, all[r->n_markers], &ignored);
+    }
     return rc;
 }
 

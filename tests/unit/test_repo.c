@@ -5,7 +5,7 @@
 
 #include "repo/item.h"
 #include "repo/pack.h"
-#include "repo/repo-impl.h"
+#include "repo/session-impl.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -685,6 +685,60 @@ static void every_failure(void **state)
     place_free(p);
 }
 
+/* An index that could not be written is written by the next flush, and nothing waits for ever in between. */
+static void flush_is_repeated(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    struct content_id id;
+    uint8_t data[1000];
+    for (int how = 0; how < 3; how++) {
+        unsigned first = 10 * (unsigned)how;
+        struct err e = ERR_INIT;
+        fill(data, sizeof data, first, false);
+        id_of(p->repo, 0, data, sizeof data, &id);
+        assert_int_equal(put_range(s, first, 3, sizeof data, &err), 3);
+        assert_ok(session_flush(s, &err), &err);
+        assert_ok(session_delete_content(s, &id, &err), &err);
+        assert_int_equal(put_range(s, first + 3, 2, sizeof data, &err), 2);
+        p->c.fail_letter = 'x';
+        assert_int_equal(session_flush(s, &e), -ENOSPC);
+        assert_non_null(strstr(e.hint, "safe"));
+        assert_int_equal(session_pending(s), 3);
+        assert_ok(read_range(p->repo, first, 5, sizeof data, &err), &err);
+        assert_int_equal(count_blobs(p->repo, "s"), 1);
+        if (how == 0)
+            assert_ok(session_flush(s, &err), &err);
+        else if (how == 1)
+            assert_int_equal(put_range(s, first, 1, sizeof data, &err), 1);
+        else
+            assert_ok(session_delete_content(s, &id, &err), &err);
+        assert_ok(session_flush(s, &err), &err);
+        assert_int_equal(session_pending(s), 0);
+        assert_int_equal(session_has(s, &id, &err), how == 1);
+        assert_ok(read_range(p->repo, first, 5, sizeof data, &err), &err);
+        assert_int_equal(count_blobs(p->repo, "s"), 0);
+    }
+    session_free(s);
+    place_free(p);
+}
+
+/* What takes longer than 12 h without a flush has a young marker all the same. */
+static void markers_are_renewed(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    s->current->marked_ns -= 13 * NS_PER_HOUR;
+    assert_int_equal(put_range(s, 0, 3, 1000, &err), 3);
+    assert_int_equal(count_blobs(p->repo, "s"), 2);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    session_free(s);
+    place_free(p);
+}
+
 static void no_space_left(void **state)
 {
     (void)state;
@@ -857,6 +911,44 @@ static void death_late(void **state)
     assert_ok(session_flush(s, &err), &err);
     session_free(s);
     assert_int_equal(p->c.packs, 4 - there);
+    place_free(p);
+}
+
+/* Killed again and again at any time: every content goes up once, as far as packs became visible. */
+static void death_at_any_time(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    uint64_t rnd = (uint64_t)wall_ns();
+    print_message("seed %llu\n", (unsigned long long)rnd);
+    for (int death = 0; death < 12; death++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            struct err e = ERR_INIT;
+            struct session *s;
+            bool ok = index_set_refresh(repo_index(p->repo), &e) == 0 && session_new(&s, p->repo, NULL, &e) == 0 &&
+                      put_range(s, 0, 3 * RUN_CONTENTS, MIB, &e) >= 0 && session_flush(s, &e) == 0;
+            _exit(ok ? 0 : 1);
+        }
+        usleep((useconds_t)(splitmix64(&rnd) % 120000));
+        kill(pid, SIGKILL);
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        assert_ok(index_set_refresh(repo_index(p->repo), &err), &err);
+    }
+    struct session *s = begin(p->repo, 0);
+    assert_ok(put_range(s, 0, 3 * RUN_CONTENTS, MIB, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(read_range(p->repo, 0, 3 * RUN_CONTENTS, MIB, &err), &err);
+    struct packs_check c = {.repo = p->repo};
+    assert_ok(blobs_list(repo_blobs(p->repo), "p", check_pack, &c, &err), &err);
+    assert_int_equal(c.entries, 3 * RUN_CONTENTS);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
     place_free(p);
 }
 
@@ -1257,11 +1349,14 @@ int main(void)
         cmocka_unit_test(threads_with_a_small_table),
         cmocka_unit_test(delete_and_put_again),
         cmocka_unit_test(every_failure),
+        cmocka_unit_test(flush_is_repeated),
+        cmocka_unit_test(markers_are_renewed),
         cmocka_unit_test(no_space_left),
         cmocka_unit_test(clock_is_checked),
         cmocka_unit_test(session_without_flush),
         cmocka_unit_test(death_and_adoption),
         cmocka_unit_test(death_late),
+        cmocka_unit_test(death_at_any_time),
         cmocka_unit_test(old_packs_are_left_alone),
         cmocka_unit_test(living_sessions_are_left_alone),
         cmocka_unit_test(others_sessions_are_left_alone),

@@ -17,6 +17,7 @@ struct wrap_control {
     pthread_mutex_t lock;
     unsigned changes; /* put, writer_new, writer_write, writer_commit, del so far */
     unsigned fail_at; /* the change that fails (1 = the next), 0: none */
+    char fail_letter; /* or: the next change of a blob whose name begins with it */
     int fail_errno;
     bool failed;      /* it did */
     int64_t shift_ns; /* added to the store's time */
@@ -53,7 +54,9 @@ static inline struct wrap_store *wrap_of(struct blobs *b)
 static inline int wrap_change(struct wrap_control *c, const char *name, struct err *e)
 {
     pthread_mutex_lock(&c->lock);
-    bool fail = ++c->changes == c->fail_at;
+    bool fail = ++c->changes == c->fail_at || (c->fail_letter && c->fail_letter == name[0]);
+    if (fail)
+        c->fail_letter = 0;
     c->failed = c->failed || fail;
     pthread_mutex_unlock(&c->lock);
     return fail ? err_set(e, ERR_GENERIC, c->fail_errno, "injected failure at %s", name) : 0;
