@@ -7,7 +7,8 @@
  * For each N (default 10^4, 10^5, 10^6, 10^7) a repository is made in a directory of its own below DIR (default $TMPDIR
  * or /tmp) with N contents in M index blobs (default: one for each 500,000), as tests/tools/make_index does. "cold" is
  * the first opening, which decrypts; "warm" the best of three after it, which checks and maps. Look-ups are random:
- * known ids, and ids that are not there. Memory is the growth since before the opening.
+ * known ids, and ids that are not there. Memory is the largest growth since before a warm opening, sampled all the
+ * while.
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -116,11 +117,19 @@ static int make_repository(struct place *p, uint64_t contents, uint64_t blobs, s
     return r;
 }
 
+/* The most that has been seen. */
+static void sample_memory(struct result *res)
+{
+    uint64_t file = status_kib("RssFile:"), anon = status_kib("RssAnon:");
+    res->file_kib = file > res->file_kib ? file : res->file_kib;
+    res->anon_kib = anon > res->anon_kib ? anon : res->anon_kib;
+}
+
 /* Look-ups per second of ids first, first + 1, ... in random order. */
-static int lookups(struct index_set *x, uint64_t first, uint64_t n, double duration, bool there, double *ret,
+static int lookups(struct index_set *x, uint64_t first, double duration, bool there, double *ret, struct result *res,
                    struct err *e)
 {
-    uint64_t seed = first + 1, done = 0;
+    uint64_t seed = first + 1, done = 0, n = res->contents;
     double from = seconds(), now = from;
     while (now - from < duration) {
         for (unsigned i = 0; i < 256; i++, done++) {
@@ -133,15 +142,24 @@ static int lookups(struct index_set *x, uint64_t first, uint64_t n, double durat
                 return err_set(e, ERR_GENERIC, 0, "a look-up gave the wrong answer");
         }
         now = seconds();
+        if (done % 4096 == 0)
+            sample_memory(res);
     }
     *ret = (double)done / (now - from);
     return 0;
 }
 
+struct walk {
+    uint64_t n;
+    struct result *res;
+};
+
 static int count_entry(const struct index_entry *x, void *arg)
 {
     (void)x;
-    ++*(uint64_t *)arg;
+    struct walk *w = arg;
+    if (++w->n % 65536 == 0)
+        sample_memory(w->res);
     return 0;
 }
 
@@ -159,7 +177,8 @@ static int measure(const struct settings *o, const struct place *p, struct resul
 {
     struct index_set *x = NULL;
     int r = measure_open(o, p, &x, &res->cold, e);
-    uint64_t file = 0, anon = 0, n = 0;
+    uint64_t file = 0, anon = 0;
+    struct walk w = {.res = res};
     for (unsigned i = 0; r == 0 && i < 3; i++) {
         double took = 0;
         index_set_free(x);
@@ -171,23 +190,23 @@ static int measure(const struct settings *o, const struct place *p, struct resul
             res->warm = took;
     }
     if (r == 0)
-        r = lookups(x, 0, res->contents, o->seconds, true, &res->hits, e);
+        r = lookups(x, 0, o->seconds, true, &res->hits, res, e);
     if (r == 0)
-        r = lookups(x, UINT64_C(1) << 40, res->contents, o->seconds, false, &res->misses, e);
+        r = lookups(x, UINT64_C(1) << 40, o->seconds, false, &res->misses, res, e);
     double from = seconds();
     if (r == 0)
-        r = index_set_each(x, -1, count_entry, &n, e);
+        r = index_set_each(x, -1, count_entry, &w, e);
     res->walk = seconds() - from;
     if (r == 0) {
         struct index_set_stats st;
-        uint64_t file1 = status_kib("RssFile:"), anon1 = status_kib("RssAnon:");
+        sample_memory(res);
         index_set_stats(x, &st);
         res->bytes = st.mapped_bytes;
         res->blobs = st.blobs;
-        res->file_kib = file1 > file ? file1 - file : 0;
-        res->anon_kib = anon1 > anon ? anon1 - anon : 0;
-        if (n != res->contents)
-            r = err_set(e, ERR_GENERIC, 0, "%llu contents walked, not %llu", (unsigned long long)n,
+        res->file_kib -= file < res->file_kib ? file : res->file_kib;
+        res->anon_kib -= anon < res->anon_kib ? anon : res->anon_kib;
+        if (w.n != res->contents)
+            r = err_set(e, ERR_GENERIC, 0, "%llu contents walked, not %llu", (unsigned long long)w.n,
                         (unsigned long long)res->contents);
     }
     index_set_free(x);
