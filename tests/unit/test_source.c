@@ -48,7 +48,7 @@ static void opens_files(void **state)
     static const uint64_t sizes[] = {0, 1, 511, 512, 513, 4096, 1000003};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        CLEANUP_CLOSE int fd = make_sparse(in_dir("file"), sizes[i]);
+        close(make_sparse(in_dir("file"), sizes[i]));
         CLEANUP(source_freep) struct source *s = NULL;
         assert_ok(source_open(&s, in_dir("file"), &e), &e);
         const struct source_info *n = source_info(s);
