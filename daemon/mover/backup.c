@@ -27,6 +27,7 @@
 #define CHECKPOINT_S_MAX 2700
 #define FLUSH_BYTES ((uint64_t)20 << 30)
 #define FLUSH_S 600
+#define BAD_TOLD_MAX 32             /* unreadable ranges that are logged one by one */
 #define DOCUMENT_MAX (256u << 10)   /* longest content of our documents */
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
 
@@ -42,6 +43,7 @@ struct run {
     struct hints *hints;
     struct budget budget;
     struct badmap bad;
+    unsigned bad_told; /* the reader's thread only */
     struct session *session;
     struct put_scratch *scratch;
     struct object_table *table;
@@ -95,9 +97,11 @@ static int find_parents(struct run *x, struct err *e)
     if (has_incomplete) {
         memcpy(x->points.resumed, incomplete.id, sizeof x->points.resumed);
         memcpy(x->parent, incomplete.id, sizeof x->parent);
+        x->points.resumed_covered = UINT64_MAX; /* unknown: it goes when a complete one is there */
         if (!x->o->no_parent) {
             consider_parent(x, &incomplete, &v);
-            x->points.resumed_covered = v.covered;
+            if (v.usable)
+                x->points.resumed_covered = v.covered;
         }
         snapshot_clear(&incomplete);
     }
@@ -137,8 +141,12 @@ static void on_bad(uint64_t pos, uint64_t len, int sys, void *arg)
     badmap_add(&x->bad, pos, len, sys);
     if (x->o->progress)
         atomic_fetch_add(&x->o->progress->errors, 1);
-    log_warning("%s: %" PRIu64 " bytes at %" PRIu64 " cannot be read (%s): zeros are stored instead", x->info->path,
-                len, pos, strerror(sys));
+    if (x->bad_told == BAD_TOLD_MAX)
+        log_warning("%s: more ranges cannot be read; volume.json will list them", x->info->path);
+    else if (x->bad_told < BAD_TOLD_MAX)
+        log_warning("%s: %" PRIu64 " bytes at %" PRIu64 " cannot be read (%s): zeros are stored instead", x->info->path,
+                    len, pos, strerror(sys));
+    x->bad_told++;
 }
 
 static int open_reader(struct run *x, struct err *e)
@@ -344,20 +352,24 @@ static int commit_complete(struct run *x, struct err *e)
     pipeline_stats(x->pipeline, &st);
     uint64_t t = now_ns();
     struct object_id image;
+    char id[33];
     int rc = check_source(x, e);
     if (rc == 0)
         rc = object_table_finish(x->table, &image, e);
     if (rc == 0)
-        rc = checkpoints_commit(&x->points, &image, &st, NULL, x->ret->manifest_id, e);
+        rc = checkpoints_commit(&x->points, &image, &st, NULL, id, e);
     x->commit_ns += now_ns() - t;
     if (rc < 0)
         return rc;
-    x->ret->image = image;
-    x->ret->incomplete = false;
     crash_point("before-final-flush");
     rc = flush(x, e);
     crash_point("after-final-flush");
-    return rc;
+    if (rc < 0)
+        return rc;
+    memcpy(x->ret->manifest_id, id, sizeof id);
+    x->ret->image = image;
+    x->ret->incomplete = false;
+    return 0;
 }
 
 /* After an error what was finished is kept if that is possible: the next run then finds it. */

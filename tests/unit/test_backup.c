@@ -473,7 +473,7 @@ static void parents_change_nothing_but_the_time(void **state)
         o.section = sections[s % 5];
         o.splitter = names[s % 4];
         o.workers = 1 + s % 3;
-        struct backup_result first = check_image(r, &m, &o, s % 2);
+        check_image(r, &m, &o, s % 2);
         for (unsigned k = 0; k < 3; k++) {
             mutate(&m, &seed);
             struct backup_opts scan = opts_for("scan"), alone = opts_for("alone");
@@ -490,7 +490,6 @@ static void parents_change_nothing_but_the_time(void **state)
             hinted += a.hinted_chunks;
             rounds++;
         }
-        (void)first;
         free(m.p);
         s++;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -498,6 +497,42 @@ static void parents_change_nothing_but_the_time(void **state)
     print_message("%u volumes, %llu backups with a parent, %llu chunks by hint\n", s, (unsigned long long)rounds,
                   (unsigned long long)hinted);
     assert_true(hinted > rounds);
+}
+
+/* The longest chunks there are in the least memory that holds them: the ring has hardly room for two, and guesses that
+ * fail have to be cut anew in it. */
+static void a_ring_of_two_chunks_is_enough(void **state)
+{
+    (void)state;
+    struct format_create c = {.splitter = "DYNAMIC-8M-BUZHASH"};
+    struct repo *CLEANUP(repo_freep) r = new_repo("tight", &c);
+    struct backup_opts o = opts_for("tight"), scan = opts_for("tight-scan");
+    struct image m = {malloc(96 * MIB), 96 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 8);
+    memset(m.p + 50 * MIB, 0, 21 * MIB);
+    write_image(path_of("tight.img"), &m, true);
+    struct err e = ERR_INIT;
+    struct backup_result ret;
+    unsigned enough = 0;
+    o.memory = MEMORY_MIN;
+    o.compression = 0x1101;
+    assert_int_equal(try_backup(r, path_of("tight.img"), &o, &ret, &e), -ENOMEM);
+    assert_int_equal(sscanf(e.hint, "give --memory %uMiB", &enough), 1);
+    o.memory = scan.memory = (uint64_t)enough << 20;
+    scan.full_scan = true;
+    uint64_t seed = 3;
+    check_image(r, &m, &o, true);
+    for (unsigned i = 0; i < (SANITIZED ? 1u : 3u); i++) {
+        size_t at = splitmix64(&seed) % (m.len / 2), n = splitmix64(&seed) % MIB;
+        memmove(m.p + at + n, m.p + at, m.len - at - n); /* all behind moves: the next guesses are wrong */
+        fill_random(m.p + at, n, splitmix64(&seed));
+        mutate(&m, &seed);
+        struct backup_result a = check_image(r, &m, &o, true), b = check_image(r, &m, &scan, i % 2);
+        assert_true(object_id_equal(&a.image, &b.image));
+    }
+    print_message("%u MiB were enough\n", enough);
+    free(m.p);
 }
 
 /* Nothing changed: every chunk that is not zeros is proven by the parent's id, none is searched for. */
@@ -998,7 +1033,7 @@ static void a_killed_run_harms_nothing_and_is_resumed(void **state)
 {
     (void)state;
     static const char *const points[] = {
-        "marker-put",    "chunk-stored",   "chunk-stored:250",   "pack-written:2",          "pack-renamed:3",
+        "marker-put",    "chunk-stored",   "chunk-stored:200",   "pack-written:2",          "pack-renamed:3",
         "index-written", "marker-deleted", "before-final-flush", "checkpoint-manifest-put", "after-final-flush",
     };
     struct format_create c = {.pack_size = 10 << 20};
@@ -1052,6 +1087,7 @@ int main(void)
         cmocka_unit_test(variations),
         cmocka_unit_test(an_unchanged_volume_is_not_scanned),
         cmocka_unit_test(parents_change_nothing_but_the_time),
+        cmocka_unit_test(a_ring_of_two_chunks_is_enough),
         cmocka_unit_test(a_canceled_run_is_resumed),
         cmocka_unit_test(checkpoints_are_committed_on_the_way),
         cmocka_unit_test(bad_ranges_are_mapped_or_fatal),
