@@ -7,7 +7,7 @@
  * position up to which the target is complete is noted in the cache directory: an interrupted restore goes on there.
  */
 #include "daemon/mover/fetch.h"
-#include "daemon/mover/zero-ids.h"
+#include "daemon/mover/zeros.h"
 #include "io/target.h"
 
 #include "base/bytes.h"
@@ -19,9 +19,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define SYNC_BYTES (4ull << 30) /* restored between two notes of the position */
-#define COMPARE (64u << 10)     /* granularity of differential writes, bytes */
-#define WRITER_EXTRA 2          /* buffers in flight beside those of one hash batch */
+#define SYNC_BYTES (4ull << 30)     /* restored between two notes of the position */
+#define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
+#define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
+#define WRITER_EXTRA 2              /* buffers in flight beside those of one hash batch */
 
 struct restore {
     struct repo *repo;
@@ -118,7 +119,7 @@ static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret
     if (it->len <= w->r->max_len)
         return writer_buffer(w->writer, ret, e);
     /* Another client's settings made a longer content: memory for it is taken apart, one at a time. */
-    if (w->odd_out || it->len > ZERO_LEN_MAX)
+    if (w->odd_out || it->len > CONTENT_LEN_MAX)
         return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit in the memory budget",
                        (unsigned long long)it->len, (unsigned long long)it->pos);
     if (w->odd_cap < it->len) {
@@ -314,10 +315,10 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
                 struct err *e)
 {
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
-    CLEANUP(zero_ids_freep) struct zero_ids *zeros = NULL;
+    CLEANUP(zeros_freep) struct zeros *zeros = NULL;
     int rc = object_parts_open(&parts, r->repo, obj, e);
     if (rc >= 0)
-        rc = zero_ids_new(&zeros, sealer_hasher(repo_sealer(r->repo)), e);
+        rc = zeros_new(&zeros, CONTENT_LEN_MAX, e);
     if (rc >= 0 && start)
         rc = object_parts_seek(parts, start, e);
     uint64_t zero_at = 0, zero_len = 0, synced = start;
@@ -335,7 +336,8 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
             break;
         if (!part.len || *length <= r->from)
             continue;
-        bool zero = !part.id.compressed && zero_id_is(zeros, &part.id.content, part.len, after_zero);
+        bool zero = !part.id.compressed &&
+                    zeros_recognise(zeros, sealer_hasher(repo_sealer(r->repo)), &part.id.content, part.len, after_zero);
         after_zero = zero;
         if (zero && zero_len && zero_at + zero_len == part.start) {
             zero_len += part.len;
@@ -457,13 +459,13 @@ static int check_by_content(struct read_back *b, const struct object_part *p, ui
         return err_nomem(e);
     int64_t len;
     if (p->id.compressed) {
-        len = content_get(b->contents, &p->id.content, &payload, ZERO_LEN_MAX, e);
+        len = content_get(b->contents, &p->id.content, &payload, CONTENT_LEN_MAX, e);
         if (len >= 0 && !(want = malloc(p->len)))
             return err_nomem(e);
         if (len >= 0)
             len = compressor_expand(b->compressor, 0, payload, (size_t)len, want, p->len, e);
     } else {
-        len = content_get(b->contents, &p->id.content, &want, ZERO_LEN_MAX, e);
+        len = content_get(b->contents, &p->id.content, &want, CONTENT_LEN_MAX, e);
     }
     if (len >= 0)
         len = read_exactly(b, have, n, p->start + skip, e);
@@ -472,7 +474,7 @@ static int check_by_content(struct read_back *b, const struct object_part *p, ui
     return memcmp(want + skip, have, n) ? not_what_was_written(b, p->start + skip, n, e) : 0;
 }
 
-static int check_part(struct read_back *b, const struct object_part *p, struct zero_ids *zeros, bool after_zero,
+static int check_part(struct read_back *b, const struct object_part *p, struct zeros *zeros, bool after_zero,
                       bool *zero, struct err *e)
 {
     uint64_t skip, n;
@@ -481,7 +483,8 @@ static int check_part(struct read_back *b, const struct object_part *p, struct z
     if (!n)
         return 0;
     int rc;
-    if (!p->id.compressed && zero_id_is(zeros, &p->id.content, p->len, after_zero)) {
+    if (!p->id.compressed &&
+        zeros_recognise(zeros, sealer_hasher(repo_sealer(b->r->repo)), &p->id.content, p->len, after_zero)) {
         *zero = true;
         rc = check_zeros(b, p->start + skip, n, e);
     } else if (n < p->len || p->id.compressed || p->len > b->r->max_len) {
@@ -515,7 +518,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const char 
     atomic_store(&r->progress->done, 0);
     atomic_store(&r->progress->skipped, 0);
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
-    CLEANUP(zero_ids_freep) struct zero_ids *zeros = NULL;
+    CLEANUP(zeros_freep) struct zeros *zeros = NULL;
     CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = target, .fd = open(target, O_RDONLY | O_CLOEXEC)};
     if (b.fd < 0)
         return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", target);
@@ -526,7 +529,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const char 
             return err_nomem(e);
     int rc = object_parts_open(&parts, r->repo, obj, e);
     if (rc >= 0)
-        rc = zero_ids_new(&zeros, sealer_hasher(repo_sealer(r->repo)), e);
+        rc = zeros_new(&zeros, CONTENT_LEN_MAX, e);
     if (rc >= 0 && r->from)
         rc = object_parts_seek(parts, r->from, e);
     if (rc >= 0)

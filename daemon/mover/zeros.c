@@ -69,3 +69,23 @@ void zeros_learn(struct zeros *z, size_t len, const struct content_id *id)
     z->known[i].len = len;
     z->known[i].id = *id;
 }
+
+static bool whole_chunk(size_t len)
+{
+    return len >= 64u << 10 && len <= 8u << 20 && !(len & (len - 1));
+}
+
+bool zeros_recognise(struct zeros *z, const struct hasher *h, const struct content_id *id, size_t len, bool likely)
+{
+    struct content_id known;
+    if (len == 0 || len > z->longest)
+        return false;
+    if (!zeros_find(z, len, &known)) {
+        if (!whole_chunk(len) && !likely)
+            return false;
+        known = (struct content_id){.len = (uint8_t)hasher_size(h)};
+        hasher_digest(h, z->data, len, known.hash);
+        zeros_learn(z, len, &known);
+    }
+    return content_id_equal(&known, id);
+}

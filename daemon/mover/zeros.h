@@ -13,10 +13,16 @@
 struct zeros;
 int zeros_new(struct zeros **ret, size_t longest, struct err *e);
 void zeros_free(struct zeros *z);
+static inline void zeros_freep(struct zeros **z) { zeros_free(*z); }
 
 const uint8_t *zeros_data(const struct zeros *z); /* `longest` zero bytes */
 /* False if that length is not known (yet). */
 bool zeros_find(const struct zeros *z, size_t len, struct content_id *ret);
 void zeros_learn(struct zeros *z, size_t len, const struct content_id *id);
+
+/* For readers: is `id` that of `len` zero bytes under the hash h? The lengths that whole zero chunks of named splitters
+ * have (64 KiB to 8 MiB, powers of two) are always recognised; others (the odd end of a run) only where the caller thinks
+ * it likely, as each new length costs one hash. */
+bool zeros_recognise(struct zeros *z, const struct hasher *h, const struct content_id *id, size_t len, bool likely);
 
 #endif
