@@ -70,6 +70,8 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e);
 int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct blobs **ret, struct err *e);
 int cli_password(const struct options *o, char **ret, struct err *e);
+/* Splitter and compressor for new data: the options', else those of the configuration's section, else "". */
+int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e);
 
 /* Verbs: 0 or a positive exit code that is no error (ERR_PARTIAL), or negative with e set. */
 int cli_repo_create(const struct options *o, struct err *e);

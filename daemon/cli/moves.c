@@ -124,20 +124,20 @@ static int backup_source(const struct options *o, const struct source *src, stru
 
 int cli_backup(const struct options *o, struct err *e)
 {
-    uint32_t compression = 0;
-    if (o->compression) {
-        int64_t id = compress_id_by_name(o->compression, e);
-        if (id < 0)
-            return (int)id;
-        compression = (uint32_t)id;
-    }
+    char splitter[40], compression[40];
+    int rc = cli_defaults(o, splitter, compression, e);
+    if (rc < 0)
+        return rc;
+    int64_t compression_id = compress_id_by_name(compression, e);
+    if (compression_id < 0)
+        return (int)compression_id;
     struct splitter sp;
-    if (o->splitter && splitter_by_name(&sp, o->splitter) < 0)
-        return err_set(e, ERR_USAGE, 0, "--splitter %s is unknown", text_name(o->splitter));
+    if (splitter[0] && splitter_by_name(&sp, splitter) < 0)
+        return err_set(e, ERR_USAGE, 0, "splitter %s is unknown", text_name(splitter));
     struct mover_progress progress = {0};
     struct mover_cancel *cancel = cli_cancel();
     CLEANUP(source_freep) struct source *src = NULL;
-    int rc = source_open(&src, o->args[0], e);
+    rc = source_open(&src, o->args[0], e);
     if (rc < 0)
         return rc;
     CLEANUP(repo_freep) struct repo *r = NULL;
@@ -147,8 +147,8 @@ int cli_backup(const struct options *o, struct err *e)
     struct backup_opts b = {
         .memory = o->memory,
         .workers = o->workers,
-        .compression = compression,
-        .splitter = o->splitter,
+        .compression = (uint32_t)compression_id,
+        .splitter = splitter[0] ? splitter : NULL,
         .description = o->description,
         .tags = o->tags,
         .bad_read = o->map_bad ? BAD_READ_MAP : BAD_READ_FAIL,

@@ -9,17 +9,23 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* What the command line means by a repository. */
+struct meant {
+    char dir[4096], password_file[4096];
+    char splitter[40], compression[40]; /* of a section, "" otherwise */
+};
+
 /* Directory and password file that the command line means. A name without a slash that is a section of the
  * configuration is that section; ./NAME is always the directory. */
-static int resolve(const struct options *o, char *dir, size_t cap, char *password_file, size_t pw_cap, struct err *e)
+static int resolve(const struct options *o, struct meant *m, struct err *e)
 {
-    password_file[0] = '\0';
+    *m = (struct meant){{0}};
     if (o->password_file)
-        snprintf(password_file, pw_cap, "%s", o->password_file);
+        snprintf(m->password_file, sizeof m->password_file, "%s", o->password_file);
     const char *rest = strstr(o->repo, "://");
     if (rest) {
         if (strncmp(o->repo, "file://", 7) == 0 && o->repo[7] == '/') {
-            snprintf(dir, cap, "%s", o->repo + 7);
+            snprintf(m->dir, sizeof m->dir, "%s", o->repo + 7);
             return 0;
         }
         err_set(e, ERR_USAGE, 0, "repository %s: this version reads and writes directories only", text_name(o->repo));
@@ -31,9 +37,11 @@ static int resolve(const struct options *o, char *dir, size_t cap, char *passwor
             return -EINVAL;
         const struct cfg_repository *s = cfg_repository(c, o->repo);
         if (s) {
-            snprintf(dir, cap, "%s", s->path);
+            memcpy(m->dir, s->path, sizeof m->dir);
             if (!o->password_file)
-                snprintf(password_file, pw_cap, "%s", s->password_file);
+                memcpy(m->password_file, s->password_file, sizeof m->password_file);
+            memcpy(m->splitter, s->splitter, sizeof m->splitter);
+            memcpy(m->compression, s->compression, sizeof m->compression);
             return 0;
         }
         struct stat st;
@@ -45,32 +53,41 @@ static int resolve(const struct options *o, char *dir, size_t cap, char *passwor
     }
     if (!*o->repo)
         return err_set(e, ERR_USAGE, 0, "-r wants a repository, not an empty word");
-    snprintf(dir, cap, "%s", o->repo);
+    snprintf(m->dir, sizeof m->dir, "%s", o->repo);
     return 0;
 }
 
 int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct blobs **ret, struct err *e)
 {
-    char dir[4096], password_file[4096];
-    int rc = resolve(o, dir, sizeof dir, password_file, sizeof password_file, e);
+    struct meant m;
+    int rc = resolve(o, &m, e);
     if (rc < 0)
         return rc;
-    return blobs_open_dir(ret, dir, mode, shards, n_shards, e);
+    return blobs_open_dir(ret, m.dir, mode, shards, n_shards, e);
 }
 
 int cli_password(const struct options *o, char **ret, struct err *e)
 {
-    char dir[4096], password_file[4096];
-    int rc = resolve(o, dir, sizeof dir, password_file, sizeof password_file, e);
+    struct meant m;
+    int rc = resolve(o, &m, e);
     if (rc < 0)
         return rc;
-    if (!password_file[0]) {
+    if (!m.password_file[0]) {
         err_set(e, ERR_USAGE, 0, "no password is given for repository %s", text_name(o->repo));
         return err_hint(e, "say --password-file FILE, or set password-file in the [repository] section; a password is "
                            "never taken from the command line or the environment");
     }
-    return password_read(ret, password_file, e);
+    return password_read(ret, m.password_file, e);
+}
+
+int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e)
+{
+    struct meant m;
+    int rc = resolve(o, &m, e);
+    snprintf(splitter, 40, "%s", o->splitter ? o->splitter : m.splitter);
+    snprintf(compression, 40, "%s", o->compression ? o->compression : m.compression);
+    return rc;
 }
 
 static void wipe_password(char **p)
@@ -121,6 +138,10 @@ int cli_repo_create(const struct options *o, struct err *e)
         return rc;
     static const int v1_shards[] = {3, 3};
     bool v1 = o->format_version == 1;
+    char splitter[40], compression[40];
+    rc = cli_defaults(o, splitter, compression, e);
+    if (rc < 0)
+        return rc;
     CLEANUP(blobs_freep) struct blobs *b = NULL;
     rc = cli_open_blobs(o, BLOBS_CREATE, v1 ? v1_shards : NULL, v1 ? 2 : 0, &b, e);
     if (rc < 0)
@@ -129,7 +150,7 @@ int cli_repo_create(const struct options *o, struct err *e)
         .version = o->format_version,
         .hash = o->block_hash,
         .encryption = o->encryption,
-        .splitter = o->splitter,
+        .splitter = splitter[0] ? splitter : NULL,
         .key_algo = o->key_algo,
         .ecc_percent = o->ecc_percent,
         .pack_size = o->pack_size,

@@ -112,7 +112,11 @@ path = $R
 password-file = $WORK/new
 INI
 expect "a section of the configuration" 0 -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
+sed -i 's/^path/compression = zstd-fastest\nsplitter = FIXED-1M\npath/' "$WORK/x.ini"
+head -c 4000000 /dev/zero | tr '\0' 'a' >"$WORK/aaa"
+out=$("$SNAPFERRY" --config "$WORK/x.ini" -r main backup "$WORK/aaa" --as t@h:/cfg --json)
+check "the section's compression and splitter are used" test "$(result chunks <<<"$out")" -eq 4 -a "$(result storedBytes <<<"$out")" -lt 100000
 expect "a name that is no section" 11 -- "$SNAPFERRY" --config "$WORK/x.ini" -r nain snapshot list
 echo "nonsense = 1" >>"$WORK/x.ini"
-expect "2: a bad configuration has file and line" 2 'x.ini:4' -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
+expect "2: a bad configuration has file and line" 2 'x.ini:6' -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
 finish
