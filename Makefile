@@ -123,7 +123,7 @@ check-tsan:
 
 check-valgrind: test-programs
 	@printf '#!/bin/sh\nexec valgrind -q --error-exitcode=99 --leak-check=full "$$@"\n' > $(BUILD)/valgrind.sh
-	@for t in base cfg splitter hash index epoch compress s2 ecc docstream object snapshot; do \
+	@for t in base cfg splitter hash index epoch compress s2 ecc docstream gojson; do \
 	    SNAPFERRY_SANITIZED=1 $(TEST_ENV) valgrind -q --error-exitcode=99 --leak-check=full $(BUILD)/tests/unit/test_$$t \
 	        || exit 1; done
 

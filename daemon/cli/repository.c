@@ -19,7 +19,7 @@ struct meant {
  * configuration is that section; ./NAME is always the directory. */
 static int resolve(const struct options *o, struct meant *m, struct err *e)
 {
-    *m = (struct meant){{0}};
+    *m = (struct meant){.dir = ""};
     if (o->password_file)
         snprintf(m->password_file, sizeof m->password_file, "%s", o->password_file);
     const char *rest = strstr(o->repo, "://");
