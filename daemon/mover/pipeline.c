@@ -577,7 +577,6 @@ static void meet_guesses(struct pipeline *p)
         struct chunk *c = p->ahead.head;
         if (p->front < c->start)
             return;
-        const uint64_t past = p->front - c->start;
         if (p->front == c->start) {
             for (struct chunk *i = c; i; i = i->next)
                 p->held += i->ring;
@@ -586,11 +585,8 @@ static void meet_guesses(struct pipeline *p)
             p->zero_end = p->ahead_zero_end;
             return;
         }
-        if (c->zero && past < c->len * c->count && past % c->len == 0) {
-            c->start += past;
-            c->count -= past / c->len;
-            continue;
-        }
+        /* A run of zeros that was passed in part is found again by arithmetic: the new cut lies less than a longest
+         * chunk behind the hole's beginning, which is within the window that the reader keeps there. */
         /* Its memory may only be given back when the worker has let go of it. */
         wait_for(p, c);
         list_pop(&p->ahead);

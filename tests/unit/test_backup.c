@@ -16,6 +16,7 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -332,7 +333,16 @@ static void shapes_and_sections(void **state)
         o.splitter = names[i / 2 % 4];
         o.workers = 1 + i % 3;
         o.no_uring = i % 5 == 0;
-        check_image(r, &m, &o, i % 3 != 0);
+        struct mover_progress g = {0};
+        o.progress = &g;
+        struct backup_result ret = check_image(r, &m, &o, i % 3 != 0);
+        assert_int_equal(g.total, m.len);
+        assert_int_equal(g.done, m.len);
+        assert_int_equal(g.skipped, ret.hole_bytes);
+        assert_int_equal(g.zero, ret.hole_bytes + ret.zero_bytes);
+        assert_int_equal(g.duplicate + g.fresh + g.zero, m.len);
+        assert_int_equal(g.read, ret.read_bytes);
+        assert_int_equal(g.phase, PHASE_DONE);
         free(m.p);
     }
 }
@@ -967,6 +977,44 @@ static void memory_stays_in_the_budget(void **state)
     unlink(path_of("random"));
 }
 
+/* ---- a repository that takes no more ---- */
+
+static void a_store_that_fails_ends_the_run(void **state)
+{
+    (void)state;
+    repo_free(new_repo("full", NULL));
+    struct image m = {malloc(24 * MIB), 24 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 2);
+    char path[256];
+    snprintf(path, sizeof path, "%s", path_of("full.img"));
+    write_image(path, &m, false);
+    struct backup_opts o = opts_for("full");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        /* No file may get longer: packs cannot be written. */
+        struct rlimit limit = {3 * MIB, 3 * MIB};
+        signal(SIGXFSZ, SIG_IGN);
+        struct err e = ERR_INIT;
+        struct backup_result ret;
+        struct source *src;
+        struct repo *r = open_repo("full");
+        if (setrlimit(RLIMIT_FSIZE, &limit) || source_open(&src, path, &e) < 0)
+            _exit(2);
+        int rc = backup_run(r, src, &o, &ret, &e);
+        _exit(rc < 0 && rc != -ECANCELED && e.sys == EFBIG && !*ret.manifest_id ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    struct repo *CLEANUP(repo_freep) r = open_repo("full");
+    assert_int_equal(incomplete_ones(r, &o), 0);
+    struct backup_result ret = backup(r, path, &o);
+    assert_bytes(r, &ret.image, &m);
+    free(m.p);
+}
+
 /* ---- kill -9 ---- */
 
 static int read_snapshot(struct snapshot *s, void *arg)
@@ -1094,6 +1142,7 @@ int main(void)
         cmocka_unit_test(many_bad_ranges_stay_a_bounded_list),
         cmocka_unit_test(sources_that_grow_or_shrink),
         cmocka_unit_test(references_are_looked_up_again),
+        cmocka_unit_test(a_store_that_fails_ends_the_run),
         cmocka_unit_test(memory_stays_in_the_budget),
         cmocka_unit_test(a_killed_run_harms_nothing_and_is_resumed),
     };
