@@ -166,9 +166,14 @@ static bool each_child(const char *dir, const char *sub, bool (*fn)(dev_t, const
     CLEANUP_CLOSEDIR DIR *d = opendir(path);
     const struct dirent *de;
     while (d && (de = readdir(d))) {
-        char name[512];
+        char name[PATH_MAX + 512];
         dev_t dev;
         if (de->d_name[0] == '.')
+            continue;
+        /* Of the directories in a disk's own only partitions are block devices (an NVMe's "device" is a character one).
+         */
+        snprintf(name, sizeof name, "%s/%s/partition", path, de->d_name);
+        if (!*sub && access(name, F_OK) != 0)
             continue;
         snprintf(name, sizeof name, "%s/dev", de->d_name);
         if (sysfs_dev(path, name, &dev) && fn(dev, de->d_name, depth, arg))

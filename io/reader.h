@@ -10,6 +10,11 @@
  * that the splitter can step over it by arithmetic.
  *
  * One consumer thread calls peek; release may be called from any thread. Positions are byte offsets in the source.
+ *
+ * Holes shorter than 64 KiB count as data: reading through them is cheaper than reading around them. In a longer hole,
+ * a consumer at `pos` may go on to any position that it was shown (below pos + avail) or to any from zero_end - window
+ * on; what lies between may be skipped. Whoever holds on to more than ring - want - 2 * block bytes below `pos` (not
+ * released) waits in reader_peek() until another thread releases some.
  */
 #ifndef SNAPFERRY_IO_READER_H
 #define SNAPFERRY_IO_READER_H
@@ -29,13 +34,15 @@ struct reader_opts {
     uint64_t start;        /* first byte to read: where the caller begins */
     size_t ring;           /* bytes of ring memory; rounded up to a multiple of `block`; at least 2*window + 2*block */
     size_t window;         /* longest contiguous piece that reader_peek() may be asked for: the longest chunk */
-    size_t block;          /* bytes per read, a power of two, multiple of the sector; 0: 1 MiB */
+    size_t block;          /* bytes per read, a power of two up to 64 MiB, raised to 4096 and the sector; 0: 1 MiB */
     unsigned depth;        /* reads in flight; 0: the source's default */
     bool no_uring;         /* use preadv even where io_uring works (tests, --no-io-uring) */
     bool no_direct;        /* use the page cache */
     enum bad_read_policy bad_read;
     unsigned retries;      /* per failed read before the policy applies; 0: 2 */
-    void (*on_bad)(uint64_t pos, uint64_t len, int sys, void *arg); /* BAD_READ_MAP: called by the reader's thread */
+    /* BAD_READ_MAP: called by the reader's thread, in order of position, adjacent sectors merged into one range, before
+     * any byte behind the range is handed out. A device that is gone or has shrunk is an error all the same. */
+    void (*on_bad)(uint64_t pos, uint64_t len, int sys, void *arg);
     void *on_bad_arg;
 };
 

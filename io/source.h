@@ -39,6 +39,8 @@ struct source_info {
  * ("/fs-uuid/UUID", probed from the superblock or taken from udev's database), dm uuid, partition uuid, wwid or serial
  * of the disk, loop device: "/loop" + the real path of its backing file (+ "@offset" if not 0). If nothing stable is
  * known: an error of class ERR_USAGE whose hint names --as.
+ * Members of one btrfs, RAID or pool share a UUID: "/fs-uuid/UUID/SUB-UUID". A disk with neither wwid nor serial goes by
+ * its partition table's UUID ("/ptuuid/..."). Control characters, backslashes and malformed UTF-8 are written as \xHH.
  * Errors: ERR_NOT_FOUND (no such file), ERR_PERMISSION, ERR_SOURCE (neither file nor block device, size unknown).
  */
 int source_open(struct source **ret, const char *path, struct err *e);

@@ -747,6 +747,35 @@ static void callers_mistakes_are_told(void **state)
     source_free(s);
 }
 
+/* The consumer knows a hole to its end while the reader is still in its first window, and releases up to behind the
+ * middle: the reader must not lose the seam. */
+static void release_may_overtake_the_reader(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        struct err e = ERR_INIT;
+        struct source *s = make_file("overtake", 64 * MIB, true);
+        CLEANUP_CLOSE int fd = open(in_dir("overtake"), O_RDWR | O_CLOEXEC);
+        write_data(fd, 0, 512 * KIB);
+        write_data(fd, 63 * MIB, MIB);
+        struct reader *r;
+        struct view v;
+        struct reader_opts o = {.ring = 640 * KIB, .window = 256 * KIB, .block = 64 * KIB, .no_uring = how};
+        assert_ok(reader_new(&r, s, &o, &e), &e);
+        assert_ok(reader_peek(r, 512 * KIB, 128 * KIB, &v, &e), &e); /* the ring is full now */
+        assert_int_equal(v.zero_end, 63 * MIB);
+        reader_release(r, 63 * MIB - 100 * KIB);
+        alarm(60);
+        uint64_t end;
+        struct range zero = {512 * KIB, 63 * MIB};
+        struct expect x = {&zero, 1};
+        assert_ok(consume(r, 63 * MIB - 100 * KIB, 64 * MIB, o.window, 0, 5, &x, &end, &e), &e);
+        alarm(0);
+        reader_free(r);
+        source_free(s);
+    }
+}
+
 /* ---- what the system refuses ---- */
 
 /* Reads the file "refused" in a child in which `what` was done first; its stats must match. */
@@ -905,11 +934,11 @@ static void loop_devices(void **state)
         assert_true(st.direct);
         reader_free(r);
         source_free(s);
-        /* Nothing holds the device any more. */
-        CLEANUP_CLOSE int fd = open(dev, O_RDWR | O_EXCL | O_CLOEXEC);
-        assert_true(fd >= 0);
-        close(take_fd(&fd));
+        /* Nothing holds the device any more: it is detached at once, and not when its last user lets go. */
         loop_drop(dev);
+        char sys[96];
+        snprintf(sys, sizeof sys, "/sys/block/%s/loop/backing_file", dev + strlen("/dev/"));
+        assert_int_equal(access(sys, F_OK), -1);
     }
 }
 
@@ -975,6 +1004,7 @@ int main(void)
         cmocka_unit_test(vanished_devices_are_not_mapped),
         cmocka_unit_test(cancel_works_while_a_read_hangs),
         cmocka_unit_test(callers_mistakes_are_told),
+        cmocka_unit_test(release_may_overtake_the_reader),
         cmocka_unit_test(io_uring_may_be_refused),
         cmocka_unit_test(locked_memory_may_be_refused),
         cmocka_unit_test(descriptors_that_cannot_be_opened_again),

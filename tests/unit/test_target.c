@@ -494,6 +494,52 @@ static void late_write_errors_are_reported(void **state)
     assert_non_null(strstr(e.msg, dev));
 }
 
+static int write_mib(struct writer *w, uint64_t from, uint64_t to, struct err *e)
+{
+    int rc = 0;
+    for (uint64_t pos = from; pos < to && rc == 0; pos += MIB) {
+        uint8_t *buf;
+        rc = writer_buffer(w, &buf, e);
+        if (rc == 0) {
+            memset(buf, 1, MIB);
+            rc = writer_submit(w, buf, 0, MIB, pos, e);
+        }
+    }
+    return rc < 0 ? rc : writer_flush(w, e);
+}
+
+/* The kernel tells a lost write once to each who waits for it. Whoever waits on the way must pass it on to the end. */
+static void early_write_errors_are_kept(void **state)
+{
+    (void)state;
+    need_loop();
+    struct err e = ERR_INIT;
+    assert_return_code(mkdir(in_dir("early"), 0700), errno);
+    assert_true(shell("mount -t tmpfs -o size=1m none %s", in_dir("early")));
+    char dev[64];
+    loop_make(dev, sizeof dev, in_dir("early/disk"), 200 * MIB, "");
+    struct target *t;
+    struct writer *w;
+    struct target_opts o = {.size = 200 * MIB};
+    assert_ok(target_open(&t, dev, &o, &e), &e);
+    assert_ok(writer_new(&w, t, 2, MIB, &e), &e);
+    int rc = write_mib(w, 0, 3 * MIB, &e);
+    int other = open(dev, O_RDONLY | O_CLOEXEC);
+    fsync(other); /* the loss has happened when this returns; that it is told here too does not matter */
+    close(other);
+    bool grown = shell("mount -o remount,size=300m %s", in_dir("early"));
+    if (rc == 0)
+        rc = write_mib(w, 10 * MIB, 100 * MIB, &e);
+    writer_free(w);
+    int fin = rc < 0 ? rc : target_finish(t, &e);
+    target_free(t);
+    loop_drop(dev);
+    bool unmounted = shell("umount %s || { sleep 1; umount %s; }", in_dir("early"), in_dir("early"));
+    assert_true(grown && unmounted);
+    assert_true(fin < 0);
+    assert_true(e.cls == ERR_TARGET || e.cls == ERR_NO_SPACE);
+}
+
 static void writers_mind_their_buffers(void **state)
 {
     (void)state;
@@ -536,6 +582,7 @@ int main(void)
         cmocka_unit_test(full_file_systems_are_named),
         cmocka_unit_test(short_writes_are_continued),
         cmocka_unit_test(late_write_errors_are_reported),
+        cmocka_unit_test(early_write_errors_are_kept),
         cmocka_unit_test(writers_mind_their_buffers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
