@@ -254,7 +254,6 @@ void blake2b_digest_many(const struct blake2b_key *k, struct hash_job *jobs, siz
             put_digest(h, digest);
             memcpy(lane[i].job->out, digest, out_len);
             lane[i].job = NULL;
-            l.last[i] = 0;
         }
     }
 }

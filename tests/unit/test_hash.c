@@ -378,6 +378,46 @@ static void one_hasher_serves_many_threads(void **state)
     }
 }
 
+struct long_message {
+    const struct hasher *h;
+    const uint8_t *data;
+    size_t len;
+    uint8_t out[HASH_MAX];
+};
+
+static void *digest_long(void *arg)
+{
+    struct long_message *m = arg;
+    for (int i = 0; i < 3; i++)
+        hasher_digest(m->h, m->data, m->len, m->out);
+    return NULL;
+}
+
+/* An HMAC hasher has a context for each CPU; who comes later waits for one. The messages are long enough for threads to
+ * lose the CPU in the middle of one. */
+static void more_threads_than_contexts_wait(void **state)
+{
+    (void)state;
+    enum { THREADS_MAX = 80 };
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t n = cpus < 4 ? 16 : cpus > 64 ? THREADS_MAX : (size_t)cpus + 16;
+    size_t len;
+    CLEANUP_FREE uint8_t *data = recipe_expand("prng:3:2000000", &len);
+    CLEANUP(free_hasher) struct hasher *h = make("HMAC-SHA3-256", "secret", 6);
+    uint8_t want[HASH_MAX];
+    hasher_digest(h, data, len, want);
+    pthread_t t[THREADS_MAX];
+    struct long_message m[THREADS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        m[i] = (struct long_message){.h = h, .data = data, .len = len};
+        assert_int_equal(pthread_create(&t[i], NULL, digest_long, &m[i]), 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(pthread_join(t[i], NULL), 0);
+    for (size_t i = 0; i < n; i++)
+        assert_memory_equal(m[i].out, want, HASH_MAX);
+}
+
 static void the_kernel_is_the_one_asked_for(void **state)
 {
     (void)state;
@@ -409,6 +449,7 @@ static int run(void)
         cmocka_unit_test(blake3_trees_of_every_shape),
         cmocka_unit_test(blake3_kernels_equal_their_twin),
         cmocka_unit_test(one_hasher_serves_many_threads),
+        cmocka_unit_test(more_threads_than_contexts_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

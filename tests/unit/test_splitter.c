@@ -291,6 +291,30 @@ static void hits_are_found_at_every_position(void **state)
     }
 }
 
+/* The last candidates: max - 1 still is one, and max is a cut whatever the hash. */
+static void a_hit_just_before_the_maximum_counts(void **state)
+{
+    (void)state;
+    uint64_t seed = 9;
+    enum { MAX = 40000, LEN = MAX + 100 };
+    CLEANUP_FREE uint8_t *data = malloc(LEN);
+    assert_non_null(data);
+    for (size_t hit = MAX - 3; hit <= MAX + 1; hit++) {
+        for (size_t i = 0; i < LEN; i++)
+            data[i] = (uint8_t)(splitmix64(&seed) | 1);
+        memset(data + hit - 64, 0, 64);
+        for (int kind = SPLITTER_BUZHASH; kind <= SPLITTER_RABINKARP; kind++) {
+            struct splitter s = {.kind = (enum splitter_kind)kind, .min = 64, .max = MAX, .mask = 0xffffffff};
+            size_t want = hit < MAX ? hit : MAX;
+            assert_int_equal(splitter_cut(&s, data, LEN, 0), want);
+            assert_int_equal(splitter_cut(&s, data, MAX, 0), want);
+            assert_int_equal(splitter_cut(&s, data, MAX, MAX - 4), want);
+            assert_int_equal(splitter_cut(&s, data, MAX, want - 1), want);
+            assert_int_equal(splitter_cut(&s, data, MAX - 1, 0), want < MAX ? want : 0);
+        }
+    }
+}
+
 static void names_are_those_of_kopia(void **state)
 {
     (void)state;
@@ -400,8 +424,9 @@ static int run(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_those_of_kopia),         cmocka_unit_test(constants_are_those_of_the_format),
         cmocka_unit_test(the_kernel_is_the_one_asked_for),  cmocka_unit_test(worked_examples_agree),
-        cmocka_unit_test(hits_are_found_at_every_position), cmocka_unit_test(cuts_equal_the_definition),
-        cmocka_unit_test(tiny_averages_cut_as_kopia),       cmocka_unit_test(all_names_cut_as_kopia),
+        cmocka_unit_test(hits_are_found_at_every_position), cmocka_unit_test(a_hit_just_before_the_maximum_counts),
+        cmocka_unit_test(cuts_equal_the_definition),        cmocka_unit_test(tiny_averages_cut_as_kopia),
+        cmocka_unit_test(all_names_cut_as_kopia),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
