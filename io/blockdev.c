@@ -237,7 +237,7 @@ bool blockdev_user(dev_t dev, char *out, size_t size)
 {
     struct mount_query q = {.rw = false};
     if (mounted_above(dev, "", 0, &q)) {
-        snprintf(out, size, q.dev == dev ? "mounted at %s" : "in use by a device mounted at %s", q.point);
+        snprintf(out, size, q.dev == dev ? "mounted at %s" : "a device upon it is mounted at %s", q.point);
         return true;
     }
     if (is_swap(dev)) {

@@ -59,7 +59,7 @@ static int in_use(const struct target *t, dev_t dev, struct err *e)
 {
     char who[PATH_MAX];
     if (blockdev_user(dev, who, sizeof who))
-        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use: it is %s", t->path, who);
+        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", t->path, who);
     else
         err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by another program or by the kernel", t->path);
     err_hint(e, "unmount or release it first; overwriting a device in use has to be forced and destroys what uses it");
