@@ -18,6 +18,7 @@ cleanup() {
     rm -rf "$DIR"
 }
 trap cleanup EXIT
+trap 'echo "the demo failed at line $LINENO" >&2' ERR
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
 sf() { printf '$ snapferry -r %s --password-file password %s\n' "repo" "$*"
@@ -30,19 +31,19 @@ target_dev=$(losetup --find --show "$DIR/target.img")
 mkfs.ext4 -q "$source_dev"
 mkdir "$DIR/mnt"
 mount "$source_dev" "$DIR/mnt"
-# Up to about 700 MB of what this machine has.
+# Some hundred MB of what this machine has.
 for d in /usr/bin /usr/share/doc /usr/share/perl /usr/share/locale /usr/lib/x86_64-linux-gnu; do
     [ -d "$d" ] || continue
     [ "$(du -sm "$DIR/mnt" | cut -f1)" -gt 700 ] && break
-    mkdir -p "$DIR/mnt$d"
-    find "$d" -xdev -type f -size -20M -print0 2>/dev/null | head -z -n 8000 |
-        cpio -0pdm --quiet "$DIR/mnt" 2>/dev/null || cp -a --parents "$d" "$DIR/mnt" 2>/dev/null || true
+    find "$d" -xdev -type f -size -20M -print0 2>/dev/null >"$DIR/list" || true
+    head -z -n 6000 "$DIR/list" >"$DIR/list6000"
+    tar -cf - -P --null -T "$DIR/list6000" | tar -xf - -C "$DIR/mnt" 2>/dev/null || true
 done
 umount "$DIR/mnt"
 echo "$source_dev: $(blockdev --getsize64 "$source_dev") bytes, $(blkid -o value -s TYPE "$source_dev"), UUID $(blkid -o value -s UUID "$source_dev")"
 
 say "2. A repository in Kopia's format"
-head -c 24 /dev/urandom | base64 > "$DIR/password"
+(umask 077; head -c 24 /dev/urandom | base64 > "$DIR/password")
 sf repo create
 
 say "3. The first backup"
@@ -51,7 +52,8 @@ sf backup "$source_dev" --compression zstd-fastest
 say "4. Some files change; the second backup stores only what is new"
 mount "$source_dev" "$DIR/mnt"
 head -c 8M /dev/urandom > "$DIR/mnt/new-file"
-find "$DIR/mnt/usr" -type f | head -n 20 | while read -r f; do echo changed >> "$f"; done
+find "$DIR/mnt/usr" -type f >"$DIR/list"
+head -n 20 "$DIR/list" | while read -r f; do echo changed >> "$f"; done
 umount "$DIR/mnt"
 sf backup "$source_dev" --compression zstd-fastest
 

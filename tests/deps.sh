@@ -4,7 +4,7 @@
 set -eu
 build=(gcc make pkg-config libc6-dev liburing-dev libisal-dev libzstd-dev libssl-dev libjansson-dev libinih-dev
        liblz4-dev zlib1g-dev libblkid-dev perl)
-test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount cpio openssl strace faketime procps tzdata bc tar time)
+test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata bc tar time)
 want=("${build[@]}")
 [ "${1:-all}" = build ] || want+=("${test[@]}")
 missing=()

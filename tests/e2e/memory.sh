@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Anonymous and shared memory stay within --memory, mapped pages within --index-memory and what is documented beside it,
+# whatever the sizes of volume, chunks, packs and index. On a disk: tables mapped from a tmpfs would count as memory.
+TMPDIR=${MEMORY_TEST_DIR:-/var/tmp}
+. "$(dirname "$0")/../lib.sh"
+if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "memory" "a sanitizer's own memory would be measured"; finish; fi
+MIB=1048576
+R=$WORK/repo
+
+# within NAME BUDGET-MIB CODE ARGS...: runs the command under the sampler; both bounds and the exit code are asserted.
+# MAPPED: what may be mapped, MiB. The report is left in $WORK/peak, the output in $WORK/out.json and $WORK/err.
+MAPPED=72
+within() {
+    local name=$1 budget=$2 code=$3 own mapped rc
+    shift 3
+    "$TOOLS/rss_peak" "$WORK/peak" "$SNAPFERRY" --password-file "$WORK/password" "$@" --json --progress no \
+        >"$WORK/out.json" 2>"$WORK/err"
+    rc=$?
+    own=$(jq .own "$WORK/peak") mapped=$(jq .mapped "$WORK/peak")
+    local told="$((own / MIB)) of $budget MiB, $((mapped / MIB)) MiB mapped, $(jq -r '"\(.seconds) s, \(.samples) samples"' "$WORK/peak")"
+    if [ $rc -ne "$code" ]; then
+        fail "$name" "exited with $rc, not $code: $(tail -n 3 "$WORK/err")"
+    elif [ "$own" -gt $((budget * MIB)) ] || [ "$mapped" -gt $((MAPPED * MIB)) ]; then
+        fail "$name" "too much memory: $told (at most $MAPPED)"
+    elif [ "$(jq .samples "$WORK/peak")" -lt 5 ]; then
+        fail "$name" "not measured: $told"
+    else
+        pass "$name: $told"
+    fi
+}
+
+random_file "$WORK/random" $((1024 * MIB)) 21
+sf "$R" repo create --quiet
+within "incompressible, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M
+within "the same again with its parent, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M --compression zstd
+same "nothing is new" "$(result newBytes <"$WORK/out.json")" 0
+within "restore, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
+within "differential restore, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M --differential --verify
+check "the right bytes" cmp "$WORK/random" "$WORK/out"
+rm "$WORK/out"
+within "restore, default" 256 0 -r "$R" restore latest "$WORK/out" --workers 8
+rm "$WORK/out"
+within "verify, 96 MiB" 96 0 -r "$R" verify --memory 96M
+within "verify, default" 256 0 -r "$R" verify --workers 8
+rm -rf "$R"
+
+truncate -s 1T "$WORK/sparse"
+for i in $(seq 0 15); do
+    dd if="$WORK/random" of="$WORK/sparse" bs=1M skip=$((i * 16)) seek=$((i * 65000 + 17)) count=16 conv=notrunc status=none
+done
+sf "$R" repo create --quiet
+within "1 TiB sparse, 96 MiB" 96 0 -r "$R" backup "$WORK/sparse" --as t@h:/sparse --memory 96M
+within "1 TiB sparse with its parent, default" 256 0 -r "$R" backup "$WORK/sparse" --as t@h:/sparse
+within "1 TiB sparse restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
+rm "$WORK/out"
+within "1 TiB sparse verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
+rm -rf "$R" "$WORK/sparse"
+
+# The longest chunks and packs there are.
+truncate -s $((512 * MIB)) "$WORK/random"
+sf "$R" repo create --quiet --splitter DYNAMIC-8M-BUZHASH --pack-size 120MiB
+for compression in none zstd-best-compression; do
+    within "8 MiB chunks in 120 MiB packs, $compression, 96 MiB: done or refused" 96 22 -r "$R" \
+        backup "$WORK/random" --as t@h:/$compression --memory 96M --compression $compression
+    need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
+    within "8 MiB chunks in 120 MiB packs, $compression, what was asked for" "${need:-0}" 0 -r "$R" \
+        backup "$WORK/random" --as t@h:/$compression --memory "${need:-0}M" --compression $compression
+done
+within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d --no-parent
+within "8 MiB chunks restored, default" 256 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --workers 8
+check "the right bytes" cmp "$WORK/random" "$WORK/out"
+within "8 MiB chunks restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force --verify
+within "8 MiB chunks verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
+rm -rf "$R" "$WORK/out" "$CACHE"
+
+# An index of ten million contents.
+truncate -s $((256 * MIB)) "$WORK/random"
+sf "$R" repo create --quiet
+check "an index of ten million contents is made" "$TOOLS/make_index" "$R" "$WORK/password"
+within "opened cold" 96 0 -r "$R" snapshot list
+within "opened warm" 96 0 -r "$R" snapshot list
+check "opening it warm takes $(jq .seconds "$WORK/peak") s, less than 3" jq -e '.seconds < 3' "$WORK/peak"
+within "backup beside ten million contents, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r --memory 96M
+MAPPED=16
+within "backup beside ten million contents, 8 MiB of index pages" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r2 \
+    --memory 96M --index-memory 8MiB
+MAPPED=72
+within "restore beside ten million contents, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/r --memory 96M
+check "the right bytes" cmp "$WORK/random" "$WORK/out"
+# The made-up contents have no packs: verify finds that, for each pack once.
+MAPPED=104
+within "verify of ten million entries, 96 MiB" 96 15 -r "$R" verify --memory 96M
+same "each missing pack is told" "$(result damages <"$WORK/out.json")" 10000
+finish
