@@ -390,7 +390,7 @@ static void fill_result(struct run *x, uint64_t began)
     memcpy(ret->parent_id, x->parent, sizeof ret->parent_id);
     struct pipeline_stats st = {0};
     if (x->pipeline)
-        pipeline_stats(x->pipeline, &st);
+        pipeline_stats_all(x->pipeline, &st);
     struct session_stats ss = {0};
     if (x->session)
         session_stats(x->session, &ss);

@@ -767,7 +767,12 @@ void pipeline_free(struct pipeline *p)
     free(p);
 }
 
-void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
+void pipeline_stats(const struct pipeline *p, struct pipeline_stats *ret)
+{
+    *ret = p->stats;
+}
+
+void pipeline_stats_all(struct pipeline *p, struct pipeline_stats *ret)
 {
     *ret = p->stats;
     for (unsigned i = 0; i < p->s.budget->workers; i++) {

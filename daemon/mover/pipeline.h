@@ -69,8 +69,10 @@ int pipeline_run(struct pipeline *p, struct err *e);
 /* Ends the run soon. Any thread. `why` NULL: canceled; else the run fails with that error (the first one counts). */
 void pipeline_stop(struct pipeline *p, const struct err *why);
 
-/* Everything but the numbers of the workers may be asked by the pipeline's thread at any time; those after the end. */
-void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret);
+/* What the pipeline's thread knows, for that thread at any time: the workers' numbers are 0. */
+void pipeline_stats(const struct pipeline *p, struct pipeline_stats *ret);
+/* With the workers' numbers; after pipeline_run() only. */
+void pipeline_stats_all(struct pipeline *p, struct pipeline_stats *ret);
 /* Bytes of data (no zeros) taken so far. Any thread. */
 uint64_t pipeline_data_bytes(const struct pipeline *p);
 
