@@ -3,8 +3,9 @@
  * restore.c - an object of the repository onto a device or into a file
  *
  * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without fetching anything; the
- * rest goes to the fetcher, whose workers write with io_uring, out of order. Every few GiB everything is synced and the
- * position up to which the target is complete is noted in the cache directory: an interrupted restore goes on there.
+ * rest goes to the fetcher, whose workers write with io_uring, out of order. Every now and then everything
+ * is synced and the position up to which the target is complete is noted in the cache directory: an interrupted restore
+ * goes on there.
  */
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/zeros.h"
@@ -19,7 +20,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define SYNC_BYTES (4ull << 30)     /* restored between two notes of the position */
+/* Restored between two notes of the position: by size, and by time where that comes first. Each costs the time in which
+ * the fetched contents are written and synced. */
+#define SYNC_BYTES (512ull << 20)
+#define SYNC_SECONDS 10
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define WRITER_EXTRA 2              /* buffers in flight beside those of one hash batch */
@@ -50,6 +54,13 @@ struct worker {
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static double monotonic(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* The part of an item that lies in the wanted range. */
@@ -103,10 +114,8 @@ static int worker_unneeded(void *state, const struct fetch_item *it, struct err 
         return (int)n;
     uint8_t digest[HASH_MAX];
     hasher_digest(sealer_hasher(repo_sealer(r->repo)), w->have, (size_t)n, digest);
-    if ((uint64_t)n != it->len || memcmp(digest, it->entry.id.hash, it->entry.id.len) != 0) {
-        memset(w->have + n, 0, r->max_len - (size_t)n);
+    if ((uint64_t)n != it->len || memcmp(digest, it->entry.id.hash, it->entry.id.len) != 0)
         return 0;
-    }
     add(&r->equal, it->len);
     add(&r->progress->skipped, it->len);
     add(&r->progress->done, it->len);
@@ -153,30 +162,29 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
     return 0;
 }
 
-/* Writes the runs of 64 KiB pieces that differ; w->have holds the target's bytes. */
+/* Writes the runs of 64 KiB pieces that differ. What the target holds is read again: between worker_unneeded() and
+ * this, other items of the same hash batch went through w->have. */
 static int write_differing(struct worker *w, const struct fetch_item *it, uint8_t *buf, uint64_t skip, uint64_t n,
                            struct err *e)
 {
     struct restore *r = w->r;
-    uint64_t end = skip + n;
-    int rc = 0;
+    const uint64_t end = skip + n;
+    int64_t known = n ? target_read(r->target, w->have, n, it->pos + skip, e) : 0;
+    int rc = known < 0 ? (int)known : 0;
+    uint64_t from = skip; /* of the run that differs, up to `at` */
     for (uint64_t at = skip; at < end && rc >= 0;) {
         uint64_t step = end - at < COMPARE ? end - at : COMPARE;
-        if (!memcmp(buf + at, w->have + at, step)) {
+        bool equal = at + step - skip <= (uint64_t)known && !memcmp(buf + at, w->have + (at - skip), step);
+        at += step;
+        if (equal)
             add(&r->equal, step);
-            at += step;
-            continue;
+        uint64_t to = equal ? at - step : at;
+        if ((equal || at == end) && to > from) {
+            add(&r->written, to - from);
+            rc = write_odd(w, buf, from, to - from, it->pos, e);
         }
-        uint64_t stop = at + step;
-        while (stop < end) {
-            step = end - stop < COMPARE ? end - stop : COMPARE;
-            if (!memcmp(buf + stop, w->have + stop, step))
-                break;
-            stop += step;
-        }
-        add(&r->written, stop - at);
-        rc = write_odd(w, buf, at, stop - at, it->pos, e);
-        at = stop;
+        if (equal)
+            from = at;
     }
     writer_return(w->writer, buf);
     return rc;
@@ -322,6 +330,7 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
     if (rc >= 0 && start)
         rc = object_parts_seek(parts, start, e);
     uint64_t zero_at = 0, zero_len = 0, synced = start;
+    double synced_at = monotonic();
     bool after_zero = false;
     *length = 0;
     while (rc >= 0) {
@@ -352,12 +361,14 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
             zero_len = part.len;
             continue;
         }
-        if (rc >= 0 && part.start - synced >= SYNC_BYTES && !r->o->ranged) {
+        if (rc >= 0 && !r->o->ranged &&
+            (part.start - synced >= SYNC_BYTES || monotonic() - synced_at >= SYNC_SECONDS)) {
             rc = fetcher_drain(f, e);
             if (rc >= 0)
                 rc = target_sync(r->target, e);
             if (rc >= 0)
                 note_position(r, synced = part.start);
+            synced_at = monotonic();
         }
         struct fetch_item it = {.compressed = part.id.compressed, .pos = part.start, .len = part.len};
         if (rc >= 0) {
@@ -580,19 +591,14 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
             break;
     uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);
     if (need > memory && n == 1 && r->max_len > (8u << 20)) {
+        const unsigned long long mib = (need + (1u << 20) - 1) >> 20;
         err_set(e, ERR_MEMORY, 0, "restoring with splitter %s needs %llu MiB of memory, the budget is %llu MiB",
-                repo_format(r->repo)->splitter, (unsigned long long)(need >> 20), (unsigned long long)(memory >> 20));
-        return err_hint(e, "raise --memory");
+                repo_format(r->repo)->splitter, mib, (unsigned long long)(memory >> 20));
+        err_hint(e, "give --memory %lluMiB or more", mib);
+        return -ENOMEM;
     }
     *workers = n;
     return 0;
-}
-
-static double monotonic(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void fill_result(struct restore *r, struct fetcher *f, double began)

@@ -61,6 +61,13 @@ cp "$WORK/mixed" "$WORK/target"
 out=$(sf "$R" restore "$id" "$WORK/target" --differential --json)
 check "differential: right" cmp "$WORK/changed" "$WORK/target"
 check "differential: writes little" test "$(result writtenBytes <<<"$out")" -le 131072
+# Many chunks that differ in one batch, some of them alike: each is compared with its own place.
+out=$(backup "$WORK/changed" fine --splitter FIXED-128K)
+cp "$WORK/changed" "$WORK/target"
+for at in 0 131072 262144 400000 9000000 20000000 30000000 38100100; do printf 'Y' | dd of="$WORK/target" bs=1 seek=$at conv=notrunc status=none; done
+out=$(sf "$R" restore "$(result snapshot <<<"$out")" "$WORK/target" --differential --json --verify)
+check "differential in many places: right" cmp "$WORK/changed" "$WORK/target"
+check "differential in many places: writes little" test "$(result writtenBytes <<<"$out")" -le $((8 * 65536))
 rm -f "$WORK/part"
 sf "$R" restore "$id" "$WORK/part" --offset 2000000 --length 7000001 --quiet
 same "range: the right bytes at their place" "$(tail -c +2000001 "$WORK/part" | sha256sum)" \
