@@ -102,11 +102,17 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
             break;
     }
     if (!ret->workers) {
-        err_set(e, ERR_MEMORY, ENOMEM,
+        /* A larger budget holds more contents until the index is flushed, and larger blocks: what would do then. */
+        uint64_t need = (least - pending) * 24 / 23 + 1;
+        if (need >= 2 * MEMORY_MIN && ret->block == MIB / 2)
+            need += 2 * MIB;
+        need = (need + MIB - 1) / MIB;
+        err_set(e, ERR_MEMORY, 0,
                 "a repository with splitter %s (chunks of up to %u MiB) needs %" PRIu64
                 " MiB of memory for this backup, and the budget is %" PRIu64 " MiB",
-                s->name, (unsigned)(s->max >> 20), (least + MIB - 1) / MIB, memory / MIB);
-        return err_hint(e, "give --memory %" PRIu64 "MiB or more", (least + MIB - 1) / MIB);
+                s->name, (unsigned)(s->max >> 20), need, memory / MIB);
+        err_hint(e, "give --memory %" PRIu64 "MiB or more", need);
+        return -ENOMEM;
     }
     if (hints && !ret->hints)
         log_info("the parent's chunk list does not fit into %" PRIu64 " MiB: every chunk is searched for",

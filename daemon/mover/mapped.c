@@ -16,7 +16,10 @@ struct area {
     unsigned touches; /* since the pages were last given back */
 };
 
-#define TOUCHES 512 /* each may bring in 64 KiB (the kernel maps around a fault): 32 MiB at most */
+/* Pages of a table are given back after so many touches. Each may bring in 64 KiB, because the kernel maps around a
+ * fault: 12 MiB of a table at most, and one that is no larger may stay. */
+#define TOUCHES 192
+#define AROUND (64u << 10)
 
 static int area_resize(struct area *a, size_t size, struct err *e)
 {
@@ -52,7 +55,7 @@ static void area_close(struct area *a)
 
 static void area_touch(struct area *a)
 {
-    if (++a->touches < TOUCHES)
+    if (a->size <= TOUCHES * AROUND || ++a->touches < TOUCHES)
         return;
     a->touches = 0;
     madvise(a->at, a->size, MADV_DONTNEED);

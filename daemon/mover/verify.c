@@ -97,8 +97,8 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
     if (!p) {
         /* A record without length stands for the missing one, so that it is told once. */
         struct err ignored = ERR_INIT;
-        struct content_id key = {.len = 32};
-        snprintf((char *)key.hash, sizeof key.hash, "%s", en->pack);
+        struct content_id key = {.len = 16};
+        hasher_digest(sealer_hasher(repo_sealer(v->repo)), en->pack, strlen(en->pack), key.hash);
         if (id_set_add(v->objects, &key, 255, &ignored) == 0)
             return kind;
     } else if (p->damage & PACK_SHORT) {
