@@ -66,8 +66,8 @@ static void sample_maps(pid_t pid, struct peak *p)
         char name[4200] = "";
         unsigned long from, to, rss;
         if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %4199[^\n]", &from, &to, name) >= 2)
-            data =
-                name[0] == '/' && strcmp(name, program) != 0 && !strstr(name, ".so") && strncmp(name, "/dev/", 5) != 0;
+            data = name[0] == '/' && strcmp(name, program) != 0 && !strstr(name, ".so") &&
+                   strncmp(name, "/dev/", 5) != 0 && strncmp(name, "/memfd:", 7) != 0;
         else if (data && sscanf(line, "Rss: %lu", &rss) == 1)
             sum += (uint64_t)rss << 10;
     }
