@@ -102,6 +102,9 @@ void progress_stop(struct progress_view *v);
 /* Prints one JSON object on a line of its own, flushed; takes over the reference. */
 void print_json(json_t *v);
 
+/* The error for the person, and with --json as the last object unless a result has been printed. */
+void print_error(const struct options *o, const struct err *e);
+
 /* "1.5 GiB", "12.3 MiB/s", "1 h 02 min". Static buffers, eight in turn. */
 const char *text_bytes(uint64_t n);
 const char *text_rate(double bytes_per_second);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* output.c - JSON lines and errors as the command tells them, and the signals that interrupt it */
+#include "daemon/cli/cli.h"
+
+#include <signal.h>
+#include <string.h>
+
+static struct mover_cancel cancel;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    if (atomic_exchange(&cancel.requested, true))
+        _exit(ERR_INTERRUPTED);
+}
+
+struct mover_cancel *cli_cancel(void)
+{
+    static bool installed;
+    if (!installed) {
+        struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigaction(SIGINT, &sa, NULL);
+        sigaction(SIGTERM, &sa, NULL);
+        installed = true;
+    }
+    return &cancel;
+}
+
+/* The result is the last line: an error that comes with one (damage found, interrupted) is told in words and code only.
+ */
+static bool result_printed;
+
+void print_json(json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    result_printed |= type && !strcmp(type, "result");
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (text) {
+        flockfile(stdout);
+        puts(text);
+        fflush(stdout);
+        funlockfile(stdout);
+    }
+    free(text);
+    json_decref(v);
+}
+
+void print_error(const struct options *o, const struct err *e)
+{
+    fprintf(stderr, "snapferry: %s\n", text_name(e->msg));
+    if (e->hint[0])
+        fprintf(stderr, "snapferry: %s\n", text_name(e->hint));
+    if (o->json && !result_printed)
+        print_json(json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "error", "class", err_class_name(e->cls), "message",
+                             e->msg, "hint", e->hint, "exitCode", (int)e->cls));
+}
