@@ -290,6 +290,10 @@ static int put_point(struct run *x, const char *incomplete, struct err *e)
 static int tick(void *arg, struct err *e)
 {
     struct run *x = arg;
+    if (x->o->cancel && atomic_load_explicit(&x->o->cancel->requested, memory_order_relaxed)) {
+        pipeline_stop(x->pipeline, NULL);
+        return 0;
+    }
     if ((uint64_t)checkpoints_age_ns(&x->points) < x->checkpoint_ns)
         return 0;
     struct pipeline_stats st;
