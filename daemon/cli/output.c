@@ -35,6 +35,10 @@ void print_json(json_t *v)
     const char *type = json_string_value(json_object_get(v, "type"));
     result_printed |= type && !strcmp(type, "result");
     char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (!text)
+        text = strdup(
+            "{\"type\":\"error\",\"class\":\"error\",\"message\":\"the result cannot be told in JSON: no memory, or "
+            "a name that is not UTF-8\",\"hint\":\"\",\"exitCode\":1}");
     if (text) {
         flockfile(stdout);
         puts(text);
