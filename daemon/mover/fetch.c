@@ -12,7 +12,7 @@
 #define RUN_BYTES (16u << 20)  /* and bytes */
 #define GROUP_BYTES (4u << 20) /* small neighbours are read with one request of up to this */
 #define GROUP_GAP (64u << 10)  /* gap that is cheaper to read than to skip */
-#define LANES_MAX 16
+#define BATCH_MAX 16
 
 struct window {
     struct fetch_item items[WINDOW];
@@ -26,7 +26,7 @@ struct fetcher {
     const struct hasher *hasher;
     struct fetch_sink sink;
     struct mover_cancel *cancel;
-    unsigned lanes;
+    unsigned batch_len;
     pthread_mutex_t lock;
     pthread_cond_t work;            /* a window became ready, a flush was asked for, or the end */
     pthread_cond_t idle;            /* a run ended or a worker flushed */
@@ -52,7 +52,7 @@ struct fetcher {
         struct batch {
             const struct fetch_item *item;
             uint8_t *buf;
-        } batch[LANES_MAX];
+        } batch[BATCH_MAX];
         unsigned n_batch;
         struct fetch_stats stats;
     } worker[];
@@ -67,14 +67,14 @@ static double seconds_since(struct timespec *from)
     return s;
 }
 
-unsigned fetch_lanes(struct repo *r, unsigned buffers)
+unsigned fetch_batch(struct repo *r, unsigned buffers)
 {
-    unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
-    if (lanes > LANES_MAX)
-        lanes = LANES_MAX;
-    if (lanes > buffers)
-        lanes = buffers;
-    return lanes ? lanes : 1;
+    unsigned batch = 2 * hasher_lanes(sealer_hasher(repo_sealer(r)));
+    if (batch > BATCH_MAX)
+        batch = BATCH_MAX;
+    if (batch > buffers)
+        batch = buffers;
+    return batch ? batch : 1;
 }
 
 static bool canceled(const struct fetcher *f)
@@ -90,7 +90,7 @@ static int item_failed(struct fetch_worker *w, const struct fetch_item *it, uint
 
 static int flush_batch(struct fetch_worker *w, struct err *e)
 {
-    struct hash_job jobs[LANES_MAX];
+    struct hash_job jobs[BATCH_MAX];
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     unsigned n = 0;
@@ -166,7 +166,7 @@ static int read_item(struct fetch_worker *w, const struct fetch_item *it, const 
     if (n < 0)
         return item_failed(w, it, buf, e);
     w->batch[w->n_batch++] = (struct batch){it, buf};
-    return w->n_batch >= w->f->lanes ? flush_batch(w, e) : 0;
+    return w->n_batch >= w->f->batch_len ? flush_batch(w, e) : 0;
 }
 
 /* How many items from `i` on are neighbours in one pack that are worth one request. */
@@ -243,8 +243,8 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     uint64_t bytes = 0;
     /* An even share of what is left, so that the workers end a window together. */
     size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
-    while (v->taken + n < v->n && n < RUN_ITEMS && n < share + f->lanes &&
-           (n == 0 || bytes < RUN_BYTES || n < f->lanes))
+    while (v->taken + n < v->n && n < RUN_ITEMS && n < share + f->batch_len &&
+           (n == 0 || bytes < RUN_BYTES || n < f->batch_len))
         bytes += v->items[v->taken + n++].entry.packed;
     v->taken += n;
     return n;
@@ -311,7 +311,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned lanes, const struct fetch_sink *sink,
+int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned batch, const struct fetch_sink *sink,
                 struct mover_cancel *cancel, struct err *e)
 {
     struct fetcher *f = calloc(1, sizeof *f + workers * sizeof f->worker[0]);
@@ -321,7 +321,7 @@ int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned
     f->hasher = sealer_hasher(repo_sealer(r));
     f->sink = *sink;
     f->cancel = cancel;
-    f->lanes = lanes;
+    f->batch_len = batch;
     f->n_workers = workers;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->work, NULL);

@@ -26,7 +26,7 @@ struct fetch_sink {
     void (*end)(void *state);
     /* 1: this item need not be fetched; 0: fetch. NULL: all are fetched. */
     int (*unneeded)(void *state, const struct fetch_item *it, struct err *e);
-    /* Room for the item's len bytes. At most `fetch_lanes()` are out at a time. */
+    /* Room for the item's len bytes. At most a batch of them is out at a time. */
     int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
     /* The plaintext is complete and its hash right: the sink has the buffer back. */
     int (*done)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
@@ -45,10 +45,11 @@ struct fetch_stats {
     double read_s, open_s, hash_s, sink_s, idle_s; /* open: decrypt and expand; read is part of open for single reads */
 };
 
-/* Buffers that a worker's sink should have: lanes of the hash plus some in flight. */
-unsigned fetch_lanes(struct repo *r, unsigned buffers);
+/* Contents that a worker hashes together, with at most `buffers` buffers: twice the hash's lanes, so that a lane whose
+ * content ended finds another one. */
+unsigned fetch_batch(struct repo *r, unsigned buffers);
 
-int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned lanes, const struct fetch_sink *sink,
+int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned batch, const struct fetch_sink *sink,
                 struct mover_cancel *cancel, struct err *e);
 /* Stops without waiting for what is queued. NULL allowed. */
 void fetcher_free(struct fetcher *f);

@@ -534,7 +534,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const char 
     if (b.fd < 0)
         return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", target);
     posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
-    b.lanes = fetch_lanes(r->repo, r->buffers < BACK_LANES ? r->buffers : BACK_LANES);
+    b.lanes = fetch_batch(r->repo, r->buffers < BACK_LANES ? r->buffers : BACK_LANES);
     for (unsigned i = 0; i < b.lanes; i++)
         if (!(b.buf[i] = malloc(r->max_len)))
             return err_nomem(e);
@@ -586,7 +586,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     for (; n > 1; n--)
         if (fixed + n * (per_worker + (lanes + 1) * (uint64_t)r->max_len) <= memory)
             break;
-    for (r->buffers = lanes + WRITER_EXTRA; r->buffers > 2; r->buffers--)
+    for (r->buffers = 2 * lanes + WRITER_EXTRA; r->buffers > 2; r->buffers--)
         if (fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len) <= memory)
             break;
     uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);
@@ -684,8 +684,8 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
         .arg = &r,
     };
     CLEANUP(fetcher_freep) struct fetcher *f = NULL;
-    unsigned lanes = fetch_lanes(repo, r.buffers > WRITER_EXTRA ? r.buffers - 1 : 1);
-    rc = fetcher_new(&f, repo, workers, lanes, &sink, o->cancel, e);
+    unsigned batch = fetch_batch(repo, r.buffers > WRITER_EXTRA ? r.buffers - 1 : 1);
+    rc = fetcher_new(&f, repo, workers, batch, &sink, o->cancel, e);
     uint64_t length = 0;
     if (rc >= 0)
         rc = walk(&r, obj, f, start, &length, e);

@@ -554,18 +554,18 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
         return rc;
     const uint64_t fixed = 40u << 20, reader = 2 * (uint64_t)v->max_len + (6u << 20);
     unsigned workers = v->o->workers ? v->o->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned lanes = fetch_lanes(v->repo, 16);
-    while (workers > 1 && fixed + workers * (reader + lanes * (uint64_t)v->max_len) > memory)
+    unsigned batch = fetch_batch(v->repo, 16);
+    while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
         workers--;
-    while (lanes > 1 && fixed + workers * (reader + lanes * (uint64_t)v->max_len) > memory)
-        lanes--;
+    while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
+        batch--;
     const struct fetch_sink sink = {.start = worker_start,
                                     .end = worker_end,
                                     .buffer = worker_buffer,
                                     .done = worker_done,
                                     .failed = worker_failed,
                                     .arg = v};
-    return fetcher_new(&v->fetcher, v->repo, workers, lanes, &sink, v->o->cancel, e);
+    return fetcher_new(&v->fetcher, v->repo, workers, batch, &sink, v->o->cancel, e);
 }
 
 int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
