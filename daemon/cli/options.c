@@ -102,7 +102,7 @@ static const struct option_info table[] = {
     {OPT_CACHE_SIZE, "cache-size", "SIZE", OPENS, "limit of the index cache on disk (default 5GiB)"},
     {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS, "limit of mapped index pages in memory (default 64MiB)"},
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
-    {OPT_PROGRESS, "progress", "WHEN", MOVES, "auto (default: on a terminal live, else lines), yes or no"},
+    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES, "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print nothing but results and errors"},
     {OPT_DEBUG, "debug", NULL, ALL_VERBS, "tell on standard error what is going on inside"},
     {OPT_FORMAT_VERSION, "format-version", "N", V(REPO_CREATE), "1, 2 or 3 (default 3)"},
@@ -187,7 +187,7 @@ void options_help(FILE *f, enum verb v)
                  table[i].id == OPT_REPO   ? "-r, "
                  : table[i].id == OPT_HELP ? "-h, "
                                            : "",
-                 table[i].name, table[i].arg ? " " : "", table[i].arg ? table[i].arg : "");
+                 table[i].name, table[i].arg && table[i].arg[0] != '[' ? " " : "", table[i].arg ? table[i].arg : "");
         fprintf(f, "  %-30s %s\n", left, table[i].help);
     }
     if (!vi)
@@ -262,9 +262,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
         o->json = true;
         return 0;
     case OPT_PROGRESS:
-        if (!strcmp(v, "auto"))
+        if (v && !strcmp(v, "auto"))
             o->progress = PROGRESS_AUTO;
-        else if (!strcmp(v, "yes"))
+        else if (!v || !strcmp(v, "yes"))
             o->progress = PROGRESS_ON;
         else if (!strcmp(v, "no"))
             o->progress = PROGRESS_OFF;

@@ -60,6 +60,9 @@ expect "16: an unknown snapshot" 16 -- sf "$R" ls ffffffff
 expect "16: an unknown path" 16 'nope' -- sf "$R" cat "$id/nope"
 expect "2: cat of a directory" 2 'directory' -- sf "$R" cat "$id"
 expect "a prefix is enough" 0 'volume.img' -- sf "$R" ls "${id:0:6}"
+expect "--progress alone" 0 'Snapshot' -- sf "$R" backup "$WORK/image" --progress
+expect "--progress with a word" 0 -- sf "$R" backup "$WORK/image" --progress=no --quiet
+expect "--progress with a wrong word" 2 'auto, yes or no' -- sf "$R" backup "$WORK/image" --progress=maybe
 expect "show tells tag and description" 0 'a = b' -- sf "$R" snapshot show "$id"
 expect "ls of one file" 0 'volume.json' -- sf "$R" ls latest/volume.json
 expect "status" 0 'BLAKE2B-256-128' -- sf "$R" repo status
