@@ -144,6 +144,11 @@ static const struct option_info table[] = {
 #define N_OPTIONS (sizeof table / sizeof *table)
 #define N_VERBS (sizeof verbs / sizeof *verbs)
 
+static int wants_argument(const struct option_info *i)
+{
+    return !i->arg ? no_argument : i->arg[0] == '[' ? optional_argument : required_argument;
+}
+
 static const struct verb_info *verb_info(enum verb v)
 {
     for (size_t i = 0; i < N_VERBS; i++)
@@ -187,7 +192,8 @@ void options_help(FILE *f, enum verb v)
                  table[i].id == OPT_REPO   ? "-r, "
                  : table[i].id == OPT_HELP ? "-h, "
                                            : "",
-                 table[i].name, table[i].arg && table[i].arg[0] != '[' ? " " : "", table[i].arg ? table[i].arg : "");
+                 table[i].name, wants_argument(&table[i]) == required_argument ? " " : "",
+                 table[i].arg ? table[i].arg : "");
         fprintf(f, "  %-30s %s\n", left, table[i].help);
     }
     if (!vi)
@@ -462,8 +468,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     *o = (struct options){.read_percent = 100};
     struct option longs[N_OPTIONS + 1];
     for (size_t i = 0; i < N_OPTIONS; i++)
-        longs[i] =
-            (struct option){table[i].name, table[i].arg ? required_argument : no_argument, NULL, (int)table[i].id};
+        longs[i] = (struct option){table[i].name, wants_argument(&table[i]), NULL, (int)table[i].id};
     longs[N_OPTIONS] = (struct option){0};
     unsigned char seen[N_OPTIONS] = {0};
     opterr = 0;
