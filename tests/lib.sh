@@ -3,6 +3,7 @@
 set -u
 : "${SNAPFERRY:=build/snapferry}" "${GOLDEN:=build/golden}" "${TOOLS:=build/tests/tools}"
 SNAPFERRY=$(realpath "$SNAPFERRY")
+[ -x "$SNAPFERRY" ] || { echo "Bail out! there is no $SNAPFERRY: run make first" >&2; exit 1; }
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/snapferry-test.XXXXXX")
 export XDG_CACHE_HOME=$WORK/cache HOME=$WORK
 CACHE=$WORK/cache
