@@ -578,7 +578,8 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     struct splitter sp = {.max = 8u << 20};
     splitter_by_name(&sp, repo_format(r->repo)->splitter);
     r->max_len = sp.max;
-    const uint64_t fixed = (32u << 20) + object_table_memory(r->repo);
+    /* Libraries, windows, stacks; and a piece of the index document. */
+    const uint64_t fixed = (16u << 20) + r->max_len;
     /* The reader's scratch holds a sealed and an expanded content; the group buffer comes on top. */
     const uint64_t per_worker = 2 * (uint64_t)r->max_len + (6u << 20) + (r->o->differential ? r->max_len : 0);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
@@ -586,7 +587,8 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     for (; n > 1; n--)
         if (fixed + n * (per_worker + (lanes + 1) * (uint64_t)r->max_len) <= memory)
             break;
-    for (r->buffers = 2 * lanes + WRITER_EXTRA; r->buffers > 2; r->buffers--)
+    /* A differential restore writes pieces of one buffer through another. */
+    for (r->buffers = 2 * lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
         if (fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len) <= memory)
             break;
     uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);

@@ -70,10 +70,11 @@ within "8 MiB chunks compressed: what was asked for" "${need:-0}" 0 -r "$R" back
 within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d --no-parent
 within "8 MiB chunks restored, default" 256 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --workers 8
 check "the right bytes" cmp "$WORK/random" "$WORK/out"
-within "8 MiB chunks restored: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force
+within "8 MiB chunks restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force --verify
+within "8 MiB chunks, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --differential
 need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
-within "8 MiB chunks restored, what was asked for" "${need:-0}" 0 -r "$R" restore latest "$WORK/out" --as t@h:/d \
-    --memory "${need:-0}M" --force --verify
+within "8 MiB chunks, differential, what was asked for" "${need:-0}" 0 -r "$R" restore latest "$WORK/out" --as t@h:/d \
+    --memory "${need:-0}M" --differential
 within "8 MiB chunks verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
 rm -rf "$R" "$WORK/out" "$CACHE"
 
