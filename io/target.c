@@ -111,18 +111,21 @@ static int open_existing(struct target *t, struct err *e)
     struct stat st;
     if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
-    if (st.st_size > 0 && !t->o.force && !t->o.keep_contents && !t->o.resume) {
+    /* A file that was only given a size holds nothing that could be lost, and reads as zeros like a new one. */
+    bool empty = st.st_size == 0 || (lseek(t->fd, 0, SEEK_DATA) < 0 && errno == ENXIO);
+    if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {
         err_set(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
                 (long long)st.st_size);
         err_hint(e, "name another file, or allow it to be overwritten");
         return -EEXIST;
     }
-    if (st.st_size > 0 && !t->o.keep_contents && !t->o.resume) {
+    if (!empty && !t->o.keep_contents && !t->o.resume) {
         if (ftruncate(t->fd, 0) < 0)
             return err_set(e, ERR_TARGET, errno, "cannot empty restore target %s", t->path);
         st.st_size = 0;
+        empty = true;
     }
-    t->is_new = st.st_size == 0;
+    t->is_new = empty;
     t->size = (uint64_t)st.st_size;
     return 0;
 }

@@ -136,7 +136,7 @@ static const struct option_info table[] = {
     {OPT_OFFSET, "offset", "N", V(RESTORE), "first byte to restore (same place in the target)"},
     {OPT_LENGTH, "length", "N", V(RESTORE), "number of bytes to restore"},
     {OPT_FORCE, "force", NULL, V(RESTORE), "allow a target that is in use or not empty"},
-    {OPT_RESUME, "resume", NULL, V(RESTORE), "continue an interrupted restore"},
+    {OPT_RESUME, "resume", NULL, V(RESTORE), "take a non-empty file for an interrupted restore"},
     {OPT_READ_PERCENT, "read-percent", "N", V(VERIFY), "share of contents to read and hash (default 100)"},
     {OPT_HELP, "help", NULL, ALL_VERBS, "this text; behind a verb, the verb's"},
     {OPT_VERSION, "version", NULL, ALL_VERBS, "print the version"},

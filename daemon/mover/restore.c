@@ -34,12 +34,13 @@ struct restore {
     struct target *target;
     struct restore_result *result;
     struct mover_progress *progress;
-    uint64_t from, to; /* range of the object */
-    size_t max_len;    /* longest content expected */
-    unsigned buffers;  /* per worker */
-    char state_file[4400];
-    char state_head[512]; /* identifies target and object */
-    _Atomic uint64_t written, equal, fetched;
+    uint64_t from, to;     /* range of the object */
+    size_t max_len;        /* longest content expected */
+    unsigned buffers;      /* per worker */
+    uint64_t check_below;  /* resumed: what lies below may be there already, and is compared by hash */
+    char state_file[4400]; /* one for each target */
+    char state_head[512];  /* identifies the object */
+    _Atomic uint64_t written, equal, fetched, resumed;
 };
 
 struct worker {
@@ -71,6 +72,12 @@ static void clip(const struct restore *r, uint64_t pos, uint64_t len, uint64_t *
     *n = b > a ? b - a : 0;
 }
 
+/* The target is read before something is fetched for it. */
+static bool compares(const struct restore *r)
+{
+    return r->o->differential || r->check_below > 0;
+}
+
 /* ---- the fetcher's sink ---- */
 
 static int worker_start(void *arg, unsigned number, void **state, struct err *e)
@@ -82,7 +89,7 @@ static int worker_start(void *arg, unsigned number, void **state, struct err *e)
         return err_nomem(e);
     w->r = r;
     int rc = writer_new(&w->writer, r->target, r->buffers, r->max_len, e);
-    if (rc >= 0 && r->o->differential && !(w->have = malloc(r->max_len)))
+    if (rc >= 0 && compares(r) && !(w->have = malloc(r->max_len)))
         rc = err_nomem(e);
     if (rc < 0) {
         writer_free(w->writer);
@@ -102,12 +109,12 @@ static void worker_end(void *state)
     free(w);
 }
 
-/* Differential: what the target holds there has the right hash already. */
+/* Differential or resumed: what the target holds there has the right hash already. */
 static int worker_unneeded(void *state, const struct fetch_item *it, struct err *e)
 {
     struct worker *w = state;
     struct restore *r = w->r;
-    if (it->compressed || it->len > r->max_len)
+    if (it->compressed || it->len > r->max_len || (!r->o->differential && it->pos >= r->check_below))
         return 0;
     int64_t n = target_read(r->target, w->have, it->len, it->pos, e);
     if (n < 0)
@@ -116,7 +123,7 @@ static int worker_unneeded(void *state, const struct fetch_item *it, struct err 
     hasher_digest(sealer_hasher(repo_sealer(r->repo)), w->have, (size_t)n, digest);
     if ((uint64_t)n != it->len || memcmp(digest, it->entry.id.hash, it->entry.id.len) != 0)
         return 0;
-    add(&r->equal, it->len);
+    add(r->o->differential ? &r->equal : &r->resumed, it->len);
     add(&r->progress->skipped, it->len);
     add(&r->progress->done, it->len);
     return 1;
@@ -265,8 +272,9 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
     clip(r, pos, len, &skip, &n);
     if (!n)
         return 0;
-    int rc = r->o->differential && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
-                                                              : target_zero(r->target, pos + skip, n, NULL, e);
+    bool compare = r->o->differential || pos + skip + n <= r->check_below;
+    int rc = compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
+                                                   : target_zero(r->target, pos + skip, n, NULL, e);
     r->result->zero_bytes += n;
     add(&r->progress->zero, n);
     add(&r->progress->skipped, n);
@@ -276,29 +284,34 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
 
 /* ---- noting the position ---- */
 
-static void name_state(struct restore *r, const struct object_id *obj, const char *target)
+/* A target has one note, named after the target and not after what is restored to it: whatever is restored there next
+ * replaces it. */
+static void name_state(struct restore *r, const struct object_id *obj, const char *target, const struct stat *st)
 {
-    struct stat st = {0};
-    stat(target, &st);
-    char id[OBJECT_ID_TEXT];
-    snprintf(r->state_head, sizeof r->state_head, "%s %llu %lx:%lx:%lx", object_id_text(obj, id),
-             (unsigned long long)r->to, (unsigned long)st.st_dev, (unsigned long)st.st_ino, (unsigned long)st.st_rdev);
-    uint8_t digest[HASH_MAX];
-    char hex[2 * HASH_MAX + 1];
-    hasher_digest(sealer_hasher(repo_sealer(r->repo)), r->state_head, strlen(r->state_head), digest);
-    snprintf(r->state_file, sizeof r->state_file, "%s/restore-%.32s", repo_cache_dir(r->repo),
-             hex_encode(hex, digest, hasher_size(sealer_hasher(repo_sealer(r->repo)))));
+    char id[OBJECT_ID_TEXT], place[96];
+    snprintf(r->state_head, sizeof r->state_head, "%s %llu", object_id_text(obj, id), (unsigned long long)r->to);
+    if (S_ISBLK(st->st_mode)) {
+        snprintf(place, sizeof place, "device-%lx", (unsigned long)st->st_rdev);
+    } else {
+        /* The time of birth tells a file from a later one with its inode number. */
+        struct statx sx = {0};
+        statx(AT_FDCWD, target, 0, STATX_BTIME, &sx);
+        snprintf(place, sizeof place, "file-%lx-%lx-%llx-%x", (unsigned long)st->st_dev, (unsigned long)st->st_ino,
+                 (unsigned long long)sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec);
+    }
+    snprintf(r->state_file, sizeof r->state_file, "%s/restore-%s", repo_cache_dir(r->repo), place);
 }
 
-static uint64_t read_position(const struct restore *r)
+/* Position that an interrupted restore of this object to this target has noted; -1 if there is no note. */
+static int64_t read_position(const struct restore *r)
 {
     CLEANUP_FCLOSE FILE *f = fopen(r->state_file, "re");
     char line[600];
     size_t head = strlen(r->state_head);
     if (!f || !fgets(line, sizeof line, f) || strncmp(line, r->state_head, head) != 0 || line[head] != ' ')
-        return 0;
+        return -1;
     unsigned long long pos = strtoull(line + head, NULL, 10);
-    return pos <= r->to ? pos : 0;
+    return pos <= r->to ? (int64_t)pos : -1;
 }
 
 /* A lost note costs a longer second restore, nothing else: failures are told, not fatal. */
@@ -319,17 +332,16 @@ static void note_position(const struct restore *r, uint64_t pos)
 
 /* ---- the coordinator ---- */
 
-static int walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t start, uint64_t *length,
-                struct err *e)
+static int walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t *length, struct err *e)
 {
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
     CLEANUP(zeros_freep) struct zeros *zeros = NULL;
     int rc = object_parts_open(&parts, r->repo, obj, e);
     if (rc >= 0)
         rc = zeros_new(&zeros, CONTENT_LEN_MAX, e);
-    if (rc >= 0 && start)
-        rc = object_parts_seek(parts, start, e);
-    uint64_t zero_at = 0, zero_len = 0, synced = start;
+    if (rc >= 0 && r->from)
+        rc = object_parts_seek(parts, r->from, e);
+    uint64_t zero_at = 0, zero_len = 0, synced = r->check_below;
     double synced_at = monotonic();
     bool after_zero = false;
     *length = 0;
@@ -361,7 +373,7 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
             zero_len = part.len;
             continue;
         }
-        if (rc >= 0 && !r->o->ranged &&
+        if (rc >= 0 && !r->o->ranged && part.start > synced &&
             (part.start - synced >= SYNC_BYTES || monotonic() - synced_at >= SYNC_SECONDS)) {
             rc = fetcher_drain(f, e);
             if (rc >= 0)
@@ -581,7 +593,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     /* Libraries, windows, stacks; and a piece of the index document. */
     const uint64_t fixed = (16u << 20) + r->max_len;
     /* The reader's scratch holds a sealed and an expanded content; the group buffer comes on top. */
-    const uint64_t per_worker = 2 * (uint64_t)r->max_len + (6u << 20) + (r->o->differential ? r->max_len : 0);
+    const uint64_t per_worker = 2 * (uint64_t)r->max_len + (6u << 20) + (compares(r) ? r->max_len : 0);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
     for (; n > 1; n--)
@@ -613,6 +625,7 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
     res->fetched_bytes = atomic_load(&r->fetched);
     res->written_bytes = atomic_load(&r->written);
     res->equal_bytes = atomic_load(&r->equal);
+    res->resumed_bytes = atomic_load(&r->resumed);
     res->punched_bytes = t.punched + t.zeroed_out;
     res->contents = s.contents;
     res->packs_read = s.runs;
@@ -648,37 +661,45 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
     r.from = o->ranged ? o->offset : 0;
     r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
     double began = monotonic();
+    struct stat st;
+    bool exists = stat(target, &st) == 0;
+    int64_t noted = -1;
+    if (exists) {
+        name_state(&r, obj, target, &st);
+        noted = o->ranged ? -1 : read_position(&r);
+    }
+    if (noted > 0)
+        r.check_below = (uint64_t)noted;
     unsigned workers = o->workers;
     int rc = plan_memory(&r, memory, &workers, e);
     if (rc < 0)
         return rc;
-    struct stat before;
-    uint64_t size_wanted = r.to;
-    /* A range is put into what is there: the rest of a longer file stays. */
-    if (o->ranged && stat(target, &before) == 0 && S_ISREG(before.st_mode) && (uint64_t)before.st_size > r.to)
-        size_wanted = (uint64_t)before.st_size;
-    const struct target_opts to = {.size = size_wanted,
-                                   .force = o->force,
-                                   .keep_contents = o->differential || o->ranged,
-                                   .resume = o->resume,
-                                   .no_uring = o->no_uring};
+    const struct target_opts to = {
+        /* A range is put into what is there: the rest of a longer file stays. */
+        .size = o->ranged && exists && S_ISREG(st.st_mode) && (uint64_t)st.st_size > r.to ? (uint64_t)st.st_size : r.to,
+        .force = o->force,
+        .keep_contents = o->differential || o->ranged,
+        .resume = o->resume || noted >= 0,
+        .no_uring = o->no_uring,
+    };
     CLEANUP(target_freep) struct target *t = NULL;
     rc = target_open(&t, target, &to, e);
     if (rc < 0)
         return rc;
     r.target = t;
-    name_state(&r, obj, target);
-    uint64_t start = o->resume && !o->ranged ? read_position(&r) : r.from;
-    ret->resumed_bytes = start - r.from;
+    if (stat(target, &st) == 0)
+        name_state(&r, obj, target, &st);
+    if (o->ranged)
+        unlink(r.state_file);
+    else
+        note_position(&r, r.check_below);
     ret->size = r.to - r.from;
     atomic_store(&r.progress->total, r.to - r.from);
-    atomic_store(&r.progress->done, start - r.from);
-    atomic_store(&r.progress->skipped, start - r.from);
     atomic_store(&r.progress->phase, PHASE_MOVING);
     const struct fetch_sink sink = {
         .start = worker_start,
         .end = worker_end,
-        .unneeded = o->differential ? worker_unneeded : NULL,
+        .unneeded = compares(&r) ? worker_unneeded : NULL,
         .buffer = worker_buffer,
         .done = worker_done,
         .failed = worker_failed,
@@ -690,7 +711,7 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
     rc = fetcher_new(&f, repo, workers, batch, &sink, o->cancel, e);
     uint64_t length = 0;
     if (rc >= 0)
-        rc = walk(&r, obj, f, start, &length, e);
+        rc = walk(&r, obj, f, &length, e);
     if (rc >= 0 && length < r.to && !o->ranged)
         rc = put_zeros(&r, length, r.to - length, e);
     if (rc >= 0 && length > size)
@@ -701,7 +722,7 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
         rc = target_finish(t, e);
     if (rc < 0) {
         if (e->cls == ERR_INTERRUPTED && !o->ranged)
-            err_hint(e, "the target is not complete; the same command with --resume continues");
+            err_hint(e, "the target is not complete; the same command continues");
         return rc;
     }
     unlink(r.state_file);

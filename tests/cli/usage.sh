@@ -79,6 +79,9 @@ expect "17: a target that holds something" 17 -- sf "$R" restore "$id" "$WORK/t1
 same "it is unharmed" "$(cat "$WORK/t1")" x
 expect "--force takes it" 0 -- sf "$R" restore "$id" "$WORK/t1" --force
 check "restored whole" cmp "$WORK/image" "$WORK/t1"
+truncate -s 9000000 "$WORK/sized"
+expect "a file that was only given a size is taken" 0 -- sf "$R" restore "$id" "$WORK/sized"
+check "at the exact size" cmp "$WORK/image" "$WORK/sized"
 expect "17: a directory as target" 17 -- sf "$R" restore "$id" "$WORK"
 expect "16: a target in no directory" 16 -- sf "$R" restore "$id" "$WORK/no/dir/file"
 expect "2: an offset beyond the end" 2 'beyond the end' -- sf "$R" restore "$id" "$WORK/t2" --offset 1T

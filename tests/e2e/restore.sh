@@ -14,21 +14,23 @@ random_file "$WORK/random" $((700 * MIB)) 41
 sf "$R" backup "$WORK/image" --as t@h:/v --quiet --no-direct
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --json >"$WORK/log" 2>"$WORK/err" &
 pid=$!
-noted() { find "$CACHE" -name 'restore-*' ! -name '*.tmp' | grep -q .; }
+noted() { find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [1-9][0-9]*$' {} \; -print 2>/dev/null | grep -q .; }
 for _ in $(seq 3000); do noted && break; kill -0 $pid 2>/dev/null || break; sleep 0.005; done
 kill -INT $pid; wait $pid; rc=$?
 if [ $rc -eq 0 ]; then
     skip "an interrupted restore is resumed" "the restore ended before the signal came"
 else
     same "an interrupted restore: exit code" $rc 130
-    check "it says how to go on" grep -q -- '--resume' "$WORK/err"
-    expect "without --resume or --force the target is refused" 17 -- sf "$R" restore latest "$WORK/out"
-    # A resumed restore trusts what is before the note, and only that.
+    check "it says how to go on" grep -q 'same command continues' "$WORK/err"
+    expect "another snapshot does not continue there" 17 -- sf "$R" restore latest/volume.json "$WORK/out"
+    # What was restored before the note is compared, not trusted; what lies behind it is written anyway.
     printf 'damage' | dd of="$WORK/out" bs=1M seek=1000 conv=notrunc status=none
-    out=$(sf "$R" restore latest "$WORK/out" --resume --json)
-    check "--resume goes on behind what was restored: $(result resumedBytes <<<"$out")" test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
+    printf 'damage' | dd of="$WORK/out" bs=1M seek=100 conv=notrunc status=none
+    out=$(sf "$R" restore latest "$WORK/out" --json)
+    check "the same command goes on: $(result resumedBytes <<<"$out") bytes were there" test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
     check "the right bytes" cmp "$WORK/image" "$WORK/out"
     check "the note is gone" test -z "$(find "$CACHE" -name 'restore-*')"
+    expect "a complete file is refused" 17 -- sf "$R" restore latest "$WORK/out"
     out=$(sf "$R" restore latest "$WORK/out" --resume --json)
     same "nothing to resume: all is restored again" "$(result resumedBytes <<<"$out")" 0
 fi
@@ -38,7 +40,7 @@ rm -f "$WORK/out"
 pid=$!
 for _ in $(seq 3000); do noted && break; kill -0 $pid 2>/dev/null || break; sleep 0.005; done
 kill -KILL $pid 2>/dev/null; wait $pid 2>/dev/null
-expect "killed and resumed" 0 -- sf "$R" restore latest "$WORK/out" --resume --quiet --force
+expect "killed and resumed" 0 -- sf "$R" restore latest "$WORK/out" --quiet
 check "the right bytes after the kill" cmp "$WORK/image" "$WORK/out"
 
 # A checkpoint's image has the full size: zeros stand for what had not been read.
