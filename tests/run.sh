@@ -39,4 +39,4 @@ if [ $skipped -gt 0 ]; then
 else
     echo "$passed passed, $failed failed"
 fi
-[ $failed -eq 0 ] && [ $passed -gt 0 ]
+[ $failed -eq 0 ] && [ $((passed + skipped)) -gt 0 ]

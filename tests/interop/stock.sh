@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 if [ -z "${KOPIA:-}" ] || [ ! -x "${KOPIA:-/nonexistent}" ]; then
     skip "interop with stock Kopia" "no KOPIA=/path/to/kopia was given"
-    tests=1 finish
+    finish
 fi
 export KOPIA_CHECK_FOR_UPDATES=false KOPIA_DANGEROUS_COMMANDS=enabled
 PW="test password"
