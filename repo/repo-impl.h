@@ -26,7 +26,7 @@ struct repo {
     size_t n_formats;
     struct sealer *sealer;
     struct index_set *index;
-    char *cache_dir, *username, *hostname, *password;
+    char *cache_dir, *username, *hostname;
 
     pthread_mutex_t fresh_lock;       /* one thread refreshes */
     _Atomic int64_t format_checked_ns;

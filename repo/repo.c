@@ -157,10 +157,9 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
     rc = take_format(r, f, e);
     if (rc < 0)
         return rc;
-    r->password = strdup(password);
     r->username = strdup(o->username ? o->username : "snapferry");
     r->hostname = o->hostname ? strdup(o->hostname) : short_hostname();
-    if (!r->password || !r->username || !r->hostname)
+    if (!r->username || !r->hostname)
         return err_nomem(e);
     rc = sealer_new(&r->sealer, f, e);
     if (rc < 0)
@@ -210,9 +209,6 @@ void repo_free(struct repo *r)
     for (size_t i = 0; i < r->n_formats; i++)
         format_free(r->formats[i]);
     free(r->formats);
-    if (r->password)
-        explicit_bzero(r->password, strlen(r->password));
-    free(r->password);
     free(r->username);
     free(r->hostname);
     free(r->cache_dir);
@@ -275,14 +271,14 @@ static int check_format(struct repo *r, struct err *e)
     int rc = blobs_get(r->blobs, "kopia.repository", FORMAT_BLOB_LIMIT, &blob, &len, e);
     if (rc < 0)
         return err_wrap(e, "the repository's format cannot be read again");
-    /* Every change seals the document with a new nonce, so equal bytes are an unchanged format; deriving the key again
-     * would take 64 MiB for nothing. */
+    /* Every change seals the document with a new nonce, so equal bytes are an unchanged format. Otherwise it is opened
+     * with the key at hand: deriving one would take 64 MiB in mid-run, and the password kept in memory. */
     if (len == f->blob_len && !memcmp(blob, f->blob, len)) {
         atomic_store(&r->format_checked_ns, now);
         return 0;
     }
     struct repo_format *changed = NULL;
-    rc = format_load(&changed, r->blobs, r->password, e);
+    rc = format_reload(&changed, f, r->blobs, e);
     if (rc < 0)
         return err_wrap(e, "the repository's format was changed meanwhile");
     if (!same_repository(f, changed) || f->version != changed->version ||
