@@ -15,7 +15,7 @@ ifeq ($(findstring clang,$(CC)),)
 WARN += -Wno-format-truncation
 endif
 HARDEN := -fstack-protector-strong -fcf-protection -fPIE
-LDHARDEN := -pie -Wl,-z,relro,-z,now
+LDHARDEN := -pie -Wl,-z,relro,-z,now -Wl,--as-needed
 OPT ?= -O2
 ifeq ($(SAN),)
 HARDEN += -D_FORTIFY_SOURCE=2
@@ -23,7 +23,7 @@ else
 HARDEN += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDHARDEN += -fsanitize=$(SAN)
 endif
-PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid
+PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
@@ -31,10 +31,14 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='
 LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)
 
 # The rooms, lowest first. Each is one static library; link order is the reverse.
-ROOMS := $(foreach r,base cfg chunker io repo daemon/mover,$(if $(wildcard $(r)/*.c),$(r)))
+ROOMS := $(foreach r,base cfg chunker io io/snapshot repo daemon daemon/mover daemon/mover/agent,$(if $(wildcard $(r)/*.c),$(r)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
 LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
+# The control plane: no data path, no repository.
+DAEMON_LIBS := $(foreach r,base cfg io/snapshot daemon,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid 2>/dev/null)
+PROGRAMS := $(BUILD)/snapferry $(patsubst daemon/main/%.c,$(BUILD)/%,$(wildcard daemon/main/*.c))
 
 src_of = $(wildcard $(1)/*.c)
 obj_of = $(patsubst %.c,$(BUILD)/%.o,$(call src_of,$(1)))
@@ -44,10 +48,15 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/tool
 PERF := $(patsubst perf/%.c,$(BUILD)/perf/%,$(wildcard perf/*.c))
 
 .PHONY: all
-all: $(BUILD)/snapferry
+all: $(PROGRAMS)
 
 $(BUILD)/snapferry: $(CLI_OBJ) $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lm
+
+$(BUILD)/snapferryd: $(BUILD)/daemon/main/snapferryd.o $(DAEMON_LIBS)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
+$(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 
 define room_rule
 $(call room_lib,$(1)): $(call obj_of,$(1))

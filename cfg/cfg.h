@@ -2,24 +2,29 @@
 /*
  * cfg.h - the configuration: INI files into checked values that know where they come from
  *
- * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value wins. What is read so far are
- * the [repository "NAME"] sections, which -r NAME uses; sections of the other kinds are checked for their kind only.
- * Every error of all files is reported at once, each with file:line and, for unknown words, the nearest known one.
+ * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value wins. What is
+ * read so far are the [repository "NAME"] sections, which -r NAME uses; sections of the other kinds are checked for
+ * their kind only. Every error of all files is reported at once, each with file:line and, for unknown words, the
+ * nearest known one.
  */
 #ifndef SNAPFERRY_CFG_CFG_H
 #define SNAPFERRY_CFG_CFG_H
 
 #include "base/err.h"
 
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #define CFG_DEFAULT_FILE "/etc/snapferry/snapferry.ini"
 
 struct cfg_repository {
     char name[128];
-    char type[32];            /* "filesystem" */
-    char path[4096];          /* absolute */
-    char password_file[4096]; /* absolute path or cred:NAME; "" if not set */
+    char type[32];                      /* "filesystem" */
+    char path[4096];                    /* absolute */
+    char password_file[4096];           /* absolute path or cred:NAME; "" if not set */
     char splitter[40], compression[40]; /* "" if not set */
-    char origin[4224];        /* file:line of the section */
+    char origin[4224];                  /* file:line of the section */
 };
 
 struct cfg;
@@ -28,11 +33,228 @@ struct cfg;
  * one is ERR_USAGE. On errors e->msg holds the first and how many more; log_line() has been given each of them. */
 int cfg_load(struct cfg **ret, const char *file, struct err *e);
 void cfg_free(struct cfg *c);
-static inline void cfg_freep(struct cfg **c) { cfg_free(*c); }
+static inline void cfg_freep(struct cfg **c)
+{
+    cfg_free(*c);
+}
 
 /* NULL if there is no such section. The result belongs to c. */
 const struct cfg_repository *cfg_repository(const struct cfg *c, const char *name);
 /* Section number i, NULL past the end. */
 const struct cfg_repository *cfg_repository_at(const struct cfg *c, unsigned i);
+
+/* ---- the whole configuration (the daemon's) ---- */
+
+/* Where a value comes from: "file:line", "default", or "[storage-class gold] file:line". */
+#define CFG_ORIGIN_MAX 4400
+
+struct cfg_kv {
+    const char *key, *value;
+};
+
+enum cfg_scope { SCOPE_DAEMON, SCOPE_DRIVER, SCOPE_CLASS, SCOPE_JOB, SCOPE_VOLUME, SCOPE_DEFAULT };
+
+/* Limits and rights of a mover process, from [mover] and, key by key, the policy (MS-02, MS-40, MS-44). */
+struct cfg_mover {
+    char user[64];                  /* "snapferry-mover"; "" = as the daemon */
+    uint64_t memory;                /* budget of the arena (bytes) */
+    uint64_t memory_max;            /* MemoryMax; 0: computed: memory + index_memory + 64 MiB */
+    uint64_t index_memory;          /* cap of mapped index pages */
+    unsigned workers;               /* 0: by CPU */
+    unsigned cpu_quota;             /* percent of one CPU, 0: none */
+    unsigned cpu_weight, io_weight; /* 1..10000, 0: unset */
+    unsigned tasks_max;
+    int nice;                           /* -20..19 */
+    char ioclass[16];                   /* "best-effort", "idle", "" */
+    char cpus[128];                     /* AllowedCPUs / affinity list, "" any */
+    char slice[64];                     /* "" default */
+    uint64_t read_limit, write_limit;   /* bytes/s, 0 none */
+    const char *const *unit_properties; /* "Name=value" passed on, NULL-terminated */
+};
+
+enum cfg_on_error { ON_ERROR_FAIL, ON_ERROR_CONTINUE };
+enum cfg_group_consistency { GROUP_BEST_EFFORT, GROUP_STRICT };
+
+/* The effective policy of one volume: precedence volume > job > storage-class > driver > daemon > default. */
+struct cfg_policy {
+    char klass[128], driver[64]; /* "" if no class matches the volume */
+    char repository[128];        /* section name */
+    bool exclude;                /* listed as skipped, with the reason */
+    char group[64];              /* "" none (CF-47) */
+    enum cfg_group_consistency group_consistency;
+    unsigned group_max_skew_ms; /* strict: refused above */
+    /* native snapshots (RS) */
+    bool move_data;
+    unsigned snapshots_to_retain;
+    int64_t retain_max_age_s; /* 0: none */
+    bool keep_on_failure;
+    bool prune_before;                 /* prune = before | after */
+    unsigned max_snapshots_per_volume; /* all reasons; default 64 */
+    unsigned pool_high_water;          /* percent, default 85 */
+    unsigned snapshot_only_keep;       /* default 3 */
+    int64_t snapshot_only_max_age_s;   /* 0: none */
+    /* exposing (PVC) */
+    char backup_storage_class[128]; /* "" own */
+    bool backup_read_only;          /* default yes */
+    const struct cfg_kv *options;   /* backup-option.KEY = VALUE, ends with key NULL */
+    bool expose_keep_on_failure;
+    uint64_t copy_limit; /* bytes/s of EXPOSE_COPY; 0 none */
+    bool accept_inconsistent;
+    /* times, in seconds */
+    int64_t snapshot_timeout_s, prepare_timeout_s, go_timeout_s, stall_timeout_s, max_duration_s /* 0: none */,
+        cancel_grace_s, repo_outage_max_s;
+    unsigned retries;
+    int64_t retry_first_s, retry_max_s;
+    /* data path */
+    char mover[128];                    /* "" built in, or "plugin:NAME" */
+    char splitter[40], compression[40]; /* "" the repository's */
+    bool map_bad_reads;                 /* bad-reads = map | fail */
+    bool full;                          /* type = full */
+    struct cfg_mover limits;
+    /* hooks: argv[0] absolute; "" none */
+    char hook_pre_snapshot[4096], hook_post_snapshot[4096], hook_post_backup[4096], hook_overlay[4096],
+        hook_prepare[4096], hook_post_restore[4096];
+    int64_t hook_timeout_s;
+    enum cfg_on_error hook_on_error;
+    /* repository retention (Kopia's), -1 = not set: inherit */
+    int keep_latest, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_annual;
+    unsigned max_per_class, max_per_device; /* slots */
+    unsigned priority;
+    /* for explain */
+    struct cfg_effective *effective; /* cfg_effective_*(); owned by the policy */
+};
+void cfg_policy_clear(struct cfg_policy *p);
+
+struct cfg_daemon {
+    char node_name[256];         /* default: the host's name */
+    uint64_t memory_total;       /* all movers together; default 2 GiB */
+    unsigned slots;              /* max operations moving data at once, default 2; 0 = maintenance mode (CF-20) */
+    unsigned restore_reserved;   /* slots only restores may use, default 1 */
+    unsigned concurrent_backups; /* default 2 */
+    unsigned prepare_ahead;      /* exposed but not running, default slots + 1 */
+    unsigned per_device;         /* default 1 */
+    int64_t sweep_s;             /* level-triggered sweep, default 60 */
+    int64_t orphan_grace_s;      /* age before an orphan is removed, default 1 h */
+    int64_t keep_records_s;      /* default 90 d */
+    char socket_group[64];       /* default snapferry */
+    char state_dir[4096], cache_dir[4096];
+    enum { ON_RESTART_RESUME, ON_RESTART_FAIL } on_restart;
+    char log_level[16];
+    const char *const *only_on_node; /* patterns; NULL or empty: everywhere (loadAffinity) */
+    char origin[CFG_ORIGIN_MAX];
+};
+
+struct cfg_class {
+    char name[128], driver[64];
+    const char *const *match; /* NULL-terminated */
+    char target[4096];
+    char plugin[128]; /* driver = plugin:NAME */
+    const char *const *only_on_node;
+    unsigned max; /* slots of this class, 0: no own limit */
+    char origin[CFG_ORIGIN_MAX];
+};
+
+struct cfg_job {
+    char name[128];
+    const char *const *volumes; /* names and patterns; also "class:NAME" */
+    char on_calendar[256];      /* systemd calendar expression; "" by hand only */
+    bool persistent;            /* missed runs are caught up, default yes */
+    int64_t jitter_s;           /* RandomizedDelaySec */
+    bool paused;
+    const char *const *only_on_node;
+    char origin[CFG_ORIGIN_MAX];
+};
+
+struct cfg_plugin {
+    char name[128], kind[16]; /* "driver" or "mover" */
+    char program[4096];       /* absolute */
+    char user[64];            /* default snapferry-plugin or nobody; "" with privileged = yes */
+    bool privileged;
+    const char *const *match_class, *const *match_path;
+    unsigned priority;
+    int64_t start_timeout_s, poll_s, max_timeout_s;
+    unsigned progress_retry;
+    char origin[CFG_ORIGIN_MAX];
+};
+
+/* [volume "NAME"]: its own keys are in the policy. */
+struct cfg_volume {
+    char name[4096];
+    char klass[128]; /* class = NAME: explicit assignment; "" by pattern */
+    char origin[CFG_ORIGIN_MAX];
+};
+
+/*
+ * Reads CONFIG-DIR/snapferry.ini and CONFIG-DIR/conf.d/ *.ini (a missing main file is an error unless conf.d has one).
+ * All errors of all files are collected: cfg_complaints(). On errors *ret is still set (for check-config to show the
+ * rest) and -EINVAL is returned; free it in any case.
+ */
+int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e);
+
+/* A configuration is immutable and counted: the daemon swaps it on reload while operations keep theirs. */
+struct cfg *cfg_ref(struct cfg *c);
+
+enum cfg_severity { CFG_WARNING, CFG_ERROR };
+struct cfg_complaint {
+    enum cfg_severity severity;
+    char where[CFG_ORIGIN_MAX]; /* file:line */
+    char text[1024], hint[384];
+};
+/* Complaint number i, NULL past the end: errors and warnings in order of file and line. */
+const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i);
+/* For checks that need the drivers or the machine (made by the daemon and check-config after loading). */
+void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+unsigned cfg_errors(const struct cfg *c);
+/* SHA-256 of the files' text (hex): to see whether it changed. */
+const char *cfg_hash(const struct cfg *c);
+
+const struct cfg_daemon *cfg_daemon(const struct cfg *c);
+const struct cfg_mover *cfg_mover(const struct cfg *c);
+/* Section number i in file order, NULL past the end; and by name. */
+const struct cfg_class *cfg_class_at(const struct cfg *c, unsigned i);
+const struct cfg_class *cfg_class(const struct cfg *c, const char *name);
+const struct cfg_job *cfg_job_at(const struct cfg *c, unsigned i);
+const struct cfg_job *cfg_job(const struct cfg *c, const char *name);
+const struct cfg_plugin *cfg_plugin_at(const struct cfg *c, unsigned i);
+const struct cfg_plugin *cfg_plugin(const struct cfg *c, const char *name);
+const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);
+
+/* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
+ * Patterns: fnmatch(3) with FNM_PATHNAME against the volume's name. */
+const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume);
+/* Whether a job names this volume (name, pattern or class:NAME). */
+bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume);
+
+/* Effective policy of volume `name` in job `job` (NULL: none). Never fails but for memory. */
+int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e);
+/* The policy as JSON: {"key": {"value": "...", "origin": "...", "scope": "storage-class", "overrides": [...]}, ...}
+ * (new reference). */
+json_t *cfg_policy_json(const struct cfg_policy *p);
+
+/* The effective configuration: {"files": [...], "hash": "...", "sections": [{"kind", "name", "origin", "keys": {"k":
+ * {"value", "origin"}}}], "complaints": [{"severity","where","text","hint"}]} (new reference; secrets are never in it:
+ * passwords are file names). */
+json_t *cfg_json(const struct cfg *c);
+
+/* Every key there is, for help, documentation and its test: i-th key, NULL past the end. */
+struct cfg_key {
+    const char *name;     /* "snapshots-to-retain", "backup-option.*" */
+    const char *sections; /* space-separated: "daemon driver storage-class job volume" */
+    const char *type;     /* "bytes", "duration", "yes|no", "count", "text", "path", "list", ... */
+    const char *default_text;
+    const char *text; /* one sentence */
+};
+const struct cfg_key *cfg_key_at(unsigned i);
+
+/* Units: "2GiB", "1.5T"? no: integers with optional unit; durations "30min", "1h 30min", "90" (seconds), "14d". 0 or
+ * -EINVAL. */
+int cfg_parse_bytes(uint64_t *ret, const char *text);
+int cfg_parse_duration(int64_t *ret, const char *text);
+
+/* Imports a Velero node-agent ConfigMap: `text` is its JSON document (the data of the ConfigMap, or a whole ConfigMap
+ * object whose data has one JSON member). *ini gets INI text with comments that say where each line comes from
+ * (free()). What has no meaning here is refused by name (ERR_USAGE listing each), never dropped in silence. */
+int cfg_import_velero(const char *text, char **ini, struct err *e);
 
 #endif

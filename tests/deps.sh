@@ -3,8 +3,8 @@
 # Installs the Debian packages that building and testing need, those that are missing only. As root or through sudo.
 set -eu
 build=(gcc make pkg-config libc6-dev liburing-dev libisal-dev libzstd-dev libssl-dev libjansson-dev libinih-dev
-       liblz4-dev zlib1g-dev libblkid-dev perl)
-test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata bc tar time)
+       liblz4-dev zlib1g-dev libblkid-dev libsystemd-dev libsqlite3-dev libseccomp-dev perl)
+test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata bc tar time sqlite3)
 want=("${build[@]}")
 [ "${1:-all}" = build ] || want+=("${test[@]}")
 missing=()

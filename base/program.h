@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * program.h - other programs, run with care: no shell, a clean environment, a deadline, bounded output
+ */
+#ifndef SNAPFERRY_BASE_PROGRAM_H
+#define SNAPFERRY_BASE_PROGRAM_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Runs a program (hooks, plugins, tools) and waits for it; made for a process that may block, never the daemon's loop:
+ * argv[0] absolute, no shell, own process group, environment exactly `env` (NULL-terminated "KEY=value"; NULL: only
+ * PATH and LANG). Under systemd it runs in a transient unit of its own (outside the daemon's sandbox, `systemd-run
+ * --pipe --wait --collect`), elsewhere as a child with `user` if we are root. `input` (may be NULL) goes to its
+ * standard input; standard output up to out_max bytes comes back malloc()ed and NUL-terminated (more is an error: the
+ * program is killed); standard error goes to the log line by line with `label`, and its last 2 KiB into the error.
+ * Killed with its whole group after timeout_s. *status is the exit code. Checks before: root-owned (or owned by our own
+ * user when we are not root), not group- or world-writable, executable.
+ */
+struct program {
+    char *const *argv;
+    const char *const *env;
+    const char *user;  /* NULL: as we are */
+    const char *label; /* "hook pre-snapshot of vg0/db1" */
+    const char *input;
+    size_t input_len;
+    size_t out_max; /* 0: 1 MiB */
+    unsigned timeout_s;
+};
+int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
+/* Whether systemd is PID 1 here and its bus answers (decided once; SNAPFERRY_NO_SYSTEMD=1 says no). */
+bool systemd_runs(void);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * control.h - RUNTIME-DIR/control.sock: the command talks to the daemon
+ *
+ * Stream socket, one JSON object per line (at most 1 MiB), peer checked by SO_PEERCRED: root, the daemon's own user, or
+ * a member of the configured group. A request is {"id": n, "verb": "...", ...arguments}; each answer line is {"id": n,
+ * "event":
+ * ...} (progress of a wait) or the last one {"id": n, "ok": true, "answer": {...}} / {"id": n, "ok": false, "error":
+ * {"class", "code", "message", "hint"}}. A client that sends garbage, too much, or never reads is cut off and hurts
+ * nobody else: each connection has a bounded buffer and a deadline. docs/control.md has every verb.
+ */
+#ifndef SNAPFERRY_DAEMON_CONTROL_H
+#define SNAPFERRY_DAEMON_CONTROL_H
+
+#include "daemon/engine.h"
+
+struct control;
+/* Takes a listening socket from systemd (LISTEN_FDS, name "control") where there is one, else binds it itself. */
+int control_new(struct control **ret, sd_event *loop, struct engine *g, const char *runtime_dir, const char *group,
+                struct err *e);
+void control_free(struct control *c);
+unsigned control_clients(const struct control *c);
+
+#endif

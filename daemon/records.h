@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * records.h - what the daemon remembers: SQLite (WAL, synchronous=FULL) in STATE-DIR/records.db
+ *
+ * Only the daemon writes (MS-11); one process at a time (lock file). Each row has the columns that queries need and a
+ * JSON document for all the rest, so that a new field needs no migration. A row is changed by read, modify,
+ * records_save(), which compares the generation: a stale copy is refused (-ESTALE). A terminal state is absorbing: save
+ * refuses to leave it (MS-62). Everything a call wrote is durable (fsync) when it returns, or when the transaction
+ * around it commits. Not thread-safe: one thread, the event loop's.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_H
+#define SNAPFERRY_DAEMON_RECORDS_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RECORDS_SCHEMA 1
+
+enum rec_kind {
+    REC_BACKUP,    /* a run over volumes; also restores ("restore-..." with one operation) */
+    REC_OPERATION, /* one volume of a backup, or one restore, verify, maintain, admin run */
+    REC_NATIVE,    /* a native snapshot on this node's storage; id = alias */
+    REC_VOLUME,    /* what is known of a volume; id = volume id */
+    REC_JOB,       /* last runs of a job's schedule; id = job name */
+    REC_KINDS
+};
+
+struct rec {
+    char id[512];
+    char parent[192];    /* operation: its backup; native: the backup it was taken for */
+    char volume[256];    /* operation, native: volume id */
+    char state[24];      /* phase or state; see engine.h; natives: "creating", "present", "removing", "missing" */
+    uint64_t seq;        /* creation order over all kinds, given by records_add(); never reused */
+    uint64_t generation; /* given by records_add() and records_save() */
+    int64_t created_ns, updated_ns;
+    int64_t wake_ns; /* stored deadline or next attempt (CLOCK_REALTIME), 0: none */
+    json_t *doc;     /* object, never NULL; owned by the rec */
+};
+#define REC_INIT                                                                                                       \
+    {                                                                                                                  \
+        .doc = NULL                                                                                                    \
+    }
+void rec_clear(struct rec *r);
+static inline void rec_clearp(struct rec *r)
+{
+    rec_clear(r);
+}
+/* Deep copy. */
+int rec_copy(struct rec *ret, const struct rec *r, struct err *e);
+
+struct records;
+
+/* How opening went, for status and log. */
+struct records_news {
+    bool created;       /* there was no database */
+    bool migrated;      /* from an older schema (a copy records.db.v<N> is kept) */
+    bool recovered;     /* it was corrupt: set aside as records.db.corrupt-<time>, rebuilt from what could be read */
+    unsigned lost_rows; /* rows that could not be read then, as far as is known */
+    char text[512];
+};
+/*
+ * Opens or makes the database. A newer schema: ERR_FORMAT, nothing is touched. Corrupt: what can be read is salvaged
+ * into a new database, the old one is kept, news->recovered is set (natives and intents missing then are found again by
+ * the sweep). Held by another process: ERR_BUSY. Disk full: ERR_NO_SPACE.
+ */
+int records_open(struct records **ret, const char *state_dir, struct records_news *news, struct err *e);
+/* Read-only view for the command while the daemon is down (works on a copy of the state, takes no lock). */
+int records_open_read_only(struct records **ret, const char *state_dir, struct err *e);
+void records_close(struct records *r);
+
+/* New row: id, parent, volume, state, wake_ns, doc are the caller's; the rest is filled in. -EEXIST if the id exists.
+ */
+int records_add(struct records *r, enum rec_kind k, struct rec *rec, struct err *e);
+/* Writes a row that was read before. -ESTALE: somebody saved it meanwhile. -EINVAL: it left a terminal state. On
+ * success generation and updated_ns of *rec are the new ones. */
+int records_save(struct records *r, enum rec_kind k, struct rec *rec, struct err *e);
+/* -ENOENT with class ERR_NOT_FOUND. */
+int records_get(struct records *r, enum rec_kind k, const char *id, struct rec *ret, struct err *e);
+int records_delete(struct records *r, enum rec_kind k, const char *id, struct err *e);
+
+struct rec_filter {
+    const char *parent, *volume, *state; /* NULL: any */
+    bool live;                           /* only rows whose state is not terminal */
+    bool newest_first;                   /* by seq; default oldest first */
+    unsigned limit;                      /* 0: none */
+};
+/* Calls fn for each row (cleared afterwards; fn may move it out and set doc to NULL). The rows are those of the moment
+ * of the call; fn may write to the records. A non-zero return ends it and is returned. */
+typedef int rec_fn(struct rec *rec, void *arg);
+int records_each(struct records *r, enum rec_kind k, const struct rec_filter *f, rec_fn *fn, void *arg, struct err *e);
+int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f, uint64_t *ret, struct err *e);
+
+/* Terminal states: "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped". */
+bool state_terminal(const char *state);
+
+/* Several writes as one. Nesting counts; rollback undoes all. */
+int records_begin(struct records *r, struct err *e);
+int records_commit(struct records *r, struct err *e);
+void records_rollback(struct records *r);
+
+/* ---- intents: names of objects before they are created (E-04) ---- */
+
+struct intent {
+    uint64_t id;
+    char owner[512]; /* operation or backup */
+    char kind[32];   /* "native", "exposure", "unit", "target", "hook-post" */
+    char name[512];  /* alias, unit name, path */
+    json_t *doc;     /* what undoing needs; owned */
+};
+void intent_clear(struct intent *i);
+int records_intent_add(struct records *r, const char *owner, const char *kind, const char *name, json_t *doc,
+                       uint64_t *id, struct err *e);
+/* Replaces the document (the object exists now: its handle). */
+int records_intent_update(struct records *r, uint64_t id, json_t *doc, struct err *e);
+int records_intent_resolve(struct records *r, uint64_t id, struct err *e);
+/* Of one owner (NULL: all), newest first: the order of undoing. */
+typedef int intent_fn(struct intent *i, void *arg);
+int records_intents(struct records *r, const char *owner, intent_fn *fn, void *arg, struct err *e);
+
+/* ---- counters that survive restart (metrics) ---- */
+
+/* `labels`: object of strings, borrowed, may be NULL. Not fsynced by itself: goes with the next commit or within 30 s.
+ */
+int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e);
+typedef int counter_fn(const char *name, const json_t *labels, double value, void *arg);
+int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e);
+
+/* Small values by name (machine id, last sweep, ...). NULL text: not set. */
+int records_meta_set(struct records *r, const char *key, const char *text, struct err *e);
+int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, struct err *e);
+
+/* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
+uint64_t records_write_errors(const struct records *r);
+bool records_degraded(const struct records *r);
+
+/* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
+ * Returns how many went. */
+int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * schedule.h - when jobs run: transient systemd timers from the accepted configuration, or the daemon's own clock
+ *
+ * Under systemd each job with on-calendar is a transient timer snapferry-job-NAME.timer (`systemctl list-timers`) whose
+ * service runs `snapferry backup --job NAME --from-timer`; they are made anew from each accepted configuration and
+ * removed with it. Elsewhere timers of the event loop do the same. Missed runs (daemon down, node off, clock jump) are
+ * caught up once (persistent), found from the last run that is in the records (REC_JOB), not from timers' own memory.
+ * Jitter is a fixed offset per node and job.
+ */
+#ifndef SNAPFERRY_DAEMON_SCHEDULE_H
+#define SNAPFERRY_DAEMON_SCHEDULE_H
+
+#include "cfg/cfg.h"
+#include "daemon/records.h"
+
+#include <systemd/sd-event.h>
+
+struct schedule;
+/* A job is due: the callback submits it. `missed` says when it should have run, 0 if now. */
+typedef void schedule_due_fn(const char *job, int64_t planned_ns, bool caught_up, void *arg);
+
+struct schedule_opts {
+    sd_event *loop;
+    struct records *records;
+    const char *command;     /* absolute path of snapferry, for the timers' services */
+    const char *runtime_dir; /* for its --runtime-dir */
+    bool systemd;            /* use timers; false: own clock */
+    schedule_due_fn *due;
+    void *arg;
+};
+int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct err *e);
+/* Own clock's timers end; transient timers stay (they start the daemon again through the socket). */
+void schedule_free(struct schedule *s);
+/* Accepts a configuration (at start and after each reload). */
+int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e);
+/* Removes all transient timers of ours (package removal). */
+int schedule_clear(struct schedule *s, struct err *e);
+/* Notes a run in the records so that it is not caught up again. Called by the engine when a job was submitted. */
+int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct err *e);
+/* {"job", "on_calendar", "next", "last", "paused", "interval_s"} for each job (new reference). */
+json_t *schedule_to_json(const struct schedule *s);
+
+/*
+ * systemd.time(7) calendar events, as far as jobs use them: weekdays and ranges, dates with *, lists, ranges, steps and
+ * "~" (last days), times, time zone suffix "UTC" or a name, shorthands (minutely, hourly, daily, weekly, monthly,
+ * quarterly, semiannually, yearly).
+ */
+struct calendar;
+int calendar_parse(struct calendar **ret, const char *text, struct err *e); /* ERR_USAGE naming the part */
+void calendar_free(struct calendar *c);
+/* The first time strictly after `after_ns`, INT64_MAX if there is none. Local time zone unless the text names one;
+ * daylight saving: a time that does not exist runs at the next that does, one that exists twice runs once. */
+int64_t calendar_next(const struct calendar *c, int64_t after_ns);
+
+#endif
