@@ -120,6 +120,12 @@ const char *err_class_name(enum err_class cls)
         return "clock";
     case ERR_MEMORY:
         return "memory";
+    case ERR_NO_DAEMON:
+        return "no-daemon";
+    case ERR_CANCELED:
+        return "canceled";
+    case ERR_FAILED_OP:
+        return "failed";
     case ERR_INTERRUPTED:
         return "interrupted";
     }

@@ -29,6 +29,9 @@ enum err_class {
     ERR_PERMISSION = 20,  /* permission denied or read-only file system */
     ERR_CLOCK = 21,       /* clock differs from the repository's by more than 5 minutes */
     ERR_MEMORY = 22,      /* the memory budget is too small for this repository, or the system has no memory left */
+    ERR_NO_DAEMON = 23,   /* the daemon does not run, or does not answer */
+    ERR_CANCELED = 24,    /* the backup, restore or operation that was waited for was canceled */
+    ERR_FAILED_OP = 25,   /* it failed, and its record has no class of its own */
     ERR_INTERRUPTED = 130 /* SIGINT or SIGTERM; a checkpoint was written where one was possible */
 };
 

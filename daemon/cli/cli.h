@@ -12,8 +12,11 @@
 #include "chunker/splitter.h"
 #include "daemon/mover/mover.h"
 
+/* A word such as "backup" may stand for two verbs: with -r it works on a repository in this process, without it asks the
+ * daemon. Only -r decides. */
 enum verb {
     VERB_NONE,
+    /* with -r */
     VERB_REPO_CREATE,
     VERB_REPO_STATUS,
     VERB_REPO_CHANGE_PASSWORD,
@@ -24,6 +27,36 @@ enum verb {
     VERB_CAT,
     VERB_RESTORE,
     VERB_VERIFY,
+    VERB_SNAPSHOT_EXPIRE,
+    VERB_SNAPSHOT_PIN,
+    VERB_SNAPSHOT_UNPIN,
+    VERB_SNAPSHOT_DELETE,
+    /* without -r: the daemon's */
+    VERB_ASK_BACKUP,
+    VERB_ASK_RESTORE,
+    VERB_ASK_VERIFY,
+    VERB_ASK_EXPIRE,
+    VERB_STATUS,
+    VERB_OPERATIONS,
+    VERB_BACKUPS,
+    VERB_VOLUMES,
+    VERB_DESCRIBE,
+    VERB_LOGS,
+    VERB_WAIT,
+    VERB_CANCEL,
+    VERB_DELETE,
+    VERB_NATIVE_LIST,
+    VERB_NATIVE_PRUNE,
+    VERB_HOLD,
+    VERB_UNHOLD,
+    VERB_EXPLAIN,
+    VERB_SCAN,
+    VERB_RELOAD,
+    VERB_DEBUG_BUNDLE,
+    /* without either */
+    VERB_CHECK_CONFIG,
+    VERB_IMPORT_VELERO,
+    VERB_PLUGIN_CHECK,
     VERB_COUNT
 };
 
@@ -36,7 +69,7 @@ struct options {
     int n_args;
     const char *repo, *password_file, *config, *cache_dir;
     uint64_t cache_size, index_memory;
-    bool json, help, version, quiet, debug;
+    bool json, help, version, completion, quiet, debug;
     enum progress_mode progress;
     /* repo create, change-password */
     unsigned format_version, ecc_percent;
@@ -48,13 +81,25 @@ struct options {
     uint64_t memory;
     unsigned workers, depth, checkpoint_s;
     bool no_uring, no_direct, no_parent, full_scan, map_bad;
-    /* snapshots */
+    /* lists */
     bool all;
+    const char *volume, *backup, *state, *class_name;
+    unsigned limit;
     /* restore */
     bool differential, verify, force, resume, ranged;
     uint64_t offset, length;
     /* verify */
     double read_percent;
+    /* where the daemon is; never NULL after options_parse() */
+    const char *config_dir, *state_dir, *runtime_dir;
+    /* the daemon's verbs */
+    const char *job, *from, *note, *kind;
+    json_t *class_map; /* {"OLD": "NEW"} or NULL */
+    int move_data;     /* -1: as configured */
+    unsigned lines;    /* logs: 0 all */
+    bool wait, full, from_timer, overwrite, new_target, allow_incomplete, follow;
+    /* expire, native prune */
+    bool explain, dry_run;
 };
 
 /* Parses argv; ERR_USAGE with one clear sentence. options_free() afterwards in any case. */
@@ -84,6 +129,15 @@ int cli_ls(const struct options *o, struct err *e);
 int cli_cat(const struct options *o, struct err *e);
 int cli_restore(const struct options *o, struct err *e);
 int cli_verify(const struct options *o, struct err *e);
+int cli_snapshot_expire(const struct options *o, struct err *e);
+int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin: o->verb tells */
+int cli_snapshot_delete(const struct options *o, struct err *e);
+/* Without daemon and repository. */
+int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
+int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */
+int cli_plugin_check(const struct options *o, struct err *e);  /* args[0]: program; o->kind or NULL */
+/* The daemon's verbs. */
+int cli_ask(const struct options *o, struct err *e);
 
 /* SNAPSHOT[/PATH]: finds the snapshot and the entry. path "" = the root. Clear both afterwards. */
 int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,

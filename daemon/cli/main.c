@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* main.c - snapferry, the command: verbs, errors, signals */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/options-table.h"
 
 #include "chunker/kernel.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+
+#pragma weak cli_snapshot_expire
+#pragma weak cli_snapshot_pin
+#pragma weak cli_snapshot_delete
+#pragma weak cli_check_config
+#pragma weak cli_config_import
+#pragma weak cli_plugin_check
 
 static void print_log(enum log_level lvl, const char *line, void *arg)
 {
@@ -42,11 +49,25 @@ static int run(const struct options *o, struct err *e)
         return cli_restore(o, e);
     case VERB_VERIFY:
         return cli_verify(o, e);
+    case VERB_SNAPSHOT_EXPIRE:
+        return cli_snapshot_expire(o, e);
+    case VERB_SNAPSHOT_PIN:
+    case VERB_SNAPSHOT_UNPIN:
+        return cli_snapshot_pin(o, e);
+    case VERB_SNAPSHOT_DELETE:
+        return cli_snapshot_delete(o, e);
+    case VERB_CHECK_CONFIG:
+        return cli_check_config(o, e);
+    case VERB_IMPORT_VELERO:
+        return cli_config_import(o, e);
+    case VERB_PLUGIN_CHECK:
+        return cli_plugin_check(o, e);
     case VERB_NONE:
     case VERB_COUNT:
-        break;
+        return err_set(e, ERR_USAGE, 0, "no verb is given");
+    default:
+        return cli_ask(o, e);
     }
-    return err_set(e, ERR_USAGE, 0, "no verb is given");
 }
 
 int main(int argc, char **argv)
@@ -58,10 +79,12 @@ int main(int argc, char **argv)
     int rc = options_parse(&o, argc, argv, &e);
     if (rc >= 0 && o.version) {
         puts("snapferry " SNAPFERRY_VERSION);
+    } else if (rc >= 0 && o.completion) {
+        options_completion(stdout);
     } else if (rc >= 0 && o.help) {
         options_help(stdout, o.verb);
     } else if (rc >= 0) {
-        rc = kernels_check(&e);
+        rc = o.repo ? kernels_check(&e) : 0;
         if (rc >= 0)
             rc = run(&o, &e);
     }

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* options-table.c - every verb and option there is; help and completion come from the same lines */
+#include "daemon/cli/options-table.h"
+
+#include <ctype.h>
+#include <string.h>
+
+const struct verb_info verb_table[] = {
+    {VERB_STATUS, FORM_DAEMON, {"status", NULL}, "", 0, 0, "show on one screen how things are and what to do"},
+    {VERB_ASK_BACKUP,
+     FORM_DAEMON,
+     {"backup", NULL},
+     "VOLUME...|--job JOB",
+     0,
+     10000,
+     "back volumes up as the configuration says"},
+    {VERB_ASK_RESTORE,
+     FORM_DAEMON,
+     {"restore", NULL},
+     "BACKUP[/VOLUME] TARGET",
+     2,
+     2,
+     "restore a volume of a backup from its native snapshot or the repository"},
+    {VERB_CANCEL, FORM_DAEMON, {"cancel", NULL}, "ID...", 1, 1000, "cancel backups, restores or operations"},
+    {VERB_WAIT, FORM_DAEMON, {"wait", NULL}, "ID", 1, 1, "show progress until it ends; the exit code tells how"},
+    {VERB_OPERATIONS, FORM_DAEMON, {"operations", NULL}, "", 0, 0, "list operations: what runs, waits and ended"},
+    {VERB_BACKUPS, FORM_DAEMON, {"backups", NULL}, "", 0, 0, "list backups and restores"},
+    {VERB_VOLUMES, FORM_DAEMON, {"volumes", NULL}, "", 0, 0, "list volumes and whether each is protected"},
+    {VERB_DESCRIBE, FORM_DAEMON, {"describe", NULL}, "ID", 1, 1, "show all that is recorded about one thing"},
+    {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION", 1, 1, "show what an operation logged"},
+    {VERB_EXPLAIN,
+     FORM_DAEMON,
+     {"explain", NULL},
+     "VOLUME",
+     1,
+     1,
+     "show the policy of a volume and where it comes from"},
+    {VERB_DELETE, FORM_DAEMON, {"delete", NULL}, "BACKUP", 1, 1, "delete a backup with everything that it owns"},
+    {VERB_NATIVE_LIST, FORM_DAEMON, {"native", "list"}, "", 0, 0, "list native snapshots and why each is kept"},
+    {VERB_NATIVE_PRUNE, FORM_DAEMON, {"native", "prune"}, "", 0, 0, "remove native snapshots that nothing needs"},
+    {VERB_HOLD, FORM_DAEMON, {"hold", NULL}, "NATIVE|BACKUP", 1, 1, "keep native snapshots until unhold"},
+    {VERB_UNHOLD, FORM_DAEMON, {"unhold", NULL}, "NATIVE|BACKUP", 1, 1, "take a hold away"},
+    {VERB_ASK_EXPIRE,
+     FORM_DAEMON,
+     {"snapshot", "expire"},
+     "",
+     0,
+     0,
+     "delete snapshots in the repository that retention does not keep"},
+    {VERB_ASK_VERIFY, FORM_DAEMON, {"verify", NULL}, "[REPOSITORY]", 0, 1, "have a repository checked for damage"},
+    {VERB_SCAN, FORM_DAEMON, {"scan", NULL}, "[REPOSITORY]", 0, 1, "rebuild records from repository and storage"},
+    {VERB_RELOAD, FORM_DAEMON, {"reload", NULL}, "", 0, 0, "have the daemon read its configuration again"},
+    {VERB_DEBUG_BUNDLE,
+     FORM_DAEMON,
+     {"debug-bundle", NULL},
+     "[FILE]",
+     0,
+     1,
+     "collect what a bug report needs into a tar file, without secrets"},
+    {VERB_CHECK_CONFIG,
+     FORM_LOCAL,
+     {"check-config", NULL},
+     "",
+     0,
+     0,
+     "check the configuration and show what is in force"},
+    {VERB_IMPORT_VELERO, FORM_LOCAL, {"import-velero", NULL}, "FILE", 1, 1, "turn a node-agent ConfigMap into INI"},
+    {VERB_PLUGIN_CHECK,
+     FORM_LOCAL,
+     {"plugin-check", NULL},
+     "PROGRAM",
+     1,
+     1,
+     "test whether a plugin keeps the protocol"},
+    {VERB_REPO_CREATE, FORM_REPO, {"repo", "create"}, "", 0, 0, "create a repository in an empty or new directory"},
+    {VERB_REPO_STATUS,
+     FORM_REPO,
+     {"repo", "status"},
+     "",
+     0,
+     0,
+     "show format, algorithms, sizes and state of a repository"},
+    {VERB_REPO_CHANGE_PASSWORD,
+     FORM_REPO,
+     {"repo", "change-password"},
+     "",
+     0,
+     0,
+     "seal the repository with a new password"},
+    {VERB_BACKUP,
+     FORM_REPO,
+     {"backup", NULL},
+     "SOURCE",
+     1,
+     1,
+     "back a block device or image file up as a new snapshot"},
+    {VERB_SNAPSHOT_LIST, FORM_REPO, {"snapshot", "list"}, "", 0, 0, "list the snapshots"},
+    {VERB_SNAPSHOT_SHOW, FORM_REPO, {"snapshot", "show"}, "SNAPSHOT", 1, 1, "show one snapshot in full"},
+    {VERB_SNAPSHOT_EXPIRE,
+     FORM_REPO,
+     {"snapshot", "expire"},
+     "",
+     0,
+     0,
+     "delete the snapshots that the policies in the repository do not keep"},
+    {VERB_SNAPSHOT_PIN, FORM_REPO, {"snapshot", "pin"}, "SNAPSHOT PIN", 2, 2, "keep a snapshot until unpin"},
+    {VERB_SNAPSHOT_UNPIN, FORM_REPO, {"snapshot", "unpin"}, "SNAPSHOT PIN", 2, 2, "take a pin away"},
+    {VERB_SNAPSHOT_DELETE, FORM_REPO, {"snapshot", "delete"}, "SNAPSHOT...", 1, 10000, "delete snapshots"},
+    {VERB_LS, FORM_REPO, {"ls", NULL}, "SNAPSHOT[/PATH]", 1, 1, "list a directory of a snapshot"},
+    {VERB_CAT, FORM_REPO, {"cat", NULL}, "SNAPSHOT/PATH", 1, 1, "write a file of a snapshot to standard output"},
+    {VERB_RESTORE,
+     FORM_REPO,
+     {"restore", NULL},
+     "SNAPSHOT[/PATH] TARGET",
+     2,
+     2,
+     "restore the volume (or another file) to a block device or file"},
+    {VERB_VERIFY, FORM_REPO, {"verify", NULL}, "[SNAPSHOT...]", 0, 10000, "check index, packs and contents for damage"},
+};
+const size_t verb_table_len = sizeof verb_table / sizeof *verb_table;
+_Static_assert(sizeof verb_table / sizeof *verb_table == VERB_COUNT - 1, "each verb has its line");
+_Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
+
+#define V(v) (UINT64_C(1) << VERB_##v)
+#define ALL_VERBS (~UINT64_C(0))
+#define MOVES (V(BACKUP) | V(RESTORE) | V(VERIFY))
+#define FINDS                                                                                                          \
+    (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
+     V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
+#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS))
+#define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
+#define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK))
+#define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
+/* They start something that can be waited for. */
+#define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
+#define PLANS (V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(SNAPSHOT_EXPIRE))
+
+const struct option_info option_table[] = {
+    {OPT_REPO, "repo", "REPO", WITH_REPO, "work on this repository: a directory, file:// URL or [repository] section"},
+    {OPT_PASSWORD_FILE, "password-file", "FILE", WITH_REPO, "file with the password (cred:NAME: a systemd credential)"},
+    {OPT_CONFIG, "config", "FILE", WITH_REPO, "configuration of -r (default /etc/snapferry/snapferry.ini)"},
+    {OPT_CACHE_DIR, "cache-dir", "DIR", WITH_REPO, "where decrypted indexes are cached"},
+    {OPT_CACHE_SIZE, "cache-size", "SIZE", OPENS, "limit of the index cache on disk (default 5GiB)"},
+    {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS, "limit of mapped index pages in memory (default 64MiB)"},
+    {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
+    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | STARTS | V(WAIT),
+     "auto (default: live on a terminal, else lines), yes or no"},
+    {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print nothing but results and errors"},
+    {OPT_DEBUG, "debug", NULL, ALL_VERBS, "tell on standard error what is going on inside"},
+    {OPT_FORMAT_VERSION, "format-version", "N", V(REPO_CREATE), "1, 2 or 3 (default 3)"},
+    {OPT_BLOCK_HASH, "block-hash", "NAME", V(REPO_CREATE), "content hash (default BLAKE2B-256-128)"},
+    {OPT_ENCRYPTION, "encryption", "NAME", V(REPO_CREATE), "cipher (default AES256-GCM-HMAC-SHA256)"},
+    {OPT_SPLITTER, "splitter", "NAME", V(REPO_CREATE) | V(BACKUP),
+     "splitter (default DYNAMIC-4M-BUZHASH; backup: the repository's)"},
+    {OPT_ECC_PERCENT, "ecc-percent", "N", V(REPO_CREATE), "error correction overhead, 1 to 100 (default none)"},
+    {OPT_PACK_SIZE, "pack-size", "SIZE", V(REPO_CREATE), "pack size, 10MiB to 120MiB (default 20MiB)"},
+    {OPT_KEY_DERIVATION, "key-derivation", "NAME", V(REPO_CREATE),
+     "scrypt-65536-8-1 (default) or pbkdf2-sha256-600000"},
+    {OPT_OWNER, "owner", "USER@HOST", V(REPO_CREATE), "maintenance owner (default snapferry-maintenance@NODE)"},
+    {OPT_NEW_PASSWORD_FILE, "new-password-file", "FILE", V(REPO_CHANGE_PASSWORD), "file with the new password"},
+    {OPT_AS, "as", "USER@HOST:/PATH", V(BACKUP) | FINDS, "name of the source in the repository"},
+    {OPT_COMPRESSION, "compression", "NAME", V(BACKUP), "compressor, for example zstd-fastest (default none)"},
+    {OPT_DESCRIPTION, "description", "TEXT", V(BACKUP) | V(ASK_BACKUP), "description of the snapshot"},
+    {OPT_TAG, "tag", "KEY:VALUE", V(BACKUP), "tag of the snapshot; may be repeated"},
+    {OPT_MEMORY, "memory", "SIZE", MOVES, "memory budget (default 256MiB, at least 96MiB)"},
+    {OPT_WORKERS, "workers", "N", MOVES, "worker threads (default: one per CPU)"},
+    {OPT_QUEUE_DEPTH, "queue-depth", "N", V(BACKUP), "reads in flight (default: by kind of device)"},
+    {OPT_CHECKPOINT_INTERVAL, "checkpoint-interval", "SECONDS", V(BACKUP),
+     "seconds between checkpoints (default 1800, at most 2700)"},
+    {OPT_BAD_READS, "bad-reads", "POLICY", V(BACKUP), "fail (default), or map: zeros, recorded, exit code 3"},
+    {OPT_NO_IO_URING, "no-io-uring", NULL, V(BACKUP) | V(RESTORE), "use ordinary reads and writes"},
+    {OPT_NO_DIRECT, "no-direct", NULL, V(BACKUP), "read through the page cache"},
+    {OPT_NO_PARENT, "no-parent", NULL, V(BACKUP), "do not use an earlier snapshot's chunk boundaries"},
+    {OPT_FULL_SCAN, "full-scan", NULL, V(BACKUP), "find every chunk boundary by scanning"},
+    {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "incomplete snapshots (checkpoints) too"},
+    {OPT_ALL, "all", NULL, V(OPERATIONS) | V(BACKUPS), "also what ended long ago"},
+    {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE), "write only what differs from the target"},
+    {OPT_VERIFY, "verify", NULL, V(RESTORE), "read the target back and compare"},
+    {OPT_OFFSET, "offset", "N", V(RESTORE), "first byte to restore (same place in the target)"},
+    {OPT_LENGTH, "length", "N", V(RESTORE), "number of bytes to restore"},
+    {OPT_FORCE, "force", NULL, V(RESTORE), "allow a target that is in use or not empty"},
+    {OPT_FORCE, "force", NULL, V(DELETE), "cancel it first if it still runs"},
+    {OPT_RESUME, "resume", NULL, V(RESTORE), "take a non-empty file for an interrupted restore"},
+    {OPT_READ_PERCENT, "read-percent", "N", V(VERIFY) | V(ASK_VERIFY),
+     "share of contents to read and hash (default 100)"},
+    {OPT_RUNTIME_DIR, "runtime-dir", "DIR", ASKS, "where the daemon's socket is (default /run/snapferry)"},
+    {OPT_STATE_DIR, "state-dir", "DIR", ASKS,
+     "the daemon's records, read when it is down (default /var/lib/snapferry)"},
+    {OPT_CONFIG_DIR, "config-dir", "DIR", ASKS | V(CHECK_CONFIG),
+     "the daemon's configuration (default /etc/snapferry)"},
+    {OPT_JOB, "job", "JOB", V(ASK_BACKUP), "run this [job] instead of naming volumes"},
+    {OPT_WAIT, "wait", NULL, STARTS | V(CANCEL) | V(DELETE), "wait until it ended; the exit code is the operation's"},
+    {OPT_WAIT, "wait", NULL, V(RELOAD), "wait until it is in force or refused; the exit code tells"},
+    {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read everything, whatever is known to be unchanged"},
+    {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: native snapshots only (default: as configured)"},
+    {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "a timer runs this: it counts as the job's scheduled run"},
+    {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
+    {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "replace a target that exists"},
+    {OPT_NEW, "new", NULL, V(ASK_RESTORE), "make a new volume; refuse one that exists"},
+    {OPT_ALLOW_INCOMPLETE, "allow-incomplete", NULL, V(ASK_RESTORE), "a finished volume of a backup that still runs"},
+    {OPT_CLASS_MAP, "class-map", "OLD=NEW", V(ASK_RESTORE), "restore into another storage class; may be repeated"},
+    {OPT_VOLUME, "volume", "VOLUME", V(OPERATIONS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(ASK_EXPIRE),
+     "of this volume only"},
+    {OPT_BACKUP, "backup", "BACKUP", V(OPERATIONS), "of this backup or restore only"},
+    {OPT_STATE, "state", "STATE", V(OPERATIONS) | V(BACKUPS), "in this state only, for example Failed"},
+    {OPT_CLASS, "class", "NAME", V(VOLUMES), "of this storage class only"},
+    {OPT_LIMIT, "limit", "N", V(OPERATIONS) | V(BACKUPS), "at most this many (default 50)"},
+    {OPT_FOLLOW, "follow", NULL, V(LOGS), "go on until the operation ends"},
+    {OPT_LINES, "lines", "N", V(LOGS), "only the last N lines"},
+    {OPT_NOTE, "note", "TEXT", V(HOLD), "why it is held"},
+    {OPT_EXPLAIN, "explain", NULL, PLANS, "give the reason for each snapshot that stays or goes"},
+    {OPT_DRY_RUN, "dry-run", NULL, PLANS, "remove nothing"},
+    {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: what the plugin says)"},
+    {OPT_HELP, "help", NULL, ALL_VERBS, "this text; behind a verb, the verb's"},
+    {OPT_VERSION, "version", NULL, ALL_VERBS, "print the version"},
+    {OPT_COMPLETION, "bash-completion", NULL, ALL_VERBS, "print a completion script for bash"},
+};
+const size_t option_table_len = sizeof option_table / sizeof *option_table;
+_Static_assert(sizeof option_table / sizeof *option_table < OPTIONS_MAX, "options_parse() has room for all");
+
+const struct verb_info *verb_info(enum verb v)
+{
+    for (size_t i = 0; i < verb_table_len; i++)
+        if (verb_table[i].verb == v)
+            return &verb_table[i];
+    return NULL;
+}
+
+bool option_for(enum option_id id, enum verb v)
+{
+    for (size_t i = 0; i < option_table_len; i++)
+        if (option_table[i].id == id && option_table[i].verbs & UINT64_C(1) << v)
+            return true;
+    return false;
+}
+
+static void verb_text(const struct verb_info *i, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s%s", i->words[0], i->words[1] ? " " : "", i->words[1] ? i->words[1] : "");
+}
+
+const char *verb_name(enum verb v)
+{
+    static char buf[64];
+    const struct verb_info *i = verb_info(v);
+    if (!i)
+        return "";
+    verb_text(i, buf, sizeof buf);
+    return buf;
+}
+
+static void help_options(FILE *f, uint64_t mask)
+{
+    for (size_t i = 0; i < option_table_len; i++) {
+        const struct option_info *t = &option_table[i];
+        if (!(t->verbs & mask))
+            continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s--%s%s%s",
+                 t->id == OPT_REPO   ? "-r, "
+                 : t->id == OPT_HELP ? "-h, "
+                                     : "",
+                 t->name, t->arg && t->arg[0] != '[' ? " " : "", t->arg ? t->arg : "");
+        fprintf(f, "  %-30s %s\n", left, t->help);
+    }
+}
+
+static void help_form(FILE *f, const struct verb_info *i)
+{
+    static const char *const ways[] = {
+        [FORM_REPO] = "-r REPO --password-file FILE ", [FORM_DAEMON] = "", [FORM_LOCAL] = ""};
+    char name[64];
+    verb_text(i, name, sizeof name);
+    fprintf(f, "usage: snapferry %s%s%s%s [OPTION...]\n\n%c%s.\n\noptions:\n", ways[i->form], name, *i->args ? " " : "",
+            i->args, toupper((unsigned char)i->summary[0]), i->summary + 1);
+    help_options(f, UINT64_C(1) << i->verb);
+}
+
+static void help_verbs(FILE *f, enum verb_form form)
+{
+    for (size_t i = 0; i < verb_table_len; i++) {
+        if (verb_table[i].form != form)
+            continue;
+        char name[64], left[128];
+        verb_text(&verb_table[i], name, sizeof name);
+        snprintf(left, sizeof left, "%s%s%s", name, *verb_table[i].args ? " " : "", verb_table[i].args);
+        fprintf(f, "  %-32s %s\n", left, verb_table[i].summary);
+    }
+}
+
+void options_help(FILE *f, enum verb v)
+{
+    const struct verb_info *vi = verb_info(v);
+    if (vi) {
+        help_form(f, vi);
+        for (size_t i = 0; i < verb_table_len; i++) {
+            const struct verb_info *other = &verb_table[i];
+            if (other == vi || strcmp(other->words[0], vi->words[0]) != 0 || !other->words[1] != !vi->words[1] ||
+                (vi->words[1] && strcmp(other->words[1], vi->words[1]) != 0))
+                continue;
+            fputs(other->form == FORM_REPO ? "\nWith -r, on a repository and without the daemon:\n"
+                                           : "\nWithout -r, by the daemon:\n",
+                  f);
+            help_form(f, other);
+        }
+        return;
+    }
+    fputs("usage: snapferry -r REPO --password-file FILE VERB [ARGUMENT...] [OPTION...]\n"
+          "       snapferry VERB [ARGUMENT...] [OPTION...]\n\n"
+          "Backs block volumes up into a Kopia repository and brings them back. With -r the command works on that\n"
+          "repository by itself, without it the daemon is asked.\n\nverbs:\n",
+          f);
+    help_verbs(f, FORM_DAEMON);
+    fputs("\nverbs without a daemon:\n", f);
+    help_verbs(f, FORM_LOCAL);
+    fputs("\nverbs with -r:\n", f);
+    help_verbs(f, FORM_REPO);
+    fputs("\noptions (of which each verb takes those that `snapferry VERB --help` lists):\n", f);
+    help_options(f, ALL_VERBS);
+    fputs("\nEverything else is in snapferry(8).\n", f);
+}
