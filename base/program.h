@@ -18,7 +18,13 @@
  * standard input; standard output up to out_max bytes comes back malloc()ed and NUL-terminated (more is an error: the
  * program is killed); standard error goes to the log line by line with `label`, and its last 2 KiB into the error.
  * Killed with its whole group after timeout_s. *status is the exit code. Checks before: root-owned (or owned by our own
- * user when we are not root), not group- or world-writable, executable.
+ * user when we are not root), not group- or world-writable, executable. What the program left running in its process
+ * group is killed when it ends. `input` is a file in memory, so a program that does not read it hurts nobody.
+ *
+ * A program that could not be started, was killed, timed out or flooded us is an error. One that ended with an exit
+ * code other than 0 is an error if `status` is NULL; else program_run() returns 0, *status and *out are set, and e
+ * holds the sentence for a caller who takes the code for a failure ("LABEL: PROGRAM ended with exit code 3: last words
+ * on standard error"). *out is malloc()ed whenever 0 is returned (out may be NULL: the output is dropped).
  */
 struct program {
     char *const *argv;

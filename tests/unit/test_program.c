@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* test_program.c - programs are run without a shell, with a deadline, bounded, and nothing of them is left (AP-21) */
+#include "tests/unit/test.h"
+
+#include "base/program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/snapferry-program.XXXXXX";
+static char logged[65536];
+static unsigned lines;
+
+static void sink(enum log_level lvl, const char *line, void *arg)
+{
+    (void)lvl, (void)arg;
+    lines++;
+    if (strlen(logged) + strlen(line) + 2 < sizeof logged) {
+        strcat(logged, line);
+        strcat(logged, "\n");
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
+    log_to(sink, NULL);
+    return mkdtemp(dir) && chmod(dir, 0755) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    return system(cmd);
+}
+
+/* A script in the scratch directory; static buffer, four in turn. */
+static const char *script(const char *name, const char *text)
+{
+    static char path[4][128];
+    static unsigned turn;
+    char *p = path[turn++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    unlink(p);
+    CLEANUP_FCLOSE FILE *f = fopen(p, "we");
+    assert_non_null(f);
+    fprintf(f, "#!/bin/sh\n%s\n", text);
+    assert_int_equal(fchmod(fileno(f), 0755), 0);
+    return p;
+}
+
+struct got {
+    char *out;
+    size_t len;
+    int status, rc;
+    double seconds;
+    struct err e;
+};
+
+static void got_clear(struct got *g)
+{
+    free(g->out);
+}
+#define GOT CLEANUP(got_clear) struct got
+
+static struct got run(struct program p)
+{
+    struct got g = {.e = ERR_INIT};
+    struct timespec a, b;
+    logged[0] = '\0';
+    lines = 0;
+    if (!p.timeout_s)
+        p.timeout_s = 20;
+    if (!p.label)
+        p.label = "hook test";
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    g.rc = program_run(&p, &g.out, &g.len, &g.status, &g.e);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    g.seconds = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+    return g;
+}
+
+static struct got run_script(const char *text)
+{
+    char *argv[] = {(char *)script("s", text), NULL};
+    return run((struct program){.argv = argv});
+}
+
+static unsigned open_fds(void)
+{
+    unsigned n = 0;
+    CLEANUP_CLOSEDIR DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    return n;
+}
+
+static bool alive(pid_t pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    CLEANUP_FCLOSE FILE *f = fopen(path, "re");
+    if (!f || !fgets(line, sizeof line, f))
+        return false;
+    char *state = strrchr(line, ')');
+    return state && state[2] != 'Z' && state[2] != 'X';
+}
+
+static pid_t pid_in(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (int i = 0; i < 500; i++) {
+        CLEANUP_FCLOSE FILE *f = fopen(path, "re");
+        int pid = 0;
+        if (f && fscanf(f, "%d\n", &pid) == 1)
+            return pid;
+        usleep(10000);
+    }
+    fail_msg("no pid in %s", path);
+    return 0;
+}
+
+static bool dies(pid_t pid)
+{
+    for (int i = 0; i < 300 && alive(pid); i++)
+        usleep(10000);
+    return !alive(pid);
+}
+
+static void test_output_input_status(void **state)
+{
+    (void)state;
+    char *argv[] = {(char *)script("s", "cat; echo \"[$1]\"; echo hello >&2; exit 7"), (char *)"a $b; c", NULL};
+    GOT g = run((struct program){.argv = argv, .input = "input\n", .input_len = 6});
+    assert_ok(g.rc, &g.e);
+    assert_int_equal(g.status, 7);
+    assert_string_equal(g.out, "input\n[a $b; c]\n");
+    assert_int_equal(g.len, strlen(g.out));
+    assert_string_equal(logged, "hook test: hello\n");
+    assert_non_null(strstr(g.e.msg, "ended with exit code 7: hello"));
+    /* Without a place for the code, a code is an error. */
+    struct program p = {.argv = argv, .timeout_s = 5, .label = "x"};
+    struct err e = ERR_INIT;
+    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), -EIO);
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    const char *env[] = {"ONE=1", "TWO=two words", NULL};
+    char *argv[] = {(char *)"/usr/bin/env", NULL};
+    setenv("SECRET", "x", 1);
+    GOT g = run((struct program){.argv = argv, .env = env});
+    assert_ok(g.rc, &g.e);
+    assert_string_equal(g.out, "ONE=1\nTWO=two words\n");
+    GOT d = run((struct program){.argv = argv});
+    assert_ok(d.rc, &d.e);
+    assert_null(strstr(d.out, "SECRET"));
+    assert_non_null(strstr(d.out, "PATH="));
+}
+
+static void test_what_it_inherits(void **state)
+{
+    (void)state;
+    CLEANUP_CLOSE int leak = open("/dev/null", O_RDONLY);
+    assert_true(leak >= 0);
+    sigset_t set, old;
+    sigfillset(&set);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    signal(SIGPIPE, SIG_IGN);
+    GOT g =
+        run_script("ls /proc/self/fd | tr '\\n' ' '; pwd; grep -E '^Sig(Blk|Ign)' /proc/self/status | tr -d '0\\t'");
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    assert_ok(g.rc, &g.e);
+    assert_string_equal(g.out, "0 1 2 3 /\nSigBlk:\nSigIgn:\n"); /* 3: ls's own */
+}
+
+static void test_user(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("SKIP: changing the user needs root\n");
+        skip();
+    }
+    char *argv[] = {(char *)script("s", "id -un; id -G; echo to-stderr >/dev/stderr; cat /dev/stdin >/dev/stdout"),
+                    NULL};
+    GOT g = run((struct program){.argv = argv, .user = "nobody", .input = "in", .input_len = 2});
+    assert_ok(g.rc, &g.e);
+    assert_string_equal(g.out, "nobody\n65534\nin");
+    assert_non_null(strstr(logged, "to-stderr"));
+    GOT n = run((struct program){.argv = argv, .user = "no-such-user-here"});
+    assert_true(n.rc < 0);
+    assert_non_null(strstr(n.e.msg, "there is no user \"no-such-user-here\""));
+}
+
+static void test_large_both_ways(void **state)
+{
+    (void)state;
+    size_t n = 8u << 20;
+    CLEANUP_FREE char *in = malloc(n);
+    assert_non_null(in);
+    for (size_t i = 0; i < n; i++)
+        in[i] = (char)('a' + i % 26);
+    char *argv[] = {(char *)"/bin/cat", NULL};
+    GOT g = run((struct program){.argv = argv, .input = in, .input_len = n, .out_max = n});
+    assert_ok(g.rc, &g.e);
+    assert_int_equal(g.len, n);
+    assert_memory_equal(g.out, in, n);
+    /* A program that does not read its input. */
+    char *deaf[] = {(char *)"/bin/true", NULL};
+    GOT d = run((struct program){.argv = deaf, .input = in, .input_len = n});
+    assert_ok(d.rc, &d.e);
+    assert_int_equal(d.status, 0);
+}
+
+static void test_flood(void **state)
+{
+    (void)state;
+    char *argv[] = {(char *)script("s", "yes"), NULL};
+    GOT g = run((struct program){.argv = argv, .out_max = 100000});
+    assert_int_equal(g.rc, -EFBIG);
+    assert_true(g.seconds < 10);
+    assert_non_null(strstr(g.e.msg, "more than 100000 bytes"));
+    GOT exact = run_script("head -c 1048576 /dev/zero");
+    assert_ok(exact.rc, &exact.e);
+    assert_int_equal(exact.len, 1048576);
+    GOT over = run_script("head -c 1048577 /dev/zero");
+    assert_int_equal(over.rc, -EFBIG);
+    GOT err = run_script("yes >&2");
+    assert_int_equal(err.rc, -EFBIG);
+    assert_in_range(lines, 1000, 2001);
+    assert_non_null(strstr(err.e.msg, "flooded"));
+}
+
+static void test_long_line(void **state)
+{
+    (void)state;
+    GOT g = run_script("head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\001\\002 \\377' >&2; exit 1");
+    assert_ok(g.rc, &g.e);
+    assert_in_range(lines, 97, 99);
+    assert_true(strlen(g.e.msg) > 500);
+}
+
+static void test_timeout_kills_the_group(void **state)
+{
+    (void)state;
+    char text[512];
+    snprintf(text, sizeof text, "trap '' TERM HUP INT; sleep 100 & echo $! >%s/child; echo waiting >&2; sleep 100",
+             dir);
+    char *argv[] = {(char *)script("s", text), NULL};
+    GOT g = run((struct program){.argv = argv, .timeout_s = 1});
+    assert_int_equal(g.rc, -ETIMEDOUT);
+    assert_true(g.seconds < 4);
+    assert_non_null(strstr(g.e.msg, "did not end within 1 s and was killed: waiting"));
+    assert_true(dies(pid_in("child")));
+}
+
+static void test_leftovers(void **state)
+{
+    (void)state;
+    char text[512];
+    /* One that holds the output open, one that has left the group as well. */
+    snprintf(text, sizeof text, "sleep 100 & echo $! >%s/child2; setsid sleep 3 & echo done", dir);
+    GOT g = run_script(text);
+    assert_ok(g.rc, &g.e);
+    assert_string_equal(g.out, "done\n");
+    assert_true(g.seconds < 3);
+    assert_true(dies(pid_in("child2")));
+}
+
+static void test_signal(void **state)
+{
+    (void)state;
+    GOT g = run_script("echo last words >&2; kill -SEGV $$");
+    assert_true(g.rc < 0);
+    assert_non_null(strstr(g.e.msg, "killed by signal 11"));
+    assert_non_null(strstr(g.e.msg, "last words"));
+}
+
+/* Killed with its caller, to the last grandchild. */
+static void test_caller_killed(void **state)
+{
+    (void)state;
+    char text[512];
+    snprintf(text, sizeof text, "sleep 100 & echo $! >%s/child3; echo $$ >%s/self; wait", dir, dir);
+    char *argv[] = {(char *)script("s", text), NULL};
+    pid_t caller = fork();
+    if (caller == 0) {
+        struct program p = {.argv = argv, .timeout_s = 100, .label = "x"};
+        program_run(&p, NULL, NULL, NULL, NULL);
+        _exit(0);
+    }
+    pid_t grandchild = pid_in("child3"), self = pid_in("self");
+    assert_true(alive(self) && alive(grandchild));
+    kill(caller, SIGKILL);
+    waitpid(caller, NULL, 0);
+    assert_true(dies(self));
+    assert_true(dies(grandchild));
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct {
+        const char *path;
+        const char *word;
+        int rc;
+    } c[] = {{"bin/true", "not an absolute path", -EINVAL},
+             {"", "not an absolute path", -EINVAL},
+             {"/no/such/program", "cannot run", -ENOENT},
+             {dir, "is not a file", -EINVAL}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char *argv[] = {(char *)c[i].path, NULL};
+        GOT g = run((struct program){.argv = argv});
+        assert_int_equal(g.rc, c[i].rc);
+        assert_non_null(strstr(g.e.msg, c[i].word));
+    }
+    char *argv[] = {(char *)script("s", "true"), NULL};
+    struct err e = ERR_INIT;
+    assert_int_equal(program_run(&(struct program){.argv = argv}, NULL, NULL, NULL, &e), -EINVAL);
+    mode_t modes[] = {0775, 0757, 0644};
+    for (size_t i = 0; i < 3; i++) {
+        chmod(argv[0], modes[i]);
+        GOT g = run((struct program){.argv = argv});
+        assert_int_equal(g.e.cls, ERR_PERMISSION);
+    }
+    chmod(argv[0], 0755);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(argv[0], 65534, (gid_t)-1), 0);
+        GOT g = run((struct program){.argv = argv});
+        assert_int_equal(g.rc, -EPERM);
+    }
+}
+
+static void test_bad_interpreter(void **state)
+{
+    (void)state;
+    const char *p = script("s", "");
+    FILE *f = fopen(p, "we");
+    fputs("#!/no/such/interpreter\n", f);
+    fclose(f);
+    char *argv[] = {(char *)p, NULL};
+    GOT g = run((struct program){.argv = argv});
+    assert_int_equal(g.rc, -ENOENT);
+    assert_non_null(strstr(g.e.msg, "cannot start"));
+    assert_true(g.e.hint[0]);
+}
+
+static void test_no_leaks(void **state)
+{
+    (void)state;
+    unsigned before = open_fds();
+    for (int i = 0; i < 20; i++) {
+        GOT g = run_script(i % 2 ? "echo x" : "kill -9 $$");
+        (void)g;
+    }
+    assert_int_equal(open_fds(), before);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombies */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_output_input_status), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_what_it_inherits),    cmocka_unit_test(test_user),
+        cmocka_unit_test(test_large_both_ways),     cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_long_line),           cmocka_unit_test(test_timeout_kills_the_group),
+        cmocka_unit_test(test_leftovers),           cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_caller_killed),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bad_interpreter),     cmocka_unit_test(test_no_leaks),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
