@@ -26,7 +26,7 @@
 /* In the order in which they are tried. Reasons are listed in another one. */
 enum kind { LATEST, ANNUAL, MONTHLY, WEEKLY, DAILY, HOURLY, N_KINDS };
 static const char *const kind_names[N_KINDS] = {"latest", "annual", "monthly", "weekly", "daily", "hourly"};
-static const enum kind listed[N_KINDS] = {LATEST, HOURLY, DAILY, WEEKLY, MONTHLY, ANNUAL};
+static const enum kind listed[RETENTION_KINDS] = {LATEST, HOURLY, DAILY, WEEKLY, MONTHLY, ANNUAL};
 
 struct moment {
     int64_t sec; /* since 1970 */
@@ -183,6 +183,7 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
     int64_t newest = 0;
     for (size_t i = 0; i < n; i++) {
         items[i].n_reasons = 0;
+        memset(items[i].missed, RETENTION_NOT_ASKED, sizeof items[i].missed);
         list[i] = (struct order){&items[i], i};
         if (!items[i].incomplete && (!found || items[i].start_ns > newest)) {
             found = true;
@@ -205,21 +206,29 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
             continue;
         struct moment start = moment_of(it->start_ns);
         int ordinal[N_KINDS] = {0};
+        enum retention_miss missed[N_KINDS] = {RETENTION_NOT_ASKED};
         for (int k = 0; k < N_KINDS; k++) {
-            if (keep[k] < 0 || granted[k] >= keep[k] || is_before(start, cutoff[k]))
+            if (keep[k] <= 0)
+                continue;
+            missed[k] = RETENTION_TOO_OLD;
+            if (granted[k] >= keep[k] || is_before(start, cutoff[k]))
                 continue;
             struct key key, *slot;
             make_key(z, (enum kind)k, i, start, &key);
             slot = key_slot(&used, &key);
+            missed[k] = RETENTION_STOOD_FOR;
             if (slot->text[0])
                 continue;
             *slot = key;
             ordinal[k] = ++granted[k];
+            missed[k] = RETENTION_NOT_ASKED;
         }
-        for (int k = 0; k < N_KINDS; k++)
+        for (int k = 0; k < N_KINDS; k++) {
+            it->missed[k] = (uint8_t)missed[listed[k]];
             if (ordinal[listed[k]])
                 snprintf(it->reasons[it->n_reasons++], sizeof it->reasons[0], "%s-%d", kind_names[listed[k]],
                          ordinal[listed[k]]);
+        }
     }
     keep_newest_incomplete(items, list, n);
     return 0;

@@ -18,12 +18,30 @@ struct retention_policy {
     int latest, hourly, daily, weekly, monthly, annual;
 };
 
+enum retention_kind {
+    RETENTION_LATEST,
+    RETENTION_HOURLY,
+    RETENTION_DAILY,
+    RETENTION_WEEKLY,
+    RETENTION_MONTHLY,
+    RETENTION_ANNUAL,
+    RETENTION_KINDS
+};
+
+/* Why a kind gave a complete snapshot no reason. */
+enum retention_miss {
+    RETENTION_NOT_ASKED, /* the setting is 0 or not set (or it did give one) */
+    RETENTION_TOO_OLD,   /* before the cutoff, or as many as asked for are newer */
+    RETENTION_STOOD_FOR  /* a newer snapshot stands for its hour, day, week, month or year */
+};
+
 struct retention_item {
     int64_t start_ns, end_ns; /* since 1970, UTC */
     bool incomplete;
     bool pinned;
     char reasons[RETENTION_REASONS][24]; /* out: "latest-1", "daily-3", "incomplete", ... in Kopia's order */
     unsigned n_reasons;                  /* out: 0 and not pinned = to be deleted */
+    uint8_t missed[RETENTION_KINDS];     /* out: enum retention_miss by kind, for explanations */
 };
 
 /*

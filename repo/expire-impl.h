@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* expire-impl.h - what the files of expire*.c share: the snapshots of a repository in 80 bytes each */
+#ifndef SNAPFERRY_REPO_EXPIRE_IMPL_H
+#define SNAPFERRY_REPO_EXPIRE_IMPL_H
+
+#include "repo/expire.h"
+
+/* A source, once for all of its snapshots: user, host and path, each with its NUL. */
+struct seen_source {
+    size_t len;
+    char text[];
+};
+void seen_source_get(const struct seen_source *s, struct snapshot_source *ret);
+
+struct seen_snapshot {
+    uint8_t id[16];
+    const struct seen_source *source; /* the same pointer for the same source */
+    int64_t modified_ns, start_ns, end_ns, size;
+    bool incomplete, pinned;
+    bool goes; /* decided */
+};
+
+struct seen {
+    struct seen_snapshot *list;
+    size_t n, cap;
+    void *sources; /* tree of struct seen_source */
+    unsigned n_sources;
+};
+void seen_fini(struct seen *all);
+int seen_add(struct seen *all, const struct snapshot *s); /* 0 or -ENOMEM */
+/* Sources together, each newest first; then the number of snapshots of the source that begins at `from`. */
+void seen_sort(struct seen *all);
+size_t seen_group(const struct seen *all, size_t from);
+/* Deletes those that go, all or none; durable when it returns. */
+int seen_delete(struct repo *r, const struct seen *all, struct err *e);
+
+/* Writes a small batch in a session of its own; durable when it returns. */
+int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e);
+
+/* A tombstone has to be younger than what it deletes: waits out up to 2 s, else ERR_CLOCK. */
+int wait_until_younger(int64_t modified_ns, const char *id, struct err *e);
+
+#endif

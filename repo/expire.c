@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * expire.c - which snapshots go by their sources' retention, and their going
+ *
+ * Crash points: expire-decided (before anything is written), expire-deleted (durable).
+ */
+#include "repo/expire-impl.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/crash.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- what there is ---- */
+
+static int by_text(const void *a, const void *b)
+{
+    const struct seen_source *x = a, *y = b;
+    return x->len != y->len ? (x->len < y->len ? -1 : 1) : memcmp(x->text, y->text, x->len);
+}
+
+static const struct seen_source *intern(struct seen *all, const struct snapshot_source *s)
+{
+    size_t nu = strlen(s->user) + 1, nh = strlen(s->host) + 1, np = strlen(s->path) + 1;
+    CLEANUP_FREE struct seen_source *n = malloc(sizeof *n + nu + nh + np);
+    if (!n)
+        return NULL;
+    n->len = nu + nh + np;
+    memcpy(n->text, s->user, nu);
+    memcpy(n->text + nu, s->host, nh);
+    memcpy(n->text + nu + nh, s->path, np);
+    void *node = tsearch(n, &all->sources, by_text);
+    if (!node)
+        return NULL;
+    const struct seen_source *found = *(struct seen_source **)node;
+    if (found == n) {
+        all->n_sources++;
+        (void)take_ptr(&n);
+    }
+    return found;
+}
+
+void seen_source_get(const struct seen_source *s, struct snapshot_source *ret)
+{
+    const char *host = s->text + strlen(s->text) + 1, *path = host + strlen(host) + 1;
+    memcpy(ret->user, s->text, (size_t)(host - s->text));
+    memcpy(ret->host, host, (size_t)(path - host));
+    memcpy(ret->path, path, strlen(path) + 1);
+}
+
+void seen_fini(struct seen *all)
+{
+    tdestroy(all->sources, free);
+    free(all->list);
+}
+
+int seen_add(struct seen *all, const struct snapshot *s)
+{
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? all->cap * 2 : 64;
+        struct seen_snapshot *list = realloc(all->list, cap * sizeof *list);
+        if (!list)
+            return -ENOMEM;
+        all->list = list;
+        all->cap = cap;
+    }
+    struct seen_snapshot *n = &all->list[all->n];
+    *n = (struct seen_snapshot){.modified_ns = s->modified_ns,
+                                .start_ns = s->start_ns,
+                                .end_ns = s->end_ns,
+                                .size = s->total_size,
+                                .incomplete = s->incomplete[0],
+                                .pinned = s->pins && json_array_size(s->pins)};
+    n->source = intern(all, &s->source);
+    if (!n->source)
+        return -ENOMEM;
+    hex_decode(n->id, s->id, 32);
+    all->n++;
+    return 0;
+}
+
+/* Sources together, each newest first. */
+static int by_source(const void *a, const void *b)
+{
+    const struct seen_snapshot *x = a, *y = b;
+    int c = x->source == y->source ? 0 : by_text(x->source, y->source);
+    if (c)
+        return c;
+    if (x->start_ns != y->start_ns)
+        return x->start_ns > y->start_ns ? -1 : 1;
+    if (x->end_ns != y->end_ns)
+        return x->end_ns > y->end_ns ? -1 : 1;
+    return memcmp(x->id, y->id, sizeof x->id);
+}
+
+void seen_sort(struct seen *all)
+{
+    if (all->n)
+        qsort(all->list, all->n, sizeof *all->list, by_source);
+}
+
+size_t seen_group(const struct seen *all, size_t from)
+{
+    size_t n = from;
+    while (n < all->n && all->list[n].source == all->list[from].source)
+        n++;
+    return n - from;
+}
+
+/* ---- deleting ---- */
+
+/* Tombstones in one content; a batch looks through itself for each of them. */
+#define TOMBSTONES 2000
+#define MANIFEST_COMPRESSION 0x1101 /* zstd-fastest */
+#define MANIFESTS_MAX ((size_t)1 << 20)
+
+/* A tombstone counts only if it is younger than what it deletes. */
+#define WAIT_MAX_NS INT64_C(2000000000)
+
+int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
+{
+    int64_t ahead = modified_ns - time_now_ns();
+    if (ahead > WAIT_MAX_NS) {
+        char t[TIME_TEXT];
+        err_set(e, ERR_CLOCK, 0,
+                "snapshot %s was written by a clock that is ahead of ours: until %s it cannot be deleted", id,
+                time_text(modified_ns, t));
+        return err_hint(e, "compare the clocks of the machines that use this repository");
+    }
+    while ((ahead = modified_ns - time_now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
+        nanosleep(&(struct timespec){.tv_sec = ahead / 1000000000, .tv_nsec = ahead % 1000000000 + 1}, NULL);
+    return 0;
+}
+
+int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e)
+{
+    CLEANUP(session_freep) struct session *s = NULL;
+    CLEANUP(put_scratch_freep) struct put_scratch *p = NULL;
+    int rc = session_new(&s, r, &(struct session_opts){.no_adopt = true}, e);
+    if (rc == 0)
+        rc = put_scratch_new(&p, r, MANIFEST_COMPRESSION, MANIFESTS_MAX, e);
+    if (rc == 0)
+        rc = manifest_batch_put(b, s, p, e);
+    return rc == 0 ? session_flush(s, e) : rc;
+}
+
+int seen_delete(struct repo *r, const struct seen *all, struct err *e)
+{
+    CLEANUP(session_freep) struct session *s = NULL;
+    CLEANUP(put_scratch_freep) struct put_scratch *p = NULL;
+    CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
+    char id[33];
+    int rc = 0;
+    for (size_t i = 0; i < all->n && rc == 0; i++) {
+        hex_encode(id, all->list[i].id, 16);
+        rc = all->list[i].goes ? wait_until_younger(all->list[i].modified_ns, id, e) : 0;
+    }
+    if (rc == 0)
+        rc = session_new(&s, r, &(struct session_opts){.no_adopt = true}, e);
+    if (rc == 0)
+        rc = put_scratch_new(&p, r, MANIFEST_COMPRESSION, MANIFESTS_MAX, e);
+    for (size_t i = 0, n = 0; i < all->n && rc == 0; i++) {
+        if (!all->list[i].goes)
+            continue;
+        hex_encode(id, all->list[i].id, 16);
+        if (n++ % TOMBSTONES == 0) {
+            rc = b ? manifest_batch_put(b, s, p, e) : 0;
+            manifest_batch_free(take_ptr(&b));
+            if (rc == 0)
+                rc = manifest_batch_new(&b, e);
+        }
+        if (rc == 0)
+            rc = manifest_batch_delete(b, id, e);
+    }
+    if (rc == 0 && b)
+        rc = manifest_batch_put(b, s, p, e);
+    crash_point("expire-decided");
+    if (rc == 0)
+        rc = session_flush(s, e);
+    crash_point("expire-deleted");
+    return rc;
+}
+
+/* ---- retention ---- */
+
+struct plan {
+    struct seen seen;
+    const struct expire_opts *o;
+};
+
+static int gather(struct snapshot *s, void *arg)
+{
+    struct plan *p = arg;
+    if (!p->o->source && ((p->o->user && strcmp(p->o->user, s->source.user) != 0) ||
+                          (p->o->host && strcmp(p->o->host, s->source.host) != 0)))
+        return 0;
+    return seen_add(&p->seen, s);
+}
+
+__attribute__((format(printf, 2, 3))) static void say(struct expire_verdict *v, const char *fmt, ...)
+{
+    size_t n = strlen(v->why);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(v->why + n, sizeof v->why - n, fmt, ap);
+    va_end(ap);
+}
+
+static const char *const too_old[RETENTION_KINDS] = {NULL, "hourly", "daily", "weekly", "monthly", "annual"};
+static const char *const periods[RETENTION_KINDS] = {NULL, "hour", "day", "week", "month", "year"};
+
+static void say_missed(struct expire_verdict *v, const struct retention_item *it, const struct retention_policy *p)
+{
+    const int keep[RETENTION_KINDS] = {p->latest, p->hourly, p->daily, p->weekly, p->monthly, p->annual};
+    const char *between = "";
+    if (it->missed[RETENTION_LATEST] == RETENTION_TOO_OLD) {
+        say(v, "not among the newest %d", keep[RETENTION_LATEST]);
+        between = "; ";
+    }
+    bool first = true;
+    for (int k = RETENTION_HOURLY; k < RETENTION_KINDS; k++) {
+        if (it->missed[k] != RETENTION_TOO_OLD)
+            continue;
+        say(v, "%s%d %s", first ? *between ? "; older than " : "older than " : ", ", keep[k], too_old[k]);
+        first = false;
+        between = "; ";
+    }
+    first = true;
+    for (int k = RETENTION_HOURLY; k < RETENTION_KINDS; k++) {
+        if (it->missed[k] != RETENTION_STOOD_FOR)
+            continue;
+        say(v, "%s%s%s", first ? between : ", ", first ? "a newer one stands for its " : "", periods[k]);
+        first = false;
+    }
+}
+
+static void judge(struct expire_verdict *v, const struct retention_item *it, bool last_good,
+                  const struct retention_policy *p)
+{
+    v->keep = it->n_reasons || v->pinned || last_good;
+    v->why[0] = '\0';
+    for (unsigned i = 0; i < it->n_reasons; i++)
+        say(v, "%s%s", i ? ", " : "", it->reasons[i]);
+    if (v->pinned)
+        say(v, "%spinned", *v->why ? ", " : "");
+    if (!*v->why && last_good)
+        say(v, "the newest complete one");
+    else if (!v->keep && v->incomplete)
+        say(v, "incomplete, and newer or complete ones are there");
+    else if (!v->keep)
+        say_missed(v, it, p);
+    if (!*v->why)
+        say(v, "the policy keeps none");
+}
+
+struct group {
+    struct seen_snapshot *list;
+    size_t n;
+    struct snapshot_source source;
+    struct retention_policy keep;
+    struct retention_origin origin;
+};
+
+static int judge_group(struct group *g, const struct expire_opts *o, expire_fn *fn, void *arg,
+                       struct expire_result *res, struct err *e)
+{
+    struct retention_item *items CLEANUP_FREE = calloc(g->n, sizeof *items);
+    if (!items)
+        return err_nomem(e);
+    for (size_t i = 0; i < g->n; i++) {
+        items[i] = (struct retention_item){.start_ns = g->list[i].start_ns,
+                                           .end_ns = g->list[i].end_ns,
+                                           .incomplete = g->list[i].incomplete,
+                                           .pinned = g->list[i].pinned};
+    }
+    int rc = retention_apply(&g->keep, items, g->n, o->tz, e);
+    bool complete_seen = false;
+    for (size_t i = 0; i < g->n && rc == 0; i++) {
+        struct seen_snapshot *s = &g->list[i];
+        struct expire_verdict v = {.source = &g->source,
+                                   .policy = &g->keep,
+                                   .origin = &g->origin,
+                                   .start_ns = s->start_ns,
+                                   .end_ns = s->end_ns,
+                                   .size = s->size,
+                                   .incomplete = s->incomplete,
+                                   .pinned = s->pinned,
+                                   .reasons = (const char(*)[24])items[i].reasons,
+                                   .n_reasons = items[i].n_reasons};
+        hex_encode(v.id, s->id, 16);
+        judge(&v, &items[i], !s->incomplete && !complete_seen, &g->keep);
+        complete_seen |= !s->incomplete;
+        s->goes = !v.keep;
+        res->kept += v.keep;
+        res->expired += !v.keep;
+        rc = fn ? fn(&v, arg) : 0;
+    }
+    return rc;
+}
+
+static int judge_all(struct repo *r, struct plan *p, expire_fn *fn, void *arg, struct expire_result *res, struct err *e)
+{
+    CLEANUP(policies_freep) struct policies *policies = NULL;
+    CLEANUP_FREE struct group *g = malloc(sizeof *g);
+    if (!g)
+        return err_nomem(e);
+    int rc = p->o->keep || !p->seen.n ? 0 : policies_load(&policies, r, e);
+    for (size_t at = 0; at < p->seen.n && rc == 0; at += g->n) {
+        *g = (struct group){.list = p->seen.list + at,
+                            .n = seen_group(&p->seen, at),
+                            .origin = {"given", "given", "given", "given", "given", "given"}};
+        seen_source_get(p->seen.list[at].source, &g->source);
+        res->sources++;
+        if (p->o->keep)
+            g->keep = *p->o->keep;
+        else
+            rc = policies_effective(policies, &g->source, &g->keep, &g->origin, e);
+        if (rc == 0)
+            rc = judge_group(g, p->o, fn, arg, res, e);
+    }
+    return rc;
+}
+
+static void plan_fini(struct plan *p)
+{
+    seen_fini(&p->seen);
+}
+
+int snapshots_expire(struct repo *r, const struct expire_opts *o, expire_fn *fn, void *arg, struct expire_result *res,
+                     struct err *e)
+{
+    struct plan p CLEANUP(plan_fini) = {.o = o};
+    struct expire_result done = {0};
+    int rc = snapshots_each(r, o->source, false, gather, &p, &done.unreadable, e);
+    if (rc < 0)
+        return rc;
+    seen_sort(&p.seen);
+    rc = judge_all(r, &p, fn, arg, &done, e);
+    if (rc == 0 && !o->dry_run && done.expired)
+        rc = seen_delete(r, &p.seen, e);
+    if (rc == 0 && res)
+        *res = done;
+    return rc;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * expire.h - policies of sources, and the snapshots that go (Kopia repository format, sections 13 and 12.3)
+ *
+ * Retention is Kopia's: it belongs to the source, it is written as a Kopia policy, and what expires here is what a
+ * stock client would expire from the same repository in the same time zone. Two things are stricter: a source's newest
+ * complete snapshot never goes (E-11), and nothing is deleted when a policy cannot be read. Deleting takes the
+ * snapshots off the list; their space comes back with maintenance.
+ *
+ * What changes the repository opens a session of its own and returns when the change is durable and visible to other
+ * clients; it is made as a whole or not at all.
+ */
+#ifndef SNAPFERRY_REPO_EXPIRE_H
+#define SNAPFERRY_REPO_EXPIRE_H
+
+#include "repo/retention.h"
+#include "repo/snapshot.h"
+
+/* ---- policies ---- */
+
+/*
+ * Adds to the batch what makes the source's own policy say `keep`, with scheduling.manual = true; everything else that
+ * an existing policy says stays. A negative member is taken out, so that it is inherited; where all are negative,
+ * nobody asked for a retention and what the policy says about it stays. Nothing is added when nothing changes. A policy
+ * that is no JSON object is left alone (warning).
+ */
+int source_policy_keep(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep,
+                       struct manifest_batch *b, struct err *e);
+
+/* As stock clients inherit: the source, the paths above it, user@host, host, global, built-in defaults; a policy with
+ * noParent ends it, and what is not set then is negative. A policy that takes part and cannot be read is ERR_DAMAGE. */
+int source_policy_effective(struct repo *r, const struct snapshot_source *src, struct retention_policy *ret,
+                            struct err *e);
+
+/* The same for many sources: all policies are read once. */
+struct policies;
+int policies_load(struct policies **ret, struct repo *r, struct err *e);
+void policies_free(struct policies *p);
+static inline void policies_freep(struct policies **p)
+{
+    policies_free(*p);
+}
+/* Where each member of an effective policy comes from: "source", "path", "user", "host", "global", "default", or "" for
+ * one that is not set. */
+struct retention_origin {
+    const char *latest, *hourly, *daily, *weekly, *monthly, *annual;
+};
+int policies_effective(const struct policies *p, const struct snapshot_source *src, struct retention_policy *ret,
+                       struct retention_origin *origin, struct err *e);
+
+/* ---- expiring ---- */
+
+struct expire_opts {
+    const struct snapshot_source *source; /* this one; NULL: all of `user` and `host` */
+    const char *user, *host;              /* NULL: any */
+    const struct retention_policy *keep;  /* instead of each source's effective policy; NULL: that */
+    const char *tz;                       /* as in retention_apply(); NULL: the process's zone */
+    bool dry_run;
+};
+
+/* What is decided about one snapshot. */
+struct expire_verdict {
+    char id[33];
+    const struct snapshot_source *source;
+    const struct retention_policy *policy; /* in force for it */
+    const struct retention_origin *origin;
+    int64_t start_ns, end_ns, size;
+    bool incomplete, pinned;
+    bool keep;
+    const char (*reasons)[24]; /* Kopia's: "latest-1", "daily-3", "incomplete"; may be empty although it is kept */
+    unsigned n_reasons;
+    char why[256]; /* "latest-1, daily-3", "pinned", "the newest complete one", "not among the newest 10; older than 7
+                      daily" */
+};
+typedef int expire_fn(const struct expire_verdict *v, void *arg);
+
+struct expire_result {
+    unsigned sources;
+    uint64_t kept, expired; /* with dry_run: would be */
+    unsigned unreadable;    /* snapshot manifests that cannot be parsed; they are left alone */
+};
+
+/*
+ * Decides about every snapshot asked for, tells fn (may be NULL) of each, source by source and newest first, and then,
+ * unless dry_run, deletes those that go. A non-zero return of fn ends it before anything is deleted and is returned.
+ * Nothing to expire is no error; no such source is not either (all counts 0).
+ */
+int snapshots_expire(struct repo *r, const struct expire_opts *o, expire_fn *fn, void *arg, struct expire_result *res,
+                     struct err *e);
+
+/* ---- by name ---- */
+
+struct delete_opts {
+    bool pinned;    /* also what is pinned */
+    bool last_good; /* also the last complete snapshot of a source */
+    bool dry_run;
+};
+struct delete_result {
+    size_t deleted, gone; /* gone: there was no such snapshot (any more) */
+};
+/* Deletes snapshots by their full manifest ids, all or, when one is pinned or the last complete one of its source and
+ * the options do not allow it, none (ERR_USAGE, -EPERM, naming it). Manifests of other types are ERR_USAGE. A snapshot
+ * manifest that cannot be parsed may be deleted. */
+int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const struct delete_opts *o,
+                     struct delete_result *res, struct err *e);
+
+/* Adds and removes pins (NULL-terminated lists, each may be NULL). A snapshot that is changed is written anew, so its
+ * id changes, as with stock clients: *new_id gets it (the old one when nothing changed). `id` is a full manifest id.
+ * ERR_NOT_FOUND. */
+int snapshot_pin(struct repo *r, const char *id, const char *const *add, const char *const *remove, char new_id[33],
+                 struct err *e);
+
+#endif
