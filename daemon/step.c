@@ -391,8 +391,11 @@ static int on_data(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     struct step *t = arg;
     read_some(t, READ_AT_ONCE);
-    if (t->nonsense || t->no_memory)
+    if (t->nonsense || t->no_memory) {
+        /* Nothing more is read; left enabled, the broken channel would keep the loop from seeing the end. */
+        t->on_data = sd_event_source_disable_unref(t->on_data);
         kill_now(t);
+    }
     return 0;
 }
 

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* test_step.c - blocking work in children: results, descriptors, deadlines, crashes, children that cannot be killed */
+#include "tests/unit/loop.h"
+
+#include "daemon/step.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static sd_event *loop;
+static struct steps *steps;
+static char logged[8192];
+static unsigned lines;
+
+static void sink(enum log_level lvl, const char *line, void *arg)
+{
+    (void)lvl, (void)arg;
+    lines++;
+    snprintf(logged, sizeof logged, "%s", line);
+}
+
+/* What a callback saw. */
+struct seen {
+    int calls;
+    json_t *out;
+    int fd;
+    bool timed_out, canceled;
+    double seconds;
+    struct err e;
+};
+
+static void done(struct step_result *r, void *arg)
+{
+    struct seen *s = arg;
+    s->calls++;
+    s->out = json_incref(r->out);
+    s->fd = take_fd(&r->fd);
+    s->timed_out = r->timed_out;
+    s->canceled = r->canceled;
+    s->seconds = r->seconds;
+    s->e = r->err;
+}
+
+static void seen_clear(struct seen *s)
+{
+    json_decref(s->out);
+    closep(&s->fd);
+}
+#define SEEN CLEANUP(seen_clear) struct seen
+
+static int setup(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    log_to(sink, NULL);
+    lines = 0;
+    logged[0] = '\0';
+    return sd_event_new(&loop) < 0 || steps_new(&steps, loop, &e) < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    steps_free(steps);
+    loop = sd_event_unref(loop);
+    return waitpid(-1, NULL, WNOHANG) == -1 ? 0 : -1; /* nothing is left to be reaped */
+}
+
+static void until(const int *calls, double most)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double end = (double)t.tv_sec + (double)t.tv_nsec / 1e9 + most;
+    while (!*calls) {
+        assert_return_code(sd_event_run(loop, 20000), errno);
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        if ((double)t.tv_sec + (double)t.tv_nsec / 1e9 > end)
+            fail_msg("the step did not end within %.1f s", most);
+    }
+}
+
+static struct seen run(step_fn *fn, const json_t *in, unsigned timeout)
+{
+    struct seen s = {.fd = -1, .e = ERR_INIT};
+    struct err e = ERR_INIT;
+    assert_ok(step_start(steps, "snapshot vg0/db1", fn, in, timeout, done, &s, NULL, &e), &e);
+    assert_int_equal(s.calls, 0);
+    until(&s.calls, timeout + 5);
+    assert_int_equal(s.calls, 1);
+    return s;
+}
+
+/* ---- what children do ---- */
+
+static int fn_echo(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd, (void)e;
+    *out = json_pack("{s:O, s:i}", "got", in, "pid", (int)getpid());
+    return 0;
+}
+
+static int fn_nothing(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)out, (void)fd, (void)e;
+    return 0;
+}
+
+static int fn_fail(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in;
+    *out = json_pack("{s:s}", "partial", "yes");
+    *fd = open("/dev/null", O_RDONLY);
+    err_set(e, ERR_GENERIC, ENOSPC, "cannot write %s", "\xff\xfe x");
+    return err_hint(e, "make room");
+}
+
+static int fn_mute(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)out, (void)fd, (void)e;
+    return -ENODEV;
+}
+
+static int fn_fd(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)out;
+    *fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+    return *fd < 0 ? err_set(e, ERR_GENERIC, errno, "open") : 0;
+}
+
+static int fn_large(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd, (void)e;
+    size_t n = (size_t)json_integer_value(in);
+    CLEANUP_FREE char *s = malloc(n);
+    memset(s, 'x', n);
+    *out = json_stringn(s, n);
+    return 0;
+}
+
+static int fn_sleep(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)out, (void)fd, (void)e;
+    signal(SIGTERM, SIG_IGN);
+    pause();
+    return 0;
+}
+
+static int fn_signal(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)out, (void)fd, (void)e;
+    raise((int)json_integer_value(in));
+    return 0;
+}
+
+static int fn_exit(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)out, (void)fd, (void)e;
+    _exit(42);
+}
+
+static int fn_log(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)out, (void)fd, (void)e;
+    for (json_int_t i = 0; i < json_integer_value(in); i++)
+        log_warning("line %d", (int)i);
+    return 0;
+}
+
+static int fn_garbage(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)out, (void)fd, (void)e;
+    const char *bytes = json_string_value(in);
+    send(3, bytes, json_string_length(in), 0);
+    pause();
+    return 0;
+}
+
+/* A result frame whose text is `in`. */
+static int fn_forged(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)out, (void)fd, (void)e;
+    uint32_t head[2] = {2, (uint32_t)json_string_length(in)};
+    send(3, head, sizeof head, 0);
+    send(3, json_string_value(in), json_string_length(in), 0);
+    _exit(0);
+}
+
+static int fn_look(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)in, (void)fd, (void)e;
+    int n = 0;
+    for (int i = 0; i < 1024; i++)
+        n += fcntl(i, F_GETFD) >= 0;
+    sigset_t blocked;
+    sigprocmask(SIG_SETMASK, NULL, &blocked);
+    struct sigaction pipe;
+    sigaction(SIGPIPE, NULL, &pipe);
+    *out = json_pack("{s:i, s:b, s:b}", "fds", n, "blocked", sigismember(&blocked, SIGTERM), "ignored",
+                     pipe.sa_handler == SIG_IGN);
+    return 0;
+}
+
+/* ---- tests ---- */
+
+static void test_result(void **state)
+{
+    (void)state;
+    json_t *in = json_pack("{s:s, s:i}", "volume", "vg0/db1 \xc3\xa4", "n", 7);
+    SEEN s = run(fn_echo, in, 10);
+    assert_ok(-(int)s.e.cls, &s.e);
+    assert_true(json_equal(json_object_get(s.out, "got"), in));
+    assert_int_not_equal(json_integer_value(json_object_get(s.out, "pid")), getpid());
+    assert_int_equal(s.fd, -1);
+    assert_int_equal(steps_running(steps), 0);
+    json_decref(in);
+    SEEN n = run(fn_nothing, NULL, 10);
+    assert_int_equal(n.e.cls, ERR_NONE);
+    assert_null(n.out);
+}
+
+static void test_error(void **state)
+{
+    (void)state;
+    SEEN s = run(fn_fail, NULL, 10);
+    assert_int_equal(s.e.cls, ERR_NO_SPACE);
+    assert_int_equal(s.e.sys, ENOSPC);
+    assert_string_equal(s.e.msg, "cannot write ?? x: No space left on device");
+    assert_string_equal(s.e.hint, "make room");
+    assert_string_equal(json_string_value(json_object_get(s.out, "partial")), "yes");
+    assert_int_equal(s.fd, -1);
+    SEEN m = run(fn_mute, NULL, 10);
+    assert_int_equal(m.e.sys, ENODEV);
+    assert_true(m.e.msg[0]);
+}
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    SEEN s = run(fn_fd, NULL, 10);
+    assert_true(s.fd >= 0);
+    assert_true(fcntl(s.fd, F_GETFD) & FD_CLOEXEC);
+    char b[5] = "";
+    assert_int_equal(read(s.fd, b, 4), 4);
+    assert_string_equal(b, "root");
+    /* One that nobody takes is closed. */
+    int before = dup(0);
+    close(before);
+    struct err e = ERR_INIT;
+    struct seen t = {.fd = -1};
+    assert_ok(step_start(steps, "x", fn_fd, NULL, 5, done, &t, NULL, &e), &e);
+    until(&t.calls, 5);
+    closep(&t.fd);
+    int after = dup(0);
+    close(after);
+    assert_int_equal(before, after);
+}
+
+static void test_large_result(void **state)
+{
+    (void)state;
+    json_t *n = json_integer(8 << 20);
+    SEEN s = run(fn_large, n, 20);
+    assert_int_equal(json_string_length(s.out), 8 << 20);
+    json_integer_set(n, 17 << 20);
+    SEEN big = run(fn_large, n, 20);
+    assert_null(big.out);
+    assert_int_equal(big.e.sys, EMSGSIZE);
+    json_decref(n);
+}
+
+static void test_timeout(void **state)
+{
+    (void)state;
+    SEEN s = run(fn_sleep, NULL, 1);
+    assert_true(s.timed_out);
+    assert_int_equal(s.e.sys, ETIMEDOUT);
+    assert_non_null(strstr(s.e.msg, "snapshot vg0/db1: not done after 1 s"));
+    assert_true(s.seconds >= 1 && s.seconds < 3);
+    struct err e = ERR_INIT;
+    assert_true(step_start(steps, "x", fn_sleep, NULL, 0, done, &s, NULL, &e) < 0);
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    SEEN s = {.fd = -1};
+    struct err e = ERR_INIT;
+    struct step *t;
+    assert_ok(step_start(steps, "x", fn_sleep, NULL, 100, done, &s, &t, &e), &e);
+    assert_int_equal(steps_running(steps), 1);
+    step_cancel(t);
+    assert_int_equal(s.calls, 0);
+    until(&s.calls, 3);
+    assert_true(s.canceled && !s.timed_out);
+    assert_int_equal(s.e.cls, ERR_INTERRUPTED);
+}
+
+static void test_crash(void **state)
+{
+    (void)state;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    json_t *sig = json_integer(SIGSEGV);
+    SEEN s = run(fn_signal, sig, 10);
+    assert_non_null(strstr(s.e.msg, "snapshot vg0/db1: its process was killed by signal 11 (Segmentation fault)"));
+    json_integer_set(sig, SIGKILL);
+    SEEN k = run(fn_signal, sig, 10);
+    assert_non_null(strstr(k.e.msg, "signal 9"));
+    json_decref(sig);
+    SEEN x = run(fn_exit, NULL, 10);
+    assert_non_null(strstr(x.e.msg, "ended with code 42 and without a result"));
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    json_t *n = json_integer(2);
+    SEEN s = run(fn_log, n, 10);
+    assert_int_equal(s.e.cls, ERR_NONE);
+    assert_int_equal(lines, 2);
+    assert_string_equal(logged, "snapshot vg0/db1: line 1");
+    json_integer_set(n, 1000000);
+    SEEN f = run(fn_log, n, 20);
+    assert_int_equal(f.e.cls, ERR_NONE);
+    assert_int_equal(lines, 1002);
+    assert_string_equal(logged, "snapshot vg0/db1: further lines dropped");
+    json_decref(n);
+}
+
+static void test_nonsense(void **state)
+{
+    (void)state;
+    /* Unknown type; log longer than allowed; a result of 4 GiB; an empty one. */
+    const char frames[][8] = {
+        {9, 0, 0, 0, 1, 0, 0, 0}, {1, 0, 0, 0, 0, 16, 0, 0}, {2, 0, 0, 0, -1, -1, -1, -1}, {2, 0, 0, 0, 0, 0, 0, 0}};
+    for (size_t i = 0; i < 4; i++) {
+        CLEANUP_FREE char *copy = malloc(8);
+        memcpy(copy, frames[i], 8);
+        json_t *in = json_stringn_nocheck(copy, 8);
+        SEEN s = run(fn_garbage, in, 10);
+        assert_non_null(strstr(s.e.msg, "makes no sense"));
+        assert_true(s.seconds < 5);
+        json_decref(in);
+    }
+    const char *texts[] = {"not json", "[]", "{}",
+                           "{\"class\": 1, \"errno\": \"x\", \"message\": \"\", \"hint\": \"\"}"};
+    for (size_t i = 0; i < 4; i++) {
+        json_t *in = json_string(texts[i]);
+        SEEN s = run(fn_forged, in, 10);
+        assert_non_null(strstr(s.e.msg, "no sense"));
+        json_decref(in);
+    }
+}
+
+static void test_inherits_nothing(void **state)
+{
+    (void)state;
+    CLEANUP_CLOSE int leak = open("/dev/null", O_RDONLY);
+    assert_true(leak >= 0);
+    sigset_t set, old;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    signal(SIGPIPE, SIG_IGN);
+    SEEN s = run(fn_look, NULL, 10);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    assert_int_equal(json_integer_value(json_object_get(s.out, "fds")), 4); /* 0-2 and the channel */
+    assert_true(json_is_false(json_object_get(s.out, "blocked")));
+    assert_true(json_is_false(json_object_get(s.out, "ignored")));
+}
+
+static void test_many_at_once(void **state)
+{
+    (void)state;
+    struct seen s[24] = {0};
+    struct err e = ERR_INIT;
+    for (int i = 0; i < 24; i++) {
+        s[i].fd = -1;
+        assert_ok(step_start(steps, "many", i % 3 ? fn_echo : fn_sleep, NULL, i % 3 ? 10 : 1, done, &s[i], NULL, &e),
+                  &e);
+    }
+    assert_int_equal(steps_running(steps), 24);
+    json_t *j = steps_to_json(steps);
+    assert_int_equal(json_array_size(j), 24);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(j, 0), "name")), "many");
+    json_decref(j);
+    for (int i = 0; i < 24; i++) {
+        until(&s[i].calls, 8);
+        assert_int_equal(s[i].timed_out, i % 3 == 0);
+        seen_clear(&s[i]);
+    }
+    assert_int_equal(steps_running(steps), 0);
+}
+
+/* The daemon is killed: its steps go with it. */
+static void test_dies_with_the_daemon(void **state)
+{
+    (void)state;
+    int p[2];
+    assert_return_code(pipe(p), errno);
+    pid_t daemon_pid = fork();
+    if (daemon_pid == 0) {
+        sd_event *l;
+        struct steps *s;
+        if (sd_event_new(&l) < 0 || steps_new(&s, l, NULL) < 0 ||
+            step_start(s, "x", fn_sleep, NULL, 100, NULL, NULL, NULL, NULL) < 0)
+            _exit(1);
+        json_t *j = steps_to_json(s);
+        int pid = (int)json_integer_value(json_object_get(json_array_get(j, 0), "pid"));
+        if (write(p[1], &pid, sizeof pid) != sizeof pid)
+            _exit(1);
+        pause();
+    }
+    int pid = 0;
+    assert_int_equal(read(p[0], &pid, sizeof pid), sizeof pid);
+    close(p[0]);
+    close(p[1]);
+    usleep(50000);
+    assert_int_equal(kill(pid, 0), 0);
+    kill(daemon_pid, SIGKILL);
+    waitpid(daemon_pid, NULL, 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    for (int i = 0; i < 300; i++, usleep(10000)) {
+        char c = 'X', line[256] = "";
+        CLEANUP_FCLOSE FILE *f = fopen(path, "re");
+        if (f && fgets(line, sizeof line, f) && strrchr(line, ')'))
+            c = strrchr(line, ')')[2];
+        if (c == 'X' || c == 'Z')
+            return;
+    }
+    fail_msg("process %d survived the daemon", pid);
+}
+
+static void free_in_callback(struct step_result *r, void *arg)
+{
+    done(r, arg);
+    steps_free(steps);
+    steps = NULL;
+    struct err e = ERR_INIT;
+    assert_ok(steps_new(&steps, loop, &e), &e);
+}
+
+static void test_freed_in_its_callback(void **state)
+{
+    (void)state;
+    SEEN s = {.fd = -1}, other = {.fd = -1};
+    struct err e = ERR_INIT;
+    assert_ok(step_start(steps, "other", fn_sleep, NULL, 100, done, &other, NULL, &e), &e);
+    assert_ok(step_start(steps, "x", fn_fd, NULL, 5, free_in_callback, &s, NULL, &e), &e);
+    until(&s.calls, 5);
+    assert_true(s.fd >= 0);
+    assert_int_equal(other.calls, 0);
+}
+
+/* ---- a child that SIGKILL does not end: it writes to a frozen file system ---- */
+
+static char frozen_dir[] = "/tmp/snapferry-step.XXXXXX";
+
+static int fn_write_frozen(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)out, (void)fd;
+    int f = open(json_string_value(in), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (f < 0 || write(f, "x", 1) != 1)
+        return err_set(e, ERR_GENERIC, errno, "write");
+    return 0;
+}
+
+static void test_stuck_in_the_kernel(void **state)
+{
+    (void)state;
+    need_loop();
+    need_tool("mkfs.xfs");
+    need_tool("fsfreeze");
+    assert_non_null(mkdtemp(frozen_dir));
+    char img[64], dev[64], mnt[64], file[80];
+    snprintf(img, sizeof img, "%s/img", frozen_dir);
+    snprintf(mnt, sizeof mnt, "%s/mnt", frozen_dir);
+    snprintf(file, sizeof file, "%s/mnt/file", frozen_dir);
+    loop_make(dev, sizeof dev, img, 320ull << 20, "");
+    assert_true(shell("mkfs.xfs -q %s && mkdir %s && mount %s %s && touch %s && fsfreeze -f %s", dev, mnt, dev, mnt,
+                      file, mnt));
+    json_t *in = json_string(file);
+    struct seen s = {.fd = -1}, t = {.fd = -1};
+    struct err e = ERR_INIT;
+    struct step *step = NULL;
+    int rc = step_start(steps, "write", fn_write_frozen, in, 1, done, &s, NULL, &e);
+    int rc2 = step_start(steps, "write too", fn_write_frozen, in, 100, done, &t, &step, &e);
+    for (int i = 0; i < 40 && rc == 0; i++) /* 6 s at most; never leave it frozen */
+        if (sd_event_run(loop, 150000) < 0 || (i == 3 && (step_cancel(step), 0)) || (s.calls && t.calls))
+            break;
+    unsigned stuck = steps_stuck(steps), running = steps_running(steps);
+    json_t *j = steps_to_json(steps);
+    bool thawed = shell("fsfreeze -u %s", mnt);
+    for (int i = 0; i < 40 && steps_stuck(steps); i++)
+        sd_event_run(loop, 100000);
+    shell("umount %s", mnt);
+    loop_drop(dev);
+    loop_clean(frozen_dir);
+    json_decref(in);
+    assert_true(thawed);
+    assert_ok(rc, &e);
+    assert_ok(rc2, &e);
+    assert_int_equal(s.calls, 1);
+    assert_true(s.timed_out);
+    assert_non_null(strstr(s.e.msg, "hangs in the kernel"));
+    assert_non_null(strstr(s.e.hint, "/stack"));
+    assert_true(s.seconds < 5);
+    assert_int_equal(t.calls, 1);
+    assert_true(t.canceled);
+    assert_int_equal(stuck, 2);
+    assert_int_equal(running, 0);
+    assert_true(json_is_true(json_object_get(json_array_get(j, 0), "stuck")));
+    json_decref(j);
+    assert_int_equal(steps_stuck(steps), 0); /* noticed when it ended after all, and not reported again */
+    assert_int_equal(s.calls, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        T(test_result),
+        T(test_error),
+        T(test_descriptor),
+        T(test_large_result),
+        T(test_timeout),
+        T(test_cancel),
+        T(test_crash),
+        T(test_log),
+        T(test_nonsense),
+        T(test_inherits_nothing),
+        T(test_many_at_once),
+        T(test_dies_with_the_daemon),
+        T(test_freed_in_its_callback),
+        T(test_stuck_in_the_kernel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
