@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* expire.c - snapshots that go from a repository: snapshot expire, delete, pin, unpin (all with -r) */
+#include "daemon/cli/cli.h"
+#include "repo/expire.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define WIDTH 80
+#define REASON_AT 43 /* column of the reasons */
+
+static int source_option(const struct options *o, struct snapshot_source *src, bool *given, struct err *e)
+{
+    const char *text = o->as ? o->as : o->verb == VERB_SNAPSHOT_EXPIRE && o->n_args ? o->args[0] : NULL;
+    *given = text;
+    return text ? snapshot_source_parse(src, text, e) : 0;
+}
+
+/* ---- snapshot expire ---- */
+
+struct expire_view {
+    const struct options *o;
+    char source[sizeof(struct snapshot_source) + 8]; /* the one that is being told */
+    json_t *sources, *current;                       /* --json; current: the snapshots of that source */
+    unsigned lines;
+};
+
+/* Words in the rest of the line, the next lines indented as far. */
+static void print_wrapped(const char *text, int at)
+{
+    int column = at;
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (column > at && column + 1 + n > WIDTH) {
+            printf("\n%*s", at, "");
+            column = at;
+        } else if (column > at) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", n, p);
+        column += n;
+        p += n;
+        p += strspn(p, " ");
+    }
+    putchar('\n');
+}
+
+static const char *short_time(int64_t ns, char out[32])
+{
+    time_t t = (time_t)(ns / 1000000000);
+    struct tm tm;
+    if (!localtime_r(&t, &tm) || !strftime(out, 32, "%Y-%m-%d %H:%M", &tm))
+        snprintf(out, 32, "-");
+    return out;
+}
+
+static const struct {
+    const char *name, *key;
+    size_t at, origin;
+} settings[] = {
+#define S(name, key, field)                                                                                            \
+    {                                                                                                                  \
+        name, key, offsetof(struct retention_policy, field), offsetof(struct retention_origin, field)                  \
+    }
+    S("latest", "keepLatest", latest), S("hourly", "keepHourly", hourly),    S("daily", "keepDaily", daily),
+    S("weekly", "keepWeekly", weekly), S("monthly", "keepMonthly", monthly), S("annual", "keepAnnual", annual),
+#undef S
+};
+
+static int setting(const struct expire_verdict *v, size_t i)
+{
+    return *(const int *)(const void *)((const char *)v->policy + settings[i].at);
+}
+
+static const char *setting_origin(const struct expire_verdict *v, size_t i)
+{
+    return *(const char *const *)(const void *)((const char *)v->origin + settings[i].origin);
+}
+
+static void policy_text(const struct expire_verdict *v, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "keeps:");
+    for (size_t i = 0; i < RETENTION_KINDS && n < cap; i++) {
+        if (setting(v, i) >= 0)
+            n += (size_t)snprintf(out + n, cap - n, "%s %s %d (%s)", n > 6 ? "," : "", settings[i].name, setting(v, i),
+                                  setting_origin(v, i));
+    }
+    if (n == 6)
+        snprintf(out + n, cap - n, " all");
+}
+
+static json_t *policy_json(const struct expire_verdict *v)
+{
+    json_t *j = json_object();
+    for (size_t i = 0; i < RETENTION_KINDS; i++) {
+        if (setting(v, i) >= 0)
+            json_object_set_new(j, settings[i].key,
+                                json_pack("{s:i, s:s}", "value", setting(v, i), "from", setting_origin(v, i)));
+    }
+    return j;
+}
+
+static int new_source(struct expire_view *x, const struct expire_verdict *v, const char *source)
+{
+    snprintf(x->source, sizeof x->source, "%s", source);
+    if (!x->sources) {
+        char text[256];
+        if (!x->o->quiet || x->o->explain)
+            printf("%s%s\n", x->lines ? "\n" : "", text_name(source));
+        if (x->o->explain) {
+            policy_text(v, text, sizeof text);
+            printf("  ");
+            print_wrapped(text, 2);
+        }
+        return 0;
+    }
+    x->current = json_array();
+    json_t *s = json_pack("{s:s, s:o, s:O}", "source", source, "policy", policy_json(v), "snapshots", x->current);
+    json_decref(x->current); /* held by its source */
+    return json_array_append_new(x->sources, s) < 0 ? -ENOMEM : 0;
+}
+
+static json_t *verdict_json(const struct expire_verdict *v)
+{
+    char start[TIME_TEXT];
+    json_t *reasons = json_array();
+    for (unsigned i = 0; i < v->n_reasons; i++)
+        json_array_append_new(reasons, json_string(v->reasons[i]));
+    return json_pack("{s:s, s:s, s:I, s:b, s:b, s:b, s:o, s:s}", "id", v->id, "startTime",
+                     time_text(v->start_ns, start), "size", (json_int_t)v->size, "incomplete", (int)v->incomplete,
+                     "pinned", (int)v->pinned, "keep", (int)v->keep, "reasons", reasons, "why", v->why);
+}
+
+static int tell(const struct expire_verdict *v, void *arg)
+{
+    struct expire_view *x = arg;
+    char source[sizeof x->source], when[32];
+    if (!x->sources && v->keep && !x->o->explain)
+        return 0;
+    snapshot_source_text(v->source, source, sizeof source);
+    if (strcmp(source, x->source) != 0) {
+        int rc = new_source(x, v, source);
+        if (rc < 0)
+            return rc;
+    }
+    x->lines++;
+    if (x->sources)
+        return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
+    if (x->o->quiet && !x->o->explain)
+        return 0;
+    int n = printf("  %.16s  %s  %s ", v->id, short_time(v->start_ns, when), v->keep ? "kept" : "goes");
+    printf("%*s", n < REASON_AT ? REASON_AT - n : 1, "");
+    print_wrapped(v->why, n < REASON_AT ? REASON_AT : n + 1);
+    return 0;
+}
+
+static void summary(const struct options *o, const struct expire_result *r)
+{
+    if (o->json || o->quiet)
+        return;
+    if (!r->sources) {
+        printf("There is nothing to expire: no such snapshots.\n");
+        return;
+    }
+    printf("%s%lu of %lu snapshot%s of %u source%s %s.\n", r->expired || o->explain ? "\n" : "",
+           (unsigned long)r->expired, (unsigned long)(r->kept + r->expired), r->kept + r->expired == 1 ? "" : "s",
+           r->sources, r->sources == 1 ? "" : "s",
+           o->dry_run        ? "would go; nothing was changed"
+           : r->expired == 1 ? "is deleted"
+                             : "are deleted");
+    if (r->expired && !o->dry_run)
+        printf("Their space comes back with the maintenance of the repository.\n");
+}
+
+int cli_snapshot_expire(const struct options *o, struct err *e)
+{
+    struct snapshot_source src;
+    bool given;
+    int rc = source_option(o, &src, &given, e);
+    if (rc < 0)
+        return rc;
+    if (given && o->all)
+        return err_set(e, ERR_USAGE, 0, "either a source or --all, not both");
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    struct expire_opts x = {.dry_run = o->dry_run};
+    if (given)
+        x.source = &src;
+    else if (!o->all) {
+        x.user = "snapferry";
+        x.host = repo_hostname(r);
+    }
+    struct expire_view v = {.o = o};
+    struct expire_result res = {0};
+    if (o->json && !(v.sources = json_array()))
+        return err_nomem(e);
+    rc = snapshots_expire(r, &x, tell, &v, &res, e);
+    if (rc < 0) {
+        json_decref(v.sources);
+        return e->cls ? rc : err_nomem(e);
+    }
+    if (o->json)
+        print_json(json_pack("{s:s, s:s, s:b, s:o, s:I, s:I, s:i}", "type", "result", "verb", "snapshot expire",
+                             "dryRun", (int)o->dry_run, "sources", v.sources, "kept", (json_int_t)res.kept, "expired",
+                             (json_int_t)res.expired, "unreadable", (int)res.unreadable));
+    summary(o, &res);
+    if (res.unreadable)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read; %s left alone", res.unreadable,
+                       res.unreadable == 1 ? "" : "s", res.unreadable == 1 ? "it was" : "they were");
+    return 0;
+}
+
+/* ---- snapshot delete ---- */
+
+static void hint_force(struct err *e, int rc)
+{
+    if (rc == -EPERM)
+        err_hint(e, "--force deletes it all the same");
+}
+
+/* The full id of a snapshot that is named by a prefix or as "latest". A full one may belong to a manifest that cannot
+ * be parsed. */
+static int full_id(const struct options *o, struct repo *r, const char *arg, char id[33], struct err *e)
+{
+    struct snapshot_source src;
+    struct snapshot s;
+    bool given;
+    int rc = source_option(o, &src, &given, e);
+    if (rc < 0)
+        return rc;
+    if (strchr(arg, '/')) {
+        err_set(e, ERR_USAGE, 0, "\"%s\" is no snapshot", text_name(arg));
+        return err_hint(e, "a snapshot is a manifest id, a unique prefix of it, or \"latest\"");
+    }
+    rc = snapshot_find(r, arg, given ? &src : NULL, &s, e);
+    if (rc < 0 && e->cls == ERR_DAMAGE && strlen(arg) == 32) {
+        *e = (struct err)ERR_INIT;
+        snprintf(id, 33, "%s", arg);
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    memcpy(id, s.id, sizeof s.id);
+    snapshot_clear(&s);
+    return 0;
+}
+
+int cli_snapshot_delete(const struct options *o, struct err *e)
+{
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    size_t n = (size_t)o->n_args;
+    char(*ids)[33] CLEANUP_FREE = calloc(n + 1, sizeof *ids);
+    const char **list CLEANUP_FREE = calloc(n + 1, sizeof(char *));
+    struct delete_result res;
+    if (!ids || !list)
+        return err_nomem(e);
+    int rc = cli_open_repo(o, &r, e);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = full_id(o, r, o->args[i], ids[i], e);
+        list[i] = ids[i];
+    }
+    if (rc == 0)
+        rc = snapshots_delete(r, list, n,
+                              &(struct delete_opts){.pinned = o->force, .last_good = o->force, .dry_run = o->dry_run},
+                              &res, e);
+    hint_force(e, rc);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        json_t *a = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(a, json_string(ids[i]));
+        print_json(json_pack("{s:s, s:s, s:b, s:o, s:I, s:I}", "type", "result", "verb", "snapshot delete", "dryRun",
+                             (int)o->dry_run, "ids", a, "deleted", (json_int_t)res.deleted, "gone",
+                             (json_int_t)res.gone));
+    } else if (!o->quiet) {
+        printf("%zu snapshot%s %s.\n", res.deleted, res.deleted == 1 ? "" : "s",
+               o->dry_run         ? "would be deleted"
+               : res.deleted == 1 ? "is deleted"
+                                  : "are deleted");
+    }
+    return 0;
+}
+
+/* ---- snapshot pin, unpin ---- */
+
+int cli_snapshot_pin(const struct options *o, struct err *e)
+{
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    bool unpin = o->verb == VERB_SNAPSHOT_UNPIN;
+    size_t n = (size_t)o->n_args;
+    const char **names CLEANUP_FREE = calloc(n + 1, sizeof(char *));
+    char id[33], fresh[33];
+    if (!names)
+        return err_nomem(e);
+    for (size_t i = 1; i < n; i++)
+        names[i - 1] = o->args[i];
+    int rc = cli_open_repo(o, &r, e);
+    if (rc == 0)
+        rc = full_id(o, r, o->args[0], id, e);
+    if (rc == 0)
+        rc = snapshot_pin(r, id, unpin ? NULL : names, unpin ? names : NULL, fresh, e);
+    if (rc < 0)
+        return rc;
+    bool changed = strcmp(id, fresh) != 0;
+    if (o->json)
+        print_json(json_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "result", "verb",
+                             unpin ? "snapshot unpin" : "snapshot pin", "old", id, "id", fresh, "changed",
+                             (int)changed));
+    else if (!o->quiet && changed)
+        printf("%s; the snapshot's id is now %s.\n", unpin ? "Unpinned" : "Pinned", fresh);
+    else if (!o->quiet)
+        printf("Nothing to do: it is %s already.\n", unpin ? "without that pin" : "pinned so");
+    return 0;
+}
