@@ -13,10 +13,6 @@
 /* The program of a section; strings stay the section's. A privileged plugin runs as we do. */
 struct plugin_program plugin_program_of(const struct cfg_plugin *p);
 
-/* Whether the section's match-class and match-path take this volume; both empty: it takes all. The plugin itself may
- * still decline (`applies`, AP-04). */
-bool plugin_matches(const struct cfg_plugin *p, const char *klass, const char *volume);
-
 /*
  * Any verb as a step (daemon/step.h). plugin_step_in() makes the step's argument (new reference, NULL: no memory);
  * plugin_step() asks describe first (kind and ability: -ENOTSUP), then the verb, and answers with the plugin's
@@ -31,7 +27,7 @@ unsigned plugin_step_timeout(const struct cfg_plugin *p, enum plugin_verb v);
 
 struct plugin_progress {
     bool completed, canceled, transient;
-    bool skip;            /* {"skip": reason} (AP-06) */
+    char skip[256];       /* a reason: nothing to do (AP-06); "" none */
     bool has_done;        /* nCompleted was given */
     uint64_t done, total; /* nCompleted, nTotal; 0 if not given */
     char units[32];       /* operationUnits: "Bytes" */

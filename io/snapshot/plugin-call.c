@@ -285,9 +285,9 @@ int plugin_call_lines(const struct plugin_program *p, enum plugin_verb v, const 
 
 unsigned plugin_timeout(const struct plugin_program *p, const struct plugin_info *info, enum plugin_verb v)
 {
-    unsigned ceiling = p->max_timeout_s ? p->max_timeout_s : TIMEOUT_CEILING;
-    unsigned t = info && info->timeouts[v] ? info->timeouts[v] : plugin_verb_at(v)->timeout_s;
-    return !t || t > ceiling ? ceiling : t;
+    unsigned ceiling = p->max_timeout_s ? p->max_timeout_s : TIMEOUT_CEILING, ours = plugin_verb_at(v)->timeout_s,
+             theirs = info ? info->timeouts[v] : 0;
+    return theirs ? (theirs < ceiling ? theirs : ceiling) : ours ? ours : ceiling;
 }
 
 int plugin_can(const struct plugin_program *p, const struct plugin_info *info, enum plugin_kind kind,

@@ -137,7 +137,8 @@ struct plugin_info {
 };
 /* Asks `describe` and checks the answer. -ENOPKG: the program is not installed (AO-24). */
 int plugin_describe(const struct plugin_program *p, struct plugin_info *ret, struct err *e);
-/* Seconds allowed to a verb: declared, else the default; at most p->max_timeout_s. `info` may be NULL. */
+/* Seconds allowed to a verb: the default, or what the plugin declares, up to p->max_timeout_s (AP-15). `info` may be
+ * NULL. */
 unsigned plugin_timeout(const struct plugin_program *p, const struct plugin_info *info, enum plugin_verb v);
 /* -ENOTSUP with a sentence unless the plugin is of that kind and says that it can do the verb. */
 int plugin_can(const struct plugin_program *p, const struct plugin_info *info, enum plugin_kind kind,
