@@ -96,7 +96,7 @@ static json_t *outcome(const struct program *p, const char *phase, int status, d
 {
     if (len > OUTPUT_MAX)
         len = OUTPUT_MAX;
-    while (len && strchr(" \r\n\t", output[len - 1]))
+    while (len && output[len - 1] && strchr(" \r\n\t", output[len - 1]))
         len--;
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)output[i] >= 0x80 || output[i] == '\0')
