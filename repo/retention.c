@@ -11,7 +11,7 @@
 #include "repo/retention.h"
 
 #include "base/cleanup.h"
-#include "repo/zone.h"
+#include "base/zone.h"
 
 #include <limits.h>
 #include <stdio.h>

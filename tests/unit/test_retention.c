@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_retention.c - retention reasons of 125 golden histories, the documented examples, time zones. */
 #include "repo/retention.h"
-#include "repo/zone.h"
+#include "base/zone.h"
 
 #include "tests/unit/test.h"
 

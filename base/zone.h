@@ -5,8 +5,8 @@
  * Named zones are read from the TZif files (RFC 8536) of /usr/share/zoneinfo, or of $TZDIR. Immutable after loading;
  * any thread.
  */
-#ifndef SNAPFERRY_REPO_ZONE_H
-#define SNAPFERRY_REPO_ZONE_H
+#ifndef SNAPFERRY_BASE_ZONE_H
+#define SNAPFERRY_BASE_ZONE_H
 
 #include "base/err.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* zone.c - time zones from TZif files: transitions first, the POSIX rule of the footer after the last of them. */
-#include "repo/zone.h"
+#include "base/zone.h"
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
