@@ -2,10 +2,10 @@
 /*
  * cfg.h - the configuration: INI files into checked values that know where they come from
  *
- * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value wins. What is
- * read so far are the [repository "NAME"] sections, which -r NAME uses; sections of the other kinds are checked for
- * their kind only. Every error of all files is reported at once, each with file:line and, for unknown words, the
- * nearest known one.
+ * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value wins. One reader
+ * serves the command with -r NAME (cfg_load: only [repository "NAME"] sections matter, so that a mistake elsewhere does
+ * not stand between a disaster and its repository) and the daemon (cfg_load_dir: everything). Every error of all files
+ * is reported at once, each with file:line and, for unknown words, the nearest known one.
  */
 #ifndef SNAPFERRY_CFG_CFG_H
 #define SNAPFERRY_CFG_CFG_H
@@ -20,11 +20,14 @@
 
 struct cfg_repository {
     char name[128];
-    char type[32];                      /* "filesystem" */
-    char path[4096];                    /* absolute */
+    char type[32];                      /* "filesystem", or "s3", for which this build has no store */
+    char path[4096];                    /* absolute; "" for s3 */
     char password_file[4096];           /* absolute path or cred:NAME; "" if not set */
     char splitter[40], compression[40]; /* "" if not set */
     char origin[4224];                  /* file:line of the section */
+    /* s3 */
+    char endpoint[256], bucket[128], prefix[192], region[64]; /* "" if not set */
+    char credentials[4096];                                   /* absolute path or cred:NAME */
 };
 
 struct cfg;
@@ -52,7 +55,9 @@ struct cfg_kv {
     const char *key, *value;
 };
 
-enum cfg_scope { SCOPE_DAEMON, SCOPE_DRIVER, SCOPE_CLASS, SCOPE_JOB, SCOPE_VOLUME, SCOPE_DEFAULT };
+/* Precedence: volume, policy (conditions by [policy]), job, storage-class, driver, daemon (with mover), default. */
+enum cfg_scope { SCOPE_DAEMON, SCOPE_DRIVER, SCOPE_CLASS, SCOPE_JOB, SCOPE_VOLUME, SCOPE_DEFAULT, SCOPE_RULE };
+const char *cfg_scope_name(enum cfg_scope s);
 
 /* Limits and rights of a mover process, from [mover] and, key by key, the policy (MS-02, MS-40, MS-44). */
 struct cfg_mover {
@@ -80,6 +85,7 @@ struct cfg_policy {
     char klass[128], driver[64]; /* "" if no class matches the volume */
     char repository[128];        /* section name */
     bool exclude;                /* listed as skipped, with the reason */
+    char exclude_reason[384];    /* one sentence: which section says so; "" if not excluded */
     char group[64];              /* "" none (CF-47) */
     enum cfg_group_consistency group_consistency;
     unsigned group_max_skew_ms; /* strict: refused above */
@@ -138,6 +144,7 @@ struct cfg_daemon {
     int64_t keep_records_s;      /* default 90 d */
     char socket_group[64];       /* default snapferry */
     char state_dir[4096], cache_dir[4096];
+    uint64_t cache_max; /* hard limit of the cache directory (CF-30) */
     enum { ON_RESTART_RESUME, ON_RESTART_FAIL } on_restart;
     char log_level[16];
     const char *const *only_on_node; /* patterns; NULL or empty: everywhere (loadAffinity) */
@@ -171,6 +178,7 @@ struct cfg_plugin {
     char user[64];            /* default snapferry-plugin or nobody; "" with privileged = yes */
     bool privileged;
     const char *const *match_class, *const *match_path;
+    uint64_t min_size, max_size; /* of the volume (AP-03); UINT64_MAX: no limit */
     unsigned priority;
     int64_t start_timeout_s, poll_s, max_timeout_s;
     unsigned progress_retry;
@@ -181,6 +189,22 @@ struct cfg_plugin {
 struct cfg_volume {
     char name[4096];
     char klass[128]; /* class = NAME: explicit assignment; "" by pattern */
+    char origin[CFG_ORIGIN_MAX];
+};
+
+/* [policy "NAME"] (CF-46): conditions that must all hold, and what then happens; the first that matches wins. */
+enum cfg_action {
+    ACTION_SKIP,     /* listed as skipped, with the name of the policy */
+    ACTION_SNAPSHOT, /* native snapshot only: move-data = no */
+    ACTION_BACKUP    /* move-data = yes */
+};
+struct cfg_rule {
+    char name[128];
+    const char *const *match;    /* patterns of volume names; NULL: any */
+    const char *const *classes;  /* storage classes; NULL: any */
+    const char *const *drivers;  /* NULL: any */
+    uint64_t min_size, max_size; /* inclusive; 0 and UINT64_MAX: no limit */
+    enum cfg_action action;
     char origin[CFG_ORIGIN_MAX];
 };
 
@@ -202,6 +226,7 @@ struct cfg_complaint {
 };
 /* Complaint number i, NULL past the end: errors and warnings in order of file and line. */
 const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i);
+unsigned cfg_complaints(const struct cfg *c);
 /* For checks that need the drivers or the machine (made by the daemon and check-config after loading). */
 void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
@@ -219,6 +244,16 @@ const struct cfg_job *cfg_job(const struct cfg *c, const char *name);
 const struct cfg_plugin *cfg_plugin_at(const struct cfg *c, unsigned i);
 const struct cfg_plugin *cfg_plugin(const struct cfg *c, const char *name);
 const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);
+const struct cfg_rule *cfg_rule_at(const struct cfg *c, unsigned i);
+
+/* The first [policy] that matches a volume of `size` bytes (UINT64_MAX: not known, policies with a size never match);
+ * NULL: none. */
+const struct cfg_rule *cfg_rule_of(const struct cfg *c, const char *volume, uint64_t size);
+/* The plugin that takes a volume whose policy says no mover: the [plugin] of kind mover whose match-* all hold, by
+ * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never chosen by itself. */
+const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, uint64_t size);
+/* Whether `node` matches one of the patterns; true for NULL or an empty list (loadAffinity). "!PATTERN" excludes. */
+bool cfg_node_matches(const char *const *only_on_node, const char *node);
 
 /* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
  * Patterns: fnmatch(3) with FNM_PATHNAME against the volume's name. */
@@ -228,6 +263,14 @@ bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volum
 
 /* Effective policy of volume `name` in job `job` (NULL: none). Never fails but for memory. */
 int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e);
+/* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
+int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);
+/*
+ * What depends on the volume's size, once it is known: the first [policy] that matches sets `exclude` or `move_data`
+ * (unless [volume] does), and a mover plugin that takes such volumes by itself sets `mover` (unless the configuration
+ * names one). cfg_policy() has done so already where no size is asked for; a second call changes nothing.
+ */
+int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e);
 /* The policy as JSON: {"key": {"value": "...", "origin": "...", "scope": "storage-class", "overrides": [...]}, ...}
  * (new reference). */
 json_t *cfg_policy_json(const struct cfg_policy *p);
@@ -247,8 +290,8 @@ struct cfg_key {
 };
 const struct cfg_key *cfg_key_at(unsigned i);
 
-/* Units: "2GiB", "1.5T"? no: integers with optional unit; durations "30min", "1h 30min", "90" (seconds), "14d". 0 or
- * -EINVAL. */
+/* Units: "2GiB", "512M", "4096": integers with an optional unit, powers of 1024; durations "30min", "1h 30min", "90"
+ * (seconds), "14d". 0 or -EINVAL. */
 int cfg_parse_bytes(uint64_t *ret, const char *text);
 int cfg_parse_duration(int64_t *ret, const char *text);
 

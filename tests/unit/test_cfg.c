@@ -68,7 +68,7 @@ static void every_error_has_file_and_line(void **state)
     assert_non_null(strstr(e.msg, "nearest known is path"));
     assert_non_null(strstr(e.msg, "2 more"));
     assert_int_equal(lines_logged, 3);
-    assert_non_null(strstr(last_line, "snapferry.ini:5: unknown section [repozitory \"b\"]"));
+    assert_non_null(strstr(last_line, "snapferry.ini:4: unknown section [repozitory \"b\"]"));
 }
 
 static void what_the_parser_would_cut_is_refused(void **state)

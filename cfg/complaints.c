@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* complaints.c - what is wrong with a configuration, in the order of its files and lines */
+#include "cfg/internal.h"
+
+#include "base/cleanup.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void origin_text(const struct cfg *c, unsigned file, unsigned line, char *out, size_t cap)
+{
+    const char *name = file < c->n_files ? c->files[file] : "";
+    if (line)
+        snprintf(out, cap, "%s:%u", name, line);
+    else
+        snprintf(out, cap, "%s", name);
+}
+
+void section_title(const struct section *s, char *out, size_t cap)
+{
+    if (s->name[0])
+        snprintf(out, cap, "[%s \"%s\"]", kind_names[s->kind], s->name);
+    else
+        snprintf(out, cap, "[%s]", kind_names[s->kind]);
+}
+
+static bool comes_before(const struct complaint *a, const struct complaint *b)
+{
+    return a->file != b->file ? a->file < b->file : a->line < b->line;
+}
+
+/* Takes over x. A configuration of nothing but mistakes must not grow without bound: the rest is counted. */
+static void add(struct cfg *c, struct complaint *x)
+{
+    if (c->n_complaints == COMPLAINTS_MAX) {
+        c->n_errors += x->pub.severity == CFG_ERROR;
+        c->n_dropped++;
+        free(x);
+        return;
+    }
+    struct complaint **grown = realloc(c->complaints, (c->n_complaints + 1) * sizeof(void *));
+    if (!grown) {
+        c->n_errors += x->pub.severity == CFG_ERROR;
+        free(x);
+        return;
+    }
+    c->complaints = grown;
+    unsigned i = c->n_complaints++;
+    for (; i > 0 && comes_before(x, grown[i - 1]); i--)
+        grown[i] = grown[i - 1];
+    grown[i] = x;
+    c->n_errors += x->pub.severity == CFG_ERROR;
+}
+
+static struct complaint *make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
+{
+    struct complaint *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->pub.severity = s;
+    snprintf(x->pub.hint, sizeof x->pub.hint, "%s", hint ? hint : "");
+    vsnprintf(x->pub.text, sizeof x->pub.text, fmt, ap);
+    return x;
+}
+
+void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, bool elsewhere, const char *hint,
+              const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    struct complaint *x = make(s, hint, fmt, ap);
+    va_end(ap);
+    if (!x) {
+        c->n_errors += s == CFG_ERROR;
+        return;
+    }
+    x->file = file;
+    x->line = line;
+    x->elsewhere = elsewhere;
+    origin_text(c, file, line, x->pub.where, sizeof x->pub.where);
+    add(c, x);
+}
+
+void complain_value(struct cfg *c, enum cfg_severity s, const struct section *sec, const struct value *v,
+                    const char *hint, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    struct complaint *x = make(s, hint, fmt, ap);
+    va_end(ap);
+    if (!x) {
+        c->n_errors += s == CFG_ERROR;
+        return;
+    }
+    x->file = v ? v->file : sec->file;
+    x->line = v ? v->line : sec->line;
+    x->elsewhere = sec->kind != KIND_REPOSITORY;
+    origin_text(c, x->file, x->line, x->pub.where, sizeof x->pub.where);
+    add(c, x);
+}
+
+/* File and line of "[storage-class gold] file:line" or "file:line"; what is neither goes to the end. */
+static void place(const struct cfg *c, struct complaint *x)
+{
+    const char *where = x->pub.where;
+    x->file = c->n_files;
+    for (unsigned i = 0; i < c->n_files; i++) {
+        const char *at = strstr(where, c->files[i]);
+        size_t n = strlen(c->files[i]);
+        if (!at || (at[n] && at[n] != ':'))
+            continue;
+        x->file = i;
+        x->line = at[n] ? (unsigned)strtoul(at + n + 1, NULL, 10) : 0;
+    }
+}
+
+void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    struct complaint *x = make(s, hint, fmt, ap);
+    va_end(ap);
+    if (!x) {
+        c->n_errors += s == CFG_ERROR;
+        return;
+    }
+    snprintf(x->pub.where, sizeof x->pub.where, "%s", where ? where : "");
+    place(c, x);
+    add(c, x);
+}
+
+const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i)
+{
+    return i < c->n_complaints ? &c->complaints[i]->pub : NULL;
+}
+
+unsigned cfg_complaints(const struct cfg *c)
+{
+    return c->n_complaints;
+}
+
+unsigned cfg_errors(const struct cfg *c)
+{
+    return c->n_errors;
+}

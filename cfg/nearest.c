@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* nearest.c - which known word a mistyped one was meant to be */
+#include "cfg/internal.h"
+
+#include <string.h>
+
+#define WORD_MAX 64
+
+static unsigned least(unsigned a, unsigned b, unsigned c)
+{
+    unsigned m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Optimal string alignment: insertions, deletions, replacements and swapped neighbours count one each. */
+static unsigned edits(const char *a, const char *b)
+{
+    unsigned row[3][WORD_MAX + 1];
+    size_t n = strnlen(a, WORD_MAX), m = strnlen(b, WORD_MAX);
+    for (unsigned j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        unsigned *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= m; j++) {
+            now[j] = least(now[j - 1] + 1, last[j] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < now[j])
+                now[j] = before[j - 2] + 1;
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *nearest_word(const char *word, const char *(*known)(unsigned i, void *arg), void *arg)
+{
+    const char *best = NULL, *w;
+    unsigned least_edits = UINT32_MAX;
+    for (unsigned i = 0; (w = known(i, arg)); i++) {
+        unsigned d = edits(word, w);
+        if (d < least_edits) {
+            least_edits = d;
+            best = w;
+        }
+    }
+    return best;
+}

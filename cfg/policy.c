@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * policy.c - the effective policy of a volume, and why it is so
+ *
+ * Every key is looked up in the sections that are about the volume, the most particular first; the first that has it
+ * wins, the others are remembered as overridden.
+ */
+#include "cfg/internal.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SCOPES_MAX 8
+
+struct scoped {
+    enum cfg_scope scope;
+    const struct section *section; /* NULL: says nothing but for `keeper` */
+    const struct section *keeper;  /* in its place for keep-*: Kopia's retention is the volume's, whatever job asks */
+};
+
+/* Sections that are about one volume, the most particular first. */
+struct sections {
+    struct scoped of[SCOPES_MAX];
+    unsigned n;
+};
+
+struct given {
+    char *value, *origin;
+    enum cfg_scope scope;
+};
+
+/* One key in force: what[0] is it, the rest is overridden. */
+struct effective {
+    const struct key *key;
+    const char *name; /* with the option's name for backup-option.* */
+    struct given *what;
+    unsigned n;
+};
+
+struct cfg_effective {
+    struct arena arena;
+    struct effective *keys;
+    unsigned n;
+    bool sized; /* cfg_policy_size() has decided */
+};
+
+const char *cfg_scope_name(enum cfg_scope s)
+{
+    static const char *const names[] = {"daemon", "driver", "storage-class", "job", "volume", "default", "policy"};
+    return names[s];
+}
+
+void cfg_policy_clear(struct cfg_policy *p)
+{
+    struct cfg_effective *f = p->effective;
+    if (f) {
+        for (unsigned i = 0; i < f->n; i++)
+            free(f->keys[i].what);
+        free(f->keys);
+        arena_clear(&f->arena);
+        free(f);
+    }
+    memset(p, 0, sizeof *p);
+}
+
+/* ---- which sections speak ---- */
+
+static void add_scope(struct sections *s, enum cfg_scope scope, const struct section *section)
+{
+    if (section)
+        s->of[s->n++] = (struct scoped){scope, section, section};
+}
+
+static bool gives_keep(const struct section *s)
+{
+    for (unsigned i = 0; s && i < s->n_values; i++)
+        if (s->values[i].key->type == V_KEEP)
+            return true;
+    return false;
+}
+
+static const struct section *keeping_job(const struct cfg *c, const char *volume, const struct section *asked)
+{
+    if (gives_keep(asked))
+        return asked;
+    for (unsigned i = 0; volume && i < c->n_jobs; i++)
+        if (gives_keep(&c->sections[c->jobs[i].section]) && cfg_job_has(c, &c->jobs[i].pub, volume))
+            return &c->sections[c->jobs[i].section];
+    return NULL;
+}
+
+static void find_sections(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+                          struct sections *ret)
+{
+    *ret = (struct sections){.n = 0};
+    const struct volume_section *v = name ? volume_section(c, name) : NULL;
+    const struct section *j = job ? section_find(c, KIND_JOB, job) : NULL;
+    add_scope(ret, SCOPE_VOLUME, v ? &c->sections[v->section] : NULL);
+    ret->of[ret->n++] = (struct scoped){SCOPE_JOB, j, keeping_job(c, name, j)};
+    if (k) {
+        add_scope(ret, SCOPE_CLASS, section_find(c, KIND_CLASS, k->name));
+        add_scope(ret, SCOPE_DRIVER, section_find(c, KIND_DRIVER, k->driver));
+    }
+    add_scope(ret, SCOPE_DAEMON, section_find(c, KIND_DAEMON, ""));
+    add_scope(ret, SCOPE_DAEMON, section_find(c, KIND_MOVER, ""));
+}
+
+/* ---- values with their origins ---- */
+
+static char *value_origin(const struct cfg *c, const struct section *s, const struct value *v, struct arena *a)
+{
+    char title[80], where[CFG_ORIGIN_MAX - 96], text[CFG_ORIGIN_MAX];
+    section_title(s, title, sizeof title);
+    origin_text(c, v->file, v->line, where, sizeof where);
+    snprintf(text, sizeof text, "%s %s", title, where);
+    return arena_text(a, text);
+}
+
+static int add_given(struct cfg_effective *f, struct effective *k, const char *value, char *origin,
+                     enum cfg_scope scope)
+{
+    struct given *grown = realloc(k->what, (k->n + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    k->what = grown;
+    struct given *g = &grown[k->n];
+    *g = (struct given){.value = arena_text(&f->arena, value), .origin = origin, .scope = scope};
+    if (!g->value || !g->origin)
+        return -ENOMEM;
+    k->n++;
+    return 0;
+}
+
+static struct effective *add_key(struct cfg_effective *f, const struct key *key, const char *name)
+{
+    struct effective *grown = realloc(f->keys, (f->n + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    f->keys = grown;
+    grown[f->n] = (struct effective){.key = key, .name = name};
+    return &grown[f->n++];
+}
+
+static const struct value *find(const struct section *s, const struct key *k, const char *option)
+{
+    for (unsigned i = 0; i < s->n_values; i++)
+        if (s->values[i].key == k && (!option || !strcmp(s->values[i].option, option)))
+            return &s->values[i];
+    return NULL;
+}
+
+/* All that is said about a key, the most particular first. */
+static int gather(const struct cfg *c, const struct sections *from, const struct key *k, const char *option,
+                  struct cfg_effective *f, struct effective *into)
+{
+    for (unsigned i = 0; i < from->n; i++) {
+        const struct section *s = k->type == V_KEEP ? from->of[i].keeper : from->of[i].section;
+        const struct value *v = s ? find(s, k, option) : NULL;
+        if (v && add_given(f, into, v->text, value_origin(c, s, v, &f->arena), from->of[i].scope) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* What holds when nobody says anything; defaults that depend on other values are worked out here. */
+static const char *default_value(const struct cfg *c, const struct key *k, char *buf, size_t cap)
+{
+    if (k->pub.default_text[0] != '(')
+        return k->pub.default_text;
+    if (!strcmp(k->pub.name, "repository"))
+        return c->n_repositories == 1 ? c->repositories[0].pub.name : "";
+    if (!strcmp(k->pub.name, "max-per-device")) {
+        snprintf(buf, cap, "%u", c->daemon.per_device);
+        return buf;
+    }
+    return "";
+}
+
+static int one_key(const struct cfg *c, const struct sections *from, const struct key *k, struct cfg_policy *p)
+{
+    struct cfg_effective *f = p->effective;
+    struct effective *e = add_key(f, k, k->pub.name);
+    char buf[32];
+    if (!e || gather(c, from, k, NULL, f, e) < 0)
+        return -ENOMEM;
+    const char *fallback = default_value(c, k, buf, sizeof buf);
+    if (add_given(f, e, fallback, arena_text(&f->arena, "default"), SCOPE_DEFAULT) < 0)
+        return -ENOMEM;
+    if (value_store(k, fallback, &f->arena, p) < 0) /* stays where the value in force is a mistake */
+        return -ENOMEM;
+    return e->n > 1 ? value_store(k, e->what[0].value, &f->arena, p) : 0;
+}
+
+/* ---- backup-option.* ---- */
+
+static bool has_option(const struct cfg_effective *f, const struct key *k, const char *name)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->keys[i].key == k && !strcmp(f->keys[i].name, name))
+            return true;
+    return false;
+}
+
+static int one_option(const struct cfg *c, const struct sections *from, const struct value *v, struct cfg_effective *f)
+{
+    char name[LINE_MAX_LEN + 32];
+    snprintf(name, sizeof name, "%.*s%s", (int)strlen(v->key->pub.name) - 1, v->key->pub.name, v->option);
+    if (has_option(f, v->key, name))
+        return 0;
+    char *copy = arena_text(&f->arena, name);
+    struct effective *e = copy ? add_key(f, v->key, copy) : NULL;
+    return e ? gather(c, from, v->key, v->option, f, e) : -ENOMEM;
+}
+
+/* Those in force as the array that drivers get. An empty value takes an option away. */
+static int list_options(struct cfg_policy *p, const struct key *k)
+{
+    struct cfg_effective *f = p->effective;
+    struct cfg_kv *list = arena_take(&f->arena, calloc(f->n + 1, sizeof *list));
+    if (!list)
+        return -ENOMEM;
+    unsigned n = 0;
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->keys[i].key == k && f->keys[i].what[0].value[0])
+            list[n++] = (struct cfg_kv){f->keys[i].name + strlen(k->pub.name) - 1, f->keys[i].what[0].value};
+    p->options = list;
+    return 0;
+}
+
+static int all_options(const struct cfg *c, const struct sections *from, const struct key *k, struct cfg_policy *p)
+{
+    for (unsigned i = 0; i < from->n; i++) {
+        const struct section *s = from->of[i].section;
+        for (unsigned n = 0; s && n < s->n_values; n++)
+            if (s->values[n].key == k && one_option(c, from, &s->values[n], p->effective) < 0)
+                return -ENOMEM;
+    }
+    return list_options(p, k);
+}
+
+/* ---- the whole ---- */
+
+static struct effective *effective_key(struct cfg_effective *f, const char *name)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (!strcmp(f->keys[i].name, name))
+            return &f->keys[i];
+    return NULL;
+}
+
+static void say_excluded(struct cfg_policy *p)
+{
+    struct effective *e = effective_key(p->effective, "exclude");
+    p->exclude_reason[0] = '\0';
+    if (p->exclude && e)
+        snprintf(p->exclude_reason, sizeof p->exclude_reason, "excluded by %s", e->what[0].origin);
+}
+
+static int fill(const struct cfg *c, const struct sections *from, struct cfg_policy *p)
+{
+    for (unsigned i = 0; i < n_keys; i++) {
+        const struct key *k = &key_table[i];
+        if (k->place != IN_POLICY)
+            continue;
+        int rc = k->type == V_OPTIONS ? all_options(c, from, k, p) : one_key(c, from, k, p);
+        if (rc < 0)
+            return rc;
+    }
+    say_excluded(p);
+    return 0;
+}
+
+static int make(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+                struct cfg_policy *ret, struct err *e)
+{
+    struct sections from;
+    memset(ret, 0, sizeof *ret);
+    ret->effective = calloc(1, sizeof *ret->effective);
+    if (!ret->effective)
+        return err_nomem(e);
+    if (k) {
+        snprintf(ret->klass, sizeof ret->klass, "%s", k->name);
+        snprintf(ret->driver, sizeof ret->driver, "%s", k->driver);
+    }
+    find_sections(c, name, job, k, &from);
+    if (fill(c, &from, ret) < 0) {
+        cfg_policy_clear(ret);
+        return err_nomem(e);
+    }
+    return 0;
+}
+
+int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e)
+{
+    int rc = make(c, name, job, cfg_class_of(c, name), ret, e);
+    return rc < 0 ? rc : cfg_policy_size(c, ret, name, UINT64_MAX, e);
+}
+
+int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e)
+{
+    const struct cfg_class *k = cfg_class(c, klass);
+    if (!k) {
+        memset(ret, 0, sizeof *ret);
+        return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no [storage-class \"%s\"]", klass);
+    }
+    return make(c, NULL, NULL, k, ret, e);
+}
+
+/* ---- what needs the volume's size ---- */
+
+static bool word_in(const char *const *words, const char *word)
+{
+    for (; words && *words; words++)
+        if (!strcmp(*words, word))
+            return true;
+    return false;
+}
+
+static bool rule_but_size(const struct cfg *c, const struct cfg_rule *r, const char *volume)
+{
+    const struct cfg_class *k = cfg_class_of(c, volume);
+    return (!r->match || pattern_match(r->match, volume)) && (!r->classes || (k && word_in(r->classes, k->name))) &&
+           (!r->drivers || (k && word_in(r->drivers, k->driver)));
+}
+
+static bool in_size(uint64_t size, uint64_t min, uint64_t max)
+{
+    return size >= min && size <= max;
+}
+
+/* *open: the size is not known and would decide. */
+static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume, uint64_t size, bool *open)
+{
+    for (unsigned i = 0; i < c->n_rules; i++) {
+        const struct cfg_rule *r = &c->rules[i].pub;
+        if (!rule_but_size(c, r, volume))
+            continue;
+        bool asks = r->min_size > 0 || r->max_size < UINT64_MAX;
+        if (asks && size == UINT64_MAX) {
+            *open = true;
+            continue;
+        }
+        if (in_size(size, r->min_size, r->max_size))
+            return r;
+    }
+    return NULL;
+}
+
+const struct cfg_rule *cfg_rule_of(const struct cfg *c, const char *volume, uint64_t size)
+{
+    bool open = false;
+    return find_rule(c, volume, size, &open);
+}
+
+static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *volume, uint64_t size, bool *open)
+{
+    const struct cfg_class *k = cfg_class_of(c, volume);
+    const struct cfg_plugin *best = NULL;
+    for (unsigned i = 0; i < c->n_plugins; i++) {
+        const struct cfg_plugin *g = &c->plugins[i].pub;
+        bool by_class = g->match_class && g->match_class[0], by_path = g->match_path && g->match_path[0];
+        bool by_size = g->min_size > 0 || g->max_size < UINT64_MAX;
+        if (strcmp(g->kind, "mover") != 0 || (!by_class && !by_path && !by_size) ||
+            (by_class && (!k || !pattern_match(g->match_class, k->name))) ||
+            (by_path && !pattern_match(g->match_path, volume)) || (best && g->priority <= best->priority))
+            continue;
+        if (by_size && size == UINT64_MAX)
+            *open = true;
+        else if (in_size(size, g->min_size, g->max_size))
+            best = g;
+    }
+    return best;
+}
+
+const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, uint64_t size)
+{
+    bool open = false;
+    return find_plugin(c, volume, size, &open);
+}
+
+/* Puts a value in front of what is said about a key, unless somebody of higher precedence has spoken. */
+static int decide(struct cfg_policy *p, const char *key, const char *value, const char *origin, bool only_default)
+{
+    struct cfg_effective *f = p->effective;
+    struct effective *e = effective_key(f, key);
+    if (!e || e->what[0].scope == SCOPE_VOLUME || (only_default && e->what[0].scope != SCOPE_DEFAULT))
+        return 0;
+    if (add_given(f, e, value, arena_text(&f->arena, origin), SCOPE_RULE) < 0)
+        return -ENOMEM;
+    struct given first = e->what[e->n - 1];
+    memmove(e->what + 1, e->what, (e->n - 1) * sizeof *e->what);
+    e->what[0] = first;
+    return value_store(e->key, value, &f->arena, p);
+}
+
+static int apply_rule(struct cfg_policy *p, const struct cfg_rule *r)
+{
+    char origin[CFG_ORIGIN_MAX];
+    snprintf(origin, sizeof origin, "[policy \"%s\"] %.4200s", r->name, r->origin);
+    if (r->action == ACTION_SKIP) {
+        int rc = decide(p, "exclude", "yes", origin, false);
+        say_excluded(p);
+        return rc;
+    }
+    return decide(p, "move-data", r->action == ACTION_BACKUP ? "yes" : "no", origin, false);
+}
+
+static int apply_plugin(struct cfg_policy *p, const struct cfg_plugin *g)
+{
+    char origin[CFG_ORIGIN_MAX], value[160];
+    snprintf(origin, sizeof origin, "[plugin \"%s\"] %.4200s", g->name, g->origin);
+    snprintf(value, sizeof value, "plugin:%s", g->name);
+    return decide(p, "mover", value, origin, true);
+}
+
+int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e)
+{
+    if (!p->effective || p->effective->sized)
+        return 0;
+    bool open = false;
+    const struct cfg_rule *r = find_rule(c, name, size, &open);
+    const struct cfg_plugin *g = find_plugin(c, name, size, &open);
+    if (open)
+        return 0; /* asked again with the size */
+    p->effective->sized = true;
+    if ((r && apply_rule(p, r) < 0) || (g && apply_plugin(p, g) < 0))
+        return err_nomem(e);
+    return 0;
+}
+
+/* ---- explain ---- */
+
+static json_t *given_json(const struct given *g)
+{
+    return json_pack("{s:s, s:s, s:s}", "value", g->value, "origin", g->origin, "scope", cfg_scope_name(g->scope));
+}
+
+static json_t *effective_json(const struct effective *k)
+{
+    json_t *o = given_json(&k->what[0]), *over = json_array();
+    for (unsigned i = 1; i < k->n; i++)
+        json_array_append_new(over, given_json(&k->what[i]));
+    json_object_set_new(o, "overrides", over);
+    return o;
+}
+
+json_t *cfg_policy_json(const struct cfg_policy *p)
+{
+    json_t *o = json_object();
+    for (unsigned i = 0; p->effective && i < p->effective->n; i++)
+        json_object_set_new(o, p->effective->keys[i].name, effective_json(&p->effective->keys[i]));
+    return o;
+}

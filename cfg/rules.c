@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* rules.c - what only the whole configuration tells: names that lead nowhere, contradictions, things never used */
+#include "cfg/internal.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <string.h>
+
+#define SECTION_OF(c, array, i) (&(c)->sections[(c)->array[i].section])
+
+static bool has(const struct section *s, const char *key)
+{
+    const struct value *v = section_value(s, key);
+    return v && v->text[0];
+}
+
+/* A key that must be there and not be empty. */
+static bool lacks(struct cfg *c, const struct section *s, const char *key)
+{
+    if (has(s, key))
+        return false;
+    char title[80];
+    section_title(s, title, sizeof title);
+    if (!s->broken)
+        complain_value(c, CFG_ERROR, s, section_value(s, key), NULL, "%s has no %s", title, key);
+    return true;
+}
+
+/* Names of sections of one kind, for the nearest. */
+struct names {
+    const struct cfg *c;
+    enum kind kind;
+};
+static const char *name_at(unsigned i, void *arg)
+{
+    const struct names *n = arg;
+    for (unsigned k = 0; k < n->c->n_sections; k++)
+        if (n->c->sections[k].kind == n->kind && i-- == 0)
+            return n->c->sections[k].name;
+    return NULL;
+}
+
+/* "; the nearest is NAME", or that there is none at all. */
+static void unknown_section(struct cfg *c, const struct section *s, const struct value *v, enum kind kind,
+                            const char *name)
+{
+    struct names n = {c, kind};
+    const char *near = nearest_word(name, name_at, &n);
+    if (near)
+        complain_value(c, CFG_ERROR, s, v, NULL, "%s: there is no [%s \"%s\"]; the nearest known is \"%s\"",
+                       v->key->pub.name, kind_names[kind], name, near);
+    else
+        complain_value(c, CFG_ERROR, s, v, NULL, "%s: there is no [%s \"%s\"]", v->key->pub.name, kind_names[kind],
+                       name);
+}
+
+/* ---- repositories ---- */
+
+static const char *const s3_keys[] = {"endpoint", "bucket", "prefix", "region", "credentials"};
+
+static void check_s3(struct cfg *c, const struct section *s)
+{
+    if (has(s, "path"))
+        complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
+                       "path belongs to type = filesystem; s3 has endpoint, bucket and prefix");
+    bool complete = true;
+    static const char *const required[] = {"endpoint", "bucket", "credentials"};
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        complete &= !lacks(c, s, required[i]);
+    if (complete)
+        complain_value(c, CFG_WARNING, s, section_value(s, "type"), "its use is refused",
+                       "[repository \"%s\"]: this build has no S3 store", s->name);
+}
+
+static void check_filesystem(struct cfg *c, const struct section *s)
+{
+    lacks(c, s, "path");
+    for (size_t i = 0; i < sizeof s3_keys / sizeof *s3_keys; i++)
+        if (has(s, s3_keys[i]))
+            complain_value(c, CFG_WARNING, s, section_value(s, s3_keys[i]), NULL,
+                           "%s has no meaning for type = filesystem", s3_keys[i]);
+}
+
+void cfg_check_repositories(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_repositories; i++) {
+        const struct section *s = SECTION_OF(c, repositories, i);
+        const struct cfg_repository *r = &c->repositories[i].pub;
+        if (!strcmp(r->type, "s3"))
+            check_s3(c, s);
+        else
+            check_filesystem(c, s);
+        for (unsigned k = 0; k < i; k++)
+            if (r->path[0] && !strcmp(r->path, c->repositories[k].pub.path))
+                complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
+                               "[repository \"%s\"] has the path of [repository \"%s\"]", r->name,
+                               c->repositories[k].pub.name);
+    }
+}
+
+/* ---- names that must lead somewhere, in whatever section they stand ---- */
+
+static void check_mover(struct cfg *c, const struct section *s, const struct value *v)
+{
+    const char *name = v->text + 7;
+    if (strncmp(v->text, "plugin:", 7) != 0)
+        return;
+    const struct cfg_plugin *g = cfg_plugin(c, name);
+    if (!g)
+        unknown_section(c, s, v, KIND_PLUGIN, name);
+    else if (g->kind[0] && strcmp(g->kind, "mover") != 0)
+        complain_value(c, CFG_ERROR, s, v, NULL, "mover: [plugin \"%s\"] is of kind %s, not mover", name, g->kind);
+}
+
+static void check_references(struct cfg *c, const struct section *s)
+{
+    for (unsigned i = 0; i < s->n_values; i++) {
+        const struct value *v = &s->values[i];
+        const char *key = v->key->pub.name;
+        if (!v->text[0])
+            continue;
+        if (!strcmp(key, "repository") && !cfg_repository(c, v->text))
+            unknown_section(c, s, v, KIND_REPOSITORY, v->text);
+        else if (!strcmp(key, "backup-storage-class") && !cfg_class(c, v->text))
+            unknown_section(c, s, v, KIND_CLASS, v->text);
+        else if (v->key->type == V_MOVER)
+            check_mover(c, s, v);
+    }
+}
+
+/* ---- daemon ---- */
+
+static void check_daemon(struct cfg *c)
+{
+    const struct section *s = section_find(c, KIND_DAEMON, "");
+    const struct value *v = section_value(s, "node-name");
+    if (v && (!v->text[0] || strpbrk(v->text, "@:/+")))
+        complain_value(c, CFG_ERROR, s, v, NULL, "node-name has letters, digits, dots, - and _ only, not \"%s\"",
+                       v->text);
+    v = section_value(s, "slots");
+    if (v && c->daemon.slots == 0)
+        complain_value(c, CFG_WARNING, s, v, NULL, "slots = 0 is the maintenance mode: nothing starts");
+}
+
+/* ---- plugins ---- */
+
+/* The part of a pattern before its first wildcard. */
+static size_t literal_len(const char *pattern)
+{
+    return strcspn(pattern, "*?[");
+}
+
+/* Whether two patterns may match the same name, as far as their literal beginnings tell. */
+static bool may_meet(const char *a, const char *b)
+{
+    size_t n = literal_len(a), m = literal_len(b), least = n < m ? n : m;
+    if (!a[n] || !b[m])
+        return !strcmp(a, b) || fnmatch(a, b, FNM_PATHNAME) == 0 || fnmatch(b, a, FNM_PATHNAME) == 0;
+    return !strncmp(a, b, least);
+}
+
+static bool lists_may_meet(const char *const *a, const char *const *b)
+{
+    if (!a || !*a || !b || !*b)
+        return true;
+    for (; *a; a++)
+        for (const char *const *k = b; *k; k++)
+            if (may_meet(*a, *k))
+                return true;
+    return false;
+}
+
+static bool takes_by_itself(const struct cfg_plugin *g)
+{
+    return !strcmp(g->kind, "mover") && ((g->match_class && *g->match_class) || (g->match_path && *g->match_path) ||
+                                         g->min_size > 0 || g->max_size < UINT64_MAX);
+}
+
+static void check_ambiguity(struct cfg *c, unsigned i)
+{
+    const struct cfg_plugin *g = &c->plugins[i].pub;
+    for (unsigned k = 0; k < i; k++) {
+        const struct cfg_plugin *o = &c->plugins[k].pub;
+        if (takes_by_itself(g) && takes_by_itself(o) && g->priority == o->priority &&
+            lists_may_meet(g->match_class, o->match_class) && lists_may_meet(g->match_path, o->match_path) &&
+            g->min_size <= o->max_size && o->min_size <= g->max_size)
+            complain_value(c, CFG_ERROR, SECTION_OF(c, plugins, i), NULL,
+                           "give them different priorities, or name the plugin with mover = plugin:NAME",
+                           "[plugin \"%s\"] and [plugin \"%s\"] may take the same volume with the same priority %u",
+                           g->name, o->name, g->priority);
+    }
+}
+
+static void check_plugins(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_plugins; i++) {
+        const struct section *s = SECTION_OF(c, plugins, i);
+        const struct cfg_plugin *g = &c->plugins[i].pub;
+        lacks(c, s, "kind");
+        lacks(c, s, "program");
+        if (g->min_size > g->max_size)
+            complain_value(c, CFG_ERROR, s, section_value(s, "min-size"), NULL, "min-size is larger than max-size");
+        check_ambiguity(c, i);
+    }
+}
+
+/* ---- classes ---- */
+
+static bool names_paths(const char *driver)
+{
+    return !strcmp(driver, "reflink") || !strcmp(driver, "device");
+}
+
+static bool is_intermediate_of(const struct cfg *c, const char *klass)
+{
+    for (unsigned i = 0; i < c->n_sections; i++) {
+        const struct value *v = section_value(&c->sections[i], "backup-storage-class");
+        if (v && !strcmp(v->text, klass))
+            return true;
+    }
+    return false;
+}
+
+static void check_class_driver(struct cfg *c, const struct section *s, const struct cfg_class *k)
+{
+    const struct value *v = section_value(s, "driver");
+    if (lacks(c, s, "driver") || !k->plugin[0])
+        return;
+    const struct cfg_plugin *g = cfg_plugin(c, k->plugin);
+    if (!g)
+        unknown_section(c, s, v, KIND_PLUGIN, k->plugin);
+    else if (g->kind[0] && strcmp(g->kind, "driver") != 0)
+        complain_value(c, CFG_ERROR, s, v, NULL, "driver: [plugin \"%s\"] is of kind %s, not driver", k->plugin,
+                       g->kind);
+}
+
+static void check_class_patterns(struct cfg *c, unsigned i)
+{
+    const struct section *s = SECTION_OF(c, classes, i);
+    const struct cfg_class *k = &c->classes[i].pub;
+    const struct value *v = section_value(s, "match");
+    bool paths = names_paths(k->driver);
+    for (const char *const *w = k->match; w && *w; w++) {
+        if (paths && **w != '/')
+            complain_value(c, CFG_ERROR, s, v, NULL, "match: volumes of driver %s are absolute paths, not \"%s\"",
+                           k->driver, *w);
+        for (unsigned o = 0; o < i; o++)
+            for (const char *const *x = c->classes[o].pub.match; x && *x; x++)
+                if (!strcmp(*w, *x))
+                    complain_value(c, CFG_WARNING, s, v, "the first class in file order wins",
+                                   "match: \"%s\" belongs to [storage-class \"%s\"] already", *w,
+                                   c->classes[o].pub.name);
+    }
+    if (paths && k->target[0] && k->target[0] != '/')
+        complain_value(c, CFG_ERROR, s, section_value(s, "target"), NULL,
+                       "target of driver %s is an absolute path, not \"%s\"", k->driver, k->target);
+}
+
+/* What contradicts itself in the policy of a class's volumes. */
+static void check_class_policy(struct cfg *c, const struct section *s, const struct cfg_class *k)
+{
+    struct cfg_policy p;
+    if (cfg_policy_of_class(c, k->name, &p, NULL) < 0)
+        return;
+    const struct value *repo = section_value(s, "repository");
+    if (p.move_data && !p.mover[0] && !p.repository[0] && k->match && *k->match) {
+        if (c->n_repositories)
+            complain_value(c, CFG_ERROR, s, repo, "say repository = NAME in the class or in [daemon]",
+                           "[storage-class \"%s\"]: there are %u repositories and none is named", k->name,
+                           c->n_repositories);
+        else
+            complain_value(c, CFG_ERROR, s, repo, "add one, or say move-data = no",
+                           "[storage-class \"%s\"] moves data, but there is no [repository] section", k->name);
+    }
+    const struct cfg_repository *r = p.repository[0] ? cfg_repository(c, p.repository) : NULL;
+    if (r && p.move_data && !p.mover[0] && k->match && *k->match && !r->password_file[0])
+        complain_value(c, CFG_ERROR, section_find(c, KIND_REPOSITORY, r->name), NULL, NULL,
+                       "[repository \"%s\"] has no password-file: the daemon cannot open it", r->name);
+    cfg_policy_clear(&p);
+}
+
+/* Numbers that contradict each other in one policy; told at the section that is the most particular. */
+static void check_numbers(struct cfg *c, const struct section *s, const struct cfg_policy *p)
+{
+    unsigned need = p->move_data ? p->snapshots_to_retain + 1 : p->snapshot_only_keep + 1;
+    if (p->max_snapshots_per_volume < need)
+        complain_value(c, CFG_ERROR, s, section_value(s, p->move_data ? "snapshots-to-retain" : "snapshot-only-keep"),
+                       "one more than are kept must fit while the new one is taken",
+                       "max-snapshots-per-volume = %u is too few to keep %u native snapshots",
+                       p->max_snapshots_per_volume, need - 1);
+    if (p->retry_first_s > p->retry_max_s)
+        complain_value(c, CFG_ERROR, s, section_value(s, "retry-first"), NULL,
+                       "retry-first (%lld s) is longer than retry-max (%lld s)", (long long)p->retry_first_s,
+                       (long long)p->retry_max_s);
+    if (p->snapshot_timeout_s > p->prepare_timeout_s)
+        complain_value(c, CFG_ERROR, s, section_value(s, "snapshot-timeout"), NULL,
+                       "snapshot-timeout (%lld s) is longer than prepare-timeout (%lld s)",
+                       (long long)p->snapshot_timeout_s, (long long)p->prepare_timeout_s);
+    uint64_t least = p->limits.memory + p->limits.index_memory;
+    if (p->limits.memory_max && p->limits.memory_max < least)
+        complain_value(c, CFG_ERROR, s, section_value(s, "memory-max"), "0 computes it",
+                       "memory-max is less than memory + index-memory: %llu of %llu bytes",
+                       (unsigned long long)p->limits.memory_max, (unsigned long long)least);
+}
+
+static void check_classes(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_classes; i++) {
+        const struct section *s = SECTION_OF(c, classes, i);
+        const struct cfg_class *k = &c->classes[i].pub;
+        check_class_driver(c, s, k);
+        check_class_patterns(c, i);
+        check_class_policy(c, s, k);
+        struct cfg_policy p;
+        if (cfg_policy_of_class(c, k->name, &p, NULL) == 0) {
+            check_numbers(c, s, &p);
+            cfg_policy_clear(&p);
+        }
+        if ((!k->match || !*k->match) && !is_intermediate_of(c, k->name))
+            complain_value(c, CFG_WARNING, s, section_value(s, "match"), NULL,
+                           "[storage-class \"%s\"] has no volumes and is nobody's backup-storage-class", k->name);
+    }
+}
+
+static void check_drivers(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_sections; i++) {
+        const struct section *s = &c->sections[i];
+        bool used = s->kind != KIND_DRIVER;
+        for (unsigned k = 0; k < c->n_classes && !used; k++)
+            used = !strcmp(c->classes[k].pub.driver, s->name);
+        if (!used)
+            complain_value(c, CFG_WARNING, s, NULL, NULL, "[driver \"%s\"]: no storage class has this driver", s->name);
+    }
+}
+
+/* ---- volumes ---- */
+
+static void check_volume_class(struct cfg *c, const struct section *s, const struct cfg_volume *v)
+{
+    const struct value *value = section_value(s, "class");
+    const struct cfg_class *k = cfg_class_of(c, v->name);
+    if (!v->klass[0]) {
+        if (!k)
+            complain_value(c, CFG_WARNING, s, NULL, "add it to the match of a class, or say class = NAME",
+                           "[volume \"%s\"] is in no storage class: it is not backed up", s->name);
+    } else if (!k) {
+        unknown_section(c, s, value, KIND_CLASS, v->klass);
+    } else if (!k->match || !*k->match) {
+        complain_value(c, CFG_ERROR, s, value, "a class with an empty match holds intermediates only",
+                       "class: [storage-class \"%s\"] has no volumes of its own", k->name);
+    }
+}
+
+static void check_volumes(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_volumes; i++) {
+        const struct section *s = SECTION_OF(c, volumes, i);
+        const struct cfg_volume *v = &c->volumes[i].pub;
+        if (!v->name[0])
+            complain_value(c, CFG_ERROR, s, section_value(s, "name"), NULL, "name must not be empty");
+        for (unsigned k = 0; k < i; k++)
+            if (!strcmp(v->name, c->volumes[k].pub.name))
+                complain_value(c, CFG_ERROR, s, section_value(s, "name"), NULL,
+                               "[volume \"%s\"] and [volume \"%s\"] are the same volume", s->name,
+                               SECTION_OF(c, volumes, k)->name);
+        if (is_pattern(v->name))
+            complain_value(c, CFG_WARNING, s, NULL, "patterns belong into the match of a storage class",
+                           "[volume \"%s\"] is about the one volume of exactly that name", s->name);
+        check_volume_class(c, s, v);
+        struct cfg_policy p;
+        if (s->n_values && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
+            check_numbers(c, s, &p);
+            cfg_policy_clear(&p);
+        }
+    }
+}
+
+/* ---- jobs ---- */
+
+static void check_job_words(struct cfg *c, unsigned i)
+{
+    const struct section *s = SECTION_OF(c, jobs, i);
+    const struct value *v = section_value(s, "volumes");
+    for (const char *const *w = c->jobs[i].pub.volumes; w && *w; w++) {
+        if (!strncmp(*w, "class:", 6)) {
+            const struct cfg_class *k = cfg_class(c, *w + 6);
+            if (!k)
+                unknown_section(c, s, v, KIND_CLASS, *w + 6);
+            else if (!k->match || !*k->match)
+                complain_value(c, CFG_ERROR, s, v, NULL, "volumes: [storage-class \"%s\"] has no volumes of its own",
+                               k->name);
+        } else if (!is_pattern(*w) && !cfg_class_of(c, *w)) {
+            complain_value(c, CFG_WARNING, s, v, "add it to the match of a class, or a [volume] section with class =",
+                           "volumes: \"%s\" is in no storage class: it is not backed up", *w);
+        }
+    }
+}
+
+/* The keep-* of a job as one text, without those that [volume] overrides. */
+static void keep_text(const struct section *job, const struct section *volume, char *out, size_t cap)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < n_keys && n < cap; i++) {
+        const struct key *k = &key_table[i];
+        if (k->type != V_KEEP || (volume && section_value(volume, k->pub.name)))
+            continue;
+        const struct value *v = section_value(job, k->pub.name);
+        if (v && v->text[0])
+            n += (size_t)snprintf(out + n, cap - n, "%s%s = %s", n ? ", " : "", k->pub.name, v->text);
+    }
+}
+
+/* Two jobs that name `volume` and keep differently: told once per pair. */
+static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char *volume, char keep[2][256])
+{
+    const struct volume_section *v = volume_section(c, volume);
+    const struct section *s = v ? &c->sections[v->section] : NULL;
+    if (!cfg_job_has(c, &c->jobs[a].pub, volume) || !cfg_job_has(c, &c->jobs[b].pub, volume))
+        return false;
+    keep_text(SECTION_OF(c, jobs, a), s, keep[0], 256);
+    keep_text(SECTION_OF(c, jobs, b), s, keep[1], 256);
+    return keep[0][0] && keep[1][0] && strcmp(keep[0], keep[1]) != 0;
+}
+
+static bool tell_keeps(struct cfg *c, unsigned a, unsigned b, const char *volume)
+{
+    char keep[2][256];
+    if (!keeps_differ(c, a, b, volume, keep))
+        return false;
+    complain_value(c, CFG_ERROR, SECTION_OF(c, jobs, b), NULL,
+                   "retention belongs to the volume: say it in one job, or in the [volume] section",
+                   "[job \"%s\"] and [job \"%s\"] keep \"%s\" differently: %s; %s", c->jobs[a].pub.name,
+                   c->jobs[b].pub.name, volume, keep[0], keep[1]);
+    return true;
+}
+
+/* A word of a job stands for a volume of that name: a pattern names itself, which other patterns may match too. */
+static bool tell_keeps_of(struct cfg *c, unsigned a, unsigned b, const char *const *words)
+{
+    for (; words && *words; words++) {
+        if (strncmp(*words, "class:", 6) != 0) {
+            if (tell_keeps(c, a, b, *words))
+                return true;
+            continue;
+        }
+        const struct cfg_class *k = cfg_class(c, *words + 6);
+        for (const char *const *m = k ? k->match : NULL; m && *m; m++)
+            if (tell_keeps(c, a, b, *m))
+                return true;
+    }
+    return false;
+}
+
+static void check_keeps(struct cfg *c, unsigned a, unsigned b)
+{
+    if (tell_keeps_of(c, a, b, c->jobs[a].pub.volumes) || tell_keeps_of(c, a, b, c->jobs[b].pub.volumes))
+        return;
+    for (unsigned i = 0; i < c->n_volumes; i++)
+        if (tell_keeps(c, a, b, c->volumes[i].pub.name))
+            return;
+}
+
+static void check_jobs(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_jobs; i++) {
+        const struct section *s = SECTION_OF(c, jobs, i);
+        lacks(c, s, "volumes");
+        check_job_words(c, i);
+        for (unsigned k = 0; k < i; k++)
+            check_keeps(c, k, i);
+    }
+}
+
+/* ---- [policy] ---- */
+
+static bool asks_nothing(const struct cfg_rule *r)
+{
+    return !r->match && !r->classes && !r->drivers && !r->min_size && r->max_size == UINT64_MAX;
+}
+
+static void check_rules(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_rules; i++) {
+        const struct section *s = SECTION_OF(c, rules, i);
+        const struct cfg_rule *r = &c->rules[i].pub;
+        lacks(c, s, "action");
+        for (const char *const *k = r->classes; k && *k; k++)
+            if (!cfg_class(c, *k))
+                unknown_section(c, s, section_value(s, "class"), KIND_CLASS, *k);
+        if (r->min_size > r->max_size)
+            complain_value(c, CFG_ERROR, s, section_value(s, "min-size"), NULL, "min-size is larger than max-size");
+        if (asks_nothing(r) && i + 1 < c->n_rules)
+            complain_value(c, CFG_WARNING, s, NULL, "the first policy that matches wins",
+                           "[policy \"%s\"] matches every volume: those behind it are never reached", s->name);
+    }
+}
+
+void cfg_cross_check(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_sections; i++)
+        check_references(c, &c->sections[i]);
+    check_daemon(c);
+    check_plugins(c);
+    check_classes(c);
+    check_drivers(c);
+    check_volumes(c);
+    check_jobs(c);
+    check_rules(c);
+}
