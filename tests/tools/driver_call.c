@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * driver_call - one call of a driver, for shell tests
+ *
+ * driver_call [--driver D] [--name CLASS] [--match PATTERN]... [--target T] [--node N] [--accept] [--hook PROGRAM]
+ *             [--plugin PROGRAM] [--into-name CLASS --into-driver D --into-target T] VERB ARG...
+ * Prints the JSON documents that come back, one in a line; exits with the class of the error, its sentence on standard
+ * error. Verbs are below.
+ */
+#include "base/cleanup.h"
+#include "io/snapshot/driver.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct driver_class own = {.name = "gold", .driver = "reflink", .node = "node1", .target = ""};
+static struct driver_class into = {.driver = "reflink", .node = "node1", .target = ""};
+static const char *match[32];
+static const struct driver *d;
+static struct err e = ERR_INIT;
+
+static int show(json_t *j)
+{
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    puts(text ? text : "null");
+    free(text);
+    return 0;
+}
+
+static json_t *parse(const char *text)
+{
+    json_error_t why;
+    json_t *j = json_loads(text, 0, &why);
+    if (!j) {
+        fprintf(stderr, "%s: %s\n", text, why.text);
+        exit(99);
+    }
+    return j;
+}
+
+static const struct driver_class *where(void)
+{
+    return into.name ? &into : &own;
+}
+
+static int on_volume(const struct volume *v, void *arg)
+{
+    (void)arg;
+    return show(volume_to_json(v));
+}
+
+static int on_native(const struct native *n, void *arg)
+{
+    (void)arg;
+    return show(native_to_json(n));
+}
+
+static int on_exposure(const struct exposure *x, const struct native_tag *t, void *arg)
+{
+    (void)t;
+    (void)arg;
+    return show(exposure_to_json(x));
+}
+
+static int v_abilities(char **a)
+{
+    unsigned bits;
+    (void)a;
+    int rc = d->abilities(&own, &bits, &e);
+    return rc < 0 ? rc : printf("%u\n", bits);
+}
+
+static int v_volumes(char **a)
+{
+    (void)a;
+    return d->volumes(&own, on_volume, NULL, &e);
+}
+
+static int v_resolve(char **a)
+{
+    struct volume v;
+    int rc = d->resolve(&own, a[0], &v, &e);
+    return rc < 0 ? rc : show(volume_to_json(&v));
+}
+
+/* NAME ALIAS [ID]: resolves and takes a snapshot; an ID stands for what an earlier look had found. */
+static int v_snapshot(char **a)
+{
+    struct volume v;
+    struct native n;
+    struct native_tag t = {.created_ns = 1700000000000000000, .seq = 7, .backup = "manual-1", .operation = "up-1"};
+    snprintf(t.alias, sizeof t.alias, "%s", a[1]);
+    snprintf(t.repository, sizeof t.repository, "main");
+    int rc = d->resolve(&own, a[0], &v, &e);
+    if (rc < 0)
+        return rc;
+    if (a[2])
+        snprintf(v.id, sizeof v.id, "%s", a[2]);
+    snprintf(t.volume_id, sizeof t.volume_id, "%s", v.id);
+    snprintf(t.volume_name, sizeof t.volume_name, "%s", v.name);
+    rc = d->snapshot(&own, &v, &t, &n, &e);
+    return rc < 0 ? rc : show(native_to_json(&n));
+}
+
+/* VOLUME-JSON ALIAS HINT */
+static int v_find(char **a)
+{
+    struct volume v;
+    struct native n;
+    json_t *j = parse(a[0]);
+    int rc = volume_from_json(&v, j, &e);
+    json_decref(j);
+    if (rc == 0)
+        rc = d->find(&own, &v, a[1], a[2] ? a[2] : "", &n, &e);
+    return rc < 0 ? rc : show(native_to_json(&n));
+}
+
+static int v_list(char **a)
+{
+    (void)a;
+    return d->list(&own, on_native, NULL, &e);
+}
+
+static int native_arg(const char *text, struct native *n)
+{
+    json_t *j = parse(text);
+    int rc = native_from_json(n, j, &e);
+    json_decref(j);
+    return rc;
+}
+
+static int v_remove(char **a)
+{
+    struct native n;
+    bool gone;
+    int rc = native_arg(a[0], &n);
+    if (rc == 0)
+        rc = d->remove(&own, &n, &gone, &e);
+    return rc < 0 ? rc : puts(gone ? "gone" : "removed");
+}
+
+/* NATIVE-JSON MECHANISM ro|rw ALIAS [RATE] */
+static int v_expose(char **a)
+{
+    struct native n;
+    struct exposure x;
+    enum expose_mechanism m = EXPOSE_NATIVE;
+    int rc = native_arg(a[0], &n);
+    if (rc < 0)
+        return rc;
+    while (m < EXPOSE_COPY && strcmp(expose_mechanism_name(m), a[1]) != 0)
+        m++;
+    const struct driver *maker = m == EXPOSE_COPY ? driver_by_name(where()->driver) : d;
+    rc =
+        maker->expose(&own, &n, where(), m, strcmp(a[2], "ro") == 0, a[3], a[4] ? strtoull(a[4], NULL, 10) : 0, &x, &e);
+    return rc < 0 ? rc : show(exposure_to_json(&x));
+}
+
+static int exposure_arg(const char *text, struct exposure *x)
+{
+    json_t *j = parse(text);
+    int rc = exposure_from_json(x, j, &e);
+    json_decref(j);
+    return rc;
+}
+
+static int v_unexpose(char **a)
+{
+    struct exposure x;
+    int rc = exposure_arg(a[0], &x);
+    return rc < 0 ? rc : driver_by_name(where()->driver)->unexpose(where(), &x, &e);
+}
+
+static int v_exposures(char **a)
+{
+    (void)a;
+    return driver_by_name(where()->driver)->exposures(where(), on_exposure, NULL, &e);
+}
+
+/* EXPOSURE-JSON: copies what a mover would read to standard output. */
+static int v_cat(char **a)
+{
+    struct exposure x;
+    char buf[65536];
+    ssize_t n;
+    CLEANUP_CLOSE int fd = -1;
+    int rc = exposure_arg(a[0], &x);
+    if (rc == 0)
+        rc = d->open(&own, &x, &fd, &e);
+    while (rc == 0 && (n = read(fd, buf, sizeof buf)) > 0)
+        fwrite(buf, 1, (size_t)n, stdout);
+    return rc;
+}
+
+/* NAME SIZE ALIAS keep|overwrite */
+static int v_target(char **a)
+{
+    struct restore_target t;
+    int rc = d->target(&own, a[0], strtoull(a[1], NULL, 10), a[2], strcmp(a[3], "overwrite") == 0, &t, &e);
+    return rc < 0 ? rc : show(target_to_json(&t));
+}
+
+static int target_arg(const char *text, struct restore_target *t)
+{
+    json_t *j = parse(text);
+    int rc = target_from_json(t, j, &e);
+    json_decref(j);
+    return rc;
+}
+
+static int v_commit(char **a)
+{
+    struct restore_target t;
+    int rc = target_arg(a[0], &t);
+    return rc < 0 ? rc : d->target_commit(&own, &t, &e);
+}
+
+static int v_abort(char **a)
+{
+    struct restore_target t;
+    int rc = target_arg(a[0], &t);
+    return rc < 0 ? rc : d->target_abort(&own, &t, &e);
+}
+
+/* NATIVE-JSON TARGET-JSON */
+static int v_fill(char **a)
+{
+    struct restore_target t;
+    struct native n;
+    int rc = native_arg(a[0], &n);
+    if (rc == 0)
+        rc = target_arg(a[1], &t);
+    return rc < 0 ? rc : d->target_from_native(&own, &n, &t, &e);
+}
+
+static int v_pool(char **a)
+{
+    struct pool_usage u;
+    struct volume v;
+    int rc = a[0] ? d->resolve(&own, a[0], &v, &e) : 0;
+    if (rc == 0)
+        rc = d->pool(&own, a[0] ? &v : NULL, &u, &e);
+    return rc < 0 ? rc
+                  : show(json_pack("{s:s, s:I, s:I, s:f}", "name", u.name, "size", (json_int_t)u.size, "free",
+                                   (json_int_t)u.free, "used", u.used_ratio));
+}
+
+/* NAME ro|rw: what expose_choose() says. */
+static int v_choose(char **a)
+{
+    struct volume v;
+    struct expose_request q = {.own = &own, .into = into.name ? &into : NULL, .read_only = strcmp(a[1], "ro") == 0};
+    enum expose_mechanism m;
+    int rc = d->resolve(&own, a[0], &v, &e);
+    if (rc == 0)
+        rc = d->abilities(&own, &q.own_abilities, &e);
+    if (rc == 0)
+        rc = driver_by_name(where()->driver)->abilities(where(), &q.into_abilities, &e);
+    q.same_pool = rc == 0 && expose_same_pool(&own, &v, where());
+    if (rc == 0)
+        rc = expose_choose(&q, &m, &e);
+    return rc < 0 ? rc : puts(expose_mechanism_name(m));
+}
+
+static const struct {
+    const char *name;
+    int args;
+    int (*fn)(char **a);
+} verbs[] = {{"abilities", 0, v_abilities}, {"volumes", 0, v_volumes},
+             {"resolve", 1, v_resolve},     {"snapshot", 2, v_snapshot},
+             {"find", 2, v_find},           {"list", 0, v_list},
+             {"remove", 1, v_remove},       {"expose", 4, v_expose},
+             {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},
+             {"exposures", 0, v_exposures}, {"target", 4, v_target},
+             {"commit", 1, v_commit},       {"abort", 1, v_abort},
+             {"fill", 2, v_fill},           {"pool", 0, v_pool},
+             {"choose", 2, v_choose}};
+
+static void log_stderr(enum log_level lvl, const char *line, void *arg)
+{
+    (void)arg;
+    if (lvl >= LOG_LVL_WARNING)
+        fprintf(stderr, "# %s\n", line);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},        {"match", 1, NULL, 'm'},
+        {"target", 1, NULL, 't'},      {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'},
+        {"hook", 1, NULL, 'h'},        {"plugin", 1, NULL, 'p'},      {"into-name", 1, NULL, 'I'},
+        {"into-driver", 1, NULL, 'D'}, {"into-target", 1, NULL, 'T'}, {NULL, 0, NULL, 0}};
+    int o, matches = 0;
+    while ((o = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+        switch (o) {
+        case 'd':
+            own.driver = optarg;
+            break;
+        case 'n':
+            own.name = optarg;
+            break;
+        case 'm':
+            match[matches < 31 ? matches++ : matches] = optarg;
+            break;
+        case 't':
+            own.target = optarg;
+            break;
+        case 'N':
+            own.node = into.node = optarg;
+            break;
+        case 'a':
+            own.accept_inconsistent = true;
+            break;
+        case 'h':
+            own.overlay_hook = into.overlay_hook = optarg;
+            break;
+        case 'p':
+            own.plugin = optarg;
+            break;
+        case 'I':
+            into.name = optarg;
+            break;
+        case 'D':
+            into.driver = optarg;
+            break;
+        case 'T':
+            into.target = optarg;
+            break;
+        default:
+            return 99;
+        }
+    }
+    own.match = match;
+    log_to(log_stderr, NULL);
+    d = driver_by_name(own.driver);
+    for (size_t i = 0; d && optind < argc && i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(verbs[i].name, argv[optind]) != 0 || argc - optind - 1 < verbs[i].args)
+            continue;
+        if (verbs[i].fn(argv + optind + 1) >= 0)
+            return 0;
+        fprintf(stderr, "%s%s%s%s\n", e.msg, e.hint[0] ? " (" : "", e.hint, e.hint[0] ? ")" : "");
+        return e.cls ? (int)e.cls : 98;
+    }
+    fprintf(stderr, "unknown driver or verb, or too few arguments\n");
+    return 99;
+}
