@@ -5,8 +5,9 @@
  * Only the daemon writes (MS-11); one process at a time (lock file). Each row has the columns that queries need and a
  * JSON document for all the rest, so that a new field needs no migration. A row is changed by read, modify,
  * records_save(), which compares the generation: a stale copy is refused (-ESTALE). A terminal state is absorbing: save
- * refuses to leave it (MS-62). Everything a call wrote is durable (fsync) when it returns, or when the transaction
- * around it commits. Not thread-safe: one thread, the event loop's.
+ * refuses to leave it (MS-62); only a backup may go from there to "Deleting", which it leaves by records_delete().
+ * Everything a call wrote is durable (fsync) when it returns, or when the transaction around it commits. Not
+ * thread-safe: one thread, the event loop's.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_H
 #define SNAPFERRY_DAEMON_RECORDS_H
@@ -88,15 +89,22 @@ struct rec_filter {
     unsigned limit;                      /* 0: none */
 };
 /* Calls fn for each row (cleared afterwards; fn may move it out and set doc to NULL). The rows are those of the moment
- * of the call; fn may write to the records. A non-zero return ends it and is returned. */
+ * of the call, each as it is when its turn comes; what is gone or no longer matches by then is left out. fn may write
+ * to the records. A non-zero return ends it and is returned. A row whose document cannot be used is set aside, counted
+ * and logged, never handed out. */
 typedef int rec_fn(struct rec *rec, void *arg);
 int records_each(struct records *r, enum rec_kind k, const struct rec_filter *f, rec_fn *fn, void *arg, struct err *e);
 int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f, uint64_t *ret, struct err *e);
 
+/* Makes the next number of the sequence greater than `seq`: before a native snapshot with a number of its own (its tag)
+ * is adopted. */
+int records_seq_at_least(struct records *r, uint64_t seq, struct err *e);
+
 /* Terminal states: "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped". */
 bool state_terminal(const char *state);
 
-/* Several writes as one. Nesting counts; rollback undoes all. */
+/* Several writes as one. Nesting counts; rollback undoes all: what follows in the outer ones fails with -ECANCELED.
+ * commit ends its level whether it succeeds or not; rollback without a transaction does nothing. */
 int records_begin(struct records *r, struct err *e);
 int records_commit(struct records *r, struct err *e);
 void records_rollback(struct records *r);
@@ -111,9 +119,10 @@ struct intent {
     json_t *doc;     /* what undoing needs; owned */
 };
 void intent_clear(struct intent *i);
+/* Takes the reference to `doc` (NULL: an empty object), also when it fails. Ids are numbers of the one sequence. */
 int records_intent_add(struct records *r, const char *owner, const char *kind, const char *name, json_t *doc,
                        uint64_t *id, struct err *e);
-/* Replaces the document (the object exists now: its handle). */
+/* Replaces the document (the object exists now: its handle); takes the reference, also when it fails. */
 int records_intent_update(struct records *r, uint64_t id, json_t *doc, struct err *e);
 int records_intent_resolve(struct records *r, uint64_t id, struct err *e);
 /* Of one owner (NULL: all), newest first: the order of undoing. */
@@ -128,13 +137,20 @@ int records_counter_add(struct records *r, const char *name, const json_t *label
 typedef int counter_fn(const char *name, const json_t *labels, double value, void *arg);
 int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e);
 
-/* Small values by name (machine id, last sweep, ...). NULL text: not set. */
+/* Writes counters that wait now; for the timer of who counts without writing anything else. */
+int records_flush(struct records *r, struct err *e);
+
+/* Small values by name (machine id, last sweep, ...). NULL text: not set. Get: -ENOENT if it is not set. */
 int records_meta_set(struct records *r, const char *key, const char *text, struct err *e);
 int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, struct err *e);
 
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
+/* How often the database was rebuilt after damage met while running (when it rises: sweep), and how many rows whose
+ * document could not be used were set aside since the start. */
+unsigned records_recoveries(const struct records *r);
+unsigned records_set_aside(const struct records *r);
 
 /* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
  * Returns how many went. */
