@@ -126,9 +126,10 @@ json_t *volume_to_json(const struct volume *v)
 {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:b, s:b}", "name", v->name, "id", v->id, "pool", v->pool, "size",
                      u64_json(v->size), "allocated", u64_json(v->allocated), "sector", (json_int_t)v->sector, "block",
-                     (int)v->block, "in-use", (int)v->in_use);
+                     (int)v->block, "in_use", (int)v->in_use);
 }
 
+/* Only what identifies it is required: a volume that was found by its native snapshot alone has no more. */
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e)
 {
     static const char what[] = "volume";
@@ -140,21 +141,21 @@ int volume_from_json(struct volume *ret, const json_t *j, struct err *e)
         (rc = field_text(j, what, "pool", ret->pool, sizeof ret->pool, false, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0 ||
         (rc = field_u64(j, what, "allocated", &ret->allocated, false, e)) < 0 ||
-        (rc = field_u64(j, what, "sector", &sector, true, e)) < 0 ||
-        (rc = field_bool(j, what, "block", &ret->block, e)) < 0 ||
-        (rc = field_bool(j, what, "in-use", &ret->in_use, e)) < 0)
+        (rc = field_u64(j, what, "sector", &sector, false, e)) < 0 ||
+        (json_object_get(j, "block") && (rc = field_bool(j, what, "block", &ret->block, e)) < 0) ||
+        (json_object_get(j, "in_use") && (rc = field_bool(j, what, "in_use", &ret->in_use, e)) < 0))
         return rc;
-    if (sector > UINT32_MAX)
+    if (sector != UINT64_MAX && sector > UINT32_MAX)
         return bad(what, "sector", "is too large", e);
-    ret->sector = (uint32_t)sector;
+    ret->sector = sector == UINT64_MAX ? 512 : (uint32_t)sector;
     return 0;
 }
 
 json_t *native_tag_json(const struct native_tag *t)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "alias", t->alias, "volume-id", t->volume_id, "volume",
-                     t->volume_name, "backup", t->backup, "operation", t->operation, "repository", t->repository,
-                     "created-ns", (json_int_t)t->created_ns, "seq", u64_json(t->seq));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "alias", t->alias, "volume_id", t->volume_id,
+                     "volume_name", t->volume_name, "backup", t->backup, "operation", t->operation, "repository",
+                     t->repository, "created_ns", (json_int_t)t->created_ns, "seq", u64_json(t->seq));
 }
 
 int native_tag_from_json(struct native_tag *t, const json_t *j, const char *what, struct err *e)
@@ -162,12 +163,12 @@ int native_tag_from_json(struct native_tag *t, const json_t *j, const char *what
     int rc;
     memset(t, 0, sizeof *t);
     if ((rc = object(j, what, e)) < 0 || (rc = field_alias(j, what, "alias", t->alias, true, e)) < 0 ||
-        (rc = field_text(j, what, "volume-id", t->volume_id, sizeof t->volume_id, true, e)) < 0 ||
-        (rc = field_text(j, what, "volume", t->volume_name, sizeof t->volume_name, true, e)) < 0 ||
+        (rc = field_text(j, what, "volume_id", t->volume_id, sizeof t->volume_id, true, e)) < 0 ||
+        (rc = field_text(j, what, "volume_name", t->volume_name, sizeof t->volume_name, true, e)) < 0 ||
         (rc = field_text(j, what, "backup", t->backup, sizeof t->backup, false, e)) < 0 ||
         (rc = field_text(j, what, "operation", t->operation, sizeof t->operation, false, e)) < 0 ||
         (rc = field_text(j, what, "repository", t->repository, sizeof t->repository, false, e)) < 0 ||
-        (rc = field_i64(j, what, "created-ns", &t->created_ns, e)) < 0 ||
+        (rc = field_i64(j, what, "created_ns", &t->created_ns, e)) < 0 ||
         (rc = field_u64(j, what, "seq", &t->seq, true, e)) < 0)
         return rc;
     return 0;
@@ -177,7 +178,7 @@ json_t *native_to_json(const struct native *n)
 {
     json_t *j = native_tag_json(&n->tag);
     json_t *more = json_pack("{s:s, s:o, s:o, s:b}", "handle", n->handle, "size", u64_json(n->size), "used",
-                             u64_json(n->used), "crash-consistent", (int)n->crash_consistent);
+                             u64_json(n->used), "crash_consistent", (int)n->crash_consistent);
     if (!j || !more || json_object_update(j, more) < 0) {
         json_decref(j);
         j = NULL;
@@ -195,7 +196,7 @@ int native_from_json(struct native *ret, const json_t *j, struct err *e)
         (rc = field_text(j, what, "handle", ret->handle, sizeof ret->handle, true, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0 ||
         (rc = field_u64(j, what, "used", &ret->used, false, e)) < 0 ||
-        (rc = field_bool(j, what, "crash-consistent", &ret->crash_consistent, e)) < 0)
+        (rc = field_bool(j, what, "crash_consistent", &ret->crash_consistent, e)) < 0)
         return rc;
     return 0;
 }
@@ -203,7 +204,7 @@ int native_from_json(struct native *ret, const json_t *j, struct err *e)
 json_t *exposure_to_json(const struct exposure *x)
 {
     return json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:f}", "mechanism",
-                     expose_mechanism_name(x->mechanism), "read-only", (int)x->read_only, "path", x->path, "handle",
+                     expose_mechanism_name(x->mechanism), "read_only", (int)x->read_only, "path", x->path, "handle",
                      x->handle, "alias", x->alias, "class", x->klass, "where", x->where, "size", u64_json(x->size),
                      "copied", u64_json(x->copied), "seconds", x->seconds);
 }
@@ -214,7 +215,7 @@ int exposure_from_json(struct exposure *ret, const json_t *j, struct err *e)
     int rc;
     memset(ret, 0, sizeof *ret);
     if ((rc = object(j, what, e)) < 0 || (rc = field_mechanism(j, what, "mechanism", &ret->mechanism, e)) < 0 ||
-        (rc = field_bool(j, what, "read-only", &ret->read_only, e)) < 0 ||
+        (rc = field_bool(j, what, "read_only", &ret->read_only, e)) < 0 ||
         (rc = field_text(j, what, "path", ret->path, sizeof ret->path, true, e)) < 0 ||
         (rc = field_text(j, what, "handle", ret->handle, sizeof ret->handle, true, e)) < 0 ||
         (rc = field_alias(j, what, "alias", ret->alias, false, e)) < 0 ||

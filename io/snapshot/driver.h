@@ -152,7 +152,7 @@ struct driver {
                   struct err *e);
     /* Undoes it; already gone is success. */
     int (*unexpose)(const struct driver_class *into, const struct exposure *x, struct err *e);
-    /* Intermediates that carry our tag (for the sweep). */
+    /* Intermediates and staging objects of restores that carry our tag (for the sweep). */
     int (*exposures)(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e);
     /* Opens what a mover reads: O_RDONLY, or read-write for a writable intermediate that a hook will fix up. The
      * descriptor is the caller's. */
@@ -206,7 +206,14 @@ int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, st
  */
 bool expose_same_pool(const struct driver_class *own, const struct volume *v, const struct driver_class *into);
 
-/* To and from JSON, for records and for passing between processes. parse: ERR_GENERIC names the missing member. */
+/*
+ * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
+ * of the wrong type or too long. NULL for what cannot be written: a text that is no UTF-8.
+ * volume: name, id, pool, size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be absent.
+ * native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used (null:
+ * unknown), crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where, size,
+ * copied, seconds. target: path, handle, final, size.
+ */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);
 json_t *native_to_json(const struct native *n);

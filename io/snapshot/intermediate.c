@@ -155,6 +155,8 @@ int intermediate_remove(const struct driver_class *into, const struct exposure *
         rc = dirs_add_of(&d, x->handle, e);
     if (rc == 0)
         rc = tagged_find(&d, into->node, TAG_INTERMEDIATE, x->alias, x->handle, &f, e);
+    if (rc == -ENOENT)
+        rc = tagged_find(&d, into->node, TAG_STAGING, x->alias, x->handle, &f, e);
     if (rc == 0) {
         rc = tagged_unlink(&f, e);
     } else if (rc == -ENOENT && x->handle[0] && lstat(x->handle, &st) == 0) {
@@ -186,6 +188,7 @@ int exposure_undo(const struct driver_class *into, const struct exposure *x, str
 }
 
 struct listing {
+    const struct driver_class *into;
     exposure_fn *fn;
     void *arg;
 };
@@ -195,16 +198,22 @@ static int list_one(const struct tagged *f, void *arg)
     const struct listing *l = arg;
     struct exposure x;
     describe(f, &x);
+    if (f->tag.kind == TAG_STAGING) { /* of a restore: for the sweep a writable copy like any other */
+        x.mechanism = EXPOSE_COPY;
+        snprintf(x.klass, sizeof x.klass, "%s", l->into->name);
+    }
     return l->fn(&x, &f->tag.tag, l->arg);
 }
 
 int intermediate_each(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e)
 {
     struct dirs d = {0};
-    struct listing l = {fn, arg};
+    struct listing l = {into, fn, arg};
     int rc = dirs_of_class(&d, into, e);
     if (rc == 0)
         rc = tagged_each(&d, into->node, TAG_INTERMEDIATE, list_one, &l, e);
+    if (rc == 0)
+        rc = tagged_each(&d, into->node, TAG_STAGING, list_one, &l, e);
     dirs_free(&d);
     return rc;
 }

@@ -95,8 +95,8 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
         return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
     json_t *request =
         json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:b, s:O?, s:o}", "version", PROTOCOL, "alias", alias,
-                  "node", c->node, "device", n->handle, "volume-id", n->tag.volume_id, "size", u64_json(n->size),
-                  "class", into->name, "target", into->target ? into->target : "", "read-only", (int)read_only,
+                  "node", c->node, "device", n->handle, "volume_id", n->tag.volume_id, "size", u64_json(n->size),
+                  "class", into->name, "target", into->target ? into->target : "", "read_only", (int)read_only,
                   "options", c->options, "tag", native_tag_json(&n->tag));
     clock_gettime(CLOCK_MONOTONIC, &t0);
     crash_point("overlay-asked");

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
+#include <time.h>
 
 #define STAGING ".snapferry-"
 
@@ -133,13 +134,18 @@ static int make_staging(const struct driver_class *c, int dir, const char *dir_p
     int rc = fs_info_fd(dir, dir_path, &fs, e);
     if (rc < 0)
         return rc;
-    if (!fs.holds_files)
-        return err_set(e, ERR_TARGET, ENOTSUP,
-                       "%s is on a file system of type %s, which cannot hold our files: use XFS, btrfs, ext4 or tmpfs",
-                       dir_path, fs.type);
+    if (!fs.holds_files) {
+        err_set(e, ERR_TARGET, ENOTSUP, "%s is on a file system of type %s, which cannot hold staging files", dir_path,
+                fs.type);
+        err_hint(e, "restore to XFS, btrfs, ext4 or tmpfs; `snapferry -r REPO restore` writes to any file");
+        return -ENOTSUP;
+    }
     struct file_tag tag = {.kind = TAG_STAGING, .size = t->size, .overwrite = overwrite};
     snprintf(tag.node, sizeof tag.node, "%s", c->node);
     snprintf(tag.tag.alias, sizeof tag.tag.alias, "%s", alias);
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    tag.tag.created_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     snprintf(tag.tag.volume_name, sizeof tag.tag.volume_name, "%s", t->final);
     snprintf(tag.final, sizeof tag.final, "%s", t->final);
     CLEANUP_CLOSE int like = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -116,7 +116,7 @@ int tag_write(int fd, const char *path, const struct file_tag *t, struct err *e)
         json_decref(more);
         if (t->kind == TAG_INTERMEDIATE)
             more = json_pack("{s:s, s:b, s:s, s:s, s:o, s:f}", "mechanism", expose_mechanism_name(t->mechanism),
-                             "read-only", (int)t->read_only, "class", t->klass, "native", t->native, "copied",
+                             "read_only", (int)t->read_only, "class", t->klass, "native", t->native, "copied",
                              u64_json(t->copied), "seconds", t->seconds);
         else
             more = json_pack("{s:b, s:s}", "overwrite", (int)t->overwrite, "final", t->final);
@@ -138,7 +138,7 @@ static int kind_fields(struct file_tag *t, const json_t *j)
                    ? -ENODATA
                    : 0;
     if (t->kind == TAG_INTERMEDIATE && (field_mechanism(j, what, "mechanism", &t->mechanism, NULL) < 0 ||
-                                        field_bool(j, what, "read-only", &t->read_only, NULL) < 0 ||
+                                        field_bool(j, what, "read_only", &t->read_only, NULL) < 0 ||
                                         field_text(j, what, "class", t->klass, sizeof t->klass, true, NULL) < 0 ||
                                         field_alias(j, what, "native", t->native, false, NULL) < 0 ||
                                         field_u64(j, what, "copied", &t->copied, true, NULL) < 0 ||
@@ -295,6 +295,9 @@ int tagged_create(int dir, const char *dir_path, const char *name, mode_t mode, 
     crash_after(t->kind, FILLED);
     if ((rc = tag_write(fd, path, t, e)) < 0)
         return rc;
+    /* Before it has a name: a file whose tag we cannot read back would never be removed. */
+    if (tag_read(fd, t) < 0)
+        return err_set(e, ERR_GENERIC, EIO, "the tag of %s does not read back as it was written", path);
     if (fchmod(fd, mode) < 0 || fsync(fd) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot sync %s", path);
     crash_after(t->kind, TAGGED);
