@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-delete.c - a backup goes, with everything it owns: native snapshots, repository snapshots, records (RS-23,
+ * AO-49)
+ *
+ * It is an operation of its own (kind "delete"), gone on with after a crash and retried for as long as something
+ * refuses; the backup shows as Deleting with the reason. Its records go last, so that nothing is half-forgotten.
+ *
+ * Crash points: engine-delete-submitted, engine-delete-natives, engine-delete-snapshots.
+ */
+#include "base/crash.h"
+#include "daemon/engine-impl.h"
+#include "daemon/plugin.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct owned {
+    const char *backup;
+    bool only_backups;
+    json_t *natives, *snapshots, *plugins, *operations;
+    char held[64], restore[512];
+};
+
+static int own_native(struct rec *n, void *arg)
+{
+    struct owned *o = arg;
+    if (jobj(n->doc, "hold"))
+        snprintf(o->held, sizeof o->held, "%s", n->id);
+    return json_array_append_new(
+        o->natives, json_pack("{s:s,s:O,s:o}", "alias", n->id, "class", jobj(n->doc, "class"), "native",
+                              jobj(n->doc, "native") ? json_incref(jobj(n->doc, "native")) : json_object()));
+}
+
+static int own_operation(struct rec *op, void *arg)
+{
+    struct owned *o = arg;
+    const json_t *policy = jobj(op->doc, "policy");
+    const char *id = jstr(jobj(op->doc, "result"), "snapshotID"), *repo = jstr(policy, "repository");
+    json_array_append_new(o->operations, json_string(op->id));
+    if (strcmp(jstr(op->doc, "kind"), "backup"))
+        return 0;
+    if (jstr(policy, "mover")[0] && jobj(op->doc, "result"))
+        json_array_append_new(o->plugins, json_pack("{s:s,s:s,s:O}", "operation", op->id, "mover",
+                                                    jstr(policy, "mover"), "result", jobj(op->doc, "result")));
+    else if (id[0]) {
+        if (!jarr(o->snapshots, repo))
+            json_object_set_new(o->snapshots, repo, json_array());
+        json_array_append_new(jarr(o->snapshots, repo), json_string(id));
+    }
+    return 0;
+}
+
+static int reads_it(struct rec *op, void *arg)
+{
+    struct owned *o = arg;
+    const json_t *v;
+    size_t i;
+    if (strcmp(jstr(op->doc, "kind"), "restore"))
+        return 0;
+    json_array_foreach(o->operations, i, v) if (!strcmp(json_string_value(v), jstr(op->doc, "of")))
+        snprintf(o->restore, sizeof o->restore, "%s", op->id);
+    return 0;
+}
+
+static int look(struct engine *g, const char *backup, struct owned *o, struct err *e)
+{
+    struct rec_filter f = {.parent = backup}, live = {.live = true};
+    *o = (struct owned){.backup = backup,
+                        .natives = json_array(),
+                        .snapshots = json_object(),
+                        .plugins = json_array(),
+                        .operations = json_array()};
+    int rc = records_each(g->records, REC_NATIVE, &f, own_native, o, e);
+    if (rc == 0)
+        rc = records_each(g->records, REC_OPERATION, &f, own_operation, o, e);
+    if (rc == 0)
+        rc = records_each(g->records, REC_OPERATION, &live, reads_it, o, e);
+    return rc;
+}
+
+static void owned_clear(struct owned *o)
+{
+    json_decref(o->natives);
+    json_decref(o->snapshots);
+    json_decref(o->plugins);
+    json_decref(o->operations);
+}
+
+static void wait_for(struct engine *g, struct rec *op, const char *why)
+{
+    op->wake_ns = now_ns() + 2 * NS_PER_S;
+    if (strcmp(jstr(op->doc, "waiting"), why)) {
+        jset_str(op->doc, "waiting", why);
+        log_info("%s: %s", op->id, why);
+    }
+    save(g, REC_OPERATION, op);
+}
+
+static void natives_done(struct engine *g, struct rec *op, struct step_result *s)
+{
+    natives_removed(g, s->err.cls ? NULL : s->out);
+    const json_t *a, *bad = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "items"), i, a) if (jobj(a, "error")) bad = jobj(a, "error");
+    if (s->err.cls || bad) {
+        jset_str(op->doc, "waiting", s->err.cls ? s->err.msg : jstr(bad, "message"));
+        op->wake_ns = now_ns() + 30 * NS_PER_S;
+    }
+    save(g, REC_OPERATION, op);
+    crash_point("engine-delete-natives");
+}
+
+static void plugin_done(struct engine *g, struct rec *op, struct step_result *s)
+{
+    if (s->err.cls) {
+        jset_str(op->doc, "waiting", s->err.msg);
+        op->wake_ns = now_ns() + 60 * NS_PER_S;
+    } else {
+        jset_int(op->doc, "plugins_done", jint(op->doc, "plugins_done") + 1);
+    }
+    save(g, REC_OPERATION, op);
+}
+
+/* What a mover plugin stored is deleted by the plugin; one that cannot is told about, not assumed (decisions: plugins).
+ */
+static bool delete_plugins(struct engine *g, struct rec *op, const struct owned *o)
+{
+    const json_t *q = json_array_get(o->plugins, (size_t)jint(op->doc, "plugins_done"));
+    struct err e = ERR_INIT;
+    if (!q)
+        return true;
+    const struct cfg_plugin *p = cfg_plugin(g->cfg, jstr(q, "mover") + strlen("plugin:"));
+    if (!p) {
+        if (jbool(op->doc, "force"))
+            return true;
+        wait_for(g, op, "its mover plugin is not in the configuration any more; --force forgets what it stored");
+        return false;
+    }
+    CLEANUP_JSON json_t *args =
+        json_pack("{s:s,s:s,s:O?}", "operation", jstr(q, "operation"), "id", jstr(jobj(q, "result"), "id"), "stored",
+                  json_object_get(jobj(q, "result"), "stored"));
+    if (work(g, REC_OPERATION, op, "delete by plugin", plugin_step, plugin_step_in(p, PV_DELETE, args),
+             plugin_step_timeout(p, PV_DELETE), plugin_done, &e) < 0)
+        log_warning("%s", e.msg);
+    return false;
+}
+
+/* True when all snapshots of the repositories are gone. */
+static bool delete_snapshots(struct engine *g, struct rec *op, const struct owned *o)
+{
+    json_t *asked = jobj(op->doc, "deletions");
+    const char *repo;
+    json_t *ids;
+    bool done = true;
+    if (!asked) {
+        asked = json_object();
+        json_object_set_new(op->doc, "deletions", asked);
+    }
+    json_object_foreach(o->snapshots, repo, ids)
+    {
+        CLEANUP(rec_clearp) struct rec admin = REC_INIT;
+        const char *id = jstr(asked, repo);
+        struct err e = ERR_INIT;
+        if (id[0] && rec_get(g, REC_OPERATION, id, &admin) == 0) {
+            if (!strcmp(admin.state, "Completed"))
+                continue;
+            done = false;
+            if (!state_terminal(admin.state)) {
+                wait_for(g, op,
+                         jstr(admin.doc, "waiting")[0] ? jstr(admin.doc, "waiting")
+                                                       : "the repository deletes its snapshots");
+                continue;
+            }
+            if (jbool(op->doc, "force")) {
+                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", op->id, repo,
+                            jstr(jobj(admin.doc, "error"), "message"));
+                done = true;
+                continue;
+            }
+            wait_for(g, op, jstr(jobj(admin.doc, "error"), "message"));
+            op->wake_ns = now_ns() + 60 * NS_PER_S;
+            json_object_del(asked, repo); /* asked again then */
+            save(g, REC_OPERATION, op);
+            continue;
+        }
+        done = false;
+        char fresh[512];
+        json_t *steps = json_pack("[{s:s,s:O}]", "verb", "delete", "snapshots", ids);
+        if (admin_submit(g, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
+            if (jbool(op->doc, "force")) {
+                done = true;
+                continue;
+            }
+            wait_for(g, op, e.msg);
+            continue;
+        }
+        jset_str(asked, repo, fresh);
+        save(g, REC_OPERATION, op);
+    }
+    return done;
+}
+
+static void forget(struct engine *g, struct rec *op, const struct owned *o)
+{
+    struct err e = ERR_INIT;
+    const json_t *v;
+    size_t i;
+    int rc = records_begin(g->records, &e);
+    if (rc < 0) {
+        log_warning("%s", e.msg);
+        return;
+    }
+    json_array_foreach(o->operations, i, v) if (rc == 0) rc =
+        records_delete(g->records, REC_OPERATION, json_string_value(v), &e);
+    if (rc == 0)
+        rc = records_delete(g->records, REC_BACKUP, o->backup, &e);
+    if (rc == 0) {
+        jset_int(op->doc, "completed_ns", now_ns());
+        json_object_del(op->doc, "waiting");
+        snprintf(op->state, sizeof op->state, "Completed");
+        op->wake_ns = 0;
+        rc = records_save(g->records, REC_OPERATION, op, &e);
+    }
+    if (rc < 0) {
+        records_rollback(g->records);
+        log_warning("%s: %s", op->id, e.msg);
+        return;
+    }
+    if (records_commit(g->records, &e) < 0) {
+        log_warning("%s: %s", op->id, e.msg);
+        return;
+    }
+    log_info("%s: backup %s and all it owned is gone", op->id, o->backup);
+    tell_waiters(g, REC_OPERATION, op, false);
+    live_drop(g, op->id);
+}
+
+void reconcile_delete(struct engine *g, struct rec *op)
+{
+    const char *backup = jstr(op->doc, "deletes");
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    CLEANUP(owned_clear) struct owned o = {.natives = NULL};
+    struct err e = ERR_INIT;
+    if (busy(g, op->id) || op->wake_ns > now_ns())
+        return;
+    if (jbool(op->doc, "cancel") && !jbool(op->doc, "begun")) {
+        if (rec_get(g, REC_BACKUP, backup, &b) == 0) {
+            json_object_del(b.doc, "deleting");
+            save(g, REC_BACKUP, &b);
+        }
+        save_state(g, REC_OPERATION, op, "Canceled");
+        return;
+    }
+    if (look(g, backup, &o, &e) < 0) {
+        log_warning("%s: %s", op->id, e.msg);
+        return;
+    }
+    if (rec_get(g, REC_BACKUP, backup, &b) == 0 && !state_terminal(b.state)) {
+        wait_for(g, op, "the backup is being cancelled first");
+        return;
+    }
+    if (o.restore[0]) {
+        char why[640];
+        snprintf(why, sizeof why, "restore %s still reads it", o.restore);
+        wait_for(g, op, why);
+        return;
+    }
+    if (!jbool(op->doc, "begun")) {
+        jset_bool(op->doc, "begun", true); /* from here on there is no way back */
+        op->wake_ns = 0;
+        if (save_state(g, REC_OPERATION, op, "Running") < 0)
+            return;
+    }
+    op->wake_ns = 0;
+    if (json_array_size(o.natives)) {
+        json_t *in = json_pack("{s:O}", "items", o.natives);
+        if (work(g, REC_OPERATION, op, "remove the native snapshots of", step_remove, in, 600, natives_done, &e) < 0)
+            log_warning("%s", e.msg);
+        return;
+    }
+    if (!delete_plugins(g, op, &o) || !delete_snapshots(g, op, &o))
+        return;
+    crash_point("engine-delete-snapshots");
+    forget(g, op, &o);
+}
+
+void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    const char *id = jstr(req, "id");
+    CLEANUP(rec_clearp) struct rec b = REC_INIT, op = {.doc = json_object()};
+    CLEANUP(owned_clear) struct owned o = {.natives = NULL};
+    CLEANUP_JSON json_t *answer = NULL;
+    struct err e = ERR_INIT;
+    bool force = jbool(req, "force");
+    char stamp[32];
+    if (rec_get(g, REC_BACKUP, id, &b) < 0) {
+        err_set(&e, ERR_NOT_FOUND, 0, "there is no backup or restore %s in the records", id);
+        err_hint(&e, "`snapferry backups` lists them");
+    } else if (jstr(b.doc, "deleting")[0]) {
+        answer = json_pack("{s:s,s:s,s:s}", "id", id, "operation", jstr(b.doc, "deleting"), "state", "Deleting");
+    } else if (look(g, id, &o, &e) == 0) {
+        if (!state_terminal(b.state) && !force) {
+            err_set(&e, ERR_BUSY, 0, "backup %s is still %s", id, b.state);
+            err_hint(&e, "--force cancels it and deletes it then");
+        } else if (o.held[0] && !force) {
+            err_set(&e, ERR_BUSY, 0, "native snapshot %s of backup %s is held", o.held, id);
+            err_hint(&e, "`snapferry unhold %s` first, or --force", o.held);
+        }
+    }
+    if (!e.cls && !answer) {
+        stamp_text(stamp);
+        snprintf(op.id, sizeof op.id, "delete-%s", stamp);
+        snprintf(op.state, sizeof op.state, "Queued");
+        jset_str(op.doc, "kind", "delete");
+        jset_str(op.doc, "deletes", id);
+        jset_bool(op.doc, "force", force);
+        jset_str(b.doc, "deleting", op.id);
+        if (!state_terminal(b.state)) {
+            jset_bool(b.doc, "cancel", true);
+            jset_int(b.doc, "cancel_ns", now_ns());
+        }
+        if (records_begin(g->records, &e) == 0) {
+            if (records_add(g->records, REC_OPERATION, &op, &e) < 0 || records_save(g->records, REC_BACKUP, &b, &e) < 0)
+                records_rollback(g->records);
+            else
+                records_commit(g->records, &e);
+        }
+        crash_point("engine-delete-submitted");
+        if (!e.cls)
+            answer = json_pack("{s:s,s:s,s:s}", "id", id, "operation", op.id, "state", "Deleting");
+    }
+    engine_kick(g);
+    reply(answer, e.cls ? &e : NULL, arg);
+}
+
+/* ---- scan: what the repository has of this node (RS-15) ---- */
+
+struct scan {
+    struct engine *engine;
+    engine_reply_fn *reply;
+    void *arg;
+};
+
+/* A snapshot of the repository that no record knows becomes a Completed backup record again. */
+static void scan_one(struct engine *g, const char *repository, const json_t *s, unsigned *added, unsigned *matched)
+{
+    const json_t *tags = jobj(s, "tags");
+    const char *backup = jstr(tags, "backup"), *op_id = jstr(tags, "operation"), *volume = jstr(tags, "volume-id");
+    CLEANUP(rec_clearp) struct rec b = {.doc = NULL}, op = {.doc = NULL}, n = REC_INIT;
+    struct err e = ERR_INIT;
+    if (!backup[0] || !op_id[0] || !volume[0])
+        return;
+    if (rec_get(g, REC_OPERATION, op_id, &op) == 0) {
+        (*matched)++;
+    } else {
+        const json_t *size = json_object_get(s, "size");
+        op.doc = json_pack("{s:s,s:b,s:{s:s,s:I},s:{s:s,s:b,s:s},s:{s:s,s:s},s:{s:s,s:s,s:O?}}", "kind", "backup",
+                           "rebuilt", 1, "result", "snapshotID", jstr(s, "id"), "totalBytes",
+                           (json_int_t)json_integer_value(size), "policy", "repository", repository, "move_data", 1,
+                           "mover", "", "own", "name", jstr(tags, "class"), "driver", "", "volume", "id", volume,
+                           "name", jstr(s, "volume")[0] ? jstr(s, "volume") : volume, "size", size);
+        snprintf(op.id, sizeof op.id, "%s", op_id);
+        snprintf(op.parent, sizeof op.parent, "%s", backup);
+        snprintf(op.volume, sizeof op.volume, "%s", volume);
+        snprintf(op.state, sizeof op.state, "Completed");
+        if (rec_get(g, REC_BACKUP, backup, &b) < 0) {
+            b.doc = json_pack("{s:s,s:s,s:b,s:I,s:[]}", "kind", "backup", "job", jstr(tags, "job"), "rebuilt", 1,
+                              "completed_ns", (json_int_t)jint(s, "end_ns"), "volume_ids");
+            snprintf(b.id, sizeof b.id, "%s", backup);
+            snprintf(b.state, sizeof b.state, "Completed");
+            if (records_add(g->records, REC_BACKUP, &b, &e) < 0)
+                return;
+        }
+        jset_int(op.doc, "completed_ns", jint(s, "end_ns"));
+        if (records_add(g->records, REC_OPERATION, &op, &e) < 0)
+            return;
+        (*added)++;
+    }
+    /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
+    const char *alias = jstr(op.doc, "native")[0] ? jstr(op.doc, "native") : jstr(tags, "native");
+    if (alias[0] && rec_get(g, REC_NATIVE, alias, &n) == 0 && !jbool(n.doc, "moved")) {
+        jset_bool(n.doc, "moved", true);
+        jset_bool(n.doc, "moved_verified", true);
+        jset_str(n.doc, "snapshot", jstr(s, "id"));
+        save(g, REC_NATIVE, &n);
+        if (!jstr(op.doc, "native")[0]) {
+            jset_str(op.doc, "native", alias);
+            save(g, REC_OPERATION, &op);
+        }
+    }
+}
+
+static void scan_ended(const json_t *state, bool terminal, void *arg)
+{
+    struct scan *s = arg;
+    struct engine *g = s->engine;
+    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    struct err e = ERR_INIT;
+    unsigned added = 0, matched = 0;
+    const json_t *v;
+    size_t i;
+    if (!terminal)
+        return;
+    engine_unwait(g, s);
+    rec_get(g, REC_OPERATION, jstr(state, "id"), &op);
+    const json_t *answer = admin_answer(&op, 0);
+    if (strcmp(op.state, "Completed"))
+        err_set(&e, (enum err_class)jint(jobj(op.doc, "error"), "code"), 0, "%s",
+                jstr(jobj(op.doc, "error"), "message"));
+    json_array_foreach(jarr(answer, "snapshots"), i, v)
+        scan_one(g, jstr(jobj(op.doc, "policy"), "repository"), v, &added, &matched);
+    CLEANUP_JSON json_t *out =
+        json_pack("{s:s,s:s,s:i,s:i,s:i}", "operation", op.id, "repository", jstr(jobj(op.doc, "policy"), "repository"),
+                  "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched);
+    s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
+    free(s);
+}
+
+void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    struct scan *s = calloc(1, sizeof *s);
+    struct err e = ERR_INIT;
+    char id[512];
+    const char *name = jstr(req, "repository");
+    const struct cfg_repository *only = cfg_repository_at(g->cfg, 0);
+    if (!name[0] && only && !cfg_repository_at(g->cfg, 1))
+        name = only->name;
+    if (!s)
+        err_nomem(&e);
+    if (!e.cls) {
+        *s = (struct scan){g, reply, arg};
+        json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "node", cfg_daemon(g->cfg)->node_name);
+        if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 && engine_wait(g, id, scan_ended, s, &e) == 0)
+            return;
+    }
+    free(s);
+    reply(NULL, &e, arg);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* engine-impl.h - what the engine's files share; nobody else includes it */
+#ifndef SNAPFERRY_DAEMON_ENGINE_IMPL_H
+#define SNAPFERRY_DAEMON_ENGINE_IMPL_H
+
+#include "base/cleanup.h"
+#include "daemon/engine.h"
+#include "daemon/json.h"
+#include "io/snapshot/driver.h"
+
+#include <limits.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
+/* A piece of work of one record that runs in a child, and what is known of a record only while the daemon lives. */
+struct live {
+    struct live *next;
+    struct engine *engine;
+    enum rec_kind kind;
+    char id[512];
+    struct step *step; /* NULL: nothing runs */
+    const char *doing; /* "snapshot", "expose": static text */
+    int64_t step_since_ns;
+    void (*done)(struct engine *g, struct rec *r, struct step_result *s);
+    json_t *progress; /* last message of the mover, NULL: none */
+    int64_t progress_ns, saved_ns;
+    double rate; /* bytes per second, smoothed */
+    uint64_t rate_done;
+    int64_t rate_ns;
+};
+
+struct waiter {
+    struct waiter *next;
+    char id[512];
+    engine_wait_fn *fn;
+    void *arg;
+    int64_t told_ns;
+};
+
+/* What is known of a repository's storage (seen by a step, never by the loop). */
+struct repo_health {
+    struct repo_health *next;
+    char name[128];
+    bool known, up, checking;
+    int64_t since_ns, checked_ns; /* since: of the present state */
+    char why[512];
+    struct engine *engine;
+};
+
+struct problem {
+    const char *what;
+    char text[1024], hint[384];
+};
+
+struct plugin_movers;
+
+struct engine {
+    sd_event *loop;
+    struct engine_paths paths;
+    struct cfg *cfg;
+    struct records *records;
+    struct records_news news;
+    struct steps *steps;
+    struct movers *movers;
+    struct plugin_movers *plugins;
+    struct schedule *schedule;
+    struct live *live;
+    struct waiter *waiters;
+    unsigned telling; /* waiters are being told: none may be freed */
+    struct repo_health *repos;
+    sd_event_source *kick, *sweep;
+    bool kicked, stopping;
+    int64_t started_ns, sweep_ns, orphans_ns, waited_ns;
+    bool orphans_running;
+    unsigned orphans; /* objects with our tag that no record knows */
+    json_t *orphan_list;
+    /* the last reload */
+    bool reload_ok;
+    int64_t reload_ns;
+    char reload_error[1200];
+    bool reloading;
+};
+
+int64_t now_ns(void);
+/* "20261121T020000-3f9a" for ids. */
+void stamp_text(char out[32]);
+
+/* Saves; a failure is logged and the next sweep tries again from what is on disk. */
+int save(struct engine *g, enum rec_kind k, struct rec *r);
+/* Saves under a new state. */
+int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *state);
+/* Puts an error into a document: {"class","code","stage","message","hint","errno","at_ns","attempt"}. */
+void doc_error(json_t *doc, const char *stage, const struct err *e);
+int rec_get(struct engine *g, enum rec_kind k, const char *id, struct rec *ret);
+void tell_waiters(struct engine *g, enum rec_kind k, const struct rec *r, bool progress_only);
+
+struct live *live_find(struct engine *g, const char *id);
+struct live *live_get(struct engine *g, enum rec_kind k, const char *id);
+void live_drop(struct engine *g, const char *id);
+bool busy(struct engine *g, const char *id);
+/* Runs a step for a record: when it ends the record is read again and handed to done. Takes over `in`. */
+int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doing, step_fn *fn, json_t *in,
+         int64_t timeout_s, void (*done)(struct engine *g, struct rec *r, struct step_result *s), struct err *e);
+
+/* ---- policy and classes as documents ---- */
+json_t *policy_doc(const struct cfg_policy *p);
+json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
+/* A class for a restore target that no class matches. */
+json_t *class_for_path(const struct cfg *c, const char *path, bool block);
+/* The borrowed view of a class document; class_view_clear() frees the arrays. */
+struct class_view {
+    struct driver_class c;
+    const char **match;
+};
+int class_view(struct class_view *ret, const json_t *doc, struct err *e);
+void class_view_clear(struct class_view *v);
+/* Limits of a mover from a policy document; the strings stay the document's. `props` has room for 33 pointers. */
+void limits_view(struct cfg_mover *ret, const json_t *policy, const char *props[33]);
+/* Reads the password of a repository into malloc()ed text, stripped of white space at both ends. */
+int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e);
+
+/* ---- steps (in the child) ---- */
+int step_volumes(const json_t *in, json_t **out, int *fd,
+                 struct err *e); /* {"classes":[{"class":doc,"names":[..]|absent}]} */
+int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e); /* {"items":[{class,volume,tag,policy}]} */
+int step_remove(const json_t *in, json_t **out, int *fd, struct err *e);   /* {"items":[{class,native}]} */
+int step_expose(const json_t *in, json_t **out, int *fd,
+                struct err *e); /* {own,into|null,native,volume,read_only,alias,...} */
+int step_open(const json_t *in, json_t **out, int *fd, struct err *e); /* {own,exposure} */
+int step_undo(const json_t *in, json_t **out, int *fd, struct err *e); /* {"intents":[{id,kind,name,doc}]} */
+int step_target(const json_t *in, json_t **out, int *fd,
+                struct err *e); /* {class,name,size,alias,overwrite,native|null} */
+int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e);
+int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e);
+int step_storage(const json_t *in, json_t **out, int *fd,
+                 struct err *e); /* everything of ours on the classes' storage */
+int step_repository(const json_t *in, json_t **out, int *fd, struct err *e); /* {"path"} */
+int step_find(const json_t *in, json_t **out, int *fd, struct err *e);       /* {class,volume,alias,hint} */
+int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"items":[{class,volume}]} */
+
+/* ---- the parts of the state machine ---- */
+void reconcile_backup(struct engine *g, struct rec *b);
+/* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */
+bool reconcile_snapshots(struct engine *g, struct rec *b);
+void reconcile_operation(struct engine *g, struct rec *op);
+void operation_fail(struct engine *g, struct rec *op, const char *stage, const struct err *e);
+/* Decides the outcome ("Completed", ...) and begins releasing what the operation owns. */
+void operation_finish(struct engine *g, struct rec *op, const char *outcome);
+void operation_cancel(struct engine *g, struct rec *op, const char *why);
+/* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
+void operation_attempt_failed(struct engine *g, struct rec *op, const char *stage, const struct err *e, bool transient);
+extern const struct movers_events engine_mover_events;
+/* Slots and order: whether `op` may expose (or move) now; else `why` says what it waits for. */
+bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap);
+
+/* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. `then` is stored in its
+ * doc. */
+int admin_submit(struct engine *g, const char *repository, json_t *steps, const char *parent, const char *prefix,
+                 char id[512], struct err *e);
+void reconcile_admin(struct engine *g, struct rec *op);
+/* Result of step number i of an admin operation, NULL; borrowed from op. */
+const json_t *admin_answer(const struct rec *op, unsigned i);
+
+/* The work behind `delete`. */
+void reconcile_delete(struct engine *g, struct rec *op);
+
+/* Volume record after a run. */
+void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
+/* By id or name. */
+int volume_find(struct engine *g, const char *what, struct rec *ret);
+void sweep_storage(struct engine *g);
+void repositories_refresh(struct engine *g, bool force);
+/* NULL, or why operations on this repository must wait. */
+const char *repository_down(struct engine *g, const char *name);
+
+/* Natives of a volume: records of those to remove now, by plan. Fills *items (array of {class,native,alias}) . */
+int natives_to_prune(struct engine *g, const char *volume_id, const struct native_rules *rules, json_t **items,
+                     json_t **check, struct native_verdict *v, struct err *e);
+void natives_removed(struct engine *g, const json_t *answers);
+void native_rules_from(struct native_rules *r, const json_t *policy, double pool_ratio, bool create);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * snapferryd.c - the daemon: options, directories, signals, the event loop; everything else is the engine's
+ */
+#include "base/cleanup.h"
+#include "daemon/control.h"
+#include "daemon/engine.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+
+struct server {
+    struct engine_paths paths;
+    bool debug, prefixed;
+    sd_event *loop;
+    struct engine *engine;
+    struct control *control;
+};
+
+static void usage(FILE *f)
+{
+    fputs("Usage: snapferryd [OPTIONS]\n"
+          "\n"
+          "Takes native snapshots of volumes and moves them into Kopia repositories, as /etc/snapferry says.\n"
+          "Normally started by systemd; everything is asked and told with snapferry(8).\n"
+          "\n"
+          "  --foreground         run without systemd: plain log lines on standard error\n"
+          "  --config-dir DIR     snapferry.ini and conf.d/ (default /etc/snapferry)\n"
+          "  --state-dir DIR      records (default /var/lib/snapferry, or state-dir in [daemon])\n"
+          "  --runtime-dir DIR    sockets (default /run/snapferry)\n"
+          "  --cache-dir DIR      indexes of repositories (default /var/cache/snapferry, or cache-dir in [daemon])\n"
+          "  --debug              log more\n"
+          "  --version, --help\n",
+          f);
+}
+
+/* The journal reads the level from the prefix of a line; a person does not want it. */
+static void log_stderr(enum log_level lvl, const char *line, void *arg)
+{
+    const struct server *s = arg;
+    static const char *const prefix[] = {SD_DEBUG, SD_INFO, SD_WARNING, SD_ERR};
+    static const char *const word[] = {"debug: ", "", "warning: ", "error: "};
+    if (lvl == LOG_LVL_DEBUG && !s->debug)
+        return;
+    fprintf(stderr, "%s%s\n", s->prefixed ? prefix[lvl] : word[lvl], line);
+}
+
+static int options(struct server *s, int argc, char **argv)
+{
+    enum { FOREGROUND = 256, CONFIG, STATE, RUNTIME, CACHE, DEBUG, VERSION, HELP };
+    static const struct option table[] = {
+        {"foreground", no_argument, NULL, FOREGROUND},
+        {"config-dir", required_argument, NULL, CONFIG},
+        {"state-dir", required_argument, NULL, STATE},
+        {"runtime-dir", required_argument, NULL, RUNTIME},
+        {"cache-dir", required_argument, NULL, CACHE},
+        {"debug", no_argument, NULL, DEBUG},
+        {"version", no_argument, NULL, VERSION},
+        {"help", no_argument, NULL, HELP},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+    s->prefixed = getenv("JOURNAL_STREAM") != NULL;
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        char *into = c == CONFIG    ? s->paths.config_dir
+                     : c == STATE   ? s->paths.state_dir
+                     : c == RUNTIME ? s->paths.runtime_dir
+                     : c == CACHE   ? s->paths.cache_dir
+                                    : NULL;
+        if (into && (optarg[0] != '/' || strlen(optarg) > 3000)) {
+            fprintf(stderr, "snapferryd: %s must be an absolute path: \"%s\"\n", argv[optind - 2], optarg);
+            return ERR_USAGE;
+        }
+        if (into)
+            snprintf(into, 4096, "%s", optarg);
+        else if (c == FOREGROUND)
+            s->prefixed = false;
+        else if (c == DEBUG)
+            s->debug = true;
+        else if (c == VERSION || c == HELP) {
+            if (c == HELP)
+                usage(stdout);
+            else
+                puts("snapferryd " SNAPFERRY_VERSION);
+            return -1;
+        } else {
+            fputs("Try \"snapferryd --help\".\n", stderr);
+            return ERR_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "snapferryd: unexpected argument \"%s\"\n", argv[optind]);
+        return ERR_USAGE;
+    }
+    return 0;
+}
+
+/* The other programs lie beside this one, or where the package puts them. */
+static void find_program(char out[4096], const char *name, const char *packaged)
+{
+    char self[2048];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash) {
+        *slash = '\0';
+        snprintf(out, 4096, "%s/%s", self, name);
+        if (access(out, X_OK) == 0)
+            return;
+    }
+    snprintf(out, 4096, "%s", packaged);
+}
+
+static int make_dir(const char *path, mode_t mode, struct err *e)
+{
+    if (mkdir(path, mode) == 0 || errno == EEXIST)
+        return 0;
+    err_set(e, ERR_GENERIC, errno, "the directory %s cannot be made", path);
+    return err_hint(e, "make it, or name another one with --state-dir, --runtime-dir or --cache-dir");
+}
+
+static void default_path(char path[4096], const char *configured, const char *fallback)
+{
+    if (!path[0])
+        snprintf(path, 4096, "%s", configured && configured[0] ? configured : fallback);
+}
+
+static int load(struct server *s, struct cfg **c, struct err *e)
+{
+    const struct cfg_complaint *m;
+    default_path(s->paths.config_dir, NULL, "/etc/snapferry");
+    int rc = cfg_load_dir(c, s->paths.config_dir, e);
+    for (unsigned i = 0; *c && (m = cfg_complaint_at(*c, i)); i++)
+        log_line(m->severity == CFG_ERROR ? LOG_LVL_ERROR : LOG_LVL_WARNING, "%s: %s%s%s", m->where, m->text,
+                 m->hint[0] ? "; " : "", m->hint);
+    if (rc < 0)
+        return rc;
+    const struct cfg_daemon *d = cfg_daemon(*c);
+    default_path(s->paths.state_dir, d->state_dir, "/var/lib/snapferry");
+    default_path(s->paths.cache_dir, d->cache_dir, "/var/cache/snapferry");
+    default_path(s->paths.runtime_dir, NULL, "/run/snapferry");
+    find_program(s->paths.mover_program, "snapferry-mover", "/usr/libexec/snapferry/snapferry-mover");
+    find_program(s->paths.command, "snapferry", "/usr/bin/snapferry");
+    if ((rc = make_dir(s->paths.state_dir, 0700, e)) < 0 || (rc = make_dir(s->paths.runtime_dir, 0755, e)) < 0 ||
+        (rc = make_dir(s->paths.cache_dir, 0755, e)) < 0)
+        return rc;
+    return 0;
+}
+
+static void reloaded(json_t *answer, const struct err *e, void *arg)
+{
+    (void)answer, (void)e, (void)arg;
+    sd_notify(0, "READY=1");
+}
+
+static int on_hup(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
+{
+    struct server *s = arg;
+    (void)src, (void)si;
+    sd_notify(0, "RELOADING=1");
+    engine_reload(s->engine, reloaded, s);
+    return 0;
+}
+
+/* Movers go on; the next daemon takes them over. */
+static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
+{
+    struct server *s = arg;
+    (void)src;
+    sd_notify(0, "STOPPING=1");
+    log_info("signal %u: the daemon ends, running movers go on", si->ssi_signo);
+    engine_stop(s->engine);
+    return sd_event_exit(s->loop, 0);
+}
+
+static int set_up(struct server *s, struct cfg *c, struct err *e)
+{
+    sigset_t mask;
+    int rc = sd_event_default(&s->loop);
+    if (rc < 0)
+        return err_set(e, ERR_GENERIC, -rc, "no event loop can be made");
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGHUP);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    if ((rc = sd_event_add_signal(s->loop, NULL, SIGTERM, on_term, s)) < 0 ||
+        (rc = sd_event_add_signal(s->loop, NULL, SIGINT, on_term, s)) < 0 ||
+        (rc = sd_event_add_signal(s->loop, NULL, SIGHUP, on_hup, s)) < 0)
+        return err_set(e, ERR_GENERIC, -rc, "signals cannot be watched");
+    sd_event_set_watchdog(s->loop, true);
+    rc = engine_new(&s->engine, s->loop, &s->paths, c, e);
+    if (rc < 0)
+        return rc;
+    return control_new(&s->control, s->loop, s->engine, s->paths.runtime_dir, cfg_daemon(c)->socket_group, e);
+}
+
+int main(int argc, char **argv)
+{
+    static struct server s;
+    struct err e = ERR_INIT;
+    struct cfg *c = NULL;
+    int rc = options(&s, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    umask(027);
+    setvbuf(stderr, NULL, _IOLBF, 0);
+    log_to(log_stderr, &s);
+    /* Passwords pass through: no core dumps. */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    prctl(PR_SET_DUMPABLE, 0);
+    rc = load(&s, &c, &e);
+    if (rc == 0)
+        rc = set_up(&s, c, &e);
+    if (rc == 0) {
+        log_info("snapferryd " SNAPFERRY_VERSION " is ready (node %s, state in %s)", cfg_daemon(c)->node_name,
+                 s.paths.state_dir);
+        sd_notifyf(0, "READY=1\nSTATUS=Ready, configuration %.12s", cfg_hash(c));
+        rc = sd_event_loop(s.loop);
+        if (rc < 0)
+            err_set(&e, ERR_GENERIC, -rc, "the event loop ended");
+    }
+    if (e.cls)
+        log_line(LOG_LVL_ERROR, "%s%s%s", e.msg, e.hint[0] ? "; " : "", e.hint);
+    control_free(s.control);
+    engine_free(s.engine);
+    cfg_free(c);
+    sd_event_unref(s.loop);
+    return e.cls ? (int)e.cls : 0;
+}
