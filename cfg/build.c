@@ -131,16 +131,27 @@ static int build_mover(struct cfg *c)
     return rc;
 }
 
+static int finish_classes(struct cfg *c, struct err *e)
+{
+    for (unsigned i = 0; i < c->n_classes; i++) {
+        struct cfg_class *k = &c->classes[i].pub;
+        struct cfg_policy p;
+        if (!strncmp(k->driver, "plugin:", 7))
+            snprintf(k->plugin, sizeof k->plugin, "%s", k->driver + 7);
+        int rc = cfg_policy_of_class(c, k->name, &p, e);
+        if (rc < 0)
+            return rc;
+        k->max = p.max_per_class;
+        cfg_policy_clear(&p);
+    }
+    return 0;
+}
+
 int cfg_build(struct cfg *c, struct err *e)
 {
     if (build_sections(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0)
         return err_nomem(e);
     finish_plugins(c);
     finish_rules(c);
-    for (unsigned i = 0; i < c->n_classes; i++) {
-        struct cfg_class *k = &c->classes[i].pub;
-        if (!strncmp(k->driver, "plugin:", 7))
-            snprintf(k->plugin, sizeof k->plugin, "%s", k->driver + 7);
-    }
-    return 0;
+    return finish_classes(c, e);
 }

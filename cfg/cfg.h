@@ -231,6 +231,11 @@ unsigned cfg_complaints(const struct cfg *c);
 void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 unsigned cfg_errors(const struct cfg *c);
+/* file:line of a key in a section ("job", "nightly", "on-calendar"), or of the section where it lacks the key or `key`
+ * is NULL; "" if there is no such section. */
+void cfg_where(const struct cfg *c, const char *kind, const char *name, const char *key, char out[CFG_ORIGIN_MAX]);
+/* What is wrong about a volume that is known to exist: two jobs that keep it differently. */
+void cfg_check_volume(struct cfg *c, const char *volume);
 /* SHA-256 of the files' text (hex): to see whether it changed. */
 const char *cfg_hash(const struct cfg *c);
 
@@ -271,6 +276,8 @@ int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_polic
  * names one). cfg_policy() has done so already where no size is asked for; a second call changes nothing.
  */
 int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e);
+/* file:line of the value in force of a key; NULL: it is the default. Belongs to the policy. */
+const char *cfg_policy_where(const struct cfg_policy *p, const char *key);
 /* The policy as JSON: {"key": {"value": "...", "origin": "...", "scope": "storage-class", "overrides": [...]}, ...}
  * (new reference). */
 json_t *cfg_policy_json(const struct cfg_policy *p);

@@ -99,18 +99,29 @@ void complain_value(struct cfg *c, enum cfg_severity s, const struct section *se
     add(c, x);
 }
 
-/* File and line of "[storage-class gold] file:line" or "file:line"; what is neither goes to the end. */
+void cfg_where(const struct cfg *c, const char *kind, const char *name, const char *key, char out[CFG_ORIGIN_MAX])
+{
+    out[0] = '\0';
+    for (unsigned i = 0; i < c->n_sections; i++) {
+        const struct section *s = &c->sections[i];
+        if (strcmp(kind_names[s->kind], kind) != 0 || strcmp(s->name, name) != 0)
+            continue;
+        const struct value *v = key ? section_value(s, key) : NULL;
+        origin_text(c, v ? v->file : s->file, v ? v->line : s->line, out, CFG_ORIGIN_MAX);
+    }
+}
+
+/* File and line of "file:line"; what is neither goes to the end. */
 static void place(const struct cfg *c, struct complaint *x)
 {
     const char *where = x->pub.where;
     x->file = c->n_files;
     for (unsigned i = 0; i < c->n_files; i++) {
-        const char *at = strstr(where, c->files[i]);
         size_t n = strlen(c->files[i]);
-        if (!at || (at[n] && at[n] != ':'))
+        if (strncmp(where, c->files[i], n) != 0 || (where[n] && where[n] != ':'))
             continue;
         x->file = i;
-        x->line = at[n] ? (unsigned)strtoul(at + n + 1, NULL, 10) : 0;
+        x->line = where[n] ? (unsigned)strtoul(where + n + 1, NULL, 10) : 0;
     }
 }
 

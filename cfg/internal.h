@@ -99,6 +99,7 @@ struct klass {
 struct job {
     struct cfg_job pub;
     unsigned section;
+    bool keeps_told; /* that it and an earlier job keep a volume differently */
 };
 struct plugin {
     struct cfg_plugin pub;

@@ -28,6 +28,7 @@ struct sections {
 
 struct given {
     char *value, *origin;
+    const char *where; /* file:line in origin, NULL: default */
     enum cfg_scope scope;
 };
 
@@ -109,28 +110,40 @@ static void find_sections(const struct cfg *c, const char *name, const char *job
 
 /* ---- values with their origins ---- */
 
-static char *value_origin(const struct cfg *c, const struct section *s, const struct value *v, struct arena *a)
+#define WHERE_MAX (CFG_ORIGIN_MAX - 96)
+
+/* "[storage-class "gold"] file:line" */
+static int give_origin(struct given *g, struct arena *a, const char *title, const char *where)
 {
-    char title[80], where[CFG_ORIGIN_MAX - 96], text[CFG_ORIGIN_MAX];
-    section_title(s, title, sizeof title);
-    origin_text(c, v->file, v->line, where, sizeof where);
+    char text[CFG_ORIGIN_MAX];
     snprintf(text, sizeof text, "%s %s", title, where);
-    return arena_text(a, text);
+    g->origin = arena_text(a, text);
+    g->where = g->origin ? g->origin + strlen(title) + 1 : NULL;
+    return g->origin ? 0 : -ENOMEM;
 }
 
-static int add_given(struct cfg_effective *f, struct effective *k, const char *value, char *origin,
-                     enum cfg_scope scope)
+static struct given *add_given(struct cfg_effective *f, struct effective *k, const char *value, enum cfg_scope scope)
 {
     struct given *grown = realloc(k->what, (k->n + 1) * sizeof *grown);
     if (!grown)
-        return -ENOMEM;
+        return NULL;
     k->what = grown;
     struct given *g = &grown[k->n];
-    *g = (struct given){.value = arena_text(&f->arena, value), .origin = origin, .scope = scope};
-    if (!g->value || !g->origin)
-        return -ENOMEM;
+    *g = (struct given){.value = arena_text(&f->arena, value), .scope = scope};
+    if (!g->value)
+        return NULL;
     k->n++;
-    return 0;
+    return g;
+}
+
+static int add_value(const struct cfg *c, struct cfg_effective *f, struct effective *k, const struct section *s,
+                     const struct value *v, enum cfg_scope scope)
+{
+    char title[80], where[WHERE_MAX];
+    struct given *g = add_given(f, k, v->text, scope);
+    section_title(s, title, sizeof title);
+    origin_text(c, v->file, v->line, where, sizeof where);
+    return g ? give_origin(g, &f->arena, title, where) : -ENOMEM;
 }
 
 static struct effective *add_key(struct cfg_effective *f, const struct key *key, const char *name)
@@ -158,7 +171,7 @@ static int gather(const struct cfg *c, const struct sections *from, const struct
     for (unsigned i = 0; i < from->n; i++) {
         const struct section *s = k->type == V_KEEP ? from->of[i].keeper : from->of[i].section;
         const struct value *v = s ? find(s, k, option) : NULL;
-        if (v && add_given(f, into, v->text, value_origin(c, s, v, &f->arena), from->of[i].scope) < 0)
+        if (v && add_value(c, f, into, s, v, from->of[i].scope) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -186,7 +199,8 @@ static int one_key(const struct cfg *c, const struct sections *from, const struc
     if (!e || gather(c, from, k, NULL, f, e) < 0)
         return -ENOMEM;
     const char *fallback = default_value(c, k, buf, sizeof buf);
-    if (add_given(f, e, fallback, arena_text(&f->arena, "default"), SCOPE_DEFAULT) < 0)
+    struct given *last = add_given(f, e, fallback, SCOPE_DEFAULT);
+    if (!last || !(last->origin = arena_text(&f->arena, "default")))
         return -ENOMEM;
     if (value_store(k, fallback, &f->arena, p) < 0) /* stays where the value in force is a mistake */
         return -ENOMEM;
@@ -381,15 +395,17 @@ const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, 
 }
 
 /* Puts a value in front of what is said about a key, unless somebody of higher precedence has spoken. */
-static int decide(struct cfg_policy *p, const char *key, const char *value, const char *origin, bool only_default)
+static int decide(struct cfg_policy *p, const char *key, const char *value, const char *title, const char *where,
+                  bool only_default)
 {
     struct cfg_effective *f = p->effective;
     struct effective *e = effective_key(f, key);
     if (!e || e->what[0].scope == SCOPE_VOLUME || (only_default && e->what[0].scope != SCOPE_DEFAULT))
         return 0;
-    if (add_given(f, e, value, arena_text(&f->arena, origin), SCOPE_RULE) < 0)
+    struct given *g = add_given(f, e, value, SCOPE_RULE);
+    if (!g || give_origin(g, &f->arena, title, where) < 0)
         return -ENOMEM;
-    struct given first = e->what[e->n - 1];
+    struct given first = *g;
     memmove(e->what + 1, e->what, (e->n - 1) * sizeof *e->what);
     e->what[0] = first;
     return value_store(e->key, value, &f->arena, p);
@@ -397,22 +413,23 @@ static int decide(struct cfg_policy *p, const char *key, const char *value, cons
 
 static int apply_rule(struct cfg_policy *p, const struct cfg_rule *r)
 {
-    char origin[CFG_ORIGIN_MAX];
-    snprintf(origin, sizeof origin, "[policy \"%s\"] %.4200s", r->name, r->origin);
-    if (r->action == ACTION_SKIP) {
-        int rc = decide(p, "exclude", "yes", origin, false);
-        say_excluded(p);
-        return rc;
-    }
-    return decide(p, "move-data", r->action == ACTION_BACKUP ? "yes" : "no", origin, false);
+    char title[160], where[WHERE_MAX];
+    snprintf(title, sizeof title, "[policy \"%s\"]", r->name);
+    snprintf(where, sizeof where, "%s", r->origin);
+    if (r->action != ACTION_SKIP)
+        return decide(p, "move-data", r->action == ACTION_BACKUP ? "yes" : "no", title, where, false);
+    int rc = decide(p, "exclude", "yes", title, where, false);
+    say_excluded(p);
+    return rc;
 }
 
 static int apply_plugin(struct cfg_policy *p, const struct cfg_plugin *g)
 {
-    char origin[CFG_ORIGIN_MAX], value[160];
-    snprintf(origin, sizeof origin, "[plugin \"%s\"] %.4200s", g->name, g->origin);
+    char title[160], where[WHERE_MAX], value[160];
+    snprintf(title, sizeof title, "[plugin \"%s\"]", g->name);
+    snprintf(where, sizeof where, "%s", g->origin);
     snprintf(value, sizeof value, "plugin:%s", g->name);
-    return decide(p, "mover", value, origin, true);
+    return decide(p, "mover", value, title, where, true);
 }
 
 int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e)
@@ -431,6 +448,12 @@ int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name,
 }
 
 /* ---- explain ---- */
+
+const char *cfg_policy_where(const struct cfg_policy *p, const char *key)
+{
+    const struct effective *e = p->effective ? effective_key(p->effective, key) : NULL;
+    return e ? e->what[0].where : NULL;
+}
 
 static json_t *given_json(const struct given *g)
 {

@@ -412,7 +412,7 @@ static void keep_text(const struct section *job, const struct section *volume, c
     }
 }
 
-/* Two jobs that name `volume` and keep differently: told once per pair. */
+/* Two jobs that name `volume` and keep differently. */
 static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char *volume, char keep[2][256])
 {
     const struct volume_section *v = volume_section(c, volume);
@@ -427,8 +427,9 @@ static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char
 static bool tell_keeps(struct cfg *c, unsigned a, unsigned b, const char *volume)
 {
     char keep[2][256];
-    if (!keeps_differ(c, a, b, volume, keep))
-        return false;
+    if (c->jobs[b].keeps_told || !keeps_differ(c, a, b, volume, keep))
+        return c->jobs[b].keeps_told;
+    c->jobs[b].keeps_told = true;
     complain_value(c, CFG_ERROR, SECTION_OF(c, jobs, b), NULL,
                    "retention belongs to the volume: say it in one job, or in the [volume] section",
                    "[job \"%s\"] and [job \"%s\"] keep \"%s\" differently: %s; %s", c->jobs[a].pub.name,
@@ -460,6 +461,13 @@ static void check_keeps(struct cfg *c, unsigned a, unsigned b)
     for (unsigned i = 0; i < c->n_volumes; i++)
         if (tell_keeps(c, a, b, c->volumes[i].pub.name))
             return;
+}
+
+void cfg_check_volume(struct cfg *c, const char *volume)
+{
+    for (unsigned i = 0; i < c->n_jobs; i++)
+        for (unsigned k = 0; k < i; k++)
+            tell_keeps(c, k, i, volume);
 }
 
 static void check_jobs(struct cfg *c)
