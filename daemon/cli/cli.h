@@ -12,8 +12,8 @@
 #include "chunker/splitter.h"
 #include "daemon/mover/mover.h"
 
-/* A word such as "backup" may stand for two verbs: with -r it works on a repository in this process, without it asks the
- * daemon. Only -r decides. */
+/* A word such as "backup" may stand for two verbs: with -r it works on a repository in this process, without it asks
+ * the daemon. Only -r decides. */
 enum verb {
     VERB_NONE,
     /* with -r */

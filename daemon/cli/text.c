@@ -77,18 +77,39 @@ const char *text_local_time(int64_t ns)
     return out;
 }
 
+/* Length of the UTF-8 character at s, 0 if there is none or a terminal would act on it: C0 and C1 controls, overlong
+ * forms, surrogates, and the marks that turn the direction of writing. */
+static size_t harmless(const unsigned char *s)
+{
+    if (s[0] < 0x80)
+        return s[0] >= 0x20 && s[0] != 0x7f;
+    size_t n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    uint32_t u = n ? s[0] & (0x7fu >> n) : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        u = u << 6 | (s[i] & 0x3f);
+    }
+    if (u < 0xa0 || (n == 3 && u < 0x800) || (n == 4 && u < 0x10000) || (u >= 0xd800 && u < 0xe000) || u > 0x10ffff)
+        return 0;
+    if ((u >= 0x202a && u <= 0x202e) || (u >= 0x2066 && u <= 0x2069) || u == 0x200e || u == 0x200f)
+        return 0;
+    return n;
+}
+
 const char *text_name(const char *s)
 {
     static _Thread_local char buf[TURNS][4 * 4096 + 1];
     static _Thread_local unsigned turn;
     char *out = buf[turn++ % TURNS];
     size_t n = 0;
-    for (; *s && n + 5 < sizeof buf[0]; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == 0x7f)
-            n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
-        else
-            out[n++] = (char)c;
+    while (*s && n + 5 < sizeof buf[0]) {
+        size_t len = harmless((const unsigned char *)s);
+        if (!len)
+            n += (size_t)snprintf(out + n, 5, "\\x%02x", (unsigned char)*s);
+        for (size_t i = 0; i < len; i++)
+            out[n++] = s[i];
+        s += len ? len : 1;
     }
     out[n] = '\0';
     return out;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* client.c - the command's end of the control socket */
+#include "daemon/cli/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+
+/* An answer line; docs/control.md promises at most 16 MiB. */
+#define LINE_MAX_BYTES ((size_t)17 << 20)
+
+struct daemon {
+    int fd;
+    char *in;
+    size_t at, len, cap;
+    json_int_t next_id;
+    char path[4096 + 32];
+};
+
+static int no_daemon(const struct daemon *d, int sys, struct err *e)
+{
+    if (sys == EACCES || sys == EPERM) {
+        err_set(e, ERR_PERMISSION, sys, "cannot use the daemon's socket %s", d->path);
+        return err_hint(e, "run this as root or as a member of the group that [daemon] socket-group names");
+    }
+    err_set(e, ERR_NO_DAEMON, sys, "the daemon is not running: cannot connect to %s", d->path);
+    return err_hint(e, "start it: systemctl start snapferryd; or name its directory with --runtime-dir");
+}
+
+static int dial(struct daemon *d, const char *dir, struct err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    CLEANUP_CLOSE int dirfd = -1;
+    if (strlen(d->path) < sizeof a.sun_path) {
+        memcpy(a.sun_path, d->path, strlen(d->path) + 1);
+    } else {
+        dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (dirfd < 0)
+            return no_daemon(d, errno, e);
+        snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/control.sock", dirfd);
+    }
+    d->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (d->fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make a socket");
+    /* A daemon that hangs with a full queue would block connect() for ever. */
+    const struct timeval patience = {.tv_sec = 10};
+    setsockopt(d->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    while (connect(d->fd, (const struct sockaddr *)&a, sizeof a) < 0) {
+        if (errno == EINTR)
+            continue;
+        return no_daemon(d, errno, e);
+    }
+    return 0;
+}
+
+int daemon_open(struct daemon **ret, const struct options *o, struct err *e)
+{
+    struct daemon *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_nomem(e);
+    d->fd = -1;
+    snprintf(d->path, sizeof d->path, "%s/control.sock", o->runtime_dir);
+    int rc = dial(d, o->runtime_dir, e);
+    if (rc < 0) {
+        daemon_close(d);
+        return rc;
+    }
+    *ret = d;
+    return 0;
+}
+
+void daemon_close(struct daemon *d)
+{
+    if (!d)
+        return;
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d->in);
+    free(d);
+}
+
+static int gone(const struct daemon *d, int sys, struct err *e)
+{
+    err_set(e, ERR_NO_DAEMON, sys, "the daemon went away while it was asked (%s)", d->path);
+    return err_hint(e, "what was begun goes on when it is back; snapferry status tells");
+}
+
+static int send_all(struct daemon *d, const char *text, size_t n, struct err *e)
+{
+    while (n) {
+        ssize_t w = send(d->fd, text, n, MSG_NOSIGNAL);
+        if (w < 0 && errno == EINTR)
+            continue;
+        /* A daemon that turned us away has closed its end, but its reason may still be there to be read. */
+        if (w < 0 && errno == EPIPE)
+            return 0;
+        if (w < 0)
+            return gone(d, errno == EAGAIN ? ETIMEDOUT : errno, e);
+        text += w;
+        n -= (size_t)w;
+    }
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Waits until there is something to read. */
+static int await(struct daemon *d, int64_t until_ms, struct err *e)
+{
+    const struct mover_cancel *cancel = cli_cancel();
+    for (;;) {
+        if (atomic_load(&cancel->requested))
+            return err_set(e, ERR_INTERRUPTED, EINTR, "interrupted");
+        int64_t left = until_ms ? until_ms - now_ms() : 1000;
+        if (left <= 0) {
+            err_set(e, ERR_NO_DAEMON, ETIMEDOUT, "the daemon does not answer");
+            return err_hint(e,
+                            "snapferry status tells what it does; its log is in the journal: journalctl -u snapferryd");
+        }
+        struct pollfd p = {.fd = d->fd, .events = POLLIN};
+        int n = poll(&p, 1, left > 1000 ? 1000 : (int)left);
+        if (n < 0 && errno != EINTR)
+            return err_set(e, ERR_GENERIC, errno, "cannot wait for the daemon");
+        if (n > 0)
+            return 0;
+    }
+}
+
+/* One line without its end; *line is borrowed until the next call. */
+static int read_line(struct daemon *d, int64_t until_ms, const char **line, size_t *n, struct err *e)
+{
+    size_t seen = d->at;
+    for (;;) {
+        char *nl = d->len > seen ? memchr(d->in + seen, '\n', d->len - seen) : NULL;
+        if (nl) {
+            *line = d->in + d->at;
+            *n = (size_t)(nl - *line);
+            d->at = (size_t)(nl - d->in) + 1;
+            return 0;
+        }
+        if (d->at) {
+            memmove(d->in, d->in + d->at, d->len - d->at);
+            d->len -= d->at;
+            d->at = 0;
+        }
+        seen = d->len;
+        if (d->len == d->cap) {
+            size_t cap = d->cap ? d->cap * 2 : 65536;
+            char *more = cap > 2 * LINE_MAX_BYTES ? NULL : realloc(d->in, cap);
+            if (!more)
+                return err_nomem(e);
+            d->in = more;
+            d->cap = cap;
+        }
+        int rc = await(d, until_ms, e);
+        if (rc < 0)
+            return rc;
+        ssize_t r = recv(d->fd, d->in + d->len, d->cap - d->len, 0);
+        if (r < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (r <= 0)
+            return gone(d, r < 0 ? errno : 0, e);
+        d->len += (size_t)r;
+    }
+}
+
+/* The daemon's error becomes ours. */
+static int daemon_error(const json_t *error, struct err *e)
+{
+    int64_t code = jint(error, "code");
+    const char *msg = jstr(error, "message"), *hint = jstr(error, "hint");
+    err_set(e, code > 0 && code <= 255 ? (enum err_class)code : ERR_GENERIC, 0, "%s",
+            *msg ? msg : "the daemon refused without a reason");
+    return err_hint(e, "%s", hint);
+}
+
+static int bad_answer(struct err *e)
+{
+    err_set(e, ERR_GENERIC, 0, "the daemon's answer makes no sense");
+    return err_hint(e, "are command and daemon of the same version? `snapferry --version`, `snapferry status`");
+}
+
+int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
+                void *arg, json_t **answer, struct err *e)
+{
+    CLEANUP_JSON json_t *req = json_pack("{s:I, s:s, s:o*}", "id", ++d->next_id, "verb", verb, "args", args);
+    CLEANUP_FREE char *text = req ? json_dumps(req, JSON_COMPACT) : NULL;
+    if (!text)
+        return err_nomem(e);
+    size_t n = strlen(text);
+    text[n] = '\n';
+    int rc = send_all(d, text, n + 1, e);
+    int64_t until = timeout_s ? now_ms() + (int64_t)timeout_s * 1000 : 0;
+    while (rc >= 0) {
+        const char *line = NULL;
+        rc = read_line(d, until, &line, &n, e);
+        if (rc < 0)
+            return rc;
+        CLEANUP_JSON json_t *o = json_loadb(line, n, 0, NULL);
+        if (!json_is_object(o))
+            return bad_answer(e);
+        const json_t *id = json_object_get(o, "id");
+        if (json_is_integer(id) && json_integer_value(id) != d->next_id)
+            continue; /* of an earlier request that was given up */
+        json_t *event = json_object_get(o, "event"), *got = jobj(o, "answer");
+        if (event) {
+            rc = on_event ? on_event(event, arg) : 0;
+        } else if (jbool(o, "ok") && got) {
+            *answer = json_incref(got);
+            return 0;
+        } else if (jobj(o, "error")) {
+            return daemon_error(jobj(o, "error"), e);
+        } else {
+            return bad_answer(e);
+        }
+    }
+    return rc;
+}
+
+int daemon_ask(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
+{
+    CLEANUP(daemon_closep) struct daemon *d = NULL;
+    int rc = daemon_open(&d, o, e);
+    if (rc < 0) {
+        json_decref(args);
+        return rc;
+    }
+    /* Some answers come from storage, and storage may be slow. */
+    return daemon_call(d, verb, args, 600, NULL, NULL, answer, e);
+}

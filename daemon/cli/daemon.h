@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* daemon.h - what the verbs that ask the daemon share */
+#ifndef SNAPFERRY_DAEMON_CLI_DAEMON_H
+#define SNAPFERRY_DAEMON_CLI_DAEMON_H
+
+#include "daemon/cli/cli.h"
+#include "daemon/json.h"
+
+/* ---- the connection (client.c) ---- */
+
+struct daemon;
+/* ERR_NO_DAEMON: nobody listens, or nobody answers. ERR_PERMISSION: the socket is not for this user. */
+int daemon_open(struct daemon **ret, const struct options *o, struct err *e);
+void daemon_close(struct daemon *d);
+static inline void daemon_closep(struct daemon **d)
+{
+    daemon_close(*d);
+}
+
+/* Called for each event of a request; non-zero ends it. */
+typedef int daemon_event_fn(const json_t *event, void *arg);
+/* One request. `args` is taken over (NULL: none). *answer is a new reference. timeout_s 0: as long as it takes. A
+ * signal ends it with ERR_INTERRUPTED. The daemon's own errors keep their class. */
+int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
+                void *arg, json_t **answer, struct err *e);
+/* daemon_open(), daemon_call(), daemon_close(). */
+int daemon_ask(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
+
+/* ---- the same from files while the daemon is down (offline.c) ---- */
+
+/* Answers `verb` from STATE-DIR and CONFIG-DIR as far as they tell. `why` is the error of daemon_open(), and is told.
+ */
+int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
+                struct err *e);
+/* daemon_ask(), and offline_ask() if the daemon is down. */
+int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
+
+/* ---- printing ---- */
+
+/* With --json: the answer as the result of this verb. */
+void print_answer(const struct options *o, const json_t *answer);
+
+enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
+/* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the terminal, or 80 columns. */
+struct table;
+struct table *table_new(const char *const *heads,
+                        const char *kinds); /* per column: 'l', 'r', or 's' (left, may shrink) */
+/* A cell of the current row; the text is copied and escaped. A row is complete with its last cell. */
+void table_cell(struct table *t, enum tint tint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Prints (nothing if there is no row) and frees. */
+void table_print(struct table *t, FILE *f, const char *indent);
+size_t table_rows(const struct table *t);
+
+/* Columns of standard output; 80 if it is no terminal and $COLUMNS is not set. */
+unsigned screen_width(void);
+/* Columns that a text takes. */
+unsigned text_width(const char *s);
+/* At most `width` columns, "…" in the middle. Static buffers, eight in turn. */
+const char *text_fit(const char *s, unsigned width);
+/* Escape sequences if standard output wants colour, else "". */
+const char *tint_on(enum tint t);
+const char *tint_off(enum tint t);
+enum tint tint_of_state(const char *state);
+/* "5 h ago", "in 3 min", "never". */
+const char *text_ago(int64_t ns);
+const char *text_in(int64_t ns);
+/* "45%", "" if it cannot be told. */
+const char *text_percent(const json_t *progress);
+int64_t clock_ns(void);
+
+/* Volumes by need: unprotected first, then the longest without success. `sorted` has room for all. */
+void sort_volumes(const json_t *list, const json_t **sorted);
+/* Protected, name, last success, next run, why: five cells. */
+void volume_cells(struct table *t, const json_t *v);
+
+/* ---- waiting (wait.c) ---- */
+
+/* Shows progress until backup, restore or operation `id` has ended, prints the result and returns its exit code; or
+ * negative with e set. */
+int wait_for(const struct options *o, const char *id, struct err *e);
+/* Exit code of an ended backup or operation: 0, ERR_PARTIAL, ERR_CANCELED, or the class of its error. */
+int exit_code_of(const json_t *ended, struct err *e);
+
+/* ---- the verbs ---- */
+int ask_status(const struct options *o, struct err *e);
+int ask_operations(const struct options *o, struct err *e);
+int ask_backups(const struct options *o, struct err *e);
+int ask_volumes(const struct options *o, struct err *e);
+int ask_natives(const struct options *o, struct err *e);
+int ask_describe(const struct options *o, struct err *e);
+int ask_explain(const struct options *o, struct err *e);
+int ask_logs(const struct options *o, struct err *e);
+int ask_backup(const struct options *o, struct err *e);
+int ask_restore(const struct options *o, struct err *e);
+int ask_cancel(const struct options *o, struct err *e);
+int ask_delete(const struct options *o, struct err *e);
+int ask_hold(const struct options *o, struct err *e);
+int ask_native_prune(const struct options *o, struct err *e);
+int ask_expire(const struct options *o, struct err *e);
+int ask_verify(const struct options *o, struct err *e);
+int ask_scan(const struct options *o, struct err *e);
+int ask_reload(const struct options *o, struct err *e);
+int ask_debug_bundle(const struct options *o, struct err *e);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* lists.c - operations, backups, volumes and native snapshots as tables */
+#include "daemon/cli/daemon.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define LIMIT_DEFAULT 50
+
+static void note_offline(const struct options *o, const json_t *answer)
+{
+    if (jbool(answer, "offline") && !o->quiet)
+        log_warning("%s", jstr(answer, "offline_why"));
+}
+
+/* All pages, or as many rows as the limit says, as one answer. */
+static int pages(const struct options *o, const char *verb, const char *name, const json_t *filter, json_t **ret,
+                 struct err *e)
+{
+    size_t limit = o->limit ? o->limit : o->all ? SIZE_MAX : LIMIT_DEFAULT;
+    json_t *list = json_array();
+    CLEANUP_JSON json_t *all = json_pack("{s:o}", name, list);
+    json_t *before = NULL;
+    CLEANUP_JSON json_t *page = NULL;
+    if (!all)
+        return err_nomem(e);
+    for (;;) {
+        CLEANUP_JSON json_t *args = json_deep_copy(filter);
+        size_t left = limit - json_array_size(list);
+        json_object_set_new(args, "limit", json_integer(left < 1000 ? (json_int_t)left : 1000));
+        if (before)
+            json_object_set(args, "before", before);
+        json_decref(page);
+        page = NULL;
+        int rc = ask_or_read(o, verb, json_incref(args), &page, e);
+        if (rc < 0)
+            return rc;
+        json_array_extend(list, jarr(page, name));
+        before = json_object_get(page, "next");
+        if (!jbool(page, "more") || !before || json_array_size(list) >= limit || !json_array_size(jarr(page, name)))
+            break;
+    }
+    if (jbool(page, "more"))
+        json_object_set_new(all, "more", json_true());
+    if (jbool(page, "offline")) {
+        json_object_set(all, "offline", json_object_get(page, "offline"));
+        json_object_set(all, "offline_why", json_object_get(page, "offline_why"));
+    }
+    *ret = json_incref(all);
+    return 0;
+}
+
+static json_t *filter_of(const struct options *o)
+{
+    return json_pack("{s:b, s:s*, s:s*, s:s*}", "all", (int)o->all, "volume", o->volume, "backup", o->backup, "state",
+                     o->state);
+}
+
+static void more_note(const json_t *answer)
+{
+    if (jbool(answer, "more"))
+        puts("There are more: --all, --limit N");
+}
+
+static bool running(const json_t *op)
+{
+    return !strcmp(jstr(op, "state"), "Running");
+}
+
+/* "45% 3 min left", the reason of a state, or how long it took. */
+static const char *how(const json_t *s, enum tint *tint)
+{
+    static char buf[4][512];
+    static unsigned turn;
+    char *out = buf[turn++ % 4];
+    const json_t *p = jobj(s, "progress"), *error = jobj(s, "error");
+    const json_t *eta = json_object_get(p, "eta_s");
+    int64_t from = jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), to = jint(s, "ended_ns");
+    *tint = TINT_NONE;
+    if (error) {
+        *tint = TINT_BAD;
+        snprintf(out, sizeof buf[0], "%s", jstr(error, "message"));
+    } else if (*jstr(s, "why")) {
+        snprintf(out, sizeof buf[0], "%s", jstr(s, "why"));
+    } else if (jint(s, "position") > 0) {
+        snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
+    } else if (p && !to) {
+        snprintf(out, sizeof buf[0], "%s %s%s%s", text_percent(p), text_bytes((uint64_t)jint(p, "done")),
+                 json_is_number(eta) ? ", left: " : "",
+                 json_is_number(eta) ? text_seconds(json_number_value(eta)) : "");
+    } else if (to > from && from > 0) {
+        snprintf(out, sizeof buf[0], "in %s", text_seconds((double)(to - from) * 1e-9));
+    } else {
+        out[0] = '\0';
+    }
+    return out;
+}
+
+int ask_operations(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
+    int rc = filter ? pages(o, "operations", "operations", filter, &answer, e) : err_nomem(e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+        return 0;
+    }
+    note_offline(o, answer);
+    static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "HOW"};
+    struct table *t = table_new(heads, "lssls");
+    size_t i;
+    const json_t *op;
+    for (int pass = 0; pass < 2; pass++) {
+        json_array_foreach(jarr(answer, "operations"), i, op)
+        {
+            if (running(op) != (pass == 0))
+                continue;
+            enum tint tint;
+            const char *text = how(op, &tint);
+            int64_t when = jint(op, "ended_ns") ? jint(op, "ended_ns") : jint(op, "created_ns");
+            table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
+            table_cell(t, TINT_NONE, "%s", *jstr(op, "backup") ? jstr(op, "backup") : jstr(op, "id"));
+            table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : jstr(op, "kind"));
+            table_cell(t, TINT_NONE, "%s", text_ago(when));
+            table_cell(t, tint, "%s", text);
+        }
+    }
+    if (!table_rows(t))
+        puts("No operations.");
+    table_print(t, stdout, "");
+    more_note(answer);
+    return 0;
+}
+
+int ask_backups(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
+    int rc = filter ? pages(o, "backups", "backups", filter, &answer, e) : err_nomem(e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+        return 0;
+    }
+    note_offline(o, answer);
+    static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "HOW"};
+    struct table *t = table_new(heads, "lsrrls");
+    size_t i;
+    const json_t *b;
+    json_array_foreach(jarr(answer, "backups"), i, b)
+    {
+        enum tint tint;
+        const char *text = how(b, &tint);
+        int64_t when = jint(b, "ended_ns") ? jint(b, "ended_ns") : jint(b, "created_ns");
+        table_cell(t, tint_of_state(jstr(b, "state")), "%s%s", jstr(b, "state"), jbool(b, "degraded") ? "!" : "");
+        table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
+        if (jint(b, "total") > 0)
+            table_cell(t, jint(b, "failed") ? TINT_BAD : TINT_NONE, "%lld/%lld", (long long)jint(b, "completed"),
+                       (long long)jint(b, "total"));
+        else
+            table_cell(t, TINT_NONE, "%zu", json_array_size(jarr(b, "volumes")));
+        table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_bytes((uint64_t)jint(b, "new")) : "");
+        table_cell(t, TINT_NONE, "%s", text_ago(when));
+        table_cell(t, tint, "%s", text);
+    }
+    if (!table_rows(t))
+        puts("No backups.");
+    table_print(t, stdout, "");
+    more_note(answer);
+    return 0;
+}
+
+/* Unprotected volumes first, then the longest without success. */
+static int by_need(const void *a, const void *b)
+{
+    const json_t *v = *(json_t *const *)a, *w = *(json_t *const *)b;
+    if (jbool(v, "protected") != jbool(w, "protected"))
+        return jbool(v, "protected") ? 1 : -1;
+    int64_t p = jint(v, "last_success_ns"), q = jint(w, "last_success_ns");
+    return p != q ? (p < q ? -1 : 1) : strcmp(jstr(v, "name"), jstr(w, "name"));
+}
+
+void sort_volumes(const json_t *list, const json_t **sorted)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v) sorted[i] = v;
+    if (json_array_size(list))
+        qsort(sorted, json_array_size(list), sizeof *sorted, by_need);
+}
+
+void volume_cells(struct table *t, const json_t *v)
+{
+    bool ok = jbool(v, "protected");
+    const json_t *error = jobj(v, "error");
+    table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
+    table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
+    table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
+    table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
+    table_cell(t, ok ? TINT_NONE : TINT_BAD, "%s",
+               *jstr(v, "why") ? jstr(v, "why")
+               : error         ? jstr(error, "message")
+                               : "");
+}
+
+int ask_volumes(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = ask_or_read(o, "volumes", json_pack("{s:s*}", "class", o->class_name), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+        return 0;
+    }
+    note_offline(o, answer);
+    const json_t *list = jarr(answer, "volumes");
+    size_t n = json_array_size(list);
+    CLEANUP_FREE const json_t **sorted = calloc(n + 1, sizeof *sorted);
+    if (!sorted)
+        return err_nomem(e);
+    sort_volumes(list, sorted);
+    static const char *const heads[] = {"PROTECTED", "VOLUME", "SIZE", "LAST SUCCESS", "NEXT", "NATIVES", "WHY"};
+    struct table *t = table_new(heads, "lsrllrs");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = sorted[i], *error = jobj(v, "error");
+        bool ok = jbool(v, "protected");
+        table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
+        table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
+        table_cell(t, TINT_NONE, "%s", json_object_get(v, "size") ? text_bytes((uint64_t)jint(v, "size")) : "-");
+        table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
+        table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
+        table_cell(t, TINT_NONE, "%lld", (long long)jint(v, "natives"));
+        table_cell(t, ok ? TINT_NONE : TINT_BAD, "%s",
+                   *jstr(v, "why") ? jstr(v, "why")
+                   : error         ? jstr(error, "message")
+                                   : "");
+    }
+    if (!n)
+        puts("No volumes: no storage class of the configuration matches one.");
+    table_print(t, stdout, "");
+    return 0;
+}
+
+static void print_natives(const json_t *list)
+{
+    static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT FOR", "WHY"};
+    struct table *t = table_new(heads, "lslrls");
+    size_t i;
+    const json_t *n;
+    json_array_foreach(list, i, n)
+    {
+        bool present = !strcmp(jstr(n, "state"), "present") || !*jstr(n, "state");
+        const char *kept = !present ? jstr(n, "state") : jbool(n, "prune") ? "nothing" : jstr(n, "reasons");
+        table_cell(t, TINT_NONE, "%.8s", jstr(n, "alias"));
+        table_cell(t, TINT_NONE, "%s", jstr(n, "volume"));
+        table_cell(t, TINT_NONE, "%s", text_ago(jint(n, "created_ns")));
+        table_cell(t, TINT_NONE, "%s", json_object_get(n, "used") ? text_bytes((uint64_t)jint(n, "used")) : "-");
+        table_cell(t, !present ? TINT_BAD : jbool(n, "prune") ? TINT_WARN : TINT_NONE, "%s", kept);
+        table_cell(t, TINT_NONE, "%s", jstr(n, "why"));
+    }
+    table_print(t, stdout, "");
+}
+
+int ask_natives(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = ask_or_read(o, "natives", json_pack("{s:s*}", "volume", o->volume), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+        return 0;
+    }
+    note_offline(o, answer);
+    if (json_array_size(jarr(answer, "natives")))
+        print_natives(jarr(answer, "natives"));
+    else
+        puts("No native snapshots.");
+    return 0;
+}
+
+int ask_native_prune(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", (int)o->dry_run),
+                        &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+        return 0;
+    }
+    const json_t *list = jarr(answer, "natives"), *n;
+    size_t i, go = 0;
+    CLEANUP_JSON json_t *going = json_array();
+    json_array_foreach(list, i, n)
+    {
+        if (jbool(n, "prune")) {
+            go++;
+            json_array_append(going, (json_t *)(uintptr_t)n);
+        }
+    }
+    const json_t *shown = o->explain ? list : going;
+    if (json_array_size(shown) && !o->quiet)
+        print_natives(shown);
+    printf("%zu of %zu native snapshots %s removed\n", go, json_array_size(list),
+           o->dry_run ? "would be" : "are being");
+    return 0;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * offline.c - what can be told while the daemon is down (AO-21)
+ *
+ * The records are read as the daemon left them, and the configuration from its files. Answers have the form that the
+ * daemon gives them, with "offline" and "offline_why"; what only the daemon can know (what storage holds just now,
+ * which volumes match) is what was last recorded.
+ */
+#include "daemon/cli/daemon.h"
+
+#include "cfg/cfg.h"
+#include "daemon/records.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- records as documents ---- */
+
+static void keep_text(json_t *to, const char *key, const char *text)
+{
+    if (*text)
+        json_object_set_new(to, key, json_string(text));
+}
+
+static void keep_int(json_t *to, const char *key, int64_t v)
+{
+    if (v)
+        json_object_set_new(to, key, json_integer(v));
+}
+
+static void keep(json_t *to, const char *key, const json_t *from, const char *member)
+{
+    json_t *v = json_object_get(from, member);
+    if (v && !json_is_null(v))
+        json_object_set(to, key, v);
+}
+
+static const char *first_text(const json_t *o, const char *a, const char *b, const char *c)
+{
+    return *jstr(o, a) ? jstr(o, a) : *jstr(o, b) ? jstr(o, b) : jstr(o, c);
+}
+
+static int64_t first_time(const json_t *o, const char *a, const char *b)
+{
+    return jint(o, a) ? jint(o, a) : jint(o, b);
+}
+
+static const char *volume_name(const json_t *doc)
+{
+    const json_t *v = jobj(doc, "volume");
+    return v ? jstr(v, "name") : jstr(doc, "volume");
+}
+
+/* The last error counts only while it is the reason of the state. */
+static void keep_error(json_t *to, const char *state, const json_t *doc)
+{
+    if (jobj(doc, "error") && strcmp(state, "Completed") != 0)
+        keep(to, "error", doc, "error");
+}
+
+static json_t *operation_json(const struct rec *r, bool details)
+{
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:I}", "id", r->id, "kind", *jstr(r->doc, "kind") ? jstr(r->doc, "kind") : "backup",
+                  "state", r->state, "created_ns", (json_int_t)r->created_ns);
+    if (!j)
+        return NULL;
+    keep_text(j, "backup", r->parent);
+    keep_text(j, "volume", volume_name(r->doc));
+    keep_text(j, "volume_id", r->volume);
+    keep_text(j, "class", jstr(jobj(r->doc, "own"), "name"));
+    keep_text(j, "repository", jstr(jobj(r->doc, "policy"), "repository"));
+    keep_int(j, "started_ns", first_time(r->doc, "running_ns", "moving_ns"));
+    keep_int(j, "ended_ns", first_time(r->doc, "completed_ns", "ended_ns"));
+    keep(j, "attempt", r->doc, "attempt");
+    keep_text(j, "why", first_text(r->doc, "skip_reason", "waiting", "why"));
+    keep_error(j, r->state, r->doc);
+    keep(j, "progress", r->doc, "progress");
+    keep(j, "result", r->doc, "result");
+    if (details)
+        json_object_set(j, "details", r->doc);
+    return j;
+}
+
+static json_t *backup_json(const struct rec *r, bool details)
+{
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:I}", "id", r->id, "kind", *jstr(r->doc, "kind") ? jstr(r->doc, "kind") : "backup",
+                  "state", r->state, "created_ns", (json_int_t)r->created_ns);
+    if (!j)
+        return NULL;
+    const json_t *counts = jobj(r->doc, "counts");
+    keep_text(j, "job", jstr(r->doc, "job"));
+    keep_text(j, "description", jstr(r->doc, "description"));
+    keep(j, "degraded", r->doc, "degraded");
+    keep_int(j, "snapshots_done_ns", jint(r->doc, "snapshots_done_ns"));
+    keep_int(j, "started_ns", jint(r->doc, "started_ns"));
+    keep_int(j, "ended_ns", jint(r->doc, "completed_ns"));
+    keep(j, "total", counts, "attempted");
+    keep(j, "completed", counts, "completed");
+    keep(j, "failed", counts, "failed");
+    keep_text(j, "target", jstr(r->doc, "target"));
+    keep_text(j, "from", jstr(r->doc, "from"));
+    keep_error(j, r->state, r->doc);
+    if (details)
+        json_object_set(j, "details", r->doc);
+    return j;
+}
+
+static json_t *native_json(const struct rec *r, bool details)
+{
+    const json_t *hold = jobj(r->doc, "hold"), *n = jobj(r->doc, "native");
+    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:b}", "alias", r->id, "volume", volume_name(r->doc), "state", r->state,
+                          "created_ns", (json_int_t)r->created_ns, "hold", hold != NULL);
+    if (!j)
+        return NULL;
+    keep_text(j, "volume_id", r->volume);
+    keep_text(j, "backup", r->parent);
+    keep_text(j, "class", jstr(jobj(r->doc, "class"), "name"));
+    keep(j, "size", n, "size");
+    keep(j, "used", n, "used");
+    keep_text(j, "handle", jstr(n, "handle"));
+    keep_text(j, "note", jstr(hold, "note"));
+    if (hold)
+        json_object_set_new(j, "reasons", json_string("hold"));
+    if (details)
+        json_object_set(j, "details", r->doc);
+    return j;
+}
+
+static json_t *volume_json(const struct rec *r, bool details)
+{
+    const json_t *v = jobj(r->doc, "volume");
+    int64_t good = jint(r->doc, "last_success_ns");
+    json_t *j = json_pack("{s:s, s:s, s:b}", "name", *jstr(v, "name") ? jstr(v, "name") : r->id, "id", r->id,
+                          "protected", good > 0);
+    if (!j)
+        return NULL;
+    keep_text(j, "class", jstr(r->doc, "class"));
+    keep(j, "size", v, "size");
+    keep_int(j, "last_success_ns", good);
+    keep_text(j, "last_backup", jstr(r->doc, "last_backup"));
+    keep_text(j, "last_state", jstr(r->doc, "last_status"));
+    keep(j, "error", r->doc, "last_error");
+    if (good > 0)
+        json_object_set_new(j, "age_s", json_real((double)(clock_ns() - good) * 1e-9));
+    else
+        json_object_set_new(j, "why", json_string("no backup has succeeded yet"));
+    if (details)
+        json_object_set(j, "details", r->doc);
+    return j;
+}
+
+static json_t *row_json(enum rec_kind k, const struct rec *r, bool details)
+{
+    return k == REC_OPERATION ? operation_json(r, details)
+           : k == REC_BACKUP  ? backup_json(r, details)
+           : k == REC_NATIVE  ? native_json(r, details)
+                              : volume_json(r, details);
+}
+
+/* ---- lists ---- */
+
+struct rows {
+    json_t *list;
+    enum rec_kind kind;
+    const json_t *args;
+    size_t limit;
+    bool live, live_only;
+};
+
+static bool text_matches(const json_t *args, const char *key, const char *a, const char *b)
+{
+    const char *want = jstr(args, key);
+    return !*want || !strcmp(want, a) || !strcmp(want, b);
+}
+
+static int add_row(struct rec *r, void *arg)
+{
+    struct rows *w = arg;
+    bool paged = w->kind == REC_OPERATION || w->kind == REC_BACKUP;
+    if (paged && state_terminal(r->state) == w->live)
+        return 0;
+    if (!text_matches(w->args, "volume", r->volume, volume_name(r->doc)) ||
+        !text_matches(w->args, "backup", r->parent, r->parent) || !text_matches(w->args, "state", r->state, r->state) ||
+        (w->kind == REC_VOLUME && !text_matches(w->args, "class", jstr(r->doc, "class"), "")))
+        return 0;
+    if (w->limit && json_array_size(w->list) >= w->limit)
+        return 1;
+    return json_array_append_new(w->list, row_json(w->kind, r, false)) < 0 ? -ENOMEM : 0;
+}
+
+static int list_rows(struct records *r, enum rec_kind k, const json_t *args, bool live_only, json_t **ret,
+                     struct err *e)
+{
+    struct rows w = {.list = json_array(), .kind = k, .args = args, .limit = (size_t)jint(args, "limit")};
+    const struct rec_filter f = {.newest_first = true};
+    bool paged = k == REC_OPERATION || k == REC_BACKUP;
+    int rc = w.list ? 0 : err_nomem(e);
+    for (int pass = 0; pass < (paged && !live_only ? 2 : 1) && rc >= 0; pass++) {
+        w.live = pass == 0;
+        rc = records_each(r, k, &f, add_row, &w, e);
+    }
+    if (rc < 0) {
+        json_decref(w.list);
+        return e->cls ? rc : err_nomem(e);
+    }
+    *ret = w.list;
+    return 0;
+}
+
+/* ---- describe ---- */
+
+static int add_part(struct rec *r, void *arg)
+{
+    return json_array_append_new(arg, operation_json(r, false)) < 0 ? -ENOMEM : 0;
+}
+
+static int describe(struct records *r, const char *id, json_t *answer, struct err *e)
+{
+    static const struct {
+        enum rec_kind kind;
+        const char *name;
+    } kinds[] = {{REC_BACKUP, "backup"}, {REC_OPERATION, "operation"}, {REC_NATIVE, "native"}, {REC_VOLUME, "volume"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        CLEANUP(rec_clearp) struct rec rec = REC_INIT;
+        if (records_get(r, kinds[i].kind, id, &rec, NULL) < 0)
+            continue;
+        json_t *doc = row_json(kinds[i].kind, &rec, true);
+        if (!doc)
+            return err_nomem(e);
+        json_object_set_new(answer, "kind", json_string(kinds[i].name));
+        json_object_set_new(answer, kinds[i].name, doc);
+        if (kinds[i].kind != REC_BACKUP)
+            return 0;
+        const struct rec_filter f = {.parent = id};
+        json_t *ops = json_array();
+        json_object_set_new(doc, "operations", ops);
+        return records_each(r, REC_OPERATION, &f, add_part, ops, e);
+    }
+    err_set(e, ERR_NOT_FOUND, 0, "the records have no backup, restore, operation, native snapshot or volume \"%s\"",
+            id);
+    return err_hint(e, "while the daemon is down the whole id is wanted; snapferry operations --json lists them");
+}
+
+/* ---- status ---- */
+
+static json_t *config_state(const struct options *o)
+{
+    struct cfg *c = NULL;
+    struct err e = ERR_INIT;
+    int rc = cfg_load_dir(&c, o->config_dir, &e);
+    json_t *j = json_pack("{s:b, s:s, s:I}", "ok", rc >= 0, "hash", c && rc >= 0 ? cfg_hash(c) : "", "loaded_ns",
+                          (json_int_t)0);
+    if (j && rc < 0)
+        json_object_set_new(j, "error", json_string(e.msg));
+    cfg_free(c);
+    return j;
+}
+
+static int status(const struct options *o, struct records *r, json_t *answer, struct err *e)
+{
+    CLEANUP_JSON json_t *none = json_object(), *operations = NULL, *volumes = NULL, *natives = NULL;
+    int rc = list_rows(r, REC_OPERATION, none, true, &operations, e);
+    if (rc >= 0)
+        rc = list_rows(r, REC_VOLUME, none, false, &volumes, e);
+    if (rc >= 0)
+        rc = list_rows(r, REC_NATIVE, none, false, &natives, e);
+    if (rc < 0)
+        return rc;
+    json_t *running = json_array(), *queue = json_array(), *op;
+    size_t i;
+    json_array_foreach(operations, i, op)
+        json_array_append(strcmp(jstr(op, "state"), "Queued") != 0 ? running : queue, op);
+    CLEANUP_JSON json_t *more =
+        json_pack("{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:[], s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:[], s:{s:I, "
+                  "s:s}, s:[{s:s, s:s, s:s}]}",
+                  "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0,
+                  "config", config_state(o), "repositories", "slots", "total", 0, "used", 0, "restore_reserved", 0,
+                  "queued", (json_int_t)json_array_size(queue), "running", running, "queue", queue, "volumes", volumes,
+                  "jobs", "natives", "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity",
+                  "error", "text", "the daemon is not running", "hint", "start it: systemctl start snapferryd");
+    if (!more || json_object_update(answer, more) < 0)
+        return err_nomem(e);
+    return 0;
+}
+
+/* ---- explain ---- */
+
+static int explain(const struct options *o, const char *volume, json_t *answer, struct err *e)
+{
+    struct cfg *c = NULL;
+    int rc = cfg_load_dir(&c, o->config_dir, e);
+    struct cfg_policy p = {0};
+    if (rc >= 0)
+        rc = cfg_policy(c, volume, NULL, &p, e);
+    if (rc >= 0) {
+        const struct cfg_class *k = cfg_class_of(c, volume);
+        json_object_set_new(answer, "volume", json_string(volume));
+        if (k)
+            json_object_set_new(answer, "class", json_string(k->name));
+        else
+            json_object_set_new(answer, "text", json_pack("[s]", "no storage class matches this volume"));
+        json_object_set_new(answer, "policy", cfg_policy_json(&p));
+        cfg_policy_clear(&p);
+    }
+    cfg_free(c);
+    return rc;
+}
+
+static void closep_records(struct records **r)
+{
+    if (*r)
+        records_close(*r);
+}
+
+static int from_records(const struct options *o, const char *verb, const json_t *args, json_t *answer, struct err *e)
+{
+    static const struct {
+        const char *verb;
+        enum rec_kind kind;
+    } lists[] = {
+        {"operations", REC_OPERATION}, {"backups", REC_BACKUP}, {"natives", REC_NATIVE}, {"volumes", REC_VOLUME}};
+    CLEANUP(closep_records) struct records *r = NULL;
+    int rc = records_open_read_only(&r, o->state_dir, e);
+    if (rc < 0)
+        return rc;
+    if (!strcmp(verb, "status"))
+        return status(o, r, answer, e);
+    if (!strcmp(verb, "describe"))
+        return describe(r, jstr(args, "id"), answer, e);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        json_t *list = NULL;
+        if (strcmp(verb, lists[i].verb) != 0)
+            continue;
+        rc = list_rows(r, lists[i].kind, args, false, &list, e);
+        if (rc >= 0)
+            json_object_set_new(answer, verb, list);
+        return rc;
+    }
+    return err_set(e, ERR_NO_DAEMON, 0, "the daemon is not running, and %s cannot be told without it", verb);
+}
+
+int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
+                struct err *e)
+{
+    CLEANUP_JSON json_t *a = json_object();
+    struct err own = ERR_INIT;
+    int rc = !a                         ? err_nomem(&own)
+             : !strcmp(verb, "explain") ? explain(o, jstr(args, "volume"), a, &own)
+                                        : from_records(o, verb, args, a, &own);
+    if (rc < 0) {
+        /* Without records the first reason is the one to tell; what was looked for and is not there is an answer. */
+        *e = own.cls == ERR_NOT_FOUND && !strcmp(verb, "describe") ? own : *why;
+        if (e->cls == ERR_NO_DAEMON)
+            err_hint(e, "%.150s (its records cannot be read either: %.180s)", why->hint, own.msg);
+        return -EIO;
+    }
+    char text[1200];
+    snprintf(text, sizeof text, "%s; this is read from %s", why->msg,
+             !strcmp(verb, "explain") ? o->config_dir : o->state_dir);
+    json_object_set_new(a, "offline", json_true());
+    json_object_set_new(a, "offline_why", json_string(text));
+    *answer = json_incref(a);
+    return 0;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* requests.c - the verbs that ask the daemon to do something */
+#include "daemon/cli/daemon.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int add_text(json_t *args, const char *key, const char *value, struct err *e)
+{
+    if (value && json_object_set_new(args, key, json_string(value)) < 0)
+        return err_set(e, ERR_USAGE, EINVAL, "\"%s\" is not UTF-8 text", text_name(value));
+    return 0;
+}
+
+static void add_flag(json_t *args, const char *key, bool value)
+{
+    if (value)
+        json_object_set_new(args, key, json_true());
+}
+
+/* "./x" and "../x" mean files here; the daemon has another working directory. A target without a slash does, too. */
+static int absolute(const char *name, bool bare_is_file, char out[4096], struct err *e)
+{
+    bool here = !strncmp(name, "./", 2) || !strncmp(name, "../", 3) || (bare_is_file && !strchr(name, '/'));
+    char cwd[4096] = "";
+    if (here && !getcwd(cwd, sizeof cwd))
+        return err_set(e, ERR_GENERIC, errno, "cannot tell the working directory");
+    size_t n =
+        (size_t)snprintf(out, 4096, "%s%s%s", cwd, here ? "/" : "", here && !strncmp(name, "./", 2) ? name + 2 : name);
+    if (n >= 4096)
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s...\" is too long", text_name(name));
+    return 0;
+}
+
+/* ---- backup ---- */
+
+static void print_skipped(const json_t *answer)
+{
+    size_t i;
+    const json_t *s;
+    json_array_foreach(jarr(answer, "skipped"), i, s)
+        printf("  %s is skipped: %s\n", text_name(jstr(s, "volume")), text_name(jstr(s, "reason")));
+}
+
+static int backup_args(const struct options *o, json_t *args, struct err *e)
+{
+    if (o->job) {
+        if (add_text(args, "job", o->job, e) < 0)
+            return -EINVAL;
+    } else {
+        json_t *list = json_array();
+        json_object_set_new(args, "volumes", list);
+        for (int i = 0; i < o->n_args; i++) {
+            char name[4096];
+            if (absolute(o->args[i], false, name, e) < 0)
+                return -EINVAL;
+            if (json_array_append_new(list, json_string(name)) < 0)
+                return err_set(e, ERR_USAGE, EINVAL, "\"%s\" is not UTF-8 text", text_name(name));
+        }
+    }
+    add_flag(args, "full", o->full);
+    add_flag(args, "from_timer", o->from_timer);
+    if (o->move_data >= 0)
+        json_object_set_new(args, "move-data", json_boolean(o->move_data));
+    return add_text(args, "description", o->description, e);
+}
+
+int ask_backup(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    if (!args)
+        return err_nomem(e);
+    int rc = backup_args(o, args, e);
+    if (rc >= 0)
+        rc = daemon_ask(o, "submit-backup", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *id = jstr(answer, "backup");
+    if (o->wait) {
+        if (!o->json && !o->quiet)
+            print_skipped(answer);
+        return wait_for(o, id, e);
+    }
+    if (o->json) {
+        print_answer(o, answer);
+    } else if (!o->quiet) {
+        size_t n = json_array_size(jarr(answer, "operations"));
+        printf("Backup %s of %zu volume%s", text_name(id), n, n == 1 ? "" : "s");
+        if (jint(answer, "position") > 0)
+            printf(" waits at position %lld", (long long)jint(answer, "position"));
+        if (*jstr(answer, "blocked_by"))
+            printf(" behind %s", text_name(jstr(answer, "blocked_by")));
+        putchar('\n');
+        print_skipped(answer);
+        printf("Follow it: snapferry wait %s\n", text_name(id));
+    }
+    return 0;
+}
+
+/* ---- restore ---- */
+
+/* BACKUP[/VOLUME]: no backup id has a slash. */
+static int restore_args(const struct options *o, json_t *args, struct err *e)
+{
+    const char *what = o->args[0], *slash = strchr(what, '/');
+    char backup[512], target[4096];
+    size_t n = slash ? (size_t)(slash - what) : strlen(what);
+    if (!n || n >= sizeof backup)
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" does not begin with the id of a backup", text_name(what));
+    snprintf(backup, sizeof backup, "%.*s", (int)n, what);
+    if (absolute(o->args[1], true, target, e) < 0 || add_text(args, "backup", backup, e) < 0 ||
+        add_text(args, "volume", slash ? slash + 1 : NULL, e) < 0 || add_text(args, "target", target, e) < 0 ||
+        add_text(args, "from", o->from, e) < 0)
+        return -EINVAL;
+    add_flag(args, "overwrite", o->overwrite);
+    add_flag(args, "new", o->new_target);
+    add_flag(args, "allow_incomplete", o->allow_incomplete);
+    if (o->class_map)
+        json_object_set(args, "class_map", o->class_map);
+    return 0;
+}
+
+int ask_restore(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    if (!args)
+        return err_nomem(e);
+    int rc = restore_args(o, args, e);
+    if (rc >= 0)
+        rc = daemon_ask(o, "submit-restore", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *id = jstr(answer, "restore");
+    if (!o->json && !o->quiet) {
+        printf("Restore %s from the %s", text_name(id),
+               !strcmp(jstr(answer, "from"), "native") ? "native snapshot" : "repository");
+        printf("%s%s\n", *jstr(answer, "why") ? ": " : "", text_name(jstr(answer, "why")));
+        if (!o->wait)
+            printf("Follow it: snapferry wait %s\n", text_name(id));
+    }
+    if (o->wait)
+        return wait_for(o, id, e);
+    if (o->json)
+        print_answer(o, answer);
+    return 0;
+}
+
+/* ---- cancel, delete, hold ---- */
+
+int ask_cancel(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *all = json_array();
+    int rc = 0;
+    for (int i = 0; i < o->n_args && rc >= 0; i++) {
+        CLEANUP_JSON json_t *answer = NULL;
+        rc = daemon_ask(o, "cancel", json_pack("{s:s}", "id", o->args[i]), &answer, e);
+        if (rc < 0)
+            break;
+        const char *id = *jstr(answer, "id") ? jstr(answer, "id") : o->args[i], *state = jstr(answer, "state");
+        if (!o->json && !o->quiet)
+            printf(jbool(answer, "already") ? "%s had ended before: %s\n" : "%s is being canceled (%s)\n",
+                   text_name(id), text_name(state));
+        json_array_append(all, answer);
+        if (o->wait && !jbool(answer, "already")) {
+            /* Canceled is what was asked for here. */
+            struct err ended = ERR_INIT;
+            int code = wait_for(o, id, &ended);
+            if (code < 0 && ended.cls != ERR_CANCELED) {
+                *e = ended;
+                rc = code;
+            }
+        }
+    }
+    if (rc >= 0 && o->json && !(o->wait && o->n_args == 1)) {
+        CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
+        print_answer(o, result);
+    }
+    return rc;
+}
+
+int ask_delete(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_pack("{s:s, s:b}", "id", o->args[0], "force", (int)o->force), *answer = NULL;
+    int rc = daemon_ask(o, "delete", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *op = jstr(answer, "operation");
+    if (o->wait && *op)
+        return wait_for(o, op, e);
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("%s is being deleted%s%s\n", text_name(jstr(answer, "id")), *op ? "; follow it: snapferry wait " : "",
+               text_name(op));
+    return 0;
+}
+
+int ask_hold(const struct options *o, struct err *e)
+{
+    bool hold = o->verb == VERB_HOLD;
+    CLEANUP_JSON json_t *args = json_pack("{s:s}", "native", o->args[0]), *answer = NULL;
+    if (!args || add_text(args, "note", o->note, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    int rc = daemon_ask(o, hold ? "hold" : "unhold", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+    } else if (!o->quiet) {
+        size_t i;
+        const json_t *v;
+        json_array_foreach(jarr(answer, "held"), i, v)
+            printf("%s is %s\n", text_name(json_string_value(v) ? json_string_value(v) : ""),
+                   hold ? "held until `snapferry unhold`" : "no longer held");
+    }
+    return 0;
+}
+
+/* ---- admin runs ---- */
+
+static int started(const struct options *o, const char *verb, json_t *args, const char *what, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = daemon_ask(o, verb, args, &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *op = jstr(answer, "operation");
+    if (o->wait && *op)
+        return wait_for(o, op, e);
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("%s: %s\nFollow it: snapferry wait %s\n", what, text_name(op), text_name(op));
+    return 0;
+}
+
+int ask_verify(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_pack("{s:f}", "read_percent", o->read_percent);
+    if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    return started(o, "verify", json_incref(args), "Verification", e);
+}
+
+int ask_scan(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object();
+    if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    return started(o, "scan", json_incref(args), "Scan", e);
+}
+
+int ask_expire(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object();
+    if (!args || add_text(args, "volume", o->volume, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    add_flag(args, "dry_run", o->dry_run);
+    add_flag(args, "explain", o->explain);
+    return started(o, "expire", json_incref(args), "Expiry", e);
+}
+
+int ask_reload(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = daemon_ask(o, "reload", json_pack("{s:b}", "wait", (int)o->wait), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        print_answer(o, answer);
+    } else if (!o->quiet) {
+        puts(jbool(answer, "requested") ? "The daemon reads its configuration; snapferry status tells the outcome"
+                                        : "The configuration is in force");
+        size_t i;
+        const json_t *c;
+        json_array_foreach(jarr(answer, "complaints"), i, c) printf(
+            "%s: %s: %s\n", text_name(jstr(c, "where")), text_name(jstr(c, "severity")), text_name(jstr(c, "text")));
+    }
+    return 0;
+}
