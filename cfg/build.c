@@ -3,6 +3,7 @@
 #include "cfg/internal.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,6 +103,20 @@ static void finish_rules(struct cfg *c)
     }
 }
 
+/* CF-20: of several that match, the smallest number. */
+static void node_slots(struct cfg_daemon *d)
+{
+    bool found = false;
+    for (const char *const *w = d->slots_on_node; w && *w; w++) {
+        char pattern[256];
+        unsigned n;
+        if (parse_slots_word(*w, pattern, sizeof pattern, &n) < 0 || fnmatch(pattern, d->node_name, 0) != 0)
+            continue;
+        d->slots = found && d->slots < n ? d->slots : n;
+        found = true;
+    }
+}
+
 static int build_daemon(struct cfg *c)
 {
     struct cfg_daemon *d = &c->daemon;
@@ -112,6 +127,7 @@ static int build_daemon(struct cfg *c)
         origin_text(c, s->file, s->line, d->origin, sizeof d->origin);
     if (!d->node_name[0] && gethostname(d->node_name, sizeof d->node_name - 1) < 0)
         snprintf(d->node_name, sizeof d->node_name, "localhost");
+    node_slots(d);
     if (!d->prepare_ahead)
         d->prepare_ahead = d->slots + 1;
     return 0;

@@ -236,3 +236,9 @@ bool cfg_node_matches(const char *const *only_on_node, const char *node)
     }
     return wanted || !any;
 }
+
+bool cfg_class_here(const struct cfg *c, const struct cfg_class *k)
+{
+    const char *const *own = k->only_on_node;
+    return cfg_node_matches(own && *own ? own : c->daemon.only_on_node, c->daemon.node_name);
+}

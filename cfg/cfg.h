@@ -132,17 +132,18 @@ struct cfg_policy {
 void cfg_policy_clear(struct cfg_policy *p);
 
 struct cfg_daemon {
-    char node_name[256];         /* default: the host's name */
-    uint64_t memory_total;       /* all movers together; default 2 GiB */
-    unsigned slots;              /* max operations moving data at once, default 2; 0 = maintenance mode (CF-20) */
-    unsigned restore_reserved;   /* slots only restores may use, default 1 */
-    unsigned concurrent_backups; /* default 2 */
-    unsigned prepare_ahead;      /* exposed but not running, default slots + 1 */
-    unsigned per_device;         /* default 1 */
-    int64_t sweep_s;             /* level-triggered sweep, default 60 */
-    int64_t orphan_grace_s;      /* age before an orphan is removed, default 1 h */
-    int64_t keep_records_s;      /* default 90 d */
-    char socket_group[64];       /* default snapferry */
+    char node_name[256];              /* default: the host's name */
+    uint64_t memory_total;            /* all movers together; default 2 GiB */
+    unsigned slots;                   /* max operations moving data at once, default 2; 0 = maintenance mode (CF-20) */
+    const char *const *slots_on_node; /* "PATTERN=NUMBER": `slots` is the smallest that matches node_name (CF-20) */
+    unsigned restore_reserved;        /* slots only restores may use, default 1 */
+    unsigned concurrent_backups;      /* default 2 */
+    unsigned prepare_ahead;           /* exposed but not running, default slots + 1 */
+    unsigned per_device;              /* default 1 */
+    int64_t sweep_s;                  /* level-triggered sweep, default 60 */
+    int64_t orphan_grace_s;           /* age before an orphan is removed, default 1 h */
+    int64_t keep_records_s;           /* default 90 d */
+    char socket_group[64];            /* default snapferry */
     char state_dir[4096], cache_dir[4096];
     uint64_t cache_max; /* hard limit of the cache directory (CF-30) */
     enum { ON_RESTART_RESUME, ON_RESTART_FAIL } on_restart;
@@ -259,6 +260,8 @@ const struct cfg_rule *cfg_rule_of(const struct cfg *c, const char *volume, uint
 const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, uint64_t size);
 /* Whether `node` matches one of the patterns; true for NULL or an empty list (loadAffinity). "!PATTERN" excludes. */
 bool cfg_node_matches(const char *const *only_on_node, const char *node);
+/* Whether volumes of a class are taken on this node: the class's only-on-node, or [daemon]'s where it has none. */
+bool cfg_class_here(const struct cfg *c, const struct cfg_class *k);
 
 /* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
  * Patterns: fnmatch(3) with FNM_PATHNAME against the volume's name. */

@@ -51,6 +51,7 @@ enum value_type {
     V_MS,         /* milliseconds, 0 refused */
     V_LIST,       /* words */
     V_PATTERNS,   /* words that are fnmatch patterns */
+    V_SLOTS,      /* PATTERN=NUMBER words */
     V_CPUS,       /* 0-3,8 */
     V_PROPERTIES, /* Name=value words */
     V_OPTIONS     /* KEY.* = value */
@@ -164,6 +165,10 @@ struct parsed {
 };
 /* 0, -EINVAL with `why` (a sentence that names the key), or -ENOMEM. */
 int value_parse(const struct key *k, const char *text, struct arena *a, struct parsed *ret, char *why, size_t cap);
+/* Whether a value of that type is a list of words. */
+bool type_is_list(enum value_type t);
+/* "PATTERN=NUMBER": the number, and the pattern in out (size cap); -EINVAL. */
+int parse_slots_word(const char *word, char *out, size_t cap, unsigned *number);
 /* Stores at base + offset. Text is known to fit: value_parse() checked it. */
 void value_put(const struct key *k, const struct parsed *v, void *base);
 /* Parses and stores what was checked before; -ENOMEM only. */

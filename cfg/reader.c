@@ -201,7 +201,7 @@ static void add_value(struct parse *p, struct section *s, const struct key *k, c
 static void continue_value(struct parse *p, struct section *s, const char *text)
 {
     struct value *v = p->value >= 0 ? &s->values[p->value] : NULL;
-    if (!v || (v->key->type != V_LIST && v->key->type != V_PATTERNS && v->key->type != V_PROPERTIES)) {
+    if (!v || !type_is_list(v->key->type)) {
         COMPLAIN(p, "only lists go on in an indented line",
                  "an indented line goes on with the key before it, but %s%s is no list", v ? "" : "there ",
                  v ? v->key->pub.name : "that");

@@ -244,6 +244,31 @@ static int check_property(const char *word, const char *name, char *why, size_t 
     return 0;
 }
 
+bool type_is_list(enum value_type t)
+{
+    return t == V_LIST || t == V_PATTERNS || t == V_PROPERTIES || t == V_SLOTS;
+}
+
+int parse_slots_word(const char *word, char *out, size_t cap, unsigned *number)
+{
+    const char *eq = strrchr(word, '=');
+    if (!eq || eq == word || !eq[1] || strlen(eq + 1) > 4 || eq[1 + strspn(eq + 1, "0123456789")])
+        return -EINVAL;
+    if ((size_t)snprintf(out, cap, "%.*s", (int)(eq - word), word) >= cap)
+        return -EINVAL;
+    *number = (unsigned)strtoul(eq + 1, NULL, 10);
+    return *number <= 1024 ? 0 : -EINVAL;
+}
+
+static int check_slots(const char *word, const char *name, char *why, size_t cap)
+{
+    char pattern[256];
+    unsigned n;
+    if (parse_slots_word(word, pattern, sizeof pattern, &n) < 0)
+        return WHY("%s wants PATTERN=NUMBER with a number up to 1024, not \"%s\"", name, word);
+    return 0;
+}
+
 static int check_pattern(const char *word, const char *name, char *why, size_t cap)
 {
     unsigned stars = 0;
@@ -272,6 +297,8 @@ static int parse_list(const struct key *k, const char *text, struct arena *a, st
             rc = WHY("%s: a word of a list is \"=\": a key that is not known, in an indented line?", k->pub.name);
         else if (k->type == V_PATTERNS)
             rc = check_pattern(ret->words[i], k->pub.name, why, cap);
+        else if (k->type == V_SLOTS)
+            rc = check_slots(ret->words[i], k->pub.name, why, cap);
         else if (k->type == V_PROPERTIES)
             rc = check_property(ret->words[i], k->pub.name, why, cap);
     }
@@ -304,6 +331,7 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
         return parse_duration(k, text, ret, why, cap);
     case V_LIST:
     case V_PATTERNS:
+    case V_SLOTS:
     case V_PROPERTIES:
         return parse_list(k, text, a, ret, why, cap);
     case V_OPTIONS:
@@ -348,6 +376,7 @@ void value_put(const struct key *k, const struct parsed *v, void *base)
         break;
     case V_LIST:
     case V_PATTERNS:
+    case V_SLOTS:
     case V_PROPERTIES:
         memcpy(at, &v->words, sizeof v->words);
         break;
