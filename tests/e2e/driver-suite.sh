@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# One suite over every driver of native snapshots, each on the real thing: XFS, btrfs, a loop device; overlays by the
+# example hook. (RS-11, RS-12, RS-13, RS-20, RS-21, RS-22, RS-26, PVC-05, PVC-06, PVC-07, PVC-10, PVC-21, PVC-24, CF-27)
+. "$(dirname "$0")/../lib.sh"
+is_root || { skip "drivers on real file systems" "needs root for mounts and loop devices"; finish; }
+
+# image FILE MIB MKFS...: a file system on a loop device, mounted at $WORK/NAME.
+mounted() {
+    local name=$1 mib=$2
+    shift 2
+    truncate -s "${mib}M" "$WORK/$name.disk"
+    "$@" "$WORK/$name.disk" >/dev/null 2>&1 && mkdir "$WORK/$name" && mount -o loop "$WORK/$name.disk" "$WORK/$name" || return 1
+    at_exit "umount -l $WORK/$name"
+}
+# suite NAME ARGS...: the TAP of the program becomes ours.
+suite() {
+    local what=$1 line
+    shift
+    "$TOOLS/driver_suite" "$@" >"$WORK/tap" 2>"$WORK/tap.err"
+    local rc=$?
+    while IFS= read -r line; do
+        case $line in
+        "ok "*"# SKIP "*) line=${line#*- }; skip "$what: ${line%% # SKIP*}" "${line##*# SKIP }" ;;
+        "ok "*) pass "$what: ${line#*- }" ;;
+        "not ok "*) fail "$what: ${line#*- }" ;;
+        "#"*) echo "$line" ;;
+        esac
+    done <"$WORK/tap"
+    check "$what: the suite ran to its end ($(grep -c '^ok' "$WORK/tap") passed)" grep -q '^1\.\.' "$WORK/tap"
+    [ $rc -eq 0 ] || sed 's/^/# /' "$WORK/tap.err"
+}
+
+mounted far 200 mkfs.ext4 -q || { fail "an ext4 file system"; finish; }
+mkdir "$WORK/tiny"; mount -t tmpfs -o size=3m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
+
+for fs in xfs btrfs; do
+    if ! command -v mkfs.$fs >/dev/null; then skip "$fs" "mkfs.$fs is not installed"; continue; fi
+    mounted $fs 400 mkfs.$fs -q || { fail "$fs: make and mount"; continue; }
+    mkdir "$WORK/$fs/vm images" "$WORK/$fs/scratch"
+    head -c 9000001 /dev/urandom >"$WORK/$fs/vm images/disk.img"
+    suite $fs --driver reflink --match "$WORK/$fs/vm images/*.img" --volume "$WORK/$fs/vm images/disk.img" \
+        --dir "$WORK/$fs/vm images" --near "$WORK/$fs/scratch" --far "$WORK/far" --tiny "$WORK/tiny"
+    same "$fs: nothing but the volume is left" "$(find "$WORK/$fs" -type f ! -path '*/lost+found*' | sed "s#^$WORK/##")" "$fs/vm images/disk.img"
+done
+if [ -d "$WORK/btrfs" ]; then
+    # Images without checksums (chattr +C), as many people keep them; and a target in another subvolume.
+    btrfs -q subvolume create "$WORK/btrfs/nocow" >/dev/null; btrfs -q subvolume create "$WORK/btrfs/sub" >/dev/null
+    chattr +C "$WORK/btrfs/nocow"; mkdir "$WORK/btrfs/nocow/vm"
+    head -c 9000001 /dev/urandom >"$WORK/btrfs/nocow/vm/disk.img"
+    check "btrfs: the image is not copied on write" grep -q C <(lsattr "$WORK/btrfs/nocow/vm/disk.img")
+    # The hidden directory may have been made before: without the attribute.
+    mkdir -m 700 "$WORK/btrfs/nocow/vm/.snapferry"; chattr -C "$WORK/btrfs/nocow/vm/.snapferry"
+    suite "btrfs nocow" --driver reflink --match "$WORK/btrfs/nocow/vm/*.img" --volume "$WORK/btrfs/nocow/vm/disk.img" \
+        --dir "$WORK/btrfs/nocow/vm" --near "$WORK/btrfs/sub"
+fi
+
+truncate -s 8M "$WORK/raw"
+dev=$(loop_device "$WORK/raw"); at_exit "losetup -d $dev"
+suite device --driver device --match "$dev" --volume "$dev" --far "$WORK/far" --tiny "$WORK/tiny"
+finish
