@@ -33,8 +33,12 @@ struct native_facts {
     bool snapshot_only;        /* taken with move-data = no */
     bool missing;              /* recorded but not on the storage */
     unsigned effective_retain; /* recorded when its backup was made (RS-10), UINT_MAX: use the policy's */
-    char job[128];             /* a job's own number counts only its own (RS-29); "" */
+    char job[128];             /* a job's own number counts only its own (RS-29): that job; "": the volume's number */
     uint64_t used;             /* bytes it holds, UINT64_MAX unknown */
+    bool running;              /* its backup is not finished: the recorded number holds, not the policy's (RS-10) */
+    bool expired;              /* its backup was deleted or has expired (RS-24) */
+    bool removing;             /* its removal was begun */
+    char backup[192], repository[128]; /* for the sentence; "" unknown */
     /* out */
     unsigned reasons; /* NATIVE_* */
     bool prune;
@@ -44,11 +48,14 @@ struct native_facts {
 struct native_rules {
     unsigned retain; /* snapshots-to-retain (of the volume) */
     int64_t retain_max_age_s;
-    unsigned max_per_volume; /* all reasons */
+    unsigned max_per_volume; /* all reasons; 0: no limit */
     unsigned snapshot_only_keep;
     int64_t snapshot_only_max_age_s;
     bool keep_on_failure;
-    bool about_to_create;   /* prune = before: one slot is needed for the new one (RS-17) */
+    bool about_to_create;   /* one place is needed for the new one (RS-17) */
+    bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
+    bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
+    char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
     double pool_used_ratio; /* < 0: unknown */
     double pool_high_water; /* 0..1 */
     int64_t now_ns;
@@ -58,7 +65,13 @@ struct native_verdict {
     bool over_high_water;
     char why[384];
 };
-/* Decides. `f` may be in any order and keeps it. Never prunes what is in use, held, a cbt-parent, or the only copy. */
+/*
+ * Decides. `f` may be in any order and keeps it. Never prunes what is in use, held, a cbt-parent, or the only copy:
+ * what is not known to be complete in the repository, and of snapshots without a backup the newest. Age is by seq; the
+ * clock is looked at for max-age only. Over the high-water mark the oldest retained one goes, one in each plan, since
+ * what it frees is only seen afterwards. A plan that was carried out and is made again prunes nothing more (but for
+ * that). Where creation is refused, nothing is pruned for it. docs/records.md explains the rules.
+ */
 void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n, struct native_verdict *v);
 /* "retained in-use" */
 const char *native_reasons_text(unsigned reasons, char *out, size_t cap);
