@@ -5,6 +5,7 @@
  * What has not ended comes first and is always on the first page; then what has ended, newest first.
  */
 #include "daemon/control-impl.h"
+#include "daemon/control-names.h"
 
 #include <errno.h>
 #include <string.h>
@@ -53,6 +54,7 @@ static int page_add(struct rec *r, void *arg)
         return -ENOMEM;
     if (p->volume && *p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
         return 0;
+    json_object_del(row, "details"); /* `describe` has them */
     p->bytes += json_dumpb(row, NULL, 0, JSON_COMPACT);
     if (!p->live)
         p->last = r->seq;
@@ -117,6 +119,7 @@ static int native_add(struct rec *r, void *arg)
         return -ENOMEM;
     if (*p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
         return 0;
+    json_object_del(row, "details");
     return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
 }
 
@@ -138,26 +141,6 @@ void control_natives(struct request *q, const json_t *args)
 }
 
 /* ---- describe ---- */
-
-#define PREFIX_MIN 4
-
-struct search {
-    const char *prefix;
-    size_t n, found;
-    struct rec rec;
-};
-
-static int search_row(struct rec *r, void *arg)
-{
-    struct search *s = arg;
-    if (strncmp(r->id, s->prefix, s->n) != 0)
-        return 0;
-    if (s->found++ == 0) {
-        s->rec = *r;
-        r->doc = NULL;
-    }
-    return 0;
-}
 
 static void describe_answer(struct request *q, enum rec_kind k, const struct rec *r)
 {
@@ -192,38 +175,22 @@ static void on_volumes(json_t *answer, const struct err *e, void *arg)
 
 void control_describe(struct request *q, const json_t *args)
 {
-    static const enum rec_kind kinds[] = {REC_BACKUP, REC_OPERATION, REC_NATIVE};
     struct engine *g = q->control->engine;
     const char *id = jstr(args, "id");
     struct err e = ERR_INIT;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        CLEANUP(rec_clearp) struct rec r = REC_INIT;
-        if (records_get(engine_records(g), kinds[i], id, &r, NULL) >= 0) {
-            describe_answer(q, kinds[i], &r);
-            return;
-        }
-    }
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && strlen(id) >= PREFIX_MIN; i++) {
-        struct search s = {.prefix = id, .n = strlen(id)};
-        int rc = records_each(engine_records(g), kinds[i], NULL, search_row, &s, &e);
-        if (rc >= 0 && s.found == 1)
-            describe_answer(q, kinds[i], &s.rec);
-        else if (rc >= 0 && s.found > 1)
-            err_set(&e, ERR_USAGE, 0, "\"%s\" is the beginning of %zu ids", id, s.found);
-        rec_clear(&s.rec);
-        if (rc >= 0 && s.found == 1)
-            return;
-        if (rc < 0 || s.found) {
-            request_fail(q, &e);
-            return;
-        }
-    }
-    q->what = strdup(id);
-    CLEANUP_JSON json_t *all = json_object();
-    if (!q->what || !all) {
-        err_nomem(&e);
-        request_fail(q, &e);
+    enum rec_kind k;
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    if (name_find(engine_records(g), id, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &r, &e) >= 0) {
+        describe_answer(q, k, &r);
         return;
     }
-    engine_volumes(g, all, on_volumes, q);
+    CLEANUP_JSON json_t *all = json_object();
+    q->what = strdup(id);
+    if (e.cls == ERR_NOT_FOUND && q->what && all) {
+        engine_volumes(g, all, on_volumes, q);
+        return;
+    }
+    if (e.cls == ERR_NOT_FOUND)
+        err_nomem(&e);
+    request_fail(q, &e);
 }

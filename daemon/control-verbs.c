@@ -6,6 +6,7 @@
  * sees it.
  */
 #include "daemon/control-impl.h"
+#include "daemon/control-names.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,17 +28,16 @@ typedef void verb_fn(struct request *q, const json_t *args);
         call(q->control->engine, args, request_reply, q);                                                              \
     }
 ENGINE_VERB(do_submit_backup, engine_submit_backup)
-ENGINE_VERB(do_submit_restore, engine_submit_restore)
-ENGINE_VERB(do_cancel, engine_cancel)
-ENGINE_VERB(do_delete, engine_delete)
 ENGINE_VERB(do_native_prune, engine_native_prune)
 ENGINE_VERB(do_expire, engine_expire)
 ENGINE_VERB(do_scan, engine_scan)
 ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
 
-static void with_member(struct request *q, const json_t *args, const char *key, json_t *value,
-                        void (*call)(struct engine *, const json_t *, engine_reply_fn *, void *))
+typedef void engine_fn(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+
+/* The request with one member more. */
+static void with_member(struct request *q, const json_t *args, const char *key, json_t *value, engine_fn *call)
 {
     CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
     if (!req || json_object_set_new(req, key, value) < 0) {
@@ -49,14 +49,50 @@ static void with_member(struct request *q, const json_t *args, const char *key, 
     call(q->control->engine, req, request_reply, q);
 }
 
+/* The request with the whole id in place of what the client called it. What is not found the engine words better. */
+static void with_id(struct request *q, const json_t *args, const char *key, unsigned among, engine_fn *call)
+{
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    struct err e = ERR_INIT;
+    enum rec_kind k;
+    if (name_find(engine_records(q->control->engine), jstr(args, key), among, &k, &r, &e) >= 0)
+        with_member(q, args, key, json_string(r.id), call);
+    else if (e.cls == ERR_NOT_FOUND)
+        call(q->control->engine, args, request_reply, q);
+    else
+        request_fail(q, &e);
+}
+
+static void do_submit_restore(struct request *q, const json_t *args)
+{
+    with_id(q, args, "backup", NAME_BACKUP, engine_submit_restore);
+}
+
+static void do_cancel(struct request *q, const json_t *args)
+{
+    with_id(q, args, "id", NAME_BACKUP | NAME_OPERATION, engine_cancel);
+}
+
+static void do_delete(struct request *q, const json_t *args)
+{
+    with_id(q, args, "id", NAME_BACKUP, engine_delete);
+}
+
+static void hold(struct request *q, const json_t *args, bool on)
+{
+    CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
+    json_object_set_new(req, "hold", json_boolean(on));
+    with_id(q, req, "native", NAME_NATIVE | NAME_BACKUP, engine_hold);
+}
+
 static void do_hold(struct request *q, const json_t *args)
 {
-    with_member(q, args, "hold", json_true(), engine_hold);
+    hold(q, args, true);
 }
 
 static void do_unhold(struct request *q, const json_t *args)
 {
-    with_member(q, args, "hold", json_false(), engine_hold);
+    hold(q, args, false);
 }
 
 static void do_verify(struct request *q, const json_t *args)
@@ -132,9 +168,13 @@ static void on_wait(const json_t *state, bool terminal, void *arg)
 static void do_wait(struct request *q, const json_t *args)
 {
     struct err e = ERR_INIT;
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    enum rec_kind k;
+    struct engine *g = q->control->engine;
     q->waiting = true;
-    /* It may have ended already: then q is gone when this returns. */
-    if (engine_wait(q->control->engine, jstr(args, "id"), on_wait, q, &e) < 0)
+    /* It may have ended already: then q is gone when engine_wait() returns. */
+    if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, &r, &e) < 0 ||
+        engine_wait(g, r.id, on_wait, q, &e) < 0)
         request_fail(q, &e);
 }
 

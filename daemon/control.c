@@ -248,13 +248,14 @@ void request_reply(json_t *answer, const struct err *e, void *arg)
         json_decref(q->late);
         free(q->what);
         free(q);
+    } else if (e && e->cls) {
+        request_fail(q, e);
     } else if (answer) {
         request_answer(q, json_incref(answer));
     } else {
         struct err none = ERR_INIT;
-        if (!e || !e->cls)
-            err_set(&none, ERR_GENERIC, 0, "%s failed without a reason", q->verb);
-        request_fail(q, e && e->cls ? e : &none);
+        err_set(&none, ERR_GENERIC, 0, "%s failed without a reason", q->verb);
+        request_fail(q, &none);
     }
 }
 

@@ -9,7 +9,8 @@
 #include "daemon/cli/daemon.h"
 
 #include "cfg/cfg.h"
-#include "daemon/records.h"
+#include "daemon/answers.h"
+#include "daemon/control-names.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,97 +36,10 @@ static void keep(json_t *to, const char *key, const json_t *from, const char *me
         json_object_set(to, key, v);
 }
 
-static const char *first_text(const json_t *o, const char *a, const char *b, const char *c)
-{
-    return *jstr(o, a) ? jstr(o, a) : *jstr(o, b) ? jstr(o, b) : jstr(o, c);
-}
-
-static int64_t first_time(const json_t *o, const char *a, const char *b)
-{
-    return jint(o, a) ? jint(o, a) : jint(o, b);
-}
-
 static const char *volume_name(const json_t *doc)
 {
     const json_t *v = jobj(doc, "volume");
     return v ? jstr(v, "name") : jstr(doc, "volume");
-}
-
-/* The last error counts only while it is the reason of the state. */
-static void keep_error(json_t *to, const char *state, const json_t *doc)
-{
-    if (jobj(doc, "error") && strcmp(state, "Completed") != 0)
-        keep(to, "error", doc, "error");
-}
-
-static json_t *operation_json(const struct rec *r, bool details)
-{
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:I}", "id", r->id, "kind", *jstr(r->doc, "kind") ? jstr(r->doc, "kind") : "backup",
-                  "state", r->state, "created_ns", (json_int_t)r->created_ns);
-    if (!j)
-        return NULL;
-    keep_text(j, "backup", r->parent);
-    keep_text(j, "volume", volume_name(r->doc));
-    keep_text(j, "volume_id", r->volume);
-    keep_text(j, "class", jstr(jobj(r->doc, "own"), "name"));
-    keep_text(j, "repository", jstr(jobj(r->doc, "policy"), "repository"));
-    keep_int(j, "started_ns", first_time(r->doc, "running_ns", "moving_ns"));
-    keep_int(j, "ended_ns", first_time(r->doc, "completed_ns", "ended_ns"));
-    keep(j, "attempt", r->doc, "attempt");
-    keep_text(j, "why", first_text(r->doc, "skip_reason", "waiting", "why"));
-    keep_error(j, r->state, r->doc);
-    keep(j, "progress", r->doc, "progress");
-    keep(j, "result", r->doc, "result");
-    if (details)
-        json_object_set(j, "details", r->doc);
-    return j;
-}
-
-static json_t *backup_json(const struct rec *r, bool details)
-{
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:I}", "id", r->id, "kind", *jstr(r->doc, "kind") ? jstr(r->doc, "kind") : "backup",
-                  "state", r->state, "created_ns", (json_int_t)r->created_ns);
-    if (!j)
-        return NULL;
-    const json_t *counts = jobj(r->doc, "counts");
-    keep_text(j, "job", jstr(r->doc, "job"));
-    keep_text(j, "description", jstr(r->doc, "description"));
-    keep(j, "degraded", r->doc, "degraded");
-    keep_int(j, "snapshots_done_ns", jint(r->doc, "snapshots_done_ns"));
-    keep_int(j, "started_ns", jint(r->doc, "started_ns"));
-    keep_int(j, "ended_ns", jint(r->doc, "completed_ns"));
-    keep(j, "total", counts, "attempted");
-    keep(j, "completed", counts, "completed");
-    keep(j, "failed", counts, "failed");
-    keep_text(j, "target", jstr(r->doc, "target"));
-    keep_text(j, "from", jstr(r->doc, "from"));
-    keep_error(j, r->state, r->doc);
-    if (details)
-        json_object_set(j, "details", r->doc);
-    return j;
-}
-
-static json_t *native_json(const struct rec *r, bool details)
-{
-    const json_t *hold = jobj(r->doc, "hold"), *n = jobj(r->doc, "native");
-    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:b}", "alias", r->id, "volume", volume_name(r->doc), "state", r->state,
-                          "created_ns", (json_int_t)r->created_ns, "hold", hold != NULL);
-    if (!j)
-        return NULL;
-    keep_text(j, "volume_id", r->volume);
-    keep_text(j, "backup", r->parent);
-    keep_text(j, "class", jstr(jobj(r->doc, "class"), "name"));
-    keep(j, "size", n, "size");
-    keep(j, "used", n, "used");
-    keep_text(j, "handle", jstr(n, "handle"));
-    keep_text(j, "note", jstr(hold, "note"));
-    if (hold)
-        json_object_set_new(j, "reasons", json_string("hold"));
-    if (details)
-        json_object_set(j, "details", r->doc);
-    return j;
 }
 
 static json_t *volume_json(const struct rec *r, bool details)
@@ -151,17 +65,22 @@ static json_t *volume_json(const struct rec *r, bool details)
     return j;
 }
 
-static json_t *row_json(enum rec_kind k, const struct rec *r, bool details)
+/* Lists do without the details. */
+static json_t *row_json(struct records *r, enum rec_kind k, const struct rec *rec, bool details)
 {
-    return k == REC_OPERATION ? operation_json(r, details)
-           : k == REC_BACKUP  ? backup_json(r, details)
-           : k == REC_NATIVE  ? native_json(r, details)
-                              : volume_json(r, details);
+    json_t *j = k == REC_OPERATION ? answer_operation(rec)
+                : k == REC_BACKUP  ? answer_backup(r, rec, details)
+                : k == REC_NATIVE  ? answer_native(rec)
+                                   : volume_json(rec, details);
+    if (j && !details)
+        json_object_del(j, "details");
+    return j;
 }
 
 /* ---- lists ---- */
 
 struct rows {
+    struct records *records;
     json_t *list;
     enum rec_kind kind;
     const json_t *args;
@@ -187,13 +106,13 @@ static int add_row(struct rec *r, void *arg)
         return 0;
     if (w->limit && json_array_size(w->list) >= w->limit)
         return 1;
-    return json_array_append_new(w->list, row_json(w->kind, r, false)) < 0 ? -ENOMEM : 0;
+    return json_array_append_new(w->list, row_json(w->records, w->kind, r, false)) < 0 ? -ENOMEM : 0;
 }
 
 static int list_rows(struct records *r, enum rec_kind k, const json_t *args, bool live_only, json_t **ret,
                      struct err *e)
 {
-    struct rows w = {.list = json_array(), .kind = k, .args = args, .limit = (size_t)jint(args, "limit")};
+    struct rows w = {.records = r, .list = json_array(), .kind = k, .args = args, .limit = (size_t)jint(args, "limit")};
     const struct rec_filter f = {.newest_first = true};
     bool paged = k == REC_OPERATION || k == REC_BACKUP;
     int rc = w.list ? 0 : err_nomem(e);
@@ -211,36 +130,43 @@ static int list_rows(struct records *r, enum rec_kind k, const json_t *args, boo
 
 /* ---- describe ---- */
 
-static int add_part(struct rec *r, void *arg)
+static int described(json_t *answer, const char *kind, json_t *doc, struct err *e)
 {
-    return json_array_append_new(arg, operation_json(r, false)) < 0 ? -ENOMEM : 0;
+    if (!doc)
+        return err_nomem(e);
+    json_object_set_new(answer, "kind", json_string(kind));
+    json_object_set_new(answer, kind, doc);
+    return 0;
 }
 
-static int describe(struct records *r, const char *id, json_t *answer, struct err *e)
+struct volume_search {
+    const char *name;
+    json_t *found;
+};
+
+static int search_volume(struct rec *r, void *arg)
 {
-    static const struct {
-        enum rec_kind kind;
-        const char *name;
-    } kinds[] = {{REC_BACKUP, "backup"}, {REC_OPERATION, "operation"}, {REC_NATIVE, "native"}, {REC_VOLUME, "volume"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        CLEANUP(rec_clearp) struct rec rec = REC_INIT;
-        if (records_get(r, kinds[i].kind, id, &rec, NULL) < 0)
-            continue;
-        json_t *doc = row_json(kinds[i].kind, &rec, true);
-        if (!doc)
-            return err_nomem(e);
-        json_object_set_new(answer, "kind", json_string(kinds[i].name));
-        json_object_set_new(answer, kinds[i].name, doc);
-        if (kinds[i].kind != REC_BACKUP)
-            return 0;
-        const struct rec_filter f = {.parent = id};
-        json_t *ops = json_array();
-        json_object_set_new(doc, "operations", ops);
-        return records_each(r, REC_OPERATION, &f, add_part, ops, e);
-    }
-    err_set(e, ERR_NOT_FOUND, 0, "the records have no backup, restore, operation, native snapshot or volume \"%s\"",
-            id);
-    return err_hint(e, "while the daemon is down the whole id is wanted; snapferry operations --json lists them");
+    struct volume_search *s = arg;
+    if (strcmp(s->name, r->id) != 0 && strcmp(s->name, volume_name(r->doc)) != 0)
+        return 0;
+    s->found = volume_json(r, true);
+    return 1;
+}
+
+static int describe(struct records *r, const char *name, json_t *answer, struct err *e)
+{
+    static const char *const kinds[] = {
+        [REC_BACKUP] = "backup", [REC_OPERATION] = "operation", [REC_NATIVE] = "native"};
+    CLEANUP(rec_clearp) struct rec rec = REC_INIT;
+    enum rec_kind k;
+    int rc = name_find(r, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &rec, e);
+    if (rc >= 0)
+        return described(answer, kinds[k], row_json(r, k, &rec, true), e);
+    struct volume_search s = {.name = name};
+    struct err ignored = ERR_INIT;
+    if (e->cls == ERR_NOT_FOUND && records_each(r, REC_VOLUME, NULL, search_volume, &s, &ignored) >= 0 && s.found)
+        return described(answer, "volume", s.found, e);
+    return rc;
 }
 
 /* ---- status ---- */
