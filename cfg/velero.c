@@ -137,9 +137,7 @@ static void global_slots(struct import *m, const json_t *o)
     else
         import_comment(m, "loadConcurrency.globalConfig");
     m->slots = n < 1 ? 1 : (unsigned)n;
-    import_number(m, "slots", m->slots);
-    import_comment(m, "Velero has no slots of their own for restores");
-    import_number(m, "restore-reserved", 0);
+    import_number(m, "slots", n < 1 ? 1 : n);
 }
 
 static void one_node(struct import *m, const json_t *x, size_t i, char *words, size_t cap)
@@ -166,6 +164,8 @@ static void one_node(struct import *m, const json_t *x, size_t i, char *words, s
         import_refuse(m, "%s: a number for all nodes but some", path);
         return;
     }
+    if (n > m->slots)
+        m->slots = (unsigned)n;
     size_t used = strlen(words);
     for (const char *s = patterns; *s && used < cap; s += strspn(s, " ")) {
         size_t len = strcspn(s, " ");
@@ -490,7 +490,7 @@ static void import_all(struct import *m)
     load_concurrency(m);
     import_affinity(m, NULL);
     pod_resources(m, &need);
-    int64_t all = need * (m->slots ? m->slots : 3);
+    int64_t all = need * (1 + (m->slots ? m->slots : 2)); /* one more is reserved for restores */
     if (need && all > MEMORY_TOTAL_DEFAULT) {
         fprintf(m->out, "\n[daemon]\n");
         import_comment(m, "room for all slots");

@@ -16,7 +16,7 @@ struct import {
     const json_t *doc;
     char refused[900]; /* names with reasons, as far as they fit */
     unsigned n_refused;
-    unsigned slots; /* as imported, 0: not said */
+    unsigned slots; /* the most on any node, 0: not said */
 };
 
 /* Something that cannot be imported, by its path in the document. */

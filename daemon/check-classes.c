@@ -232,7 +232,7 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
         check_mechanism(c, own, p, into, v);
     else if (into->driver == NULL) {
         where_of(c, p, "backup-storage-class", own->cfg->name, where);
-        cfg_complain(c, CFG_ERROR, where, NULL,
+        cfg_complain(c, CFG_WARNING, where, "backups of this class are refused",
                      "[storage-class \"%s\"]: this build has no driver %s for the intermediates in [storage-class "
                      "\"%s\"]",
                      own->cfg->name, into->cfg->driver, into->cfg->name);

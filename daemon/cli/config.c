@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* config.c - check-config and import-velero: what the configuration says, and what is wrong with it */
+#include "cfg/cfg.h"
+#include "chunker/splitter.h"
+#include "daemon/check.h"
+#include "daemon/cli/daemon.h"
+#include "repo/compress.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define IMPORT_MAX (4 << 20)
+
+/* ---- what needs the data path's tables ---- */
+
+static void check_names(struct cfg *c, const char *splitter, const char *compression, const char *where_splitter,
+                        const char *where_compression)
+{
+    struct splitter s;
+    struct err why = ERR_INIT;
+    if (*splitter && splitter_by_name(&s, splitter) < 0)
+        cfg_complain(c, CFG_ERROR, where_splitter, "snapferry(8) lists the splitters", "there is no splitter %s",
+                     splitter);
+    if (*compression && compress_id_by_name(compression, &why) < 0)
+        cfg_complain(c, CFG_ERROR, where_compression, why.hint, "%s", why.msg);
+}
+
+static int check_algorithms(struct cfg *c, struct err *e)
+{
+    const struct cfg_repository *r;
+    const struct cfg_class *k;
+    char where[2][CFG_ORIGIN_MAX];
+    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
+        cfg_where(c, "repository", r->name, "splitter", where[0]);
+        cfg_where(c, "repository", r->name, "compression", where[1]);
+        check_names(c, r->splitter, r->compression, where[0], where[1]);
+    }
+    for (unsigned i = 0; (k = cfg_class_at(c, i)); i++) {
+        struct cfg_policy p;
+        int rc = cfg_policy_of_class(c, k->name, &p, e);
+        if (rc < 0)
+            return rc;
+        check_names(c, p.splitter, p.compression, cfg_policy_where(&p, "splitter"),
+                    cfg_policy_where(&p, "compression"));
+        cfg_policy_clear(&p);
+    }
+    return 0;
+}
+
+/* ---- printing ---- */
+
+/* Files of the directory by their names in it. */
+static const char *short_origin(const struct options *o, const char *origin)
+{
+    size_t n = strlen(o->config_dir);
+    while (n > 1 && o->config_dir[n - 1] == '/')
+        n--;
+    return !strncmp(origin, o->config_dir, n) && origin[n] == '/' ? origin + n + 1 : origin;
+}
+
+static void print_section(const struct options *o, const json_t *s)
+{
+    const char *name = jstr(s, "name"), *key;
+    const json_t *v;
+    if (*name)
+        printf("[%s \"%s\"]\n", jstr(s, "kind"), text_name(name));
+    else
+        printf("[%s]\n", jstr(s, "kind"));
+    struct table *t = table_new(NULL, "lss");
+    json_object_foreach(jobj(s, "keys"), key, v)
+    {
+        bool set = strcmp(jstr(v, "origin"), "default") != 0;
+        table_cell(t, set ? TINT_NONE : TINT_DIM, "%s", key);
+        table_cell(t, set ? TINT_NONE : TINT_DIM, "%s", jstr(v, "value"));
+        table_cell(t, TINT_DIM, "%s", short_origin(o, jstr(v, "origin")));
+    }
+    table_print(t, stdout, "  ");
+    putchar('\n');
+}
+
+static void print_memory(const json_t *m)
+{
+    static const char *const heads[] = {"MOVERS", "BUDGET", "INDEX", "MARGIN", "NEED"};
+    size_t i;
+    const json_t *v;
+    struct table *t = table_new(heads, "srrrr");
+    json_array_foreach(jarr(m, "movers"), i, v)
+    {
+        table_cell(t, TINT_NONE, "%s", jstr(v, "who"));
+        table_cell(t, TINT_NONE, "%s", text_bytes((uint64_t)jint(v, "memory")));
+        table_cell(t, TINT_NONE, "%s", text_bytes((uint64_t)jint(v, "index_memory")));
+        table_cell(t, TINT_NONE, "%s", text_bytes((uint64_t)jint(v, "margin")));
+        table_cell(t, TINT_NONE, "%s", text_bytes((uint64_t)jint(v, "need")));
+    }
+    printf("Memory\n");
+    table_print(t, stdout, "  ");
+    printf("  %lld + %lld slots need up to %s; memory-total is %s, room for %lld at once\n\n",
+           (long long)jint(m, "slots"), (long long)jint(m, "restore_reserved"),
+           text_bytes((uint64_t)jint(m, "together")), text_bytes((uint64_t)jint(m, "total")),
+           (long long)jint(m, "at_once"));
+}
+
+/* Text in lines of the screen's width behind an indent. */
+static void print_wrapped(const char *text, unsigned indent)
+{
+    unsigned width = screen_width() > indent + 20 ? screen_width() - indent : 20;
+    for (const char *s = text_name(text); *s;) {
+        size_t n = strlen(s), cut = 0;
+        for (size_t i = 0; i < n && i <= width; i++)
+            if (s[i] == ' ')
+                cut = i;
+        if (n > width)
+            n = cut ? cut : strcspn(s, " "); /* a path that is longer stays whole */
+        printf("%*s%.*s\n", (int)indent, "", (int)n, s);
+        s += n + (s[n] == ' ');
+    }
+}
+
+static void print_complaints(const struct options *o, const struct cfg *c)
+{
+    const struct cfg_complaint *x;
+    for (unsigned i = 0; (x = cfg_complaint_at(c, i)); i++) {
+        bool bad = x->severity == CFG_ERROR;
+        enum tint t = bad ? TINT_BAD : TINT_WARN;
+        printf("%s%s%s %s\n", tint_on(t), bad ? "error" : "warning", tint_off(t),
+               x->where[0] ? text_name(short_origin(o, x->where)) : "");
+        print_wrapped(x->text, 4);
+        if (x->hint[0]) {
+            printf("%s", tint_on(TINT_DIM));
+            print_wrapped(x->hint, 6);
+            printf("%s", tint_off(TINT_DIM));
+        }
+    }
+}
+
+static unsigned count_warnings(const struct cfg *c)
+{
+    unsigned n = 0;
+    const struct cfg_complaint *x;
+    for (unsigned i = 0; (x = cfg_complaint_at(c, i)); i++)
+        n += x->severity == CFG_WARNING;
+    return n;
+}
+
+static void print_all(const struct options *o, const struct cfg *c)
+{
+    CLEANUP_JSON json_t *j = cfg_json(c);
+    CLEANUP_JSON json_t *m = config_memory_json(c);
+    size_t i;
+    const json_t *s;
+    if (o->json) {
+        json_object_set(j, "memory", m);
+        json_object_set_new(j, "warnings", json_integer(count_warnings(c)));
+        print_answer(o, j);
+        return;
+    }
+    json_array_foreach(jarr(j, "sections"), i, s) print_section(o, s);
+    print_memory(m);
+    print_complaints(o, c);
+    if (!cfg_errors(c))
+        printf("%s%s%s, %u warnings\n", tint_on(TINT_GOOD), "no errors", tint_off(TINT_GOOD), count_warnings(c));
+}
+
+int cli_check_config(const struct options *o, struct err *e)
+{
+    CLEANUP(cfg_freep) struct cfg *c = NULL;
+    int rc = cfg_load_dir(&c, o->config_dir, e);
+    if (!c)
+        return rc;
+    rc = config_check(c, cfg_errors(c) == 0, e);
+    if (rc < 0 && rc != -EINVAL)
+        return rc;
+    if ((rc = check_algorithms(c, e)) < 0)
+        return rc;
+    print_all(o, c);
+    if (!cfg_errors(c))
+        return 0;
+    err_set(e, ERR_USAGE, EINVAL, "%u error%s in the configuration in %s", cfg_errors(c), cfg_errors(c) == 1 ? "" : "s",
+            text_name(o->config_dir));
+    return -EINVAL;
+}
+
+/* ---- import-velero ---- */
+
+static int read_document(const char *path, char **ret, struct err *e)
+{
+    bool from_stdin = !strcmp(path, "-");
+    CLEANUP_FCLOSE FILE *f = from_stdin ? NULL : fopen(path, "re");
+    FILE *in = from_stdin ? stdin : f;
+    if (!in)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "cannot read %s", text_name(path));
+    CLEANUP_FREE char *text = malloc(IMPORT_MAX + 1);
+    if (!text)
+        return err_nomem(e);
+    size_t n = fread(text, 1, IMPORT_MAX, in);
+    if (ferror(in))
+        return err_set(e, ERR_GENERIC, errno, "cannot read %s", text_name(path));
+    if (n == IMPORT_MAX)
+        return err_set(e, ERR_USAGE, EFBIG, "%s is too large for a ConfigMap", text_name(path));
+    if (memchr(text, 0, n))
+        return err_set(e, ERR_USAGE, EINVAL, "%s is no text", text_name(path));
+    text[n] = '\0';
+    *ret = take_ptr(&text);
+    return 0;
+}
+
+int cli_config_import(const struct options *o, struct err *e)
+{
+    CLEANUP_FREE char *text = NULL, *ini = NULL;
+    int rc = read_document(o->args[0], &text, e);
+    if (rc >= 0)
+        rc = cfg_import_velero(text, &ini, e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_json(json_pack("{s:s, s:s, s:s}", "type", "result", "verb", "import-velero", "ini", ini));
+    else
+        fputs(ini, stdout);
+    return 0;
+}
