@@ -35,8 +35,8 @@ ROOMS := $(foreach r,base cfg chunker io io/snapshot repo daemon daemon/mover da
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
 LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
-# The control plane: no data path, no repository.
-DAEMON_LIBS := $(foreach r,base cfg io/snapshot daemon,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+# The control plane: no data path, no repository; of io only what names a source.
+DAEMON_LIBS := $(foreach r,base cfg io io/snapshot daemon,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
 DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(patsubst daemon/main/%.c,$(BUILD)/%,$(wildcard daemon/main/*.c))
 
