@@ -116,6 +116,8 @@ void operation_cancel(struct engine *g, struct rec *op, const char *why)
             log_warning("%s cannot be told to stop, it is tried again: %s", op->id, e.msg);
         return;
     }
+    if (is_restore(op) && jbool(op->doc, "filled"))
+        return; /* complete and on its way into place: too late, and half-done would be worse */
     if (l && l->step) {
         step_cancel(l->step); /* its end comes back here */
         return;

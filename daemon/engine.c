@@ -284,13 +284,37 @@ static void reconcile(struct engine *g)
         log_warning("the records cannot be read, it is tried again: %s", e.msg);
 }
 
+/* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
+static int find_wake(struct rec *r, void *arg)
+{
+    int64_t *at = arg;
+    if (r->wake_ns && r->wake_ns < *at)
+        *at = r->wake_ns;
+    return 0;
+}
+
+static void arm(struct engine *g)
+{
+    int64_t now = now_ns(), at = g->sweep_ns + cfg_daemon(g->cfg)->sweep_s * NS_PER_S;
+    struct rec_filter live = {.live = true};
+    if (at > now + cfg_daemon(g->cfg)->sweep_s * NS_PER_S)
+        at = now; /* the clock was set back */
+    records_each(g->records, REC_OPERATION, &live, find_wake, &at, NULL);
+    /* Not more often than this, whatever a record says. */
+    int64_t wait = at - now < NS_PER_S / 5 ? NS_PER_S / 5 : at - now;
+    sd_event_source_set_time_relative(g->sweep, (uint64_t)(wait / 1000));
+    sd_event_source_set_enabled(g->sweep, SD_EVENT_ONESHOT);
+}
+
 static int on_kick(sd_event_source *s, void *arg)
 {
     struct engine *g = arg;
     (void)s;
     g->kicked = false;
-    if (!g->stopping)
+    if (!g->stopping) {
         reconcile(g);
+        arm(g);
+    }
     return 0;
 }
 
@@ -302,44 +326,23 @@ void engine_kick(struct engine *g)
     sd_event_source_set_enabled(g->kick, SD_EVENT_ONESHOT);
 }
 
-/* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
-struct earliest {
-    int64_t at;
-};
-static int find_wake(struct rec *r, void *arg)
-{
-    struct earliest *x = arg;
-    if (r->wake_ns && r->wake_ns < x->at)
-        x->at = r->wake_ns;
-    return 0;
-}
-
 static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
-    (void)usec;
+    (void)s, (void)usec;
     int64_t now = now_ns();
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
-    struct earliest x = {now + 2 * NS_PER_S};
-    struct rec_filter live = {.live = true};
-    if (!g->stopping) {
-        if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
-            struct err e = ERR_INIT;
-            g->sweep_ns = now;
-            repositories_refresh(g, false);
-            sweep_storage(g);
-            if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
-                log_warning("old records cannot be removed: %s", e.msg);
-            engine_kick(g);
-        }
-        records_each(g->records, REC_OPERATION, &live, find_wake, &x, NULL);
-        if (x.at <= now) {
-            engine_kick(g);
-            x.at = now + NS_PER_S;
-        }
+    if (g->stopping)
+        return 0;
+    if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
+        struct err e = ERR_INIT;
+        g->sweep_ns = now;
+        repositories_refresh(g, false);
+        sweep_storage(g);
+        if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
+            log_warning("old records cannot be removed: %s", e.msg);
     }
-    sd_event_source_set_time_relative(s, (uint64_t)((x.at > now ? x.at - now : NS_PER_S) / 1000));
-    sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+    engine_kick(g);
     return 0;
 }
 
