@@ -43,13 +43,20 @@ void print_answer(const struct options *o, const json_t *answer);
 enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
 /* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the terminal, or 80 columns. */
 struct table;
-struct table *table_new(const char *const *heads,
-                        const char *kinds); /* per column: 'l', 'r', or 's' (left, may shrink) */
+/* `kinds` has a letter per column: l left, r right, s left and may shrink in the middle, e left and may lose its end.
+ * heads NULL: none. */
+struct table *table_new(const char *const *heads, const char *kinds);
 /* A cell of the current row; the text is copied and escaped. A row is complete with its last cell. */
 void table_cell(struct table *t, enum tint tint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* A line below the row that was completed last; escaped and wrapped. Nothing for "". */
+void table_note(struct table *t, enum tint tint, const char *text);
 /* Prints (nothing if there is no row) and frees. */
 void table_print(struct table *t, FILE *f, const char *indent);
 size_t table_rows(const struct table *t);
+
+/* A sentence, escaped, in lines that fit: the first begins in `column`, which the cursor has reached, the others in
+ * `indent`. */
+void print_paragraph(FILE *f, const char *text, unsigned column, unsigned indent);
 
 /* Columns of standard output; 80 if it is no terminal and $COLUMNS is not set. */
 unsigned screen_width(void);
@@ -70,7 +77,7 @@ int64_t clock_ns(void);
 
 /* Volumes by need: unprotected first, then the longest without success. `sorted` has room for all. */
 void sort_volumes(const json_t *list, const json_t **sorted);
-/* Protected, name, last success, next run, why: five cells. */
+/* Protected, name, last success, next run: four cells, and why not as a note. */
 void volume_cells(struct table *t, const json_t *v);
 
 /* ---- waiting (wait.c) ---- */

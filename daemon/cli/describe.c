@@ -192,6 +192,7 @@ static void print_policy(const json_t *policy)
         bool set = strcmp(jstr(v, "origin"), "default") != 0;
         table_cell(t, TINT_NONE, "%s", key);
         table_cell(t, TINT_NONE, "%s", text);
+        /* The file's place is what one wants to see: its end. */
         table_cell(t, set ? TINT_NONE : TINT_DIM, "%s", jstr(v, "origin"));
     }
     if (table_rows(t))

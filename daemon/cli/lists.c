@@ -67,33 +67,37 @@ static bool running(const json_t *op)
     return !strcmp(jstr(op, "state"), "Running");
 }
 
-/* "45% 3 min left", the reason of a state, or how long it took. */
-static const char *how(const json_t *s, enum tint *tint)
+/* "45% 12.3 GiB, left: 3 min", the place in the queue, or how long it took. */
+static const char *how(const json_t *s)
 {
-    static char buf[4][512];
+    static char buf[4][256];
     static unsigned turn;
     char *out = buf[turn++ % 4];
-    const json_t *p = jobj(s, "progress"), *error = jobj(s, "error");
+    const json_t *p = jobj(s, "progress");
     const json_t *eta = json_object_get(p, "eta_s");
     int64_t from = jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), to = jint(s, "ended_ns");
-    *tint = TINT_NONE;
-    if (error) {
-        *tint = TINT_BAD;
-        snprintf(out, sizeof buf[0], "%s", jstr(error, "message"));
-    } else if (*jstr(s, "why")) {
-        snprintf(out, sizeof buf[0], "%s", jstr(s, "why"));
-    } else if (jint(s, "position") > 0) {
+    if (jint(s, "position") > 0)
         snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
-    } else if (p && !to) {
+    else if (p && !to)
         snprintf(out, sizeof buf[0], "%s %s%s%s", text_percent(p), text_bytes((uint64_t)jint(p, "done")),
                  json_is_number(eta) ? ", left: " : "",
                  json_is_number(eta) ? text_seconds(json_number_value(eta)) : "");
-    } else if (to > from && from > 0) {
+    else if (to > from && from > 0)
         snprintf(out, sizeof buf[0], "in %s", text_seconds((double)(to - from) * 1e-9));
-    } else {
+    else
         out[0] = '\0';
-    }
     return out;
+}
+
+/* The reason of a state: a line of its own, it may be long. */
+static void reason_note(struct table *t, const json_t *s)
+{
+    const json_t *error = jobj(s, "error");
+    bool ended_well = !strcmp(jstr(s, "state"), "Completed");
+    if (error && !ended_well)
+        table_note(t, tint_of_state(jstr(s, "state")), jstr(error, "message"));
+    else
+        table_note(t, TINT_DIM, jstr(s, "why"));
 }
 
 int ask_operations(const struct options *o, struct err *e)
@@ -108,7 +112,7 @@ int ask_operations(const struct options *o, struct err *e)
     }
     note_offline(o, answer);
     static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "HOW"};
-    struct table *t = table_new(heads, "lssls");
+    struct table *t = table_new(heads, "lssle");
     size_t i;
     const json_t *op;
     for (int pass = 0; pass < 2; pass++) {
@@ -116,14 +120,13 @@ int ask_operations(const struct options *o, struct err *e)
         {
             if (running(op) != (pass == 0))
                 continue;
-            enum tint tint;
-            const char *text = how(op, &tint);
             int64_t when = jint(op, "ended_ns") ? jint(op, "ended_ns") : jint(op, "created_ns");
             table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "backup") ? jstr(op, "backup") : jstr(op, "id"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : jstr(op, "kind"));
             table_cell(t, TINT_NONE, "%s", text_ago(when));
-            table_cell(t, tint, "%s", text);
+            table_cell(t, TINT_NONE, "%s", how(op));
+            reason_note(t, op);
         }
     }
     if (!table_rows(t))
@@ -145,13 +148,11 @@ int ask_backups(const struct options *o, struct err *e)
     }
     note_offline(o, answer);
     static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "HOW"};
-    struct table *t = table_new(heads, "lsrrls");
+    struct table *t = table_new(heads, "lsrrle");
     size_t i;
     const json_t *b;
     json_array_foreach(jarr(answer, "backups"), i, b)
     {
-        enum tint tint;
-        const char *text = how(b, &tint);
         int64_t when = jint(b, "ended_ns") ? jint(b, "ended_ns") : jint(b, "created_ns");
         table_cell(t, tint_of_state(jstr(b, "state")), "%s%s", jstr(b, "state"), jbool(b, "degraded") ? "!" : "");
         table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
@@ -162,7 +163,8 @@ int ask_backups(const struct options *o, struct err *e)
             table_cell(t, TINT_NONE, "%zu", json_array_size(jarr(b, "volumes")));
         table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_bytes((uint64_t)jint(b, "new")) : "");
         table_cell(t, TINT_NONE, "%s", text_ago(when));
-        table_cell(t, tint, "%s", text);
+        table_cell(t, TINT_NONE, "%s", how(b));
+        reason_note(t, b);
     }
     if (!table_rows(t))
         puts("No backups.");
@@ -190,18 +192,21 @@ void sort_volumes(const json_t *list, const json_t **sorted)
         qsort(sorted, json_array_size(list), sizeof *sorted, by_need);
 }
 
+static void volume_note(struct table *t, const json_t *v)
+{
+    const json_t *error = jobj(v, "error");
+    bool ok = jbool(v, "protected");
+    table_note(t, ok ? TINT_DIM : TINT_BAD, *jstr(v, "why") || !error ? jstr(v, "why") : jstr(error, "message"));
+}
+
 void volume_cells(struct table *t, const json_t *v)
 {
     bool ok = jbool(v, "protected");
-    const json_t *error = jobj(v, "error");
     table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
     table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
     table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
     table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
-    table_cell(t, ok ? TINT_NONE : TINT_BAD, "%s",
-               *jstr(v, "why") ? jstr(v, "why")
-               : error         ? jstr(error, "message")
-                               : "");
+    volume_note(t, v);
 }
 
 int ask_volumes(const struct options *o, struct err *e)
@@ -221,10 +226,10 @@ int ask_volumes(const struct options *o, struct err *e)
     if (!sorted)
         return err_nomem(e);
     sort_volumes(list, sorted);
-    static const char *const heads[] = {"PROTECTED", "VOLUME", "SIZE", "LAST SUCCESS", "NEXT", "NATIVES", "WHY"};
-    struct table *t = table_new(heads, "lsrllrs");
+    static const char *const heads[] = {"PROTECTED", "VOLUME", "SIZE", "LAST SUCCESS", "NEXT", "NATIVES"};
+    struct table *t = table_new(heads, "lsrllr");
     for (size_t i = 0; i < n; i++) {
-        const json_t *v = sorted[i], *error = jobj(v, "error");
+        const json_t *v = sorted[i];
         bool ok = jbool(v, "protected");
         table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
         table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
@@ -232,10 +237,7 @@ int ask_volumes(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
         table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
         table_cell(t, TINT_NONE, "%lld", (long long)jint(v, "natives"));
-        table_cell(t, ok ? TINT_NONE : TINT_BAD, "%s",
-                   *jstr(v, "why") ? jstr(v, "why")
-                   : error         ? jstr(error, "message")
-                                   : "");
+        volume_note(t, v);
     }
     if (!n)
         puts("No volumes: no storage class of the configuration matches one.");
@@ -245,8 +247,8 @@ int ask_volumes(const struct options *o, struct err *e)
 
 static void print_natives(const json_t *list)
 {
-    static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT FOR", "WHY"};
-    struct table *t = table_new(heads, "lslrls");
+    static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT FOR"};
+    struct table *t = table_new(heads, "lslrl");
     size_t i;
     const json_t *n;
     json_array_foreach(list, i, n)
@@ -258,7 +260,7 @@ static void print_natives(const json_t *list)
         table_cell(t, TINT_NONE, "%s", text_ago(jint(n, "created_ns")));
         table_cell(t, TINT_NONE, "%s", json_object_get(n, "used") ? text_bytes((uint64_t)jint(n, "used")) : "-");
         table_cell(t, !present ? TINT_BAD : jbool(n, "prune") ? TINT_WARN : TINT_NONE, "%s", kept);
-        table_cell(t, TINT_NONE, "%s", jstr(n, "why"));
+        table_note(t, TINT_DIM, jstr(n, "why"));
     }
     table_print(t, stdout, "");
 }

@@ -9,42 +9,19 @@
 
 #include <string.h>
 
-#define RUNNING_SHOWN 6
-#define QUEUE_SHOWN 4
-#define VOLUMES_SHOWN 8
-#define PROBLEMS_SHOWN 8
+#define RUNNING_SHOWN 4
+#define QUEUE_SHOWN 3
+#define VOLUMES_SHOWN 5
+#define PROBLEMS_SHOWN 5
 
 static void label(const char *name)
 {
-    printf("%s%-13s%s", tint_on(TINT_DIM), name, tint_off(TINT_DIM));
+    printf("%s%-14s%s", tint_on(TINT_DIM), name, tint_off(TINT_DIM));
 }
 
 static void tinted(enum tint t, const char *text)
 {
     printf("%s%s%s", tint_on(t), text, tint_off(t));
-}
-
-/* A sentence in lines that fit, indented. */
-static void wrapped(const char *text, unsigned first, unsigned indent)
-{
-    unsigned width = screen_width(), at = first;
-    while (*text) {
-        size_t n = strcspn(text, " ");
-        char word[512];
-        snprintf(word, sizeof word, "%.*s", (int)n, text);
-        unsigned w = text_width(word);
-        if (at > indent && at + 1 + w > width) {
-            printf("\n%*s", (int)indent, "");
-            at = indent;
-        } else if (at > indent && at != first) {
-            putchar(' ');
-            at++;
-        }
-        fputs(word, stdout);
-        at += w;
-        text += n + strspn(text + n, " ");
-    }
-    putchar('\n');
 }
 
 static void show_daemon(const json_t *s)
@@ -74,8 +51,8 @@ static void show_daemon(const json_t *s)
     } else {
         tinted(TINT_BAD, "REFUSED");
         printf(" %s; the one before is in force\n", text_ago(jint(c, "loaded_ns")));
-        printf("%13s", "");
-        wrapped(text_name(jstr(c, "error")), 13, 13);
+        printf("%14s", "");
+        print_paragraph(stdout, jstr(c, "error"), 14, 14);
     }
 }
 
@@ -98,8 +75,8 @@ static void show_repositories(const json_t *s)
             printf(" since %s", text_ago(jint(r, "since_ns")));
         printf(" %s\n", text_fit(text_name(jstr(r, "path")), 36));
         if (json_is_false(up) && *jstr(r, "why")) {
-            printf("%13s", "");
-            wrapped(text_name(jstr(r, "why")), 13, 13);
+            printf("%14s", "");
+            print_paragraph(stdout, jstr(r, "why"), 14, 14);
         }
     }
 }
@@ -142,7 +119,7 @@ static void show_queue(const json_t *s)
 {
     const json_t *list = jarr(s, "queue"), *op;
     size_t i, n = json_array_size(list);
-    struct table *t = table_new(NULL, "rlss");
+    struct table *t = table_new(NULL, "rlse");
     json_array_foreach(list, i, op)
     {
         if (i == QUEUE_SHOWN)
@@ -175,8 +152,8 @@ static int show_volumes(const json_t *s)
         printf("%s%zu, all protected%s\n", tint_on(TINT_GOOD), n, tint_off(TINT_GOOD));
     else
         printf("%zu, %s%zu NOT PROTECTED%s\n", n, tint_on(TINT_BAD), bad, tint_off(TINT_BAD));
-    static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT", ""};
-    struct table *t = table_new(heads, "lslls");
+    static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT"};
+    struct table *t = table_new(heads, "lsll");
     for (size_t i = 0; i < n && i < VOLUMES_SHOWN; i++)
         volume_cells(t, sorted[i]);
     table_print(t, stdout, "  ");
@@ -195,7 +172,7 @@ static void show_natives(const json_t *s)
     snprintf(line, sizeof line, "%lld snapshots%s%s%s%s", (long long)jint(n, "count"), jint(n, "used") > 0 ? ", " : "",
              jint(n, "used") > 0 ? text_bytes((uint64_t)jint(n, "used")) : "", *jstr(n, "text") ? "; " : "",
              jstr(n, "text"));
-    wrapped(text_name(line), 13, 13);
+    print_paragraph(stdout, line, 14, 14);
 }
 
 static void show_problems(const json_t *s)
@@ -217,10 +194,10 @@ static void show_problems(const json_t *s)
         }
         bool bad = strcmp(jstr(p, "severity"), "warning") != 0;
         printf("  %s!%s ", tint_on(bad ? TINT_BAD : TINT_WARN), tint_off(TINT_BAD));
-        wrapped(text_name(jstr(p, "text")), 4, 4);
+        print_paragraph(stdout, jstr(p, "text"), 4, 4);
         if (*jstr(p, "hint")) {
             fputs("    → ", stdout);
-            wrapped(text_name(jstr(p, "hint")), 6, 6);
+            print_paragraph(stdout, jstr(p, "hint"), 6, 6);
         }
     }
 }

@@ -87,6 +87,16 @@ const char *text_fit(const char *s, unsigned width)
     return out;
 }
 
+/* The same with "…" at the end. */
+static const char *cut(const char *s, unsigned width)
+{
+    static char buf[4096];
+    if (text_width(s) <= width || width < 2)
+        return s;
+    snprintf(buf, sizeof buf, "%.*s…", (int)head_bytes(s, width - 1), s);
+    return buf;
+}
+
 unsigned screen_width(void)
 {
     struct winsize ws;
@@ -146,12 +156,20 @@ struct cell {
     enum tint tint;
 };
 
+struct note {
+    char *text;
+    enum tint tint;
+    size_t row; /* below this one */
+};
+
 struct table {
     const char *const *heads;
     const char *kinds;
     unsigned columns;
     struct cell *cells;
     size_t n, cap;
+    struct note *notes;
+    size_t n_notes;
     bool failed;
 };
 
@@ -192,6 +210,47 @@ void table_cell(struct table *t, enum tint tint, const char *fmt, ...)
         t->failed = true;
 }
 
+void table_note(struct table *t, enum tint tint, const char *text)
+{
+    if (!t || t->failed || !*text || t->n < t->columns)
+        return;
+    struct note *more = realloc(t->notes, (t->n_notes + 1) * sizeof *more);
+    if (!more)
+        return;
+    t->notes = more;
+    more[t->n_notes] = (struct note){strdup(text_name(text)), tint, t->n / t->columns - 1};
+    if (more[t->n_notes].text)
+        t->n_notes++;
+}
+
+/* A text that was escaped already. */
+static void wrap(FILE *f, const char *text, unsigned column, unsigned indent)
+{
+    unsigned width = screen_width(), at = column;
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        char word[512];
+        snprintf(word, sizeof word, "%.*s", (int)n, text);
+        unsigned w = text_width(word);
+        if (at > column && at + 1 + w > width) {
+            fprintf(f, "\n%*s", (int)indent, "");
+            at = column = indent;
+        } else if (at > column) {
+            fputc(' ', f);
+            at++;
+        }
+        fputs(word, f);
+        at += w;
+        text += n + strspn(text + n, " ");
+    }
+    fputc('\n', f);
+}
+
+void print_paragraph(FILE *f, const char *text, unsigned column, unsigned indent)
+{
+    wrap(f, text_name(text), column, indent);
+}
+
 size_t table_rows(const struct table *t)
 {
     return t ? t->n / t->columns : 0;
@@ -204,7 +263,7 @@ static void fit_columns(const struct table *t, unsigned w[COLUMNS_MAX], unsigned
         unsigned sum = 2 * (t->columns - 1), widest = COLUMNS_MAX;
         for (unsigned c = 0; c < t->columns; c++) {
             sum += w[c];
-            if (t->kinds[c] == 's' && w[c] > SHRINK_MIN && (widest == COLUMNS_MAX || w[c] > w[widest]))
+            if (strchr("se", t->kinds[c]) && w[c] > SHRINK_MIN && (widest == COLUMNS_MAX || w[c] > w[widest]))
                 widest = c;
         }
         if (sum <= room || widest == COLUMNS_MAX)
@@ -221,6 +280,8 @@ static void print_row(const struct table *t, FILE *f, const char *indent, const 
         enum tint tint = row ? row[c].tint : TINT_DIM;
         if (t->kinds[c] == 's')
             text = text_fit(text, w[c]);
+        else if (t->kinds[c] == 'e')
+            text = cut(text, w[c]);
         unsigned have = text_width(text), pad = have < w[c] ? w[c] - have : 0;
         bool last = c + 1 == t->columns;
         fprintf(f, "%*s%s%s%s%*s%s", t->kinds[c] == 'r' ? (int)pad : 0, "", tint_on(tint), text, tint_off(tint),
@@ -244,12 +305,22 @@ void table_print(struct table *t, FILE *f, const char *indent)
     fit_columns(t, w, screen > used ? screen - used : 1);
     if (t->heads && t->n)
         print_row(t, f, indent, w, NULL);
-    for (size_t i = 0; i + t->columns <= t->n; i += t->columns)
+    size_t note = 0;
+    for (size_t i = 0; i + t->columns <= t->n; i += t->columns) {
         print_row(t, f, indent, w, t->cells + i);
+        for (; note < t->n_notes && t->notes[note].row == i / t->columns; note++) {
+            fprintf(f, "%s    %s", indent, tint_on(t->notes[note].tint));
+            wrap(f, t->notes[note].text, used + 4, used + 4);
+            fputs(tint_off(t->notes[note].tint), f);
+        }
+    }
     if (t->failed)
         fputs("(there is no memory for the rest)\n", f);
     for (size_t i = 0; i < t->n; i++)
         free(t->cells[i].text);
+    for (size_t i = 0; i < t->n_notes; i++)
+        free(t->notes[i].text);
+    free(t->notes);
     free(t->cells);
     free(t);
 }

@@ -160,6 +160,7 @@ static int wait_offline(struct waiting *v, json_t **ended, const struct err *dow
         const char *kind = jstr(found, "kind");
         json_t *doc = jobj(found, kind);
         if (doc && state_terminal(jstr(doc, "state"))) {
+            log_warning("%s", jstr(found, "offline_why"));
             json_object_set(doc, "offline", json_object_get(found, "offline"));
             json_object_set(doc, "offline_why", json_object_get(found, "offline_why"));
             *ended = json_incref(doc);

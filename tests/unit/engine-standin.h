@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-standin.h - an engine that only pretends to move data, for tests of the control socket and of the command
+ *
+ * Real records, real documents (daemon/answers.h), a real event loop; what happens to a backup is decided by the names
+ * of its volumes: "fail..." fails (class source), "cancelme..." and all others take `ticks` ticks of 20 ms, "hang..."
+ * runs until it is canceled. Include it in one file of a program.
+ */
+#ifndef SNAPFERRY_TESTS_UNIT_ENGINE_STANDIN_H
+#define SNAPFERRY_TESTS_UNIT_ENGINE_STANDIN_H
+
+#include "daemon/answers.h"
+#include "daemon/engine.h"
+#include "daemon/json.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+struct standin_wait {
+    struct standin_wait *next;
+    char id[512];
+    engine_wait_fn *fn; /* NULL: gone */
+    void *arg;
+};
+
+struct standin_later {
+    sd_event_source *source;
+    engine_reply_fn *reply;
+    void *arg;
+    json_t *answer;
+    struct err err;
+};
+
+struct engine {
+    sd_event *loop;
+    struct records *records;
+    struct cfg *cfg;
+    sd_event_source *tick;
+    struct standin_wait *waits;
+    unsigned ticks, rows, serial, replies_pending;
+    bool late, refuse_reload;
+    unsigned calls;
+    json_t *last; /* the last request */
+    size_t big;   /* status carries a text of this length */
+};
+
+static int64_t standin_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+struct records *engine_records(struct engine *g)
+{
+    return g->records;
+}
+const struct cfg *engine_cfg(const struct engine *g)
+{
+    return g->cfg;
+}
+
+json_t *engine_operation_json(struct engine *g, const struct rec *op)
+{
+    (void)g;
+    return answer_operation(op);
+}
+json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations)
+{
+    return answer_backup(g->records, b, with_operations);
+}
+json_t *engine_native_json(struct engine *g, const struct rec *n)
+{
+    (void)g;
+    return answer_native(n);
+}
+json_t *engine_metrics(struct engine *g)
+{
+    return json_pack("{s:i}", "calls", (int)g->calls);
+}
+
+static int standin_later_done(sd_event_source *s, uint64_t usec, void *arg)
+{
+    struct standin_later *l = arg;
+    (void)s, (void)usec;
+    l->reply(l->answer, l->err.cls ? &l->err : NULL, l->arg);
+    json_decref(l->answer);
+    sd_event_source_disable_unref(l->source);
+    free(l);
+    return 0;
+}
+
+/* Takes the answer over; at once, or 30 ms later. */
+static void standin_reply(struct engine *g, const json_t *req, json_t *answer, const struct err *e,
+                          engine_reply_fn *reply, void *arg)
+{
+    g->calls++;
+    json_decref(g->last);
+    g->last = req ? json_deep_copy(req) : NULL;
+    struct standin_later *l = g->late ? calloc(1, sizeof *l) : NULL;
+    if (!l) {
+        reply(e ? NULL : answer, e, arg);
+        json_decref(answer);
+        return;
+    }
+    *l = (struct standin_later){.reply = reply, .arg = arg, .answer = answer};
+    if (e)
+        l->err = *e;
+    uint64_t now;
+    sd_event_now(g->loop, CLOCK_MONOTONIC, &now);
+    sd_event_add_time(g->loop, &l->source, CLOCK_MONOTONIC, now + 30000, 1000, standin_later_done, l);
+}
+
+/* ---- records that change ---- */
+
+static int standin_add(struct engine *g, enum rec_kind k, const char *id, const char *parent, const char *volume,
+                       const char *state, json_t *doc)
+{
+    struct rec r = REC_INIT;
+    snprintf(r.id, sizeof r.id, "%s", id);
+    snprintf(r.parent, sizeof r.parent, "%s", parent);
+    snprintf(r.volume, sizeof r.volume, "%s", volume);
+    snprintf(r.state, sizeof r.state, "%s", state);
+    r.doc = doc;
+    int rc = records_add(g->records, k, &r, NULL);
+    rec_clear(&r);
+    return rc;
+}
+
+static void standin_tell(struct engine *g, const struct rec *b)
+{
+    json_t *state = engine_backup_json(g, b, true);
+    for (struct standin_wait *w = g->waits; w; w = w->next)
+        if (w->fn && !strcmp(w->id, b->id))
+            w->fn(state, state_terminal(b->state), w->arg);
+    json_decref(state);
+    for (struct standin_wait **at = &g->waits; *at;) {
+        struct standin_wait *w = *at;
+        if (w->fn) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        free(w);
+    }
+}
+
+static const char *standin_advance(struct engine *g, struct rec *op, bool cancel)
+{
+    const char *name = jstr(jobj(op->doc, "volume"), "name");
+    json_t *p = jobj(op->doc, "progress");
+    int64_t done = jint(p, "done") + jint(p, "total") / (g->ticks ? g->ticks : 1);
+    if (cancel)
+        return "Canceled";
+    if (!strncmp(name, "hang", 4))
+        return "Running";
+    if (done < jint(p, "total")) {
+        jset_int(p, "done", done);
+        return "Running";
+    }
+    jset_int(p, "done", jint(p, "total"));
+    jset_int(op->doc, "completed_ns", standin_now());
+    if (strncmp(name, "fail", 4) != 0)
+        return "Completed";
+    json_object_set_new(op->doc, "error",
+                        json_pack("{s:s,s:i,s:s,s:s,s:s}", "class", "source", "code", (int)ERR_SOURCE, "message",
+                                  "the device has a bad sector", "hint", "replace the disk", "stage", "move"));
+    return "Failed";
+}
+
+struct standin_round {
+    struct engine *g;
+    unsigned running, failed, completed;
+    bool cancel;
+    char ids[64][512];
+    unsigned n;
+};
+static int standin_collect(struct rec *r, void *arg)
+{
+    struct standin_round *x = arg;
+    if (x->n < 64)
+        snprintf(x->ids[x->n++], 512, "%s", r->id);
+    return 0;
+}
+
+static int standin_backup(struct rec *b, void *arg)
+{
+    struct engine *g = arg;
+    if (jbool(b->doc, "canned"))
+        return 0;
+    struct standin_round *x = calloc(1, sizeof *x);
+    x->g = g;
+    x->cancel = jbool(b->doc, "cancel");
+    const struct rec_filter f = {.parent = b->id};
+    records_each(g->records, REC_OPERATION, &f, standin_collect, x, NULL);
+    for (unsigned i = 0; i < x->n; i++) {
+        struct rec op = REC_INIT;
+        if (records_get(g->records, REC_OPERATION, x->ids[i], &op, NULL) < 0)
+            continue;
+        if (!state_terminal(op.state)) {
+            snprintf(op.state, sizeof op.state, "%s", standin_advance(g, &op, x->cancel));
+            records_save(g->records, REC_OPERATION, &op, NULL);
+        }
+        x->running += !state_terminal(op.state);
+        x->failed += !strcmp(op.state, "Failed");
+        x->completed += !strcmp(op.state, "Completed");
+        rec_clear(&op);
+    }
+    if (!x->running) {
+        snprintf(b->state, sizeof b->state, "%s",
+                 x->cancel                   ? "Canceled"
+                 : x->failed && x->completed ? "PartiallyFailed"
+                 : x->failed                 ? "Failed"
+                                             : "Completed");
+        jset_int(b->doc, "completed_ns", standin_now());
+        records_save(g->records, REC_BACKUP, b, NULL);
+    }
+    free(x);
+    standin_tell(g, b);
+    return 0;
+}
+
+static int standin_tick(sd_event_source *s, uint64_t usec, void *arg)
+{
+    struct engine *g = arg;
+    const struct rec_filter f = {.live = true};
+    records_each(g->records, REC_BACKUP, &f, standin_backup, g, NULL);
+    sd_event_source_set_time(s, usec + 20000);
+    return sd_event_source_set_enabled(s, SD_EVENT_ON);
+}
+
+/* ---- requests ---- */
+
+void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    struct err e = ERR_INIT;
+    const json_t *v;
+    size_t i;
+    char id[64];
+    snprintf(id, sizeof id, "%s-20261121T0200%02u-%04x", *jstr(req, "job") ? jstr(req, "job") : "manual",
+             g->serial % 60, g->serial + 1);
+    g->serial++;
+    json_t *ops = json_array(), *skipped = json_array(), *volumes = json_object_get(req, "volumes");
+    json_t *job = json_pack("[s]", "vg0/job");
+    json_array_foreach(volumes ? volumes : job, i, v)
+    {
+        const char *name = json_string_value(v);
+        if (!strncmp(name, "no", 2)) {
+            err_set(&e, ERR_NOT_FOUND, 0, "there is no volume %s", name);
+            err_hint(&e, "snapferry volumes lists them");
+        } else if (!strncmp(name, "skip", 4)) {
+            json_array_append_new(skipped, json_pack("{s:s,s:s}", "volume", name, "reason", "excluded by [volume]"));
+        } else {
+            char op[512];
+            snprintf(op, sizeof op, "up-%s.id-%zu", id, i);
+            json_array_append_new(ops, json_pack("{s:s,s:s}", "id", op, "volume", name));
+        }
+    }
+    if (!e.cls) {
+        standin_add(g, REC_BACKUP, id, "", "", "Moving",
+                    json_pack("{s:s,s:s}", "kind", "backup", "job", jstr(req, "job")));
+        json_array_foreach(ops, i, v)
+        {
+            char vid[32];
+            snprintf(vid, sizeof vid, "id-%zu", i);
+            standin_add(g, REC_OPERATION, jstr(v, "id"), id, vid, "Running",
+                        json_pack("{s:s,s:{s:s,s:s,s:I},s:{s:s,s:I,s:I},s:I}", "kind", "backup", "volume", "name",
+                                  jstr(v, "volume"), "id", vid, "size", (json_int_t)1 << 30, "progress", "phase",
+                                  "moving", "total", (json_int_t)1 << 30, "done", (json_int_t)0, "started_ns",
+                                  standin_now()));
+        }
+    }
+    json_t *answer = json_pack("{s:s,s:o,s:o}", "backup", id, "operations", ops, "skipped", skipped);
+    json_decref(job);
+    standin_reply(g, req, answer, e.cls ? &e : NULL, reply, arg);
+}
+
+void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req,
+                  json_pack("{s:s,s:s,s:s,s:s}", "restore", "restore-1", "operation", "down-restore-1.id-0", "from",
+                            "native", "why", "the native snapshot is there"),
+                  NULL, reply, arg);
+}
+
+void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:s,s:s}", "operation", "verify-1", "repository", jstr(req, "repository")), NULL,
+                  reply, arg);
+}
+
+void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    struct err e = ERR_INIT;
+    struct rec b = REC_INIT;
+    json_t *answer = NULL;
+    if (records_get(g->records, REC_BACKUP, jstr(req, "id"), &b, &e) >= 0) {
+        bool already = state_terminal(b.state);
+        answer = json_pack("{s:s,s:b,s:s}", "id", b.id, "already", (int)already, "state", b.state);
+        jset_bool(b.doc, "cancel", true);
+        if (!already)
+            records_save(g->records, REC_BACKUP, &b, NULL);
+    }
+    rec_clear(&b);
+    standin_reply(g, req, answer, e.cls ? &e : NULL, reply, arg);
+}
+
+void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req,
+                  json_pack("{s:s,s:s,s:s}", "id", jstr(req, "id"), "operation", "admin-1", "state", "Deleting"), NULL,
+                  reply, arg);
+}
+
+void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:[s],s:O}", "held", jstr(req, "native"), "hold", json_object_get(req, "hold")),
+                  NULL, reply, arg);
+}
+
+void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:[],s:i}", "natives", "started", 0), NULL, reply, arg);
+}
+
+void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:s}", "operation", "admin-2"), NULL, reply, arg);
+}
+
+void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:s}", "operation", "admin-3"), NULL, reply, arg);
+}
+
+/* Names with everything that a terminal should not see, and long ones. */
+static json_t *standin_volumes(const struct engine *g)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < g->rows; i++) {
+        char name[300];
+        bool good = i % 3 != 0;
+        snprintf(name, sizeof name,
+                 i % 5 == 4   ? "vg%u/\033[31mred\xc2\x9b\nline"
+                 : i % 7 == 6 ? "/srv/vm/a-very-long-directory-name-that-goes-on-and-on/and-on/%u.img"
+                              : "vg0/db%u",
+                 i);
+        json_t *v = json_pack("{s:s,s:s,s:s,s:I,s:b,s:I,s:I,s:i}", "name", name, "id", name, "class", "gold", "size",
+                              (json_int_t)27 << 30, "protected", (int)good, "last_success_ns",
+                              good ? standin_now() - (int64_t)i * 3600 * 1000000000 : 0, "next_ns",
+                              standin_now() + INT64_C(3600000000000), "natives", (int)i % 4);
+        if (!good)
+            json_object_set_new(v, "why", json_string("not backed up yet, and no job names it"));
+        json_array_append_new(list, v);
+    }
+    return list;
+}
+
+void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:o}", "volumes", standin_volumes(g)), NULL, reply, arg);
+}
+
+void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req,
+                  json_pack("{s:s,s:s,s:[s],s:{s:{s:s,s:s}}}", "volume", jstr(req, "volume"), "mechanism", "native",
+                            "text", "It is protected.", "policy", "snapshots-to-retain", "value", "3", "origin",
+                            "[storage-class gold] /etc/snapferry/snapferry.ini:12"),
+                  NULL, reply, arg);
+}
+
+void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    struct err e = ERR_INIT;
+    if (g->refuse_reload) {
+        err_set(&e, ERR_USAGE, 0, "/etc/snapferry/snapferry.ini:7: unknown key \"mtach\"");
+        err_hint(&e, "did you mean match?");
+    }
+    standin_reply(g, NULL, json_pack("{s:b,s:s}", "reloaded", 1, "hash", "abc"), e.cls ? &e : NULL, reply, arg);
+}
+
+json_t *engine_status(struct engine *g)
+{
+    json_t *running = json_array(), *queue = json_array();
+    for (unsigned i = 0; i < g->rows && i < 50; i++) {
+        char id[64];
+        snprintf(id, sizeof id, "up-nightly-20261121T020000-3f9a.id-%u", i);
+        json_array_append_new(running, json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:s,s:I,s:I,s:f,s:f}}", "id", id, "kind",
+                                                 "backup", "state", "Running", "volume",
+                                                 "vg0/a-rather-long-name-of-a-volume", "created_ns", standin_now(),
+                                                 "progress", "phase", "moving", "total", (json_int_t)27 << 30, "done",
+                                                 (json_int_t)12 << 30, "rate", 220.0e6, "eta_s", 70.0));
+        json_array_append_new(queue, json_pack("{s:s,s:s,s:s,s:s,s:I,s:i,s:s}", "id", id, "kind", "backup", "state",
+                                               "Queued", "volume", "vg0/home", "created_ns", standin_now(), "position",
+                                               (int)i + 1, "why", "all slots are in use"));
+    }
+    char *text = malloc(g->big + 64);
+    snprintf(text, 64, "the repository \"main\" cannot be reached");
+    if (g->big)
+        memset(text, 'x', g->big), text[g->big] = '\0';
+    json_t *s = json_pack("{s:{s:s,s:i,s:s,s:I,s:b,s:b},s:{s:b,s:s,s:I},s:[{s:s,s:s,s:b,s:s}],s:{s:i,s:i,s:i,s:i},s:o,"
+                          "s:o,s:o,s:[],s:{s:i,s:s},"
+                          "s:[{s:s,s:s,s:s}]}",
+                          "daemon", "version", "0.1.0", "pid", 1, "node", "nas1", "started_ns",
+                          standin_now() - 100000000000, "degraded", 0, "maintenance", 0, "config", "ok", 1, "hash",
+                          "abc", "loaded_ns", standin_now() - 100000000000, "repositories", "name", "main", "path",
+                          "/srv/backup", "up", 0, "why", "No such device", "slots", "total", 2, "used", 2,
+                          "restore_reserved", 1, "queued", (int)json_array_size(queue), "running", running, "queue",
+                          queue, "volumes", standin_volumes(g), "jobs", "natives", "count", 3, "text",
+                          "3 retained; next to go: 0b5e of vg0/db1 (older than 3 newer ones)", "problems", "severity",
+                          "error", "text", text, "hint", "mount it; backups into it wait until it is back");
+    free(text);
+    return s;
+}
+
+int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e)
+{
+    struct rec b = REC_INIT;
+    int rc = records_get(g->records, REC_BACKUP, id, &b, e);
+    if (rc < 0)
+        return rc;
+    bool terminal = state_terminal(b.state);
+    json_t *state = engine_backup_json(g, &b, true);
+    if (!terminal) {
+        struct standin_wait *w = calloc(1, sizeof *w);
+        snprintf(w->id, sizeof w->id, "%s", id);
+        w->fn = fn;
+        w->arg = arg;
+        w->next = g->waits;
+        g->waits = w;
+    }
+    fn(state, terminal, arg);
+    json_decref(state);
+    rec_clear(&b);
+    return 0;
+}
+
+void engine_unwait(struct engine *g, void *arg)
+{
+    for (struct standin_wait *w = g->waits; w; w = w->next)
+        if (w->arg == arg)
+            w->fn = NULL;
+}
+
+static inline unsigned standin_waits(const struct engine *g)
+{
+    unsigned n = 0;
+    for (const struct standin_wait *w = g->waits; w; w = w->next)
+        n += w->fn != NULL;
+    return n;
+}
+
+static int standin_new(struct engine *g, sd_event *loop, const char *state_dir, struct err *e)
+{
+    struct records_news news;
+    uint64_t now;
+    *g = (struct engine){.loop = loop, .ticks = 5};
+    int rc = records_open(&g->records, state_dir, &news, e);
+    if (rc < 0)
+        return rc;
+    sd_event_now(loop, CLOCK_MONOTONIC, &now);
+    return sd_event_add_time(loop, &g->tick, CLOCK_MONOTONIC, now + 20000, 1000, standin_tick, g);
+}
+
+static void standin_free(struct engine *g)
+{
+    sd_event_source_disable_unref(g->tick);
+    while (g->waits) {
+        struct standin_wait *w = g->waits;
+        g->waits = w->next;
+        free(w);
+    }
+    records_close(g->records);
+    json_decref(g->last);
+}
+
+#endif
