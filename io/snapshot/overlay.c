@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/program.h"
+#include "io/blockdev.h"
 #include "io/snapshot/device.h"
 #include "io/snapshot/json-fields.h"
 
@@ -43,7 +44,7 @@ static int hook_run(const struct driver_class *c, const char *verb, json_t *requ
         .argv = argv, .label = label, .input = in, .input_len = strlen(in), .timeout_s = HOOK_SECONDS};
     int rc = program_run(&p, &out, &len, status, e);
     if (rc < 0)
-        return err_wrap(e, "%s", label);
+        return rc;
     *answer = out && len ? json_loadb(out, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
     return 0;
 }
@@ -77,9 +78,13 @@ static int check_made(const struct native *n, const char *path, bool read_only, 
     if (ioctl(fd, BLKGETSIZE64, &size) < 0 || size != n->size)
         return err_set(e, ERR_GENERIC, EINVAL, "the overlay %s has %" PRIu64 " bytes, the volume %" PRIu64, path, size,
                        n->size);
-    int on = 1;
-    if (read_only && ioctl(fd, BLKROSET, &on) < 0) /* never on a device that was there before */
-        return err_set(e, ERR_GENERIC, errno, "cannot make the overlay %s read-only", path);
+    char user[512];
+    if (blockdev_user(st.st_rdev, user, sizeof user)) /* a new overlay is nobody's */
+        return err_set(e, ERR_GENERIC, EBUSY, "the overlay hook named %s, which is in use (%s)", path, user);
+    int ro = 0;
+    /* Only looked at: a flag that we set would stay on a loop device after the hook has let it go (PVC-07). */
+    if (read_only && (ioctl(fd, BLKROGET, &ro) < 0 || !ro))
+        return err_set(e, ERR_GENERIC, EINVAL, "the overlay %s was to be read-only and is not", path);
     return 0;
 }
 
