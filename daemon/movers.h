@@ -4,7 +4,8 @@
  *
  * A mover is one process for one operation, program snapferry-mover. Two small back ends start it: a transient systemd
  * unit (snapferry-mover@OPERATION-ESCAPED.service over sd-bus, where systemd runs) or a forked child (setsid, own
- * cgroup if one can be made). In both the mover dials RUNTIME-DIR/mover.sock, says which operation it is, is checked by
+ * cgroup if one can be made). In both the mover dials RUNTIME-DIR/mover.sock (mover-UID.sock where it runs as another
+ * user than the daemon), says which operation it is, is checked by
  * SO_PEERCRED, and gets its job (sealed memfd) and descriptors by SCM_RIGHTS. It waits for "go" (at most go-timeout),
  * works, writes its result file (descriptor, fsync), sends messages as hints, and exits. When the connection breaks it
  * goes on working and dials again.
@@ -110,7 +111,12 @@ bool movers_has(const struct movers *m, const char *operation);
 unsigned movers_count(const struct movers *m);
 /* Live facts of one mover for status (pid, unit, memory, cpu_seconds, connected, last_progress_s); NULL if none. */
 json_t *movers_to_json(const struct movers *m, const char *operation);
-/* Units or processes of movers that no record names (sweep): operation ids. */
+/* Units or processes of movers that no record names (sweep): operation ids. `known`: a list of ids, or an object with
+ * ids as names. Those that movers_has() knows are not stray. */
 json_t *movers_stray(struct movers *m, const json_t *known_operations);
+/* Ends what movers_stray() found: SIGKILL, its unit stopped, its result forgotten. */
+int movers_end_stray(struct movers *m, const char *operation, struct err *e);
+/* The log of an operation whose mover does not log to the journal: STATE-DIR/logs/OPERATION-HASH.log. */
+int movers_log_path(const struct movers *m, const char *operation, char *out, size_t cap);
 
 #endif

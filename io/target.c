@@ -66,16 +66,10 @@ static int in_use(const struct target *t, dev_t dev, struct err *e)
     return -EBUSY;
 }
 
-static int open_device(struct target *t, const struct stat *st, struct err *e)
+static int setup_device(struct target *t, struct err *e)
 {
-    int flags = O_RDWR | O_CLOEXEC | O_NOCTTY;
-    t->is_block = true;
-    t->rdev = st->st_rdev;
-    /* O_EXCL on a device: the kernel itself refuses what is mounted, swapped on, or part of something. */
-    t->fd = open(t->path, t->o.force ? flags : flags | O_EXCL);
-    if (t->fd < 0)
-        return errno == EBUSY ? in_use(t, st->st_rdev, e) : open_error(t->path, errno, e);
     struct stat now;
+    t->is_block = true;
     if (fstat(t->fd, &now) < 0 || !S_ISBLK(now.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
     t->rdev = now.st_rdev;
@@ -103,11 +97,18 @@ static int open_device(struct target *t, const struct stat *st, struct err *e)
     return 0;
 }
 
-static int open_existing(struct target *t, struct err *e)
+static int open_device(struct target *t, const struct stat *st, struct err *e)
 {
-    t->fd = open(t->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    int flags = O_RDWR | O_CLOEXEC | O_NOCTTY;
+    /* O_EXCL on a device: the kernel itself refuses what is mounted, swapped on, or part of something. */
+    t->fd = open(t->path, t->o.force ? flags : flags | O_EXCL);
     if (t->fd < 0)
-        return open_error(t->path, errno, e);
+        return errno == EBUSY ? in_use(t, st->st_rdev, e) : open_error(t->path, errno, e);
+    return setup_device(t, e);
+}
+
+static int setup_existing(struct target *t, struct err *e)
+{
     struct stat st;
     if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
@@ -130,6 +131,16 @@ static int open_existing(struct target *t, struct err *e)
     return 0;
 }
 
+static int open_existing(struct target *t, struct err *e)
+{
+    t->fd = open(t->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (t->fd < 0)
+        return open_error(t->path, errno, e);
+    return setup_existing(t, e);
+}
+
+static int setup_size(struct target *t, struct err *e);
+
 static int open_file(struct target *t, bool exists, struct err *e)
 {
     t->ways = WAY_PUNCH;
@@ -144,6 +155,11 @@ static int open_file(struct target *t, bool exists, struct err *e)
         if (rc < 0)
             return rc;
     }
+    return setup_size(t, e);
+}
+
+static int setup_size(struct target *t, struct err *e)
+{
     if (!t->is_new)
         return 0;
     /* At once, so that a file system that cannot hold such a file says so before hours of work. */
@@ -162,19 +178,65 @@ static int open_file(struct target *t, bool exists, struct err *e)
     return 0;
 }
 
-int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e)
+static struct target *target_alloc(const char *path, const struct target_opts *o, struct err *e)
 {
-    struct stat st;
-    int rc;
-    if (strlen(path) >= sizeof((struct target *)0)->path)
-        return open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
+    if (strlen(path) >= sizeof((struct target *)0)->path) {
+        open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
+        return NULL;
+    }
     struct target *t = calloc(1, sizeof *t);
-    if (!t)
-        return err_nomem(e);
+    if (!t) {
+        err_nomem(e);
+        return NULL;
+    }
     snprintf(t->path, sizeof t->path, "%s", path);
     t->o = *o;
     t->fd = -1;
     pthread_mutex_init(&t->mu, NULL);
+    return t;
+}
+
+static int neither(const char *path, const struct stat *st, struct err *e)
+{
+    return err_set(e, ERR_TARGET, 0, "restore target %s is neither a block device nor a regular file%s", path,
+                   S_ISDIR(st->st_mode) ? " but a directory" : "");
+}
+
+int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e)
+{
+    struct stat st;
+    struct target *t = target_alloc(name, o, e);
+    if (!t)
+        return -EINVAL;
+    int flags = fcntl(fd, F_GETFL), rc = 0;
+    if (flags < 0 || fstat(fd, &st) < 0 || (t->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        rc = err_set(e, ERR_TARGET, errno, "the descriptor of restore target %s cannot be used", name);
+    else if ((flags & O_ACCMODE) != O_RDWR)
+        rc = err_set(e, ERR_TARGET, EBADF, "restore target %s was not opened for reading and writing", name);
+    else if (S_ISBLK(st.st_mode))
+        rc = setup_device(t, e);
+    else if (!S_ISREG(st.st_mode))
+        rc = neither(name, &st, e);
+    else {
+        t->ways = WAY_PUNCH;
+        rc = setup_existing(t, e);
+        if (rc == 0)
+            rc = setup_size(t, e);
+    }
+    if (rc < 0)
+        target_free(t);
+    else
+        *ret = t;
+    return rc;
+}
+
+int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e)
+{
+    struct stat st;
+    int rc;
+    struct target *t = target_alloc(path, o, e);
+    if (!t)
+        return strlen(path) >= sizeof((struct target *)0)->path ? -ENAMETOOLONG : -ENOMEM;
     if (stat(path, &st) < 0)
         rc = errno == ENOENT ? open_file(t, false, e) : open_error(path, errno, e);
     else if (S_ISBLK(st.st_mode))
@@ -182,8 +244,7 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
     else if (S_ISREG(st.st_mode))
         rc = open_file(t, true, e);
     else
-        rc = err_set(e, ERR_TARGET, 0, "restore target %s is neither a block device nor a regular file%s", path,
-                     S_ISDIR(st.st_mode) ? " but a directory" : "");
+        rc = neither(path, &st, e);
     if (rc < 0)
         target_free(t);
     else

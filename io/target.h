@@ -34,6 +34,9 @@ struct target_stats {
  * directory).
  */
 int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e);
+/* As target_open(), on a descriptor opened for reading and writing (a mover gets it by SCM_RIGHTS), which stays the
+ * caller's: it is duplicated. `name` is for messages. Whoever opened a device decides whether it was claimed (O_EXCL). */
+int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e);
 /* Closes without syncing: target_finish() is what makes a restore a success. NULL allowed. */
 void target_free(struct target *t);
 static inline void target_freep(struct target **t) { target_free(*t); }

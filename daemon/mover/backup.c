@@ -219,6 +219,7 @@ static void begin_points(struct run *x)
         .compression = x->o->compression,
         .parent = x->parent,
         .start_ns = time_now_ns(),
+        .facts = x->o->facts,
     };
     checkpoints_begin(c);
 }

@@ -62,6 +62,7 @@ struct backup_opts {
     const char *description;
     struct snapshot_source as; /* where it goes */
     json_t *tags;              /* object or NULL; borrowed */
+    json_t *facts;             /* object or NULL, borrowed: members that volume.json gets on top (driver, class, native, ...) */
     enum bad_read_policy bad_read;
     unsigned depth;            /* 0: by device */
     bool no_uring, no_direct;
@@ -139,6 +140,10 @@ struct restore_result {
  * damaged content is ERR_DAMAGE naming object range and pack; the rest of the target is not trusted then. */
 int restore_run(struct repo *r, const struct object_id *obj, uint64_t size, const char *target,
                 const struct restore_opts *o, struct restore_result *ret, struct err *e);
+
+/* The same to a descriptor that was opened for reading and writing (stays the caller's); `name` is for messages. */
+int restore_run_fd(struct repo *r, const struct object_id *obj, uint64_t size, int fd, const char *name,
+                   const struct restore_opts *o, struct restore_result *ret, struct err *e);
 
 /* ---- verify ---- */
 

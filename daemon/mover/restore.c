@@ -28,6 +28,12 @@
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define WRITER_EXTRA 2              /* buffers in flight beside those of one hash batch */
 
+/* Where it goes: a path, or a descriptor with a name for messages. */
+struct place {
+    const char *name;
+    int fd; /* -1: a path */
+};
+
 struct restore {
     struct repo *repo;
     const struct restore_opts *o;
@@ -286,7 +292,7 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
 
 /* A target has one note, named after the target and not after what is restored to it: whatever is restored there next
  * replaces it. */
-static void name_state(struct restore *r, const struct object_id *obj, const char *target, const struct stat *st)
+static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
 {
     char id[OBJECT_ID_TEXT], place[96];
     snprintf(r->state_head, sizeof r->state_head, "%s %llu", object_id_text(obj, id), (unsigned long long)r->to);
@@ -295,7 +301,10 @@ static void name_state(struct restore *r, const struct object_id *obj, const cha
     } else {
         /* The time of birth tells a file from a later one with its inode number. */
         struct statx sx = {0};
-        statx(AT_FDCWD, target, 0, STATX_BTIME, &sx);
+        if (to->fd >= 0)
+            statx(to->fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx);
+        else
+            statx(AT_FDCWD, to->name, 0, STATX_BTIME, &sx);
         snprintf(place, sizeof place, "file-%lx-%lx-%llx-%x", (unsigned long)st->st_dev, (unsigned long)st->st_ino,
                  (unsigned long long)sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec);
     }
@@ -535,16 +544,17 @@ static void read_back_clear(struct read_back *b)
 }
 
 /* The page cache is dropped first, so that what is read comes from the device where the system allows that. */
-static int read_back(struct restore *r, const struct object_id *obj, const char *target, struct err *e)
+static int read_back(struct restore *r, const struct object_id *obj, const struct place *to, struct err *e)
 {
     atomic_store(&r->progress->phase, PHASE_CHECKING);
     atomic_store(&r->progress->done, 0);
     atomic_store(&r->progress->skipped, 0);
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
     CLEANUP(zeros_freep) struct zeros *zeros = NULL;
-    CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = target, .fd = open(target, O_RDONLY | O_CLOEXEC)};
+    CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = to->name};
+    b.fd = to->fd >= 0 ? fcntl(to->fd, F_DUPFD_CLOEXEC, 3) : open(to->name, O_RDONLY | O_CLOEXEC);
     if (b.fd < 0)
-        return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", target);
+        return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", to->name);
     posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
     b.lanes = fetch_batch(r->repo, r->buffers < BACK_LANES ? r->buffers : BACK_LANES);
     for (unsigned i = 0; i < b.lanes; i++)
@@ -643,8 +653,13 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
     res->seconds = monotonic() - began;
 }
 
-int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, const char *target,
-                const struct restore_opts *o, struct restore_result *ret, struct err *e)
+static bool stat_place(const struct place *p, struct stat *st)
+{
+    return (p->fd >= 0 ? fstat(p->fd, st) : stat(p->name, st)) == 0;
+}
+
+static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t size, const struct place *place,
+                      const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     struct mover_progress unseen = {0};
     *ret = (struct restore_result){0};
@@ -662,10 +677,10 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
     r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
     double began = monotonic();
     struct stat st;
-    bool exists = stat(target, &st) == 0;
+    bool exists = stat_place(place, &st);
     int64_t noted = -1;
     if (exists) {
-        name_state(&r, obj, target, &st);
+        name_state(&r, obj, place, &st);
         noted = o->ranged ? -1 : read_position(&r);
     }
     if (noted > 0)
@@ -683,12 +698,12 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
         .no_uring = o->no_uring,
     };
     CLEANUP(target_freep) struct target *t = NULL;
-    rc = target_open(&t, target, &to, e);
+    rc = place->fd >= 0 ? target_from_fd(&t, place->fd, place->name, &to, e) : target_open(&t, place->name, &to, e);
     if (rc < 0)
         return rc;
     r.target = t;
-    if (stat(target, &st) == 0)
-        name_state(&r, obj, target, &st);
+    if (stat_place(place, &st))
+        name_state(&r, obj, place, &st);
     if (o->ranged)
         unlink(r.state_file);
     else
@@ -729,8 +744,22 @@ int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, c
     fill_result(&r, f, began);
     fetcher_free(take_ptr(&f));
     if (o->verify)
-        rc = read_back(&r, obj, target, e);
+        rc = read_back(&r, obj, place, e);
     ret->seconds = monotonic() - began;
     atomic_store(&r.progress->phase, PHASE_DONE);
     return rc;
+}
+
+int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, const char *target,
+                const struct restore_opts *o, struct restore_result *ret, struct err *e)
+{
+    const struct place to = {.name = target, .fd = -1};
+    return restore_to(repo, obj, size, &to, o, ret, e);
+}
+
+int restore_run_fd(struct repo *repo, const struct object_id *obj, uint64_t size, int fd, const char *name,
+                   const struct restore_opts *o, struct restore_result *ret, struct err *e)
+{
+    const struct place to = {.name = name, .fd = fd};
+    return restore_to(repo, obj, size, &to, o, ret, e);
 }

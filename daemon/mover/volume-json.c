@@ -127,6 +127,8 @@ json_t *volume_json_new(const struct volume_doc *v)
     rc |= json_object_set_new(o, "covered", number(v->stats->pos));
     rc |= json_object_set_new(o, "coverage", coverage_object(v));
     rc |= json_object_set_new(o, "badRanges", bad_list(v));
+    if (v->facts)
+        rc |= json_object_update(o, v->facts);
     if (rc == 0)
         return o;
     json_decref(o);

@@ -26,6 +26,7 @@ struct volume_doc {
     const struct bad_range *bad;
     size_t n_bad;
     uint64_t bad_bytes;
+    json_t *facts;               /* more members, or ones that replace ours; NULL: none; borrowed */
 };
 
 /* New reference, or NULL: no memory. */

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * agent.c - the life of a mover: dial, take the job, check it, lock down, wait for "go", work, leave a result, exit
+ *
+ * Crash points: mover-ready (before READY is said), mover-go ("go" was heard), mover-worked (the work is done, the
+ * result not written), result-written, result-durable (result.c), mover-told (everything was said).
+ */
+#include "daemon/mover/agent/agent.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "daemon/movers.h"
+#include "repo/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GO_TIMEOUT_S 60
+#define FINISH_MS 2000 /* for the last messages: the result file says it all */
+#define PASSWORD_MAX 65536
+
+static struct mover_cancel cancel;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    atomic_store(&cancel.requested, true);
+}
+
+static void take_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGINT, &a, NULL);
+    a.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &a, NULL);
+    sigaction(SIGHUP, &a, NULL);
+}
+
+struct agent {
+    const char *operation;
+    struct link *link;
+    struct job job;
+    struct lockdown locks;
+    struct mover_progress progress;
+    int job_fd, result_fd, device_fd, password_fd;
+    int64_t go_timeout_s;
+    char *password;
+    json_t *result;
+    bool started;
+};
+
+/* ---- the job and what comes with it ---- */
+
+static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS_MAX], struct err *e)
+{
+    const struct {
+        const char *role;
+        int *fd;
+    } roles[] = {
+        {"job", &a->job_fd}, {"result", &a->result_fd}, {"device", &a->device_fd}, {"password", &a->password_fd}};
+    const json_t *names = json_object_get(msg, "fds");
+    for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
+            if (name && !strcmp(name, roles[k].role) && *roles[k].fd < 0)
+                *roles[k].fd = take_fd(&fds[i]);
+    }
+    for (int i = 0; i < WIRE_FDS_MAX; i++)
+        closep(&fds[i]);
+    if (a->job_fd < 0 || a->result_fd < 0)
+        return err_set(e, ERR_USAGE, EINVAL, "no %s came with the job", a->job_fd < 0 ? "document" : "result file");
+    struct stat st;
+    if (fstat(a->result_fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        closep(&a->result_fd);
+        a->result_fd = -1;
+        return err_set(e, ERR_USAGE, EINVAL, "the result file that came with the job is no regular file");
+    }
+    return 0;
+}
+
+static int take_password(struct agent *a, struct err *e)
+{
+    struct stat st;
+    if (a->password_fd < 0)
+        return 0;
+    if (fstat(a->password_fd, &st) < 0 || st.st_size < 0 || st.st_size > PASSWORD_MAX)
+        return err_set(e, ERR_USAGE, EINVAL, "the password that came with the job cannot be read or is too long");
+    size_t len = (size_t)st.st_size;
+    a->password = malloc(len + 1);
+    if (!a->password)
+        return err_nomem(e);
+    ssize_t n = pread(a->password_fd, a->password, len, 0);
+    a->password[n > 0 ? n : 0] = '\0';
+    closep(&a->password_fd);
+    a->password_fd = -1;
+    if (n != (ssize_t)len || strlen(a->password) != len)
+        return err_set(e, ERR_USAGE, EINVAL, "the password that came with the job is cut or has a NUL");
+    return 0;
+}
+
+static int wait_for(struct agent *a, const char *type, unsigned seconds, json_t **msg, int fds[WIRE_FDS_MAX],
+                    struct err *e)
+{
+    for (;;) {
+        int rc = link_receive(a->link, seconds, msg, fds, e);
+        if (rc < 0)
+            return rc == -ETIMEDOUT ? err_wrap(e, "waiting for %s", type) : rc;
+        const char *got = json_string_value(json_object_get(*msg, "type"));
+        const char *operation = json_string_value(json_object_get(*msg, "operation"));
+        if (!strcmp(got, "CANCEL"))
+            atomic_store(&cancel.requested, true);
+        else if (!operation || strcmp(operation, a->operation) != 0)
+            return err_set(e, ERR_USAGE, EBADMSG, "the daemon means another operation");
+        else if (!strcmp(got, type))
+            return 0;
+        for (int i = 0; i < WIRE_FDS_MAX; i++)
+            closep(&fds[i]);
+        json_decref(*msg);
+        *msg = NULL;
+    }
+}
+
+static int take_job(struct agent *a, struct err *e)
+{
+    int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+    json_t *msg = NULL;
+    int rc = wait_for(a, "JOB", WIRE_JOB_WAIT_S, &msg, fds, e);
+    if (rc == 0) {
+        a->go_timeout_s = json_integer_value(json_object_get(msg, "goTimeout"));
+        if (a->go_timeout_s <= 0 || a->go_timeout_s > 86400)
+            a->go_timeout_s = GO_TIMEOUT_S;
+        rc = take_descriptors(a, msg, fds, e);
+    } else {
+        for (int i = 0; i < WIRE_FDS_MAX; i++)
+            closep(&fds[i]);
+    }
+    json_decref(msg);
+    if (rc == 0)
+        rc = job_read(&a->job, a->job_fd, a->operation, e);
+    if (rc < 0)
+        return rc;
+    agent_log_start(a->job.debug);
+    for (size_t i = 0; i < json_array_size(a->job.ignored); i++)
+        log_warning("the job's member \"%s\" is unknown and does nothing",
+                    json_string_value(json_array_get(a->job.ignored, i)));
+    return take_password(a, e);
+}
+
+static int wait_for_go(struct agent *a, struct err *e)
+{
+    int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+    json_t *msg = NULL;
+    crash_point("mover-ready");
+    int rc = link_send(a->link, "READY", json_pack("{s:i}", "pid", (int)getpid()), e);
+    if (rc == 0)
+        rc = wait_for(a, "GO", (unsigned)a->go_timeout_s, &msg, fds, e);
+    for (int i = 0; i < WIRE_FDS_MAX; i++)
+        closep(&fds[i]);
+    json_decref(msg);
+    crash_point("mover-go");
+    return rc;
+}
+
+/* ---- the work ---- */
+
+static int open_repository(struct agent *a, struct repo **ret, struct err *e)
+{
+    struct blobs *b;
+    if (!a->password)
+        return err_set(e, ERR_USAGE, EINVAL, "no password came with the job");
+    int rc = blobs_open_dir(&b, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
+    if (rc < 0)
+        return rc;
+    const struct repo_opts ro = {.cache_dir = a->job.cache_dir,
+                                 .cache_cap = a->job.cache_size,
+                                 .mapped_cap = a->job.index_memory,
+                                 .username = "snapferry",
+                                 .hostname = a->job.node};
+    return repo_open(ret, b, a->password, &ro, e);
+}
+
+static int work(struct agent *a, struct err *e)
+{
+    static int (*const run[])(struct run_context *, struct repo *, struct err *) = {
+        [JOB_BACKUP] = run_backup, [JOB_RESTORE] = run_restore, [JOB_VERIFY] = run_verify, [JOB_ADMIN] = run_admin};
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    struct run_context x = {
+        .job = &a->job, .device = a->device_fd, .progress = &a->progress, .cancel = &cancel, .result = a->result};
+    int rc = open_repository(a, &r, e);
+    password_free(take_ptr(&a->password));
+    return rc < 0 ? rc : run[a->job.kind](&x, r, e);
+}
+
+/* ---- the result ---- */
+
+static void describe(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
+{
+    char t[TIME_TEXT];
+    json_t *o = a->result;
+    json_object_set_new(o, "protocol", json_integer(MOVER_PROTOCOL));
+    json_object_set_new(o, "operation", json_string(a->operation));
+    json_object_set_new(o, "kind", a->job.doc ? json_string(job_kind_name(a->job.kind)) : json_null());
+    json_object_set_new(o, "code", json_integer(code));
+    json_object_set_new(o, "codeName", json_string(result_code_name(code)));
+    json_object_set_new(o, "error", result_error_json(e));
+    json_object_set_new(o, "started", json_boolean(a->started));
+    json_object_set_new(o, "pid", json_integer(getpid()));
+    json_object_set_new(o, "version", json_string(SNAPFERRY_VERSION));
+    json_object_set_new(o, "startTime", json_string(time_text(began_ns, t)));
+    json_object_set_new(o, "endTime", json_string(time_text(time_now_ns(), t)));
+    if (a->job.ignored)
+        json_object_set(o, "ignoredMembers", a->job.ignored);
+    if (a->started)
+        json_object_set_new(
+            o, "lockdown",
+            json_pack("{s:b, s:o}", "boundingSetEmpty", (int)a->locks.bounding, "memlock",
+                      a->locks.memlock == UINT64_MAX ? json_null() : json_integer((json_int_t)a->locks.memlock)));
+}
+
+static int leave_result(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
+{
+    struct err we = ERR_INIT;
+    describe(a, code, began_ns, e);
+    if (code != RESULT_OK)
+        log_line(LOG_LVL_ERROR, "%s: %s", result_code_name(code), e->msg);
+    if (a->result_fd < 0 || result_write(a->result_fd, a->result, &we) < 0)
+        log_line(LOG_LVL_ERROR, "no result was left: %s", a->result_fd < 0 ? "there is no result file" : we.msg);
+    return code;
+}
+
+static void tell_result(struct agent *a, enum result_code code, const struct err *e)
+{
+    /* A hint: short, whatever the result holds. */
+    link_post(a->link, "RESULT", json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(e)));
+    link_post(a->link, "STOPPED", NULL);
+}
+
+static int live(struct agent *a, struct err *e)
+{
+    int rc = take_job(a, e);
+    if (rc == 0)
+        rc = lockdown(&a->locks, a->job.memory ? a->job.memory : MEMORY_DEFAULT, e);
+    if (rc == 0)
+        rc = wait_for_go(a, e);
+    if (rc == 0)
+        rc = link_detach(a->link, &a->progress, e);
+    if (rc < 0)
+        return rc;
+    agent_log_link(a->link);
+    a->started = true;
+    link_post(a->link, "START", NULL);
+    log_info("%s %s begins", job_kind_name(a->job.kind), a->operation);
+    return work(a, e);
+}
+
+/* Before "go" nothing was done: whoever closed the connection or kept silent may try again. */
+static enum result_code code_before_go(const struct err *e)
+{
+    return atomic_load(&cancel.requested)                                                         ? RESULT_CANCELED
+           : e->sys == EPIPE || e->sys == ETIMEDOUT || e->sys == ENOENT || e->sys == ECONNREFUSED ? RESULT_TRANSIENT
+                                                                                                  : RESULT_FAILED;
+}
+
+int agent_main(const char *socket, const char *operation)
+{
+    struct agent a = {.operation = operation,
+                      .job_fd = -1,
+                      .result_fd = -1,
+                      .device_fd = -1,
+                      .password_fd = -1,
+                      .result = json_object()};
+    struct err e = ERR_INIT;
+    const int64_t began_ns = time_now_ns();
+    umask(077);
+    take_signals();
+    agent_log_start(false);
+    int rc = link_dial(&a.link, socket, operation, &cancel, &e);
+    if (rc == 0)
+        rc = live(&a, &e);
+    crash_point("mover-worked");
+    enum result_code code = rc >= 0      ? RESULT_OK
+                            : !a.started ? code_before_go(&e)
+                                         : result_code_of(&e, atomic_load(&cancel.requested));
+    leave_result(&a, code, began_ns, &e);
+    if (a.started) {
+        log_info("%s ends: %s", operation, result_code_name(code));
+        tell_result(&a, code, &e);
+        agent_log_link(NULL);
+        link_finish(a.link, FINISH_MS);
+    } else if (a.link) {
+        link_send(a.link, "REFUSED", json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(&e)), NULL);
+    }
+    crash_point("mover-told");
+    if (a.password)
+        password_free(a.password);
+    link_free(a.link);
+    job_clear(&a.job);
+    json_decref(a.result);
+    return (int)code;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * agent.h - the parts of a mover process: what it runs, what it logs, what it leaves (internal to the mover process)
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_AGENT_AGENT_H
+#define SNAPFERRY_DAEMON_MOVER_AGENT_AGENT_H
+
+#include "daemon/mover/agent/job.h"
+#include "daemon/mover/agent/link.h"
+#include "daemon/mover/agent/lockdown.h"
+#include "repo/repo.h"
+#include "repo/retention.h"
+
+/* What a run works with. */
+struct run_context {
+    const struct job *job;
+    int device; /* -1: none; stays the caller's */
+    struct mover_progress *progress;
+    struct mover_cancel *cancel;
+    json_t *result; /* members are added to it */
+};
+
+/* The work of each kind, on an open repository: adds its members to the result. */
+int run_backup(struct run_context *x, struct repo *r, struct err *e);
+int run_restore(struct run_context *x, struct repo *r, struct err *e);
+int run_verify(struct run_context *x, struct repo *r, struct err *e);
+int run_admin(struct run_context *x, struct repo *r, struct err *e);
+
+/* Writes the source's retention where stock clients look for it; durable when it returns. */
+int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e);
+
+/* Code of an error: what is worth a retry, what is not (docs/mover.md). */
+enum result_code result_code_of(const struct err *e, bool cancel_requested);
+const char *result_code_name(enum result_code c);
+json_t *result_error_json(const struct err *e);
+json_t *stages_json(const struct stage_time *s, unsigned n);
+/* Replaces the file's contents by the document and makes them durable. */
+int result_write(int fd, const json_t *result, struct err *e);
+
+/* Log lines go to standard error (with the journal's level prefix where that is its reader, else with the time) and, as
+ * hints, to the daemon. `l` may be NULL. A flood is cut off, and counted. */
+void agent_log_start(bool debug);
+void agent_log_link(struct link *l);
+
+/* The whole life of a mover. Returns the exit status. */
+int agent_main(const char *socket, const char *operation);
+
+#endif

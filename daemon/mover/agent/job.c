@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/agent/job.h"
+
+#include "base/cleanup.h"
+#include "daemon/movers-wire.h"
+#include "daemon/movers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEXT_MAX 4095
+
+static int refuse(struct err *e, const char *where, const char *what)
+{
+    err_set(e, ERR_USAGE, EINVAL, "the job's member \"%.100s\" %s", where, what);
+    return -EINVAL;
+}
+
+/* ---- members ---- */
+
+static bool has_controls(const char *s, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+            return true;
+    return false;
+}
+
+static int text(const json_t *o, const char *name, bool required, size_t max, const char **ret, struct err *e)
+{
+    const json_t *v = json_object_get(o, name);
+    *ret = NULL;
+    if (!v || json_is_null(v))
+        return required ? refuse(e, name, "is missing") : 0;
+    const char *s = json_string_value(v);
+    if (!s)
+        return refuse(e, name, "is no string");
+    size_t len = json_string_length(v);
+    if (len > max)
+        return refuse(e, name, "is too long");
+    if (has_controls(s, len))
+        return refuse(e, name, "has control characters");
+    if (!len && required)
+        return refuse(e, name, "is empty");
+    *ret = len ? s : NULL;
+    return 0;
+}
+
+static int absolute(const json_t *o, const char *name, bool required, const char **ret, struct err *e)
+{
+    int rc = text(o, name, required, TEXT_MAX, ret, e);
+    return rc == 0 && *ret && **ret != '/' ? refuse(e, name, "is no absolute path") : rc;
+}
+
+static int number(const json_t *o, const char *name, int64_t min, int64_t max, int64_t missing, int64_t *ret,
+                  struct err *e)
+{
+    const json_t *v = json_object_get(o, name);
+    *ret = missing;
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v))
+        return refuse(e, name, "is no whole number");
+    if (json_integer_value(v) < min || json_integer_value(v) > max)
+        return refuse(e, name, "is out of range");
+    *ret = json_integer_value(v);
+    return 0;
+}
+
+static int flag(const json_t *o, const char *name, bool *ret, struct err *e)
+{
+    const json_t *v = json_object_get(o, name);
+    *ret = json_is_true(v);
+    return v && !json_is_boolean(v) && !json_is_null(v) ? refuse(e, name, "is neither true nor false") : 0;
+}
+
+static int object(const json_t *o, const char *name, bool required, json_t **ret, struct err *e)
+{
+    json_t *v = json_object_get(o, name);
+    *ret = NULL;
+    if (!v || json_is_null(v))
+        return required ? refuse(e, name, "is missing") : 0;
+    if (!json_is_object(v))
+        return refuse(e, name, "is no object");
+    *ret = v;
+    return 0;
+}
+
+static bool is_manifest_id(const char *s)
+{
+    return s && strlen(s) == 32 && strspn(s, "0123456789abcdef") == 32;
+}
+
+int job_ids(const json_t *list, const char *where, char (**ret)[33], size_t *n, struct err *e)
+{
+    if (!json_is_array(list))
+        return refuse(e, where, "is no list");
+    *n = json_array_size(list);
+    *ret = calloc(*n + 1, sizeof **ret);
+    if (!*ret)
+        return err_nomem(e);
+    for (size_t i = 0; i < *n; i++) {
+        const char *id = json_string_value(json_array_get(list, i));
+        if (!is_manifest_id(id)) {
+            free(*ret);
+            *ret = NULL;
+            return refuse(e, where, "has an entry that is no snapshot id (32 hex digits)");
+        }
+        memcpy((*ret)[i], id, 33);
+    }
+    return 0;
+}
+
+int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, struct err *e)
+{
+    struct {
+        const char *name;
+        int *n;
+    } const members[] = {
+        {"latest", &ret->latest}, {"hourly", &ret->hourly},   {"daily", &ret->daily},
+        {"weekly", &ret->weekly}, {"monthly", &ret->monthly}, {"annual", &ret->annual},
+    };
+    if (!json_is_object(j))
+        return refuse(e, where, "is no object");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        int64_t v;
+        int rc = number(j, members[i].name, -1, INT32_MAX, -1, &v, e);
+        if (rc < 0)
+            return err_wrap(e, "%.100s", where);
+        *members[i].n = (int)v;
+    }
+    return 0;
+}
+
+/* ---- kinds ---- */
+
+static int backup_members(struct job *j, struct err *e)
+{
+    json_t *source, *keep;
+    const char *unused;
+    int rc = object(j->doc, "source", true, &source, e);
+    if (rc == 0)
+        rc = text(source, "name", true, TEXT_MAX, &j->source_name, e);
+    if (rc == 0)
+        rc = text(source, "id", false, TEXT_MAX, &unused, e);
+    if (rc == 0)
+        rc = number(source, "size", -1, INT64_MAX, -1, &j->source_size, e);
+    if (rc == 0)
+        rc = text(j->doc, "as", true, TEXT_MAX, &j->as, e);
+    if (rc == 0)
+        rc = text(j->doc, "splitter", false, 39, &j->splitter, e);
+    if (rc == 0)
+        rc = text(j->doc, "compression", false, 39, &j->compression, e);
+    if (rc == 0)
+        rc = text(j->doc, "description", false, 1023, &j->description, e);
+    if (rc == 0)
+        rc = flag(j->doc, "map_bad", &j->map_bad, e);
+    if (rc == 0)
+        rc = flag(j->doc, "full", &j->full, e);
+    if (rc == 0)
+        rc = object(j->doc, "tags", false, &j->tags, e);
+    if (rc == 0)
+        rc = object(j->doc, "keep", false, &keep, e);
+    if (rc < 0)
+        return rc;
+    j->source = source;
+    const char *key;
+    json_t *value;
+    json_object_foreach(j->tags, key, value)
+    {
+        if (!json_is_string(value) || json_string_length(value) > TEXT_MAX || !*key || strlen(key) > 127)
+            return refuse(e, "tags", "has an entry that is no short string");
+    }
+    j->has_keep = keep != NULL;
+    return keep ? job_keep_parse(&j->keep, keep, "keep", e) : 0;
+}
+
+static int restore_members(struct job *j, struct err *e)
+{
+    int rc = text(j->doc, "snapshot", true, 32, &j->snapshot, e);
+    if (rc == 0 && !is_manifest_id(j->snapshot))
+        rc = refuse(e, "snapshot", "is no snapshot id (32 hex digits)");
+    if (rc == 0)
+        rc = text(j->doc, "path", false, TEXT_MAX, &j->path, e);
+    if (rc == 0)
+        rc = text(j->doc, "target", true, TEXT_MAX, &j->target_name, e);
+    if (rc == 0)
+        rc = number(j->doc, "size", -1, INT64_MAX, -1, &j->size, e);
+    if (rc == 0)
+        rc = flag(j->doc, "overwrite", &j->overwrite, e);
+    if (rc == 0)
+        rc = flag(j->doc, "verify", &j->verify, e);
+    if (rc == 0)
+        rc = flag(j->doc, "differential", &j->differential, e);
+    if (rc == 0)
+        rc = flag(j->doc, "allow_incomplete", &j->allow_incomplete, e);
+    return rc;
+}
+
+static int verify_members(struct job *j, struct err *e)
+{
+    const json_t *list = json_object_get(j->doc, "snapshots"), *percent = json_object_get(j->doc, "read_percent");
+    if (list && !json_is_null(list) && !(json_is_string(list) && !strcmp(json_string_value(list), "all"))) {
+        if (!json_is_array(list))
+            return refuse(e, "snapshots", "is neither a list nor \"all\"");
+        j->snapshots = list;
+    }
+    j->read_percent = 100;
+    if (percent && !json_is_null(percent)) {
+        j->read_percent = json_number_value(percent);
+        if (!json_is_number(percent) || !(j->read_percent >= 0 && j->read_percent <= 100))
+            return refuse(e, "read_percent", "is no number from 0 to 100");
+    }
+    return 0;
+}
+
+static int admin_members(struct job *j, struct err *e)
+{
+    j->steps = json_object_get(j->doc, "do");
+    if (!json_is_array(j->steps) || json_array_size(j->steps) > 10000)
+        return refuse(e, "do", "is no list of at most 10000 steps");
+    for (size_t i = 0; i < json_array_size(j->steps); i++)
+        if (!json_is_string(json_object_get(json_array_get(j->steps, i), "verb")))
+            return refuse(e, "do", "has a step without a verb");
+    return 0;
+}
+
+static const struct kind {
+    const char *name;
+    int (*members)(struct job *j, struct err *e);
+    const char *known; /* members beside those of every kind, with a space around each */
+} kinds[] = {
+    [JOB_BACKUP] = {"backup", backup_members, " source as tags splitter compression map_bad full description keep "},
+    [JOB_RESTORE] = {"restore", restore_members,
+                     " snapshot path size target overwrite verify differential allow_incomplete "},
+    [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
+    [JOB_ADMIN] = {"admin", admin_members, " do "},
+};
+static const char known_everywhere[] =
+    " protocol operation kind backup volume node repository cache_dir memory index_memory cache_size workers debug ";
+
+const char *job_kind_name(enum job_kind k)
+{
+    return kinds[k].name;
+}
+
+static bool listed(const char *list, const char *name)
+{
+    char word[64];
+    return snprintf(word, sizeof word, " %s ", name) < (int)sizeof word && strstr(list, word);
+}
+
+static int note_ignored(struct job *j, struct err *e)
+{
+    j->ignored = json_array();
+    if (!j->ignored)
+        return err_nomem(e);
+    const char *key;
+    json_t *value;
+    json_object_foreach(j->doc, key, value)
+    {
+        if (!listed(known_everywhere, key) && !listed(kinds[j->kind].known, key) && json_array_size(j->ignored) < 32)
+            json_array_append_new(j->ignored, json_string(key));
+    }
+    return 0;
+}
+
+static int find_kind(struct job *j, struct err *e)
+{
+    const char *kind;
+    int rc = text(j->doc, "kind", true, 31, &kind, e);
+    for (size_t i = 0; rc == 0 && i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(kinds[i].name, kind)) {
+            j->kind = (enum job_kind)i;
+            return 0;
+        }
+    }
+    if (rc == 0 && !strcmp(kind, "maintain")) {
+        err_set(e, ERR_USAGE, ENOTSUP, "this mover cannot do repository maintenance");
+        err_hint(e, "run a stock client's \"kopia maintenance run\" on the repository");
+        return -ENOTSUP;
+    }
+    return rc < 0 ? rc : refuse(e, "kind", "is none of backup, restore, verify, admin");
+}
+
+static int repository(struct job *j, struct err *e)
+{
+    json_t *r;
+    const char *type;
+    int rc = object(j->doc, "repository", true, &r, e);
+    if (rc == 0)
+        rc = text(r, "type", false, 31, &type, e);
+    if (rc == 0 && type && strcmp(type, "filesystem") != 0)
+        rc = refuse(e, "repository.type", "is not \"filesystem\", the only one that this mover can open");
+    if (rc == 0)
+        rc = text(r, "name", false, 127, &j->repository_name, e);
+    if (rc == 0)
+        rc = absolute(r, "path", true, &j->repository_path, e);
+    return rc;
+}
+
+static int check(struct job *j, const char *operation, struct err *e)
+{
+    int64_t protocol, memory, index, cache, workers;
+    int rc = number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
+    if (rc == 0 && protocol != MOVER_PROTOCOL && protocol != MOVER_PROTOCOL - 1)
+        return err_set(e, ERR_USAGE, EPROTO, "the job speaks protocol %lld, this mover %d", (long long)protocol,
+                       MOVER_PROTOCOL);
+    if (rc == 0)
+        rc = text(j->doc, "operation", true, OPERATION_MAX, &j->operation, e);
+    if (rc == 0 && strcmp(j->operation, operation) != 0)
+        rc = refuse(e, "operation", "is not the operation that this process was started for");
+    if (rc == 0)
+        rc = find_kind(j, e);
+    if (rc == 0)
+        rc = repository(j, e);
+    if (rc == 0)
+        rc = text(j->doc, "backup", false, OPERATION_MAX, &j->backup, e);
+    if (rc == 0)
+        rc = text(j->doc, "node", true, 255, &j->node, e);
+    if (rc == 0)
+        rc = absolute(j->doc, "cache_dir", false, &j->cache_dir, e);
+    if (rc == 0)
+        rc = number(j->doc, "memory", 0, INT64_C(1) << 44, 0, &memory, e);
+    if (rc == 0)
+        rc = number(j->doc, "index_memory", 0, INT64_C(1) << 44, 0, &index, e);
+    if (rc == 0)
+        rc = number(j->doc, "cache_size", 0, INT64_MAX, 0, &cache, e);
+    if (rc == 0)
+        rc = number(j->doc, "workers", 0, 1024, 0, &workers, e);
+    if (rc == 0)
+        rc = flag(j->doc, "debug", &j->debug, e);
+    if (rc < 0)
+        return rc;
+    j->memory = (uint64_t)memory;
+    j->index_memory = (uint64_t)index;
+    j->cache_size = (uint64_t)cache;
+    j->workers = (unsigned)workers;
+    rc = kinds[j->kind].members(j, e);
+    return rc < 0 ? rc : note_ignored(j, e);
+}
+
+/* ---- reading ---- */
+
+/* Whoever made the document cannot change it any more: what is checked is what is done. */
+static int check_seals(int fd, size_t *size, struct err *e)
+{
+    const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & want) != want)
+        return err_set(e, ERR_USAGE, EINVAL, "the job is not in sealed memory");
+    if (fstat(fd, &st) < 0 || st.st_size <= 0 || (uint64_t)st.st_size > WIRE_JOB_MAX)
+        return err_set(e, ERR_USAGE, EINVAL, "the job is empty or has more than %u MiB", WIRE_JOB_MAX >> 20);
+    *size = (size_t)st.st_size;
+    return 0;
+}
+
+int job_read(struct job *ret, int fd, const char *operation, struct err *e)
+{
+    *ret = (struct job){.source_size = -1, .size = -1};
+    size_t size = 0;
+    int rc = check_seals(fd, &size, e);
+    if (rc < 0)
+        return rc;
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return err_set(e, ERR_GENERIC, errno, "cannot map the job");
+    json_error_t je;
+    ret->doc = json_loadb(p, size, JSON_REJECT_DUPLICATES, &je);
+    munmap(p, size);
+    if (!json_is_object(ret->doc))
+        return err_set(e, ERR_USAGE, EINVAL, "the job is no JSON object: %.150s", ret->doc ? "another type" : je.text);
+    return check(ret, operation, e);
+}
+
+void job_clear(struct job *j)
+{
+    json_decref(j->doc);
+    json_decref(j->ignored);
+    *j = (struct job){0};
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * job.h - what a mover is told to do (docs/mover.md): read from a sealed memfd, checked member by member
+ *
+ * Internal to the mover process. All strings belong to `doc`.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_AGENT_JOB_H
+#define SNAPFERRY_DAEMON_MOVER_AGENT_JOB_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN };
+
+/* Repository retention; -1: not set. */
+struct job_keep {
+    int latest, hourly, daily, weekly, monthly, annual;
+};
+
+struct job {
+    json_t *doc;
+    enum job_kind kind;
+    const char *operation, *backup, *node, *cache_dir;
+    const char *repository_name, *repository_path;
+    uint64_t memory, index_memory, cache_size; /* 0: default */
+    unsigned workers;
+    bool debug;
+    json_t *ignored; /* names of members that nobody knows; owned */
+
+    /* backup */
+    const char *as, *splitter, *compression, *description; /* NULL: default */
+    const json_t *source;
+    const char *source_name;
+    int64_t source_size; /* -1: not told */
+    json_t *tags;
+    bool map_bad, full;
+    bool has_keep;
+    struct job_keep keep;
+
+    /* restore */
+    const char *snapshot, *path, *target_name;
+    int64_t size; /* -1: not told */
+    bool overwrite, verify, differential, allow_incomplete;
+
+    /* verify */
+    const json_t *snapshots; /* NULL: all */
+    double read_percent;
+
+    /* admin */
+    const json_t *steps;
+};
+
+/* Reads and checks; `operation` is what the process was started for. The descriptor stays the caller's. Errors are of
+ * class ERR_USAGE and name the member. */
+int job_read(struct job *ret, int fd, const char *operation, struct err *e);
+void job_clear(struct job *j);
+const char *job_kind_name(enum job_kind k);
+
+/* Members of admin steps are checked with the same words: a required or optional string, a list of manifest ids, ... */
+int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, struct err *e);
+int job_ids(const json_t *list, const char *where, char (**ret)[33], size_t *n, struct err *e);
+
+#endif

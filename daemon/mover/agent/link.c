@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/mover/agent/link.h"
+
+#include "base/cleanup.h"
+#include "daemon/movers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUEUE_MAX 128
+#define DIAL_FIRST_MS 100u
+#define DIAL_MAX_MS 5000u
+#define DIAL_TRIES 20 /* at the start: about five seconds */
+#define DIAL_STEP_MS 250
+
+struct link {
+    char socket[108], operation[OPERATION_MAX + 1];
+    int fd, wake;
+    bool started; /* the thread runs */
+    pthread_t thread;
+    struct mover_cancel *cancel;
+    struct mover_progress *progress;
+    uint64_t began_ns;
+    uint8_t *buf; /* WIRE_MAX bytes, of whoever receives */
+
+    pthread_mutex_t mu;
+    /* Under mu. */
+    json_int_t seq;
+    struct {
+        char type[16];
+        char *text;
+    } queue[QUEUE_MAX];
+    unsigned head, len;
+    uint64_t dropped;
+    bool finishing;
+    uint64_t finish_ns; /* monotonic */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void jsonp(json_t **j)
+{
+    json_decref(*j);
+}
+
+/* ---- the socket ---- */
+
+static int dial(const struct link *l)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    memcpy(sa.sun_path, l->socket, sizeof sa.sun_path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        int rc = -errno;
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+/* 0, -EAGAIN, or the error that broke the connection. */
+static int put(int fd, const char *text)
+{
+    ssize_t n = send(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0)
+        return 0;
+    return errno == EAGAIN || errno == ENOBUFS || errno == EINTR ? -EAGAIN : -errno;
+}
+
+/* Text of a message; NULL if there is no memory or it is too long. */
+static char *word(struct link *l, const char *type, json_t *members)
+{
+    json_t *m CLEANUP(jsonp) = members ? members : json_object();
+    if (!m)
+        return NULL;
+    json_object_set_new(m, "type", json_string(type));
+    json_object_set_new(m, "operation", json_string(l->operation));
+    pthread_mutex_lock(&l->mu);
+    json_object_set_new(m, "seq", json_integer(++l->seq));
+    pthread_mutex_unlock(&l->mu);
+    char *text = json_dumps(m, JSON_COMPACT);
+    if (text && strlen(text) > WIRE_MAX) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static char *hello(struct link *l, bool resumed)
+{
+    return word(l, "HELLO",
+                json_pack("{s:i, s:i, s:b, s:s}", "protocol", MOVER_PROTOCOL, "pid", (int)getpid(), "resumed",
+                          (int)resumed, "version", SNAPFERRY_VERSION));
+}
+
+int link_dial(struct link **ret, const char *socket, const char *operation, struct mover_cancel *cancel, struct err *e)
+{
+    struct link *l = calloc(1, sizeof *l);
+    if (!l || !(l->buf = malloc(WIRE_MAX))) {
+        free(l);
+        return err_nomem(e);
+    }
+    l->fd = -1;
+    pthread_mutex_init(&l->mu, NULL);
+    l->cancel = cancel;
+    l->began_ns = now_ns();
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = 0;
+    if (l->wake < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot make an event descriptor");
+    else if (strlen(socket) >= sizeof l->socket || strlen(operation) > OPERATION_MAX)
+        rc = err_set(e, ERR_USAGE, ENAMETOOLONG, "the socket's path or the operation's name is too long");
+    if (rc == 0) {
+        snprintf(l->socket, sizeof l->socket, "%s", socket);
+        snprintf(l->operation, sizeof l->operation, "%s", operation);
+        for (int i = 0; i < DIAL_TRIES && l->fd < 0 && !atomic_load(&cancel->requested); i++) {
+            if (i)
+                poll(NULL, 0, DIAL_STEP_MS);
+            l->fd = dial(l);
+        }
+        if (l->fd < 0)
+            rc = err_set(e, ERR_GENERIC, -l->fd, "cannot reach the daemon at %s", socket);
+    }
+    char *text CLEANUP_FREE = rc == 0 ? hello(l, false) : NULL;
+    if (rc == 0 && (!text || put(l->fd, text) < 0))
+        rc = err_set(e, ERR_GENERIC, EPIPE, "the daemon at %s does not listen", socket);
+    if (rc < 0)
+        link_free(l);
+    else
+        *ret = l;
+    return rc;
+}
+
+void link_free(struct link *l)
+{
+    if (!l)
+        return;
+    if (l->started)
+        link_finish(l, 0);
+    closep(&l->fd);
+    closep(&l->wake);
+    for (; l->len; l->len--)
+        free(l->queue[l->head++ % QUEUE_MAX].text);
+    pthread_mutex_destroy(&l->mu);
+    free(l->buf);
+    free(l);
+}
+
+/* ---- step by step ---- */
+
+int link_send(struct link *l, const char *type, json_t *members, struct err *e)
+{
+    char *text CLEANUP_FREE = word(l, type, members);
+    if (!text)
+        return err_nomem(e);
+    int rc = put(l->fd, text);
+    for (int i = 0; rc == -EAGAIN && i < 10; i++) {
+        poll(&(struct pollfd){.fd = l->fd, .events = POLLOUT}, 1, 100);
+        rc = put(l->fd, text);
+    }
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot send %s to the daemon", type) : 0;
+}
+
+static void take_fds(struct msghdr *h, int fds[WIRE_FDS_MAX])
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (i < WIRE_FDS_MAX && fds[i] < 0)
+                fds[i] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+/* A message that lies there; -EAGAIN if none does, -EPIPE at the end, -EBADMSG for what is none. */
+static int get(struct link *l, json_t **msg, int fds[WIRE_FDS_MAX])
+{
+    union {
+        char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {l->buf, WIRE_MAX};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(l->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
+    take_fds(&h, fds);
+    if (n == 0)
+        return -EPIPE;
+    if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+        return -EBADMSG;
+    *msg = json_loadb((char *)l->buf, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+    if (json_is_string(json_object_get(*msg, "type")))
+        return 0;
+    json_decref(*msg);
+    *msg = NULL;
+    return -EBADMSG;
+}
+
+int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FDS_MAX], struct err *e)
+{
+    const uint64_t end = now_ns() + seconds * UINT64_C(1000000000);
+    for (int i = 0; i < WIRE_FDS_MAX; i++)
+        fds[i] = -1;
+    for (;;) {
+        if (atomic_load(&l->cancel->requested))
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "ended by a signal before it had begun");
+        uint64_t t = now_ns();
+        if (t >= end)
+            return err_set(e, ERR_GENERIC, ETIMEDOUT, "the daemon said nothing for %u s", seconds);
+        /* In steps, so that a signal that came before poll() began is seen. */
+        uint64_t ms = (end - t) / 1000000 + 1;
+        poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, ms < 200 ? (int)ms : 200);
+        int rc = get(l, msg, fds);
+        if (rc == 0)
+            return 0;
+        for (int i = 0; i < WIRE_FDS_MAX; i++) {
+            closep(&fds[i]);
+            fds[i] = -1;
+        }
+        if (rc == -EPIPE)
+            return err_set(e, ERR_GENERIC, EPIPE, "the daemon closed the connection");
+        if (rc == -EBADMSG)
+            return err_set(e, ERR_GENERIC, EBADMSG, "the daemon sent something that is no message");
+    }
+}
+
+/* ---- the thread ---- */
+
+void link_post(struct link *l, const char *type, json_t *members)
+{
+    char *text = word(l, type, members);
+    if (!text)
+        return;
+    pthread_mutex_lock(&l->mu);
+    if (l->len == QUEUE_MAX) {
+        /* Only LOG comes in such numbers: its oldest goes. */
+        unsigned i = 0;
+        while (i + 1 < l->len && strcmp(l->queue[(l->head + i) % QUEUE_MAX].type, "LOG") != 0)
+            i++;
+        free(l->queue[(l->head + i) % QUEUE_MAX].text);
+        for (; i + 1 < l->len; i++)
+            l->queue[(l->head + i) % QUEUE_MAX] = l->queue[(l->head + i + 1) % QUEUE_MAX];
+        l->len--;
+        l->dropped++;
+    }
+    unsigned at = (l->head + l->len++) % QUEUE_MAX;
+    snprintf(l->queue[at].type, sizeof l->queue[at].type, "%s", type);
+    l->queue[at].text = text;
+    pthread_mutex_unlock(&l->mu);
+    eventfd_write(l->wake, 1);
+}
+
+static const char *phase_name(int phase)
+{
+    static const char *const names[] = {[PHASE_OPENING] = "opening",
+                                        [PHASE_MOVING] = "moving",
+                                        [PHASE_COMMITTING] = "committing",
+                                        [PHASE_CHECKING] = "checking",
+                                        [PHASE_DONE] = "done"};
+    return phase >= 0 && phase <= PHASE_DONE ? names[phase] : "opening";
+}
+
+static json_t *progress_json(struct link *l)
+{
+    struct mover_progress *p = l->progress;
+    json_t *j = json_pack("{s:s, s:f}", "phase", phase_name(atomic_load(&p->phase)), "seconds",
+                          (double)(now_ns() - l->began_ns) * 1e-9);
+    const struct {
+        const char *name;
+        _Atomic uint64_t *n;
+    } counters[] = {
+        {"total", &p->total}, {"done", &p->done},       {"read", &p->read},
+        {"zero", &p->zero},   {"skipped", &p->skipped}, {"duplicate", &p->duplicate},
+        {"fresh", &p->fresh}, {"stored", &p->stored},   {"errors", &p->errors},
+    };
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        json_object_set_new(j, counters[i].name, json_integer((json_int_t)atomic_load(counters[i].n)));
+    return j;
+}
+
+/* False: the connection is broken. */
+static bool send_queue(struct link *l)
+{
+    int rc = 0;
+    pthread_mutex_lock(&l->mu);
+    while (l->len && rc == 0) {
+        char *text = l->queue[l->head].text;
+        rc = put(l->fd, text);
+        if (rc == 0 || rc == -EMSGSIZE) {
+            rc = 0;
+            free(text);
+            l->head = (l->head + 1) % QUEUE_MAX;
+            l->len--;
+        }
+    }
+    pthread_mutex_unlock(&l->mu);
+    return rc == 0 || rc == -EAGAIN;
+}
+
+/* False: the connection is broken. */
+static bool hear(struct link *l)
+{
+    for (;;) {
+        json_t *msg CLEANUP(jsonp) = NULL;
+        int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+        int rc = get(l, &msg, fds);
+        for (int i = 0; i < WIRE_FDS_MAX; i++)
+            closep(&fds[i]);
+        if (rc < 0)
+            return rc == -EAGAIN;
+        if (!strcmp(json_string_value(json_object_get(msg, "type")), "CANCEL"))
+            atomic_store(&l->cancel->requested, true);
+    }
+}
+
+static bool dial_again(struct link *l)
+{
+    int fd = dial(l);
+    if (fd < 0)
+        return false;
+    char *text CLEANUP_FREE = hello(l, true);
+    if (!text || put(fd, text) < 0) {
+        close(fd);
+        return false;
+    }
+    pthread_mutex_lock(&l->mu);
+    l->fd = fd;
+    pthread_mutex_unlock(&l->mu);
+    return true;
+}
+
+struct rhythm {
+    uint64_t progress_ns, dial_ns;
+    unsigned backoff_ms;
+    bool told_cancel;
+};
+
+static void hang_up(struct link *l, struct rhythm *t)
+{
+    close(l->fd);
+    pthread_mutex_lock(&l->mu);
+    l->fd = -1;
+    pthread_mutex_unlock(&l->mu);
+    t->backoff_ms = DIAL_FIRST_MS;
+    t->dial_ns = now_ns() + t->backoff_ms * UINT64_C(1000000);
+}
+
+static void send_progress(struct link *l, struct rhythm *t)
+{
+    char *text CLEANUP_FREE = word(l, "PROGRESS", progress_json(l));
+    t->progress_ns = now_ns() + UINT64_C(1000000000);
+    /* The newest value is all that counts: one that does not fit is not kept. */
+    if (text && put(l->fd, text) < 0)
+        return;
+}
+
+static int wait_ms(const struct link *l, const struct rhythm *t, uint64_t finish_ns)
+{
+    uint64_t now = now_ns(), at = l->fd >= 0 ? t->progress_ns : t->dial_ns;
+    if (finish_ns && finish_ns < at)
+        at = finish_ns;
+    uint64_t ms = at > now ? (at - now) / 1000000 + 1 : 0;
+    return ms > 500 ? 500 : (int)ms; /* a cancel by signal is told within half a second */
+}
+
+static void *run(void *arg)
+{
+    struct link *l = arg;
+    struct rhythm t = {0};
+    for (;;) {
+        pthread_mutex_lock(&l->mu);
+        const bool finishing = l->finishing, idle = l->len == 0;
+        const uint64_t finish_ns = l->finish_ns;
+        pthread_mutex_unlock(&l->mu);
+        if (finishing && (idle || now_ns() >= finish_ns))
+            return NULL;
+        struct pollfd p[2] = {{.fd = l->wake, .events = POLLIN}, {.fd = l->fd, .events = POLLIN}};
+        if (!idle)
+            p[1].events |= POLLOUT;
+        poll(p, 2, wait_ms(l, &t, finishing ? finish_ns : 0));
+        eventfd_t n;
+        eventfd_read(l->wake, &n);
+        if (l->fd < 0 && now_ns() >= t.dial_ns && !dial_again(l)) {
+            t.backoff_ms = t.backoff_ms * 2 > DIAL_MAX_MS ? DIAL_MAX_MS : t.backoff_ms * 2;
+            t.dial_ns = now_ns() + t.backoff_ms * UINT64_C(1000000);
+        }
+        if (l->fd < 0)
+            continue;
+        if (atomic_load(&l->cancel->requested) && !t.told_cancel) {
+            t.told_cancel = true;
+            link_post(l, "CANCELLING", NULL);
+        }
+        bool ok = hear(l) && send_queue(l);
+        if (ok && now_ns() >= t.progress_ns)
+            send_progress(l, &t);
+        if (!ok)
+            hang_up(l, &t);
+    }
+}
+
+int link_detach(struct link *l, struct mover_progress *progress, struct err *e)
+{
+    l->progress = progress;
+    int rc = pthread_create(&l->thread, NULL, run, l);
+    if (rc)
+        return err_set(e, ERR_GENERIC, rc, "cannot start the thread that talks to the daemon");
+    l->started = true;
+    return 0;
+}
+
+void link_finish(struct link *l, unsigned ms)
+{
+    if (!l->started)
+        return;
+    pthread_mutex_lock(&l->mu);
+    l->finishing = true;
+    l->finish_ns = now_ns() + ms * UINT64_C(1000000);
+    pthread_mutex_unlock(&l->mu);
+    eventfd_write(l->wake, 1);
+    pthread_join(l->thread, NULL);
+    l->started = false;
+}

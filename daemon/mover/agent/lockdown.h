@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * lockdown.h - what a mover gives up before it works (MS-04)
+ *
+ * No core dumps, not dumpable, no capability in any set, no new privileges, and a seccomp filter that lets through what
+ * the data path needs: files, its descriptors, memory, threads, io_uring, Unix sockets. Everything else is refused with
+ * EPERM: other address families, execve, fork, ptrace, mount, bpf, module and key system calls, setuid and kin.
+ * io_uring passes its own requests by the filter: what it could open is limited by the user's rights, the namespaces
+ * and the missing capabilities. Internal to the mover process.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
+#define SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct lockdown {
+    uint64_t memlock; /* bytes that may be locked (registered buffers), UINT64_MAX: any */
+    bool bounding;    /* the bounding set is empty as well (needs CAP_SETPCAP to do) */
+};
+
+/* While the process has one thread. `memlock_wanted`: bytes of buffers that will be registered. */
+int lockdown(struct lockdown *ret, uint64_t memlock_wanted, struct err *e);
+
+/* Locks down (as `user`, NULL: as we are), tries what must be refused, prints a line for each attempt in TAP. Returns
+ * the number of attempts that were not refused, negative: the lock-down itself failed. */
+int lockdown_self_test(const char *user, struct err *e);
+
+#endif

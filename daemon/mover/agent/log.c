@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* log.c - where a mover's log lines go */
+#include "daemon/mover/agent/agent.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A damaged device can make a line a sector: so many at once, then so many a second. */
+#define BURST 500
+#define PER_SECOND 20
+
+static struct {
+    pthread_mutex_t mu;
+    bool debug, journal;
+    struct link *link;
+    double tokens;
+    struct timespec filled;
+    unsigned long cut;
+} log_state = {.mu = PTHREAD_MUTEX_INITIALIZER, .tokens = BURST};
+
+static const char *const names[] = {"debug", "info", "warning", "error"};
+
+static bool may_pass(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (log_state.filled.tv_sec)
+        log_state.tokens += PER_SECOND * ((double)(now.tv_sec - log_state.filled.tv_sec) +
+                                          (double)(now.tv_nsec - log_state.filled.tv_nsec) * 1e-9);
+    if (log_state.tokens > BURST)
+        log_state.tokens = BURST;
+    log_state.filled = now;
+    if (log_state.tokens < 1) {
+        log_state.cut++;
+        return false;
+    }
+    log_state.tokens--;
+    return true;
+}
+
+static void write_line(enum log_level lvl, const char *text)
+{
+    static const int priority[] = {7, 6, 4, 3};
+    char line[1700];
+    int n;
+    if (log_state.journal) {
+        n = snprintf(line, sizeof line, "<%d>%s\n", priority[lvl], text);
+    } else {
+        struct timespec t;
+        struct tm tm;
+        char when[32];
+        clock_gettime(CLOCK_REALTIME, &t);
+        gmtime_r(&t.tv_sec, &tm);
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
+        n = snprintf(line, sizeof line, "%s.%03ldZ %s %s\n", when, t.tv_nsec / 1000000, names[lvl], text);
+    }
+    /* One write: lines of several threads do not mix. A log that is full is no reason to fail. */
+    if (n > 0 && write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1) < 0)
+        return;
+}
+
+static void take_line(enum log_level lvl, const char *line, void *arg)
+{
+    (void)arg;
+    char text[1600];
+    size_t n = 0;
+    for (; line[n] && n + 1 < sizeof text; n++)
+        text[n] = (unsigned char)line[n] < 0x20 || line[n] == 0x7f ? '?' : line[n];
+    text[n] = '\0';
+    if (lvl == LOG_LVL_DEBUG && !log_state.debug)
+        return;
+    pthread_mutex_lock(&log_state.mu);
+    const bool pass = may_pass();
+    unsigned long cut = 0;
+    if (pass) {
+        cut = log_state.cut;
+        log_state.cut = 0;
+        if (cut) {
+            char told[64];
+            snprintf(told, sizeof told, "%lu lines were not logged: too many", cut);
+            write_line(LOG_LVL_WARNING, told);
+        }
+        write_line(lvl, text);
+    }
+    struct link *l = log_state.link;
+    if (pass && l && lvl > LOG_LVL_DEBUG)
+        link_post(l, "LOG", json_pack("{s:s, s:s}", "level", names[lvl], "line", text));
+    pthread_mutex_unlock(&log_state.mu);
+}
+
+void agent_log_start(bool debug)
+{
+    log_state.debug = debug;
+    log_state.journal = getenv("JOURNAL_STREAM") != NULL;
+    log_to(take_line, NULL);
+}
+
+void agent_log_link(struct link *l)
+{
+    pthread_mutex_lock(&log_state.mu);
+    log_state.link = l;
+    pthread_mutex_unlock(&log_state.mu);
+}

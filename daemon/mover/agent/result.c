@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* result.c - what a mover leaves: its result file, and the code that says whether trying again makes sense */
+#include "daemon/mover/agent/agent.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+
+#include <errno.h>
+#include <string.h>
+
+const char *result_code_name(enum result_code c)
+{
+    static const char *const names[] = {"ok", "failed", "canceled", "transient", "source-lost"};
+    return names[c];
+}
+
+/* Conditions that pass by themselves or with help: full, gone, busy. */
+static bool passes(int sys)
+{
+    static const int list[] = {EIO,      ENOSPC,      EDQUOT,   EBUSY,          EAGAIN,       ENOMEM,
+                               EMFILE,   ENFILE,      ESTALE,   ETIMEDOUT,      EHOSTDOWN,    EHOSTUNREACH,
+                               ENETDOWN, ENETUNREACH, ENOTCONN, ECONNRESET,     ECONNREFUSED, EREMOTEIO,
+                               ENODEV,   ENXIO,       ENOLCK,   ENOTRECOVERABLE};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i] == sys)
+            return true;
+    return false;
+}
+
+enum result_code result_code_of(const struct err *e, bool cancel_requested)
+{
+    switch (e->cls) {
+    case ERR_NONE:
+    case ERR_PARTIAL:
+        return RESULT_OK;
+    case ERR_INTERRUPTED:
+        return cancel_requested ? RESULT_CANCELED : RESULT_TRANSIENT;
+    case ERR_SOURCE:
+        return RESULT_SOURCE_LOST;
+    case ERR_NO_SPACE:
+    case ERR_BUSY:
+    case ERR_NO_REPO: /* a file system that is not mounted looks the same */
+    case ERR_CLOCK:
+        return RESULT_TRANSIENT;
+    case ERR_MEMORY: /* without an errno it is the budget, which does not grow by waiting */
+        return e->sys == ENOMEM ? RESULT_TRANSIENT : RESULT_FAILED;
+    case ERR_GENERIC:
+        return passes(e->sys) ? RESULT_TRANSIENT : RESULT_FAILED;
+    case ERR_PERMISSION: /* a file system that went read-only after an error comes back */
+        return e->sys == EROFS ? RESULT_TRANSIENT : RESULT_FAILED;
+    case ERR_USAGE:
+    case ERR_PASSWORD:
+    case ERR_EXISTS:
+    case ERR_FORMAT:
+    case ERR_DAMAGE:
+    case ERR_NOT_FOUND:
+    case ERR_TARGET:
+    case ERR_NO_DAEMON:
+    case ERR_CANCELED:
+    case ERR_FAILED_OP:
+        return RESULT_FAILED;
+    }
+    return RESULT_FAILED;
+}
+
+json_t *result_error_json(const struct err *e)
+{
+    if (e->cls == ERR_NONE)
+        return json_null();
+    json_t *j = json_pack("{s:s, s:i, s:i}", "class", err_class_name(e->cls), "exit", (int)e->cls, "errno", e->sys);
+    json_t *message = json_string(e->msg);
+    json_object_set_new(j, "message", message ? message : json_string("(a message that is no valid text)"));
+    json_t *hint = json_string(e->hint);
+    json_object_set_new(j, "hint", hint ? hint : json_string(""));
+    return j;
+}
+
+json_t *stages_json(const struct stage_time *s, unsigned n)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", s[i].name, "busySeconds", s[i].busy,
+                                              "stalledSeconds", s[i].stalled, "bytes", (json_int_t)s[i].bytes));
+    return list;
+}
+
+/* Crash points: result-written (the bytes are there, not durable), result-durable. */
+int result_write(int fd, const json_t *result, struct err *e)
+{
+    CLEANUP_FREE char *text = json_dumps(result, JSON_COMPACT);
+    if (!text)
+        return err_nomem(e);
+    size_t len = strlen(text), at = 0;
+    text[len++] = '\n'; /* in place of the NUL: its length is known */
+    if (ftruncate(fd, 0) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot empty the result file");
+    while (at < len) {
+        ssize_t n = pwrite(fd, text + at, len - at, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot write the result file");
+        at += (size_t)n;
+    }
+    crash_point("result-written");
+    if (fsync(fd) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make the result file durable");
+    crash_point("result-durable");
+    return 0;
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * run-admin.c - what the daemon needs from a repository and cannot do itself: a list of steps, each with an answer
+ *
+ * The steps are done in order. One that fails has its error in its answer and does not keep the others from being done;
+ * the first error becomes the run's.
+ */
+#include "daemon/mover/agent/agent.h"
+
+#include "base/cleanup.h"
+#include "repo/expire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOCUMENTS_MAX (256u << 10)
+#define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
+#define VERDICTS_MAX 20000
+
+static int bad_step(struct err *e, const char *verb, const char *what)
+{
+    err_set(e, ERR_USAGE, EINVAL, "admin step \"%.40s\": %s", verb, what);
+    return -EINVAL;
+}
+
+static int step_source(const json_t *step, const char *verb, bool required, struct snapshot_source *ret, bool *given,
+                       struct err *e)
+{
+    const json_t *v = json_object_get(step, "source");
+    *given = v && !json_is_null(v) && !(json_is_string(v) && !json_string_length(v));
+    if (!*given)
+        return required ? bad_step(e, verb, "it needs a source") : 0;
+    if (!json_is_string(v))
+        return bad_step(e, verb, "its source is no string");
+    return snapshot_source_parse(ret, json_string_value(v), e);
+}
+
+/* ---- scan ---- */
+
+struct scan {
+    json_t *list;
+    const char *node; /* NULL: a source was named */
+    int rc;
+};
+
+static int scan_one(struct snapshot *s, void *arg)
+{
+    struct scan *x = arg;
+    if (x->node && (strcmp(s->source.user, "snapferry") != 0 || strcmp(s->source.host, x->node) != 0))
+        return 0;
+    json_t *j = snapshot_to_json(s);
+    char text[4500];
+    if (!j || json_object_set_new(j, "as", json_string(snapshot_source_text(&s->source, text, sizeof text))) < 0 ||
+        json_array_append(x->list, j) < 0)
+        x->rc = -ENOMEM;
+    json_decref(j);
+    return x->rc;
+}
+
+static int do_scan(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    struct snapshot_source src;
+    bool given;
+    unsigned bad = 0;
+    int rc = step_source(step, "scan", false, &src, &given, e);
+    if (rc < 0)
+        return rc;
+    struct scan s = {.list = json_array(), .node = given ? NULL : x->job->node};
+    rc = snapshots_each(r, given ? &src : NULL, true, scan_one, &s, &bad, e);
+    json_object_set_new(answer, "snapshots", s.list);
+    json_object_set_new(answer, "unreadable", json_integer(bad));
+    return s.rc < 0 ? err_nomem(e) : rc;
+}
+
+/* ---- check: can these snapshots be restored? (RS-18) ---- */
+
+struct check {
+    json_t *readable; /* id -> bool */
+    json_t *why;
+};
+
+static int note_existing(struct snapshot *s, void *arg)
+{
+    struct check *c = arg;
+    if (!json_object_get(c->readable, s->id))
+        return 0;
+    if (s->incomplete[0])
+        json_object_set_new(c->why, s->id, json_string("incomplete"));
+    else
+        json_object_set_new(c->readable, s->id, json_true());
+    return 0;
+}
+
+static void note_damaged(const struct verify_damage *d, void *arg)
+{
+    struct check *c = arg;
+    if (!*d->snapshot || !json_object_get(c->readable, d->snapshot))
+        return;
+    json_object_set_new(c->readable, d->snapshot, json_false());
+    json_t *why = json_string(d->why);
+    json_object_set_new(c->why, d->snapshot, why ? why : json_string(d->kind));
+}
+
+/* Every content that the snapshots need is in the index, and its pack is there and long enough. */
+static int check_existing(struct run_context *x, struct repo *r, struct check *c, struct err *e)
+{
+    CLEANUP_FREE char(*ids)[33] = calloc(json_object_size(c->readable) + 1, sizeof *ids);
+    size_t n = 0;
+    const char *id;
+    json_t *v;
+    if (!ids)
+        return err_nomem(e);
+    json_object_foreach(c->readable, id, v)
+    {
+        if (json_is_true(v))
+            snprintf(ids[n++], sizeof ids[0], "%s", id);
+    }
+    if (!n)
+        return 0;
+    const struct verify_opts vo = {.memory = x->job->memory,
+                                   .workers = x->job->workers,
+                                   .read_percent = 0,
+                                   .progress = x->progress,
+                                   .cancel = x->cancel,
+                                   .on_damage = note_damaged,
+                                   .on_damage_arg = c};
+    struct verify_result v2 = {0};
+    int rc = verify_run(r, ids, n, &vo, &v2, e);
+    if (rc < 0 && e->cls == ERR_DAMAGE) {
+        *e = (struct err)ERR_INIT; /* that is the answer, not a failure */
+        return 0;
+    }
+    return rc;
+}
+
+static int do_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    CLEANUP_FREE char(*ids)[33] = NULL;
+    size_t n;
+    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
+    if (rc < 0)
+        return rc;
+    struct check c = {.readable = json_object(), .why = json_object()};
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(c.readable, ids[i], json_false());
+    rc = snapshots_each(r, NULL, false, note_existing, &c, NULL, e);
+    if (rc >= 0)
+        rc = check_existing(x, r, &c, e);
+    if (rc < 0) {
+        json_decref(c.readable);
+        json_decref(c.why);
+        return rc;
+    }
+    json_object_set_new(answer, "readable", c.readable);
+    json_object_set_new(answer, "why", c.why);
+    return 0;
+}
+
+/* ---- delete ---- */
+
+static int do_delete(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    (void)x;
+    CLEANUP_FREE char(*ids)[33] = NULL;
+    size_t n;
+    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE const char **list = calloc(n + 1, sizeof *list);
+    if (!list)
+        return err_nomem(e);
+    for (size_t i = 0; i < n; i++)
+        list[i] = ids[i];
+    const struct delete_opts o = {.pinned = json_is_true(json_object_get(step, "pinned")),
+                                  .last_good = json_is_true(json_object_get(step, "last_good")),
+                                  .dry_run = json_is_true(json_object_get(step, "dry_run"))};
+    struct delete_result d = {0};
+    rc = snapshots_delete(r, list, n, &o, &d, e);
+    json_object_set_new(answer, "deleted", json_integer((json_int_t)d.deleted));
+    json_object_set_new(answer, "gone", json_integer((json_int_t)d.gone));
+    return rc;
+}
+
+/* ---- expire and policy ---- */
+
+static int step_keep(const json_t *step, struct retention_policy *ret, bool *given, struct err *e)
+{
+    const json_t *v = json_object_get(step, "keep");
+    struct job_keep k;
+    *given = v && !json_is_null(v);
+    int rc = *given ? job_keep_parse(&k, v, "do.keep", e) : 0;
+    if (*given && rc == 0)
+        *ret = (struct retention_policy){.latest = k.latest,
+                                         .hourly = k.hourly,
+                                         .daily = k.daily,
+                                         .weekly = k.weekly,
+                                         .monthly = k.monthly,
+                                         .annual = k.annual};
+    return rc;
+}
+
+static json_t *keep_json(const struct retention_policy *p)
+{
+    const struct {
+        const char *name;
+        int n;
+    } members[] = {{"latest", p->latest}, {"hourly", p->hourly},   {"daily", p->daily},
+                   {"weekly", p->weekly}, {"monthly", p->monthly}, {"annual", p->annual}};
+    json_t *o = json_object();
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        json_object_set_new(o, members[i].name, members[i].n < 0 ? json_null() : json_integer(members[i].n));
+    return o;
+}
+
+static int note_verdict(const struct expire_verdict *v, void *arg)
+{
+    json_t *list = arg;
+    char source[4500], start[TIME_TEXT];
+    if (json_array_size(list) >= VERDICTS_MAX)
+        return 0;
+    json_t *reasons = json_array();
+    for (unsigned i = 0; i < v->n_reasons; i++)
+        json_array_append_new(reasons, json_string(v->reasons[i]));
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:b, s:o, s:s, s:o}", "id", v->id, "source",
+                  snapshot_source_text(v->source, source, sizeof source), "startTime", time_text(v->start_ns, start),
+                  "size", (json_int_t)v->size, "incomplete", (int)v->incomplete, "pinned", (int)v->pinned, "keep",
+                  (int)v->keep, "reasons", reasons, "why", v->why, "policy", keep_json(v->policy));
+    if (j)
+        json_array_append_new(list, j);
+    return 0;
+}
+
+static int expire_source(struct repo *r, const json_t *entry, const char *node, bool dry_run, json_t *verdicts,
+                         struct expire_result *sum, struct err *e)
+{
+    struct snapshot_source src;
+    struct retention_policy keep;
+    bool has_source = false, has_keep = false;
+    int rc = entry ? step_source(entry, "expire", true, &src, &has_source, e) : 0;
+    if (rc == 0 && entry)
+        rc = step_keep(entry, &keep, &has_keep, e);
+    if (rc < 0)
+        return rc;
+    const struct expire_opts o = {.source = has_source ? &src : NULL,
+                                  .user = has_source ? NULL : "snapferry",
+                                  .host = has_source ? NULL : node,
+                                  .keep = has_keep ? &keep : NULL,
+                                  .dry_run = dry_run};
+    struct expire_result res = {0};
+    rc = snapshots_expire(r, &o, verdicts ? note_verdict : NULL, verdicts, &res, e);
+    sum->sources += res.sources;
+    sum->kept += res.kept;
+    sum->expired += res.expired;
+    sum->unreadable += res.unreadable;
+    return rc;
+}
+
+static int do_expire(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    const json_t *sources = json_object_get(step, "sources");
+    const bool dry = json_is_true(json_object_get(step, "dry_run"));
+    json_t *verdicts = dry || json_is_true(json_object_get(step, "explain")) ? json_array() : NULL;
+    struct expire_result sum = {0};
+    int rc = 0;
+    if (!sources || json_is_null(sources))
+        rc = expire_source(r, NULL, x->job->node, dry, verdicts, &sum, e);
+    else if (!json_is_array(sources))
+        rc = bad_step(e, "expire", "its sources are no list");
+    else
+        for (size_t i = 0; i < json_array_size(sources) && rc == 0; i++)
+            rc = expire_source(r, json_array_get(sources, i), x->job->node, dry, verdicts, &sum, e);
+    if (verdicts)
+        json_object_set_new(answer, "snapshots", verdicts);
+    json_object_set_new(answer, "dryRun", json_boolean(dry));
+    json_object_set_new(answer, "sources", json_integer(sum.sources));
+    json_object_set_new(answer, "kept", json_integer((json_int_t)sum.kept));
+    json_object_set_new(answer, "expired", json_integer((json_int_t)sum.expired));
+    json_object_set_new(answer, "unreadable", json_integer(sum.unreadable));
+    return rc;
+}
+
+int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e)
+{
+    CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
+    CLEANUP(session_freep) struct session *s = NULL;
+    CLEANUP(put_scratch_freep) struct put_scratch *p = NULL;
+    int rc = manifest_batch_new(&b, e);
+    if (rc == 0)
+        rc = source_policy_keep(r, src, keep, b, e);
+    if (rc == 0)
+        rc = session_new(&s, r, &(struct session_opts){.no_adopt = true}, e);
+    if (rc == 0)
+        rc = put_scratch_new(&p, r, METADATA_COMPRESSION, DOCUMENTS_MAX, e);
+    if (rc == 0)
+        rc = manifest_batch_put(b, s, p, e);
+    return rc == 0 && session_pending(s) > 0 ? session_flush(s, e) : rc;
+}
+
+static int do_policy(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    (void)x;
+    struct snapshot_source src;
+    struct retention_policy keep;
+    bool has_source, has_keep;
+    int rc = step_source(step, "policy", true, &src, &has_source, e);
+    if (rc == 0)
+        rc = step_keep(step, &keep, &has_keep, e);
+    if (rc == 0 && !has_keep)
+        rc = bad_step(e, "policy", "it needs a retention (keep)");
+    if (rc == 0)
+        rc = policy_write(r, &src, &keep, e);
+    if (rc == 0 && source_policy_effective(r, &src, &keep, e) == 0)
+        json_object_set_new(answer, "effective", keep_json(&keep));
+    return rc;
+}
+
+/* ---- pin ---- */
+
+static int strings(const json_t *list, const char ***ret, struct err *e)
+{
+    *ret = NULL;
+    if (!list || json_is_null(list))
+        return 0;
+    if (!json_is_array(list))
+        return bad_step(e, "pin", "its pins are no list");
+    *ret = calloc(json_array_size(list) + 1, sizeof **ret);
+    if (!*ret)
+        return err_nomem(e);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        (*ret)[i] = json_string_value(json_array_get(list, i));
+        if (!(*ret)[i])
+            return bad_step(e, "pin", "a pin is no string");
+    }
+    return 0;
+}
+
+static int do_pin(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    (void)x;
+    CLEANUP_FREE const char **add = NULL;
+    CLEANUP_FREE const char **remove = NULL;
+    const char *id = json_string_value(json_object_get(step, "snapshot"));
+    char new_id[33] = "";
+    int rc = id ? strings(json_object_get(step, "add"), &add, e) : bad_step(e, "pin", "it needs a snapshot");
+    if (rc == 0)
+        rc = strings(json_object_get(step, "remove"), &remove, e);
+    if (rc == 0)
+        rc = snapshot_pin(r, id, add, remove, new_id, e);
+    json_object_set_new(answer, "snapshot", json_string(new_id));
+    return rc;
+}
+
+/* ---- the list ---- */
+
+static const struct verb {
+    const char *name;
+    int (*run)(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
+} verbs[] = {
+    {"scan", do_scan},     {"check", do_check},   {"delete", do_delete},
+    {"expire", do_expire}, {"policy", do_policy}, {"pin", do_pin},
+};
+
+static int do_step(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    const char *name = json_string_value(json_object_get(step, "verb"));
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(verbs[i].name, name))
+            return verbs[i].run(x, r, step, answer, e);
+    return bad_step(e, name, "this mover does not know it");
+}
+
+int run_admin(struct run_context *x, struct repo *r, struct err *e)
+{
+    json_t *answers = json_array();
+    json_object_set_new(x->result, "answers", answers);
+    struct err first = ERR_INIT;
+    int first_rc = 0;
+    const size_t n = json_array_size(x->job->steps);
+    atomic_store(&x->progress->phase, PHASE_MOVING);
+    atomic_store(&x->progress->total, n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *step = json_array_get(x->job->steps, i);
+        json_t *answer = json_object();
+        struct err mine = ERR_INIT;
+        int rc = 0;
+        json_object_set(answer, "verb", json_object_get(step, "verb"));
+        if (atomic_load(&x->cancel->requested))
+            rc = err_set(&mine, ERR_INTERRUPTED, ECANCELED, "interrupted after %zu of %zu steps", i, n);
+        else
+            rc = do_step(x, r, step, answer, &mine);
+        json_object_set_new(answer, "error", rc < 0 ? result_error_json(&mine) : json_null());
+        json_array_append_new(answers, answer);
+        if (rc < 0 && first_rc == 0) {
+            first = mine;
+            first_rc = rc;
+        }
+        atomic_store(&x->progress->done, i + 1);
+        if (mine.cls == ERR_INTERRUPTED)
+            break;
+    }
+    if (first_rc < 0)
+        *e = first;
+    return first_rc;
+}

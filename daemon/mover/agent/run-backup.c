@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* run-backup.c - a mover's backup: a descriptor into the repository, and what is told about it */
+#include "daemon/mover/agent/agent.h"
+
+#include "base/cleanup.h"
+#include "chunker/splitter.h"
+#include "repo/expire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+static void jsonp(json_t **j)
+{
+    json_decref(*j);
+}
+
+/* What volume.json gets beside what the data path knows by itself. */
+static json_t *facts(const struct job *j)
+{
+    static const struct {
+        const char *member, *as;
+    } copied[] = {
+        {"driver", "driver"}, {"class", "storageClass"},  {"name", "volume"},
+        {"id", "volumeId"},   {"mechanism", "mechanism"}, {"crash_consistent", "crashConsistent"},
+        {"native", "native"},
+    };
+    json_t *o = json_object();
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
+        json_t *v = json_object_get(j->source, copied[i].member);
+        if (v && !json_is_null(v) && !(json_is_string(v) && !json_string_length(v)))
+            json_object_set(o, copied[i].as, v);
+    }
+    json_object_set_new(o, "operation", json_string(j->operation));
+    if (j->backup)
+        json_object_set_new(o, "backup", json_string(j->backup));
+    json_object_set_new(o, "node", json_string(j->node));
+    return o;
+}
+
+static void set_number(json_t *o, const char *name, uint64_t n)
+{
+    json_object_set_new(o, name, json_integer((json_int_t)n));
+}
+
+static void fill_result(json_t *o, const struct job *j, const struct backup_result *b)
+{
+    char image[OBJECT_ID_TEXT] = "";
+    if (b->image.content.len)
+        object_id_text(&b->image, image);
+    json_object_set_new(o, "snapshotID", json_string(b->manifest_id));
+    json_object_set_new(o, "incomplete", json_boolean(b->incomplete));
+    json_object_set_new(o, "objectID", json_string(image));
+    json_object_set_new(o, "parent", b->parent_id[0] ? json_string(b->parent_id) : json_null());
+    json_object_set_new(o, "emptySnapshot", json_boolean(!b->incomplete && b->hole_bytes + b->zero_bytes >= b->size));
+    json_object_set_new(o, "source",
+                        json_pack("{s:s, s:s}", "path", j->source_name, "mode",
+                                  json_is_true(json_object_get(j->source, "block")) ? "block" : "file"));
+    json_object_set_new(o, "as", json_string(j->as));
+    const struct {
+        const char *name;
+        uint64_t n;
+    } numbers[] = {
+        {"totalBytes", b->size},
+        {"doneBytes", b->scanned},
+        {"incrementalBytes", b->new_bytes},
+        {"readBytes", b->read_bytes},
+        {"uploadedBytes", b->stored_bytes},
+        {"zeroBytes", b->zero_bytes},
+        {"holeBytes", b->hole_bytes},
+        {"dedupedBytes", b->duplicate_bytes},
+        {"badBytes", b->bad_bytes},
+        {"chunks", b->chunks},
+        {"newChunks", b->new_chunks},
+        {"hintedChunks", b->hinted_chunks},
+        {"packs", b->packs},
+        {"adoptedPacks", b->adopted_packs},
+        {"checkpoints", b->checkpoints},
+        {"workers", b->workers},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        set_number(o, numbers[i].name, numbers[i].n);
+    json_object_set_new(o, "seconds", json_real(b->seconds));
+    json_object_set_new(o, "stages", stages_json(b->stages, b->n_stages));
+    json_object_set_new(o, "bottleneck", json_string(b->bottleneck ? b->bottleneck : ""));
+    json_object_set_new(o, "cbtSource", json_null());
+    json_object_set_new(o, "fallbackReason", b->reader.fallback[0] ? json_string(b->reader.fallback) : json_null());
+    json_object_set_new(o, "reader",
+                        json_pack("{s:b, s:b, s:b}", "ioUring", (int)b->reader.uring, "direct", (int)b->reader.direct,
+                                  "fixedBuffers", (int)b->reader.fixed_buffers));
+    json_t *bad = json_array();
+    for (size_t i = 0; i < b->n_bad; i++)
+        json_array_append_new(
+            bad, json_pack("[I, I, i]", (json_int_t)b->bad[i].pos, (json_int_t)b->bad[i].len, b->bad[i].sys));
+    json_object_set_new(o, "badRanges", bad);
+    json_object_set_new(o, "partial", json_boolean(b->n_bad > 0));
+}
+
+/* Retention belongs to the source: it is written where stock clients look for it. The snapshot exists already, so a
+ * failure is told and does not undo it. */
+static void write_policy(struct run_context *x, struct repo *r, const struct snapshot_source *as)
+{
+    const struct job_keep *k = &x->job->keep;
+    const struct retention_policy keep = {.latest = k->latest,
+                                          .hourly = k->hourly,
+                                          .daily = k->daily,
+                                          .weekly = k->weekly,
+                                          .monthly = k->monthly,
+                                          .annual = k->annual};
+    struct err e = ERR_INIT;
+    int rc = policy_write(r, as, &keep, &e);
+    json_object_set_new(x->result, "policyError", rc < 0 ? json_string(e.msg) : json_null());
+    if (rc < 0)
+        log_warning("the retention of %s was not written: %s", x->job->as, e.msg);
+}
+
+static int check_source(const struct job *j, const struct source *src, struct err *e)
+{
+    const struct source_info *i = source_info(src);
+    if (j->source_size > 0 && (uint64_t)j->source_size != i->size) {
+        err_set(e, ERR_SOURCE, 0, "%s has %llu bytes, it was said to have %lld", j->source_name,
+                (unsigned long long)i->size, (long long)j->source_size);
+        return err_hint(e, "the volume was resized while its backup was prepared; the next attempt takes a new look");
+    }
+    return 0;
+}
+
+int run_backup(struct run_context *x, struct repo *r, struct err *e)
+{
+    const struct job *j = x->job;
+    if (x->device < 0)
+        return err_set(e, ERR_USAGE, 0, "the job is a backup, and no source came with it");
+    int64_t compression = j->compression ? compress_id_by_name(j->compression, e) : 0;
+    if (compression < 0)
+        return (int)compression;
+    struct splitter sp;
+    if (j->splitter && splitter_by_name(&sp, j->splitter) < 0)
+        return err_set(e, ERR_USAGE, 0, "splitter %s is unknown", j->splitter);
+    json_t *f CLEANUP(jsonp) = facts(j);
+    struct backup_opts b = {
+        .memory = j->memory,
+        .workers = j->workers,
+        .compression = (uint32_t)compression,
+        .splitter = j->splitter,
+        .description = j->description,
+        .tags = j->tags,
+        .facts = f,
+        .bad_read = j->map_bad ? BAD_READ_MAP : BAD_READ_FAIL,
+        .no_parent = j->full,
+        .progress = x->progress,
+        .cancel = x->cancel,
+    };
+    int rc = snapshot_source_parse(&b.as, j->as, e);
+    if (rc < 0)
+        return rc;
+    int fd = fcntl(x->device, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot duplicate the source's descriptor");
+    CLEANUP(source_freep) struct source *src = NULL;
+    rc = source_from_fd(&src, fd, j->source_name, b.as.path, e);
+    if (rc == 0)
+        rc = check_source(j, src, e);
+    if (rc < 0)
+        return rc;
+    struct backup_result result = {0};
+    rc = backup_run(r, src, &b, &result, e);
+    fill_result(x->result, j, &result);
+    backup_result_clear(&result);
+    if (rc >= 0 && j->has_keep)
+        write_policy(x, r, &b.as);
+    return rc;
+}

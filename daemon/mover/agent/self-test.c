@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* self-test.c - tries what a locked-down mover must not be able to do, from inside */
+#include "daemon/mover/agent/lockdown.h"
+
+#include "base/cleanup.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/bpf.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* An attempt returns what the system call returned, with its errno; NOTHING: there is nothing here to try it on. */
+#define NOTHING (-1000)
+
+static long close_made(long fd)
+{
+    if (fd >= 0)
+        close((int)fd);
+    return fd;
+}
+
+static long try_inet(void)
+{
+    return close_made(socket(AF_INET, SOCK_STREAM, 0));
+}
+static long try_inet6(void)
+{
+    return close_made(socket(AF_INET6, SOCK_DGRAM, 0));
+}
+static long try_netlink(void)
+{
+    return close_made(socket(AF_NETLINK, SOCK_RAW, 0));
+}
+static long try_packet(void)
+{
+    return close_made(socket(AF_PACKET, SOCK_RAW, 0));
+}
+static long try_exec(void)
+{
+    char *const argv[] = {(char *)(uintptr_t) "true", NULL}, *const env[] = {NULL};
+    return execve("/bin/true", argv, env);
+}
+static long try_exec_fd(void)
+{
+    char *const argv[] = {(char *)(uintptr_t) "true", NULL}, *const env[] = {NULL};
+    CLEANUP_CLOSE int fd = open("/bin/true", O_RDONLY | O_CLOEXEC);
+    return syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
+}
+static long child_or(long pid)
+{
+    if (pid == 0)
+        _exit(0);
+    return pid;
+}
+static long try_fork(void)
+{
+    return child_or(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+}
+static long try_vfork(void)
+{
+    return syscall(SYS_fork) == 0 ? child_or(0) : -1;
+}
+static long try_ptrace(void)
+{
+    return ptrace(PTRACE_ATTACH, getppid(), NULL, NULL);
+}
+static long try_peek(void)
+{
+    char byte;
+    struct iovec to = {&byte, 1}, from = {&byte, 1};
+    return syscall(SYS_process_vm_readv, getppid(), &to, 1, &from, 1, 0);
+}
+static long try_mount(void)
+{
+    return mount("none", "/mnt", "tmpfs", 0, NULL);
+}
+static long try_umount(void)
+{
+    return umount2("/proc", MNT_DETACH);
+}
+static long try_unshare(void)
+{
+    return unshare(CLONE_NEWUSER);
+}
+static long try_setns(void)
+{
+    CLEANUP_CLOSE int fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    return setns(fd, 0);
+}
+static long try_chroot(void)
+{
+    return chroot("/");
+}
+static long try_bpf(void)
+{
+    union bpf_attr a = {.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1};
+    return close_made(syscall(SYS_bpf, BPF_MAP_CREATE, &a, sizeof a));
+}
+static long try_perf(void)
+{
+    return close_made(syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0));
+}
+static long try_setuid(void)
+{
+    return syscall(SYS_setresuid, 0, 0, 0);
+}
+static long try_setgid(void)
+{
+    return syscall(SYS_setresgid, 0, 0, 0);
+}
+static long try_setgroups(void)
+{
+    return setgroups(0, NULL);
+}
+static long try_capset(void)
+{
+    return syscall(SYS_capset, NULL, NULL);
+}
+static long try_module(void)
+{
+    return syscall(SYS_init_module, "", 0UL, "");
+}
+static long try_kexec(void)
+{
+    return syscall(SYS_kexec_load, 0, 0, NULL, 0);
+}
+static long try_reboot(void)
+{
+    return syscall(SYS_reboot, 0, 0, 0, NULL);
+}
+static long try_keyctl(void)
+{
+    return syscall(SYS_keyctl, 0, -3, 1);
+}
+static long try_settime(void)
+{
+    struct timespec t = {0};
+    return syscall(SYS_clock_settime, CLOCK_REALTIME, &t);
+}
+static long try_mknod(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/snapferry-mover-self-test.%d", (int)getpid());
+    long rc = mknod(path, S_IFBLK | 0600, makedev(7, 0));
+    if (rc == 0)
+        unlink(path);
+    return rc;
+}
+static long try_kill(void)
+{
+    return kill(getppid(), 0);
+}
+static long try_userfault(void)
+{
+    return close_made(syscall(SYS_userfaultfd, 0));
+}
+static long try_raise_limit(void)
+{
+    const struct rlimit more = {RLIM_INFINITY, RLIM_INFINITY};
+    return setrlimit(RLIMIT_CORE, &more);
+}
+static long try_dumpable(void)
+{
+    return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+static long try_sethostname(void)
+{
+    return sethostname("x", 1);
+}
+static long try_terminal(void)
+{
+    return ioctl(0, TIOCSTI, "x");
+}
+
+/* Any block device that there is. */
+static long try_device(void)
+{
+    CLEANUP_CLOSEDIR DIR *d = opendir("/sys/class/block");
+    const struct dirent *entry;
+    long rc = NOTHING;
+    while (d && (entry = readdir(d))) {
+        char path[300];
+        struct stat st;
+        snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+        if (entry->d_name[0] == '.' || stat(path, &st) < 0 || !S_ISBLK(st.st_mode))
+            continue;
+        rc = close_made(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        if (rc >= 0 || (errno != EACCES && errno != EPERM))
+            break;
+    }
+    return rc;
+}
+static long try_memory(void)
+{
+    return access("/dev/mem", F_OK) < 0 ? NOTHING : close_made(open("/dev/mem", O_RDONLY | O_CLOEXEC));
+}
+
+static const struct attempt {
+    const char *name;
+    long (*go)(void);
+} attempts[] = {
+    {"open a block device", try_device},
+    {"open /dev/mem", try_memory},
+    {"socket(AF_INET)", try_inet},
+    {"socket(AF_INET6)", try_inet6},
+    {"socket(AF_NETLINK)", try_netlink},
+    {"socket(AF_PACKET)", try_packet},
+    {"execve", try_exec},
+    {"execveat", try_exec_fd},
+    {"clone without CLONE_THREAD", try_fork},
+    {"fork", try_vfork},
+    {"ptrace", try_ptrace},
+    {"process_vm_readv", try_peek},
+    {"mount", try_mount},
+    {"umount2", try_umount},
+    {"unshare(CLONE_NEWUSER)", try_unshare},
+    {"setns", try_setns},
+    {"chroot", try_chroot},
+    {"bpf", try_bpf},
+    {"perf_event_open", try_perf},
+    {"setresuid(0)", try_setuid},
+    {"setresgid(0)", try_setgid},
+    {"setgroups", try_setgroups},
+    {"capset", try_capset},
+    {"init_module", try_module},
+    {"kexec_load", try_kexec},
+    {"reboot", try_reboot},
+    {"keyctl", try_keyctl},
+    {"clock_settime", try_settime},
+    {"mknod of a block device", try_mknod},
+    {"kill of the parent", try_kill},
+    {"userfaultfd", try_userfault},
+    {"setrlimit", try_raise_limit},
+    {"prctl(PR_SET_DUMPABLE)", try_dumpable},
+    {"sethostname", try_sethostname},
+    {"ioctl(TIOCSTI)", try_terminal},
+};
+
+static int become(const char *user, struct err *e)
+{
+    const struct passwd *pw = getpwnam(user);
+    if (!pw)
+        return err_set(e, ERR_USAGE, 0, "there is no user %.60s", user);
+    if (setgroups(0, NULL) < 0 || setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
+        setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0)
+        return err_set(e, ERR_PERMISSION, errno, "cannot become user %.60s", user);
+    return 0;
+}
+
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+/* What the work needs must go on working. */
+static int still_works(unsigned *n)
+{
+    pthread_t t;
+    int bad = 0;
+    bool ok = pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0;
+    bad += !ok;
+    printf("%s %u - allowed: a thread\n", ok ? "ok" : "not ok", ++*n);
+    long fd = close_made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    bad += fd < 0;
+    printf("%s %u - allowed: socket(AF_UNIX)\n", fd >= 0 ? "ok" : "not ok", ++*n);
+    return bad;
+}
+
+static bool no_capabilities(void)
+{
+    CLEANUP_FCLOSE FILE *f = fopen("/proc/self/status", "re");
+    char line[256];
+    unsigned seen = 0;
+    bool clear = f != NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "CapInh:", 7) && strncmp(line, "CapPrm:", 7) && strncmp(line, "CapEff:", 7) &&
+            strncmp(line, "CapAmb:", 7))
+            continue;
+        seen++;
+        if (strspn(line + 7, " \t0\n") != strlen(line + 7))
+            clear = false;
+    }
+    return clear && seen == 4;
+}
+
+int lockdown_self_test(const char *user, struct err *e)
+{
+    struct lockdown l;
+    int rc = user ? become(user, e) : 0;
+    if (rc == 0)
+        rc = lockdown(&l, 0, e);
+    if (rc < 0)
+        return rc;
+    unsigned n = 0;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
+        errno = 0;
+        long got = attempts[i].go();
+        int sys = errno;
+        bool refused = got < 0 && (sys == EPERM || sys == EACCES);
+        if (got == NOTHING) {
+            printf("ok %u - refused: %s # SKIP there is none here\n", ++n, attempts[i].name);
+            continue;
+        }
+        bad += !refused;
+        printf("%s %u - refused: %s (%s)\n", refused ? "ok" : "not ok", ++n, attempts[i].name,
+               got < 0 ? strerrorname_np(sys) : "done");
+    }
+    bool clear = no_capabilities();
+    bad += !clear;
+    printf("%s %u - no capability in any set of the process\n", clear ? "ok" : "not ok", ++n);
+    bad += still_works(&n);
+    printf("1..%u\n", n);
+    fflush(stdout);
+    return bad;
+}
