@@ -46,7 +46,6 @@ int records_connect(sqlite3 **ret, const char *path, struct err *e)
     }
     sqlite3_busy_timeout(db, BUSY_MS);
     sqlite3_limit(db, SQLITE_LIMIT_LENGTH, 64 << 20);
-    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -237,7 +237,8 @@ static int make_salvage(struct salvage *s, const struct records *r, struct err *
     int rc = records_connect(&s->to, s->path, e);
     if (rc < 0)
         return rc;
-    if (records_connect(&s->from, r->path, NULL) < 0)
+    struct stat st; /* of an empty file SQLite would remove the log, which may be wanted for a closer look */
+    if (stat(r->path, &st) < 0 || st.st_size == 0 || records_connect(&s->from, r->path, NULL) < 0)
         s->from = NULL;
     rc = fill(s, r->schema->version, e);
     /* Nothing of the new one may stay in a log; nothing of the old one's log may be folded in. */
@@ -307,6 +308,9 @@ int records_finish_swap(const char *dir, bool *done, char *kept, size_t cap, str
     snprintf(aside + n, sizeof aside - n, "-%06ld", st.st_mtim.tv_nsec / 1000);
     snprintf(log, sizeof log, "%s-wal", aside);
     snprintf(kept, cap, "%s/%s", dir, aside);
+    snprintf(path, sizeof path, "%s/" RECORDS_DB "-wal", dir);
+    if (stat(path, &st) == 0 && st.st_size == 0)
+        unlink(path);
     int rc = rename_in(dir, RECORDS_DB "-wal", log, e);
     if (rc < 0)
         return rc;

@@ -78,6 +78,13 @@ int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, co
     }
 }
 
+static void roll_back(struct records *r)
+{
+    if (!sqlite3_get_autocommit(r->db))
+        sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+    r->doomed = true;
+}
+
 int records_fail(struct records *r, int rc, bool writing, struct err *e, const char *what)
 {
     int ret = records_sqlite_fail(r->db, rc, r->path, e, what);
@@ -88,13 +95,9 @@ int records_fail(struct records *r, int rc, bool writing, struct err *e, const c
         r->write_errors++;
         r->degraded = true;
     }
-    /* SQLite undoes the whole transaction by itself after some failures, and one that met damage must not be
-     * committed. */
-    if (r->depth > 0 && !r->doomed && (r->corrupt || sqlite3_get_autocommit(r->db))) {
-        if (!sqlite3_get_autocommit(r->db))
-            sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
-        r->doomed = true;
-    }
+    /* SQLite may or may not have undone the whole transaction by itself: then it is surely undone. */
+    if (r->depth > 0 && !r->doomed && (r->corrupt || (base != SQLITE_CONSTRAINT && base != SQLITE_TOOBIG)))
+        roll_back(r);
     return ret;
 }
 
@@ -205,9 +208,16 @@ static int run(struct records *r, enum one_stmt which, struct err *e)
     return rc < 0 ? rc : records_step(r, st, e, "write");
 }
 
+static int refuse_doomed(struct err *e)
+{
+    return err_set(e, ERR_GENERIC, ECANCELED, "the transaction of the records was undone by an earlier failure in it");
+}
+
 int records_tx_begin(struct records *r, struct err *e)
 {
     int rc;
+    if (r->depth > 0 && r->doomed)
+        return refuse_doomed(e); /* what is written now would stand alone */
     if (r->depth == 0) {
         if ((rc = records_ready(r, e)) < 0 || (rc = run(r, OS_BEGIN, e)) < 0)
             return rc;
@@ -238,18 +248,6 @@ static int commit_or(struct records *r, int ret, struct err *e)
 {
     int rc = commit(r, e);
     return rc < 0 ? rc : ret;
-}
-
-static void roll_back(struct records *r)
-{
-    if (!sqlite3_get_autocommit(r->db))
-        sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
-    r->doomed = true;
-}
-
-static int refuse_doomed(struct err *e)
-{
-    return err_set(e, ERR_GENERIC, ECANCELED, "the transaction of the records was undone by an earlier failure in it");
 }
 
 int records_tx_end(struct records *r, int ret, struct err *e)
