@@ -34,6 +34,7 @@ static enum stage stage_of(const struct rec *op)
 static int stage_set(struct engine *g, struct rec *op, enum stage s)
 {
     jset_str(op->doc, "stage", stages[s]);
+    engine_kick(g);
     return save_state(g, REC_OPERATION, op, "Snapshotting");
 }
 
@@ -156,6 +157,7 @@ static void prune(struct engine *g, struct rec *op)
             jset_bool(op->doc, "checked", true);
         }
         save(g, REC_OPERATION, op);
+        engine_kick(g);
         return;
     }
     if (items && json_array_size(items) && jint(op->doc, "prune_rounds") < 3) {

@@ -58,8 +58,10 @@ int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *sta
     if (strcmp(old, state))
         jset_int(r->doc, "state_since_ns", now_ns());
     int rc = save(g, k, r);
-    if (rc == 0 && strcmp(old, state))
+    if (rc == 0 && strcmp(old, state)) {
         log_info("%s: %s -> %s", r->id, old, state);
+        engine_kick(g);
+    }
     return rc;
 }
 

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 
 struct server {
     struct engine_paths paths;
@@ -48,7 +49,17 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
     static const char *const word[] = {"debug: ", "", "warning: ", "error: "};
     if (lvl == LOG_LVL_DEBUG && !s->debug)
         return;
-    fprintf(stderr, "%s%s\n", s->prefixed ? prefix[lvl] : word[lvl], line);
+    if (s->prefixed) {
+        fprintf(stderr, "%s%s\n", prefix[lvl], line);
+        return;
+    }
+    struct timespec t;
+    struct tm tm;
+    char at[32];
+    clock_gettime(CLOCK_REALTIME, &t);
+    localtime_r(&t.tv_sec, &tm);
+    strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &tm);
+    fprintf(stderr, "%s.%03ld %s%s\n", at, t.tv_nsec / 1000000, word[lvl], line);
 }
 
 static int options(struct server *s, int argc, char **argv)
