@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The daemon's whole configuration: what is read, what is refused, and that everything is told at once. */
+#include "tests/unit/cfgdir.h"
+
+#define REPO "[repository \"main\"]\npath = /srv/backup\npassword-file = cred:main\n"
+
+static void the_documented_example_passes_with_warnings_only(void **state)
+{
+    (void)state; /* architecture, 6 */
+    struct cfg *c = no_error("[daemon]\nnode-name = nas1\nmemory-total = 2GiB              ; all movers together\n"
+                             "[repository \"main\"]\ntype = filesystem                ; or s3\npath = /srv/backup\n"
+                             "password-file = cred:main-password\nsplitter = DYNAMIC-4M-BUZHASH\n"
+                             "compression = zstd-fastest\n[storage-class \"gold\"]\ndriver = lvm-thin\nmatch = vg0/*\n"
+                             "backup-storage-class = scratch   ; intermediate\nbackup-read-only = true\n"
+                             "snapshots-to-retain = 3\nprepare-timeout = 30min\n"
+                             "[storage-class \"scratch\"]           ; intermediates only\ndriver = lvm-thin\nmatch =\n"
+                             "target = vg0/fastpool\n[storage-class \"images\"]\ndriver = reflink\n"
+                             "match = /srv/vm/*.img\nsnapshots-to-retain = 7\n[volume \"vg0/db1\"]\n"
+                             "hook-pre-snapshot = /etc/snapferry/hooks/freeze-db1\n[job \"nightly\"]\n"
+                             "volumes = vg0/db1 vg0/home*\non-calendar = *-*-* 02:00\nkeep-daily = 14   ; Kopia's\n"
+                             "keep-weekly = 8\n");
+    assert_int_equal(cfg_complaints(c), 0);
+    assert_string_equal(cfg_daemon(c)->node_name, "nas1");
+    assert_int_equal(cfg_daemon(c)->memory_total, INT64_C(2) << 30);
+    assert_string_equal(cfg_class_of(c, "vg0/db1")->name, "gold");
+    assert_string_equal(cfg_class_of(c, "/srv/vm/a.img")->name, "images");
+    assert_null(cfg_class_of(c, "/srv/vm/sub/a.img")); /* FNM_PATHNAME */
+    assert_int_equal(cfg_class(c, "scratch")->match[0] == NULL, true);
+    assert_string_equal(cfg_class(c, "scratch")->target, "vg0/fastpool");
+    const struct cfg_job *j = cfg_job(c, "nightly");
+    assert_string_equal(j->on_calendar, "*-*-* 02:00");
+    assert_true(j->persistent && cfg_job_has(c, j, "vg0/home7") && !cfg_job_has(c, j, "vg0/other"));
+    cfg_free(c);
+}
+
+static void defaults_are_those_of_the_table(void **state)
+{
+    (void)state; /* MS-46, MS-60, CF-20, CF-21, CF-22, AO-50, AO-51, MS-40, MS-59 */
+    struct cfg *c = no_error(REPO);
+    const struct cfg_daemon *d = cfg_daemon(c);
+    assert_int_equal(d->slots, 2);
+    assert_int_equal(d->restore_reserved, 1);
+    assert_int_equal(d->per_device, 1);
+    assert_int_equal(d->prepare_ahead, 3); /* slots + 1 */
+    assert_int_equal(d->concurrent_backups, 2);
+    assert_int_equal(d->sweep_s, 60);
+    assert_int_equal(d->keep_records_s, 90 * 86400);
+    assert_int_equal(d->cache_max, UINT64_C(512) << 20);
+    assert_int_equal(d->on_restart, ON_RESTART_RESUME);
+    assert_string_equal(d->socket_group, "snapferry");
+    assert_string_equal(d->log_level, "info");
+    assert_true(d->node_name[0]);
+    const struct cfg_mover *m = cfg_mover(c);
+    assert_string_equal(m->user, "snapferry-mover");
+    assert_int_equal(m->memory, 256 << 20);
+    assert_int_equal(m->index_memory, 64 << 20);
+    cfg_free(c);
+    c = no_error(
+        "[daemon]\nslots = 5\non-restart = fail\nlog-level = debug\n[mover]\nmemory = 128MiB\ncpu-quota = 150\n"
+        "nice = -5\nioclass = idle\nslice = backup.slice\ncpus = 0-3,8\n"
+        "unit-property = MemoryLow=64M \"IODeviceWeight=/dev/sda 100\"\n");
+    assert_int_equal(cfg_daemon(c)->prepare_ahead, 6);
+    assert_int_equal(cfg_daemon(c)->on_restart, ON_RESTART_FAIL);
+    m = cfg_mover(c); /* MS-02, MS-44 */
+    assert_int_equal(m->memory, 128 << 20);
+    assert_int_equal(m->nice, -5);
+    assert_int_equal(m->cpu_quota, 150);
+    assert_string_equal(m->ioclass, "idle");
+    assert_string_equal(m->cpus, "0-3,8");
+    assert_string_equal(m->unit_properties[0], "MemoryLow=64M");
+    assert_string_equal(m->unit_properties[1], "IODeviceWeight=/dev/sda 100");
+    assert_null(m->unit_properties[2]);
+    cfg_free(c);
+}
+
+static void slots_by_node(void **state)
+{
+    (void)state; /* CF-20: several matches, the smallest number; 0 really blocks */
+    struct cfg *c = no_error("[daemon]\nnode-name = n1\nslots = 9\nslots-on-node = n*=4 n1=3 other=1\n");
+    assert_int_equal(cfg_daemon(c)->slots, 3);
+    cfg_free(c);
+    c = no_error("[daemon]\nslots = 0\n");
+    assert_int_equal(cfg_daemon(c)->slots, 0);
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "maintenance mode");
+    cfg_free(c);
+    one_error("[daemon]\nslots-on-node = n1=x\n", "snapferry.ini:2", "PATTERN=NUMBER");
+}
+
+static void every_error_of_every_file_at_once(void **state)
+{
+    (void)state;
+    cfgdir_write("conf.d/10-a.ini", "[daemno]\n[storage-class \"a\"]\ndriver = reflink\nmtach = /x\n");
+    cfgdir_write("conf.d/20-b.ini", "[job \"j\"]\nvolumes = class:b\nkeep-daily = some\n");
+    struct cfg *c = cfgdir_load("[daemon]\nslots = -1\nslots = 3\nnode-nmae = x\nnonsense\n[daemon \"two\"]\nx = y\n");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:2", "slots must not be negative: -1");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "slots stands twice in this section, first in line 2");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:4", "nearest known is node-name");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:5", "neither a [section] nor key = value");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:6", "one [daemon] only");
+    assert_complains(c, CFG_ERROR, "conf.d/10-a.ini:1", "the nearest known is [daemon]");
+    assert_complains(c, CFG_ERROR, "conf.d/10-a.ini:4", "nearest known is match");
+    assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:2", "no [storage-class \"b\"]; the nearest known is \"a\"");
+    assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:3", "keep-daily wants a whole number");
+    assert_int_equal(cfg_errors(c), 9);
+    for (unsigned i = 1; i < cfg_complaints(c); i++) /* in the order of files and lines */
+        assert_true(strcmp(cfg_complaint_at(c, i - 1)->where, cfg_complaint_at(c, i)->where) <= 0 ||
+                    strstr(cfg_complaint_at(c, i - 1)->where, "snapferry.ini"));
+    cfg_free(c);
+    cfgdir_write("conf.d/10-a.ini", "");
+    cfgdir_write("conf.d/20-b.ini", "");
+}
+
+static void drop_ins_merge_and_win(void **state)
+{
+    (void)state;
+    cfgdir_write("conf.d/20.ini", "[storage-class \"a\"]\nsnapshots-to-retain = 9\nmatch = /b/*\n");
+    cfgdir_write("conf.d/10.ini", "[storage-class \"a\"]\nsnapshots-to-retain = 5\ntarget = /t\n");
+    cfgdir_write("conf.d/30.conf", "nonsense: this is no .ini\n");
+    struct cfg *c = no_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /a/*\n");
+    const struct cfg_class *k = cfg_class_at(c, 0);
+    assert_null(cfg_class_at(c, 1));
+    assert_string_equal(k->match[0], "/b/*");
+    assert_null(k->match[1]);
+    assert_string_equal(k->target, "/t");
+    struct cfg_policy p;
+    struct err e = ERR_INIT;
+    assert_ok(cfg_policy_of_class(c, "a", &p, &e), &e);
+    assert_int_equal(p.snapshots_to_retain, 9);
+    assert_non_null(strstr(cfg_policy_where(&p, "snapshots-to-retain"), "conf.d/20.ini:2"));
+    cfg_policy_clear(&p);
+    char hash[65];
+    snprintf(hash, sizeof hash, "%s", cfg_hash(c));
+    cfg_free(c);
+    cfgdir_write("conf.d/20.ini", "[storage-class \"a\"]\nsnapshots-to-retain = 8\nmatch = /b/*\n");
+    c = no_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /a/*\n");
+    assert_int_equal(strlen(hash), 64);
+    assert_string_not_equal(hash, cfg_hash(c));
+    cfg_free(c);
+    cfgdir_write("conf.d/10.ini", "");
+    cfgdir_write("conf.d/20.ini", "");
+}
+
+static void lines_that_inih_would_change_are_refused_or_kept(void **state)
+{
+    (void)state;
+    struct cfg *c;
+    char text[9000];
+    one_error("[daemon] slots = 3\n", "snapferry.ini:1", "behind the section's bracket: slots = 3");
+    one_error("[daemon\nslots = 3\n", "snapferry.ini:1", "not closed");
+    one_error("[volume \"a]b\"]\n", "snapferry.ini:1", "behind the section's bracket");
+    snprintf(text, sizeof text, "[volume \"/%0*d\"]\n", 41, 0);
+    one_error(text, "snapferry.ini:1", "longer than 49");
+    snprintf(text, sizeof text, "[job \"j\"]\nvolumes = /%0*d\n", 200, 0);
+    one_error(text, "snapferry.ini:2", "longer than 198");
+    snprintf(text, sizeof text, "[job \"j\"]\nvolumes = /%0*d\n", 8000, 0);
+    one_error(text, "snapferry.ini:2", "longer than 198");
+    /* Indented keys are keys, indented words go on with a list, and nothing goes on with what is no list. */
+    c = no_error(
+        "  [daemon]\n  slots = 3\n\tnode-name = x ; comment\n# comment\n  ; comment\n[job \"j\"]\n  volumes = /a\n"
+        "    /b \"/with space\"\n    /c\n  paused = yes\n");
+    assert_int_equal(cfg_daemon(c)->slots, 3);
+    assert_string_equal(cfg_daemon(c)->node_name, "x");
+    const struct cfg_job *j = cfg_job(c, "j");
+    assert_string_equal(j->volumes[1], "/b");
+    assert_string_equal(j->volumes[2], "/with space");
+    assert_string_equal(j->volumes[3], "/c");
+    assert_null(j->volumes[4]);
+    assert_true(j->paused);
+    cfg_free(c);
+    one_error("[daemon]\nslots = 3\n   4\n", "snapferry.ini:3", "slots is no list");
+    one_error("[job \"j\"]\nvolumes = /a\n  pasued = yes\n", "snapferry.ini:3", "a key that is not known");
+    one_error("[job \"j\"]\nvolumes = \"/a\n", "snapferry.ini:2", "a quote is not closed");
+    one_error("key = 1\n", "snapferry.ini:1", "before any section");
+    one_error("[job nightly]\n", "snapferry.ini:1", "named like [job \"NAME\"]");
+    one_error("[job \"a/b\"]\n", "snapferry.ini:1", "has no slash");
+    /* A byte order mark and carriage returns are no part of it; other bytes are refused. */
+    cfg_free(no_error("\xef\xbb\xbf[daemon]\r\nslots = 3\r\n"));
+    one_error("[daemon]\nnode-name = a\xff\n", "snapferry.ini:2", "UTF-8");
+    one_error("[daemon]\nnode-name = a\x01\n", "snapferry.ini:2", "UTF-8");
+}
+
+static void files_that_are_none(void **state)
+{
+    (void)state;
+    struct cfg *c = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(cfg_load_dir(&c, "/nonexistent", &e), -EINVAL);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_non_null(strstr(e.msg, "/nonexistent/snapferry.ini"));
+    cfg_free(c);
+    /* Without the main file a drop-in will do. */
+    char path[256], fifo[256];
+    snprintf(path, sizeof path, "%s/snapferry.ini", cfgdir);
+    unlink(path);
+    cfgdir_write("conf.d/10.ini", "[daemon]\nslots = 7\n");
+    assert_ok(cfg_load_dir(&c, cfgdir, &e), &e);
+    assert_int_equal(cfg_daemon(c)->slots, 7);
+    cfg_free(c);
+    cfgdir_write("conf.d/10.ini", "");
+    /* A FIFO, a directory and an endless file are told and do not hang. */
+    snprintf(fifo, sizeof fifo, "%s/conf.d/50.ini", cfgdir);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    c = cfgdir_load("[daemon]\nslots = x\n");
+    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "no regular file");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:2", "whole number");
+    cfg_free(c);
+    unlink(fifo);
+    assert_int_equal(symlink("/dev/zero", fifo), 0);
+    c = cfgdir_load("");
+    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "no regular file");
+    cfg_free(c);
+    unlink(fifo);
+    FILE *f = fopen(fifo, "w");
+    assert_int_equal(ftruncate(fileno(f), 5 << 20), 0);
+    fclose(f);
+    c = cfgdir_load("");
+    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "larger than 4 MiB");
+    cfg_free(c);
+    unlink(fifo);
+}
+
+static void thousands_of_mistakes_are_counted_not_stored(void **state)
+{
+    (void)state;
+    char *text = malloc(1 << 20);
+    size_t n = (size_t)sprintf(text, "[daemon]\n");
+    for (int i = 0; i < 20000; i++)
+        n += (size_t)sprintf(text + n, "bad%d = 1\n", i);
+    struct cfg *c = cfgdir_load(text);
+    assert_int_equal(cfg_errors(c), 20000);
+    assert_int_equal(cfg_complaints(c), 500);
+    cfg_free(c);
+    free(text);
+}
+
+static void numbers_sizes_and_times(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t want;
+    } sizes[] = {{"0", 0},
+                 {"4096", 4096},
+                 {"1k", 1024},
+                 {"2KiB", 2048},
+                 {"3 MB", 3 << 20},
+                 {"1GiB", 1 << 30},
+                 {"7B", 7},
+                 {"", -1},
+                 {"x", -1},
+                 {"-1", -1},
+                 {"1.5G", -1},
+                 {"1GiBB", -1},
+                 {"1 2", -1},
+                 {"+1", -1},
+                 {"99999999999999999999", -1},
+                 {"17179869184G", -1}},
+      times[] = {{"90", 90},
+                 {"1s", 1},
+                 {"30min", 1800},
+                 {"1h 30min", 5400},
+                 {"1h30m", 5400},
+                 {"14d", 14 * 86400},
+                 {"2w", 1209600},
+                 {"0", 0},
+                 {"1500ms", -1},
+                 {"2000ms", 2},
+                 {"", -1},
+                 {"h", -1},
+                 {"-5s", -1},
+                 {"1y", -1},
+                 {"1.5h", -1},
+                 {"5 5", 10},
+                 {"99999999999999999w", -1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint64_t v = 12345;
+        int rc = cfg_parse_bytes(&v, sizes[i].text);
+        if ((sizes[i].want < 0) != (rc < 0) || (rc == 0 && v != (uint64_t)sizes[i].want))
+            fail_msg("size \"%s\": %d %llu", sizes[i].text, rc, (unsigned long long)v);
+    }
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        int64_t v = 12345;
+        int rc = cfg_parse_duration(&v, times[i].text);
+        if ((times[i].want < 0) != (rc < 0) || (rc == 0 && v != times[i].want))
+            fail_msg("duration \"%s\": %d %lld", times[i].text, rc, (long long)v);
+    }
+}
+
+static void zero_is_refused_where_it_is_not_none(void **state)
+{
+    (void)state; /* AO-45; RS-06: negative is an error that names the line */
+    static const char *const keys[] = {"snapshot-timeout",
+                                       "prepare-timeout",
+                                       "go-timeout",
+                                       "stall-timeout",
+                                       "cancel-grace",
+                                       "repo-outage-max",
+                                       "retry-first",
+                                       "retry-max",
+                                       "hook-timeout",
+                                       "sweep",
+                                       "orphan-grace",
+                                       "keep-records",
+                                       "max-snapshots-per-volume",
+                                       "pool-high-water",
+                                       "snapshot-only-keep",
+                                       "concurrent-backups",
+                                       "per-device",
+                                       "prepare-ahead",
+                                       "memory-total",
+                                       "group-max-skew"};
+    static const char *const none[] = {"retain-max-age", "snapshot-only-max-age", "max-duration",
+                                       "copy-limit",     "snapshots-to-retain",   "retries",
+                                       "max-per-class"};
+    char text[256];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(text, sizeof text, "[daemon]\n\n%s = 0\n", keys[i]);
+        one_error(text, "snapferry.ini:3", "zero does not mean");
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(text, sizeof text, "[daemon]\n%s = 0\n", none[i]);
+        cfg_free(no_error(text));
+        snprintf(text, sizeof text, "[daemon]\n%s = -3\n", none[i]);
+        one_error(text, "snapferry.ini:2", "must not be negative: -3");
+    }
+    one_error("[daemon]\nsnapshots-to-retain = none\n", "snapferry.ini:2", "whole number from 0");
+    one_error("[daemon]\npool-high-water = 101\n", "snapferry.ini:2", "out of range");
+    one_error("[mover]\nmemory = 64MiB\n", "snapferry.ini:2", "out of range");
+    one_error("[daemon]\nmove-data = maybe\n", "snapferry.ini:2", "wants yes or no");
+    one_error("[daemon]\nprune = never\n", "snapferry.ini:2", "one of: after before");
+    one_error("[mover]\nunit-property = MemoryMax=1G\n", "snapferry.ini:2", "set by the key memory-max");
+    one_error("[mover]\nunit-property = ExecStart=/bin/sh\n", "snapferry.ini:2", "cannot be set");
+    one_error("[mover]\nunit-property = nothing\n", "snapferry.ini:2", "Name=value");
+}
+
+static void names_that_lead_nowhere(void **state)
+{
+    (void)state; /* PVC-10, AP-25 */
+    one_error(REPO "[storage-class \"gold\"]\ndriver = reflink\nmatch = /a/*\nbackup-storage-class = gould\n",
+              "snapferry.ini:7", "no [storage-class \"gould\"]; the nearest known is \"gold\"");
+    one_error(REPO "[storage-class \"gold\"]\ndriver = reflink\nmatch = /a/*\nrepository = mian\n", "snapferry.ini:7",
+              "the nearest known is \"main\"");
+    one_error(REPO "[job \"j\"]\nvolumes = /x class:gold\n", "snapferry.ini:5", "no [storage-class \"gold\"]");
+    one_error("[daemon]\nmover = plugin:fast\n", "snapferry.ini:2", "no [plugin \"fast\"]");
+    one_error("[plugin \"p\"]\nkind = driver\nprogram = /p\n[daemon]\nmover = plugin:p\n", "snapferry.ini:5",
+              "is of kind driver, not mover");
+    one_error(REPO "[storage-class \"a\"]\ndriver = plugin:p\nmatch = /a\n", "snapferry.ini:5", "no [plugin \"p\"]");
+    one_error(REPO "[volume \"/v\"]\nclass = gold\n", "snapferry.ini:5", "no [storage-class \"gold\"]");
+    one_error("[policy \"p\"]\naction = skip\nclass = gold\n", "snapferry.ini:3", "no [storage-class \"gold\"]");
+    /* A class for intermediates is nobody's class. */
+    one_error(REPO "[storage-class \"s\"]\ndriver = reflink\nmatch =\n[daemon]\nbackup-storage-class = s\n"
+                   "[volume \"/v\"]\nclass = s\n",
+              "snapferry.ini:10", "has no volumes of its own");
+    one_error(REPO "[storage-class \"s\"]\ndriver = reflink\n[daemon]\nbackup-storage-class = s\n"
+                   "[job \"j\"]\nvolumes = class:s\n",
+              "snapferry.ini:9", "has no volumes of its own");
+    struct cfg *c = no_error(REPO "[storage-class \"s\"]\ndriver = reflink\n[volume \"/v\"]\n[driver \"rfelink\"]\n"
+                                  "[job \"j\"]\nvolumes = /w\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:4", "nobody's backup-storage-class");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:6", "in no storage class");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:7", "no storage class has this driver");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "\"/w\" is in no storage class");
+    cfg_free(c);
+}
+
+static void what_is_missing_or_contradicts_itself(void **state)
+{
+    (void)state;
+    one_error("[storage-class \"a\"]\nmatch = /a\nmove-data = no\n", "snapferry.ini:1", "has no driver");
+    one_error("[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n", "snapferry.ini:1", "no [repository] section");
+    one_error(REPO "[repository \"b\"]\npath = /b\n[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n",
+              "snapferry.ini:6", "2 repositories and none is named");
+    one_error("[repository \"b\"]\npath = /b\n[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n", "snapferry.ini:1",
+              "has no password-file");
+    one_error(REPO "[repository \"b\"]\npath = /srv/backup\n", "snapferry.ini:5", "has the path of");
+    one_error("[repository \"b\"]\npath = srv\n", "snapferry.ini:2", "path must be absolute");
+    one_error("[repository \"b\"]\npath = /b\npassword-file = pw\n", "snapferry.ini:3", "absolute path or cred:NAME");
+    one_error("[daemon]\nstate-dir = var\n", "snapferry.ini:2", "must be absolute");
+    one_error("[daemon]\nnode-name = a@b\n", "snapferry.ini:2", "node-name has letters");
+    one_error("[job \"j\"]\non-calendar = daily\n", "snapferry.ini:1", "has no volumes");
+    one_error("[plugin \"p\"]\nkind = mover\n", "snapferry.ini:1", "has no program");
+    one_error("[plugin \"p\"]\nprogram = /p\n", "snapferry.ini:1", "has no kind");
+    one_error("[policy \"p\"]\nmatch = *\n", "snapferry.ini:1", "has no action");
+    one_error("[policy \"p\"]\naction = skip\nmin-size = 2G\nmax-size = 1G\n", "snapferry.ini:3",
+              "larger than max-size");
+    one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = vg/*\n", "snapferry.ini:6", "absolute paths");
+    one_error(REPO "[storage-class \"a\"]\ndriver = device\nmatch = /x\ntarget = pool\n", "snapferry.ini:7",
+              "is an absolute path");
+    /* RS-08: the new one must fit beside those that stay. */
+    one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nsnapshots-to-retain = 64\n", "snapferry.ini:7",
+              "max-snapshots-per-volume = 64 is too few to keep 64");
+    one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nretry-first = 2h\n", "snapferry.ini:7",
+              "longer than retry-max");
+    /* MS-41: not ignored but refused. */
+    one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nmemory-max = 128MiB\n", "snapferry.ini:7",
+              "memory-max is less than memory + index-memory");
+    one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\n[volume \"a\"]\nname = /x\n[volume \"b\"]\n"
+                   "name = /x\n",
+              "snapferry.ini:10", "are the same volume");
+    struct cfg *c = no_error("[policy \"all\"]\naction = backup\n[policy \"never\"]\nmatch = /x\naction = skip\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:1", "never reached");
+    cfg_free(c);
+    c = no_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\n[storage-class \"b\"]\ndriver = reflink\n"
+                      "match = /x /y\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "belongs to [storage-class \"a\"] already");
+    cfg_free(c);
+}
+
+static void s3_is_understood_and_not_there(void **state)
+{
+    (void)state;
+    struct cfg *c = no_error("[repository \"r\"]\ntype = s3\nendpoint = https://s3.example.org:9000\nbucket = b\n"
+                             "prefix = nas1/\nregion = eu-1\ncredentials = cred:s3\npassword-file = cred:pw\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "this build has no S3 store");
+    assert_string_equal(cfg_repository(c, "r")->bucket, "b");
+    assert_string_equal(cfg_repository(c, "r")->prefix, "nas1/");
+    cfg_free(c);
+    one_error("[repository \"r\"]\ntype = s3\nendpoint = s3.example.org\ncredentials = cred:s3\n", "snapferry.ini:1",
+              "has no bucket");
+    one_error("[repository \"r\"]\ntype = s4\npath = /x\n", "snapferry.ini:2", "one of: filesystem s3");
+    c = no_error("[repository \"r\"]\npath = /x\nbucket = b\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "no meaning for type = filesystem");
+    cfg_free(c);
+}
+
+static void two_jobs_keep_one_volume_in_one_way(void **state)
+{
+    (void)state;
+#define CLASSES REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /v/*\n"
+    one_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\nkeep-daily = 8\n",
+              "snapferry.ini:10", "keep \"/v/1\" differently: keep-daily = 7; keep-daily = 8");
+    one_error(CLASSES "[job \"x\"]\nvolumes = class:a\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\nkeep-weekly = 8\n",
+              "snapferry.ini:10", "differently");
+    /* The same numbers, numbers in one job only, other volumes, or the volume's own word. */
+    cfg_free(no_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\n"
+                              "keep-daily = 7\n"));
+    cfg_free(no_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/1\n"));
+    cfg_free(no_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/2\n"
+                              "keep-daily = 8\n"));
+    cfg_free(no_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/1\n"
+                              "keep-daily = 8\n[volume \"/v/1\"]\nkeep-daily = 9\n"));
+    /* Patterns that only a real volume shows to meet. */
+    struct cfg *c = no_error(CLASSES "[job \"x\"]\nvolumes = /v/a*\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*b\n"
+                                     "keep-daily = 8\n");
+    cfg_check_volume(c, "/v/a1");
+    assert_int_equal(cfg_errors(c), 0);
+    cfg_check_volume(c, "/v/ab");
+    cfg_check_volume(c, "/v/aab"); /* told once */
+    assert_int_equal(cfg_errors(c), 1);
+    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "keep \"/v/ab\" differently");
+    cfg_free(c);
+}
+
+static void one_mover_plugin_for_a_volume(void **state)
+{
+    (void)state; /* AP-03, AP-18 */
+#define MOVERS(more)                                                                                                   \
+    CLASSES                                                                                                            \
+        "[plugin \"p\"]\nkind = mover\nprogram = /p\nmatch-class = a\n[plugin \"q\"]\nkind = mover\nprogram = /q\n"    \
+        "match-path = /v/big*\n" more
+    one_error(MOVERS(""), "snapferry.ini:11", "may take the same volume with the same priority 50");
+    struct cfg *c = no_error(MOVERS("priority = 60\nmin-size = 1TiB\n"));
+    assert_string_equal(cfg_plugin_of(c, "/v/1", UINT64_MAX)->name, "p");
+    assert_string_equal(cfg_plugin_of(c, "/v/big1", UINT64_C(2) << 40)->name, "q");
+    assert_string_equal(cfg_plugin_of(c, "/v/big1", UINT64_C(1) << 30)->name, "p");
+    assert_null(cfg_plugin_of(c, "/elsewhere", 1));
+    struct cfg_policy p;
+    struct err e = ERR_INIT;
+    assert_ok(cfg_policy(c, "/v/big1", NULL, &p, &e), &e);
+    assert_string_equal(p.mover, ""); /* the size decides */
+    assert_ok(cfg_policy_size(c, &p, "/v/big1", UINT64_C(2) << 40, &e), &e);
+    assert_string_equal(p.mover, "plugin:q");
+    cfg_policy_clear(&p);
+    assert_ok(cfg_policy(c, "/v/1", NULL, &p, &e), &e);
+    assert_string_equal(p.mover, "plugin:p");
+    cfg_policy_clear(&p);
+    const struct cfg_plugin *g = cfg_plugin(c, "p"); /* AP-05, AP-10, AP-15 */
+    assert_int_equal(g->start_timeout_s, 30);
+    assert_int_equal(g->poll_s, 10);
+    assert_int_equal(g->progress_retry, 5);
+    assert_string_equal(g->user, "nobody");
+    cfg_free(c);
+    c = no_error("[plugin \"p\"]\nkind = driver\nprogram = /p\nprivileged = yes\nuser = root\n"); /* AP-21 */
+    assert_true(cfg_plugin(c, "p")->privileged);
+    assert_string_equal(cfg_plugin(c, "p")->user, "");
+    cfg_free(c);
+}
+
+static void a_configuration_is_counted(void **state)
+{
+    (void)state;
+    struct cfg *c = no_error("[daemon]\nslots = 3\n"), *same = cfg_ref(c);
+    cfg_free(c);
+    assert_int_equal(cfg_daemon(same)->slots, 3);
+    cfg_free(same);
+    assert_null(cfg_ref(NULL));
+    cfg_free(NULL);
+}
+
+static void the_document_is_complete(void **state)
+{
+    (void)state;
+    struct cfg *c = cfgdir_load(REPO "[volume \"/v\"]\nbackup-option.x.y = 1\nbad = 1\n");
+    json_t *j = cfg_json(c), *s;
+    size_t i;
+    bool found = false;
+    assert_non_null(j);
+    json_array_foreach(json_object_get(j, "sections"), i, s)
+    {
+        const char *kind = json_string_value(json_object_get(s, "kind"));
+        json_t *keys = json_object_get(s, "keys");
+        assert_non_null(kind);
+        if (!strcmp(kind, "daemon")) /* what nobody says is shown too */
+            assert_string_equal(json_string_value(json_object_get(json_object_get(keys, "prepare-ahead"), "value")),
+                                "3");
+        if (!strcmp(kind, "volume")) {
+            const char *origin =
+                json_string_value(json_object_get(json_object_get(keys, "backup-option.x.y"), "origin"));
+            assert_non_null(origin);
+            assert_non_null(strstr(origin, "snapferry.ini:5"));
+            found = true;
+        }
+    }
+    assert_true(found);
+    assert_int_equal(json_array_size(json_object_get(j, "complaints")), 2);
+    assert_string_equal(json_string_value(json_object_get(j, "hash")), cfg_hash(c));
+    json_decref(j);
+    cfg_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_documented_example_passes_with_warnings_only),
+        cmocka_unit_test(defaults_are_those_of_the_table),
+        cmocka_unit_test(slots_by_node),
+        cmocka_unit_test(every_error_of_every_file_at_once),
+        cmocka_unit_test(drop_ins_merge_and_win),
+        cmocka_unit_test(lines_that_inih_would_change_are_refused_or_kept),
+        cmocka_unit_test(files_that_are_none),
+        cmocka_unit_test(thousands_of_mistakes_are_counted_not_stored),
+        cmocka_unit_test(numbers_sizes_and_times),
+        cmocka_unit_test(zero_is_refused_where_it_is_not_none),
+        cmocka_unit_test(names_that_lead_nowhere),
+        cmocka_unit_test(what_is_missing_or_contradicts_itself),
+        cmocka_unit_test(s3_is_understood_and_not_there),
+        cmocka_unit_test(two_jobs_keep_one_volume_in_one_way),
+        cmocka_unit_test(one_mover_plugin_for_a_volume),
+        cmocka_unit_test(a_configuration_is_counted),
+        cmocka_unit_test(the_document_is_complete),
+    };
+    return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
+}
