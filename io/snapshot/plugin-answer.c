@@ -21,11 +21,15 @@ void plugin_text(char *out, size_t cap, const char *text)
     size_t n = 0;
     for (; *text && n + 1 < cap; text++)
         out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
-    if (*text) /* cut: not inside of a character */
-        while (n && ((unsigned char)out[n - 1] & 0xc0) == 0x80)
-            n--;
-    if (*text && n && ((unsigned char)out[n - 1] & 0xc0) == 0xc0)
-        n--;
+    if (*text) { /* cut: not inside of a character */
+        size_t i = n;
+        while (i && ((unsigned char)out[i - 1] & 0xc0) == 0x80)
+            i--;
+        unsigned char lead = i ? (unsigned char)out[i - 1] : 0;
+        size_t need = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+        if (i && n - (i - 1) < need)
+            n = i - 1;
+    }
     while (n && out[n - 1] == ' ')
         n--;
     out[n] = '\0';
@@ -195,18 +199,34 @@ int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e
     return 0;
 }
 
+/* The time is text: it has more digits than programs keep that read numbers into floating point (jq does). */
 json_t *plugin_tag_json(const struct native_tag *t, const char *node)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "node", node, "alias", t->alias, "volume-id",
+    char created[24];
+    snprintf(created, sizeof created, "%lld", (long long)t->created_ns);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "node", node, "alias", t->alias, "volume-id",
                      t->volume_id, "volume-name", t->volume_name, "backup", t->backup, "operation", t->operation,
-                     "repository", t->repository, "created-ns", (json_int_t)t->created_ns, "seq", (json_int_t)t->seq);
+                     "repository", t->repository, "created-ns", created, "seq", (json_int_t)t->seq);
+}
+
+static int created_read(const struct answer *a, int64_t *ret, struct err *e)
+{
+    char text[24], *end;
+    int rc = answer_text(a, "created-ns", 0, text, sizeof text, e);
+    if (rc < 0 || !text[0])
+        return rc;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || *end || n < 0)
+        return plugin_lies(a->p, a->verb, e, "\"%screated-ns\" is not a time in nanoseconds, as text", a->at);
+    *ret = n;
+    return 0;
 }
 
 static int tag_read(const struct answer *a, const char *node, struct native_tag *ret, struct err *e)
 {
     struct native_tag t = {0};
     char of[256];
-    uint64_t created = 0;
     int rc;
     /* RS-27: without alias and volume id nobody could tell whose snapshot this is. */
     if ((rc = answer_text(a, "node", ANSWER_REQUIRED, of, sizeof of, e)) < 0 ||
@@ -216,11 +236,10 @@ static int tag_read(const struct answer *a, const char *node, struct native_tag 
         (rc = answer_text(a, "backup", 0, t.backup, sizeof t.backup, e)) < 0 ||
         (rc = answer_text(a, "operation", 0, t.operation, sizeof t.operation, e)) < 0 ||
         (rc = answer_text(a, "repository", 0, t.repository, sizeof t.repository, e)) < 0 ||
-        (rc = answer_u64(a, "created-ns", 0, &created, e)) < 0 || (rc = answer_u64(a, "seq", 0, &t.seq, e)) < 0)
+        (rc = created_read(a, &t.created_ns, e)) < 0 || (rc = answer_u64(a, "seq", 0, &t.seq, e)) < 0)
         return rc;
     if (strcmp(of, node) != 0)
         return plugin_lies(a->p, a->verb, e, "\"%snode\" is \"%.100s\", and this node is \"%.100s\"", a->at, of, node);
-    t.created_ns = (int64_t)created;
     *ret = t;
     return 0;
 }
