@@ -460,6 +460,8 @@ static int standin_new(struct engine *g, sd_event *loop, const char *state_dir, 
     int rc = records_open(&g->records, state_dir, &news, e);
     if (rc < 0)
         return rc;
+    /* There is no configuration there: an empty one, with a complaint. */
+    (void)cfg_load_dir(&g->cfg, state_dir, NULL);
     sd_event_now(loop, CLOCK_MONOTONIC, &now);
     return sd_event_add_time(loop, &g->tick, CLOCK_MONOTONIC, now + 20000, 1000, standin_tick, g);
 }
@@ -473,6 +475,7 @@ static void standin_free(struct engine *g)
         free(w);
     }
     records_close(g->records);
+    cfg_free(g->cfg);
     json_decref(g->last);
 }
 
