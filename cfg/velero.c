@@ -42,11 +42,16 @@ void import_comment(struct import *m, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    for (char *s = line; *s; s++) /* names of the document must not begin a line of their own */
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
     for (const char *s = line; *s;) { /* words into lines of at most 100 characters */
         size_t n = strlen(s) > 100 ? 100 : strlen(s), cut = n;
         while (s[n] && cut > 1 && s[cut] != ' ')
             cut--;
         n = s[n] && cut > 1 ? cut : n;
+        while (n > 1 && ((unsigned char)s[n] & 0xc0) == 0x80) /* not within a character */
+            n--;
         fprintf(m->out, "; %.*s\n", (int)n, s);
         s += n + (s[n] == ' ');
     }
