@@ -144,9 +144,8 @@ static int collect_keep(struct rec *op, void *arg)
 {
     struct expiry *x = arg;
     const json_t *policy = jobj(op->doc, "policy");
-    json_t *keep = jobj(policy, "keep");
     if (strcmp(jstr(op->doc, "kind"), "backup") || strcmp(op->state, "Completed") || !jbool(policy, "move_data") ||
-        jstr(policy, "mover")[0] || !keep)
+        jstr(policy, "mover")[0] || !jobj(policy, "keep"))
         return 0;
     const char *repo = jstr(policy, "repository");
     json_t *list = jarr(x->by_repository, repo);
@@ -156,7 +155,7 @@ static int collect_keep(struct rec *op, void *arg)
         json_object_set_new(x->by_repository, repo, list);
     }
     snprintf(source, sizeof source, "snapferry@%s:/%s", jstr(jobj(op->doc, "own"), "node"), op->volume);
-    return json_array_append_new(list, json_pack("{s:s,s:O}", "source", source, "keep", keep));
+    return json_array_append_new(list, json_pack("{s:s}", "source", source));
 }
 
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True when it is done. */
@@ -178,13 +177,10 @@ static bool finalize_retention(struct engine *g, struct rec *b)
     records_each(g->records, REC_OPERATION, &f, collect_keep, &x, NULL);
     json_object_foreach(x.by_repository, repo, list)
     {
-        json_t *steps = json_array(), *v;
         struct err e = ERR_INIT;
         char id[512];
-        size_t i;
-        json_array_foreach(list, i, v) json_array_append_new(
-            steps, json_pack("{s:s,s:s,s:O}", "verb", "policy", "source", jstr(v, "source"), "keep", jobj(v, "keep")));
-        json_array_append_new(steps, json_pack("{s:s,s:O,s:b}", "verb", "expire", "sources", list, "dry_run", 0));
+        /* The mover has written keep-* into the source's policy; what is in force is Kopia's inheritance of it. */
+        json_t *steps = json_pack("[{s:s,s:O,s:b}]", "verb", "expire", "sources", list, "dry_run", 0);
         if (admin_submit(g, repo, steps, b->id, "admin-expire", id, &e) < 0)
             log_warning("%s: retention of repository \"%s\" is left to the next backup: %s", b->id, repo, e.msg);
         else

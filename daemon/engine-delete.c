@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 struct owned {
     const char *backup;
@@ -146,6 +147,22 @@ static bool delete_plugins(struct engine *g, struct rec *op, const struct owned 
     return false;
 }
 
+/* A refusal for good (pinned, the last good copy): the backup stays as it is. */
+static void refuse(struct engine *g, struct rec *op, json_t *error)
+{
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    if (rec_get(g, REC_BACKUP, jstr(op->doc, "deletes"), &b) == 0) {
+        json_object_del(b.doc, "deleting");
+        save(g, REC_BACKUP, &b);
+    }
+    json_object_set(op->doc, "error", error);
+    json_object_del(op->doc, "waiting");
+    jset_int(op->doc, "completed_ns", now_ns());
+    op->wake_ns = 0;
+    save_state(g, REC_OPERATION, op, "Failed");
+    live_drop(g, op->id);
+}
+
 /* True when all snapshots of the repositories are gone. */
 static bool delete_snapshots(struct engine *g, struct rec *op, const struct owned *o)
 {
@@ -178,6 +195,11 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
                 done = true;
                 continue;
             }
+            int64_t code = jint(jobj(admin.doc, "error"), "code");
+            if (code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND) {
+                refuse(g, op, jobj(admin.doc, "error"));
+                return false;
+            }
             wait_for(g, op, jstr(jobj(admin.doc, "error"), "message"));
             op->wake_ns = now_ns() + 60 * NS_PER_S;
             json_object_del(asked, repo); /* asked again then */
@@ -186,7 +208,8 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
         }
         done = false;
         char fresh[512];
-        json_t *steps = json_pack("[{s:s,s:O}]", "verb", "delete", "snapshots", ids);
+        json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "delete", "snapshots", ids, "last_good",
+                                  jbool(op->doc, "force"), "pinned", jbool(op->doc, "force"));
         if (admin_submit(g, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (jbool(op->doc, "force")) {
                 done = true;
@@ -273,15 +296,16 @@ void reconcile_delete(struct engine *g, struct rec *op)
             return;
     }
     op->wake_ns = 0;
+    /* The repository first: if it refuses (the last good copy), the native snapshots are still there. */
+    if (!delete_snapshots(g, op, &o) || !delete_plugins(g, op, &o))
+        return;
+    crash_point("engine-delete-snapshots");
     if (json_array_size(o.natives)) {
         json_t *in = json_pack("{s:O}", "items", o.natives);
         if (work(g, REC_OPERATION, op, "remove the native snapshots of", step_remove, in, 600, natives_done, &e) < 0)
             log_warning("%s", e.msg);
         return;
     }
-    if (!delete_plugins(g, op, &o) || !delete_snapshots(g, op, &o))
-        return;
-    crash_point("engine-delete-snapshots");
     forget(g, op, &o);
 }
 
@@ -342,52 +366,76 @@ struct scan {
     void *arg;
 };
 
+static const char *tag(const json_t *tags, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "tag:%s", name);
+    return jstr(tags, key);
+}
+
+static int64_t time_of(const char *text)
+{
+    struct tm tm = {0};
+    return strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) * NS_PER_S : 0;
+}
+
+static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct rec *op)
+{
+    const json_t *tags = jobj(s, "tags");
+    const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
+    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end = time_of(jstr(s, "endTime"));
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    struct err e = ERR_INIT;
+    if (rec_get(g, REC_BACKUP, tag(tags, "backup"), &b) < 0) {
+        rec_clear(&b);
+        b.doc = json_pack("{s:s,s:s,s:b,s:I,s:[]}", "kind", "backup", "job", tag(tags, "job"), "rebuilt", 1,
+                          "completed_ns", (json_int_t)end, "volume_ids");
+        snprintf(b.id, sizeof b.id, "%s", tag(tags, "backup"));
+        snprintf(b.state, sizeof b.state, "Completed");
+        if (records_add(g->records, REC_BACKUP, &b, &e) < 0)
+            return -1;
+    }
+    op->doc = json_pack("{s:s,s:b,s:I,s:s,s:{s:s,s:I},s:{s:s,s:b,s:s},s:{s:s,s:s},s:{s:s,s:s,s:I}}", "kind", "backup",
+                        "rebuilt", 1, "completed_ns", (json_int_t)end, "native", tag(tags, "native"), "result",
+                        "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size, "policy", "repository", repository,
+                        "move_data", 1, "mover", "", "own", "name", tag(tags, "class"), "driver", "", "volume", "id",
+                        volume, "name", name[0] ? name : volume, "size", (json_int_t)size);
+    snprintf(op->id, sizeof op->id, "%s", tag(tags, "operation"));
+    snprintf(op->parent, sizeof op->parent, "%s", b.id);
+    snprintf(op->volume, sizeof op->volume, "%s", volume);
+    snprintf(op->state, sizeof op->state, "Completed");
+    if (!op->doc || records_add(g->records, REC_OPERATION, op, &e) < 0)
+        return -1;
+    CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I,s:I}", "last_status", "Completed", "last_good_backup", b.id,
+                                          "last_success_ns", (json_int_t)end, "last_end_ns", (json_int_t)end);
+    volume_note(g, jobj(op->doc, "volume"), tag(tags, "class"), more);
+    return 0;
+}
+
 /* A snapshot of the repository that no record knows becomes a Completed backup record again. */
 static void scan_one(struct engine *g, const char *repository, const json_t *s, unsigned *added, unsigned *matched)
 {
     const json_t *tags = jobj(s, "tags");
-    const char *backup = jstr(tags, "backup"), *op_id = jstr(tags, "operation"), *volume = jstr(tags, "volume-id");
-    CLEANUP(rec_clearp) struct rec b = {.doc = NULL}, op = {.doc = NULL}, n = REC_INIT;
-    struct err e = ERR_INIT;
-    if (!backup[0] || !op_id[0] || !volume[0])
+    CLEANUP(rec_clearp) struct rec op = REC_INIT, n = REC_INIT;
+    if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
         return;
-    if (rec_get(g, REC_OPERATION, op_id, &op) == 0) {
+    if (rec_get(g, REC_OPERATION, tag(tags, "operation"), &op) == 0) {
         (*matched)++;
     } else {
-        const json_t *size = json_object_get(s, "size");
-        op.doc = json_pack("{s:s,s:b,s:{s:s,s:I},s:{s:s,s:b,s:s},s:{s:s,s:s},s:{s:s,s:s,s:O?}}", "kind", "backup",
-                           "rebuilt", 1, "result", "snapshotID", jstr(s, "id"), "totalBytes",
-                           (json_int_t)json_integer_value(size), "policy", "repository", repository, "move_data", 1,
-                           "mover", "", "own", "name", jstr(tags, "class"), "driver", "", "volume", "id", volume,
-                           "name", jstr(s, "volume")[0] ? jstr(s, "volume") : volume, "size", size);
-        snprintf(op.id, sizeof op.id, "%s", op_id);
-        snprintf(op.parent, sizeof op.parent, "%s", backup);
-        snprintf(op.volume, sizeof op.volume, "%s", volume);
-        snprintf(op.state, sizeof op.state, "Completed");
-        if (rec_get(g, REC_BACKUP, backup, &b) < 0) {
-            b.doc = json_pack("{s:s,s:s,s:b,s:I,s:[]}", "kind", "backup", "job", jstr(tags, "job"), "rebuilt", 1,
-                              "completed_ns", (json_int_t)jint(s, "end_ns"), "volume_ids");
-            snprintf(b.id, sizeof b.id, "%s", backup);
-            snprintf(b.state, sizeof b.state, "Completed");
-            if (records_add(g->records, REC_BACKUP, &b, &e) < 0)
-                return;
-        }
-        jset_int(op.doc, "completed_ns", jint(s, "end_ns"));
-        if (records_add(g->records, REC_OPERATION, &op, &e) < 0)
+        rec_clear(&op);
+        if (add_rebuilt(g, repository, s, &op) < 0)
             return;
         (*added)++;
     }
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
-    const char *alias = jstr(op.doc, "native")[0] ? jstr(op.doc, "native") : jstr(tags, "native");
+    const char *alias = tag(tags, "native");
     if (alias[0] && rec_get(g, REC_NATIVE, alias, &n) == 0 && !jbool(n.doc, "moved")) {
         jset_bool(n.doc, "moved", true);
         jset_bool(n.doc, "moved_verified", true);
+        jset_bool(n.doc, "failed", false);
         jset_str(n.doc, "snapshot", jstr(s, "id"));
+        jset_str(n.doc, "operation", op.id);
         save(g, REC_NATIVE, &n);
-        if (!jstr(op.doc, "native")[0]) {
-            jset_str(op.doc, "native", alias);
-            save(g, REC_OPERATION, &op);
-        }
     }
 }
 
@@ -413,7 +461,14 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
     CLEANUP_JSON json_t *out =
         json_pack("{s:s,s:s,s:i,s:i,s:i}", "operation", op.id, "repository", jstr(jobj(op.doc, "policy"), "repository"),
                   "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched);
-    s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
+    if (s->reply)
+        s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
+    else if (e.cls)
+        log_warning("repository \"%s\" cannot be scanned: %s", jstr(jobj(op.doc, "policy"), "repository"), e.msg);
+    else if (added)
+        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
+                 jstr(jobj(op.doc, "policy"), "repository"), added);
+    engine_kick(g);
     free(s);
 }
 
@@ -430,10 +485,13 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
         err_nomem(&e);
     if (!e.cls) {
         *s = (struct scan){g, reply, arg};
-        json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "node", cfg_daemon(g->cfg)->node_name);
+        json_t *steps = json_pack("[{s:s}]", "verb", "scan");
         if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 && engine_wait(g, id, scan_ended, s, &e) == 0)
             return;
     }
     free(s);
-    reply(NULL, &e, arg);
+    if (reply)
+        reply(NULL, &e, arg);
+    else
+        log_warning("a scan of repository \"%s\" could not be started: %s", name, e.msg);
 }

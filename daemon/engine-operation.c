@@ -275,8 +275,14 @@ static json_t *backup_job(struct engine *g, const struct rec *op)
                   "crash_consistent", jbool(n, "crash_consistent"), "mechanism", jstr(x, "mechanism"), "block",
                   jbool(v, "block"), "size", (json_int_t)jint(x, "size"), "native", "alias", jstr(op->doc, "native"),
                   "created_ns", (json_int_t)jint(op->doc, "snapshot_ns"), "handle", jstr(n, "handle"));
-    json_t *tags = json_pack("{s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id", op->volume,
-                             "class", jstr(jobj(op->doc, "own"), "name"));
+    /* What a node that was installed anew needs to know again (RS-15). */
+    json_t *tags =
+        json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id", op->volume, "class",
+                  jstr(jobj(op->doc, "own"), "name"), "native", jstr(op->doc, "native"));
+    char size[24];
+    snprintf(size, sizeof size, "%lld", (long long)jint(x, "size"));
+    jset_str(tags, "size", size);
+    jset_str(tags, "volume", jstr(v, "name"));
     if (jstr(op->doc, "job")[0])
         jset_str(tags, "job", jstr(op->doc, "job"));
     if (jstr(policy, "group")[0])

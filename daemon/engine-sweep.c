@@ -286,6 +286,18 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
     }
 }
 
+/* Records that are new or were damaged: what the repositories have of this node is recorded again (RS-15). */
+static void rebuild(struct engine *g)
+{
+    const struct cfg_repository *r;
+    g->news.created = g->news.recovered = false;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        CLEANUP_JSON json_t *req = json_pack("{s:s}", "repository", r->name);
+        if (!strcmp(r->type, "filesystem"))
+            engine_scan(g, req, NULL, NULL);
+    }
+}
+
 static void storage_seen(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
@@ -303,8 +315,8 @@ static void storage_seen(struct step_result *s, void *arg)
         g->orphan_list = json_array();
         json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
         records_each(g->records, REC_NATIVE, NULL, look_missing, &m, NULL);
-        /* A record set that was just made or rebuilt is whole from here on. */
-        g->news.created = g->news.recovered = false;
+        if (g->news.created || g->news.recovered)
+            rebuild(g);
     }
     if (json_array_size(remove)) {
         CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", remove);
