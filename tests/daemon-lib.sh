@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What the tests of snapferryd share, on top of tests/lib.sh: scratch file systems, a daemon of one's own without systemd,
+# questions to it, and the check that nothing is left behind. Needs root and loop devices.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+: "${BUILD:=build}"
+SNAPFERRYD=${SNAPFERRYD:-$(realpath "$BUILD")/snapferryd}
+[ -x "$SNAPFERRYD" ] || { echo "Bail out! there is no $SNAPFERRYD: run make first" >&2; exit 1; }
+export SNAPFERRY_NO_SYSTEMD=1
+CONF=$WORK/conf STATE=$WORK/state RUN=$WORK/run REPO=$WORK/repo LOG=$WORK/daemon.log
+DPID=
+MIB=1048576
+
+need_root() {
+    if is_root && [ -e /dev/loop-control ]; then return; fi
+    skip "$1" "needs root and loop devices"
+    finish
+}
+
+# fs_make NAME xfs|btrfs [MIB]: a file system of its own at $WORK/NAME.
+fs_make() {
+    local name=$1 type=$2 size=${3:-600} dev
+    truncate -s "${size}M" "$WORK/$name.fs"
+    case $type in
+    xfs) mkfs.xfs -q -m reflink=1 "$WORK/$name.fs" ;;
+    btrfs) mkfs.btrfs -q "$WORK/$name.fs" ;;
+    *) mkfs."$type" -q "$WORK/$name.fs" ;;
+    esac >/dev/null || return
+    mkdir -p "$WORK/$name"
+    dev=$(loop_device "$WORK/$name.fs") || return
+    at_exit "losetup -d $dev"
+    blockdev --setrw "$dev" # the flag outlives whoever set it
+    mount "$dev" "$WORK/$name" || return
+    at_exit "umount '$WORK/$name' || umount -l '$WORK/$name'"
+    chmod 755 "$WORK/$name"
+}
+
+# ---- configuration ----
+
+# config_main [LINE...]: the main file; the lines go into [daemon].
+config_main() {
+    mkdir -p "$CONF/conf.d" "$STATE" "$RUN" "$CACHE"
+    {
+        printf '[daemon]\nnode-name = testnode\nsweep = 1s\norphan-grace = 2s\nlog-level = debug\n'
+        printf 'retry-first = 1s\nretry-max = 2s\ncancel-grace = 3s\nslots = 2\n'
+        printf '%s\n' "$@"
+        printf '[mover]\nuser = root\nmemory = 96MiB\nworkers = 1\n'
+        printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
+    } >"$CONF/snapferry.ini"
+}
+# config_class NAME DIR [LINE...]: a reflink class of the images in DIR, in a file of its own; a second call replaces it.
+config_class() {
+    local name=$1 dir=$2
+    shift 2
+    { printf '[storage-class "%s"]\ndriver = reflink\nmatch = %s/*.img\n' "$name" "$dir"; printf '%s\n' "$@"; } >"$CONF/conf.d/50-$name.ini"
+}
+# config_add NAME TEXT: another file.
+config_add() { printf '%s\n' "$2" >"$CONF/conf.d/$1.ini"; }
+
+# ---- the daemon ----
+
+ask() { "$SNAPFERRY" "$@" --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"; }
+# askj ARGS...: the result object alone.
+askj() { ask "$@" --json 2>>"$WORK/ask.err" | tail -n 1; }
+
+# daemon_start [VAR=VALUE...]: starts it and waits until it answers. Fails if it ends instead.
+daemon_start() {
+    env "$@" "$SNAPFERRYD" --foreground --config-dir "$CONF" --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE" \
+        >>"$LOG" 2>&1 </dev/null &
+    DPID=$!
+    local i
+    for i in $(seq 200); do
+        if ask status --json 2>/dev/null | tail -n 1 | jq -e '.offline != true and .daemon.pid > 0' >/dev/null 2>&1; then return 0; fi
+        kill -0 $DPID 2>/dev/null || { wait $DPID; return 1; }
+        sleep 0.05
+    done
+    return 1
+}
+# As tests of their own. (check would run them in a subshell, whose children are not ours.)
+starts() { local name=$1; shift; if daemon_start "$@"; then pass "$name"; else fail "$name" "$(tail -n 15 "$LOG")"; fi; }
+stops() { if daemon_stop; then pass "$1"; else fail "$1" "$(tail -n 15 "$LOG")"; fi; }
+daemon_alive() { [ -n "$DPID" ] && kill -0 "$DPID" 2>/dev/null; }
+daemon_stop() { [ -n "$DPID" ] && kill -TERM "$DPID" 2>/dev/null && wait "$DPID" 2>/dev/null; local rc=$?; DPID=; return $rc; }
+daemon_kill() { [ -n "$DPID" ] && kill -KILL "$DPID" 2>/dev/null && wait "$DPID" 2>/dev/null; DPID=; }
+# daemon_gone SECONDS: waits until it has ended by itself.
+daemon_gone() {
+    local i
+    for i in $(seq $(($1 * 20))); do daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }; sleep 0.05; done
+    return 1
+}
+ours() { pgrep -f -- "$WORK/" 2>/dev/null; }
+end_all() {
+    local p
+    daemon_kill
+    for p in $(ours); do [ "$p" = $$ ] || kill -KILL "$p"; done
+}
+at_exit end_all
+
+# daemon_setup: repository and main configuration, not started.
+daemon_setup() {
+    sf "$REPO" repo create --quiet --splitter DYNAMIC-1M-BUZHASH || return
+    config_main "$@"
+}
+
+# ---- states ----
+
+# doc ID: the backup's or operation's document.
+doc() { askj describe "$1" | jq -c '.backup // .operation // .native // .volume // empty'; }
+state() { doc "$1" | jq -r .state; }
+terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skipped) true ;; *) false ;; esac; }
+# wait_state ID REGEX SECONDS: until the state matches; prints the last one.
+wait_state() {
+    local s= end=$((SECONDS + $3))
+    while [ $SECONDS -le $end ]; do
+        s=$(state "$1")
+        [[ $s =~ ^($2)$ ]] && { echo "$s"; return 0; }
+        terminal "$s" && break
+        sleep 0.1
+    done
+    echo "$s"
+    return 1
+}
+# until_true SECONDS COMMAND...: polls.
+until_true() {
+    local end=$((SECONDS + $1))
+    shift
+    while ! "$@" >/dev/null 2>&1; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
+}
+# submit ARGS...: a backup; prints its id.
+submit() { askj backup "$@" | jq -r '.backup // empty'; }
+# ops BACKUP: its operations' documents, one per line.
+ops() { askj describe "$1" | jq -c '.backup.operations[]?'; }
+op_id() { ops "$1" | jq -r --arg v "${2:-}" 'select($v == "" or .volume == $v) | .id' | head -n 1; }
+mover_pid() { doc "$1" | jq -r '.mover.pid // .details.mover.pid // empty'; }
+# Operations and backups that have not ended.
+unfinished() {
+    { askj operations --all | jq -r '.operations[] | .id + " " + .state'; askj backups --all | jq -r '.backups[] | .id + " " + .state'; } |
+        while read -r id s; do terminal "$s" || echo "$id $s"; done
+}
+settled() { [ -z "$(unfinished)" ]; }
+
+# ---- records and storage from the outside ----
+
+sql() { sqlite3 -readonly "$STATE/records.db" "$1"; }
+natives_of() { askj native list | jq -r --arg v "${1:-}" '.natives[] | select($v == "" or .volume == $v) | select(.state == "present") | .alias'; }
+stored_natives() { find "$@" -path '*/.snapferry/*' -name '*.native' 2>/dev/null; }
+stored_others() { find "$@" \( -path '*/.snapferry/*' -o -name '*.snapferry-*' -o -name '.snapferry-*' \) -type f ! -name '*.native' 2>/dev/null; }
+
+# clean_state DIR...: nothing is unfinished, no intent is open, no intermediate or staging file lies around, and the
+# native snapshots on storage are those of the records, one for one. Says what is wrong.
+clean_state() {
+    local open left known found bad=0
+    open=$(unfinished); [ -z "$open" ] || { echo "unfinished: $open"; bad=1; }
+    open=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$open" ] || { echo "open intents: $open"; bad=1; }
+    left=$(stored_others "$@"); [ -z "$left" ] || { echo "left on storage: $left"; bad=1; }
+    known=$(sql "SELECT id FROM natives WHERE state = 'present'" | sort)
+    found=$(stored_natives "$@" | sed 's/.*\///; s/\.native$//' | sort)
+    [ "$known" = "$found" ] || { echo "recorded native snapshots: $known"; echo "on storage: $found"; bad=1; }
+    left=$(pgrep -f "snapferry-mover.*$WORK/" | tr '\n' ' '); [ -z "$left" ] || { echo "movers: $left"; bad=1; }
+    return $bad
+}
+# clean NAME SECONDS DIR...: becomes clean within so many seconds.
+clean() {
+    local name=$1 seconds=$2
+    shift 2
+    until_true "$seconds" clean_state "$@"
+    check "$name" clean_state "$@"
+}
+
+# ---- data ----
+
+# image FILE MIB SEED: half random, a hole, some text.
+image() {
+    random_file "$1" $(($2 * MIB / 2)) "$3"
+    truncate -s "$2M" "$1"
+    printf 'end of %s' "$3" | dd of="$1" bs=1 seek=$(($2 * MIB - 512)) conv=notrunc status=none
+    sync "$1"
+}
+sum_of() { sha256sum <"$1" | cut -d' ' -f1; }
+# restored_same NAME BACKUP VOLUME ORIGINAL FROM: restores into a new file and compares.
+restored_same() {
+    local out
+    out=$(dirname "$3")/restored.$RANDOM.out
+    if ask restore "$2/$3" "$out" --from "$5" --wait --quiet >"$WORK/restore.log" 2>&1 && cmp -s "$4" "$out"; then
+        pass "$1"
+    else
+        fail "$1" "$(tail -n 5 "$WORK/restore.log")" "$(cmp "$4" "$out" 2>&1)"
+    fi
+    rm -f "$out"
+}
+# When a test fails, what the daemon said helps.
+explain_failure() { [ $failures -eq 0 ] || { echo "# --- last lines of the daemon:"; tail -n "${1:-40}" "$LOG" | sed 's/^/# /'; }; }
