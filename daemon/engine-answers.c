@@ -147,7 +147,8 @@ static void problem(json_t *list, const char *severity, const char *hint, const 
 struct screen {
     struct engine *engine;
     json_t *running, *queue, *problems, *volumes;
-    unsigned used, queued, natives;
+    unsigned used, queued, natives, n_next;
+    json_t *seen; /* volumes */
     int64_t natives_used;
     json_t *next;
 };
@@ -158,6 +159,7 @@ static int see_operation(struct rec *op, void *arg)
     bool moves = !strcmp(op->state, "Starting") || !strcmp(op->state, "Running") || !strcmp(op->state, "Cancelling");
     const char *kind = jstr(op->doc, "kind");
     bool slot = !strcmp(kind, "backup") || !strcmp(kind, "restore");
+    const char *name = jstr(jobj(op->doc, "volume"), "name")[0] ? jstr(jobj(op->doc, "volume"), "name") : op->id;
     if (moves && slot)
         s->used++;
     if (!strcmp(op->state, "Queued")) {
@@ -170,15 +172,15 @@ static int see_operation(struct rec *op, void *arg)
             json_decref(o);
         if (repository_down(s->engine, jstr(jobj(op->doc, "policy"), "repository")) && jstr(op->doc, "waiting")[0] &&
             slot)
-            problem(s->problems, "warning", "", "%s waits: %s", op->id, jstr(op->doc, "waiting"));
+            problem(s->problems, "warning", "", "%s waits: %s", name, jstr(op->doc, "waiting"));
     } else if (json_array_size(s->running) < 50) {
         json_array_append_new(s->running, engine_operation_json(s->engine, op));
     }
     if (jstr(op->doc, "cleanup_error")[0])
         problem(s->problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
-                "%s cannot release what it made: %s", op->id, jstr(op->doc, "cleanup_error"));
+                "%s: what its backup made cannot be released: %s", name, jstr(op->doc, "cleanup_error"));
     if (!strcmp(op->state, "Retrying"))
-        problem(s->problems, "warning", jstr(jobj(op->doc, "error"), "hint"), "%s is tried again: %s", op->id,
+        problem(s->problems, "warning", jstr(jobj(op->doc, "error"), "hint"), "%s is tried again: %s", name,
                 jstr(jobj(op->doc, "error"), "message"));
     return 0;
 }
@@ -294,6 +296,21 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
     return o;
 }
 
+/* Jobs as documented: times as numbers. */
+static json_t *jobs_json(struct engine *g)
+{
+    json_t *list = schedule_to_json(g->schedule), *j;
+    size_t i;
+    json_array_foreach(list, i, j)
+    {
+        static const char *const members[] = {"next", "last"};
+        for (unsigned k = 0; k < 2; k++)
+            if (json_is_string(json_object_get(j, members[k])))
+                jset_int(j, members[k], time_parse(jstr(j, members[k])));
+    }
+    return list;
+}
+
 struct volumes_seen {
     struct engine *engine;
     json_t *list;
@@ -330,29 +347,57 @@ static void sort_volumes(json_t *list)
         json_array_append_new(list, p[i]);
 }
 
+/* What goes when the next backup of each volume makes room for its own snapshot. */
+static void next_to_go(struct screen *s, const struct rec *n)
+{
+    CLEANUP_FREE struct native_facts *f = NULL;
+    struct native_rules rules;
+    struct native_verdict v;
+    size_t count = 0;
+    native_rules_from(&rules, jobj(n->doc, "policy"), -1, jbool(jobj(n->doc, "policy"), "prune_before"));
+    if (natives_gather(s->engine->records, n->volume, &f, &count, NULL) < 0)
+        return;
+    natives_plan(&rules, f, count, &v);
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP(rec_clearp) struct rec r = REC_INIT;
+        if (!f[i].prune || rec_get(s->engine, REC_NATIVE, f[i].alias, &r) < 0)
+            continue;
+        s->n_next++;
+        if (json_array_size(s->next) < 5) {
+            json_t *o = engine_native_json(s->engine, &r);
+            jset_str(o, "why", f[i].why);
+            json_array_append_new(s->next, o);
+        }
+    }
+}
+
 static int see_native(struct rec *n, void *arg)
 {
     struct screen *s = arg;
     int64_t used = jint(jobj(n->doc, "native"), "used");
+    if (!strcmp(n->state, "missing"))
+        return 0;
     s->natives++;
     if (used > 0)
         s->natives_used += used;
-    if (json_array_size(s->next) < 5 && !strcmp(n->state, "present")) {
-        json_t *j = engine_native_json(s->engine, n);
-        json_array_append_new(s->next, j);
+    if (!json_object_get(s->seen, n->volume)) {
+        json_object_set_new(s->seen, n->volume, json_true());
+        next_to_go(s, n);
     }
     return 0;
 }
 
 static json_t *natives_summary(struct screen *s)
 {
-    char text[300];
+    char text[700];
     const json_t *first = json_array_get(s->next, 0);
     if (!s->natives)
-        snprintf(text, sizeof text, "no native snapshots are retained");
+        snprintf(text, sizeof text, "none");
+    else if (!first)
+        snprintf(text, sizeof text, "none of them goes with the next backups");
     else
-        snprintf(text, sizeof text, "%u retained; next to go: %s of %s (%s)", s->natives, jstr(first, "alias"),
-                 jstr(first, "volume"), jstr(first, "why"));
+        snprintf(text, sizeof text, "with the next backups %u of them go%s, first %.8s of %.400s", s->natives,
+                 s->n_next, s->n_next == 1 ? "es" : "", jstr(first, "alias"), jstr(first, "volume"));
     return json_pack("{s:i,s:I,s:O,s:s}", "count", s->natives, "used", (json_int_t)s->natives_used, "next", s->next,
                      "text", text);
 }
@@ -404,10 +449,14 @@ static void general_problems(struct engine *g, json_t *list)
 json_t *engine_status(struct engine *g)
 {
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
-    struct screen s = {
-        .engine = g, .running = json_array(), .queue = json_array(), .problems = json_array(), .next = json_array()};
+    struct screen s = {.engine = g,
+                       .running = json_array(),
+                       .queue = json_array(),
+                       .problems = json_array(),
+                       .next = json_array(),
+                       .seen = json_object()};
     struct rec_filter live = {.live = true};
-    CLEANUP_JSON json_t *schedule = schedule_to_json(g->schedule);
+    CLEANUP_JSON json_t *schedule = jobs_json(g);
     struct volumes_seen vs = {g, json_array(), schedule};
     json_t *steps = steps_to_json(g->steps);
     general_problems(g, s.problems);
@@ -439,6 +488,7 @@ json_t *engine_status(struct engine *g)
                           d->restore_reserved, "queued", s.queued, "running", s.running, "queue", s.queue, "volumes",
                           vs.list, "jobs", schedule, "natives", natives_summary(&s), "problems", s.problems);
     json_decref(s.next);
+    json_decref(s.seen);
     return o;
 }
 
@@ -470,7 +520,7 @@ static void volumes_done(struct step_result *s, void *arg)
 {
     struct look *l = arg;
     struct engine *g = l->engine;
-    CLEANUP_JSON json_t *list = json_array(), *schedule = schedule_to_json(g->schedule), *seen = json_object();
+    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object();
     const json_t *a, *v;
     size_t i, k;
     json_array_foreach(json_object_get(s->out, "classes"), i, a)
@@ -609,7 +659,7 @@ static void explain_done(struct step_result *s, void *arg)
     struct look *l = arg;
     struct engine *g = l->engine;
     const struct cfg_class *k = cfg_class_of(g->cfg, l->what);
-    CLEANUP_JSON json_t *text = json_array(), *answer = json_object(), *schedule = schedule_to_json(g->schedule),
+    CLEANUP_JSON json_t *text = json_array(), *answer = json_object(), *schedule = jobs_json(g),
                         *natives = json_array();
     const json_t *a, *volume = NULL, *missing = NULL;
     struct cfg_policy p = {.effective = NULL};

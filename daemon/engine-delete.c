@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 struct owned {
     const char *backup;
@@ -373,17 +372,11 @@ static const char *tag(const json_t *tags, const char *name)
     return jstr(tags, key);
 }
 
-static int64_t time_of(const char *text)
-{
-    struct tm tm = {0};
-    return strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) * NS_PER_S : 0;
-}
-
 static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct rec *op)
 {
     const json_t *tags = jobj(s, "tags");
     const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
-    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end = time_of(jstr(s, "endTime"));
+    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end = time_parse(jstr(s, "endTime"));
     CLEANUP(rec_clearp) struct rec b = REC_INIT;
     struct err e = ERR_INIT;
     if (rec_get(g, REC_BACKUP, tag(tags, "backup"), &b) < 0) {

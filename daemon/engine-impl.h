@@ -82,6 +82,8 @@ struct engine {
 };
 
 int64_t now_ns(void);
+/* RFC 3339 in UTC, to seconds; 0 if it is no time. */
+int64_t time_parse(const char *text);
 /* "20261121T020000-3f9a" for ids. */
 void stamp_text(char out[32]);
 

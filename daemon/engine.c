@@ -24,6 +24,12 @@ int64_t now_ns(void)
     return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
+int64_t time_parse(const char *text)
+{
+    struct tm tm = {0};
+    return strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) * NS_PER_S : 0;
+}
+
 void stamp_text(char out[32])
 {
     time_t t = time(NULL);
