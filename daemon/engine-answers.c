@@ -396,8 +396,8 @@ static json_t *natives_summary(struct screen *s)
     else if (!first)
         snprintf(text, sizeof text, "none of them goes with the next backups");
     else
-        snprintf(text, sizeof text, "with the next backups %u of them go%s, first %.8s of %.400s", s->natives,
-                 s->n_next, s->n_next == 1 ? "es" : "", jstr(first, "alias"), jstr(first, "volume"));
+        snprintf(text, sizeof text, "with the next backups %u of them %s, first %.8s of %.400s", s->n_next,
+                 s->n_next == 1 ? "goes" : "go", jstr(first, "alias"), jstr(first, "volume"));
     return json_pack("{s:i,s:I,s:O,s:s}", "count", s->natives, "used", (json_int_t)s->natives_used, "next", s->next,
                      "text", text);
 }
