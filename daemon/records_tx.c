@@ -6,9 +6,11 @@
  */
 #include "daemon/records_internal.h"
 
+#include "base/cleanup.h"
 #include "base/crash.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -29,20 +31,31 @@ int64_t records_monotonic(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* SQLite reports some failures for lack of space (the shared memory file, the end of a short write) as plain I/O
- * errors. */
-static int io_errno(sqlite3 *db, const char *path)
+#define LOG_NEEDS (128 << 10) /* bytes: a log and its index */
+
+/* Whether there is room where the database lies: asked by a file without a name. ENOSPC, EDQUOT or 0. */
+static int no_room(const char *path)
 {
-    int sys = db ? sqlite3_system_errno(db) : 0;
-    if (sys == ENOSPC || sys == EDQUOT)
-        return sys;
     struct statvfs s;
     char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    if (statvfs(dir, &s) == 0 && s.f_bavail == 0)
+    if (statvfs(dir, &s) == 0 && (uint64_t)s.f_bavail * s.f_frsize < LOG_NEEDS)
         return ENOSPC;
-    return sys > 0 ? sys : EIO;
+    CLEANUP_CLOSE int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int sys = fd < 0 ? errno : posix_fallocate(fd, 0, LOG_NEEDS);
+    return sys == ENOSPC || sys == EDQUOT ? sys : 0;
+}
+
+/* SQLite reports some failures for lack of space as others: its index of the log as plain I/O error, a log that cannot
+ * be made as one that is not there. */
+static int io_errno(sqlite3 *db, const char *path)
+{
+    int sys = db ? sqlite3_system_errno(db) : 0;
+    if (sys == ENOSPC || sys == EDQUOT || sys == EACCES || sys == EPERM || sys == EROFS)
+        return sys;
+    int full = no_room(path);
+    return full ? full : sys > 0 ? sys : EIO;
 }
 
 int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, const char *what)
@@ -262,6 +275,9 @@ int records_tx_end(struct records *r, int ret, struct err *e)
         roll_back(r);
     r->depth = 0;
     r->doomed = false;
+    /* On a full disk the log may be all that can be had: folded in, it can be written again from its start. */
+    if (ret == -ENOSPC)
+        sqlite3_wal_checkpoint_v2(r->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     return ret;
 }
 

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * records.c - writes and checks records in a state directory, for tests of full disks and killed processes
+ *
+ * usage: records STATE-DIR write FROM COUNT   each an operation, its intent and its native in one transaction; prints
+ *                                              "N" once it is durable, "N CLASS" if it failed and goes on
+ *        records STATE-DIR check               all or nothing of each; prints "N rows" and news of the opening
+ *        records STATE-DIR peek                the same by the read-only view
+ *        records STATE-DIR hold SECONDS        keeps the lock
+ */
+#include "daemon/records.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_log(enum log_level lvl, const char *line, void *arg)
+{
+    (void)lvl;
+    (void)arg;
+    fprintf(stderr, "%s\n", line);
+}
+
+static int complain(const struct err *e)
+{
+    fprintf(stderr, "%s\n", e->msg);
+    return (int)e->cls;
+}
+
+static int write_one(struct records *r, long i, struct err *e)
+{
+    CLEANUP(rec_clearp) struct rec op = {.doc = json_object()}, n = {.doc = json_object()};
+    char pad[4000];
+    memset(pad, 'p', sizeof pad - 1);
+    pad[sizeof pad - 1] = '\0';
+    snprintf(op.id, sizeof op.id, "op-%ld", i);
+    snprintf(op.state, sizeof op.state, "Running");
+    json_object_set_new(op.doc, "pad", json_string(pad));
+    snprintf(n.id, sizeof n.id, "op-%ld", i);
+    snprintf(n.state, sizeof n.state, "creating");
+    int rc = records_begin(r, e);
+    if (rc < 0 || (rc = records_add(r, REC_OPERATION, &op, e)) < 0 ||
+        (rc = records_intent_add(r, op.id, "native", op.id, NULL, NULL, e)) < 0 ||
+        (rc = records_add(r, REC_NATIVE, &n, e)) < 0 || (rc = records_commit(r, e)) < 0)
+        records_rollback(r);
+    rec_clear(&n);
+    return rc;
+}
+
+static int write_many(struct records *r, long from, long n)
+{
+    int worst = 0;
+    for (long i = from; i < from + n; i++) {
+        struct err e = ERR_INIT;
+        if (write_one(r, i, &e) < 0) {
+            printf("%ld %s%s\n", i, err_class_name(e.cls), records_degraded(r) ? " degraded" : "");
+            worst = complain(&e);
+        } else {
+            printf("%ld%s\n", i, records_degraded(r) ? " degraded" : "");
+        }
+        fflush(stdout);
+    }
+    return worst;
+}
+
+struct check {
+    struct records *r;
+    uint64_t rows, halves;
+};
+
+static int count_intent(struct intent *i, void *arg)
+{
+    (void)i;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static int check_row(struct rec *op, void *arg)
+{
+    struct check *c = arg;
+    CLEANUP(rec_clearp) struct rec n = REC_INIT;
+    unsigned intents = 0;
+    struct err e = ERR_INIT;
+    c->rows++;
+    c->halves += records_get(c->r, REC_NATIVE, op->id, &n, &e) < 0 ||
+                 records_intents(c->r, op->id, count_intent, &intents, &e) < 0 || intents != 1;
+    return 0;
+}
+
+static int check(struct records *r, const struct records_news *news)
+{
+    struct err e = ERR_INIT;
+    struct check c = {.r = r};
+    uint64_t natives;
+    if (records_each(r, REC_OPERATION, NULL, check_row, &c, &e) < 0 ||
+        records_count(r, REC_NATIVE, NULL, &natives, &e) < 0)
+        return complain(&e);
+    printf("%llu rows%s%s\n", (unsigned long long)c.rows, news && news->recovered ? ", recovered" : "",
+           news && news->created ? ", created" : "");
+    return c.halves || natives != c.rows;
+}
+
+int main(int argc, char **argv)
+{
+    struct records *r;
+    struct records_news news;
+    struct err e = ERR_INIT;
+    log_to(print_log, NULL);
+    if (argc < 3)
+        return ERR_USAGE;
+    bool peek = strcmp(argv[2], "peek") == 0;
+    int rc = peek ? records_open_read_only(&r, argv[1], &e) : records_open(&r, argv[1], &news, &e);
+    if (rc < 0)
+        return complain(&e);
+    int ret = ERR_USAGE;
+    if (strcmp(argv[2], "write") == 0 && argc == 5)
+        ret = write_many(r, atol(argv[3]), atol(argv[4]));
+    else if (peek || strcmp(argv[2], "check") == 0)
+        ret = check(r, peek ? NULL : &news);
+    else if (strcmp(argv[2], "hold") == 0 && argc == 4) {
+        puts("held");
+        fflush(stdout);
+        sleep((unsigned)atoi(argv[3]));
+        ret = 0;
+    }
+    records_close(r);
+    return ret;
+}
