@@ -85,6 +85,8 @@ void volume_cells(struct table *t, const json_t *v);
 /* Shows progress until backup, restore or operation `id` has ended, prints the result and returns its exit code; or
  * negative with e set. */
 int wait_for(const struct options *o, const char *id, struct err *e);
+/* The waiting alone: *ended is a new reference. */
+int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e);
 /* Exit code of an ended backup or operation: 0, ERR_PARTIAL, ERR_CANCELED, or the class of its error. */
 int exit_code_of(const json_t *ended, struct err *e);
 

@@ -54,13 +54,23 @@ static bool is_empty(const json_t *v)
 
 static void print_members(const json_t *o, unsigned depth);
 
+/* Long, and of use to somebody who takes --json anyway. */
+static bool for_machines(const char *key)
+{
+    static const char *const keys[] = {"stages", "policy", "own", "into", "native_doc", "lockdown", "native_class"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i]))
+            return true;
+    return false;
+}
+
 static void print_member(const char *key, const json_t *v, unsigned depth)
 {
     size_t i;
     const json_t *item;
-    if (is_empty(v) || depth > DEPTH_MAX)
+    if (is_empty(v) || depth > DEPTH_MAX || (depth && for_machines(key)))
         return;
-    printf("%*s%s%-*s%s", (int)(2 * depth), "", tint_on(TINT_DIM), (int)(KEY_WIDTH - 2 * depth), text_name(key),
+    printf("%*s%s%-*s%s ", (int)(2 * depth), "", tint_on(TINT_DIM), (int)(KEY_WIDTH - 1 - 2 * depth), text_name(key),
            tint_off(TINT_DIM));
     if (json_is_object(v)) {
         putchar('\n');
@@ -150,7 +160,7 @@ static void print_document(const json_t *doc)
     print_operations(jarr(doc, "operations"));
     const json_t *details = jobj(doc, "details");
     if (details && json_object_size(details)) {
-        puts("\nDetails");
+        puts("\nDetails (--json has all)");
         print_members(details, 1);
     }
 }

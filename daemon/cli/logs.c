@@ -8,6 +8,7 @@
  */
 #include "daemon/cli/logs.h"
 
+#include "daemon/movers-impl.h" /* the names of log files */
 #include "daemon/records.h"
 
 #include <errno.h>
@@ -39,20 +40,21 @@ int logs_open(struct logs **ret, const struct options *o, const char *id, struct
         return err_nomem(e);
     snprintf(l->id, sizeof l->id, "%s", id);
     char match[600], path[8192];
-    int n = snprintf(match, sizeof match, "SNAPFERRY_OPERATION=%s", id);
+    int n = snprintf(match, sizeof match, "OPERATION=%s", id);
     if (sd_journal_open(&l->journal, SD_JOURNAL_LOCAL_ONLY | SD_JOURNAL_SYSTEM) < 0 ||
         sd_journal_add_match(l->journal, match, (size_t)n) < 0 || sd_journal_seek_head(l->journal) < 0) {
         sd_journal_close(l->journal);
         l->journal = NULL;
     }
-    if (!strchr(id, '/') && id[0] != '.') {
-        snprintf(path, sizeof path, "%s/logs/%s.log", o->state_dir, id);
-        l->file = fopen(path, "re");
-        if (!l->file && errno != ENOENT) {
-            int rc = err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
-            logs_close(l);
-            return rc;
-        }
+    char hash[33];
+    operation_hash(hash, id);
+    snprintf(path, sizeof path, "%s/logs/%s.log", o->state_dir, hash);
+    l->file = fopen(path, "re");
+    if (!l->file && errno != ENOENT) {
+        int rc = err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
+        err_hint(e, "logs are for root, and for the group systemd-journal where the journal has them");
+        logs_close(l);
+        return rc;
     }
     *ret = l;
     return 0;
@@ -107,15 +109,27 @@ static int from_journal(struct logs *l, log_entry_fn *fn, void *arg)
     return 0;
 }
 
-/* "<6>text": the level as a program of a unit writes it. */
-static int one_line(char *line, log_entry_fn *fn, void *arg)
+/* "2026-11-21T02:00:00.123Z warning text", as a mover writes it; "# text" and anything else is a line without either.
+ */
+static int one_line(const char *line, log_entry_fn *fn, void *arg)
 {
-    int priority = 6;
-    if (line[0] == '<' && line[1] >= '0' && line[1] <= '7' && line[2] == '>') {
-        priority = line[1] - '0';
-        line += 3;
+    static const char *const levels[] = {"debug ", "info ", "warning ", "error "};
+    struct tm tm = {0};
+    int ms = 0, used = 0;
+    const char *rest = strptime(line, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!rest || sscanf(rest, ".%3dZ %n", &ms, &used) != 1 || !used)
+        return fn(0, "info", line, arg);
+    int64_t at_ns = (int64_t)timegm(&tm) * 1000000000 + (int64_t)ms * 1000000;
+    rest += used;
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        size_t n = strlen(levels[i]);
+        if (!strncmp(rest, levels[i], n)) {
+            char level[16];
+            snprintf(level, sizeof level, "%.*s", (int)n - 1, levels[i]);
+            return fn(at_ns, level, rest + n, arg);
+        }
     }
-    return fn(0, level_name(priority), line, arg);
+    return fn(at_ns, "info", rest, arg);
 }
 
 static int from_file(struct logs *l, log_entry_fn *fn, void *arg)

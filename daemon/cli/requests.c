@@ -244,20 +244,69 @@ int ask_verify(const struct options *o, struct err *e)
 
 int ask_scan(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *args = json_object();
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    return started(o, "scan", json_incref(args), "Scan", e);
+    /* The answer comes when it is done. */
+    CLEANUP(daemon_closep) struct daemon *d = NULL;
+    cli_cancel();
+    int rc = daemon_open(&d, o, e);
+    if (rc >= 0)
+        rc = daemon_call(d, "scan", json_incref(args), 0, NULL, NULL, &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("%lld snapshots of this node in the repository: %lld were on record, %lld are now\n",
+               (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
+               (long long)jint(answer, "added"));
+    return 0;
+}
+
+/* What retention decided about each snapshot. */
+static void print_verdicts(const struct options *o, const json_t *ended)
+{
+    static const char *const heads[] = {"", "SNAPSHOT", "TIME", "SOURCE"};
+    const json_t *answer = json_array_get(jarr(jobj(ended, "result"), "answers"), 0), *v;
+    size_t i;
+    struct table *t = table_new(heads, "llls");
+    json_array_foreach(jarr(answer, "snapshots"), i, v)
+    {
+        bool keep = jbool(v, "keep");
+        if (keep && !o->explain)
+            continue;
+        table_cell(t, keep ? TINT_GOOD : TINT_WARN, "%s", keep ? "keep" : "expire");
+        table_cell(t, TINT_NONE, "%.8s", jstr(v, "id"));
+        table_cell(t, TINT_NONE, "%.19s", jstr(v, "startTime"));
+        table_cell(t, TINT_NONE, "%s", jstr(v, "source"));
+        table_note(t, TINT_DIM, jstr(v, "why"));
+    }
+    table_print(t, stdout, "");
+    printf("%lld of %lld snapshots %s\n", (long long)jint(answer, "expired"),
+           (long long)(jint(answer, "expired") + jint(answer, "kept")), o->dry_run ? "would expire" : "have expired");
 }
 
 int ask_expire(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *args = json_object();
+    CLEANUP_JSON json_t *args = json_object(), *ended = NULL, *answer = NULL;
     if (!args || add_text(args, "volume", o->volume, e) < 0)
         return args ? -EINVAL : err_nomem(e);
     add_flag(args, "dry_run", o->dry_run);
     add_flag(args, "explain", o->explain);
-    return started(o, "expire", json_incref(args), "Expiry", e);
+    if (!o->dry_run && !o->explain)
+        return started(o, "expire", json_incref(args), "Expiry", e);
+    /* Who wants reasons wants them now. */
+    int rc = daemon_ask(o, "expire", json_incref(args), &answer, e);
+    if (rc >= 0)
+        rc = wait_until_ended(o, jstr(answer, "operation"), &ended, e);
+    if (rc >= 0)
+        rc = exit_code_of(ended, e);
+    if (ended && o->json)
+        print_answer(o, ended);
+    else if (rc >= 0)
+        print_verdicts(o, ended);
+    return rc;
 }
 
 int ask_reload(const struct options *o, struct err *e)

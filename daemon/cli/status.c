@@ -147,7 +147,7 @@ static int show_volumes(const json_t *s)
         bad += !jbool(sorted[i], "protected");
     label("Volumes");
     if (!n)
-        puts("none: no storage class matches one");
+        puts("none known yet: snapferry volumes looks for them");
     else if (!bad)
         printf("%s%zu, all protected%s\n", tint_on(TINT_GOOD), n, tint_off(TINT_GOOD));
     else

@@ -233,15 +233,21 @@ static void print_ended(const json_t *s)
     }
 }
 
-int wait_for(const struct options *o, const char *id, struct err *e)
+int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
 {
     cli_cancel(); /* from now on a signal ends the wait, not the operation */
     struct waiting v = {.o = o, .id = id};
     v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
     v.live = isatty(STDERR_FILENO) && !o->json;
-    CLEANUP_JSON json_t *ended = NULL;
-    int rc = wait_long(&v, &ended, e);
+    int rc = wait_long(&v, ended, e);
     wipe(&v);
+    return rc;
+}
+
+int wait_for(const struct options *o, const char *id, struct err *e)
+{
+    CLEANUP_JSON json_t *ended = NULL;
+    int rc = wait_until_ended(o, id, &ended, e);
     if (rc < 0)
         return rc;
     rc = exit_code_of(ended, e);
