@@ -86,6 +86,8 @@ static int device_look(const char *name, struct source **src, struct volume *ret
     *src = NULL;
     if (name[0] != '/' || strlen(name) >= sizeof ret->name || !name_is_text(name))
         return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+    if (path_plain(name, e) < 0)
+        return -EINVAL;
     if (stat(name, &st) < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_SOURCE, errno,
                        "cannot find device %s", name);
@@ -366,6 +368,8 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
     memset(ret, 0, sizeof *ret);
     if (name[0] != '/' || strlen(name) >= sizeof ret->final || !name_is_text(name))
         return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+    if (path_plain(name, e) < 0)
+        return -EINVAL;
     if (stat(name, &st) < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno,
                        "there is no restore target %s: driver device restores onto existing devices only", name);

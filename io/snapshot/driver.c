@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "io/snapshot/fsinfo.h"
+#include "io/snapshot/tag.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -141,9 +142,14 @@ bool expose_same_pool(const struct driver_class *own, const struct volume *v, co
     if (!d || d != driver_by_name(into->driver) || !same_text(own->driver, into->driver) || d == &driver_device)
         return false;
     if (d == &driver_reflink) {
-        struct fs_info fs;
+        struct fs_info fs, source;
+        char dir[VOLUME_NAME_MAX];
+        const char *name, *pool = v->pool;
+        /* A volume that is known by its native snapshot alone. */
+        if (!*pool && path_split(v->name, dir, &name, NULL) == 0 && fs_info_path(dir, &source, NULL) == 0)
+            pool = source.pool;
         return into->target && *into->target && fs_info_path(into->target, &fs, NULL) == 0 && fs.reflink &&
-               strcmp(fs.pool, v->pool) == 0;
+               strcmp(fs.pool, pool) == 0;
     }
     /* A plugin's pools are words of its own: a class of the same plugin is in the volume's pool if its target names
      * that, or names the same place as the volume's class. */

@@ -106,8 +106,11 @@ static int add_path(struct gather *g, const char *dir, const char *name)
 static int match_names(const char *dir, const char *last, void *arg)
 {
     struct gather *g = arg;
-    if (is_plain(last))
-        return *last ? add_path(g, dir, last) : 0;
+    if (is_plain(last)) {
+        char path[VOLUME_NAME_MAX];
+        struct stat st;
+        return *last && path_join(path, dir, last, NULL) == 0 && lstat(path, &st) == 0 ? add_path(g, dir, last) : 0;
+    }
     CLEANUP_CLOSEDIR DIR *d = opendir(dir);
     const struct dirent *de;
     int rc = 0;

@@ -49,6 +49,8 @@ static int final_path(const struct driver_class *c, const char *name, char ret[V
     }
     if (rc == 0)
         rc = path_split(ret, dir, &last, e);
+    if (rc == 0)
+        rc = path_plain(ret, e);
     if (rc == 0 && (!name_is_text(ret) || strstr(ret, "/" HIDDEN_DIR "/")))
         rc = err_set(e, ERR_USAGE, EINVAL, "%s cannot be the name of a volume", ret);
     return rc;

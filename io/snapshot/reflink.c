@@ -124,6 +124,8 @@ int image_open(const char *path, struct stat *st, struct err *e)
     const char *name;
     struct file_tag tag;
     int rc = path_split(path, dir, &name, e);
+    if (rc == 0)
+        rc = path_plain(path, e);
     if (rc < 0)
         return rc;
     if (!name_is_text(path))

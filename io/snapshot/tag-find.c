@@ -2,6 +2,7 @@
 /* tag-find.c - tagged files, wherever an administrator may have put them */
 #include "base/cleanup.h"
 #include "io/snapshot/pattern.h"
+#include "io/snapshot/reflink.h"
 #include "io/snapshot/tag.h"
 
 #include <errno.h>
@@ -146,7 +147,9 @@ static int scan(int fd, const char *path, const struct wanted *w)
         if (got < 0 && got != -ENODATA && got != -ENOENT)
             log_warning("cannot look at %s/%s: %s", path, de->d_name, strerror(-got));
         if (got == 0) {
-            if (is_wanted(w, &f))
+            if (!name_is_text(f.path)) /* no document could hold it */
+                log_warning("a file in %s carries our tag, but its name is no UTF-8 any more: rename it", path);
+            else if (is_wanted(w, &f))
                 rc = w->fn(&f, w->arg);
             tagged_close(&f);
         }

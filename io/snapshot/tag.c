@@ -244,6 +244,18 @@ int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, s
     return 0;
 }
 
+int path_plain(const char *path, struct err *e)
+{
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(++p, "/");
+        if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return err_set(e, ERR_USAGE, EINVAL,
+                           "\"%.512s\" is no plain path: write it without \".\", \"..\" and \"//\"", path);
+        p += n;
+    }
+    return 0;
+}
+
 int hidden_open(int dir, const char *path, bool create, struct err *e)
 {
     struct stat st;

@@ -107,5 +107,7 @@ int tagged_find(const struct dirs *d, const char *node, enum tag_kind kind, cons
 int path_join(char out[VOLUME_NAME_MAX], const char *dir, const char *name, struct err *e);
 /* Splits an absolute path; `name` points into `path`. ERR_USAGE for a path that is not absolute or names no file. */
 int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, struct err *e);
+/* Refuses a path with an empty, "." or ".." component: it could match a pattern and yet lead elsewhere. */
+int path_plain(const char *path, struct err *e);
 
 #endif

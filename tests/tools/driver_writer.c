@@ -11,6 +11,8 @@
  * and none after M are to be seen, for one M; at most the one that was under way may be torn. LOW and HIGH are the last
  * writes that had returned before and after the copy was made: LOW <= M <= HIGH + 1.
  */
+#include "base/cleanup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -107,11 +109,13 @@ static int run(const char *image, const char *status_path, const char *mode, uin
 static int check(const char *path, uint64_t low, uint64_t high)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size % BLOCK || st.st_size == 0)
         return failed(path);
     uint64_t blocks = (uint64_t)st.st_size / BLOCK, top = 0, torn = 0, torn_at = 0;
-    uint64_t *have = calloc(blocks, 8), *want = calloc(blocks, 8), buf[WORDS];
+    CLEANUP_FREE uint64_t *have = calloc(blocks, 8);
+    CLEANUP_FREE uint64_t *want = calloc(blocks, 8);
+    uint64_t buf[WORDS];
     for (uint64_t b = 0; have && b < blocks; b++) {
         if (pread(fd, buf, BLOCK, (off_t)(b * BLOCK)) != BLOCK)
             return failed("read");
@@ -141,8 +145,6 @@ static int check(const char *path, uint64_t low, uint64_t high)
         return 1;
     }
     printf("one point in time: writes 1 to %" PRIu64 "%s\n", top, torn ? ", the next torn" : "");
-    free(have);
-    free(want);
     return 0;
 }
 
