@@ -175,9 +175,14 @@ void repositories_refresh(struct engine *g, bool force);
 /* NULL, or why operations on this repository must wait. */
 const char *repository_down(struct engine *g, const char *name);
 
-/* Natives of a volume: records of those to remove now, by plan. Fills *items (array of {class,native,alias}) . */
-int natives_to_prune(struct engine *g, const char *volume_id, const struct native_rules *rules, json_t **items,
-                     json_t **check, struct native_verdict *v, struct err *e);
+/*
+ * Removes what a plan for the operation's volume says should go. 1: something is under way, look again later; 0: done,
+ * `v` says whether a new one may be made. `done` is the step's end: natives_pruned(), or one that calls it.
+ */
+int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
+                      const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
+                      struct native_verdict *v, struct err *e);
+void natives_pruned(struct engine *g, struct rec *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
 void native_rules_from(struct native_rules *r, const json_t *policy, double pool_ratio, bool create);
 

@@ -24,10 +24,14 @@ void native_rules_from(struct native_rules *r, const json_t *policy, double pool
     };
 }
 
-/* What a plan would remove, as items for step_remove; *check: snapshot id -> alias of those whose backup has not been
- * seen readable since it was written. The records say "removing" before anything is removed. */
-int natives_to_prune(struct engine *g, const char *volume_id, const struct native_rules *rules, json_t **items,
-                     json_t **check, struct native_verdict *v, struct err *e)
+/*
+ * What a plan would remove, as items for step_remove. One whose data is in a repository goes only when the repository
+ * was asked after `since_ns` and could read it (RS-18): until then it is in *check (snapshot id -> alias), not in
+ * *items. `trust` (alias or NULL) needs no asking: its mover has just committed it. The records say "removing" before
+ * anything is removed.
+ */
+static int plan_prune(struct engine *g, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
+                      const char *trust, json_t **items, json_t **check, struct native_verdict *v, struct err *e)
 {
     CLEANUP_FREE struct native_facts *f = NULL;
     size_t n = 0;
@@ -39,22 +43,118 @@ int natives_to_prune(struct engine *g, const char *volume_id, const struct nativ
     *check = json_object();
     for (size_t i = 0; i < n; i++) {
         CLEANUP(rec_clearp) struct rec r = REC_INIT;
-        if (rec_get(g, REC_NATIVE, f[i].alias, &r) < 0 || !strcmp(r.state, "creating"))
+        if (!f[i].prune || rec_get(g, REC_NATIVE, f[i].alias, &r) < 0 || !strcmp(r.state, "creating"))
             continue;
-        if (f[i].prune) {
-            if (strcmp(r.state, "removing")) {
-                jset_str(r.doc, "why_removed", f[i].why);
-                if (save_state(g, REC_NATIVE, &r, "removing") < 0)
-                    continue;
-            }
-            json_t *native = jobj(r.doc, "native") ? json_incref(jobj(r.doc, "native")) : json_object();
-            json_array_append_new(
-                *items, json_pack("{s:s,s:O,s:o}", "alias", r.id, "class", jobj(r.doc, "class"), "native", native));
-        } else if (jbool(r.doc, "moved") && !jbool(r.doc, "moved_verified") && jstr(r.doc, "snapshot")[0]) {
+        bool trusted = !f[i].moved || jint(r.doc, "verified_ns") >= since_ns || (trust && !strcmp(trust, r.id)) ||
+                       !strcmp(r.state, "removing") || !jstr(r.doc, "snapshot")[0];
+        if (!trusted) {
             jset_str(*check, jstr(r.doc, "snapshot"), r.id);
+            continue;
         }
+        if (strcmp(r.state, "removing")) {
+            jset_str(r.doc, "why_removed", f[i].why);
+            if (save_state(g, REC_NATIVE, &r, "removing") < 0)
+                continue;
+        }
+        json_t *native = jobj(r.doc, "native") ? json_incref(jobj(r.doc, "native")) : json_object();
+        json_array_append_new(
+            *items, json_pack("{s:s,s:O,s:o}", "alias", r.id, "class", jobj(r.doc, "class"), "native", native));
     }
     return 0;
+}
+
+/* What the repository said about the snapshots behind natives. */
+static void note_checked(struct engine *g, const struct rec *check)
+{
+    const json_t *readable = json_object_get(admin_answer(check, 0), "readable"), *alias;
+    const char *snapshot;
+    json_object_foreach(jobj(check->doc, "aliases"), snapshot, alias)
+    {
+        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        const json_t *v = json_object_get(readable, snapshot);
+        if (!v || rec_get(g, REC_NATIVE, json_string_value(alias), &n) < 0)
+            continue;
+        if (json_is_true(v)) {
+            jset_int(n.doc, "verified_ns", now_ns());
+        } else {
+            log_warning("snapshot %s of %s is not readable in its repository: its native snapshot stays", snapshot,
+                        jstr(jobj(n.doc, "volume"), "name"));
+            jset_bool(n.doc, "moved_verified", false);
+        }
+        save(g, REC_NATIVE, &n);
+    }
+}
+
+static int ask_repository(struct engine *g, const char *repository, const char *parent, json_t *check, char id[512],
+                          struct err *e)
+{
+    json_t *ids = json_array(), *alias;
+    const char *snapshot;
+    json_object_foreach(check, snapshot, alias) json_array_append_new(ids, json_string(snapshot));
+    json_t *steps = json_pack("[{s:s,s:o}]", "verb", "check", "snapshots", ids);
+    int rc = admin_submit(g, repository, steps, parent, "admin-check", id, e);
+    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    if (rc < 0)
+        return rc;
+    rc = rec_get(g, REC_OPERATION, id, &op);
+    if (rc < 0)
+        return rc;
+    json_object_set(op.doc, "aliases", check);
+    return save(g, REC_OPERATION, &op);
+}
+
+int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
+                      const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
+                      struct native_verdict *v, struct err *e)
+{
+    CLEANUP_JSON json_t *items = NULL, *check = NULL;
+    CLEANUP(rec_clearp) struct rec asked = REC_INIT;
+    const char *id = jstr(op->doc, "check_operation");
+    if (id[0] && rec_get(g, REC_OPERATION, id, &asked) == 0) {
+        if (!state_terminal(asked.state))
+            return 1;
+        note_checked(g, &asked);
+        json_object_del(op->doc, "check_operation");
+        jset_int(op->doc, "checks", jint(op->doc, "checks") + 1);
+        int rc = save(g, REC_OPERATION, op);
+        if (rc < 0)
+            return rc;
+    }
+    int rc = plan_prune(g, op->volume, rules, since_ns, trust, &items, &check, v, e);
+    if (rc < 0)
+        return rc;
+    if (json_object_size(check) && jint(op->doc, "checks") < 4) {
+        char fresh[512];
+        if (ask_repository(g, jstr(jobj(op->doc, "policy"), "repository"), NULL, check, fresh, NULL) == 0)
+            jset_str(op->doc, "check_operation", fresh);
+        else
+            jset_int(op->doc, "checks", 4); /* nobody to ask: what is not known to be safe stays */
+        rc = save(g, REC_OPERATION, op);
+        engine_kick(g);
+        return rc < 0 ? rc : 1;
+    }
+    if (json_array_size(items) && jint(op->doc, "prune_rounds") < 6) {
+        rc = work(g, REC_OPERATION, op, "prune for", step_remove, json_pack("{s:O}", "items", items),
+                  jint(jobj(op->doc, "policy"), "snapshot_timeout_s"), done, e);
+        return rc < 0 ? rc : 1;
+    }
+    return 0;
+}
+
+void natives_pruned(struct engine *g, struct rec *op, struct step_result *s)
+{
+    natives_removed(g, s->err.cls ? NULL : s->out);
+    /* What could not be removed is planned again; a storage that is full will say so itself. */
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "items"), i, a)
+    {
+        if (jobj(a, "error"))
+            log_warning("native snapshot %s cannot be removed: %s", jstr(a, "alias"),
+                        jstr(jobj(a, "error"), "message"));
+    }
+    jset_int(op->doc, "prune_rounds", jint(op->doc, "prune_rounds") + 1);
+    save(g, REC_OPERATION, op);
 }
 
 void natives_removed(struct engine *g, const json_t *out)
@@ -133,9 +233,11 @@ struct prune {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
-    json_t *natives, *items, *seen;
-    const char *volume;
-    bool dry_run;
+    json_t *natives, *items, *seen, *check; /* check: repository -> {snapshot id: alias} */
+    char volume[VOLUME_NAME_MAX];
+    bool dry_run, asked;
+    int64_t since_ns;
+    unsigned pending;
 };
 
 static void list_plan(struct prune *p, const char *volume_id, const json_t *policy)
@@ -185,8 +287,15 @@ static int visit_prune(struct rec *n, void *arg)
         struct native_rules rules;
         struct native_verdict v;
         native_rules_from(&rules, policy, -1, false);
-        if (natives_to_prune(p->engine, n->volume, &rules, &items, &check, &v, NULL) == 0)
+        if (plan_prune(p->engine, n->volume, &rules, p->since_ns, NULL, &items, &check, &v, NULL) == 0) {
+            const char *repo = jstr(policy, "repository");
             json_array_extend(p->items, items);
+            if (json_object_size(check)) {
+                if (!jobj(p->check, repo))
+                    json_object_set_new(p->check, repo, json_object());
+                json_object_update(jobj(p->check, repo), check);
+            }
+        }
     }
     return 0;
 }
@@ -199,6 +308,7 @@ static void prune_finish(struct prune *p, const struct err *e, unsigned removed)
     json_decref(p->natives);
     json_decref(p->items);
     json_decref(p->seen);
+    json_decref(p->check);
     free(p);
 }
 
@@ -213,6 +323,58 @@ static void prune_done(struct step_result *s, void *arg)
     prune_finish(p, s->err.cls ? &s->err : NULL, removed);
 }
 
+static void prune_run(struct prune *p);
+
+/* One repository has answered (or not: then what it was asked about stays). */
+static void prune_checked(const json_t *state, bool terminal, void *arg)
+{
+    struct prune *p = arg;
+    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    if (!terminal)
+        return;
+    if (rec_get(p->engine, REC_OPERATION, jstr(state, "id"), &op) == 0)
+        note_checked(p->engine, &op);
+    if (--p->pending == 0) {
+        engine_unwait(p->engine, p);
+        prune_run(p);
+    }
+}
+
+static void prune_run(struct prune *p)
+{
+    struct err e = ERR_INIT;
+    json_object_clear(p->seen);
+    json_object_clear(p->check);
+    json_array_clear(p->items);
+    json_array_clear(p->natives);
+    if (records_each(p->engine->records, REC_NATIVE, NULL, visit_prune, p, &e) < 0) {
+        prune_finish(p, &e, 0);
+        return;
+    }
+    if (json_object_size(p->check) && !p->asked) {
+        const char *repo;
+        json_t *check;
+        p->asked = true;
+        p->pending = 1;
+        json_object_foreach(p->check, repo, check)
+        {
+            char id[512];
+            if (ask_repository(p->engine, repo, NULL, check, id, NULL) == 0 &&
+                engine_wait(p->engine, id, prune_checked, p, NULL) == 0)
+                p->pending++;
+        }
+        if (--p->pending > 0)
+            return;
+    }
+    if (json_array_size(p->items) == 0) {
+        prune_finish(p, NULL, 0);
+        return;
+    }
+    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
+    if (step_start(p->engine->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
+        prune_finish(p, &e, 0);
+}
+
 void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     struct prune *p = calloc(1, sizeof *p);
@@ -222,18 +384,15 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
         reply(NULL, &e, arg);
         return;
     }
-    *p = (struct prune){
-        g, reply, arg, json_array(), json_array(), json_object(), jstr(req, "volume"), jbool(req, "dry_run")};
-    if (records_each(g->records, REC_NATIVE, NULL, visit_prune, p, &e) < 0) {
-        prune_finish(p, &e, 0);
-        return;
-    }
-    p->volume = ""; /* the request's; it does not outlive this call */
-    if (json_array_size(p->items) == 0) {
-        prune_finish(p, NULL, 0);
-        return;
-    }
-    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
-    if (step_start(g->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
-        prune_finish(p, &e, 0);
+    *p = (struct prune){.engine = g,
+                        .reply = reply,
+                        .arg = arg,
+                        .natives = json_array(),
+                        .items = json_array(),
+                        .seen = json_object(),
+                        .check = json_object(),
+                        .dry_run = jbool(req, "dry_run"),
+                        .since_ns = now_ns()};
+    snprintf(p->volume, sizeof p->volume, "%s", jstr(req, "volume"));
+    prune_run(p);
 }

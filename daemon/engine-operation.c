@@ -701,50 +701,28 @@ static void undo_done(struct engine *g, struct rec *op, struct step_result *s)
     crash_point("engine-cleaned");
 }
 
-static void retain_done(struct engine *g, struct rec *op, struct step_result *s)
-{
-    const json_t *a;
-    size_t i;
-    natives_removed(g, s->err.cls ? NULL : s->out);
-    json_array_foreach(json_object_get(s->out, "items"), i, a)
-    {
-        if (jobj(a, "error")) {
-            jset_str(op->doc, "cleanup_error", jstr(jobj(a, "error"), "message"));
-            log_warning("%s: native snapshot %s cannot be removed: %s", op->id, jstr(a, "alias"),
-                        jstr(jobj(a, "error"), "message"));
-        }
-    }
-    jset_int(op->doc, "retain_tries", jint(op->doc, "retain_tries") + 1);
-    save(g, REC_OPERATION, op);
-}
-
 /* Which natives of the volume stay now that this one's fate is known; the rest goes. A removal that fails is left to
- * the sweep after three tries: the volume's record shows it as "removing". */
+ * the sweep after some tries: until then its record says "removing". */
 static bool retain(struct engine *g, struct rec *op)
 {
-    CLEANUP_JSON json_t *items = NULL, *check = NULL;
     struct native_rules rules;
     struct native_verdict v;
     struct err e = ERR_INIT;
-    if (is_restore(op) || !jstr(op->doc, "native")[0] || jint(op->doc, "retain_tries") >= 3)
+    if (is_restore(op) || !jstr(op->doc, "native")[0])
         return true;
+    if (!jbool(op->doc, "releasing")) {
+        jset_bool(op->doc, "releasing", true); /* it no longer counts as a user of its native */
+        jset_int(op->doc, "prune_rounds", 0);
+        jset_int(op->doc, "checks", 0);
+        if (save(g, REC_OPERATION, op) < 0)
+            return false;
+    }
     native_rules_from(&rules, jobj(op->doc, "policy"), -1, false);
-    jset_bool(op->doc, "releasing", true); /* it no longer counts as a user of its native */
-    if (save(g, REC_OPERATION, op) < 0)
-        return false;
-    if (natives_to_prune(g, op->volume, &rules, &items, &check, &v, &e) < 0) {
+    int rc =
+        natives_make_room(g, op, &rules, jint(op->doc, "ended_ns"), jstr(op->doc, "native"), natives_pruned, &v, &e);
+    if (rc < 0)
         log_warning("%s: %s", op->id, e.msg);
-        return true;
-    }
-    if (!items || !json_array_size(items))
-        return true;
-    json_t *in = json_pack("{s:O}", "items", items);
-    if (work(g, REC_OPERATION, op, "retention after", step_remove, in,
-             jint(jobj(op->doc, "policy"), "snapshot_timeout_s"), retain_done, &e) < 0) {
-        log_warning("%s: %s", op->id, e.msg);
-        return true;
-    }
-    return false;
+    return rc <= 0;
 }
 
 static void clean_up(struct engine *g, struct rec *op)

@@ -81,100 +81,25 @@ static void look_at_pool(struct engine *g, struct rec *op)
         operation_attempt_failed(g, op, "snapshot", &e, true);
 }
 
-static void prune_done(struct engine *g, struct rec *op, struct step_result *s)
-{
-    natives_removed(g, s->err.cls ? NULL : s->out);
-    /* What could not be removed is planned again; a storage that is full will say so itself. */
-    const json_t *a;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "items"), i, a)
-    {
-        if (jobj(a, "error"))
-            log_warning("native snapshot %s cannot be removed: %s", jstr(a, "alias"),
-                        jstr(jobj(a, "error"), "message"));
-    }
-    jset_int(op->doc, "prune_rounds", jint(op->doc, "prune_rounds") + 1);
-    save(g, REC_OPERATION, op);
-}
-
-/* Waits for the admin operation that looks whether the backups behind old natives are readable (RS-18). */
-static bool check_pending(struct engine *g, struct rec *op)
-{
-    const char *id = jstr(op->doc, "check_operation");
-    CLEANUP(rec_clearp) struct rec check = REC_INIT;
-    if (!id[0] || rec_get(g, REC_OPERATION, id, &check) < 0)
-        return false;
-    if (!state_terminal(check.state))
-        return true;
-    const json_t *readable = json_object_get(admin_answer(&check, 0), "readable"), *v;
-    const char *key;
-    json_object_foreach((json_t *)readable, key, v)
-    {
-        const char *alias = jstr(jobj(check.doc, "aliases"), key);
-        CLEANUP(rec_clearp) struct rec n = REC_INIT;
-        if (!json_is_true(v) || !alias[0] || rec_get(g, REC_NATIVE, alias, &n) < 0)
-            continue;
-        jset_bool(n.doc, "moved_verified", true);
-        save(g, REC_NATIVE, &n);
-    }
-    json_object_set_new(op->doc, "check_operation", json_string(""));
-    jset_bool(op->doc, "checked", true);
-    save(g, REC_OPERATION, op);
-    return false;
-}
-
 static void prune(struct engine *g, struct rec *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
-    CLEANUP_JSON json_t *items = NULL, *check = NULL;
+    const json_t *policy = jobj(op->doc, "policy"), *ratio = json_object_get(op->doc, "pool_ratio");
     struct native_rules rules;
     struct native_verdict v;
     struct err e = ERR_INIT;
-    bool before = jbool(policy, "prune_before");
-    if (check_pending(g, op))
-        return;
-    const json_t *ratio = json_object_get(op->doc, "pool_ratio");
-    native_rules_from(&rules, policy, json_is_number(ratio) ? json_number_value(ratio) : -1, before);
-    if (natives_to_prune(g, op->volume, &rules, &items, &check, &v, &e) < 0) {
+    native_rules_from(&rules, policy, json_is_number(ratio) ? json_number_value(ratio) : -1,
+                      jbool(policy, "prune_before"));
+    int rc = natives_make_room(g, op, &rules, jint(op->doc, "started_ns"), NULL, natives_pruned, &v, &e);
+    if (rc < 0) {
         operation_attempt_failed(g, op, "snapshot", &e, true);
-        return;
-    }
-    if (check && json_object_size(check) && !jbool(op->doc, "checked")) {
-        char id[512];
-        json_t *ids = json_array();
-        const char *key;
-        json_t *alias;
-        json_object_foreach(check, key, alias) json_array_append_new(ids, json_string(key));
-        json_t *steps = json_pack("[{s:s,s:o}]", "verb", "check", "snapshots", ids);
-        if (admin_submit(g, jstr(policy, "repository"), steps, op->parent, "admin-check", id, &e) == 0) {
-            CLEANUP(rec_clearp) struct rec c = REC_INIT;
-            if (rec_get(g, REC_OPERATION, id, &c) == 0) {
-                json_object_set(c.doc, "aliases", check);
-                save(g, REC_OPERATION, &c);
-            }
-            jset_str(op->doc, "check_operation", id);
-        } else {
-            jset_bool(op->doc, "checked", true);
-        }
-        save(g, REC_OPERATION, op);
-        engine_kick(g);
-        return;
-    }
-    if (items && json_array_size(items) && jint(op->doc, "prune_rounds") < 3) {
-        json_t *in = json_pack("{s:O}", "items", items);
-        if (work(g, REC_OPERATION, op, "prune for", step_remove, in, jint(policy, "snapshot_timeout_s"), prune_done,
-                 &e) < 0)
-            operation_attempt_failed(g, op, "snapshot", &e, true);
-        return;
-    }
-    if (!v.may_create) {
+    } else if (rc == 0 && !v.may_create) {
         err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", jstr(jobj(op->doc, "volume"), "name"),
                 v.why);
         err_hint(&e, "`snapferry native prune --explain --dry-run` shows what could go, `snapferry hold` what is held");
         operation_fail(g, op, "snapshot", &e);
-        return;
+    } else if (rc == 0) {
+        stage_set(g, op, STAGE_HOOK);
     }
-    stage_set(g, op, STAGE_HOOK);
 }
 
 /* ---- hooks ---- */
