@@ -156,9 +156,19 @@ $(BUILD)/man/%: docs/man/%.pod
 	    --name $(shell echo $(basename $*) | tr a-z A-Z) $< $@
 
 .PHONY: install
+UNITDIR ?= /lib/systemd/system
+SYSCONFDIR ?= /etc
 install: all man
-	install -D -m 0755 $(BUILD)/snapferry $(DESTDIR)$(PREFIX)/bin/snapferry
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/snapferry
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(BUILD)/snapferryd
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover
 	for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/snapferry/conf.d $(DESTDIR)$(PREFIX)/share/doc/snapferry
+	for u in systemd/*.service systemd/*.socket; do \
+	    sed -e 's,@bindir@,$(PREFIX)/bin,g' -e 's,@sbindir@,$(PREFIX)/sbin,g' $$u > $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
+	install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
+	install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
+	cp -r examples docs/*.md $(DESTDIR)$(PREFIX)/share/doc/snapferry/
 
 .PHONY: help
 help:

@@ -112,20 +112,22 @@ static int options(struct server *s, int argc, char **argv)
     return 0;
 }
 
-/* The other programs lie beside this one, or where the package puts them. */
-static void find_program(char out[4096], const char *name, const char *packaged)
+/* The other programs lie beside this one (a build directory), or under the prefix where it is installed. */
+static void find_program(char out[4096], const char *name, const char *installed)
 {
     char self[2048];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
     char *slash = strrchr(self, '/');
-    if (slash) {
+    if (slash)
         *slash = '\0';
-        snprintf(out, 4096, "%s/%s", self, name);
-        if (access(out, X_OK) == 0)
-            return;
-    }
-    snprintf(out, 4096, "%s", packaged);
+    snprintf(out, 4096, "%s/%s", self, name);
+    if (access(out, X_OK) == 0)
+        return;
+    slash = strrchr(self, '/');
+    if (slash)
+        *slash = '\0';
+    snprintf(out, 4096, "%s/%s/%s", slash ? self : "/usr", installed, name);
 }
 
 static int make_dir(const char *path, mode_t mode, struct err *e)
@@ -156,8 +158,8 @@ static int load(struct server *s, struct cfg **c, struct err *e)
     default_path(s->paths.state_dir, d->state_dir, "/var/lib/snapferry");
     default_path(s->paths.cache_dir, d->cache_dir, "/var/cache/snapferry");
     default_path(s->paths.runtime_dir, NULL, "/run/snapferry");
-    find_program(s->paths.mover_program, "snapferry-mover", "/usr/libexec/snapferry/snapferry-mover");
-    find_program(s->paths.command, "snapferry", "/usr/bin/snapferry");
+    find_program(s->paths.mover_program, "snapferry-mover", "libexec/snapferry");
+    find_program(s->paths.command, "snapferry", "bin");
     if ((rc = make_dir(s->paths.state_dir, 0700, e)) < 0 || (rc = make_dir(s->paths.runtime_dir, 0755, e)) < 0 ||
         (rc = make_dir(s->paths.cache_dir, 0755, e)) < 0)
         return rc;
