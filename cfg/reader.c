@@ -383,17 +383,18 @@ static int load_text(struct parse *p, const char *file, int fd, struct err *e)
         return err_set(e, ERR_USAGE, EINVAL, "configuration %s is no regular file", file);
     if (st.st_size > FILE_MAX)
         return err_set(e, ERR_USAGE, EFBIG, "configuration %s is larger than %d MiB", file, FILE_MAX >> 20);
-    p->text = malloc(FILE_MAX + 2);
+    size_t cap = (size_t)st.st_size + 1; /* one more tells that it grew */
+    p->text = malloc(cap + 1);
     if (!p->text)
         return err_nomem(e);
     p->len = 0;
-    ssize_t n;
-    while ((n = read(fd, p->text + p->len, FILE_MAX + 1 - p->len)) > 0)
+    ssize_t n = 0;
+    while (p->len < cap && (n = read(fd, p->text + p->len, cap - p->len)) > 0)
         p->len += (size_t)n;
     if (n < 0)
         return err_set(e, ERR_USAGE, errno, "cannot read configuration %s: %s", file, strerror(errno));
-    if (p->len > FILE_MAX)
-        return err_set(e, ERR_USAGE, EFBIG, "configuration %s is larger than %d MiB", file, FILE_MAX >> 20);
+    if (p->len == cap)
+        return err_set(e, ERR_USAGE, EBUSY, "configuration %s grew while it was read", file);
     p->text[p->len] = '\0';
     if (st.st_mode & (S_IWGRP | S_IWOTH) && st.st_uid == 0)
         complain(p->cfg, CFG_WARNING, p->file, 0, true, "chmod go-w it",
