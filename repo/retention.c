@@ -156,6 +156,56 @@ static void keep_newest_incomplete(struct retention_item *items, const struct or
     }
 }
 
+struct grants {
+    const struct zone *z;
+    const struct key_set *used;
+    int keep[N_KINDS], granted[N_KINDS];
+    struct moment cutoff[N_KINDS];
+};
+
+/* One complete snapshot, number i of the list: what it is kept for, and what not. */
+static void grant(struct grants *g, struct retention_item *it, size_t i)
+{
+    struct moment start = moment_of(it->start_ns);
+    int ordinal[N_KINDS] = {0};
+    enum retention_miss missed[N_KINDS] = {RETENTION_NOT_ASKED};
+    for (int k = 0; k < N_KINDS; k++) {
+        if (g->keep[k] <= 0)
+            continue;
+        missed[k] = RETENTION_TOO_OLD;
+        if (is_before(start, g->cutoff[k]))
+            continue;
+        struct key key, *slot;
+        make_key(g->z, (enum kind)k, i, start, &key);
+        slot = key_slot(g->used, &key);
+        if (slot->text[0])
+            missed[k] = RETENTION_STOOD_FOR;
+        if (slot->text[0] || g->granted[k] >= g->keep[k])
+            continue;
+        *slot = key;
+        ordinal[k] = ++g->granted[k];
+        missed[k] = RETENTION_NOT_ASKED;
+    }
+    for (int k = 0; k < N_KINDS; k++) {
+        it->missed[k] = (uint8_t)missed[listed[k]];
+        if (ordinal[listed[k]])
+            snprintf(it->reasons[it->n_reasons++], sizeof it->reasons[0], "%s-%d", kind_names[listed[k]],
+                     ordinal[listed[k]]);
+    }
+}
+
+static void cutoffs(struct grants *g, int64_t newest_ns)
+{
+    const int *keep = g->keep;
+    struct moment last = moment_of(newest_ns);
+    g->cutoff[LATEST] = (struct moment){INT64_MIN, 0};
+    g->cutoff[ANNUAL] = add_date(g->z, last, -(int64_t)keep[ANNUAL], 0, 0);
+    g->cutoff[MONTHLY] = add_date(g->z, last, 0, -(int64_t)keep[MONTHLY], 0);
+    g->cutoff[WEEKLY] = add_date(g->z, last, 0, 0, -7 * (int64_t)keep[WEEKLY]);
+    g->cutoff[DAILY] = add_date(g->z, last, 0, 0, -(int64_t)keep[DAILY]);
+    g->cutoff[HOURLY] = (struct moment){last.sec - 3600 * (int64_t)keep[HOURLY], last.ns};
+}
+
 int retention_apply(const struct retention_policy *p, struct retention_item *items, size_t n, const char *tz,
                     struct err *e)
 {
@@ -163,12 +213,12 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
     int rc = zone_load(&z, tz, e);
     if (rc < 0)
         return rc;
-    int keep[N_KINDS] = {p->latest, p->annual, p->monthly, p->weekly, p->daily, p->hourly};
+    struct grants g = {.z = z, .keep = {p->latest, p->annual, p->monthly, p->weekly, p->daily, p->hourly}};
     bool any = false;
     for (int k = 0; k < N_KINDS; k++)
-        any |= keep[k] > 0;
+        any |= g.keep[k] > 0;
     if (!any)
-        keep[LATEST] = INT_MAX;
+        g.keep[LATEST] = INT_MAX;
 
     CLEANUP_FREE struct order *list = malloc((n ? n : 1) * sizeof *list);
     CLEANUP(key_set_fini) struct key_set used = {NULL, 1};
@@ -178,6 +228,7 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
     used.mask--;
     if (!list || !used.slot)
         return err_nomem(e);
+    g.used = &used;
 
     bool found = false;
     int64_t newest = 0;
@@ -192,43 +243,12 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
     }
     qsort(list, n, sizeof *list, newest_first);
 
-    struct moment last = moment_of(newest), cutoff[N_KINDS] = {[LATEST] = {INT64_MIN, 0}};
-    cutoff[ANNUAL] = add_date(z, last, -(int64_t)keep[ANNUAL], 0, 0);
-    cutoff[MONTHLY] = add_date(z, last, 0, -(int64_t)keep[MONTHLY], 0);
-    cutoff[WEEKLY] = add_date(z, last, 0, 0, -7 * (int64_t)keep[WEEKLY]);
-    cutoff[DAILY] = add_date(z, last, 0, 0, -(int64_t)keep[DAILY]);
-    cutoff[HOURLY] = (struct moment){last.sec - 3600 * (int64_t)keep[HOURLY], last.ns};
-
-    int granted[N_KINDS] = {0};
+    cutoffs(&g, newest);
     for (size_t i = 0; i < n; i++) {
         struct retention_item *it = &items[list[i].at];
         if (it->incomplete)
             continue;
-        struct moment start = moment_of(it->start_ns);
-        int ordinal[N_KINDS] = {0};
-        enum retention_miss missed[N_KINDS] = {RETENTION_NOT_ASKED};
-        for (int k = 0; k < N_KINDS; k++) {
-            if (keep[k] <= 0)
-                continue;
-            missed[k] = RETENTION_TOO_OLD;
-            if (granted[k] >= keep[k] || is_before(start, cutoff[k]))
-                continue;
-            struct key key, *slot;
-            make_key(z, (enum kind)k, i, start, &key);
-            slot = key_slot(&used, &key);
-            missed[k] = RETENTION_STOOD_FOR;
-            if (slot->text[0])
-                continue;
-            *slot = key;
-            ordinal[k] = ++granted[k];
-            missed[k] = RETENTION_NOT_ASKED;
-        }
-        for (int k = 0; k < N_KINDS; k++) {
-            it->missed[k] = (uint8_t)missed[listed[k]];
-            if (ordinal[listed[k]])
-                snprintf(it->reasons[it->n_reasons++], sizeof it->reasons[0], "%s-%d", kind_names[listed[k]],
-                         ordinal[listed[k]]);
-        }
+        grant(&g, it, i);
     }
     keep_newest_incomplete(items, list, n);
     return 0;

@@ -503,8 +503,8 @@ static void reasons_pins_and_the_last_good_copy(void **state)
     } want[] = {{5, true, "incomplete"},
                 {3, true, "daily-1, weekly-1"},
                 {4, false, "incomplete, and newer or complete ones are there"},
-                {2, false, "older than 1 daily, 1 weekly"},
-                {1, false, "older than 1 daily, 1 weekly"},
+                {2, false, "a newer one stands for its day, week"},
+                {1, false, "older than 1 daily; a newer one stands for its week"},
                 {0, true, "pinned"},
                 {6, true, "daily-1, weekly-1"}};
     assert_int_equal(a.n, 7);
