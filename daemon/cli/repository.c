@@ -36,6 +36,11 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
         if (cfg_load(&c, o->config, e) < 0)
             return -EINVAL;
         const struct cfg_repository *s = cfg_repository(c, o->repo);
+        if (s && strcmp(s->type, "filesystem") != 0) {
+            err_set(e, ERR_USAGE, 0, "[repository \"%s\"] is of type %s, for which this build has no store", s->name,
+                    s->type);
+            return err_hint(e, "this version reads and writes directories only");
+        }
         if (s) {
             memcpy(m->dir, s->path, sizeof m->dir);
             if (!o->password_file)

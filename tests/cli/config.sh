@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# check-config and import-velero: effective values with origins, memory (MS-43), every complaint, exit codes (PVC-08,
+# CF-20..24, CF-46); and -r NAME, which lives with mistakes that do not concern it.
+. "$(dirname "$0")/../lib.sh"
+C=$WORK/etc
+mkdir -p "$C/conf.d"
+conf() { "$SNAPFERRY" check-config --config-dir "$C" "$@"; }
+
+cp examples/snapferry.ini "$C/" && cp examples/conf.d/*.ini "$C/conf.d/"
+expect "the packaged example has no errors" 0 'no errors, [0-9]+ warnings' -- conf
+expect "values come with their origin" 0 'match +/srv/vm/\*\.img +conf\.d/50-images\.ini:[0-9]+' -- conf
+expect "defaults are shown as such" 0 'prepare-ahead +3 +default' -- conf
+expect "the need of memory is added up (MS-43)" 0 '\[mover\] +256\.0 MiB +64\.0 MiB +64\.0 MiB +384\.0 MiB' -- conf
+expect "a repository that is not there is told" 0 'is its file system mounted' -- conf
+conf >"$WORK/out" 2>&1
+check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
+same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0
+if script -qec true /dev/null >/dev/null 2>&1; then
+    TERM=xterm script -qec "$SNAPFERRY check-config --config-dir $C" /dev/null >"$WORK/tty" </dev/null
+    check "colour on a terminal" grep -q $'\033\\[33mwarning' "$WORK/tty"
+else
+    skip "colour on a terminal" "there is no script(1)"
+fi
+
+conf --json >"$WORK/json"
+same "--json: no errors" "$(jq -r .errors "$WORK/json")" 0
+same "--json: files" "$(jq -r '.files | length' "$WORK/json")" 2
+same "--json: a value" "$(jq -r '.sections[] | select(.kind == "storage-class" and .name == "images") | .keys.driver.value' \
+    "$WORK/json")" reflink
+same "--json: memory" "$(jq -r '.memory.largest' "$WORK/json")" $((384 << 20))
+same "--json: the kind of answer" "$(jq -r '.type + " " + .verb' "$WORK/json")" "result check-config"
+hash=$(jq -r .hash "$WORK/json")
+echo "; more" >>"$C/snapferry.ini"
+check "the hash tells that a file changed" test "$(conf --json | jq -r .hash)" != "$hash"
+
+# All mistakes of all files at once, by class of exit code.
+printf '[storage-class "images"]\nsnapshots-to-retain = -1\nmtach = x\nsplitter = FIXED-3M\n[jbo "x"]\n' >"$C/conf.d/60-bad.ini"
+expect "errors: exit code 2" 2 '' -- conf
+expect "errors: the line and the value (RS-06)" 2 'conf\.d/60-bad\.ini:2' -- conf
+expect "errors: the nearest key" 2 'unknown key mtach.*' -- conf
+expect "errors: a splitter that is none" 2 'there is no splitter FIXED-3M' -- conf
+expect "errors: the nearest section" 2 'nearest known is \[job\]' -- conf
+expect "errors: all are counted" 2 '4 errors in the configuration' -- conf
+conf --json >"$WORK/json" 2>/dev/null
+same "errors: --json" "$(jq -r 'select(.type == "result") | .errors' "$WORK/json")" 4
+same "errors: nothing behind the result" "$(wc -l <"$WORK/json")" 1
+rm "$C/conf.d/60-bad.ini"
+expect "a directory that is not there" 2 'cannot read configuration' -- "$SNAPFERRY" check-config --config-dir "$WORK/none"
+
+# What another file broke does not stand between a repository and its restore.
+printf '[repository "here"]\npath = %s/repo\npassword-file = %s/password\n[volume "x"]\nnonsense = 1\n[job "y"]\n' \
+    "$WORK" "$WORK" >"$C/conf.d/70.ini"
+expect "-r NAME works beside mistakes of other sections" 0 '' -- \
+    "$SNAPFERRY" --config "$C/snapferry.ini" -r here repo create
+expect "which check-config tells" 2 'unknown key nonsense' -- conf
+rm "$C/conf.d/70.ini"
+
+# An S3 repository is understood, and not there.
+printf '[repository "far"]\ntype = s3\nendpoint = s3.example.org\nbucket = b\ncredentials = cred:s3\n' >"$C/conf.d/70.ini"
+printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
+expect "type s3: a warning" 0 'this build has no S3 store' -- conf
+expect "type s3: an error when used" 2 'is of type s3, for which this build has no store' -- \
+    "$SNAPFERRY" --config "$C/snapferry.ini" -r far --password-file "$WORK/password" snapshot list
+rm "$C/conf.d/70.ini"
+
+# A class whose driver this build lacks.
+printf '[storage-class "gold"]\ndriver = lvm-thin\nmatch = vg0/*\n' >"$C/conf.d/70.ini"
+expect "a driver that this build lacks: a warning" 0 'this build has no driver lvm-thin' -- conf
+rm "$C/conf.d/70.ini"
+
+# Import.
+cat >"$WORK/velero.json" <<'JSON'
+{"loadConcurrency": {"globalConfig": 3},
+ "loadAffinity": [{"nodeSelector": {"matchExpressions": [
+    {"key": "kubernetes.io/hostname", "operator": "In", "values": ["nas1", "nas2"]}]}}],
+ "backupPVC": {"fast": {"storageClass": "scratch", "readOnly": true}, "slow": {}}}
+JSON
+I=$WORK/imported
+mkdir -p "$I/conf.d"
+"$SNAPFERRY" import-velero "$WORK/velero.json" >"$I/snapferry.ini"
+printf '[repository "m"]\npath = %s/repo\npassword-file = %s/password\n' "$WORK" "$WORK" >"$I/conf.d/90.ini"
+for k in fast slow; do printf '[storage-class "%s"]\ndriver = reflink\nmatch = /%s/*\n' $k $k; done >>"$I/conf.d/90.ini"
+printf '[storage-class "scratch"]\ndriver = reflink\ntarget = /scratch\n' >>"$I/conf.d/90.ini"
+"$SNAPFERRY" check-config --config-dir "$I" --json >"$WORK/json" 2>"$WORK/err"
+value() { jq -r ".sections[] | select(.kind == \"$1\" and .name == \"$2\") | .keys[\"$3\"].value" "$WORK/json"; }
+same "import: slots" "$(value daemon '' slots)" 3
+same "import: nodes" "$(value daemon '' only-on-node)" "nas1 nas2"
+same "import: the intermediate's class" "$(value storage-class fast backup-storage-class)" scratch
+same "import: read-only" "$(value storage-class fast backup-read-only)" yes
+same "import: an empty entry is writable, as there" "$(value storage-class slow backup-read-only)" no
+same "import: what it gives is understood" "$(jq -r '[.complaints[] | select(.text | test("unknown|wants"))] | length' "$WORK/json")" 0
+expect "import: from standard input" 0 'slots = 3' -- sh -c "'$SNAPFERRY' import-velero - <'$WORK/velero.json'"
+same "import: --json" "$("$SNAPFERRY" import-velero --json "$WORK/velero.json" | jq -r .type)" result
+echo '{"loadAffinity": [{"nodeSelector": {"matchLabels": {"disk": "ssd"}}}]}' >"$WORK/velero.json"
+expect "import: a label is refused by name" 2 'loadAffinity\[0\]\.nodeSelector\.matchLabels\."disk"' -- \
+    "$SNAPFERRY" import-velero "$WORK/velero.json"
+same "import: and nothing is printed" "$("$SNAPFERRY" import-velero "$WORK/velero.json" 2>/dev/null | wc -c)" 0
+expect "import: no JSON" 2 'is no JSON' -- "$SNAPFERRY" import-velero examples/snapferry.ini
+expect "import: no file" 16 '' -- "$SNAPFERRY" import-velero "$WORK/none.json"
+finish
