@@ -149,7 +149,8 @@ static uint64_t seq;
 
 static struct native_tag new_tag(const struct volume *v)
 {
-    struct native_tag t = {.created_ns = 1700000000000000000 + (int64_t)++seq, .seq = seq};
+    struct native_tag t = {.created_ns = 1700000000000000000 + (int64_t)seq, .seq = seq + 1};
+    seq++;
     alias_new(t.alias);
     snprintf(t.volume_id, sizeof t.volume_id, "%s", v->id);
     snprintf(t.volume_name, sizeof t.volume_name, "%s", v->name);
@@ -225,8 +226,8 @@ static bool same_tag(const struct native_tag *a, const struct native_tag *b)
 static bool drop(const struct native *n)
 {
     bool gone = true;
-    return ok(d->remove(&own, n, &gone, &e) == 0 && !gone, "remove %s", n->tag.alias) &
-           ok(!(can & DRIVER_SNAPSHOT) || !exists(n->handle), "it is gone from the storage");
+    bool removed = ok(d->remove(&own, n, &gone, &e) == 0 && !gone, "remove %s", n->tag.alias);
+    return ok(!(can & DRIVER_SNAPSHOT) || !exists(n->handle), "it is gone from the storage") && removed;
 }
 
 /* ---- tests ---- */

@@ -215,6 +215,7 @@ static void test_create(void **state)
     /* Between the look and the removal another file takes the name. */
     assert_return_code(renameat(hidden, "x.native", hidden, "y"), errno);
     CLEANUP_CLOSE int other = openat(hidden, "x.native", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(other >= 0);
     assert_int_equal(tagged_unlink(&f, &e), -EPERM);
     assert_return_code(faccessat(hidden, "x.native", F_OK, 0), errno);
     assert_return_code(unlinkat(hidden, "x.native", 0), errno);
@@ -310,10 +311,17 @@ static void test_patterns(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct paths p;
-    static const char *const dirs[] = {"p", "p/x", "p/y", "p/" HIDDEN_DIR, "p/deep", "p/deep/er"};
-    static const char *const files[] = {"p/x/b.img",  "p/x/a.img",      "p/y/a.img",          "p/x/a.txt",
-                                        "p/c.img",    "p/[odd].img",    "p/" HIDDEN_DIR "/n", "p/deep/er/z.img",
-                                        "p/.dot.img", "p/star*name.img"};
+    static const char *const dirs[] = {"p", "p/x", "p/y", ("p/" HIDDEN_DIR), "p/deep", "p/deep/er"};
+    static const char *const files[] = {"p/x/b.img",
+                                        "p/x/a.img",
+                                        "p/y/a.img",
+                                        "p/x/a.txt",
+                                        "p/c.img",
+                                        "p/[odd].img",
+                                        ("p/" HIDDEN_DIR "/n"),
+                                        "p/deep/er/z.img",
+                                        "p/.dot.img",
+                                        "p/star*name.img"};
     for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++)
         assert_return_code(mkdir(in_dir(dirs[i]), 0700), errno);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
