@@ -95,7 +95,10 @@ static int write_restore(struct restore *r, const char *from, const char *why, j
     bool native = !strcmp(from, "native");
     char stamp[32];
     struct cfg_policy p = {.effective = NULL};
-    int64_t size = native ? jint(n, "size") : jint(result, "totalBytes");
+    const json_t *x = jobj(r->op.doc, "exposure");
+    int64_t size = native                                  ? jint(n, "size")
+                   : json_object_get(result, "totalBytes") ? jint(result, "totalBytes")
+                                                           : jint(x, "size");
     stamp_text(stamp);
     snprintf(b.id, sizeof b.id, "restore-%s", stamp);
     snprintf(b.state, sizeof b.state, "Queued");

@@ -404,7 +404,8 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = movers_new(&g->movers, &mo, e);
     if (rc < 0)
         goto fail;
-    struct plugin_movers_opts po = {.loop = loop, .steps = g->steps, .events = &engine_mover_events, .arg = g};
+    struct plugin_movers_opts po = {
+        .loop = loop, .steps = g->steps, .events = &engine_mover_events, .arg = g, .runtime_dir = g->paths.runtime_dir};
     rc = plugin_movers_new(&g->plugins, &po, e);
     if (rc < 0)
         goto fail;
