@@ -85,6 +85,21 @@ fi
 within_json 16 not-found command_on ls ffffffff
 within_json 2 usage command_on backup "$WORK/image" --compression brotli
 
+# What the daemon says, over the real socket; a pretended engine decides how things end.
+mkdir "$WORK/run"
+ask() { "$SNAPFERRY" --runtime-dir "$WORK/run" --state-dir "$WORK/run/state" "$@"; }
+code "no daemon" 23 'not running' -- ask cancel nothing
+"$TOOLS/control_server" "$WORK/run" >"$WORK/server" 2>&1 &
+server=$!; at_exit "kill $server"
+for _ in $(seq 100); do grep -q ready "$WORK/server" && break; sleep 0.05; done
+code "a volume failed, for a reason with a class" 19 'bad sector' -- ask backup fail-1 --wait
+code "one failed, one did not" 3 'PartiallyFailed' -- ask backup fail-1 fine --wait
+code "a volume failed for no known reason" 25 'it did not work' -- ask backup odd-1 --wait
+id=$(ask backup hang-1 --json | result backup)
+ask cancel "$id" --quiet
+code "what is waited for is canceled" 24 'canceled' -- ask wait "$id"
+same "24 in JSON: the result is what has ended" "$(ask wait "$id" --json 2>/dev/null | result state)" Canceled
+
 documented=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' docs/man/snapferry.8.pod | grep -oE '^=item Z<>[0-9]+' | grep -oE '[0-9]+$' | sort -n)
 same "every documented code is asserted here" "$(tr ' ' '\n' <<<"$asserted" | grep . | sort -nu)" "$documented"
 finish

@@ -11,14 +11,34 @@ same "every option is in the man page" "$missing" ""
 extra=$(grep -oE '^=item .*' "$POD" | grep -oE -- 'B<--[a-z0-9-]+>' | tr -d 'B<>' | sort -u | while read -r o; do
     grep -qx -- "$o" "$WORK/options" || echo "$o"; done)
 same "the man page has no option that does not exist" "$extra" ""
-verbs=$(sed -n '/^verbs:/,/^$/p' "$WORK/help" | tail -n +2 | grep -oE '^  (repo [a-z-]+|snapshot [a-z]+|[a-z]+)' | sed 's/^ *//')
+verbs=$(sed -n '/^verbs/,/^options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sed 's/^ *//' | sort -u)
+check "help lists verbs" test "$(wc -l <<<"$verbs")" -gt 30
 missing=$(while read -r v; do [ -z "$v" ] || grep -qE "^=item B<$v>" "$POD" || echo "$v"; done <<<"$verbs")
 same "every verb is in the man page" "$missing" ""
 codes=$(grep -oE 'ERR_[A-Z_]+ = [0-9]+' base/err.h | grep -oE '[0-9]+' | sort -n)
 documented=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' "$POD" | grep -oE '^=item Z<>[0-9]+' | grep -oE '[0-9]+$' | sort -n)
 same "the exit codes are the documented ones" "$documented" "$codes"
 while read -r v; do
-    [ -n "$v" ] && expect "help of $v" 0 "usage: snapferry .* $v" -- "$SNAPFERRY" $v --help
+    [ -n "$v" ] && expect "help of $v" 0 "usage: snapferry (.* )?$v" -- "$SNAPFERRY" $v --help
 done <<<"$verbs"
+extra=$(sed -n '/^=head1 VERBS/,/^=head1 OPTIONS/p' "$POD" | grep -oE '^=item B<[a-z -]+>' | sed 's/=item B<\(.*\)>/\1/' | sort -u | grep -vxFf <(cat <<<"$verbs"))
+same "the man page has no verb that does not exist" "$extra" ""
+check "the completion for bash is the table's" diff <("$SNAPFERRY" --bash-completion) docs/snapferry.bash-completion
+check "and bash can read it" bash -n docs/snapferry.bash-completion
+complete_words() { # what bash offers for the last of these words
+    bash -c '. docs/snapferry.bash-completion; COMP_WORDS=(snapferry "$@"); COMP_CWORD=$#; _snapferry; echo "${COMPREPLY[*]}"' - "$@"
+}
+same "it completes verbs" "$(complete_words debug-)" debug-bundle
+same "second words" "$(complete_words native p)" prune
+same "options of the verb" "$(complete_words logs --fo)" --follow
+same "none of another" "$(complete_words logs --ov)" ""
+same "behind options with values" "$(complete_words -r /x --password-file /y snapshot exp)" expire
+if [ -x "$(dirname "$SNAPFERRY")/snapferryd" ]; then
+    "$(dirname "$SNAPFERRY")/snapferryd" --help | grep -oE -- '--[a-z-]+' | sort -u >"$WORK/doptions"
+    grep -oE '^=item .*' docs/man/snapferryd.8.pod | grep -oE -- 'B<--[a-z-]+>' | tr -d 'B<>' | sort -u >"$WORK/ddocumented"
+    check "the daemon's options are those of its man page" diff "$WORK/doptions" "$WORK/ddocumented"
+else
+    skip "the daemon's options are those of its man page" "there is no snapferryd"
+fi
 check "man pages are well-formed" podchecker docs/man/*.pod
 finish

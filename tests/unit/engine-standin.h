@@ -161,6 +161,11 @@ static const char *standin_advance(struct engine *g, struct rec *op, bool cancel
     }
     jset_int(p, "done", jint(p, "total"));
     jset_int(op->doc, "completed_ns", standin_now());
+    if (!strncmp(name, "odd", 3)) {
+        json_object_set_new(op->doc, "error",
+                            json_pack("{s:s,s:i,s:s}", "class", "error", "code", 1, "message", "it did not work"));
+        return "Failed";
+    }
     if (strncmp(name, "fail", 4) != 0)
         return "Completed";
     json_object_set_new(op->doc, "error",
