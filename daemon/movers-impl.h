@@ -58,6 +58,8 @@ struct mover {
     bool killed_now; /* SIGKILL was sent */
     char nonsense[200];
     unsigned violations;
+    int64_t dial_window_ns;
+    unsigned dials; /* in that window */
 
     struct conn *conn;
     int pidfd;
@@ -89,6 +91,7 @@ struct mover {
 
     /* systemd */
     struct sd_bus_slot *slot;
+    char unit_job[128]; /* systemd's job that starts it */
     unsigned unit_tries;
     int64_t retry_ns, asked_ns;
     struct mover_launch *launch; /* kept until the unit runs */

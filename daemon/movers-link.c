@@ -23,6 +23,7 @@
 #define DRAIN_MAX 4096     /* more cannot lie in a socket's buffer */
 #define VIOLATIONS_MAX 3
 #define ACCEPT_BATCH 16
+#define DIALS_MAX 100 /* in ten seconds; a mover waits between its attempts */
 
 struct listener {
     struct listener *next;
@@ -218,6 +219,21 @@ static struct mover *who_is(struct movers *m, const struct ucred *peer)
     return NULL;
 }
 
+static bool dials_too_often(struct mover *v)
+{
+    int64_t now = movers_now_ns();
+    if (now - v->dial_window_ns > 10 * second_ns()) {
+        v->dial_window_ns = now;
+        v->dials = 0;
+    }
+    if (++v->dials <= DIALS_MAX)
+        return false;
+    snprintf(v->nonsense, sizeof v->nonsense, "it dials again and again");
+    log_warning("mover of %s: %s; it is killed", v->operation, v->nonsense);
+    mover_kill(v, KILL_NONSENSE);
+    return true;
+}
+
 static void take_connection(struct movers *m, int fd)
 {
     struct ucred peer = {0};
@@ -237,6 +253,10 @@ static void take_connection(struct movers *m, int fd)
     }
     if (!v->id.pid && mover_watch(v, peer.pid, &e) < 0) {
         close(fd); /* it has died meanwhile: its unit will tell */
+        return;
+    }
+    if (dials_too_often(v)) {
+        close(fd);
         return;
     }
     conn_close(v); /* it dials again because it has lost the old one */

@@ -288,7 +288,8 @@ static int on_job_removed(sd_bus_message *m, void *arg, sd_bus_error *error)
     if (sd_bus_message_read(m, "uoss", &id, &job, &unit, &result) < 0)
         return 0;
     for (struct mover *v = w->list; v; v = v->next) {
-        if (v->id.pid || v->gone || v->launch == NULL || strcmp(v->id.unit, unit) != 0)
+        /* Other jobs of that name are those of an earlier attempt. */
+        if (v->id.pid || v->gone || !v->unit_job[0] || strcmp(v->unit_job, job) != 0)
             continue;
         if (strcmp(result, "done") != 0 && !v->begin_error[0])
             snprintf(v->begin_error, sizeof v->begin_error, "systemd could not start its unit (%s)", result);
@@ -311,9 +312,13 @@ static int on_submitted(sd_bus_message *m, void *arg, sd_bus_error *error)
     struct mover *v = arg;
     (void)error;
     const sd_bus_error *x = sd_bus_message_get_error(m);
-    v->asked_ns = movers_now_ns();
-    if (!x)
+    const char *job;
+    if (!x) {
+        if (sd_bus_message_read(m, "o", &job) >= 0)
+            snprintf(v->unit_job, sizeof v->unit_job, "%s", job);
+        v->asked_ns = movers_now_ns();
         return 0;
+    }
     /* The unit of an earlier attempt: it is told to go, and this one waits for that. */
     if (!strcmp(x->name, SERVICE ".UnitExists") && ++v->unit_tries < TRIES_MAX) {
         systemd_forget(v->owner, v->operation);

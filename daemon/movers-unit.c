@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <systemd/sd-bus.h>
 
 /* ---- single properties ---- */
@@ -51,14 +52,72 @@ static bool below(const char *path, const char *dir)
     return !strncmp(path, dir, n) && (path[n] == '/' || !path[n]);
 }
 
-/* A private /tmp would hide what lies there. */
-static bool uses_tmp(const struct mover_launch *l)
+/* Whether something that it needs lies there: hiding the place would hide that as well. */
+static bool uses(const struct mover_launch *l, const char *const *places)
 {
     const char *const paths[] = {l->repository_path, l->cache_dir, l->socket, l->program};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (below(paths[i], "/tmp") || below(paths[i], "/var/tmp"))
-            return true;
+    for (; *places; places++)
+        for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+            if (below(paths[i], *places))
+                return true;
     return false;
+}
+
+static int put_set(sd_bus_message *m, const char *name, bool allow, const char *const *list)
+{
+    int rc = sd_bus_message_open_container(m, 'r', "sv");
+    if (rc >= 0)
+        rc = sd_bus_message_append(m, "s", name);
+    if (rc >= 0)
+        rc = sd_bus_message_open_container(m, 'v', "(bas)");
+    if (rc >= 0)
+        rc = sd_bus_message_open_container(m, 'r', "bas");
+    if (rc >= 0)
+        rc = sd_bus_message_append(m, "b", (int)allow);
+    if (rc >= 0)
+        rc = sd_bus_message_append_strv(m, (char **)(uintptr_t)list);
+    for (int i = 0; i < 3 && rc >= 0; i++)
+        rc = sd_bus_message_close_container(m);
+    return rc;
+}
+
+/* Beside the mover's own filter, which knows arguments: this one is in force from the first instruction. */
+static int filters(sd_bus_message *m, const struct mover_launch *l)
+{
+    static const char *const native[] = {"native", NULL}, *const unix_only[] = {"AF_UNIX", NULL};
+    static const char *const calls[] = {"@system-service", "seccomp", NULL}, *const not_calls[] = {"@privileged",
+                                                                                                    "@resources", NULL};
+    int rc = put_strings(m, "SystemCallArchitectures", native);
+    if (rc >= 0)
+        rc = put_set(m, "SystemCallFilter", true, calls);
+    if (rc >= 0)
+        rc = put_set(m, "SystemCallFilter", false, not_calls);
+    if (rc >= 0)
+        rc = put_i32(m, "SystemCallErrorNumber", EPERM);
+    if (rc >= 0)
+        rc = put_set(m, "RestrictAddressFamilies", true, unix_only);
+    /* 0.0.0.0/0 and ::/0 */
+    static const uint8_t any[16];
+    for (int i = 0; i < 2 && rc >= 0 && l->private_network; i++) {
+        rc = sd_bus_message_open_container(m, 'r', "sv");
+        if (rc >= 0)
+            rc = sd_bus_message_append(m, "s", "IPAddressDeny");
+        if (rc >= 0)
+            rc = sd_bus_message_open_container(m, 'v', "a(iayu)");
+        if (rc >= 0)
+            rc = sd_bus_message_open_container(m, 'a', "(iayu)");
+        if (rc >= 0)
+            rc = sd_bus_message_open_container(m, 'r', "iayu");
+        if (rc >= 0)
+            rc = sd_bus_message_append(m, "i", (int32_t)(i ? AF_INET6 : AF_INET));
+        if (rc >= 0)
+            rc = sd_bus_message_append_array(m, 'y', any, i ? 16 : 4);
+        if (rc >= 0)
+            rc = sd_bus_message_append(m, "u", 0u);
+        for (int k = 0; k < 4 && rc >= 0; k++)
+            rc = sd_bus_message_close_container(m);
+    }
+    return rc;
 }
 
 static int rights(sd_bus_message *m, const struct mover_launch *l)
@@ -80,20 +139,27 @@ static int rights(sd_bus_message *m, const struct mover_launch *l)
         rc = put_u64(m, "RestrictNamespaces", 0);
     if (rc >= 0)
         rc = put_string(m, "ProtectSystem", "strict");
+    static const char *const homes[] = {"/home", "/root", "/run/user", NULL}, *const tmp[] = {"/tmp", "/var/tmp", NULL};
     if (rc >= 0)
-        rc = put_string(m, "ProtectHome", "read-only");
+        rc = put_string(m, "ProtectHome", uses(l, homes) ? "read-only" : "yes");
+    if (rc >= 0)
+        rc = put_string(m, "ProcSubset", "pid");
     if (rc >= 0)
         rc = put_string(m, "ProtectProc", "invisible");
     if (rc >= 0)
-        rc = put_bool(m, "PrivateTmp", !uses_tmp(l));
+        rc = put_bool(m, "PrivateTmp", !uses(l, tmp));
     if (rc >= 0)
         rc = put_bool(m, "PrivateNetwork", l->private_network);
     if (rc >= 0)
         rc = sd_bus_message_append(m, "(sv)", "UMask", "u", 077u);
     if (rc >= 0)
-        rc = sd_bus_message_append(m, "(sv)", "RestrictAddressFamilies", "(bas)", 1, 1, "AF_UNIX");
+        rc = filters(m, l);
     if (rc >= 0 && l->user)
         rc = put_string(m, "User", l->user);
+    if (rc >= 0 && l->user)
+        rc = put_bool(m, "PrivateUsers", true);
+    if (rc >= 0 && l->user)
+        rc = put_bool(m, "RemoveIPC", true);
     const char *write[3] = {NULL};
     size_t n = 0;
     if (l->repository_path[0])

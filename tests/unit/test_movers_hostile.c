@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_movers_hostile.c - movers that lie, flood, break the protocol or leave nonsense: each is contained (MS-24..31)
+ *
+ * This program is its own false mover: started with --socket PATH --operation WHAT it behaves as WHAT says.
+ */
+#include "tests/unit/movers-rig.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+/* ---- the false mover ---- */
+
+static const char *me;
+static int sock = -1, result_fd = -1;
+static int seq;
+
+static void dial(const char *path)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
+    sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connect(sock, (struct sockaddr *)&sa, sizeof sa) < 0)
+        _exit(99);
+}
+
+static int say_raw(const void *p, size_t n)
+{
+    return send(sock, p, n, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+static int say(const char *type, const char *more)
+{
+    char text[2048];
+    int n = snprintf(text, sizeof text, "{\"type\":\"%s\",\"operation\":\"%s\",\"seq\":%d%s%s}", type, me, ++seq,
+                     *more ? "," : "", more);
+    return say_raw(text, (size_t)n);
+}
+
+/* Waits for a message; takes the result file when it comes (always second). */
+static void hear(void)
+{
+    char text[4096];
+    union {
+        char buf[CMSG_SPACE(4 * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {text, sizeof text};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    if (recvmsg(sock, &h, MSG_CMSG_CLOEXEC) <= 0)
+        _exit(98);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+    if (c)
+        memcpy(&result_fd, CMSG_DATA(c) + sizeof(int), sizeof result_fd);
+}
+
+static void begin(const char *path)
+{
+    dial(path);
+    say("HELLO", "\"protocol\":1,\"pid\":1,\"resumed\":false");
+    hear(); /* JOB */
+    say("READY", "");
+    hear(); /* GO */
+    say("START", "");
+}
+
+static void leave(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void leave(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vdprintf(result_fd, fmt, ap);
+    va_end(ap);
+}
+static void leave_good(const char *operation, int code)
+{
+    leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":%d,\"pid\":%d,\"started\":true,\"error\":%s,"
+          "\"snapshotID\":\"0123456789abcdef0123456789abcdef\"}",
+          operation, code, (int)getpid(),
+          code ? "{\"class\":\"no-space\",\"exit\":18,\"errno\":28,\"message\":\"full\",\"hint\":\"\"}" : "null");
+}
+
+static void wait_for_death(void)
+{
+    for (;;)
+        pause();
+}
+
+static void break_again_and_again(const char *path, const void *text, size_t n)
+{
+    for (;;) {
+        dial(path);
+        if (n > 60000)
+            setsockopt(sock, SOL_SOCKET, SO_SNDBUFFORCE, &(int){1 << 20}, sizeof(int));
+        say_raw(text, n);
+        char byte;
+        while (recv(sock, &byte, 1, 0) > 0)
+            ;
+        close(sock);
+    }
+}
+
+#define PROGRESS                                                                                                       \
+    "\"phase\":\"moving\",\"total\":%s,\"done\":%s,\"read\":1,\"zero\":0,\"skipped\":0,\"duplicate\":0,"               \
+    "\"fresh\":0,\"stored\":0,\"errors\":0"
+static void progress(const char *total, const char *done)
+{
+    char text[512];
+    snprintf(text, sizeof text, PROGRESS, total, done);
+    say("PROGRESS", text);
+}
+
+static void protocol_breakers(const char *path)
+{
+    static char big[200000];
+    if (!strcmp(me, "garbage"))
+        break_again_and_again(path, "\x00\xff\xfe{{{", 6);
+    if (!strcmp(me, "array"))
+        break_again_and_again(path, "[]", 2);
+    if (!strcmp(me, "huge")) {
+        memset(big, 'x', sizeof big);
+        break_again_and_again(path, big, sizeof big);
+    }
+    if (!strcmp(me, "deep")) {
+        memset(big, '[', 60000);
+        break_again_and_again(path, big, 60000);
+    }
+    if (!strcmp(me, "other-operation"))
+        break_again_and_again(path, "{\"type\":\"HELLO\",\"operation\":\"up-1\",\"seq\":1,\"protocol\":1}", 56);
+    if (!strcmp(me, "no-hello")) {
+        for (;;) {
+            dial(path);
+            say("PROGRESS", "");
+            char byte;
+            if (recv(sock, &byte, 1, 0) <= 0)
+                close(sock);
+        }
+    }
+    if (!strcmp(me, "protocol-9")) {
+        for (;;) {
+            dial(path);
+            say("HELLO", "\"protocol\":9");
+            char byte;
+            if (recv(sock, &byte, 1, 0) <= 0)
+                close(sock);
+        }
+    }
+    if (!strcmp(me, "resumed")) {
+        for (;;) {
+            dial(path);
+            say("HELLO", "\"protocol\":1,\"resumed\":true");
+            char byte;
+            if (recv(sock, &byte, 1, 0) <= 0)
+                close(sock);
+        }
+    }
+    if (!strcmp(me, "early")) {
+        for (;;) {
+            dial(path);
+            say("HELLO", "\"protocol\":1,\"resumed\":false");
+            say("START", "");
+            char byte;
+            while (recv(sock, &byte, 1, 0) > 0)
+                ;
+            close(sock);
+        }
+    }
+}
+
+static void talkers(const char *path)
+{
+    if (!strcmp(me, "flood")) {
+        begin(path);
+        for (;;) {
+            for (int rc = 0; rc == 0;)
+                rc = say("LOG", "\"level\":\"info\",\"line\":\"x\"");
+            close(sock);
+            dial(path);
+            say("HELLO", "\"protocol\":1,\"resumed\":true");
+        }
+    }
+    if (!strcmp(me, "lies")) {
+        begin(path);
+        progress("100", "50");
+        progress("100", "1000"); /* more than all */
+        usleep(300000);
+        leave_good(me, 0);
+        _exit(0);
+    }
+    if (!strcmp(me, "negative")) {
+        begin(path);
+        progress("100", "-1");
+        wait_for_death();
+    }
+    if (!strcmp(me, "standstill")) { /* talks, and does nothing */
+        begin(path);
+        for (;;) {
+            progress("100", "50");
+            usleep(200000);
+        }
+    }
+    if (!strcmp(me, "descriptors")) {
+        begin(path);
+        int many[100];
+        union {
+            char buf[CMSG_SPACE(sizeof many)];
+            struct cmsghdr align;
+        } control = {.buf = {0}};
+        static char text[] =
+            "{\"type\":\"LOG\",\"operation\":\"descriptors\",\"seq\":99,\"level\":\"info\",\"line\":\"x\"}";
+        struct iovec iov = {text, sizeof text - 1};
+        struct msghdr h = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.buf};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        *c = (struct cmsghdr){CMSG_LEN(sizeof many), SOL_SOCKET, SCM_RIGHTS};
+        for (int i = 0; i < 100; i++)
+            many[i] = 0;
+        memcpy(CMSG_DATA(c), many, sizeof many);
+        for (int i = 0; i < 20; i++)
+            sendmsg(sock, &h, MSG_NOSIGNAL);
+        leave_good(me, 0);
+        _exit(0);
+    }
+    if (!strcmp(me, "redials")) {
+        begin(path);
+        for (;;) {
+            close(sock);
+            dial(path);
+            say("HELLO", "\"protocol\":1,\"resumed\":true");
+        }
+    }
+    if (!strcmp(me, "deaf")) { /* never reads, hears no signal */
+        signal(SIGTERM, SIG_IGN);
+        begin(path);
+        wait_for_death();
+    }
+    if (!strcmp(me, "holds")) { /* somebody else keeps the connection open */
+        begin(path);
+        if (fork() == 0) {
+            setsid();
+            wait_for_death();
+        }
+        leave_good(me, 0);
+        _exit(0);
+    }
+}
+
+static void leavers(const char *path)
+{
+    begin(path);
+    if (!strcmp(me, "r-none"))
+        _exit(0);
+    if (!strcmp(me, "r-none-3"))
+        _exit(3);
+    if (!strcmp(me, "r-other"))
+        leave_good("up-1", 0);
+    if (!strcmp(me, "r-exit-1")) {
+        leave_good(me, 0);
+        _exit(1);
+    }
+    if (!strcmp(me, "r-says-2")) {
+        leave_good(me, 2);
+        _exit(0);
+    }
+    if (!strcmp(me, "r-code-9"))
+        leave_good(me, 9);
+    if (!strcmp(me, "r-pid"))
+        leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":1}", me);
+    if (!strcmp(me, "r-no-snapshot"))
+        leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d}", me, (int)getpid());
+    if (!strcmp(me, "r-text"))
+        leave("all went well");
+    if (!strcmp(me, "r-half"))
+        leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"co", me);
+    if (!strcmp(me, "r-huge") && ftruncate(result_fd, (off_t)1 << 40) < 0)
+        _exit(97);
+    if (!strcmp(me, "r-deep"))
+        for (int i = 0; i < 100000; i++)
+            leave("[");
+    if (!strcmp(me, "r-controls")) {
+        leave(
+            "{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":1,\"pid\":%d,\"error\":{\"class\":\"x\",\"exit\":9999,"
+            "\"errno\":-4,\"message\":\"a\\u001b[31m\\nb",
+            me, (int)getpid());
+        for (int i = 0; i < 3000; i++)
+            leave("\\u00e4");
+        leave("\"}}");
+        _exit(1);
+    }
+    _exit(0);
+}
+
+static int false_mover(const char *path, const char *operation)
+{
+    me = operation;
+    if (!strcmp(me, "silent")) {
+        dial(path);
+        wait_for_death();
+    }
+    if (!strcmp(me, "absent"))
+        wait_for_death();
+    protocol_breakers(path);
+    talkers(path);
+    leavers(path);
+    return 0;
+}
+
+/* ---- the daemon's half ---- */
+
+static char own_path[4096];
+
+static unsigned descriptors(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static void begin_with(struct rig *r, const char *operation)
+{
+    struct err e = ERR_INIT;
+    json_t *job = json_pack("{s:s}", "kind", "backup");
+    rig_forget(r);
+    assert_ok(rig_start(r, operation, "backup", job, -1, "x", &e), &e);
+    json_decref(job);
+}
+
+static void expect(struct rig *r, const char *operation, enum mover_outcome outcome, const char *says, double seconds)
+{
+    const unsigned before = descriptors();
+    begin_with(r, operation);
+    rig_until(r, &r->ended, 1, seconds);
+    if (r->outcome != outcome || !strstr(r->err.msg, says))
+        fail_msg("%s: %s, \"%s\"; not %s, \"%s\"", operation, mover_outcome_name(r->outcome), r->err.msg,
+                 mover_outcome_name(outcome), says);
+    assert_int_equal(movers_count(r->m), 0);
+    assert_int_equal(descriptors(), before);
+}
+
+static void test_protocol_breakers(void **state)
+{
+    static const struct {
+        const char *what, *says;
+    } list[] = {
+        {"garbage", "no JSON object"},     {"array", "no JSON object"},  {"huge", "more than 64 KiB"},
+        {"deep", "no JSON object"},        {"no-hello", "HELLO first"},  {"other-operation", "another operation"},
+        {"protocol-9", "speaks protocol"}, {"resumed", "works already"},
+    };
+    struct rig r;
+    (void)state;
+    rig_new(&r, own_path);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        expect(&r, list[i].what, MOVER_DIED, list[i].says, 10);
+        assert_int_equal(r.ready, 0);
+    }
+    expect(&r, "early", MOVER_DIED, "broke the protocol", 10);
+    assert_int_equal(r.started, 0);
+    rig_free(&r);
+}
+
+static void test_never_ready(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_new(&r, own_path);
+    r.go_timeout_s = 1;
+    expect(&r, "silent", MOVER_NEVER_STARTED, "not ready within 1 s", 5);
+    expect(&r, "absent", MOVER_NEVER_STARTED, "not ready within 1 s", 5);
+    rig_free(&r);
+}
+
+static void test_talkers(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_new(&r, own_path);
+    expect(&r, "flood", MOVER_DIED, "400 messages a second", 10);
+    expect(&r, "lies", MOVER_OK, "", 10);
+    assert_int_equal(json_integer_value(json_object_get(r.last, "done")), 100);
+    expect(&r, "descriptors", MOVER_OK, "", 10);
+    expect(&r, "redials", MOVER_DIED, "it dials again and again", 20);
+    expect(&r, "holds", MOVER_OK, "", 8); /* MS-28: at most 5 s */
+    r.stall_timeout_s = 1;
+    expect(&r, "standstill", MOVER_HUNG, "no byte for 1 s in stage moving", 10);
+    expect(&r, "negative", MOVER_HUNG, "no byte", 10);
+    assert_int_equal(r.progress, 0);
+    rig_free(&r);
+}
+
+static void test_deaf(void **state)
+{
+    struct rig r;
+    struct err e = ERR_INIT;
+    (void)state;
+    rig_new(&r, own_path);
+    begin_with(&r, "deaf");
+    rig_until(&r, &r.started, 1, 5);
+    for (int i = 0; i < 1000; i++)
+        assert_ok(movers_cancel(r.m, "deaf", rig_realtime_ns() + 2000000000, &e), &e);
+    rig_until(&r, &r.ended, 1, 6);
+    assert_int_equal(r.outcome, MOVER_CANCELED);
+    rig_free(&r);
+}
+
+static void test_results(void **state)
+{
+    static const struct {
+        const char *what;
+        enum mover_outcome outcome;
+        const char *says;
+    } list[] = {
+        {"r-none", MOVER_MISMATCH, "finished but its result is unreadable: it is empty; it exited with status 0"},
+        {"r-none-3", MOVER_MISMATCH, "it exited with status 3"},
+        {"r-other", MOVER_MISMATCH, "it is that of another operation"},
+        {"r-exit-1", MOVER_MISMATCH, "the result file says code 0, but it exited with status 1"},
+        {"r-says-2", MOVER_MISMATCH, "the result file says code 2, but it exited with status 0"},
+        {"r-code-9", MOVER_MISMATCH, "its code is none of 0 to 4"},
+        {"r-pid", MOVER_MISMATCH, "it was written by another process"},
+        {"r-no-snapshot", MOVER_MISMATCH, "it says success and names no snapshot"},
+        {"r-text", MOVER_MISMATCH, "result is unreadable"},
+        {"r-half", MOVER_MISMATCH, "result is unreadable"},
+        {"r-huge", MOVER_MISMATCH, "it has 1099511627776 bytes"},
+        {"r-deep", MOVER_MISMATCH, "result is unreadable"},
+        {"r-controls", MOVER_FAILED, "a?[31m?b"},
+    };
+    struct rig r;
+    (void)state;
+    rig_new(&r, own_path);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        expect(&r, list[i].what, list[i].outcome, list[i].says, 10);
+    /* A class and an errno that there are not, and a text that is cut between characters. */
+    assert_int_equal(r.err.cls, ERR_GENERIC);
+    assert_int_equal(r.err.sys, 0);
+    json_t *valid = json_string(r.err.msg);
+    assert_non_null(valid);
+    json_decref(valid);
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    if (!getenv("SNAPFERRY_SANITIZED"))
+        assert_true(u.ru_maxrss < 64 << 10); /* KiB: the daemon stays small */
+    rig_free(&r);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && !strcmp(argv[1], "--socket"))
+        return false_mover(argv[2], argv[4]);
+    if (!realpath("/proc/self/exe", own_path))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_protocol_breakers), cmocka_unit_test(test_never_ready),
+        cmocka_unit_test(test_talkers),           cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_results),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
