@@ -424,6 +424,27 @@ static json_t *repositories(struct engine *g, json_t *problems)
     return list;
 }
 
+/* Pools over their high-water mark, as last looked at. */
+static void full_pools(struct engine *g, json_t *list)
+{
+    const char *id;
+    json_t *ratio;
+    json_object_foreach(g->pools, id, ratio)
+    {
+        CLEANUP(rec_clearp) struct rec v = REC_INIT;
+        struct cfg_policy p = {.effective = NULL};
+        if (rec_get(g, REC_VOLUME, id, &v) < 0)
+            continue;
+        const char *name = jstr(jobj(v.doc, "volume"), "name");
+        if (cfg_policy(g->cfg, name, NULL, &p, NULL) == 0 && p.pool_high_water &&
+            json_number_value(ratio) * 100 > p.pool_high_water)
+            problem(list, "error", "retained native snapshots are pruned, oldest first; free space or extend the pool",
+                    "the storage of %s is %.0f %% full, over its high-water mark of %u %%", name,
+                    json_number_value(ratio) * 100, p.pool_high_water);
+        cfg_policy_clear(&p);
+    }
+}
+
 static void general_problems(struct engine *g, json_t *list)
 {
     if (records_degraded(g->records))
@@ -464,6 +485,7 @@ json_t *engine_status(struct engine *g)
     records_each(g->records, REC_OPERATION, &live, see_operation, &s, NULL);
     records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
     records_each(g->records, REC_NATIVE, NULL, see_native, &s, NULL);
+    full_pools(g, s.problems);
     sort_volumes(vs.list);
     const json_t *v;
     size_t i;

@@ -74,6 +74,7 @@ struct engine {
     bool orphans_running;
     unsigned orphans; /* objects with our tag that no record knows */
     json_t *orphan_list;
+    json_t *pools; /* volume id -> how full its pool is, as last seen */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;

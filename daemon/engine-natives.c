@@ -234,11 +234,18 @@ struct prune {
     engine_reply_fn *reply;
     void *arg;
     json_t *natives, *items, *seen, *check; /* check: repository -> {snapshot id: alias} */
+    json_t *ratios;                         /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
     int64_t since_ns;
     unsigned pending;
 };
+
+static double ratio_of(const struct prune *p, const char *volume_id)
+{
+    const json_t *r = json_object_get(p->ratios, volume_id);
+    return json_is_number(r) ? json_number_value(r) : -1;
+}
 
 static void list_plan(struct prune *p, const char *volume_id, const json_t *policy)
 {
@@ -246,7 +253,7 @@ static void list_plan(struct prune *p, const char *volume_id, const json_t *poli
     struct native_rules rules;
     struct native_verdict v;
     size_t n = 0;
-    native_rules_from(&rules, policy, -1, false);
+    native_rules_from(&rules, policy, ratio_of(p, volume_id), false);
     if (natives_gather(p->engine->records, volume_id, &f, &n, NULL) < 0)
         return;
     natives_plan(&rules, f, n, &v);
@@ -286,7 +293,7 @@ static int visit_prune(struct rec *n, void *arg)
         CLEANUP_JSON json_t *items = NULL, *check = NULL;
         struct native_rules rules;
         struct native_verdict v;
-        native_rules_from(&rules, policy, -1, false);
+        native_rules_from(&rules, policy, ratio_of(p, n->volume), false);
         if (plan_prune(p->engine, n->volume, &rules, p->since_ns, NULL, &items, &check, &v, NULL) == 0) {
             const char *repo = jstr(policy, "repository");
             json_array_extend(p->items, items);
@@ -309,6 +316,7 @@ static void prune_finish(struct prune *p, const struct err *e, unsigned removed)
     json_decref(p->items);
     json_decref(p->seen);
     json_decref(p->check);
+    json_decref(p->ratios);
     free(p);
 }
 
@@ -375,13 +383,46 @@ static void prune_run(struct prune *p)
         prune_finish(p, &e, 0);
 }
 
+/* How full the pools are is a fact of the plan (RS-30), and worth an alarm by itself. */
+static void pools_seen(struct step_result *s, void *arg)
+{
+    struct prune *p = arg;
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "items"), i, a)
+    {
+        const json_t *r = json_object_get(a, "used_ratio");
+        if (json_is_number(r) && json_number_value(r) >= 0)
+            json_object_set(p->ratios, jstr(a, "volume"), (json_t *)r);
+    }
+    json_decref(p->engine->pools);
+    p->engine->pools = json_deep_copy(p->ratios);
+    prune_run(p);
+}
+
+struct pool_items {
+    json_t *items, *seen;
+};
+static int pool_item(struct rec *n, void *arg)
+{
+    struct pool_items *x = arg;
+    if (json_object_get(x->seen, n->volume) || strcmp(n->state, "present"))
+        return 0;
+    json_object_set_new(x->seen, n->volume, json_true());
+    return json_array_append_new(
+        x->items, json_pack("{s:O,s:O}", "class", jobj(n->doc, "class"), "volume", jobj(n->doc, "volume")));
+}
+
 void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     struct prune *p = calloc(1, sizeof *p);
     struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *items = json_array(), *seen = json_object();
+    struct pool_items x = {items, seen};
     if (!p) {
         err_nomem(&e);
-        reply(NULL, &e, arg);
+        if (reply)
+            reply(NULL, &e, arg);
         return;
     }
     *p = (struct prune){.engine = g,
@@ -391,8 +432,13 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
                         .items = json_array(),
                         .seen = json_object(),
                         .check = json_object(),
+                        .ratios = json_object(),
                         .dry_run = jbool(req, "dry_run"),
                         .since_ns = now_ns()};
     snprintf(p->volume, sizeof p->volume, "%s", jstr(req, "volume"));
-    prune_run(p);
+    records_each(g->records, REC_NATIVE, NULL, pool_item, &x, NULL);
+    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
+    if (json_array_size(items) == 0 ||
+        step_start(g->steps, "look at the pools", step_pool, in, 60, pools_seen, p, NULL, &e) < 0)
+        prune_run(p);
 }

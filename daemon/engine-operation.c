@@ -761,13 +761,24 @@ static void queued(struct engine *g, struct rec *op)
     if (!is_restore(op) && !jobj(op->doc, "native_doc"))
         return; /* phase 1 first: the backup's */
     if (!queue_may(g, op, false, why, sizeof why)) {
-        if (strcmp(jstr(op->doc, "waiting"), why)) {
+        const char *down = repository_down(g, jstr(jobj(op->doc, "policy"), "repository"));
+        int64_t most = jint(jobj(op->doc, "policy"), "repo_outage_max_s"), since = jint(op->doc, "outage_ns");
+        if (down && since && most && now_ns() - since > most * NS_PER_S) {
+            struct err e = ERR_INIT;
+            err_set(&e, ERR_NO_REPO, 0, "%s, for longer than repo-outage-max", down);
+            operation_attempt_failed(g, op, "repository", &e, false); /* AO-31 */
+            return;
+        }
+        if (down && !since)
+            jset_int(op->doc, "outage_ns", now_ns());
+        if (strcmp(jstr(op->doc, "waiting"), why) || (down && !since)) {
             jset_str(op->doc, "waiting", why);
             save(g, REC_OPERATION, op);
         }
         return;
     }
     json_object_del(op->doc, "waiting");
+    json_object_del(op->doc, "outage_ns");
     expose(g, op);
 }
 

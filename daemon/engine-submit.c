@@ -125,16 +125,6 @@ static void skip(struct submit *s, const char *name, const char *why)
     json_array_append_new(s->skipped, json_pack("{s:s,s:s}", "volume", name, "reason", why));
 }
 
-static bool on_this_node(const char *const *patterns, const char *node)
-{
-    if (!patterns || !patterns[0])
-        return true;
-    for (unsigned i = 0; patterns[i]; i++)
-        if (fnmatch(patterns[i], node, 0) == 0)
-            return true;
-    return false;
-}
-
 static int add_operation(struct submit *s, const char *backup, const json_t *volume, const struct cfg_class *k,
                          json_t *ops, json_t *ids, struct err *e)
 {
@@ -143,8 +133,12 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     const char *name = jstr(volume, "name"), *id = jstr(volume, "id");
     const struct cfg *c = s->cfg;
     int rc = cfg_policy(c, name, s->job[0] ? s->job : NULL, &p, e);
-    if (rc < 0)
+    if (rc == 0)
+        rc = cfg_policy_size(c, &p, name, (uint64_t)jint(volume, "size"), e);
+    if (rc < 0) {
+        cfg_policy_clear(&p);
         return rc;
+    }
     json_t *policy = policy_doc(&p);
     if (json_object_get(s->req, "move_data"))
         json_object_set(policy, "move_data", json_object_get(s->req, "move_data"));
@@ -156,7 +150,11 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     if (into && into != k)
         json_object_set_new(op.doc, "into", class_doc(c, into, &p));
     if (p.exclude) {
-        skip(s, name, "excluded by the configuration (exclude = yes)");
+        char why[300] = "excluded by the configuration (exclude = yes)";
+        const struct cfg_rule *rule = cfg_rule_of(c, name, (uint64_t)jint(volume, "size"));
+        if (rule && rule->action == ACTION_SKIP)
+            snprintf(why, sizeof why, "skipped by [policy \"%s\"]", rule->name);
+        skip(s, name, why);
         cfg_policy_clear(&p);
         return 0;
     }
@@ -227,7 +225,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
             if (!own || strcmp(own->name, jstr(jobj(a, "class"), "name")) || !wanted(s, name) ||
                 already(ids, jstr(v, "id")))
                 continue;
-            if (!on_this_node(own->only_on_node, cfg_daemon(s->cfg)->node_name)) {
+            if (!cfg_class_here(s->cfg, own)) {
                 skip(s, name, "its class is for other nodes (only-on-node)");
                 continue;
             }
@@ -322,6 +320,8 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
             err_hint(&e, "`snapferry check-config` lists the jobs");
         } else if (jbool(req, "from_timer") && j->paused)
             err_set(&e, ERR_BUSY, 0, "job \"%s\" is paused in the configuration", s->job);
+        else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
+            err_set(&e, ERR_USAGE, 0, "job \"%s\" is for other nodes (only-on-node)", s->job);
         for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
             ask_all(s, classes, j->volumes[i], &e);
     } else {

@@ -369,6 +369,12 @@ void sweep_storage(struct engine *g)
     if (g->orphans_running || (g->orphans_ns && now_ns() - g->orphans_ns < SWEEP_STORAGE_S * NS_PER_S))
         return;
     g->orphans_ns = now_ns();
+    /* Ages pass and pools fill without a backup: what is retained is looked at here too (RS-24, RS-30). */
+    uint64_t natives = 0;
+    if (records_count(g->records, REC_NATIVE, NULL, &natives, NULL) == 0 && natives > 0) {
+        CLEANUP_JSON json_t *all = json_object();
+        engine_native_prune(g, all, NULL, NULL);
+    }
     for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
         struct cfg_policy p = {.effective = NULL};
         if (!driver_by_name(k->driver))

@@ -462,6 +462,7 @@ void engine_free(struct engine *g)
         free(h);
     }
     json_decref(g->orphan_list);
+    json_decref(g->pools);
     records_close(g->records);
     cfg_free(g->cfg);
     free(g);
