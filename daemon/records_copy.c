@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define ATTEMPTS 10
+#define ATTEMPTS 30
 #define WAL_HEADER 32
 
 /* The head of the log tells its generation: as long as it stays, the log only grows. */
@@ -122,7 +122,7 @@ static int open_copy(struct records *r, const char *dir, struct records_news *ne
 {
     int rc = 1;
     for (int i = 0; i < ATTEMPTS; i++) {
-        struct timespec pause = {.tv_nsec = 20000000L * i};
+        struct timespec pause = {.tv_nsec = 20000000L * (i < 5 ? i : 5)};
         nanosleep(&pause, NULL);
         records_close_database(r);
         empty_dir(r->dir);

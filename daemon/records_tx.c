@@ -137,8 +137,8 @@ static const char *const one_text[OS_N] = {
     [OS_INTENT_IDS] = "SELECT id FROM intents ORDER BY id DESC",
     [OS_INTENT_IDS_OF] = "SELECT id FROM intents WHERE owner=?1 ORDER BY id DESC",
     [OS_INTENT_GET] = "SELECT owner,kind,name,doc FROM intents WHERE id=?1",
-    [OS_COUNTER_SET] = "INSERT INTO counters(name,labels,value) VALUES(?1,?2,?3)"
-                       " ON CONFLICT(name,labels) DO UPDATE SET value=excluded.value",
+    [OS_COUNTER_SET] = ("INSERT INTO counters(name,labels,value) VALUES(?1,?2,?3)"
+                        " ON CONFLICT(name,labels) DO UPDATE SET value=excluded.value"),
     [OS_ASIDE_TRIM] = "DELETE FROM set_aside WHERE n NOT IN (SELECT n FROM set_aside ORDER BY n DESC LIMIT ?1)",
 };
 

@@ -22,6 +22,7 @@ static void a_row_comes_back_as_it_was_written(void **state)
     assert_string_equal(b.volume, "v");
     assert_string_equal(b.state, "Queued");
     assert_true(b.seq == a.seq && b.generation == 1 && b.wake_ns == -5 && b.created_ns == a.created_ns);
+    rec_clear(&b);
     assert_int_equal(records_get(r, REC_OPERATION, "nightly-1", &b, &e), -ENOENT);
     assert_int_equal(e.cls, ERR_NOT_FOUND);
     assert_int_equal(records_add(r, REC_BACKUP, &a, &e), -EEXIST);

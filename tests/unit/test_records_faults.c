@@ -45,7 +45,8 @@ static void a_save_costs_one_sync(void **state)
     assert_ok(records_commit(r, &e), &e);
     assert_int_equal(faults.syncs - before, 1);
     before = faults.syncs;
-    assert_ok(records_get(r, REC_OPERATION, "a", &a, &e), &e);
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    assert_ok(records_get(r, REC_OPERATION, "a", &b, &e), &e);
     assert_int_equal(count(r, REC_OPERATION, NULL), 1);
     assert_int_equal(faults.syncs, before);
     done(r);
