@@ -264,6 +264,25 @@ static void target_seen(struct step_result *s, void *arg)
     look_at_native(r);
 }
 
+/* Without a target: the volume's name in the class that --class-map gives for its own (CF-51). */
+static int map_target(struct restore *r, struct err *e)
+{
+    const char *own = jstr(jobj(r->op.doc, "own"), "name"), *name = jstr(jobj(r->op.doc, "volume"), "name");
+    const char *to = jstr(jobj(r->req, "class_map"), own), *slash = strrchr(name, '/');
+    const struct cfg_class *k = to[0] ? cfg_class(r->engine->cfg, to) : NULL;
+    char path[VOLUME_NAME_MAX];
+    if (!to[0]) {
+        err_set(e, ERR_USAGE, 0, "--class-map says nothing about class \"%s\" of %s", own, name);
+        return err_hint(e, "add %s=CLASS, or name a target", own);
+    }
+    if (!k || k->target[0] != '/')
+        return err_set(e, ERR_USAGE, 0, "storage class \"%s\" %s", to,
+                       k ? "has no directory as target" : "does not exist");
+    snprintf(path, sizeof path, "%s/%s", k->target, slash ? slash + 1 : name);
+    jset_str(r->req, "target", path);
+    return 0;
+}
+
 void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     struct restore *r = calloc(1, sizeof *r);
@@ -277,13 +296,15 @@ void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn 
     *r = (struct restore){.engine = g, .reply = reply, .arg = arg, .req = json_deep_copy(req)};
     if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
-    else if (target[0] != '/')
+    else if (!target[0] && jobj(r->req, "class_map") && find_source(r, &e) == 0)
+        map_target(r, &e);
+    else if (!e.cls && target[0] != '/')
         err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path", target);
-    else if (from[0] && strcmp(from, "auto") && strcmp(from, "native") && strcmp(from, "repository"))
+    else if (!e.cls && from[0] && strcmp(from, "auto") && strcmp(from, "native") && strcmp(from, "repository"))
         err_set(&e, ERR_USAGE, 0, "--from is auto, native or repository, not \"%s\"", from);
-    else
+    else if (!e.cls)
         find_source(r, &e);
-    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", target);
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", jstr(r->req, "target"));
     if (!e.cls && step_start(g->steps, "look at the target", step_look_target, in, 60, target_seen, r, NULL, &e) == 0)
         return;
     restore_end(r, NULL, &e);

@@ -63,6 +63,10 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
 void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"repository"}: rebuild records from the repository and the storage (RS-15). */
 void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"repository"}: forgets the backups whose data is only there, and that their native snapshots had been moved (CF-55).
+ * The repository itself is not touched. Answer {"repository", "backups", "natives"}. Refused while something uses it.
+ */
+void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* Volumes that the classes match now, with policy, last results, next run, and why not protected. */
 void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"class"|absent} */
 /* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */

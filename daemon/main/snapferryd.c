@@ -132,6 +132,15 @@ static void find_program(char out[4096], const char *name, const char *installed
 
 static int make_dir(const char *path, mode_t mode, struct err *e)
 {
+    char parent[4096];
+    /* Parents as others make them: only the last one is ours. */
+    snprintf(parent, sizeof parent, "%s", path);
+    for (char *p = parent + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        if (mkdir(parent, 0755) < 0 && errno != EEXIST)
+            break;
+        *p = '/';
+    }
     if (mkdir(path, mode) == 0 || errno == EEXIST)
         return 0;
     err_set(e, ERR_GENERIC, errno, "the directory %s cannot be made", path);
