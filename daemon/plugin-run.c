@@ -16,6 +16,7 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <openssl/sha.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
@@ -82,7 +83,8 @@ int plugin_process_open(const struct plugin_process *i)
     /* Compared after the open: from here on the number cannot come to mean another process. */
     if (fd < 0 || start_time(i->pid, &start) < 0 || start != i->start_time)
         return -ESRCH;
-    return take_fd(&fd);
+    struct pollfd ended = {fd, POLLIN, 0}; /* a zombie still has its number */
+    return poll(&ended, 1, 0) > 0 ? -ESRCH : take_fd(&fd);
 }
 
 /* ---- files ---- */
