@@ -5,8 +5,8 @@
  * A volume is restored into a staging file NAME.snapferry-ALIAS beside its final name and gets that name when it is
  * complete (CF-27). What replaces a volume stays that volume: it inherits its id, owner and mode.
  *
- * Crash points: staging-... of tag.c; staging-synced (contents durable), staging-renamed (final name there, the tag
- * still on it: not yet a volume), staging-committed.
+ * Crash points: staging-... of tag.c; staging-synced (contents durable), staging-renamed (complete: the tag that is
+ * still on it means nothing under the final name), staging-committed.
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -24,8 +24,6 @@
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <time.h>
-
-#define STAGING ".snapferry-"
 
 /* ---- names ---- */
 
@@ -54,14 +52,6 @@ static int final_path(const struct driver_class *c, const char *name, char ret[V
     if (rc == 0 && (!name_is_text(ret) || strstr(ret, "/" HIDDEN_DIR "/")))
         rc = err_set(e, ERR_USAGE, EINVAL, "%s cannot be the name of a volume", ret);
     return rc;
-}
-
-static void staging_name(const char *final_name, const char *alias, char ret[NAME_MAX + 1])
-{
-    if (strlen(final_name) + sizeof STAGING - 1 + ALIAS_LEN <= NAME_MAX)
-        snprintf(ret, NAME_MAX + 1, "%s" STAGING "%s", final_name, alias);
-    else
-        snprintf(ret, NAME_MAX + 1, STAGING "%s", alias);
 }
 
 /* A file that is there already: may it be replaced? 0 for an absent one. */
@@ -218,7 +208,7 @@ static int inherit(int dir, const char *name, const struct tagged *f, const char
     return rc < 0 ? rc : volume_mark_write(f->fd, f->path, id, alias, e);
 }
 
-/* The tag goes last: until then the file is not taken for a volume. */
+/* Under its final name the tag means nothing any more. */
 static int untag(int fd, const char *path, struct err *e)
 {
     int rc = tag_remove(fd, path, e);

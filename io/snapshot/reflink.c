@@ -143,7 +143,7 @@ int image_open(const char *path, struct stat *st, struct err *e)
         return image_error(path, errno, e);
     if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode))
         return err_set(e, ERR_SOURCE, ESTALE, "%s changed while it was opened", path);
-    if (tag_read(fd, &tag) == 0)
+    if (tag_read(fd, &tag) == 0 && (tag.kind != TAG_STAGING || staging_named(name, tag.tag.alias)))
         return err_set(e, ERR_USAGE, EINVAL, "%s is a file of our own and no volume (it carries our tag)", path);
     return take_fd(&fd);
 }

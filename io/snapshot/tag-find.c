@@ -106,6 +106,8 @@ static int open_tagged(int dir, const char *dir_path, const char *name, struct t
         rc = -ENODATA;
     if (rc == 0)
         rc = tag_read(f->fd, &f->tag);
+    if (rc == 0 && f->tag.kind == TAG_STAGING && !staging_named(name, f->tag.tag.alias))
+        rc = -ENODATA;
     if (rc == 0)
         rc = path_join(f->path, dir_path, name, NULL);
     if (rc == 0 && (f->dir = fcntl(dir, F_DUPFD_CLOEXEC, 3)) < 0)

@@ -244,6 +244,23 @@ int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, s
     return 0;
 }
 
+#define STAGING ".snapferry-"
+
+void staging_name(const char *final_name, const char *alias, char ret[NAME_MAX + 1])
+{
+    if (strlen(final_name) + sizeof STAGING - 1 + ALIAS_LEN <= NAME_MAX)
+        snprintf(ret, NAME_MAX + 1, "%s" STAGING "%s", final_name, alias);
+    else
+        snprintf(ret, NAME_MAX + 1, STAGING "%s", alias);
+}
+
+bool staging_named(const char *name, const char *alias)
+{
+    size_t n = strlen(name), suffix = sizeof STAGING - 1 + ALIAS_LEN;
+    return n >= suffix && strncmp(name + n - suffix, STAGING, sizeof STAGING - 1) == 0 &&
+           strcmp(name + n - ALIAS_LEN, alias) == 0;
+}
+
 int path_plain(const char *path, struct err *e)
 {
     for (const char *p = path; *p;) {

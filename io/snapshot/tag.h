@@ -105,6 +105,10 @@ int tagged_find(const struct dirs *d, const char *node, enum tag_kind kind, cons
 
 /* Path "DIR/NAME"; -ENAMETOOLONG. */
 int path_join(char out[VOLUME_NAME_MAX], const char *dir, const char *name, struct err *e);
+/* The name of a staging file beside its final name; it tells what it is even before its tag is read. With its final
+ * name the file is a volume, though it may still carry the tag: the rename is what completes a restore. */
+void staging_name(const char *final_name, const char *alias, char ret[NAME_MAX + 1]);
+bool staging_named(const char *name, const char *alias);
 /* Splits an absolute path; `name` points into `path`. ERR_USAGE for a path that is not absolute or names no file. */
 int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, struct err *e);
 /* Refuses a path with an empty, "." or ".." component: it could match a pattern and yet lead elsewhere. */

@@ -66,7 +66,7 @@ crashes() {
         t=$(call target "$M/vm/final.img" 9000001 "$alias" keep); call fill "$n" "$t"
         die $point call commit "$t" || { fail "$fs $point: the call dies there"; continue; }
         case $point in
-        staging-committed) same "$fs $point: it is a volume" "$(call volumes | wc -l)" 2 ;;
+        staging-renamed | staging-committed) same "$fs $point: it is a volume" "$(call volumes | wc -l)" 2; same "$fs $point: not the sweep's" "$(call exposures)" "" ;;
         *) same "$fs $point: not yet a volume" "$(call volumes | wc -l)" 1; same "$fs $point: the sweep knows it" "$(call exposures | jq -r .alias)" "$alias" ;;
         esac
         expect "$fs $point: committed in the second go" 0 -- call commit "$t"
