@@ -8,6 +8,8 @@
 #include "tests/unit/test.h"
 #include "tests/unit/test_schedule.h"
 
+#include <sys/timex.h>
+
 #define HOUR (3600 * SCHEDULE_NS)
 #define DAY (24 * HOUR)
 
@@ -344,6 +346,40 @@ static void without_a_bus(void **state)
     unsetenv("DBUS_SYSTEM_BUS_ADDRESS");
 }
 
+static void count_clock(enum log_level lvl, const char *line, void *arg)
+{
+    (void)lvl;
+    *(unsigned *)arg += strstr(line, "the clock was set") != NULL;
+}
+
+/* A microsecond forth and back again: to everybody who waits for that, the clock was set. */
+static void the_clock_is_set(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct timex forth = {.modes = ADJ_SETOFFSET, .time = {.tv_usec = 1}},
+                 back = {.modes = ADJ_SETOFFSET, .time = {.tv_sec = -1, .tv_usec = 999999}};
+    unsigned n = 0;
+    bench_new(&b, false);
+    bench_apply(&b, JOB("a", "2199-01-01"));
+    bench_run(&b, 100);
+    if (adjtimex(&forth) < 0) {
+        print_message("SKIP: the clock cannot be set here: %s\n", strerror(errno));
+        bench_free(&b);
+        skip();
+    }
+    log_to(count_clock, &n);
+    bench_run(&b, 100);
+    unsigned first = n;
+    adjtimex(&back); /* and it is watched on */
+    bench_run(&b, 100);
+    log_to(NULL, NULL);
+    assert_int_equal(first, 1);
+    assert_int_equal(n, 2);
+    assert_int_equal(b.n_due, 0);
+    bench_free(&b);
+}
+
 /* A wrong calendar is refused as a whole: the jobs that are there go on. */
 static void a_reload_that_fails(void **state)
 {
@@ -377,6 +413,7 @@ int main(void)
         cmocka_unit_test(by_hand_makes_up_for_it),
         cmocka_unit_test(paused_elsewhere_and_changed),
         cmocka_unit_test(without_a_bus),
+        cmocka_unit_test(the_clock_is_set),
         cmocka_unit_test(a_reload_that_fails),
     };
     setenv("TZ", "UTC", 1);

@@ -41,7 +41,7 @@ static int teardown(void **state)
 }
 
 /* What a command prints, without the last newline. Static buffer. */
-static char *output(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static char *output(const char *fmt, ...)
 {
     static char out[8192];
     char cmd[1024];
