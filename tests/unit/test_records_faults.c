@@ -154,6 +154,43 @@ static void a_failed_transaction_is_undone_whole(void **state)
     }
 }
 
+/* A transaction that fails in its middle, where SQLite undoes it by itself: what follows must not stand alone. */
+static void nothing_follows_a_failure_in_a_transaction(void **state)
+{
+    (void)state;
+    static const int codes[] = {SQLITE_FULL, SQLITE_IOERR_WRITE};
+    for (int i = 0; i < 2; i++) {
+        struct records *r = fresh();
+        struct err e = ERR_INIT;
+        char pad[20000];
+        memset(pad, 'p', sizeof pad - 1);
+        pad[sizeof pad - 1] = '\0';
+        exec(r, "PRAGMA cache_size=10"); /* pages are written before the commit */
+        assert_ok(records_begin(r, &e), &e);
+        fail_after(codes[i], 60, 1);
+        unsigned written = 0, refused = 0;
+        for (int k = 0; k < 40; k++) {
+            char id[8];
+            snprintf(id, sizeof id, "r%d", k);
+            CLEANUP(rec_clearp) struct rec a = make_rec(id, "Queued", "{}");
+            json_object_set_new(a.doc, "pad", json_string(pad));
+            int rc = records_add(r, REC_BACKUP, &a, &e);
+            written += rc == 0;
+            assert_true(rc == 0 ? refused == 0 : refused == 0 || rc == -ECANCELED);
+            refused += rc < 0;
+        }
+        assert_int_equal(faults.count, 0);
+        assert_true(written > 0 && refused > 10);
+        assert_int_equal(records_commit(r, &e), -ECANCELED);
+        assert_int_equal(count(r, REC_BACKUP, NULL), 0);
+        CLEANUP(rec_clearp) struct rec a = make_rec("after", "Queued", "{}");
+        assert_ok(records_add(r, REC_BACKUP, &a, &e), &e);
+        r = reopen(r);
+        assert_int_equal(count(r, REC_BACKUP, NULL), 1);
+        done(r);
+    }
+}
+
 static void opening_on_a_failing_disk(void **state)
 {
     (void)state;
@@ -415,10 +452,15 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_save_costs_one_sync),     cmocka_unit_test(a_thousand_operations_have_bounded_size),
-        cmocka_unit_test(failures_have_their_class), cmocka_unit_test(a_failed_transaction_is_undone_whole),
-        cmocka_unit_test(opening_on_a_failing_disk), cmocka_unit_test(a_salvage_without_room),
-        cmocka_unit_test(random_histories),          cmocka_unit_test(random_histories_on_a_failing_disk),
+        cmocka_unit_test(a_save_costs_one_sync),
+        cmocka_unit_test(a_thousand_operations_have_bounded_size),
+        cmocka_unit_test(failures_have_their_class),
+        cmocka_unit_test(a_failed_transaction_is_undone_whole),
+        cmocka_unit_test(nothing_follows_a_failure_in_a_transaction),
+        cmocka_unit_test(opening_on_a_failing_disk),
+        cmocka_unit_test(a_salvage_without_room),
+        cmocka_unit_test(random_histories),
+        cmocka_unit_test(random_histories_on_a_failing_disk),
     };
     return cmocka_run_group_tests_name("records_faults", tests, setup, records_teardown);
 }

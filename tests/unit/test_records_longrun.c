@@ -52,6 +52,9 @@ static void old_and_finished_rows_go(void **state)
     add(r, REC_BACKUP, "has-intent", "", "Failed");
     add(r, REC_OPERATION, "up-has-intent", "has-intent", "Failed");
     assert_ok(records_intent_add(r, "up-has-intent", "unit", "u", NULL, NULL, &e), &e);
+    add(r, REC_BACKUP, "has-own", "", "Failed");
+    add(r, REC_OPERATION, "up-has-own", "has-own", "Failed");
+    assert_ok(records_intent_add(r, "has-own", "hook-post", "h", NULL, NULL, &e), &e);
     add(r, REC_BACKUP, "live", "", "Moving");
     add(r, REC_BACKUP, "deleting", "", "Deleting");
     add(r, REC_OPERATION, "down-old", "restore-gone", "Completed");
@@ -68,12 +71,12 @@ static void old_and_finished_rows_go(void **state)
     assert_true(!has(r, REC_BACKUP, "done") && !has(r, REC_OPERATION, "up-done.a") &&
                 !has(r, REC_OPERATION, "up-done.b"));
     assert_false(has(r, REC_OPERATION, "down-old"));
-    static const char *const stay[] = {"has-native", "has-live", "has-intent", "live", "deleting", "young"};
+    static const char *const stay[] = {"has-native", "has-live", "has-intent", "has-own", "live", "deleting", "young"};
     for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) {
         char id[40];
         assert_true(has(r, REC_BACKUP, stay[i]));
         snprintf(id, sizeof id, "up-%s", stay[i]);
-        assert_true(i == 3 || i == 4 || has(r, REC_OPERATION, id));
+        assert_true(i == 4 || i == 5 || has(r, REC_OPERATION, id));
     }
     assert_true(has(r, REC_OPERATION, "admin-live") && has(r, REC_VOLUME, "v") && has(r, REC_JOB, "nightly"));
     /* What kept it is gone: so does it. */
