@@ -36,12 +36,17 @@ fs_make() {
 
 # ---- configuration ----
 
-# config_main [LINE...]: the main file; the lines go into [daemon].
+# config_main [LINE...]: the main file; the lines go into [daemon], in place of the defaults for tests.
 config_main() {
+    local d line
     mkdir -p "$CONF/conf.d" "$STATE" "$RUN" "$CACHE"
     {
-        printf '[daemon]\nnode-name = testnode\nsweep = 1s\norphan-grace = 2s\nlog-level = debug\n'
-        printf 'retry-first = 1s\nretry-max = 2s\ncancel-grace = 3s\nslots = 2\n'
+        printf '[daemon]\n'
+        for d in 'node-name = testnode' 'sweep = 1s' 'orphan-grace = 2s' 'log-level = debug' 'retry-first = 1s' 'retry-max = 2s' \
+            'cancel-grace = 3s' 'slots = 2'; do
+            for line; do [ "${line%% =*}" = "${d%% =*}" ] && continue 2; done
+            printf '%s\n' "$d"
+        done
         printf '%s\n' "$@"
         printf '[mover]\nuser = root\nmemory = 96MiB\nworkers = 1\n'
         printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
@@ -131,6 +136,32 @@ submit() { askj backup "$@" | jq -r '.backup // empty'; }
 ops() { askj describe "$1" | jq -c '.backup.operations[]?'; }
 op_id() { ops "$1" | jq -r --arg v "${2:-}" 'select($v == "" or .volume == $v) | .id' | head -n 1; }
 mover_pid() { doc "$1" | jq -r '.mover.pid // .details.mover.pid // empty'; }
+# hold_mover OPERATION SECONDS: waits until it is recorded as Running and stops its process at once (SIGSTOP). Prints the PID.
+hold_mover() {
+    local end=$((SECONDS + $2)) pid
+    while [ $SECONDS -le $end ]; do
+        pid=$(sql "SELECT json_extract(doc, '$.identity.pid') FROM operations WHERE id = '$1' AND state = 'Running'" 2>/dev/null)
+        if [ -n "$pid" ]; then kill -STOP "$pid" 2>/dev/null && echo "$pid"; return; fi
+        sleep 0.01
+    done
+    return 1
+}
+# running VOLUME: a backup whose mover stands still in the middle: sets A (backup), O (operation), PID. Movers of small
+# volumes are quick: one that has ended before it could be stopped is followed by another try.
+running() {
+    local try
+    for try in 1 2 3 4 5; do
+        A=$(submit "$1"); O=$(op_id "$A")
+        PID=$(hold_mover "$O" 20) || continue
+        sleep 0.1
+        [ -n "$PID" ] && [ "$(sql "SELECT state FROM operations WHERE id = '$O'")" = Running ] && return 0
+        kill -CONT "$PID" 2>/dev/null
+        wait_state "$A" none 20 >/dev/null
+    done
+    fail "a mover can be stopped in the middle" "$(doc "$O")"
+    explain_failure
+    finish
+}
 # Operations and backups that have not ended.
 unfinished() {
     { askj operations --all | jq -r '.operations[] | .id + " " + .state'; askj backups --all | jq -r '.backups[] | .id + " " + .state'; } |

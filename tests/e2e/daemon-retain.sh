@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Native snapshots that stay after their data has moved (RS-01, RS-05..RS-11, RS-16..RS-21): 0, 1, 3; pruned before the
+# next is taken; hold; delete; snapshot-only volumes; the last good copy stays.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "native snapshots on a real file system"
+fs_make xfs xfs || exit 1
+for v in zero one three only; do image "$WORK/xfs/$v.img" 2 "$((RANDOM + 1))"; done
+# How many native snapshots of the volume there are right after one was taken.
+cat >"$WORK/count" <<HOOK
+#!/bin/sh
+name=\$(basename "\$2" .img)
+find $WORK/xfs -path '*/.snapferry/*' -name '*.native' | wc -l >>$WORK/count.\$name
+HOOK
+chmod 755 "$WORK/count"
+daemon_setup
+config_class xfs "$WORK/xfs"
+config_add volumes "[volume \"$WORK/xfs/zero.img\"]
+snapshots-to-retain = 0
+[volume \"$WORK/xfs/one.img\"]
+snapshots-to-retain = 1
+hook-post-snapshot = $WORK/count
+[volume \"$WORK/xfs/three.img\"]
+snapshots-to-retain = 3
+[volume \"$WORK/xfs/only.img\"]
+move-data = no
+snapshot-only-keep = 2"
+starts "the daemon starts"
+backup() { ask backup "$WORK/xfs/$1.img" --wait --json | result id; }
+count() { natives_of "$WORK/xfs/$1.img" | wc -l; }
+
+for i in 1 2 3; do echo "$i" | dd of="$WORK/xfs/one.img" bs=1 conv=notrunc status=none; backup one >/dev/null; done
+has() { [ "$(count "$1")" -eq "$2" ]; }
+settle() { until_true 10 settled; }
+settle
+same "1: one native snapshot stays (RS-05)" "$(count one)" 1
+same "never more than one at once: the old one goes before the new one is taken (RS-17)" "$(sort -u "$WORK/count.one" | tr '\n' ' ')" "1 "
+for i in 1 2; do backup zero >/dev/null; done
+until_true 10 has zero 0
+same "0: none stays" "$(count zero)" 0
+first=$(backup three)
+held=$(natives_of "$WORK/xfs/three.img")
+check "hold" ask hold "$held" --quiet
+ids=("$first")
+for i in 2 3 4 5; do echo "$i" | dd of="$WORK/xfs/three.img" bs=1 conv=notrunc status=none; ids+=("$(backup three)"); done
+settle
+same "3 and a held one" "$(count three)" 4
+check "the held one is there" grep -qx "$held" <(natives_of "$WORK/xfs/three.img")
+check "its reason is told" grep -q hold <<<"$(askj native list | jq -r --arg a "$held" '.natives[] | select(.alias == $a) | .reasons')"
+check "unhold" ask unhold "$held" --quiet
+expect "native prune --dry-run names it" 0 "${held:0:8}" -- ask native prune --dry-run
+check "and removes nothing" grep -qx "$held" <(natives_of "$WORK/xfs/three.img")
+check "native prune" ask native prune --quiet
+until_true 10 has three 3
+same "without the hold three stay" "$(count three)" 3
+same "the newest three" "$(askj native list | jq -r --arg v "$WORK/xfs/three.img" '.natives[] | select(.volume == $v and .state == "present") | .backup' | sort | tr '\n' ' ')" \
+    "$(printf '%s\n' "${ids[@]:2}" | sort | tr '\n' ' ')"
+
+# Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
+id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("three.img")) | .id')
+before=$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json | result 'snapshots | length')
+check "delete" ask delete "${ids[4]}" --wait --quiet
+same "its native snapshot is gone" "$(count three)" 2
+same "one snapshot less in the repository" "$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json | result 'snapshots | length')" $((before - 1))
+expect "it is no longer known" 16 -- ask describe "${ids[4]}"
+restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(ask restore "${ids[3]}/$WORK/xfs/three.img" "$WORK/x.out" --from native --wait --quiet >&2; cat "$WORK/x.out") repository
+
+# Nothing goes to the repository: the only copies.
+for i in 1 2 3 4; do backup only >/dev/null; done
+settle
+same "snapshot-only-keep = 2" "$(count only)" 2
+same "never moved" "$(askj native list | jq -r --arg v "$WORK/xfs/only.img" '[.natives[] | select(.volume == $v and .state == "present") | .reasons | test("snapshot-only|only-copy")] | all')" true
+image "$WORK/only.now" 2 5
+ask native prune --quiet
+same "native prune leaves them" "$(count only)" 2
+
+# An administrator removes one by hand: it is noticed, and nothing else is touched (RS-21).
+gone=$(natives_of "$WORK/xfs/three.img" | head -n 1)
+find "$WORK/xfs" -name "$gone.native" -delete
+check "scan" ask scan --wait --quiet
+until_true 10 has three 1
+same "a native snapshot that vanished is not listed as present" "$(count three)" 1
+rm -f "$WORK/x.out"
+id=$(sql "SELECT parent FROM natives WHERE id = '$gone'")
+same "its backup is restored from the repository when the native snapshot is gone (RS-26)" \
+    "$(ask restore "$id/$WORK/xfs/three.img" "$WORK/xfs/gone.out" --wait --json 2>/dev/null | result 'from // .backup.from')" repository
+clean "nothing is left behind" 8 "$WORK/xfs"
+explain_failure
+finish
