@@ -52,6 +52,35 @@ static void add(struct cfg *c, struct complaint *x)
     c->n_errors += x->pub.severity == CFG_ERROR;
 }
 
+/* Bytes of the UTF-8 character at s, 0 if there is none. */
+static size_t character(const unsigned char *s)
+{
+    size_t n = *s < 0x80                 ? 1
+               : *s >= 0xc2 && *s < 0xe0 ? 2
+               : *s >= 0xe0 && *s < 0xf0 ? 3
+               : *s >= 0xf0 && *s < 0xf5 ? 4
+                                         : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (*s == 0xe0 && s[1] < 0xa0) || (*s == 0xf0 && s[1] < 0x90);
+    bool beyond = (*s == 0xed && s[1] >= 0xa0) || (*s == 0xf4 && s[1] >= 0x90);
+    return n > 1 && (overlong || beyond) ? 0 : n;
+}
+
+/* Texts that were cut, or that name a file in another encoding, still fit into a document. */
+static void make_utf8(char *text)
+{
+    for (unsigned char *s = (unsigned char *)text; *s;) {
+        size_t n = character(s);
+        if (!n)
+            *s = '?';
+        s += n ? n : 1;
+    }
+}
+
+static struct complaint *make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
 static struct complaint *make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
 {
     struct complaint *x = calloc(1, sizeof *x);
@@ -60,6 +89,8 @@ static struct complaint *make(enum cfg_severity s, const char *hint, const char 
     x->pub.severity = s;
     snprintf(x->pub.hint, sizeof x->pub.hint, "%s", hint ? hint : "");
     vsnprintf(x->pub.text, sizeof x->pub.text, fmt, ap);
+    make_utf8(x->pub.text);
+    make_utf8(x->pub.hint);
     return x;
 }
 
@@ -136,6 +167,7 @@ void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const c
         return;
     }
     snprintf(x->pub.where, sizeof x->pub.where, "%s", where ? where : "");
+    make_utf8(x->pub.where);
     place(c, x);
     add(c, x);
 }

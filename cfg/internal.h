@@ -14,6 +14,8 @@
 #define LINE_MAX_LEN 198   /* characters of a line that inih does not split */
 #define FILE_MAX (4 << 20) /* bytes of one configuration file */
 #define COMPLAINTS_MAX 500
+#define SECTIONS_MAX 5000 /* of all files; cross checks compare them with each other */
+#define VALUES_MAX 1000   /* of one section */
 
 enum kind {
     KIND_DAEMON,
@@ -100,6 +102,7 @@ struct klass {
 struct job {
     struct cfg_job pub;
     unsigned section;
+    char keep[256];  /* its keep-* as one text */
     bool keeps_told; /* that it and an earlier job keep a volume differently */
 };
 struct plugin {

@@ -64,6 +64,10 @@ static void add_section(struct parse *p, enum kind kind, const char *name)
             p->section = i;
             return;
         }
+    if (c->n_sections == SECTIONS_MAX) {
+        COMPLAIN(p, "a pattern stands for many volumes", "there are more than %d sections", SECTIONS_MAX);
+        return;
+    }
     struct section *grown = realloc(c->sections, (c->n_sections + 1) * sizeof *grown);
     if (!grown) {
         p->nomem = true;
@@ -177,6 +181,10 @@ static void set_text(struct parse *p, struct value *v, const char *text)
 
 static void add_value(struct parse *p, struct section *s, const struct key *k, const char *option, const char *text)
 {
+    if (s->n_values == VALUES_MAX) {
+        COMPLAIN(p, NULL, "there are more than %d keys in this section", VALUES_MAX);
+        return;
+    }
     struct value *grown = realloc(s->values, (s->n_values + 1) * sizeof *grown);
     if (!grown) {
         p->nomem = true;
@@ -396,8 +404,8 @@ static int load_text(struct parse *p, const char *file, int fd, struct err *e)
     if (p->len == cap)
         return err_set(e, ERR_USAGE, EBUSY, "configuration %s grew while it was read", file);
     p->text[p->len] = '\0';
-    if (st.st_mode & (S_IWGRP | S_IWOTH) && st.st_uid == 0)
-        complain(p->cfg, CFG_WARNING, p->file, 0, true, "chmod go-w it",
+    if (geteuid() == 0 && (st.st_mode & (S_IWGRP | S_IWOTH) || st.st_uid != 0))
+        complain(p->cfg, CFG_WARNING, p->file, 0, true, "make it root's, and chmod go-w it",
                  "others than root may write the file, and with it decide what root runs");
     return 0;
 }

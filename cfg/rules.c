@@ -81,6 +81,17 @@ static void check_filesystem(struct cfg *c, const struct section *s)
                            "%s has no meaning for type = filesystem", s3_keys[i]);
 }
 
+/* But for slashes at the end. */
+static bool same_path(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    while (n > 1 && a[n - 1] == '/')
+        n--;
+    while (m > 1 && b[m - 1] == '/')
+        m--;
+    return n == m && !memcmp(a, b, n);
+}
+
 void cfg_check_repositories(struct cfg *c)
 {
     for (unsigned i = 0; i < c->n_repositories; i++) {
@@ -91,7 +102,7 @@ void cfg_check_repositories(struct cfg *c)
         else
             check_filesystem(c, s);
         for (unsigned k = 0; k < i; k++)
-            if (r->path[0] && !strcmp(r->path, c->repositories[k].pub.path))
+            if (r->path[0] && same_path(r->path, c->repositories[k].pub.path))
                 complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
                                "[repository \"%s\"] has the path of [repository \"%s\"]", r->name,
                                c->repositories[k].pub.name);
@@ -456,6 +467,9 @@ static bool tell_keeps_of(struct cfg *c, unsigned a, unsigned b, const char *con
 
 static void check_keeps(struct cfg *c, unsigned a, unsigned b)
 {
+    if (c->jobs[b].keeps_told || !c->jobs[a].keep[0] || !c->jobs[b].keep[0] ||
+        !strcmp(c->jobs[a].keep, c->jobs[b].keep))
+        return;
     if (tell_keeps_of(c, a, b, c->jobs[a].pub.volumes) || tell_keeps_of(c, a, b, c->jobs[b].pub.volumes))
         return;
     for (unsigned i = 0; i < c->n_volumes; i++)
@@ -475,6 +489,7 @@ static void check_jobs(struct cfg *c)
     for (unsigned i = 0; i < c->n_jobs; i++) {
         const struct section *s = SECTION_OF(c, jobs, i);
         lacks(c, s, "volumes");
+        keep_text(s, NULL, c->jobs[i].keep, sizeof c->jobs[i].keep);
         check_job_words(c, i);
         for (unsigned k = 0; k < i; k++)
             check_keeps(c, k, i);

@@ -230,6 +230,19 @@ static void thousands_of_mistakes_are_counted_not_stored(void **state)
     assert_int_equal(cfg_errors(c), 20000);
     assert_int_equal(cfg_complaints(c), 500);
     cfg_free(c);
+    /* Sections and keys have a limit, since all are compared with all. */
+    n = 0;
+    for (int i = 0; i < 5100; i++)
+        n += (size_t)sprintf(text + n, "[job \"%d\"]\nvolumes=/x\nkeep-daily=%d\n", i, i);
+    c = cfgdir_load(text);
+    assert_complains(c, CFG_ERROR, "snapferry.ini:15001", "more than 5000 sections");
+    cfg_free(c);
+    n = (size_t)sprintf(text, "[daemon]\n");
+    for (int i = 0; i < 1100; i++)
+        n += (size_t)sprintf(text + n, "backup-option.%d=x\n", i);
+    c = cfgdir_load(text);
+    assert_complains(c, CFG_ERROR, "snapferry.ini:1002", "more than 1000 keys");
+    cfg_free(c);
     free(text);
 }
 
@@ -456,8 +469,8 @@ static void one_mover_plugin_for_a_volume(void **state)
     (void)state; /* AP-03, AP-18 */
 #define MOVERS(more)                                                                                                   \
     CLASSES                                                                                                            \
-        "[plugin \"p\"]\nkind = mover\nprogram = /p\nmatch-class = a\n[plugin \"q\"]\nkind = mover\nprogram = /q\n"    \
-        "match-path = /v/big*\n" more
+    "[plugin \"p\"]\nkind = mover\nprogram = /p\nmatch-class = a\n[plugin \"q\"]\nkind = mover\nprogram = /q\n"        \
+    "match-path = /v/big*\n" more
     one_error(MOVERS(""), "snapferry.ini:11", "may take the same volume with the same priority 50");
     struct cfg *c = no_error(MOVERS("priority = 60\nmin-size = 1TiB\n"));
     assert_string_equal(cfg_plugin_of(c, "/v/1", UINT64_MAX)->name, "p");
