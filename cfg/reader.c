@@ -136,6 +136,10 @@ static void enter_section(struct parse *p, char *title)
 static void unknown_key(struct parse *p, const struct section *s, const char *name)
 {
     char title[80], hint[256] = "";
+    if (p->cfg->n_complaints == COMPLAINTS_MAX) { /* will only be counted: no need to look for the nearest */
+        COMPLAIN(p, NULL, "unknown key %s", name);
+        return;
+    }
     section_title(s, title, sizeof title);
     enum kind kind = s->kind;
     const struct key *other = key_anywhere(name);
