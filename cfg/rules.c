@@ -314,6 +314,19 @@ static void check_numbers(struct cfg *c, const struct section *s, const struct c
                        (unsigned long long)p->limits.memory_max, (unsigned long long)least);
 }
 
+/* Whether the section itself says one of the numbers; what others say is told there. */
+static bool says_numbers(const struct section *s)
+{
+    static const char *const keys[] = {
+        "snapshots-to-retain", "max-snapshots-per-volume", "snapshot-only-keep", "move-data", "retry-first",
+        "retry-max",           "snapshot-timeout",         "prepare-timeout",    "memory",    "index-memory",
+        "memory-max"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (section_value(s, keys[i]))
+            return true;
+    return false;
+}
+
 static void check_classes(struct cfg *c)
 {
     for (unsigned i = 0; i < c->n_classes; i++) {
@@ -380,7 +393,7 @@ static void check_volumes(struct cfg *c)
                            "[volume \"%s\"] is about the one volume of exactly that name", s->name);
         check_volume_class(c, s, v);
         struct cfg_policy p;
-        if (s->n_values && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
+        if (says_numbers(s) && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
             check_numbers(c, s, &p);
             cfg_policy_clear(&p);
         }
@@ -491,6 +504,11 @@ static void check_jobs(struct cfg *c)
         lacks(c, s, "volumes");
         keep_text(s, NULL, c->jobs[i].keep, sizeof c->jobs[i].keep);
         check_job_words(c, i);
+        struct cfg_policy p;
+        if (says_numbers(s) && cfg_policy(c, "", s->name, &p, NULL) == 0) {
+            check_numbers(c, s, &p);
+            cfg_policy_clear(&p);
+        }
         for (unsigned k = 0; k < i; k++)
             check_keeps(c, k, i);
     }

@@ -404,6 +404,8 @@ static void what_is_missing_or_contradicts_itself(void **state)
               "max-snapshots-per-volume = 64 is too few to keep 64");
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nretry-first = 2h\n", "snapferry.ini:7",
               "longer than retry-max");
+    one_error("[job \"j\"]\nvolumes = /x*\nmax-snapshots-per-volume = 2\nsnapshots-to-retain = 2\n", "snapferry.ini:4",
+              "too few to keep 2");
     /* MS-41: not ignored but refused. */
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nmemory-max = 128MiB\n", "snapferry.ini:7",
               "memory-max is less than memory + index-memory");
