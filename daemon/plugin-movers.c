@@ -229,7 +229,8 @@ static void ask_begin(struct pm_op *o)
 
 static void begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
 {
-    bool never = timed_out || e->sys == ETIMEDOUT;
+    /* sys 0: not the plugin failed, but the step itself died. */
+    bool never = timed_out || e->sys == ETIMEDOUT || e->sys == 0;
     pm_outcome(o,
                never              ? MOVER_NEVER_STARTED
                : e->sys == EAGAIN ? MOVER_TRANSIENT
@@ -237,8 +238,10 @@ static void begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
                e->cls, e->sys, e->msg);
     snprintf(o->why.hint, sizeof o->why.hint, "%s", e->hint);
     /* Killed in the middle: it may have begun something, which the plugin knows by the operation's id. */
-    if (never)
+    if (never) {
         o->abilities |= PA_CLEANUP;
+        o->style_run = o->unit_left = true; /* should it be one */
+    }
     o->state = never ? PM_CLEANING : PM_ENDING;
     o->tries = never ? PM_CLEANUP_TRIES - 2 : 0;
     o->next_usec = 0;

@@ -378,9 +378,14 @@ int plugin_run_stop_step(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)out;
     (void)fd;
     struct launch l;
+    struct plugin_process i;
     int rc = launch_from(&l, in, e);
-    if (rc < 0 || !systemd_runs())
+    if (rc < 0)
         return rc;
+    if (runs_already(&l, &i))
+        kill(-i.pid, SIGKILL);
+    if (!systemd_runs())
+        return 0;
     pid_t pid;
     if (main_pid(l.unit, &pid) < 0)
         return 0;

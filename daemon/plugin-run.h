@@ -28,7 +28,7 @@ int plugin_process_open(const struct plugin_process *i);
 /* Step: starts `verb` for an operation unless it runs already. The argument has the members of plugin_step_in() and
  * "dir" and "operation". Answers {"id": text of the identity}. */
 int plugin_run_step(const json_t *in, json_t **out, int *fd, struct err *e);
-/* Step: ends what is left of its unit (systemd only; nothing to do elsewhere). The same argument. */
+/* Step: ends the process if it still runs, and what is left of its unit. The same argument. */
 int plugin_run_stop_step(const json_t *in, json_t **out, int *fd, struct err *e);
 
 /* DIR/plugins/HASH.VERB.SUFFIX, suffix "in", "out", "log", "id". */

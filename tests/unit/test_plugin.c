@@ -862,6 +862,55 @@ static void test_no_plugin(void **state)
     assert_says(&e, "it is a mover plugin");
 }
 
+/* The manual has every verb, ability, exit code and default timeout of the code. */
+static void test_manual(void **state)
+{
+    (void)state;
+    static char page[1 << 16];
+    FILE *f = fopen("docs/man/snapferry-plugin.7.pod", "r");
+    assert_non_null(f);
+    page[fread(page, 1, sizeof page - 1, f)] = '\0';
+    fclose(f);
+    char text[128];
+    const struct plugin_verb_info *v;
+    for (unsigned i = 0; (v = plugin_verb_at(i)); i++) {
+        snprintf(text, sizeof text, "=item B<%s>\n", v->name);
+        if (!strstr(page, text))
+            fail_msg("verb %s is not in the manual", v->name);
+    }
+    const struct plugin_ability_info *a;
+    for (unsigned i = 0; (a = plugin_ability_at(i)); i++) {
+        snprintf(text, sizeof text, "C<%s>", a->name);
+        if (!strstr(page, text))
+            fail_msg("ability %s is not in the manual", a->name);
+    }
+    const struct plugin_exit_info *x;
+    for (unsigned i = 0; (x = plugin_exit_at(i)); i++) {
+        snprintf(text, sizeof text, "=item Z<>%d\n", x->code);
+        if (!strstr(page, text))
+            fail_msg("exit code %d is not in the manual", x->code);
+    }
+    /* "...: describe, applies 30; resolve 60; ..." */
+    char *list = strstr(page, "Defaults in seconds:");
+    assert_non_null(list);
+    *strstr(list, "B<run>") = '\0';
+    for (unsigned i = 0; (v = plugin_verb_at(i)); i++) {
+        bool found = v->timeout_s == 0;
+        char *copy = strdup(list + strlen("Defaults in seconds:")), *save = NULL;
+        for (char *group = strtok_r(copy, ";.", &save); group; group = strtok_r(NULL, ";.", &save)) {
+            char *save2 = NULL;
+            bool here = false;
+            for (char *word = strtok_r(group, " ,\n", &save2); word; word = strtok_r(NULL, " ,\n", &save2)) {
+                here |= strcmp(word, v->name) == 0;
+                found |= here && strtoul(word, NULL, 10) == v->timeout_s;
+            }
+        }
+        free(copy);
+        if (!found)
+            fail_msg("the manual gives another default timeout for %s", v->name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -883,6 +932,7 @@ int main(void)
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_no_plugin),
+        cmocka_unit_test(test_manual),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -740,6 +740,38 @@ static void test_run_twice(void **state)
     assert_int_equal(plugin_process_open(&i), -ESRCH);
 }
 
+/* Killed at each crash point of the beginning; the next attempt works, and nothing ran beside it. */
+static void test_crashes_at_the_beginning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *point, *abilities;
+        unsigned runs; /* how often the program of `run` (or start) began in all */
+    } t[] = {{"plugin-run-forked", "\"run\",\"cleanup\"", 1},
+             {"plugin-run-identified", "\"run\",\"cleanup\"", 1},
+             {"plugin-started", "\"run\",\"cleanup\"", 2},
+             {"plugin-started", "\"" ALL "\"", 2}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s/calls", dir);
+        unlink(path);
+        struct cfg_plugin p =
+            plugin(t[i].abilities,
+                   "run) sleep 1; echo '{\"completed\":true}';;\nprogress) " SAYS("\\\"completed\\\":true") ";;");
+        setenv("SNAPFERRY_CRASH_AT", t[i].point, 1);
+        seen.ended = 0;
+        run(&p, NULL, 10);
+        unsetenv("SNAPFERRY_CRASH_AT");
+        assert_ended(MOVER_NEVER_STARTED, "killed by signal 9");
+        seen.ended = 0;
+        run(&p, NULL, 10);
+        assert_ended(MOVER_OK, "");
+        assert_int_equal(calls("run") + calls("start"), t[i].runs);
+        json_decref(seen.result);
+        seen.result = NULL;
+    }
+}
+
 /* ---- reading output ---- */
 
 struct got {
@@ -884,6 +916,7 @@ int main(void)
         T(test_run_cancel),
         T(test_run_resume),
         T(test_run_twice),
+        T(test_crashes_at_the_beginning),
         T(test_tail),
         T(test_steps),
         T(test_free_in_the_middle),
