@@ -203,26 +203,35 @@ static const unsigned long requests[] = {
     BLKDISCARDZEROES, BLKIOMIN,  BLKIOOPT,   FIONREAD, FIONBIO,
 };
 
+static struct scmp_arg_cmp equals(unsigned arg, scmp_datum_t value)
+{
+    return (struct scmp_arg_cmp){.arg = arg, .op = SCMP_CMP_EQ, .datum_a = value};
+}
+
+static struct scmp_arg_cmp masked(unsigned arg, scmp_datum_t mask, scmp_datum_t value)
+{
+    return (struct scmp_arg_cmp){.arg = arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = mask, .datum_b = value};
+}
+
 static int allow_guarded(scmp_filter_ctx f, pid_t self)
 {
     int rc = 0;
     const unsigned thread = CLONE_VM | CLONE_THREAD | CLONE_SIGHAND;
     /* Only threads. clone3 has its flags in memory, where a filter cannot look: libraries then fall back to clone. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, thread, thread));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, masked(0, thread, thread));
     rc |= seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, equals(0, AF_UNIX));
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
-                               SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, requests[i]));
+        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, masked(1, 0xffffffffu, requests[i]));
     /* Limits may be read, ours only. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, equals(0, 0), equals(2, 0));
     static const int prctls[] = {PR_SET_NAME,     PR_GET_NAME,         PR_SET_VMA,
                                  PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS, PR_CAPBSET_READ};
     for (size_t i = 0; i < sizeof prctls / sizeof *prctls; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)prctls[i]));
+        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, equals(0, (scmp_datum_t)prctls[i]));
     /* Signals to ourselves: abort(), crash points. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)self));
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)self));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, equals(0, (scmp_datum_t)self));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, equals(0, (scmp_datum_t)self));
 #ifdef SANITIZED
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 0);
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 0);

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What a locked-down mover cannot do, tried from inside (MS-04): the program's own self-test, and the real lock-down seen
+# from outside is in test_movers.c (test_process).
+. "$(dirname "$0")/../lib.sh"
+MOVER=$(realpath "${BUILD:-build}/snapferry-mover")
+check "there is a mover" test -x "$MOVER"
+user=
+if is_root; then
+    install -d -m 0755 "$WORK/bin"
+    chmod 755 "$WORK"
+    install -m 0755 "$MOVER" "$WORK/bin/snapferry-mover"
+    MOVER=$WORK/bin/snapferry-mover
+    user=nobody
+fi
+out=$("$MOVER" --self-test-sandbox $user 2>&1)
+rc=$?
+while read -r line; do
+    case $line in
+    ok\ *"# SKIP"*) skip "$(sed 's/^ok [0-9]* - //; s/ # SKIP.*//' <<<"$line")" "there is none here" ;;
+    ok\ *) pass "${line#* - }" ;;
+    not\ ok\ *) fail "${line#* - }" ;;
+    esac
+done <<<"$out"
+same "the self-test agrees" $rc 0
+same "it tried them all" "$(grep -c 'refused: ' <<<"$out")" "$(grep -cE '^    \{"' daemon/mover/agent/self-test.c)"
+
+expect "a mover without a daemon gives up and says why" 3 'cannot reach the daemon' -- timeout 30 "$MOVER" --socket "$WORK/none.sock" --operation up-1
+expect "options are checked" 2 usage -- "$MOVER" --socket "$WORK/none.sock"
+expect "an unknown user is named" 1 'no user' -- "$MOVER" --self-test-sandbox no-such-user-here
+finish
