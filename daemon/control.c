@@ -131,8 +131,8 @@ static int client_append(struct client *c, const char *text, size_t n)
 {
     if (c->out_at && c->out_at == c->out_len)
         c->out_at = c->out_len = 0;
-    if (c->out_len + n > c->out_cap) {
-        memmove(c->out, c->out + c->out_at, c->out_at ? c->out_len - c->out_at : 0);
+    if (c->out_at && c->out_len + n > c->out_cap) {
+        memmove(c->out, c->out + c->out_at, c->out_len - c->out_at);
         c->out_len -= c->out_at;
         c->out_at = 0;
     }

@@ -8,13 +8,6 @@
 #include <signal.h>
 #include <string.h>
 
-#pragma weak cli_snapshot_expire
-#pragma weak cli_snapshot_pin
-#pragma weak cli_snapshot_delete
-#pragma weak cli_check_config
-#pragma weak cli_config_import
-#pragma weak cli_plugin_check
-
 static void print_log(enum log_level lvl, const char *line, void *arg)
 {
     const struct options *o = arg;

@@ -71,7 +71,7 @@ expect "a wrong place to restore from" 2 'auto, native or repository' -- ask res
 
 id=$(ask backup vg0/db1 fail-2 --json | result backup)
 expect "wait" 3 'fail-2 Failed: the device has a bad sector' -- ask wait "$id"
-expect "describe a backup" 0 'PartiallyFailed' -- ask describe "$id"
+expect "describe a backup with its operations (AO-53)" 0 'PartiallyFailed' -- ask describe "$id"
 schema describe "in JSON" ask describe "$id" --json
 expect "describe an operation as BACKUP/VOLUME" 0 'bad sector' -- ask describe "$id/fail-2"
 expect "by its beginning, if that is unique" 2 'may mean' -- ask describe "manual-"
@@ -85,6 +85,8 @@ schema explain "explain in JSON" ask explain vg0/db1 --json
 
 expect "a restore, relative to the working directory" 0 'from the native snapshot: the native snapshot is there' -- ask restore "$id/vg0/db1" out.img
 check "arrives as an absolute path" grep -q "\"target\":\"$PWD/out.img\"" "$RUN/log"
+ask restore "$id/vg0/db1" /srv/x --class-map gold=silver --class-map a=b --overwrite --allow-incomplete --from repository --quiet
+check "class map, overwrite and incomplete backups are passed on (CF-51, AO-14)" grep -q '"from":"repository","overwrite":true,"allow_incomplete":true,"class_map":{"gold":"silver","a":"b"}' "$RUN/log"
 schema submitted-restore "restore in JSON" ask restore "$id" /x --json
 schema held "hold in JSON" ask hold 0b5e --note "for the audit" --json
 check "with its note" grep -q 'for the audit' "$RUN/log"
@@ -102,7 +104,7 @@ timeout -s INT 1 "$SNAPFERRY" --runtime-dir "$RUN" wait "$h" >"$WORK/out" 2>&1
 same "an interrupt ends the waiting" $? 124
 check "and says that the backup goes on" grep -q "snapferry cancel $h" "$WORK/out"
 expect "it did" 0 'Running' -- ask describe "$h"
-expect "cancel --wait" 0 'being canceled' -- ask cancel "$h" --wait
+expect "cancel --wait (AO-37)" 0 'being canceled' -- ask cancel "$h" --wait
 expect "what has ended is left alone" 0 'had ended before: Canceled' -- ask cancel "$h"
 
 # A wait survives a restart of the daemon.

@@ -325,12 +325,10 @@ static void client_that_never_reads(void **state)
     struct fixture *f = *state;
     int fd = dial(f), other = dial(f);
     static const char line[] = "{\"id\":1,\"verb\":\"status\"}\n";
-    size_t taken = 0;
     f->engine.rows = 200;
     f->control->stuck_s = 2;
     for (int i = 0; i < 3000; i++) {
-        ssize_t n = send(fd, line, sizeof line - 1, MSG_NOSIGNAL);
-        taken += n > 0 ? (size_t)n : 0;
+        (void)!send(fd, line, sizeof line - 1, MSG_NOSIGNAL);
         sd_event_run(f->loop, 0);
     }
     assert_true(f->control->pending < 2u << 20);
