@@ -206,7 +206,7 @@ void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     struct err e = ERR_INIT;
     char id[512] = "", source[700] = "";
     const char *volume = jstr(req, "volume");
-    CLEANUP_JSON json_t *sources = json_array();
+    CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
         CLEANUP(rec_clearp) struct rec v = REC_INIT;
         if (volume_find(g, volume, &v) < 0) {

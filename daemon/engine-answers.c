@@ -111,7 +111,7 @@ json_t *engine_native_json(struct engine *g, const struct rec *n)
     struct native_verdict v;
     size_t count = 0;
     char reasons[160];
-    native_rules_from(&rules, jobj(n->doc, "policy"), -1, false);
+    native_rules_from(&rules, jobj(n->doc, "policy"), jstr(n->doc, "job"), -1, false);
     if (natives_gather(g->records, n->volume, &f, &count, NULL) < 0)
         return o;
     natives_plan(&rules, f, count, &v);
@@ -354,7 +354,7 @@ static void next_to_go(struct screen *s, const struct rec *n)
     struct native_rules rules;
     struct native_verdict v;
     size_t count = 0;
-    native_rules_from(&rules, jobj(n->doc, "policy"), -1, jbool(jobj(n->doc, "policy"), "prune_before"));
+    native_rules_from(&rules, jobj(n->doc, "policy"), jstr(n->doc, "job"), -1, true);
     if (natives_gather(s->engine->records, n->volume, &f, &count, NULL) < 0)
         return;
     natives_plan(&rules, f, count, &v);

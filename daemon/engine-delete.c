@@ -479,7 +479,8 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     if (!e.cls) {
         *s = (struct scan){g, reply, arg};
         json_t *steps = json_pack("[{s:s}]", "verb", "scan");
-        if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 && engine_wait(g, id, scan_ended, s, &e) == 0) {
+        if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 &&
+            engine_wait(g, id, scan_ended, s, &e) == 0) {
             if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
                 g->orphans_ns = 0;
                 sweep_storage(g);

@@ -72,7 +72,8 @@ struct engine {
     bool kicked, stopping;
     int64_t started_ns, sweep_ns, orphans_ns, waited_ns;
     bool orphans_running;
-    unsigned orphans; /* objects with our tag that no record knows */
+    unsigned recoveries; /* of the records, as last seen */
+    unsigned orphans;    /* objects with our tag that no record knows */
     json_t *orphan_list;
     json_t *pools; /* volume id -> how full its pool is, as last seen */
     /* the last reload */
@@ -185,6 +186,7 @@ int natives_make_room(struct engine *g, struct rec *op, const struct native_rule
                       struct native_verdict *v, struct err *e);
 void natives_pruned(struct engine *g, struct rec *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
-void native_rules_from(struct native_rules *r, const json_t *policy, double pool_ratio, bool create);
+/* `job`: in which the volume is backed up, "" none. */
+void native_rules_from(struct native_rules *r, const json_t *policy, const char *job, double pool_ratio, bool create);
 
 #endif

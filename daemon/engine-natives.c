@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-void native_rules_from(struct native_rules *r, const json_t *policy, double pool_ratio, bool create)
+void native_rules_from(struct native_rules *r, const json_t *policy, const char *job, double pool_ratio, bool create)
 {
     *r = (struct native_rules){
         .retain = (unsigned)jint(policy, "snapshots_to_retain"),
@@ -18,10 +18,14 @@ void native_rules_from(struct native_rules *r, const json_t *policy, double pool
         .snapshot_only_max_age_s = jint(policy, "snapshot_only_max_age_s"),
         .keep_on_failure = jbool(policy, "keep_on_failure"),
         .about_to_create = create,
+        .prune_after = !jbool(policy, "prune_before"),
+        .snapshot_only = !jbool(policy, "move_data"),
         .pool_used_ratio = pool_ratio,
         .pool_high_water = (double)jint(policy, "pool_high_water") / 100,
         .now_ns = now_ns(),
     };
+    if (jbool(policy, "job_retain"))
+        snprintf(r->job, sizeof r->job, "%s", job);
 }
 
 /*
@@ -253,7 +257,7 @@ static void list_plan(struct prune *p, const char *volume_id, const json_t *poli
     struct native_rules rules;
     struct native_verdict v;
     size_t n = 0;
-    native_rules_from(&rules, policy, ratio_of(p, volume_id), false);
+    native_rules_from(&rules, policy, "", ratio_of(p, volume_id), false);
     if (natives_gather(p->engine->records, volume_id, &f, &n, NULL) < 0)
         return;
     natives_plan(&rules, f, n, &v);
@@ -293,7 +297,7 @@ static int visit_prune(struct rec *n, void *arg)
         CLEANUP_JSON json_t *items = NULL, *check = NULL;
         struct native_rules rules;
         struct native_verdict v;
-        native_rules_from(&rules, policy, ratio_of(p, n->volume), false);
+        native_rules_from(&rules, policy, "", ratio_of(p, n->volume), false);
         if (plan_prune(p->engine, n->volume, &rules, p->since_ns, NULL, &items, &check, &v, NULL) == 0) {
             const char *repo = jstr(policy, "repository");
             json_array_extend(p->items, items);

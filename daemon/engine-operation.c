@@ -717,7 +717,7 @@ static bool retain(struct engine *g, struct rec *op)
         if (save(g, REC_OPERATION, op) < 0)
             return false;
     }
-    native_rules_from(&rules, jobj(op->doc, "policy"), -1, false);
+    native_rules_from(&rules, jobj(op->doc, "policy"), jstr(op->doc, "job"), -1, false);
     int rc =
         natives_make_room(g, op, &rules, jint(op->doc, "ended_ns"), jstr(op->doc, "native"), natives_pruned, &v, &e);
     if (rc < 0)

@@ -87,6 +87,9 @@ json_t *policy_doc(const struct cfg_policy *p)
     jset_int(o, "group_max_skew_ms", p->group_max_skew_ms);
     jset_bool(o, "move_data", p->move_data);
     jset_int(o, "snapshots_to_retain", p->snapshots_to_retain);
+    /* A job's own number counts only its own (RS-29). */
+    CLEANUP_JSON json_t *all = cfg_policy_json(p);
+    jset_bool(o, "job_retain", !strcmp(jstr(jobj(all, "snapshots-to-retain"), "scope"), "job"));
     jset_int(o, "retain_max_age_s", p->retain_max_age_s);
     jset_bool(o, "keep_on_failure", p->keep_on_failure);
     jset_bool(o, "prune_before", p->prune_before);

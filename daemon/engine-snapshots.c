@@ -87,8 +87,8 @@ static void prune(struct engine *g, struct rec *op)
     struct native_rules rules;
     struct native_verdict v;
     struct err e = ERR_INIT;
-    native_rules_from(&rules, policy, json_is_number(ratio) ? json_number_value(ratio) : -1,
-                      jbool(policy, "prune_before"));
+    native_rules_from(&rules, policy, jstr(op->doc, "job"), json_is_number(ratio) ? json_number_value(ratio) : -1,
+                      true);
     int rc = natives_make_room(g, op, &rules, jint(op->doc, "started_ns"), NULL, natives_pruned, &v, &e);
     if (rc < 0) {
         operation_attempt_failed(g, op, "snapshot", &e, true);
@@ -257,6 +257,7 @@ static int native_intent(struct engine *g, struct rec *op, struct err *e)
     jset_str(n.doc, "operation", op->id);
     jset_str(n.doc, "job", jstr(op->doc, "job"));
     jset_int(n.doc, "effective_retain", jint(policy, "snapshots_to_retain"));
+    jset_bool(n.doc, "job_retain", jbool(policy, "job_retain"));
     jset_bool(n.doc, "snapshot_only", !jbool(policy, "move_data"));
     jset_bool(n.doc, "moved", false);
     int rc = records_begin(g->records, e);

@@ -150,11 +150,7 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     if (into && into != k)
         json_object_set_new(op.doc, "into", class_doc(c, into, &p));
     if (p.exclude) {
-        char why[300] = "excluded by the configuration (exclude = yes)";
-        const struct cfg_rule *rule = cfg_rule_of(c, name, (uint64_t)jint(volume, "size"));
-        if (rule && rule->action == ACTION_SKIP)
-            snprintf(why, sizeof why, "skipped by [policy \"%s\"]", rule->name);
-        skip(s, name, why);
+        skip(s, name, p.exclude_reason[0] ? p.exclude_reason : "excluded by the configuration");
         cfg_policy_clear(&p);
         return 0;
     }
@@ -244,14 +240,15 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     json_object_set(b.doc, "volume_ids", ids);
     json_object_set(b.doc, "skipped", s->skipped);
     rc = records_add(g->records, REC_BACKUP, &b, e);
+    /* In the same transaction: a crash can neither lose the run nor have it twice. */
+    if (rc == 0 && s->job[0])
+        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), e);
     if (rc < 0)
         goto undo;
     rc = records_commit(g->records, e);
     if (rc < 0)
         return rc;
     crash_point("engine-submitted");
-    if (s->job[0])
-        schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), NULL);
     *answer = json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped);
     log_info("%s: %zu volumes", b.id, json_array_size(ops));
     return 0;
@@ -322,6 +319,13 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
             err_set(&e, ERR_BUSY, 0, "job \"%s\" is paused in the configuration", s->job);
         else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
             err_set(&e, ERR_USAGE, 0, "job \"%s\" is for other nodes (only-on-node)", s->job);
+        else if (jbool(req, "from_timer") && !jint(req, "planned_ns")) {
+            int64_t planned = 0;
+            if (schedule_claims(g->schedule, s->job, &planned))
+                jset_int(s->req, "planned_ns", planned);
+            else
+                err_set(&e, ERR_BUSY, 0, "this run of job \"%s\" has been made already", s->job);
+        }
         for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
             ask_all(s, classes, j->volumes[i], &e);
     } else {

@@ -187,6 +187,7 @@ static void unknown_native(struct engine *g, const json_t *klass, json_t *native
             jset_bool(n.doc, "snapshot_only", !p.move_data);
             cfg_policy_clear(&p);
         }
+        records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
         if (records_add(g->records, REC_NATIVE, &n, &e) == 0)
             log_info("native snapshot %s of %s was found on the storage and is recorded again", alias,
                      jstr(tag, "volume_name"));

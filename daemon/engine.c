@@ -346,7 +346,14 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         struct err e = ERR_INIT;
         g->sweep_ns = now;
         repositories_refresh(g, false);
+        if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
+            g->recoveries = records_recoveries(g->records);
+            g->news.recovered = true;
+            g->orphans_ns = 0;
+        }
         sweep_storage(g);
+        if (records_flush(g->records, &e) < 0)
+            log_warning("counters cannot be written: %s", e.msg);
         if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
             log_warning("old records cannot be removed: %s", e.msg);
     }
