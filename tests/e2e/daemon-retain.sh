@@ -76,12 +76,12 @@ same "native prune leaves them" "$(count only)" 2
 
 # An administrator removes one by hand: it is noticed, and nothing else is touched (RS-21).
 gone=$(natives_of "$WORK/xfs/three.img" | head -n 1)
+id=$(sql "SELECT parent FROM natives WHERE id = '$gone'")
 find "$WORK/xfs" -name "$gone.native" -delete
 check "scan" ask scan --wait --quiet
 until_true 10 has three 1
 same "a native snapshot that vanished is not listed as present" "$(count three)" 1
 rm -f "$WORK/x.out"
-id=$(sql "SELECT parent FROM natives WHERE id = '$gone'")
 same "its backup is restored from the repository when the native snapshot is gone (RS-26)" \
     "$(ask restore "$id/$WORK/xfs/three.img" "$WORK/xfs/gone.out" --wait --json 2>/dev/null | result 'from // .backup.from')" repository
 clean "nothing is left behind" 8 "$WORK/xfs"
