@@ -376,8 +376,8 @@ static int fill_clone(int fd, const char *path, struct file_tag *t, void *arg, s
     match_clone_flags(src, fd);
     if (ioctl(fd, FICLONE, src) < 0) {
         int sys = errno;
-        err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_SOURCE, sys, "cannot clone %s to %s",
-                t->tag.volume_name, path);
+        err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_SOURCE, sys, "cannot clone %s to %s%s",
+                t->tag.volume_name, path, sys == EOPNOTSUPP ? ": the file system cannot share blocks" : "");
         if (sys == EOPNOTSUPP || sys == ENOTTY || sys == EXDEV)
             err_hint(e, "native snapshots of files need XFS (with reflink=1) or btrfs");
         else if (sys == ETXTBSY)

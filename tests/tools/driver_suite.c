@@ -761,7 +761,7 @@ static void test_intermediates(void)
             test_intermediate(&near_class, EXPOSE_CLONE, ro);
         if (can & DRIVER_OVERLAY)
             test_intermediate(&own, EXPOSE_OVERLAY, ro);
-        if (far_class.name)
+        if (far_class.name && (ro || !plugin))
             test_intermediate(&far_class, EXPOSE_COPY, ro);
     }
 }
