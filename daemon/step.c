@@ -265,6 +265,7 @@ static void explain(struct step *t, const siginfo_t *si, struct step_result *r)
     } else if (si && si->si_code != CLD_EXITED) {
         err_set(&r->err, ERR_GENERIC, 0, "%s: its process was killed by signal %d (%s)", t->name, si->si_status,
                 strsignal(si->si_status));
+        log_warning("%s", r->err.msg); /* nobody asked for that: it is news whatever the caller makes of it */
     } else {
         err_set(&r->err, ERR_GENERIC, 0, "%s: its process ended with code %d and without a result", t->name,
                 si ? si->si_status : -1);
