@@ -183,10 +183,10 @@ static bool ask_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *i
     char name[700];
     snprintf(name, sizeof name, "%s of %s by plugin %s", words[q], o->operation, o->prog.name);
     o->question = q;
-    if (in && step_start(o->pm->steps, name, fn, in, timeout_s, on_answer, o, &o->step, &e) == 0)
+    if (held && step_start(o->pm->steps, name, fn, held, timeout_s, on_answer, o, &o->step, &e) == 0)
         return true;
     o->step = NULL;
-    if (!in)
+    if (!held)
         err_nomem(&e);
     log_warning("%s: %s", o->operation, e.msg);
     o->next_usec = pm_now_usec() + pm_backoff_usec(o, 4);

@@ -70,7 +70,7 @@ static json_t *args_of(const struct driver_class *c, json_t *more)
 {
     CLEANUP_PLUGIN_JSON json_t *held = more;
     CLEANUP_PLUGIN_JSON json_t *args = json_pack("{s:o, s:s}", "class", class_json(c), "node", c->node ? c->node : "");
-    if (!args || (more && json_object_update(args, more) < 0))
+    if (!args || (held && json_object_update(args, held) < 0))
         return NULL;
     return take_ptr(&args);
 }

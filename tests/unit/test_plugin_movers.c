@@ -140,6 +140,12 @@ static void turn_until(bool (*done)(void), int seconds)
         clock_gettime(CLOCK_MONOTONIC, &b);
     } while (!done() && b.tv_sec - a.tv_sec < seconds);
 }
+static void again(void)
+{
+    seen.ended = 0;
+    json_decref(seen.result);
+    seen.result = NULL;
+}
 static bool has_ended(void)
 {
     return seen.ended;
@@ -242,13 +248,11 @@ static void test_skipped(void **state)
     assert_ended(MOVER_OK, "");
     assert_string_equal(json_string_value(json_object_get(seen.result, "skip")), "too small");
     assert_int_equal(seen.ready, 0);
-    seen.ended = 0;
-    json_decref(seen.result);
+    again();
     p = plugin("\"" ALL "\"", "start) " SAYS("\\\"id\\\":\\\"\\\"") ";;");
     run(&p, NULL, 5);
     assert_non_null(json_object_get(seen.result, "skip"));
-    seen.ended = 0;
-    json_decref(seen.result);
+    again();
     p = plugin("\"" ALL "\"", "applies) " SAYS("\\\"applies\\\":false,\\\"reason\\\":\\\"no tapes\\\"") ";;");
     run(&p, NULL, 5);
     assert_string_equal(json_string_value(json_object_get(seen.result, "skip")), "no tapes");
@@ -263,13 +267,11 @@ static void test_all_in_start(void **state)
     run(&p, NULL, 5);
     assert_ended(MOVER_OK, "");
     assert_non_null(json_object_get(json_object_get(seen.result, "stored"), "a"));
-    seen.ended = 0;
-    json_decref(seen.result);
-    seen.result = NULL;
+    again();
     p = plugin("", "start) " SAYS("\\\"id\\\":\\\"x\\\",\\\"completed\\\":true,\\\"error\\\":\\\"no tape\\\"") ";;");
     run(&p, NULL, 5);
     assert_ended(MOVER_FAILED, "no tape, plugin: tape");
-    seen.ended = 0;
+    again();
     p = plugin("", "");
     run(&p, NULL, 5);
     assert_ended(MOVER_FAILED, "without the ability");
@@ -343,7 +345,7 @@ static void test_bad_starts(void **state)
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct cfg_plugin p = plugin("\"" ALL "\"", t[i].cases);
-        seen.ended = 0;
+        again();
         run(&p, NULL, 10);
         assert_ended(t[i].outcome, t[i].says);
         assert_int_equal(seen.ready, 0);
@@ -373,12 +375,12 @@ static void test_completed_with_error(void **state)
     run(&p, NULL, 5);
     assert_ended(MOVER_FAILED, "tape tore, plugin: tape"); /* AO-26 */
     assert_true(there("cleaned"));
-    seen.ended = 0;
+    again();
     p = plugin("\"" ALL "\"",
                "progress) " SAYS("\\\"completed\\\":true,\\\"transient\\\":true,\\\"error\\\":\\\"busy\\\"") ";;");
     run(&p, NULL, 5);
     assert_ended(MOVER_TRANSIENT, "busy");
-    seen.ended = 0;
+    again();
     p = plugin("\"" ALL "\"", "progress) exit 16;;");
     run(&p, NULL, 5);
     assert_ended(MOVER_DIED, "progress"); /* it lost the operation */
@@ -394,16 +396,14 @@ static void test_progress_errors(void **state)
     run(&p, NULL, 5);
     assert_ended(MOVER_OK, "");
     assert_int_equal(calls("cancel"), 0);
-    seen.ended = 0;
-    json_decref(seen.result);
-    seen.result = NULL;
+    again();
     p = plugin("\"" ALL "\"",
                "progress) [ -e $D/canceled ] && echo \"{$P,\\\"completed\\\":true,\\\"canceled\\\":true}\" || "
                "echo '{\"protocol\":1,\"nCompleted\":-4}';;");
     run(&p, NULL, 10);
     assert_ended(MOVER_FAILED, "no progress could be had 3 times in a row");
     assert_int_equal(calls("cancel"), 1);
-    seen.ended = 0;
+    again();
     /* It never says anything of use again: cleanup ends it. */
     p = plugin("\"" ALL "\"", "progress) exit 1;;\ncancel) exit 1;;");
     struct plugin_movers_times t = {.cancel_grace_s = 1};
@@ -427,7 +427,7 @@ static void test_stall_and_duration(void **state)
     run(&p, &t, 10);
     assert_ended(MOVER_HUNG, "no progress for 2 s (last: 7 of 9 Bytes)");
     assert_true(there("cleaned"));
-    seen.ended = 0;
+    again();
     p = plugin("\"" ALL "\"", "progress) [ -e $D/canceled ] && c=true || c=false; n=$(grep -c progress $D/calls)\n"
                               "echo \"{$P,\\\"completed\\\":$c,\\\"canceled\\\":$c,\\\"nCompleted\\\":$n}\";;");
     char path[300];
@@ -492,7 +492,7 @@ static void test_cancel_early_and_late(void **state)
     assert_ended(MOVER_CANCELED, "it was canceled");
     assert_int_equal(calls("start"), 0);
     /* while start runs: its id is known first, then it is cancelled */
-    seen.ended = 0;
+    again();
     start(&p, NULL);
     sd_event_run(loop, 100000);
     sd_event_run(loop, 100000);
@@ -503,14 +503,15 @@ static void test_cancel_early_and_late(void **state)
     char path[300];
     snprintf(path, sizeof path, "%s/canceled", dir);
     unlink(path);
-    seen.ended = seen.ready = 0;
+    again();
+    seen.ready = 0;
     seen.cancel_when_ready = true;
     start(&p, NULL);
     turn_until(has_ended, 5);
     assert_ended(MOVER_CANCELED, "it was canceled");
     seen.cancel_when_ready = false;
     /* too late: the result is a fact */
-    seen.ended = 0;
+    again();
     p = plugin("\"" ALL "\"",
                "progress) " SAYS("\\\"completed\\\":true") ";;\nresult) " SAYS("\\\"result\\\":{}") ";;");
     start(&p, NULL);
@@ -532,7 +533,8 @@ static void test_cleanup_fails(void **state)
     turn_until(has_ended, 15);
     assert_ended(MOVER_CANCELED, "it may still be at work");
     assert_int_equal(calls("cleanup"), 8);
-    seen.ended = seen.progress = 0;
+    again();
+    seen.progress = 0;
     p = plugin("\"progress\"", "progress) " SAYS("\\\"nCompleted\\\":7") ";;");
     start(&p, &t);
     turn_until(has_progress, 5);
@@ -627,9 +629,7 @@ static void test_run_bad_ends(void **state)
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct cfg_plugin p = plugin("\"run\"", t[i].cases);
         struct plugin_movers_times times = {.cancel_grace_s = 1};
-        seen.ended = 0;
-        json_decref(seen.result);
-        seen.result = NULL;
+        again();
         run(&p, &times, 20);
         assert_ended(t[i].outcome, t[i].says);
     }
@@ -658,7 +658,8 @@ static void test_run_cancel(void **state)
     usleep(200000);
     assert_false(alive(child) || alive(seen.pid));
     /* A polite one says so itself. */
-    seen.ended = seen.progress = 0;
+    again();
+    seen.progress = 0;
     p = plugin("\"run\"", "run) trap 'echo \"{\\\"completed\\\":true,\\\"canceled\\\":true}\"; exit 0' TERM\n"
                           "while :; do echo '{\"nCompleted\":1}'; sleep 0.1; done;;");
     t.cancel_grace_s = 60;
@@ -703,7 +704,7 @@ static void test_run_resume(void **state)
     assert_ended(MOVER_OK, "");
     assert_int_equal(json_integer_value(json_object_get(seen.result, "bytes")), 2);
     /* an id of another life */
-    seen.ended = 0;
+    again();
     assert_ok(plugin_movers_resume(pm, "up-1.v", &p, "run:4711:1:00000000-0000-0000-0000-000000000000", NULL, NULL, &e),
               &e);
     turn_until(has_ended, 5);
@@ -759,16 +760,14 @@ static void test_crashes_at_the_beginning(void **state)
             plugin(t[i].abilities,
                    "run) sleep 1; echo '{\"completed\":true}';;\nprogress) " SAYS("\\\"completed\\\":true") ";;");
         setenv("SNAPFERRY_CRASH_AT", t[i].point, 1);
-        seen.ended = 0;
+        again();
         run(&p, NULL, 10);
         unsetenv("SNAPFERRY_CRASH_AT");
         assert_ended(MOVER_NEVER_STARTED, "killed by signal 9");
-        seen.ended = 0;
+        again();
         run(&p, NULL, 10);
         assert_ended(MOVER_OK, "");
         assert_int_equal(calls("run") + calls("start"), t[i].runs);
-        json_decref(seen.result);
-        seen.result = NULL;
     }
 }
 

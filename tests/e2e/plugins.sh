@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Both kinds of plugins under the daemon: the driver's snapshots go into the repository and come back; the mover takes whole
+# operations in both styles, is cancelled, survives a restart, restores, deletes. (AP-01..25, AO-06..09, AO-24..28, AO-54,
+# RS-27, MS-07)
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "plugins under the daemon"
+examples=$(realpath "$(dirname "$0")/../../examples/plugins")
+fs_make xfs xfs || exit 1
+mkdir "$WORK/xfs/vm" "$WORK/xfs/img" "$WORK/archive"
+chmod 755 "$WORK"
+image "$WORK/xfs/vm/a.img" 24 1
+image "$WORK/xfs/img/b.img" 64 2
+cp "$WORK/xfs/vm/a.img" "$WORK/a.orig"; cp "$WORK/xfs/img/b.img" "$WORK/b.orig"
+install -m 755 "$examples/driver-dir" "$examples/mover-archive" "$WORK"
+# mover_conf LINE...: the mover plugin's own configuration.
+mover_conf() { printf '%s\n' "store = $WORK/archive" "$@" >"$WORK/mover-archive.conf"; }
+mover_conf 'style = run'
+daemon_setup 'retries = 0'
+config_add 10-plugins "[plugin \"dir\"]
+kind = driver
+program = $WORK/driver-dir
+privileged = yes
+[plugin \"archive\"]
+kind = mover
+program = $WORK/mover-archive
+privileged = yes
+poll = 1s
+[storage-class \"vm\"]
+driver = plugin:dir
+match = $WORK/xfs/vm/*.img
+target = $WORK/xfs/vm/.snap
+snapshots-to-retain = 1"
+config_class img "$WORK/xfs/img" 'mover = plugin:archive' 'snapshots-to-retain = 0'
+check "the configuration is accepted" "$SNAPFERRY" check-config --config-dir "$CONF"
+starts "the daemon starts"
+archives() { find "$WORK/archive/archives" -name '*.json' 2>/dev/null | wc -l; }
+
+# ---- a driver plugin (AP-01, RS-27) ----
+out=$(ask backup "$WORK/xfs/vm/a.img" --wait --json)
+same "a volume of a driver plugin: Completed" "$(result state <<<"$out")" Completed
+B=$(result id <<<"$out")
+same "its native snapshot is where the plugin makes them" "$(find "$WORK/xfs/vm/.snap/snapshots" -name '*.img' | wc -l)" 1
+alias=$(natives_of)
+check "and carries the record's alias" test -f "$WORK/xfs/vm/.snap/snapshots/$alias.img"
+printf changed | dd of="$WORK/xfs/vm/a.img" bs=1 seek=4096 conv=notrunc status=none
+check "restored from the native snapshot" ask restore "$B/$WORK/xfs/vm/a.img" "$WORK/xfs/vm/back.img" --from native --wait --quiet
+check "the same bytes" cmp "$WORK/a.orig" "$WORK/xfs/vm/back.img"
+rm -f "$WORK/xfs/vm/back.img"
+restored_same "restored from the repository" "$B" "$WORK/xfs/vm/a.img" "$WORK/a.orig" repository
+B2=$(askj backup "$WORK/xfs/vm/a.img" --wait | jq -r .id)
+same "a second backup" "$(state "$B2")" Completed
+same "the limit holds for the plugin's snapshots too" "$(find "$WORK/xfs/vm/.snap/snapshots" -name '*.img' | wc -l)" 1
+same "no intermediate is left" "$(find "$WORK/xfs/vm/.snap/exposed" -type f)" ""
+check "both are deleted" ask delete "$B" --wait --quiet
+check "also the last good copy, by force" ask delete "$B2" --force --wait --quiet
+same "with their native snapshots" "$(find "$WORK/xfs/vm/.snap" -type f)" ""
+
+# ---- a mover plugin, both styles ----
+for style in run start; do
+    mover_conf "style = $style"
+    before=$(archives)
+    out=$(ask backup "$WORK/xfs/img/b.img" --wait --json)
+    same "style $style: Completed" "$(result state <<<"$out")" Completed
+    B=$(result id <<<"$out")
+    same "style $style: one archive more" "$(archives)" $((before + 1))
+    same "style $style: nothing of it in our repository" "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 0
+    check "style $style: the record says who has it" grep -q archive <<<"$(ops "$B")"
+    restored_same "style $style: restored (AP-13)" "$B" "$WORK/xfs/img/b.img" "$WORK/b.orig" repository
+    check "style $style: deleted with its backup" ask delete "$B" --wait --quiet
+    same "style $style: by the plugin's delete" "$(archives)" "$before"
+    check "style $style: no operation is left in the plugin" \
+        until_true 5 test -z "$(find "$WORK/archive/operations" -mindepth 1 2>/dev/null)"
+done
+
+# ---- cancel, restart (AP-08, AP-20) ----
+for style in run start; do
+    mover_conf "style = $style" 'pause = 0.5'
+    B=$(submit "$WORK/xfs/img/b.img"); O=$(op_id "$B")
+    wait_state "$O" Running 10 >/dev/null
+    same "style $style: it is in the list of operations while it runs (AP-19)" \
+        "$(askj operations | jq -r --arg o "$O" '.operations[] | select(.id == $o) | .state')" Running
+    check "style $style: cancel" ask cancel "$B"
+    same "style $style: Canceled" "$(wait_state "$B" Canceled 15)" Canceled
+    same "style $style: nothing stored" "$(find "$WORK/archive/archives" -type f)" ""
+    B=$(submit "$WORK/xfs/img/b.img"); O=$(op_id "$B")
+    wait_state "$O" Running 10 >/dev/null
+    daemon_kill
+    sleep 0.5
+    starts "style $style: the daemon was killed and starts again"
+    same "style $style: the operation goes on and completes" "$(wait_state "$B" Completed 30)" Completed
+    same "style $style: it was not begun twice" "$(archives)" 1
+    check "style $style: deleted" ask delete "$B" --wait --quiet
+done
+
+# ---- what it says no to ----
+printf 'style = run\n' >"$WORK/mover-archive.conf" # no store: applies says no
+out=$(ask backup "$WORK/xfs/img/b.img" --wait --json)
+same "a plugin that declines: Skipped (AP-04, AP-06)" "$(ops "$(result id <<<"$out")" | jq -r .state)" Skipped
+mover_conf 'style = run'
+mv "$WORK/mover-archive" "$WORK/gone"
+out=$(ask backup "$WORK/xfs/img/b.img" --wait --json)
+same "a plugin that is gone: Failed (AO-24)" "$(ops "$(result id <<<"$out")" | jq -r .state)" Failed
+check "and the record says why" grep -q 'plugin archive not installed' <<<"$(ops "$(result id <<<"$out")")"
+mv "$WORK/gone" "$WORK/mover-archive"
+clean "nothing is left behind" 10 "$WORK/xfs/img"
+stops "SIGTERM ends it in order"
+explain_failure
+finish
