@@ -13,6 +13,7 @@
 #define CONTROL_CLIENTS_MAX 64
 #define CONTROL_CLIENTS_RESERVED 16 /* of them, for root and the daemon's own user */
 #define CONTROL_REQUESTS_MAX 16     /* under way, per connection */
+#define CONTROL_WORKING_MAX 48      /* under way of all clients, waits aside */
 #define CONTROL_LINE_MAX (1u << 20)
 #define CONTROL_ANSWER_MAX (16u << 20)
 #define CONTROL_PENDING_MAX (64u << 20) /* unread output of all connections */
@@ -61,6 +62,8 @@ void request_release(struct request *q);
 /* engine_reply_fn for requests whose answer is the engine's as it is. */
 void request_reply(json_t *answer, const struct err *e, void *arg);
 
+/* control-listen.c: fills fd, bound, group. */
+int control_listen(struct control *c, const char *runtime_dir, const char *group, struct err *e);
 /* control-verbs.c: starts what the request asks for; answers it now or later. */
 void control_dispatch(struct request *q, const char *verb, const json_t *args);
 /* control-lists.c */

@@ -9,14 +9,9 @@
 #include "daemon/control-impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 
 struct client {
@@ -331,6 +326,15 @@ static void garbage(struct client *c, const char *what)
         client_kill(c, "it sends garbage");
 }
 
+/* Requests that the engine has yet to answer, also of clients that went away: each may be a child at work. */
+static unsigned working(const struct control *ctl)
+{
+    unsigned n = 0;
+    for (const struct request *q = ctl->requests; q; q = q->next)
+        n += !q->waiting;
+    return n;
+}
+
 static void client_line(struct client *c, const char *line, size_t n)
 {
     if (n && line[n - 1] == '\r')
@@ -347,6 +351,12 @@ static void client_line(struct client *c, const char *line, size_t n)
         return;
     }
     struct err e = ERR_INIT;
+    if (working(c->control) >= CONTROL_WORKING_MAX) {
+        err_set(&e, ERR_BUSY, 0, "%u requests of all clients are under way", CONTROL_WORKING_MAX);
+        err_hint(&e, "try again in a moment");
+        client_fail(c, id, &e);
+        return;
+    }
     if (c->requests >= CONTROL_REQUESTS_MAX) {
         err_set(&e, ERR_BUSY, 0, "%u requests of this connection are under way", c->requests);
         client_fail(c, id, &e);
@@ -594,98 +604,7 @@ static int on_accept(sd_event_source *s, int fd, uint32_t revents, void *arg)
     return 0;
 }
 
-/* ---- the listening socket ---- */
-
-/* The path is longer than sun_path in deep test directories: through /proc/self/fd then. */
-static int socket_address(struct sockaddr_un *a, const char *dir, const char *path, int *dirfd, struct err *e)
-{
-    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (strlen(path) < sizeof a->sun_path) {
-        memcpy(a->sun_path, path, strlen(path) + 1);
-        return 0;
-    }
-    *dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (*dirfd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot open the runtime directory %s", dir);
-    snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/control.sock", *dirfd);
-    return 0;
-}
-
-/* A socket that nobody listens on is a dead daemon's: removed. */
-static int remove_stale(const struct sockaddr_un *a, const char *path, struct err *e)
-{
-    struct stat st;
-    if (lstat(path, &st) < 0)
-        return 0;
-    if (!S_ISSOCK(st.st_mode))
-        return err_set(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", path);
-    CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN)) {
-        err_set(e, ERR_BUSY, EADDRINUSE, "another daemon listens on %s", path);
-        return err_hint(e, "stop it, or give this one another --runtime-dir");
-    }
-    if (unlink(path) < 0 && errno != ENOENT)
-        return err_set(e, ERR_GENERIC, errno, "cannot remove the old socket %s", path);
-    return 0;
-}
-
-static int own_socket(struct control *c, const char *dir, struct err *e)
-{
-    struct sockaddr_un a;
-    CLEANUP_CLOSE int dirfd = -1;
-    int rc = socket_address(&a, dir, c->path, &dirfd, e);
-    if (rc < 0)
-        return rc;
-    rc = remove_stale(&a, c->path, e);
-    if (rc < 0)
-        return rc;
-    c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (c->fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a socket");
-    mode_t old = umask(0177);
-    rc = bind(c->fd, (struct sockaddr *)&a, sizeof a);
-    int sys = errno;
-    umask(old);
-    if (rc < 0)
-        return err_set(e, ERR_GENERIC, sys, "cannot bind the control socket %s", c->path);
-    c->bound = true;
-    /* The mode only spares others the attempt: the credentials of the peer decide. */
-    if (c->has_group && (lchown(c->path, (uid_t)-1, c->group) < 0 || chmod(c->path, 0660) < 0))
-        return err_set(e, ERR_GENERIC, errno, "cannot give %s to its group", c->path);
-    if (listen(c->fd, 64) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot listen on %s", c->path);
-    return 0;
-}
-
-/* The one that systemd passed under the name "control", or -1. */
-static int passed_socket(void)
-{
-    char **names = NULL;
-    int fd = -1, n = sd_listen_fds_with_names(0, &names);
-    for (int i = 0; i < n; i++) {
-        if (fd < 0 && !strcmp(names[i], "control") &&
-            sd_is_socket(SD_LISTEN_FDS_START + i, AF_UNIX, SOCK_STREAM, 1) > 0)
-            fd = SD_LISTEN_FDS_START + i;
-        free(names[i]);
-    }
-    free(names);
-    return fd;
-}
-
-static void find_group(struct control *c, const char *group)
-{
-    if (!group || !*group)
-        return;
-    char buf[16384];
-    struct group g, *found = NULL;
-    if (getgrnam_r(group, &g, buf, sizeof buf, &found) == 0 && found) {
-        c->has_group = true;
-        c->group = g.gr_gid;
-    } else {
-        log_line(LOG_LVL_INFO, "control socket: there is no group %s: only root and the daemon's user may connect",
-                 group);
-    }
-}
+/* ---- the whole ---- */
 
 int control_new(struct control **ret, sd_event *loop, struct engine *g, const char *runtime_dir, const char *group,
                 struct err *e)
@@ -699,16 +618,7 @@ int control_new(struct control **ret, sd_event *loop, struct engine *g, const ch
     c->idle_s = 300;
     c->stuck_s = 30;
     snprintf(c->path, sizeof c->path, "%s/control.sock", runtime_dir);
-    find_group(c, group);
-    int rc = 0, fd = passed_socket();
-    if (fd >= 0) {
-        c->fd = fd;
-        int flags = fcntl(fd, F_GETFL);
-        if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-            rc = err_set(e, ERR_GENERIC, errno, "cannot set up the socket that systemd passed");
-    } else {
-        rc = own_socket(c, runtime_dir, e);
-    }
+    int rc = control_listen(c, runtime_dir, group, e);
     if (rc >= 0) {
         rc = sd_event_add_io(loop, &c->accept, c->fd, EPOLLIN, on_accept, c);
         if (rc >= 0)

@@ -2,12 +2,11 @@
 /*
  * control.h - RUNTIME-DIR/control.sock: the command talks to the daemon
  *
- * Stream socket, one JSON object per line (at most 1 MiB), peer checked by SO_PEERCRED: root, the daemon's own user, or
- * a member of the configured group. A request is {"id": n, "verb": "...", ...arguments}; each answer line is {"id": n,
- * "event":
- * ...} (progress of a wait) or the last one {"id": n, "ok": true, "answer": {...}} / {"id": n, "ok": false, "error":
+ * Stream socket, one JSON object per line, peer checked by SO_PEERCRED: root, the daemon's own user, or a member of the
+ * configured group. A request is {"id": n, "verb": "...", "args": {...}}; each answer line is {"id": n, "event": {...}}
+ * (progress of a wait) or the last one {"id": n, "ok": true, "answer": {...}} / {"id": n, "ok": false, "error":
  * {"class", "code", "message", "hint"}}. A client that sends garbage, too much, or never reads is cut off and hurts
- * nobody else: each connection has a bounded buffer and a deadline. docs/control.md has every verb.
+ * nobody else: each connection has a bounded buffer and a deadline. docs/control.md has every verb and limit.
  */
 #ifndef SNAPFERRY_DAEMON_CONTROL_H
 #define SNAPFERRY_DAEMON_CONTROL_H

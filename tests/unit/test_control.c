@@ -406,6 +406,34 @@ static void too_many_requests(void **state)
     close(fd);
 }
 
+/* Many connections cannot start more work at once than a few can. */
+static void too_many_requests_together(void **state)
+{
+    struct fixture *f = *state;
+    f->engine.late = true;
+    unsigned refused = 0;
+    int fds[6];
+    for (int i = 0; i < 6; i++)
+        fds[i] = dial(f);
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < 10; k++)
+            say(fds[i], "{\"id\":1,\"verb\":\"volumes\"}\n");
+    for (int i = 0; i < 6; i++) {
+        for (int k = 0; k < 10; k++) {
+            CLEANUP_JSON json_t *a = hear(f, fds[i]);
+            refused += !strcmp(error_class(a), "busy");
+        }
+    }
+    for (int i = 0; i < 6; i++)
+        close(fds[i]);
+    assert_true(refused > 0);
+    spin(f, 200);
+    int fd = dial(f);
+    CLEANUP_JSON json_t *a = ask(f, fd, "{\"id\":1,\"verb\":\"volumes\"}\n");
+    assert_true(jbool(a, "ok"));
+    close(fd);
+}
+
 static void answer_too_long(void **state)
 {
     struct fixture *f = *state;
@@ -924,6 +952,7 @@ int main(void)
         TEST(half_a_line_and_silence),
         TEST(too_many_connections),
         TEST(too_many_requests),
+        TEST(too_many_requests_together),
         TEST(answer_too_long),
         TEST(unread_answers_are_bounded),
         TEST(waits),
