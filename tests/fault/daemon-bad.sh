@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Bad surroundings: a repository that is gone, a volume that vanishes, a broken configuration, records that are corrupt, newer
+# or on a full disk, a file system that does not answer. One clear sentence each, visible in status, everything else goes on.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "bad surroundings"
+fs_make xfs xfs && fs_make btrfs btrfs 300 || exit 1
+image "$WORK/xfs/v.img" 2 21
+image "$WORK/xfs/w.img" 2 22
+image "$WORK/btrfs/x.img" 2 23
+expect "no configuration at all" 2 'snapferry.ini' -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$WORK/nothing" \
+    --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE"
+daemon_setup
+config_class xfs "$WORK/xfs"
+config_class btrfs "$WORK/btrfs"
+problems() { ask status --json | tail -n 1 | jq -r '.problems[].text'; }
+
+# The repository is gone at start: the daemon runs and says so; backups wait; when it is back they go on.
+mv "$REPO" "$REPO.away"
+starts "it starts without its repository"
+check "status says so" until_true 5 eval 'problems | grep -q "$REPO"'
+A=$(submit "$WORK/xfs/v.img")
+sleep 1.5
+check "a backup waits ($(state "$A"))" eval '! terminal "$(state "$A")"'
+mkdir "$REPO"
+sleep 2
+check "an empty directory (a missing mount) is not written to (E-19)" test -z "$(ls -A "$REPO")"
+rmdir "$REPO"; mv "$REPO.away" "$REPO"
+same "it is back: Completed" "$(wait_state "$A" Completed 90)" Completed
+check "the problem is gone" until_true 10 eval '! problems | grep -q "$REPO"'
+
+# Of two volumes one has vanished.
+config_add job "[job \"both\"]
+volumes = $WORK/xfs/v.img $WORK/xfs/w.img"
+config_add more "[volume \"$WORK/xfs/w.img\"]
+hook-pre-snapshot = $WORK/vanish
+retries = 0"
+printf '#!/bin/sh\nrm -f "$2"\n' >"$WORK/vanish"; chmod 755 "$WORK/vanish"
+check "reload" ask reload --wait --quiet
+out=$(ask backup --job both --wait --json 2>/dev/null); rc=$?
+same "a volume vanishes: PartiallyFailed (AO-25)" "$(result state <<<"$out")" PartiallyFailed
+same "exit code" $rc 3
+check "it names the volume" grep -q 'w.img' <<<"$(ops "$(result id <<<"$out")" | jq -r 'select(.state == "Failed") | .error.message')"
+rm -f "$CONF/conf.d/job.ini" "$CONF/conf.d/more.ini"
+ask reload --wait --quiet
+
+# A broken reload keeps the old configuration.
+hash=$(askj status | jq -r .config.hash)
+config_class xfs "$WORK/xfs" 'snapshots-to-retian = 3' 'retries = many'
+out=$(ask reload --wait 2>&1); rc=$?
+same "a broken file: reload's exit code" $rc 2
+check "file:line and the nearest name" grep -qE '50-xfs.ini:4.*snapshots-to-retain' <<<"$out"
+same "the old one is in force" "$(askj status | jq -r .config.hash)" "$hash"
+check "status tells" test "$(askj status | jq -r .config.ok)" = false
+same "backups go on" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
+kill -HUP "$DPID"; sleep 0.3
+check "SIGHUP with it: still alive" daemon_alive
+config_class xfs "$WORK/xfs"
+kill -HUP "$DPID"
+check "SIGHUP with a good one" until_true 5 eval '[ "$(askj status | jq -r .config.ok)" = true ]'
+
+# A file system that does not answer: its volume waits, the others do not.
+fsfreeze -f "$WORK/btrfs"; at_exit "fsfreeze -u $WORK/btrfs"
+B=$(submit "$WORK/btrfs/x.img")
+same "one file system hangs: another volume is backed up" "$(timeout 20 "$SNAPFERRY" backup "$WORK/xfs/v.img" --wait --json --runtime-dir "$RUN" 2>/dev/null | result state)" Completed
+check "status answers" timeout 5 "$SNAPFERRY" status --runtime-dir "$RUN"
+fsfreeze -u "$WORK/btrfs"
+[ -z "$B" ] || same "it answers again: Completed" "$(wait_state "$B" Completed 90)" Completed
+
+# Garbage on the control socket hurts nobody.
+throw() { timeout 5 perl -MIO::Socket::UNIX -e '$SIG{PIPE} = "IGNORE"; $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; print $s <STDIN>; sleep 1' "$RUN/control.sock"; }
+for g in 'garbage' '{"id":1}' '[]' "$(head -c 100000 /dev/zero | tr '\0' '[')"; do
+    printf '%s\n' "$g" | throw
+done
+head -c 3000000 /dev/urandom | throw
+check "garbage on the control socket: it answers" ask status
+daemon_stop
+
+# Records.
+cp -a "$STATE" "$WORK/state.good"
+newer=$(($(sql "SELECT value FROM meta WHERE key = 'schema'") + 1))
+sqlite3 "$STATE/records.db" "UPDATE meta SET value = '$newer' WHERE key = 'schema'"
+sum=$(sha256sum <"$STATE/records.db")
+expect "records of a newer version are refused" 13 'newer|version|schema' -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$CONF" \
+    --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE"
+same "and not touched" "$(sha256sum <"$STATE/records.db")" "$sum"
+rm -rf "$STATE"; cp -a "$WORK/state.good" "$STATE"
+printf 'garbage' | dd of="$STATE/records.db" bs=1 seek=4096 conv=notrunc status=none
+head -c 4096 /dev/urandom | dd of="$STATE/records.db" bs=1 seek=8192 conv=notrunc status=none
+starts "corrupt records: it starts"
+check "the old file is kept" eval 'ls "$STATE"/records.db.corrupt-* >/dev/null'
+check "status tells" eval 'askj status | jq -r ".daemon.news, .problems[].text" | grep -qi corrupt'
+same "and backs up" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
+config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1'
+ask reload --wait --quiet
+ask backup "$WORK/xfs/v.img" --wait --quiet 2>/dev/null
+kept=$(natives_of "$WORK/xfs/v.img")
+daemon_stop
+rm -rf "$STATE"; mkdir "$STATE"
+starts "no records at all (a re-installed node): it starts"
+check "scan" ask scan --wait --quiet
+check "it finds the backups in the repository (RS-15)" test "$(askj backups --all | jq '.backups | length')" -ge 3
+check "and the native snapshot that was kept" grep -qx "$kept" <(natives_of)
+restored_same "from which a volume comes back" "$(sql "SELECT parent FROM natives WHERE id = '$kept'")" "$WORK/xfs/v.img" "$WORK/xfs/v.img" native
+same "and new ones work" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
+clean "nothing is left behind" 10 "$WORK/xfs" "$WORK/btrfs"
+explain_failure
+finish
