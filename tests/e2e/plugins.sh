@@ -34,6 +34,7 @@ snapshots-to-retain = 1"
 config_class img "$WORK/xfs/img" 'mover = plugin:archive' 'snapshots-to-retain = 0'
 check "the configuration is accepted" "$SNAPFERRY" check-config --config-dir "$CONF"
 starts "the daemon starts"
+plugin_idle() { [ -z "$(find "$WORK/archive/operations" -mindepth 1 2>/dev/null)" ]; }
 archives() { find "$WORK/archive/archives" -name '*.json' 2>/dev/null | wc -l; }
 
 # ---- a driver plugin (AP-01, RS-27) ----
@@ -69,8 +70,7 @@ for style in run start; do
     restored_same "style $style: restored (AP-13)" "$B" "$WORK/xfs/img/b.img" "$WORK/b.orig" repository
     check "style $style: deleted with its backup" ask delete "$B" --wait --quiet
     same "style $style: by the plugin's delete" "$(archives)" "$before"
-    check "style $style: no operation is left in the plugin" \
-        until_true 5 test -z "$(find "$WORK/archive/operations" -mindepth 1 2>/dev/null)"
+    check "style $style: no operation is left in the plugin" until_true 10 plugin_idle
 done
 
 # ---- cancel, restart (AP-08, AP-20) ----
