@@ -432,7 +432,8 @@ static void start(struct engine *g, struct rec *op)
         if (work(g, REC_OPERATION, op, "open the target of", step_target_open, in, 60, open_done, &e) == 0)
             return;
     } else {
-        in = json_pack("{s:O,s:O}", "own", jobj(op->doc, "own"), "exposure", jobj(op->doc, "exposure"));
+        in = json_pack("{s:O,s:O,s:O*}", "own", jobj(op->doc, "own"), "exposure", jobj(op->doc, "exposure"), "into",
+                       jobj(op->doc, "into"));
         if (work(g, REC_OPERATION, op, "open the intermediate of", step_open, in, 60, open_done, &e) == 0)
             return;
     }

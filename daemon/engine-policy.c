@@ -141,6 +141,11 @@ json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct c
     jset_str(o, "driver", k->driver);
     for (unsigned i = 0; k->match && k->match[i]; i++)
         json_array_append_new(match, json_string(k->match[i]));
+    /* Volumes that name the class themselves belong to it as much as those that its patterns match. */
+    const struct cfg_volume *v;
+    for (unsigned i = 0; (v = cfg_volume_at(c, i)); i++)
+        if (!strcmp(v->klass, k->name))
+            json_array_append_new(match, json_string(v->name));
     json_object_set_new(o, "match", match);
     jset_str(o, "target", k->target);
     jset_str(o, "node", cfg_daemon(c)->node_name);

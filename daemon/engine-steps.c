@@ -325,9 +325,11 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)out;
     if (!x)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(in, "own"), e);
+    int rc = exposure_from_json(x, jobj(in, "exposure"), e);
+    /* A copy is the business of the class where it lies, all else of the snapshot's owner. */
+    memset(&p, 0, sizeof p);
     if (rc == 0)
-        rc = exposure_from_json(x, jobj(in, "exposure"), e);
+        rc = place_open(&p, x->mechanism == EXPOSE_COPY && jobj(in, "into") ? jobj(in, "into") : jobj(in, "own"), e);
     return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
 }
 
