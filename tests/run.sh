@@ -4,35 +4,61 @@
 # "N passed, N failed, N skipped". A program that ends badly without saying what failed counts as one failure, and so
 # does one that runs no test at all.
 # usage: tests/run.sh PROGRAM...     TEST_TIMEOUT=600 (seconds per program)   VERBOSE=1 (show everything)
+#        JOBS=2 (programs at a time, default one per CPU and at most 4; they share nothing but the machine)
 set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
+cpus=$(nproc)
+: "${JOBS:=$((cpus < 4 ? cpus : 4))}"
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# One program; its log, exit status and seconds are left in files named after its number.
+run_one() {
+    local start=$SECONDS
+    timeout -k 10 "${TEST_TIMEOUT:-600}" "$2" >"$logs/$1" 2>&1 </dev/null
+    echo "$? $((SECONDS - start))" >"$logs/$1.end"
+}
+
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-for program in "$@"; do
-    name=$(basename "$program" .sh)
-    start=$SECONDS
-    timeout -k 10 "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1 </dev/null
-    rc=$?
+# The verdict on program number $1, as soon as it has ended.
+report() {
+    local log=$logs/$1 name rc seconds ok bad skip note=
+    name=$(basename "$2" .sh)
+    read -r rc seconds <"$log.end"
     ok=$(grep -cE '^ok [0-9]+' "$log")
     bad=$(grep -E '^not ok [0-9]+' "$log" | grep -vcE '^not ok [0-9]+ # SKIP') # cmocka calls what it skips "not ok"
     skip=$(grep -cE '^(not )?ok [0-9]+.*# SKIP' "$log")
     ok=$((ok - $(grep -cE '^ok [0-9]+.*# SKIP' "$log")))
-    note=
-    if [ $rc -ne 0 ] && [ "$bad" -eq 0 ]; then
+    if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
         bad=1
-        note=" (exit $rc$([ $rc -eq 124 ] && echo ': timed out'))"
+        note=" (exit $rc$([ "$rc" -eq 124 ] && echo ': timed out'))"
     elif [ $((ok + bad + skip)) -eq 0 ]; then
         bad=1
         note=" (no test ran)"
     fi
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
-    printf '%-28s %4d passed, %d failed, %d skipped, %d s%s\n' "$name" "$ok" "$bad" "$skip" $((SECONDS - start)) "$note"
+    printf '%-28s %4d passed, %d failed, %d skipped, %d s%s\n' "$name" "$ok" "$bad" "$skip" "$seconds" "$note"
     if [ "$bad" -gt 0 ] || [ -n "${VERBOSE:-}" ]; then
         tail -n 60 "$log" | sed 's/^/    /'
     elif [ "$skip" -gt 0 ]; then
         grep -E '# SKIP|^# skip' "$log" | sed 's/^/    /'
     fi
+    rm -f "$log" "$log.end"
+}
+
+programs=("$@") started=0 running=()
+while [ $started -lt ${#programs[@]} ] || [ ${#running[@]} -gt 0 ]; do
+    while [ $started -lt ${#programs[@]} ] && [ ${#running[@]} -lt "$JOBS" ]; do
+        run_one $started "${programs[started]}" &
+        running+=($started)
+        started=$((started + 1))
+    done
+    wait -n
+    still=()
+    for i in "${running[@]}"; do
+        if [ -e "$logs/$i.end" ]; then report "$i" "${programs[i]}"; else still+=("$i"); fi
+    done
+    running=("${still[@]}")
 done
 if [ $skipped -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
