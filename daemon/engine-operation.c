@@ -380,6 +380,8 @@ static json_t *plugin_request(const struct rec *op)
         json_pack("{s:s,s:s,s:s,s:O?,s:s,s:I,s:s}", "direction", is_restore(op) ? "restore" : "backup", "operation",
                   op->id, "backup", op->parent, "volume", jobj(op->doc, "volume"), "device", jstr(x, "path"), "size",
                   (json_int_t)jint(x, "size"), "node", jstr(jobj(op->doc, "own"), "node"));
+    if (r && jobj(jobj(op->doc, "policy"), "options"))
+        json_object_set(r, "options", jobj(jobj(op->doc, "policy"), "options"));
     if (r && is_restore(op) && json_object_get(op->doc, "stored"))
         json_object_set(r, "stored", json_object_get(op->doc, "stored"));
     return r;
@@ -389,6 +391,7 @@ static void plugin_times(struct plugin_movers_times *t, const json_t *policy)
 {
     t->stall_timeout_s = jint(policy, "stall_timeout_s");
     t->max_duration_s = jint(policy, "max_duration_s");
+    t->cancel_grace_s = jint(policy, "cancel_grace_s");
 }
 
 static void start_plugin(struct engine *g, struct rec *op)
@@ -646,6 +649,10 @@ static void terminal(struct engine *g, struct rec *op)
         return;
     records_counter_add(g->records, "operations_total", labels, 1, NULL);
     movers_forget(g->movers, op->id, NULL);
+    /* Asked for already unless a daemon died in between; idempotent. */
+    const struct cfg_plugin *plugin = jstr(op->doc, "plugin_id")[0] ? plugin_of(g, op) : NULL;
+    if (plugin)
+        plugin_movers_forget(g->plugins, op->id, plugin, jstr(op->doc, "plugin_id"), NULL);
     live_drop(g, op->id);
     if (!is_restore(op)) {
         CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I}", "last_status", outcome, "last_backup", op->parent,

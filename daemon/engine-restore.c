@@ -167,6 +167,15 @@ static bool in_repository(const struct restore *r)
     return !strcmp(r->op.state, "Completed") && (jstr(result, "snapshotID")[0] || json_object_get(result, "stored"));
 }
 
+/* A snapshot can be put back by the driver that took it; into another kind of storage the data goes by the repository.
+ */
+static bool target_takes(const struct restore *r)
+{
+    CLEANUP_JSON json_t *to = class_for_path(r->engine->cfg, jstr(r->req, "target"), jbool(r->req, "target_is_block"));
+    const json_t *from = jobj(r->native.doc, "class");
+    return !strcmp(jstr(to, "driver"), jstr(from, "driver")) && !strcmp(jstr(to, "plugin"), jstr(from, "plugin"));
+}
+
 static void decide(struct restore *r, bool native_ok, const char *native_why)
 {
     const char *from = jstr(r->req, "from");
@@ -203,7 +212,8 @@ static void native_seen(struct step_result *s, void *arg)
     struct restore *r = arg;
     if (!s->err.cls && s->out) {
         json_object_set(r->native.doc, "native", s->out);
-        decide(r, true, "");
+        bool takes = target_takes(r);
+        decide(r, takes, takes ? "" : "the target lies on another kind of storage than the native snapshot");
         return;
     }
     if (s->err.cls == ERR_NOT_FOUND && !strcmp(r->native.state, "present"))
