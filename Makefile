@@ -115,6 +115,12 @@ check: test-programs
 only: test-programs
 	@$(TEST_ENV) tests/run.sh $(T)
 
+# The daemon under random faults for a long time: make soak OPS=1000
+.PHONY: soak
+OPS ?= 1000
+soak: test-programs
+	@$(TEST_ENV) OPS=$(OPS) TEST_TIMEOUT=14400 tests/run.sh tests/e2e/daemon-longrun.sh
+
 # Stock Kopia as the judge of both directions: make test-interop KOPIA=/path/to/kopia
 test-interop: test-programs
 	@$(TEST_ENV) KOPIA=$(KOPIA) TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
@@ -168,6 +174,8 @@ install: all man
 	    sed -e 's,@bindir@,$(PREFIX)/bin,g' -e 's,@sbindir@,$(PREFIX)/sbin,g' $$u > $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
 	install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
 	install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
+	install -D -m 0644 docs/snapferry.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/snapferry
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/share/snapferry/plugins examples/plugins/*
 	cp -r examples docs/*.md $(DESTDIR)$(PREFIX)/share/doc/snapferry/
 
 .PHONY: help
@@ -177,6 +185,7 @@ help:
 	@echo 'make test       install what is needed, build and run the default tests (make check: without installing)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
+	@echo 'make soak       OPS=1000: so many operations of the daemon in a row, with random faults'
 	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
 	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'
 	@echo 'make bench      benchmarks with ratios; KOPIA=/path adds the peer'
