@@ -31,6 +31,7 @@ ENGINE_VERB(do_submit_backup, engine_submit_backup)
 ENGINE_VERB(do_native_prune, engine_native_prune)
 ENGINE_VERB(do_expire, engine_expire)
 ENGINE_VERB(do_scan, engine_scan)
+ENGINE_VERB(do_detach, engine_detach)
 ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
 
@@ -199,10 +200,11 @@ static const struct {
     {"submit-backup", do_submit_backup, true,
      "volumes:l job:s full:b move-data:b description:s from_timer:b planned_ns:i caught_up:b"},
     {"submit-restore", do_submit_restore, true,
-     "backup:d! volume:s target:s! from:s overwrite:b new:b allow_incomplete:b class_map:o"},
+     "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o"},
     {"verify", do_verify, true, "repository:s read_percent:n"},
     {"expire", do_expire, true, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, "repository:s"},
+    {"detach", do_detach, false, "repository:s!"},
     {"cancel", do_cancel, true, "id:d!"},
     {"delete", do_delete, true, "id:d! force:b"},
     {"hold", do_hold, true, "native:d! note:s"},

@@ -11,16 +11,27 @@ int cli_ask(const struct options *o, struct err *e)
         enum verb verb;
         int (*fn)(const struct options *o, struct err *e);
     } verbs[] = {
-        {VERB_STATUS, ask_status},       {VERB_OPERATIONS, ask_operations},
-        {VERB_BACKUPS, ask_backups},     {VERB_VOLUMES, ask_volumes},
-        {VERB_NATIVE_LIST, ask_natives}, {VERB_NATIVE_PRUNE, ask_native_prune},
-        {VERB_DESCRIBE, ask_describe},   {VERB_EXPLAIN, ask_explain},
-        {VERB_LOGS, ask_logs},           {VERB_ASK_BACKUP, ask_backup},
-        {VERB_ASK_RESTORE, ask_restore}, {VERB_ASK_VERIFY, ask_verify},
-        {VERB_ASK_EXPIRE, ask_expire},   {VERB_SCAN, ask_scan},
-        {VERB_CANCEL, ask_cancel},       {VERB_DELETE, ask_delete},
-        {VERB_HOLD, ask_hold},           {VERB_UNHOLD, ask_hold},
-        {VERB_RELOAD, ask_reload},       {VERB_DEBUG_BUNDLE, ask_debug_bundle},
+        {VERB_STATUS, ask_status},
+        {VERB_OPERATIONS, ask_operations},
+        {VERB_BACKUPS, ask_backups},
+        {VERB_VOLUMES, ask_volumes},
+        {VERB_NATIVE_LIST, ask_natives},
+        {VERB_NATIVE_PRUNE, ask_native_prune},
+        {VERB_DESCRIBE, ask_describe},
+        {VERB_EXPLAIN, ask_explain},
+        {VERB_LOGS, ask_logs},
+        {VERB_ASK_BACKUP, ask_backup},
+        {VERB_ASK_RESTORE, ask_restore},
+        {VERB_ASK_VERIFY, ask_verify},
+        {VERB_ASK_EXPIRE, ask_expire},
+        {VERB_SCAN, ask_scan},
+        {VERB_REPO_DETACH, ask_detach},
+        {VERB_CANCEL, ask_cancel},
+        {VERB_DELETE, ask_delete},
+        {VERB_HOLD, ask_hold},
+        {VERB_UNHOLD, ask_hold},
+        {VERB_RELOAD, ask_reload},
+        {VERB_DEBUG_BUNDLE, ask_debug_bundle},
     };
     if (o->verb == VERB_WAIT)
         return wait_for(o, o->args[0], e);

@@ -51,6 +51,7 @@ enum verb {
     VERB_UNHOLD,
     VERB_EXPLAIN,
     VERB_SCAN,
+    VERB_REPO_DETACH,
     VERB_RELOAD,
     VERB_DEBUG_BUNDLE,
     /* without either */

@@ -108,6 +108,7 @@ int ask_native_prune(const struct options *o, struct err *e);
 int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);
 int ask_scan(const struct options *o, struct err *e);
+int ask_detach(const struct options *o, struct err *e);
 int ask_reload(const struct options *o, struct err *e);
 int ask_debug_bundle(const struct options *o, struct err *e);
 

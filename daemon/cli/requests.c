@@ -108,9 +108,14 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     if (!n || n >= sizeof backup)
         return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" does not begin with the id of a backup", text_name(what));
     snprintf(backup, sizeof backup, "%.*s", (int)n, what);
-    if (absolute(o->args[1], true, target, e) < 0 || add_text(args, "backup", backup, e) < 0 ||
-        add_text(args, "volume", slash ? slash + 1 : NULL, e) < 0 || add_text(args, "target", target, e) < 0 ||
-        add_text(args, "from", o->from, e) < 0)
+    if (o->n_args < 2 && !o->class_map) {
+        err_set(e, ERR_USAGE, EINVAL, "restore needs a target");
+        return err_hint(
+            e, "name a file or device, or give --class-map OLD=NEW for the volume's own name in another class");
+    }
+    if (absolute(o->n_args > 1 ? o->args[1] : "", o->n_args > 1, target, e) < 0 ||
+        add_text(args, "backup", backup, e) < 0 || add_text(args, "volume", slash ? slash + 1 : NULL, e) < 0 ||
+        add_text(args, "target", o->n_args > 1 ? target : NULL, e) < 0 || add_text(args, "from", o->from, e) < 0)
         return -EINVAL;
     add_flag(args, "overwrite", o->overwrite);
     add_flag(args, "new", o->new_target);
@@ -261,6 +266,22 @@ int ask_scan(const struct options *o, struct err *e)
         printf("%lld snapshots of this node in the repository: %lld were on record, %lld are now\n",
                (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
                (long long)jint(answer, "added"));
+    return 0;
+}
+
+int ask_detach(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    if (!args || add_text(args, "repository", o->args[0], e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    int rc = daemon_ask(o, "detach", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("Repository %s is detached: %lld backups are forgotten; what it stores stays where it is\n",
+               text_name(jstr(answer, "repository")), (long long)jint(answer, "backups"));
     return 0;
 }
 
