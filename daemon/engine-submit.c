@@ -140,8 +140,8 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         return rc;
     }
     json_t *policy = policy_doc(&p);
-    if (json_object_get(s->req, "move_data"))
-        json_object_set(policy, "move_data", json_object_get(s->req, "move_data"));
+    if (json_object_get(s->req, "move-data"))
+        json_object_set(policy, "move_data", json_object_get(s->req, "move-data"));
     if (jbool(s->req, "full"))
         jset_bool(policy, "full", true);
     json_object_set_new(op.doc, "policy", policy);
