@@ -12,12 +12,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define BUSY_MS 2000            /* how long somebody with sqlite3(1) may make the daemon wait */
+#define BUSY_MS 2000   /* how long somebody with sqlite3(1) may make the daemon wait */
+#define LOCK_TRIES 100 /* times LOCK_PAUSE_US: how long a dead daemon's children may hold its lock */
+#define LOCK_PAUSE_US 50000
 #define RECOVER_AGAIN_S 30      /* between attempts to rebuild, when one failed */
 #define SEQ_GAP_SALVAGE 1000000 /* above what was found: the newest rows may be among the lost */
 
@@ -84,12 +87,20 @@ static int take_lock(struct records *r, struct err *e)
     r->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (r->lock_fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot open %s", path);
-    if (flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+    for (unsigned tries = 0; flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+        if (errno == EINTR)
+            continue;
         if (errno != EWOULDBLOCK)
             return err_set(e, ERR_GENERIC, errno, "cannot lock %s", path);
         char holder[24] = "";
         ssize_t n = pread(r->lock_fd, holder, sizeof holder - 1, 0);
         holder[n > 0 ? strspn(holder, "0123456789") : 0] = '\0';
+        /* A daemon that was killed while it forked leaves the lock to a child that is about to end or to close it. */
+        long pid = strtol(holder, NULL, 10);
+        if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH && tries < LOCK_TRIES) {
+            usleep(LOCK_PAUSE_US);
+            continue;
+        }
         err_set(e, ERR_BUSY, EBUSY, "the records in %s are held by another process%s%s", r->dir,
                 holder[0] ? ", number " : "", holder);
         return err_hint(e, "one snapferryd at a time may use a state directory");
