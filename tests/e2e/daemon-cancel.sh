@@ -32,6 +32,7 @@ canceled() {
 running "$WORK/xfs/a.img"; OA=$O
 B=$(submit "$WORK/xfs/b.img"); OB=$(op_id "$B")
 check "the second one waits" grep -qvE 'Running|Completed' <<<"$(state "$OB")"
+check "its snapshot is taken all the same, while the other one moves (AO-02)" until_true 10 eval '[ -n "$(natives_of "$WORK/xfs/b.img")" ]'
 canceled "waiting for a slot" "$B"
 canceled "running, with a mover that does not answer" "$A"
 check "its mover is gone" test ! -d "/proc/$PID"
@@ -49,6 +50,11 @@ running "$WORK/xfs/a.img"; OA=$O
 kill -CONT "$PID"
 canceled "by the operation's id" "$OA"
 same "then the backup is" "$(wait_state "$A" 'Canceled|PartiallyFailed|Failed' 5)" Canceled
+
+running "$WORK/xfs/a.img"
+expect "a running backup is not deleted (AO-49)" 14 'force|cancel' -- ask delete "$A"
+check "unless told" ask delete "$A" --force --wait --quiet
+expect "then it is gone" 16 -- ask describe "$A"
 
 policy 'hook-timeout = 60s' "hook-pre-snapshot = $WORK/slow" "hook-post-snapshot = $WORK/slow"
 A=$(submit "$WORK/xfs/a.img")

@@ -35,6 +35,10 @@ id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("a.img")) | .id'
 check "the source is snapferry@NODE:/VOLUME-ID" sf "$REPO" snapshot show latest --as "snapferry@testnode:/$id"
 same "exact size, not padded" "$(sf "$REPO" ls latest --as "snapferry@testnode:/$id" --json | result 'entries | map(select(.name == "volume.img")) | .[0].size')" $((24 * MIB))
 
+check "when its snapshots were there is recorded beside its end (AO-42)" jq -e '.snapshots_done_ns > 0 and .snapshots_done_ns <= .ended_ns' <<<"$(doc "$B")"
+check "each operation names its native snapshot (RS-14, RS-25)" jq -e '[.operations[].details.native_doc | (.alias | length) == 36 and .handle != "" and .size > 0] | all' \
+    <<<"$(doc "$B")"
+
 # The volume goes on changing: the backup is of then.
 printf 'changed' | dd of="$WORK/xfs/a.img" bs=1 seek=4096 conv=notrunc status=none
 restored_same "restored from the native snapshot" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" native

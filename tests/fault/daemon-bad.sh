@@ -40,6 +40,7 @@ check "reload" ask reload --wait --quiet
 out=$(ask backup --job both --wait --json 2>/dev/null); rc=$?
 same "a volume vanishes: PartiallyFailed (AO-25)" "$(result state <<<"$out")" PartiallyFailed
 same "exit code" $rc 3
+same "degraded from the first failure on (AO-13)" "$(result degraded <<<"$out")" true
 check "it names the volume" grep -q 'w.img' <<<"$(ops "$(result id <<<"$out")" | jq -r 'select(.state == "Failed") | .error.message')"
 rm -f "$CONF/conf.d/job.ini" "$CONF/conf.d/more.ini"
 ask reload --wait --quiet

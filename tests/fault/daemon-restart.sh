@@ -66,6 +66,23 @@ ask reload --wait --quiet
 running "$WORK/xfs/v.img"
 same "max-duration: Failed" "$(wait_state "$A" Failed 15)" Failed
 
+# A finished volume of a backup that still runs (AO-14).
+image "$WORK/xfs/w.img" 2 12
+cp "$WORK/xfs/w.img" "$WORK/w.orig"
+policy
+ask reload --wait --quiet
+A=$(submit "$WORK/xfs/w.img" "$WORK/xfs/v.img")
+O=$(op_id "$A" "$WORK/xfs/v.img")
+PID=$(hold_mover "$O" 20)
+same "one of two volumes is finished" "$(wait_state "$(op_id "$A" "$WORK/xfs/w.img")" Completed 20)" Completed
+same "the other one is not" "$(state "$O")" Running
+check "an incomplete backup is not restored from" eval '! ask restore "$A/$WORK/xfs/w.img" "$WORK/xfs/w.out" --wait --quiet'
+check "unless told" ask restore "$A/$WORK/xfs/w.img" "$WORK/xfs/w.out" --allow-incomplete --from native --wait --quiet
+check "the right bytes" cmp "$WORK/w.orig" "$WORK/xfs/w.out"
+rm -f "$WORK/xfs/w.out"
+kill -CONT "$PID"
+same "then the backup completes" "$(wait_state "$A" Completed 20)" Completed
+
 # A process that has the mover's number and is not it (after a reboot, say) is neither adopted nor killed.
 policy
 ask reload --wait --quiet
