@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# docs/requirements.md: every number stands there once, with a test that exists, runs by default (or by a make target of the
+# Makefile) and holds the named case; or with a reason why nothing is built.
+. "$(dirname "$0")/../lib.sh"
+root=$(realpath "$(dirname "$0")/../..")
+TABLE=${TABLE:-$root/docs/requirements.md}
+declare -A last=([MS]=62 [AO]=55 [RS]=30 [PVC]=25 [AP]=25 [CF]=59 [E]=20)
+
+# complaints FILE: one line for each thing that is wrong.
+complaints() {
+    local table=$1 kind n id number text shown ref path want
+    for kind in "${!last[@]}"; do
+        for n in $(seq "${last[$kind]}"); do
+            id=$(printf '%s-%02d' "$kind" "$n")
+            number=$(grep -c "^| $id |" "$table")
+            [ "$number" -eq 1 ] || echo "$id stands there $number times"
+        done
+    done
+    while IFS= read -r line; do
+        id=${line#| } id=${id%% |*}
+        [[ $id =~ ^(MS|AO|RS|PVC|AP|CF|E)-([0-9]{2})$ ]] || continue
+        [ "$((10#${BASH_REMATCH[2]}))" -le "${last[${BASH_REMATCH[1]}]}" ] || echo "$id is no requirement"
+        line=${line//\\|/ }
+        text=$(cut -d'|' -f3 <<<"$line") shown=$(cut -d'|' -f4 <<<"$line")
+        [ -n "${text// /}" ] || echo "$id: nothing is said"
+        [ "$(awk -F'|' '{print NF}' <<<"$line")" -eq 5 ] || echo "$id: not three columns"
+        if [[ $text =~ ^\ not\ built:\ .{8,} ]]; then
+            [ -z "${shown// /}" ] || echo "$id: not built, and shown by $shown?"
+            continue
+        fi
+        [[ $shown == *'`'* ]] || { echo "$id: no test"; continue; }
+        while IFS= read -r ref; do
+            path=${ref%%:*} want=
+            [ "$path" = "$ref" ] || want=${ref#*:}
+            if [ ! -f "$root/$path" ]; then
+                echo "$id: there is no $path"
+                continue
+            fi
+            case $path in
+            tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
+            tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
+            tests/systemd/*.sh) [ -x "$root/$path" ] && grep -q 'tests/systemd' "$root/tests/e2e/systemd.sh" || echo "$id: $path is not run" ;;
+            tests/interop/*.sh) grep -q '^test-interop:' "$root/Makefile" || echo "$id: nothing runs $path" ;;
+            *) echo "$id: $path is no test" ;;
+            esac
+            [ -z "$want" ] || grep -qF -- "$want" "$root/$path" || echo "$id: $path has no \"$want\""
+        done < <(grep -oE '`[^`]+`' <<<"$shown" | tr -d '`')
+    done <"$table"
+}
+
+out=$(complaints "$TABLE")
+if [ -z "$out" ]; then pass "every number has its line, every line its test"; else fail "the table" "$out"; fi
+# Named by wildcard, so that all of them run: nothing takes one out.
+check "the Makefile runs all scripts" grep -q 'wildcard tests/cli/\*.sh tests/e2e/\*.sh tests/fault/\*.sh' "$root/Makefile"
+check "and all unit tests" grep -q 'wildcard tests/unit/test_\*.c' "$root/Makefile"
+
+# It can fail.
+wrong() { # NAME PATTERN SED
+    sed "$3" "$TABLE" >"$WORK/table.md"
+    if diff -q "$TABLE" "$WORK/table.md" >/dev/null; then fail "$1: the change did nothing"; return; fi
+    if complaints "$WORK/table.md" | grep -qE -- "$2"; then pass "$1"; else fail "$1" "not noticed"; fi
+}
+wrong "a missing line is noticed" '^RS-17 stands there 0 times' '/^| RS-17 |/d'
+wrong "one that is there twice" '^AO-28 stands there 2 times' '/^| AO-28 |/p'
+wrong "one that does not exist" '^E-77 is no requirement' 's/^| E-20 |/| E-77 |/'
+wrong "a test that does not exist" 'MS-62: there is no tests/unit/test_nothing.c' '/^| MS-62 /s/`[^`]*`/`tests\/unit\/test_nothing.c`/'
+wrong "a case that does not exist" 'MS-36: .* has no "unheard of"' '/^| MS-36 /s/:[^`]*`/:unheard of`/'
+wrong "no test at all" '^CF-13: no test' '/^| CF-13 /s/`//g'
+wrong "nothing said" '^CF-13: nothing is said' '/^| CF-13 /s/|[^|]*|\([^|]*\)|$/| |\1|/'
+finish
