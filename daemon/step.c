@@ -196,6 +196,10 @@ static int report(json_t *out, int fd, const struct err *e)
 static void __attribute__((noreturn)) child(int channel, pid_t parent, step_fn *fn, const json_t *in)
 {
     static unsigned lines;
+    /* First of all: what is inherited (the lock of the records) must not outlive the daemon in here. */
+    if (dup2(channel, CHANNEL_FD) < 0 || fcntl(CHANNEL_FD, F_SETFD, FD_CLOEXEC) < 0 ||
+        close_range(CHANNEL_FD + 1, ~0U, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(127);
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     for (int s = 1; s < NSIG; s++)
         sigaction(s, &dfl, NULL);
@@ -203,9 +207,6 @@ static void __attribute__((noreturn)) child(int channel, pid_t parent, step_fn *
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     log_to(NULL, NULL);
-    if (dup2(channel, CHANNEL_FD) < 0 || fcntl(CHANNEL_FD, F_SETFD, FD_CLOEXEC) < 0 ||
-        close_range(CHANNEL_FD + 1, ~0U, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-        _exit(127);
     prctl(PR_SET_NAME, "snapferryd-step");
     log_to(child_log, &lines);
     struct err e = ERR_INIT;
