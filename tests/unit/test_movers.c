@@ -555,7 +555,7 @@ static void test_adopt(void **state)
     (void)state;
     rig_new(&r, NULL);
     make_repo(&r);
-    const size_t len = 48 * MIB;
+    const size_t len = 24 * MIB;
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.progress, 2, 20);
@@ -603,7 +603,7 @@ static void test_adopt_too_late(void **state)
     (void)state;
     rig_new(&r, NULL);
     make_repo(&r);
-    const size_t len = 16 * MIB;
+    const size_t len = 8 * MIB;
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.started, 1, 10);

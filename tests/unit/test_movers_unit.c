@@ -93,7 +93,7 @@ static void test_unit(void **state)
 {
     struct rig r;
     (void)state;
-    int src = begin(&r, 48 * MIB);
+    int src = begin(&r, 24 * MIB);
     static const char *const more[] = {"LogLevelMax=6", "ReadOnlyPaths=/usr /etc", NULL};
     r.limits.unit_properties = more;
     r.limits.cpu_weight = 33;
@@ -104,7 +104,7 @@ static void test_unit(void **state)
     snprintf(r.limits.ioclass, sizeof r.limits.ioclass, "idle");
     snprintf(r.limits.cpus, sizeof r.limits.cpus, "0");
     r.limits.memory_max = 300 * (uint64_t)MIB;
-    start(&r, op, "backup", slow_job(&r, op, 48 * MIB), src);
+    start(&r, op, "backup", slow_job(&r, op, 24 * MIB), src);
     rig_until(&r, &r.progress, 1, 20);
     assert_string_equal(r.id.unit, UNIT);
     property("User", r.limits.user);
@@ -163,19 +163,19 @@ static void test_ends(void **state)
     struct rig r;
     struct err e = ERR_INIT;
     (void)state;
-    int src = begin(&r, 48 * MIB);
-    json_t *j = backup_job(&r, op, 48 * MIB);
+    int src = begin(&r, 24 * MIB);
+    json_t *j = backup_job(&r, op, 24 * MIB);
     assert_ok(rig_start(&r, op, "backup", j, src, "wrong", &e), &e);
     json_decref(j);
     rig_until(&r, &r.ended, 1, 20);
     assert_outcome(&r, MOVER_FAILED);
     assert_int_equal(WEXITSTATUS(r.status), 1);
     /* At once again, its unit not forgotten: the new one takes its place. */
-    run(&r, op, "backup", backup_job(&r, op, 48 * MIB), src);
+    run(&r, op, "backup", backup_job(&r, op, 24 * MIB), src);
     assert_outcome(&r, MOVER_OK);
     /* Killed. */
     rig_forget(&r);
-    start(&r, op, "backup", slow_job(&r, op, 48 * MIB), src);
+    start(&r, op, "backup", slow_job(&r, op, 24 * MIB), src);
     rig_until(&r, &r.started, 1, 20);
     assert_int_equal(kill(r.id.pid, SIGKILL), 0);
     rig_until(&r, &r.ended, 1, 10);
@@ -184,8 +184,8 @@ static void test_ends(void **state)
     assert_says(&r, UNIT);
     /* Stopped by somebody: it ends in order, with a checkpoint. */
     rig_forget(&r);
-    assert_int_equal(pwrite(src, "new", 3, 40 * MIB), 3);
-    j = slow_job(&r, op, 48 * MIB);
+    assert_int_equal(pwrite(src, "new", 3, 20 * MIB), 3);
+    j = slow_job(&r, op, 24 * MIB);
     json_object_set_new(j, "as", json_string("snapferry@node:/vol-2"));
     json_object_set_new(j, "full", json_true());
     start(&r, op, "backup", j, src);
@@ -234,9 +234,9 @@ static void test_adopt(void **state)
     struct err e = ERR_INIT;
     struct mover_end told;
     (void)state;
-    int src = begin(&r, 32 * MIB);
+    int src = begin(&r, 16 * MIB);
     const struct mover_spec s = {.kind = "backup", .device_fd = -1, .stall_timeout_s = 60, .cancel_grace_s = 5};
-    start(&r, op, "backup", slow_job(&r, op, 32 * MIB), src);
+    start(&r, op, "backup", slow_job(&r, op, 16 * MIB), src);
     rig_until(&r, &r.started, 1, 20);
     struct mover_identity id = r.id, other;
     movers_free(r.m);
@@ -304,8 +304,10 @@ static void test_oom(void **state)
     end(&r, src);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unit),  cmocka_unit_test(test_ends), cmocka_unit_test(test_refused_units),
         cmocka_unit_test(test_adopt), cmocka_unit_test(test_oom),
