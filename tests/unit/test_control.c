@@ -209,7 +209,7 @@ static void arguments_are_checked(void **state)
         "{\"id\":1,\"verb\":\"cancel\",\"args\":{\"id\":\"x\",\"more\":1}}",
         "{\"id\":1,\"verb\":\"submit-backup\",\"args\":{\"volumes\":\"vg0/db1\"}}",
         "{\"id\":1,\"verb\":\"submit-backup\",\"args\":{\"volumes\":[1]}}",
-        "{\"id\":1,\"verb\":\"submit-restore\",\"args\":{\"backup\":\"b\"}}",
+        "{\"id\":1,\"verb\":\"submit-restore\",\"args\":{\"target\":\"/t\"}}",
         "{\"id\":1,\"verb\":\"submit-restore\",\"args\":{\"backup\":\"b\",\"target\":\"t\",\"class_map\":{\"a\":1}}}",
         "{\"id\":1,\"verb\":\"operations\",\"args\":{\"limit\":-1}}",
         "{\"id\":1,\"verb\":\"operations\",\"args\":{\"limit\":1.5}}",
