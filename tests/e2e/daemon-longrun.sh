@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Many operations in a row with random faults: no growth in memory, descriptors, records or files (E-01, E-03, E-04).
-# OPERATIONS=1000 SEED=n FAULTS=yes: `make soak`. By default a short run.
+# OPS=1000 SEED=n FAULTS=yes: `make soak`. By default a short run.
 . "$(dirname "$0")/../daemon-lib.sh"
-: "${OPERATIONS:=24}" "${SEED:=$((RANDOM * 32768 + RANDOM))}" "${FAULTS:=yes}"
+: "${OPERATIONS:=${OPS:-24}}" "${SEED:=$((RANDOM * 32768 + RANDOM))}" "${FAULTS:=yes}"
 need_root "a long run"
 RANDOM=$((SEED % 32768))
 echo "# OPERATIONS=$OPERATIONS SEED=$SEED FAULTS=$FAULTS"
