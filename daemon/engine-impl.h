@@ -9,6 +9,7 @@
 #include "io/snapshot/driver.h"
 
 #include <limits.h>
+#include <string.h>
 
 #define NS_PER_S INT64_C(1000000000)
 
@@ -153,6 +154,16 @@ void operation_finish(struct engine *g, struct rec *op, const char *outcome);
 void operation_cancel(struct engine *g, struct rec *op, const char *why);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
 void operation_attempt_failed(struct engine *g, struct rec *op, const char *stage, const struct err *e, bool transient);
+static inline bool operation_is_restore(const struct rec *op)
+{
+    return !strcmp(jstr(op->doc, "kind"), "restore");
+}
+/* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
+const struct cfg_plugin *operation_plugin(struct engine *g, const struct rec *op);
+/* Exposed, and its turn: a mover is started. */
+void operation_start(struct engine *g, struct rec *op);
+/* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
+void operation_adopt(struct engine *g, struct rec *op);
 extern const struct movers_events engine_mover_events;
 /* Slots and order: whether `op` may expose (or move) now; else `why` says what it waits for. */
 bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap);
