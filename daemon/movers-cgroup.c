@@ -84,6 +84,39 @@ static void set_limits(struct mover_cgroup *g, const struct mover_launch *l)
     }
 }
 
+/* Several daemons may live in one cgroup, each with a runtime directory of its own: none may end another's movers. */
+static void last_part(char *out, size_t cap, const struct movers *m, const char *operation)
+{
+    char both[4096 + OPERATION_MAX + 2], hash[33];
+    snprintf(both, sizeof both, "%s\n%s", m->runtime_dir, operation);
+    operation_hash(hash, both);
+    snprintf(out, cap, "snapferry-mover-%s", hash);
+}
+
+static bool path_of(char *out, size_t cap, const char *own, const struct movers *m, const char *operation)
+{
+    char part[64];
+    last_part(part, sizeof part, m, operation);
+    return own[0] && snprintf(out, cap, "%s/%s", own, part) < (int)cap;
+}
+
+void cgroup_find(struct mover *v)
+{
+    char part[64];
+    cgroup_of(v->id.pid, v->cgroup.path, sizeof v->cgroup.path);
+    last_part(part, sizeof part, v->owner, v->operation);
+    v->cgroup.made = strstr(v->cgroup.path, part) != NULL;
+}
+
+/* A mover that nobody watched to its end leaves its directory. */
+void cgroup_forget(const struct movers *m, const char *operation)
+{
+    char own[4096], path[4200];
+    cgroup_of(getpid(), own, sizeof own);
+    if (path_of(path, sizeof path, own, m, operation))
+        rmdir(path);
+}
+
 void cgroup_make(struct mover *v, const struct mover_launch *l)
 {
     struct mover_cgroup *g = &v->cgroup;
@@ -95,7 +128,7 @@ void cgroup_make(struct mover *v, const struct mover_launch *l)
     static const char *const controllers[] = {"+memory", "+pids", "+cpu", "+io"};
     for (size_t i = 0; i < sizeof controllers / sizeof *controllers; i++)
         put_text(own, "cgroup.subtree_control", controllers[i]);
-    if (snprintf(g->path, sizeof g->path, "%s/snapferry-mover-%s", own, v->hash) >= (int)sizeof g->path) {
+    if (!path_of(g->path, sizeof g->path, own, v->owner, v->operation)) {
         g->path[0] = '\0';
         return;
     }

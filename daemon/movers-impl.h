@@ -45,7 +45,7 @@ struct mover_launch {
 struct mover {
     struct movers *owner;
     struct mover *next;
-    char operation[OPERATION_MAX + 1], kind[16], hash[33];
+    char operation[OPERATION_MAX + 1], kind[16];
     struct mover_identity id; /* pid 0: not known yet */
     uid_t uid;
     bool adopted;
@@ -187,6 +187,9 @@ void cgroup_of(pid_t pid, char *out, size_t cap);
 uint64_t cgroup_number(const struct mover_cgroup *g, const char *file, const char *key); /* 0 unknown */
 void cgroup_kill(const struct mover_cgroup *g);
 void cgroup_remove(struct mover_cgroup *g);
+void cgroup_forget(const struct movers *m, const char *operation);
+/* That of a process which another daemon has started. */
+void cgroup_find(struct mover *v);
 
 /* ---- movers-identity.c ---- */
 int process_start_time(pid_t pid, uint64_t *ret); /* 0 or -errno */

@@ -128,7 +128,6 @@ static struct mover *mover_new(struct movers *m, const char *operation, const ch
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
-    operation_hash(v->hash, operation);
     v->began_ns = v->life_ns = movers_now_ns();
     return v;
 }
@@ -339,8 +338,7 @@ int movers_adopt(struct movers *m, const char *operation, const struct mover_ide
         v->uid = process_uid(id->pid);
         v->adopted = v->go = v->ready = v->job_sent = true;
         v->go_ns = v->life_ns;
-        cgroup_of(id->pid, v->cgroup.path, sizeof v->cgroup.path);
-        v->cgroup.made = strstr(v->cgroup.path, v->hash) != NULL;
+        cgroup_find(v);
         if (id->unit[0] && !process_in_unit(id->pid, id->unit) && !process_is_zombie(id->pid))
             rc = err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not in unit %s", (int)id->pid, id->unit);
     }
@@ -481,6 +479,8 @@ int movers_forget(struct movers *m, const char *operation, struct err *e)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the result file %s", path);
     if (m->systemd)
         systemd_forget(m, operation);
+    else
+        cgroup_forget(m, operation);
     return 0;
 }
 

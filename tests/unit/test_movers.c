@@ -594,6 +594,42 @@ static void test_adopt(void **state)
     rig_free(&r);
 }
 
+static void read_proc(pid_t pid, const char *file, char *out, size_t cap)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd < 0 ? 0 : read(fd, out, cap - 1);
+    out[n > 0 ? n : 0] = '\0';
+    close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        if (!out[i])
+            out[i] = '\n';
+}
+
+/* The directories of movers in our own cgroup that are of this operation (cgroup version 2, where it can be written).
+ */
+static bool cgroup_left(const struct rig *r, const char *operation)
+{
+    char line[4200] = "", path[8500], hash[33], both[256];
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    snprintf(both, sizeof both, "%s/run\n%s", r->dir, operation);
+    EVP_Digest(both, strlen(both), digest, NULL, EVP_sha256(), NULL);
+    hex_encode(hash, digest, 16);
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    while (f && fgets(line, sizeof line, f) && strncmp(line, "0::", 3) != 0)
+        ;
+    fclose(f);
+    line[strcspn(line, "\n")] = '\0';
+    const char *const tops[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    for (int i = 0; i < 2 && !strncmp(line, "0::", 3); i++) {
+        snprintf(path, sizeof path, "%s%s/snapferry-mover-%s", tops[i], line + 3, hash);
+        if (access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Not our child, and it ended while nobody looked: result file and dead process suffice. */
 static void test_adopt_too_late(void **state)
 {
@@ -605,21 +641,27 @@ static void test_adopt_too_late(void **state)
     make_repo(&r);
     const size_t len = 8 * MIB;
     int src = make_file(&r, "image", len, 1);
-    start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
+    const char *op = "up-1";
+    start(&r, op, "backup", slow_job(&r, op, len), src);
     rig_until(&r, &r.started, 1, 10);
     struct mover_identity id = r.id;
+    char own[4096];
+    read_proc(id.pid, "cgroup", own, sizeof own);
+    const bool has_cgroup = strstr(own, "snapferry-mover-") != NULL;
+    assert_int_equal(cgroup_left(&r, op), has_cgroup);
     movers_free(r.m);
     assert_int_equal(waitpid(id.pid, NULL, 0), id.pid);
     rig_movers(&r);
     const struct mover_spec s = adopt_spec(&r);
-    assert_int_equal(movers_adopt(r.m, "up-1", &id, &s, &e), -ESRCH);
-    assert_ok(movers_result(r.m, "up-1", &end, &e), &e);
+    assert_int_equal(movers_adopt(r.m, op, &id, &s, &e), -ESRCH);
+    assert_ok(movers_result(r.m, op, &end, &e), &e);
     assert_int_equal(end.outcome, MOVER_OK);
     assert_int_equal(strlen(text_of(end.result, "snapshotID")), 32);
     json_decref(end.result);
-    assert_ok(movers_forget(r.m, "up-1", &e), &e);
-    assert_ok(movers_forget(r.m, "up-1", &e), &e);
-    assert_ok(movers_result(r.m, "up-1", &end, &e), &e);
+    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_false(cgroup_left(&r, op));
+    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_ok(movers_result(r.m, op, &end, &e), &e);
     assert_int_equal(end.outcome, MOVER_DIED);
     assert_null(end.result);
     close(src);
@@ -684,19 +726,6 @@ static void test_stray(void **state)
 }
 
 /* ---- what a mover is and has ---- */
-
-static void read_proc(pid_t pid, const char *file, char *out, size_t cap)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    int fd = open(path, O_RDONLY);
-    ssize_t n = fd < 0 ? 0 : read(fd, out, cap - 1);
-    out[n > 0 ? n : 0] = '\0';
-    close(fd);
-    for (ssize_t i = 0; i < n; i++)
-        if (!out[i])
-            out[i] = '\n';
-}
 
 static void test_process(void **state)
 {
