@@ -65,8 +65,8 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
 
 void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    struct detach d = {g, jstr(req, "repository"), "", json_array(), json_object(), 0};
-    CLEANUP_JSON json_t *operations = d.operations, *ids = d.backups, *answer = NULL;
+    CLEANUP_JSON json_t *operations = json_array(), *ids = json_object(), *answer = NULL;
+    struct detach d = {g, jstr(req, "repository"), "", operations, ids, 0};
     struct err e = ERR_INIT;
     unsigned backups = 0;
     if (!d.repository[0])

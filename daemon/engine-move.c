@@ -319,6 +319,12 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
     CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "kind", kind, "outcome", mover_outcome_name(end->outcome));
     records_counter_add(g->records, "mover_exits_total", labels, 1, NULL);
     if (end->outcome == MOVER_OK) {
+        /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
+        if (jbool(end->result, "partial") || jstr(end->result, "policyError")[0])
+            jset_bool(op.doc, "degraded", true);
+        if (jstr(end->result, "policyError")[0])
+            log_warning("%s: its retention could not be written into the repository: %s", operation,
+                        jstr(end->result, "policyError"));
         if (jstr(end->result, "skip")[0]) {
             jset_str(op.doc, "skip_reason", jstr(end->result, "skip"));
             operation_finish(g, &op, "Skipped");
@@ -340,7 +346,8 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
         operation_finish(g, &op, "Canceled");
     } else {
         bool transient = end->outcome == MOVER_TRANSIENT || end->outcome == MOVER_DIED || end->outcome == MOVER_HUNG ||
-                         end->outcome == MOVER_NEVER_STARTED || end->outcome == MOVER_CANCELED;
+                         (end->outcome == MOVER_NEVER_STARTED && end->err.cls != ERR_USAGE) ||
+                         end->outcome == MOVER_CANCELED;
         struct err e = end->err;
         if (!e.cls)
             err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(end->outcome));

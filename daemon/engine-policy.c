@@ -6,10 +6,10 @@
  * its record, so that a reload, a renamed section or a new daemon changes nothing for what is already under way
  * (RS-10), and what it made can be removed when its class is long gone.
  */
+#include "base/password.h"
 #include "daemon/engine-impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -212,44 +212,18 @@ void class_view_clear(struct class_view *v)
     v->match = NULL;
 }
 
-#define PASSWORD_MAX 65536
-
 int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e)
 {
     const struct cfg_repository *r = cfg_repository(c, name);
-    char path[4096 + 64];
+    struct stat st;
     if (!r) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", name);
         return err_hint(e, "add it, or change repository = in the class, job or volume, then `snapferry reload`");
     }
-    if (!strncmp(r->password_file, "cred:", 5)) {
-        const char *dir = getenv("CREDENTIALS_DIRECTORY");
-        snprintf(path, sizeof path, "%s/%s", dir ? dir : "/run/credentials/snapferryd.service", r->password_file + 5);
-    } else {
-        snprintf(path, sizeof path, "%s", r->password_file);
-    }
-    if (!path[0])
+    if (!r->password_file[0])
         return err_set(e, ERR_USAGE, 0, "%s: repository \"%s\" has no password-file", r->origin, name);
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_set(e, ERR_USAGE, errno, "the password of repository \"%s\" cannot be read from %s: %s", name, path,
-                       strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", path);
-    CLEANUP_FREE char *text = calloc(1, PASSWORD_MAX + 1);
-    if (!text)
-        return err_nomem(e);
-    ssize_t n = read(fd, text, PASSWORD_MAX);
-    if (n < 0)
-        return err_set(e, ERR_GENERIC, errno, "the password file %s cannot be read", path);
-    char *p = text;
-    while (n > 0 && strchr(" \t\r\n", text[n - 1]))
-        text[--n] = '\0';
-    p += strspn(p, " \t\r\n");
-    if (!*p)
-        return err_set(e, ERR_USAGE, 0, "the password file %s is empty", path);
-    *ret = strdup(p);
-    explicit_bzero(text, PASSWORD_MAX);
-    return *ret ? 0 : err_nomem(e);
+    /* Reading a FIFO or a terminal would hold up the loop. */
+    if (strncmp(r->password_file, "cred:", 5) && stat(r->password_file, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", r->password_file);
+    return password_read(ret, r->password_file, e);
 }

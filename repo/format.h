@@ -6,6 +6,7 @@
 #ifndef SNAPFERRY_REPO_FORMAT_H
 #define SNAPFERRY_REPO_FORMAT_H
 
+#include "base/password.h"
 #include "repo/blob.h"
 
 struct epoch_params {
@@ -104,12 +105,6 @@ int format_derive_key(const char *algo, const char *password, const uint8_t *sal
 
 /* The 32-byte content key root K0 (section 5.1). */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e);
-
-/* Reads a password from a file (or "cred:NAME": systemd credential in $CREDENTIALS_DIRECTORY), strips Unicode white
- * space at both ends as stock clients do, refuses an empty one (ERR_USAGE) and files over 64 KiB. The caller wipes and
- * frees it with password_free(). */
-int password_read(char **ret, const char *file, struct err *e);
-void password_free(char *p);
 
 /* The key of kopia.maintenance (section 14.2, 3.7). */
 int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e);

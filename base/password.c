@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* password.c - passwords from files and credentials: never from arguments, wiped after use. */
+#include "base/password.h"
+
 #include "base/cleanup.h"
-#include "repo/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/crypto.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
