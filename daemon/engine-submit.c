@@ -144,6 +144,10 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         json_object_set(policy, "move_data", json_object_get(s->req, "move-data"));
     if (jbool(s->req, "full"))
         jset_bool(policy, "full", true);
+    /* A raw device has no snapshot that could be retained, or be all there is. */
+    bool raw = !strcmp(k->driver, "device");
+    if (raw)
+        jset_int(policy, "snapshots_to_retain", 0);
     json_object_set_new(op.doc, "policy", policy);
     json_object_set_new(op.doc, "own", class_doc(c, k, &p));
     const struct cfg_class *into = p.backup_storage_class[0] ? cfg_class(c, p.backup_storage_class) : NULL;
@@ -162,7 +166,18 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     } else if (p.mover[0] && (strncmp(p.mover, "plugin:", 7) || !cfg_plugin(c, p.mover + 7)))
         rc = err_set(e, ERR_USAGE, 0, "%s: mover \"%s\" does not exist", name,
                      p.mover); /* AP-25: at once, not by timeout */
+    else if (raw && !jbool(policy, "move_data")) {
+        rc = err_set(e, ERR_USAGE, 0, "%s: driver device takes no native snapshots, and move-data = no moves nothing",
+                     name);
+        err_hint(e, "set move-data = yes for it, or leave it out");
+    }
     cfg_policy_clear(&p);
+    if (rc < 0 && s->job[0]) { /* the others of the job go on; this one is named */
+        log_warning("job \"%s\": %s", s->job, e->msg);
+        skip(s, name, e->msg);
+        *e = (struct err)ERR_INIT;
+        return 0;
+    }
     if (rc < 0)
         return rc;
     snprintf(op.id, sizeof op.id, "up-%s.%s", backup, id);
