@@ -198,7 +198,7 @@ static const struct {
     {"describe", control_describe, false, "id:s!"},
     {"explain", do_explain, false, "volume:s!"},
     {"submit-backup", do_submit_backup, true,
-     "volumes:l job:s full:b move-data:b description:s from_timer:b planned_ns:i caught_up:b"},
+     "volumes:l job:s full:b move-data:b description:s debug:b from_timer:b planned_ns:i caught_up:b"},
     {"submit-restore", do_submit_restore, true,
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o"},
     {"verify", do_verify, true, "repository:s read_percent:n"},

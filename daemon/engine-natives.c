@@ -148,6 +148,8 @@ int natives_make_room(struct engine *g, struct rec *op, const struct native_rule
 void natives_pruned(struct engine *g, struct rec *op, struct step_result *s)
 {
     natives_removed(g, s->err.cls ? NULL : s->out);
+    if (s->err.cls)
+        log_warning("%s: native snapshots cannot be pruned: %s", op->id, s->err.msg);
     /* What could not be removed is planned again; a storage that is full will say so itself. */
     const json_t *a;
     size_t i;

@@ -330,6 +330,8 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
     memset(&p, 0, sizeof p);
     if (rc == 0)
         rc = place_open(&p, x->mechanism == EXPOSE_COPY && jobj(in, "into") ? jobj(in, "into") : jobj(in, "own"), e);
+    /* A mover only reads, also what a hook could write (PVC-07). */
+    x->read_only = true;
     return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
 }
 

@@ -60,6 +60,7 @@ static int backup_args(const struct options *o, json_t *args, struct err *e)
     }
     add_flag(args, "full", o->full);
     add_flag(args, "from_timer", o->from_timer);
+    add_flag(args, "debug", o->debug);
     if (o->move_data >= 0)
         json_object_set_new(args, "move-data", json_boolean(o->move_data));
     return add_text(args, "description", o->description, e);
