@@ -7,46 +7,62 @@ root=$(realpath "$(dirname "$0")/../..")
 TABLE=${TABLE:-$root/docs/requirements.md}
 declare -A last=([MS]=62 [AO]=55 [RS]=30 [PVC]=25 [AP]=25 [CF]=59 [E]=20)
 
+declare -A content # of the files that are named, read once
+has_text() { # FILE TEXT
+    [ -n "${content[$1]+x}" ] || content[$1]=$(<"$1")
+    [[ ${content[$1]} == *"$2"* ]]
+}
+
+# What one reference in the last column has wrong.
+reference() { # ID PATH[:CASE]
+    local id=$1 path=${2%%:*} want=
+    [ "$path" = "$2" ] || want=${2#*:}
+    if [ ! -f "$root/$path" ]; then
+        echo "$id: there is no $path"
+        return
+    fi
+    case $path in
+    tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
+    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
+    tests/systemd/*.sh) [ -x "$root/$path" ] && has_text "$root/tests/e2e/systemd.sh" tests/systemd || echo "$id: $path is not run" ;;
+    tests/interop/*.sh) has_text "$root/Makefile" $'\ntest-interop:' || echo "$id: nothing runs $path" ;;
+    *) echo "$id: $path is no test" ;;
+    esac
+    [ -z "$want" ] || has_text "$root/$path" "$want" || echo "$id: $path has no \"$want\""
+}
+
 # complaints FILE: one line for each thing that is wrong.
 complaints() {
-    local table=$1 kind n id number text shown ref path want
-    for kind in "${!last[@]}"; do
-        for n in $(seq "${last[$kind]}"); do
-            id=$(printf '%s-%02d' "$kind" "$n")
-            number=$(grep -c "^| $id |" "$table")
-            [ "$number" -eq 1 ] || echo "$id stands there $number times"
-        done
-    done
+    local kind n id line text shown rest
+    local -A times=()
+    local -a cell
     while IFS= read -r line; do
         id=${line#| } id=${id%% |*}
         [[ $id =~ ^(MS|AO|RS|PVC|AP|CF|E)-([0-9]{2})$ ]] || continue
+        times[$id]=$((${times[$id]:-0} + 1))
         [ "$((10#${BASH_REMATCH[2]}))" -le "${last[${BASH_REMATCH[1]}]}" ] || echo "$id is no requirement"
         line=${line//\\|/ }
-        text=$(cut -d'|' -f3 <<<"$line") shown=$(cut -d'|' -f4 <<<"$line")
+        IFS='|' read -ra cell <<<"$line|."
+        text=${cell[2]:-} shown=${cell[3]:-}
         [ -n "${text// /}" ] || echo "$id: nothing is said"
-        [ "$(awk -F'|' '{print NF}' <<<"$line")" -eq 5 ] || echo "$id: not three columns"
+        [ "${#cell[@]}" -eq 6 ] || echo "$id: not three columns"
         if [[ $text =~ ^\ not\ built:\ .{8,} ]]; then
             [ -z "${shown// /}" ] || echo "$id: not built, and shown by $shown?"
             continue
         fi
         [[ $shown == *'`'* ]] || { echo "$id: no test"; continue; }
-        while IFS= read -r ref; do
-            path=${ref%%:*} want=
-            [ "$path" = "$ref" ] || want=${ref#*:}
-            if [ ! -f "$root/$path" ]; then
-                echo "$id: there is no $path"
-                continue
-            fi
-            case $path in
-            tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
-            tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
-            tests/systemd/*.sh) [ -x "$root/$path" ] && grep -q 'tests/systemd' "$root/tests/e2e/systemd.sh" || echo "$id: $path is not run" ;;
-            tests/interop/*.sh) grep -q '^test-interop:' "$root/Makefile" || echo "$id: nothing runs $path" ;;
-            *) echo "$id: $path is no test" ;;
-            esac
-            [ -z "$want" ] || grep -qF -- "$want" "$root/$path" || echo "$id: $path has no \"$want\""
-        done < <(grep -oE '`[^`]+`' <<<"$shown" | tr -d '`')
-    done <"$table"
+        rest=$shown
+        while [[ $rest =~ \`([^\`]+)\`(.*) ]]; do
+            rest=${BASH_REMATCH[2]}
+            reference "$id" "${BASH_REMATCH[1]}"
+        done
+    done <"$1"
+    for kind in "${!last[@]}"; do
+        for ((n = 1; n <= last[$kind]; n++)); do
+            printf -v id '%s-%02d' "$kind" "$n"
+            [ "${times[$id]:-0}" -eq 1 ] || echo "$id stands there ${times[$id]:-0} times"
+        done
+    done
 }
 
 out=$(complaints "$TABLE")
