@@ -47,8 +47,8 @@ void blake2b_key_init(struct blake2b_key *k, const uint8_t *key, size_t key_len)
 
 void blake2b_digest(const struct blake2b_key *k, const uint8_t *data, size_t len, uint8_t *out);
 
-/* Digests of n messages on `lanes` lanes; the first out_len bytes of each job's `out` are set. */
-void blake2b_digest_many(const struct blake2b_key *k, struct hash_job *jobs, size_t n, size_t out_len,
-                         blake2b_lanes_fn *fn, unsigned lanes);
+/* Digests of the feed's messages on `lanes` lanes; the first out_len bytes of each job's `out` are set. */
+void blake2b_run(const struct blake2b_key *k, const struct hash_feed *feed, size_t out_len, blake2b_lanes_fn *fn,
+                 unsigned lanes);
 
 #endif

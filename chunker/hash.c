@@ -165,14 +165,58 @@ void hasher_digest(const struct hasher *h, const void *data, size_t len, uint8_t
     memcpy(out, digest, h->alg->size);
 }
 
-void hasher_digest_many(const struct hasher *h, struct hash_job *jobs, size_t n)
+void hasher_run(const struct hasher *h, const struct hash_feed *feed)
 {
     if (h->alg->family == FAMILY_BLAKE2B && h->u.b2b.lanes_fn) {
-        blake2b_digest_many(&h->u.b2b.key, jobs, n, h->alg->size, h->u.b2b.lanes_fn, h->u.b2b.lanes);
+        blake2b_run(&h->u.b2b.key, feed, h->alg->size, h->u.b2b.lanes_fn, h->u.b2b.lanes);
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        hasher_digest(h, jobs[i].data, jobs[i].len, jobs[i].out);
+    for (struct hash_job *job; (job = feed->next(feed->arg, 0));) {
+        hasher_digest(h, job->data, job->len, job->out);
+        feed->done(feed->arg, job);
+    }
+}
+
+/* Messages that wait, in the order of the batch: those before `next` are taken, of the following 32 those in the mask.
+ */
+struct waiting {
+    struct hash_job *jobs;
+    size_t n, next;
+    uint32_t taken;
+};
+
+/* Takes the longest of the next 32, so that lanes do not stand idle at the end of the batch beside one long message. */
+static struct hash_job *take_longest(void *arg, unsigned active)
+{
+    (void)active;
+    struct waiting *w = arg;
+    struct hash_job *best = NULL;
+    unsigned bit = 0;
+    for (unsigned i = 0; i < 32 && i < w->n - w->next; i++) {
+        struct hash_job *job = &w->jobs[w->next + i];
+        if (!(w->taken >> i & 1) && (!best || job->len > best->len)) {
+            best = job;
+            bit = i;
+        }
+    }
+    if (best)
+        w->taken |= UINT32_C(1) << bit;
+    for (; w->taken & 1; w->taken >>= 1)
+        w->next++;
+    return best;
+}
+
+static void ignore_end(void *arg, struct hash_job *job)
+{
+    (void)arg;
+    (void)job;
+}
+
+void hasher_digest_many(const struct hasher *h, struct hash_job *jobs, size_t n)
+{
+    struct waiting waiting = {.jobs = jobs, .n = n};
+    const struct hash_feed feed = {.next = take_longest, .done = ignore_end, .arg = &waiting};
+    hasher_run(h, &feed);
 }
 
 unsigned hasher_lanes(const struct hasher *h)

@@ -40,7 +40,22 @@ void hasher_digest(const struct hasher *h, const void *data, size_t len, uint8_t
 /* Digests of n messages, any lengths, in one call: lanes are refilled as messages end. Equal to n single calls. */
 void hasher_digest_many(const struct hasher *h, struct hash_job *jobs, size_t n);
 
-/* How many messages hasher_digest_many() works on at the same time (1 if batches gain nothing). */
+/* Where an endless batch comes from, and where it goes. Both are called by the thread in hasher_run(), and what they do
+ * is up to them: next() may wait for a message, done() may store one. */
+struct hash_feed {
+    /* A message for a lane that has none; `active` are in work. NULL: none now, which with `active` == 0 ends the run.
+     * The job and its data stay valid until done(). */
+    struct hash_job *(*next)(void *arg, unsigned active);
+    /* `out` is set. Jobs end in any order. */
+    void (*done)(void *arg, struct hash_job *job);
+    void *arg;
+};
+
+/* Digests of all messages that the feed gives, at most hasher_lanes() at a time; each lane asks for the next one as soon
+ * as it has none, and, while some have none, again after every 128 KiB. */
+void hasher_run(const struct hasher *h, const struct hash_feed *feed);
+
+/* How many messages are worked on at the same time (1 if batches gain nothing). */
 unsigned hasher_lanes(const struct hasher *h);
 
 /* Kernel in use ("scalar", "avx2", "avx512", "openssl"). */

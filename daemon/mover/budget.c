@@ -120,18 +120,18 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
 
     const uint64_t w = ret->workers, mean = average(s);
     const uint64_t spare = memory - (least - ring_least(s, ret->block, ret->workers));
-    /* As much as keeps all lanes of all workers busy while as much again is read and searched; more gains nothing. */
+    /* As much as keeps all lanes of all workers busy while a worker's worth is read and searched; more gains nothing
+     * but page faults and misses of the cache. */
     const uint64_t batch_bytes = max_u64(lanes * mean, 4 * MIB);
     const uint64_t most =
-        max_u64((2 * w + 1) * batch_bytes + 2 * s->max + 16 * ret->block, ring_least(s, ret->block, ret->workers));
+        max_u64((w + 1) * batch_bytes + 2 * s->max + 16 * ret->block, ring_least(s, ret->block, ret->workers));
     uint64_t ring = min_u64(spare, most);
     /* A volume needs no more ring than it is long. */
     ring = min_u64(ring, max_u64((size + ret->block - 1) / ret->block * ret->block + 2 * s->max + 2 * ret->block,
                                  ring_least(s, ret->block, 1)));
     ret->ring = (size_t)(ring / ret->block * ret->block);
     uint64_t batch = (ret->ring - s->max) / ((w + 1) * mean);
-    uint64_t batch_most = max_u64(lanes, 4 * MIB / mean);
-    ret->batch = (unsigned)max_u64(1, min_u64(batch, min_u64(batch_most, 64)));
+    ret->batch = (unsigned)max_u64(1, min_u64(batch, lanes));
     ret->slots = ret->ring / s->min + 64;
     return 0;
 }

@@ -12,7 +12,7 @@
 struct budget {
     uint64_t memory;     /* what may be used */
     unsigned workers;
-    unsigned batch;      /* chunks that a worker takes at a time */
+    unsigned batch;      /* chunks that a worker waits for, to hash them side by side */
     size_t ring, window, block; /* reader */
     size_t slots;        /* chunks in work at a time */
     size_t max_pending;  /* contents that the session holds until it must flush */

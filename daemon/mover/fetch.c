@@ -49,11 +49,21 @@ struct fetcher {
         uint8_t *payload; /* of a 'Z' object */
         size_t payload_cap;
         void *state;
-        struct batch {
-            const struct fetch_item *item;
+        struct window *window; /* of what follows */
+        const struct fetch_item *item;
+        size_t left;           /* items of its run, from `item` on */
+        size_t in_group;       /* of them are neighbours: */
+        const uint8_t *sealed; /* their bytes from group_from of the pack on, NULL: each is read apart */
+        uint64_t group_from;
+        size_t ended; /* items worked off and not counted in the window yet */
+        struct lane {
+            struct hash_job job;           /* first: the hasher gives it back */
+            const struct fetch_item *item; /* NULL: free */
             uint8_t *buf;
-        } batch[BATCH_MAX];
-        unsigned n_batch;
+        } lanes[BATCH_MAX];
+        int rc; /* first error, with the words in err */
+        struct err err;
+        double not_hashing_s;
         struct fetch_stats stats;
     } worker[];
 };
@@ -69,7 +79,7 @@ static double seconds_since(struct timespec *from)
 
 unsigned fetch_batch(struct repo *r, unsigned buffers)
 {
-    unsigned batch = 2 * hasher_lanes(sealer_hasher(repo_sealer(r)));
+    unsigned batch = hasher_lanes(sealer_hasher(repo_sealer(r)));
     if (batch > BATCH_MAX)
         batch = BATCH_MAX;
     if (batch > buffers)
@@ -88,41 +98,45 @@ static int item_failed(struct fetch_worker *w, const struct fetch_item *it, uint
     return w->f->sink.failed(w->state, it, buf, e);
 }
 
-static int flush_batch(struct fetch_worker *w, struct err *e)
+static void keep_error(struct fetch_worker *w, int rc, const struct err *e)
 {
-    struct hash_job jobs[BATCH_MAX];
+    if (rc >= 0 || w->rc < 0)
+        return;
+    w->rc = rc;
+    w->err = *e;
+}
+
+static int item_opened(struct fetch_worker *w, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    w->stats.contents++;
+    w->stats.bytes += it->len;
+    w->stats.packed_bytes += it->entry.packed;
+    return w->f->sink.done(w->state, it, buf, e);
+}
+
+static void job_done(void *arg, struct hash_job *job)
+{
+    struct fetch_worker *w = arg;
+    struct lane *l = (struct lane *)job;
+    const struct fetch_item *it = l->item;
+    struct err e = ERR_INIT;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    unsigned n = 0;
-    for (unsigned i = 0; i < w->n_batch; i++)
-        if (!w->batch[i].item->compressed)
-            jobs[n++] = (struct hash_job){.data = w->batch[i].buf, .len = w->batch[i].item->entry.length};
-    hasher_digest_many(w->f->hasher, jobs, n);
-    w->stats.hash_s += seconds_since(&t);
-    int rc = 0;
-    n = 0;
-    unsigned count = w->n_batch;
-    w->n_batch = 0;
-    for (unsigned i = 0; i < count; i++) {
-        const struct fetch_item *it = w->batch[i].item;
-        bool right = it->compressed || !memcmp(jobs[n++].out, it->entry.id.hash, it->entry.id.len);
-        int one;
-        if (right) {
-            w->stats.contents++;
-            w->stats.bytes += it->len;
-            w->stats.packed_bytes += it->entry.packed;
-            one = w->f->sink.done(w->state, it, w->batch[i].buf, e);
-        } else {
-            char id[CONTENT_ID_TEXT];
-            err_set(e, ERR_DAMAGE, EBADMSG, "content %s in pack %s opens, but its bytes do not have that hash",
-                    content_id_text(&it->entry.id, id), it->entry.pack);
-            one = item_failed(w, it, w->batch[i].buf, e);
-        }
-        if (one < 0 && rc >= 0)
-            rc = one;
+    l->item = NULL;
+    int rc;
+    if (!memcmp(job->out, it->entry.id.hash, it->entry.id.len)) {
+        rc = item_opened(w, it, l->buf, &e);
+    } else {
+        char id[CONTENT_ID_TEXT];
+        err_set(&e, ERR_DAMAGE, EBADMSG, "content %s in pack %s opens, but its bytes do not have that hash",
+                content_id_text(&it->entry.id, id), it->entry.pack);
+        rc = item_failed(w, it, l->buf, &e);
     }
-    w->stats.sink_s += seconds_since(&t);
-    return rc;
+    w->ended++;
+    keep_error(w, rc, &e);
+    double s = seconds_since(&t);
+    w->stats.sink_s += s;
+    w->not_hashing_s += s;
 }
 
 /* 'Z' objects of old repositories: the content is small enough to be read apart, checked, and expanded. */
@@ -142,7 +156,9 @@ static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, 
     return compressor_expand(w->compressor, 0, w->payload, (size_t)n, buf, it->len, e);
 }
 
-static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, struct err *e)
+/* Reads and opens an item into a lane; without one if it needs no hash, or failed and the sink lets that pass. */
+static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, struct lane **ret,
+                     struct err *e)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -165,8 +181,14 @@ static int read_item(struct fetch_worker *w, const struct fetch_item *it, const 
     w->stats.open_s += seconds_since(&t);
     if (n < 0)
         return item_failed(w, it, buf, e);
-    w->batch[w->n_batch++] = (struct batch){it, buf};
-    return w->n_batch >= w->f->batch_len ? flush_batch(w, e) : 0;
+    if (it->compressed)
+        return item_opened(w, it, buf, e);
+    struct lane *l = w->lanes;
+    while (l->item)
+        l++;
+    *l = (struct lane){.job = {.data = buf, .len = it->entry.length}, .item = it, .buf = buf};
+    *ret = l;
+    return 0;
 }
 
 /* How many items from `i` on are neighbours in one pack that are worth one request. */
@@ -186,43 +208,48 @@ static size_t group_length(const struct fetch_item *items, size_t i, size_t end,
     return n;
 }
 
-static int work_run(struct fetch_worker *w, const struct fetch_item *items, size_t n, struct err *e)
+/* Neighbours are read with one request. One that cannot be read whole is read item by item: then the error names the
+ * right one. */
+static void begin_group(struct fetch_worker *w)
 {
-    for (size_t i = 0; i < n;) {
-        if (canceled(w->f))
-            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted");
-        if (w->f->sink.unneeded) {
-            int rc = w->f->sink.unneeded(w->state, &items[i], e);
-            if (rc < 0)
-                return rc;
-            if (rc) {
-                i++;
-                continue;
-            }
-        }
-        uint64_t from, to;
-        size_t g = w->f->sink.unneeded ? 1 : group_length(items, i, n, &from, &to);
-        const uint8_t *sealed = NULL;
-        if (g > 1) {
-            struct timespec t;
-            clock_gettime(CLOCK_MONOTONIC, &t);
-            struct err ignored = ERR_INIT;
-            /* A group that cannot be read whole is read item by item: then the error names the right one. */
-            if (blobs_read(repo_blobs(w->f->repo), items[i].entry.pack, from, w->group, (size_t)(to - from),
-                           &ignored) >= 0)
-                sealed = w->group;
-            w->stats.read_s += seconds_since(&t);
-        }
-        w->stats.runs++;
-        for (size_t k = 0; k < g; k++) {
-            const struct fetch_item *it = &items[i + k];
-            int rc = read_item(w, it, sealed ? sealed + (it->entry.offset - from) : NULL, e);
-            if (rc < 0)
-                return rc;
-        }
-        i += g;
+    struct fetcher *f = w->f;
+    uint64_t to;
+    w->sealed = NULL;
+    w->in_group = f->sink.unneeded ? 1 : group_length(w->item, 0, w->left, &w->group_from, &to);
+    w->stats.runs++;
+    if (w->in_group == 1)
+        return;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    struct err ignored = ERR_INIT;
+    if (blobs_read(repo_blobs(f->repo), w->item->entry.pack, w->group_from, w->group, (size_t)(to - w->group_from),
+                   &ignored) >= 0)
+        w->sealed = w->group;
+    w->stats.read_s += seconds_since(&t);
+}
+
+/* The next item of the run; *ret: its lane, if it has one. */
+static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
+{
+    if (canceled(w->f))
+        return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted");
+    int skip = 0;
+    if (!w->in_group && w->f->sink.unneeded)
+        skip = w->f->sink.unneeded(w->state, w->item, e);
+    if (skip < 0)
+        return skip;
+    if (!w->in_group && !skip)
+        begin_group(w);
+    const struct fetch_item *it = w->item++;
+    w->left--;
+    int rc = 0;
+    if (!skip) {
+        w->in_group--;
+        rc = read_item(w, it, w->sealed ? w->sealed + (it->entry.offset - w->group_from) : NULL, ret, e);
     }
-    return w->n_batch ? flush_batch(w, e) : 0;
+    if (!*ret)
+        w->ended++;
+    return rc;
 }
 
 static void remember_error(struct fetcher *f, int rc, const struct err *e)
@@ -250,6 +277,79 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     return n;
 }
 
+/* Counts what the worker has worked off. Called with the lock held. */
+static void count_ended(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    struct window *v = w->window;
+    if (!w->ended)
+        return;
+    v->ended += w->ended;
+    w->ended = 0;
+    if (v->ended == v->n) {
+        v->n = v->taken = v->ended = 0;
+        f->spare = v;
+        f->ready = NULL;
+    }
+    pthread_cond_broadcast(&f->idle);
+}
+
+static bool another_run(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    size_t at;
+    pthread_mutex_lock(&f->lock);
+    count_ended(w);
+    if (f->ready && f->ready->taken < f->ready->n && !f->stop && f->rc >= 0) {
+        w->left = take_run(f, &w->window, &at);
+        w->item = w->window->items + at;
+        w->in_group = 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return w->left > 0;
+}
+
+static struct hash_job *next_job(void *arg, unsigned active)
+{
+    struct fetch_worker *w = arg;
+    if (active >= w->f->batch_len) /* the sink has no more buffers */
+        return NULL;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    struct lane *l = NULL;
+    struct err e = ERR_INIT;
+    while (!l && w->rc >= 0 && (w->left > 0 || another_run(w)))
+        keep_error(w, next_item(w, &l, &e), &e);
+    w->not_hashing_s += seconds_since(&t);
+    return l ? &l->job : NULL;
+}
+
+/* Works on runs while there are any. Called with the lock held. */
+static void work(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
+    if (f->rc < 0) {
+        /* After an error what is left counts as worked off. */
+        size_t at;
+        w->ended = take_run(f, &w->window, &at);
+    } else {
+        pthread_mutex_unlock(&f->lock);
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        w->not_hashing_s = 0;
+        hasher_run(f->hasher, &feed);
+        w->stats.hash_s += seconds_since(&t) - w->not_hashing_s;
+        pthread_mutex_lock(&f->lock);
+        if (w->rc < 0)
+            remember_error(f, w->rc, &w->err);
+        w->rc = 0;
+        w->ended += w->left;
+        w->left = 0;
+    }
+    count_ended(w);
+}
+
 static void *worker_main(void *arg)
 {
     struct fetch_worker *w = arg;
@@ -268,23 +368,7 @@ static void *worker_main(void *arg)
         remember_error(f, rc, &e);
     while (!f->stop) {
         if (f->ready && f->ready->taken < f->ready->n) {
-            struct window *v;
-            size_t at, n = take_run(f, &v, &at);
-            bool doomed = f->rc < 0;
-            pthread_mutex_unlock(&f->lock);
-            rc = doomed ? 0 : work_run(w, v->items + at, n, &e);
-            if (rc < 0)
-                w->n_batch = 0;
-            pthread_mutex_lock(&f->lock);
-            if (rc < 0)
-                remember_error(f, rc, &e);
-            v->ended += n;
-            if (v->ended == v->n) {
-                v->n = v->taken = v->ended = 0;
-                f->spare = v;
-                f->ready = NULL;
-            }
-            pthread_cond_broadcast(&f->idle);
+            work(w);
         } else if (w->flush_seen != f->flush_wanted) {
             pthread_mutex_unlock(&f->lock);
             rc = have_state && f->sink.flush ? f->sink.flush(w->state, &e) : 0;

@@ -26,7 +26,7 @@ struct fetch_sink {
     void (*end)(void *state);
     /* 1: this item need not be fetched; 0: fetch. NULL: all are fetched. */
     int (*unneeded)(void *state, const struct fetch_item *it, struct err *e);
-    /* Room for the item's len bytes. At most a batch of them is out at a time. */
+    /* Room for the item's len bytes. At most fetch_batch() of them are out at a time. */
     int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
     /* The plaintext is complete and its hash right: the sink has the buffer back. */
     int (*done)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
@@ -45,8 +45,8 @@ struct fetch_stats {
     double read_s, open_s, hash_s, sink_s, idle_s; /* open: decrypt and expand; read is part of open for single reads */
 };
 
-/* Contents that a worker hashes together, with at most `buffers` buffers: twice the hash's lanes, so that a lane whose
- * content ended finds another one. */
+/* Contents that a worker hashes together, with at most `buffers` buffers: the hash's lanes, for one whose content ended
+ * gets the next at once. */
 unsigned fetch_batch(struct repo *r, unsigned buffers);
 
 int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned batch, const struct fetch_sink *sink,

@@ -17,7 +17,7 @@
 #define DOUBT_MAX 31
 
 enum chunk_state {
-    CHUNK_WORKING, /* in a batch, in the pool's queue or at a worker */
+    CHUNK_WORKING, /* in the queue or at a worker */
     CHUNK_KNOWN,   /* a chunk, stored, with its id (zeros: found in the cache or made when it is taken) */
     CHUNK_MISCUT,  /* the parent's range is no chunk here */
     CHUNK_BROKEN   /* the worker failed: the pipeline has the error */
@@ -25,6 +25,7 @@ enum chunk_state {
 
 struct chunk {
     struct chunk *next;
+    struct chunk *queued;       /* behind it in the queue for the workers */
     uint64_t start, len, count; /* `count` chunks of `len` bytes; more than one for zeros only */
     size_t ring;                /* bytes of the reader's ring that it may occupy */
     const uint8_t *data;        /* in the ring; NULL for zeros */
@@ -44,24 +45,24 @@ struct chunk_list {
     struct chunk *head, *tail;
 };
 
-/* A job. `chunks` NULL-terminated is not needed: n tells. A batch for a zero content has one chunk on its own. */
-struct batch {
-    struct pipeline *p;
-    struct batch *next_free;
-    unsigned n;
-    struct chunk **chunks;
-    struct hash_job *jobs;
+/* A chunk in one of a worker's lanes. */
+struct lane {
+    struct hash_job job; /* first: the hasher gives it back */
+    struct chunk *chunk; /* NULL: free */
 };
 
-/* Written by one worker only, read when all are idle. */
+/* Written by one worker only, read when all have ended. */
 struct worker_state {
+    struct pipeline *p;
     struct put_scratch *scratch;
-    uint64_t hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
+    struct lane *lanes;
+    uint64_t wait_ns, settle_ns, hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
 } __attribute__((aligned(64)));
 
 struct pipeline {
     struct pipeline_setup s;
     const struct hasher *hasher;
+    unsigned lanes;
     struct pool *pool;
     struct worker_state *workers;
     struct zeros *zeros;
@@ -75,16 +76,18 @@ struct pipeline {
     uint64_t zero_end, ahead_zero_end; /* end of the known hole that `front`, `ahead_end` lie in, if they do */
     size_t held;                       /* sum of `ring` over the line */
     unsigned doubt, skip;              /* after a wrong guess: hints to leave out, growing with every one in a row */
-    struct batch *filling;
-    struct batch *batches;
-    unsigned n_batches;
     struct pipeline_stats stats;
 
     _Atomic uint64_t data_bytes;
 
-    pthread_mutex_t lock; /* the state of chunks, free_batches, stopped, failed, err */
-    pthread_cond_t moved; /* any of them changed */
-    struct batch *free_batches;
+    pthread_mutex_t lock; /* the state of chunks, and what follows */
+    pthread_cond_t moved; /* the state of a chunk changed */
+    pthread_cond_t work;  /* for the workers: anything below changed */
+    struct chunk *queue, **queue_end;
+    size_t n_queued;
+    struct worker_state *filling; /* fills its lanes: no other worker takes chunks */
+    bool urgent;                  /* the pipeline's thread waits: lanes no longer wait for company */
+    bool ending;                  /* nothing will be queued any more */
     bool stopped, failed;
     struct err err;
 };
@@ -208,63 +211,126 @@ static enum chunk_state settle(struct pipeline *p, struct worker_state *w, struc
     return CHUNK_KNOWN;
 }
 
-static void work(void *arg, unsigned worker)
+/*
+ * Whether a worker with `active` lanes in use may take a chunk, or has to go on or to end without one. A kernel takes
+ * as long for one lane as for all, so lanes wait for company while more is about to be found; and one worker fills its
+ * lanes before the next one begins. With the lock held.
+ */
+enum lane_choice { LANE_TAKE, LANE_WAIT, LANE_NONE };
+
+static enum lane_choice choose(struct pipeline *p, struct worker_state *w, unsigned active)
 {
-    struct batch *b = arg;
-    struct pipeline *p = b->p;
-    struct worker_state *w = &p->workers[worker];
-    uint64_t t = now_ns();
-    for (unsigned i = 0; i < b->n; i++) {
-        b->jobs[i].data = b->chunks[i]->data;
-        b->jobs[i].len = b->chunks[i]->len;
-        w->hashed_bytes += b->chunks[i]->len;
-    }
-    hasher_digest_many(p->hasher, b->jobs, b->n);
-    w->hash_ns += now_ns() - t;
-    for (unsigned i = 0; i < b->n; i++) {
-        struct chunk *c = b->chunks[i];
-        pthread_mutex_lock(&p->lock);
-        bool failed = p->failed;
-        pthread_mutex_unlock(&p->lock);
-        enum chunk_state state = failed ? CHUNK_BROKEN : settle(p, w, c, b->jobs[i].out);
-        pthread_mutex_lock(&p->lock);
-        c->state = state;
-        pthread_cond_broadcast(&p->moved);
-        pthread_mutex_unlock(&p->lock);
-    }
+    const bool hurry = p->urgent || p->ending;
+    if (p->filling && p->filling != w)
+        return LANE_WAIT;
+    if (p->queue)
+        return active > 0 || hurry || p->n_queued >= p->s.budget->batch ? LANE_TAKE : LANE_WAIT;
+    if (active == 0)
+        return p->ending ? LANE_NONE : LANE_WAIT;
+    return hurry || active >= p->s.budget->batch ? LANE_NONE : LANE_WAIT;
+}
+
+static void set_filling(struct pipeline *p, struct worker_state *w)
+{
+    if (p->filling == w)
+        return;
+    p->filling = w;
+    if (!w)
+        pthread_cond_broadcast(&p->work);
+}
+
+static struct chunk *queue_take(struct pipeline *p)
+{
+    struct chunk *c = p->queue;
+    p->queue = c->queued;
+    p->n_queued--;
+    if (!p->queue)
+        p->queue_end = &p->queue;
+    return c;
+}
+
+static struct chunk *next_chunk(struct worker_state *w, unsigned active)
+{
+    struct pipeline *p = w->p;
+    struct chunk *c = NULL;
     pthread_mutex_lock(&p->lock);
-    b->n = 0;
-    b->next_free = p->free_batches;
-    p->free_batches = b;
+    enum lane_choice choice = choose(p, w, active);
+    if (choice == LANE_WAIT) {
+        uint64_t t = now_ns();
+        do {
+            /* With chunks in its lanes it is the one that gets the next ones. */
+            if (!p->filling && active > 0)
+                p->filling = w;
+            pthread_cond_wait(&p->work, &p->lock);
+        } while ((choice = choose(p, w, active)) == LANE_WAIT);
+        w->wait_ns += now_ns() - t;
+    }
+    if (choice == LANE_TAKE)
+        c = queue_take(p);
+    if (c && active + 1 < p->lanes)
+        set_filling(p, w);
+    else if (p->filling == w)
+        set_filling(p, NULL);
+    pthread_mutex_unlock(&p->lock);
+    return c;
+}
+
+static struct hash_job *next_job(void *arg, unsigned active)
+{
+    struct worker_state *w = arg;
+    struct chunk *c = next_chunk(w, active);
+    if (!c)
+        return NULL;
+    struct lane *l = w->lanes;
+    while (l->chunk)
+        l++;
+    l->chunk = c;
+    l->job.data = c->data;
+    l->job.len = c->len;
+    w->hashed_bytes += c->len;
+    return &l->job;
+}
+
+static void job_done(void *arg, struct hash_job *job)
+{
+    struct worker_state *w = arg;
+    struct pipeline *p = w->p;
+    struct lane *l = (struct lane *)job;
+    struct chunk *c = l->chunk;
+    l->chunk = NULL;
+    uint64_t t = now_ns();
+    pthread_mutex_lock(&p->lock);
+    bool failed = p->failed;
+    pthread_mutex_unlock(&p->lock);
+    enum chunk_state state = failed ? CHUNK_BROKEN : settle(p, w, c, job->out);
+    w->settle_ns += now_ns() - t;
+    pthread_mutex_lock(&p->lock);
+    c->state = state; /* from here on it belongs to the pipeline's thread */
     pthread_cond_broadcast(&p->moved);
     pthread_mutex_unlock(&p->lock);
 }
 
-static void submit(struct pipeline *p)
+/* One job of the pool for the whole run. */
+static void work(void *arg, unsigned worker)
 {
-    struct batch *b = p->filling;
-    if (!b)
-        return;
-    p->filling = NULL;
-    pool_submit(p->pool, work, b);
+    struct pipeline *p = arg;
+    struct worker_state *w = &p->workers[worker];
+    const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
+    uint64_t t = now_ns() - w->wait_ns - w->settle_ns;
+    hasher_run(p->hasher, &feed);
+    w->hash_ns += now_ns() - w->wait_ns - w->settle_ns - t;
 }
 
 static void enqueue(struct pipeline *p, struct chunk *c)
 {
-    if (!p->filling) {
-        uint64_t t = now_ns();
-        pthread_mutex_lock(&p->lock);
-        while (!p->free_batches)
-            pthread_cond_wait(&p->moved, &p->lock);
-        p->filling = p->free_batches;
-        p->free_batches = p->filling->next_free;
-        pthread_mutex_unlock(&p->lock);
-        p->stats.wait_ns += now_ns() - t;
-    }
-    struct batch *b = p->filling;
-    b->chunks[b->n++] = c;
-    if (b->n == p->s.budget->batch)
-        submit(p);
+    c->queued = NULL;
+    pthread_mutex_lock(&p->lock);
+    *p->queue_end = c;
+    p->queue_end = &c->queued;
+    p->n_queued++;
+    if (p->filling || p->n_queued >= p->s.budget->batch)
+        pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
@@ -277,11 +343,15 @@ static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
 
 static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
 {
-    submit(p);
     uint64_t t = now_ns();
     pthread_mutex_lock(&p->lock);
-    while (c->state == CHUNK_WORKING)
-        pthread_cond_wait(&p->moved, &p->lock);
+    if (c->state == CHUNK_WORKING) {
+        p->urgent = true;
+        pthread_cond_broadcast(&p->work);
+        while (c->state == CHUNK_WORKING)
+            pthread_cond_wait(&p->moved, &p->lock);
+        p->urgent = false;
+    }
     enum chunk_state s = c->state;
     pthread_mutex_unlock(&p->lock);
     p->stats.wait_ns += now_ns() - t;
@@ -324,11 +394,9 @@ static int zero_id(struct pipeline *p, size_t len, struct content_id *ret, uint3
     if (zeros_find(p->zeros, len, ret))
         return 0;
     struct chunk c = {.len = len, .count = 1, .data = zeros_data(p->zeros)};
-    submit(p);
     enqueue(p, &c);
     if (wait_for(p, &c) != CHUNK_KNOWN)
         return why_stopped(p, e);
-    /* The worker may still be about to give the batch back, but it is done with the chunk. */
     zeros_learn(p->zeros, len, &c.id);
     *ret = c.id;
     *stored = c.stored;
@@ -551,7 +619,6 @@ static int cut_anew(struct pipeline *p, struct err *e)
         if (!len)
             len = left;
     }
-    submit(p);
     list_pop(&p->line);
     p->ahead = p->line;
     p->ahead_end = p->front;
@@ -661,8 +728,9 @@ static int move_all(struct pipeline *p, struct err *e)
 
 int pipeline_run(struct pipeline *p, struct err *e)
 {
+    for (unsigned i = 0; i < p->s.budget->workers; i++)
+        pool_submit(p->pool, work, p);
     int rc = move_all(p, e);
-    submit(p);
     if (rc == -ECANCELED && stopped(p)) {
         /* The reader's word for it is as good as ours, but a failure may be behind it. */
         rc = why_stopped(p, e);
@@ -673,6 +741,10 @@ int pipeline_run(struct pipeline *p, struct err *e)
                 rc = rc2;
         }
     }
+    pthread_mutex_lock(&p->lock);
+    p->ending = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
     pool_drain(p->pool);
     return rc;
 }
@@ -687,30 +759,14 @@ static int make_workers(struct pipeline *p, struct err *e)
         return err_nomem(e);
     memset(p->workers, 0, b->workers * sizeof *p->workers);
     for (unsigned i = 0; i < b->workers; i++) {
-        int rc =
-            put_scratch_new(&p->workers[i].scratch, session_repo(p->s.session), p->s.compression, p->s.splitter.max, e);
+        struct worker_state *w = &p->workers[i];
+        w->p = p;
+        w->lanes = calloc(p->lanes, sizeof *w->lanes);
+        if (!w->lanes)
+            return err_nomem(e);
+        int rc = put_scratch_new(&w->scratch, session_repo(p->s.session), p->s.compression, p->s.splitter.max, e);
         if (rc < 0)
             return rc;
-    }
-    return 0;
-}
-
-static int make_batches(struct pipeline *p, struct err *e)
-{
-    const struct budget *b = p->s.budget;
-    p->n_batches = 2 * b->workers + 2;
-    p->batches = calloc(p->n_batches, sizeof *p->batches);
-    if (!p->batches)
-        return err_nomem(e);
-    for (unsigned i = 0; i < p->n_batches; i++) {
-        struct batch *x = &p->batches[i];
-        x->p = p;
-        x->chunks = calloc(b->batch, sizeof(struct chunk *));
-        x->jobs = calloc(b->batch, sizeof *x->jobs);
-        if (!x->chunks || !x->jobs)
-            return err_nomem(e);
-        x->next_free = p->free_batches;
-        p->free_batches = x;
     }
     return 0;
 }
@@ -723,8 +779,11 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct e
     p->s = *s;
     p->section = s->section;
     p->hasher = sealer_hasher(repo_sealer(session_repo(s->session)));
+    p->lanes = hasher_lanes(p->hasher);
+    p->queue_end = &p->queue;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->moved, NULL);
+    pthread_cond_init(&p->work, NULL);
     int rc = zeros_new(&p->zeros, s->splitter.max, e);
     if (rc == 0) {
         p->slots = calloc(s->budget->slots, sizeof *p->slots);
@@ -736,9 +795,7 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct e
     if (rc == 0)
         rc = make_workers(p, e);
     if (rc == 0)
-        rc = make_batches(p, e);
-    if (rc == 0)
-        rc = pool_new(&p->pool, s->budget->workers, p->n_batches, "chunk", e);
+        rc = pool_new(&p->pool, s->budget->workers, s->budget->workers, "chunk", e);
     if (rc < 0) {
         pipeline_free(p);
         return rc;
@@ -752,16 +809,14 @@ void pipeline_free(struct pipeline *p)
     if (!p)
         return;
     pool_free(p->pool);
-    for (unsigned i = 0; p->workers && i < p->s.budget->workers; i++)
+    for (unsigned i = 0; p->workers && i < p->s.budget->workers; i++) {
         put_scratch_free(p->workers[i].scratch);
-    free(p->workers);
-    for (unsigned i = 0; p->batches && i < p->n_batches; i++) {
-        free(p->batches[i].chunks);
-        free(p->batches[i].jobs);
+        free(p->workers[i].lanes);
     }
-    free(p->batches);
+    free(p->workers);
     free(p->slots);
     zeros_free(p->zeros);
+    pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->moved);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -789,4 +844,8 @@ void pipeline_stats_all(struct pipeline *p, struct pipeline_stats *ret)
     pool_stats(p->pool, &ps);
     ret->busy_ns = ps.busy_ns;
     ret->idle_ns = ps.idle_ns;
+    for (unsigned i = 0; i < p->s.budget->workers; i++) {
+        ret->busy_ns -= p->workers[i].wait_ns;
+        ret->idle_ns += p->workers[i].wait_ns;
+    }
 }

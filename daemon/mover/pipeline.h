@@ -5,7 +5,7 @@
  * One thread, the caller's, finds where chunks begin and end; workers hash and store them; and the caller's thread again
  * takes them in order into the object's table and gives their memory back to the reader.
  *
- *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ batches ──▶ workers (hash, prove, put) ──▶ in order: table
+ *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ queue ──▶ workers (hash, prove, put) ──▶ in order: table
  *
  * A chunk taken from the parent is a guess until its hash is known. Those behind it are guesses too, several are in work
  * at a time. When one turns out wrong it is cut anew, and what follows it stays good as soon as a new cut meets the

@@ -26,7 +26,7 @@
 #define SYNC_SECONDS 10
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
-#define WRITER_EXTRA 2              /* buffers in flight beside those of one hash batch */
+#define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
 
 /* Where it goes: a path, or a descriptor with a name for messages. */
 struct place {
@@ -556,7 +556,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
     if (b.fd < 0)
         return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", to->name);
     posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
-    b.lanes = fetch_batch(r->repo, r->buffers < BACK_LANES ? r->buffers : BACK_LANES);
+    b.lanes = r->buffers < BACK_LANES ? r->buffers : BACK_LANES;
     for (unsigned i = 0; i < b.lanes; i++)
         if (!(b.buf[i] = malloc(r->max_len)))
             return err_nomem(e);
@@ -594,7 +594,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
 
 /* ---- the whole ---- */
 
-/* Buffers of a worker: what one hash batch needs and some in flight, as the budget allows. */
+/* Buffers of a worker: one for each lane of the hash and some in flight, as the budget allows. */
 static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, struct err *e)
 {
     struct splitter sp = {.max = 8u << 20};
@@ -610,7 +610,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
         if (fixed + n * (per_worker + (lanes + 1) * (uint64_t)r->max_len) <= memory)
             break;
     /* A differential restore writes pieces of one buffer through another. */
-    for (r->buffers = 2 * lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
+    for (r->buffers = lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
         if (fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len) <= memory)
             break;
     uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);
@@ -722,7 +722,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .arg = &r,
     };
     CLEANUP(fetcher_freep) struct fetcher *f = NULL;
-    unsigned batch = fetch_batch(repo, r.buffers > WRITER_EXTRA ? r.buffers - 1 : 1);
+    unsigned batch = fetch_batch(repo, r.buffers - 1);
     rc = fetcher_new(&f, repo, workers, batch, &sink, o->cancel, e);
     uint64_t length = 0;
     if (rc >= 0)

@@ -205,6 +205,71 @@ static void batches_equal_single_calls(void **state)
     }
 }
 
+/* Messages that come in drops: now and then there is none although lanes are free. */
+struct drops {
+    uint64_t seed;
+    const struct hasher *h;
+    struct hash_job jobs[200];
+    size_t n, given, ended;
+    unsigned working, most;
+};
+
+static struct hash_job *next_drop(void *arg, unsigned active)
+{
+    struct drops *d = arg;
+    assert_true(active == 0 || active == d->working);
+    assert_true(d->working < hasher_lanes(d->h));
+    if (d->given == d->n || (active > 0 && splitmix64(&d->seed) % 3 == 0))
+        return NULL;
+    if (++d->working > d->most)
+        d->most = d->working;
+    return &d->jobs[d->given++];
+}
+
+static void drop_done(void *arg, struct hash_job *job)
+{
+    struct drops *d = arg;
+    uint8_t want[HASH_MAX];
+    memset(want, 0xee, sizeof want);
+    hasher_digest(d->h, job->data, job->len, want);
+    assert_memory_equal(job->out, want, sizeof want);
+    /* It is the caller's again. */
+    memset(job, 0xdd, sizeof *job);
+    d->working--;
+    d->ended++;
+}
+
+static void a_feed_is_worked_off(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    size_t total = 1 << 20;
+    CLEANUP_FREE uint8_t *data = malloc(total);
+    CLEANUP_FREE struct drops *d = calloc(1, sizeof *d);
+    assert_true(data && d);
+    for (size_t i = 0; i < total; i++)
+        data[i] = (uint8_t)splitmix64(&seed);
+    for (unsigned alg = 0; hash_name(alg); alg++) {
+        CLEANUP(free_hasher) struct hasher *h = make(hash_name(alg), (const uint8_t *)"0123456789abcdef", 16);
+        *d = (struct drops){.seed = splitmix64(&seed), .h = h, .n = 200};
+        for (size_t i = 0; i < d->n; i++) {
+            /* Some are longer than what lanes do before they ask again. */
+            size_t len = splitmix64(&seed) % (1U << (4 + splitmix64(&seed) % 15));
+            if (splitmix64(&seed) % 8 == 0)
+                len = 128 * (splitmix64(&seed) % 3);
+            d->jobs[i] = (struct hash_job){.data = data + splitmix64(&seed) % (total - len), .len = len};
+            memset(d->jobs[i].out, 0xee, sizeof d->jobs[i].out);
+        }
+        const struct hash_feed feed = {.next = next_drop, .done = drop_done, .arg = d};
+        hasher_run(h, &feed);
+        assert_int_equal(d->ended, d->n);
+        assert_int_equal(d->most, hasher_lanes(h));
+        d->n = d->given = d->ended = 0;
+        hasher_run(h, &feed);
+        assert_int_equal(d->ended, 0);
+    }
+}
+
 /* BLAKE3 by its definition, recursive and without a thought of speed. */
 static uint32_t rotate(uint32_t v, unsigned n)
 {
@@ -446,6 +511,7 @@ static int run(void)
         cmocka_unit_test(tables_of_the_format_agree),
         cmocka_unit_test(digests_are_those_of_kopia),
         cmocka_unit_test(batches_equal_single_calls),
+        cmocka_unit_test(a_feed_is_worked_off),
         cmocka_unit_test(blake3_trees_of_every_shape),
         cmocka_unit_test(blake3_kernels_equal_their_twin),
         cmocka_unit_test(one_hasher_serves_many_threads),
