@@ -35,6 +35,9 @@ json_t *engine_operation_json(struct engine *g, const struct rec *op)
     struct live *l = live_find(g, op->id);
     if (p)
         json_object_set_new(o, "progress", p);
+    bool waits = !strcmp(op->state, "Queued") || !strcmp(op->state, "Exposing");
+    if (l && waits && l->waiting[0] && !json_object_get(o, "why"))
+        jset_str(o, "why", l->waiting);
     if (!m)
         m = plugin_movers_to_json(g->plugins, op->id);
     if (m)
@@ -170,9 +173,9 @@ static int see_operation(struct rec *op, void *arg)
             json_array_append_new(s->queue, o);
         else
             json_decref(o);
-        if (repository_down(s->engine, jstr(jobj(op->doc, "policy"), "repository")) && jstr(op->doc, "waiting")[0] &&
-            slot)
-            problem(s->problems, "warning", "", "%s waits: %s", name, jstr(op->doc, "waiting"));
+        struct live *l = live_find(s->engine, op->id);
+        if (slot && l && l->waiting[0] && repository_down(s->engine, jstr(jobj(op->doc, "policy"), "repository")))
+            problem(s->problems, "warning", "", "%s waits: %s", name, l->waiting);
     } else if (json_array_size(s->running) < 50) {
         json_array_append_new(s->running, engine_operation_json(s->engine, op));
     }

@@ -318,6 +318,12 @@ static int cancel_op(struct rec *op, void *arg)
     return 0;
 }
 
+static int count_ops(struct engine *g, const struct rec *b, const char *state, bool live, uint64_t *n)
+{
+    struct rec_filter f = {.parent = b->id, .state = state, .live = live};
+    return records_count(g->records, REC_OPERATION, &f, n, NULL);
+}
+
 void reconcile_backup(struct engine *g, struct rec *seen)
 {
     CLEANUP(rec_clearp) struct rec b = REC_INIT;
@@ -327,13 +333,13 @@ void reconcile_backup(struct engine *g, struct rec *seen)
         struct rec_filter f = {.parent = b.id, .live = true};
         records_each(g->records, REC_OPERATION, &f, cancel_op, g, NULL);
     }
-    struct tally t;
-    if (tally_up(g, &b, &t) < 0) {
-        tally_clear(&t);
+    /* Columns are enough here: until Finalizing a backup has no operations but those of its volumes. */
+    uint64_t left = 0, failed = 0, canceled = 0, snapshotting = 0;
+    if (count_ops(g, &b, NULL, true, &left) < 0 || count_ops(g, &b, "Failed", false, &failed) < 0 ||
+        count_ops(g, &b, "Canceled", false, &canceled) < 0 ||
+        count_ops(g, &b, "Snapshotting", false, &snapshotting) < 0)
         return;
-    }
-    bool all_ended = t.live == 0, degraded = t.failed || t.canceled;
-    tally_clear(&t);
+    bool all_ended = left == 0, degraded = failed || canceled;
     if (degraded && !jbool(b.doc, "degraded_phase")) {
         jset_bool(b.doc, "degraded_phase", true); /* seen while others go on (AO-13) */
         save(g, REC_BACKUP, &b);
@@ -346,7 +352,9 @@ void reconcile_backup(struct engine *g, struct rec *seen)
         return;
     }
     if (!strcmp(b.state, "Snapshotting") || !strcmp(b.state, "Moving")) {
-        bool snapshots_done = is_restore(&b) || reconcile_snapshots(g, &b);
+        /* Later, too, where one of them is tried again without a native snapshot. */
+        bool phase_1 = !is_restore(&b) && (!strcmp(b.state, "Snapshotting") || snapshotting);
+        bool snapshots_done = !phase_1 || reconcile_snapshots(g, &b);
         if (all_ended) {
             if (save_state(g, REC_BACKUP, &b, "Finalizing") == 0)
                 crash_point("engine-backup-finalizing");

@@ -25,9 +25,22 @@ struct live {
     void (*done)(struct engine *g, struct rec *r, struct step_result *s);
     json_t *progress; /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
-    double rate; /* bytes per second, smoothed */
+    char waiting[512]; /* what it waits for; not worth a write each time it changes */
+    double rate;       /* bytes per second, smoothed */
     uint64_t rate_done;
     int64_t rate_ns;
+};
+
+/* What the queue has to know of every operation that is not finished: read once, not once for each that asks. */
+struct queue_entry {
+    char id[512];
+    uint64_t seq;
+    int64_t priority;
+    uint64_t memory;
+    int64_t wake_ns;
+    bool other; /* admin, verify, delete: outside the slots */
+    bool restore, moving, exposing, ready, queued, canceled, phase_1 /* its backup sees to it */;
+    uint32_t klass, device; /* hashes of the names; 0: none */
 };
 
 struct waiter {
@@ -66,6 +79,9 @@ struct engine {
     struct plugin_movers *plugins;
     struct schedule *schedule;
     struct live *live;
+    struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
+    unsigned n_queue, cap_queue;
+    bool queue_known;
     struct waiter *waiters;
     unsigned telling; /* waiters are being told: none may be freed */
     struct repo_health *repos;
@@ -167,6 +183,12 @@ void operation_adopt(struct engine *g, struct rec *op);
 extern const struct movers_events engine_mover_events;
 /* Slots and order: whether `op` may expose (or move) now; else `why` says what it waits for. */
 bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap);
+/* The view of the operations that are not finished, in g->queue; < 0: the records cannot be read. */
+int queue_view(struct engine *g);
+/* Whether looking at entry i now can lead to anything: false for those that only wait for others to go first. */
+bool queue_worth_a_look(struct engine *g, unsigned i);
+/* Says (in status, not in the records) what an operation waits for; "": nothing. */
+void operation_waits(struct engine *g, const struct rec *op, const char *why);
 
 /* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. `then` is stored in its
  * doc. */

@@ -432,15 +432,14 @@ static void queued(struct engine *g, struct rec *op)
             operation_attempt_failed(g, op, "repository", &e, false); /* AO-31 */
             return;
         }
-        if (down && !since)
+        if (down && !since) {
             jset_int(op->doc, "outage_ns", now_ns());
-        if (strcmp(jstr(op->doc, "waiting"), why) || (down && !since)) {
-            jset_str(op->doc, "waiting", why);
             save(g, REC_OPERATION, op);
         }
+        operation_waits(g, op, why);
         return;
     }
-    json_object_del(op->doc, "waiting");
+    operation_waits(g, op, "");
     json_object_del(op->doc, "outage_ns");
     expose(g, op);
 }
@@ -459,13 +458,10 @@ static void exposing(struct engine *g, struct rec *op)
     if (!prepare(g, op))
         return;
     if (!queue_may(g, op, true, why, sizeof why)) {
-        if (strcmp(jstr(op->doc, "waiting"), why)) {
-            jset_str(op->doc, "waiting", why);
-            save(g, REC_OPERATION, op);
-        }
+        operation_waits(g, op, why);
         return;
     }
-    json_object_del(op->doc, "waiting");
+    operation_waits(g, op, "");
     operation_start(g, op);
 }
 

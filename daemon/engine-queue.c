@@ -7,22 +7,19 @@
  */
 #include "daemon/engine-impl.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-struct usage {
-    struct engine *engine;
-    const struct rec *op;
-    bool restore;
-    unsigned moving, moving_restores, exposed, in_class, on_device;
-    uint64_t memory;
-    char ahead[512]; /* an operation that is to go before this one */
-    unsigned n_ahead;
-    bool want_move;
-};
-
-static bool moving(const char *state)
+/* A name as a number; two names that share one only wait for each other without need. */
+static uint32_t name_hash(const char *name)
 {
-    return !strcmp(state, "Starting") || !strcmp(state, "Running") || !strcmp(state, "Cancelling");
+    uint32_t h = 2166136261u;
+    if (!*name)
+        return 0;
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    return h ? h : 1;
 }
 
 static uint64_t memory_of(const json_t *policy)
@@ -32,111 +29,174 @@ static uint64_t memory_of(const json_t *policy)
     return (uint64_t)(max > 0 ? max : jint(l, "memory") + jint(l, "index_memory") + (64 << 20));
 }
 
-/* Whether `a` goes before `b` by rule; both wait for the same thing. */
-static bool before(const struct rec *a, const struct rec *b)
+static void entry_of(struct queue_entry *q, const struct rec *r)
 {
-    bool ra = !strcmp(jstr(a->doc, "kind"), "restore"), rb = !strcmp(jstr(b->doc, "kind"), "restore");
-    int64_t pa = jint(jobj(a->doc, "policy"), "priority"), pb = jint(jobj(b->doc, "policy"), "priority");
-    if (ra != rb)
-        return ra;
-    return pa != pb ? pa > pb : a->seq < b->seq;
+    const json_t *policy = jobj(r->doc, "policy");
+    const char *s = r->state;
+    *q = (struct queue_entry){.seq = r->seq, .priority = jint(policy, "priority"), .memory = memory_of(policy)};
+    snprintf(q->id, sizeof q->id, "%s", r->id);
+    q->wake_ns = r->wake_ns;
+    q->canceled = jbool(r->doc, "cancel");
+    q->restore = operation_is_restore(r);
+    q->other = !q->restore && strcmp(jstr(r->doc, "kind"), "backup");
+    if (q->other)
+        return;
+    q->moving = !strcmp(s, "Starting") || !strcmp(s, "Running") || !strcmp(s, "Cancelling");
+    q->exposing = !strcmp(s, "Exposing");
+    q->ready = q->exposing && (jobj(r->doc, "exposure") || jobj(r->doc, "target"));
+    q->queued = !strcmp(s, "Queued") && (q->restore || jobj(r->doc, "native_doc"));
+    q->phase_1 = !q->restore && (!strcmp(s, "Snapshotting") || (!strcmp(s, "Queued") && !jobj(r->doc, "native_doc")));
+    q->klass = name_hash(jstr(jobj(r->doc, "own"), "name"));
+    q->device = name_hash(jstr(jobj(r->doc, "volume"), "pool"));
 }
 
-static const char *device_of(const struct rec *op)
+static int add_entry(struct rec *r, void *arg)
 {
-    return jstr(jobj(op->doc, "volume"), "pool");
-}
-
-static int count(struct rec *r, void *arg)
-{
-    struct usage *u = arg;
-    const char *kind = jstr(r->doc, "kind");
-    bool restore = !strcmp(kind, "restore");
-    if (strcmp(kind, "backup") && !restore)
-        return 0;
-    if (!strcmp(r->id, u->op->id))
-        return 0;
-    bool moves = moving(r->state);
-    if (moves) {
-        u->moving++;
-        u->moving_restores += restore;
-        u->memory += memory_of(jobj(r->doc, "policy"));
-        if (!strcmp(jstr(jobj(r->doc, "own"), "name"), jstr(jobj(u->op->doc, "own"), "name")))
-            u->in_class++;
-        if (device_of(r)[0] && !strcmp(device_of(r), device_of(u->op)))
-            u->on_device++;
+    struct engine *g = arg;
+    if (g->n_queue == g->cap_queue) {
+        unsigned cap = g->cap_queue ? 2 * g->cap_queue : 64;
+        struct queue_entry *p = realloc(g->queue, cap * sizeof *p);
+        if (!p)
+            return -ENOMEM;
+        g->queue = p;
+        g->cap_queue = cap;
     }
-    if (moves || !strcmp(r->state, "Exposing"))
-        u->exposed++;
-    /* Those that could go now as well and have the better right. */
-    bool waits = u->want_move ? !strcmp(r->state, "Exposing") && (jobj(r->doc, "exposure") || jobj(r->doc, "target"))
-                              : !strcmp(r->state, "Queued") && (restore || jobj(r->doc, "native_doc"));
-    if (waits && !jbool(r->doc, "cancel") && before(r, u->op) && restore == u->restore) {
-        u->n_ahead++;
-        snprintf(u->ahead, sizeof u->ahead, "%s", r->id);
-    }
+    entry_of(&g->queue[g->n_queue++], r);
     return 0;
+}
+
+int queue_view(struct engine *g)
+{
+    struct rec_filter live = {.live = true};
+    if (g->queue_known)
+        return 0;
+    g->n_queue = 0;
+    int rc = records_each(g->records, REC_OPERATION, &live, add_entry, g, NULL);
+    g->queue_known = rc == 0;
+    return rc;
+}
+
+/* Whether `a` goes before `b` by rule; both wait for the same thing. */
+static bool before(const struct queue_entry *a, const struct queue_entry *b)
+{
+    if (a->restore != b->restore)
+        return a->restore;
+    return a->priority != b->priority ? a->priority > b->priority : a->seq < b->seq;
+}
+
+struct usage {
+    unsigned moving, moving_restores, exposed, in_class, on_device;
+    uint64_t memory;
+    const char *ahead; /* an operation that is to go before this one */
+    unsigned n_ahead;
+};
+
+static void count(const struct engine *g, const struct queue_entry *own, bool want_move, struct usage *u)
+{
+    *u = (struct usage){.ahead = ""};
+    for (unsigned i = 0; i < g->n_queue; i++) {
+        const struct queue_entry *q = &g->queue[i];
+        if (!strcmp(q->id, own->id))
+            continue;
+        if (q->moving) {
+            u->moving++;
+            u->moving_restores += q->restore;
+            u->memory += q->memory;
+            u->in_class += q->klass == own->klass;
+            u->on_device += q->device && q->device == own->device;
+        }
+        u->exposed += q->moving || q->exposing;
+        /* Those that could go now as well and have the better right. */
+        if ((want_move ? q->ready : q->queued) && !q->canceled && q->restore == own->restore && before(q, own)) {
+            u->n_ahead++;
+            u->ahead = q->id;
+        }
+    }
+}
+
+static bool may_prepare(const struct cfg_daemon *d, const struct usage *u, bool restore, char *why, size_t cap)
+{
+    unsigned ahead = (d->prepare_ahead > d->slots ? d->prepare_ahead : d->slots) + (restore ? d->restore_reserved : 0);
+    if (u->exposed >= ahead)
+        snprintf(why, cap, "%u operations are prepared already (prepare-ahead)", u->exposed);
+    else if (u->exposed + u->n_ahead >= ahead)
+        snprintf(why, cap, "%s goes first", u->ahead);
+    else
+        return true;
+    return false;
+}
+
+static bool may_move(const struct cfg_daemon *d, const struct usage *u, const struct rec *op, bool restore, char *why,
+                     size_t cap)
+{
+    const json_t *policy = jobj(op->doc, "policy");
+    unsigned backups = u->moving - u->moving_restores, total = d->slots + d->restore_reserved;
+    unsigned per_class = (unsigned)jint(policy, "max_per_class"),
+             class_max = (unsigned)jint(jobj(op->doc, "own"), "max"),
+             per_device = (unsigned)jint(policy, "max_per_device");
+    if (class_max && (!per_class || class_max < per_class))
+        per_class = class_max;
+    if (!per_device)
+        per_device = d->per_device;
+    if (restore ? u->moving >= total : backups >= d->slots || u->moving >= total)
+        snprintf(why, cap, "all %u slots are in use", restore ? total : d->slots);
+    else if (per_class && u->in_class >= per_class)
+        snprintf(why, cap, "class \"%s\" has %u running already", jstr(jobj(op->doc, "own"), "name"), u->in_class);
+    else if (per_device && u->on_device >= per_device)
+        snprintf(why, cap, "its device group %s has %u running already", jstr(jobj(op->doc, "volume"), "pool"),
+                 u->on_device);
+    else if (d->memory_total && u->moving && u->memory + memory_of(policy) > d->memory_total)
+        snprintf(why, cap, "the memory of all movers would be over memory-total");
+    else
+        return true;
+    return false;
+}
+
+bool queue_worth_a_look(struct engine *g, unsigned i)
+{
+    const struct queue_entry *q = &g->queue[i];
+    struct usage u;
+    char why[640];
+    if (q->phase_1 && !q->canceled)
+        return false;
+    if (!q->queued || q->canceled || busy(g, q->id))
+        return true;
+    count(g, q, false, &u);
+    if (may_prepare(cfg_daemon(g->cfg), &u, q->restore, why, sizeof why))
+        return true;
+    struct live *l = live_get(g, REC_OPERATION, q->id);
+    if (l)
+        snprintf(l->waiting, sizeof l->waiting, "%.500s", why);
+    return false;
 }
 
 bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap)
 {
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
     const json_t *policy = jobj(op->doc, "policy");
-    struct usage u = {.engine = g, .op = op, .want_move = move};
-    struct rec_filter live = {.live = true};
-    u.restore = !strcmp(jstr(op->doc, "kind"), "restore");
-    const char *down = u.restore && jobj(op->doc, "native_doc") ? NULL : repository_down(g, jstr(policy, "repository"));
-    if (down && !jstr(policy, "mover")[0]) {
+    struct queue_entry own;
+    struct usage u;
+    entry_of(&own, op);
+    const char *down =
+        own.restore && jobj(op->doc, "native_doc") ? NULL : repository_down(g, jstr(policy, "repository"));
+    if (down && !jstr(policy, "mover")[0])
         snprintf(why, cap, "%s", down);
-        return false;
-    }
-    if (records_each(g->records, REC_OPERATION, &live, count, &u, NULL) < 0) {
+    else if (queue_view(g) < 0)
         snprintf(why, cap, "the records cannot be read");
-        return false;
-    }
-    if (records_degraded(g->records)) {
+    else if (records_degraded(g->records))
         snprintf(why, cap, "the records cannot be written: nothing new is started until they can");
-        return false;
-    }
-    if (d->slots == 0) {
+    else if (d->slots == 0)
         snprintf(why, cap, "maintenance mode: slots = 0");
-        return false;
+    else {
+        count(g, &own, move, &u);
+        return move ? may_move(d, &u, op, own.restore, why, cap) : may_prepare(d, &u, own.restore, why, cap);
     }
-    unsigned backups = u.moving - u.moving_restores, total = d->slots + d->restore_reserved;
-    if (!move) {
-        unsigned ahead = d->prepare_ahead > d->slots ? d->prepare_ahead : d->slots;
-        if (u.exposed >= ahead + (u.restore ? d->restore_reserved : 0)) {
-            snprintf(why, cap, "%u operations are prepared already (prepare-ahead)", u.exposed);
-            return false;
-        }
-        if (u.exposed + u.n_ahead >= ahead + (u.restore ? d->restore_reserved : 0)) {
-            snprintf(why, cap, "%s goes first", u.ahead);
-            return false;
-        }
-        return true;
-    }
-    if (u.restore ? u.moving >= total : backups >= d->slots || u.moving >= total) {
-        snprintf(why, cap, "all %u slots are in use", u.restore ? total : d->slots);
-        return false;
-    }
-    unsigned per_class = (unsigned)jint(policy, "max_per_class"),
-             class_max = (unsigned)jint(jobj(op->doc, "own"), "max");
-    if (class_max && (!per_class || class_max < per_class))
-        per_class = class_max;
-    if (per_class && u.in_class >= per_class) {
-        snprintf(why, cap, "class \"%s\" has %u running already", jstr(jobj(op->doc, "own"), "name"), u.in_class);
-        return false;
-    }
-    unsigned per_device = (unsigned)jint(policy, "max_per_device");
-    if (!per_device)
-        per_device = d->per_device;
-    if (per_device && u.on_device >= per_device) {
-        snprintf(why, cap, "its device group %s has %u running already", device_of(op), u.on_device);
-        return false;
-    }
-    if (d->memory_total && u.moving && u.memory + memory_of(policy) > d->memory_total) {
-        snprintf(why, cap, "the memory of all movers would be over memory-total");
-        return false;
-    }
-    return true;
+    return false;
+}
+
+void operation_waits(struct engine *g, const struct rec *op, const char *why)
+{
+    struct live *l = *why ? live_get(g, REC_OPERATION, op->id) : live_find(g, op->id);
+    if (l)
+        snprintf(l->waiting, sizeof l->waiting, "%s", why);
 }

@@ -48,6 +48,8 @@ int save(struct engine *g, enum rec_kind k, struct rec *r)
 {
     struct err e = ERR_INIT;
     int rc = records_save(g->records, k, r, &e);
+    if (k == REC_OPERATION)
+        g->queue_known = false;
     if (rc < 0) {
         log_warning("the record of %s cannot be saved, it is tried again: %s", r->id, e.msg);
         return rc;
@@ -197,10 +199,11 @@ void tell_waiters(struct engine *g, enum rec_kind k, const struct rec *r, bool p
     for (struct waiter *w = g->waiters; w; w = w->next) {
         if (!w->fn || (strcmp(w->id, r->id) && (k != REC_OPERATION || strcmp(w->id, r->parent))))
             continue;
-        if (progress_only && now - w->told_ns < NS_PER_S * 9 / 10)
+        bool own = !strcmp(w->id, r->id);
+        /* The whole of a backup is not told anew with each step of each of its operations. */
+        if ((progress_only || !own) && now - w->told_ns < NS_PER_S * 9 / 10)
             continue;
         w->told_ns = now;
-        bool own = !strcmp(w->id, r->id);
         bool terminal = own && state_terminal(r->state);
         CLEANUP_JSON json_t *state = k == REC_BACKUP ? engine_backup_json(g, r, true) : engine_operation_json(g, r);
         if (!own && k == REC_OPERATION) {
@@ -264,22 +267,37 @@ static int visit_backup(struct rec *b, void *arg)
     return 0;
 }
 
-static int visit_operation(struct rec *op, void *arg)
+static void look_at_operation(struct engine *g, const char *id)
 {
-    struct engine *g = arg;
-    /* An earlier visit of this round may have changed it: what counts is what is on disk now. */
-    CLEANUP(rec_clearp) struct rec fresh = REC_INIT;
-    if (busy(g, op->id) && !jbool(op->doc, "cancel"))
-        return 0;
-    if (rec_get(g, REC_OPERATION, op->id, &fresh) < 0 || state_terminal(fresh.state))
-        return 0;
-    const char *kind = jstr(fresh.doc, "kind");
+    /* What counts is what is on disk now: an earlier look of this round may have changed it. */
+    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    if (rec_get(g, REC_OPERATION, id, &op) < 0 || state_terminal(op.state) || (busy(g, id) && !jbool(op.doc, "cancel")))
+        return;
+    const char *kind = jstr(op.doc, "kind");
     if (!strcmp(kind, "admin") || !strcmp(kind, "verify"))
-        reconcile_admin(g, &fresh);
+        reconcile_admin(g, &op);
     else if (!strcmp(kind, "delete"))
-        reconcile_delete(g, &fresh);
+        reconcile_delete(g, &op);
     else
-        reconcile_operation(g, &fresh);
+        reconcile_operation(g, &op);
+}
+
+/* Every operation that is not finished, but for those that only wait for others to go first. */
+static int look_at_operations(struct engine *g)
+{
+    typedef char id_text[sizeof g->queue->id];
+    int rc = queue_view(g);
+    if (rc < 0)
+        return rc;
+    unsigned n = 0;
+    CLEANUP_FREE id_text *ids = calloc(g->n_queue + 1, sizeof *ids);
+    if (!ids)
+        return -ENOMEM;
+    for (unsigned i = 0; i < g->n_queue; i++)
+        if (queue_worth_a_look(g, i))
+            memcpy(ids[n++], g->queue[i].id, sizeof *ids);
+    for (unsigned i = 0; i < n; i++)
+        look_at_operation(g, ids[i]);
     return 0;
 }
 
@@ -287,27 +305,22 @@ static void reconcile(struct engine *g)
 {
     struct err e = ERR_INIT;
     struct rec_filter live = {.live = true};
-    if (records_each(g->records, REC_OPERATION, &live, visit_operation, g, &e) < 0 ||
-        records_each(g->records, REC_BACKUP, &live, visit_backup, g, &e) < 0)
+    if (look_at_operations(g) < 0)
+        log_warning("the operations cannot be read, it is tried again");
+    if (records_each(g->records, REC_BACKUP, &live, visit_backup, g, &e) < 0)
         log_warning("the records cannot be read, it is tried again: %s", e.msg);
 }
 
 /* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
-static int find_wake(struct rec *r, void *arg)
-{
-    int64_t *at = arg;
-    if (r->wake_ns && r->wake_ns < *at)
-        *at = r->wake_ns;
-    return 0;
-}
-
 static void arm(struct engine *g)
 {
     int64_t now = now_ns(), at = g->sweep_ns + cfg_daemon(g->cfg)->sweep_s * NS_PER_S;
-    struct rec_filter live = {.live = true};
     if (at > now + cfg_daemon(g->cfg)->sweep_s * NS_PER_S)
         at = now; /* the clock was set back */
-    records_each(g->records, REC_OPERATION, &live, find_wake, &at, NULL);
+    if (queue_view(g) == 0)
+        for (unsigned i = 0; i < g->n_queue; i++)
+            if (g->queue[i].wake_ns && g->queue[i].wake_ns < at)
+                at = g->queue[i].wake_ns;
     /* Not more often than this, whatever a record says. */
     int64_t wait = at - now < NS_PER_S / 5 ? NS_PER_S / 5 : at - now;
     sd_event_source_set_time_relative(g->sweep, (uint64_t)(wait / 1000));
@@ -319,6 +332,7 @@ static int on_kick(sd_event_source *s, void *arg)
     struct engine *g = arg;
     (void)s;
     g->kicked = false;
+    g->queue_known = false; /* others than save() write records too */
     if (!g->stopping) {
         reconcile(g);
         arm(g);
@@ -468,6 +482,7 @@ void engine_free(struct engine *g)
         g->repos = h->next;
         free(h);
     }
+    free(g->queue);
     json_decref(g->orphan_list);
     json_decref(g->pools);
     records_close(g->records);

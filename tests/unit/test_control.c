@@ -456,7 +456,7 @@ static void unread_answers_are_bounded(void **state)
     for (int i = 0; i < 8; i++) {
         fds[i] = dial(f);
         say(fds[i], "{\"id\":1,\"verb\":\"status\"}\n");
-        spin(f, 10);
+        spin(f, 100);
         assert_true(f->control->pending <= CONTROL_PENDING_MAX);
     }
     f->engine.big = 0;

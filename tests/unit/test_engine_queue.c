@@ -79,6 +79,7 @@ static void add(struct fixture *x, const char *id, const char *kind, const char 
 static bool may(struct fixture *x, const struct rec *op, bool move, const char *because)
 {
     char why[512] = "";
+    x->g.queue_known = false; /* as at the beginning of each round */
     bool ok = queue_may(&x->g, op, move, why, sizeof why);
     if (!ok && because && !strstr(why, because))
         fail_msg("\"%s\" does not say \"%s\"", why, because);
