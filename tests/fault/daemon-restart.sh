@@ -69,7 +69,7 @@ same "max-duration: Failed" "$(wait_state "$A" Failed 15)" Failed
 # A finished volume of a backup that still runs (AO-14).
 image "$WORK/xfs/w.img" 2 12
 cp "$WORK/xfs/w.img" "$WORK/w.orig"
-policy
+policy 'max-per-device = 2' # the one that is held must not keep the other from running
 ask reload --wait --quiet
 A=$(submit "$WORK/xfs/w.img" "$WORK/xfs/v.img")
 O=$(op_id "$A" "$WORK/xfs/v.img")

@@ -11,10 +11,8 @@ static struct bench b;
 static int setup(void **state)
 {
     (void)state;
-    if (!systemd_runs()) {
-        print_message("SKIP: systemd is not PID 1 here\n");
-        skip();
-    }
+    if (!systemd_runs())
+        return 0; /* each test says that it is skipped: a set-up that skips is a failure for cmocka */
     static char command[96];
     char text[256];
     bench_new(&b, true);
@@ -27,6 +25,14 @@ static int setup(void **state)
     b.command = command;
     bench_restart(&b);
     return 0;
+}
+
+static void needs_systemd(void)
+{
+    if (!systemd_runs()) {
+        print_message("SKIP: systemd is not PID 1 here\n");
+        skip();
+    }
 }
 
 static int teardown(void **state)
@@ -94,6 +100,7 @@ static const char *member(const char *job, const char *key)
 static void timers_run_jobs(void **state)
 {
     (void)state;
+    needs_systemd();
     bench_apply(&b, JOB("each-second", "*:*:*") JOB("nightly", "02:00\njitter = 10min") JOB("by-hand", "")
                         JOB("paused", "daily\npaused = yes") JOB("elsewhere", "daily\nonly-on-node = x"));
     wait_for_timers(2);
@@ -115,6 +122,7 @@ static void timers_run_jobs(void **state)
 static void reload_keeps_what_is_unchanged(void **state)
 {
     (void)state;
+    needs_systemd();
     char before[64];
     bench_apply(&b, JOB("same", "02:00") JOB("changed", "03:00") JOB("gone", "04:00") JOB("pause", "05:00"));
     wait_for_timers(4);
@@ -159,6 +167,7 @@ static void reload_keeps_what_is_unchanged(void **state)
 static void what_is_odd(void **state)
 {
     (void)state;
+    needs_systemd();
     bench_apply(&b, JOB("it's-50%$x", "02:00") JOB("last", "*-*~1,2,28"));
     for (int i = 0; i < 50 && !*member("last", "problem"); i++)
         bench_run(&b, 100);
