@@ -146,12 +146,12 @@ hold_mover() {
     done
     return 1
 }
-# running VOLUME: a backup whose mover stands still in the middle: sets A (backup), O (operation), PID. Movers of small
-# volumes are quick: one that has ended before it could be stopped is followed by another try.
+# running VOLUME [OTHER...]: a backup in which the mover of VOLUME stands still in the middle: sets A (backup), O (operation),
+# PID. Movers of small volumes are quick: one that has ended before it could be stopped is followed by another try.
 running() {
     local try
     for try in 1 2 3 4 5; do
-        A=$(submit "$1"); O=$(op_id "$A")
+        A=$(submit "$@"); O=$(op_id "$A" "$1")
         PID=$(hold_mover "$O" 20) || continue
         sleep 0.1
         [ -n "$PID" ] && [ "$(sql "SELECT state FROM operations WHERE id = '$O'")" = Running ] && return 0
