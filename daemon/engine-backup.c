@@ -78,7 +78,7 @@ static void begin(struct engine *g, struct rec *b)
 /* ---- counting ---- */
 
 struct tally {
-    unsigned n, live, snapshotted, completed, failed, canceled, skipped, admin_live;
+    unsigned n, completed, failed, canceled, skipped, admin_live;
     bool degraded;
     int64_t bytes, incremental, uploaded;
     json_t *failed_names, *errors;
@@ -93,10 +93,8 @@ static int add_up(struct rec *op, void *arg)
     }
     t->n++;
     t->degraded |= jbool(op->doc, "degraded");
-    if (!state_terminal(op->state)) {
-        t->live++;
+    if (!state_terminal(op->state))
         return 0;
-    }
     const json_t *r = jobj(op->doc, "result");
     t->bytes += jint(r, "totalBytes");
     t->incremental += jint(r, "incrementalBytes");
@@ -137,8 +135,7 @@ static void tally_clear(struct tally *t)
 /* ---- finalizing ---- */
 
 struct expiry {
-    json_t *by_repository; /* repository -> {volume id: keep} */
-    const char *node;
+    json_t *by_repository; /* repository -> [{"source"}] */
 };
 static int collect_keep(struct rec *op, void *arg)
 {
@@ -161,7 +158,7 @@ static int collect_keep(struct rec *op, void *arg)
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True when it is done. */
 static bool finalize_retention(struct engine *g, struct rec *b)
 {
-    struct expiry x = {json_object(), NULL};
+    struct expiry x = {json_object()};
     struct rec_filter f = {.parent = b->id};
     const char *repo;
     json_t *list;
@@ -265,7 +262,7 @@ static const char *outcome_of(const struct tally *t, const struct rec *b)
     return "PartiallyFailed";
 }
 
-static void summary(struct rec *b, const struct tally *t, const char *outcome)
+static void summary(struct rec *b, const struct tally *t)
 {
     json_object_set_new(b->doc, "counts",
                         json_pack("{s:i,s:i,s:i,s:i,s:i}", "attempted", t->n, "completed", t->completed, "failed",
@@ -278,8 +275,6 @@ static void summary(struct rec *b, const struct tally *t, const char *outcome)
     const json_t *first = json_array_get(t->errors, 0);
     if (first && !jobj(b->doc, "error"))
         json_object_set(b->doc, "error", jobj(first, "error"));
-    if (!strcmp(outcome, "PartiallyFailed") && json_array_size(t->failed_names) == 0)
-        jset_bool(b->doc, "only_hooks_failed", true);
 }
 
 static void end(struct engine *g, struct rec *b)
@@ -291,7 +286,7 @@ static void end(struct engine *g, struct rec *b)
     }
     if (post_hook(g, b)) {
         const char *outcome = outcome_of(&t, b);
-        summary(b, &t, outcome);
+        summary(b, &t);
         jset_int(b->doc, "completed_ns", now_ns());
         if (save_state(g, REC_BACKUP, b, outcome) == 0) {
             CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s,s:s}", "kind", is_restore(b) ? "restore" : "backup",

@@ -39,7 +39,8 @@ struct queue_entry {
     uint64_t memory;
     int64_t wake_ns;
     bool other; /* admin, verify, delete: outside the slots */
-    bool restore, moving, exposing, ready, queued, canceled, phase_1 /* its backup sees to it */;
+    bool restore, moving, exposing, ready, queued, canceled, phase_1 /* its backup sees to it */,
+        stuck /* its repository is away: nobody waits for it */;
     uint32_t klass, device; /* hashes of the names; 0: none */
 };
 
@@ -59,11 +60,6 @@ struct repo_health {
     int64_t since_ns, checked_ns; /* since: of the present state */
     char why[512];
     struct engine *engine;
-};
-
-struct problem {
-    const char *what;
-    char text[1024], hint[384];
 };
 
 struct plugin_movers;
@@ -87,7 +83,7 @@ struct engine {
     struct repo_health *repos;
     sd_event_source *kick, *sweep;
     bool kicked, stopping;
-    int64_t started_ns, sweep_ns, orphans_ns, waited_ns;
+    int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
     unsigned recoveries; /* of the records, as last seen */
     unsigned orphans;    /* objects with our tag that no record knows */
@@ -190,8 +186,7 @@ bool queue_worth_a_look(struct engine *g, unsigned i);
 /* Says (in status, not in the records) what an operation waits for; "": nothing. */
 void operation_waits(struct engine *g, const struct rec *op, const char *why);
 
-/* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. `then` is stored in its
- * doc. */
+/* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. */
 int admin_submit(struct engine *g, const char *repository, json_t *steps, const char *parent, const char *prefix,
                  char id[512], struct err *e);
 void reconcile_admin(struct engine *g, struct rec *op);

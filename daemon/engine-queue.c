@@ -29,7 +29,15 @@ static uint64_t memory_of(const json_t *policy)
     return (uint64_t)(max > 0 ? max : jint(l, "memory") + jint(l, "index_memory") + (64 << 20));
 }
 
-static void entry_of(struct queue_entry *q, const struct rec *r)
+/* Why it cannot go whoever else does: its repository is away. NULL: nothing. */
+static const char *stuck(struct engine *g, const struct rec *r)
+{
+    const json_t *policy = jobj(r->doc, "policy");
+    bool needs = !jstr(policy, "mover")[0] && !(operation_is_restore(r) && jobj(r->doc, "native_doc"));
+    return needs ? repository_down(g, jstr(policy, "repository")) : NULL;
+}
+
+static void entry_of(struct engine *g, struct queue_entry *q, const struct rec *r)
 {
     const json_t *policy = jobj(r->doc, "policy");
     const char *s = r->state;
@@ -46,6 +54,7 @@ static void entry_of(struct queue_entry *q, const struct rec *r)
     q->ready = q->exposing && (jobj(r->doc, "exposure") || jobj(r->doc, "target"));
     q->queued = !strcmp(s, "Queued") && (q->restore || jobj(r->doc, "native_doc"));
     q->phase_1 = !q->restore && (!strcmp(s, "Snapshotting") || (!strcmp(s, "Queued") && !jobj(r->doc, "native_doc")));
+    q->stuck = stuck(g, r) != NULL;
     q->klass = name_hash(jstr(jobj(r->doc, "own"), "name"));
     q->device = name_hash(jstr(jobj(r->doc, "volume"), "pool"));
 }
@@ -61,7 +70,7 @@ static int add_entry(struct rec *r, void *arg)
         g->queue = p;
         g->cap_queue = cap;
     }
-    entry_of(&g->queue[g->n_queue++], r);
+    entry_of(g, &g->queue[g->n_queue++], r);
     return 0;
 }
 
@@ -107,7 +116,8 @@ static void count(const struct engine *g, const struct queue_entry *own, bool wa
         }
         u->exposed += q->moving || q->exposing;
         /* Those that could go now as well and have the better right. */
-        if ((want_move ? q->ready : q->queued) && !q->canceled && q->restore == own->restore && before(q, own)) {
+        if ((want_move ? q->ready : q->queued) && !q->canceled && !q->stuck && q->restore == own->restore &&
+            before(q, own)) {
             u->n_ahead++;
             u->ahead = q->id;
         }
@@ -159,7 +169,7 @@ bool queue_worth_a_look(struct engine *g, unsigned i)
     char why[640];
     if (q->phase_1 && !q->canceled)
         return false;
-    if (!q->queued || q->canceled || busy(g, q->id))
+    if (!q->queued || q->canceled || q->stuck || busy(g, q->id))
         return true;
     count(g, q, false, &u);
     if (may_prepare(cfg_daemon(g->cfg), &u, q->restore, why, sizeof why))
@@ -173,13 +183,11 @@ bool queue_worth_a_look(struct engine *g, unsigned i)
 bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap)
 {
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
-    const json_t *policy = jobj(op->doc, "policy");
     struct queue_entry own;
     struct usage u;
-    entry_of(&own, op);
-    const char *down =
-        own.restore && jobj(op->doc, "native_doc") ? NULL : repository_down(g, jstr(policy, "repository"));
-    if (down && !jstr(policy, "mover")[0])
+    entry_of(g, &own, op);
+    const char *down = stuck(g, op);
+    if (down)
         snprintf(why, cap, "%s", down);
     else if (queue_view(g) < 0)
         snprintf(why, cap, "the records cannot be read");

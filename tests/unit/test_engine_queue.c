@@ -161,6 +161,31 @@ static void order(void **s)
     close_it(&x);
 }
 
+/* One repository that is away holds nobody up who needs another. */
+static void others_go_on(void **s)
+{
+    (void)s;
+    struct fixture x;
+    struct rec away, here;
+    struct err e = ERR_INIT;
+    open_with(&x, "slots = 1\nprepare-ahead = 1");
+    add(&x, "away", "backup", "Queued", "a", 50, &away);
+    add(&x, "here", "backup", "Queued", "b", 50, &here);
+    assert_false(may(&x, &here, false, "away")); /* its turn, as long as it can go */
+    json_object_set_new(json_object_get(away.doc, "policy"), "repository", json_string("other"));
+    assert_int_equal(records_save(x.g.records, REC_OPERATION, &away, &e), 0);
+    assert_true(may(&x, &here, false, NULL));
+    assert_false(may(&x, &away, false, "other"));
+    while (x.g.repos != &x.repo) { /* "other" was noted */
+        struct repo_health *h = x.g.repos;
+        x.g.repos = h->next;
+        free(h);
+    }
+    rec_clear(&away);
+    rec_clear(&here);
+    close_it(&x);
+}
+
 static void prepared_ahead(void **s)
 {
     (void)s;
@@ -206,7 +231,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_and_restore_lane), cmocka_unit_test(one_per_device),
         cmocka_unit_test(memory_total),           cmocka_unit_test(order),
-        cmocka_unit_test(prepared_ahead),         cmocka_unit_test(maintenance_and_outage),
+        cmocka_unit_test(prepared_ahead),         cmocka_unit_test(others_go_on),
+        cmocka_unit_test(maintenance_and_outage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
