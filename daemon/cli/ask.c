@@ -49,6 +49,15 @@ void print_answer(const struct options *o, const json_t *answer)
     print_json(j);
 }
 
+bool answered(const struct options *o, const json_t *answer)
+{
+    if (o->json)
+        print_answer(o, answer);
+    else if (jbool(answer, "offline") && !o->quiet)
+        log_warning("%s", jstr(answer, "offline_why"));
+    return o->json;
+}
+
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *owned = args;

@@ -39,6 +39,9 @@ int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t 
 
 /* With --json: the answer as the result of this verb. */
 void print_answer(const struct options *o, const json_t *answer);
+/* The beginning of each verb's output: with --json prints the answer and says true: that was all. Else tells where the
+ * answer comes from if it is not the daemon. */
+bool answered(const struct options *o, const json_t *answer);
 
 enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
 /* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the terminal, or 80 columns. */

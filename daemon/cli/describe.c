@@ -171,12 +171,8 @@ int ask_describe(const struct options *o, struct err *e)
     int rc = ask_or_read(o, "describe", json_pack("{s:s}", "id", o->args[0]), &answer, e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    if (jbool(answer, "offline") && !o->quiet)
-        log_warning("%s", jstr(answer, "offline_why"));
     print_document(jobj(answer, jstr(answer, "kind")));
     return 0;
 }
@@ -216,12 +212,8 @@ int ask_explain(const struct options *o, struct err *e)
     int rc = ask_or_read(o, "explain", json_pack("{s:s}", "volume", o->args[0]), &answer, e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    if (jbool(answer, "offline") && !o->quiet)
-        log_warning("%s", jstr(answer, "offline_why"));
     size_t i;
     const json_t *line;
     json_array_foreach(jarr(answer, "text"), i, line)

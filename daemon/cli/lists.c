@@ -7,12 +7,6 @@
 
 #define LIMIT_DEFAULT 50
 
-static void note_offline(const struct options *o, const json_t *answer)
-{
-    if (jbool(answer, "offline") && !o->quiet)
-        log_warning("%s", jstr(answer, "offline_why"));
-}
-
 /* All pages, or as many rows as the limit says, as one answer. */
 static int pages(const struct options *o, const char *verb, const char *name, const json_t *filter, json_t **ret,
                  struct err *e)
@@ -106,11 +100,8 @@ int ask_operations(const struct options *o, struct err *e)
     int rc = filter ? pages(o, "operations", "operations", filter, &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    note_offline(o, answer);
     static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "HOW"};
     struct table *t = table_new(heads, "lssle");
     size_t i;
@@ -142,11 +133,8 @@ int ask_backups(const struct options *o, struct err *e)
     int rc = filter ? pages(o, "backups", "backups", filter, &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    note_offline(o, answer);
     static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "HOW"};
     struct table *t = table_new(heads, "lsrrle");
     size_t i;
@@ -215,11 +203,8 @@ int ask_volumes(const struct options *o, struct err *e)
     int rc = ask_or_read(o, "volumes", json_pack("{s:s*}", "class", o->class_name), &answer, e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    note_offline(o, answer);
     const json_t *list = jarr(answer, "volumes");
     size_t n = json_array_size(list);
     CLEANUP_FREE const json_t **sorted = calloc(n + 1, sizeof *sorted);
@@ -271,11 +256,8 @@ int ask_natives(const struct options *o, struct err *e)
     int rc = ask_or_read(o, "natives", json_pack("{s:s*}", "volume", o->volume), &answer, e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, answer);
+    if (answered(o, answer))
         return 0;
-    }
-    note_offline(o, answer);
     if (json_array_size(jarr(answer, "natives")))
         print_natives(jarr(answer, "natives"));
     else
