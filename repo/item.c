@@ -21,17 +21,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NONCE_LEN 12
-#define TAG_LEN 16
+#define NONCE_LEN ITEM_HEAD
+#define TAG_LEN ITEM_TAIL
 #define NONCE_BATCH 64 /* random bytes are drawn for so many items at once */
 #define NAME_IV_LEN 16
 
-/* What one thread needs while it works on an item. */
-struct engine {
-    struct engine *next;
+/* What one thread needs while it works on an item; a stream is one that somebody holds. */
+struct item_stream {
+    struct item_stream *next;
+    const struct sealer *sealer;
     EVP_CIPHER_CTX *cipher;
     EVP_MAC_CTX *mac; /* has K0 */
-    pid_t pid;        /* whose nonces these are: a fork must not use its parent's */
+    bool failed;
+    size_t total; /* bytes of all steps */
+    pid_t pid;    /* whose nonces these are: a fork must not use its parent's */
     unsigned nonces_left;
     uint8_t nonces[NONCE_BATCH][NONCE_LEN];
 };
@@ -43,7 +46,7 @@ struct sealer {
     EVP_MAC *hmac;
     uint8_t k0[32];
     pthread_mutex_t lock;
-    struct engine *idle; /* under lock */
+    struct item_stream *idle; /* under lock */
 };
 
 static int crypto_failed(struct err *e, const char *what)
@@ -51,9 +54,9 @@ static int crypto_failed(struct err *e, const char *what)
     return err_set(e, ERR_GENERIC, 0, "%s failed in the cryptographic library", what);
 }
 
-/* ---- engines ---- */
+/* ---- streams ---- */
 
-static void engine_free(struct engine *g)
+static void stream_free(struct item_stream *g)
 {
     if (!g)
         return;
@@ -63,55 +66,56 @@ static void engine_free(struct engine *g)
     free(g);
 }
 
-static int engine_new(struct engine **ret, const struct sealer *s, struct err *e)
+static int stream_new(struct item_stream **ret, const struct sealer *s, struct err *e)
 {
-    struct engine *g = calloc(1, sizeof *g);
+    struct item_stream *g = calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e);
+    g->sealer = s;
     char digest[] = "SHA256";
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
                                  OSSL_PARAM_construct_end()};
     g->cipher = EVP_CIPHER_CTX_new();
     g->mac = EVP_MAC_CTX_new(s->hmac);
     if (!g->cipher || !g->mac || EVP_MAC_init(g->mac, s->k0, sizeof s->k0, params) != 1) {
-        engine_free(g);
+        stream_free(g);
         return crypto_failed(e, "the start of encryption");
     }
     *ret = g;
     return 0;
 }
 
-static int engine_take(struct engine **ret, const struct sealer *cs, struct err *e)
+static int stream_take(struct item_stream **ret, const struct sealer *cs, struct err *e)
 {
     struct sealer *s = (struct sealer *)(uintptr_t)cs; /* the list is no part of what the caller sees */
     pthread_mutex_lock(&s->lock);
-    struct engine *g = s->idle;
+    struct item_stream *g = s->idle;
     if (g)
         s->idle = g->next;
     pthread_mutex_unlock(&s->lock);
     if (!g)
-        return engine_new(ret, s, e);
+        return stream_new(ret, s, e);
     *ret = g;
     return 0;
 }
 
-static void engine_return(const struct sealer *cs, struct engine *g)
+static void stream_return(struct item_stream *g)
 {
-    struct sealer *s = (struct sealer *)(uintptr_t)cs;
+    struct sealer *s = (struct sealer *)(uintptr_t)g->sealer;
     pthread_mutex_lock(&s->lock);
     g->next = s->idle;
     s->idle = g;
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool item_key(struct engine *g, const uint8_t *iv, size_t iv_len, uint8_t key[32])
+static bool item_key(struct item_stream *g, const uint8_t *iv, size_t iv_len, uint8_t key[32])
 {
     size_t n;
     return EVP_MAC_init(g->mac, NULL, 0, NULL) == 1 && EVP_MAC_update(g->mac, iv, iv_len) == 1 &&
            EVP_MAC_final(g->mac, key, &n, 32) == 1 && n == 32;
 }
 
-static bool next_nonce(struct engine *g, uint8_t nonce[NONCE_LEN])
+static bool next_nonce(struct item_stream *g, uint8_t nonce[NONCE_LEN])
 {
     pid_t pid = getpid();
     if (g->nonces_left == 0 || g->pid != pid) {
@@ -130,9 +134,9 @@ void sealer_free(struct sealer *s)
 {
     if (!s)
         return;
-    for (struct engine *g = s->idle, *next; g; g = next) {
+    for (struct item_stream *g = s->idle, *next; g; g = next) {
         next = g->next;
-        engine_free(g);
+        stream_free(g);
     }
     hasher_free(s->hasher);
     ecc_free(s->ecc);
@@ -205,37 +209,44 @@ size_t item_scratch_len(const struct sealer *s, size_t len)
 
 /* ---- encryption ---- */
 
-/* out: nonce, ciphertext, tag. */
-static bool encrypt(const struct sealer *s, struct engine *g, const uint8_t *iv, size_t iv_len, const void *in,
-                    size_t len, uint8_t *out)
+static bool begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t iv_len, const uint8_t nonce[NONCE_LEN])
 {
     uint8_t key[32];
     int n;
-    bool ok = item_key(g, iv, iv_len, key) && next_nonce(g, out) &&
-              EVP_EncryptInit_ex2(g->cipher, s->cipher, key, out, NULL) == 1 &&
-              EVP_EncryptUpdate(g->cipher, NULL, &n, iv, (int)iv_len) == 1 &&
-              (len == 0 || EVP_EncryptUpdate(g->cipher, out + NONCE_LEN, &n, in, (int)len) == 1) &&
-              EVP_EncryptFinal_ex(g->cipher, out + NONCE_LEN + len, &n) == 1 &&
-              EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_LEN, out + NONCE_LEN + len) == 1;
+    g->failed = !item_key(g, iv, iv_len, key) ||
+                EVP_CipherInit_ex2(g->cipher, g->sealer->cipher, key, nonce, seals, NULL) != 1 ||
+                EVP_CipherUpdate(g->cipher, NULL, &n, iv, (int)iv_len) != 1;
     OPENSSL_cleanse(key, sizeof key);
-    return ok;
+    return !g->failed;
 }
 
-/* in: nonce, ciphertext of `len` bytes, tag. 1: done; 0: not what was sealed; -1: the library failed. */
-static int decrypt(const struct sealer *s, struct engine *g, const uint8_t *iv, size_t iv_len, const uint8_t *in,
-                   size_t len, uint8_t *out)
+/* Both ciphers are streams: as many bytes come out as go in, whatever the lengths. */
+static bool step(struct item_stream *g, const void *in, size_t len, void *out)
 {
-    uint8_t key[32], tag[TAG_LEN], none[1];
     int n;
-    memcpy(tag, in + NONCE_LEN + len, sizeof tag);
-    bool ready = item_key(g, iv, iv_len, key) && EVP_DecryptInit_ex2(g->cipher, s->cipher, key, in, NULL) == 1 &&
-                 EVP_DecryptUpdate(g->cipher, NULL, &n, iv, (int)iv_len) == 1 &&
-                 (len == 0 || EVP_DecryptUpdate(g->cipher, out, &n, in + NONCE_LEN, (int)len) == 1) &&
-                 EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1;
-    OPENSSL_cleanse(key, sizeof key);
-    if (!ready)
+    if (!g->failed && len > 0)
+        g->failed = EVP_CipherUpdate(g->cipher, out, &n, in, (int)len) != 1 || (size_t)n != len;
+    return !g->failed;
+}
+
+static bool end_seal(struct item_stream *g, uint8_t tag[TAG_LEN])
+{
+    uint8_t none[16];
+    int n;
+    if (!g->failed)
+        g->failed = EVP_EncryptFinal_ex(g->cipher, none, &n) != 1 || n != 0 ||
+                    EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_LEN, tag) != 1;
+    return !g->failed;
+}
+
+/* 1: genuine; 0: not what was sealed; -1: the library failed. */
+static int end_open(struct item_stream *g, const uint8_t tag[TAG_LEN])
+{
+    uint8_t none[16], copy[TAG_LEN];
+    int n;
+    memcpy(copy, tag, sizeof copy);
+    if (g->failed || EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof copy, copy) != 1)
         return -1;
-    /* Nothing is left to be written by the end of these ciphers. */
     return EVP_DecryptFinal_ex(g->cipher, none, &n) == 1 ? 1 : 0;
 }
 
@@ -258,12 +269,14 @@ int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const vo
         if (!own)
             return err_nomem(e);
     }
-    struct engine *g;
-    rc = engine_take(&g, s, e);
+    struct item_stream *g;
+    rc = stream_take(&g, s, e);
     if (rc < 0)
         return rc;
-    bool ok = encrypt(s, g, iv, iv_len, in, len, s->ecc ? scratch : out);
-    engine_return(s, g);
+    uint8_t *to = s->ecc ? scratch : out;
+    bool ok = next_nonce(g, to) && begin(g, true, iv, iv_len, to) && step(g, in, len, to + NONCE_LEN) &&
+              end_seal(g, to + NONCE_LEN + len);
+    stream_return(g);
     if (!ok)
         return crypto_failed(e, "encryption");
     return s->ecc ? ecc_encode(s->ecc, scratch, len + ITEM_OVERHEAD, out, e) : 0;
@@ -273,6 +286,11 @@ static bool overlap(const uint8_t *a, const uint8_t *b, size_t len)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return x < y + len && y < x + len;
+}
+
+static int not_genuine(struct err *e, size_t stored)
+{
+    return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: its %zu bytes are not what was sealed", stored);
 }
 
 /* Decrypts nonce, ciphertext and tag into out; returns the length. */
@@ -285,14 +303,20 @@ static int64_t open_plain(const struct sealer *s, const uint8_t *iv, size_t iv_l
     int rc = check_lengths(len, iv_len, e);
     if (rc < 0)
         return rc;
-    struct engine *g;
-    rc = engine_take(&g, s, e);
+    struct item_stream *g;
+    rc = stream_take(&g, s, e);
     if (rc < 0)
         return rc;
     /* Ciphers work in place, but not at a distance of 12 bytes. */
     uint8_t *to = overlap(in, out, stored) ? (uint8_t *)(uintptr_t)in + NONCE_LEN : out;
-    int done = decrypt(s, g, iv, iv_len, in, len, to);
-    engine_return(s, g);
+    int done = -1;
+    if (begin(g, false, iv, iv_len, in)) {
+        uint8_t tag[TAG_LEN];
+        memcpy(tag, in + NONCE_LEN + len, sizeof tag); /* `to` may lie over it */
+        if (step(g, in + NONCE_LEN, len, to))
+            done = end_open(g, tag);
+    }
+    stream_return(g);
     if (done == 1) {
         if (to != out)
             memmove(out, to, len);
@@ -301,7 +325,7 @@ static int64_t open_plain(const struct sealer *s, const uint8_t *iv, size_t iv_l
     OPENSSL_cleanse(to, len);
     if (done < 0)
         return crypto_failed(e, "decryption");
-    return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: its %zu bytes are not what was sealed", stored);
+    return not_genuine(e, stored);
 }
 
 int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t stored, void *out,
@@ -320,6 +344,100 @@ int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, cons
     }
     int64_t len = ecc_decode(s->ecc, in, stored, scratch, cap, repaired, e);
     return len < 0 ? len : open_plain(s, iv, iv_len, scratch, (size_t)len, out, e);
+}
+
+/* ---- in pieces ---- */
+
+bool item_in_pieces(const struct sealer *s)
+{
+    return !s->ecc;
+}
+
+static int begin_stream(const struct sealer *s, size_t iv_len, struct item_stream **ret, struct err *e)
+{
+    if (s->ecc)
+        return err_set(e, ERR_GENERIC, ENOTSUP, "items with error correction are sealed and opened as a whole");
+    int rc = check_lengths(0, iv_len, e);
+    if (rc == 0)
+        rc = stream_take(ret, s, e);
+    if (rc == 0)
+        (*ret)->total = 0;
+    return rc;
+}
+
+static int step_stream(struct item_stream *st, const void *in, size_t len, void *out, struct err *e)
+{
+    size_t total = len > SIZE_MAX - st->total ? SIZE_MAX : st->total + len;
+    int rc = check_lengths(total, 1, e);
+    if (rc < 0) {
+        st->failed = true;
+        return rc;
+    }
+    st->total = total;
+    return step(st, in, len, out) ? 0 : crypto_failed(e, "a step of encryption or decryption");
+}
+
+int item_seal_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, void *head, struct item_stream **ret,
+                    struct err *e)
+{
+    struct item_stream *st;
+    int rc = begin_stream(s, iv_len, &st, e);
+    if (rc < 0)
+        return rc;
+    if (!next_nonce(st, head) || !begin(st, true, iv, iv_len, head)) {
+        stream_return(st);
+        return crypto_failed(e, "encryption");
+    }
+    *ret = st;
+    return 0;
+}
+
+int item_seal_step(struct item_stream *st, const void *in, size_t len, void *out, struct err *e)
+{
+    return step_stream(st, in, len, out, e);
+}
+
+int item_seal_end(struct item_stream *st, void *tail, struct err *e)
+{
+    bool ok = end_seal(st, tail);
+    stream_return(st);
+    return ok ? 0 : crypto_failed(e, "encryption");
+}
+
+int item_open_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *head,
+                    struct item_stream **ret, struct err *e)
+{
+    struct item_stream *st;
+    int rc = begin_stream(s, iv_len, &st, e);
+    if (rc < 0)
+        return rc;
+    if (!begin(st, false, iv, iv_len, head)) {
+        stream_return(st);
+        return crypto_failed(e, "decryption");
+    }
+    *ret = st;
+    return 0;
+}
+
+int item_open_step(struct item_stream *st, const void *in, size_t len, void *out, struct err *e)
+{
+    return step_stream(st, in, len, out, e);
+}
+
+int item_open_end(struct item_stream *st, const void *tail, struct err *e)
+{
+    size_t stored = st->total + ITEM_OVERHEAD;
+    int done = end_open(st, tail);
+    stream_return(st);
+    if (done == 1)
+        return 0;
+    return done < 0 ? crypto_failed(e, "decryption") : not_genuine(e, stored);
+}
+
+void item_stream_free(struct item_stream *st)
+{
+    if (st)
+        stream_return(st);
 }
 
 /* ---- named blobs ---- */

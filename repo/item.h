@@ -19,7 +19,7 @@ void sealer_free(struct sealer *s);
 
 const struct hasher *sealer_hasher(const struct sealer *s);
 
-#define ITEM_OVERHEAD 28 /* nonce and tag, without error correction */
+#define ITEM_OVERHEAD 28 /* nonce and tag (below: ITEM_HEAD, ITEM_TAIL), without error correction */
 
 /* Stored length of a plaintext of `len` bytes. */
 size_t item_sealed_len(const struct sealer *s, size_t len);
@@ -39,6 +39,41 @@ int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const vo
  * plaintext's length; ERR_DAMAGE (-EBADMSG) if it was changed. *repaired (NULL allowed): ECC mended something. */
 int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t stored, void *out,
                   void *scratch, bool *repaired, struct err *e);
+
+/*
+ * The same in pieces, for callers that have or want a content bit by bit while it is in the cache. Stored are
+ * ITEM_HEAD bytes (nonce), as many bytes as the plaintext has, ITEM_TAIL bytes (tag); each step turns in[0..len) into
+ * out[0..len), equal or apart, of any length, at any position of the bytes so far. One thread at a time works on a
+ * stream, any number of streams exist. Not with error correction (item_in_pieces() tells): its blocks need the whole.
+ *
+ * item_*_end() and item_stream_free() (NULL allowed) give the stream back, whatever they return; so exactly one of them
+ * is called for each beginning that succeeded. Errors of a step stay: the end fails too.
+ *
+ * OPENING: bytes of a step are not known to be genuine until item_open_end() returns 0. Whoever passes them on earlier
+ * must be able to take them back, or to declare the result damaged, when it returns ERR_DAMAGE (-EBADMSG).
+ */
+#define ITEM_HEAD 12
+#define ITEM_TAIL 16
+
+struct item_stream;
+
+bool item_in_pieces(const struct sealer *s);
+
+int item_seal_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, void *head, struct item_stream **ret,
+                    struct err *e);
+int item_seal_step(struct item_stream *st, const void *in, size_t len, void *out, struct err *e);
+int item_seal_end(struct item_stream *st, void *tail, struct err *e);
+
+int item_open_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *head,
+                    struct item_stream **ret, struct err *e);
+int item_open_step(struct item_stream *st, const void *in, size_t len, void *out, struct err *e);
+int item_open_end(struct item_stream *st, const void *tail, struct err *e);
+
+void item_stream_free(struct item_stream *st);
+static inline void item_stream_freep(struct item_stream **st)
+{
+    item_stream_free(*st);
+}
 
 /*
  * Named blobs (indexes, sessions): the name is prefix + hex(hash(plaintext)) + ("-" + suffix), the iv comes from the

@@ -310,6 +310,171 @@ static void round_trips(void **state)
     }
 }
 
+/* ---- in pieces ---- */
+
+/* The lengths of pieces, over and over; a length of 0 is allowed. */
+static const size_t cuts[][4] = {{1, 1, 1, 1}, {7, 0, 16, 33}, {4096, 4096, 4096, 4096}, {65536, 1, 131072, 15}};
+
+struct way {
+    const struct sealer *s;
+    const uint8_t *iv;
+    const size_t *cut;
+    bool in_place;
+};
+
+static int seal_in_pieces(const struct way *w, const uint8_t *in, size_t len, uint8_t *out, struct err *e)
+{
+    struct item_stream *st = NULL;
+    int rc = item_seal_begin(w->s, w->iv, 16, out, &st, e);
+    uint8_t *to = out + ITEM_HEAD;
+    if (rc == 0 && w->in_place)
+        memcpy(to, in, len);
+    for (size_t at = 0, i = 0; rc == 0 && at < len; i++) {
+        size_t n = w->cut[i % 4] < len - at ? w->cut[i % 4] : len - at;
+        rc = item_seal_step(st, w->in_place ? to + at : in + at, n, to + at, e);
+        at += n;
+    }
+    return rc < 0 ? rc : item_seal_end(st, to + len, e);
+}
+
+static int open_in_pieces(const struct way *w, uint8_t *in, size_t len, uint8_t *out, struct err *e)
+{
+    struct item_stream *st = NULL;
+    int rc = item_open_begin(w->s, w->iv, 16, in, &st, e);
+    uint8_t *from = in + ITEM_HEAD;
+    for (size_t at = 0, i = 0; rc == 0 && at < len; i++) {
+        size_t n = w->cut[i % 4] < len - at ? w->cut[i % 4] : len - at;
+        rc = item_open_step(st, from + at, n, w->in_place ? from + at : out + at, e);
+        at += n;
+    }
+    if (rc == 0 && w->in_place)
+        memcpy(out, from, len);
+    return rc < 0 ? rc : item_open_end(st, from + len, e);
+}
+
+static void check_pieces(const struct way *w, const uint8_t *plain, size_t len)
+{
+    struct err e = ERR_INIT;
+    size_t n = item_sealed_len(w->s, len);
+    assert_int_equal(n, ITEM_HEAD + len + ITEM_TAIL);
+    uint8_t *stored = malloc(n), *out = malloc(len + 1);
+    /* Pieces make what the whole opens, and the other way round. */
+    assert_ok(seal_in_pieces(w, plain, len, stored, &e), &e);
+    assert_int_equal(item_open(w->s, w->iv, 16, stored, n, out, NULL, NULL, &e), len);
+    assert_memory_equal(out, plain, len);
+    assert_ok(item_seal(w->s, w->iv, 16, plain, len, stored, NULL, &e), &e);
+    memset(out, 0, len);
+    assert_ok(open_in_pieces(&(struct way){w->s, w->iv, w->cut, false}, stored, len, out, &e), &e);
+    assert_memory_equal(out, plain, len);
+    /* Nonce, text and tag count. */
+    size_t places[] = {0, ITEM_HEAD - 1, ITEM_HEAD, ITEM_HEAD + len / 2, ITEM_HEAD + len, n - 1};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        stored[places[i]] ^= 0x10;
+        assert_int_equal(open_in_pieces(&(struct way){w->s, w->iv, w->cut, false}, stored, len, out, &e), -EBADMSG);
+        assert_int_equal(e.cls, ERR_DAMAGE);
+        stored[places[i]] ^= 0x10;
+    }
+    uint8_t other[16];
+    memcpy(other, w->iv, 16);
+    other[15] ^= 1;
+    assert_int_equal(open_in_pieces(&(struct way){w->s, other, w->cut, false}, stored, len, out, &e), -EBADMSG);
+    assert_ok(open_in_pieces(w, stored, len, out, &e), &e);
+    assert_memory_equal(out, plain, len);
+    free(stored);
+    free(out);
+}
+
+static void pieces_are_the_whole(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {0, 1, 15, 16, 17, 65537, 300001};
+    for (unsigned c = 0; c < 2; c++) {
+        struct repo_format f = plain_format();
+        snprintf(f.encryption, sizeof f.encryption, "%s", encryption_name(c));
+        struct sealer *s = sealer_of(&f);
+        assert_true(item_in_pieces(s));
+        size_t longest;
+        uint8_t *plain = recipe_expand("prng:21:300001", &longest);
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+            uint8_t iv[16];
+            hasher_digest(sealer_hasher(s), plain, lengths[i], iv);
+            for (size_t k = lengths[i] > 65537; k < sizeof cuts / sizeof cuts[0]; k++) /* not bytewise through all */
+                for (unsigned in_place = 0; in_place < 2; in_place++)
+                    check_pieces(&(struct way){s, iv, cuts[k], in_place}, plain, lengths[i]);
+        }
+        free(plain);
+        sealer_free(s);
+    }
+}
+
+/* Streams that are open at the same time, and given up, do not disturb each other. */
+static void pieces_side_by_side(void **state)
+{
+    (void)state;
+    struct repo_format f = plain_format();
+    struct sealer *s = sealer_of(&f);
+    struct err e = ERR_INIT;
+    enum { N = 5, LEN = 1000 };
+    static uint8_t plain[N][LEN], stored[N][LEN + ITEM_OVERHEAD], out[LEN];
+    uint8_t iv[N][16] = {{0}};
+    for (unsigned round = 0; round < 3; round++) {
+        struct item_stream *st[N];
+        for (unsigned i = 0; i < N; i++) {
+            memset(plain[i], (int)(i + round), LEN);
+            iv[i][0] = (uint8_t)i;
+            assert_ok(item_seal_begin(s, iv[i], 16, stored[i], &st[i], &e), &e);
+        }
+        for (size_t at = 0; at < LEN; at += 100)
+            for (unsigned i = 0; i < N; i++)
+                assert_ok(item_seal_step(st[i], plain[i] + at, 100, stored[i] + ITEM_HEAD + at, &e), &e);
+        item_stream_free(st[round]);
+        for (unsigned i = 0; i < N; i++)
+            if (i != round)
+                assert_ok(item_seal_end(st[i], stored[i] + ITEM_HEAD + LEN, &e), &e);
+        for (unsigned i = 0; i < N; i++) {
+            int64_t rc = item_open(s, iv[i], 16, stored[i], sizeof stored[i], out, NULL, NULL, &e);
+            assert_int_equal(rc, i == round ? -EBADMSG : LEN);
+            if (i != round)
+                assert_memory_equal(out, plain[i], LEN);
+        }
+    }
+    item_stream_free(NULL);
+    sealer_free(s);
+}
+
+static void pieces_refused(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct item_stream *st = NULL;
+    uint8_t iv[16] = {0}, bytes[64] = {0};
+    struct repo_format f = plain_format();
+    f.ecc_percent = 5;
+    struct sealer *s = sealer_of(&f);
+    assert_false(item_in_pieces(s));
+    assert_int_equal(item_seal_begin(s, iv, 16, bytes, &st, &e), -ENOTSUP);
+    assert_int_equal(item_open_begin(s, iv, 16, bytes, &st, &e), -ENOTSUP);
+    sealer_free(s);
+    f.ecc_percent = 0;
+    s = sealer_of(&f);
+    assert_true(item_seal_begin(s, iv, 0, bytes, &st, &e) < 0);
+    assert_true(item_open_begin(s, iv, 2000, bytes, &st, &e) < 0);
+    assert_null(st);
+    /* More than an item can have: the step fails, and the end with it. */
+    assert_ok(item_seal_begin(s, iv, 16, bytes, &st, &e), &e);
+    assert_int_equal(item_seal_step(st, bytes, (size_t)1 << 32, bytes, &e), -EINVAL);
+    assert_true(item_seal_end(st, bytes, &e) < 0);
+    assert_ok(item_open_begin(s, iv, 16, bytes, &st, &e), &e);
+    assert_int_equal(item_open_step(st, bytes, SIZE_MAX, bytes, &e), -EINVAL);
+    assert_true(item_open_step(st, bytes, 1, bytes, &e) < 0);
+    int rc = item_open_end(st, bytes, &e);
+    assert_true(rc < 0 && rc != -EBADMSG);
+    /* The stream is as good as new for the next. */
+    assert_ok(item_seal(s, iv, 16, "abc", 3, bytes, NULL, &e), &e);
+    assert_int_equal(item_open(s, iv, 16, bytes, 3 + ITEM_OVERHEAD, bytes, NULL, NULL, &e), 3);
+    sealer_free(s);
+}
+
 static void every_bit_counts(void **state)
 {
     (void)state;
@@ -487,10 +652,11 @@ static void many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_encryption),   cmocka_unit_test(golden_named), cmocka_unit_test(golden_master_keys),
-        cmocka_unit_test(known_answers),       cmocka_unit_test(known_ecc),    cmocka_unit_test(round_trips),
-        cmocka_unit_test(every_bit_counts),    cmocka_unit_test(bad_names),    cmocka_unit_test(bad_formats),
-        cmocka_unit_test(nonces_never_repeat), cmocka_unit_test(many_threads),
+        cmocka_unit_test(golden_encryption),   cmocka_unit_test(golden_named),   cmocka_unit_test(golden_master_keys),
+        cmocka_unit_test(known_answers),       cmocka_unit_test(known_ecc),      cmocka_unit_test(round_trips),
+        cmocka_unit_test(every_bit_counts),    cmocka_unit_test(bad_names),      cmocka_unit_test(bad_formats),
+        cmocka_unit_test(nonces_never_repeat), cmocka_unit_test(many_threads),   cmocka_unit_test(pieces_are_the_whole),
+        cmocka_unit_test(pieces_side_by_side), cmocka_unit_test(pieces_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
