@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* kdf.c - keys from the password and from other keys, and the format layer's own encryption. */
 #include "repo/format-parse.h"
+#include "repo/scrypt.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -51,20 +52,22 @@ int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t 
     return rc;
 }
 
-static int scrypt_65536_8_1(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32])
+static int scrypt_65536_8_1(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32], struct err *e)
 {
-    /* 128 * N * r bytes and a little; the library's own limit is 32 MiB. It wipes and frees them before it returns. */
-    return EVP_PBE_scrypt(password, strlen(password), salt, salt_len, 65536, 8, 1, (uint64_t)80 << 20, key, 32);
+    return scrypt_r8_p1(password, salt, salt_len, 65536, key, 32, e);
 }
 
-static int pbkdf2_600000(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32])
+static int pbkdf2_600000(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32], struct err *e)
 {
-    return PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, (int)salt_len, 600000, EVP_sha256(), 32, key);
+    int len = (int)strlen(password);
+    if (PKCS5_PBKDF2_HMAC(password, len, salt, (int)salt_len, 600000, EVP_sha256(), 32, key) != 1)
+        return crypto_failed(e, "key derivation");
+    return 0;
 }
 
 static const struct {
     const char *name;
-    int (*derive)(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32]);
+    int (*derive)(const char *password, const uint8_t *salt, size_t salt_len, uint8_t key[32], struct err *e);
 } derivations[] = {
     {"scrypt-65536-8-1", scrypt_65536_8_1},
     {"pbkdf2-sha256-600000", pbkdf2_600000},
@@ -88,9 +91,9 @@ int format_derive_key(const char *algo, const char *password, const uint8_t *sal
     if (salt_len < SALT_MIN || salt_len > INT_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "the repository's unique id has %zu bytes where at least %d are needed",
                        salt_len, SALT_MIN);
-    if (strlen(password) > INT_MAX || derivations[i].derive(password, salt, salt_len, key) != 1)
-        return err_set(e, ERR_MEMORY, ENOMEM, "cannot derive the key from the password (%s needs up to 64 MiB)", algo);
-    return 0;
+    if (strlen(password) > INT_MAX)
+        return err_set(e, ERR_USAGE, EINVAL, "no password has %zu bytes", strlen(password));
+    return derivations[i].derive(password, salt, salt_len, key, e);
 }
 
 static int layer_keys(const uint8_t key[32], const uint8_t *id, size_t id_len, uint8_t aes[32], uint8_t aad[32],
