@@ -426,6 +426,11 @@ static int open_blob(struct dir_store *d, const char *name, struct err *e)
     return fd < 0 ? read_failed(d, name, -fd, e) : fd;
 }
 
+static int dir_open_file(struct blobs *b, const char *name, struct err *e)
+{
+    return open_blob(store_of(b), name, e);
+}
+
 static int dir_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
     struct dir_store *d = store_of(b);
@@ -618,6 +623,7 @@ static void dir_free(struct blobs *b)
 static const struct blobs_ops dir_ops = {
     .free = dir_free,
     .read = dir_read,
+    .open_file = dir_open_file,
     .get = dir_get,
     .stat = dir_stat,
     .put = dir_put,

@@ -13,6 +13,8 @@
 struct blobs_ops {
     void (*free)(struct blobs *b);
     int (*read)(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+    /* A descriptor to read the blob with, the caller's. NULL: blobs are no files. */
+    int (*open_file)(struct blobs *b, const char *name, struct err *e);
     int (*get)(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
     int (*stat)(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
     int (*put)(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);

@@ -69,6 +69,16 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     return 0;
 }
 
+int blobs_open_file(struct blobs *b, const char *name, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    if (!b->ops->open_file)
+        return err_set(e, ERR_GENERIC, EOPNOTSUPP, "the blobs of repository %s are no files", b->location);
+    return b->ops->open_file(b, name, e);
+}
+
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
 {
     int rc = check_name(b, name, e);

@@ -51,6 +51,9 @@ void blobs_stats(struct blobs *b, struct blob_stats *ret);
 
 /* Exactly dst[0..len) from `offset`; a shorter blob is ERR_DAMAGE (-EBADMSG), a missing one -ENOENT. */
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+/* A descriptor of the blob, open for reading and the caller's, from stores that keep blobs in files; from others
+ * -EOPNOTSUPP. Not counted as a get. */
+int blobs_open_file(struct blobs *b, const char *name, struct err *e);
 /* A whole blob of at most `max` bytes into malloc()ed memory (with one NUL behind it). */
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);

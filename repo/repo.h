@@ -56,6 +56,15 @@ int content_reader_new(struct content_reader **ret, struct repo *r, struct err *
 void content_reader_free(struct content_reader *c);
 static inline void content_reader_freep(struct content_reader **c) { content_reader_free(*c); }
 
+/* Where the time of its reads went. */
+struct content_times {
+    uint64_t read_ns, open_ns, expand_ns; /* fetching, decrypting, decompressing */
+};
+const struct content_times *content_reader_times(const struct content_reader *c);
+
+/* A content that will be read soon by content_read_entry(): storage may begin to fetch it. */
+void content_reader_ahead(struct content_reader *c, const struct index_entry *entry);
+
 /* The entry of a content: index_set_find() plus what the open session has put but not flushed. */
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
 
