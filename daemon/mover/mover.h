@@ -46,7 +46,8 @@ struct mover_cancel {
 
 /* Seconds in which a stage worked or waited, summed over its threads; and the stage that bound the whole. */
 struct stage_time {
-    const char *name;       /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit" */
+    const char *name;       /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"; the
+                               other way "read", "decrypt", "decompress", "hash", "write" */
     double busy, stalled;
     uint64_t bytes;
 };
@@ -170,6 +171,9 @@ struct verify_opts {
 struct verify_result {
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
     double seconds;
+    struct stage_time stages[STAGES_MAX]; /* "read", "decrypt", "decompress", "hash" */
+    unsigned n_stages;
+    const char *bottleneck; /* a stage's name; NULL if nothing was read */
 };
 
 /*
