@@ -58,6 +58,7 @@ enum verb {
     VERB_CHECK_CONFIG,
     VERB_IMPORT_VELERO,
     VERB_PLUGIN_CHECK,
+    VERB_BENCH,
     VERB_COUNT
 };
 
@@ -99,6 +100,11 @@ struct options {
     int move_data;     /* -1: as configured */
     unsigned lines;    /* logs: 0 all */
     bool wait, full, from_timer, overwrite, new_target, allow_incomplete, follow;
+    /* bench */
+    const char *device, *dir;
+    bool quick, pipeline;
+    double seconds; /* 0: as usual */
+    uint64_t size;
     /* expire, native prune */
     bool explain, dry_run;
 };
@@ -137,6 +143,7 @@ int cli_snapshot_delete(const struct options *o, struct err *e);
 int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
 int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */
 int cli_plugin_check(const struct options *o, struct err *e);  /* args[0]: program; o->kind or NULL */
+int cli_bench(const struct options *o, struct err *e);         /* args: what to measure; none: everything */
 /* The daemon's verbs. */
 int cli_ask(const struct options *o, struct err *e);
 

@@ -55,6 +55,8 @@ static int run(const struct options *o, struct err *e)
         return cli_config_import(o, e);
     case VERB_PLUGIN_CHECK:
         return cli_plugin_check(o, e);
+    case VERB_BENCH:
+        return cli_bench(o, e);
     case VERB_NONE:
     case VERB_COUNT:
         return err_set(e, ERR_USAGE, 0, "no verb is given");

@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* moves.c - the verbs that move data: backup, restore, verify */
 #include "daemon/cli/cli.h"
+#include "daemon/cli/stages.h"
 
 #include <errno.h>
 #include <string.h>
-
-static json_t *stages_json(const struct stage_time *s, unsigned n)
-{
-    json_t *list = json_array();
-    for (unsigned i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", s[i].name, "busySeconds", s[i].busy,
-                                              "stalledSeconds", s[i].stalled, "bytes", (json_int_t)s[i].bytes));
-    return list;
-}
-
-static void print_stages(const struct stage_time *s, unsigned n, const char *bottleneck)
-{
-    fputs("Stages      ", stdout);
-    int shown = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (s[i].busy < 0.0005 && s[i].stalled < 0.0005)
-            continue;
-        printf("%s%s %.2f s%s", shown++ ? ", " : "", s[i].name, s[i].busy,
-               bottleneck && !strcmp(bottleneck, s[i].name) ? " (bottleneck)" : "");
-    }
-    putchar('\n');
-}
 
 static double per_second(uint64_t bytes, double seconds)
 {
@@ -100,7 +79,7 @@ static void print_backup(const struct backup_result *b, const struct snapshot_so
            (unsigned long)b->new_chunks, text_bytes(b->stored_bytes), (unsigned long)b->packs);
     if (b->adopted_packs)
         printf("Adopted     %lu finished packs of an interrupted run\n", (unsigned long)b->adopted_packs);
-    print_stages(b->stages, b->n_stages, b->bottleneck);
+    stages_print(b->stages, b->n_stages, b->bottleneck);
     for (size_t i = 0; i < b->n_bad; i++)
         printf("UNREADABLE  bytes %lu to %lu: %s (stored as zeros)\n", (unsigned long)b->bad[i].pos,
                (unsigned long)(b->bad[i].pos + b->bad[i].len - 1), strerror(b->bad[i].sys));
@@ -220,7 +199,7 @@ static void print_restore(const struct restore_result *t, const char *target)
         printf("Resumed     %s were restored before\n", text_bytes(t->resumed_bytes));
     if (t->verified_bytes)
         printf("Verified    %s read back\n", text_bytes(t->verified_bytes));
-    print_stages(t->stages, t->n_stages, t->bottleneck);
+    stages_print(t->stages, t->n_stages, t->bottleneck);
 }
 
 static json_t *restore_json(const struct restore_result *t, const char *snapshot, const char *path, const char *target)

@@ -85,6 +85,12 @@ enum option_id {
     OPT_EXPLAIN,
     OPT_DRY_RUN,
     OPT_KIND,
+    OPT_DEVICE,
+    OPT_PIPELINE,
+    OPT_DIR,
+    OPT_QUICK,
+    OPT_SECONDS,
+    OPT_SIZE,
 };
 
 /* One option; two rows may share id and name where verbs mean different things by it. */

@@ -55,6 +55,35 @@ static int add_pair(json_t **to, const char *name, const char *value, char sep, 
     return 0;
 }
 
+/* Those of bench alone. */
+static int set_bench_option(struct options *o, enum option_id id, const char *name, const char *v, struct err *e)
+{
+    char *end;
+    switch (id) {
+    case OPT_DEVICE:
+        o->device = v;
+        return 0;
+    case OPT_PIPELINE:
+        o->pipeline = true;
+        return 0;
+    case OPT_DIR:
+        o->dir = v;
+        return 0;
+    case OPT_QUICK:
+        o->quick = true;
+        return 0;
+    case OPT_SECONDS:
+        o->seconds = strtod(v, &end);
+        if (end == v || *end || !(o->seconds >= 0.01 && o->seconds <= 60))
+            return bad_value(name, v, "a number from 0.01 to 60", e);
+        return 0;
+    case OPT_SIZE:
+        return want_size(&o->size, name, v, e);
+    default:
+        return err_set(e, ERR_USAGE, EINVAL, "option --%s is not handled", name);
+    }
+}
+
 /* Those of the verbs that ask the daemon. */
 static int set_daemon_option(struct options *o, enum option_id id, const char *name, const char *v, struct err *e)
 {
@@ -135,7 +164,7 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
             return bad_value(name, v, "driver or mover", e);
         return 0;
     default:
-        return err_set(e, ERR_USAGE, EINVAL, "option --%s is not handled", name);
+        return set_bench_option(o, id, name, v, e);
     }
 }
 

@@ -53,3 +53,12 @@ void stages_fill(struct backup_result *ret, const struct pipeline_stats *p, doub
     if (commit > most)
         ret->bottleneck = s[COMMIT].name;
 }
+
+json_t *stages_json(const struct stage_time *s, unsigned n)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", s[i].name, "busySeconds", s[i].busy,
+                                              "stalledSeconds", s[i].stalled, "bytes", (json_int_t)s[i].bytes));
+    return list;
+}

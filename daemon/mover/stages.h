@@ -9,4 +9,7 @@
 /* Fills stages, n_stages and bottleneck from the pipeline's numbers, ret->reader and the time commits took. */
 void stages_fill(struct backup_result *ret, const struct pipeline_stats *p, double commit_s, double pack_s);
 
+/* [{name, busySeconds, stalledSeconds, bytes}]; NULL without memory. */
+json_t *stages_json(const struct stage_time *s, unsigned n);
+
 #endif

@@ -33,7 +33,6 @@ int policy_write(struct repo *r, const struct snapshot_source *src, const struct
 enum result_code result_code_of(const struct err *e, bool cancel_requested);
 const char *result_code_name(enum result_code c);
 json_t *result_error_json(const struct err *e);
-json_t *stages_json(const struct stage_time *s, unsigned n);
 /* Replaces the file's contents by the document and makes them durable. */
 int result_write(int fd, const json_t *result, struct err *e);
 

@@ -75,15 +75,6 @@ json_t *result_error_json(const struct err *e)
     return j;
 }
 
-json_t *stages_json(const struct stage_time *s, unsigned n)
-{
-    json_t *list = json_array();
-    for (unsigned i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", s[i].name, "busySeconds", s[i].busy,
-                                              "stalledSeconds", s[i].stalled, "bytes", (json_int_t)s[i].bytes));
-    return list;
-}
-
 /* Crash points: result-written (the bytes are there, not durable), result-durable. */
 int result_write(int fd, const json_t *result, struct err *e)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* run-backup.c - a mover's backup: a descriptor into the repository, and what is told about it */
 #include "daemon/mover/agent/agent.h"
+#include "daemon/mover/stages.h"
 
 #include "base/cleanup.h"
 #include "chunker/splitter.h"

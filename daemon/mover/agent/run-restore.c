@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* run-restore.c - a mover's restore and verify */
 #include "daemon/mover/agent/agent.h"
+#include "daemon/mover/stages.h"
 
 #include "base/cleanup.h"
 

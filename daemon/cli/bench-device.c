@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * bench-device.c - how fast a device or file is read
+ *
+ * By the reader that backups use, with other sizes of blocks at the usual depth, and then with other depths at the best
+ * size. Each try begins where the one before ended, so that none finds in a cache what another has read. Nothing is
+ * written.
+ */
+#include "daemon/cli/bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define WINDOW (4 * MIB)
+
+static const char *media_name(enum source_media m)
+{
+    static const char *const names[] = {"unknown", "hdd", "ssd", "nvme", "network"};
+    return names[m];
+}
+
+/* Goes on from *pos for some seconds, to the end, or until so many bytes have come. */
+static int consume(struct reader *r, uint64_t *pos, uint64_t end, double seconds, uint64_t bytes,
+                   const struct mover_cancel *cancel, struct err *e)
+{
+    struct reader_stats st;
+    double begin = bench_wall();
+    while (*pos < end && bench_wall() - begin < seconds) {
+        int rc = bench_interrupted(cancel, e);
+        if (rc < 0)
+            return rc;
+        reader_stats(r, &st);
+        if (st.read_bytes >= bytes)
+            return 0;
+        struct view v;
+        rc = reader_peek(r, *pos, MIB, &v, e);
+        if (rc < 0)
+            return rc;
+        bool jump = v.zero_end > *pos + v.avail && v.zero_end - *pos > WINDOW;
+        *pos = jump ? v.zero_end - WINDOW : *pos + v.avail;
+        reader_release(r, *pos);
+    }
+    return 0;
+}
+
+/* One way of reading. *pos is where it begins, and then where it ended. Before the clock is started the ring is filled
+ * once, as far as that does not take too long: the first touch of its pages costs more than the reading. */
+static int read_some(struct bench_device *d, struct bench_read *t, struct source *s, uint64_t *pos, double seconds,
+                     const struct options *o, const struct mover_cancel *cancel, struct err *e)
+{
+    size_t ring = 2 * t->block * t->depth + 2 * WINDOW + 2 * t->block;
+    const struct reader_opts ro = {.start = *pos,
+                                   .ring = ring < 32 * MIB ? 32 * MIB : ring,
+                                   .window = WINDOW,
+                                   .block = t->block,
+                                   .depth = t->depth,
+                                   .no_uring = o->no_uring,
+                                   .no_direct = o->no_direct};
+    CLEANUP(reader_freep) struct reader *r = NULL;
+    struct reader_stats before = {0}, after;
+    double wall = bench_wall(), cpu = bench_process_cpu();
+    uint64_t end = source_info(s)->size;
+    int rc = reader_new(&r, s, &ro, e);
+    if (rc >= 0)
+        rc = consume(r, pos, end, seconds / 2, ro.ring, cancel, e);
+    if (rc >= 0 && *pos < end) { /* of a small file there is nothing more: then the beginning counts */
+        reader_stats(r, &before);
+        wall = bench_wall();
+        cpu = bench_process_cpu();
+    }
+    if (rc >= 0)
+        rc = consume(r, pos, end, seconds, UINT64_MAX, cancel, e);
+    if (rc < 0)
+        return rc;
+    wall = bench_wall() - wall;
+    cpu = bench_process_cpu() - cpu;
+    reader_stats(r, &after);
+    d->uring = after.uring;
+    d->direct = after.direct;
+    snprintf(d->fallback, sizeof d->fallback, "%s", after.fallback);
+    t->bytes = after.read_bytes - before.read_bytes;
+    t->rate = wall > 0 ? (double)t->bytes / wall * 1e-9 : 0;
+    t->cost = t->bytes ? cpu / ((double)t->bytes * 1e-9) : 0;
+    return 0;
+}
+
+struct sweep {
+    struct bench_device *d;
+    struct source *s;
+    const struct options *o;
+    const struct mover_cancel *cancel;
+    double seconds;
+    uint64_t pos;
+};
+
+static int try_way(struct sweep *w, size_t block, unsigned depth, struct err *e)
+{
+    struct bench_device *d = w->d;
+    for (unsigned i = 0; i < d->n; i++)
+        if (d->reads[i].block == block && d->reads[i].depth == depth)
+            return 0;
+    struct bench_read *t = &d->reads[d->n];
+    *t = (struct bench_read){.block = block, .depth = depth};
+    /* The rest of a source that is nearly read through is too short to tell anything. */
+    if (w->pos > source_info(w->s)->size / 2) {
+        w->pos = 0;
+        posix_fadvise(source_fd(w->s), 0, 0, POSIX_FADV_DONTNEED);
+    }
+    int rc = read_some(d, t, w->s, &w->pos, w->seconds, w->o, w->cancel, e);
+    if (rc < 0)
+        return rc;
+    d->n++;
+    return 0;
+}
+
+static size_t best_block(const struct bench_device *d)
+{
+    unsigned best = d->usual;
+    for (unsigned i = 0; i < d->n; i++)
+        if (d->reads[i].rate > d->reads[best].rate * 1.03)
+            best = i;
+    return d->reads[best].block;
+}
+
+int bench_device(struct bench_device *d, const struct options *o, double seconds, const struct mover_cancel *cancel,
+                 struct err *e)
+{
+    static const size_t blocks[] = {MIB, MIB / 4, MIB * 4};
+    static const unsigned depths[] = {1, 2, 4, 8, 16, 32, 64};
+    CLEANUP(source_freep) struct source *s = NULL;
+    int rc = source_open(&s, o->device, e);
+    if (rc < 0)
+        return rc;
+    const struct source_info *i = source_info(s);
+    snprintf(d->path, sizeof d->path, "%s", i->path);
+    d->size = i->size;
+    d->is_block = i->is_block;
+    snprintf(d->media, sizeof d->media, "%s", media_name(i->media));
+    struct extent x;
+    if (i->size == 0 || (rc = source_extent(s, 0, &x, e)) < 0 || (x.hole && x.len == i->size))
+        return rc < 0 ? rc : err_set(e, ERR_SOURCE, 0, "%s holds no data that could be read", i->path);
+    posix_fadvise(source_fd(s), 0, 0, POSIX_FADV_DONTNEED);
+    /* The ring is twice what is in flight, and a little. */
+    uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    unsigned usual = o->depth ? o->depth : i->depth;
+    struct sweep w = {.d = d, .s = s, .o = o, .cancel = cancel, .seconds = seconds};
+    for (size_t b = 0; rc >= 0 && b < sizeof blocks / sizeof *blocks; b++)
+        if (blocks[b] == MIB || blocks[b] * usual <= memory / 4)
+            rc = try_way(&w, blocks[b], usual, e);
+    size_t block = rc >= 0 ? best_block(d) : 0;
+    for (size_t k = 0; rc >= 0 && k < sizeof depths / sizeof *depths; k++)
+        if (block * depths[k] <= memory / 4)
+            rc = try_way(&w, block, depths[k], e);
+    return rc;
+}
