@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define TMP_INFIX ".tmp."
@@ -26,6 +28,8 @@
 #define SHARDS_FILE_MAX (1 << 20)
 /* Start writing to the disk after so many bytes, so that the sync at the end finds little to do. */
 #define WRITEBACK_BYTES (4u << 20)
+/* Writes past the page cache: multiples of this, in memory, file and length. No device wants more. */
+#define DIRECT_ALIGN 4096
 #define SYNCED_SLOTS 4096
 /* One pread or pwrite; the kernel does not do more than 2 GiB at once. */
 #define IO_MAX ((size_t)1 << 30)
@@ -33,6 +37,7 @@
 struct dir_store {
     struct blobs base;
     int root;
+    bool no_direct; /* the file system has no O_DIRECT, or gains nothing by it; atomic */
     struct shards *shards;
     bool chown; /* we are root and the repository is someone else's */
     uid_t uid;
@@ -43,7 +48,8 @@ struct dir_store {
 
 struct dir_writer {
     struct blob_writer base;
-    int fd;
+    int fd, direct;     /* of the same file, through and past the page cache; direct -1: none */
+    bool direct_failed; /* atomic: direct is not used any more */
     uint64_t unflushed; /* atomic */
     char name[BLOB_NAME_MAX + 1];
     char path[SHARDS_PATH_MAX];
@@ -345,6 +351,28 @@ static int dir_delete(struct blobs *b, const char *name, struct err *e)
     return 0;
 }
 
+/* A pack that was written is not read soon: it need not push other things out of the page cache, nor be copied there.
+ */
+static int open_direct(struct dir_store *d, const char *tmp)
+{
+    struct statfs fs;
+    if (__atomic_load_n(&d->no_direct, __ATOMIC_RELAXED))
+        return -1;
+    int fd = fstatfs(d->root, &fs) == 0 && fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC
+                 ? open_retry(d->root, tmp, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
+                 : -1;
+    if (fd < 0)
+        __atomic_store_n(&d->no_direct, true, __ATOMIC_RELAXED);
+    return fd < 0 ? -1 : fd;
+}
+
+static void close_direct(struct dir_writer *w)
+{
+    if (w->direct >= 0)
+        close(w->direct);
+    w->direct = -1;
+}
+
 static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
 {
     struct dir_store *d = store_of(b);
@@ -359,20 +387,46 @@ static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char 
     w->fd = tmp_new(d, w->path, w->tmp);
     if (w->fd < 0)
         return write_failed(d, "write blob", name, -w->fd, e);
+    w->direct = open_direct(d, w->tmp);
     *ret = &take_ptr(&w)->base;
+    return 0;
+}
+
+/* 1: written; 0: it has to go through the page cache; negative errno. */
+static int write_direct(struct dir_writer *w, uint64_t offset, const void *data, size_t len)
+{
+    if (w->direct < 0 || __atomic_load_n(&w->direct_failed, __ATOMIC_RELAXED) || len == 0 ||
+        ((uintptr_t)data | offset | len) % DIRECT_ALIGN != 0)
+        return 0;
+    int rc = pwrite_all(w->direct, data, len, offset);
+    if (rc != -EINVAL && rc != -EOPNOTSUPP)
+        return rc < 0 ? rc : 1;
+    /* Opened, but refused: network file systems, odd block sizes. */
+    __atomic_store_n(&w->direct_failed, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&store_of(w->base.b)->no_direct, true, __ATOMIC_RELAXED);
     return 0;
 }
 
 static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void *data, size_t len, struct err *e)
 {
     struct dir_writer *w = (struct dir_writer *)bw;
-    int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : pwrite_all(w->fd, data, len, offset);
+    int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : write_direct(w, offset, data, len);
+    if (rc == 1)
+        return 0;
+    if (rc == 0)
+        rc = pwrite_all(w->fd, data, len, offset);
     if (rc < 0)
         return write_failed(store_of(bw->b), "write blob", w->name, -rc, e);
     uint64_t before = __atomic_fetch_add(&w->unflushed, len, __ATOMIC_RELAXED);
     if (before / WRITEBACK_BYTES != (before + len) / WRITEBACK_BYTES)
         start_writeback(w->fd);
     return 0;
+}
+
+static bool dir_writer_at_once(const struct blob_writer *bw)
+{
+    const struct dir_writer *w = (const struct dir_writer *)bw;
+    return w->direct >= 0 && !__atomic_load_n(&w->direct_failed, __ATOMIC_RELAXED);
 }
 
 static int dir_writer_read(struct blob_writer *bw, uint64_t offset, void *data, size_t len, struct err *e)
@@ -390,6 +444,7 @@ static void dir_writer_abort(struct blob_writer *bw)
 {
     struct dir_writer *w = (struct dir_writer *)bw;
     unlinkat(store_of(bw->b)->root, w->tmp, 0);
+    close_direct(w);
     close(w->fd);
     free(w);
 }
@@ -407,6 +462,7 @@ static int dir_writer_commit(struct blob_writer *bw, uint64_t length, struct err
         dir_writer_abort(bw);
         return rc;
     }
+    close_direct(w);
     rc = publish(d, w->fd, w->tmp, w->path);
     if (rc < 0)
         rc = write_failed(d, "write blob", w->name, -rc, e);
@@ -631,6 +687,7 @@ static const struct blobs_ops dir_ops = {
     .list = dir_list,
     .writer_new = dir_writer_new,
     .writer_write = dir_writer_write,
+    .writer_at_once = dir_writer_at_once,
     .writer_read = dir_writer_read,
     .writer_commit = dir_writer_commit,
     .writer_abort = dir_writer_abort,

@@ -145,6 +145,11 @@ int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t 
     return w->b->ops->writer_read(w, offset, data, len, e);
 }
 
+bool blob_writer_at_once(const struct blob_writer *w)
+{
+    return w->b->ops->writer_at_once && w->b->ops->writer_at_once(w);
+}
+
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e)
 {
     struct blobs *b = w->b;

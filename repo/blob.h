@@ -68,7 +68,8 @@ int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg,
 
 /*
  * A blob written in pieces, so that it never lies in memory whole: pieces at any offsets, from any thread, at once.
- * commit makes it visible and durable; abort (or a crash) leaves nothing that a reader or list could see.
+ * Page-aligned pieces at page-aligned offsets may bypass the page cache. commit makes it visible and durable; abort (or
+ * a crash) leaves nothing that a reader or list could see.
  * commit and abort free the writer (also on failure).
  */
 struct blob_writer;
@@ -76,6 +77,8 @@ int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name,
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
 /* Reads back what was written (its own pieces only). */
 int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
+/* Whether several writes at a time are faster than one after another. */
+bool blob_writer_at_once(const struct blob_writer *w);
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
 void blob_writer_abort(struct blob_writer *w);
 

@@ -18,6 +18,7 @@
 
 struct pack_writer {
     struct blob_writer *out;
+    struct segmented *body;
     const struct sealer *sealer;
     unsigned index_version;
     uint64_t len;
@@ -66,20 +67,20 @@ static int write_head(struct pack_writer *w, const struct repo_format *f, struct
         size_t len = 0;
         int rc = recovery_block(f, &block, &len, e);
         if (rc == 0)
-            rc = blob_writer_write(w->out, 0, block, len, e);
+            rc = segmented_put(w->body, 0, block, len, e);
         if (rc < 0)
             return rc;
         w->len = len;
     }
     int rc = random_bytes(preamble, sizeof preamble, e);
     if (rc == 0)
-        rc = blob_writer_write(w->out, w->len, preamble, sizeof preamble, e);
+        rc = segmented_put(w->body, w->len, preamble, sizeof preamble, e);
     w->len += sizeof preamble;
     return rc;
 }
 
 int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
-                    const char *name, uint32_t *start, struct err *e)
+                    struct segments *segments, const char *name, uint32_t *start, struct err *e)
 {
     struct pack_writer *w = calloc(1, sizeof *w);
     if (!w)
@@ -91,7 +92,9 @@ int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct seal
         free(w);
         return rc;
     }
-    rc = write_head(w, f, e);
+    rc = segmented_new(&w->body, segments, w->out, e);
+    if (rc == 0)
+        rc = write_head(w, f, e);
     if (rc < 0) {
         pack_writer_abort(w);
         return rc;
@@ -103,12 +106,55 @@ int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct seal
 
 int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e)
 {
-    return blob_writer_write(w->out, offset, data, len, e);
+    return segmented_put(w->body, offset, data, len, e);
+}
+
+/* Encrypts straight into the segments. */
+static int seal_in_pieces(struct pack_writer *w, uint64_t offset, const uint8_t *iv, size_t iv_len, const uint8_t *in,
+                          size_t len, uint64_t *wait_ns, struct err *e)
+{
+    uint8_t head[ITEM_HEAD], tail[ITEM_TAIL];
+    CLEANUP(item_stream_freep) struct item_stream *st = NULL;
+    int rc = item_seal_begin(w->sealer, iv, iv_len, head, &st, e);
+    if (rc == 0)
+        rc = segmented_put(w->body, offset, head, sizeof head, e);
+    offset += sizeof head;
+    while (rc == 0 && len > 0) {
+        uint8_t *to;
+        size_t n;
+        uint64_t from = mono_ns();
+        rc = segmented_span(w->body, offset, len, &to, &n, e);
+        *wait_ns += mono_ns() - from;
+        if (rc == 0)
+            rc = item_seal_step(st, in, n, to, e);
+        if (rc < 0)
+            break;
+        segmented_filled(w->body, offset, n);
+        in += n;
+        offset += n;
+        len -= n;
+    }
+    if (rc == 0)
+        rc = item_seal_end(take_ptr(&st), tail, e);
+    return rc < 0 ? rc : segmented_put(w->body, offset, tail, sizeof tail, e);
+}
+
+int pack_writer_seal(struct pack_writer *w, uint32_t offset, const uint8_t *iv, size_t iv_len, const void *in,
+                     size_t len, void *scratch, void *ecc, uint64_t *wait_ns, struct err *e)
+{
+    if (item_in_pieces(w->sealer))
+        return seal_in_pieces(w, offset, iv, iv_len, in, len, wait_ns, e);
+    int rc = item_seal(w->sealer, iv, iv_len, in, len, scratch, ecc, e);
+    uint64_t from = mono_ns();
+    if (rc == 0)
+        rc = segmented_put(w->body, offset, scratch, item_sealed_len(w->sealer, len), e);
+    *wait_ns += mono_ns() - from;
+    return rc;
 }
 
 int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e)
 {
-    return blob_writer_read(w->out, offset, data, len, e);
+    return segmented_read(w->body, offset, data, len, e);
 }
 
 /* Seals a local index: its iv is its whole hash. */
@@ -135,24 +181,26 @@ int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_en
     size_t index_len;
     int rc = random_bytes(padding, pad, e);
     if (rc == 0)
-        rc = blob_writer_write(w->out, end, padding, pad, e);
+        rc = segmented_put(w->body, end, padding, pad, e);
     if (rc == 0)
         rc = index_build(entries, n, w->index_version, true, &index, &index_len, e);
     struct postamble p = {.offset = (uint64_t)end + pad};
     if (rc == 0)
         rc = seal_local_index(w->sealer, index, index_len, &p, &sealed, e);
     if (rc == 0)
-        rc = blob_writer_write(w->out, p.offset, sealed, p.length, e);
+        rc = segmented_put(w->body, p.offset, sealed, p.length, e);
     if (rc < 0)
         return rc;
     uint8_t tail[128];
     size_t tail_len = postamble_build(&p, tail);
     w->len = p.offset + p.length + tail_len;
-    return blob_writer_write(w->out, p.offset + p.length, tail, tail_len, e);
+    rc = segmented_put(w->body, p.offset + p.length, tail, tail_len, e);
+    return rc < 0 ? rc : segmented_end(w->body, w->len, e);
 }
 
 int pack_writer_commit(struct pack_writer *w, struct err *e)
 {
+    segmented_free(w->body);
     int rc = blob_writer_commit(w->out, w->len, e);
     free(w);
     return rc;
@@ -162,6 +210,7 @@ void pack_writer_abort(struct pack_writer *w)
 {
     if (!w)
         return;
+    segmented_free(w->body);
     blob_writer_abort(w->out);
     free(w);
 }

@@ -116,7 +116,7 @@ static int open_pack(struct session *s, struct round *r, bool prefixed, struct e
     if (rc == 0)
         rc = pack_name(name, prefixed ? 'q' : 'p', r->id, e);
     if (rc == 0)
-        rc = pack_writer_new(&out, repo->blobs, repo->sealer, repo_format(repo), name, &start, e);
+        rc = pack_writer_new(&out, repo->blobs, repo->sealer, repo_format(repo), s->segments, name, &start, e);
     pthread_mutex_lock(&s->lock);
     r->opening[prefixed] = false;
     pthread_cond_broadcast(&s->changed);

@@ -12,6 +12,21 @@ struct put_scratch {
     struct grown compressed, sealed, ecc;
 };
 
+/* Contents are encrypted straight into their pack, except where error correction needs the whole before. */
+static size_t sealed_len(const struct sealer *s, size_t len)
+{
+    return item_in_pieces(s) ? 0 : item_sealed_len(s, len);
+}
+
+static int fit_sealed(struct put_scratch *p, size_t len, struct err *e)
+{
+    const struct sealer *s = p->repo->sealer;
+    if (item_in_pieces(s))
+        return 0;
+    int rc = grown_fit(&p->sealed, sealed_len(s, len), e);
+    return rc < 0 ? rc : grown_fit(&p->ecc, item_scratch_len(s, len), e);
+}
+
 int put_scratch_new(struct put_scratch **ret, struct repo *r, uint32_t compression, size_t max_len, struct err *e)
 {
     struct put_scratch *p = calloc(1, sizeof *p);
@@ -22,10 +37,7 @@ int put_scratch_new(struct put_scratch **ret, struct repo *r, uint32_t compressi
     if (rc == 0 && compression != 0)
         rc = grown_fit(&p->compressed, max_len, e);
     if (rc == 0)
-        rc = grown_fit(&p->sealed, item_sealed_len(r->sealer, max_len), e);
-    size_t ecc = item_scratch_len(r->sealer, max_len);
-    if (rc == 0 && ecc > 0)
-        rc = grown_fit(&p->ecc, ecc, e);
+        rc = fit_sealed(p, max_len, e);
     if (rc < 0) {
         put_scratch_free(p);
         return rc;
@@ -48,7 +60,7 @@ void put_scratch_free(struct put_scratch *p)
 size_t put_scratch_memory(const struct repo *r, uint32_t compression, size_t max_len)
 {
     return sizeof(struct put_scratch) + compressor_memory(compression, max_len) + (compression ? max_len : 0) +
-           item_sealed_len(r->sealer, max_len) + item_scratch_len(r->sealer, max_len);
+           sealed_len(r->sealer, max_len) + item_scratch_len(r->sealer, max_len);
 }
 
 static int cannot_put(const struct content_id *id, struct err *e)
@@ -169,12 +181,19 @@ static int claim(struct session *s, const struct content_id *id, struct claim *c
     return rc;
 }
 
-/* Compresses (if that is of use) and seals into the thread's memory. */
-static int seal(struct put_scratch *p, const struct content_id *id, const void *data, size_t len, uint32_t compression,
-                size_t *stored, struct put_result *res, struct err *e)
+/* What goes into a pack: the content, or what a worker's compressor made of it. */
+struct payload {
+    const void *data;
+    size_t len;
+    uint32_t stored; /* bytes in the pack */
+};
+
+/* Compresses, if that is of use. */
+static int prepare(struct put_scratch *p, const void *data, size_t len, uint32_t compression, struct payload *ret,
+                   struct put_result *res, struct err *e)
 {
-    struct sealer *sl = p->repo->sealer;
-    uint64_t t0 = mono_ns();
+    *ret = (struct payload){.data = data, .len = len};
+    uint64_t from = mono_ns();
     if (compression != 0 && len > 0 && repo_format(p->repo)->index_version > 1) {
         int rc = grown_fit(&p->compressed, len, e);
         if (rc < 0)
@@ -183,24 +202,17 @@ static int seal(struct put_scratch *p, const struct content_id *id, const void *
         if (n < 0)
             return (int)n;
         if (n > 0) {
-            data = p->compressed.data;
-            len = (size_t)n;
+            ret->data = p->compressed.data;
+            ret->len = (size_t)n;
             res->compression = compression;
         }
     }
-    uint64_t t1 = mono_ns();
-    *stored = item_sealed_len(sl, len);
-    size_t ecc = item_scratch_len(sl, len);
-    if (*stored >= CONTENT_LEN_LIMIT)
-        return err_set(e, ERR_GENERIC, EFBIG, "it would take %zu bytes, and no content may have 2^28", *stored);
-    int rc = grown_fit(&p->sealed, *stored, e);
-    if (rc == 0 && ecc > 0)
-        rc = grown_fit(&p->ecc, ecc, e);
-    if (rc == 0)
-        rc = item_seal(sl, content_iv(id), 16, data, len, p->sealed.data, p->ecc.data, e);
-    res->compress_ns = t1 - t0;
-    res->seal_ns = mono_ns() - t1;
-    return rc;
+    res->compress_ns = mono_ns() - from;
+    size_t stored = item_sealed_len(p->repo->sealer, ret->len);
+    if (stored >= CONTENT_LEN_LIMIT)
+        return err_set(e, ERR_GENERIC, EFBIG, "it would take %zu bytes, and no content may have 2^28", stored);
+    ret->stored = (uint32_t)stored;
+    return fit_sealed(p, ret->len, e);
 }
 
 static uint32_t time_after(uint32_t older)
@@ -210,17 +222,22 @@ static uint32_t time_after(uint32_t older)
     return older >= t && older < UINT32_MAX ? older + 1 : t;
 }
 
-/* Writes sealed bytes into a pack and completes the claimed entry. */
-static int store(struct session *s, const struct claim *c, const struct content_id *id, const void *sealed,
-                 uint32_t stored, uint32_t length, uint32_t compression, struct err *e)
+/* Seals into a pack and completes the claimed entry. */
+static int store(struct session *s, struct put_scratch *scratch, const struct claim *c, const struct content_id *id,
+                 const struct payload *what, uint32_t length, struct put_result *res, struct err *e)
 {
     uint32_t offset;
+    uint64_t from = mono_ns();
     pthread_mutex_lock(&s->lock);
-    struct pack *p = pack_reserve(s, c->round, id->prefix != 0, stored, &offset, e);
+    struct pack *p = pack_reserve(s, c->round, id->prefix != 0, what->stored, &offset, e);
     pthread_mutex_unlock(&s->lock);
     if (!p)
         return -(e->sys ? e->sys : EIO);
-    int rc = pack_writer_write(p->out, offset, sealed, stored, e);
+    uint64_t sealing = mono_ns(), wait = 0;
+    int rc = pack_writer_seal(p->out, offset, content_iv(id), 16, what->data, what->len, scratch->sealed.data,
+                              scratch->ecc.data, &wait, e);
+    res->seal_ns = mono_ns() - sealing - wait;
+    res->write_ns = sealing - from + wait;
     if (rc < 0)
         cannot_put(id, e);
 
@@ -228,9 +245,9 @@ static int store(struct session *s, const struct claim *c, const struct content_
     if (rc == 0) {
         struct pending_entry *n = &s->pending.entries[c->entry];
         n->offset = offset;
-        n->packed = stored;
+        n->packed = what->stored;
         n->length = length;
-        n->compression = (uint16_t)compression;
+        n->compression = (uint16_t)res->compression;
         n->time = time_after(c->older);
         n->format_version = (uint8_t)repo_format(s->repo)->version;
         n->key_id = 0;
@@ -283,15 +300,13 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
         pthread_mutex_unlock(&s->lock);
         res.existed = true;
     } else {
-        size_t stored = 0;
-        rc = seal(p, id, data, len, compression, &stored, &res, e);
+        struct payload what;
+        rc = prepare(p, data, len, compression, &what, &res, e);
         if (rc < 0)
             cannot_put(id, e);
-        uint64_t from = mono_ns();
         if (rc == 0)
-            rc = store(s, &c, id, p->sealed.data, (uint32_t)stored, (uint32_t)len, res.compression, e);
-        res.write_ns = mono_ns() - from;
-        res.stored = (uint32_t)stored;
+            rc = store(s, p, &c, id, &what, (uint32_t)len, &res, e);
+        res.stored = what.stored;
         end_claim(s, &c, rc, e);
         if (rc < 0)
             return rc;

@@ -87,9 +87,13 @@ int64_t content_get(struct content_reader *c, const struct content_id *id, uint8
 
 struct session;
 
+#define SESSION_BUFFER ((size_t)8 << 20)
+
 struct session_opts {
     size_t max_pending;     /* contents held since the last index flush; when 3/4 are reached a put flushes by itself;
                                0: 131072, at least 16 */
+    size_t buffer;          /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
+                               of 256 KiB), two for each putting thread and four do; if there are less more are made */
     bool no_adopt;          /* do not look for finished packs of own dead sessions */
 };
 
@@ -108,7 +112,7 @@ static inline void session_freep(struct session **s) { session_free(*s); }
 size_t session_memory(const struct session_opts *o);
 struct repo *session_repo(const struct session *s); /* the repository it writes to (splitter, hash) */
 
-/* Memory of one putting thread: compressor, compressed and sealed buffers. */
+/* Memory of one putting thread: compressor, compressed content, and with error correction the sealed one. */
 struct put_scratch;
 int put_scratch_new(struct put_scratch **ret, struct repo *r, uint32_t compression, size_t max_len, struct err *e);
 void put_scratch_free(struct put_scratch *p);
@@ -120,7 +124,7 @@ struct put_result {
     bool existed;           /* deduplicated: nothing stored */
     uint32_t stored;        /* bytes appended to a pack */
     uint32_t compression;   /* header id really used */
-    uint64_t compress_ns, seal_ns, write_ns; /* where the time went */
+    uint64_t compress_ns, seal_ns, write_ns; /* where the time went; write_ns: waiting for the store */
 };
 
 /* True if a live content of that id exists (index view or this session): it may be referred to without being put. Marks
@@ -129,7 +133,7 @@ int session_has(struct session *s, const struct content_id *id, struct err *e);
 
 /*
  * Stores a content unless it exists. `id` is the hash of data (the caller hashes, in batches). `compression`: header id
- * to try, 0 none; ignored for index version 1. The bytes are in a pack file when it returns, the pack is durable and
+ * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack file when it returns, the pack is durable and
  * indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
  * postamble, fsync, rename) in the background. Thread-safe, each thread with its own scratch. An earlier background
  * failure is reported by the next call.
@@ -156,7 +160,7 @@ struct session_stats {
     uint64_t stored_bytes;                   /* appended to packs */
     uint64_t dup_contents, dup_bytes;
     uint64_t packs, adopted_packs, adopted_contents, index_blobs;
-    uint64_t fsync_ns;                       /* time in finishing packs (background) */
+    uint64_t write_ns, fsync_ns;             /* time in writing and in finishing packs (background) */
 };
 void session_stats(struct session *s, struct session_stats *ret);
 

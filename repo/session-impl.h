@@ -5,7 +5,7 @@
  * What is put between two flushes is a round. Each round has a session id, a marker and packs of its own, so that puts
  * go on in the next round while a flush publishes the last one:
  *
- *   put: claim the id in the current round -> compress, seal -> reserve a range in the round's open pack -> write it
+ *   put: claim the id in the current round -> compress -> reserve a range in the round's open pack -> seal into it
  *   a full pack: last writer queues it -> a finishing thread closes and commits it
  *   flush: seal the round -> wait for its claims -> close its open packs -> wait for all packs -> index -> drop
  *
@@ -71,6 +71,7 @@ struct session {
     pthread_mutex_t table_lock; /* one table of large entries at a time */
     struct err failure;
     bool failed;
+    struct segments *segments; /* memory of packs being filled */
     struct pending pending;
     uint32_t flush_at;
     struct pack **packs;

@@ -423,12 +423,25 @@ static int adopt(struct session *s, struct err *e)
 
 /* ---- begin and end ---- */
 
+/* Pieces, and how many of them. */
+static size_t buffer_plan(const struct session_opts *o, unsigned *count)
+{
+    size_t buffer = o && o->buffer ? o->buffer : SESSION_BUFFER;
+    size_t piece = buffer < 6 * SEGMENT ? SEGMENT_SMALL : SEGMENT;
+    *count = (unsigned)(buffer / piece > 6 ? buffer / piece : 6);
+    return piece;
+}
+
 static int start(struct session *s, const struct session_opts *o, struct err *e)
 {
+    unsigned segments;
+    size_t segment = buffer_plan(o, &segments);
     size_t cap = o->max_pending ? o->max_pending : DEFAULT_PENDING;
     cap = cap < LEAST_PENDING ? LEAST_PENDING : cap > (UINT32_C(1) << 26) ? UINT32_C(1) << 26 : cap;
     s->flush_at = (uint32_t)(cap - cap / 4);
     int rc = pending_init(&s->pending, (uint32_t)cap, e);
+    if (rc == 0)
+        rc = segments_new(&s->segments, segment, segments, e);
     if (rc == 0)
         rc = repo_keep_fresh(s->repo, e);
     struct round *r = rc == 0 ? session_round(s, e) : NULL;
@@ -508,6 +521,7 @@ void session_free(struct session *s)
         s->rounds = r->next;
         abandon(s, r);
     }
+    segments_free(s->segments);
     dead_sessions_leave(&s->dead);
     free(s->packs);
     pending_clear(&s->pending);
@@ -537,15 +551,20 @@ void session_stats(struct session *s, struct session_stats *ret)
     pthread_mutex_lock(&s->lock);
     *ret = s->stats;
     pthread_mutex_unlock(&s->lock);
+    uint64_t wait_ns;
+    segments_times(s->segments, &ret->write_ns, &wait_ns);
 }
 
 size_t session_memory(const struct session_opts *o)
 {
     size_t cap = o && o->max_pending ? o->max_pending : DEFAULT_PENDING;
+    unsigned segments;
+    size_t segment = buffer_plan(o, &segments);
     /* The table, its order at a flush, tables of an index (at most 52 bytes an entry, and sealed once), large entries,
      * names of packs, and stacks of the finishing threads. */
     return pending_memory((uint32_t)cap) + cap * (sizeof(uint32_t) + 52) +
-           (size_t)TABLE_ENTRIES * (sizeof(struct index_entry) + 52 * 4) + (size_t)FINISHERS * (64 << 10) + (256 << 10);
+           (size_t)TABLE_ENTRIES * (sizeof(struct index_entry) + 52 * 4) + (size_t)FINISHERS * (64 << 10) +
+           (256 << 10) + segments * segment;
 }
 
 /* ---- what readers see of it ---- */

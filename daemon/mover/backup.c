@@ -235,7 +235,7 @@ static int open_all(struct run *x, struct err *e)
         rc = budget_plan(&x->budget, x->repo, &x->splitter, x->o, x->info->size, hints_any(x->hints) ? x->hints : NULL,
                          e);
     x->ret->workers = x->budget.workers;
-    struct session_opts so = {.max_pending = x->budget.max_pending};
+    struct session_opts so = {.max_pending = x->budget.max_pending, .buffer = x->budget.pack_buffer};
     if (rc == 0)
         rc = session_new(&x->session, x->repo, &so, e);
     if (rc == 0)
@@ -418,7 +418,7 @@ static void fill_result(struct run *x, uint64_t began)
     struct err e = ERR_INIT;
     if (badmap_copy(&x->bad, &ret->bad, &ret->n_bad, &ret->bad_bytes, &e) < 0)
         ret->n_bad = 0;
-    stages_fill(ret, &st, (double)x->commit_ns / 1e9, (double)ss.fsync_ns / 1e9);
+    stages_fill(ret, &st, (double)x->commit_ns / 1e9, (double)(ss.write_ns + ss.fsync_ns) / 1e9);
     if (x->o->progress)
         atomic_store(&x->o->progress->read, ret->read_bytes);
 }

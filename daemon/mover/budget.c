@@ -78,7 +78,9 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned wanted = o->workers ? o->workers : cpus > 0 ? (unsigned)cpus : 1;
     const unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
-    const uint64_t scratch = put_scratch_memory(r, o->compression, s->max) + MIB / 4;
+    /* Packs being filled take two pieces for each worker and some for all, smaller ones where memory is short. */
+    const uint64_t piece = memory < 2 * MEMORY_MIN ? MIB / 4 : MIB;
+    const uint64_t scratch = put_scratch_memory(r, o->compression, s->max) + 2 * piece + MIB / 4;
     const uint64_t pending = min_u64(memory / 24, PENDING_MAX * PENDING_BYTES);
     const uint64_t parents = hints ? hints_memory(hints, s->max) : 0;
     *ret = (struct budget){.memory = memory, .window = s->max, .hints = hints != NULL};
@@ -88,7 +90,7 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
         ret->block /= 2;
 
     const uint64_t fixed =
-        BASE_MEMORY + PENDING_TABLE + pending + table_memory(r, s, size) + s->max; /* s->max: the ring's mirror */
+        BASE_MEMORY + PENDING_TABLE + pending + 4 * piece + table_memory(r, s, size) + s->max; /* the ring's mirror */
     uint64_t least = 0;
     for (unsigned with_hints = ret->hints; !ret->workers; with_hints = 0) {
         for (unsigned w = wanted; w > 0 && !ret->workers; w--) {
@@ -118,6 +120,7 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
         log_info("the parent's chunk list does not fit into %" PRIu64 " MiB: every chunk is searched for",
                  memory / MIB);
 
+    ret->pack_buffer = (4 + 2 * ret->workers) * piece;
     const uint64_t w = ret->workers, mean = average(s);
     const uint64_t spare = memory - (least - ring_least(s, ret->block, ret->workers));
     /* As much as keeps all lanes of all workers busy while a worker's worth is read and searched; more gains nothing

@@ -15,6 +15,7 @@ struct budget {
     unsigned batch;      /* chunks that a worker waits for, to hash them side by side */
     size_t ring, window, block; /* reader */
     size_t slots;        /* chunks in work at a time */
+    size_t pack_buffer;  /* memory of packs being filled */
     size_t max_pending;  /* contents that the session holds until it must flush */
     bool hints;          /* the parents' chunk lists fit in */
 };

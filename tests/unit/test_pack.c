@@ -15,6 +15,7 @@
 
 static struct err err;
 static char scratch_dir[256];
+static struct segments *segments;
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
@@ -30,12 +31,13 @@ static int group_setup(void **state)
     const char *tmp = getenv("TMPDIR");
     tmp = tmp ? tmp : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(scratch_dir, sizeof scratch_dir, "%s/snapferry-pack-XXXXXX", tmp);
-    return mkdtemp(scratch_dir) ? 0 : -1;
+    return mkdtemp(scratch_dir) && segments_new(&segments, SEGMENT_SMALL, 4, &err) == 0 ? 0 : -1;
 }
 
 static int group_teardown(void **state)
 {
     (void)state;
+    segments_free(segments);
     nftw(scratch_dir, remove_one, 32, FTW_DEPTH | FTW_PHYS);
     return 0;
 }
@@ -63,7 +65,7 @@ static void make_pack(struct made *m, const char *what, const struct format_crea
     assert_ok(format_load(&m->format, m->blobs, "password", &err), &err);
     assert_ok(sealer_new(&m->sealer, m->format, &err), &err);
     assert_ok(pack_name(m->name, 'p', "s0123456789abcdef144", &err), &err);
-    assert_ok(pack_writer_new(&w, m->blobs, m->sealer, m->format, m->name, &m->start, &err), &err);
+    assert_ok(pack_writer_new(&w, m->blobs, m->sealer, m->format, segments, m->name, &m->start, &err), &err);
     size_t id_len = hasher_size(sealer_hasher(m->sealer));
     m->end = m->start;
     for (int i = 0; i < 3; i++) {
@@ -168,7 +170,7 @@ static void recovery_block_in_old_repositories(void **state)
         char name[PACK_NAME_MAX];
         m.format->password_change = false;
         assert_ok(pack_name(name, 'p', "s0123456789abcdef144", &err), &err);
-        assert_ok(pack_writer_new(&w, m.blobs, m.sealer, m.format, name, &m.start, &err), &err);
+        assert_ok(pack_writer_new(&w, m.blobs, m.sealer, m.format, segments, name, &m.start, &err), &err);
         free(m.bytes);
         m.bytes = malloc(m.start);
         assert_non_null(m.bytes);
