@@ -84,7 +84,7 @@ $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 .PHONY: unit-programs
-unit-programs: $(UNIT) $(TOOLS)
+unit-programs: $(UNIT) $(TOOLS) $(PERF)
 
 # Golden repositories made by the real Kopia, unpacked with their file times (the storage clock).
 $(BUILD)/golden/.done: tests/fixtures/repos.tar.xz tests/fixtures/expected.tar.xz
@@ -144,7 +144,14 @@ check-valgrind: test-programs
 
 .PHONY: bench
 bench: all $(PERF)
+	@perf/deps.sh
 	@BUILD=$(BUILD) perf/run.sh
+
+# Time and memory against sizes of volume and repository and against workers: long.
+.PHONY: bench-scaling
+bench-scaling: all $(PERF) $(BUILD)/tests/tools/make_index $(BUILD)/tests/tools/rss_peak
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/scaling.sh
 
 .PHONY: demo
 demo:
@@ -188,7 +195,8 @@ help:
 	@echo 'make soak       OPS=1000: so many operations of the daemon in a row, with random faults'
 	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
 	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'
-	@echo 'make bench      benchmarks with ratios; KOPIA=/path adds the peer'
+	@echo 'make bench      benchmarks with ratios to peers; KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)'
+	@echo 'make bench-scaling   time and memory against sizes of volume and repository, and workers'
 
 .PHONY: clean
 clean:

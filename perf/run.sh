@@ -1,100 +1,68 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# make bench: kernels, reader, and whole backups and restores, as ratios to limits and peers measured in the same run.
-# Several runs each, medians. Source and repository lie in DIR (default /dev/shm: memory), SIZE MiB of each data set.
-#   KOPIA=/path/to/kopia adds the peer; restic and borg are used where installed. RUNS=3 SIZE=1024 DIR=/dev/shm
-# Output: a table on standard output, JSON lines in perf/results/.
+# make bench: kernels, stages, and whole backups and restores beside peers, in one run on one machine.
+#   SIZE=1024      MiB of each data set            RUNS=3     rounds; medians are told
+#   DIR=/dev/shm   where source and repository lie (memory: what the program itself can do; or a disk)
+#   KOPIA=/path    the peer that ratios refer to   PEERS="kopia restic borg casync", or none
+#   VARIANTS="scalar blake3 fixed"  kernels without SIMD; other choices of the format, for snapferry and Kopia
+#   QUICK=1        small sizes and one round: everything is exercised, the figures say little
+#   PARTS="memory kernels reader index work"       WORK="random text zeros image database sparse tib"
+#   SEED=1 RESULTS=perf/results
+# Prints tables; leaves them and a JSON file in RESULTS. perf/README.md tells what is measured and how.
 set -euo pipefail
-BUILD=${BUILD:-build} RUNS=${RUNS:-3} SIZE=${SIZE:-1024} DIR=${DIR:-/dev/shm}
-BUILD=$(realpath "$BUILD")
-W=$(mktemp -d "$DIR/snapferry-bench.XXXXXX")
-trap 'rm -rf "$W"' EXIT
-export XDG_CACHE_HOME=$W/cache HOME=$W KOPIA_CHECK_FOR_UPDATES=false RESTIC_PASSWORD=x BORG_UNENCRYPTED_REPO_ACCESS_IS_OK=yes BORG_PASSPHRASE=x
-mkdir -p perf/results
-out=perf/results/$(date +%Y%m%d-%H%M%S).jsonl
-(umask 077; echo benchmark >"$W/pw")
-
-echo "machine: $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2), $(nproc) CPUs, $(($(grep MemTotal /proc/meminfo | tr -dc 0-9) / 1048576)) GiB, Linux $(uname -r), $(cc -dumpfullversion)"
-echo "data sets of $SIZE MiB in $DIR, $RUNS runs each, medians"
-
-# median COMMAND...: wall seconds, core seconds and peak resident MiB of the median run by wall time.
-median() {
-    local i
-    for i in $(seq "$RUNS"); do
-        prepare
-        /usr/bin/time -f '%e %U %S %M' -o "$W/time" "$@" >/dev/null 2>"$W/stderr" || { cat "$W/stderr" >&2; echo "failed: $*" >&2; exit 1; }
-        tail -n1 "$W/time"
-    done | sort -n | sed -n "$(((RUNS + 1) / 2))p"
-}
-prepare() { :; }
-first= # seconds of the first line of a group: the others are ratios to it
-row() { # GROUP WHO MIB WALL USER SYS KIB
-    local rate cpu
-    rate=$(bc -l <<<"$3 / ($4 + 0.001)") cpu=$(bc -l <<<"($5 + $6) * 1024 / $3")
-    if [ "$2" = snapferry ]; then first=$rate; fi
-    printf '%-34s %-22s %8.0f MiB/s  %6.2f core-s/GiB  %5.0f MiB RSS  snapferry is %5.1fx\n' "$1" "$2" "$rate" "$cpu" "$(($7 / 1024))" "$(bc -l <<<"$first / $rate")"
-    printf '{"work":"%s","who":"%s","mib":%s,"wall":%s,"user":%s,"sys":%s,"rssKiB":%s}\n' "$1" "$2" "$3" "$4" "$5" "$6" "$7" >>"$out"
-}
-sf() { "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" "$@"; }
-k() { "$KOPIA" --config-file "$W/k.config" --password x --no-progress --log-dir "$W/log" "$@"; }
-
-echo
-echo "== kernels"
-"$BUILD/perf/bench_kernels" | tee -a "$out.txt"
-echo
-echo "== reader"
-openssl enc -aes-128-ctr -nosalt -K 01 -iv 0 </dev/zero 2>/dev/null | head -c $((SIZE << 20)) >"$W/random" || true
-"$BUILD/perf/bench_reader" "$W/random" | tee -a "$out.txt"
-
-mkdir "$W/text.d"
-tar -cf - /usr/bin /usr/lib /usr/include /usr/share/doc 2>/dev/null | head -c $((SIZE << 20)) >"$W/text" || true
-TEXT=$(($(stat -c %s "$W/text") >> 20))
-truncate -s 64G "$W/sparse"
-for i in 1 20000 40000 65000; do dd if="$W/random" of="$W/sparse" bs=1M count=64 seek=$i conv=notrunc status=none; done
-for f in random text sparse; do mkdir "$W/d-$f"; ln "$W/$f" "$W/d-$f/$f"; done
-
-work() { # GROUP FILE MIB OPTIONS-OF-SNAPFERRY KOPIA-COMPRESSION RESTIC-COMPRESSION
-    local group=$1 file=$2 mib=$3 opts=$4 kc=$5 rc=$6
-    echo
-    prepare() { rm -rf "$W/sf" "$W/cache"; sf repo create --quiet; }
-    # shellcheck disable=SC2086
-    row "$group" snapferry "$mib" $(median "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" backup "$W/$file" --as b@b:/b --quiet $opts)
-    if [ -n "${KOPIA:-}" ]; then
-        prepare() { rm -rf "$W/k" "$W/kc" "$W/k.config"; k repository create filesystem --path "$W/k" --cache-directory "$W/kc" >/dev/null 2>&1
-                    k policy set --global --compression="$kc" >/dev/null 2>&1; }
-        row "$group" kopia "$mib" $(median "$KOPIA" --config-file "$W/k.config" --password x --no-progress --log-dir "$W/log" snapshot create "$W/d-$file" --no-auto-maintenance)
-    fi
-    if command -v restic >/dev/null && [ "$file" != sparse ]; then
-        prepare() { rm -rf "$W/restic"; restic -r "$W/restic" init -q --repository-version 2; }
-        row "$group" restic "$mib" $(median restic -r "$W/restic" --no-cache backup -q --compression "$rc" "$W/d-$file")
-    fi
-    prepare() { :; }
-}
-work "unique incompressible" random "$SIZE" "" none off
-prepare() { :; }
-echo
-row "duplicate, full re-read" snapferry "$SIZE" $(median "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" backup "$W/random" --as b@b:/b --quiet)
-row "duplicate, without parent" "snapferry full scan" "$SIZE" $(median "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" backup "$W/random" --as b@b:/b --quiet --no-parent)
-if [ -n "${KOPIA:-}" ]; then
-    row "duplicate, full re-read" kopia "$SIZE" $(median "$KOPIA" --config-file "$W/k.config" --password x --no-progress --log-dir "$W/log" snapshot create "$W/d-random" --no-auto-maintenance --force-hash=100)
+if [ -n "${QUICK:-}" ]; then
+    SIZE=${SIZE:-48} RUNS=${RUNS:-1} SPARSE_GIB=${SPARSE_GIB:-2}
 fi
-echo
-prepare() { rm -f "$W/out"; }
-row "restore" snapferry "$SIZE" $(median "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" restore latest "$W/out" --quiet)
-rm -f "$W/out"
-if [ -n "${KOPIA:-}" ]; then
-    id=$(k snapshot list --json 2>/dev/null | jq -r '.[-1].id')
-    prepare() { rm -rf "$W/kout"; }
-    row "restore" kopia "$SIZE" $(median "$KOPIA" --config-file "$W/k.config" --password x --no-progress --log-dir "$W/log" snapshot restore "$id" "$W/kout")
-    rm -rf "$W/kout"
+SIZE=${SIZE:-1024} RUNS=${RUNS:-3} SPARSE_GIB=${SPARSE_GIB:-64} PARTS=${PARTS:-memory kernels reader index work}
+VARIANTS=${VARIANTS-scalar blake3 fixed}
+[[ $SIZE =~ ^[0-9]+$ && $RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $RUNS -ge 1 ]] || { echo "run.sh: SIZE is MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
+here=$(realpath "$(dirname "$0")")
+mkdir -p "${RESULTS:=$here/results}"
+RESULTS=$(realpath "$RESULTS")
+. "$here/lib.sh"
+. "$here/machine.sh"
+. "$here/data.sh"
+. "$here/peers.sh"
+. "$here/work.sh"
+
+# At once: two data sets (or one and what is restored), a repository, and what is touched before a run.
+room $((SIZE * 4 + 512))
+part() { case " $PARTS " in *" $1 "*) true ;; *) false ;; esac; }
+quick_or() { [ -n "${QUICK:-}" ] && echo "$1" || echo "$2"; }
+
+started=$SECONDS stamp=$(date +%Y%m%d-%H%M%S)
+find_peers
+machine_json >"$W/machine"
+peers_json >"$W/peers"
+if jq -e '.others.busyPercent > 10 or .others.stolenPercent > 5' "$W/machine" >/dev/null; then
+    note "other work takes $(jq -r '"\(.others.busyPercent) % of the CPUs, the hypervisor \(.others.stolenPercent) %"' "$W/machine"): wall times will mislead"
 fi
-prepare() { :; }
-echo
-row "verify, all data read" snapferry "$SIZE" $(median "$BUILD/snapferry" -r "$W/sf" --password-file "$W/pw" verify --quiet)
-if [ -n "${KOPIA:-}" ]; then
-    row "verify, all data read" kopia "$SIZE" $(median "$KOPIA" --config-file "$W/k.config" --password x --no-progress --log-dir "$W/log" snapshot verify --verify-files-percent=100)
+pgrep -x snapferryd >/dev/null && note "snapferryd is running"
+"$here/render.sh" --machine "$W/machine" "$W/peers" | tee -a "$W/table"
+echo "data sets of $SIZE MiB in $DIR, medians of $RUNS runs" | tee -a "$W/table"
+
+for p in memory kernels; do
+    part $p && { "$BUILD/perf/bench_$p" --json --runs "$(quick_or 1 9)" --size "$(quick_or 8 $([ $p = memory ] && echo 256 || echo 32))" 2>/dev/null >"$W/$p"
+                 "$here/render.sh" --part $p "$W/$p" | tee -a "$W/table"; }
+done
+if part reader; then
+    make_data random "$W/data/random" "$SIZE" "$SEED"
+    "$BUILD/perf/bench_reader" --json --runs "$(quick_or 1 5)" "$W/data/random" | jq -s . >"$W/reader"
+    drop_data random
+    "$here/render.sh" --part reader "$W/reader" | tee -a "$W/table"
 fi
-work "unique compressible, zstd-fastest" text "$TEXT" "--compression zstd-fastest" zstd-fastest auto
-work "sparse, 64 GiB with 256 MiB" sparse 65536 "" none off
+if part index; then
+    "$BUILD/perf/bench_index" --json --dir "$W" --seconds "$(quick_or 0.1 2)" --contents 10000 --contents "$(quick_or 20000 1000000)" | jq -s . >"$W/index"
+    "$here/render.sh" --part index "$W/index" | tee -a "$W/table"
+fi
+part work && all_work
+
+jq -n --slurpfile machine "$W/machine" --slurpfile peers "$W/peers" --slurpfile records "$RECORDS" --rawfile notes "$W/notes" \
+    $(for p in memory kernels reader index; do [ -s "$W/$p" ] && echo "--slurpfile $p $W/$p" || echo "--argjson $p []"; done) \
+    --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson runs "$RUNS" --arg dir "$DIR" --arg quick "${QUICK:-}" \
+    --argjson seconds $((SECONDS - started)) -L "$here" -f "$here/results.jq" >"$RESULTS/$stamp.json"
+"$here/render.sh" --limits "$RESULTS/$stamp.json" | tee -a "$W/table"
+cat "$W/notes" >>"$W/table"
+cp "$W/table" "$RESULTS/$stamp.txt"
 echo
-echo "JSON: $out"
+echo "$((SECONDS - started)) s. JSON: $RESULTS/$stamp.json, tables: $RESULTS/$stamp.txt"
