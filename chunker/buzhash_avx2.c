@@ -1,121 +1,122 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * buzhash_avx2.c - Buzhash at several places at once
+ * buzhash_avx2.c - Buzhash at eight places at once
  *
- * Let F be the hash of all bytes since some start, without a window: F[n] = rotl(F[n-1], 1) ^ T[byte]. A byte that left
- * the window 64 = 2 * 32 steps ago has been rotated all the way round, so the windowed hash is F[n] ^ F[n-64]. F costs
- * one look-up per byte where rolling costs two, and the comparison needs no order: it is done eight positions at a
- * time. What is left is a chain of dependent instructions, so STREAMS pieces of the range are worked on side by side.
+ * The hash is linear: what the byte at place j of a block adds to the hash at place k >= j of it is rotl(T[byte], k-j),
+ * whatever the other bytes are. So each byte has a row of T rotated by 0 to 7, zeros on one side; read at offset j it
+ * is the byte's share of all eight places, and eight look-ups XORed together are the share of the whole block, without
+ * a chain of dependent steps and without moving anything between lanes. The byte that leaves the window 64 = 2 * 32
+ * steps later has been rotated all the way round: its share is that of the block eight blocks ago, kept in registers,
+ * so that every byte is looked up once. What comes from before the block is the hash at its beginning, rotated by 1
+ * to 8.
  */
 #include "chunker/rolling.h"
 
 #include <immintrin.h>
+#include <pthread.h>
 #include <string.h>
 
-#define STREAMS 4
-#define STEP 256         /* bytes of a stream between comparisons */
-#define PIECE_MAX 8192   /* bytes of a stream before its results are put in order; each costs a window of start-up */
-#define SHORT (4 * STEP) /* ranges below this are rolled */
+#define LANES 8
+#define BLOCKS (ROLLING_WINDOW / LANES) /* blocks of a window; also what is worked on between two tests */
+#define ROW_SHIFT 6                     /* a row has 64 bytes, so that none of its eight loads crosses a cache line */
+#define ROW_INDEX (0xffU << ROW_SHIFT)
 
-/* F of the last window's worth of steps, then of STEP more. */
-struct stream {
-    uint32_t f[ROLLING_WINDOW + STEP] __attribute__((aligned(32)));
-};
+/* rows[b][i] = rotl(T[b], 7 - i) for i < 8, then zeros. Lanes are in reverse: lane 0 is the last place of a block. */
+static uint32_t rows[256][1 << ROW_SHIFT >> 2] __attribute__((aligned(64)));
+static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
 
-static inline uint32_t rotl1(uint32_t v)
+static void make_rows(void)
 {
-    return v << 1 | v >> 31;
-}
-
-/* F over the first window of each stream; f[i] is F after i + 1 bytes. F of nothing, which belongs to the position
- * before, is compared nowhere. */
-static void begin(struct stream *s, const uint8_t *data, size_t piece)
-{
-    for (unsigned k = 0; k < STREAMS; k++) {
-        uint32_t f = 0;
-        for (unsigned i = 0; i < ROLLING_WINDOW; i++)
-            s[k].f[i] = f = rotl1(f) ^ buzhash_table[data[k * piece + i]];
+    for (unsigned b = 0; b < 256; b++) {
+        uint32_t t = buzhash_table[b];
+        for (unsigned i = LANES; i-- > 0; t = t << 1 | t >> 31)
+            rows[b][i] = t;
     }
 }
 
-static void advance(struct stream *s, const uint8_t *data, size_t piece, size_t n)
+/*
+ * Where the row of byte j of `bytes` lies, as it is seen from place j. Two look-ups that depend on loads of their own
+ * hinder each other, so the bytes come out of a register; and the compiler, which would take the rotation (one
+ * instruction) and the mask for a move, a shift and a mask, is kept from seeing both at once.
+ */
+static inline const void *row(const uint8_t *table, uint64_t bytes, unsigned j)
 {
-    uint32_t f0 = s[0].f[ROLLING_WINDOW - 1], f1 = s[1].f[ROLLING_WINDOW - 1], f2 = s[2].f[ROLLING_WINDOW - 1],
-             f3 = s[3].f[ROLLING_WINDOW - 1];
-    const uint8_t *p0 = data, *p1 = p0 + piece, *p2 = p1 + piece, *p3 = p2 + piece;
-    for (size_t i = 0; i < n; i++) {
-        s[0].f[ROLLING_WINDOW + i] = f0 = rotl1(f0) ^ buzhash_table[p0[i]];
-        s[1].f[ROLLING_WINDOW + i] = f1 = rotl1(f1) ^ buzhash_table[p1[i]];
-        s[2].f[ROLLING_WINDOW + i] = f2 = rotl1(f2) ^ buzhash_table[p2[i]];
-        s[3].f[ROLLING_WINDOW + i] = f3 = rotl1(f3) ^ buzhash_table[p3[i]];
-    }
+    const unsigned left = (64 + ROW_SHIFT - 8 * j) % 64;
+    uint64_t index = bytes << left | bytes >> (64 - left);
+    __asm__("" : "+r"(index));
+    return table + ((uint32_t)index & ROW_INDEX) + sizeof(uint32_t) * j;
 }
 
-/* First i < n with (f[64 + i] ^ f[i]) & mask == 0, or n. */
-static inline size_t first_hit(const uint32_t *f, size_t n, __m256i mask)
+/* v ^ row, as one instruction: not in pairs, which would need loads of their own. */
+static inline __m256i add_row(__m256i v, const void *row)
 {
-    const __m256i zero = _mm256_setzero_si256();
-    for (size_t i = 0; i < n; i += 8) {
-        __m256i old = _mm256_load_si256((const void *)(f + i)),
-                now = _mm256_load_si256((const void *)(f + ROLLING_WINDOW + i));
-        __m256i hit = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_xor_si256(old, now), mask), zero);
-        unsigned bits = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
-        if (bits) {
-            i += (unsigned)__builtin_ctz(bits);
-            return i < n ? i : n;
-        }
-    }
-    return n;
+    v = _mm256_xor_si256(v, _mm256_loadu_si256(row));
+    __asm__("" : "+x"(v));
+    return v;
 }
 
-/* Scans STREAMS pieces after the window that ends at data[0]: returns the first hit as a number of bytes from there (1
- * is the position after data[0]), or 0. */
-static size_t scan_pieces(const uint8_t *data, size_t piece, __m256i mask)
+/* What the eight bytes at p add to the hash at each of their places. */
+static inline __m256i share(const uint8_t *table, const uint8_t *p)
 {
-    struct stream s[STREAMS];
-    size_t hit = 0;
-    unsigned live = STREAMS; /* streams from this one on cannot hold the first hit any more */
-    begin(s, data - ROLLING_WINDOW, piece);
-    for (size_t pos = 0; pos < piece; pos += STEP) {
-        size_t n = piece - pos < STEP ? piece - pos : STEP;
-        /* Hardware prefetch learns little from pieces as short as these, so the next ones are asked for here. A hint
-         * about an address past the end does no harm, hence the integer. */
-        for (unsigned k = 0; k < STREAMS; k++)
-            for (size_t i = 0; i < n; i += 64)
-                _mm_prefetch((const char *)((uintptr_t)data + (STREAMS + k) * piece + pos + i), _MM_HINT_T1);
-        advance(s, data + pos, piece, n);
-        for (unsigned k = 0; k < live; k++) {
-            size_t i = first_hit(s[k].f, n, mask);
-            if (i < n) {
-                hit = k * piece + pos + i + 1;
-                live = k;
-                break;
-            }
-            if (n == STEP) /* else it was the last */
-                memcpy(s[k].f, s[k].f + n, ROLLING_WINDOW * sizeof s[k].f[0]);
-        }
-        if (live == 0)
-            break;
-    }
-    return hit;
+    uint64_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    __m256i v = _mm256_loadu_si256(row(table, bytes, 0));
+    v = add_row(v, row(table, bytes, 1));
+    v = add_row(v, row(table, bytes, 2));
+    v = add_row(v, row(table, bytes, 3));
+    v = add_row(v, row(table, bytes, 4));
+    v = add_row(v, row(table, bytes, 5));
+    v = add_row(v, row(table, bytes, 6));
+    return add_row(v, row(table, bytes, 7));
+}
+
+/* The hash (the same in all lanes) at the end of a block that adds `add`. A rotation by 8 is a move of bytes. */
+static inline __m256i next_hash(__m256i hash, __m256i add)
+{
+    const __m256i rotl8 = _mm256_setr_epi8(3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 3, 0, 1, 2, 7, 4, 5, 6,
+                                           11, 8, 9, 10, 15, 12, 13, 14);
+    return _mm256_xor_si256(_mm256_shuffle_epi8(hash, rotl8), _mm256_broadcastd_epi32(_mm256_castsi256_si128(add)));
+}
+
+static inline int any_zero(__m256i v)
+{
+    __m256i zero = _mm256_cmpeq_epi32(v, _mm256_setzero_si256());
+    return !_mm256_testz_si256(zero, zero);
 }
 
 size_t buzhash_scan_avx2(const uint8_t *data, size_t from, size_t to, uint32_t mask)
 {
     if (from > to)
         return 0;
-    /* The position `from` itself, where runs of equal bytes hit. */
-    size_t cut = buzhash_scan_scalar(data, from, from, mask);
-    const __m256i masks = _mm256_set1_epi32((int)mask);
-    while (!cut && to - from >= SHORT) {
-        size_t piece = (to - from) / STREAMS < PIECE_MAX ? (to - from) / STREAMS : PIECE_MAX;
-        piece -= piece % 8;
-        cut = scan_pieces(data + from, piece, masks);
-        if (cut)
-            cut += from;
-        from += STREAMS * piece;
+    pthread_once(&rows_once, make_rows);
+    const uint8_t *table = (const uint8_t *)rows;
+    const __m256i left = _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1),
+                  right = _mm256_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31), masks = _mm256_set1_epi32((int)mask);
+
+    __m256i window[BLOCKS], hash = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (unsigned b = 0; b < BLOCKS; b++) {
+        window[b] = share(table, data + from - ROLLING_WINDOW + LANES * b);
+        hash = next_hash(hash, window[b]);
     }
-    if (!cut && from < to)
-        cut = buzhash_scan_scalar(data, from + 1, to, mask);
-    return cut;
+    if (any_zero(_mm256_and_si256(hash, masks)))
+        return from;
+
+    for (; to - from >= ROLLING_WINDOW; from += ROLLING_WINDOW) {
+        __m256i lowest = _mm256_set1_epi32(-1);
+#pragma GCC unroll 8
+        for (unsigned b = 0; b < BLOCKS; b++) {
+            __m256i in = share(table, data + from + LANES * b);
+            __m256i add = _mm256_xor_si256(in, window[b]);
+            __m256i before = _mm256_xor_si256(_mm256_sllv_epi32(hash, left), _mm256_srlv_epi32(hash, right));
+            __m256i here = _mm256_and_si256(_mm256_xor_si256(before, add), masks);
+            lowest = _mm256_min_epu32(lowest, here);
+            window[b] = in;
+            hash = next_hash(hash, add);
+        }
+        /* Hits are rare: which of the places it is, is found the slow way. */
+        if (__builtin_expect(any_zero(lowest), 0))
+            return buzhash_scan_scalar(data, from + 1, from + ROLLING_WINDOW, mask);
+    }
+    return from < to ? buzhash_scan_scalar(data, from + 1, to, mask) : 0;
 }
