@@ -3,8 +3,10 @@
  * compress.c - codecs of contents
  *
  * Writing. zstd by libzstd, one context per thread, single frames without checksum (the content id proves the bytes)
- * and with the content size. gzip, pgzip and deflate by igzip (level 1 for best-speed, 3 for default) and by zlib level
- * 9 for best-compression, which igzip has no match for.
+ * and with the content size. A name is a promise about the bytes that stock clients store under it: for each the
+ * fastest parameters were taken that stored less than they do, of a tar file of machine code, text and images in
+ * contents of 4 MiB (docs/performance.md has the figures). gzip, pgzip and deflate by igzip (level 1 for best-speed, 3
+ * for default) and by zlib level 9 for best-compression, which igzip has no match for.
  *
  * Reading. Whatever decodes to exactly the length that the index promises; bytes behind the stream are an error. The
  * output buffer is the caller's, so no header of a hostile stream can make us allocate (LZ4F takes up to 8.2 MiB, for
@@ -54,30 +56,36 @@ enum family { FAM_GZIP, FAM_DEFLATE, FAM_ZSTD, FAM_S2, FAM_LZ4 };
 struct codec {
     uint32_t id;
     enum family family;
-    int level;      /* zstd: of libzstd; gzip and deflate: 1 and 3 of igzip, 9 of zlib; 0: only read */
-    int window_log; /* zstd: at most */
+    int level; /* zstd: of libzstd; gzip and deflate: 1 and 3 of igzip, 9 of zlib; 0: only read */
+    /* zstd: what differs from the level's own parameters for contents of more than ZSTD_SMALL bytes, 0: nothing. */
+    unsigned hash_log, chain_log, min_match;
     const char *name;
 };
 
+/* Up to here libzstd has tables of parameters of its own for a length; above, the tables are those of a file of any
+ * length, with a window that sees but a part of a content. The largest content fits into ours. */
+#define ZSTD_SMALL ((size_t)256 << 10)
+#define ZSTD_WINDOW_LOG 23
+
 static const struct codec codecs[] = {
-    {0x1100, FAM_ZSTD, 3, 23, "zstd"},
-    {0x1101, FAM_ZSTD, 1, 22, "zstd-fastest"},
-    {0x1102, FAM_ZSTD, 7, 24, "zstd-better-compression"},
-    {0x1103, FAM_ZSTD, 11, 25, "zstd-best-compression"},
-    {0x1000, FAM_GZIP, 3, 0, "gzip"},
-    {0x1001, FAM_GZIP, 1, 0, "gzip-best-speed"},
-    {0x1002, FAM_GZIP, 9, 0, "gzip-best-compression"},
-    {0x1300, FAM_GZIP, 3, 0, "pgzip"},
-    {0x1301, FAM_GZIP, 1, 0, "pgzip-best-speed"},
-    {0x1302, FAM_GZIP, 9, 0, "pgzip-best-compression"},
-    {0x1500, FAM_DEFLATE, 3, 0, "deflate-default"},
-    {0x1501, FAM_DEFLATE, 1, 0, "deflate-best-speed"},
-    {0x1502, FAM_DEFLATE, 9, 0, "deflate-best-compression"},
-    {0x1200, FAM_S2, 0, 0, "s2-default"},
-    {0x1201, FAM_S2, 0, 0, "s2-better"},
-    {0x1202, FAM_S2, 0, 0, "s2-parallel-4"},
-    {0x1203, FAM_S2, 0, 0, "s2-parallel-8"},
-    {0x1400, FAM_LZ4, 0, 0, "lz4"},
+    {0x1100, FAM_ZSTD, 3, 16, 15, 0, "zstd"},
+    {0x1101, FAM_ZSTD, 1, 14, 0, 6, "zstd-fastest"},
+    {0x1102, FAM_ZSTD, 5, 0, 0, 0, "zstd-better-compression"},
+    {0x1103, FAM_ZSTD, 8, 0, 0, 0, "zstd-best-compression"},
+    {0x1000, FAM_GZIP, 3, 0, 0, 0, "gzip"},
+    {0x1001, FAM_GZIP, 1, 0, 0, 0, "gzip-best-speed"},
+    {0x1002, FAM_GZIP, 9, 0, 0, 0, "gzip-best-compression"},
+    {0x1300, FAM_GZIP, 3, 0, 0, 0, "pgzip"},
+    {0x1301, FAM_GZIP, 1, 0, 0, 0, "pgzip-best-speed"},
+    {0x1302, FAM_GZIP, 9, 0, 0, 0, "pgzip-best-compression"},
+    {0x1500, FAM_DEFLATE, 3, 0, 0, 0, "deflate-default"},
+    {0x1501, FAM_DEFLATE, 1, 0, 0, 0, "deflate-best-speed"},
+    {0x1502, FAM_DEFLATE, 9, 0, 0, 0, "deflate-best-compression"},
+    {0x1200, FAM_S2, 0, 0, 0, 0, "s2-default"},
+    {0x1201, FAM_S2, 0, 0, 0, 0, "s2-better"},
+    {0x1202, FAM_S2, 0, 0, 0, 0, "s2-parallel-4"},
+    {0x1203, FAM_S2, 0, 0, 0, 0, "s2-parallel-8"},
+    {0x1400, FAM_LZ4, 0, 0, 0, 0, "lz4"},
 };
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
@@ -166,12 +174,15 @@ void compressor_free(struct compressor *c)
     free(c);
 }
 
-/* The table sizes that libzstd picks for a length, with our limit of the window. */
 static ZSTD_compressionParameters zstd_params(const struct codec *k, size_t len)
 {
     ZSTD_compressionParameters p = ZSTD_getCParams(k->level, len ? len : 1, 0);
-    if (p.windowLog > (unsigned)k->window_log)
-        p.windowLog = (unsigned)k->window_log;
+    if (len > ZSTD_SMALL) {
+        p.windowLog = ZSTD_WINDOW_LOG;
+        p.hashLog = k->hash_log ? k->hash_log : p.hashLog;
+        p.chainLog = k->chain_log ? k->chain_log : p.chainLog;
+        p.minMatch = k->min_match ? k->min_match : p.minMatch;
+    }
     return p;
 }
 
@@ -253,11 +264,23 @@ static int64_t zstd_write(struct compressor *c, const struct codec *k, const voi
 {
     if (!c->zc && !(c->zc = ZSTD_createCCtx()))
         return err_nomem(e);
-    int rc = zstd_set(c->zc, ZSTD_c_compressionLevel, k->level, e);
-    if (!rc)
-        rc = zstd_set(c->zc, ZSTD_c_windowLog, (int)zstd_params(k, len).windowLog, e);
-    if (rc)
-        return rc;
+    /* All of them each time: the context may have seen another codec or length before. */
+    ZSTD_compressionParameters p = zstd_params(k, len);
+    const struct {
+        ZSTD_cParameter which;
+        unsigned value;
+    } set[] = {
+        {ZSTD_c_compressionLevel, (unsigned)k->level},
+        {ZSTD_c_windowLog, p.windowLog},
+        {ZSTD_c_hashLog, p.hashLog},
+        {ZSTD_c_chainLog, p.chainLog},
+        {ZSTD_c_minMatch, p.minMatch},
+    };
+    for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
+        int rc = zstd_set(c->zc, set[i].which, (int)set[i].value, e);
+        if (rc)
+            return rc;
+    }
     size_t n = ZSTD_compress2(c->zc, out, cap, in, len); /* the known length limits the tables */
     if (!ZSTD_isError(n))
         return (int64_t)n;
