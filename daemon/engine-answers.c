@@ -517,6 +517,12 @@ json_t *engine_status(struct engine *g)
     return o;
 }
 
+static int add_counter(const char *name, const json_t *labels, double value, void *arg)
+{
+    json_t *line = json_pack("{s:s, s:O, s:f}", "name", name, "labels", labels, "value", value);
+    return json_array_append_new(arg, line) < 0 ? -ENOMEM : 0;
+}
+
 json_t *engine_metrics(struct engine *g)
 {
     json_t *o = json_object();
@@ -529,6 +535,9 @@ json_t *engine_metrics(struct engine *g)
     jset_bool(o, "reload_ok", g->reload_ok);
     if (g->orphan_list)
         json_object_set(o, "orphan_list", g->orphan_list);
+    json_t *counters = json_array();
+    records_counters(g->records, add_counter, counters, NULL);
+    json_object_set_new(o, "counters", counters);
     return o;
 }
 

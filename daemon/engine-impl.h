@@ -196,6 +196,10 @@ const json_t *admin_answer(const struct rec *op, unsigned i);
 /* The work behind `delete`. */
 void reconcile_delete(struct engine *g, struct rec *op);
 
+/* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stalled_seconds_total, and its
+ * bottleneck to bottleneck_total; labels kind and stage. Nothing for a result without stages. */
+void engine_count_stages(struct records *r, const char *kind, const json_t *result);
+
 /* Volume record after a run. */
 void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
 /* By id or name. */

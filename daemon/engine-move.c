@@ -318,6 +318,8 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
         json_object_set(op.doc, "result", end->result);
     CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "kind", kind, "outcome", mover_outcome_name(end->outcome));
     records_counter_add(g->records, "mover_exits_total", labels, 1, NULL);
+    if (!jbool(op.doc, "filled")) /* of a restore that is told again after a restart */
+        engine_count_stages(g->records, kind, end->result);
     if (end->outcome == MOVER_OK) {
         /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
         if (jbool(end->result, "partial") || jstr(end->result, "policyError")[0])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* describe.c - one thing with all that is known of it, and the policy of a volume with its reasons */
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/stages.h"
 
 #include <errno.h>
 #include <string.h>
@@ -64,6 +65,17 @@ static bool for_machines(const char *key)
     return false;
 }
 
+/* The stages of a result in one sentence instead of a list of numbers. */
+static void print_stages(const json_t *result, unsigned depth)
+{
+    char text[1024];
+    if (!stages_text_json(text, sizeof text, jarr(result, "stages"), jstr(result, "bottleneck")))
+        return;
+    printf("%*s%s%-*s%s ", (int)(2 * depth), "", tint_on(TINT_DIM), (int)(KEY_WIDTH - 1 - 2 * depth), "time",
+           tint_off(TINT_DIM));
+    print_paragraph(stdout, text, KEY_WIDTH, KEY_WIDTH);
+}
+
 static void print_member(const char *key, const json_t *v, unsigned depth)
 {
     size_t i;
@@ -75,6 +87,7 @@ static void print_member(const char *key, const json_t *v, unsigned depth)
     if (json_is_object(v)) {
         putchar('\n');
         print_members(v, depth + 1);
+        print_stages(v, depth + 1);
     } else if (json_is_array(v)) {
         putchar('\n');
         json_array_foreach(v, i, item)

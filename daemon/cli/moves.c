@@ -308,6 +308,28 @@ static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids
     return 0;
 }
 
+static json_t *verify_json(const struct verify_result *v, bool ok)
+{
+    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
+                     "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
+                     (json_int_t)v->packs, "snapshots", (json_int_t)v->snapshots, "objects", (json_int_t)v->objects,
+                     "contents", (json_int_t)v->contents, "contentsRead", (json_int_t)v->contents_read, "bytesRead",
+                     (json_int_t)v->bytes_read, "damages", (json_int_t)v->damages, "snapshotsDamaged",
+                     (json_int_t)v->snapshots_damaged, "seconds", v->seconds, "bytesPerSecond",
+                     per_second(v->bytes_read, v->seconds), "stages", stages_json(v->stages, v->n_stages), "bottleneck",
+                     v->bottleneck ? v->bottleneck : "");
+}
+
+static void print_verify(const struct verify_result *v)
+{
+    printf("Verified %lu snapshots: %lu objects, %lu contents, of which %lu (%s) were read in %s; %lu index "
+           "entries in %lu packs: %lu damaged\n",
+           (unsigned long)v->snapshots, (unsigned long)v->objects, (unsigned long)v->contents,
+           (unsigned long)v->contents_read, text_bytes(v->bytes_read), text_seconds(v->seconds),
+           (unsigned long)v->index_entries, (unsigned long)v->packs, (unsigned long)v->damages);
+    stages_print(v->stages, v->n_stages, v->bottleneck);
+}
+
 int cli_verify(const struct options *o, struct err *e)
 {
     struct mover_progress progress = {0};
@@ -339,17 +361,8 @@ int cli_verify(const struct options *o, struct err *e)
     if (rc < 0 && e->cls != ERR_DAMAGE)
         return rc;
     if (o->json)
-        print_json(json_pack(
-            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "type", "result", "verb", "verify",
-            "ok", rc >= 0, "indexEntries", (json_int_t)v.index_entries, "packs", (json_int_t)v.packs, "snapshots",
-            (json_int_t)v.snapshots, "objects", (json_int_t)v.objects, "contents", (json_int_t)v.contents,
-            "contentsRead", (json_int_t)v.contents_read, "bytesRead", (json_int_t)v.bytes_read, "damages",
-            (json_int_t)v.damages, "snapshotsDamaged", (json_int_t)v.snapshots_damaged, "seconds", v.seconds));
+        print_json(verify_json(&v, rc >= 0));
     else if (!o->quiet)
-        printf("Verified %lu snapshots: %lu objects, %lu contents, of which %lu (%s) were read in %s; %lu index "
-               "entries in %lu packs: %lu damaged\n",
-               (unsigned long)v.snapshots, (unsigned long)v.objects, (unsigned long)v.contents,
-               (unsigned long)v.contents_read, text_bytes(v.bytes_read), text_seconds(v.seconds),
-               (unsigned long)v.index_entries, (unsigned long)v.packs, (unsigned long)v.damages);
+        print_verify(&v);
     return rc;
 }

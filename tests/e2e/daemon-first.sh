@@ -61,6 +61,16 @@ check "its id says so: $B2" grep -q '^manual-' <<<"$B2"
 new=$(doc "$B2" | jq '.new // (.operations[0].result.new) // 0')
 check "little is new: $new bytes" test "$new" -lt $((4 * MIB))
 restored_same "it has the change" "$B2" "$WORK/xfs/a.img" "$WORK/xfs/a.img" repository
+# Where the time of movers went is recorded with each operation, and added up.
+op=$(op_id "$B2")
+check "an operation's record has its stages and bottleneck" jq -e '.result | (.stages | length) > 3 and
+    (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' <<<"$(doc "$op")"
+expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op"
+same "seconds in stages are counted by kind" "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
+    AND json_extract(labels, '\$.kind') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2
+same "restores too" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_busy_seconds_total' AND json_extract(labels, '\$.kind') = 'restore'")" 1
+same "stalls" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_stalled_seconds_total' AND value > 0")" 1
+same "each backup has one bottleneck" "$(sql "SELECT sum(value) FROM counters WHERE name = 'bottleneck_total' AND json_extract(labels, '\$.kind') = 'backup'")" 3.0
 for verb in status operations backups volumes "native list" "describe $B" "explain $WORK/xfs/a.img" "logs $(op_id "$B")"; do
     expect "$verb" 0 -- ask $verb
 done
