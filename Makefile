@@ -67,7 +67,7 @@ endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
 # A kernel file tells by its name which instructions it needs; nothing else may use them.
-$(BUILD)/%_avx2.o: KERNEL_FLAGS := -mavx2 -mbmi2
+$(BUILD)/%_avx2.o: KERNEL_FLAGS := -mavx2 -mbmi2 -mpclmul
 $(BUILD)/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -97,7 +97,7 @@ SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh tests/fault/*.sh))
 TEST_ENV = SNAPFERRY=$(BUILD)/snapferry GOLDEN=$(BUILD)/golden SNAPFERRY_GOLDEN=$(BUILD)/golden TOOLS=$(BUILD)/tests/tools \
            BUILD=$(BUILD)
 
-.PHONY: deps test test-programs check test-interop check-asan check-tsan check-valgrind
+.PHONY: deps test test-programs check test-interop test-avx512 check-asan check-tsan check-valgrind
 deps:
 	@tests/deps.sh
 
@@ -124,6 +124,10 @@ soak: test-programs
 # Stock Kopia as the judge of both directions: make test-interop KOPIA=/path/to/kopia
 test-interop: test-programs
 	@$(TEST_ENV) KOPIA=$(KOPIA) TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
+
+# The AVX-512 kernels on an emulated CPU: installs Bochs and fetches a Debian kernel; takes minutes.
+test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
+	@BUILD=$(BUILD) tests/emulated/run.sh $^
 
 check-asan:
 	@$(MAKE) --no-print-directory BUILD=build-asan SAN=address,undefined OPT=-O1 test-programs
@@ -192,6 +196,7 @@ help:
 	@echo 'make test       install what is needed, build and run the default tests (make check: without installing)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
+	@echo 'make test-avx512    the AVX-512 kernels on an emulated CPU (Bochs)'
 	@echo 'make soak       OPS=1000: so many operations of the daemon in a row, with random faults'
 	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
 	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'

@@ -19,7 +19,7 @@ static const struct {
     unsigned levels; /* bit 1 << enum kernel_level */
 } kernels[] = {
     {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
-    {"RABINKARP", 1 << KERNEL_SCALAR},
+    {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
     {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
     {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
 };
@@ -38,7 +38,7 @@ static unsigned long long xgetbv0(void)
 enum kernel_level kernel_cpu_level(void)
 {
     unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX) || !(c & bit_PCLMUL))
         return KERNEL_SCALAR;
     /* A CPU may have registers that the system does not save on a context switch: bits 1, 2 are XMM and YMM; 5, 6, 7
      * are the mask registers, the upper halves of ZMM0-15 and ZMM16-31. */

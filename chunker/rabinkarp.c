@@ -10,8 +10,8 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#define POLY UINT64_C(0x2e3e3e4a305605)
-#define DEGREE 53
+#define POLY RABINKARP_POLY
+#define DEGREE RABINKARP_DEGREE
 #define STREAMS 4
 #define PIECE_MAX 8192         /* bytes of a stream before its results are put in order */
 #define SHORT 1024             /* ranges below this are rolled byte by byte */
@@ -55,9 +55,9 @@ uint64_t rabinkarp_residue(const uint8_t *data, size_t len)
     return v;
 }
 
-/* One roll after another, for the positions from+1 .. to, given the hash at `from`. */
-static size_t roll(const uint8_t *data, size_t from, size_t to, uint32_t mask, uint64_t v)
+size_t rabinkarp_roll(const uint8_t *data, size_t from, size_t to, uint32_t mask, uint64_t v)
 {
+    pthread_once(&tables_once, make_tables);
     for (size_t n = from; n < to; n++) {
         v = append(v, data[n]) ^ out_table[data[n - ROLLING_WINDOW]];
         if (!(v & mask))
@@ -91,7 +91,7 @@ static size_t roll_pieces(const uint8_t *data, size_t from, size_t piece, uint32
         size_t n = from + k * piece + i + 1;
         if (!(v[k] & mask))
             return n;
-        n = roll(data, n, from + (k + 1) * piece, mask, v[k]);
+        n = rabinkarp_roll(data, n, from + (k + 1) * piece, mask, v[k]);
         if (n)
             return n;
     }
@@ -113,5 +113,5 @@ size_t rabinkarp_scan_scalar(const uint8_t *data, size_t from, size_t to, uint32
         from += STREAMS * piece;
         v = rabinkarp_residue(data + from - ROLLING_WINDOW, ROLLING_WINDOW);
     }
-    return roll(data, from, to, mask, v);
+    return rabinkarp_roll(data, from, to, mask, v);
 }

@@ -20,9 +20,18 @@ extern const uint32_t buzhash_table[256];
 
 rolling_scan_fn buzhash_scan_scalar;
 rolling_scan_fn buzhash_scan_avx2;
+rolling_scan_fn buzhash_scan_avx512;
 rolling_scan_fn rabinkarp_scan_scalar;
+rolling_scan_fn rabinkarp_scan_avx2;
+
+#define RABINKARP_POLY UINT64_C(0x2e3e3e4a305605)
+#define RABINKARP_DEGREE 53
 
 /* Residue of data[0..len-1], read as a polynomial, modulo the Rabin-Karp modulus. */
 uint64_t rabinkarp_residue(const uint8_t *data, size_t len);
+
+/* Rolls byte by byte: the smallest n in [from + 1, to] whose hash is 0 modulo mask+1, or 0, given the hash `v` at
+ * `from`. */
+size_t rabinkarp_roll(const uint8_t *data, size_t from, size_t to, uint32_t mask, uint64_t v);
 
 #endif

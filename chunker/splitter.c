@@ -41,16 +41,28 @@ static const struct {
     {"2M", 2U << 20},     {"4M", 4U << 20},     {"8M", 8U << 20},
 };
 
+/* The scans by kernel level. */
+static rolling_scan_fn *const buzhash_scans[] = {
+    [KERNEL_SCALAR] = buzhash_scan_scalar,
+    [KERNEL_AVX2] = buzhash_scan_avx2,
+    [KERNEL_AVX512] = buzhash_scan_avx512,
+};
+static rolling_scan_fn *const rabinkarp_scans[] = {
+    [KERNEL_SCALAR] = rabinkarp_scan_scalar,
+    [KERNEL_AVX2] = rabinkarp_scan_avx2,
+};
+#define BEST_OF(scans) ((enum kernel_level)(sizeof(scans) / sizeof(scans)[0] - 1))
+
 static rolling_scan_fn *buzhash_scan, *rabinkarp_scan;
 static enum kernel_level buzhash_level, rabinkarp_level;
 static pthread_once_t choice_once = PTHREAD_ONCE_INIT;
 
 static void choose_kernels(void)
 {
-    buzhash_level = kernel_level("BUZHASH", KERNEL_AVX2);
-    rabinkarp_level = kernel_level("RABINKARP", KERNEL_SCALAR);
-    buzhash_scan = buzhash_level == KERNEL_AVX2 ? buzhash_scan_avx2 : buzhash_scan_scalar;
-    rabinkarp_scan = rabinkarp_scan_scalar;
+    buzhash_level = kernel_level("BUZHASH", BEST_OF(buzhash_scans));
+    rabinkarp_level = kernel_level("RABINKARP", BEST_OF(rabinkarp_scans));
+    buzhash_scan = buzhash_scans[buzhash_level];
+    rabinkarp_scan = rabinkarp_scans[rabinkarp_level];
 }
 
 static uint32_t size_by_word(const char *word, size_t len)
