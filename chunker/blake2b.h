@@ -14,7 +14,7 @@
 #define BLAKE2B_BLOCK 128
 #define BLAKE2B_KEY_MAX 64
 #define BLAKE2B_DIGEST 32
-#define BLAKE2B_LANES_MAX 4
+#define BLAKE2B_LANES_MAX 8
 
 extern const uint64_t blake2b_iv[8];
 
@@ -23,9 +23,9 @@ extern const uint64_t blake2b_iv[8];
  * counts at most 2^64-1 bytes here, so that the upper counter word stays 0.
  */
 struct blake2b_lanes {
-    uint64_t h[8][BLAKE2B_LANES_MAX] __attribute__((aligned(32)));
-    uint64_t count[BLAKE2B_LANES_MAX] __attribute__((aligned(32))); /* bytes before the next block */
-    uint64_t last[BLAKE2B_LANES_MAX] __attribute__((aligned(32)));  /* ~0 if the next block is the last, else 0 */
+    uint64_t h[8][BLAKE2B_LANES_MAX] __attribute__((aligned(64)));
+    uint64_t count[BLAKE2B_LANES_MAX] __attribute__((aligned(64))); /* bytes before the next block */
+    uint64_t last[BLAKE2B_LANES_MAX] __attribute__((aligned(64)));  /* ~0 if the next block is the last, else 0 */
     const uint8_t *block[BLAKE2B_LANES_MAX];                        /* next block; advanced */
 };
 
@@ -33,7 +33,8 @@ struct blake2b_lanes {
  * bytes of lane i's block are counted (a short last block, padded by the caller); otherwise step is BLAKE2B_BLOCK. */
 typedef void blake2b_lanes_fn(struct blake2b_lanes *l, size_t blocks, const uint64_t *step);
 
-blake2b_lanes_fn blake2b_lanes_avx2; /* 4 lanes */
+blake2b_lanes_fn blake2b_lanes_avx2;   /* 4 lanes */
+blake2b_lanes_fn blake2b_lanes_avx512; /* 8 lanes */
 
 /* A key schedule: the state after the parameter block and the key block. */
 struct blake2b_key {

@@ -66,9 +66,11 @@ void blake2b_lanes_avx2(struct blake2b_lanes *l, size_t blocks, const uint64_t *
     const uint8_t *p0 = l->block[0], *p1 = l->block[1], *p2 = l->block[2], *p3 = l->block[3];
     __m256i count = load(l->count);
 
-    __m256i m[16], v[9];
-    for (unsigned w = 0; w < 8; w++)
+    __m256i m[16], v[9], h[8];
+    for (unsigned w = 0; w < 8; w++) {
         v[w] = _mm256_set1_epi64x((int64_t)blake2b_iv[w]);
+        h[w] = load(l->h[w]);
+    }
     const __m256i iv4 = v[4];
     v[6] = xor_vec(v[6], load(l->last));
     for (size_t i = 0; i < blocks; i++) {
@@ -85,9 +87,11 @@ void blake2b_lanes_avx2(struct blake2b_lanes *l, size_t blocks, const uint64_t *
         v[4] = xor_vec(iv4, count);
         __asm__ volatile(BLAKE_LOAD_STATE ROUNDS BLAKE_STORE_STATE(BLAKE_FEED_FORWARD)
                          :
-                         : [m] "r"(m), [h] "r"(l->h), [v] "r"(v), [k] "r"(shuffles)
+                         : [m] "r"(m), [h] "r"(h), [v] "r"(v), [k] "r"(shuffles)
                          : BLAKE_CLOBBERS);
     }
+    for (unsigned w = 0; w < 8; w++)
+        store(l->h[w], h[w]);
     store(l->count, count);
     l->block[0] = p0;
     l->block[1] = p1;

@@ -38,6 +38,7 @@ struct blake3_kernel {
 extern const uint32_t blake3_iv[8];
 extern const struct blake3_kernel blake3_scalar;
 extern const struct blake3_kernel blake3_avx2;
+extern const struct blake3_kernel blake3_avx512;
 
 /* `flags` is 0 or one of the KEYED_HASH and DERIVE_KEY modes; `key` is blake3_iv where the mode has none. */
 void blake3_digest(const struct blake3_kernel *kernel, const uint32_t key[8], uint32_t flags, const uint8_t *data,

@@ -67,9 +67,17 @@ const char *hash_name(unsigned i)
 static void blake2b_init(struct hasher *h, const uint8_t *key, size_t key_len)
 {
     blake2b_key_init(&h->u.b2b.key, key, key_len);
-    h->level = kernel_level("BLAKE2B", KERNEL_AVX2);
-    h->u.b2b.lanes_fn = h->level == KERNEL_AVX2 ? blake2b_lanes_avx2 : NULL;
-    h->u.b2b.lanes = h->u.b2b.lanes_fn ? BLAKE2B_LANES_MAX : 1;
+    static const struct {
+        blake2b_lanes_fn *fn;
+        unsigned lanes;
+    } kernels[] = {
+        [KERNEL_SCALAR] = {NULL, 1},
+        [KERNEL_AVX2] = {blake2b_lanes_avx2, 4},
+        [KERNEL_AVX512] = {blake2b_lanes_avx512, 8},
+    };
+    h->level = kernel_level("BLAKE2B", KERNEL_AVX512);
+    h->u.b2b.lanes_fn = kernels[h->level].fn;
+    h->u.b2b.lanes = kernels[h->level].lanes;
 }
 
 static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
@@ -82,8 +90,13 @@ static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
     for (unsigned i = 0; i < 8; i++)
         h->u.b3.key[i] = get_le32(bytes + 4 * i);
     explicit_bzero(bytes, sizeof bytes);
-    h->level = kernel_level("BLAKE3", KERNEL_AVX2);
-    h->u.b3.kernel = h->level == KERNEL_AVX2 ? &blake3_avx2 : &blake3_scalar;
+    static const struct blake3_kernel *const kernels[] = {
+        [KERNEL_SCALAR] = &blake3_scalar,
+        [KERNEL_AVX2] = &blake3_avx2,
+        [KERNEL_AVX512] = &blake3_avx512,
+    };
+    h->level = kernel_level("BLAKE3", KERNEL_AVX512);
+    h->u.b3.kernel = kernels[h->level];
 }
 
 int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t key_len, struct err *e)

@@ -18,10 +18,10 @@ static const struct {
     const char *name;
     unsigned levels; /* bit 1 << enum kernel_level */
 } kernels[] = {
-    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
+    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
     {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
-    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
-    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
+    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
+    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
 };
 
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])

@@ -380,9 +380,10 @@ static void blake3_kernels_equal_their_twin(void **state)
     (void)state;
     enum { NODES = 40 };
     uint64_t seed = 5;
-    const struct blake3_kernel *kernel = &blake3_scalar;
-    if (kernel_level("BLAKE3", KERNEL_AVX2) == KERNEL_AVX2)
-        kernel = &blake3_avx2;
+    const enum kernel_level level = kernel_level("BLAKE3", KERNEL_AVX512);
+    const struct blake3_kernel *kernel = level == KERNEL_AVX512 ? &blake3_avx512
+                                         : level == KERNEL_AVX2 ? &blake3_avx2
+                                                                : &blake3_scalar;
     static const uint64_t counters[] = {0, 1, 0xfffffff8, 0xfffffffb, 0xffffffff, 0x100000000, UINT64_MAX / 2048 - 50};
     static const uint32_t flags[] = {0, BLAKE3_KEYED_HASH, BLAKE3_DERIVE_KEY_CONTEXT, BLAKE3_DERIVE_KEY_MATERIAL};
     uint8_t want[NODES * BLAKE3_OUT + 1], got[NODES * BLAKE3_OUT + 1];
