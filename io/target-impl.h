@@ -13,10 +13,12 @@ enum { WAY_PUNCH = 1, WAY_DISCARD = 2, WAY_ZEROOUT = 4 };
 
 #define DIRTY_SLOTS 64
 
+struct write_buffer;
+
 struct target {
     char path[4096];
     struct target_opts o;
-    int fd;
+    int fd, direct; /* direct: the same device past the page cache; -1: none */
     bool is_block, is_new, created;
     uint64_t size;
     dev_t rdev;
@@ -33,11 +35,21 @@ struct target {
     } dirty[DIRTY_SLOTS]; /* written, writeback begun, oldest first */
     unsigned dirty_head, dirty_len;
     uint64_t dirty_bytes;
+
+    /* Files: what waits to be written, oldest first, and whether somebody does. */
+    pthread_mutex_t queue_mu;
+    pthread_cond_t queue_moved; /* a buffer was written */
+    struct write_buffer *queue_first, *queue_last;
+    bool writing;
 };
 
 /* `len` bytes at pos have gone into the page cache: starts their way to the medium, and waits for those that went
  * before when too much is under way. Any thread. */
 void target_wrote(struct target *t, uint64_t pos, uint64_t len);
+/* `len` bytes have been written past the page cache. */
+void target_count_written(struct target *t, uint64_t len);
+/* Time that went into writing, and into waiting for it. */
+void target_spent(struct target *t, uint64_t write_ns, uint64_t wait_ns);
 
 /* Refuses a range that does not lie within a device. */
 int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e);

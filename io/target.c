@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #define PAGE ((uint64_t)4096)
 #define DIRTY_MAX ((uint64_t)64 << 20) /* bytes under way to the medium before a writer waits */
@@ -33,6 +34,13 @@ static uint64_t down(uint64_t x, uint64_t a)
 static uint64_t up(uint64_t x, uint64_t a)
 {
     return x % a ? x + (a - x % a) : x;
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- opening ---- */
@@ -83,6 +91,10 @@ static int setup_device(struct target *t, struct err *e)
         err_hint(e, "restore to a device of at least that size, or to a file");
         return -ENOSPC;
     }
+    /* What was opened, not what has its name now. A mover that may not open it again writes through the page cache. */
+    char self[32];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", t->fd);
+    t->direct = t->o.no_uring ? -1 : open(self, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOCTTY);
     char dir[PATH_MAX], line[64];
     t->ways = WAY_PUNCH | WAY_ZEROOUT;
     /* Thin volumes zero by discarding only (dm-thin takes no write-zeroes), and zeros written would allocate. */
@@ -191,8 +203,10 @@ static struct target *target_alloc(const char *path, const struct target_opts *o
     }
     snprintf(t->path, sizeof t->path, "%s", path);
     t->o = *o;
-    t->fd = -1;
+    t->fd = t->direct = -1;
     pthread_mutex_init(&t->mu, NULL);
+    pthread_mutex_init(&t->queue_mu, NULL);
+    pthread_cond_init(&t->queue_moved, NULL);
     return t;
 }
 
@@ -257,7 +271,10 @@ void target_free(struct target *t)
     if (!t)
         return;
     closep(&t->fd);
+    closep(&t->direct);
     pthread_mutex_destroy(&t->mu);
+    pthread_mutex_destroy(&t->queue_mu);
+    pthread_cond_destroy(&t->queue_moved);
     free(t);
 }
 
@@ -303,6 +320,12 @@ int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struc
     return (int64_t)got;
 }
 
+void target_ahead(struct target *t, uint64_t pos, uint64_t len)
+{
+    if (target_check_range(t, pos, len, NULL) == 0)
+        posix_fadvise(t->fd, (off_t)pos, (off_t)len, POSIX_FADV_WILLNEED);
+}
+
 /* ---- writing ---- */
 
 int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e)
@@ -331,6 +354,21 @@ static void writeback_failed(struct target *t, uint64_t pos, int sys)
     pthread_mutex_unlock(&t->mu);
 }
 
+void target_count_written(struct target *t, uint64_t len)
+{
+    pthread_mutex_lock(&t->mu);
+    t->st.written += len;
+    pthread_mutex_unlock(&t->mu);
+}
+
+void target_spent(struct target *t, uint64_t write_ns, uint64_t wait_ns)
+{
+    pthread_mutex_lock(&t->mu);
+    t->st.write_ns += write_ns;
+    t->st.wait_ns += wait_ns;
+    pthread_mutex_unlock(&t->mu);
+}
+
 void target_wrote(struct target *t, uint64_t pos, uint64_t len)
 {
     if (len == 0)
@@ -349,13 +387,16 @@ void target_wrote(struct target *t, uint64_t pos, uint64_t len)
         t->dirty_len--;
         t->dirty_bytes -= n;
         pthread_mutex_unlock(&t->mu);
+        uint64_t from = monotonic_ns();
         int rc = sync_file_range(t->fd, (off_t)at, (off_t)n,
                                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
         /* This wait takes the error away from the fsync at the end, so it has to be kept here. */
         if (rc < 0 && errno != EINVAL && errno != ESPIPE && errno != ENOSYS)
             writeback_failed(t, at, errno);
         posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_DONTNEED);
+        uint64_t waited = monotonic_ns() - from;
         pthread_mutex_lock(&t->mu);
+        t->st.wait_ns += waited;
     }
     pthread_mutex_unlock(&t->mu);
 }

@@ -25,6 +25,7 @@ enum target_zero_how { ZERO_SKIPPED, ZERO_PUNCHED, ZERO_BLKZEROOUT, ZERO_WRITTEN
 
 struct target_stats {
     uint64_t written, punched, zeroed_out, zero_written; /* bytes */
+    uint64_t write_ns, wait_ns; /* of all threads: in writing, in waiting until something was written */
 };
 
 /*
@@ -48,6 +49,9 @@ uint64_t target_size(const struct target *t); /* of the device or file as opened
 /* Reads back: exactly `len` bytes unless the file ends before (returns bytes read >= 0, or negative errno). Any thread. */
 int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struct err *e);
 
+/* The range will be read back soon. Any thread. */
+void target_ahead(struct target *t, uint64_t pos, uint64_t len);
+
 /* Makes a range read as zeros. New file: nothing to do. File: hole punched. Device: discard is not trusted to zero, so
  * BLKZEROOUT (which unmaps where the device guarantees zeros); where that is refused, zeros are written. Any thread. */
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e);
@@ -61,15 +65,16 @@ int target_finish(struct target *t, struct err *e);
 void target_stats(const struct target *t, struct target_stats *ret);
 
 /*
- * writer: buffers of one thread, written out of order with io_uring (or pwrite where that is refused). Not thread-safe:
- * each worker has its own.
+ * writer: buffers of one thread, written out of order. A file is written by one of the threads at a time, for all of
+ * them; a device by all, with io_uring, past the page cache where possible. Not thread-safe: each worker has its own.
  */
 struct writer;
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e);
 void writer_free(struct writer *w); /* waits for writes in flight, ignoring errors */
 static inline void writer_freep(struct writer **w) { writer_free(*w); }
-/* A free buffer of buffer_size bytes; waits for a write in flight when there is none (and reports its error). */
-int writer_buffer(struct writer *w, uint8_t **ret, struct err *e);
+/* A free buffer of buffer_size bytes; waits for a write in flight when there is none (and reports its error). `pos`:
+ * where its first byte will be written, if that is known (a device is written from memory of the same alignment). */
+int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e);
 /* Starts writing buf[skip, skip+len) at pos; the buffer goes back to the writer. Short writes are continued. */
 int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint64_t pos, struct err *e);
 /* Gives an unused buffer back. */

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * writer.c - buffers on their way to a restore target
+ *
+ * Files: buffered writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes
+ * at a time; the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an
+ * io_uring with as many writes in flight as it has buffers, past the page cache but for the blocks that two contents
+ * share; where that is refused through the page cache, and without io_uring at once.
+ */
 #include "io/target.h"
 
 #include "base/cleanup.h"
@@ -9,33 +17,58 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define BUFFERS_MAX 1024u
+#define BLOCK ((size_t)4096) /* written past the page cache in multiples of this */
+#define HUGE_PAGE ((size_t)2 << 20)
 
-struct buffer {
+struct write_buffer {
+    struct writer *w;
     uint8_t *mem;
     size_t skip, len, done;
     uint64_t pos;
-    unsigned next; /* of the free list */
-    bool flying;
+    unsigned next;               /* of the free list */
+    struct write_buffer *behind; /* in the target's queue */
+    bool direct;
 };
 
 struct writer {
     struct target *t;
+    bool queued, direct;
+    /* Of a queued writer, under queue_mu: other threads write for it. */
     unsigned n, flying;
     unsigned first_free; /* n: none */
-    size_t size, mapped;
-    uint8_t *mem;
-    struct buffer *buf;
+    size_t size, stride, mapped;
+    uint8_t *mapping, *mem;
+    struct write_buffer *buf;
     struct io_uring uring;
     bool uring_up;
     struct err err; /* the first that happened */
     bool failed;
 };
 
-static void put_free(struct writer *w, struct buffer *b)
+static uint64_t now_ns(void)
 {
-    b->flying = false;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void lock(const struct writer *w)
+{
+    if (w->queued)
+        pthread_mutex_lock(&w->t->queue_mu);
+}
+
+static void unlock(const struct writer *w)
+{
+    if (w->queued)
+        pthread_mutex_unlock(&w->t->queue_mu);
+}
+
+static void put_free(struct writer *w, struct write_buffer *b)
+{
     b->next = w->first_free;
     w->first_free = (unsigned)(b - w->buf);
 }
@@ -49,11 +82,28 @@ static int first_error(struct writer *w, struct err *e)
     return w->err.sys > 0 ? -w->err.sys : -EIO;
 }
 
-static void note_error(struct writer *w, const struct buffer *b, int sys)
+static void note_error(struct writer *w, const struct write_buffer *b, int sys)
 {
     if (!w->failed)
         target_write_error(w->t, b->pos + b->done, b->len - b->done, sys, &w->err);
     w->failed = true;
+}
+
+/* ---- making ---- */
+
+/* Buffers live as long as the run: on huge pages they cost few faults. */
+static bool map_buffers(struct writer *w)
+{
+    w->mapped = w->stride * w->n + HUGE_PAGE;
+    void *p = mmap(NULL, w->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return false;
+    w->mapping = p;
+    w->mem = w->mapping + (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+    madvise(p, w->mapped, MADV_DONTDUMP);
+    if (w->stride >= HUGE_PAGE)
+        madvise(p, w->mapped, MADV_HUGEPAGE);
+    return true;
 }
 
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e)
@@ -64,31 +114,103 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
     if (!w)
         return err_nomem(e);
     w->t = t;
+    w->queued = !t->is_block;
+    w->direct = t->direct >= 0;
     w->n = w->first_free = buffers;
-    w->size = (buffer_size + 4095) & ~(size_t)4095;
-    w->mapped = w->size * buffers;
+    w->size = (buffer_size + BLOCK - 1) & ~(BLOCK - 1);
+    w->stride = w->size + (t->direct >= 0 ? BLOCK : 0);
     w->buf = calloc(buffers, sizeof *w->buf);
-    void *mem = mmap(NULL, w->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    w->mem = mem == MAP_FAILED ? NULL : mem;
-    if (!w->buf || !w->mem) {
+    if (!w->buf || !map_buffers(w)) {
         writer_free(w);
         return err_nomem(e);
     }
-    madvise(w->mem, w->mapped, MADV_DONTDUMP);
     for (unsigned i = buffers; i-- > 0;) {
-        w->buf[i].mem = w->mem + i * w->size;
+        w->buf[i].w = w;
+        w->buf[i].mem = w->mem + i * w->stride;
         put_free(w, &w->buf[i]);
     }
     /* Not SINGLE_ISSUER: the thread that makes a writer need not be the one that uses it. No registered file: the
      * kernel would let go of it some time after the ring is gone, and whoever mounts the target at once would find it
      * busy. */
-    w->uring_up = !t->o.no_uring && (io_uring_queue_init(buffers, &w->uring, IORING_SETUP_COOP_TASKRUN) == 0 ||
-                                     io_uring_queue_init(buffers, &w->uring, 0) == 0);
+    w->uring_up = !w->queued && !t->o.no_uring &&
+                  (io_uring_queue_init(buffers, &w->uring, IORING_SETUP_COOP_TASKRUN) == 0 ||
+                   io_uring_queue_init(buffers, &w->uring, 0) == 0);
     *ret = w;
     return 0;
 }
 
-static void start(struct writer *w, struct buffer *b)
+/* ---- writing at once ---- */
+
+/* 0, or what went wrong; b->done tells how far it came. */
+static int write_now(struct write_buffer *b)
+{
+    struct target *t = b->w->t;
+    uint64_t from = now_ns();
+    int sys = 0;
+    while (b->done < b->len && !sys) {
+        ssize_t n = pwrite(t->fd, b->mem + b->skip + b->done, b->len - b->done, (off_t)(b->pos + b->done));
+        if (n > 0)
+            b->done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            sys = n < 0 ? errno : EIO;
+    }
+    target_spent(t, now_ns() - from, 0);
+    return sys;
+}
+
+static int write_and_start(struct write_buffer *b)
+{
+    int sys = write_now(b);
+    if (!sys)
+        target_wrote(b->w->t, b->pos, b->len);
+    return sys;
+}
+
+/* Writes what is in the queue, whosever it is. Called with queue_mu held, by the only one who writes. */
+static void write_queue(struct target *t)
+{
+    t->writing = true;
+    for (struct write_buffer *b; (b = t->queue_first);) {
+        t->queue_first = b->behind;
+        pthread_mutex_unlock(&t->queue_mu);
+        int sys = write_and_start(b);
+        pthread_mutex_lock(&t->queue_mu);
+        if (sys)
+            note_error(b->w, b, sys);
+        b->w->flying--;
+        put_free(b->w, b);
+        pthread_cond_broadcast(&t->queue_moved);
+    }
+    t->writing = false;
+}
+
+static void enqueue(struct target *t, struct write_buffer *b)
+{
+    b->behind = NULL;
+    if (t->queue_first)
+        t->queue_last->behind = b;
+    else
+        t->queue_first = b;
+    t->queue_last = b;
+    b->w->flying++;
+    if (!t->writing)
+        write_queue(t);
+}
+
+/* Waits until the writer has at most `flying` buffers in the queue. Called with queue_mu held: somebody writes. */
+static void wait_queue(struct writer *w, unsigned flying)
+{
+    if (w->flying <= flying)
+        return;
+    uint64_t from = now_ns();
+    while (w->flying > flying)
+        pthread_cond_wait(&w->t->queue_moved, &w->t->queue_mu);
+    target_spent(w->t, 0, now_ns() - from);
+}
+
+/* ---- io_uring ---- */
+
+static void start(struct writer *w, struct write_buffer *b)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&w->uring);
     if (!sqe) { /* there are as many entries as buffers, so that this is out of reach */
@@ -97,23 +219,35 @@ static void start(struct writer *w, struct buffer *b)
         put_free(w, b);
         return;
     }
-    io_uring_prep_write(sqe, w->t->fd, b->mem + b->skip + b->done, (unsigned)(b->len - b->done), b->pos + b->done);
+    io_uring_prep_write(sqe, b->direct ? w->t->direct : w->t->fd, b->mem + b->skip + b->done,
+                        (unsigned)(b->len - b->done), b->pos + b->done);
     io_uring_sqe_set_data(sqe, b);
 }
 
-static void written(struct writer *w, struct buffer *b, int res)
+static void written(struct writer *w, struct write_buffer *b, int res)
 {
     if (res == -EINTR || res == -EAGAIN) {
+        start(w, b);
+        return;
+    }
+    if (res == -EINVAL && b->direct) {
+        /* Opened, but refused. */
+        w->direct = b->direct = false;
         start(w, b);
         return;
     }
     if (res > 0) {
         b->done += (size_t)res;
         if (b->done < b->len) {
+            if (b->done % BLOCK)
+                b->direct = false;
             start(w, b); /* the error that cut it short comes with the rest */
             return;
         }
-        target_wrote(w->t, b->pos, b->len);
+        if (b->direct)
+            target_count_written(w->t, b->len);
+        else
+            target_wrote(w->t, b->pos, b->len);
     } else {
         note_error(w, b, res < 0 ? -res : EIO);
     }
@@ -126,7 +260,9 @@ static void reap(struct writer *w)
 {
     unsigned before = w->flying;
     while (w->flying == before && w->flying > 0) {
+        uint64_t from = now_ns();
         int rc = io_uring_submit_and_wait(&w->uring, 1);
+        target_spent(w->t, 0, now_ns() - from);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
             /* The ring itself is broken: buffers in flight are lost to it, so nothing more may be promised. */
             if (!w->failed)
@@ -136,7 +272,7 @@ static void reap(struct writer *w)
         }
         struct io_uring_cqe *cqe;
         while (io_uring_peek_cqe(&w->uring, &cqe) == 0) {
-            struct buffer *b = io_uring_cqe_get_data(cqe);
+            struct write_buffer *b = io_uring_cqe_get_data(cqe);
             int res = cqe->res;
             io_uring_cqe_seen(&w->uring, cqe);
             written(w, b, res);
@@ -144,99 +280,147 @@ static void reap(struct writer *w)
     }
 }
 
-void writer_free(struct writer *w)
+/* The blocks at both ends that belong to neighbours too go through the page cache, and stay there until the neighbour
+ * was written too, or the next sync; what is left of b lies in whole blocks. */
+static int write_edges(struct write_buffer *b)
 {
-    if (!w)
+    const size_t head = (size_t)(-b->pos % BLOCK), tail = (size_t)((b->pos + b->len) % BLOCK);
+    struct write_buffer part = *b;
+    part.len = head;
+    int sys = head ? write_now(&part) : 0;
+    if (!sys && tail) {
+        part = *b;
+        part.skip += b->len - tail;
+        part.pos += b->len - tail;
+        part.len = tail;
+        sys = write_now(&part);
+    }
+    target_count_written(b->w->t, head + tail);
+    b->skip += head;
+    b->pos += head;
+    b->len -= head + tail;
+    return sys;
+}
+
+static void submit(struct writer *w, struct write_buffer *b)
+{
+    const size_t in_block = (uintptr_t)(b->mem + b->skip) % BLOCK;
+    b->direct = w->direct && in_block == b->pos % BLOCK && b->len >= 4 * BLOCK;
+    int sys = b->direct ? write_edges(b) : 0;
+    if (sys) {
+        note_error(w, b, sys);
+        put_free(w, b);
         return;
-    if (w->uring_up) {
-        unsigned before = w->flying + 1;
-        while (w->flying > 0 && w->flying < before) {
-            before = w->flying;
-            reap(w);
-        }
-        io_uring_queue_exit(&w->uring);
     }
-    if (w->mem)
-        munmap(w->mem, w->mapped);
-    free(w->buf);
-    free(w);
-}
-
-int writer_buffer(struct writer *w, uint8_t **ret, struct err *e)
-{
-    if (w->first_free == w->n && w->flying > 0)
-        reap(w);
-    int rc = first_error(w, e);
-    if (rc < 0)
-        return rc;
-    if (w->first_free == w->n)
-        return err_set(e, ERR_GENERIC, EBUSY, "all %u write buffers are in the caller's hands", w->n);
-    struct buffer *b = &w->buf[w->first_free];
-    w->first_free = b->next;
-    *ret = b->mem;
-    return 0;
-}
-
-static struct buffer *buffer_of(struct writer *w, const uint8_t *mem)
-{
-    return &w->buf[(size_t)(mem - w->mem) / w->size];
-}
-
-void writer_return(struct writer *w, uint8_t *buf)
-{
-    put_free(w, buffer_of(w, buf));
-}
-
-static void write_now(struct writer *w, struct buffer *b)
-{
-    while (b->done < b->len) {
-        ssize_t n = pwrite(w->t->fd, b->mem + b->skip + b->done, b->len - b->done, (off_t)(b->pos + b->done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            note_error(w, b, n < 0 ? errno : EIO);
-            return;
-        }
-        b->done += (size_t)n;
-    }
-    target_wrote(w->t, b->pos, b->len);
-}
-
-int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint64_t pos, struct err *e)
-{
-    struct buffer *b = buffer_of(w, buf);
-    int rc = skip > w->size || len > w->size - skip
-                 ? err_set(e, ERR_GENERIC, EINVAL, "a write of %zu bytes goes beyond its buffer", len)
-                 : target_check_range(w->t, pos, len, e);
-    if (rc == 0)
-        rc = first_error(w, e);
-    if (rc < 0 || len == 0) {
-        put_free(w, b);
-        return rc;
-    }
-    b->skip = skip;
-    b->len = len;
-    b->pos = pos;
-    b->done = 0;
-    if (!w->uring_up) {
-        write_now(w, b);
-        put_free(w, b);
-        return first_error(w, e);
-    }
-    b->flying = true;
+    uint64_t from = now_ns();
     w->flying++;
     start(w, b);
-    rc = io_uring_submit(&w->uring);
+    int rc = io_uring_submit(&w->uring);
     (void)rc; /* what could not be submitted now is when somebody waits */
-    return 0;
+    target_spent(w->t, now_ns() - from, 0);
 }
 
-int writer_flush(struct writer *w, struct err *e)
+/* ---- what users call ---- */
+
+static void wait_all(struct writer *w)
 {
+    if (w->queued) {
+        wait_queue(w, 0);
+        return;
+    }
     unsigned before = w->flying + 1;
     while (w->flying > 0 && w->flying < before) {
         before = w->flying;
         reap(w);
     }
-    return first_error(w, e);
+}
+
+void writer_free(struct writer *w)
+{
+    if (!w)
+        return;
+    lock(w);
+    wait_all(w);
+    unlock(w);
+    if (w->uring_up)
+        io_uring_queue_exit(&w->uring);
+    if (w->mapping)
+        munmap(w->mapping, w->mapped);
+    free(w->buf);
+    free(w);
+}
+
+int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e)
+{
+    lock(w);
+    if (w->first_free == w->n && w->flying > 0) {
+        if (w->queued)
+            wait_queue(w, w->flying - 1);
+        else
+            reap(w);
+    }
+    int rc = first_error(w, e);
+    if (rc == 0 && w->first_free == w->n)
+        rc = err_set(e, ERR_GENERIC, EBUSY, "all %u write buffers are in the caller's hands", w->n);
+    if (rc == 0) {
+        struct write_buffer *b = &w->buf[w->first_free];
+        w->first_free = b->next;
+        *ret = b->mem + (w->stride > w->size ? pos % BLOCK : 0);
+    }
+    unlock(w);
+    return rc;
+}
+
+static struct write_buffer *buffer_of(struct writer *w, const uint8_t *mem)
+{
+    return &w->buf[(size_t)(mem - w->mem) / w->stride];
+}
+
+void writer_return(struct writer *w, uint8_t *buf)
+{
+    lock(w);
+    put_free(w, buffer_of(w, buf));
+    unlock(w);
+}
+
+int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint64_t pos, struct err *e)
+{
+    struct write_buffer *b = buffer_of(w, buf);
+    int rc = skip > w->size || len > w->size - skip
+                 ? err_set(e, ERR_GENERIC, EINVAL, "a write of %zu bytes goes beyond its buffer", len)
+                 : target_check_range(w->t, pos, len, e);
+    lock(w);
+    if (rc == 0)
+        rc = first_error(w, e);
+    if (rc < 0 || len == 0) {
+        put_free(w, b);
+        unlock(w);
+        return rc;
+    }
+    b->skip = (size_t)(buf - b->mem) + skip;
+    b->len = len;
+    b->pos = pos;
+    b->done = 0;
+    if (w->queued) {
+        enqueue(w->t, b);
+    } else if (w->uring_up) {
+        submit(w, b);
+    } else {
+        int sys = write_and_start(b);
+        if (sys)
+            note_error(w, b, sys);
+        put_free(w, b);
+    }
+    rc = w->uring_up ? 0 : first_error(w, e);
+    unlock(w);
+    return rc;
+}
+
+int writer_flush(struct writer *w, struct err *e)
+{
+    lock(w);
+    wait_all(w);
+    int rc = first_error(w, e);
+    unlock(w);
+    return rc;
 }

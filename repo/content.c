@@ -150,8 +150,6 @@ static int decrypt_pieces(struct content_reader *c, const struct index_entry *n,
  * one, which also tells what is wrong. Nobody uses `plain` before the tag at the end was found right. */
 static bool open_pieces(struct content_reader *c, const struct index_entry *n, uint8_t *plain)
 {
-    if (!item_in_pieces(repo_sealer(c->repo)))
-        return false;
     if (!c->piece && !(c->piece = aligned_alloc(64, 64 + PIECE + 64)))
         return false;
     struct err ignored = ERR_INIT;
@@ -192,7 +190,13 @@ static int expand(struct content_reader *c, const struct index_entry *n, const v
     if (rc < 0)
         return rc;
     uint8_t *plain = direct ? out : c->opened.data;
-    int64_t len = !stored && open_pieces(c, n, plain) ? n->packed - ITEM_OVERHEAD : open_whole(c, n, stored, plain, e);
+    const bool pieces = !stored && item_in_pieces(repo_sealer(c->repo));
+    int64_t len = pieces && open_pieces(c, n, plain) ? n->packed - ITEM_OVERHEAD : open_whole(c, n, stored, plain, e);
+    if (pieces && c->sealed.data) {
+        /* Only needed to see what is wrong: budgets do not know of it. */
+        free(c->sealed.data);
+        c->sealed = (struct grown){0};
+    }
     if (len < 0)
         return (int)len;
     uint64_t t = now_ns();

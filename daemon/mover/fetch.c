@@ -7,11 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#define WINDOW 1024            /* items sorted together */
-#define RUN_ITEMS 64           /* items that one worker takes at a time, at most */
-#define RUN_BYTES (16u << 20)  /* and bytes */
-#define GROUP_BYTES (4u << 20) /* small neighbours are read with one request of up to this */
-#define GROUP_GAP (64u << 10)  /* gap that is cheaper to read than to skip */
+#define WINDOW 1024           /* items sorted together */
+#define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
+#define RUN_BYTES (16u << 20) /* and bytes */
+#define GROUP_BYTES                                                                                                    \
+    (256u << 10)              /* small neighbours are read with one request of up to this, which stays in the cache */
+#define GROUP_GAP (16u << 10) /* gap that is cheaper to read than to skip */
 #define BATCH_MAX 16
 
 struct window {
@@ -60,11 +61,19 @@ struct fetcher {
             struct hash_job job;           /* first: the hasher gives it back */
             const struct fetch_item *item; /* NULL: free */
             uint8_t *buf;
+            bool held; /* buf has what is there already */
         } lanes[BATCH_MAX];
+        /* What was there had another hash: to be fetched, into the same buffer. */
+        struct {
+            const struct fetch_item *item;
+            uint8_t *buf;
+        } other[BATCH_MAX];
+        unsigned n_other;
         int rc; /* first error, with the words in err */
         struct err err;
         double not_hashing_s;
         struct fetch_stats stats;
+        struct content_times times;
     } worker[];
 };
 
@@ -124,7 +133,15 @@ static void job_done(void *arg, struct hash_job *job)
     clock_gettime(CLOCK_MONOTONIC, &t);
     l->item = NULL;
     int rc;
-    if (!memcmp(job->out, it->entry.id.hash, it->entry.id.len)) {
+    bool right = !memcmp(job->out, it->entry.id.hash, it->entry.id.len);
+    if (l->held && !right) {
+        w->other[w->n_other].item = it;
+        w->other[w->n_other++].buf = l->buf;
+        return;
+    }
+    if (l->held) {
+        rc = w->f->sink.kept(w->state, it, l->buf, &e);
+    } else if (right) {
         rc = item_opened(w, it, l->buf, &e);
     } else {
         char id[CONTENT_ID_TEXT];
@@ -153,20 +170,26 @@ static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, 
     int64_t n = content_read_entry(w->reader, &it->entry, stored, w->payload, w->payload_cap, true, e);
     if (n < 0)
         return (int)n;
-    return compressor_expand(w->compressor, 0, w->payload, (size_t)n, buf, it->len, e);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int rc = compressor_expand(w->compressor, 0, w->payload, (size_t)n, buf, it->len, e);
+    w->stats.expand_s += seconds_since(&t);
+    return rc;
+}
+
+static struct lane *take_lane(struct fetch_worker *w, const struct fetch_item *it, uint8_t *buf, bool held)
+{
+    struct lane *l = w->lanes;
+    while (l->item)
+        l++;
+    *l = (struct lane){.job = {.data = buf, .len = it->len}, .item = it, .buf = buf, .held = held};
+    return l;
 }
 
 /* Reads and opens an item into a lane; without one if it needs no hash, or failed and the sink lets that pass. */
-static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, struct lane **ret,
-                     struct err *e)
+static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, uint8_t *buf,
+                     struct lane **ret, struct err *e)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint8_t *buf = NULL;
-    int rc = w->f->sink.buffer(w->state, it, &buf, e);
-    w->stats.sink_s += seconds_since(&t);
-    if (rc < 0)
-        return rc;
     int64_t n;
     if (it->compressed) {
         n = read_compressed(w, it, stored, buf, e);
@@ -178,17 +201,22 @@ static int read_item(struct fetch_worker *w, const struct fetch_item *it, const 
     } else {
         n = content_read_entry(w->reader, &it->entry, stored, buf, it->len, false, e);
     }
-    w->stats.open_s += seconds_since(&t);
+    w->times = *content_reader_times(w->reader);
     if (n < 0)
         return item_failed(w, it, buf, e);
     if (it->compressed)
         return item_opened(w, it, buf, e);
-    struct lane *l = w->lanes;
-    while (l->item)
-        l++;
-    *l = (struct lane){.job = {.data = buf, .len = it->entry.length}, .item = it, .buf = buf};
-    *ret = l;
+    *ret = take_lane(w, it, buf, false);
     return 0;
+}
+
+static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint8_t **buf, struct err *e)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int rc = w->f->sink.buffer(w->state, it, buf, e);
+    w->stats.sink_s += seconds_since(&t);
+    return rc;
 }
 
 /* How many items from `i` on are neighbours in one pack that are worth one request. */
@@ -209,14 +237,17 @@ static size_t group_length(const struct fetch_item *items, size_t i, size_t end,
 }
 
 /* Neighbours are read with one request. One that cannot be read whole is read item by item: then the error names the
- * right one. */
+ * right one. The storage may begin with what follows. */
 static void begin_group(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
     uint64_t to;
     w->sealed = NULL;
-    w->in_group = f->sink.unneeded ? 1 : group_length(w->item, 0, w->left, &w->group_from, &to);
+    w->in_group = group_length(w->item, 0, w->left, &w->group_from, &to);
     w->stats.runs++;
+    content_reader_ahead(w->reader, &w->item->entry);
+    if (w->left > w->in_group)
+        content_reader_ahead(w->reader, &w->item[w->in_group].entry);
     if (w->in_group == 1)
         return;
     struct timespec t;
@@ -228,24 +259,54 @@ static void begin_group(struct fetch_worker *w)
     w->stats.read_s += seconds_since(&t);
 }
 
+/* Where things may be already each item is looked at on its own: *ret, if there is something to compare. */
+static int next_held(struct fetch_worker *w, struct lane **ret, struct err *e)
+{
+    const struct fetch_sink *sink = &w->f->sink;
+    const struct fetch_item *it = w->item++;
+    uint8_t *buf = NULL;
+    w->left--;
+    if (w->left && sink->expect)
+        sink->expect(w->state, w->item);
+    int rc = take_buffer(w, it, &buf, e);
+    if (rc < 0)
+        return rc;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int held = it->compressed || it->entry.length != it->len ? 0 : sink->held(w->state, it, buf, e);
+    w->stats.sink_s += seconds_since(&t);
+    if (held < 0)
+        return held;
+    if (held) {
+        *ret = take_lane(w, it, buf, true);
+        return 0;
+    }
+    w->stats.runs++;
+    return read_item(w, it, NULL, buf, ret, e);
+}
+
 /* The next item of the run; *ret: its lane, if it has one. */
 static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
 {
+    int rc;
     if (canceled(w->f))
         return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted");
-    int skip = 0;
-    if (!w->in_group && w->f->sink.unneeded)
-        skip = w->f->sink.unneeded(w->state, w->item, e);
-    if (skip < 0)
-        return skip;
-    if (!w->in_group && !skip)
-        begin_group(w);
-    const struct fetch_item *it = w->item++;
-    w->left--;
-    int rc = 0;
-    if (!skip) {
+    if (w->n_other) {
+        w->n_other--;
+        w->stats.runs++;
+        rc = read_item(w, w->other[w->n_other].item, NULL, w->other[w->n_other].buf, ret, e);
+    } else if (w->f->sink.held) {
+        rc = next_held(w, ret, e);
+    } else {
+        if (!w->in_group)
+            begin_group(w);
+        const struct fetch_item *it = w->item++;
+        uint8_t *buf = NULL;
+        w->left--;
         w->in_group--;
-        rc = read_item(w, it, w->sealed ? w->sealed + (it->entry.offset - w->group_from) : NULL, ret, e);
+        rc = take_buffer(w, it, &buf, e);
+        if (rc >= 0)
+            rc = read_item(w, it, w->sealed ? w->sealed + (it->entry.offset - w->group_from) : NULL, buf, ret, e);
     }
     if (!*ret)
         w->ended++;
@@ -318,7 +379,7 @@ static struct hash_job *next_job(void *arg, unsigned active)
     clock_gettime(CLOCK_MONOTONIC, &t);
     struct lane *l = NULL;
     struct err e = ERR_INIT;
-    while (!l && w->rc >= 0 && (w->left > 0 || another_run(w)))
+    while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || another_run(w)))
         keep_error(w, next_item(w, &l, &e), &e);
     w->not_hashing_s += seconds_since(&t);
     return l ? &l->job : NULL;
@@ -344,8 +405,9 @@ static void work(struct fetch_worker *w)
         if (w->rc < 0)
             remember_error(f, w->rc, &w->err);
         w->rc = 0;
-        w->ended += w->left;
+        w->ended += w->left + w->n_other; /* nothing is left but after an error */
         w->left = 0;
+        w->n_other = 0;
     }
     count_ended(w);
 }
@@ -528,10 +590,35 @@ void fetcher_stats(struct fetcher *f, struct fetch_stats *ret)
         ret->bytes += s->bytes;
         ret->packed_bytes += s->packed_bytes;
         ret->runs += s->runs;
-        ret->read_s += s->read_s;
-        ret->open_s += s->open_s;
+        const struct content_times *t = &f->worker[i].times;
+        ret->read_s += s->read_s + (double)t->read_ns * 1e-9;
+        ret->open_s += (double)t->open_ns * 1e-9;
+        ret->expand_s += s->expand_s + (double)t->expand_ns * 1e-9;
         ret->hash_s += s->hash_s;
         ret->sink_s += s->sink_s;
         ret->idle_s += s->idle_s;
     }
+}
+
+void fetch_stages(const struct fetch_stats *s, struct stage_time stages[FETCH_STAGES])
+{
+    stages[0] = (struct stage_time){"read", s->read_s, s->idle_s, s->packed_bytes};
+    stages[1] = (struct stage_time){"decrypt", s->open_s, 0, s->packed_bytes};
+    stages[2] = (struct stage_time){"decompress", s->expand_s, 0, s->expand_s > 0 ? s->bytes : 0};
+    stages[3] = (struct stage_time){"hash", s->hash_s, 0, s->bytes};
+}
+
+const char *fetch_bottleneck(const struct stage_time *stages, unsigned n)
+{
+    const char *name = NULL;
+    double most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        /* Reading waits for the device while it is busy, writing apart from it; what stalls the rest is the others. */
+        double took = stages[i].busy + (i < FETCH_STAGES ? 0 : stages[i].stalled);
+        if (took > most) {
+            most = took;
+            name = stages[i].name;
+        }
+    }
+    return name;
 }

@@ -24,10 +24,15 @@ struct fetch_sink {
     /* State of one worker, at its start; and its end. */
     int (*start)(void *arg, unsigned worker, void **state, struct err *e);
     void (*end)(void *state);
-    /* 1: this item need not be fetched; 0: fetch. NULL: all are fetched. */
-    int (*unneeded)(void *state, const struct fetch_item *it, struct err *e);
     /* Room for the item's len bytes. At most fetch_batch() of them are out at a time. */
     int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
+    /* Where an item goes it may be already. 1: buf has the len bytes that are there, to be compared by hash; 0: fetch
+     * it. NULL: all are fetched. */
+    int (*held)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
+    /* It was there; the sink has the buffer back. */
+    int (*kept)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
+    /* The worker will soon ask whether this one is held. NULL: no matter. */
+    void (*expect)(void *state, const struct fetch_item *it);
     /* The plaintext is complete and its hash right: the sink has the buffer back. */
     int (*done)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
     /* It is not: the buffer (NULL if none was taken) is back with the sink. Returning 0 goes on, negative (with e kept
@@ -42,7 +47,7 @@ struct fetcher;
 
 struct fetch_stats {
     uint64_t contents, bytes, packed_bytes, runs;
-    double read_s, open_s, hash_s, sink_s, idle_s; /* open: decrypt and expand; read is part of open for single reads */
+    double read_s, open_s, expand_s, hash_s, sink_s, idle_s; /* open: decrypting; idle: nothing to do */
 };
 
 /* Contents that a worker hashes together, with at most `buffers` buffers: the hash's lanes, for one whose content ended
@@ -59,5 +64,11 @@ int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e);
 /* Waits until everything added is done and flushed. */
 int fetcher_drain(struct fetcher *f, struct err *e);
 void fetcher_stats(struct fetcher *f, struct fetch_stats *ret);
+
+/* The stages "read", "decrypt", "decompress" and "hash" of what was fetched. */
+#define FETCH_STAGES 4
+void fetch_stages(const struct fetch_stats *s, struct stage_time stages[FETCH_STAGES]);
+/* Of these stages, and maybe one behind them: where most of the time went; NULL if none took any. */
+const char *fetch_bottleneck(const struct stage_time *stages, unsigned n);
 
 #endif

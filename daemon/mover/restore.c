@@ -10,6 +10,7 @@
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/zeros.h"
 #include "io/target.h"
+#include "repo/item.h"
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -26,6 +27,7 @@
 #define SYNC_SECONDS 10
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
+#define BUFFERS_FEW 3               /* of a worker, before there are fewer workers */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
 
 /* Where it goes: a path, or a descriptor with a name for messages. */
@@ -52,7 +54,7 @@ struct restore {
 struct worker {
     struct restore *r;
     struct writer *writer;
-    uint8_t *have; /* differential: what the target holds */
+    uint8_t *have; /* differential: COMPARE bytes of what the target holds */
     uint8_t *odd;  /* buffer of an unusually long content, written at once */
     size_t odd_cap;
     bool odd_out;
@@ -95,7 +97,7 @@ static int worker_start(void *arg, unsigned number, void **state, struct err *e)
         return err_nomem(e);
     w->r = r;
     int rc = writer_new(&w->writer, r->target, r->buffers, r->max_len, e);
-    if (rc >= 0 && compares(r) && !(w->have = malloc(r->max_len)))
+    if (rc >= 0 && compares(r) && !(w->have = malloc(COMPARE)))
         rc = err_nomem(e);
     if (rc < 0) {
         writer_free(w->writer);
@@ -115,31 +117,45 @@ static void worker_end(void *state)
     free(w);
 }
 
-/* Differential or resumed: what the target holds there has the right hash already. */
-static int worker_unneeded(void *state, const struct fetch_item *it, struct err *e)
+static bool may_hold(const struct restore *r, const struct fetch_item *it)
+{
+    return it->len <= r->max_len && (r->o->differential || it->pos < r->check_below);
+}
+
+/* Differential or resumed: the target may hold the right bytes already. */
+static int worker_held(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
 {
     struct worker *w = state;
+    if (!may_hold(w->r, it))
+        return 0;
+    int64_t n = target_read(w->r->target, buf, it->len, it->pos, e);
+    return n < 0 ? (int)n : (uint64_t)n == it->len;
+}
+
+static int worker_kept(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
+{
+    (void)e;
+    struct worker *w = state;
     struct restore *r = w->r;
-    if (it->compressed || it->len > r->max_len || (!r->o->differential && it->pos >= r->check_below))
-        return 0;
-    int64_t n = target_read(r->target, w->have, it->len, it->pos, e);
-    if (n < 0)
-        return (int)n;
-    uint8_t digest[HASH_MAX];
-    hasher_digest(sealer_hasher(repo_sealer(r->repo)), w->have, (size_t)n, digest);
-    if ((uint64_t)n != it->len || memcmp(digest, it->entry.id.hash, it->entry.id.len) != 0)
-        return 0;
+    writer_return(w->writer, buf);
     add(r->o->differential ? &r->equal : &r->resumed, it->len);
     add(&r->progress->skipped, it->len);
     add(&r->progress->done, it->len);
-    return 1;
+    return 0;
+}
+
+static void worker_expect(void *state, const struct fetch_item *it)
+{
+    struct worker *w = state;
+    if (may_hold(w->r, it))
+        target_ahead(w->r->target, it->pos, it->len);
 }
 
 static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
 {
     struct worker *w = state;
     if (it->len <= w->r->max_len)
-        return writer_buffer(w->writer, ret, e);
+        return writer_buffer(w->writer, it->pos, ret, e);
     /* Another client's settings made a longer content: memory for it is taken apart, one at a time. */
     if (w->odd_out || it->len > CONTENT_LEN_MAX)
         return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit in the memory budget",
@@ -162,7 +178,7 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
     while (n) {
         uint8_t *out;
         size_t piece = n < w->r->max_len ? (size_t)n : w->r->max_len;
-        int rc = writer_buffer(w->writer, &out, e);
+        int rc = writer_buffer(w->writer, pos + skip, &out, e);
         if (rc < 0)
             return rc;
         memcpy(out, buf + skip, piece);
@@ -175,19 +191,22 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
     return 0;
 }
 
-/* Writes the runs of 64 KiB pieces that differ. What the target holds is read again: between worker_unneeded() and
- * this, other items of the same hash batch went through w->have. */
+/* Writes the runs of 64 KiB pieces that differ. What the target holds is read again: only its hash was kept. */
 static int write_differing(struct worker *w, const struct fetch_item *it, uint8_t *buf, uint64_t skip, uint64_t n,
                            struct err *e)
 {
     struct restore *r = w->r;
     const uint64_t end = skip + n;
-    int64_t known = n ? target_read(r->target, w->have, n, it->pos + skip, e) : 0;
-    int rc = known < 0 ? (int)known : 0;
+    int rc = 0;
     uint64_t from = skip; /* of the run that differs, up to `at` */
     for (uint64_t at = skip; at < end && rc >= 0;) {
         uint64_t step = end - at < COMPARE ? end - at : COMPARE;
-        bool equal = at + step - skip <= (uint64_t)known && !memcmp(buf + at, w->have + (at - skip), step);
+        int64_t known = target_read(r->target, w->have, step, it->pos + at, e);
+        if (known < 0) {
+            rc = (int)known;
+            break;
+        }
+        bool equal = (uint64_t)known == step && !memcmp(buf + at, w->have, step);
         at += step;
         if (equal)
             add(&r->equal, step);
@@ -602,12 +621,15 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     r->max_len = sp.max;
     /* Libraries, windows, stacks; and a piece of the index document. */
     const uint64_t fixed = (16u << 20) + r->max_len;
-    /* The reader's scratch holds a sealed and an expanded content; the group buffer comes on top. */
-    const uint64_t per_worker = 2 * (uint64_t)r->max_len + (6u << 20) + (compares(r) ? r->max_len : 0);
+    /* The reader's scratch holds an expanded content or, with error correction, a sealed and a mended one too. */
+    const unsigned scratch = item_in_pieces(repo_sealer(r->repo)) ? 1 : 3;
+    const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
+    /* A worker less costs more than lanes that stand idle. */
+    unsigned few = lanes + 1 < BUFFERS_FEW ? lanes + 1 : BUFFERS_FEW;
     for (; n > 1; n--)
-        if (fixed + n * (per_worker + (lanes + 1) * (uint64_t)r->max_len) <= memory)
+        if (fixed + n * (per_worker + few * (uint64_t)r->max_len) <= memory)
             break;
     /* A differential restore writes pieces of one buffer through another. */
     for (r->buffers = lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
@@ -639,17 +661,11 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
     res->punched_bytes = t.punched + t.zeroed_out;
     res->contents = s.contents;
     res->packs_read = s.runs;
-    const struct stage_time stages[] = {
-        {"fetch", s.read_s + s.open_s, s.idle_s, s.bytes},
-        {"hash", s.hash_s, 0, s.bytes},
-        {"write", s.sink_s, 0, res->written_bytes},
-    };
-    res->n_stages = sizeof stages / sizeof *stages;
-    memcpy(res->stages, stages, sizeof stages);
-    res->bottleneck = stages[0].name;
-    for (unsigned i = 1; i < res->n_stages; i++)
-        if (stages[i].busy > stages[0].busy && stages[i].busy >= stages[3 - i].busy)
-            res->bottleneck = stages[i].name;
+    fetch_stages(&s, res->stages);
+    res->stages[FETCH_STAGES] =
+        (struct stage_time){"write", (double)t.write_ns * 1e-9, (double)t.wait_ns * 1e-9, res->written_bytes};
+    res->n_stages = FETCH_STAGES + 1;
+    res->bottleneck = fetch_bottleneck(res->stages, res->n_stages);
     res->seconds = monotonic() - began;
 }
 
@@ -714,8 +730,10 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     const struct fetch_sink sink = {
         .start = worker_start,
         .end = worker_end,
-        .unneeded = compares(&r) ? worker_unneeded : NULL,
         .buffer = worker_buffer,
+        .held = compares(&r) ? worker_held : NULL,
+        .kept = worker_kept,
+        .expect = worker_expect,
         .done = worker_done,
         .failed = worker_failed,
         .flush = worker_flush,

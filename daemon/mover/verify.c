@@ -6,8 +6,10 @@
  * once: all contents known, their packs long enough, and a share of them read, opened, expanded and hashed. (3) Only if
  * something was found: the snapshots once more, to tell which files and byte ranges each damage hits.
  */
+#include "daemon/mover/buffers.h"
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
+#include "repo/item.h"
 
 #include "base/cleanup.h"
 
@@ -34,6 +36,7 @@ struct verify {
     struct fetcher *fetcher;
     uint64_t salt, threshold; /* sampling */
     size_t max_len;
+    unsigned batch; /* contents that a worker hashes together */
     pthread_mutex_t lock;
     struct {
         struct content_id id;
@@ -153,17 +156,22 @@ static int check_index(struct verify *v, struct err *e)
 
 struct worker {
     struct verify *v;
-    unsigned n; /* buffers at rest */
-    uint8_t *rest[32];
+    struct buffers *buffers;
 };
 
 static int worker_start(void *arg, unsigned number, void **state, struct err *e)
 {
     (void)number;
+    struct verify *v = arg;
     struct worker *w = calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e);
-    w->v = arg;
+    w->v = v;
+    int rc = buffers_new(&w->buffers, v->batch, v->max_len, e);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
     *state = w;
     return 0;
 }
@@ -171,26 +179,21 @@ static int worker_start(void *arg, unsigned number, void **state, struct err *e)
 static void worker_end(void *state)
 {
     struct worker *w = state;
-    while (w->n)
-        free(w->rest[--w->n]);
+    buffers_free(w->buffers);
     free(w);
 }
 
 static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
 {
     struct worker *w = state;
-    if (it->len <= w->v->max_len && w->n) {
-        *ret = w->rest[--w->n];
-        return 0;
-    }
-    *ret = malloc(it->len > w->v->max_len ? it->len : w->v->max_len);
+    *ret = it->len <= w->v->max_len ? buffers_take(w->buffers) : malloc(it->len);
     return *ret ? 0 : err_nomem(e);
 }
 
 static void put_to_rest(struct worker *w, const struct fetch_item *it, uint8_t *buf)
 {
-    if (it->len <= w->v->max_len && w->n < sizeof w->rest / sizeof *w->rest)
-        w->rest[w->n++] = buf;
+    if (it->len <= w->v->max_len)
+        buffers_return(w->buffers, buf);
     else
         free(buf);
 }
@@ -525,6 +528,15 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
                        "sources still hold heals them");
 }
 
+static void fill_stages(struct verify *v)
+{
+    struct fetch_stats s;
+    fetcher_stats(v->fetcher, &s);
+    fetch_stages(&s, v->result->stages);
+    v->result->n_stages = FETCH_STAGES;
+    v->result->bottleneck = fetch_bottleneck(v->result->stages, FETCH_STAGES);
+}
+
 static void verify_clear(struct verify *v)
 {
     fetcher_free(v->fetcher);
@@ -552,13 +564,16 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
         rc = id_set_new(&v->damaged, dir, 0, e);
     if (rc < 0)
         return rc;
-    const uint64_t fixed = 40u << 20, reader = 2 * (uint64_t)v->max_len + (6u << 20);
+    /* The reader's scratch holds an expanded content or, with error correction, a sealed and a mended one too. */
+    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 3;
+    const uint64_t fixed = 40u << 20, reader = scratch * (uint64_t)v->max_len + (1u << 20);
     unsigned workers = v->o->workers ? v->o->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned batch = fetch_batch(v->repo, 16);
     while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
         workers--;
     while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
         batch--;
+    v->batch = batch;
     const struct fetch_sink sink = {.start = worker_start,
                                     .end = worker_end,
                                     .buffer = worker_buffer,
@@ -594,6 +609,8 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
+    if (v->fetcher)
+        fill_stages(v);
     verify_clear(v);
     clock_gettime(CLOCK_MONOTONIC, &t1);
     ret->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;

@@ -184,14 +184,15 @@ static void *write_part(void *arg)
             continue;
         }
         uint8_t *buf;
-        j->rc = writer_buffer(w, &buf, &j->e);
+        size_t skip = i % 1000;
+        uint64_t start = i % 3 ? pos - skip : 0; /* two of three lie in memory as on the device */
+        j->rc = writer_buffer(w, start, &buf, &j->e);
         if (j->rc < 0)
             break;
         if (i % 7 == 0) {
             writer_return(w, buf);
-            j->rc = writer_buffer(w, &buf, &j->e);
+            j->rc = writer_buffer(w, start, &buf, &j->e);
         }
-        size_t skip = i % 1000;
         fill(buf + skip, len, pos);
         j->rc = writer_submit(w, buf, skip, len, pos, &j->e);
     }
@@ -288,7 +289,7 @@ static void writes_devices(void **state)
         struct writer *w;
         uint8_t *buf;
         assert_ok(writer_new(&w, t, 1, 4096, &e), &e);
-        assert_ok(writer_buffer(w, &buf, &e), &e);
+        assert_ok(writer_buffer(w, 0, &buf, &e), &e);
         assert_true(writer_submit(w, buf, 0, 4096, 13 * MIB - 100, &e) < 0);
         assert_int_equal(e.cls, ERR_TARGET);
         writer_free(w);
@@ -319,7 +320,7 @@ static void zeroes_any_range(void **state)
         t->ways = ways[i % 5];
         t->discard = 4096u << i % 6;
         assert_ok(writer_new(&w, t, 1, MIB, &e), &e);
-        assert_ok(writer_buffer(w, &buf, &e), &e);
+        assert_ok(writer_buffer(w, 0, &buf, &e), &e);
         memset(buf, 0x55, MIB);
         assert_ok(writer_submit(w, buf, 0, MIB, 0, &e), &e);
         assert_ok(writer_flush(w, &e), &e);
@@ -402,7 +403,7 @@ static void full_file_systems_are_named(void **state)
         assert_ok(writer_new(&w, t, 4, 300000, &e), &e);
         for (uint64_t pos = 0; pos < 20 && rc[i] == 0; pos++) {
             uint8_t *buf;
-            rc[i] = writer_buffer(w, &buf, &e);
+            rc[i] = writer_buffer(w, 0, &buf, &e);
             if (rc[i] == 0) {
                 memset(buf, 1, 300000);
                 rc[i] = writer_submit(w, buf, 0, 300000, pos * 300000, &e);
@@ -437,7 +438,7 @@ static void short_writes_are_continued(void **state)
             struct rlimit lim = {100000, 100000};
             signal(SIGXFSZ, SIG_IGN);
             if (target_open(&t, in_dir("limited"), &o, &e) < 0 || setrlimit(RLIMIT_FSIZE, &lim) < 0 ||
-                writer_new(&w, t, 2, 65536, &e) < 0 || writer_buffer(w, &buf, &e) < 0)
+                writer_new(&w, t, 2, 65536, &e) < 0 || writer_buffer(w, 0, &buf, &e) < 0)
                 _exit(10);
             memset(buf, 0x77, 65536);
             int rc = writer_submit(w, buf, 0, 65536, 65536, &e);
@@ -446,7 +447,7 @@ static void short_writes_are_continued(void **state)
             if (rc != -EFBIG || e.cls != ERR_TARGET || !strstr(e.msg, "bytes 100000 to 131071"))
                 _exit(11);
             /* It stays failed. */
-            _exit(writer_buffer(w, &buf, &e) == -EFBIG && writer_flush(w, &e) == -EFBIG ? 0 : 12);
+            _exit(writer_buffer(w, 0, &buf, &e) == -EFBIG && writer_flush(w, &e) == -EFBIG ? 0 : 12);
         }
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -475,7 +476,7 @@ static void late_write_errors_are_reported(void **state)
     int rc = 0;
     for (uint64_t pos = 0; pos < 150 * MIB && rc == 0; pos += MIB) {
         uint8_t *buf;
-        rc = writer_buffer(w, &buf, &e);
+        rc = writer_buffer(w, 0, &buf, &e);
         if (rc == 0) {
             memset(buf, 1, MIB);
             rc = writer_submit(w, buf, 0, MIB, pos, &e);
@@ -499,7 +500,7 @@ static int write_mib(struct writer *w, uint64_t from, uint64_t to, struct err *e
     int rc = 0;
     for (uint64_t pos = from; pos < to && rc == 0; pos += MIB) {
         uint8_t *buf;
-        rc = writer_buffer(w, &buf, e);
+        rc = writer_buffer(w, 0, &buf, e);
         if (rc == 0) {
             memset(buf, 1, MIB);
             rc = writer_submit(w, buf, 0, MIB, pos, e);
@@ -552,18 +553,18 @@ static void writers_mind_their_buffers(void **state)
     assert_true(writer_new(&w, t, 0, 4096, &e) < 0);
     assert_true(writer_new(&w, t, 1, 0, &e) < 0);
     assert_ok(writer_new(&w, t, 2, 1000, &e), &e);
-    assert_ok(writer_buffer(w, &a, &e), &e);
-    assert_ok(writer_buffer(w, &b, &e), &e);
+    assert_ok(writer_buffer(w, 0, &a, &e), &e);
+    assert_ok(writer_buffer(w, 0, &b, &e), &e);
     assert_ptr_not_equal(a, b);
-    assert_int_equal(writer_buffer(w, &c, &e), -EBUSY); /* instead of waiting for itself */
+    assert_int_equal(writer_buffer(w, 0, &c, &e), -EBUSY); /* instead of waiting for itself */
     writer_return(w, b);
-    assert_ok(writer_buffer(w, &c, &e), &e);
+    assert_ok(writer_buffer(w, 0, &c, &e), &e);
     assert_ptr_equal(c, b);
     assert_true(writer_submit(w, a, 1, 4096, 0, &e) < 0); /* a buffer is rounded up to 4096 */
     assert_ok(writer_submit(w, c, 0, 0, 0, &e), &e);      /* nothing is fine */
     assert_ok(writer_flush(w, &e), &e);
-    assert_ok(writer_buffer(w, &a, &e), &e);
-    assert_ok(writer_buffer(w, &b, &e), &e);
+    assert_ok(writer_buffer(w, 0, &a, &e), &e);
+    assert_ok(writer_buffer(w, 0, &b, &e), &e);
     writer_free(w);
     target_free(t);
     writer_free(NULL);
