@@ -410,10 +410,16 @@ static int write_direct(struct dir_writer *w, uint64_t offset, const void *data,
 static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void *data, size_t len, struct err *e)
 {
     struct dir_writer *w = (struct dir_writer *)bw;
-    int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : write_direct(w, offset, data, len);
-    if (rc == 1)
-        return 0;
+    int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : 0;
     if (rc == 0)
+        rc = write_direct(w, offset, data, len - len % DIRECT_ALIGN);
+    if (rc == 1) {
+        /* The end of a pack is no whole page. */
+        data = (const uint8_t *)data + (len - len % DIRECT_ALIGN);
+        offset += len - len % DIRECT_ALIGN;
+        len %= DIRECT_ALIGN;
+    }
+    if (rc >= 0 && len > 0)
         rc = pwrite_all(w->fd, data, len, offset);
     if (rc < 0)
         return write_failed(store_of(bw->b), "write blob", w->name, -rc, e);

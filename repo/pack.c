@@ -194,14 +194,18 @@ int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_en
     uint8_t tail[128];
     size_t tail_len = postamble_build(&p, tail);
     w->len = p.offset + p.length + tail_len;
-    rc = segmented_put(w->body, p.offset + p.length, tail, tail_len, e);
-    return rc < 0 ? rc : segmented_end(w->body, w->len, e);
+    return segmented_put(w->body, p.offset + p.length, tail, tail_len, e);
 }
 
 int pack_writer_commit(struct pack_writer *w, struct err *e)
 {
+    int rc = segmented_end(w->body, w->len, e);
+    if (rc < 0) {
+        pack_writer_abort(w);
+        return rc;
+    }
     segmented_free(w->body);
-    int rc = blob_writer_commit(w->out, w->len, e);
+    rc = blob_writer_commit(w->out, w->len, e);
     free(w);
     return rc;
 }

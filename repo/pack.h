@@ -33,10 +33,9 @@ int pack_writer_seal(struct pack_writer *w, uint32_t offset, const uint8_t *iv, 
 /* Bytes at an offset that nobody else writes. Thread-safe. */
 int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e);
 int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
-/* Writes what follows the contents, which end at `end`: padding, the local index of n > 0 sorted entries, postamble.
- * Waits until all is in the store. */
+/* Writes what follows the contents, which end at `end`: padding, the local index of n > 0 sorted entries, postamble. */
 int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e);
-/* Makes the pack visible and durable. Frees the writer, also on failure: then nothing is visible. */
+/* Waits until all is written and makes the pack visible and durable. Frees the writer, also on failure: then nothing is visible. */
 int pack_writer_commit(struct pack_writer *w, struct err *e);
 void pack_writer_abort(struct pack_writer *w); /* NULL allowed */
 
