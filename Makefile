@@ -157,6 +157,11 @@ bench-scaling: all $(PERF) $(BUILD)/tests/tools/make_index $(BUILD)/tests/tools/
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/scaling.sh
 
+# Instructions per byte of the kernels against the kept numbers (valgrind): ACCEPT=1 keeps new ones.
+.PHONY: bench-instructions
+bench-instructions: $(BUILD)/perf/count_kernels
+	@BUILD=$(BUILD) OPT="$(OPT)" ACCEPT=$(ACCEPT) perf/instructions.sh
+
 .PHONY: demo
 demo:
 	@tests/deps.sh
