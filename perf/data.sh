@@ -24,9 +24,10 @@ machine_files() {
     tar -C / -cf - --no-recursion -T "$W/data/list" 2>/dev/null | tar -C "$W/data/tree" -xf - || die "cannot copy files of this machine"
     rm "$W/data/list"
 }
+# Each file counts 4 KiB more than it holds: empty ones and directories need room too.
 list_files() { # DIRECTORY MIB
     find "$1" -xdev -type f -size -64M -readable -printf '%P\t%k\n' 2>/dev/null | LC_ALL=C sort |
-        awk -F '\t' -v max=$(($2 * 1024)) -v dir="${1#/}" '{ sum += $2 + 0; if (sum <= max) print dir "/" $1; else sum -= $2 }'
+        awk -F '\t' -v max=$(($2 * 1024)) -v dir="${1#/}" '{ room = $2 + 4; if (sum + room > max) next; sum += room; print dir "/" $1 }'
 }
 
 # One tar of ELF and text.

@@ -27,7 +27,7 @@ find_peers() {
     [ "${PEERS:-kopia restic borg casync}" = none ] && return
     if [ -n "${KOPIA:-}" ]; then
         KOPIA=$(realpath "$KOPIA")
-        [ -x "$KOPIA" ] || die "KOPIA=$KOPIA is no program"
+        [ -f "$KOPIA" ] && [ -x "$KOPIA" ] || die "KOPIA=$KOPIA is no program"
     fi
     for p in ${PEERS:-kopia restic borg casync}; do
         if installed "$p"; then
