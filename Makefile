@@ -129,6 +129,13 @@ test-interop: test-programs
 test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
 	@BUILD=$(BUILD) tests/emulated/run.sh $^
 
+# The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
+KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE3
+.PHONY: test-scalar
+test-scalar: T ?= $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
+test-scalar: test-programs
+	@$(foreach k,$(KERNELS),SNAPFERRY_KERNEL_$(k)=scalar) $(TEST_ENV) tests/run.sh $(T)
+
 check-asan:
 	@$(MAKE) --no-print-directory BUILD=build-asan SAN=address,undefined OPT=-O1 test-programs
 	@$(TEST_ENV) BUILD=build-asan SNAPFERRY=build-asan/snapferry TOOLS=build-asan/tests/tools TEST_TIMEOUT=1800 \
@@ -202,6 +209,8 @@ help:
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
 	@echo 'make test-avx512    the AVX-512 kernels on an emulated CPU (Bochs)'
+	@echo 'make test-scalar    the scripts again with every kernel scalar, as on a CPU without vectors'
+	@echo 'make bench-instructions    instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones'
 	@echo 'make soak       OPS=1000: so many operations of the daemon in a row, with random faults'
 	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
 	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'
