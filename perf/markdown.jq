@@ -46,6 +46,11 @@ def kernels_markdown:
     (["Kernel", "level", "GB/s of one core", "x scalar", "x OpenSSL"] | head),
     (.kernels.kernels[] | [.group, .kernel, (.gbPerSecond | cell(2)), (.ratioToScalar | cell(2)), (.ratioToOpenSSL | cell(2))] | line) end;
 
+def primitives_markdown:
+    if .bench == null then empty else
+    (["Group", "what", "kernel", "GB/s of one core", "all cores"] | head),
+    (.bench.rows[] | select(.kernel != "arithmetic") | [.group, .name + (if (.variant // "") == "" then "" else ", " + .variant end), .kernel,
+                      (.coreGBPerSecond, .allGBPerSecond | cell(2))] | line), "" end;
 def index_markdown:
     if (.index // []) == [] then empty else
     (["Index of contents", "blobs", "cold s", "warm s", "hits/s", "misses/s", "mapped MiB", "heap MiB"] | head),
@@ -59,7 +64,7 @@ def stages_markdown:
 
 def bench_markdown:
     "Run of \(.date[0:10]): data sets of \(.parameters.sizeMiB) MiB in \(.parameters.dir), medians of \(.parameters.runs) runs.",
-    "", machine_markdown, "", snapferry_beside_kopia, "", everybody, "", to_limits, "", kernels_markdown, "", stages_markdown;
+    "", machine_markdown, "", snapferry_beside_kopia, "", everybody, "", to_limits, "", kernels_markdown, "", primitives_markdown, stages_markdown;
 
 # Scaling: every table has what is varied first.
 def scaling_part($part; $title):

@@ -6,14 +6,14 @@
 #   KOPIA=/path    the peer that ratios refer to   PEERS="kopia restic borg casync", or none
 #   VARIANTS="scalar blake3 fixed"  kernels without SIMD; other choices of the format, for snapferry and Kopia
 #   QUICK=1        small sizes and one round: everything is exercised, the figures say little
-#   PARTS="memory kernels reader index work"       WORK="random text zeros image database sparse tib"
+#   PARTS="memory kernels bench reader index work"  WORK="random text zeros image database sparse tib"
 #   SEED=1 RESULTS=perf/results
 # Prints tables; leaves them and a JSON file in RESULTS. perf/README.md tells what is measured and how.
 set -euo pipefail
 if [ -n "${QUICK:-}" ]; then
     SIZE=${SIZE:-48} RUNS=${RUNS:-1} SPARSE_GIB=${SPARSE_GIB:-2}
 fi
-SIZE=${SIZE:-1024} RUNS=${RUNS:-3} SPARSE_GIB=${SPARSE_GIB:-64} PARTS=${PARTS:-memory kernels reader index work}
+SIZE=${SIZE:-1024} RUNS=${RUNS:-3} SPARSE_GIB=${SPARSE_GIB:-64} PARTS=${PARTS:-memory kernels bench reader index work}
 VARIANTS=${VARIANTS-scalar blake3 fixed}
 [[ $SIZE =~ ^[0-9]+$ && $RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $RUNS -ge 1 ]] || { echo "run.sh: SIZE is MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
 here=$(realpath "$(dirname "$0")")
@@ -45,6 +45,10 @@ for p in memory kernels; do
     part $p && { "$BUILD/perf/bench_$p" --json --runs "$(quick_or 1 9)" --size "$(quick_or 8 $([ $p = memory ] && echo 256 || echo 32))" 2>/dev/null >"$W/$p"
                  "$here/render.sh" --part $p "$W/$p" | tee -a "$W/table"; }
 done
+if part bench; then # snapferry bench: more kernels, ciphers, compressors
+    "$SNAPFERRY" bench --json $(quick_or "--quick --seconds 0.01 --size 8MiB" "--seconds 0.1") 2>/dev/null | tail -n 1 >"$W/bench" || die "snapferry bench fails: $(jq -r .message "$W/bench")"
+    "$here/render.sh" --part bench "$W/bench" | tee -a "$W/table"
+fi
 if part reader; then
     make_data random "$W/data/random" "$SIZE" "$SEED"
     "$BUILD/perf/bench_reader" --json --runs "$(quick_or 1 5)" "$W/data/random" | jq -s . >"$W/reader"
@@ -58,7 +62,7 @@ fi
 part work && all_work
 
 jq -n --slurpfile machine "$W/machine" --slurpfile peers "$W/peers" --slurpfile records "$RECORDS" --rawfile notes "$W/notes" \
-    $(for p in memory kernels reader index; do [ -s "$W/$p" ] && echo "--slurpfile $p $W/$p" || echo "--argjson $p []"; done) \
+    $(for p in memory kernels bench reader index; do [ -s "$W/$p" ] && echo "--slurpfile $p $W/$p" || echo "--argjson $p []"; done) \
     --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson runs "$RUNS" --arg dir "$DIR" --arg quick "${QUICK:-}" \
     --argjson seconds $((SECONDS - started)) -L "$here" -f "$here/results.jq" >"$RESULTS/$stamp.json"
 "$here/render.sh" --limits "$RESULTS/$stamp.json" | tee -a "$W/table"

@@ -25,6 +25,9 @@ def part_table($part):
     elif $part == "kernels" then
         "kernel|level|GB/s|min|max|x scalar|x OpenSSL",
         (.kernels[] | "\(.group)|\(.kernel)|\(.gbPerSecond)|\(.min)|\(.max)|\(.ratioToScalar | cell(2))|\(.ratioToOpenSSL | cell(2))")
+    elif $part == "bench" then
+        "group|what|kernel|GB/s, one core|all cores",
+        (.rows[] | select(.kernel != "arithmetic") | "\(.group)|\(.name)\(if (.variant // "") == "" then "" else ", \(.variant)" end)|\(.kernel)|\(.coreGBPerSecond | cell(3))|\(.allGBPerSecond | cell(3))")
     elif $part == "reader" then
         "way|depth|MB/s|core-s/GB", (.[] | "\(.way)|\(.depth)|\(.mb_per_s)|\(.core_s_per_gb)")
     else

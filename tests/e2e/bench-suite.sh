@@ -11,7 +11,7 @@ export BUILD DIR QUICK=1 SIZE=8 RUNS=1 PEERS=none
 left() { find "$DIR" -maxdepth 1 -name 'snapferry-bench.*' | wc -l; }
 before=$(left)
 
-RESULTS=$WORK/r VARIANTS=scalar "$PERF/run.sh" >"$WORK/out" 2>"$WORK/err"
+RESULTS=$WORK/r VARIANTS=scalar PARTS="memory kernels reader index work" "$PERF/run.sh" >"$WORK/out" 2>"$WORK/err"
 same "a run of everything" $? 0
 J=$(find "$WORK/r" -name '*.json') T=$(find "$WORK/r" -name '*.txt')
 # holds NAME FILTER FILE: the JSON fulfils it.
