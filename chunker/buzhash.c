@@ -60,7 +60,10 @@ size_t buzhash_scan_scalar(const uint8_t *data, size_t from, size_t to, uint32_t
     while (h & mask) {
         if (n == to)
             return 0;
-        h = rotl1(h) ^ buzhash_table[data[n - ROLLING_WINDOW]] ^ buzhash_table[data[n]];
+        /* One value, so that the compiler does not put two steps where each hash waits for the last one. */
+        uint32_t change = buzhash_table[data[n - ROLLING_WINDOW]] ^ buzhash_table[data[n]];
+        __asm__("" : "+r"(change));
+        h = rotl1(h) ^ change;
         n++;
     }
     return n;

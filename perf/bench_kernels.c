@@ -159,6 +159,7 @@ static struct bench benches[] = {
     {.group = "buzhash", .kernel = "avx512", .fn = scan, .scan = buzhash_scan_avx512, .level = KERNEL_AVX512},
     {.group = "rabinkarp", .kernel = "byte loop", .fn = rabinkarp_byte_loop},
     {.group = "rabinkarp", .kernel = "scalar", .fn = scan, .scan = rabinkarp_scan_scalar},
+    {.group = "rabinkarp", .kernel = "avx2", .fn = scan, .scan = rabinkarp_scan_avx2, .level = KERNEL_AVX2},
     {.group = "blake2b", .kernel = "openssl", .fn = blake2b_of_openssl},
     {.group = "blake2b", .kernel = "scalar", .fn = digest, .hash = "BLAKE2B-256"},
     {.group = "blake2b", .kernel = "avx2", .fn = digest, .hash = "BLAKE2B-256", .level = KERNEL_AVX2, .batch = true},

@@ -32,12 +32,15 @@ struct kernel {
 static const struct kernel kernels[] = {
     {"buzhash/scalar", KERNEL_SCALAR, buzhash_scan_scalar, NULL},
     {"buzhash/avx2", KERNEL_AVX2, buzhash_scan_avx2, NULL},
+    {"buzhash/avx512", KERNEL_AVX512, buzhash_scan_avx512, NULL},
     {"rabinkarp/scalar", KERNEL_SCALAR, rabinkarp_scan_scalar, NULL},
     {"rabinkarp/avx2", KERNEL_AVX2, rabinkarp_scan_avx2, NULL},
     {"blake2b/scalar", KERNEL_SCALAR, NULL, "BLAKE2B-256"},
     {"blake2b/avx2", KERNEL_AVX2, NULL, "BLAKE2B-256"},
+    {"blake2b/avx512", KERNEL_AVX512, NULL, "BLAKE2B-256"},
     {"blake3/scalar", KERNEL_SCALAR, NULL, "BLAKE3-256"},
     {"blake3/avx2", KERNEL_AVX2, NULL, "BLAKE3-256"},
+    {"blake3/avx512", KERNEL_AVX512, NULL, "BLAKE3-256"},
     {"blake2s/scalar", KERNEL_SCALAR, NULL, "BLAKE2S-256"},
 };
 
