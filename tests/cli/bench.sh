@@ -81,6 +81,20 @@ same "nothing is left behind" "$(ls -A "$WORK/dir")" ""
 expect "a hash that is unknown" 2 "NONSENSE" -- bench pipeline --dir "$WORK/dir" --block-hash NONSENSE
 same "then neither" "$(ls -A "$WORK/dir")" ""
 
+# Memory: threads that do not fit are not started.
+"$SNAPFERRY" bench ecc ciphers --seconds 0.05 --size 16MiB --memory 96MiB --workers 16 --json >"$WORK/memory.json" &
+pid=$! peak=0
+while kill -0 $pid 2>/dev/null; do
+    now=$(awk '/^RssAnon|^RssShmem/ {n += $2} END {print n + 0}' /proc/$pid/status 2>/dev/null)
+    [ "${now:-0}" -le $peak ] || peak=$now
+    sleep 0.02
+done
+wait $pid
+same "within 96 MiB all rows can be measured" "$?" 0
+check "its memory stays within" test $peak -le $((96 << 10))
+check "and was seen" test $peak -ge $((32 << 10))
+check "by fewer threads" jq -e '[.rows[] | select(.group == "ecc") | .threads] | max < 16 and min >= 1' "$WORK/memory.json"
+
 # Ctrl-C: what was measured is told.
 "$SNAPFERRY" bench --json --seconds 5 memory zeros hashes >"$WORK/cut.json" 2>"$WORK/cut.err" &
 pid=$!
