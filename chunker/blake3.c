@@ -5,9 +5,10 @@
 
 #include <string.h>
 
-/* Chunks whose chaining values are held at a time: a complete subtree, wide enough for any kernel. */
-#define SUBTREE 64
-#define SUBTREE_LEVEL 6
+/* Chunks whose chaining values are held at a time: a complete subtree, so wide that the few levels of its top, which
+ * have fewer parents than a kernel has lanes, do not count. */
+#define SUBTREE 256
+#define SUBTREE_LEVEL 8
 #define DEPTH_MAX (64 - 10 - SUBTREE_LEVEL + 1) /* subtrees that can be pending for 2^64 bytes */
 
 const uint32_t blake3_iv[8] = {

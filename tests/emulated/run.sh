@@ -113,7 +113,7 @@ emulate() {
     while kill -0 $pid 2>/dev/null; do
         sleep 1
         now=$(wc -l <"$dir/serial.txt")
-        sed -n "$((lines + 1)),${now}p" "$dir/serial.txt"
+        [ "$now" -eq "$lines" ] || sed -n "$((lines + 1)),${now}p" "$dir/serial.txt"
         lines=$now
     done
     wait $pid || true

@@ -10,8 +10,10 @@
 #include "chunker/blake3.h"
 #include "chunker/kernel.h"
 #include "chunker/rolling.h"
+#include "chunker/splitter.h"
 
-#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* The kernels of a level. */
 struct level {
@@ -283,6 +285,98 @@ static void blake3_of_any_length(void **state)
     }
 }
 
+/* ---- what programs get ---- */
+
+static void ask_for(const char *kernel, enum kernel_level level)
+{
+    char var[64];
+    snprintf(var, sizeof var, "SNAPFERRY_KERNEL_%s", kernel);
+    setenv(var, kernel_level_name(level), 1);
+}
+
+static struct hasher *hasher_at(const char *name, enum kernel_level level)
+{
+    struct err e = ERR_INIT;
+    struct hasher *h = NULL;
+    ask_for("BLAKE2B", level);
+    ask_for("BLAKE3", level);
+    assert_ok(kernels_check(&e), &e);
+    assert_ok(hasher_new(&h, name, (const uint8_t *)"secret", 6, &e), &e);
+    assert_string_equal(hasher_kernel(h), kernel_level_name(level));
+    return h;
+}
+
+static void hashers_of_the_level(void **state)
+{
+    const struct level *l = level_or_skip(state);
+    static const char *const names[] = {"BLAKE2B-256-128", "BLAKE2B-256", "BLAKE3-256", "BLAKE3-256-128"};
+    uint64_t seed = 41;
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        struct hasher *h = hasher_at(names[k], l->level), *plain = hasher_at(names[k], KERNEL_SCALAR);
+        assert_int_equal(hasher_lanes(h), k < 2 ? l->lanes : 1);
+        struct hash_job jobs[30];
+        struct exact mem[30];
+        for (size_t i = 0; i < 30; i++) {
+            size_t len = splitmix64(&seed) % (i % 5 ? 3000 : 40000);
+            mem[i] = exact_new(len, &seed);
+            jobs[i] = (struct hash_job){.data = mem[i].data, .len = len};
+        }
+        hasher_digest_many(h, jobs, 30);
+        for (size_t i = 0; i < 30; i++) {
+            uint8_t want[HASH_MAX] = {0};
+            hasher_digest(plain, jobs[i].data, jobs[i].len, want);
+            assert_memory_equal(jobs[i].out, want, sizeof want);
+            free(mem[i].mem);
+        }
+        hasher_free(h);
+        hasher_free(plain);
+    }
+    unsetenv("SNAPFERRY_KERNEL_BLAKE2B");
+    unsetenv("SNAPFERRY_KERNEL_BLAKE3");
+}
+
+/* The splitters choose once in a process, hence one for each level. Returns its exit status. */
+static int split_at(const struct level *l)
+{
+    enum { LEN = 1 << 20 };
+    uint64_t seed = 42;
+    struct splitter s;
+    struct exact x = exact_new(LEN, &seed);
+    ask_for("BUZHASH", l->level);
+    if (splitter_by_name(&s, "DYNAMIC-128K-BUZHASH") < 0 ||
+        strcmp(splitter_kernel(SPLITTER_BUZHASH), kernel_level_name(l->level)) != 0)
+        return 1;
+    memset(x.data + LEN / 2, 0, LEN / 4);
+    for (size_t pos = 0;;) {
+        size_t rest = LEN - pos, cut = splitter_cut(&s, x.data + pos, rest, 0), want = 0;
+        if (rest >= s.min)
+            want = buzhash_scan_scalar(x.data + pos, s.min, rest < s.max ? rest : s.max - 1, s.mask);
+        if (!want && rest >= s.max)
+            want = s.max;
+        if (cut != want)
+            return 2;
+        if (!cut)
+            break;
+        pos += cut;
+    }
+    free(x.mem);
+    return 0;
+}
+
+static void splitters_of_the_level(void **state)
+{
+    const struct level *l = level_or_skip(state);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(split_at(l));
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 #define AT(test, of_level)                                                                                             \
     {                                                                                                                  \
         .name = #test "_at_" #of_level, .test_func = test, .initial_state = &of_level                                  \
@@ -294,7 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         AT_BOTH(buzhash_of_any_range), AT_BOTH(buzhash_of_every_place), AT_BOTH(buzhash_of_every_byte),
         AT_BOTH(blake2b_of_any_batch), AT_BOTH(blake2b_of_any_state),   AT_BOTH(blake3_of_any_nodes),
-        AT_BOTH(blake3_of_any_length),
+        AT_BOTH(blake3_of_any_length), AT_BOTH(hashers_of_the_level),   AT_BOTH(splitters_of_the_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
