@@ -207,8 +207,9 @@ static int move_verify(struct bench_run *x, struct err *e)
     const struct bench_move m = {.name = "verify, all data read",
                                  .bytes = r.bytes_read,
                                  .seconds = r.seconds,
-                                 .core_seconds = bench_process_cpu() - cpu};
-    move_done(x, &m, NULL, 0);
+                                 .core_seconds = bench_process_cpu() - cpu,
+                                 .bottleneck = r.bottleneck};
+    move_done(x, &m, r.stages, r.n_stages);
     return 0;
 }
 

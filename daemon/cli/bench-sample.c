@@ -62,7 +62,7 @@ static void fill_records(uint8_t *out, size_t len, uint64_t seed)
         memcpy(out + at + 8, &flags, 4);
         memcpy(out + at + 16, &price, 4);
         memcpy(out + at + 24, &x, 8);
-        memcpy(out + at + 40, "active\0\0pending\0" + (x >> 20) % 2 * 8, 8);
+        memcpy(out + at + 40, (x >> 20) % 2 ? "pending" : "active\0", 8);
     }
 }
 

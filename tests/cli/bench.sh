@@ -75,7 +75,8 @@ bench pipeline --dir "$WORK/dir" --json --block-hash BLAKE3-256 >"$WORK/pipeline
 same "the pipeline runs" "$?" 0
 same "with the hash that was asked for" "$(jq -r '.pipeline.hash' "$WORK/pipeline.json")" BLAKE3-256
 same "five moves" "$(jq -r '[.pipeline.moves[].name] | length' "$WORK/pipeline.json")" 5
-check "each with its time and stages" jq -e 'all(.pipeline.moves[]; .bytesPerSecond > 0 and .coreSeconds > 0)' "$WORK/pipeline.json"
+check "each with its time and stages" jq -e 'all(.pipeline.moves[]; .bytesPerSecond > 0 and .coreSeconds > 0 and
+    (.stages | length) >= 3 and .bottleneck != "")' "$WORK/pipeline.json"
 check "unchanged data are not stored again, mixed data compressed" jq -e '.pipeline | (.moves[1].storedBytes < .sizeBytes / 100) and (.moves[4].storedBytes < .sizeBytes * 0.9)' "$WORK/pipeline.json"
 same "nothing is left behind" "$(ls -A "$WORK/dir")" ""
 expect "a hash that is unknown" 2 "NONSENSE" -- bench pipeline --dir "$WORK/dir" --block-hash NONSENSE

@@ -83,13 +83,14 @@ same "holes stay holes" "$(($(stat -c %b "$WORK/out") * 512 < 35000000))" 1
 expect "all snapshots verify" 0 ' 0 damaged' -- sf "$R" verify
 # Where the time went, for people and for programs.
 times() { # NAME LINE STAGES: the text says it, and every stage of the JSON is known
-    check "$1: the text names the bottleneck" grep -qzE 'Time  +[a-z]+ [0-9.]+ s[^;]*; +bottleneck:\s+[a-z]+' <<<"$2"
+    check "$1: the text names the bottleneck" grep -qzE 'Time  +[a-z]+ [0-9.]+ s[^;]*;\s+bottleneck:\s+[a-z]+' <<<"$2"
     check "$1: stages and bottleneck in JSON" jq -e '[.stages[].name] as $names | (.stages | length) >= 3 and
         all(.stages[]; .busySeconds >= 0 and .stalledSeconds >= 0 and .bytes >= 0) and (.bottleneck | IN($names[])) and
         ([.stages[].busySeconds] | add) > 0' <<<"$3"
 }
 rm -f "$WORK/out" "$WORK/out2"
 times backup "$(sf "$R" backup "$WORK/changed" --as t@h:/times1)" "$(backup "$WORK/changed" times2)"
+times verify "$(sf "$R" verify)" "$(sf "$R" verify --json)"
 times restore "$(sf "$R" restore "$id" "$WORK/out")" "$(sf "$R" restore "$id" "$WORK/out2" --json)"
 expect "verify reads a share" 0 -- sf "$R" verify --read-percent 10
 
