@@ -621,8 +621,9 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     r->max_len = sp.max;
     /* Libraries, windows, stacks; and a piece of the index document. */
     const uint64_t fixed = (16u << 20) + r->max_len;
-    /* The reader's scratch holds an expanded content or, with error correction, a sealed and a mended one too. */
-    const unsigned scratch = item_in_pieces(repo_sealer(r->repo)) ? 1 : 3;
+    /* The reader's scratch holds a content to expand; with error correction a sealed and a mended one (and that to
+     * expand, but what was compressed is shorter). */
+    const unsigned scratch = item_in_pieces(repo_sealer(r->repo)) ? 1 : 2;
     const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));

@@ -564,8 +564,8 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
         rc = id_set_new(&v->damaged, dir, 0, e);
     if (rc < 0)
         return rc;
-    /* The reader's scratch holds an expanded content or, with error correction, a sealed and a mended one too. */
-    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 3;
+    /* The reader's scratch, as in a restore. */
+    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 2;
     const uint64_t fixed = 40u << 20, reader = scratch * (uint64_t)v->max_len + (1u << 20);
     unsigned workers = v->o->workers ? v->o->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned batch = fetch_batch(v->repo, 16);

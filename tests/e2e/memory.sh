@@ -71,12 +71,21 @@ within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/rand
 within "8 MiB chunks restored, default" 256 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --workers 8
 check "the right bytes" cmp "$WORK/random" "$WORK/out"
 within "8 MiB chunks restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force --verify
-within "8 MiB chunks, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --differential
-need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
-within "8 MiB chunks, differential, what was asked for" "${need:-0}" 0 -r "$R" restore latest "$WORK/out" --as t@h:/d \
-    --memory "${need:-0}M" --differential
+within "8 MiB chunks, differential, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --differential
 within "8 MiB chunks verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
-rm -rf "$R" "$WORK/out" "$CACHE"
+rm -rf "$R" "$WORK/out"
+
+# Error correction needs a content as a whole, twice. The refusal tells how much that is, and that is enough.
+head -c $((64 * MIB)) "$WORK/random" >"$WORK/part"
+sf "$R" repo create --quiet --splitter DYNAMIC-8M-BUZHASH --ecc-percent 5
+check "a backup with error correction" sf "$R" backup "$WORK/part" --as t@h:/ecc --quiet
+within "8 MiB chunks with error correction restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
+within "8 MiB chunks with error correction, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" --memory 96M --differential
+need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
+within "8 MiB chunks with error correction, differential, what was asked for" "${need:-0}" 0 -r "$R" restore latest "$WORK/out" \
+    --memory "${need:-0}M" --differential
+check "the right bytes" cmp "$WORK/part" "$WORK/out"
+rm -rf "$R" "$WORK/out" "$WORK/part" "$CACHE"
 
 # An index of ten million contents.
 truncate -s $((256 * MIB)) "$WORK/random"
