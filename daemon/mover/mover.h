@@ -31,8 +31,8 @@ struct mover_progress {
     _Atomic uint64_t total;      /* bytes of the whole work, 0 while unknown */
     _Atomic uint64_t done;       /* of total: processed in whatever way */
     _Atomic uint64_t read;       /* bytes read from the source (backup) or fetched and expanded (restore, verify) */
-    _Atomic uint64_t zero;       /* bytes known or found to be zero */
-    _Atomic uint64_t skipped;    /* bytes that needed no work (known holes, unchanged, already equal) */
+    _Atomic uint64_t zero;       /* bytes that were read and are zero; not those of holes */
+    _Atomic uint64_t skipped;    /* bytes that needed no work (known holes and zeros, unchanged, already equal) */
     _Atomic uint64_t duplicate;  /* bytes of chunks that the repository had */
     _Atomic uint64_t fresh;      /* bytes of new chunks */
     _Atomic uint64_t stored;     /* bytes added to packs (backup), written to the target (restore) */

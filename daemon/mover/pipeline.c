@@ -451,8 +451,6 @@ static int take(struct pipeline *p, struct chunk *c, struct err *e)
         advance(&g->done, bytes);
         advance(&g->stored, stored);
         advance(c->hole ? &g->skipped : c->zero ? &g->zero : c->existed ? &g->duplicate : &g->fresh, bytes);
-        if (c->hole)
-            advance(&g->zero, bytes);
     }
     return 0;
 }

@@ -301,7 +301,6 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
     int rc = compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
                                                    : target_zero(r->target, pos + skip, n, NULL, e);
     r->result->zero_bytes += n;
-    add(&r->progress->zero, n);
     add(&r->progress->skipped, n);
     add(&r->progress->done, n);
     return rc;
