@@ -64,8 +64,10 @@ static void refused(void **state)
 static void little_memory(void **state)
 {
     (void)state;
-    if (getenv("SNAPFERRY_SANITIZED"))
-        skip(); /* sanitizers map more than the limit */
+    if (getenv("SNAPFERRY_SANITIZED")) {
+        print_message("SKIP: sanitizers map more than the limit\n");
+        skip();
+    }
     for (unsigned mib = 32; mib <= 72; mib += 40) {
         pid_t pid = fork();
         assert_true(pid >= 0);
