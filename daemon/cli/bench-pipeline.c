@@ -135,7 +135,8 @@ static void move_done(struct bench_run *x, const struct bench_move *m, const str
     struct bench_move *to = &x->p->moves[x->p->n++];
     *to = *m;
     to->n_stages = n;
-    memcpy(to->stages, stages, n * sizeof *stages);
+    if (n)
+        memcpy(to->stages, stages, n * sizeof *stages);
 }
 
 static int begin_move(struct bench_run *x, const char *what, struct progress_view **view, double *cpu, struct err *e)
