@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "chunker/kernel.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -17,11 +18,13 @@ static const char *const level_names[] = {"scalar", "avx2", "avx512"};
 static const struct {
     const char *name;
     unsigned levels; /* bit 1 << enum kernel_level */
+    bool vaes;       /* beside the level, VAES and VPCLMULQDQ are needed for anything but scalar */
 } kernels[] = {
-    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
-    {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2},
-    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
-    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512},
+    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
+    {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, false},
+    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
+    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
+    {"AESGCM", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, true},
 };
 
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
@@ -52,12 +55,29 @@ enum kernel_level kernel_cpu_level(void)
         return KERNEL_AVX2;
     return KERNEL_AVX512;
 }
+static bool cpu_has_vaes(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_AES) && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (c & bit_VAES) && (c & bit_VPCLMULQDQ);
+}
 #else
 enum kernel_level kernel_cpu_level(void)
 {
     return KERNEL_SCALAR;
 }
+
+static bool cpu_has_vaes(void)
+{
+    return false;
+}
 #endif
+
+/* What the CPU can run of a kernel that may need more than its level says. */
+static enum kernel_level cpu_level_for(bool vaes)
+{
+    return vaes && !cpu_has_vaes() ? KERNEL_SCALAR : kernel_cpu_level();
+}
 
 const char *kernel_level_name(enum kernel_level l)
 {
@@ -88,7 +108,7 @@ static int check_variable(const char *var, struct err *e)
     if (k == N_KERNELS) {
         err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: there is no kernel of that name", name_len,
                 name);
-        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B and BLAKE3");
+        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B, BLAKE3 and AESGCM");
     }
     int level = level_by_name(word);
     if (level < 0) {
@@ -100,10 +120,11 @@ static int check_variable(const char *var, struct err *e)
                 word, kernels[k].name);
         return err_hint(e, "unset it, or use scalar");
     }
-    if (level > (int)kernel_cpu_level()) {
-        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU (or system) cannot run %s code",
-                kernels[k].name, word, word);
-        return err_hint(e, "unset it, or use %s", kernel_level_name(kernel_cpu_level()));
+    enum kernel_level can = cpu_level_for(kernels[k].vaes);
+    if (level > (int)can) {
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU (or system) cannot run %s code%s",
+                kernels[k].name, word, word, kernels[k].vaes ? " with VAES" : "");
+        return err_hint(e, "unset it, or use %s", kernel_level_name(can));
     }
     return 0;
 }
@@ -122,7 +143,10 @@ int kernels_check(struct err *e)
 
 enum kernel_level kernel_level(const char *name, enum kernel_level have)
 {
-    enum kernel_level best = kernel_cpu_level();
+    bool vaes = false;
+    for (unsigned k = 0; k < N_KERNELS; k++)
+        vaes = vaes || (kernels[k].vaes && !strcmp(name, kernels[k].name));
+    enum kernel_level best = cpu_level_for(vaes);
     if (best > have)
         best = have;
     char var[64];

@@ -8,6 +8,7 @@
 #include "repo/item.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "repo/aesgcm.h"
 #include "repo/ecc.h"
 
 #include <errno.h>
@@ -31,6 +32,8 @@ struct item_stream {
     struct item_stream *next;
     const struct sealer *sealer;
     EVP_CIPHER_CTX *cipher;
+    struct aesgcm *gcm; /* instead of it, where the CPU is good at that; NULL: not */
+    bool seals;
     EVP_MAC_CTX *mac; /* has K0 */
     bool failed;
     size_t total; /* bytes of all steps */
@@ -43,6 +46,7 @@ struct sealer {
     struct hasher *hasher;
     struct ecc *ecc; /* NULL: none */
     EVP_CIPHER *cipher;
+    bool own_gcm; /* streams have a struct aesgcm */
     EVP_MAC *hmac;
     uint8_t k0[32];
     pthread_mutex_t lock;
@@ -61,6 +65,7 @@ static void stream_free(struct item_stream *g)
     if (!g)
         return;
     EVP_CIPHER_CTX_free(g->cipher);
+    aesgcm_free(g->gcm);
     EVP_MAC_CTX_free(g->mac);
     OPENSSL_cleanse(g, sizeof *g);
     free(g);
@@ -77,6 +82,10 @@ static int stream_new(struct item_stream **ret, const struct sealer *s, struct e
                                  OSSL_PARAM_construct_end()};
     g->cipher = EVP_CIPHER_CTX_new();
     g->mac = EVP_MAC_CTX_new(s->hmac);
+    if (s->own_gcm && !(g->gcm = aesgcm_new())) {
+        stream_free(g);
+        return err_nomem(e);
+    }
     if (!g->cipher || !g->mac || EVP_MAC_init(g->mac, s->k0, sizeof s->k0, params) != 1) {
         stream_free(g);
         return crypto_failed(e, "the start of encryption");
@@ -152,9 +161,11 @@ static void sealer_freep(struct sealer **s)
     sealer_free(*s);
 }
 
+#define AES "AES-256-GCM"
+
 static const char *cipher_of(const char *encryption)
 {
-    static const char *const ciphers[] = {"AES-256-GCM", "ChaCha20-Poly1305"};
+    static const char *const ciphers[] = {AES, "ChaCha20-Poly1305"};
     for (unsigned i = 0; encryption_name(i); i++)
         if (strcmp(encryption_name(i), encryption) == 0)
             return ciphers[i];
@@ -178,6 +189,7 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
         rc = format_content_key(f, s->k0, e);
     if (rc < 0)
         return rc;
+    s->own_gcm = !strcmp(cipher, AES) && aesgcm_usable();
     s->cipher = EVP_CIPHER_fetch(NULL, cipher, NULL);
     s->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
     if (!s->cipher || !s->hmac)
@@ -213,9 +225,13 @@ static bool begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t i
 {
     uint8_t key[32];
     int n;
-    g->failed = !item_key(g, iv, iv_len, key) ||
-                EVP_CipherInit_ex2(g->cipher, g->sealer->cipher, key, nonce, seals, NULL) != 1 ||
-                EVP_CipherUpdate(g->cipher, NULL, &n, iv, (int)iv_len) != 1;
+    g->failed = !item_key(g, iv, iv_len, key);
+    g->seals = seals;
+    if (g->gcm && !g->failed)
+        aesgcm_begin(g->gcm, key, nonce, iv, iv_len);
+    else if (!g->failed)
+        g->failed = EVP_CipherInit_ex2(g->cipher, g->sealer->cipher, key, nonce, seals, NULL) != 1 ||
+                    EVP_CipherUpdate(g->cipher, NULL, &n, iv, (int)iv_len) != 1;
     OPENSSL_cleanse(key, sizeof key);
     return !g->failed;
 }
@@ -224,7 +240,9 @@ static bool begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t i
 static bool step(struct item_stream *g, const void *in, size_t len, void *out)
 {
     int n;
-    if (!g->failed && len > 0)
+    if (g->gcm && !g->failed)
+        (g->seals ? aesgcm_seal : aesgcm_open)(g->gcm, in, len, out);
+    else if (!g->failed && len > 0)
         g->failed = EVP_CipherUpdate(g->cipher, out, &n, in, (int)len) != 1 || (size_t)n != len;
     return !g->failed;
 }
@@ -233,7 +251,9 @@ static bool end_seal(struct item_stream *g, uint8_t tag[TAG_LEN])
 {
     uint8_t none[16];
     int n;
-    if (!g->failed)
+    if (g->gcm && !g->failed)
+        aesgcm_end(g->gcm, tag);
+    else if (!g->failed)
         g->failed = EVP_EncryptFinal_ex(g->cipher, none, &n) != 1 || n != 0 ||
                     EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_LEN, tag) != 1;
     return !g->failed;
@@ -244,6 +264,10 @@ static int end_open(struct item_stream *g, const uint8_t tag[TAG_LEN])
 {
     uint8_t none[16], copy[TAG_LEN];
     int n;
+    if (g->gcm && !g->failed) {
+        aesgcm_end(g->gcm, copy);
+        return CRYPTO_memcmp(copy, tag, sizeof copy) == 0 ? 1 : 0;
+    }
     memcpy(copy, tag, sizeof copy);
     if (g->failed || EVP_CIPHER_CTX_ctrl(g->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof copy, copy) != 1)
         return -1;

@@ -36,6 +36,7 @@ for pair in BUZHASH:DYNAMIC-4M-BUZHASH:splitters BLAKE2B:BLAKE2B-256-128:hashes 
     IFS=: read -r kernel name group <<<"$pair"
     same "SNAPFERRY_KERNEL_$kernel=scalar shows" "$(env "SNAPFERRY_KERNEL_$kernel=scalar" "$SNAPFERRY" bench --quick --seconds 0.01 --json $group | kernel_of "$name")" scalar
 done
+same "SNAPFERRY_KERNEL_AESGCM=scalar shows as the library" "$(env SNAPFERRY_KERNEL_AESGCM=scalar "$SNAPFERRY" bench --quick --seconds 0.01 --json ciphers | kernel_of AES256-GCM-HMAC-SHA256)" openssl
 if [ "$level" != scalar ]; then
     same "without it the best kernel is named" "$(kernel_of BLAKE2B-256-128 <"$WORK/all.json")" "$level"
 else
