@@ -57,6 +57,16 @@ void aesgcm_free(struct aesgcm *g)
     free(g);
 }
 
+static inline __m128i load_block(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+
+static inline void store_block(void *p, __m128i v)
+{
+    _mm_storeu_si128(p, v);
+}
+
 /* ---- the field ---- */
 
 /* Three partial products of 128 bits each, not divided yet. */
@@ -149,7 +159,7 @@ static void hash_bytes(struct aesgcm *g, const uint8_t *p, size_t len)
         uint8_t block[BLOCK] = {0};
         size_t n = len < BLOCK ? len : BLOCK;
         memcpy(block, p, n);
-        hash_block(g, _mm_loadu_si128((const __m128i *)block));
+        hash_block(g, load_block(block));
         p += n;
         len -= n;
     }
@@ -168,8 +178,8 @@ static inline __m128i next_key(__m128i before, __m128i word)
 static void make_keys(struct aesgcm *g, const uint8_t key[AESGCM_KEY])
 {
     __m128i k[ROUNDS + 2];
-    k[0] = _mm_loadu_si128((const __m128i *)key);
-    k[1] = _mm_loadu_si128((const __m128i *)(key + BLOCK));
+    k[0] = load_block(key);
+    k[1] = load_block(key + BLOCK);
 #define PAIR(i, constant)                                                                                              \
     k[i] = next_key(k[(i)-2], _mm_shuffle_epi32(_mm_aeskeygenassist_si128(k[(i)-1], constant), 0xff));                 \
     k[(i) + 1] = next_key(k[(i)-1], _mm_shuffle_epi32(_mm_aeskeygenassist_si128(k[i], 0), 0xaa));
@@ -224,11 +234,6 @@ static inline void next_stream(struct aesgcm *g, __m256i v[PAIRS])
         v[i] = _mm256_aesenclast_epi128(v[i], g->keys[ROUNDS]);
 }
 
-static inline __m256i load(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)p);
-}
-
 /* Whole groups. The ciphertext is `out` of sealing, `in` of opening. */
 static inline __attribute__((always_inline)) void groups(struct aesgcm *g, const uint8_t *in, size_t n, uint8_t *out,
                                                          bool seals)
@@ -240,11 +245,11 @@ static inline __attribute__((always_inline)) void groups(struct aesgcm *g, const
         __m256i before = _mm256_zextsi128_si256(g->hash);
 #pragma GCC unroll 8
         for (unsigned i = 0; i < PAIRS; i++) {
-            __m256i read = load(in + 2 * BLOCK * i), write = _mm256_xor_si256(read, v[i]);
+            __m256i read = _mm256_loadu_si256((const void *)(in + 2 * BLOCK * i)), write = _mm256_xor_si256(read, v[i]);
             __m256i cipher = reversed2(seals ? write : read);
             if (i == 0)
                 cipher = _mm256_xor_si256(cipher, before);
-            _mm256_storeu_si256((__m256i *)(out + 2 * BLOCK * i), write);
+            _mm256_storeu_si256((void *)(out + 2 * BLOCK * i), write);
             add_product(&sum, cipher, g->power[i], g->folded[i]);
         }
         g->hash = divide(&sum);
@@ -264,7 +269,7 @@ static size_t bytes(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *ou
 {
     const size_t at = (size_t)(g->len % BLOCK);
     if (at == 0)
-        _mm_storeu_si128((__m128i *)g->stream, stream_block(g));
+        store_block(g->stream, stream_block(g));
     size_t n = len < BLOCK - at ? len : BLOCK - at;
     for (size_t i = 0; i < n; i++) {
         const uint8_t read = in[i], write = read ^ g->stream[at + i];
@@ -273,7 +278,7 @@ static size_t bytes(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *ou
     }
     g->len += n;
     if (at + n == BLOCK)
-        hash_block(g, _mm_loadu_si128((const __m128i *)g->part));
+        hash_block(g, load_block(g->part));
     return n;
 }
 
@@ -304,7 +309,7 @@ void aesgcm_begin(struct aesgcm *g, const uint8_t key[AESGCM_KEY], const uint8_t
     make_keys(g, key);
     make_powers(g, encrypt_block(g, _mm_setzero_si128()));
     memcpy(first, nonce, AESGCM_NONCE);
-    __m256i zero = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)first));
+    __m256i zero = _mm256_broadcastsi128_si256(load_block(first));
     g->mask = encrypt_block(
         g, _mm256_castsi256_si128(as_blocks(_mm256_add_epi32(zero, _mm256_setr_epi32(0, 0, 0, 1, 0, 0, 0, 1)))));
     g->counter = _mm256_add_epi32(zero, _mm256_setr_epi32(0, 0, 0, 2, 0, 0, 0, 3));
@@ -330,6 +335,6 @@ void aesgcm_end(struct aesgcm *g, uint8_t tag[AESGCM_TAG])
     /* Both lengths in bits; reversed() makes the first the upper half. */
     __m128i lengths = _mm_set_epi64x((long long)(g->aad_len * 8), (long long)(g->len * 8));
     g->hash = multiply(_mm_xor_si128(g->hash, lengths), _mm256_extracti128_si256(g->power[PAIRS - 1], 1));
-    _mm_storeu_si128((__m128i *)tag, _mm_xor_si128(reversed(g->hash), g->mask));
+    store_block(tag, _mm_xor_si128(reversed(g->hash), g->mask));
     OPENSSL_cleanse(g, sizeof *g);
 }
