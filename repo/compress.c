@@ -12,7 +12,7 @@
  * documents (half of them gzip) and one of programs:
  *
  *     name          level, tables                    MB/s   stored, Kopia's = 1     libzstd's level as it is
- *     -fastest      1, hash 15, match 6              420    0.979  0.986            1: 442, 1.07 (its window: 512 KiB)
+ *     -fastest      1, hash 15, match 6              420    0.975  0.987            1: 442, 1.07 (its window: 512 KiB)
  *     (default)     3, hash 16, chain 15             270    0.996  0.998  0.989     3: 236, 0.99
  *     -better       6                                 70    0.960  0.996            7: 56
  *     -best         10                                40    0.98   1.000            11: 30
