@@ -34,7 +34,7 @@ X
 start() {
     "$DAEMON" --foreground --config-dir "$WORK/etc" --state-dir "$WORK/state" --runtime-dir "$WORK/run" --cache-dir "$WORK/cache" >>"$WORK/log" 2>&1 &
     SERVER=$!
-    for _ in $(seq 200); do ask operations --json 2>/dev/null | grep -qv offline && return; sleep 0.05; done
+    for _ in $(seq 200); do ask status --json 2>/dev/null | grep -q '"config"' && return; sleep 0.05; done
     fail "the daemon starts" "$(tail -n 5 "$WORK/log")"
 }
 ask() { "$SNAPFERRY" --runtime-dir "$WORK/run" --state-dir "$WORK/state" --config-dir "$WORK/etc" "$@"; }
