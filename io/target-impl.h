@@ -18,7 +18,7 @@ struct write_buffer;
 struct target {
     char path[4096];
     struct target_opts o;
-    int fd, direct; /* direct: the same device past the page cache; -1: none */
+    int fd, direct; /* direct: the same past the page cache; -1: none */
     bool is_block, is_new, created;
     uint64_t size;
     dev_t rdev;

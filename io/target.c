@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 #define PAGE ((uint64_t)4096)
@@ -74,6 +76,19 @@ static int in_use(const struct target *t, dev_t dev, struct err *e)
     return -EBUSY;
 }
 
+/* What is restored is not read soon: it need not go through the page cache, where the target has another way. */
+static void open_direct(struct target *t)
+{
+    struct statfs fs;
+    char self[32];
+    if (t->o.no_uring ||
+        (!t->is_block && (fstatfs(t->fd, &fs) < 0 || fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)))
+        return;
+    /* What was opened, not what has its name now. A mover that may not open it again writes through the page cache. */
+    snprintf(self, sizeof self, "/proc/self/fd/%d", t->fd);
+    t->direct = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOCTTY);
+}
+
 static int setup_device(struct target *t, struct err *e)
 {
     struct stat now;
@@ -91,10 +106,7 @@ static int setup_device(struct target *t, struct err *e)
         err_hint(e, "restore to a device of at least that size, or to a file");
         return -ENOSPC;
     }
-    /* What was opened, not what has its name now. A mover that may not open it again writes through the page cache. */
-    char self[32];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", t->fd);
-    t->direct = t->o.no_uring ? -1 : open(self, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOCTTY);
+    open_direct(t);
     char dir[PATH_MAX], line[64];
     t->ways = WAY_PUNCH | WAY_ZEROOUT;
     /* Thin volumes zero by discarding only (dm-thin takes no write-zeroes), and zeros written would allocate. */
@@ -167,7 +179,10 @@ static int open_file(struct target *t, bool exists, struct err *e)
         if (rc < 0)
             return rc;
     }
-    return setup_size(t, e);
+    int rc = setup_size(t, e);
+    if (rc == 0)
+        open_direct(t);
+    return rc;
 }
 
 static int setup_size(struct target *t, struct err *e)
@@ -236,6 +251,8 @@ int target_from_fd(struct target **ret, int fd, const char *name, const struct t
         rc = setup_existing(t, e);
         if (rc == 0)
             rc = setup_size(t, e);
+        if (rc == 0)
+            open_direct(t);
     }
     if (rc < 0)
         target_free(t);

@@ -2,10 +2,10 @@
 /*
  * writer.c - buffers on their way to a restore target
  *
- * Files: buffered writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes
- * at a time; the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an
- * io_uring with as many writes in flight as it has buffers, past the page cache but for the blocks that two contents
- * share; where that is refused through the page cache, and without io_uring at once.
+ * Files: writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes at a time;
+ * the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an io_uring with as
+ * many writes in flight as it has buffers, and without io_uring writes at once. Both go past the page cache but for the
+ * blocks that two contents share; where that is refused, or gains nothing (memory), through it.
  */
 #include "io/target.h"
 
@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,7 +36,8 @@ struct write_buffer {
 
 struct writer {
     struct target *t;
-    bool queued, direct;
+    bool queued;
+    _Atomic bool direct; /* changed by whoever writes */
     /* Of a queued writer, under queue_mu: other threads write for it. */
     unsigned n, flying;
     unsigned first_free; /* n: none */
@@ -142,13 +144,15 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
 /* ---- writing at once ---- */
 
 /* 0, or what went wrong; b->done tells how far it came. */
-static int write_now(struct write_buffer *b)
+static int write_by(struct write_buffer *b, int fd)
 {
     struct target *t = b->w->t;
     uint64_t from = now_ns();
     int sys = 0;
     while (b->done < b->len && !sys) {
-        ssize_t n = pwrite(t->fd, b->mem + b->skip + b->done, b->len - b->done, (off_t)(b->pos + b->done));
+        if (fd != t->fd && b->done % BLOCK)
+            fd = t->fd; /* a short write: past the page cache there is no going on in mid-block */
+        ssize_t n = pwrite(fd, b->mem + b->skip + b->done, b->len - b->done, (off_t)(b->pos + b->done));
         if (n > 0)
             b->done += (size_t)n;
         else if (n == 0 || errno != EINTR)
@@ -158,9 +162,55 @@ static int write_now(struct write_buffer *b)
     return sys;
 }
 
+static int write_now(struct write_buffer *b)
+{
+    return write_by(b, b->w->t->fd);
+}
+
+/* The blocks at both ends that belong to neighbours too go through the page cache, and stay there until the neighbour
+ * was written too, or the next sync; what is left of b lies in whole blocks. */
+static int write_edges(struct write_buffer *b)
+{
+    const size_t head = (size_t)(-b->pos % BLOCK), tail = (size_t)((b->pos + b->len) % BLOCK);
+    struct write_buffer part = *b;
+    part.len = head;
+    int sys = head ? write_now(&part) : 0;
+    if (!sys && tail) {
+        part = *b;
+        part.skip += b->len - tail;
+        part.pos += b->len - tail;
+        part.len = tail;
+        sys = write_now(&part);
+    }
+    target_count_written(b->w->t, head + tail);
+    b->skip += head;
+    b->pos += head;
+    b->len -= head + tail;
+    return sys;
+}
+
+/* Whether its whole blocks can go past the page cache, and are worth it. */
+static bool suits_direct(const struct write_buffer *b)
+{
+    const size_t in_block = (uintptr_t)(b->mem + b->skip) % BLOCK;
+    return atomic_load_explicit(&b->w->direct, memory_order_relaxed) && in_block == b->pos % BLOCK &&
+           b->len >= 4 * BLOCK;
+}
+
 static int write_and_start(struct write_buffer *b)
 {
-    int sys = write_now(b);
+    int sys;
+    if (suits_direct(b)) {
+        sys = write_edges(b);
+        if (!sys)
+            sys = write_by(b, b->w->t->direct);
+        if (!sys)
+            target_count_written(b->w->t, b->len);
+        if (sys != EINVAL)
+            return sys;
+        atomic_store_explicit(&b->w->direct, false, memory_order_relaxed); /* opened, but refused */
+    }
+    sys = write_now(b);
     if (!sys)
         target_wrote(b->w->t, b->pos, b->len);
     return sys;
@@ -280,32 +330,9 @@ static void reap(struct writer *w)
     }
 }
 
-/* The blocks at both ends that belong to neighbours too go through the page cache, and stay there until the neighbour
- * was written too, or the next sync; what is left of b lies in whole blocks. */
-static int write_edges(struct write_buffer *b)
-{
-    const size_t head = (size_t)(-b->pos % BLOCK), tail = (size_t)((b->pos + b->len) % BLOCK);
-    struct write_buffer part = *b;
-    part.len = head;
-    int sys = head ? write_now(&part) : 0;
-    if (!sys && tail) {
-        part = *b;
-        part.skip += b->len - tail;
-        part.pos += b->len - tail;
-        part.len = tail;
-        sys = write_now(&part);
-    }
-    target_count_written(b->w->t, head + tail);
-    b->skip += head;
-    b->pos += head;
-    b->len -= head + tail;
-    return sys;
-}
-
 static void submit(struct writer *w, struct write_buffer *b)
 {
-    const size_t in_block = (uintptr_t)(b->mem + b->skip) % BLOCK;
-    b->direct = w->direct && in_block == b->pos % BLOCK && b->len >= 4 * BLOCK;
+    b->direct = suits_direct(b);
     int sys = b->direct ? write_edges(b) : 0;
     if (sys) {
         note_error(w, b, sys);
