@@ -323,7 +323,7 @@ int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
         return err_nomem(e);
     int rc = content_reader_new(&m->c, r, e);
     if (rc == 0)
-        rc = index_set_each(repo_index(r), 'm', list_content, m, e);
+        rc = index_set_each(repo_index(r), MANIFEST_PREFIX, list_content, m, e);
     if (rc < 0)
         return m->nomem ? err_nomem(e) : rc;
     rc = contents_each(m, note, m, e);
@@ -513,7 +513,7 @@ int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_s
     if (seen != json_array_size(b->entries))
         return err_set(e, ERR_GENERIC, EINVAL, "manifests that are about to be written do not read back");
     struct content_id id;
-    rc = session_put_bytes(s, p, 'm', gz, (size_t)n, COLLECTION_COMPRESSION, &id, e);
+    rc = session_put_bytes(s, p, MANIFEST_PREFIX, gz, (size_t)n, COLLECTION_COMPRESSION, &id, e);
     if (rc < 0)
         return rc;
     json_array_clear(b->entries);

@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#define MANIFEST_PREFIX 'm' /* of the contents that hold manifests */
+
 struct manifest {
     char id[33];          /* hex of 16 bytes */
     int64_t modified_ns;

@@ -2,6 +2,7 @@
 /* session.c - a writing session: begun, flushed round by round, ended; packs of its dead predecessors adopted. */
 #include "repo/session-impl.h"
 #include "repo/epoch.h"
+#include "repo/manifest.h"
 
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -111,7 +112,11 @@ static void round_end(struct session *s, struct round *r, bool leave)
 
 /* ---- flush ---- */
 
-/* With `lock` held: waits until everything put in a sealed round is in durable packs. */
+/*
+ * With `lock` held: waits until everything put in a sealed round is in durable packs. Contents without prefix first:
+ * what refers to them (manifests, index documents) has a prefix, lies in packs of its own, and must not be there when
+ * they are not.
+ */
 static int settle(struct session *s, struct round *r, struct err *e)
 {
     while (r->claims > 0 && !s->failed)
@@ -119,9 +124,9 @@ static int settle(struct session *s, struct round *r, struct err *e)
     for (int c = 0; c < 2 && !s->failed; c++) {
         if (r->open[c])
             pack_close(s, r->open[c]);
+        while (r->unfinished > 0 && !s->failed)
+            pthread_cond_wait(&s->changed, &s->lock);
     }
-    while (r->unfinished > 0 && !s->failed)
-        pthread_cond_wait(&s->changed, &s->lock);
     return session_check(s, e);
 }
 
@@ -364,6 +369,9 @@ static int adopt_entry(const struct index_entry *n, void *arg)
     const struct adoption *a = arg;
     struct session *s = a->session;
     struct index_entry known;
+    /* A snapshot of a session that died before its flush is not there: nothing says that all it refers to is. */
+    if (n->id.prefix == MANIFEST_PREFIX)
+        return 0;
     if (n->id.len != hasher_size(sealer_hasher(s->repo->sealer)) || n->key_id != 0 || n->compression > UINT16_MAX ||
         n->time < 0 || n->time >= UINT32_MAX)
         return 0;

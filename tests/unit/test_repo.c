@@ -851,6 +851,48 @@ static bool die_at(struct place *p, const char *point)
     return true;
 }
 
+/* A snapshot that was never flushed does not appear because its pack happened to be finished: what it refers to may be
+ * missing. Packs with manifests are finished after all others. */
+static void manifests_of_the_dead_stay_dead(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct err e = ERR_INIT;
+        struct session *s;
+        CLEANUP(put_scratch_freep) struct put_scratch *scratch = NULL;
+        setenv("SNAPFERRY_CRASH_AT", "pack-renamed:2", 1);
+        if (session_new(&s, p->repo, NULL, &e) < 0 || put_scratch_new(&scratch, p->repo, 0, 4096, &e) < 0 ||
+            session_put_bytes(s, scratch, 'm', "a manifest", 10, 0, NULL, &e) < 0 ||
+            session_put_bytes(s, scratch, 'x', "an index document", 17, 0, NULL, &e) < 0 ||
+            session_put_bytes(s, scratch, 0, "data", 4, 0, NULL, &e) < 0 || session_flush(s, &e) < 0)
+            _exit(1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(count_packs(p->repo), 2);
+
+    const struct hasher *h = sealer_hasher(repo_sealer(p->repo));
+    struct content_id data = {.len = (uint8_t)hasher_size(h)}, document = {.prefix = 'x', .len = data.len},
+                      manifest = {.prefix = 'm', .len = data.len};
+    hasher_digest(h, "data", 4, data.hash);
+    hasher_digest(h, "an index document", 17, document.hash);
+    hasher_digest(h, "a manifest", 10, manifest.hash);
+    struct session *s = begin(p->repo, 0);
+    assert_ok(session_flush(s, &err), &err);
+    struct index_entry n;
+    assert_ok(repo_find(p->repo, &data, &n, &err), &err);
+    assert_ok(repo_find(p->repo, &document, &n, &err), &err);
+    assert_int_equal(repo_find(p->repo, &manifest, &n, &err), -ENOENT);
+    session_free(s);
+    place_free(p);
+}
+
 static void death_at(const char *point, unsigned most_again)
 {
     struct place *p = place_new(NULL);
@@ -1342,6 +1384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roundtrip_formats),
+        cmocka_unit_test(manifests_of_the_dead_stay_dead),
         cmocka_unit_test(packs_are_split),
         cmocka_unit_test(order_of_writes),
         cmocka_unit_test(threads_put_the_same),
