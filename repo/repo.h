@@ -133,7 +133,7 @@ int session_has(struct session *s, const struct content_id *id, struct err *e);
 
 /*
  * Stores a content unless it exists. `id` is the hash of data (the caller hashes, in batches). `compression`: header id
- * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack file when it returns, the pack is durable and
+ * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack when it returns; it is durable and
  * indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
  * postamble, fsync, rename) in the background. Thread-safe, each thread with its own scratch. An earlier background
  * failure is reported by the next call.

@@ -426,7 +426,8 @@ int segmented_end(struct segmented *f, uint64_t end, struct err *e)
     struct segments *s = f->pool;
     pthread_mutex_lock(&s->lock);
     struct segment *last = end % s->size ? find_live(f, end - end % s->size) : NULL;
-    if (last && last->state == SEGMENT_FILLING)
+    /* One with a gap stays, and is told below. */
+    if (last && last->state == SEGMENT_FILLING && last->filled == end % s->size)
         queue_segment(f, last);
     while (f->unwritten > 0)
         pthread_cond_wait(&s->changed, &s->lock);

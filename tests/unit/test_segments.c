@@ -208,6 +208,15 @@ static void gaps(void **state)
     assert_true(segmented_end(f, SIZE + 10 + sizeof data, &err) < 0);
     segmented_free(f);
     blob_writer_abort(w);
+
+    /* Within the last segment. */
+    assert_ok(blob_writer_new(&w, b, NAME, &err), &err);
+    assert_ok(segmented_new(&f, s, w, &err), &err);
+    assert_ok(segmented_put(f, 0, data, sizeof data, &err), &err);
+    assert_ok(segmented_put(f, sizeof data + 1, data, sizeof data, &err), &err);
+    assert_int_equal(segmented_end(f, 2 * sizeof data + 1, &err), -EINVAL);
+    segmented_free(f);
+    blob_writer_abort(w);
     segments_free(s);
     blobs_free(b);
 }
