@@ -30,6 +30,7 @@
  * Pieces (a read, or zeros of a hole) are begun in order, completed in any order, and published in order.
  */
 #define PAGE ((size_t)4096)
+#define HUGE_PAGE ((size_t)2 << 20)
 #define BLOCK_DEFAULT ((size_t)1 << 20)
 #define BLOCK_MAX ((size_t)64 << 20)
 #define DEPTH_MAX 256u
@@ -78,7 +79,8 @@ struct reader {
     uint64_t size, start;
     size_t ring, window, block, align;
     unsigned depth;
-    uint8_t *mem;
+    uint8_t *mem;     /* of the ring, and its mirror behind it */
+    uint8_t *mapping; /* what it lies in */
     size_t mapped;
 
     int fd_direct, fd_plain; /* fd_direct -1: no O_DIRECT; fd_plain is the source's */
@@ -87,7 +89,7 @@ struct reader {
 
     /* The reader's thread only. */
     struct piece *fifo;
-    unsigned fifo_cap, fifo_head, fifo_len, flying;
+    unsigned fifo_cap, fifo_head, fifo_len, flying, flying_max;
     uint64_t cursor, base; /* next position to begin a piece at */
     struct extent ext;     /* the last one asked for */
     bool ext_valid;
@@ -744,6 +746,8 @@ static int begin_pieces(struct reader *r, struct err *e)
             p->state = PIECE_BROKEN; /* the odd tail: read by hand when its turn comes */
         } else {
             r->flying++;
+            if (r->flying > r->flying_max)
+                r->flying_max = r->flying;
             begin_read(r, p);
         }
     }
@@ -756,6 +760,7 @@ static void publish(struct reader *r, uint64_t end)
     r->filled = end;
     r->st.read_bytes = r->read_bytes;
     r->st.reads = r->reads;
+    r->st.inflight_max = r->uring_up ? r->flying_max : 0;
     pthread_cond_signal(&r->data_cv);
     pthread_mutex_unlock(&r->mu);
 }
@@ -930,21 +935,42 @@ static void *reader_main(void *arg)
 
 /* ---- the consumer's side ---- */
 
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
+
+/*
+ * Memory in huge pages where the kernel can: the ring is read in many places at a time, more than there are entries for
+ * small pages in the second-level TLB, and to make and pin 60 MiB takes 7 ms instead of 55. What is to become a huge
+ * page must have a page already. Where it fails the ring is one of small pages.
+ */
+static void in_huge_pages(const struct reader *r)
+{
+    const size_t len = r->ring - r->ring % HUGE_PAGE;
+    for (size_t at = 0; at < len; at += HUGE_PAGE)
+        *(volatile uint8_t *)(r->mem + at) = 0;
+    if (len)
+        madvise(r->mem, len, MADV_COLLAPSE);
+}
+
 static int map_ring(struct reader *r, struct err *e)
 {
     size_t mirror = (size_t)up(r->window, PAGE);
     CLEANUP_CLOSE int fd = memfd_create("snapferry-ring", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)r->ring) < 0)
         return err_set(e, ERR_MEMORY, errno, "cannot make a ring buffer of %zu bytes", r->ring);
-    r->mapped = r->ring + mirror;
+    r->mapped = r->ring + mirror + HUGE_PAGE;
     uint8_t *p = mmap(NULL, r->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return err_set(e, ERR_MEMORY, errno, "cannot map a ring buffer of %zu bytes", r->ring);
+    r->mapping = p;
+    p += -(uintptr_t)p & (HUGE_PAGE - 1);
     r->mem = p;
     if (mmap(p, r->ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
         mmap(p + r->ring, mirror, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
         return err_set(e, ERR_MEMORY, errno, "cannot map a ring buffer of %zu bytes", r->ring);
-    madvise(p, r->mapped, MADV_DONTDUMP); /* a user's data has no place in a core dump of ours */
+    madvise(r->mapping, r->mapped, MADV_DONTDUMP); /* a user's data has no place in a core dump of ours */
+    in_huge_pages(r);
     return 0;
 }
 
@@ -1047,8 +1073,8 @@ void reader_free(struct reader *r)
         fcntl(r->fd_plain, F_SETFL, r->restore_flags);
     if (r->fd_direct >= 0 && r->fd_direct != r->fd_plain)
         close(r->fd_direct);
-    if (r->mem)
-        munmap(r->mem, r->mapped);
+    if (r->mapping)
+        munmap(r->mapping, r->mapped);
     free(r->fifo);
     free(r->holes);
     free(r->skips);

@@ -53,6 +53,7 @@ struct reader_stats {
     uint64_t wait_ns;      /* the consumer waited for data: the device is the bottleneck */
     uint64_t full_ns;      /* the reader waited for room: what follows is the bottleneck */
     uint64_t reads;        /* requests */
+    unsigned inflight_max; /* most of them at once; 0: io_uring is not used */
     bool uring, direct, fixed_buffers;  /* what is really used */
     char fallback[160];    /* why not, "" if all are */
 };
@@ -63,7 +64,8 @@ struct view {
     uint64_t zero_end;     /* if pos lies in a known hole: its end; else pos */
 };
 
-/* Starts the thread. `s` must outlive the reader. Ring memory is memfd-backed shared memory of `ring` bytes.
+/* Starts the thread. `s` must outlive the reader. Ring memory is memfd-backed shared memory of `ring` bytes, in
+ * huge pages where the kernel makes them.
  * Registered buffers count against RLIMIT_MEMLOCK; where that is too small the reader does without and says so. */
 int reader_new(struct reader **ret, struct source *s, const struct reader_opts *o, struct err *e);
 /* Stops the thread (waits for reads in flight) and frees the ring. NULL allowed. */

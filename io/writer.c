@@ -2,14 +2,15 @@
 /*
  * writer.c - buffers on their way to a restore target
  *
- * Files: writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes at a time;
- * the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an io_uring with as
- * many writes in flight as it has buffers, and without io_uring writes at once. Both go past the page cache but for the
- * blocks that two contents share; where that is refused, or gains nothing (memory), through it.
+ * Files: writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes at a
+ * time; the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an io_uring
+ * with as many writes in flight as it has buffers, and without io_uring writes at once. Both go past the page cache but
+ * for the blocks that two contents share; where that is refused, or gains nothing (memory), through it.
  */
 #include "io/target.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "io/target-impl.h"
 
 #include <errno.h>
@@ -17,12 +18,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #define BUFFERS_MAX 1024u
-#define BLOCK ((size_t)4096) /* written past the page cache in multiples of this */
-#define HUGE_PAGE ((size_t)2 << 20)
+#define BLOCK ((size_t)4096)    /* written past the page cache in multiples of this */
+#define LARGE ((size_t)2 << 20) /* from here on huge pages gain */
 
 struct write_buffer {
     struct writer *w;
@@ -41,8 +41,8 @@ struct writer {
     /* Of a queued writer, under queue_mu: other threads write for it. */
     unsigned n, flying;
     unsigned first_free; /* n: none */
-    size_t size, stride, mapped;
-    uint8_t *mapping, *mem;
+    size_t size, stride;
+    struct pages pages;
     struct write_buffer *buf;
     struct io_uring uring;
     bool uring_up;
@@ -93,21 +93,6 @@ static void note_error(struct writer *w, const struct write_buffer *b, int sys)
 
 /* ---- making ---- */
 
-/* Buffers live as long as the run: on huge pages they cost few faults. */
-static bool map_buffers(struct writer *w)
-{
-    w->mapped = w->stride * w->n + HUGE_PAGE;
-    void *p = mmap(NULL, w->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return false;
-    w->mapping = p;
-    w->mem = w->mapping + (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
-    madvise(p, w->mapped, MADV_DONTDUMP);
-    if (w->stride >= HUGE_PAGE)
-        madvise(p, w->mapped, MADV_HUGEPAGE);
-    return true;
-}
-
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e)
 {
     if (buffers == 0 || buffers > BUFFERS_MAX || buffer_size == 0 || buffer_size > UINT32_MAX / 2)
@@ -122,13 +107,13 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
     w->size = (buffer_size + BLOCK - 1) & ~(BLOCK - 1);
     w->stride = w->size + (t->direct >= 0 ? BLOCK : 0);
     w->buf = calloc(buffers, sizeof *w->buf);
-    if (!w->buf || !map_buffers(w)) {
+    if (!w->buf || !pages_map(&w->pages, w->stride * w->n, w->stride >= LARGE)) {
         writer_free(w);
         return err_nomem(e);
     }
     for (unsigned i = buffers; i-- > 0;) {
         w->buf[i].w = w;
-        w->buf[i].mem = w->mem + i * w->stride;
+        w->buf[i].mem = w->pages.memory + i * w->stride;
         put_free(w, &w->buf[i]);
     }
     /* Not SINGLE_ISSUER: the thread that makes a writer need not be the one that uses it. No registered file: the
@@ -371,8 +356,7 @@ void writer_free(struct writer *w)
     unlock(w);
     if (w->uring_up)
         io_uring_queue_exit(&w->uring);
-    if (w->mapping)
-        munmap(w->mapping, w->mapped);
+    pages_unmap(&w->pages);
     free(w->buf);
     free(w);
 }
@@ -400,7 +384,7 @@ int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e)
 
 static struct write_buffer *buffer_of(struct writer *w, const uint8_t *mem)
 {
-    return &w->buf[(size_t)(mem - w->mem) / w->stride];
+    return &w->buf[(size_t)(mem - w->pages.memory) / w->stride];
 }
 
 void writer_return(struct writer *w, uint8_t *buf)

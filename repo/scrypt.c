@@ -13,18 +13,19 @@
  */
 #include "repo/scrypt.h"
 
+#include "base/pages.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define BLOCKS 16 /* 2 * r blocks of 64 bytes */
 #define WORDS (BLOCKS * 16)
 #define ROW (WORDS * sizeof(uint32_t)) /* 1 KiB */
-#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE ((size_t)2 << 20)
 #define N_MAX ((uint32_t)1 << 24)
 #define DIAGONALS (BLOCKS * 4)
 
@@ -125,8 +126,7 @@ static void save(const uint32_t words[WORDS], uint8_t bytes[ROW])
 }
 
 struct table {
-    uint8_t *map;
-    size_t map_len;
+    struct pages pages;
     diagonal *rows;
     size_t len;
 };
@@ -134,24 +134,18 @@ struct table {
 static int table_map(struct table *t, uint32_t n, struct err *e)
 {
     t->len = n * ROW;
-    t->map_len = t->len < HUGE_PAGE ? t->len : t->len + HUGE_PAGE;
-    t->map = mmap(NULL, t->map_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (t->map == MAP_FAILED)
+    if (!pages_map(&t->pages, t->len, t->len >= LARGE))
         return err_set(e, ERR_MEMORY, ENOMEM,
                        "cannot derive the key from the password: no memory for the %zu MiB that it takes",
                        t->len >> 20);
-    size_t skip = t->len < HUGE_PAGE ? 0 : -(uintptr_t)t->map & (HUGE_PAGE - 1);
-    t->rows = (diagonal *)(void *)(t->map + skip);
-    /* Both may fail: they are for speed, and for core dumps of others' making. */
-    madvise(t->rows, t->len, MADV_HUGEPAGE);
-    madvise(t->map, t->map_len, MADV_DONTDUMP);
+    t->rows = (diagonal *)(void *)t->pages.memory;
     return 0;
 }
 
 static void table_unmap(struct table *t)
 {
     explicit_bzero(t->rows, t->len); /* faster than the library's for so much */
-    munmap(t->map, t->map_len);
+    pages_unmap(&t->pages);
 }
 
 static bool pbkdf2_once(const char *password, const uint8_t *salt, size_t salt_len, uint8_t *out, size_t len)

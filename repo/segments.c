@@ -3,16 +3,16 @@
 #include "repo/repo-impl.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Threads: so many writes can be under way where a store takes several at once. */
 #define WRITERS 3
 #define WRITER_STACK ((size_t)256 << 10)
-#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE ((size_t)1 << 20) /* from here on huge pages gain */
 
 enum segment_state { SEGMENT_FILLING, SEGMENT_QUEUED, SEGMENT_WRITING };
 
@@ -24,7 +24,7 @@ struct segment {
     uint64_t offset; /* in the blob */
     size_t filled;   /* bytes */
     enum segment_state state;
-    bool extra; /* beyond the pool's count: given back when it is free */
+    struct pages extra; /* beyond the pool's count: given back when it is free */
 };
 
 struct segmented {
@@ -40,9 +40,7 @@ struct segmented {
 struct segments {
     size_t size;
     unsigned count, made;
-    uint8_t *memory; /* of `count` segments, aligned to huge pages */
-    size_t mapped;
-    void *mapping;
+    struct pages memory; /* of `count` segments */
     struct segment *free;
     struct segment *queue, **queue_end; /* in the order in which they became full */
     unsigned unwritten;                 /* of all blobs: these will be free */
@@ -57,22 +55,6 @@ struct segments {
 
 /* ---- memory ---- */
 
-static int map_memory(struct segments *s, struct err *e)
-{
-    s->mapped = s->count * s->size + HUGE_PAGE;
-    s->mapping = mmap(NULL, s->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s->mapping == MAP_FAILED) {
-        s->mapping = NULL;
-        return err_nomem(e);
-    }
-    uintptr_t at = (uintptr_t)s->mapping;
-    s->memory = (uint8_t *)s->mapping + (HUGE_PAGE - at % HUGE_PAGE) % HUGE_PAGE;
-    /* Fewer faults, where the system has huge pages for those who ask. */
-    if (s->size >= HUGE_PAGE / 2)
-        (void)madvise(s->memory, s->count * s->size, MADV_HUGEPAGE);
-    return 0;
-}
-
 static struct segment *segment_new(struct segments *s, struct err *e)
 {
     struct segment *g = calloc(1, sizeof *g);
@@ -81,34 +63,31 @@ static struct segment *segment_new(struct segments *s, struct err *e)
         return NULL;
     }
     if (s->made < s->count) {
-        g->bytes = s->memory + s->made * s->size;
+        g->bytes = s->memory.memory + s->made * s->size;
     } else {
-        void *p = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED) {
+        if (!pages_map(&g->extra, s->size, false)) {
             free(g);
             err_nomem(e);
             return NULL;
         }
-        g->bytes = p;
-        g->extra = true;
+        g->bytes = g->extra.memory;
     }
     s->made++;
     return g;
 }
 
-static void segment_free(struct segments *s, struct segment *g)
+static void segment_free(struct segment *g)
 {
-    if (g->extra)
-        munmap(g->bytes, s->size);
+    pages_unmap(&g->extra);
     free(g);
 }
 
 /* With the lock: the segment belongs to nobody any more. The one used last is the next: it is in the cache. */
 static void give_back(struct segments *s, struct segment *g)
 {
-    if (g->extra) {
+    if (g->extra.memory) {
         s->made--;
-        segment_free(s, g);
+        segment_free(g);
     } else {
         g->next = s->free;
         s->free = g;
@@ -200,7 +179,7 @@ int segments_new(struct segments **ret, size_t size, unsigned count, struct err 
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->changed, NULL);
-    int rc = map_memory(s, e);
+    int rc = pages_map(&s->memory, s->count * s->size, s->size >= LARGE) ? 0 : err_nomem(e);
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, WRITER_STACK);
@@ -232,10 +211,9 @@ void segments_free(struct segments *s)
         pthread_join(s->threads[i], NULL);
     for (struct segment *g = s->free, *next; g; g = next) {
         next = g->next;
-        segment_free(s, g);
+        segment_free(g);
     }
-    if (s->mapping)
-        munmap(s->mapping, s->mapped);
+    pages_unmap(&s->memory);
     pthread_cond_destroy(&s->changed);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/buffers.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "base/pages.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#include <stdlib.h>
+
+#define LARGE ((size_t)2 << 20)
 #define ALIGN ((size_t)4096)
 
 struct buffers {
-    uint8_t *mapping;
-    size_t mapped;
+    struct pages pages;
     unsigned n_free;
     uint8_t *idle[];
 };
@@ -20,19 +20,12 @@ int buffers_new(struct buffers **ret, unsigned n, size_t size, struct err *e)
     if (!b)
         return err_nomem(e);
     const size_t stride = (size + ALIGN - 1) & ~(ALIGN - 1);
-    b->mapped = n * stride + HUGE_PAGE;
-    void *p = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
+    if (!pages_map(&b->pages, n * stride, stride >= LARGE)) {
         free(b);
         return err_nomem(e);
     }
-    b->mapping = p;
-    madvise(p, b->mapped, MADV_DONTDUMP);
-    if (stride >= HUGE_PAGE)
-        madvise(p, b->mapped, MADV_HUGEPAGE);
-    uint8_t *first = b->mapping + (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
     for (unsigned i = n; i-- > 0;)
-        b->idle[b->n_free++] = first + i * stride;
+        b->idle[b->n_free++] = b->pages.memory + i * stride;
     *ret = b;
     return 0;
 }
@@ -41,7 +34,7 @@ void buffers_free(struct buffers *b)
 {
     if (!b)
         return;
-    munmap(b->mapping, b->mapped);
+    pages_unmap(&b->pages);
     free(b);
 }
 

@@ -96,8 +96,10 @@ static void *fill_main(void *arg)
         }
         uint8_t *back = malloc(len);
         bool wrong = !back;
+        /* A write that fails behind the last span is told here. */
+        if (rc == 0 && back)
+            rc = segmented_read(x->f, pos, back, len, &e);
         if (rc == 0 && back) {
-            wrong = segmented_read(x->f, pos, back, len, &e) < 0;
             for (size_t i = 0; i < len && !wrong; i++)
                 wrong = back[i] != byte_at(pos + i);
         }
