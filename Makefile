@@ -69,6 +69,7 @@ $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 # A kernel file tells by its name which instructions it needs; nothing else may use them.
 $(BUILD)/%_avx2.o: KERNEL_FLAGS := -mavx2 -mbmi2 -mpclmul
 $(BUILD)/repo/aesgcm_avx2.o: KERNEL_FLAGS := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
+$(BUILD)/chunker/sha256_avx2.o: KERNEL_FLAGS := -mavx2 -msha
 $(BUILD)/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -131,7 +132,7 @@ test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
 	@BUILD=$(BUILD) tests/emulated/run.sh $^
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
-KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE3 AESGCM
+KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256
 .PHONY: test-scalar
 test-scalar: T ?= $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 test-scalar: test-programs

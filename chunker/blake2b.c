@@ -126,168 +126,24 @@ void blake2b_digest(const struct blake2b_key *k, const uint8_t *data, size_t len
     digest_rest(h, k->count, data, len, out);
 }
 
-/* What a lane is working on; job == NULL: nothing. */
-struct lane {
-    struct hash_job *job;
-    size_t rest; /* bytes not compressed yet, at least 1 */
-};
-
-/* Blocks of each lane between two questions for more messages, while some lanes have none. */
-#define SLICE 1024
-
-struct run {
-    const struct blake2b_key *key;
-    const struct hash_feed *feed;
-    size_t out_len;
-    blake2b_lanes_fn *fn;
-    unsigned lanes, active;
-    unsigned some; /* a lane with a message */
-    struct lane lane[BLAKE2B_LANES_MAX];
-    struct blake2b_lanes l;
-};
-
-static void lane_begin(struct run *r, unsigned i, struct hash_job *job)
+static bool for_lanes(size_t len)
 {
-    r->lane[i] = (struct lane){job, job->len};
-    for (unsigned w = 0; w < 8; w++)
-        r->l.h[w][i] = r->key->h[w];
-    r->l.count[i] = r->key->count;
-    r->l.last[i] = 0;
-    r->l.block[i] = job->data;
-    r->active++;
+    (void)len;
+    return true;
 }
 
-static void lane_state(const struct blake2b_lanes *l, unsigned i, uint64_t h[8])
-{
-    for (unsigned w = 0; w < 8; w++)
-        h[w] = l->h[w][i];
-}
-
-static void lane_end(struct run *r, unsigned i, const uint8_t digest[BLAKE2B_DIGEST])
-{
-    struct hash_job *job = r->lane[i].job;
-    r->lane[i].job = NULL;
-    r->active--;
-    memcpy(job->out, digest, r->out_len);
-    r->feed->done(r->feed->arg, job);
-}
-
-static void refill(struct run *r)
-{
-    for (unsigned i = 0; i < r->lanes && r->active < r->lanes; i++) {
-        struct hash_job *job = NULL;
-        while (!r->lane[i].job && (job = r->feed->next(r->feed->arg, r->active)) && job->len == 0) {
-            memcpy(job->out, r->key->empty, r->out_len);
-            r->feed->done(r->feed->arg, job);
-        }
-        if (job)
-            lane_begin(r, i, job);
-        else if (!r->lane[i].job)
-            break;
-    }
-}
-
-/* Blocks, none of them a last one, that every lane with a message has. */
-static size_t full_blocks(struct run *r)
-{
-    size_t full = r->active < r->lanes ? SLICE : SIZE_MAX;
-    for (unsigned i = 0; i < r->lanes; i++) {
-        if (!r->lane[i].job)
-            continue;
-        r->some = i;
-        size_t blocks = (r->lane[i].rest - 1) / BLAKE2B_BLOCK;
-        full = blocks < full ? blocks : full;
-    }
-    return full;
-}
-
-/* One message alone is faster without vectors. */
-static void run_alone(struct run *r, size_t blocks)
-{
-    const unsigned i = r->some;
-    struct lane *lane = &r->lane[i];
-    uint64_t h[8];
-    lane_state(&r->l, i, h);
-    if (blocks == 0) {
-        uint8_t digest[BLAKE2B_DIGEST];
-        finish(h, r->l.count[i], r->l.block[i], lane->rest, digest);
-        lane_end(r, i, digest);
-        return;
-    }
-    lane->rest -= blocks * BLAKE2B_BLOCK;
-    for (; blocks > 0; blocks--, r->l.block[i] += BLAKE2B_BLOCK) {
-        r->l.count[i] += BLAKE2B_BLOCK;
-        compress(h, r->l.block[i], r->l.count[i], 0);
-    }
-    for (unsigned w = 0; w < 8; w++)
-        r->l.h[w][i] = h[w];
-}
-
-/* A lane without a message goes along on another's bytes; its result is not used. */
-static void lend(struct run *r)
-{
-    for (unsigned i = 0; i < r->lanes; i++)
-        if (!r->lane[i].job)
-            r->l.block[i] = r->l.block[r->some];
-}
-
-static void run_full(struct run *r, size_t blocks)
-{
-    uint64_t step[BLAKE2B_LANES_MAX];
-    for (unsigned i = 0; i < r->lanes; i++)
-        step[i] = BLAKE2B_BLOCK;
-    lend(r);
-    r->fn(&r->l, blocks, step);
-    for (unsigned i = 0; i < r->lanes; i++)
-        if (r->lane[i].job)
-            r->lane[i].rest -= blocks * BLAKE2B_BLOCK;
-}
-
-/* One block of each lane, the last one of some message among them. */
-static void run_last(struct run *r)
-{
-    uint8_t pad[BLAKE2B_LANES_MAX][BLAKE2B_BLOCK];
-    uint64_t step[BLAKE2B_LANES_MAX];
-    for (unsigned i = 0; i < r->lanes; i++) {
-        step[i] = BLAKE2B_BLOCK;
-        if (!r->lane[i].job || r->lane[i].rest > BLAKE2B_BLOCK)
-            continue;
-        step[i] = r->lane[i].rest;
-        memset(pad[i], 0, BLAKE2B_BLOCK);
-        memcpy(pad[i], r->l.block[i], step[i]);
-        r->l.block[i] = pad[i];
-        r->l.last[i] = ~UINT64_C(0);
-    }
-    lend(r);
-    r->fn(&r->l, 1, step);
-    for (unsigned i = 0; i < r->lanes; i++) {
-        if (!r->lane[i].job)
-            continue;
-        r->lane[i].rest -= step[i];
-        if (r->lane[i].rest > 0)
-            continue;
-        uint64_t h[8];
-        uint8_t digest[BLAKE2B_DIGEST];
-        lane_state(&r->l, i, h);
-        put_digest(h, digest);
-        lane_end(r, i, digest);
-    }
-}
+#define BLAKE2_WORD uint64_t
+#define BLAKE2_BLOCK BLAKE2B_BLOCK
+#define BLAKE2_LANES_MAX BLAKE2B_LANES_MAX
+#define BLAKE2_DIGEST BLAKE2B_DIGEST
+#define BLAKE2_LANES blake2b_lanes
+#define BLAKE2_LANES_FN blake2b_lanes_fn
+#define BLAKE2_KEY blake2b_key
+#define BLAKE2_ALONE blake2b_digest
+#include "chunker/blake2_run.h"
 
 void blake2b_run(const struct blake2b_key *k, const struct hash_feed *feed, size_t out_len, blake2b_lanes_fn *fn,
                  unsigned lanes)
 {
-    struct run r = {.key = k, .feed = feed, .out_len = out_len, .fn = fn, .lanes = lanes};
-    for (;;) {
-        refill(&r);
-        if (r.active == 0)
-            return;
-        size_t full = full_blocks(&r);
-        if (r.active == 1)
-            run_alone(&r, full);
-        else if (full > 0)
-            run_full(&r, full);
-        else
-            run_last(&r);
-    }
+    run_feed(k, feed, out_len, fn, lanes);
 }

@@ -3,9 +3,10 @@
 
 #include "base/bytes.h"
 
+#include <stdbool.h>
 #include <string.h>
 
-static const uint32_t iv[8] = {
+const uint32_t blake2s_iv[8] = {
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
 };
 
@@ -45,8 +46,9 @@ static void compress(uint32_t h[8], const uint8_t *block, uint64_t count, uint32
     for (unsigned i = 0; i < 16; i++)
         m[i] = get_le32(block + 4 * i);
     uint32_t v0 = h[0], v1 = h[1], v2 = h[2], v3 = h[3], v4 = h[4], v5 = h[5], v6 = h[6], v7 = h[7];
-    uint32_t v8 = iv[0], v9 = iv[1], v10 = iv[2], v11 = iv[3];
-    uint32_t v12 = iv[4] ^ (uint32_t)count, v13 = iv[5] ^ (uint32_t)(count >> 32), v14 = iv[6] ^ last, v15 = iv[7];
+    uint32_t v8 = blake2s_iv[0], v9 = blake2s_iv[1], v10 = blake2s_iv[2], v11 = blake2s_iv[3];
+    uint32_t v12 = blake2s_iv[4] ^ (uint32_t)count, v13 = blake2s_iv[5] ^ (uint32_t)(count >> 32),
+             v14 = blake2s_iv[6] ^ last, v15 = blake2s_iv[7];
     ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     ROUND(14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3);
     ROUND(11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4);
@@ -67,18 +69,16 @@ static void compress(uint32_t h[8], const uint8_t *block, uint64_t count, uint32
     h[7] ^= v7 ^ v15;
 }
 
-static void put_digest(const struct blake2s_key *k, const uint32_t h[8], uint8_t *out)
+static void put_digest(const uint32_t h[8], uint8_t out[BLAKE2S_DIGEST_MAX])
 {
-    uint8_t full[BLAKE2S_DIGEST_MAX];
     for (unsigned i = 0; i < 8; i++)
-        put_le32(full + 4 * i, h[i]);
-    memcpy(out, full, k->digest_len);
+        put_le32(out + 4 * i, h[i]);
 }
 
 void blake2s_key_init(struct blake2s_key *k, size_t digest_len, const uint8_t *key, size_t key_len)
 {
     for (unsigned i = 0; i < 8; i++)
-        k->h[i] = iv[i];
+        k->h[i] = blake2s_iv[i];
     k->h[0] ^= 0x01010000U ^ (uint32_t)key_len << 8 ^ (uint32_t)digest_len; /* depth 1, fan-out 1 */
     k->digest_len = digest_len;
     uint8_t block[BLAKE2S_BLOCK] = {0};
@@ -88,10 +88,19 @@ void blake2s_key_init(struct blake2s_key *k, size_t digest_len, const uint8_t *k
     memcpy(h, k->h, sizeof h);
     k->count = key_len > 0 ? BLAKE2S_BLOCK : 0;
     compress(h, block, k->count, ~UINT32_C(0));
-    put_digest(k, h, k->empty);
+    put_digest(h, k->empty);
     if (key_len > 0)
         compress(k->h, block, k->count, 0);
     explicit_bzero(block, sizeof block);
+}
+
+/* Ends a message: its last 1..64 bytes. */
+static void finish(uint32_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t out[BLAKE2S_DIGEST_MAX])
+{
+    uint8_t block[BLAKE2S_BLOCK] = {0};
+    memcpy(block, data, len);
+    compress(h, block, count + len, ~UINT32_C(0));
+    put_digest(h, out);
 }
 
 void blake2s_digest(const struct blake2s_key *k, const uint8_t *data, size_t len, uint8_t *out)
@@ -107,8 +116,28 @@ void blake2s_digest(const struct blake2s_key *k, const uint8_t *data, size_t len
         count += BLAKE2S_BLOCK;
         compress(h, data, count, 0);
     }
-    uint8_t block[BLAKE2S_BLOCK] = {0};
-    memcpy(block, data, len);
-    compress(h, block, count + len, ~UINT32_C(0));
-    put_digest(k, h, out);
+    uint8_t digest[BLAKE2S_DIGEST_MAX];
+    finish(h, count, data, len, digest);
+    memcpy(out, digest, k->digest_len);
+}
+
+/* With the key block before it. */
+static bool for_lanes(size_t len)
+{
+    return len <= UINT32_MAX - BLAKE2S_BLOCK;
+}
+
+#define BLAKE2_WORD uint32_t
+#define BLAKE2_BLOCK BLAKE2S_BLOCK
+#define BLAKE2_DIGEST BLAKE2S_DIGEST_MAX
+#define BLAKE2_LANES_MAX BLAKE2S_LANES_MAX
+#define BLAKE2_LANES blake2s_lanes
+#define BLAKE2_LANES_FN blake2s_lanes_fn
+#define BLAKE2_KEY blake2s_key
+#define BLAKE2_ALONE blake2s_digest
+#include "chunker/blake2_run.h"
+
+void blake2s_run(const struct blake2s_key *k, const struct hash_feed *feed, blake2s_lanes_fn *fn, unsigned lanes)
+{
+    run_feed(k, feed, k->digest_len, fn, lanes);
 }

@@ -1,53 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* blake3_avx2.c - BLAKE3 of eight chunks or parents at once, one in each 32-bit element. */
 #include "chunker/blake3.h"
+#include "chunker/blake_words32_avx2.h"
 
-#include <immintrin.h>
 #include <string.h>
-
-#define BLAKE_ADD "vpaddd"
-#define BLAKE_ROT_D1(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("(%[k])", r0, r1, r2, r3)
-#define BLAKE_ROT_D2(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("32(%[k])", r0, r1, r2, r3)
-#define ROT_SHIFTS(n, m, r, scratch)                                                                                   \
-    BLAKE_OP("vpsrld", "$" #n, r, scratch) BLAKE_OP("vpslld", "$" #m, r, r) BLAKE_XOR(scratch, r)
-#define BLAKE_ROT_B1(r0, r1, r2, r3, c0)                                                                               \
-    BLAKE_SPILL(c0)                                                                                                    \
-    ROT_SHIFTS(12, 20, r0, c0)                                                                                         \
-    ROT_SHIFTS(12, 20, r1, c0) ROT_SHIFTS(12, 20, r2, c0) ROT_SHIFTS(12, 20, r3, c0) BLAKE_RELOAD(c0)
-#define BLAKE_ROT_B2(r0, r1, r2, r3, c0)                                                                               \
-    BLAKE_SPILL(c0)                                                                                                    \
-    ROT_SHIFTS(7, 25, r0, c0)                                                                                          \
-    ROT_SHIFTS(7, 25, r1, c0) ROT_SHIFTS(7, 25, r2, c0) ROT_SHIFTS(7, 25, r3, c0) BLAKE_RELOAD(c0)
-#include "chunker/blake_rounds_avx2.h"
-
-#define LANES 8
-
-static const uint8_t shuffles[2][32] __attribute__((aligned(32))) = {
-    {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13,
-     2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13}, /* 16 */
-    {1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12,
-     1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12}, /* 8 */
-};
-
-/* v[i] word j  ->  v[j] word i, for eight vectors of eight words. */
-static inline void transpose(__m256i v[LANES])
-{
-    __m256i t[LANES], u[LANES];
-    for (unsigned i = 0; i < LANES; i += 2) {
-        t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (unsigned i = 0; i < LANES; i += 4) {
-        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (unsigned i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
-    }
-}
 
 static inline __m256i set1(uint32_t v)
 {

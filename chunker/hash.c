@@ -8,6 +8,7 @@
 #include "chunker/blake3.h"
 #include "chunker/hmac.h"
 #include "chunker/kernel.h"
+#include "chunker/sha256.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 
 #define BLAKE3_CONTEXT "kopia blake3 derived key v1"
 
-enum family { FAMILY_BLAKE2B, FAMILY_BLAKE2S, FAMILY_BLAKE3, FAMILY_HMAC };
+enum family { FAMILY_BLAKE2B, FAMILY_BLAKE2S, FAMILY_BLAKE3, FAMILY_SHA256, FAMILY_HMAC };
 
 struct algorithm {
     const char *name;
@@ -32,9 +33,9 @@ static const struct algorithm algorithms[] = {
     {"BLAKE2S-256", FAMILY_BLAKE2S, 32, BLAKE2S_KEY_MAX, NULL},
     {"BLAKE3-256", FAMILY_BLAKE3, 32, 0, NULL},
     {"BLAKE3-256-128", FAMILY_BLAKE3, 16, 0, NULL},
-    {"HMAC-SHA224", FAMILY_HMAC, 28, 0, "SHA2-224"},
-    {"HMAC-SHA256", FAMILY_HMAC, 32, 0, "SHA2-256"},
-    {"HMAC-SHA256-128", FAMILY_HMAC, 16, 0, "SHA2-256"},
+    {"HMAC-SHA224", FAMILY_SHA256, 28, 0, "SHA2-224"},
+    {"HMAC-SHA256", FAMILY_SHA256, 32, 0, "SHA2-256"},
+    {"HMAC-SHA256-128", FAMILY_SHA256, 16, 0, "SHA2-256"},
     {"HMAC-SHA3-224", FAMILY_HMAC, 28, 0, "SHA3-224"},
     {"HMAC-SHA3-256", FAMILY_HMAC, 32, 0, "SHA3-256"},
 };
@@ -43,19 +44,23 @@ static const struct algorithm algorithms[] = {
 
 struct hasher {
     const struct algorithm *alg;
-    enum kernel_level level; /* BLAKE2b and BLAKE3 */
+    enum kernel_level level; /* of its kernel; KERNEL_SCALAR where there is only one */
     union {
         struct {
             struct blake2b_key key;
             blake2b_lanes_fn *lanes_fn; /* NULL: one message at a time */
             unsigned lanes;
         } b2b;
-        struct blake2s_key b2s;
+        struct {
+            struct blake2s_key key;
+            blake2s_lanes_fn *lanes_fn; /* NULL: one message at a time */
+        } b2s;
         struct {
             const struct blake3_kernel *kernel;
             uint32_t key[8];
         } b3;
-        struct hmac *hmac;
+        struct hmac_sha256 sha256;
+        struct hmac *hmac; /* also SHA-256 at KERNEL_SCALAR */
     } u;
 };
 
@@ -99,6 +104,11 @@ static void blake3_init(struct hasher *h, const uint8_t *key, size_t key_len)
     h->u.b3.kernel = kernels[h->level];
 }
 
+static bool by_openssl(const struct hasher *h)
+{
+    return h->alg->family == FAMILY_HMAC || (h->alg->family == FAMILY_SHA256 && h->level == KERNEL_SCALAR);
+}
+
 int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t key_len, struct err *e)
 {
     const struct algorithm *alg = NULL;
@@ -121,18 +131,26 @@ int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t
         return err_nomem(e);
     h->alg = alg;
     int rc = 0;
+    if (alg->family == FAMILY_SHA256)
+        h->level = kernel_level("SHA256", KERNEL_AVX2);
     switch (alg->family) {
     case FAMILY_BLAKE2B:
         blake2b_init(h, key, key_len);
         break;
     case FAMILY_BLAKE2S:
-        blake2s_key_init(&h->u.b2s, alg->size, key, key_len);
+        blake2s_key_init(&h->u.b2s.key, alg->size, key, key_len);
+        h->level = kernel_level("BLAKE2S", KERNEL_AVX2);
+        h->u.b2s.lanes_fn = h->level == KERNEL_SCALAR ? NULL : blake2s_lanes_avx2;
         break;
     case FAMILY_BLAKE3:
         blake3_init(h, key, key_len);
         break;
+    case FAMILY_SHA256:
     case FAMILY_HMAC:
-        rc = hmac_new(&h->u.hmac, alg->md, key, key_len, e);
+        if (by_openssl(h))
+            rc = hmac_new(&h->u.hmac, alg->md, key, key_len, e);
+        else
+            hmac_sha256_init(&h->u.sha256, alg->size == SHA224_DIGEST ? SHA224_DIGEST : SHA256_DIGEST, key, key_len);
         break;
     }
     if (rc < 0) {
@@ -147,7 +165,7 @@ void hasher_free(struct hasher *h)
 {
     if (!h)
         return;
-    if (h->alg->family == FAMILY_HMAC)
+    if (by_openssl(h))
         hmac_free(h->u.hmac);
     explicit_bzero(h, sizeof *h);
     free(h);
@@ -166,13 +184,17 @@ void hasher_digest(const struct hasher *h, const void *data, size_t len, uint8_t
         blake2b_digest(&h->u.b2b.key, data, len, digest);
         break;
     case FAMILY_BLAKE2S:
-        blake2s_digest(&h->u.b2s, data, len, digest);
+        blake2s_digest(&h->u.b2s.key, data, len, digest);
         break;
     case FAMILY_BLAKE3:
         blake3_digest(h->u.b3.kernel, h->u.b3.key, BLAKE3_KEYED_HASH, data, len, digest);
         break;
+    case FAMILY_SHA256:
     case FAMILY_HMAC:
-        hmac_digest(h->u.hmac, data, len, digest, h->alg->size);
+        if (by_openssl(h))
+            hmac_digest(h->u.hmac, data, len, digest, h->alg->size);
+        else
+            hmac_sha256_digest(&h->u.sha256, data, len, digest, h->alg->size);
         break;
     }
     memcpy(out, digest, h->alg->size);
@@ -182,6 +204,14 @@ void hasher_run(const struct hasher *h, const struct hash_feed *feed)
 {
     if (h->alg->family == FAMILY_BLAKE2B && h->u.b2b.lanes_fn) {
         blake2b_run(&h->u.b2b.key, feed, h->alg->size, h->u.b2b.lanes_fn, h->u.b2b.lanes);
+        return;
+    }
+    if (h->alg->family == FAMILY_BLAKE2S && h->u.b2s.lanes_fn) {
+        blake2s_run(&h->u.b2s.key, feed, h->u.b2s.lanes_fn, BLAKE2S_LANES_MAX);
+        return;
+    }
+    if (h->alg->family == FAMILY_SHA256 && !by_openssl(h)) {
+        hmac_sha256_run(&h->u.sha256, feed, h->alg->size);
         return;
     }
     for (struct hash_job *job; (job = feed->next(feed->arg, 0));) {
@@ -234,10 +264,14 @@ void hasher_digest_many(const struct hasher *h, struct hash_job *jobs, size_t n)
 
 unsigned hasher_lanes(const struct hasher *h)
 {
+    if (h->alg->family == FAMILY_SHA256 && !by_openssl(h))
+        return SHA256_LANES;
+    if (h->alg->family == FAMILY_BLAKE2S && h->u.b2s.lanes_fn)
+        return BLAKE2S_LANES_MAX;
     return h->alg->family == FAMILY_BLAKE2B ? h->u.b2b.lanes : 1;
 }
 
 const char *hasher_kernel(const struct hasher *h)
 {
-    return h->alg->family == FAMILY_HMAC ? "openssl" : kernel_level_name(h->level);
+    return by_openssl(h) ? "openssl" : kernel_level_name(h->level);
 }

@@ -14,17 +14,23 @@ extern char **environ;
 
 static const char *const level_names[] = {"scalar", "avx2", "avx512"};
 
+/* What is needed beside the level for anything but scalar. */
+enum extra { EXTRA_NONE, EXTRA_VAES /* and VPCLMULQDQ */, EXTRA_SHA };
+static const char *const extra_names[] = {"", " with VAES", " with SHA extensions"};
+
 /* The kernels, and the levels of each that are built besides the scalar one. */
 static const struct {
     const char *name;
     unsigned levels; /* bit 1 << enum kernel_level */
-    bool vaes;       /* beside the level, VAES and VPCLMULQDQ are needed for anything but scalar */
+    enum extra extra;
 } kernels[] = {
-    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
-    {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, false},
-    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
-    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, false},
-    {"AESGCM", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, true},
+    {"BUZHASH", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, EXTRA_NONE},
+    {"RABINKARP", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_NONE},
+    {"BLAKE2B", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, EXTRA_NONE},
+    {"BLAKE2S", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_NONE},
+    {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, EXTRA_NONE},
+    {"AESGCM", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_VAES},
+    {"SHA256", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_SHA},
 };
 
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
@@ -55,11 +61,17 @@ enum kernel_level kernel_cpu_level(void)
         return KERNEL_AVX2;
     return KERNEL_AVX512;
 }
-static bool cpu_has_vaes(void)
+
+static bool cpu_has(enum extra x)
 {
     unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_AES) && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-           (c & bit_VAES) && (c & bit_VPCLMULQDQ);
+    if (x == EXTRA_NONE)
+        return true;
+    if (x == EXTRA_VAES && !(__get_cpuid(1, &a, &b, &c, &d) && (c & bit_AES)))
+        return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return false;
+    return x == EXTRA_SHA ? (b & bit_SHA) != 0 : (c & bit_VAES) && (c & bit_VPCLMULQDQ);
 }
 #else
 enum kernel_level kernel_cpu_level(void)
@@ -67,16 +79,16 @@ enum kernel_level kernel_cpu_level(void)
     return KERNEL_SCALAR;
 }
 
-static bool cpu_has_vaes(void)
+static bool cpu_has(enum extra x)
 {
-    return false;
+    return x == EXTRA_NONE;
 }
 #endif
 
 /* What the CPU can run of a kernel that may need more than its level says. */
-static enum kernel_level cpu_level_for(bool vaes)
+static enum kernel_level cpu_level_for(enum extra x)
 {
-    return vaes && !cpu_has_vaes() ? KERNEL_SCALAR : kernel_cpu_level();
+    return cpu_has(x) ? kernel_cpu_level() : KERNEL_SCALAR;
 }
 
 const char *kernel_level_name(enum kernel_level l)
@@ -108,7 +120,7 @@ static int check_variable(const char *var, struct err *e)
     if (k == N_KERNELS) {
         err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: there is no kernel of that name", name_len,
                 name);
-        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B, BLAKE3 and AESGCM");
+        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM and SHA256");
     }
     int level = level_by_name(word);
     if (level < 0) {
@@ -120,10 +132,10 @@ static int check_variable(const char *var, struct err *e)
                 word, kernels[k].name);
         return err_hint(e, "unset it, or use scalar");
     }
-    enum kernel_level can = cpu_level_for(kernels[k].vaes);
+    enum kernel_level can = cpu_level_for(kernels[k].extra);
     if (level > (int)can) {
         err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU (or system) cannot run %s code%s",
-                kernels[k].name, word, word, kernels[k].vaes ? " with VAES" : "");
+                kernels[k].name, word, word, extra_names[kernels[k].extra]);
         return err_hint(e, "unset it, or use %s", kernel_level_name(can));
     }
     return 0;
@@ -143,10 +155,11 @@ int kernels_check(struct err *e)
 
 enum kernel_level kernel_level(const char *name, enum kernel_level have)
 {
-    bool vaes = false;
+    enum extra extra = EXTRA_NONE;
     for (unsigned k = 0; k < N_KERNELS; k++)
-        vaes = vaes || (kernels[k].vaes && !strcmp(name, kernels[k].name));
-    enum kernel_level best = cpu_level_for(vaes);
+        if (!strcmp(name, kernels[k].name))
+            extra = kernels[k].extra;
+    enum kernel_level best = cpu_level_for(extra);
     if (best > have)
         best = have;
     char var[64];

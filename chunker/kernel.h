@@ -3,8 +3,8 @@
  * kernel.h - which SIMD kernel runs on this CPU
  *
  * Chosen once by CPUID (and XGETBV: the operating system must save the registers). SNAPFERRY_KERNEL_<NAME>=scalar|avx2|
- * avx512 (NAME: BUZHASH, RABINKARP, BLAKE2B, BLAKE3, AESGCM) overrides it; a level that the CPU cannot run, that has no kernel
- * of that name, or an unknown word is an error which kernels_check() reports, never a silent fall-back.
+ * avx512 (NAME: BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM, SHA256) overrides it; a level that the CPU cannot run,
+ * that has no kernel of that name, or an unknown word is an error which kernels_check() reports, never a silent fall-back.
  */
 #ifndef SNAPFERRY_CHUNKER_KERNEL_H
 #define SNAPFERRY_CHUNKER_KERNEL_H

@@ -168,7 +168,9 @@ static struct bench benches[] = {
     {.group = "blake3", .kernel = "avx2", .fn = digest, .hash = "BLAKE3-256", .level = KERNEL_AVX2},
     {.group = "blake3", .kernel = "avx512", .fn = digest, .hash = "BLAKE3-256", .level = KERNEL_AVX512},
     {.group = "blake2s", .kernel = "scalar", .fn = digest, .hash = "BLAKE2S-256"},
+    {.group = "blake2s", .kernel = "avx2", .fn = digest, .hash = "BLAKE2S-256", .level = KERNEL_AVX2, .batch = true},
     {.group = "hmac-sha256", .kernel = "openssl", .fn = digest, .hash = "HMAC-SHA256"},
+    {.group = "hmac-sha256", .kernel = "avx2", .fn = digest, .hash = "HMAC-SHA256", .level = KERNEL_AVX2, .batch = true},
     {.group = "hmac-sha3-256", .kernel = "openssl", .fn = digest, .hash = "HMAC-SHA3-256"},
 };
 
@@ -176,6 +178,10 @@ static struct bench benches[] = {
 
 static bool runs_here(const struct bench *b)
 {
+    if (!strcmp(b->group, "hmac-sha256")) {
+        unsetenv("SNAPFERRY_KERNEL_SHA256");
+        return b->level <= kernel_level("SHA256", KERNEL_AVX2);
+    }
     return b->level <= kernel_cpu_level();
 }
 
@@ -183,6 +189,8 @@ static int make_hasher(struct bench *b, struct err *e)
 {
     setenv("SNAPFERRY_KERNEL_BLAKE2B", kernel_level_name(b->level), 1);
     setenv("SNAPFERRY_KERNEL_BLAKE3", kernel_level_name(b->level), 1);
+    setenv("SNAPFERRY_KERNEL_BLAKE2S", b->level == KERNEL_SCALAR ? "scalar" : "avx2", 1);
+    setenv("SNAPFERRY_KERNEL_SHA256", b->level == KERNEL_SCALAR ? "scalar" : "avx2", 1);
     return hasher_new(&b->hasher, b->hash, (const uint8_t *)"key", 3, e);
 }
 

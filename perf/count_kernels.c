@@ -42,6 +42,7 @@ static const struct kernel kernels[] = {
     {"blake3/avx2", KERNEL_AVX2, NULL, "BLAKE3-256"},
     {"blake3/avx512", KERNEL_AVX512, NULL, "BLAKE3-256"},
     {"blake2s/scalar", KERNEL_SCALAR, NULL, "BLAKE2S-256"},
+    {"blake2s/avx2", KERNEL_AVX2, NULL, "BLAKE2S-256"},
 };
 
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
@@ -81,6 +82,7 @@ static int run(const struct kernel *k)
     struct hasher *h = NULL;
     if (k->hash) {
         setenv("SNAPFERRY_KERNEL_BLAKE2B", kernel_level_name(k->level), 1);
+        setenv("SNAPFERRY_KERNEL_BLAKE2S", k->level == KERNEL_SCALAR ? "scalar" : "avx2", 1);
         setenv("SNAPFERRY_KERNEL_BLAKE3", kernel_level_name(k->level), 1);
         if (kernels_check(&e) < 0 || hasher_new(&h, k->hash, (const uint8_t *)"key", 3, &e) < 0) {
             fprintf(stderr, "count_kernels: %s\n", e.msg);

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 # at LEVEL COMMAND...: with all kernels at that level; those that have none there are scalar.
-names=(BUZHASH RABINKARP BLAKE2B BLAKE3 AESGCM)
+names=(BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256)
 has() { # LEVEL NAME: is there such a kernel, on this CPU? (Told before the repository is looked for.)
     ! env "SNAPFERRY_KERNEL_$2=$1" "$SNAPFERRY" -r "$WORK/nothing" --password-file "$WORK/password" ls latest 2>&1 |
         grep -q "SNAPFERRY_KERNEL_$2"
@@ -38,7 +38,7 @@ random_file "$WORK/noise" 9000000 3
     seq 1 400000
 } >"$WORK/file"
 
-for hash in BLAKE2B-256-128 BLAKE3-256; do
+for hash in BLAKE2B-256-128 BLAKE3-256 HMAC-SHA256-128 BLAKE2S-256; do
     R=$WORK/$hash
     at scalar repo create --block-hash $hash --key-derivation pbkdf2-sha256-600000 --quiet
     for splitter in DYNAMIC-4M-BUZHASH DYNAMIC-128K-BUZHASH DYNAMIC-128K-RABINKARP DYNAMIC-1M-RABINKARP; do

@@ -3,6 +3,7 @@
 
 #include "chunker/blake3.h"
 #include "chunker/hash.h"
+#include "chunker/kernel.h"
 #include "tests/unit/levels.h"
 
 #include <openssl/evp.h>
@@ -499,8 +500,16 @@ static void the_kernel_is_the_one_asked_for(void **state)
     CLEANUP(free_hasher) struct hasher *h = make("HMAC-SHA3-224", "k", 1);
     assert_string_equal(hasher_kernel(h), "openssl");
     assert_int_equal(hasher_lanes(h), 1);
+    /* These have a kernel at the middle level alone. */
+    const bool scalar = !strcmp(getenv("SNAPFERRY_KERNEL_BLAKE2S"), "scalar");
     CLEANUP(free_hasher) struct hasher *s = make("BLAKE2S-128", "k", 1);
-    assert_string_equal(hasher_kernel(s), "scalar");
+    assert_string_equal(hasher_kernel(s), scalar ? "scalar" : "avx2");
+    assert_int_equal(hasher_lanes(s), scalar ? 1 : 8);
+    const bool pairs = kernel_level("SHA256", KERNEL_AVX2) == KERNEL_AVX2;
+    CLEANUP(free_hasher) struct hasher *m = make("HMAC-SHA256-128", "k", 1);
+    assert_string_equal(hasher_kernel(m), pairs ? "avx2" : "openssl");
+    assert_int_equal(hasher_lanes(m), pairs ? 2 : 1);
+    assert_true(!scalar || !pairs);
 }
 
 static int run(void)
@@ -523,6 +532,6 @@ static int run(void)
 
 int main(void)
 {
-    const char *const kernels[] = {"BLAKE2B", "BLAKE3", NULL};
+    const char *const kernels[] = {"BLAKE2B", "BLAKE2S", "BLAKE3", "SHA256", NULL};
     return run_at_every_level(kernels, run);
 }

@@ -7,9 +7,12 @@
 #include "tests/unit/test.h"
 
 #include "chunker/blake2b.h"
+#include "chunker/blake2s.h"
 #include "chunker/blake3.h"
+#include "chunker/hmac.h"
 #include "chunker/kernel.h"
 #include "chunker/rolling.h"
+#include "chunker/sha256.h"
 #include "chunker/splitter.h"
 
 #include <sys/wait.h>
@@ -165,6 +168,38 @@ static void job_done(void *arg, struct hash_job *job)
     (void)job;
 }
 
+/* Messages of any lengths: ends of blocks among them, from `around` behind one on; in each fiftieth round some that are
+ * longer than what a lane does before it asks for company. */
+struct messages {
+    struct hash_job jobs[40];
+    struct exact mem[40];
+    struct batch batch;
+    struct hash_feed feed;
+    size_t n;
+};
+
+static void messages_make(struct messages *m, int round, size_t block, size_t around, uint64_t *seed)
+{
+    m->n = (size_t)round % 41;
+    for (size_t i = 0; i < m->n; i++) {
+        size_t len = splitmix64(seed) % (1U << splitmix64(seed) % 13);
+        if (splitmix64(seed) % 4 == 0)
+            len = block * (splitmix64(seed) % 9) + around + splitmix64(seed) % 14;
+        if (round % 50 == 49 && i % 9 == 0)
+            len = 200000 + splitmix64(seed) % 300000;
+        m->mem[i] = exact_new(len, seed);
+        m->jobs[i] = (struct hash_job){.data = len ? m->mem[i].data : NULL, .len = len};
+    }
+    m->batch = (struct batch){.jobs = m->jobs, .n = m->n};
+    m->feed = (struct hash_feed){.next = next_job, .done = job_done, .arg = &m->batch};
+}
+
+static void messages_free(struct messages *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        free(m->mem[i].mem);
+}
+
 static void blake2b_of_any_batch(void **state)
 {
     const struct level *l = level_or_skip(state);
@@ -174,25 +209,15 @@ static void blake2b_of_any_batch(void **state)
         fill(key, sizeof key, &seed);
         struct blake2b_key k;
         blake2b_key_init(&k, key, (size_t)round % (BLAKE2B_KEY_MAX + 1));
-        struct hash_job jobs[40];
-        struct exact mem[40];
-        size_t n = (size_t)round % 41;
-        for (size_t i = 0; i < n; i++) {
-            size_t len = splitmix64(&seed) % (1U << splitmix64(&seed) % 13);
-            if (splitmix64(&seed) % 4 == 0)
-                len = 128 * (splitmix64(&seed) % 9) + splitmix64(&seed) % 3; /* ends of blocks */
-            mem[i] = exact_new(len, &seed);
-            jobs[i] = (struct hash_job){.data = mem[i].data, .len = len};
-        }
-        struct batch b = {.jobs = jobs, .n = n};
-        const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = &b};
-        blake2b_run(&k, &feed, BLAKE2B_DIGEST, l->blake2b, l->lanes);
-        for (size_t i = 0; i < n; i++) {
+        struct messages m;
+        messages_make(&m, round, BLAKE2B_BLOCK, 0, &seed);
+        blake2b_run(&k, &m.feed, BLAKE2B_DIGEST, l->blake2b, l->lanes);
+        for (size_t i = 0; i < m.n; i++) {
             uint8_t want[BLAKE2B_DIGEST];
-            blake2b_digest(&k, jobs[i].data, jobs[i].len, want);
-            assert_memory_equal(jobs[i].out, want, sizeof want);
-            free(mem[i].mem);
+            blake2b_digest(&k, m.jobs[i].data, m.jobs[i].len, want);
+            assert_memory_equal(m.jobs[i].out, want, sizeof want);
         }
+        messages_free(&m);
     }
 }
 
@@ -229,6 +254,70 @@ static void blake2b_of_any_state(void **state)
             blake2b_digest(&begin[i], mem[i].data, blocks * BLAKE2B_BLOCK + step[i], want);
             for (unsigned w = 0; w < 4; w++)
                 assert_true(lanes.h[w][i] == get_le64(want + 8 * w));
+            free(mem[i].mem);
+        }
+    }
+}
+
+/* ---- BLAKE2s ---- */
+
+/* Batches of any lengths under any key and either digest, and long ones beside short ones. */
+static void blake2s_of_any_batch(void **state)
+{
+    level_or_skip(state);
+    uint64_t seed = 23;
+    for (int round = 0; round < 250; round++) {
+        uint8_t key[BLAKE2S_KEY_MAX];
+        fill(key, sizeof key, &seed);
+        struct blake2s_key k;
+        const size_t size = round % 2 ? 32 : 16;
+        blake2s_key_init(&k, size, key, (size_t)round % (BLAKE2S_KEY_MAX + 1));
+        struct messages m;
+        messages_make(&m, round, BLAKE2S_BLOCK, 0, &seed);
+        blake2s_run(&k, &m.feed, blake2s_lanes_avx2, BLAKE2S_LANES_MAX);
+        for (size_t i = 0; i < m.n; i++) {
+            uint8_t want[BLAKE2S_DIGEST_MAX];
+            blake2s_digest(&k, m.jobs[i].data, m.jobs[i].len, want);
+            assert_memory_equal(m.jobs[i].out, want, size);
+        }
+        messages_free(&m);
+    }
+}
+
+/* Lanes in any state, with counters up to where a lane may count: whole blocks, then a last one. */
+static void blake2s_of_any_state(void **state)
+{
+    level_or_skip(state);
+    uint64_t seed = 24;
+    for (int round = 0; round < 100; round++) {
+        struct blake2s_lanes lanes = {0};
+        struct blake2s_key begin[BLAKE2S_LANES_MAX];
+        struct exact mem[BLAKE2S_LANES_MAX];
+        uint32_t step[BLAKE2S_LANES_MAX];
+        size_t blocks = 1 + splitmix64(&seed) % 5;
+        for (unsigned i = 0; i < BLAKE2S_LANES_MAX; i++) {
+            step[i] = BLAKE2S_BLOCK;
+            mem[i] = exact_new((blocks + 1) * BLAKE2S_BLOCK, &seed);
+            lanes.block[i] = mem[i].data;
+            lanes.count[i] = (uint32_t)(splitmix64(&seed) >> 32 >> splitmix64(&seed) % 20) % (UINT32_MAX - 400);
+            begin[i] = (struct blake2s_key){.count = lanes.count[i], .digest_len = 32};
+            for (unsigned w = 0; w < 8; w++)
+                begin[i].h[w] = lanes.h[w][i] = (uint32_t)splitmix64(&seed);
+        }
+        blake2s_lanes_avx2(&lanes, blocks, step);
+        for (unsigned i = 0; i < BLAKE2S_LANES_MAX; i++) {
+            assert_ptr_equal(lanes.block[i], mem[i].data + blocks * BLAKE2S_BLOCK);
+            assert_true(lanes.count[i] == begin[i].count + blocks * BLAKE2S_BLOCK);
+            step[i] = (uint32_t)(1 + splitmix64(&seed) % BLAKE2S_BLOCK);
+            memset(mem[i].data + blocks * BLAKE2S_BLOCK + step[i], 0, BLAKE2S_BLOCK - step[i]);
+            lanes.last[i] = ~UINT32_C(0);
+        }
+        blake2s_lanes_avx2(&lanes, 1, step);
+        for (unsigned i = 0; i < BLAKE2S_LANES_MAX; i++) {
+            uint8_t want[BLAKE2S_DIGEST_MAX];
+            blake2s_digest(&begin[i], mem[i].data, blocks * BLAKE2S_BLOCK + step[i], want);
+            for (unsigned w = 0; w < 8; w++)
+                assert_true(lanes.h[w][i] == get_le32(want + 4 * w));
             free(mem[i].mem);
         }
     }
@@ -282,6 +371,68 @@ static void blake3_of_any_length(void **state)
         blake3_digest(l->blake3, key, BLAKE3_KEYED_HASH, x.data, len, got);
         assert_memory_equal(got, want, sizeof got);
         free(x.mem);
+    }
+}
+
+/* ---- SHA-256 ---- */
+
+/* Both digests, keys of any length, batches of any lengths, ends of blocks among them, against OpenSSL; one by one too.
+ */
+static void hmac_sha256_of_any_batch(void **state)
+{
+    (void)state;
+    uint64_t seed = 41;
+    unsetenv("SNAPFERRY_KERNEL_SHA256");
+    if (kernel_level("SHA256", KERNEL_AVX2) != KERNEL_AVX2) {
+        print_message("# skip: this CPU has no SHA extensions\n");
+        skip();
+    }
+    for (int round = 0; round < 300; round++) {
+        const size_t size = round % 2 ? SHA256_DIGEST : SHA224_DIGEST;
+        struct exact key = exact_new((size_t)round % 150, &seed);
+        struct err e = ERR_INIT;
+        struct hmac *plain;
+        struct hmac_sha256 k;
+        assert_ok(hmac_new(&plain, size == SHA256_DIGEST ? "SHA2-256" : "SHA2-224", key.data, (size_t)round % 150, &e),
+                  &e);
+        hmac_sha256_init(&k, size, key.data, (size_t)round % 150);
+        struct messages m;
+        messages_make(&m, round, SHA256_BLOCK, 52, &seed); /* one block of padding or two */
+        hmac_sha256_run(&k, &m.feed, size);
+        for (size_t i = 0; i < m.n; i++) {
+            uint8_t want[SHA256_DIGEST], got[SHA256_DIGEST];
+            hmac_digest(plain, m.mem[i].data, m.jobs[i].len, want, size);
+            hmac_sha256_digest(&k, m.jobs[i].data, m.jobs[i].len, got, size);
+            assert_memory_equal(m.jobs[i].out, want, size);
+            assert_memory_equal(got, want, size);
+        }
+        messages_free(&m);
+        hmac_free(plain);
+        free(key.mem);
+    }
+}
+
+/* Two states that differ, any number of blocks, any alignment: each as if it were alone. */
+static void sha256_pairs_are_two(void **state)
+{
+    (void)state;
+    uint64_t seed = 42;
+    unsetenv("SNAPFERRY_KERNEL_SHA256");
+    if (kernel_level("SHA256", KERNEL_AVX2) != KERNEL_AVX2) {
+        print_message("# skip: this CPU has no SHA extensions\n");
+        skip();
+    }
+    for (size_t blocks = 0; blocks < 40; blocks++) {
+        struct exact x = exact_new(blocks * SHA256_BLOCK, &seed), y = exact_new(blocks * SHA256_BLOCK, &seed);
+        uint32_t h[4][8];
+        fill((uint8_t *)h, 2 * sizeof h[0], &seed);
+        memcpy(h[2], h[0], 2 * sizeof h[0]);
+        sha256_blocks_avx2(h[0], x.data, blocks);
+        sha256_blocks_avx2(h[1], y.data, blocks);
+        sha256_pairs_avx2(h[2], x.data, h[3], y.data, blocks);
+        assert_memory_equal(h[2], h[0], 2 * sizeof h[0]);
+        free(x.mem);
+        free(y.mem);
     }
 }
 
@@ -386,9 +537,19 @@ static void splitters_of_the_level(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        AT_BOTH(buzhash_of_any_range), AT_BOTH(buzhash_of_every_place), AT_BOTH(buzhash_of_every_byte),
-        AT_BOTH(blake2b_of_any_batch), AT_BOTH(blake2b_of_any_state),   AT_BOTH(blake3_of_any_nodes),
-        AT_BOTH(blake3_of_any_length), AT_BOTH(hashers_of_the_level),   AT_BOTH(splitters_of_the_level),
+        AT_BOTH(buzhash_of_any_range),
+        AT_BOTH(buzhash_of_every_place),
+        AT_BOTH(buzhash_of_every_byte),
+        AT_BOTH(blake2b_of_any_batch),
+        AT_BOTH(blake2b_of_any_state),
+        AT_BOTH(blake3_of_any_nodes),
+        AT_BOTH(blake3_of_any_length),
+        AT_BOTH(hashers_of_the_level),
+        AT_BOTH(splitters_of_the_level),
+        cmocka_unit_test_prestate(blake2s_of_any_batch, &avx2),
+        cmocka_unit_test_prestate(blake2s_of_any_state, &avx2),
+        cmocka_unit_test(hmac_sha256_of_any_batch),
+        cmocka_unit_test(sha256_pairs_are_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
