@@ -32,13 +32,22 @@ struct blobs_ops {
 struct blobs {
     const struct blobs_ops *ops;
     char *location;          /* malloc()ed by the store, freed by blobs_free() */
-    struct blob_stats stats; /* changed atomically */
+    struct blob_stats stats; /* changed atomically, like the next */
+    struct blob_request_stats requests;
 };
 
 /* A store's writer embeds this first. */
 struct blob_writer {
     struct blobs *b;
+    uint64_t busy_ns; /* blob.c: in the store, of all threads; changed atomically */
 };
+
+/* ---- blob-stats.c ---- */
+uint64_t blob_now_ns(void);
+/* A request that began at `since_ns` has ended with rc (negative errno or not). */
+void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc);
+/* For a store that tries again by itself. */
+void blob_count_retry(struct blobs *b);
 
 /* -ENOENT with class ERR_DAMAGE: whoever asks for a blob expects it. */
 int blob_missing(const struct blobs *b, const char *name, struct err *e);

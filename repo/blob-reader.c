@@ -66,6 +66,7 @@ static bool read_file(const struct blob_file *f, uint64_t offset, uint8_t *dst, 
 
 int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
+    const uint64_t since = blob_now_ns();
     struct blob_file *f = file_of(r, name);
     if (!f || !read_file(f, offset, dst, len)) {
         /* Read anew, by its name: if that fails too, the store has the words. */
@@ -73,7 +74,10 @@ int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, v
             forget(f);
         return blobs_read(r->b, name, offset, dst, len, e);
     }
-    __atomic_fetch_add(&r->b->stats.gets, f->next != offset, __ATOMIC_RELAXED);
+    if (f->next != offset) {
+        __atomic_fetch_add(&r->b->stats.gets, 1, __ATOMIC_RELAXED);
+        blob_count(r->b, BLOB_REQUEST_GET, since, 0);
+    }
     __atomic_fetch_add(&r->b->stats.get_bytes, len, __ATOMIC_RELAXED);
     f->next = offset + len;
     return 0;

@@ -61,7 +61,9 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     if (offset > INT64_MAX || len > INT64_MAX - offset)
         return err_set(e, ERR_DAMAGE, EBADMSG, "no blob is as long as is asked of %s in repository %s", name,
                        b->location);
+    const uint64_t since = blob_now_ns();
     rc = b->ops->read(b, name, offset, dst, len, e);
+    blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
         return rc;
     count(&b->stats.gets, 1);
@@ -84,7 +86,9 @@ int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
+    const uint64_t since = blob_now_ns();
     rc = b->ops->get(b, name, max, ret, len, e);
+    blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
         return rc;
     count(&b->stats.gets, 1);
@@ -95,7 +99,12 @@ int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
 {
     int rc = check_name(b, name, e);
-    return rc < 0 ? rc : b->ops->stat(b, name, ret, e);
+    if (rc < 0)
+        return rc;
+    const uint64_t since = blob_now_ns();
+    rc = b->ops->stat(b, name, ret, e);
+    blob_count(b, BLOB_REQUEST_STAT, since, rc);
+    return rc;
 }
 
 int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
@@ -103,7 +112,9 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
+    const uint64_t since = blob_now_ns();
     rc = b->ops->put(b, name, data, len, e);
+    blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)
         return rc;
     count(&b->stats.puts, 1);
@@ -116,7 +127,9 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
+    const uint64_t since = blob_now_ns();
     rc = b->ops->del(b, name, e);
+    blob_count(b, BLOB_REQUEST_DELETE, since, rc);
     if (rc < 0)
         return rc;
     count(&b->stats.deletes, 1);
@@ -126,18 +139,35 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
     count(&b->stats.lists, 1);
-    return b->ops->list(b, prefix ? prefix : "", fn, arg, e);
+    const uint64_t since = blob_now_ns();
+    int rc = b->ops->list(b, prefix ? prefix : "", fn, arg, e);
+    /* What the caller's function returns is no error of the store. */
+    blob_count(b, BLOB_REQUEST_LIST, since, rc < 0 && e && e->cls ? rc : 0);
+    return rc;
 }
 
 int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
 {
     int rc = check_name(b, name, e);
-    return rc < 0 ? rc : b->ops->writer_new(ret, b, name, e);
+    if (rc < 0)
+        return rc;
+    const uint64_t since = blob_now_ns();
+    rc = b->ops->writer_new(ret, b, name, e);
+    if (rc < 0)
+        blob_count(b, BLOB_REQUEST_PUT, since, rc);
+    else
+        (*ret)->busy_ns = blob_now_ns() - since;
+    return rc;
 }
 
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
 {
-    return w->b->ops->writer_write(w, offset, data, len, e);
+    const uint64_t since = blob_now_ns();
+    int rc = w->b->ops->writer_write(w, offset, data, len, e);
+    count(&w->busy_ns, blob_now_ns() - since);
+    if (rc < 0)
+        blob_count(w->b, BLOB_REQUEST_PUT, since, rc);
+    return rc;
 }
 
 int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e)
@@ -153,7 +183,10 @@ bool blob_writer_at_once(const struct blob_writer *w)
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e)
 {
     struct blobs *b = w->b;
+    /* How long it was being filled is no business of the store. */
+    const uint64_t since = blob_now_ns() - __atomic_load_n(&w->busy_ns, __ATOMIC_RELAXED);
     int rc = b->ops->writer_commit(w, length, e);
+    blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)
         return rc;
     count(&b->stats.puts, 1);

@@ -30,6 +30,24 @@ struct blob_stats {
     uint64_t puts, put_bytes, gets, get_bytes, deletes, lists;
 };
 
+/* Requests since opening, for metrics: how many ended how, and how long they took. What fails because it was asked wrongly
+ * is not counted. A read that goes on where the last one ended is no request of its own. */
+enum blob_request { BLOB_REQUEST_GET, BLOB_REQUEST_PUT, BLOB_REQUEST_LIST, BLOB_REQUEST_DELETE, BLOB_REQUEST_STAT };
+#define BLOB_REQUESTS 5
+enum blob_code { BLOB_OK, BLOB_NOT_FOUND, BLOB_NO_SPACE, BLOB_PERMISSION, BLOB_DAMAGE, BLOB_ERROR };
+#define BLOB_CODES 6
+#define BLOB_BOUNDS 12
+extern const char *const blob_request_names[BLOB_REQUESTS]; /* "get", ... */
+extern const char *const blob_code_names[BLOB_CODES];       /* "ok", "not-found", ... */
+extern const double blob_bounds[BLOB_BOUNDS];               /* seconds, ascending */
+struct blob_request_stats {
+    struct {
+        uint64_t codes[BLOB_CODES], ns;
+        uint64_t took[BLOB_BOUNDS + 1]; /* not above blob_bounds[i] and above the one before; the last: above all */
+    } of[BLOB_REQUESTS];
+    uint64_t retries; /* requests that were made again */
+};
+
 enum blobs_open_mode {
     BLOBS_OPEN,     /* an existing directory; .shards missing: [3,3] is assumed as stock clients do, never written */
     BLOBS_CREATE    /* made if missing, else must be empty (lost+found aside): ERR_EXISTS; .shards is written first */
@@ -48,6 +66,7 @@ static inline void blobs_freep(struct blobs **b) { blobs_free(*b); }
 
 const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup" */
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
+void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 
 /* Exactly dst[0..len) from `offset`; a shorter blob is ERR_DAMAGE (-EBADMSG), a missing one -ENOENT. */
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);

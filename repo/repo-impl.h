@@ -34,7 +34,12 @@ struct repo {
 
     pthread_rwlock_t sessions_lock;   /* the list below */
     struct session *sessions;
+
+    _Atomic int64_t skew_ns; /* of the store's clock; SKEW_UNKNOWN: never compared */
 };
+
+#define SKEW_UNKNOWN INT64_MIN
+void repo_note_skew(struct repo *r, int64_t ns);
 
 static inline int64_t wall_ns(void)
 {

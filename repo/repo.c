@@ -189,6 +189,7 @@ int repo_open(struct repo **ret, struct blobs *b, const char *password, const st
         return err_nomem(e);
     }
     r->blobs = b;
+    atomic_init(&r->skew_ns, SKEW_UNKNOWN);
     pthread_mutex_init(&r->fresh_lock, NULL);
     pthread_rwlock_init(&r->sessions_lock, NULL);
     int rc = open_parts(r, password, o ? o : &defaults, e);
@@ -246,6 +247,17 @@ const char *repo_cache_dir(const struct repo *r)
 const char *repo_username(const struct repo *r)
 {
     return r->username;
+}
+
+void repo_note_skew(struct repo *r, int64_t ns)
+{
+    atomic_store(&r->skew_ns, ns);
+}
+
+bool repo_clock_skew(struct repo *r, int64_t *ns)
+{
+    *ns = atomic_load(&r->skew_ns);
+    return *ns != SKEW_UNKNOWN;
 }
 
 const char *repo_hostname(const struct repo *r)

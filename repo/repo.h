@@ -43,6 +43,10 @@ const char *repo_cache_dir(const struct repo *r); /* this repository's own direc
 const char *repo_username(const struct repo *r);
 const char *repo_hostname(const struct repo *r);
 
+/* How far the store's clock was ahead of ours when a session last compared them (rule of 5 minutes): false if none did
+ * since opening. 0 while it lies within the time that asking took. */
+bool repo_clock_skew(struct repo *r, int64_t *ns);
+
 /* Re-reads the format if it is older than 15 minutes (ERR_BUSY if an upgrade lock appeared) and refreshes the index
  * view if it is. Cheap otherwise. */
 int repo_keep_fresh(struct repo *r, struct err *e);

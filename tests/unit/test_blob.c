@@ -715,6 +715,60 @@ static void concurrent(void **state)
     blobs_free(b);
 }
 
+static uint64_t requests(const struct blob_request_stats *s, enum blob_request q)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < BLOB_CODES; i++)
+        n += s->of[q].codes[i];
+    return n;
+}
+
+static int count_one(const struct blob_info *info, void *arg)
+{
+    (void)info;
+    ++*(unsigned *)arg;
+    return 1; /* ends the walk: no error of the store */
+}
+
+static void requests_are_counted(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b = open_store(BLOBS_CREATE);
+    struct blob_request_stats s;
+    struct blob_writer *w;
+    struct blob_info info;
+    char buf[8];
+    unsigned n = 0;
+    assert_ok(blobs_put(b, PACK, "12345", 5, &e), &e);
+    assert_ok(blob_writer_new(&w, b, "q" PACK, &e), &e);
+    assert_ok(blob_writer_write(w, 0, "abc", 3, &e), &e);
+    assert_ok(blob_writer_commit(w, 3, &e), &e);
+    assert_ok(blobs_read(b, PACK, 0, buf, 5, &e), &e);
+    assert_true(blobs_read(b, PACK, 3, buf, 5, NULL) < 0);    /* too short */
+    assert_int_equal(blobs_stat(b, "none", &info, NULL), -ENOENT);
+    assert_int_equal(blobs_put(b, "a/b", "x", 1, NULL), -EINVAL); /* asked wrongly: never got there */
+    assert_int_equal(blobs_list(b, "", count_one, &n, &e), 1);
+    assert_ok(blobs_delete(b, PACK, &e), &e);
+    blobs_request_stats(b, &s);
+    assert_int_equal(s.of[BLOB_REQUEST_PUT].codes[BLOB_OK], 2);
+    assert_int_equal(requests(&s, BLOB_REQUEST_PUT), 2);
+    assert_int_equal(s.of[BLOB_REQUEST_GET].codes[BLOB_OK], 1);
+    assert_int_equal(s.of[BLOB_REQUEST_GET].codes[BLOB_DAMAGE], 1);
+    assert_int_equal(s.of[BLOB_REQUEST_STAT].codes[BLOB_NOT_FOUND], 1);
+    assert_int_equal(s.of[BLOB_REQUEST_LIST].codes[BLOB_OK], 1);
+    assert_int_equal(s.of[BLOB_REQUEST_DELETE].codes[BLOB_OK], 1);
+    for (unsigned q = 0; q < BLOB_REQUESTS; q++) {
+        uint64_t took = 0;
+        for (unsigned i = 0; i <= BLOB_BOUNDS; i++)
+            took += s.of[q].took[i];
+        assert_int_equal(took, requests(&s, (enum blob_request)q)); /* each has taken some time, once */
+        assert_true(s.of[q].ns > 0);
+    }
+    assert_int_equal(s.retries, 0);
+    blobs_free(b);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -728,6 +782,7 @@ int main(void)
         T(shards_damaged_or_missing),
         T(put_get_delete),
         T(names_that_lead_elsewhere),
+        T(requests_are_counted),
         T(listing),
         T(deep_shards),
         T(writer),
