@@ -69,7 +69,8 @@ struct fetcher {
             uint8_t *buf;
         } other[BATCH_MAX];
         unsigned n_other;
-        int rc; /* first error, with the words in err */
+        bool alone; /* an item longer than usual is in a lane: nothing beside it */
+        int rc;     /* first error, with the words in err */
         struct err err;
         double not_hashing_s;
         struct fetch_stats stats;
@@ -370,6 +371,18 @@ static bool another_run(struct fetch_worker *w)
     return w->left > 0;
 }
 
+/* Whether there is memory for the next item beside those in `active` lanes. */
+static bool has_room(struct fetch_worker *w, unsigned active)
+{
+    if (w->n_other > 0) /* has its buffer */
+        return true;
+    bool odd = w->item->len > w->f->sink.usual_len;
+    if (active > 0 && (odd || w->alone))
+        return false;
+    w->alone = odd;
+    return true;
+}
+
 static struct hash_job *next_job(void *arg, unsigned active)
 {
     struct fetch_worker *w = arg;
@@ -379,7 +392,7 @@ static struct hash_job *next_job(void *arg, unsigned active)
     clock_gettime(CLOCK_MONOTONIC, &t);
     struct lane *l = NULL;
     struct err e = ERR_INIT;
-    while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || another_run(w)))
+    while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || another_run(w)) && has_room(w, active))
         keep_error(w, next_item(w, &l, &e), &e);
     w->not_hashing_s += seconds_since(&t);
     return l ? &l->job : NULL;
@@ -399,7 +412,10 @@ static void work(struct fetch_worker *w)
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
         w->not_hashing_s = 0;
-        hasher_run(f->hasher, &feed);
+        /* Once more for what waited until nothing was beside it, should the hasher not have asked again. */
+        do
+            hasher_run(f->hasher, &feed);
+        while (w->rc >= 0 && (w->left > 0 || w->n_other > 0));
         w->stats.hash_s += seconds_since(&t) - w->not_hashing_s;
         pthread_mutex_lock(&f->lock);
         if (w->rc < 0)

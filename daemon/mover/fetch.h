@@ -24,7 +24,8 @@ struct fetch_sink {
     /* State of one worker, at its start; and its end. */
     int (*start)(void *arg, unsigned worker, void **state, struct err *e);
     void (*end)(void *state);
-    /* Room for the item's len bytes. At most fetch_batch() of them are out at a time. */
+    /* Room for the item's len bytes. At most fetch_batch() of them are out at a time; for an item longer than usual_len
+     * (another client's settings, or those of one backup) no other. */
     int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
     /* Where an item goes it may be already. 1: buf has the len bytes that are there, to be compared by hash; 0: fetch
      * it. NULL: all are fetched. */
@@ -41,6 +42,7 @@ struct fetch_sink {
     /* Everything given to done() must be where it belongs when this returns. NULL: nothing to do. */
     int (*flush)(void *state, struct err *e);
     void *arg;
+    uint64_t usual_len;
 };
 
 struct fetcher;

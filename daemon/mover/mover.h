@@ -149,7 +149,8 @@ int restore_run_fd(struct repo *r, const struct object_id *obj, uint64_t size, i
 /* ---- verify ---- */
 
 struct verify_damage {
-    const char *kind;       /* "missing-pack", "short-pack", "unreadable-content", "missing-content", "bad-document" */
+    const char *kind;       /* "lost-index", "missing-pack", "short-pack", "unreadable-content", "missing-content",
+                               "bad-document" */
     const char *pack;       /* "" if unknown */
     const char *content;    /* text of the id, "" if the pack as a whole */
     const char *snapshot;   /* manifest id, "" while only the index is checked */
@@ -169,7 +170,9 @@ struct verify_opts {
     void *on_damage_arg;
 };
 struct verify_result {
+    uint64_t packs_not_indexed; /* being written, or left by a run that died */
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
+    uint64_t index_bytes; /* stored bytes of the contents in the index */
     double seconds;
     struct stage_time stages[STAGES_MAX]; /* "read", "decrypt", "decompress", "hash" */
     unsigned n_stages;

@@ -18,6 +18,7 @@
 
 enum chunk_state {
     CHUNK_WORKING, /* in the queue or at a worker */
+    CHUNK_HELD,    /* hashed, not stored: its beginning is a guess until the parent's ranges before it are proven */
     CHUNK_KNOWN,   /* a chunk, stored, with its id (zeros: found in the cache or made when it is taken) */
     CHUNK_MISCUT,  /* the parent's range is no chunk here */
     CHUNK_BROKEN   /* the worker failed: the pipeline has the error */
@@ -32,7 +33,10 @@ struct chunk {
     bool zero, hole;
     bool hinted; /* `hint` is the parent's id */
     bool ends_section;
+    bool put_only; /* was held: to be stored under the id that it has */
     struct content_id hint;
+    bool guess; /* under the lock: it begins behind a range of the parent that may turn out to be no chunk */
+    bool sure;  /* under the lock: hashed, and it is a chunk; it may still have to be stored */
     /* Set by the worker, valid once the state (under the lock) is no more CHUNK_WORKING. */
     enum chunk_state state;
     struct content_id id;
@@ -72,6 +76,7 @@ struct pipeline {
     struct chunk *slots, *free_slots;
     struct chunk_list line;  /* from the oldest chunk not taken yet up to `front`, without gaps */
     struct chunk_list ahead; /* guesses behind a range that is being cut anew; without gaps up to ahead_end */
+    struct chunk *unsure;    /* the first of the line whose end may still turn out wrong; NULL: none */
     uint64_t front, ahead_end;
     uint64_t zero_end, ahead_zero_end; /* end of the known hole that `front`, `ahead_end` lie in, if they do */
     size_t held;                       /* sum of `ring` over the line */
@@ -183,13 +188,8 @@ static enum chunk_state prove(struct pipeline *p, struct worker_state *w, struct
     return CHUNK_MISCUT;
 }
 
-static enum chunk_state settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
+static enum chunk_state store(struct pipeline *p, struct worker_state *w, struct chunk *c)
 {
-    c->id = (struct content_id){.len = (uint8_t)hasher_size(p->hasher)};
-    memcpy(c->id.hash, digest, c->id.len);
-    enum chunk_state state = prove(p, w, c);
-    if (state != CHUNK_KNOWN)
-        return state;
     struct err e = ERR_INIT;
     struct put_result put = {0};
     uint64_t t = now_ns();
@@ -209,6 +209,58 @@ static enum chunk_state settle(struct pipeline *p, struct worker_state *w, struc
     if (!put.existed)
         crash_point("chunk-stored");
     return CHUNK_KNOWN;
+}
+
+/* Gives a chunk back to the pipeline's thread. */
+static void tell(struct pipeline *p, struct chunk *c, enum chunk_state state)
+{
+    pthread_mutex_lock(&p->lock);
+    c->state = state; /* from here on it belongs to the pipeline's thread */
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/*
+ * A chunk that begins where nobody knows yet whether a chunk begins is not stored before that is known: a moved cut
+ * would leave contents in the repository that no object refers to. What the parent has is there already. What waits
+ * for this one's end to be known need not wait until it is stored.
+ */
+static bool hold(struct pipeline *p, struct chunk *c)
+{
+    pthread_mutex_lock(&p->lock);
+    bool held = c->guess && !c->proven;
+    c->sure = true;
+    if (held)
+        c->state = CHUNK_HELD;
+    if (held || c->hinted)
+        pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+    return held;
+}
+
+static bool is_failed(struct pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool failed = p->failed;
+    pthread_mutex_unlock(&p->lock);
+    return failed;
+}
+
+static void settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
+{
+    if (is_failed(p)) {
+        tell(p, c, CHUNK_BROKEN);
+        return;
+    }
+    c->id = (struct content_id){.len = (uint8_t)hasher_size(p->hasher)};
+    memcpy(c->id.hash, digest, c->id.len);
+    enum chunk_state state = prove(p, w, c);
+    if (state == CHUNK_KNOWN) {
+        if (hold(p, c))
+            return;
+        state = store(p, w, c);
+    }
+    tell(p, c, state);
 }
 
 /*
@@ -267,7 +319,8 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
     }
     if (choice == LANE_TAKE)
         c = queue_take(p);
-    if (c && active + 1 < p->lanes)
+    /* What is only to be stored takes no lane. */
+    if (c && active + !c->put_only < p->lanes && active + !c->put_only > 0)
         set_filling(p, w);
     else if (p->filling == w)
         set_filling(p, NULL);
@@ -278,7 +331,12 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
 static struct hash_job *next_job(void *arg, unsigned active)
 {
     struct worker_state *w = arg;
-    struct chunk *c = next_chunk(w, active);
+    struct chunk *c;
+    while ((c = next_chunk(w, active)) && c->put_only) {
+        uint64_t t = now_ns();
+        tell(w->p, c, is_failed(w->p) ? CHUNK_BROKEN : store(w->p, w, c));
+        w->settle_ns += now_ns() - t;
+    }
     if (!c)
         return NULL;
     struct lane *l = w->lanes;
@@ -294,20 +352,12 @@ static struct hash_job *next_job(void *arg, unsigned active)
 static void job_done(void *arg, struct hash_job *job)
 {
     struct worker_state *w = arg;
-    struct pipeline *p = w->p;
     struct lane *l = (struct lane *)job;
     struct chunk *c = l->chunk;
     l->chunk = NULL;
     uint64_t t = now_ns();
-    pthread_mutex_lock(&p->lock);
-    bool failed = p->failed;
-    pthread_mutex_unlock(&p->lock);
-    enum chunk_state state = failed ? CHUNK_BROKEN : settle(p, w, c, job->out);
+    settle(w->p, w, c, job->out);
     w->settle_ns += now_ns() - t;
-    pthread_mutex_lock(&p->lock);
-    c->state = state; /* from here on it belongs to the pipeline's thread */
-    pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
 }
 
 /* One job of the pool for the whole run. */
@@ -341,14 +391,21 @@ static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
     return s;
 }
 
-static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
+/* Whether the end of a chunk is where it will stay. With the lock held. */
+static bool certain(const struct chunk *c)
+{
+    return !c->hinted || c->sure;
+}
+
+/* Waits until a chunk is done, or, with `or_sure`, until chunks held behind `unsure` can be told to be stored. */
+static enum chunk_state wait_while(struct pipeline *p, const struct chunk *c, bool or_sure)
 {
     uint64_t t = now_ns();
     pthread_mutex_lock(&p->lock);
     if (c->state == CHUNK_WORKING) {
         p->urgent = true;
         pthread_cond_broadcast(&p->work);
-        while (c->state == CHUNK_WORKING)
+        while (c->state == CHUNK_WORKING && !(or_sure && p->unsure && certain(p->unsure)))
             pthread_cond_wait(&p->moved, &p->lock);
         p->urgent = false;
     }
@@ -356,6 +413,32 @@ static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
     pthread_mutex_unlock(&p->lock);
     p->stats.wait_ns += now_ns() - t;
     return s;
+}
+
+static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
+{
+    return wait_while(p, c, false);
+}
+
+/* Moves `unsure` on over what has been proven meanwhile; chunks held behind it are stored then. */
+static void make_sure(struct pipeline *p)
+{
+    while (p->unsure) {
+        struct chunk *c = p->unsure;
+        pthread_mutex_lock(&p->lock);
+        const bool held = c->state == CHUNK_HELD, moves_on = certain(c);
+        c->guess = false;
+        if (held)
+            c->state = CHUNK_WORKING;
+        pthread_mutex_unlock(&p->lock);
+        if (held) {
+            c->put_only = true;
+            enqueue(p, c);
+        }
+        if (!moves_on)
+            return;
+        p->unsure = c->next;
+    }
 }
 
 static bool stopped(struct pipeline *p)
@@ -458,8 +541,10 @@ static int take(struct pipeline *p, struct chunk *c, struct err *e)
 /* Takes the chunks at the head of the line that are known. 0, or an error. */
 static int take_known(struct pipeline *p, struct err *e)
 {
+    make_sure(p);
     while (p->line.head && state_of(p, p->line.head) == CHUNK_KNOWN) {
         struct chunk *c = p->line.head;
+        make_sure(p); /* it may have become known since: `unsure` must not stay at what leaves the line */
         int rc = take(p, c, e);
         if (rc < 0)
             return rc;
@@ -494,9 +579,12 @@ static uint64_t known_zeros(const struct pipeline *p, uint64_t end)
 
 static void append(struct pipeline *p, struct chunk *c)
 {
+    c->guess = p->unsure != NULL;
     list_push(&p->line, c);
     p->held += c->ring;
     p->front = c->start + c->len * c->count;
+    if (!p->unsure && c->hinted)
+        p->unsure = c;
     if (!c->zero)
         enqueue(p, c);
 }
@@ -622,13 +710,14 @@ static int cut_anew(struct pipeline *p, struct err *e)
     p->ahead_end = p->front;
     p->ahead_zero_end = p->zero_end;
     p->line = (struct chunk_list){0};
+    p->unsure = NULL;
     p->held = 0;
     p->zero_end = 0;
     p->stats.recuts++;
     p->doubt = p->doubt * 2 + 1 < DOUBT_MAX ? p->doubt * 2 + 1 : DOUBT_MAX;
     p->skip = p->doubt;
     c->len = c->ring = len;
-    c->hinted = c->proven = false;
+    c->hinted = c->proven = c->sure = false;
     c->ends_section = len == left;
     c->state = CHUNK_WORKING;
     append(p, c);
@@ -645,6 +734,8 @@ static void meet_guesses(struct pipeline *p)
         if (p->front == c->start) {
             for (struct chunk *i = c; i; i = i->next)
                 p->held += i->ring;
+            if (!p->unsure)
+                p->unsure = c;
             list_splice(&p->line, &p->ahead);
             p->front = p->ahead_end;
             p->zero_end = p->ahead_zero_end;
@@ -654,6 +745,7 @@ static void meet_guesses(struct pipeline *p)
          * chunk behind the hole's beginning, which is within the window that the reader keeps there. */
         /* Its memory may only be given back when the worker has let go of it. */
         wait_for(p, c);
+        p->stats.wrong_guesses += !c->zero;
         list_pop(&p->ahead);
         slot_give(p, c);
     }
@@ -683,7 +775,7 @@ static int step(struct pipeline *p, struct err *e)
     if (p->front < p->s.size && room(p))
         return find(p, e);
     if (p->line.head)
-        wait_for(p, p->line.head);
+        wait_while(p, p->line.head, true);
     return 0;
 }
 
@@ -733,7 +825,10 @@ int pipeline_run(struct pipeline *p, struct err *e)
         /* The reader's word for it is as good as ours, but a failure may be behind it. */
         rc = why_stopped(p, e);
         /* What was found is finished as far as it is certain, so that the checkpoint covers it. */
-        while (rc == -ECANCELED && p->line.head && wait_for(p, p->line.head) == CHUNK_KNOWN) {
+        while (rc == -ECANCELED && p->line.head) {
+            enum chunk_state s = wait_for(p, p->line.head);
+            if (s != CHUNK_KNOWN && s != CHUNK_HELD)
+                break;
             int rc2 = take_known(p, e);
             if (rc2 < 0)
                 rc = rc2;

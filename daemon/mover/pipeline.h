@@ -48,7 +48,8 @@ struct pipeline_stats {
     uint64_t hole_bytes, zero_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
     uint64_t hinted_bytes;       /* proven by the parent's id, never scanned */
-    uint64_t recuts;             /* wrong guesses */
+    uint64_t recuts;             /* ranges of the parent that were no chunks here */
+    uint64_t wrong_guesses;      /* chunks found behind these that were none either; never stored */
     /* ns; of the pipeline's thread */
     uint64_t zero_ns, split_ns, wait_ns, table_ns;
     uint64_t zero_tested, split_scanned; /* bytes */

@@ -117,9 +117,17 @@ static void worker_end(void *state)
     free(w);
 }
 
+static void give_back(struct worker *w, uint8_t *buf)
+{
+    if (buf == w->odd)
+        w->odd_out = false;
+    else
+        writer_return(w->writer, buf);
+}
+
 static bool may_hold(const struct restore *r, const struct fetch_item *it)
 {
-    return it->len <= r->max_len && (r->o->differential || it->pos < r->check_below);
+    return r->o->differential || it->pos < r->check_below;
 }
 
 /* Differential or resumed: the target may hold the right bytes already. */
@@ -137,7 +145,7 @@ static int worker_kept(void *state, const struct fetch_item *it, uint8_t *buf, s
     (void)e;
     struct worker *w = state;
     struct restore *r = w->r;
-    writer_return(w->writer, buf);
+    give_back(w, buf);
     add(r->o->differential ? &r->equal : &r->resumed, it->len);
     add(&r->progress->skipped, it->len);
     add(&r->progress->done, it->len);
@@ -156,7 +164,7 @@ static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret
     struct worker *w = state;
     if (it->len <= w->r->max_len)
         return writer_buffer(w->writer, it->pos, ret, e);
-    /* Another client's settings made a longer content: memory for it is taken apart, one at a time. */
+    /* Other settings than the repository's made a longer content: memory for it is taken apart, one at a time. */
     if (w->odd_out || it->len > CONTENT_LEN_MAX)
         return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit in the memory budget",
                        (unsigned long long)it->len, (unsigned long long)it->pos);
@@ -218,7 +226,7 @@ static int write_differing(struct worker *w, const struct fetch_item *it, uint8_
         if (equal)
             from = at;
     }
-    writer_return(w->writer, buf);
+    give_back(w, buf);
     return rc;
 }
 
@@ -232,12 +240,12 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     add(&r->progress->read, it->len);
     add(&r->progress->done, n);
     int rc;
+    if (r->o->differential && !it->compressed)
+        return write_differing(w, it, buf, skip, n, e);
     if (buf == w->odd) {
-        w->odd_out = false;
         add(&r->written, n);
         rc = write_odd(w, buf, skip, n, it->pos, e);
-    } else if (r->o->differential && !it->compressed) {
-        return write_differing(w, it, buf, skip, n, e);
+        give_back(w, buf);
     } else {
         add(&r->written, n);
         rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
@@ -249,10 +257,8 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
 static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
 {
     struct worker *w = state;
-    if (buf && buf == w->odd)
-        w->odd_out = false;
-    else if (buf)
-        writer_return(w->writer, buf);
+    if (buf)
+        give_back(w, buf);
     err_wrap(e, "bytes %llu to %llu of the object cannot be restored", (unsigned long long)it->pos,
              (unsigned long long)(it->pos + it->len - 1));
     if (!e->hint[0])
@@ -738,6 +744,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .failed = worker_failed,
         .flush = worker_flush,
         .arg = &r,
+        .usual_len = r.max_len,
     };
     CLEANUP(fetcher_freep) struct fetcher *f = NULL;
     unsigned batch = fetch_batch(repo, r.buffers - 1);

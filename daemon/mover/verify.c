@@ -24,6 +24,7 @@
 #define WHY_MAX 256 /* damaged contents whose reason is remembered in words */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
+#define PACK_INDEXED 4u
 
 struct verify {
     struct repo *repo;
@@ -44,6 +45,7 @@ struct verify {
         char why[320];
     } why[WHY_MAX];
     unsigned n_why;
+    uint64_t indexed; /* packs that the index knows */
     /* of the walk */
     struct snapshot *snapshot;
     char source[4500];
@@ -130,9 +132,32 @@ static int check_index_entry(const struct index_entry *en, void *arg)
     v->result->index_entries++;
     if (!(v->result->index_entries & 0xfff) && canceled(v))
         return -ECANCELED;
-    if (!en->deleted)
+    struct pack_record *p = pack_table_find(v->packs, en->pack);
+    if (p && !(p->damage & PACK_INDEXED)) {
+        p->damage |= PACK_INDEXED;
+        v->indexed++;
+    }
+    if (!en->deleted) {
+        v->result->index_bytes += en->packed;
         pack_damage(v, en, true, why, sizeof why);
+    }
     return 0;
+}
+
+/* A repository that was made has entries from its first moment on. Of packs that no index knows some may be: what is
+ * being written now, or was when somebody died. */
+static void lost_index(struct verify *v)
+{
+    v->result->damages++;
+    atomic_fetch_add(&v->progress->errors, 1);
+    tell(v, &(struct verify_damage){.kind = "lost-index",
+                                    .pack = "",
+                                    .content = "",
+                                    .snapshot = "",
+                                    .source = "",
+                                    .path = "",
+                                    .why = "there are packs, but no index: each pack carries its own part of it, "
+                                           "snapferry-recovery(7) tells how it is put together again"});
 }
 
 static int check_index(struct verify *v, struct err *e)
@@ -147,8 +172,11 @@ static int check_index(struct verify *v, struct err *e)
     if (rc >= 0)
         rc = index_set_each(repo_index(v->repo), -1, check_index_entry, v, e);
     v->result->packs = pack_table_count(v->packs);
+    v->result->packs_not_indexed = v->result->packs - v->indexed;
     if (rc == -ECANCELED)
         return interrupted(e);
+    if (rc >= 0 && v->result->index_entries == 0 && v->result->packs > 0)
+        lost_index(v);
     return rc;
 }
 
@@ -524,8 +552,8 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
             "are hit",
             (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
             (unsigned long long)v->result->snapshots);
-    return err_hint(e, "snapshots that are not named are whole; back the damaged volumes up again soon: what their "
-                       "sources still hold heals them");
+    return err_hint(e, "snapshots that are not named are whole; the next backups refer to what is damaged as long as the "
+                       "index knows it: snapferry-recovery(7) tells how to get whole ones again");
 }
 
 static void fill_stages(struct verify *v)
@@ -579,7 +607,8 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
                                     .buffer = worker_buffer,
                                     .done = worker_done,
                                     .failed = worker_failed,
-                                    .arg = v};
+                                    .arg = v,
+                                    .usual_len = v->max_len};
     return fetcher_new(&v->fetcher, v->repo, workers, batch, &sink, v->o->cancel, e);
 }
 

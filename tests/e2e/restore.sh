@@ -108,6 +108,20 @@ else
     skip "devices and full file systems" "needs root"
 fi
 
+# Longer chunks than the repository's splitter makes: those of a backup with a splitter of its own.
+odd=$WORK/odd-repo
+sf "$odd" repo create --splitter DYNAMIC-128K-BUZHASH --quiet
+random_file "$WORK/long" $((40 * MIB)) 77
+expect "a backup with larger chunks than the repository's" 0 -- sf "$odd" backup "$WORK/long" --splitter DYNAMIC-4M-RABINKARP --quiet
+expect "is restored" 0 -- sf "$odd" restore latest "$WORK/long.out" --verify --memory 96MiB --quiet
+check "with the right bytes" cmp "$WORK/long" "$WORK/long.out"
+printf x | dd of="$WORK/long.out" bs=1 seek=$((20 * MIB)) conv=notrunc status=none
+out=$(sf "$odd" restore latest "$WORK/long.out" --differential --json)
+same "differentially: only the piece that differs" "$(result writtenBytes <<<"$out")" 65536
+check "and again the right bytes" cmp "$WORK/long" "$WORK/long.out"
+expect "and verified" 0 ' 0 damaged' -- sf "$odd" verify
+rm -rf "$odd" "$WORK/long" "$WORK/long.out"
+
 # What the real Kopia stored: the largest files of the snapshots of these repositories, by their hashes.
 for g in compress-all v1-compress-all v1-compressed sections indirect-two-levels odd-names ecc-2-damaged two-clients; do
     expected=$GOLDEN/$g.expected.json

@@ -575,6 +575,62 @@ static void an_unchanged_volume_is_not_scanned(void **state)
     free(m.p);
 }
 
+/* ---- what is stored ---- */
+
+static int count_entry(const struct index_entry *entry, void *arg)
+{
+    (void)entry;
+    ++*(uint64_t *)arg;
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    return memcmp(x->id.hash, y->id.hash, x->id.len);
+}
+
+/* Cuts move where bytes are inserted: what was found behind the parent's ranges there is wrong and must not be stored.
+ * The repository holds the chunks of both images, the two volume.json, and nothing else. */
+static void guesses_are_not_stored(void **state)
+{
+    (void)state;
+    for (unsigned workers = 1; workers <= 3; workers++) {
+        char name[32];
+        snprintf(name, sizeof name, "guesses%u", workers);
+        struct repo *CLEANUP(repo_freep) r = new_repo(name, NULL);
+        struct image m = {.p = malloc(12 * MIB), .len = 12 * MIB};
+        assert_non_null(m.p);
+        fill_random(m.p, m.len, workers);
+        struct backup_opts o = opts_for("guesses");
+        o.workers = workers;
+        check_image(r, &m, &o, false);
+        struct part *CLEANUP_FREE first = NULL, *CLEANUP_FREE second = NULL;
+        size_t n = naive_parts(r, &m, repo_format(r)->splitter, (uint64_t)2 << 30, &first);
+        for (size_t at = MIB; at < m.len; at += MIB) {
+            memmove(m.p + at + 1000, m.p + at, m.len - at - 1000);
+            fill_random(m.p + at, 1000, at + workers);
+        }
+        struct backup_result b = check_image(r, &m, &o, false);
+        assert_true(b.hinted_chunks > 0);
+        assert_true(b.new_chunks > 10);
+        size_t k = naive_parts(r, &m, repo_format(r)->splitter, (uint64_t)2 << 30, &second);
+        struct part *CLEANUP_FREE all = malloc((n + k) * sizeof *all);
+        assert_non_null(all);
+        memcpy(all, first, n * sizeof *all);
+        memcpy(all + n, second, k * sizeof *all);
+        qsort(all, n + k, sizeof *all, by_id);
+        uint64_t distinct = 1, stored = 0;
+        for (size_t i = 1; i < n + k; i++)
+            distinct += by_id(&all[i - 1], &all[i]) != 0;
+        struct err e = ERR_INIT;
+        assert_ok(index_set_refresh(repo_index(r), &e), &e);
+        assert_ok(index_set_each(repo_index(r), 0, count_entry, &stored, &e), &e);
+        assert_int_equal(stored, distinct + 2);
+        free(m.p);
+    }
+}
+
 /* ---- cancel, checkpoints ---- */
 
 struct canceler {
@@ -1142,6 +1198,7 @@ int main(void)
         cmocka_unit_test(an_unchanged_volume_is_not_scanned),
         cmocka_unit_test(parents_change_nothing_but_the_time),
         cmocka_unit_test(a_ring_of_two_chunks_is_enough),
+        cmocka_unit_test(guesses_are_not_stored),
         cmocka_unit_test(a_canceled_run_is_resumed),
         cmocka_unit_test(checkpoints_are_committed_on_the_way),
         cmocka_unit_test(bad_ranges_are_mapped_or_fatal),
