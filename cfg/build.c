@@ -147,6 +147,14 @@ static int build_mover(struct cfg *c)
     return rc;
 }
 
+static int build_metrics(struct cfg *c)
+{
+    const struct section *s = section_find(c, KIND_METRICS, "");
+    if (defaults_store(IN_METRICS, &c->arena, &c->metrics) < 0 || store_values(c, s, IN_METRICS, &c->metrics) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
 static int finish_classes(struct cfg *c, struct err *e)
 {
     for (unsigned i = 0; i < c->n_classes; i++) {
@@ -165,7 +173,7 @@ static int finish_classes(struct cfg *c, struct err *e)
 
 int cfg_build(struct cfg *c, struct err *e)
 {
-    if (build_sections(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0)
+    if (build_sections(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0 || build_metrics(c) < 0)
         return err_nomem(e);
     finish_plugins(c);
     finish_rules(c);

@@ -151,6 +151,11 @@ const struct cfg_mover *cfg_mover(const struct cfg *c)
     return &c->mover;
 }
 
+const struct cfg_metrics *cfg_metrics(const struct cfg *c)
+{
+    return &c->metrics;
+}
+
 #define ACCESSOR(fn, array)                                                                                            \
     const struct fn *fn##_at(const struct cfg *c, unsigned i)                                                          \
     {                                                                                                                  \

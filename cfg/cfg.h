@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #define CFG_DEFAULT_FILE "/etc/snapferry/snapferry.ini"
 
@@ -152,6 +153,18 @@ struct cfg_daemon {
     char origin[CFG_ORIGIN_MAX];
 };
 
+/* [metrics]: who hands the metrics out, and to whom. */
+struct cfg_metrics {
+    const char *const *listen;                 /* words for cfg_parse_listen(); empty: nowhere */
+    char tls_certificate[4096], tls_key[4096]; /* absolute path or cred:NAME; both or none; of the TCP addresses */
+    char users_file[4096];                     /* the same; basic authentication at the TCP addresses; "" none */
+    char unix_group[64];                       /* of unix:PATH; "": root only */
+    char textfile[4096];                       /* "" none */
+    int64_t textfile_period_s;
+    bool compat;         /* the names that Velero uses, too */
+    unsigned series_max; /* samples of one family */
+};
+
 struct cfg_class {
     char name[128], driver[64];
     const char *const *match; /* NULL-terminated */
@@ -242,6 +255,7 @@ const char *cfg_hash(const struct cfg *c);
 
 const struct cfg_daemon *cfg_daemon(const struct cfg *c);
 const struct cfg_mover *cfg_mover(const struct cfg *c);
+const struct cfg_metrics *cfg_metrics(const struct cfg *c);
 /* Section number i in file order, NULL past the end; and by name. */
 const struct cfg_class *cfg_class_at(const struct cfg *c, unsigned i);
 const struct cfg_class *cfg_class(const struct cfg *c, const char *name);
@@ -304,6 +318,12 @@ const struct cfg_key *cfg_key_at(unsigned i);
  * (seconds), "14d". 0 or -EINVAL. */
 int cfg_parse_bytes(uint64_t *ret, const char *text);
 int cfg_parse_duration(int64_t *ret, const char *text);
+
+/* "127.0.0.1:9747", "[::1]:9747", "unix:/run/snapferry/metrics.sock": an address to listen on, without asking any name
+ * service. 0, or -EINVAL with `why` (a part of a sentence: "the port ..."). */
+int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *len, char *why, size_t cap);
+/* Whether only this machine can reach the address. */
+bool cfg_listen_local(const struct sockaddr_storage *a);
 
 /* Imports a Velero node-agent ConfigMap: `text` is its JSON document (the data of the ConfigMap, or a whole ConfigMap
  * object whose data has one JSON member). *ini gets INI text with comments that say where each line comes from

@@ -20,6 +20,7 @@
 enum kind {
     KIND_DAEMON,
     KIND_MOVER,
+    KIND_METRICS,
     KIND_DRIVER,
     KIND_REPOSITORY,
     KIND_CLASS,
@@ -32,7 +33,7 @@ enum kind {
 extern const char *const kind_names[KIND_COUNT]; /* "daemon", ..., "storage-class", ... */
 
 /* Where a value is stored. */
-enum place { IN_DAEMON, IN_REPOSITORY, IN_CLASS, IN_VOLUME, IN_JOB, IN_PLUGIN, IN_RULE, IN_POLICY };
+enum place { IN_DAEMON, IN_METRICS, IN_REPOSITORY, IN_CLASS, IN_VOLUME, IN_JOB, IN_PLUGIN, IN_RULE, IN_POLICY };
 
 enum value_type {
     V_TEXT,       /* anything that fits */
@@ -55,6 +56,7 @@ enum value_type {
     V_PATTERNS,   /* words that are fnmatch patterns */
     V_SLOTS,      /* PATTERN=NUMBER words */
     V_CPUS,       /* 0-3,8 */
+    V_LISTEN,     /* words for cfg_parse_listen() */
     V_PROPERTIES, /* Name=value words */
     V_OPTIONS     /* KEY.* = value */
 };
@@ -88,7 +90,7 @@ struct value {
 
 struct section {
     enum kind kind;
-    char name[SECTION_MAX + 1]; /* "" for daemon and mover */
+    char name[SECTION_MAX + 1]; /* "" for daemon, mover and metrics */
     unsigned file, line;        /* where it is named first */
     struct value *values;
     unsigned n_values;
@@ -154,6 +156,7 @@ struct cfg {
     unsigned n_repositories, n_classes, n_jobs, n_plugins, n_volumes, n_rules;
     struct cfg_daemon daemon;
     struct cfg_mover mover;
+    struct cfg_metrics metrics;
     struct complaint **complaints;
     unsigned n_complaints, n_errors, n_dropped;
     struct arena arena;

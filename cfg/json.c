@@ -75,7 +75,7 @@ static json_t *sections_json(const struct cfg *c)
                 json_array_append_new(list, section_json(c, kind, &c->sections[i]));
                 any = true;
             }
-        if (!any && (kind == KIND_DAEMON || kind == KIND_MOVER))
+        if (!any && (kind == KIND_DAEMON || kind == KIND_MOVER || kind == KIND_METRICS))
             json_array_append_new(list, section_json(c, kind, NULL));
     }
     return list;

@@ -9,14 +9,15 @@
 
 #include <string.h>
 
-const char *const kind_names[KIND_COUNT] = {"daemon", "mover", "driver", "repository", "storage-class",
-                                            "volume", "job",   "plugin", "policy"};
+const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics", "driver", "repository",
+                                            "storage-class", "volume", "job",     "plugin", "policy"};
 
 #define POLICY "daemon driver storage-class job volume"
 #define LIMITS "mover driver storage-class job volume"
 
 #define AT(type, field) offsetof(type, field), sizeof(((type *)NULL)->field)
 #define DAEMON(field) IN_DAEMON, AT(struct cfg_daemon, field)
+#define METRICS(field) IN_METRICS, AT(struct cfg_metrics, field)
 #define REPOSITORY(field) IN_REPOSITORY, AT(struct cfg_repository, field)
 #define CLASS(field) IN_CLASS, AT(struct cfg_class, field)
 #define VOLUME(field) IN_VOLUME, AT(struct cfg_volume, field)
@@ -100,7 +101,7 @@ const struct key key_table[] = {
      "best-effort idle"},
     {{"cpus", LIMITS, "list of CPUs", "", "CPUs on which it may run, such as 0-3,8; empty: any."},
      P(limits.cpus), V_CPUS, ANY, NULL},
-    {{"slice", LIMITS, "text", "", "systemd slice of its unit; empty: the default."},
+    {{"slice", LIMITS, "text", "", "systemd slice of its unit; empty: the default, snapferry.slice."},
      P(limits.slice), V_NAME, ANY, NULL},
     {{"read-limit", LIMITS, "bytes per second", "0", "Limit of reading from the volume; 0: none."},
      P(limits.read_limit), V_RATE, ANY, NULL},
@@ -243,6 +244,31 @@ const struct key key_table[] = {
      P(max_per_device), V_COUNT, 1, 1024, NULL},
     {{"priority", POLICY, "count", "50", "Order in the queue, 0 to 100; higher goes first."},
      P(priority), V_COUNT, 0, 100, NULL},
+    {{"listen", "metrics", "list of addresses", "127.0.0.1:9747",
+      "Where metrics are served: ADDRESS:PORT, [ADDRESS6]:PORT, unix:PATH; empty: nowhere."},
+     METRICS(listen), V_LISTEN, ANY, NULL},
+    {{"tls-certificate", "metrics", "path or cred:NAME", "",
+      "PEM file with the certificate chain of the TCP addresses; empty: no TLS."},
+     METRICS(tls_certificate), V_SECRET, ANY, NULL},
+    {{"tls-key", "metrics", "path or cred:NAME", "", "PEM file with its private key."},
+     METRICS(tls_key), V_SECRET, ANY, NULL},
+    {{"users-file", "metrics", "path or cred:NAME", "",
+      "Lines USER:HASH for basic authentication at the TCP addresses, hashed as by htpasswd -B or openssl passwd -6; "
+      "empty: anybody who can connect."},
+     METRICS(users_file), V_SECRET, ANY, NULL},
+    {{"unix-group", "metrics", "text", "", "Group that may connect to unix:PATH beside root; empty: root only."},
+     METRICS(unix_group), V_NAME, ANY, NULL},
+    {{"textfile", "metrics", "path", "",
+      "File of node_exporter's textfile collector that is written anew each textfile-period; empty: none."},
+     METRICS(textfile), V_PATH, ANY, NULL},
+    {{"textfile-period", "metrics", "duration", "15s", "Time between two writes of textfile."},
+     METRICS(textfile_period_s), V_DURATION, 1, DAY, NULL},
+    {{"compat-metrics", "metrics", "yes|no", "no",
+      "Give families that Velero has under their names there, too (velero_*, podVolume_*)."},
+     METRICS(compat), V_YESNO, ANY, NULL},
+    {{"series-max", "metrics", "count", "10000",
+      "Most samples of one family; those beyond are left out and counted."},
+     METRICS(series_max), V_COUNT, 100, 10000000, NULL},
     {{"type", "repository", "word", "filesystem", "filesystem, or s3, for which this build has no store."},
      REPOSITORY(type), V_WORD, ANY,
      "filesystem s3"},

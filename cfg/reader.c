@@ -116,7 +116,7 @@ static void enter_section(struct parse *p, char *title)
         return;
     }
     p->elsewhere = kind != KIND_REPOSITORY;
-    if (kind == KIND_DAEMON || kind == KIND_MOVER) {
+    if (kind == KIND_DAEMON || kind == KIND_MOVER || kind == KIND_METRICS) {
         if (*rest)
             COMPLAIN(p, NULL, "there is one [%s] only, without a name", word);
         else

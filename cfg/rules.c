@@ -153,6 +153,43 @@ static void check_daemon(struct cfg *c)
         complain_value(c, CFG_WARNING, s, v, NULL, "slots = 0 is the maintenance mode: nothing starts");
 }
 
+/* ---- metrics ---- */
+
+/* The first address of `listen` that others than this machine can reach; NULL: none. */
+static const char *open_address(const struct cfg_metrics *m)
+{
+    for (const char *const *w = m->listen; w && *w; w++) {
+        struct sockaddr_storage a;
+        socklen_t len;
+        char why[160];
+        if (cfg_parse_listen(*w, &a, &len, why, sizeof why) == 0 && !cfg_listen_local(&a))
+            return *w;
+    }
+    return NULL;
+}
+
+static void check_metrics(struct cfg *c)
+{
+    const struct section *s = section_find(c, KIND_METRICS, "");
+    const struct cfg_metrics *m = &c->metrics;
+    const char *open = open_address(m);
+    if (!m->tls_certificate[0] != !m->tls_key[0])
+        complain_value(c, CFG_ERROR, s, NULL, NULL,
+                       "[metrics]: tls-certificate and tls-key belong together, and there is no %s",
+                       m->tls_key[0] ? "tls-certificate" : "tls-key");
+    else if (open && m->users_file[0] && !m->tls_key[0])
+        complain_value(c, CFG_WARNING, s, section_value(s, "users-file"), "set tls-certificate and tls-key",
+                       "[metrics]: passwords go to %s without TLS: whoever sees the network can read them", open);
+    for (const char *const *w = m->listen; w && *w; w++)
+        for (const char *const *x = m->listen; x < w; x++)
+            if (!strcmp(*w, *x))
+                complain_value(c, CFG_ERROR, s, section_value(s, "listen"), NULL, "listen: %s stands there twice", *w);
+    size_t n = strlen(m->textfile);
+    if (n && (n < 6 || strcmp(m->textfile + n - 5, ".prom") != 0))
+        complain_value(c, CFG_ERROR, s, section_value(s, "textfile"), NULL,
+                       "textfile: node_exporter reads files *.prom only, not %s", m->textfile);
+}
+
 /* ---- plugins ---- */
 
 /* The part of a pattern before its first wildcard. */
@@ -543,6 +580,7 @@ void cfg_cross_check(struct cfg *c)
     for (unsigned i = 0; i < c->n_sections; i++)
         check_references(c, &c->sections[i]);
     check_daemon(c);
+    check_metrics(c);
     check_plugins(c);
     check_classes(c);
     check_drivers(c);

@@ -246,7 +246,7 @@ static int check_property(const char *word, const char *name, char *why, size_t 
 
 bool type_is_list(enum value_type t)
 {
-    return t == V_LIST || t == V_PATTERNS || t == V_PROPERTIES || t == V_SLOTS;
+    return t == V_LIST || t == V_LISTEN || t == V_PATTERNS || t == V_PROPERTIES || t == V_SLOTS;
 }
 
 int parse_slots_word(const char *word, char *out, size_t cap, unsigned *number)
@@ -279,6 +279,16 @@ static int check_pattern(const char *word, const char *name, char *why, size_t c
     return 0;
 }
 
+static int check_listen(const char *word, const char *name, char *why, size_t cap)
+{
+    struct sockaddr_storage a;
+    socklen_t len;
+    char part[160];
+    if (cfg_parse_listen(word, &a, &len, part, sizeof part) < 0)
+        return WHY("%s: \"%s\" is no address: %s", name, word, part);
+    return 0;
+}
+
 static int parse_list(const struct key *k, const char *text, struct arena *a, struct parsed *ret, char *why, size_t cap)
 {
     unsigned quotes = 0;
@@ -297,6 +307,8 @@ static int parse_list(const struct key *k, const char *text, struct arena *a, st
             rc = WHY("%s: a word of a list is \"=\": a key that is not known, in an indented line?", k->pub.name);
         else if (k->type == V_PATTERNS)
             rc = check_pattern(ret->words[i], k->pub.name, why, cap);
+        else if (k->type == V_LISTEN)
+            rc = check_listen(ret->words[i], k->pub.name, why, cap);
         else if (k->type == V_SLOTS)
             rc = check_slots(ret->words[i], k->pub.name, why, cap);
         else if (k->type == V_PROPERTIES)
@@ -330,6 +342,7 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
     case V_MS:
         return parse_duration(k, text, ret, why, cap);
     case V_LIST:
+    case V_LISTEN:
     case V_PATTERNS:
     case V_SLOTS:
     case V_PROPERTIES:
@@ -375,6 +388,7 @@ void value_put(const struct key *k, const struct parsed *v, void *base)
         snprintf(at, k->size, "%s", v->text);
         break;
     case V_LIST:
+    case V_LISTEN:
     case V_PATTERNS:
     case V_SLOTS:
     case V_PROPERTIES:

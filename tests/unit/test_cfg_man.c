@@ -135,7 +135,7 @@ static void examples_are_taken(void **state)
                     snprintf(kind, sizeof kind, "%s",
                              strrchr(k->sections, ' ') ? strrchr(k->sections, ' ') + 1 : "volume");
         }
-        bool plain = !strcmp(kind, "daemon") || !strcmp(kind, "mover");
+        bool plain = !strcmp(kind, "daemon") || !strcmp(kind, "mover") || !strcmp(kind, "metrics");
         snprintf(text, sizeof text, "[%s%s]\n%s\n", kind, plain ? "" : " \"x\"", x->example);
         struct cfg *c = cfgdir_load(text);
         snprintf(where, sizeof where, "%s/snapferry.ini:2", cfgdir);
