@@ -23,7 +23,7 @@ else
 HARDEN += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDHARDEN += -fsanitize=$(SAN)
 endif
-PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp
+PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd libcrypt
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
@@ -31,13 +31,13 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='
 LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)
 
 # The rooms, lowest first. Each is one static library; link order is the reverse.
-ROOMS := $(foreach r,base cfg chunker io io/snapshot repo daemon daemon/mover daemon/mover/agent,$(if $(wildcard $(r)/*.c),$(r)))
+ROOMS := $(foreach r,base cfg chunker io io/snapshot repo daemon daemon/metrics daemon/mover daemon/mover/agent,$(if $(wildcard $(r)/*.c),$(r)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
 LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
 # The control plane: no data path, no repository; of io only what names a source.
-DAEMON_LIBS := $(foreach r,base cfg io io/snapshot daemon,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
-DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid 2>/dev/null)
+DAEMON_LIBS := $(foreach r,base cfg io io/snapshot daemon daemon/metrics,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd libcrypt 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(patsubst daemon/main/%.c,$(BUILD)/%,$(wildcard daemon/main/*.c))
 
 src_of = $(wildcard $(1)/*.c)

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "daemon/check-classes.h"
 #include "daemon/json.h"
+#include "daemon/metrics/check.h"
 #include "daemon/schedule.h"
 
 #include <errno.h>
@@ -379,6 +380,7 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     check_plugin_users(c);
     check_plugin_programs(c);
     check_calendars(c);
+    metrics_config_check(c);
     check_repositories(c, storage);
     int rc = check_hooks(c, e);
     if (rc >= 0)

@@ -114,3 +114,39 @@ int control_listen(struct control *c, const char *runtime_dir, const char *group
         return err_set(e, ERR_GENERIC, errno, "cannot set up the socket that systemd passed");
     return 0;
 }
+
+/* ---- a daemon that cannot start ---- */
+
+#define REFUSED_MAX 64
+
+static char *refusal(const struct err *why, bool trusted)
+{
+    CLEANUP_JSON json_t *error = json_pack("{s:s,s:i}", "class", err_class_name(ERR_NO_DAEMON), "code", ERR_NO_DAEMON);
+    CLEANUP_JSON json_t *o = json_pack("{s:n,s:b,s:O}", "id", "ok", 0, "error", error);
+    char text[sizeof why->msg + 40];
+    snprintf(text, sizeof text, "the daemon cannot start%s%s", trusted ? ": " : "", trusted ? why->msg : "");
+    jset_str(error, "message", text);
+    jset_str(error, "hint", trusted && why->hint[0] ? why->hint : "systemctl status snapferryd tells why");
+    return o ? json_dumps(o, JSON_COMPACT) : NULL;
+}
+
+void control_refuse(const struct err *why)
+{
+    int fd = passed_socket();
+    if (fd < 0 || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
+        return;
+    for (unsigned i = 0; i < REFUSED_MAX; i++) {
+        CLEANUP_CLOSE int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (peer < 0)
+            return;
+        struct ucred who = {.uid = (uid_t)-1};
+        socklen_t len = sizeof who;
+        getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &len);
+        CLEANUP_FREE char *line = refusal(why, who.uid == 0 || who.uid == geteuid());
+        size_t n = line ? strlen(line) : 0;
+        if (!n)
+            continue;
+        line[n] = '\n'; /* in place of the end: it is sent with its length */
+        (void)!send(peer, line, n + 1, MSG_NOSIGNAL);
+    }
+}

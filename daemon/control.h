@@ -18,6 +18,9 @@ struct control;
 int control_new(struct control **ret, sd_event *loop, struct engine *g, const char *runtime_dir, const char *group,
                 struct err *e);
 void control_free(struct control *c);
+/* A daemon that ends before control_new() tells whoever waits at systemd's socket why, and so does not leave the socket
+ * readable, which would start it again at once. Waits for nothing. */
+void control_refuse(const struct err *why);
 unsigned control_clients(const struct control *c);
 
 #endif

@@ -109,11 +109,12 @@ static void end(struct engine *g, struct rec *op)
     if (movers_has(g->movers, op->id))
         return;
     jset_int(op->doc, "completed_ns", now_ns());
-    if (save_state(g, REC_OPERATION, op, outcome[0] ? outcome : "Failed") < 0)
+    records_counters_hold(g->records);
+    count_operation_ended(g, op, outcome);
+    int rc = save_state(g, REC_OPERATION, op, outcome[0] ? outcome : "Failed");
+    records_counters_settle(g->records);
+    if (rc < 0)
         return;
-    CLEANUP_JSON json_t *labels =
-        json_pack("{s:s,s:s,s:s}", "kind", jstr(op->doc, "kind"), "class", "", "result", op->state);
-    records_counter_add(g->records, "operations_total", labels, 1, NULL);
     movers_forget(g->movers, op->id, NULL);
     live_drop(g, op->id);
     engine_kick(g);

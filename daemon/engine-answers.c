@@ -5,11 +5,14 @@
  * Answers come from records and memory and never wait for anything; those that look at the storage do it in a step.
  */
 #include "daemon/answers.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-facts.h"
 #include "daemon/plugin-movers.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* A person waits for the list of volumes; the command gives up at 15 s. */
+#define LOOK_S 12
 
 /* ---- one record ---- */
 
@@ -19,12 +22,12 @@ static json_t *live_progress(struct engine *g, const struct rec *op)
     if (!l || !l->progress || state_terminal(op->state))
         return NULL;
     json_t *p = json_deep_copy(l->progress);
-    int64_t total = jint(p, "total"), done = jint(p, "done");
+    double left = pace_left(&l->pace, (double)now_ns() / 1e9);
     if (json_object_get(p, "fresh"))
         json_object_set(p, "new", json_object_get(p, "fresh"));
-    json_object_set_new(p, "rate", json_real(l->rate));
-    if (l->rate > 1 && total > done)
-        json_object_set_new(p, "eta_s", json_real((double)(total - done) / l->rate));
+    json_object_set_new(p, "rate", json_real(pace_rate(&l->pace)));
+    if (left >= 0)
+        json_object_set_new(p, "eta_s", json_real(left));
     jset_int(p, "at_ns", l->progress_ns);
     return p;
 }
@@ -53,7 +56,7 @@ struct overall {
     struct engine *engine;
     json_t *operations;
     int64_t total, done;
-    double rate;
+    double rate, bytes, left; /* bytes still to read; seconds of the one that takes longest, < 0: unknown */
     int64_t at;
     char phase[64];
     unsigned running;
@@ -77,8 +80,15 @@ static int add_progress(struct rec *op, void *arg)
         return 0;
     }
     x->done += jint(p, "done");
-    if (l && l->progress) {
-        x->rate += l->rate;
+    if (!l || !l->progress) {
+        int64_t allocated = jint(v, "allocated");
+        x->bytes += (double)(allocated > 0 && allocated < size ? allocated : size);
+    } else {
+        bool all = jint(p, "total") > 0 && jint(p, "done") >= jint(p, "total");
+        double left = all ? 0 : pace_left(&l->pace, (double)now_ns() / 1e9), rate = pace_rate(&l->pace);
+        x->rate += rate;
+        x->bytes += left > 0 ? left * rate : 0;
+        x->left = x->left < 0 || left < 0 ? -1 : left > x->left ? left : x->left;
         x->running++;
         if (l->progress_ns > x->at)
             x->at = l->progress_ns;
@@ -99,8 +109,9 @@ json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_oper
         json_t *p =
             json_pack("{s:s,s:I,s:I,s:f,s:I}", "phase", x.phase[0] ? x.phase : b->state, "total", (json_int_t)x.total,
                       "done", (json_int_t)x.done, "rate", x.rate, "at_ns", (json_int_t)(x.at ? x.at : now_ns()));
-        if (x.rate > 1 && x.total > x.done)
-            json_object_set_new(p, "eta_s", json_real((double)(x.total - x.done) / x.rate));
+        /* Those that wait will go at the pace of those that run. */
+        if (x.running && x.left >= 0 && x.rate > 1 && x.bytes > 0)
+            json_object_set_new(p, "eta_s", json_real(x.left > x.bytes / x.rate ? x.left : x.bytes / x.rate));
         json_object_set_new(o, "progress", p);
     }
     return o;
@@ -470,6 +481,16 @@ static void general_problems(struct engine *g, json_t *list)
                 "maintenance mode: slots = 0, nothing is started");
 }
 
+/* Its problems are the daemon's. */
+static void neighbour_status(struct engine *g, json_t *status)
+{
+    json_t *o = g->neighbour->status(g->neighbour->arg);
+    json_array_extend(jarr(status, "problems"), jarr(o, "problems"));
+    json_object_del(o, "problems");
+    if (o)
+        json_object_set_new(status, "metrics", o);
+}
+
 json_t *engine_status(struct engine *g)
 {
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
@@ -512,32 +533,10 @@ json_t *engine_status(struct engine *g)
                           config, "repositories", repos, "slots", "total", d->slots, "used", s.used, "restore_reserved",
                           d->restore_reserved, "queued", s.queued, "running", s.running, "queue", s.queue, "volumes",
                           vs.list, "jobs", schedule, "natives", natives_summary(&s), "problems", s.problems);
+    if (g->neighbour)
+        neighbour_status(g, o);
     json_decref(s.next);
     json_decref(s.seen);
-    return o;
-}
-
-static int add_counter(const char *name, const json_t *labels, double value, void *arg)
-{
-    json_t *line = json_pack("{s:s, s:O, s:f}", "name", name, "labels", labels, "value", value);
-    return json_array_append_new(arg, line) < 0 ? -ENOMEM : 0;
-}
-
-json_t *engine_metrics(struct engine *g)
-{
-    json_t *o = json_object();
-    jset_int(o, "started_ns", g->started_ns);
-    jset_int(o, "orphans", g->orphans);
-    jset_int(o, "movers", movers_count(g->movers));
-    jset_int(o, "steps", steps_running(g->steps));
-    jset_int(o, "steps_stuck", steps_stuck(g->steps));
-    jset_int(o, "record_write_errors", (int64_t)records_write_errors(g->records));
-    jset_bool(o, "reload_ok", g->reload_ok);
-    if (g->orphan_list)
-        json_object_set(o, "orphan_list", g->orphan_list);
-    json_t *counters = json_array();
-    records_counters(g->records, add_counter, counters, NULL);
-    json_object_set_new(o, "counters", counters);
     return o;
 }
 
@@ -550,18 +549,34 @@ struct look {
     char what[VOLUME_NAME_MAX];
 };
 
+/* What the storage could not be asked is said: of these classes the records are all there is. */
+static void unsure_of(json_t *unsure, json_t *failed, const char *klass, const char *message)
+{
+    char text[1400];
+    if (klass)
+        json_object_set_new(failed, klass, json_true());
+    snprintf(text, sizeof text, "%s%s%s%s; its volumes are shown as the records have them",
+             klass ? "storage class \"" : "the storage could not be asked: ", klass ? klass : "", klass ? "\": " : "",
+             message);
+    log_warning("%s", text);
+    json_array_append_new(unsure, json_string(text));
+}
+
 static void volumes_done(struct step_result *s, void *arg)
 {
     struct look *l = arg;
     struct engine *g = l->engine;
-    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object();
+    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object(), *unsure = json_array(),
+                        *failed = json_object();
     const json_t *a, *v;
     size_t i, k;
+    if (s->err.cls)
+        unsure_of(unsure, failed, NULL, s->err.msg);
     json_array_foreach(json_object_get(s->out, "classes"), i, a)
     {
         const char *klass = jstr(jobj(a, "class"), "name");
         if (jobj(a, "error"))
-            log_warning("storage class \"%s\": %s", klass, jstr(jobj(a, "error"), "message"));
+            unsure_of(unsure, failed, klass, jstr(jobj(a, "error"), "message"));
         json_array_foreach(jarr(a, "volumes"), k, v)
         {
             CLEANUP(rec_clearp) struct rec r = REC_INIT;
@@ -574,6 +589,7 @@ static void volumes_done(struct step_result *s, void *arg)
         }
     }
     /* Volumes that were backed up and are gone are still of interest. */
+    facts_listed(g, json_object_get(s->out, "classes"));
     struct volumes_seen vs = {g, json_array(), schedule};
     records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
     json_t *line;
@@ -581,7 +597,7 @@ static void volumes_done(struct step_result *s, void *arg)
     {
         if (json_object_get(seen, jstr(line, "id")) || (l->what[0] && strcmp(l->what, jstr(line, "class"))))
             continue;
-        if (!s->err.cls && jbool(line, "protected")) {
+        if (!s->err.cls && !json_object_get(failed, jstr(line, "class")) && jbool(line, "protected")) {
             jset_bool(line, "protected", false);
             jset_str(line, "why", "it is not there any more; its backups are");
         }
@@ -590,12 +606,17 @@ static void volumes_done(struct step_result *s, void *arg)
     json_decref(vs.list);
     sort_volumes(list);
     CLEANUP_JSON json_t *answer = json_pack("{s:O}", "volumes", list);
-    l->reply(s->err.cls ? NULL : answer, s->err.cls ? &s->err : NULL, l->arg);
+    if (json_array_size(unsure))
+        json_object_set(answer, "unsure", unsure);
+    if (s->canceled)
+        l->reply(NULL, &s->err, l->arg);
+    else
+        l->reply(answer, NULL, l->arg);
     free(l);
 }
 
 static int start_look(struct engine *g, struct look *l, const struct cfg_class *only, const char *name,
-                      step_done_fn *done, struct err *e)
+                      unsigned timeout_s, step_done_fn *done, struct err *e)
 {
     CLEANUP_JSON json_t *classes = json_array();
     const struct cfg_class *k;
@@ -616,7 +637,7 @@ static int start_look(struct engine *g, struct look *l, const struct cfg_class *
         json_array_append_new(classes, q);
     }
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
-    return step_start(g->steps, "look for volumes", step_volumes, in, 120, done, l, NULL, e);
+    return step_start(g->steps, "look for volumes", step_volumes, in, timeout_s, done, l, NULL, e);
 }
 
 void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
@@ -632,7 +653,7 @@ void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply,
     if (!e.cls) {
         *l = (struct look){.engine = g, .reply = reply, .arg = arg};
         snprintf(l->what, sizeof l->what, "%s", klass);
-        if (start_look(g, l, only, NULL, volumes_done, &e) == 0)
+        if (start_look(g, l, only, NULL, LOOK_S, volumes_done, &e) == 0)
             return;
     }
     free(l);
@@ -700,6 +721,10 @@ static void explain_done(struct step_result *s, void *arg)
     struct err e = s->err;
     unsigned own = 0, into = 0;
     size_t i;
+    if (s->timed_out) {
+        say(text, "The storage does not answer (%s): what follows is from configuration and records.", e.msg);
+        e = (struct err)ERR_INIT;
+    }
     json_array_foreach(json_object_get(s->out, "classes"), i, a)
     {
         const char *name = jstr(jobj(a, "class"), "name");
@@ -728,14 +753,14 @@ static void explain_done(struct step_result *s, void *arg)
             json_object_set_new(answer, "class",
                                 json_pack("{s:s,s:s,s:s}", "name", k->name, "driver", k->driver, "origin", k->origin));
             say(text, "Storage class \"%s\" (%s), driver %s.", k->name, k->origin, k->driver);
-            const char *m = mechanism_of(g, k, &p, volume, own, into, why, sizeof why);
+            const char *m = s->timed_out ? "" : mechanism_of(g, k, &p, volume, own, into, why, sizeof why);
             jset_str(answer, "mechanism", m);
             if (m[0])
                 say(text, "A backup reads it through: %s%s%s, %s.", m, p.backup_storage_class[0] ? " in class " : "",
                     p.backup_storage_class, p.backup_read_only ? "read-only" : "writable");
-            else
+            else if (!s->timed_out)
                 say(text, "It cannot be exposed: %s.", why);
-            if (!volume)
+            if (!volume && !s->timed_out)
                 say(text, "It is not there now: %s.", missing ? jstr(missing, "message") : "not found");
             if (p.exclude)
                 say(text, "It is excluded (exclude = yes).");
@@ -778,7 +803,7 @@ void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply,
     if (!e.cls) {
         *l = (struct look){.engine = g, .reply = reply, .arg = arg};
         snprintf(l->what, sizeof l->what, "%s", jstr(req, "volume"));
-        if (start_look(g, l, NULL, l->what, explain_done, &e) == 0)
+        if (start_look(g, l, NULL, l->what, LOOK_S, explain_done, &e) == 0)
             return;
     }
     free(l);

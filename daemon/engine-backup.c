@@ -288,12 +288,11 @@ static void end(struct engine *g, struct rec *b)
         const char *outcome = outcome_of(&t, b);
         summary(b, &t);
         jset_int(b->doc, "completed_ns", now_ns());
-        if (save_state(g, REC_BACKUP, b, outcome) == 0) {
-            CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s,s:s}", "kind", is_restore(b) ? "restore" : "backup",
-                                                    "job", jstr(b->doc, "job"), "result", outcome);
-            records_counter_add(g->records, "backups_total", labels, 1, NULL);
+        records_counters_hold(g->records);
+        count_backup_ended(g, b, outcome);
+        if (save_state(g, REC_BACKUP, b, outcome) == 0)
             live_drop(g, b->id);
-        }
+        records_counters_settle(g->records);
         crash_point("engine-backup-ended");
     }
     tally_clear(&t);

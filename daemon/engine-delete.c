@@ -146,6 +146,14 @@ static bool delete_plugins(struct engine *g, struct rec *op, const struct owned 
     return false;
 }
 
+static void delete_ended(struct engine *g, struct rec *op, const char *outcome)
+{
+    records_counters_hold(g->records);
+    count_operation_ended(g, op, outcome);
+    save_state(g, REC_OPERATION, op, outcome);
+    records_counters_settle(g->records);
+}
+
 /* A refusal for good (pinned, the last good copy): the backup stays as it is. */
 static void refuse(struct engine *g, struct rec *op, json_t *error)
 {
@@ -158,7 +166,7 @@ static void refuse(struct engine *g, struct rec *op, json_t *error)
     json_object_del(op->doc, "waiting");
     jset_int(op->doc, "completed_ns", now_ns());
     op->wake_ns = 0;
-    save_state(g, REC_OPERATION, op, "Failed");
+    delete_ended(g, op, "Failed");
     live_drop(g, op->id);
 }
 
@@ -249,7 +257,11 @@ static void forget(struct engine *g, struct rec *op, const struct owned *o)
         log_warning("%s: %s", op->id, e.msg);
         return;
     }
-    if (records_commit(g->records, &e) < 0) {
+    records_counters_hold(g->records);
+    count_operation_ended(g, op, "Completed");
+    rc = records_commit(g->records, &e);
+    records_counters_settle(g->records);
+    if (rc < 0) {
         log_warning("%s: %s", op->id, e.msg);
         return;
     }
@@ -271,7 +283,7 @@ void reconcile_delete(struct engine *g, struct rec *op)
             json_object_del(b.doc, "deleting");
             save(g, REC_BACKUP, &b);
         }
-        save_state(g, REC_OPERATION, op, "Canceled");
+        delete_ended(g, op, "Canceled");
         return;
     }
     if (look(g, backup, &o, &e) < 0) {

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "daemon/engine.h"
 #include "daemon/json.h"
+#include "daemon/pace.h"
 #include "io/snapshot/driver.h"
 
 #include <limits.h>
@@ -26,9 +27,7 @@ struct live {
     json_t *progress; /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
     char waiting[512]; /* what it waits for; not worth a write each time it changes */
-    double rate;       /* bytes per second, smoothed */
-    uint64_t rate_done;
-    int64_t rate_ns;
+    struct pace pace;  /* how fast it is */
 };
 
 /* What the queue has to know of every operation that is not finished: read once, not once for each that asks. */
@@ -58,6 +57,7 @@ struct repo_health {
     char name[128];
     bool known, up, checking;
     int64_t since_ns, checked_ns; /* since: of the present state */
+    int64_t free_bytes;           /* -1: not known */
     char why[512];
     struct engine *engine;
 };
@@ -75,6 +75,8 @@ struct engine {
     struct plugin_movers *plugins;
     struct schedule *schedule;
     struct live *live;
+    struct facts *facts; /* engine-facts.h */
+    bool room_running;
     struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
     unsigned n_queue, cap_queue;
     bool queue_known;
@@ -85,10 +87,13 @@ struct engine {
     bool kicked, stopping;
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
+    int64_t looked_ns; /* when the look at the storage that runs, or ran last, began */
     unsigned recoveries; /* of the records, as last seen */
+    uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
     unsigned orphans;    /* objects with our tag that no record knows */
     json_t *orphan_list;
     json_t *pools; /* volume id -> how full its pool is, as last seen */
+    const struct engine_neighbour *neighbour; /* NULL: none */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;
@@ -152,6 +157,7 @@ int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e);
 int step_storage(const json_t *in, json_t **out, int *fd,
                  struct err *e); /* everything of ours on the classes' storage */
 int step_repository(const json_t *in, json_t **out, int *fd, struct err *e); /* {"path"} */
+int step_room(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"path"}: {"free", "total"} */
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e);       /* {class,volume,alias,hint} */
 int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"items":[{class,volume}]} */
 
@@ -166,6 +172,9 @@ void operation_finish(struct engine *g, struct rec *op, const char *outcome);
 void operation_cancel(struct engine *g, struct rec *op, const char *why);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
 void operation_attempt_failed(struct engine *g, struct rec *op, const char *stage, const struct err *e, bool transient);
+/* Its mover was ended from outside: it goes on from its last checkpoint, of the same native snapshot, and no attempt is
+ * counted; at once after a boot. */
+void operation_interrupted(struct engine *g, struct rec *op, const struct err *e, bool rebooted);
 static inline bool operation_is_restore(const struct rec *op)
 {
     return !strcmp(jstr(op->doc, "kind"), "restore");
@@ -196,15 +205,35 @@ const json_t *admin_answer(const struct rec *op, unsigned i);
 /* The work behind `delete`. */
 void reconcile_delete(struct engine *g, struct rec *op);
 
-/* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stalled_seconds_total, and its
- * bottleneck to bottleneck_total; labels kind and stage. Nothing for a result without stages. */
-void engine_count_stages(struct records *r, const char *kind, const json_t *result);
+/* ---- what is counted (engine-count.c): between records_counters_hold() and _settle(), in front of the save ---- */
+/* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stall_seconds_total, and its
+ * bottleneck to bottleneck_total; labels direction and stage. Nothing for a result without stages. */
+void engine_count_stages(struct records *r, const char *direction, const json_t *result);
+/* Label values: of a fixed set whatever is asked. */
+const char *count_direction(const char *kind);
+const char *count_result(const char *outcome);
+/* Adds the time since the last change of state to what the operation spent in `state`. */
+void operation_spent(struct rec *op, const char *state);
+/* It leaves the queue for `state`; the first time counts. */
+void count_queue_wait(struct engine *g, struct rec *op, const char *state);
+void count_operation_ended(struct engine *g, struct rec *op, const char *outcome);
+void count_retry(struct engine *g, const struct rec *op);
+void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end);
+void count_backup_begun(struct engine *g, const char *schedule, bool restore);
+void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome);
+void count_snapshot(struct engine *g, const struct rec *op, bool taken, double seconds);
+/* Failed writes of the records, once they can be written again: until then the metric adds what is not counted yet. */
+#define WRITE_ERRORS "record_write_errors_total"
+void count_write_errors(struct engine *g);
+/* Counters that an earlier version kept under other names or labels. */
+void count_migrate(struct records *r);
 
 /* Volume record after a run. */
 void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
 /* By id or name. */
 int volume_find(struct engine *g, const char *what, struct rec *ret);
 void sweep_storage(struct engine *g);
+void sweep_room(struct engine *g);
 void repositories_refresh(struct engine *g, bool force);
 /* NULL, or why operations on this repository must wait. */
 const char *repository_down(struct engine *g, const char *name);

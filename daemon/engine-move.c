@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <systemd/sd-id128.h>
 
 /* ---- jobs ---- */
 
@@ -238,6 +239,14 @@ void operation_adopt(struct engine *g, struct rec *op)
 
 /* ---- events of movers ---- */
 
+/* The machine went down, with or without a word. */
+static bool of_earlier_boot(const struct rec *op)
+{
+    sd_id128_t now, then;
+    return sd_id128_get_boot(&now) >= 0 &&
+           sd_id128_from_string(jstr(jobj(op->doc, "identity"), "bootId"), &then) >= 0 && !sd_id128_equal(now, then);
+}
+
 static void mover_ready(const char *operation, const struct mover_identity *id, void *arg)
 {
     struct engine *g = arg;
@@ -264,25 +273,34 @@ static void mover_ready(const char *operation, const struct mover_identity *id, 
         log_warning("%s: %s", operation, e.msg);
 }
 
+/* What a mover says is not believed blindly. */
+static uint64_t amount(const json_t *o, const char *member)
+{
+    int64_t n = jint(o, member);
+    return n > 0 ? (uint64_t)n : 0;
+}
+
 static void mover_progress(const char *operation, const json_t *p, void *arg)
 {
     struct engine *g = arg;
     struct live *l = live_get(g, REC_OPERATION, operation);
-    int64_t now = now_ns(), done = jint(p, "done");
+    int64_t now = now_ns();
     if (!l)
         return;
-    if (l->rate_ns && now > l->rate_ns && done >= (int64_t)l->rate_done) {
-        double dt = (double)(now - l->rate_ns) / 1e9, r = (double)(done - (int64_t)l->rate_done) / dt;
-        l->rate = l->rate > 0 ? l->rate + (r - l->rate) * (dt > 10 ? 1 : dt / 10) : r;
-    }
-    l->rate_ns = now;
-    l->rate_done = (uint64_t)(done > 0 ? done : 0);
     json_decref(l->progress);
     l->progress = json_deep_copy(p);
     l->progress_ns = now;
     CLEANUP(rec_clearp) struct rec op = REC_INIT;
     if (rec_get(g, REC_OPERATION, operation, &op) < 0)
         return;
+    const struct pace_sample sample = {.t = (double)now / 1e9,
+                                       .phase = jstr(p, "phase"),
+                                       .total = amount(p, "total"),
+                                       .done = amount(p, "done"),
+                                       .skipped = amount(p, "skipped"),
+                                       .zero = amount(p, "zero"),
+                                       .allocated = amount(jobj(op.doc, "volume"), "allocated")};
+    pace_add(&l->pace, &sample);
     if (now - l->saved_ns > 30 * NS_PER_S) {
         l->saved_ns = now;
         json_object_set(op.doc, "progress", l->progress);
@@ -299,9 +317,8 @@ static void mover_started(const char *operation, void *arg)
         l->progress_ns = now_ns();
 }
 
-static void mover_ended(const char *operation, const struct mover_end *end, void *arg)
+static void ended(struct engine *g, const char *operation, const struct mover_end *end)
 {
-    struct engine *g = arg;
     CLEANUP(rec_clearp) struct rec op = REC_INIT;
     const char *kind;
     if (rec_get(g, REC_OPERATION, operation, &op) < 0 || state_terminal(op.state) || !strcmp(op.state, "CleaningUp"))
@@ -316,10 +333,8 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
         json_object_set(op.doc, "progress", l->progress);
     if (end->result)
         json_object_set(op.doc, "result", end->result);
-    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "kind", kind, "outcome", mover_outcome_name(end->outcome));
-    records_counter_add(g->records, "mover_exits_total", labels, 1, NULL);
     if (!jbool(op.doc, "filled")) /* of a restore that is told again after a restart */
-        engine_count_stages(g->records, kind, end->result);
+        count_mover_ended(g, &op, end);
     if (end->outcome == MOVER_OK) {
         /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
         if (jbool(end->result, "partial") || jstr(end->result, "policyError")[0])
@@ -354,9 +369,22 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
         if (!e.cls)
             err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(end->outcome));
         movers_forget(g->movers, operation, NULL); /* the next attempt starts with an empty result file */
-        operation_attempt_failed(g, &op, "move", &e, transient);
+        const bool rebooted = of_earlier_boot(&op);
+        if (rebooted || (end->outcome == MOVER_CANCELED && !jstr(jobj(op.doc, "policy"), "mover")[0]))
+            operation_interrupted(g, &op, &e, rebooted);
+        else
+            operation_attempt_failed(g, &op, "move", &e, transient);
     }
     engine_kick(g);
+}
+
+/* What it counted is a fact with the record that it ended (its first save), or is told and counted again. */
+static void mover_ended(const char *operation, const struct mover_end *end, void *arg)
+{
+    struct engine *g = arg;
+    records_counters_hold(g->records);
+    ended(g, operation, end);
+    records_counters_settle(g->records);
 }
 
 const struct movers_events engine_mover_events = {mover_ready, mover_started, mover_progress, mover_ended};

@@ -3,7 +3,7 @@
  * engine-natives.c - native snapshots in the records: which go, holds, prune on demand, deletion of backups
  */
 #include "base/crash.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-facts.h"
 
 #include <errno.h>
 #include <string.h>
@@ -43,6 +43,7 @@ static int plan_prune(struct engine *g, const char *volume_id, const struct nati
     if (rc < 0)
         return rc;
     natives_plan(rules, f, n, v);
+    facts_plan(g, f, n);
     *items = json_array();
     *check = json_object();
     for (size_t i = 0; i < n; i++) {
@@ -55,14 +56,16 @@ static int plan_prune(struct engine *g, const char *volume_id, const struct nati
             jset_str(*check, jstr(r.doc, "snapshot"), r.id);
             continue;
         }
-        if (strcmp(r.state, "removing")) {
+        /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
+        bool missing = !strcmp(r.state, "missing");
+        if (!missing && strcmp(r.state, "removing")) {
             jset_str(r.doc, "why_removed", f[i].why);
             if (save_state(g, REC_NATIVE, &r, "removing") < 0)
                 continue;
         }
         json_t *native = jobj(r.doc, "native") ? json_incref(jobj(r.doc, "native")) : json_object();
-        json_array_append_new(
-            *items, json_pack("{s:s,s:O,s:o}", "alias", r.id, "class", jobj(r.doc, "class"), "native", native));
+        json_array_append_new(*items, json_pack("{s:s,s:O,s:o,s:b}", "alias", r.id, "class", jobj(r.doc, "class"),
+                                                "native", native, "missing", (int)missing));
     }
     return 0;
 }
@@ -175,8 +178,13 @@ void natives_removed(struct engine *g, const json_t *out)
             continue;
         if (jobj(a, "error")) {
             json_object_set(r.doc, "remove_error", jobj(a, "error"));
-            save(g, REC_NATIVE, &r);
             records_counter_add(g->records, "snapshot_delete_failures_total", NULL, 1, NULL);
+            save(g, REC_NATIVE, &r);
+            continue;
+        }
+        if (jbool(a, "there")) {
+            log_info("native snapshot %s of %s is on the storage again", alias, jstr(jobj(r.doc, "volume"), "name"));
+            save_state(g, REC_NATIVE, &r, "present");
             continue;
         }
         if (jbool(a, "gone"))

@@ -19,6 +19,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define INTERRUPTIONS_MAX 10
+
 /* ---- outcomes ---- */
 
 void operation_finish(struct engine *g, struct rec *op, const char *outcome)
@@ -63,6 +65,9 @@ void operation_attempt_failed(struct engine *g, struct rec *op, const char *stag
         operation_finish(g, op, "Canceled");
         return;
     }
+    char name[32]; /* the caller's may lie in the error that is replaced now */
+    snprintf(name, sizeof name, "%s", stage);
+    stage = name;
     doc_error(op->doc, stage, e);
     if (!attempts) {
         attempts = json_array();
@@ -79,10 +84,29 @@ void operation_attempt_failed(struct engine *g, struct rec *op, const char *stag
         wait *= 2;
     if (most > 0 && wait > most)
         wait = most;
+    records_counters_hold(g->records);
+    count_retry(g, op);
     jset_int(op->doc, "attempt", attempt + 1);
     op->wake_ns = now_ns() + wait * NS_PER_S;
     log_warning("%s: %s: %s; attempt %lld of %lld in %lld s", op->id, stage, e->msg, (long long)attempt + 2,
                 (long long)jint(policy, "retries") + 1, (long long)wait);
+    save_state(g, REC_OPERATION, op, "Retrying");
+    records_counters_settle(g->records);
+}
+
+void operation_interrupted(struct engine *g, struct rec *op, const struct err *e, bool rebooted)
+{
+    const int64_t times = jint(op->doc, "interruptions"), first = jint(jobj(op->doc, "policy"), "retry_first_s");
+    /* Should it be the operation that brings the machine down, this ends, too. */
+    if (times >= INTERRUPTIONS_MAX || jbool(op->doc, "cancel")) {
+        operation_attempt_failed(g, op, "move", e, true);
+        return;
+    }
+    doc_error(op->doc, "move", e);
+    jset_int(op->doc, "interruptions", times + 1);
+    op->wake_ns = now_ns() + (rebooted ? 1 : first > 0 ? first : 30) * NS_PER_S;
+    log_info("%s: its mover was ended %s; it goes on from its last checkpoint", op->id,
+             rebooted ? "with the machine" : "by somebody");
     save_state(g, REC_OPERATION, op, "Retrying");
 }
 
@@ -297,12 +321,13 @@ static int collect_intent(struct intent *i, void *arg)
 static void terminal(struct engine *g, struct rec *op)
 {
     const char *outcome = jstr(op->doc, "outcome");
-    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s,s:s}", "kind", jstr(op->doc, "kind"), "class",
-                                            jstr(jobj(op->doc, "own"), "name"), "result", outcome);
     jset_int(op->doc, "completed_ns", now_ns());
-    if (save_state(g, REC_OPERATION, op, outcome[0] ? outcome : "Failed") < 0)
+    records_counters_hold(g->records);
+    count_operation_ended(g, op, outcome);
+    int rc = save_state(g, REC_OPERATION, op, outcome[0] ? outcome : "Failed");
+    records_counters_settle(g->records);
+    if (rc < 0)
         return;
-    records_counter_add(g->records, "operations_total", labels, 1, NULL);
     movers_forget(g->movers, op->id, NULL);
     /* Asked for already unless a daemon died in between; idempotent. */
     const struct cfg_plugin *plugin = jstr(op->doc, "plugin_id")[0] ? operation_plugin(g, op) : NULL;

@@ -36,14 +36,18 @@ struct pick {
     const char *volume;
     struct rec *ret;
     unsigned n;
+    bool rooted; /* also the name without the slash that it begins with: BACKUP/srv/vm/a.img */
 };
+static bool is_picked(const struct pick *p, const json_t *v)
+{
+    const char *name = jstr(v, "name");
+    return !p->volume[0] || !strcmp(p->volume, name) || !strcmp(p->volume, jstr(v, "id")) ||
+           (p->rooted && name[0] == '/' && !strcmp(p->volume, name + 1));
+}
 static int pick_op(struct rec *op, void *arg)
 {
     struct pick *p = arg;
-    const json_t *v = jobj(op->doc, "volume");
-    if (strcmp(jstr(op->doc, "kind"), "backup"))
-        return 0;
-    if (p->volume[0] && strcmp(p->volume, jstr(v, "name")) && strcmp(p->volume, jstr(v, "id")))
+    if (strcmp(jstr(op->doc, "kind"), "backup") || !is_picked(p, jobj(op->doc, "volume")))
         return 0;
     if (p->n++ == 0) {
         *p->ret = *op;
@@ -56,7 +60,7 @@ static int find_source(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
     const char *backup = jstr(r->req, "backup"), *volume = jstr(r->req, "volume");
-    struct pick p = {volume, &r->op, 0};
+    struct pick p = {volume, &r->op, 0, false};
     struct rec_filter f = {.parent = backup};
     CLEANUP(rec_clearp) struct rec b = REC_INIT;
     if (rec_get(g, REC_BACKUP, backup, &b) < 0) {
@@ -64,9 +68,13 @@ static int find_source(struct restore *r, struct err *e)
         return err_hint(e, "`snapferry backups` lists them; a snapshot that only the repository knows is restored with "
                            "`snapferry -r REPOSITORY restore SNAPSHOT TARGET`");
     }
-    records_each(g->records, REC_OPERATION, &f, pick_op, &p, NULL);
-    if (p.n == 0)
-        return err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", backup, volume);
+    do /* exactly first */
+        records_each(g->records, REC_OPERATION, &f, pick_op, &p, NULL);
+    while (p.n == 0 && !p.rooted && (p.rooted = true));
+    if (p.n == 0) {
+        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", backup, volume);
+        return err_hint(e, "`snapferry describe %s` lists its volumes", backup);
+    }
     if (p.n > 1) {
         err_set(e, ERR_USAGE, 0, "backup %s has %u volumes: which one?", backup, p.n);
         return err_hint(e, "name it: %s/VOLUME; `snapferry describe %s` lists them", backup, backup);
@@ -104,6 +112,7 @@ static int write_restore(struct restore *r, const char *from, const char *why, j
     snprintf(b.state, sizeof b.state, "Queued");
     jset_str(b.doc, "kind", "restore");
     jset_str(b.doc, "of", r->op.parent);
+    jset_str(b.doc, "of_job", jstr(r->op.doc, "job"));
     jset_str(b.doc, "from", from);
     jset_str(b.doc, "target", target);
     json_object_set_new(b.doc, "volume_ids", json_array());
@@ -152,7 +161,10 @@ static int write_restore(struct restore *r, const char *from, const char *why, j
         records_rollback(g->records);
         return rc;
     }
+    records_counters_hold(g->records);
+    count_backup_begun(g, jstr(r->op.doc, "job"), true);
     rc = records_commit(g->records, e);
+    records_counters_settle(g->records);
     if (rc < 0)
         return rc;
     log_info("%s: %s from %s (%s)", b.id, target, from, why);

@@ -45,7 +45,11 @@ static void snapshot_failed(struct engine *g, struct rec *op, const char *stage,
     jset_bool(op->doc, "snapshot_failed", true);
     jset_bool(op->doc, "snapshot_transient",
               e->cls != ERR_USAGE && e->cls != ERR_NOT_FOUND && e->cls != ERR_PERMISSION);
+    records_counters_hold(g->records);
+    if (!strcmp(stage, "snapshot"))
+        count_snapshot(g, op, false, 0);
     stage_set(g, op, STAGE_POST);
+    records_counters_settle(g->records);
 }
 
 static void err_from(struct err *e, const json_t *doc)
@@ -309,7 +313,10 @@ static int native_recorded(struct engine *g, struct rec *op, const json_t *item,
         records_rollback(g->records);
         return rc;
     }
+    records_counters_hold(g->records);
+    count_snapshot(g, op, true, (double)(jint(item, "end_ns") - jint(item, "begin_ns")) / 1e9);
     rc = records_commit(g->records, e);
+    records_counters_settle(g->records);
     crash_point("engine-snapshot-recorded");
     return rc;
 }

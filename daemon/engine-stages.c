@@ -27,7 +27,7 @@ static void add_seconds(struct records *r, const char *counter, const json_t *la
         records_counter_add(r, counter, labels, s, NULL);
 }
 
-void engine_count_stages(struct records *r, const char *kind, const json_t *result)
+void engine_count_stages(struct records *r, const char *direction, const json_t *result)
 {
     size_t i;
     const json_t *stage;
@@ -35,13 +35,13 @@ void engine_count_stages(struct records *r, const char *kind, const json_t *resu
     {
         if (i == STAGES_OF_A_RESULT)
             break;
-        CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "kind", kind, "stage", stage_label(jstr(stage, "name")));
+        CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(jstr(stage, "name")));
         add_seconds(r, "stage_busy_seconds_total", labels, json_object_get(stage, "busySeconds"));
-        add_seconds(r, "stage_stalled_seconds_total", labels, json_object_get(stage, "stalledSeconds"));
+        add_seconds(r, "stage_stall_seconds_total", labels, json_object_get(stage, "stalledSeconds"));
     }
     const char *bound = jstr(result, "bottleneck");
     if (!bound[0])
         return;
-    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "kind", kind, "stage", stage_label(bound));
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(bound));
     records_counter_add(r, "bottleneck_total", labels, 1, NULL);
 }

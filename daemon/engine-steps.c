@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 static int driver_of(const struct class_view *v, const struct driver **ret, struct err *e)
@@ -97,6 +98,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
             json_object_set_new(answer, "error", error_doc(&ce));
             continue;
         }
+        jset_bool(answer, "all", !names);
         json_array_foreach(names, k, name)
         {
             struct volume *v = calloc(1, sizeof *v);
@@ -211,6 +213,27 @@ int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
     return *out ? 0 : err_nomem(e);
 }
 
+struct find_native {
+    const char *alias;
+    bool found;
+};
+static int match_native(const struct native *n, void *arg)
+{
+    struct find_native *x = arg;
+    x->found |= !strcmp(n->tag.alias, x->alias);
+    return 0;
+}
+
+/* One that the storage did not have when it was last looked at: nothing is removed, it is only looked for again. */
+static int look_again(const struct place *p, const char *alias, json_t *answer, struct err *e)
+{
+    struct find_native x = {alias, false};
+    int rc = p->d->list(&p->v.c, match_native, &x, e);
+    if (rc == 0)
+        jset_bool(answer, x.found ? "there" : "gone", true);
+    return rc;
+}
+
 static int remove_one(const json_t *q, json_t *answer, struct err *e)
 {
     CLEANUP(place_clear) struct place p;
@@ -219,6 +242,8 @@ static int remove_one(const json_t *q, json_t *answer, struct err *e)
     if (!n)
         return err_nomem(e);
     int rc = place_open(&p, jobj(q, "class"), e);
+    if (rc == 0 && jbool(q, "missing") && p.d->list)
+        return look_again(&p, jstr(q, "alias"), answer, e);
     if (rc == 0)
         rc = native_from_json(n, jobj(q, "native"), e);
     if (rc == 0)
@@ -382,8 +407,8 @@ static int undo_one(const json_t *q, struct err *e)
             /* Not known whether it was made: making it again (idempotent by alias) tells its names. */
             rc = p.d->target(&p.v.c, jstr(doc, "name"), (uint64_t)jint(doc, "size"), jstr(q, "name"),
                              jbool(doc, "overwrite"), t, e);
-            if (rc == -EEXIST || (e && e->cls == ERR_TARGET))
-                return 0; /* refused: there was nothing of ours */
+            if (rc == -EEXIST || rc == -EROFS || rc == -ENOENT || (e && e->cls == ERR_TARGET))
+                return 0; /* refused, or no place for it: there was nothing of ours */
         }
         return rc < 0 ? rc : p.d->target_abort(&p.v.c, t, e);
     }
@@ -552,6 +577,22 @@ int step_storage(const json_t *in, json_t **out, int *fd, struct err *e)
     return *out ? 0 : err_nomem(e);
 }
 
+static void put_room(const char *path, json_t **out)
+{
+    struct statvfs s;
+    if (statvfs(path, &s) == 0)
+        *out = json_pack("{s:I,s:I}", "free", (json_int_t)(s.f_bavail * s.f_frsize), "total",
+                         (json_int_t)(s.f_blocks * s.f_frsize));
+}
+
+/* How much room is left where the daemon's own files are: by a step, since a dead NFS server may hold it. */
+int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd;
+    put_room(jstr(in, "path"), out);
+    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "the file system of %s does not tell its room", jstr(in, "path"));
+}
+
 /* A repository's directory is there and has its format blob: a missing mount is seen here, not by a mover. */
 int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
 {
@@ -559,14 +600,16 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
     const char *path = jstr(in, "path");
     char name[4200];
     struct stat st;
-    (void)out, (void)fd;
+    (void)fd;
     if (stat(path, &st) < 0)
         return err_set(e, errno == ENOENT ? ERR_NO_REPO : ERR_GENERIC, errno,
                        "the repository directory %s cannot be reached", path);
     for (unsigned i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s/%s", path, format[i]);
-        if (stat(name, &st) == 0)
+        if (stat(name, &st) == 0) {
+            put_room(path, out);
             return 0;
+        }
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);
     }

@@ -6,7 +6,7 @@
  * transaction writes the backup and its operations. Nothing is left behind by a request that is refused.
  */
 #include "base/crash.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-facts.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -254,13 +254,18 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     }
     json_object_set(b.doc, "volume_ids", ids);
     json_object_set(b.doc, "skipped", s->skipped);
+    records_counters_hold(g->records);
+    count_backup_begun(g, s->job, false);
     rc = records_add(g->records, REC_BACKUP, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
         rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), e);
-    if (rc < 0)
+    if (rc < 0) {
+        records_counters_settle(g->records);
         goto undo;
+    }
     rc = records_commit(g->records, e);
+    records_counters_settle(g->records);
     if (rc < 0)
         return rc;
     crash_point("engine-submitted");
@@ -299,6 +304,7 @@ static void volumes_seen(struct step_result *r, void *arg)
             err_hint(&e, "%s", jstr(bad, "hint"));
         }
     }
+    facts_listed(s->engine, json_object_get(r->out, "classes"));
     if (!e.cls)
         write_records(s, json_object_get(r->out, "classes"), &answer, &e);
     engine_kick(s->engine);

@@ -5,13 +5,15 @@
  * The storage sweep compares both sides: objects that carry our tag but that no record knows (orphans, removed after a
  * grace, or adopted where a backup refers to them), and records whose object is gone. It never touches what has no tag.
  */
-#include "daemon/engine-impl.h"
+#include "daemon/engine-facts.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define SWEEP_STORAGE_S                                                                                                \
-    600 /* listing a storage may cost; what the engine itself made is released by intents, not by this */
+    600            /* listing a storage may cost; what the engine itself made is released by intents, not by this */
+#define AGAIN_S 30 /* after something went missing: a file system may be mounted late */
+#define AGAIN_FOR_S 1800
 
 /* ---- volumes ---- */
 
@@ -30,6 +32,8 @@ void volume_note(struct engine *g, const json_t *volume, const char *klass, cons
         snprintf(v.volume, sizeof v.volume, "%s", id);
         snprintf(v.state, sizeof v.state, "known");
     }
+    if (!strcmp(v.state, "gone"))
+        snprintf(v.state, sizeof v.state, "known");
     json_object_set(v.doc, "volume", (json_t *)volume);
     jset_str(v.doc, "class", klass);
     if (more)
@@ -78,6 +82,7 @@ static struct repo_health *health_of(struct engine *g, const char *name)
     snprintf(h->name, sizeof h->name, "%s", name);
     h->engine = g;
     h->since_ns = now_ns();
+    h->free_bytes = -1;
     h->next = g->repos;
     g->repos = h;
     return h;
@@ -99,6 +104,7 @@ static void repository_seen(struct step_result *s, void *arg)
     }
     h->known = true;
     h->up = up;
+    h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
     snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
     engine_kick(g);
 }
@@ -229,6 +235,7 @@ static void orphans_removed(struct step_result *s, void *arg)
 struct missing {
     struct engine *engine;
     const struct seen *seen;
+    bool lately; /* something is missing that was there not long ago */
 };
 static int look_missing(struct rec *n, void *arg)
 {
@@ -238,6 +245,9 @@ static int look_missing(struct rec *n, void *arg)
         return 0;
     if (!json_object_get(m->seen->drivers, klass) || !strcmp(jstr(n->doc, "driver"), "device"))
         return 0;
+    /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
+    if (jint(n->doc, "state_since_ns") >= m->engine->looked_ns)
+        return 0;
     bool there = json_object_get(m->seen->aliases, n->id) != NULL;
     if (!there && !strcmp(n->state, "present")) {
         log_warning("native snapshot %s of %s is no longer on the storage", n->id,
@@ -246,6 +256,7 @@ static int look_missing(struct rec *n, void *arg)
     } else if (there && !strcmp(n->state, "missing")) {
         save_state(m->engine, REC_NATIVE, n, "present");
     }
+    m->lately |= !there && now_ns() - jint(n->doc, "state_since_ns") < AGAIN_FOR_S * NS_PER_S;
     return 0;
 }
 
@@ -304,7 +315,7 @@ static void storage_seen(struct step_result *s, void *arg)
     struct engine *g = arg;
     CLEANUP_JSON json_t *remove = json_array(), *undo = json_array();
     struct seen seen = {json_object(), json_object()};
-    struct missing m = {g, &seen};
+    struct missing m = {g, &seen, false};
     const json_t *a;
     size_t i;
     g->orphans_running = false;
@@ -316,6 +327,8 @@ static void storage_seen(struct step_result *s, void *arg)
         g->orphan_list = json_array();
         json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
         records_each(g->records, REC_NATIVE, NULL, look_missing, &m, NULL);
+        if (m.lately)
+            g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
         if (g->news.created || g->news.recovered)
             rebuild(g);
     }
@@ -356,6 +369,22 @@ static void leftovers_done(struct step_result *s, void *arg)
     natives_removed(arg, s->err.cls ? NULL : s->out);
 }
 
+static void room_seen(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    g->room_running = false;
+    if (!s->err.cls)
+        facts_room(g, (uint64_t)jint(s->out, "free"), (uint64_t)jint(s->out, "total"));
+}
+
+void sweep_room(struct engine *g)
+{
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", g->paths.state_dir);
+    if (!g->room_running && step_start(g->steps, "look at the room of the state directory", step_room, in, 20,
+                                       room_seen, g, NULL, NULL) == 0)
+        g->room_running = true;
+}
+
 void sweep_storage(struct engine *g)
 {
     CLEANUP_JSON json_t *classes = json_array(), *items = json_array();
@@ -384,8 +413,10 @@ void sweep_storage(struct engine *g)
     }
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
     if (json_array_size(classes) &&
-        step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_seen, g, NULL, &e) == 0)
+        step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_seen, g, NULL, &e) == 0) {
         g->orphans_running = true;
-    else if (e.cls)
+        g->looked_ns = g->orphans_ns;
+    } else if (e.cls) {
         log_warning("%s", e.msg);
+    }
 }

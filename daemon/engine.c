@@ -6,9 +6,10 @@
  * is not terminal and does the next thing for it.
  */
 #include "base/program.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-facts.h"
 #include "daemon/check.h"
 #include "daemon/plugin-movers.h"
+#include "daemon/service.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -63,9 +64,16 @@ int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *sta
     char old[sizeof r->state];
     snprintf(old, sizeof old, "%s", r->state);
     snprintf(r->state, sizeof r->state, "%s", state);
+    records_counters_hold(g->records);
+    if (k == REC_OPERATION && strcmp(old, state) && !state_terminal(state)) {
+        operation_spent(r, old);
+        if (!strcmp(old, "Queued"))
+            count_queue_wait(g, r, state);
+    }
     if (strcmp(old, state))
         jset_int(r->doc, "state_since_ns", now_ns());
     int rc = save(g, k, r);
+    records_counters_settle(g->records);
     if (rc == 0 && strcmp(old, state)) {
         log_info("%s: %s -> %s", r->id, old, state);
         engine_kick(g);
@@ -366,6 +374,8 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
             g->orphans_ns = 0;
         }
         sweep_storage(g);
+        sweep_room(g);
+        count_write_errors(g);
         if (records_flush(g->records, &e) < 0)
             log_warning("counters cannot be written: %s", e.msg);
         if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
@@ -417,6 +427,10 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         goto fail;
     if (g->news.recovered)
         log_warning("%s", g->news.text);
+    count_migrate(g->records);
+    rc = facts_new(g, e);
+    if (rc < 0)
+        goto fail;
     rc = steps_new(&g->steps, loop, e);
     if (rc < 0)
         goto fail;
@@ -483,11 +497,17 @@ void engine_free(struct engine *g)
         free(h);
     }
     free(g->queue);
+    facts_free(g);
     json_decref(g->orphan_list);
     json_decref(g->pools);
     records_close(g->records);
     cfg_free(g->cfg);
     free(g);
+}
+
+void engine_set_neighbour(struct engine *g, const struct engine_neighbour *n)
+{
+    g->neighbour = n;
 }
 
 void engine_stop(struct engine *g)
@@ -528,6 +548,7 @@ static void reload_done(struct step_result *s, void *arg)
     struct cfg *fresh = NULL;
     CLEANUP_JSON json_t *answer = NULL;
     g->reloading = false;
+    service_reloaded();
     if (!e.cls && jint(s->out, "errors") > 0) {
         const json_t *first = NULL, *c;
         size_t i;
@@ -552,6 +573,8 @@ static void reload_done(struct step_result *s, void *arg)
         g->reload_ns = now_ns();
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_refresh(g, true);
+        if (g->neighbour)
+            g->neighbour->configured(fresh, g->neighbour->arg);
         answer = json_pack("{s:b,s:s}", "reloaded", 1, "hash", cfg_hash(fresh));
         if (s->out && json_object_get(s->out, "complaints"))
             json_object_set(answer, "complaints", json_object_get(s->out, "complaints"));
@@ -574,10 +597,12 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg)
     if (!e.cls) {
         *r = (struct reload){g, reply, arg};
         g->reloading = true;
+        service_reloading();
         if (step_start(g->steps, "check the new configuration", config_check_step, in, 120, reload_done, r, NULL, &e) ==
             0)
             return;
         g->reloading = false;
+        service_reloaded();
     }
     free(r);
     if (reply)

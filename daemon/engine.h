@@ -77,10 +77,25 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);
 
 /* Read-only answers (new references, NULL only for no memory). */
 json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, running, problems, freshness */
+/* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
+void engine_headline(struct engine *g, char *out, size_t cap);
 json_t *engine_operation_json(struct engine *g, const struct rec *op); /* record + live progress */
 json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations);
 json_t *engine_native_json(struct engine *g, const struct rec *n);
-json_t *engine_metrics(struct engine *g); /* facts that the metrics endpoint needs */
+/* {"samples": [...]} as daemon/metrics/metrics.h wants them: from memory, without a look at disk or storage. */
+json_t *engine_metrics(struct engine *g);
+/* What the debug bundle shows of the same: {"counters": [{"name", "labels", "value"}], ...}. */
+json_t *engine_metrics_facts(struct engine *g);
+
+/* A part of the daemon beside the engine (the metrics endpoint) that lives from the same configuration: told of each that
+ * comes into force, and asked what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}], ...}, new
+ * reference). NULL: none any more. Borrowed. */
+struct engine_neighbour {
+    void (*configured)(struct cfg *c, void *arg);
+    json_t *(*status)(void *arg);
+    void *arg;
+};
+void engine_set_neighbour(struct engine *g, const struct engine_neighbour *n);
 
 /* Waits: fn is called when the backup, restore or operation becomes terminal, and for each progress change at most once
  * a second (terminal false). Cancelled by engine_unwait with the same arg. */

@@ -15,8 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOG_MAX (4u << 20) /* bytes of one operation's log */
-#define LOGS_MAX 500       /* files kept */
+#define LOG_MAX (4u << 20)      /* bytes of one operation's log */
+#define LOGS_MAX 500            /* files kept */
+#define RESULT_ROOM (256 << 10) /* more than all but lists of damage and of snapshots take */
 
 void operation_hash(char out[33], const char *operation)
 {
@@ -55,6 +56,13 @@ int result_create(struct movers *m, const char *operation, struct err *e)
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot make the result file %s", path);
+    /* The room for what it will say is taken now: a disk that fills up meanwhile must not cost hours of work. */
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, RESULT_ROOM) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+        int sys = errno;
+        unlink(path);
+        close(fd);
+        return err_set(e, ERR_NO_SPACE, sys, "there is no room for the result file %s", path);
+    }
     /* Its name has to outlive a power cut that its contents outlive. */
     int rc = sync_dir(m->results_dir);
     if (rc < 0) {

@@ -36,8 +36,9 @@ struct mover_launch {
     uint64_t memory_max, memlock;
     int64_t stop_timeout_s;
     bool private_network;
-    const char *repository_path, *cache_dir, *device_path; /* "" if none */
-    const char *volume, *backup;                           /* for the journal */
+    const char *repository_path, *device_path; /* "" if none */
+    const char *cache_dir;                     /* the job's, or the one in it of `user`; "" if none */
+    const char *volume, *backup;               /* for the journal */
     bool writes_device;
     const char *const *env;
 };

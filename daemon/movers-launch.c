@@ -5,9 +5,11 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MEMORY_DEFAULT_BYTES (UINT64_C(256) << 20)
@@ -85,11 +87,33 @@ static int describe(struct mover_launch *l, const struct mover_spec *s, struct e
     l->private_network = !*type || !strcmp(type, "filesystem");
     l->writes_device = !strcmp(s->kind, "restore");
     l->repository_path = strdup(text_of(repo, "path"));
-    l->cache_dir = strdup(text_of(s->job, "cache_dir"));
     l->device_path = strdup(path);
     l->backup = strdup(text_of(s->job, "backup"));
     l->volume = strdup(*text_of(source, "name") ? text_of(source, "name") : text_of(s->job, "target"));
-    return l->repository_path && l->cache_dir && l->device_path && l->backup && l->volume ? 0 : err_nomem(e);
+    return l->repository_path && l->device_path && l->backup && l->volume ? 0 : err_nomem(e);
+}
+
+/*
+ * What root keeps in the cache directory, with `snapferry -r` for instance, a mover that runs as somebody else can
+ * neither read nor replace. Such movers have a directory of their own in it.
+ */
+static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
+{
+    char *path = NULL;
+    if (!l->user || !*dir) {
+        l->cache_dir = strdup(dir);
+        return l->cache_dir ? 0 : err_nomem(e);
+    }
+    if (asprintf(&path, "%s/%s", dir, l->user) < 0)
+        return err_nomem(e);
+    l->cache_dir = path;
+    mkdir(path, 0700);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->uid || fchown(fd, l->uid, l->gid) == 0))
+        return 0;
+    err_set(e, ERR_GENERIC, errno, "the movers' cache directory %s cannot be made", path);
+    return err_hint(e, "its parent, cache-dir in [daemon], must be a directory of root's with room in it");
 }
 
 static struct cfg_mover *copy_limits(const struct cfg_mover *from)
@@ -119,6 +143,8 @@ int launch_new(struct mover_launch **ret, struct movers *m, const struct mover_s
     int rc = find_user(l, c->user, e);
     if (rc == 0)
         rc = describe(l, s, e);
+    if (rc == 0)
+        rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
     if (rc == 0)
         rc = movers_listen(m, l->uid, &l->socket, e);
     if (rc < 0)

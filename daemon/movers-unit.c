@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <systemd/sd-bus.h>
 
+#define MOVERS_SLICE "snapferry.slice" /* systemd/snapferry.slice */
+
 /* ---- single properties ---- */
 
 static int put_string(sd_bus_message *m, const char *name, const char *v)
@@ -233,8 +235,8 @@ static int limits(sd_bus_message *m, const struct mover_launch *l)
         rc = put_i32(m, "IOSchedulingClass", 2);
     if (rc >= 0 && c->cpus[0])
         rc = cpu_list(m, c->cpus);
-    if (rc >= 0 && c->slice[0])
-        rc = put_string(m, "Slice", c->slice);
+    if (rc >= 0)
+        rc = put_string(m, "Slice", c->slice[0] ? c->slice : MOVERS_SLICE);
     if (rc >= 0)
         rc = put_u64(m, "LimitMEMLOCK", l->memlock);
     if (rc >= 0)
@@ -350,6 +352,41 @@ static int pass_on(sd_bus_message *m, const struct cfg_mover *c, struct err *e)
     return 0;
 }
 
+/* ---- its place among other units ---- */
+
+/* systemd wants a path without "." and ".." here and would refuse the unit for another one. */
+static bool is_plain(const char *path)
+{
+    if (path[0] != '/' || !path[1])
+        return false;
+    for (const char *p = strstr(path, "/."); p; p = strstr(p + 2, "/."))
+        if (!p[2] || p[2] == '/' || (p[2] == '.' && (!p[3] || p[3] == '/')))
+            return false;
+    return true;
+}
+
+/*
+ * When the machine goes down, units are stopped in the reverse of the order in which they start: the daemon first, so
+ * that it takes no mover's end for a failure and begins nothing new, then the movers, which write a checkpoint, then
+ * the file systems with the repository and the volume and what they are on. Who stops such a mount by name stops its
+ * movers as well (RequiresMountsFor=).
+ */
+static int order(sd_bus_message *m, const struct mover_launch *l)
+{
+    static const char *const before[] = {"snapferryd.service", NULL};
+    static const char *const after[] = {"remote-fs.target", "blk-availability.service", "zfs.target", NULL};
+    const char *const paths[] = {l->repository_path, l->cache_dir, l->device_path};
+    const char *mounts[4] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < 3; i++)
+        if (is_plain(paths[i]) && !below(paths[i], "/dev"))
+            mounts[n++] = paths[i];
+    int rc = put_strings(m, "Before", before);
+    if (rc >= 0)
+        rc = put_strings(m, "After", after);
+    return rc >= 0 && n ? put_strings(m, "RequiresMountsFor", mounts) : rc;
+}
+
 /* ---- the whole ---- */
 
 static int journal_fields(sd_bus_message *m, const struct mover *v, const struct mover_launch *l)
@@ -414,6 +451,8 @@ int unit_properties_append(sd_bus_message *m, const struct mover *v, const struc
         rc = put_string(m, "SyslogIdentifier", "snapferry-mover");
     if (rc >= 0)
         rc = journal_fields(m, v, l);
+    if (rc >= 0)
+        rc = order(m, l);
     if (rc >= 0)
         rc = rights(m, l);
     if (rc >= 0)

@@ -182,13 +182,15 @@ static int check_spec(const struct mover_spec *s, struct err *e)
     return 0;
 }
 
-static int make_job(struct mover *v, const struct mover_spec *s, struct err *e)
+static int make_job(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
     json_t *job = json_copy((json_t *)(uintptr_t)s->job);
     if (!job)
         return err_nomem(e);
     if (s->debug)
         json_object_set_new(job, "debug", json_true());
+    if (l->cache_dir[0])
+        json_object_set_new(job, "cache_dir", json_string(l->cache_dir));
     CLEANUP_FREE char *text = json_dumps(job, JSON_COMPACT);
     json_decref(job);
     if (!text)
@@ -201,9 +203,9 @@ static int make_job(struct mover *v, const struct mover_spec *s, struct err *e)
 }
 
 /* Everything that goes with JOB, before there is a process. */
-static int make_parts(struct mover *v, const struct mover_spec *s, struct err *e)
+static int make_parts(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
-    int rc = make_job(v, s, e);
+    int rc = make_job(v, s, l, e);
     if (rc == 0 && s->password) {
         v->password_fd = sealed_memory("snapferry-password", s->password, strlen(s->password), e);
         rc = v->password_fd < 0 ? v->password_fd : 0;
@@ -234,10 +236,10 @@ int movers_start(struct movers *m, const struct mover_spec *s, struct err *e)
     CLEANUP(launch_freep) struct mover_launch *l = NULL;
     take_times(v, s);
     boot_id(v->id.boot_id);
-    rc = make_parts(v, s, e);
-    crash_point("mover-files");
+    rc = launch_new(&l, m, s, e);
     if (rc == 0)
-        rc = launch_new(&l, m, s, e);
+        rc = make_parts(v, s, l, e);
+    crash_point("mover-files");
     if (rc == 0) {
         v->cgroup.memory_max = l->memory_max;
         v->uid = l->uid;

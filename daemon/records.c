@@ -149,6 +149,7 @@ static int load(struct records *r, enum rec_kind k, sqlite3_stmt *st, struct rec
     r->set_aside++;
     struct err ae = ERR_INIT;
     int aside = set_aside(r, k, seq, bad, &ae);
+    records_tell_gone(r, k, id);
     log_warning("record of %s %s (number %llu) cannot be used, %s: %s%s", kind_words[k], id, (unsigned long long)seq,
                 bad, aside < 0 ? "it could not be set aside: " : "set aside", aside < 0 ? ae.msg : "");
     return err_set(e, ERR_DAMAGE, EBADMSG, "the record of %s %s cannot be used: %s", kind_words[k], id, bad);
@@ -266,8 +267,10 @@ int records_add(struct records *r, enum rec_kind k, struct rec *rec, struct err 
     n.generation = 1;
     n.created_ns = n.updated_ns = records_clock();
     rc = records_tx_end(r, insert_row(r, k, &n, doc, e), e);
-    if (rc >= 0)
+    if (rc >= 0) {
         *rec = n;
+        records_tell(r, k, rec);
+    }
     return rc;
 }
 
@@ -316,6 +319,7 @@ int records_save(struct records *r, enum rec_kind k, struct rec *rec, struct err
     if (rc >= 0) {
         rec->generation = n.generation;
         rec->updated_ns = n.updated_ns;
+        records_tell(r, k, rec);
     }
     return rc;
 }
@@ -337,7 +341,10 @@ int records_delete(struct records *r, enum rec_kind k, const char *id, struct er
     int rc = records_refuse_read_only(r, e);
     if (rc < 0 || (rc = records_tx_begin(r, e)) < 0)
         return rc;
-    return records_tx_end(r, delete_row(r, k, id, e), e);
+    rc = records_tx_end(r, delete_row(r, k, id, e), e);
+    if (rc >= 0)
+        records_tell_gone(r, k, id);
+    return rc;
 }
 
 /* ---- walking ---- */

@@ -136,6 +136,35 @@ int records_intents(struct records *r, const char *owner, intent_fn *fn, void *a
 int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e);
 typedef int counter_fn(const char *name, const json_t *labels, double value, void *arg);
 int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e);
+/* The same store for what is not added up but known since somebody last looked. */
+int records_counter_set(struct records *r, const char *name, const json_t *labels, double value, struct err *e);
+/* Forgets one; it is gone from the disk with the next commit. */
+void records_counter_remove(struct records *r, const char *name, const json_t *labels);
+/*
+ * Exactly once: what is counted between hold and settle is written by the commit of the record that it belongs to (the
+ * next one), and taken back by settle if there was none: then the same will happen, and be counted, again. Nests.
+ */
+void records_counters_hold(struct records *r);
+void records_counters_settle(struct records *r);
+
+/*
+ * A distribution in the same store: counters NAME_bucket with a label "le" for each of the `n` ascending bounds and
+ * "+Inf", each counting what is not above it; NAME_sum; NAME_count. A negative value counts as 0.
+ */
+int records_histogram_observe(struct records *r, const char *name, const json_t *labels, const double *bounds, size_t n,
+                              double value, struct err *e);
+/* Adds a distribution that somebody else kept: counts[i] of values in (bounds[i-1], bounds[i]], counts[n] above all. */
+int records_histogram_add(struct records *r, const char *name, const json_t *labels, const double *bounds, size_t n,
+                          const uint64_t *counts, double sum, struct err *e);
+/* Label "le" of a bound. */
+const char *records_bound_text(double bound, char out[32]);
+
+/*
+ * Tells of every row that is written: `rec` as it is now, for one that is gone with doc NULL. k REC_KINDS (rec NULL):
+ * anything may have changed (a transaction was undone, the database was rebuilt). fn must not use the records.
+ */
+typedef void records_watch_fn(enum rec_kind k, const struct rec *rec, void *arg);
+void records_watch(struct records *r, records_watch_fn *fn, void *arg);
 
 /* Writes counters that wait now; for the timer of who counts without writing anything else. */
 int records_flush(struct records *r, struct err *e);

@@ -390,6 +390,7 @@ int records_recover(struct records *r, struct err *e)
     r->next_seq = (r->next_seq > next ? r->next_seq : next) + SEQ_GAP_SALVAGE;
     for (size_t i = 0; i < r->counter_n; i++)
         r->counters[i]->dirty = r->counters_dirty = true;
+    records_tell_all(r);
     log_line(LOG_LVL_ERROR, "%s", news.text);
     return 0;
 }

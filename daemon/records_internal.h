@@ -4,7 +4,8 @@
  *
  * records.c: rows. records_tx.c: transactions, errors, statements. records_db.c: opening and recovery.
  * records_schema.c: tables and migrations. records_salvage.c: reading a damaged database. records_copy.c: the read-only
- * view. records_small.c: intents, counters, small values. records_prune.c: what is old.
+ * view. records_small.c: intents, counters, small values. records_histogram.c: distributions. records_watch.c: who is
+ * told of writes. records_prune.c: what is old.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_INTERNAL_H
 #define SNAPFERRY_DAEMON_RECORDS_INTERNAL_H
@@ -50,6 +51,7 @@ enum one_stmt {
     OS_INTENT_IDS_OF,
     OS_INTENT_GET,
     OS_COUNTER_SET,
+    OS_COUNTER_DELETE,
     OS_ASIDE_TRIM,
     OS_N
 };
@@ -58,8 +60,8 @@ enum one_stmt {
 struct counter {
     char *name;
     char *labels; /* canonical JSON text */
-    double value;
-    bool dirty;
+    double value, undo; /* undo: what it was before the hold */
+    bool dirty, held, gone;
 };
 
 struct records {
@@ -82,6 +84,10 @@ struct records {
     size_t counter_n, counter_cap;
     void *counter_tree; /* tsearch(3) over the same */
     bool counters_dirty;
+    unsigned holds;
+    records_watch_fn *watch;
+    void *watch_arg;
+    bool told; /* of rows of the present transaction */
     int64_t counters_written; /* CLOCK_MONOTONIC of the last write */
 };
 
@@ -128,6 +134,13 @@ int records_exec(sqlite3 *db, const char *path, const char *sql, struct err *e, 
 int records_sync_dir(const char *dir, struct err *e);
 void records_free(struct records *r);
 
+/* ---- records_watch.c ---- */
+void records_tell(struct records *r, enum rec_kind k, const struct rec *rec);
+void records_tell_gone(struct records *r, enum rec_kind k, const char *id);
+void records_tell_all(struct records *r);
+/* After a transaction: what was told in it is true, or not. */
+void records_tell_end(struct records *r, bool undone);
+
 /* ---- records_schema.c ---- */
 /* Makes the tables, with the version, in an empty database. */
 int records_schema_create(sqlite3 *db, const char *path, unsigned version, struct err *e);
@@ -144,5 +157,7 @@ int records_counters_load(struct records *r, struct err *e);
 int records_counters_write(struct records *r, struct err *e);
 void records_counters_written(struct records *r);
 void records_counters_free(struct records *r);
+/* Malloc()ed canonical text of labels, NULL for no memory. */
+char *records_labels_text(const json_t *labels);
 
 #endif

@@ -259,14 +259,17 @@ int records_counters_write(struct records *r, struct err *e)
     sqlite3_stmt *st;
     if (!r->counters_dirty)
         return 0;
-    int rc = records_stmt(r, OS_COUNTER_SET, &st, e);
+    int rc = 0;
     for (size_t i = 0; rc >= 0 && i < r->counter_n; i++) {
         const struct counter *c = r->counters[i];
         if (!c->dirty)
             continue;
+        if ((rc = records_stmt(r, c->gone ? OS_COUNTER_DELETE : OS_COUNTER_SET, &st, e)) < 0)
+            break;
         sqlite3_bind_text(st, 1, c->name, -1, SQLITE_STATIC);
         sqlite3_bind_text(st, 2, c->labels, -1, SQLITE_STATIC);
-        sqlite3_bind_double(st, 3, c->value);
+        if (!c->gone)
+            sqlite3_bind_double(st, 3, c->value);
         rc = records_step(r, st, e, "write");
     }
     return rc;
@@ -275,7 +278,7 @@ int records_counters_write(struct records *r, struct err *e)
 void records_counters_written(struct records *r)
 {
     for (size_t i = 0; r->counters_dirty && i < r->counter_n; i++)
-        r->counters[i]->dirty = false;
+        r->counters[i]->dirty = r->counters[i]->held = false;
     r->counters_dirty = false;
     r->counters_written = records_monotonic();
 }
@@ -288,31 +291,85 @@ int records_flush(struct records *r, struct err *e)
     return records_tx_end(r, 0, e);
 }
 
-int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e)
+char *records_labels_text(const json_t *labels)
+{
+    return labels ? json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS) : strdup("{}");
+}
+
+static int counter_change(struct records *r, const char *name, const json_t *labels, double v, bool add, struct err *e)
 {
     struct counter *c;
     int rc = records_refuse_read_only(r, e);
     if (rc < 0)
         return rc;
-    if (!isfinite(delta) || !name[0] || (labels && !json_is_object(labels)))
+    if (!isfinite(v) || !name[0] || (labels && !json_is_object(labels)))
         return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be counted so", name);
-    CLEANUP_FREE char *text = labels ? json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS) : strdup("{}");
+    CLEANUP_FREE char *text = records_labels_text(labels);
     CLEANUP_FREE char *key = strdup(name);
     if (!text || !key)
         return err_nomem(e);
     if ((rc = counter_find(r, key, text, &c, e)) < 0)
         return rc;
-    c->value += delta;
+    if (c->gone)
+        c->value = 0;
+    c->gone = false;
+    if (r->holds && !c->held) {
+        c->held = true;
+        c->undo = c->value;
+    }
+    c->value = add ? c->value + v : v;
     c->dirty = r->counters_dirty = true;
-    if (r->depth == 0 && records_monotonic() - r->counters_written >= COUNTERS_WRITE_NS)
+    if (r->depth == 0 && !r->holds && records_monotonic() - r->counters_written >= COUNTERS_WRITE_NS)
         return records_flush(r, e);
     return 0;
+}
+
+int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e)
+{
+    return counter_change(r, name, labels, delta, true, e);
+}
+
+int records_counter_set(struct records *r, const char *name, const json_t *labels, double value, struct err *e)
+{
+    return counter_change(r, name, labels, value, false, e);
+}
+
+void records_counter_remove(struct records *r, const char *name, const json_t *labels)
+{
+    CLEANUP_FREE char *text = records_labels_text(labels);
+    for (size_t i = 0; text && i < r->counter_n; i++) {
+        struct counter *c = r->counters[i];
+        if (!c->gone && !strcmp(c->name, name) && !strcmp(c->labels, text)) {
+            c->value = 0;
+            c->gone = c->dirty = r->counters_dirty = true;
+            c->held = false;
+        }
+    }
+}
+
+void records_counters_hold(struct records *r)
+{
+    r->holds++;
+}
+
+void records_counters_settle(struct records *r)
+{
+    if (!r->holds || --r->holds)
+        return;
+    for (size_t i = 0; i < r->counter_n; i++) {
+        struct counter *c = r->counters[i];
+        if (c->held)
+            c->value = c->undo;
+        c->held = false;
+    }
 }
 
 int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e)
 {
     for (size_t i = 0; i < r->counter_n; i++) {
         const struct counter *c = r->counters[i];
+        if (c->gone)
+            continue;
         json_t *labels = json_loads(c->labels, 0, NULL);
         if (!json_is_object(labels)) {
             json_decref(labels);

@@ -139,6 +139,7 @@ static const char *const one_text[OS_N] = {
     [OS_INTENT_GET] = "SELECT owner,kind,name,doc FROM intents WHERE id=?1",
     [OS_COUNTER_SET] = ("INSERT INTO counters(name,labels,value) VALUES(?1,?2,?3)"
                         " ON CONFLICT(name,labels) DO UPDATE SET value=excluded.value"),
+    [OS_COUNTER_DELETE] = "DELETE FROM counters WHERE name=?1 AND labels=?2",
     [OS_ASIDE_TRIM] = "DELETE FROM set_aside WHERE n NOT IN (SELECT n FROM set_aside ORDER BY n DESC LIMIT ?1)",
 };
 
@@ -275,6 +276,7 @@ int records_tx_end(struct records *r, int ret, struct err *e)
         roll_back(r);
     r->depth = 0;
     r->doomed = false;
+    records_tell_end(r, ret < 0);
     /* On a full disk the log may be all that can be had: folded in, it can be written again from its start. */
     if (ret == -ENOSPC)
         sqlite3_wal_checkpoint_v2(r->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
@@ -306,8 +308,10 @@ void records_rollback(struct records *r)
     if (r->depth == 0)
         return;
     roll_back(r);
-    if (--r->depth == 0)
+    if (--r->depth == 0) {
         r->doomed = false;
+        records_tell_end(r, true);
+    }
 }
 
 uint64_t records_write_errors(const struct records *r)

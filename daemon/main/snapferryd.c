@@ -5,6 +5,8 @@
 #include "base/cleanup.h"
 #include "daemon/control.h"
 #include "daemon/engine.h"
+#include "daemon/endpoint.h"
+#include "daemon/service.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -13,15 +15,16 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 
 struct server {
     struct engine_paths paths;
-    bool debug, prefixed;
+    bool debug, journal;
     sd_event *loop;
     struct engine *engine;
     struct control *control;
+    struct endpoint *endpoint;
+    struct service *service;
 };
 
 static void usage(FILE *f)
@@ -41,18 +44,14 @@ static void usage(FILE *f)
           f);
 }
 
-/* The journal reads the level from the prefix of a line; a person does not want it. */
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {
     const struct server *s = arg;
-    static const char *const prefix[] = {SD_DEBUG, SD_INFO, SD_WARNING, SD_ERR};
     static const char *const word[] = {"debug: ", "", "warning: ", "error: "};
     if (lvl == LOG_LVL_DEBUG && !s->debug)
         return;
-    if (s->prefixed) {
-        fprintf(stderr, "%s%s\n", prefix[lvl], line);
+    if (s->journal && service_log(lvl, line) >= 0)
         return;
-    }
     struct timespec t;
     struct tm tm;
     char at[32];
@@ -77,7 +76,7 @@ static int options(struct server *s, int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     int c;
-    s->prefixed = getenv("JOURNAL_STREAM") != NULL;
+    s->journal = service_has_journal();
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         char *into = c == CONFIG    ? s->paths.config_dir
                      : c == STATE   ? s->paths.state_dir
@@ -91,7 +90,7 @@ static int options(struct server *s, int argc, char **argv)
         if (into)
             snprintf(into, 4096, "%s", optarg);
         else if (c == FOREGROUND)
-            s->prefixed = false;
+            s->journal = false;
         else if (c == DEBUG)
             s->debug = true;
         else if (c == VERSION || c == HELP) {
@@ -159,8 +158,9 @@ static int load(struct server *s, struct cfg **c, struct err *e)
     default_path(s->paths.config_dir, NULL, "/etc/snapferry");
     int rc = cfg_load_dir(c, s->paths.config_dir, e);
     for (unsigned i = 0; *c && (m = cfg_complaint_at(*c, i)); i++)
-        log_line(m->severity == CFG_ERROR ? LOG_LVL_ERROR : LOG_LVL_WARNING, "%s: %s%s%s", m->where, m->text,
-                 m->hint[0] ? "; " : "", m->hint);
+        if (m->where[0]) /* else it is about the directory as a whole, and the error says it */
+            log_line(m->severity == CFG_ERROR ? LOG_LVL_ERROR : LOG_LVL_WARNING, "%s: %s%s%s", m->where, m->text,
+                     m->hint[0] ? "; " : "", m->hint);
     if (rc < 0)
         return rc;
     const struct cfg_daemon *d = cfg_daemon(*c);
@@ -175,18 +175,11 @@ static int load(struct server *s, struct cfg **c, struct err *e)
     return 0;
 }
 
-static void reloaded(json_t *answer, const struct err *e, void *arg)
-{
-    (void)answer, (void)e, (void)arg;
-    sd_notify(0, "READY=1");
-}
-
 static int on_hup(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
 {
     struct server *s = arg;
     (void)src, (void)si;
-    sd_notify(0, "RELOADING=1");
-    engine_reload(s->engine, reloaded, s);
+    engine_reload(s->engine, NULL, NULL);
     return 0;
 }
 
@@ -195,8 +188,9 @@ static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void
 {
     struct server *s = arg;
     (void)src;
-    sd_notify(0, "STOPPING=1");
+    service_stopping();
     log_info("signal %u: the daemon ends, running movers go on", si->ssi_signo);
+    endpoint_stopping(s->endpoint);
     engine_stop(s->engine);
     return sd_event_exit(s->loop, 0);
 }
@@ -221,7 +215,8 @@ static int set_up(struct server *s, struct cfg *c, struct err *e)
     rc = engine_new(&s->engine, s->loop, &s->paths, c, e);
     if (rc < 0)
         return rc;
-    return control_new(&s->control, s->loop, s->engine, s->paths.runtime_dir, cfg_daemon(c)->socket_group, e);
+    rc = control_new(&s->control, s->loop, s->engine, s->paths.runtime_dir, cfg_daemon(c)->socket_group, e);
+    return rc < 0 ? rc : endpoint_new(&s->endpoint, s->loop, s->engine, e);
 }
 
 int main(int argc, char **argv)
@@ -244,14 +239,19 @@ int main(int argc, char **argv)
     if (rc == 0) {
         log_info("snapferryd " SNAPFERRY_VERSION " is ready (node %s, state in %s)", cfg_daemon(c)->node_name,
                  s.paths.state_dir);
-        sd_notifyf(0, "READY=1\nSTATUS=Ready, configuration %.12s", cfg_hash(c));
-        rc = sd_event_loop(s.loop);
-        if (rc < 0)
-            err_set(&e, ERR_GENERIC, -rc, "the event loop ended");
+        rc = service_new(&s.service, s.loop, s.engine, &e);
     }
-    if (e.cls)
+    if (rc == 0 && (rc = sd_event_loop(s.loop)) < 0)
+        err_set(&e, ERR_GENERIC, -rc, "the event loop ended");
+    if (e.cls) {
+        service_failed(&e);
+        if (!s.control)
+            control_refuse(&e);
         log_line(LOG_LVL_ERROR, "%s%s%s", e.msg, e.hint[0] ? "; " : "", e.hint);
+    }
+    service_free(s.service);
     control_free(s.control);
+    endpoint_free(s.endpoint);
     engine_free(s.engine);
     cfg_free(c);
     sd_event_unref(s.loop);

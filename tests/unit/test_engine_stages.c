@@ -14,7 +14,7 @@ static int look(const char *name, const json_t *labels, double value, void *arg)
 {
     struct seen *s = arg;
     s->n++;
-    if (!strcmp(name, s->name) && !strcmp(jstr(labels, "kind"), s->kind) && !strcmp(jstr(labels, "stage"), s->stage))
+    if (!strcmp(name, s->name) && !strcmp(jstr(labels, "direction"), s->kind) && !strcmp(jstr(labels, "stage"), s->stage))
         s->value += value;
     return 0;
 }
@@ -62,7 +62,7 @@ static void results_add_up(void **state)
     engine_count_stages(r, "backup", NULL);
     r = reopen(r);
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "read"), 1.75));
-    assert_true(near(counted(r, "stage_stalled_seconds_total", "backup", "read"), 1.5));
+    assert_true(near(counted(r, "stage_stall_seconds_total", "backup", "read"), 1.5));
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "hash"), 3));
     assert_true(near(counted(r, "stage_busy_seconds_total", "verify", "decrypt"), 4));
     assert_true(near(counted(r, "stage_busy_seconds_total", "verify", "read"), 0));

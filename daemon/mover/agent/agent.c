@@ -196,7 +196,11 @@ static int work(struct agent *a, struct err *e)
         .job = &a->job, .device = a->device_fd, .progress = &a->progress, .cancel = &cancel, .result = a->result};
     int rc = open_repository(a, &r, e);
     password_free(take_ptr(&a->password));
-    return rc < 0 ? rc : run[a->job.kind](&x, r, e);
+    if (rc < 0)
+        return rc;
+    rc = run[a->job.kind](&x, r, e);
+    repository_result(a->result, r);
+    return rc;
 }
 
 /* ---- the result ---- */

@@ -26,6 +26,9 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e);
 int run_verify(struct run_context *x, struct repo *r, struct err *e);
 int run_admin(struct run_context *x, struct repo *r, struct err *e);
 
+/* Adds "repository": requests to its store and how long they took, bytes, size of the index, clock skew. */
+void repository_result(json_t *result, struct repo *r);
+
 /* Writes the source's retention where stock clients look for it; durable when it returns. */
 int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e);
 

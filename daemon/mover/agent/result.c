@@ -83,8 +83,6 @@ int result_write(int fd, const json_t *result, struct err *e)
         return err_nomem(e);
     size_t len = strlen(text), at = 0;
     text[len++] = '\n'; /* in place of the NUL: its length is known */
-    if (ftruncate(fd, 0) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot empty the result file");
     while (at < len) {
         ssize_t n = pwrite(fd, text + at, len - at, (off_t)at);
         if (n < 0 && errno == EINTR)
@@ -93,6 +91,9 @@ int result_write(int fd, const json_t *result, struct err *e)
             return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot write the result file");
         at += (size_t)n;
     }
+    /* Behind the writing: before it, this would give away the room that the daemon has taken for it. */
+    if (ftruncate(fd, (off_t)len) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot cut the result file to its length");
     crash_point("result-written");
     if (fsync(fd) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot make the result file durable");

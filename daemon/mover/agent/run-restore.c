@@ -128,7 +128,9 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
         uint64_t n;
     } numbers[] = {
         {"indexEntries", v.index_entries},
+        {"indexBytes", v.index_bytes},
         {"packs", v.packs},
+        {"packsNotIndexed", v.packs_not_indexed},
         {"snapshots", v.snapshots},
         {"objects", v.objects},
         {"contents", v.contents},

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* server.c - the endpoint's part in the event loop: pages when asked, retries, the text file in time */
+#include "daemon/metrics/server.h"
+
+#include "base/cleanup.h"
+#include "daemon/json.h"
+#include "daemon/metrics/exchange.h"
+#include "daemon/metrics/listener.h"
+#include "daemon/metrics/metrics.h"
+#include "daemon/metrics/textfile.h"
+#include "daemon/step.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define RETRY_USEC (5 * UINT64_C(1000000))
+#define TEXTFILE_TIMEOUT_S 60
+
+struct metrics_server {
+    sd_event *loop;
+    struct metrics_source source;
+    struct cfg *cfg;
+    struct exchange exchange;
+    struct listeners *listeners;
+    struct steps *steps;
+    struct step *writing; /* NULL: nobody writes the text file */
+    struct err textfile_error;
+    int64_t written_ns;
+    sd_event_source *asks, *retry, *period;
+};
+
+/* ---- pages ---- */
+
+static void add_own(json_t *samples)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    json_array_append_new(samples, json_pack("{s:s, s:f}", "name", "metrics_timestamp_seconds", "value",
+                                             (double)t.tv_sec + (double)t.tv_nsec / 1e9));
+}
+
+static struct page *make_page(struct metrics_server *s)
+{
+    const struct cfg_metrics *c = cfg_metrics(s->cfg);
+    struct metrics_options o = {.compat = c->compat, .series_max = c->series_max};
+    CLEANUP_JSON json_t *facts = s->source.samples(s->source.arg);
+    json_t *samples = jarr(facts, "samples");
+    size_t len;
+    if (samples)
+        add_own(samples);
+    char *text = metrics_text(samples, &o, &len);
+    return text ? page_new(text, len) : NULL;
+}
+
+/* Tells the threads that the loop turns, with a page where one is wanted. */
+static void answer(struct metrics_server *s, bool always)
+{
+    uint64_t asked;
+    char why[256] = "";
+    bool wanted = exchange_take(&s->exchange, &asked);
+    struct page *p = wanted || always ? make_page(s) : NULL;
+    bool ready = s->source.ready(why, sizeof why, s->source.arg);
+    exchange_answer(&s->exchange, asked, p, ready, why);
+}
+
+static int on_ask(sd_event_source *src, int fd, uint32_t events, void *arg)
+{
+    (void)src, (void)fd, (void)events;
+    answer(arg, false);
+    return 0;
+}
+
+/* ---- the text file ---- */
+
+static void written(struct step_result *r, void *arg)
+{
+    struct metrics_server *s = arg;
+    struct timespec t;
+    s->writing = NULL;
+    if (r->err.cls && strcmp(s->textfile_error.msg, r->err.msg) != 0)
+        log_warning("%s", r->err.msg);
+    s->textfile_error = r->err;
+    if (r->err.cls)
+        return;
+    clock_gettime(CLOCK_REALTIME, &t);
+    s->written_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void write_textfile(struct metrics_server *s)
+{
+    const struct cfg_metrics *c = cfg_metrics(s->cfg);
+    struct err e = ERR_INIT;
+    if (!c->textfile[0] || s->writing)
+        return;
+    answer(s, true);
+    struct page *p = exchange_last(&s->exchange);
+    CLEANUP_JSON json_t *in = p ? json_pack("{s:s, s:s%}", "path", c->textfile, "text", p->text, p->len) : NULL;
+    page_unref(p);
+    if (!in)
+        err_nomem(&e);
+    else
+        step_start(s->steps, "write the metrics", textfile_step, in, TEXTFILE_TIMEOUT_S, written, s, &s->writing, &e);
+    if (e.cls) {
+        s->writing = NULL;
+        s->textfile_error = e;
+    }
+}
+
+static int on_period(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct metrics_server *s = arg;
+    (void)usec;
+    write_textfile(s);
+    sd_event_source_set_time_relative(src, (uint64_t)cfg_metrics(s->cfg)->textfile_period_s * 1000000);
+    return sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+}
+
+/* ---- the configuration ---- */
+
+static void listen_again(struct metrics_server *s)
+{
+    exchange_release(&s->exchange);
+    unsigned errors = listeners_apply(s->listeners, cfg_metrics(s->cfg));
+    if (errors)
+        sd_event_source_set_time_relative(s->retry, RETRY_USEC);
+    sd_event_source_set_enabled(s->retry, errors ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+    answer(s, false);
+}
+
+static int on_retry(sd_event_source *src, uint64_t usec, void *arg)
+{
+    (void)src, (void)usec;
+    listen_again(arg);
+    return 0;
+}
+
+void metrics_server_apply(struct metrics_server *s, struct cfg *c)
+{
+    cfg_ref(c);
+    cfg_free(s->cfg);
+    s->cfg = c;
+    answer(s, true);
+    listen_again(s);
+    if (!cfg_metrics(c)->textfile[0])
+        s->textfile_error = (struct err)ERR_INIT;
+    sd_event_source_set_time_relative(s->period, 0);
+    sd_event_source_set_enabled(s->period, cfg_metrics(c)->textfile[0] ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+}
+
+/* ---- what is told ---- */
+
+static void tell(json_t *problems, const char *text, const char *hint)
+{
+    json_array_append_new(problems, json_pack("{s:s, s:s, s:s}", "severity", "warning", "text", text, "hint", hint));
+}
+
+json_t *metrics_server_json(const struct metrics_server *s)
+{
+    const struct cfg_metrics *c = cfg_metrics(s->cfg);
+    json_t *listen = listeners_json(s->listeners), *problems = json_array(), *file = NULL;
+    const json_t *l;
+    size_t i;
+    json_array_foreach(listen, i, l) if (jstr(l, "error")[0])
+        tell(problems, jstr(l, "error"), "it is tried again every 5 s; [metrics] says where metrics are served");
+    if (s->textfile_error.cls)
+        tell(problems, s->textfile_error.msg, "it is tried again each textfile-period");
+    if (c->textfile[0])
+        file = json_pack("{s:s, s:I, s:s?}", "path", c->textfile, "written_ns", (json_int_t)s->written_ns, "error",
+                         s->textfile_error.cls ? s->textfile_error.msg : NULL);
+    return json_pack("{s:o, s:o?, s:o}", "listen", listen, "textfile", file, "problems", problems);
+}
+
+void metrics_server_stopping(struct metrics_server *s, const char *why)
+{
+    if (s)
+        exchange_close(&s->exchange, why);
+}
+
+/* ---- begin and end ---- */
+
+static int add_sources(struct metrics_server *s, struct err *e)
+{
+    int rc = sd_event_add_io(s->loop, &s->asks, s->exchange.asks, EPOLLIN, on_ask, s);
+    if (rc >= 0)
+        rc = sd_event_add_time_relative(s->loop, &s->retry, CLOCK_MONOTONIC, RETRY_USEC, 0, on_retry, s);
+    if (rc >= 0)
+        rc = sd_event_add_time_relative(s->loop, &s->period, CLOCK_MONOTONIC, 0, 0, on_period, s);
+    if (rc < 0)
+        return err_set(e, ERR_GENERIC, -rc, "the event loop takes no more sources");
+    sd_event_source_set_enabled(s->retry, SD_EVENT_OFF);
+    sd_event_source_set_enabled(s->period, SD_EVENT_OFF);
+    return 0;
+}
+
+int metrics_server_new(struct metrics_server **ret, sd_event *loop, const struct metrics_source *source, struct cfg *c,
+                       struct err *e)
+{
+    struct metrics_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->loop = loop;
+    s->source = *source;
+    int rc = exchange_init(&s->exchange, e);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    if ((rc = add_sources(s, e)) < 0 || (rc = steps_new(&s->steps, loop, e)) < 0 ||
+        (rc = listeners_new(&s->listeners, &s->exchange, e)) < 0) {
+        metrics_server_free(s);
+        return rc;
+    }
+    metrics_server_apply(s, c);
+    *ret = s;
+    return 0;
+}
+
+void metrics_server_free(struct metrics_server *s)
+{
+    if (!s)
+        return;
+    exchange_close(&s->exchange, "the daemon ends");
+    sd_event_source_disable_unref(s->asks);
+    sd_event_source_disable_unref(s->retry);
+    sd_event_source_disable_unref(s->period);
+    listeners_free(s->listeners);
+    steps_free(s->steps);
+    exchange_clear(&s->exchange);
+    cfg_free(s->cfg);
+    free(s);
+}

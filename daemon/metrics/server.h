@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * server.h - the endpoint: makes pages of the engine's samples, serves them and writes the text file
+ *
+ * Owned by the event loop. Whatever goes wrong here (a port that is taken, a certificate that cannot be read) is a
+ * problem to tell, not a reason for the daemon to end.
+ */
+#ifndef SNAPFERRY_DAEMON_METRICS_SERVER_H
+#define SNAPFERRY_DAEMON_METRICS_SERVER_H
+
+#include "cfg/cfg.h"
+
+#include <jansson.h>
+#include <systemd/sd-event.h>
+
+/* Called from the loop. */
+struct metrics_source {
+    json_t *(*samples)(void *arg); /* {"samples": [...]}, new reference */
+    bool (*ready)(char *why, size_t cap, void *arg);
+    void *arg;
+};
+
+struct metrics_server;
+int metrics_server_new(struct metrics_server **ret, sd_event *loop, const struct metrics_source *source, struct cfg *c,
+                       struct err *e);
+/* Another configuration is in force. */
+void metrics_server_apply(struct metrics_server *s, struct cfg *c);
+/* {"listen": [{"address", "tls", "users", "passed", "error"}], "textfile": {"path", "written_ns", "error"} or null,
+ * "problems": [{"severity", "text", "hint"}]} (new reference) */
+json_t *metrics_server_json(const struct metrics_server *s);
+/* /readyz says no from now on; `why` is a part of a sentence. */
+void metrics_server_stopping(struct metrics_server *s, const char *why);
+void metrics_server_free(struct metrics_server *s);
+
+#endif

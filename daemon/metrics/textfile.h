@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* textfile.h - a page as a file of node_exporter's textfile collector */
+#ifndef SNAPFERRY_DAEMON_METRICS_TEXTFILE_H
+#define SNAPFERRY_DAEMON_METRICS_TEXTFILE_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+
+/* Puts text[0..len) at `path`, mode 0644, by way of a file beside it and a rename: a reader finds the old one or the
+ * new one. May block: see textfile_step(). */
+int textfile_write(const char *path, const char *text, size_t len, struct err *e);
+/* step_fn (daemon/step.h): {"path", "text"} */
+int textfile_step(const json_t *in, json_t **out, int *fd, struct err *e);
+
+#endif

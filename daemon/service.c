@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* service.c - notifications to the service manager and lines for the journal */
+#include "daemon/service.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <systemd/sd-daemon.h>
+#define SD_JOURNAL_SUPPRESS_LOCATION
+#include <systemd/sd-journal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_USEC UINT64_C(5000000)
+#define STATUS_MAX 1024
+
+struct service {
+    struct engine *engine;
+    sd_event_source *timer;
+    char said[STATUS_MAX];
+};
+
+/* A line is a line: what follows a newline would be another assignment. */
+static void one_line(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ')
+            *s = ' ';
+}
+
+static void look(struct service *s)
+{
+    char line[STATUS_MAX];
+    engine_headline(s->engine, line, sizeof line);
+    one_line(line);
+    if (!strcmp(line, s->said))
+        return;
+    snprintf(s->said, sizeof s->said, "%s", line);
+    sd_notifyf(0, "STATUS=%s", line);
+}
+
+static int on_time(sd_event_source *src, uint64_t usec, void *arg)
+{
+    (void)usec;
+    look(arg);
+    sd_event_source_set_time_relative(src, LOOK_USEC);
+    return sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+}
+
+int service_new(struct service **ret, sd_event *loop, struct engine *g, struct err *e)
+{
+    if (!getenv("NOTIFY_SOCKET"))
+        return 0;
+    struct service *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->engine = g;
+    int rc = sd_event_add_time_relative(loop, &s->timer, CLOCK_MONOTONIC, LOOK_USEC, 500000, on_time, s);
+    if (rc < 0) {
+        free(s);
+        return err_set(e, ERR_GENERIC, -rc, "no timer can be made");
+    }
+    /* What waits on storage or hooks goes first: a status line can be late. */
+    sd_event_source_set_priority(s->timer, SD_EVENT_PRIORITY_IDLE);
+    sd_notify(0, "READY=1");
+    look(s);
+    *ret = s;
+    return 0;
+}
+
+void service_free(struct service *s)
+{
+    if (!s)
+        return;
+    sd_event_source_unref(s->timer);
+    free(s);
+}
+
+void service_reloading(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
+}
+
+void service_reloaded(void)
+{
+    sd_notify(0, "READY=1");
+}
+
+void service_stopping(void)
+{
+    sd_notify(0, "STOPPING=1\nSTATUS=The daemon ends, running movers go on");
+}
+
+void service_failed(const struct err *e)
+{
+    char text[sizeof e->msg + sizeof e->hint + 4];
+    snprintf(text, sizeof text, "%s%s%s", e->msg, e->hint[0] ? "; " : "", e->hint);
+    one_line(text);
+    sd_notifyf(0, "STATUS=%s", text);
+}
+
+/* ---- the journal ---- */
+
+bool service_has_journal(void)
+{
+    const char *text = getenv("JOURNAL_STREAM");
+    unsigned long long dev, ino;
+    struct stat st;
+    return text && sscanf(text, "%llu:%llu", &dev, &ino) == 2 && fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev &&
+           st.st_ino == ino;
+}
+
+/* "20261121T020000-3f9a": the end of every backup's id, and what stands before the volume in an operation's. */
+static bool is_stamp(const char *s)
+{
+    static const char form[] = "dddddddd"
+                               "T"
+                               "dddddd"
+                               "-"
+                               "xxxx";
+    for (size_t i = 0; form[i]; i++) {
+        bool digit = s[i] >= '0' && s[i] <= '9', hex = digit || (s[i] >= 'a' && s[i] <= 'f');
+        if (form[i] == 'd' ? !digit : form[i] == 'x' ? !hex : s[i] != form[i])
+            return false;
+    }
+    return true;
+}
+
+/* The subject of a line: its operation and the backup that this belongs to; false if it begins with no id. */
+static bool subject(const char *line, size_t *operation, const char **backup, size_t *backup_len)
+{
+    const char *end = strstr(line, ": "), *p = line, *stamp = NULL;
+    if (!end || end - line > 600)
+        return false;
+    for (; p < end && !stamp; p++)
+        if (is_stamp(p))
+            stamp = p;
+    if (!stamp || (stamp[20] != '.' && stamp + 20 != end))
+        return false;
+    *operation = (size_t)(end - line);
+    *backup = !strncmp(line, "up-", 3) ? line + 3 : !strncmp(line, "down-", 5) ? line + 5 : line;
+    *backup_len = (size_t)(stamp + 20 - *backup);
+    return true;
+}
+
+int service_log(enum log_level lvl, const char *line)
+{
+    static const char priority[] = {'7', '6', '4', '3'};
+    char level[] = "PRIORITY=6", operation[700], backup[700], message[4096];
+    struct iovec v[5] = {{(char[]){"SYSLOG_IDENTIFIER=snapferryd"}, sizeof "SYSLOG_IDENTIFIER=snapferryd" - 1}};
+    size_t op_len, backup_len;
+    const char *b;
+    int n = 1;
+    level[sizeof level - 2] = priority[lvl];
+    v[n++] = (struct iovec){level, sizeof level - 1};
+    snprintf(message, sizeof message, "MESSAGE=%s", line);
+    v[n++] = (struct iovec){message, strlen(message)};
+    if (subject(line, &op_len, &b, &backup_len)) {
+        snprintf(operation, sizeof operation, "OPERATION=%.*s", (int)op_len, line);
+        snprintf(backup, sizeof backup, "BACKUP=%.*s", (int)backup_len, b);
+        v[n++] = (struct iovec){operation, strlen(operation)};
+        v[n++] = (struct iovec){backup, strlen(backup)};
+    }
+    return sd_journal_sendv(v, n);
+}

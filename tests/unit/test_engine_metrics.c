@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What engine_metrics() says: facts of the records in memory, counters that count once, zeros from the start (D.3). */
+#include "tests/unit/test.h"
+
+#include "daemon/engine-metrics-impl.h"
+
+#include <sys/stat.h>
+#include <math.h>
+#include <time.h>
+
+struct fixture {
+    char dir[64];
+    struct engine g;
+    struct cfg *cfg;
+};
+
+static void open_with(struct fixture *x, const char *more)
+{
+    char ini[2048], path[128];
+    struct err e = ERR_INIT;
+    struct records_news news;
+    memset(x, 0, sizeof *x);
+    strcpy(x->dir, "/tmp/snapferry-metrics.XXXXXX");
+    assert_non_null(mkdtemp(x->dir));
+    snprintf(
+        ini, sizeof ini,
+        "[daemon]\nnode-name = n\nslots = 3\n[metrics]\nlisten =\n"
+        "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n"
+        "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/*.img\nrepository = main\nsnapshots-to-retain = 5\n%s",
+        more);
+    snprintf(path, sizeof path, "%s/snapferry.ini", x->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(ini, f);
+    fclose(f);
+    if (cfg_load_dir(&x->cfg, x->dir, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(records_open(&x->g.records, x->dir, &news, &e), 0);
+    x->g.cfg = x->cfg;
+    x->g.reload_ok = true;
+    x->g.started_ns = now_ns();
+    assert_int_equal(facts_new(&x->g, &e), 0);
+    sd_event *loop = NULL;
+    assert_true(sd_event_new(&loop) >= 0);
+    x->g.loop = loop;
+    assert_int_equal(steps_new(&x->g.steps, loop, &e), 0);
+    struct movers_opts mo = {loop, x->dir, x->dir, "/bin/true", &engine_mover_events, &x->g};
+    assert_int_equal(movers_new(&x->g.movers, &mo, &e), 0);
+}
+
+static void close_it(struct fixture *x)
+{
+    char command[128];
+    facts_free(&x->g);
+    movers_free(x->g.movers);
+    steps_free(x->g.steps);
+    records_close(x->g.records);
+    sd_event_unref(x->g.loop);
+    json_decref(x->g.pools);
+    json_decref(x->g.orphan_list);
+    cfg_free(x->cfg);
+    snprintf(command, sizeof command, "rm -rf %s", x->dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* Value of a sample: labels as "a=b,c=d". NAN: there is none; twice: a failure. */
+static double value(struct fixture *x, const char *name, const char *labels)
+{
+    CLEANUP_JSON json_t *o = engine_metrics(&x->g);
+    CLEANUP_JSON json_t *want = json_object(), *none = json_object();
+    double ret = NAN;
+    const json_t *s;
+    size_t i;
+    char copy[512], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", labels);
+    for (char *pair = strtok_r(copy, ",", &save); pair; pair = strtok_r(NULL, ",", &save)) {
+        char *eq = strchr(pair, '=');
+        assert_non_null(eq);
+        *eq = '\0';
+        jset_str(want, pair, eq + 1);
+    }
+    json_array_foreach(json_object_get(o, "samples"), i, s)
+    {
+        const json_t *have = json_object_get(s, "labels");
+        if (strcmp(jstr(s, "name"), name) || !json_equal(have ? have : none, want))
+            continue;
+        assert_true(isnan(ret)); /* not twice */
+        ret = json_number_value(json_object_get(s, "value"));
+    }
+    return ret;
+}
+#define assert_sample(x, name, labels, want)                                                                           \
+    do {                                                                                                               \
+        double got_ = value(x, name, labels);                                                                          \
+        if (!(got_ == (want)))                                                                                         \
+            fail_msg("%s{%s} is %g, wanted %g", name, labels, got_, (double)(want));                                   \
+    } while (0)
+#define assert_no_sample(x, name, labels) assert_true(isnan(value(x, name, labels)))
+
+static void put(struct fixture *x, enum rec_kind k, const char *id, const char *volume, const char *state, json_t *doc,
+                struct rec *ret)
+{
+    struct rec r = {.doc = doc};
+    struct err e = ERR_INIT;
+    assert_non_null(doc);
+    snprintf(r.id, sizeof r.id, "%s", id);
+    snprintf(r.volume, sizeof r.volume, "%s", volume);
+    snprintf(r.state, sizeof r.state, "%s", state);
+    assert_int_equal(records_add(x->g.records, k, &r, &e), 0);
+    if (ret)
+        *ret = r;
+    else
+        rec_clear(&r);
+}
+
+static json_t *operation(const char *kind, const char *volume)
+{
+    return json_pack("{s:s,s:{s:s},s:{s:s},s:{s:s,s:i}}", "kind", kind, "volume", "name", volume, "own", "name",
+                     strcmp(kind, "backup") ? "" : "c", "policy", "repository", "main", "retries", 1);
+}
+
+static json_t *volume(const char *name, int64_t success_ns)
+{
+    return json_pack("{s:{s:s,s:s,s:I},s:s,s:s,s:I,s:I}", "volume", "name", name, "id", name, "size", (json_int_t)4096,
+                     "class", "c", "last_status", "Completed", "last_success_ns", (json_int_t)success_ns,
+                     "last_changed_bytes", (json_int_t)7);
+}
+
+/* ---- every sample fits its family; there is none twice ---- */
+
+static void all_fit(struct fixture *x)
+{
+    CLEANUP_JSON json_t *o = engine_metrics(&x->g), *seen = json_object();
+    const json_t *s;
+    size_t i;
+    json_array_foreach(json_object_get(o, "samples"), i, s)
+    {
+        const json_t *labels = json_object_get(s, "labels");
+        const struct metric_family *f = metric_family(jstr(s, "name"));
+        CLEANUP_FREE char *key = NULL;
+        CLEANUP_JSON json_t *none = json_object();
+        if (!f)
+            fail_msg("%s is no family", jstr(s, "name"));
+        key = sample_key(jstr(s, "name"), labels ? labels : none);
+        if (json_object_get(seen, key))
+            fail_msg("%s is there twice", key);
+        json_object_set_new(seen, key, json_true());
+        size_t n = f->labels[0] != '\0';
+        for (const char *p = f->labels; *p; p++)
+            n += *p == ',';
+        if (json_object_size(labels) != n + (json_object_get(labels, "le") != NULL))
+            fail_msg("%s has other labels than its family", key);
+    }
+    assert_true(json_object_size(seen) > 500);
+}
+
+static void zeros_from_the_start(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "[job \"j\"]\nvolumes = class:c\n");
+    all_fit(&x);
+    assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
+    assert_sample(&x, "operations", "direction=delete,state=CleaningUp", 0);
+    assert_sample(&x, "operations_total", "direction=backup,class=c,result=completed,reason=", 0);
+    assert_sample(&x, "backups_total", "direction=backup,schedule=j,result=failed", 0);
+    assert_sample(&x, "backup_failures_total", "schedule=", 0);
+    assert_sample(&x, "mover_exits_total", "direction=verify,cause=out-of-memory", 0);
+    assert_sample(&x, "snapshots", "class=c,reason=held", 0);
+    assert_sample(&x, "snapshot_limit", "class=c", 5);
+    assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=upload,le=+Inf", 0);
+    assert_sample(&x, "repository_requests_total", "repository=main,op=put,code=ok", 0);
+    assert_sample(&x, "orphans", "kind=native", 0);
+    assert_sample(&x, "slots", "", 3);
+    close_it(&x);
+}
+
+static void states_are_counted_as_they_change(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct rec op;
+    struct err e = ERR_INIT;
+    open_with(&x, "");
+    put(&x, REC_OPERATION, "up-1", "v", "Queued", operation("backup", "/srv/a.img"), &op);
+    put(&x, REC_OPERATION, "up-2", "w", "Running", operation("restore", "/srv/b.img"), NULL);
+    assert_sample(&x, "operations", "direction=backup,state=Queued", 1);
+    assert_sample(&x, "queue_length", "direction=backup", 1);
+    assert_sample(&x, "slots_used", "", 1);
+    assert_int_equal(save_state(&x.g, REC_OPERATION, &op, "Exposing"), 0);
+    assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
+    assert_sample(&x, "queue_wait_seconds_count", "direction=backup", 1);
+    /* A transaction that is undone leaves no trace. */
+    assert_int_equal(records_begin(x.g.records, &e), 0);
+    snprintf(op.state, sizeof op.state, "Running");
+    assert_int_equal(records_save(x.g.records, REC_OPERATION, &op, &e), 0);
+    assert_sample(&x, "operations", "direction=backup,state=Running", 1);
+    records_rollback(x.g.records);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
+    assert_sample(&x, "operations", "direction=backup,state=Running", 0);
+    rec_clear(&op);
+    assert_int_equal(records_get(x.g.records, REC_OPERATION, "up-1", &op, &e), 0);
+    assert_int_equal(save_state(&x.g, REC_OPERATION, &op, "Completed"), 0);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 0);
+    rec_clear(&op);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void progress_of_what_runs(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    put(&x, REC_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"), NULL);
+    struct live *l = live_get(&x.g, REC_OPERATION, "up-1");
+    l->progress = json_pack("{s:i,s:i}", "total", 100, "done", 40);
+    l->progress_ns = INT64_C(5000000000);
+    assert_sample(&x, "operation_expected_bytes", "direction=backup,volume=/srv/a.img", 100);
+    assert_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img", 40);
+    assert_sample(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img", 5);
+    live_drop(&x.g, "up-1");
+    assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
+    close_it(&x);
+}
+
+static void volumes_come_and_go(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "[volume \"/srv/x.img\"]\nexclude = yes\n");
+    put(&x, REC_VOLUME, "id-a", "id-a", "known", volume("/srv/a.img", now_ns()), NULL);
+    put(&x, REC_VOLUME, "id-old", "id-old", "known", volume("/elsewhere/b.img", 5), NULL);
+    put(&x, REC_VOLUME, "id-x", "id-x", "known", volume("/srv/x.img", 5), NULL);
+    assert_sample(&x, "volume_protected", "volume=/srv/a.img", 1);
+    assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
+    assert_sample(&x, "volume_last_changed_bytes", "volume=/srv/a.img", 7);
+    assert_sample(&x, "volume_last_status", "volume=/srv/a.img", 1);
+    assert_no_sample(&x, "volume_protected", "volume=/elsewhere/b.img"); /* no class has it */
+    assert_no_sample(&x, "volume_protected", "volume=/srv/x.img");       /* excluded */
+    /* Made anew under the same name: the newer one has it. */
+    json_t *again = volume("/srv/a.img", 0);
+    jset_int(jobj(again, "volume"), "size", 8192);
+    put(&x, REC_VOLUME, "id-a2", "id-a2", "known", again, NULL);
+    assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 8192);
+    assert_sample(&x, "volume_protected", "volume=/srv/a.img", 0);
+    /* Its class lists neither any more, then the first again. */
+    CLEANUP_JSON json_t *none = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 1, "volumes");
+    facts_listed(&x.g, none);
+    assert_no_sample(&x, "volume_size_bytes", "volume=/srv/a.img");
+    CLEANUP_JSON json_t *one =
+        json_pack("[{s:{s:s},s:b,s:[{s:s}]}]", "class", "name", "c", "all", 1, "volumes", "id", "id-a");
+    facts_listed(&x.g, one);
+    assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
+    /* A class that was not asked for everything, or did not answer, tells nothing. */
+    CLEANUP_JSON json_t *some = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 0, "volumes");
+    facts_listed(&x.g, some);
+    CLEANUP_JSON json_t *failed =
+        json_pack("[{s:{s:s},s:b,s:[],s:{s:s}}]", "class", "name", "c", "all", 1, "volumes", "error", "message", "x");
+    facts_listed(&x.g, failed);
+    assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void natives_by_reason(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct rec n;
+    open_with(&x, "");
+    for (int i = 0; i < 3; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "alias-%d", i);
+        put(&x, REC_NATIVE, id, "v", "present",
+            json_pack("{s:{s:s},s:{s:I,s:I},s:b,s:b}", "class", "name", "c", "native", "used", (json_int_t)10,
+                      "created_ns", (json_int_t)(i + 1) * 1000000000, "moved", 1, "moved_verified", 1),
+            i == 2 ? &n : NULL);
+    }
+    assert_sample(&x, "snapshots", "class=c,reason=retained", 3);
+    assert_sample(&x, "snapshot_used_bytes", "class=c", 30);
+    assert_sample(&x, "snapshot_oldest_timestamp_seconds", "class=c", 1);
+    struct native_facts f[2] = {{.alias = "alias-0", .reasons = NATIVE_RETAINED | NATIVE_IN_USE},
+                                {.alias = "alias-1", .prune = true}};
+    facts_plan(&x.g, f, 2);
+    assert_sample(&x, "snapshots", "class=c,reason=in_use", 1);
+    assert_sample(&x, "snapshots", "class=c,reason=none", 1);
+    assert_sample(&x, "snapshots", "class=c,reason=retained", 1);
+    json_object_set_new(n.doc, "hold", json_true());
+    assert_int_equal(save(&x.g, REC_NATIVE, &n), 0);
+    assert_sample(&x, "snapshots", "class=c,reason=held", 1);
+    assert_int_equal(save_state(&x.g, REC_NATIVE, &n, "missing"), 0);
+    assert_sample(&x, "snapshots", "class=c,reason=held", 0);
+    assert_sample(&x, "snapshots_missing", "class=c", 1);
+    rec_clear(&n);
+    assert_int_equal(records_delete(x.g.records, REC_NATIVE, "alias-0", NULL), 0);
+    assert_sample(&x, "snapshots", "class=c,reason=in_use", 0);
+    close_it(&x);
+}
+
+/* ---- what is counted ---- */
+
+static const char result_text[] =
+    "{\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,\"incrementalBytes\":800,"
+    "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16},"
+    "\"stages\":[{\"name\":\"write\",\"busySeconds\":2.5,\"stalledSeconds\":1}],\"bottleneck\":\"write\","
+    "\"repository\":{\"uploadedBytes\":450,\"downloadedBytes\":70,\"retries\":2,\"contents\":12,\"indexBlobs\":4,"
+    "\"clockSkewSeconds\":-0.5,\"requests\":{\"put\":{\"codes\":{\"ok\":5,\"no-space\":1,\"invented\":9},\"seconds\":3,"
+    "\"counts\":[1,2,0,0,0,0,0,0,0,0,0,0,3]},\"evil\":{\"codes\":{\"ok\":1}}}}}";
+
+static void a_movers_result_is_counted(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    open_with(&x, "");
+    CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
+    assert_non_null(result);
+    struct mover_end end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = 1.5};
+    count_mover_ended(&x.g, &op, &end);
+    assert_sample(&x, "read_bytes_total", "class=c", 1000);
+    assert_sample(&x, "skipped_bytes_total", "class=c,why=unallocated", 24);
+    assert_sample(&x, "compressed_bytes_total", "class=c", 400);
+    assert_sample(&x, "unreadable_bytes_total", "class=c", 512);
+    assert_sample(&x, "io_errors_total", "op=read", 1);
+    assert_sample(&x, "io_uring_inflight", "class=c", 16);
+    assert_sample(&x, "upload_bytes_total", "repository=main", 450);
+    assert_sample(&x, "repository_requests_total", "repository=main,op=put,code=no-space", 1);
+    assert_no_sample(&x, "repository_requests_total", "repository=main,op=put,code=invented");
+    assert_no_sample(&x, "repository_requests_total", "repository=main,op=evil,code=ok");
+    assert_sample(&x, "repository_request_seconds_count", "repository=main,op=put", 6);
+    assert_sample(&x, "repository_request_seconds_bucket", "repository=main,op=put,le=0.005", 3);
+    assert_sample(&x, "repository_request_seconds_bucket", "repository=main,op=put,le=60", 3);
+    assert_sample(&x, "repository_request_seconds_bucket", "repository=main,op=put,le=+Inf", 6);
+    assert_sample(&x, "repository_clock_skew_seconds", "repository=main", -0.5);
+    assert_sample(&x, "mover_cpu_seconds_total", "direction=backup", 1.5);
+    assert_sample(&x, "bottleneck_total", "direction=backup,stage=write", 1);
+    count_mover_ended(&x.g, &op, &end);
+    assert_sample(&x, "read_bytes_total", "class=c", 2000);
+    assert_sample(&x, "repository_contents", "repository=main", 12); /* not a sum */
+    struct mover_end oom = {.outcome = MOVER_OOM, .oom_kills = 1};
+    count_mover_ended(&x.g, &op, &oom);
+    assert_sample(&x, "mover_oom_total", "", 1);
+    assert_sample(&x, "mover_exits_total", "direction=backup,cause=out-of-memory", 1);
+    rec_clear(&op);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void nonsense_of_a_mover_counts_nothing(void **state)
+{
+    (void)state;
+    static const char *const nonsense[] = {
+        "{\"readBytes\":-5,\"zeroBytes\":\"x\",\"chunks\":1e300,\"badRanges\":7,\"repository\":[],\"stages\":{}}",
+        "{\"readBytes\":9223372036854775807,\"repository\":{\"requests\":{\"get\":{\"codes\":{\"ok\":-1},\"counts\":[1]"
+        ","
+        "\"seconds\":\"x\"}},\"uploadedBytes\":-1,\"contents\":\"many\"}}",
+        "{\"repository\":{\"requests\":[1,2],\"clockSkewSeconds\":\"x\"},\"reader\":3}"};
+    struct fixture x;
+    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    open_with(&x, "");
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        CLEANUP_JSON json_t *result = json_loads(nonsense[i], 0, NULL);
+        assert_non_null(result);
+        struct mover_end end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = NAN};
+        count_mover_ended(&x.g, &op, &end);
+    }
+    assert_sample(&x, "read_bytes_total", "class=c", 0);
+    assert_sample(&x, "upload_bytes_total", "repository=main", 0);
+    assert_sample(&x, "repository_request_seconds_count", "repository=main,op=get", 0);
+    assert_no_sample(&x, "repository_contents", "repository=main");
+    rec_clear(&op);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void ends_are_counted_with_their_reason(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    open_with(&x, "");
+    op.created_ns = now_ns() - 90 * NS_PER_S;
+    err_set(&e, ERR_PASSWORD, 0, "wrong");
+    doc_error(op.doc, "move", &e);
+    snprintf(op.state, sizeof op.state, "CleaningUp");
+    count_operation_ended(&x.g, &op, "Failed");
+    assert_sample(&x, "operations_total", "direction=backup,class=c,result=failed,reason=password", 1);
+    assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=60", 0);
+    assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=300", 1);
+    count_operation_ended(&x.g, &op, "Canceled");
+    assert_sample(&x, "operations_total", "direction=backup,class=c,result=canceled,reason=", 1);
+    assert_sample(&x, "uploads_canceled_total", "node=n", 1);
+    assert_sample(&x, "uploads_failed_total", "node=n", 1);
+    count_operation_ended(&x.g, &op, "Skipped");
+    assert_sample(&x, "operations_total", "direction=backup,class=c,result=skipped,reason=", 1);
+    count_retry(&x.g, &op);
+    assert_sample(&x, "operation_retries_total", "direction=backup,reason=password", 1);
+    rec_clear(&op);
+    struct rec b = {.doc = json_pack("{s:s,s:s}", "kind", "backup", "job", "")};
+    b.created_ns = now_ns();
+    count_backup_ended(&x.g, &b, "PartiallyFailed");
+    assert_sample(&x, "backups_total", "direction=backup,schedule=,result=partially_failed", 1);
+    assert_sample(&x, "backup_partial_failures_total", "schedule=", 1);
+    assert_sample(&x, "backup_last_status", "schedule=", 0);
+    assert_sample(&x, "backup_last_success_timestamp_seconds", "schedule=", 0);
+    count_backup_ended(&x.g, &b, "Completed");
+    assert_sample(&x, "backup_last_status", "schedule=", 1);
+    assert_true(value(&x, "backup_last_success_timestamp_seconds", "schedule=") > 1e9);
+    rec_clear(&b);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void what_left_the_configuration_is_not_shown(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    CLEANUP_JSON json_t *klass = json_pack("{s:s}", "class", "gone"), *none = json_pack("{s:s}", "class", "");
+    records_counter_add(x.g.records, "read_bytes_total", klass, 5, NULL);
+    records_counter_add(x.g.records, "read_bytes_total", none, 6, NULL);
+    records_counter_add(x.g.records, "of_another_version_total", klass, 7, NULL);
+    records_counter_add(x.g.records, "chunks_total", NULL, 8, NULL); /* without its label */
+    assert_no_sample(&x, "read_bytes_total", "class=gone");
+    assert_sample(&x, "read_bytes_total", "class=", 6);
+    all_fit(&x);
+    close_it(&x);
+}
+
+static void counters_of_earlier_versions_are_taken_over(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    struct records_news news;
+    open_with(&x, "");
+    CLEANUP_JSON json_t *op = json_pack("{s:s,s:s,s:s}", "kind", "backup", "class", "c", "result", "Failed"),
+                        *stage = json_pack("{s:s,s:s}", "kind", "backup", "stage", "read"),
+                        *exits = json_pack("{s:s,s:s}", "kind", "backup", "outcome", "died"),
+                        *run = json_pack("{s:s,s:s,s:s}", "kind", "backup", "job", "", "result", "Completed");
+    records_counter_add(x.g.records, "operations_total", op, 4, NULL);
+    records_counter_add(x.g.records, "stage_stalled_seconds_total", stage, 2.5, NULL);
+    records_counter_add(x.g.records, "mover_exits_total", exits, 3, NULL);
+    records_counter_add(x.g.records, "backups_total", run, 6, NULL);
+    assert_int_equal(records_flush(x.g.records, &e), 0);
+    for (int i = 0; i < 2; i++) { /* the second time there is nothing left to take over */
+        count_migrate(x.g.records);
+        assert_int_equal(records_flush(x.g.records, &e), 0);
+        facts_free(&x.g);
+        records_close(x.g.records);
+        assert_int_equal(records_open(&x.g.records, x.dir, &news, &e), 0);
+        assert_int_equal(facts_new(&x.g, &e), 0);
+        assert_sample(&x, "operations_total", "direction=backup,class=c,result=failed,reason=error", 4);
+        assert_sample(&x, "stage_stall_seconds_total", "direction=backup,stage=read", 2.5);
+        assert_sample(&x, "mover_exits_total", "direction=backup,cause=died", 3);
+        assert_sample(&x, "backups_total", "direction=backup,schedule=,result=completed", 6);
+    }
+    close_it(&x);
+}
+
+/* ---- a scrape of a large node ---- */
+
+#define VOLUMES 1000
+#define NATIVES 10
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void a_large_node(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    open_with(&x, "[job \"j\"]\nvolumes = class:c\n");
+    assert_int_equal(records_begin(x.g.records, &e), 0);
+    for (int v = 0; v < VOLUMES; v++) {
+        char name[64], id[64];
+        snprintf(name, sizeof name, "/srv/vm-%d.img", v);
+        snprintf(id, sizeof id, "id-%d", v);
+        put(&x, REC_VOLUME, id, id, "known", volume(name, now_ns()), NULL);
+        for (int n = 0; n < NATIVES; n++) {
+            char alias[64];
+            snprintf(alias, sizeof alias, "alias-%d-%d", v, n);
+            put(&x, REC_NATIVE, alias, id, "present",
+                json_pack("{s:{s:s},s:{s:I},s:b,s:b}", "class", "name", "c", "native", "used", (json_int_t)10, "moved",
+                          1, "moved_verified", 1),
+                NULL);
+        }
+    }
+    assert_int_equal(records_commit(x.g.records, &e), 0);
+    double began = now_s();
+    facts_free(&x.g);
+    assert_int_equal(facts_new(&x.g, &e), 0);
+    print_message("read at the start: %.1f ms\n", (now_s() - began) * 1e3);
+    assert_sample(&x, "snapshots", "class=c,reason=retained", VOLUMES * NATIVES);
+    began = now_s();
+    CLEANUP_JSON json_t *o = engine_metrics(&x.g);
+    double took = now_s() - began;
+    print_message("%d volumes, %d native snapshots: %zu samples in %.1f ms\n", VOLUMES, VOLUMES * NATIVES,
+                  json_array_size(json_object_get(o, "samples")), took * 1e3);
+    assert_true(json_array_size(json_object_get(o, "samples")) > 8 * VOLUMES);
+    close_it(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(zeros_from_the_start),
+        cmocka_unit_test(states_are_counted_as_they_change),
+        cmocka_unit_test(progress_of_what_runs),
+        cmocka_unit_test(volumes_come_and_go),
+        cmocka_unit_test(natives_by_reason),
+        cmocka_unit_test(a_movers_result_is_counted),
+        cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
+        cmocka_unit_test(ends_are_counted_with_their_reason),
+        cmocka_unit_test(what_left_the_configuration_is_not_shown),
+        cmocka_unit_test(counters_of_earlier_versions_are_taken_over),
+        cmocka_unit_test(a_large_node),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

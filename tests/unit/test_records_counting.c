@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Counters that count once whatever fails, distributions, and who is told of rows. */
+#include "tests/unit/records.h"
+
+#include "daemon/json.h"
+#include "tests/unit/faulty_vfs.h"
+
+#include <errno.h>
+
+struct look {
+    const char *name, *le;
+    double value;
+    unsigned n;
+};
+static int look_at(const char *name, const json_t *labels, double value, void *arg)
+{
+    struct look *l = arg;
+    l->n++;
+    if (!strcmp(name, l->name) && (!l->le || !strcmp(jstr(labels, "le"), l->le)))
+        l->value += value;
+    return 0;
+}
+static double value(struct records *r, const char *name, const char *le)
+{
+    struct look l = {name, le, 0, 0};
+    struct err e = ERR_INIT;
+    assert_ok(records_counters(r, look_at, &l, &e), &e);
+    return l.value;
+}
+
+static double on_disk(struct records *r, const char *name)
+{
+    sqlite3_stmt *st;
+    double v = 0;
+    assert_int_equal(sqlite3_prepare_v2(r->db, "SELECT sum(value) FROM counters WHERE name=?1", -1, &st, NULL),
+                     SQLITE_OK);
+    sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    if (sqlite3_step(st) == SQLITE_ROW)
+        v = sqlite3_column_double(st, 0);
+    sqlite3_finalize(st);
+    return v;
+}
+
+static void what_is_held_goes_with_the_record(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}");
+    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    records_counters_hold(r);
+    assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
+    assert_true(on_disk(r, "ended") == 0);
+    snprintf(a.state, sizeof a.state, "Completed");
+    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    assert_true(on_disk(r, "ended") == 1); /* by the same commit */
+    records_counters_settle(r);
+    assert_true(value(r, "ended", NULL) == 1);
+    done(r);
+}
+
+static void what_failed_is_not_counted(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}");
+    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    assert_ok(records_counter_add(r, "ended", NULL, 5, &e), &e);
+    for (int i = 0; i < 3; i++) { /* tried again and again */
+        records_counters_hold(r);
+        assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
+        assert_ok(records_counter_add(r, "fresh", NULL, 1, &e), &e);
+        faults.after = 0, faults.count = 100, faults.code = SQLITE_FULL;
+        assert_true(records_save(r, REC_OPERATION, &a, NULL) < 0);
+        faults.count = 0;
+        records_counters_settle(r);
+        assert_true(value(r, "ended", NULL) == 5 && value(r, "fresh", NULL) == 0);
+    }
+    records_counters_hold(r);
+    assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
+    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    records_counters_settle(r);
+    assert_true(value(r, "ended", NULL) == 6 && on_disk(r, "ended") == 6);
+    done(r);
+}
+
+static void holds_nest(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    records_counters_hold(r);
+    assert_ok(records_counter_add(r, "x", NULL, 1, &e), &e);
+    records_counters_hold(r);
+    assert_ok(records_counter_add(r, "x", NULL, 1, &e), &e);
+    records_counters_settle(r);
+    assert_true(value(r, "x", NULL) == 2); /* the outer one is open */
+    records_counters_settle(r);
+    assert_true(value(r, "x", NULL) == 0);
+    records_counters_settle(r); /* one too many does nothing */
+    done(r);
+}
+
+static void set_and_remove(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    assert_ok(records_counter_set(r, "g", NULL, 7, &e), &e);
+    assert_ok(records_counter_set(r, "g", NULL, 3, &e), &e);
+    assert_ok(records_flush(r, &e), &e);
+    r = reopen(r);
+    assert_true(value(r, "g", NULL) == 3);
+    records_counter_remove(r, "g", NULL);
+    records_counter_remove(r, "never", NULL);
+    assert_true(value(r, "g", NULL) == 0);
+    assert_ok(records_flush(r, &e), &e);
+    assert_true(on_disk(r, "g") == 0);
+    assert_ok(records_counter_add(r, "g", NULL, 2, &e), &e); /* begins anew */
+    r = reopen(r);
+    assert_true(value(r, "g", NULL) == 2);
+    done(r);
+}
+
+static void distributions_are_cumulative(void **state)
+{
+    (void)state;
+    static const double bounds[] = {0.001, 1, 60};
+    static const double values[] = {0, 0.001, 0.5, 1, 1.5, 60, 61, 1e6};
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "stage", "read");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        assert_ok(records_histogram_observe(r, "d", labels, bounds, 3, values[i], &e), &e);
+    assert_true(value(r, "d_bucket", "0.001") == 2);
+    assert_true(value(r, "d_bucket", "1") == 4);
+    assert_true(value(r, "d_bucket", "60") == 6);
+    assert_true(value(r, "d_bucket", "+Inf") == 8);
+    assert_true(value(r, "d_count", NULL) == 8);
+    assert_true(fabs(value(r, "d_sum", NULL) - 1000124.001) < 1e-6);
+    static const uint64_t counts[] = {1, 0, 2, 4};
+    assert_ok(records_histogram_add(r, "d", labels, bounds, 3, counts, 500, &e), &e);
+    assert_true(value(r, "d_bucket", "0.001") == 3 && value(r, "d_bucket", "1") == 5);
+    assert_true(value(r, "d_bucket", "60") == 9 && value(r, "d_bucket", "+Inf") == 15);
+    assert_int_equal(records_histogram_observe(r, "d", labels, bounds, 3, NAN, &e), -EINVAL);
+    assert_null(json_object_get(labels, "le")); /* the caller's labels are left alone */
+    r = reopen(r);
+    assert_true(value(r, "d_count", NULL) == 15);
+    done(r);
+}
+
+struct heard {
+    char text[400];
+};
+static void hear(enum rec_kind k, const struct rec *rec, void *arg)
+{
+    struct heard *h = arg;
+    size_t n = strlen(h->text);
+    snprintf(h->text + n, sizeof h->text - n, "%d:%s:%s ", (int)k, rec ? rec->id : "*",
+             rec && rec->doc ? rec->state : "-");
+}
+
+static void who_watches_is_told(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct heard h = {""};
+    struct records *r = fresh();
+    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}"), b = make_rec("b", "known", "{}");
+    records_watch(r, hear, &h);
+    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    snprintf(a.state, sizeof a.state, "Completed");
+    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
+    assert_ok(records_delete(r, REC_VOLUME, "b", &e), &e);
+    assert_string_equal(h.text, "1:a:Running 1:a:Completed 3:b:known 3:b:- ");
+    h.text[0] = '\0';
+    assert_true(records_delete(r, REC_VOLUME, "b", &e) < 0); /* nothing happened, nothing is told */
+    assert_string_equal(h.text, "");
+    /* What is undone has to be looked at again. */
+    rec_clear(&b);
+    b = make_rec("c", "known", "{}");
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
+    records_rollback(r);
+    assert_string_equal(h.text, "3:c:known 5:*:- ");
+    h.text[0] = '\0';
+    assert_ok(records_begin(r, &e), &e);
+    b.seq = 0;
+    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
+    faults.after = 0, faults.count = 100, faults.code = SQLITE_FULL;
+    assert_true(records_commit(r, NULL) < 0);
+    faults.count = 0;
+    assert_string_equal(h.text, "3:c:known 5:*:- ");
+    done(r);
+}
+
+static int setup(void **state)
+{
+    faulty_vfs_install();
+    return records_setup(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_held_goes_with_the_record),
+        cmocka_unit_test(what_failed_is_not_counted),
+        cmocka_unit_test(holds_nest),
+        cmocka_unit_test(set_and_remove),
+        cmocka_unit_test(distributions_are_cumulative),
+        cmocka_unit_test(who_watches_is_told),
+    };
+    return cmocka_run_group_tests_name("records_counting", tests, setup, records_teardown);
+}
