@@ -77,6 +77,10 @@ $(BUILD)/%.o: %.c
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/recipe.o $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
+# Of the command those files that only make text; print_error() of the others is also a name of cmocka's.
+CLI_TEXT_OBJ := $(addprefix $(BUILD)/daemon/cli/,ages.o live.o progress-line.o screen.o table.o text.o width.o)
+$(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS)

@@ -48,6 +48,7 @@ config_main() {
             printf '%s\n' "$d"
         done
         printf '%s\n' "$@"
+        printf '[metrics]\nlisten =\n' # tests run side by side; those of metrics say where in a file of conf.d
         printf '[mover]\nuser = root\nmemory = 96MiB\nworkers = 1\n'
         printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
     } >"$CONF/snapferry.ini"
@@ -58,6 +59,8 @@ config_class() {
     shift 2
     { printf '[storage-class "%s"]\ndriver = reflink\nmatch = %s/*.img\n' "$name" "$dir"; printf '%s\n' "$@"; } >"$CONF/conf.d/50-$name.ini"
 }
+# A time of day for schedules that must not come while the test runs, at whatever time of day that is.
+later() { date -d '+5 hours' +%H:%M; }
 # config_add NAME TEXT: another file.
 config_add() { printf '%s\n' "$2" >"$CONF/conf.d/$1.ini"; }
 

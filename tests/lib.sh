@@ -2,7 +2,7 @@
 # What every shell test uses: `. tests/lib.sh`, then check "name" command..., last `finish`. Output is TAP.
 set -u
 : "${SNAPFERRY:=build/snapferry}" "${GOLDEN:=build/golden}" "${TOOLS:=build/tests/tools}"
-SNAPFERRY=$(realpath "$SNAPFERRY")
+SNAPFERRY=$(realpath "$SNAPFERRY") TOOLS=$(realpath -m "$TOOLS")
 [ -x "$SNAPFERRY" ] || { echo "Bail out! there is no $SNAPFERRY: run make first" >&2; exit 1; }
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/snapferry-test.XXXXXX")
 export XDG_CACHE_HOME=$WORK/cache HOME=$WORK

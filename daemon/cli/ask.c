@@ -53,9 +53,29 @@ bool answered(const struct options *o, const json_t *answer)
 {
     if (o->json)
         print_answer(o, answer);
-    else if (jbool(answer, "offline") && !o->quiet)
+    else if (jbool(answer, "offline") && !o->quiet) {
+        fflush(stdout);
         log_warning("%s", jstr(answer, "offline_why"));
+    }
     return o->json;
+}
+
+/* Verbs that the daemon answers from its memory, at once: if it does not, something is wrong with it. The others look
+ * at storage, and storage may be slow. */
+static unsigned patience(const char *verb)
+{
+    static const char *const quick[] = {"status", "operations", "backups", "natives", "describe"};
+    for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
+        if (!strcmp(verb, quick[i]))
+            return 15;
+    return 600;
+}
+
+static bool silent;
+
+bool daemon_silent(void)
+{
+    return silent;
 }
 
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
@@ -63,12 +83,15 @@ int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t 
     CLEANUP_JSON json_t *owned = args;
     struct err down = ERR_INIT;
     CLEANUP(daemon_closep) struct daemon *d = NULL;
-    if (daemon_open(&d, o, &down) < 0) {
-        if (down.cls != ERR_NO_DAEMON) {
-            *e = down;
-            return -EIO;
-        }
-        return offline_ask(o, verb, owned, &down, answer, e);
+    int rc = daemon_open(&d, o, &down);
+    if (rc >= 0)
+        rc = daemon_call(d, verb, json_incref(owned), patience(verb), NULL, NULL, answer, &down);
+    if (rc >= 0)
+        return rc;
+    if (down.cls != ERR_NO_DAEMON) {
+        *e = down;
+        return rc;
     }
-    return daemon_call(d, verb, json_incref(owned), 600, NULL, NULL, answer, e);
+    silent = d || down.sys == ETIMEDOUT;
+    return offline_ask(o, verb, owned, &down, answer, e);
 }

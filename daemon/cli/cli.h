@@ -77,6 +77,7 @@ struct options {
     unsigned format_version, ecc_percent;
     const char *block_hash, *encryption, *splitter, *key_algo, *new_password_file, *owner;
     uint64_t pack_size;
+    bool make_password;
     /* backup */
     const char *as, *compression, *description;
     json_t *tags;
@@ -107,6 +108,8 @@ struct options {
     uint64_t size;
     /* expire, native prune */
     bool explain, dry_run;
+    /* tables and screens */
+    bool wide, check;
 };
 
 /* Parses argv; ERR_USAGE with one clear sentence. options_free() afterwards in any case. */
@@ -124,6 +127,13 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
 int cli_password(const struct options *o, char **ret, struct err *e);
 /* Splitter and compressor for new data: the options', else those of the configuration's section, else "". */
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e);
+
+/* A password of 24 random bytes in base64 in a new file that only its owner can read. 1 if it was made, 0 if there was a
+ * file before (which is left as it is). */
+int password_make(const char *file, struct err *e);
+/* The directory for a new repository, given to `user` (NULL or "": left as it is) if it was made here, or is root's and
+ * empty: movers, who are not root, write there. Does nothing but for root. */
+int repository_dir_make(const char *dir, const char *user, struct err *e);
 
 /* Verbs: 0 or a positive exit code that is no error (ERR_PARTIAL), or negative with e set. */
 int cli_repo_create(const struct options *o, struct err *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* client.c - the command's end of the control socket */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/live.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,8 @@
 #include <time.h>
 
 /* An answer line; docs/control.md promises at most 16 MiB. */
+/* An answer that takes longer is said to be waited for. */
+#define PATIENCE_TOLD_MS 3000
 #define LINE_MAX_BYTES ((size_t)17 << 20)
 
 struct daemon {
@@ -20,7 +22,16 @@ struct daemon {
     size_t at, len, cap;
     json_int_t next_id;
     char path[4096 + 32];
+    struct live waiting; /* what is said when an answer takes long */
 };
+
+static int no_answer(struct err *e)
+{
+    err_set(e, ERR_NO_DAEMON, 0, "the daemon does not answer");
+    e->sys = ETIMEDOUT; /* for who asks; the sentence says it already */
+    return err_hint(
+        e, "look at its log, journalctl -u snapferryd; it may be restarted: backups and restores go on meanwhile");
+}
 
 static int no_daemon(const struct daemon *d, int sys, struct err *e)
 {
@@ -28,6 +39,8 @@ static int no_daemon(const struct daemon *d, int sys, struct err *e)
         err_set(e, ERR_PERMISSION, sys, "cannot use the daemon's socket %s", d->path);
         return err_hint(e, "run this as root or as a member of the group that [daemon] socket-group names");
     }
+    if (sys == EAGAIN || sys == ETIMEDOUT) /* its queue is full: it has long not taken anything from it */
+        return no_answer(e);
     err_set(e, ERR_NO_DAEMON, sys, "the daemon is not running: cannot connect to %s", d->path);
     return err_hint(e, "start it: systemctl start snapferryd; or name its directory with --runtime-dir");
 }
@@ -118,15 +131,16 @@ static int64_t now_ms(void)
 static int await(struct daemon *d, int64_t until_ms, struct err *e)
 {
     const struct mover_cancel *cancel = cli_cancel();
+    int64_t since = now_ms();
     for (;;) {
+        /* Who looks at an empty screen may think that it is the command that hangs. */
+        if (until_ms && !d->waiting.n && now_ms() - since >= PATIENCE_TOLD_MS && live_possible())
+            live_draw(&d->waiting, (char *[]){(char *)(uintptr_t) "waiting for the daemon..."}, 1);
         if (atomic_load(&cancel->requested))
             return err_set(e, ERR_INTERRUPTED, EINTR, "interrupted");
         int64_t left = until_ms ? until_ms - now_ms() : 1000;
-        if (left <= 0) {
-            err_set(e, ERR_NO_DAEMON, ETIMEDOUT, "the daemon does not answer");
-            return err_hint(e,
-                            "snapferry status tells what it does; its log is in the journal: journalctl -u snapferryd");
-        }
+        if (left <= 0)
+            return no_answer(e);
         struct pollfd p = {.fd = d->fd, .events = POLLIN};
         int n = poll(&p, 1, left > 1000 ? 1000 : (int)left);
         if (n < 0 && errno != EINTR)
@@ -163,6 +177,7 @@ static int read_line(struct daemon *d, int64_t until_ms, const char **line, size
             d->cap = cap;
         }
         int rc = await(d, until_ms, e);
+        live_clear(&d->waiting);
         if (rc < 0)
             return rc;
         ssize_t r = recv(d->fd, d->in + d->len, d->cap - d->len, 0);
@@ -187,10 +202,11 @@ static int daemon_error(const json_t *error, struct err *e)
 static int bad_answer(struct err *e)
 {
     err_set(e, ERR_GENERIC, 0, "the daemon's answer makes no sense");
-    return err_hint(e, "are command and daemon of the same version? `snapferry --version`, `snapferry status`");
+    return err_hint(e, "are command and daemon of the same version? Restart the daemon after an upgrade: systemctl "
+                       "restart snapferryd");
 }
 
-int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
+static int call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
                 void *arg, json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *req = json_pack("{s:I, s:s, s:o*}", "id", ++d->next_id, "verb", verb, "args", args);
@@ -224,6 +240,28 @@ int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeo
             return bad_answer(e);
         }
     }
+    return rc;
+}
+
+/* Where the daemon knows less than the command, or the other way round, their versions are the reason to tell. */
+static void compare_versions(struct daemon *d, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    struct err ignored = ERR_INIT;
+    if (call(d, "ping", NULL, 2, NULL, NULL, &answer, &ignored) < 0)
+        return;
+    const char *version = jstr(answer, "version");
+    if (*version && strcmp(version, SNAPFERRY_VERSION) != 0)
+        err_hint(e, "the daemon is version %.40s, this command %s: systemctl restart snapferryd after an upgrade",
+                 version, SNAPFERRY_VERSION);
+}
+
+int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
+                void *arg, json_t **answer, struct err *e)
+{
+    int rc = call(d, verb, args, timeout_s, on_event, arg, answer, e);
+    if (rc < 0 && ((e->cls == ERR_USAGE && !e->hint[0]) || e->cls == ERR_GENERIC))
+        compare_versions(d, e);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "daemon/cli/daemon.h"
 #include "repo/compress.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -100,36 +101,40 @@ static void print_memory(const json_t *m)
            (long long)jint(m, "at_once"));
 }
 
-/* Text in lines of the screen's width behind an indent. */
-static void print_wrapped(const char *text, unsigned indent)
+/* A hint that is a sentence of its own goes on in this one. */
+static void join_hint(char *text, size_t cap, const char *hint)
 {
-    unsigned width = screen_width() > indent + 20 ? screen_width() - indent : 20;
-    for (const char *s = text_name(text); *s;) {
-        size_t n = strlen(s), cut = 0;
-        for (size_t i = 0; i < n && i <= width; i++)
-            if (s[i] == ' ')
-                cut = i;
-        if (n > width)
-            n = cut ? cut : strcspn(s, " "); /* a path that is longer stays whole */
-        printf("%*s%.*s\n", (int)indent, "", (int)n, s);
-        s += n + (s[n] == ' ');
+    size_t n = strlen(text), len = strlen(hint);
+    bool sentence = len > 2 && isupper((unsigned char)hint[0]) && islower((unsigned char)hint[1]);
+    snprintf(text + n, cap - n, "%s", hint);
+    if (sentence && n + len < cap) {
+        text[n] = (char)tolower((unsigned char)text[n]);
+        if (text[n + len - 1] == '.')
+            text[n + len - 1] = '\0';
     }
 }
 
-static void print_complaints(const struct options *o, const struct cfg *c)
+/* "FILE:LINE: error: what is wrong; what to do", as compilers say it and editors read it: the whole path. */
+static void print_complaints(const struct cfg *c)
 {
     const struct cfg_complaint *x;
     for (unsigned i = 0; (x = cfg_complaint_at(c, i)); i++) {
         bool bad = x->severity == CFG_ERROR;
         enum tint t = bad ? TINT_BAD : TINT_WARN;
-        printf("%s%s%s %s\n", tint_on(t), bad ? "error" : "warning", tint_off(t),
-               x->where[0] ? text_name(short_origin(o, x->where)) : "");
-        print_wrapped(x->text, 4);
-        if (x->hint[0]) {
-            printf("%s", tint_on(TINT_DIM));
-            print_wrapped(x->hint, 6);
-            printf("%s", tint_off(TINT_DIM));
+        const char *where = x->where[0] ? text_name(x->where) : "", *word = bad ? "error" : "warning";
+        char text[6000], head[CFG_ORIGIN_MAX + 16];
+        snprintf(head, sizeof head, "%s%s%s:", x->where, x->where[0] ? ": " : "", word);
+        unsigned column = text_width(text_name(head)) + 1, width = screen_width();
+        snprintf(text, sizeof text, "%s%s", x->text, x->hint[0] ? "; " : "");
+        join_hint(text, sizeof text, x->hint);
+        if (column + 16 > width) { /* a place of its own */
+            print_paragraph(stdout, head, 0, 4);
+            printf("    ");
+            column = 4;
+        } else {
+            printf("%s%s%s%s%s: ", where, *where ? ": " : "", tint_on(t), word, tint_off(t));
         }
+        print_paragraph(stdout, text, column, 4);
     }
 }
 
@@ -154,11 +159,17 @@ static void print_all(const struct options *o, const struct cfg *c)
         print_answer(o, j);
         return;
     }
+    /* What is in force comes of no use to whom it is refused. */
+    if (cfg_errors(c)) {
+        print_complaints(c);
+        return;
+    }
+    unsigned warnings = count_warnings(c);
     json_array_foreach(jarr(j, "sections"), i, s) print_section(o, s);
     print_memory(m);
-    print_complaints(o, c);
-    if (!cfg_errors(c))
-        printf("%s%s%s, %u warnings\n", tint_on(TINT_GOOD), "no errors", tint_off(TINT_GOOD), count_warnings(c));
+    print_complaints(c);
+    printf("%s%s%s, %u warning%s\n", tint_on(TINT_GOOD), "no errors", tint_off(TINT_GOOD), warnings,
+           warnings == 1 ? "" : "s");
 }
 
 int cli_check_config(const struct options *o, struct err *e)
@@ -175,8 +186,12 @@ int cli_check_config(const struct options *o, struct err *e)
     print_all(o, c);
     if (!cfg_errors(c))
         return 0;
-    err_set(e, ERR_USAGE, EINVAL, "%u error%s in the configuration in %s", cfg_errors(c), cfg_errors(c) == 1 ? "" : "s",
-            text_name(o->config_dir));
+    unsigned warnings = count_warnings(c);
+    char more[40] = "";
+    if (warnings)
+        snprintf(more, sizeof more, ", and %u warning%s", warnings, warnings == 1 ? "" : "s");
+    err_set(e, ERR_USAGE, EINVAL, "%u error%s in the configuration in %s%s", cfg_errors(c),
+            cfg_errors(c) == 1 ? "" : "s", text_name(o->config_dir), more);
     return -EINVAL;
 }
 

@@ -32,8 +32,10 @@ int daemon_ask(const struct options *o, const char *verb, json_t *args, json_t *
  */
 int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
                 struct err *e);
-/* daemon_ask(), and offline_ask() if the daemon is down. */
+/* daemon_ask(), and offline_ask() if the daemon is down or does not answer. */
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
+/* Whether the answer of ask_or_read() is from files because there is a daemon that did not answer. */
+bool daemon_silent(void);
 
 /* ---- printing ---- */
 
@@ -44,38 +46,69 @@ void print_answer(const struct options *o, const json_t *answer);
 bool answered(const struct options *o, const json_t *answer);
 
 enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
-/* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the terminal, or 80 columns. */
+/* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the screen. */
 struct table;
-/* `kinds` has a letter per column: l left, r right, s left and may shrink in the middle, e left and may lose its end.
- * heads NULL: none. */
+/* `kinds` has a letter per column: l left, r right, s left and may shrink in the middle, e left and may lose its end. A
+ * capital: is left out, and said to be, when the others have shrunk and there is still no room. heads NULL: none. */
 struct table *table_new(const char *const *heads, const char *kinds);
 /* A cell of the current row; the text is copied and escaped. A row is complete with its last cell. */
 void table_cell(struct table *t, enum tint tint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* A line below the row that was completed last; escaped and wrapped. Nothing for "". */
 void table_note(struct table *t, enum tint tint, const char *text);
-/* Prints (nothing if there is no row) and frees. */
+/* Prints (nothing if there is no row) and frees. No line ends with a blank. */
 void table_print(struct table *t, FILE *f, const char *indent);
 size_t table_rows(const struct table *t);
 
 /* A sentence, escaped, in lines that fit: the first begins in `column`, which the cursor has reached, the others in
- * `indent`. */
+ * `indent`. A word that is longer than a line is broken. */
 void print_paragraph(FILE *f, const char *text, unsigned column, unsigned indent);
+/* The same for a text that was escaped already. */
+void print_escaped(FILE *f, const char *text, unsigned column, unsigned indent);
+/* The same in lines of `width` columns, where f is not standard output. */
+void print_within(FILE *f, const char *text, unsigned column, unsigned indent, unsigned width);
 
-/* Columns of standard output; 80 if it is no terminal and $COLUMNS is not set. */
+#define SCREEN_MIN 20
+#define SCREEN_ENDLESS 1000000
+/* Columns of standard output: the terminal's; $COLUMNS if it is none or does not say; else 80 on a terminal and
+ * SCREEN_ENDLESS for a pipe or file, and always with --wide. */
 unsigned screen_width(void);
+void screen_set_wide(bool on);
+/* Lines of standard output: the terminal's, $LINES or 24. */
+unsigned screen_rows(void);
+
+/* ---- width of text (width.c); of texts that text_name() has let through ---- */
+
+/* Columns that a character takes: 0 (drawn over the one before), 1 or 2. */
+unsigned char_width(uint32_t u);
+/* It is not drawn, but does something: marks of direction, separators of lines, tags. */
+bool char_acts(uint32_t u);
 /* Columns that a text takes. */
 unsigned text_width(const char *s);
-/* At most `width` columns, "…" in the middle. Static buffers, eight in turn. */
+/* Bytes at the beginning that take at most `width` columns. */
+size_t text_head(const char *s, unsigned width);
+/* At most `width` columns, "…" in the middle; or at the end. Static buffers, eight in turn. */
 const char *text_fit(const char *s, unsigned width);
+const char *text_cut(const char *s, unsigned width);
+
 /* Escape sequences if standard output wants colour, else "". */
 const char *tint_on(enum tint t);
 const char *tint_off(enum tint t);
 enum tint tint_of_state(const char *state);
-/* "5 h ago", "in 3 min", "never". */
+
+/* ---- ages and shares (ages.c). Static buffers, eight in turn ---- */
+
+/* "5 h ago", "never"; "3 h ahead" if it is in the future, where it cannot be. */
 const char *text_ago(int64_t ns);
+/* "in 3 min", "now", "2 h late", "-" for none. */
 const char *text_in(int64_t ns);
-/* "45%", "" if it cannot be told. */
+/* "1 min 10 s" from one moment to another, "" if they are not in that order. */
+const char *text_took(int64_t from, int64_t to);
+/* "45%" of what has not ended: never 100; "" if it cannot be told. */
 const char *text_percent(const json_t *progress);
+/* "1 min 10 s left", in steps of 5 s and more. */
+const char *text_left(double seconds);
+/* A member with bytes, "-" if it is missing or negative. */
+const char *text_size(const json_t *doc, const char *member);
 int64_t clock_ns(void);
 
 /* Volumes by need: unprotected first, then the longest without success. `sorted` has room for all. */

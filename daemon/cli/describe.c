@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* describe.c - one thing with all that is known of it, and the policy of a volume with its reasons */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
 
 #include <errno.h>
@@ -17,8 +17,7 @@ static bool ends_with(const char *s, const char *end)
 
 static bool in_bytes(const char *key)
 {
-    static const char *const keys[] = {"size", "used",  "new",       "stored", "read",      "zero",
-                                       "done", "bytes", "allocated", "copied", "duplicate", "skipped"};
+    static const char *const keys[] = {"size", "used", "new", "stored", "bytes", "allocated", "copied"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i]))
             return true;
@@ -26,24 +25,61 @@ static bool in_bytes(const char *key)
 }
 
 /* One value in words: times, sizes and durations by the end of the member's name, as docs/control.md fixes them. */
-static void print_value(const char *key, const json_t *v)
+static void value_text(const char *key, const json_t *v, char *out, size_t cap)
 {
+    int64_t n = json_is_integer(v) ? json_integer_value(v) : 0;
     if (json_is_string(v))
-        fputs(text_name(json_string_value(v)), stdout);
-    else if (json_is_integer(v) && ends_with(key, "_ns") && json_integer_value(v) > 0)
-        printf("%s (%s)", text_local_time(json_integer_value(v)), text_ago(json_integer_value(v)));
-    else if (json_is_integer(v) && in_bytes(key) && json_integer_value(v) >= 0)
-        printf("%s (%lld)", text_bytes((uint64_t)json_integer_value(v)), (long long)json_integer_value(v));
+        snprintf(out, cap, "%s", json_string_value(v));
+    else if (json_is_integer(v) && ends_with(key, "_ns") && n > 0)
+        snprintf(out, cap, "%s (%s)", text_local_time(n), text_ago(n));
+    else if (json_is_integer(v) && in_bytes(key) && n >= 0)
+        snprintf(out, cap, "%s (%lld)", text_bytes((uint64_t)n), (long long)n);
     else if (json_is_number(v) && ends_with(key, "_s"))
-        fputs(text_seconds(json_number_value(v)), stdout);
+        snprintf(out, cap, "%s", text_seconds(json_number_value(v)));
     else if (json_is_number(v) && !strcmp(key, "rate"))
-        fputs(text_rate(json_number_value(v)), stdout);
+        snprintf(out, cap, "%s", text_rate(json_number_value(v)));
     else if (json_is_integer(v))
-        printf("%lld", (long long)json_integer_value(v));
+        snprintf(out, cap, "%lld", (long long)n);
     else if (json_is_real(v))
-        printf("%.3f", json_real_value(v));
+        snprintf(out, cap, "%.3f", json_real_value(v));
     else
-        fputs(json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "-", stdout);
+        snprintf(out, cap, "%s", json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "-");
+}
+
+/* Behind what has been printed up to `column`. */
+static void print_value(const char *key, const json_t *v, unsigned column, unsigned indent)
+{
+    char text[8192];
+    value_text(key, v, text, sizeof text);
+    print_paragraph(stdout, text, column, indent);
+}
+
+/* A member's name without its unit, which the value has. Static buffers, four in turn. */
+static const char *plain_key(const char *key)
+{
+    static char buf[4][128];
+    static unsigned turn;
+    char *out = buf[turn++ % 4];
+    size_t n = strlen(key);
+    snprintf(out, sizeof buf[0], "%.*s", (int)(ends_with(key, "_ns") ? n - 3 : ends_with(key, "_s") ? n - 2 : n), key);
+    return text_name(out);
+}
+
+/* "  key                 " and the column behind it. */
+static unsigned print_key(const char *key, unsigned depth)
+{
+    const char *name = plain_key(key);
+    unsigned left = 2 * depth, width = text_width(name), room = KEY_WIDTH - 1 > left ? KEY_WIDTH - 1 - left : 0;
+    printf("%*s%s%s%s", (int)left, "", tint_on(TINT_DIM), name, tint_off(TINT_DIM));
+    return left + width + (width < room ? room - width : 0);
+}
+
+/* The blanks behind it: not where nothing follows in the line. */
+static unsigned print_gap(const char *key, unsigned depth, unsigned column)
+{
+    unsigned at = 2 * depth + text_width(plain_key(key));
+    printf("%*s", (int)(column + 1 - at), "");
+    return column + 1;
 }
 
 static bool is_empty(const json_t *v)
@@ -55,6 +91,20 @@ static bool is_empty(const json_t *v)
 
 static void print_members(const json_t *o, unsigned depth);
 
+/* Members of an object with that name are amounts whatever they are called themselves. */
+static void print_amounts(const json_t *o, unsigned depth)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
+        if (!json_is_integer(v) || !json_integer_value(v))
+            continue;
+        unsigned column = print_gap(key, depth, print_key(key, depth));
+        print_value("bytes", v, column, KEY_WIDTH);
+    }
+}
+
 /* Long, and of use to somebody who takes --json anyway. */
 static bool for_machines(const char *key)
 {
@@ -65,15 +115,23 @@ static bool for_machines(const char *key)
     return false;
 }
 
+/* As it is shown while it goes on. */
+static void print_progress(const json_t *v, unsigned column)
+{
+    struct shown s;
+    char line[1024];
+    shown_from_json(&s, v);
+    progress_line(&s, SCREEN_ENDLESS, line, sizeof line);
+    print_escaped(stdout, line, column, KEY_WIDTH);
+}
+
 /* The stages of a result in one sentence instead of a list of numbers. */
 static void print_stages(const json_t *result, unsigned depth)
 {
     char text[1024];
     if (!stages_text_json(text, sizeof text, jarr(result, "stages"), jstr(result, "bottleneck")))
         return;
-    printf("%*s%s%-*s%s ", (int)(2 * depth), "", tint_on(TINT_DIM), (int)(KEY_WIDTH - 1 - 2 * depth), "time",
-           tint_off(TINT_DIM));
-    print_paragraph(stdout, text, KEY_WIDTH, KEY_WIDTH);
+    print_paragraph(stdout, text, print_gap("time", depth, print_key("time", depth)), KEY_WIDTH);
 }
 
 static void print_member(const char *key, const json_t *v, unsigned depth)
@@ -82,9 +140,13 @@ static void print_member(const char *key, const json_t *v, unsigned depth)
     const json_t *item;
     if (is_empty(v) || depth > DEPTH_MAX || (depth && for_machines(key)))
         return;
-    printf("%*s%s%-*s%s ", (int)(2 * depth), "", tint_on(TINT_DIM), (int)(KEY_WIDTH - 1 - 2 * depth), text_name(key),
-           tint_off(TINT_DIM));
-    if (json_is_object(v)) {
+    unsigned column = print_key(key, depth);
+    if (!strcmp(key, "progress") && json_is_object(v)) {
+        print_progress(v, print_gap(key, depth, column));
+    } else if (!strcmp(key, "bytes") && json_is_object(v)) {
+        putchar('\n');
+        print_amounts(v, depth + 1);
+    } else if (json_is_object(v)) {
         putchar('\n');
         print_members(v, depth + 1);
         print_stages(v, depth + 1);
@@ -92,18 +154,17 @@ static void print_member(const char *key, const json_t *v, unsigned depth)
         putchar('\n');
         json_array_foreach(v, i, item)
         {
-            printf("%*s- ", (int)(2 * depth + 2), "");
+            printf("%*s-", (int)(2 * depth + 2), "");
             if (json_is_object(item)) {
                 putchar('\n');
                 print_members(item, depth + 2);
             } else {
-                print_value(key, item);
-                putchar('\n');
+                putchar(' ');
+                print_value(key, item, 2 * depth + 4, 2 * depth + 4);
             }
         }
     } else {
-        print_value(key, v);
-        putchar('\n');
+        print_value(key, v, print_gap(key, depth, column), KEY_WIDTH);
     }
 }
 
@@ -119,17 +180,23 @@ static void print_error_of(const json_t *doc)
     const json_t *error = jobj(doc, "error");
     if (!error)
         return;
-    printf("%serror%s               %s%s%s (%s%s%s)\n", tint_on(TINT_DIM), tint_off(TINT_DIM), tint_on(TINT_BAD),
-           text_name(jstr(error, "message")), tint_off(TINT_BAD), text_name(jstr(error, "class")),
-           *jstr(error, "stage") ? " in " : "", text_name(jstr(error, "stage")));
-    if (*jstr(error, "hint"))
-        printf("%*s→ %s\n", KEY_WIDTH, "", text_name(jstr(error, "hint")));
+    char text[2200];
+    snprintf(text, sizeof text, "%.1500s (%.60s%s%.60s)", jstr(error, "message"), jstr(error, "class"),
+             *jstr(error, "stage") ? " in " : "", jstr(error, "stage"));
+    unsigned column = print_gap("error", 0, print_key("error", 0));
+    fputs(tint_on(TINT_BAD), stdout);
+    print_paragraph(stdout, text, column, KEY_WIDTH);
+    fputs(tint_off(TINT_BAD), stdout);
+    if (*jstr(error, "hint")) {
+        printf("%*s→ ", KEY_WIDTH, "");
+        print_paragraph(stdout, jstr(error, "hint"), KEY_WIDTH + 2, KEY_WIDTH + 2);
+    }
 }
 
 static void print_operations(const json_t *list)
 {
     static const char *const heads[] = {"STATE", "VOLUME", "DONE", "NEW", "ID"};
-    struct table *t = table_new(heads, "lsrrs");
+    struct table *t = table_new(heads, "lsrRS");
     size_t i;
     const json_t *op;
     json_array_foreach(list, i, op)
@@ -138,7 +205,7 @@ static void print_operations(const json_t *list)
         table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(op, "volume"));
         table_cell(t, TINT_NONE, "%s", text_percent(p));
-        table_cell(t, TINT_NONE, "%s", p && json_object_get(p, "new") ? text_bytes((uint64_t)jint(p, "new")) : "");
+        table_cell(t, TINT_NONE, "%s", p && json_object_get(p, "new") ? text_size(p, "new") : "");
         table_cell(t, TINT_NONE, "%s", jstr(op, "id"));
     }
     if (table_rows(t))
@@ -163,9 +230,11 @@ static void print_document(const json_t *doc)
     {
         if (!strcmp(key, "details") || !strcmp(key, "operations") || !strcmp(key, "error"))
             continue;
-        if (!strcmp(key, "state"))
-            printf("%s%-*s%s%s%s%s\n", tint_on(TINT_DIM), KEY_WIDTH, key, tint_off(TINT_DIM),
-                   tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
+        if (!strcmp(key, "state")) {
+            print_gap(key, 0, print_key(key, 0));
+            printf("%s%s%s\n", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
+        } else if (!strcmp(key, "volumes") && json_array_size(jarr(doc, "operations")))
+            continue; /* the operations tell */
         else
             print_member(key, v, 0);
     }
@@ -230,17 +299,22 @@ int ask_explain(const struct options *o, struct err *e)
     size_t i;
     const json_t *line;
     json_array_foreach(jarr(answer, "text"), i, line)
-        puts(text_name(json_string_value(line) ? json_string_value(line) : ""));
+        print_paragraph(stdout, json_string_value(line) ? json_string_value(line) : "", 0, 2);
     const char *key;
     json_t *v;
     json_object_foreach(answer, key, v) if (strcmp(key, "text") != 0 && strcmp(key, "policy") != 0 &&
                                             strcmp(key, "natives") != 0 && strncmp(key, "offline", 7) != 0)
         print_member(key, v, 0);
     print_policy(jobj(answer, "policy"));
-    if (json_array_size(jarr(answer, "natives"))) {
-        puts("\nNative snapshots");
-        json_array_foreach(jarr(answer, "natives"), i, line) printf(
-            "  %.8s  %s  %s\n", jstr(line, "alias"), text_ago(jint(line, "created_ns")), text_name(jstr(line, "why")));
+    struct table *t = table_new(NULL, "lle");
+    json_array_foreach(jarr(answer, "natives"), i, line)
+    {
+        table_cell(t, TINT_NONE, "%.8s", jstr(line, "alias"));
+        table_cell(t, TINT_NONE, "%s", text_ago(jint(line, "created_ns")));
+        table_cell(t, TINT_NONE, "%s", jstr(line, "why"));
     }
+    if (table_rows(t))
+        puts("\nNative snapshots");
+    table_print(t, stdout, "  ");
     return 0;
 }

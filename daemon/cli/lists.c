@@ -61,7 +61,7 @@ static bool running(const json_t *op)
     return !strcmp(jstr(op, "state"), "Running");
 }
 
-/* "45% 12.3 GiB, left: 3 min", the place in the queue, or how long it took. */
+/* "45%, 3 min left", the place in the queue, or how long it took. */
 static const char *how(const json_t *s)
 {
     static char buf[4][256];
@@ -70,16 +70,14 @@ static const char *how(const json_t *s)
     const json_t *p = jobj(s, "progress");
     const json_t *eta = json_object_get(p, "eta_s");
     int64_t from = jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), to = jint(s, "ended_ns");
+    const char *percent = text_percent(p), *took = to ? text_took(from, to) : "";
     if (jint(s, "position") > 0)
         snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
     else if (p && !to)
-        snprintf(out, sizeof buf[0], "%s %s%s%s", text_percent(p), text_bytes((uint64_t)jint(p, "done")),
-                 json_is_number(eta) ? ", left: " : "",
-                 json_is_number(eta) ? text_seconds(json_number_value(eta)) : "");
-    else if (to > from && from > 0)
-        snprintf(out, sizeof buf[0], "in %s", text_seconds((double)(to - from) * 1e-9));
+        snprintf(out, sizeof buf[0], "%s%s%s", *percent ? percent : text_size(p, "done"),
+                 json_is_number(eta) ? ", " : "", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
     else
-        out[0] = '\0';
+        snprintf(out, sizeof buf[0], "%s%s", *took ? "in " : "", took);
     return out;
 }
 
@@ -103,7 +101,7 @@ int ask_operations(const struct options *o, struct err *e)
     if (answered(o, answer))
         return 0;
     static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "HOW"};
-    struct table *t = table_new(heads, "lssle");
+    struct table *t = table_new(heads, "lssLE");
     size_t i;
     const json_t *op;
     for (int pass = 0; pass < 2; pass++) {
@@ -136,7 +134,7 @@ int ask_backups(const struct options *o, struct err *e)
     if (answered(o, answer))
         return 0;
     static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "HOW"};
-    struct table *t = table_new(heads, "lsrrle");
+    struct table *t = table_new(heads, "lsrRLE");
     size_t i;
     const json_t *b;
     json_array_foreach(jarr(answer, "backups"), i, b)
@@ -149,7 +147,7 @@ int ask_backups(const struct options *o, struct err *e)
                        (long long)jint(b, "total"));
         else
             table_cell(t, TINT_NONE, "%zu", json_array_size(jarr(b, "volumes")));
-        table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_bytes((uint64_t)jint(b, "new")) : "");
+        table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_size(b, "new") : "");
         table_cell(t, TINT_NONE, "%s", text_ago(when));
         table_cell(t, TINT_NONE, "%s", how(b));
         reason_note(t, b);
@@ -185,6 +183,11 @@ static void volume_note(struct table *t, const json_t *v)
     const json_t *error = jobj(v, "error");
     bool ok = jbool(v, "protected");
     table_note(t, ok ? TINT_DIM : TINT_BAD, *jstr(v, "why") || !error ? jstr(v, "why") : jstr(error, "message"));
+    if (!ok && *jstr(error, "hint")) {
+        char hint[1200];
+        snprintf(hint, sizeof hint, "→ %.1100s", jstr(error, "hint"));
+        table_note(t, TINT_NONE, hint);
+    }
 }
 
 void volume_cells(struct table *t, const json_t *v)
@@ -211,29 +214,42 @@ int ask_volumes(const struct options *o, struct err *e)
     if (!sorted)
         return err_nomem(e);
     sort_volumes(list, sorted);
-    static const char *const heads[] = {"PROTECTED", "VOLUME", "SIZE", "LAST SUCCESS", "NEXT", "NATIVES"};
-    struct table *t = table_new(heads, "lsrllr");
+    static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT", "SIZE", "NATIVES"};
+    struct table *t = table_new(heads, "lsLLRR");
     for (size_t i = 0; i < n; i++) {
         const json_t *v = sorted[i];
         bool ok = jbool(v, "protected");
         table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
         table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
-        table_cell(t, TINT_NONE, "%s", json_object_get(v, "size") ? text_bytes((uint64_t)jint(v, "size")) : "-");
         table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
         table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
+        table_cell(t, TINT_NONE, "%s", text_size(v, "size"));
         table_cell(t, TINT_NONE, "%lld", (long long)jint(v, "natives"));
         volume_note(t, v);
     }
     if (!n)
-        puts("No volumes: no storage class of the configuration matches one.");
+        puts(o->class_name ? "No volumes of this class."
+                           : "No volumes: no storage class of the configuration matches one.");
     table_print(t, stdout, "");
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += !jbool(sorted[i], "protected");
+    const json_t *unsure;
+    size_t k;
+    json_array_foreach(jarr(answer, "unsure"), k, unsure)
+        fprintf(stderr, "snapferry: %s\n", text_name(json_string_value(unsure)));
+    if (n && bad)
+        printf("%zu volume%s, %s%zu NOT PROTECTED%s\n", n, n == 1 ? "" : "s", tint_on(TINT_BAD), bad,
+               tint_off(TINT_BAD));
+    else if (n)
+        printf("%zu volume%s, all protected\n", n, n == 1 ? "" : "s");
     return 0;
 }
 
 static void print_natives(const json_t *list)
 {
     static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT FOR"};
-    struct table *t = table_new(heads, "lslrl");
+    struct table *t = table_new(heads, "lsLRe");
     size_t i;
     const json_t *n;
     json_array_foreach(list, i, n)
@@ -243,7 +259,7 @@ static void print_natives(const json_t *list)
         table_cell(t, TINT_NONE, "%.8s", jstr(n, "alias"));
         table_cell(t, TINT_NONE, "%s", jstr(n, "volume"));
         table_cell(t, TINT_NONE, "%s", text_ago(jint(n, "created_ns")));
-        table_cell(t, TINT_NONE, "%s", json_object_get(n, "used") ? text_bytes((uint64_t)jint(n, "used")) : "-");
+        table_cell(t, TINT_NONE, "%s", text_size(n, "used"));
         table_cell(t, !present ? TINT_BAD : jbool(n, "prune") ? TINT_WARN : TINT_NONE, "%s", kept);
         table_note(t, TINT_DIM, jstr(n, "why"));
     }

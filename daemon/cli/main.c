@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* main.c - snapferry, the command: verbs, errors, signals */
+#include "daemon/cli/live.h"
 #include "daemon/cli/options-table.h"
 
 #include "chunker/kernel.h"
@@ -16,7 +17,9 @@ static void print_log(enum log_level lvl, const char *line, void *arg)
         return;
     if (lvl == LOG_LVL_INFO && o->quiet)
         return;
-    fprintf(stderr, "snapferry: %s: %s\n", names[lvl], text_name(line));
+    char text[4600];
+    snprintf(text, sizeof text, "snapferry: %s: %s", names[lvl], text_name(line));
+    live_say(text);
 }
 
 static int run(const struct options *o, struct err *e)
@@ -72,6 +75,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     log_to(print_log, &o);
     int rc = options_parse(&o, argc, argv, &e);
+    screen_set_wide(rc >= 0 && o.wide);
     if (rc >= 0 && o.version) {
         puts("snapferry " SNAPFERRY_VERSION);
     } else if (rc >= 0 && o.completion) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* moves.c - the verbs that move data: backup, restore, verify */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static double per_second(uint64_t bytes, double seconds)
 {
@@ -150,6 +151,9 @@ int cli_backup(const struct options *o, struct err *e)
     rc = progress_start(&view, o, "backup", &progress, e);
     if (rc < 0)
         return rc;
+    struct stat st;
+    if (!source_info(src)->is_block && fstat(source_fd(src), &st) == 0)
+        progress_allocated(view, (uint64_t)st.st_blocks * 512);
     struct backup_result result = {0};
     rc = backup_run(r, src, &b, &result, e);
     progress_stop(view);
@@ -310,9 +314,9 @@ static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids
 
 static json_t *verify_json(const struct verify_result *v, bool ok)
 {
-    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
+    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
                      "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
-                     (json_int_t)v->packs, "snapshots", (json_int_t)v->snapshots, "objects", (json_int_t)v->objects,
+                     (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots", (json_int_t)v->snapshots, "objects", (json_int_t)v->objects,
                      "contents", (json_int_t)v->contents, "contentsRead", (json_int_t)v->contents_read, "bytesRead",
                      (json_int_t)v->bytes_read, "damages", (json_int_t)v->damages, "snapshotsDamaged",
                      (json_int_t)v->snapshots_damaged, "seconds", v->seconds, "bytesPerSecond",
@@ -327,6 +331,9 @@ static void print_verify(const struct verify_result *v)
            (unsigned long)v->snapshots, (unsigned long)v->objects, (unsigned long)v->contents,
            (unsigned long)v->contents_read, text_bytes(v->bytes_read), text_seconds(v->seconds),
            (unsigned long)v->index_entries, (unsigned long)v->packs, (unsigned long)v->damages);
+    if (v->packs_not_indexed)
+        printf("Not indexed %lu packs: being written now, or left by a run that died (its next one takes them over)\n",
+               (unsigned long)v->packs_not_indexed);
     stages_print(v->stages, v->n_stages, v->bottleneck);
 }
 

@@ -184,7 +184,7 @@ static json_t *config_state(const struct options *o)
     return j;
 }
 
-static int status(const struct options *o, struct records *r, json_t *answer, struct err *e)
+static int status(const struct options *o, struct records *r, const struct err *why, json_t *answer, struct err *e)
 {
     CLEANUP_JSON json_t *none = json_object(), *operations = NULL, *volumes = NULL, *natives = NULL;
     int rc = list_rows(r, REC_OPERATION, none, true, &operations, e);
@@ -198,14 +198,14 @@ static int status(const struct options *o, struct records *r, json_t *answer, st
     size_t i;
     json_array_foreach(operations, i, op)
         json_array_append(strcmp(jstr(op, "state"), "Queued") != 0 ? running : queue, op);
-    CLEANUP_JSON json_t *more =
-        json_pack("{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:[], s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:[], s:{s:I, "
-                  "s:s}, s:[{s:s, s:s, s:s}]}",
-                  "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0,
-                  "config", config_state(o), "repositories", "slots", "total", 0, "used", 0, "restore_reserved", 0,
-                  "queued", (json_int_t)json_array_size(queue), "running", running, "queue", queue, "volumes", volumes,
-                  "jobs", "natives", "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity",
-                  "error", "text", "the daemon is not running", "hint", "start it: systemctl start snapferryd");
+    CLEANUP_JSON json_t *more = json_pack(
+        "{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:[], s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:[], s:{s:I, "
+        "s:s}, s:[{s:s, s:s, s:s}]}",
+        "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0, "config",
+        config_state(o), "repositories", "slots", "total", 0, "used", 0, "restore_reserved", 0, "queued",
+        (json_int_t)json_array_size(queue), "running", running, "queue", queue, "volumes", volumes, "jobs", "natives",
+        "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity", "error", "text",
+        daemon_silent() ? "the daemon does not answer" : "the daemon is not running", "hint", why->hint);
     if (!more || json_object_update(answer, more) < 0)
         return err_nomem(e);
     return 0;
@@ -240,7 +240,8 @@ static void closep_records(struct records **r)
         records_close(*r);
 }
 
-static int from_records(const struct options *o, const char *verb, const json_t *args, json_t *answer, struct err *e)
+static int from_records(const struct options *o, const char *verb, const json_t *args, const struct err *why,
+                        json_t *answer, struct err *e)
 {
     static const struct {
         const char *verb;
@@ -252,7 +253,7 @@ static int from_records(const struct options *o, const char *verb, const json_t 
     if (rc < 0)
         return rc;
     if (!strcmp(verb, "status"))
-        return status(o, r, answer, e);
+        return status(o, r, why, answer, e);
     if (!strcmp(verb, "describe"))
         return describe(r, jstr(args, "id"), answer, e);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
@@ -264,7 +265,7 @@ static int from_records(const struct options *o, const char *verb, const json_t 
             json_object_set_new(answer, verb, list);
         return rc;
     }
-    return err_set(e, ERR_NO_DAEMON, 0, "the daemon is not running, and %s cannot be told without it", verb);
+    return err_set(e, ERR_NO_DAEMON, 0, "%s cannot be told without the daemon", verb);
 }
 
 int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
@@ -274,7 +275,7 @@ int offline_ask(const struct options *o, const char *verb, const json_t *args, c
     struct err own = ERR_INIT;
     int rc = !a                         ? err_nomem(&own)
              : !strcmp(verb, "explain") ? explain(o, jstr(args, "volume"), a, &own)
-                                        : from_records(o, verb, args, a, &own);
+                                        : from_records(o, verb, args, why, a, &own);
     if (rc < 0) {
         /* Without records the first reason is the one to tell; what was looked for and is not there is an answer. */
         *e = own.cls == ERR_NOT_FOUND && !strcmp(verb, "describe") ? own : *why;

@@ -2,6 +2,8 @@
 /* options-table.c - every verb and option there is; help and completion come from the same lines */
 #include "daemon/cli/options-table.h"
 
+#include "daemon/cli/examples.h"
+
 #include <ctype.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@ const struct verb_info verb_table[] = {
      1,
      2,
      "restore a volume of a backup from its native snapshot or the repository"},
-    {VERB_CANCEL, FORM_DAEMON, {"cancel", NULL}, "ID...", 1, 1000, "cancel backups, restores or operations"},
+    {VERB_CANCEL, FORM_DAEMON, {"cancel", NULL}, "ID...|--all", 0, 1000, "cancel backups, restores or operations"},
     {VERB_WAIT, FORM_DAEMON, {"wait", NULL}, "ID", 1, 1, "show progress until it ends; the exit code tells how"},
     {VERB_OPERATIONS, FORM_DAEMON, {"operations", NULL}, "", 0, 0, "list operations: what runs, waits and ended"},
     {VERB_BACKUPS, FORM_DAEMON, {"backups", NULL}, "", 0, 0, "list backups and restores"},
@@ -147,6 +149,10 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start something that can be waited for. */
 #define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
+/* They print tables. */
+#define TABLES                                                                                                         \
+    (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |            \
+     V(EXPLAIN) | V(SNAPSHOT_LIST) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
 #define PLANS (V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(SNAPSHOT_EXPIRE))
 
 const struct option_info option_table[] = {
@@ -171,6 +177,7 @@ const struct option_info option_table[] = {
     {OPT_KEY_DERIVATION, "key-derivation", "NAME", V(REPO_CREATE),
      "scrypt-65536-8-1 (default) or pbkdf2-sha256-600000"},
     {OPT_OWNER, "owner", "USER@HOST", V(REPO_CREATE), "maintenance owner (default snapferry-maintenance@NODE)"},
+    {OPT_MAKE_PASSWORD, "make-password", NULL, V(REPO_CREATE), "make the password file if there is none, at random"},
     {OPT_NEW_PASSWORD_FILE, "new-password-file", "FILE", V(REPO_CHANGE_PASSWORD), "file with the new password"},
     {OPT_AS, "as", "USER@HOST:/PATH", V(BACKUP) | FINDS, "name of the source in the repository"},
     {OPT_COMPRESSION, "compression", "NAME", V(BACKUP), "compressor, for example zstd-fastest (default none)"},
@@ -190,6 +197,7 @@ const struct option_info option_table[] = {
     {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "incomplete snapshots (checkpoints) too"},
     {OPT_ALL, "all", NULL, V(SNAPSHOT_EXPIRE), "of all nodes and other clients too (default: this node's volumes)"},
     {OPT_ALL, "all", NULL, V(OPERATIONS) | V(BACKUPS), "also what ended long ago"},
+    {OPT_ALL, "all", NULL, V(CANCEL), "everything that runs or waits"},
     {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE), "write only what differs from the target"},
     {OPT_VERIFY, "verify", NULL, V(RESTORE), "read the target back and compare"},
     {OPT_OFFSET, "offset", "N", V(RESTORE), "first byte to restore (same place in the target)"},
@@ -225,6 +233,8 @@ const struct option_info option_table[] = {
     {OPT_FOLLOW, "follow", NULL, V(LOGS), "go on until the operation ends"},
     {OPT_LINES, "lines", "N", V(LOGS), "only the last N lines"},
     {OPT_NOTE, "note", "TEXT", V(HOLD), "why it is held"},
+    {OPT_WIDE, "wide", NULL, TABLES, "whole values in long lines, as in a pipe, whatever the terminal's width"},
+    {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or a volume is not protected"},
     {OPT_EXPLAIN, "explain", NULL, PLANS, "give the reason for each snapshot that stays or goes"},
     {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "remove nothing"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: what the plugin says)"},
@@ -297,6 +307,7 @@ static void help_form(FILE *f, const struct verb_info *i)
     fprintf(f, "usage: snapferry %s%s%s%s [OPTION...]\n\n%c%s.\n\noptions:\n", ways[i->form], name, *i->args ? " " : "",
             i->args, toupper((unsigned char)i->summary[0]), i->summary + 1);
     help_options(f, UINT64_C(1) << i->verb);
+    fprintf(f, "\nexamples:\n%s", verb_example(i->verb));
 }
 
 static void help_verbs(FILE *f, enum verb_form form)

@@ -40,6 +40,7 @@ enum option_id {
     OPT_KEY_DERIVATION,
     OPT_OWNER,
     OPT_NEW_PASSWORD_FILE,
+    OPT_MAKE_PASSWORD,
     OPT_AS,
     OPT_COMPRESSION,
     OPT_DESCRIPTION,
@@ -89,6 +90,8 @@ enum option_id {
     OPT_PIPELINE,
     OPT_DIR,
     OPT_QUICK,
+    OPT_WIDE,
+    OPT_CHECK,
     OPT_SECONDS,
     OPT_SIZE,
 };

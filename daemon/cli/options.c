@@ -158,6 +158,12 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_DRY_RUN:
         o->dry_run = true;
         return 0;
+    case OPT_WIDE:
+        o->wide = true;
+        return 0;
+    case OPT_CHECK:
+        o->check = true;
+        return 0;
     case OPT_KIND:
         o->kind = v;
         if (strcmp(v, "driver") != 0 && strcmp(v, "mover") != 0)
@@ -237,6 +243,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
         if (!strchr(v, '@') || v[0] == '@' || !strchr(v, '@')[1])
             return bad_value(name, v, "USER@HOST", e);
         o->owner = v;
+        return 0;
+    case OPT_MAKE_PASSWORD:
+        o->make_password = true;
         return 0;
     case OPT_NEW_PASSWORD_FILE:
         o->new_password_file = v;
@@ -481,6 +490,9 @@ static int check_together(const struct options *o, struct err *e)
         if (o->from_timer && !o->job)
             return err_set(e, ERR_USAGE, EINVAL, "--from-timer wants --job JOB");
     }
+    if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
+        return err_set(e, ERR_USAGE, EINVAL,
+                       o->all ? "cancel takes ids or --all, not both" : "cancel wants ids or --all");
     if (o->overwrite && o->new_target)
         return err_set(e, ERR_USAGE, EINVAL, "--overwrite and --new exclude each other");
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* output.c - JSON lines and errors as the command tells them, and the signals that interrupt it */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/live.h"
 
 #include <signal.h>
 #include <string.h>
@@ -51,9 +51,16 @@ void print_json(json_t *v)
 
 void print_error(const struct options *o, const struct err *e)
 {
-    fprintf(stderr, "snapferry: %s\n", text_name(e->msg));
-    if (e->hint[0])
-        fprintf(stderr, "snapferry: %s\n", text_name(e->hint));
+    unsigned columns = SCREEN_ENDLESS, rows;
+    if (isatty(STDERR_FILENO))
+        live_size(&columns, &rows);
+    fflush(stdout);
+    fputs("snapferry: ", stderr);
+    print_within(stderr, text_name(e->msg), 11, 11, columns);
+    if (e->hint[0]) {
+        fputs("snapferry: ", stderr);
+        print_within(stderr, text_name(e->hint), 11, 11, columns);
+    }
     if (o->json && !result_printed)
         print_json(json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "error", "class", err_class_name(e->cls), "message",
                              e->msg, "hint", e->hint, "exitCode", (int)e->cls));

@@ -3,28 +3,30 @@
  * progress.c - what a running operation shows
  *
  * On a terminal one live line, five times a second; elsewhere a plain line every ten seconds; with --json one object a
- * second. The rate is smoothed (time constant 5 s) and the time left is computed from what still needs work, so that a
- * long hole that is stepped over in an instant does not make the forecast jump.
+ * second. Rate and time left are those of daemon/pace.h.
  */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/live.h"
+#include "daemon/pace.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
+
+#define PLAIN_S 10.0
 
 struct progress_view {
     struct mover_progress *p;
     const char *what;
-    bool live, json;
+    bool json;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool stop, drawn;
-    double rate; /* bytes of work per second, smoothed */
-    uint64_t last_work;
-    double last_time, start;
+    bool stop;
+    uint64_t allocated;
+    struct pace pace;
+    struct live live;
+    double start, told;
 };
 
 static double now_s(void)
@@ -37,86 +39,52 @@ static double now_s(void)
 static const char *const phase_names[] = {"opening", "moving", "committing", "checking", "done"};
 
 struct sample {
-    int phase;
+    const char *phase;
     uint64_t total, done, read, zero, skipped, duplicate, fresh, stored, errors;
-    double rate, eta, seconds;
+    double at, rate, left, stalled;
 };
 
-/* The rate counts bytes that cost work: everything that is done but was neither skipped nor a known zero. */
 static void take_sample(struct progress_view *v, struct sample *s)
 {
     struct mover_progress *p = v->p;
-    s->phase = atomic_load(&p->phase);
-    s->total = atomic_load(&p->total);
-    s->done = atomic_load(&p->done);
-    s->read = atomic_load(&p->read);
-    s->zero = atomic_load(&p->zero);
-    s->skipped = atomic_load(&p->skipped);
-    s->duplicate = atomic_load(&p->duplicate);
-    s->fresh = atomic_load(&p->fresh);
-    s->stored = atomic_load(&p->stored);
-    s->errors = atomic_load(&p->errors);
-    double t = now_s();
-    uint64_t work = s->done > s->skipped ? s->done - s->skipped : 0;
-    double dt = t - v->last_time;
-    if (dt > 0.05) {
-        double now_rate = work > v->last_work ? (double)(work - v->last_work) / dt : 0;
-        double a = 1 - exp(-dt / 5);
-        v->rate = v->rate < 0 ? now_rate : v->rate + a * (now_rate - v->rate);
-        v->last_work = work;
-        v->last_time = t;
-    }
-    s->seconds = t - v->start;
-    s->rate = v->rate < 0 ? 0 : v->rate;
-    s->eta = s->total > s->done && s->rate > 1 ? (double)(s->total - s->done) / s->rate : -1;
-}
-
-static const char *phase_name(int phase)
-{
-    return phase >= 0 && phase <= PHASE_DONE ? phase_names[phase] : "?";
+    int phase = atomic_load(&p->phase);
+    *s = (struct sample){.phase = phase >= 0 && phase <= PHASE_DONE ? phase_names[phase] : "?",
+                         .total = atomic_load(&p->total),
+                         .done = atomic_load(&p->done),
+                         .read = atomic_load(&p->read),
+                         .zero = atomic_load(&p->zero),
+                         .skipped = atomic_load(&p->skipped),
+                         .duplicate = atomic_load(&p->duplicate),
+                         .fresh = atomic_load(&p->fresh),
+                         .stored = atomic_load(&p->stored),
+                         .errors = atomic_load(&p->errors),
+                         .at = now_s()};
+    const struct pace_sample x = {.t = s->at,
+                                  .phase = s->phase,
+                                  .total = s->total,
+                                  .done = s->done,
+                                  .skipped = s->skipped,
+                                  .zero = s->zero,
+                                  .allocated = v->allocated};
+    pace_add(&v->pace, &x);
+    bool moves = phase == PHASE_MOVING || phase == PHASE_CHECKING;
+    s->rate = pace_rate(&v->pace);
+    s->left = moves ? pace_left(&v->pace, s->at) : -1;
+    s->stalled = moves ? pace_stalled(&v->pace, s->at) : 0;
 }
 
 static void print_sample_json(struct progress_view *v, const struct sample *s)
 {
-    json_t *j = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "type", "progress", "verb", v->what,
-        "phase", phase_name(s->phase), "totalBytes", (json_int_t)s->total, "doneBytes", (json_int_t)s->done,
-        "readBytes", (json_int_t)s->read, "zeroBytes", (json_int_t)s->zero, "skippedBytes", (json_int_t)s->skipped,
-        "duplicateBytes", (json_int_t)s->duplicate, "newBytes", (json_int_t)s->fresh, "storedBytes",
-        (json_int_t)s->stored, "errors", (json_int_t)s->errors, "bytesPerSecond", s->rate, "seconds", s->seconds);
-    if (j && s->eta >= 0)
-        json_object_set_new(j, "etaSeconds", json_real(s->eta));
+    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "type", "progress",
+                          "verb", v->what, "phase", s->phase, "totalBytes", (json_int_t)s->total, "doneBytes",
+                          (json_int_t)s->done, "readBytes", (json_int_t)s->read, "zeroBytes", (json_int_t)s->zero,
+                          "skippedBytes", (json_int_t)s->skipped, "duplicateBytes", (json_int_t)s->duplicate,
+                          "newBytes", (json_int_t)s->fresh, "storedBytes", (json_int_t)s->stored, "errors",
+                          (json_int_t)s->errors, "bytesPerSecond", s->rate, "seconds", s->at - v->start);
+    if (j && s->left >= 0)
+        json_object_set_new(j, "etaSeconds", json_real(s->left));
     if (j)
         print_json(j);
-}
-
-static unsigned terminal_width(void)
-{
-    struct winsize ws;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20)
-        return ws.ws_col;
-    return 80;
-}
-
-static void format_line(const struct progress_view *v, const struct sample *s, char *out, size_t cap)
-{
-    char pct[16] = "";
-    if (s->total)
-        snprintf(pct, sizeof pct, " %3.0f%%", floor(100.0 * (double)s->done / (double)s->total));
-    int n = snprintf(out, cap, "%s: %s%s %s", v->what, phase_name(s->phase), pct, text_bytes(s->done));
-    if (s->total && n > 0 && (size_t)n < cap)
-        n += snprintf(out + n, cap - (size_t)n, " of %s", text_bytes(s->total));
-    if (s->phase != PHASE_OPENING && n > 0 && (size_t)n < cap)
-        n += snprintf(out + n, cap - (size_t)n, ", %s", text_rate(s->rate));
-    if (s->eta >= 0 && n > 0 && (size_t)n < cap)
-        n += snprintf(out + n, cap - (size_t)n, ", %s left", text_seconds(s->eta));
-    uint64_t quiet = s->zero + s->skipped;
-    if (quiet && n > 0 && (size_t)n < cap)
-        n += snprintf(out + n, cap - (size_t)n, ", %s zero/skipped", text_bytes(quiet));
-    if (s->duplicate && n > 0 && (size_t)n < cap)
-        n += snprintf(out + n, cap - (size_t)n, ", %s dup", text_bytes(s->duplicate));
-    if (s->errors && n > 0 && (size_t)n < cap)
-        snprintf(out + n, cap - (size_t)n, ", %lu ERRORS", (unsigned long)s->errors);
 }
 
 static void show(struct progress_view *v)
@@ -127,24 +95,37 @@ static void show(struct progress_view *v)
         print_sample_json(v, &s);
         return;
     }
-    char line[512];
-    format_line(v, &s, line, sizeof line);
-    if (v->live) {
-        unsigned w = terminal_width();
-        if (w - 1 < strlen(line))
-            line[w - 1] = '\0';
-        fprintf(stderr, "\r\033[K%s", line);
-        v->drawn = true;
+    if (!v->live.on && s.at - v->told < PLAIN_S - 0.5)
+        return;
+    v->told = s.at;
+    const struct shown shown = {.what = v->what,
+                                .phase = s.phase,
+                                .total = (int64_t)s.total,
+                                .done = (int64_t)s.done,
+                                .zero = (int64_t)s.zero,
+                                .skipped = (int64_t)s.skipped,
+                                .duplicate = (int64_t)s.duplicate,
+                                .rate = s.rate,
+                                .left = s.left,
+                                .stalled = s.stalled,
+                                .errors = s.errors,
+                                .rest = ""};
+    char line[2048], *lines[] = {line};
+    unsigned columns, rows;
+    live_size(&columns, &rows);
+    progress_line(&shown, v->live.on ? columns - 1 : SCREEN_ENDLESS, line, sizeof line);
+    if (v->live.on) {
+        live_draw(&v->live, lines, 1);
     } else {
         fprintf(stderr, "%s\n", line);
+        fflush(stderr);
     }
-    fflush(stderr);
 }
 
 static void *run(void *arg)
 {
     struct progress_view *v = arg;
-    const double interval = v->json ? 1 : v->live ? 0.2 : 10;
+    const double interval = v->live.on ? 0.2 : 1;
     pthread_mutex_lock(&v->lock);
     while (!v->stop) {
         struct timespec until;
@@ -164,7 +145,6 @@ int progress_start(struct progress_view **ret, const struct options *o, const ch
                    struct err *e)
 {
     *ret = NULL;
-    bool tty = isatty(STDERR_FILENO);
     if (o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON))
         return 0;
     CLEANUP_FREE struct progress_view *v = calloc(1, sizeof *v);
@@ -173,9 +153,8 @@ int progress_start(struct progress_view **ret, const struct options *o, const ch
     v->p = p;
     v->what = what;
     v->json = o->json;
-    v->live = tty && !o->json;
-    v->rate = -1;
-    v->start = v->last_time = now_s();
+    v->live.on = !o->json && live_possible();
+    v->start = v->told = now_s();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -189,6 +168,15 @@ int progress_start(struct progress_view **ret, const struct options *o, const ch
     return 0;
 }
 
+void progress_allocated(struct progress_view *v, uint64_t bytes)
+{
+    if (!v)
+        return;
+    pthread_mutex_lock(&v->lock);
+    v->allocated = bytes;
+    pthread_mutex_unlock(&v->lock);
+}
+
 void progress_stop(struct progress_view *v)
 {
     if (!v)
@@ -198,10 +186,7 @@ void progress_stop(struct progress_view *v)
     pthread_cond_signal(&v->wake);
     pthread_mutex_unlock(&v->lock);
     pthread_join(v->thread, NULL);
-    if (v->drawn) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
+    live_clear(&v->live);
     pthread_cond_destroy(&v->wake);
     pthread_mutex_destroy(&v->lock);
     free(v);

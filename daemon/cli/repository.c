@@ -13,6 +13,7 @@
 struct meant {
     char dir[4096], password_file[4096];
     char splitter[40], compression[40]; /* of a section, "" otherwise */
+    char mover_user[64];                /* likewise: who writes there when the daemon works */
 };
 
 /* Directory and password file that the command line means. A name without a slash that is a section of the
@@ -47,6 +48,7 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
                 memcpy(m->password_file, s->password_file, sizeof m->password_file);
             memcpy(m->splitter, s->splitter, sizeof m->splitter);
             memcpy(m->compression, s->compression, sizeof m->compression);
+            memcpy(m->mover_user, cfg_mover(c)->user, sizeof m->mover_user);
             return 0;
         }
         struct stat st;
@@ -135,10 +137,25 @@ static json_t *format_json(const struct repo_format *f)
                      (int)f->epochs.enabled, "passwordChange", (int)f->password_change, "keyDerivation", f->key_algo);
 }
 
+/* What has to be there before: the password, and a directory that the movers can write into. */
+static int prepare(const struct options *o, struct err *e)
+{
+    struct meant m;
+    int rc = resolve(o, &m, e);
+    if (rc >= 0 && o->make_password && m.password_file[0]) {
+        rc = password_make(m.password_file, e);
+        if (rc > 0 && !o->quiet && !o->json)
+            printf("Made a password in %s. Keep a copy of it elsewhere.\n", text_name(m.password_file));
+    }
+    return rc < 0 ? rc : repository_dir_make(m.dir, m.mover_user, e);
+}
+
 int cli_repo_create(const struct options *o, struct err *e)
 {
     CLEANUP(wipe_password) char *password = NULL;
-    int rc = cli_password(o, &password, e);
+    int rc = prepare(o, e);
+    if (rc >= 0)
+        rc = cli_password(o, &password, e);
     if (rc < 0)
         return rc;
     static const int v1_shards[] = {3, 3};

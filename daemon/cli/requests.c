@@ -151,38 +151,7 @@ int ask_restore(const struct options *o, struct err *e)
     return 0;
 }
 
-/* ---- cancel, delete, hold ---- */
-
-int ask_cancel(const struct options *o, struct err *e)
-{
-    CLEANUP_JSON json_t *all = json_array();
-    int rc = 0;
-    for (int i = 0; i < o->n_args && rc >= 0; i++) {
-        CLEANUP_JSON json_t *answer = NULL;
-        rc = daemon_ask(o, "cancel", json_pack("{s:s}", "id", o->args[i]), &answer, e);
-        if (rc < 0)
-            break;
-        const char *id = *jstr(answer, "id") ? jstr(answer, "id") : o->args[i], *state = jstr(answer, "state");
-        if (!o->json && !o->quiet)
-            printf(jbool(answer, "already") ? "%s had ended before: %s\n" : "%s is being canceled (%s)\n",
-                   text_name(id), text_name(state));
-        json_array_append(all, answer);
-        if (o->wait && !jbool(answer, "already")) {
-            /* Canceled is what was asked for here. */
-            struct err ended = ERR_INIT;
-            int code = wait_for(o, id, &ended);
-            if (code < 0 && ended.cls != ERR_CANCELED) {
-                *e = ended;
-                rc = code;
-            }
-        }
-    }
-    if (rc >= 0 && o->json && !(o->wait && o->n_args == 1)) {
-        CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
-        print_answer(o, result);
-    }
-    return rc;
-}
+/* ---- delete, hold ---- */
 
 int ask_delete(const struct options *o, struct err *e)
 {

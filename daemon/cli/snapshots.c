@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* snapshots.c - looking at snapshots: list, show, ls, cat */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/daemon.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,6 +47,7 @@ int cli_find(const struct options *o, struct repo *r, const char *arg, struct sn
 struct listing {
     const struct options *o;
     json_t *json;
+    struct table *table;
     unsigned shown, hidden;
 };
 
@@ -60,10 +61,16 @@ static int list_one(struct snapshot *s, void *arg)
     l->shown++;
     if (l->json)
         return json_array_append_new(l->json, snapshot_to_json(s)) < 0 ? -ENOMEM : 0;
-    char src[4500];
-    printf("%.16s  %s  %10s  %s%s%s%s%s\n", s->id, text_local_time(s->start_ns), text_bytes((uint64_t)s->total_size),
-           text_name(snapshot_source_text(&s->source, src, sizeof src)), s->incomplete[0] ? "  incomplete: " : "",
-           s->incomplete, s->error_count ? "  ERRORS" : "", s->pins && json_array_size(s->pins) ? "  pinned" : "");
+    char src[4500], remarks[256];
+    bool pinned = s->pins && json_array_size(s->pins);
+    snprintf(remarks, sizeof remarks, "%s%.100s%s%s", s->incomplete[0] ? "incomplete: " : "", s->incomplete,
+             s->error_count ? (s->incomplete[0] ? ", ERRORS" : "ERRORS") : "",
+             pinned ? (s->incomplete[0] || s->error_count ? ", pinned" : "pinned") : "");
+    table_cell(l->table, TINT_NONE, "%.16s", s->id);
+    table_cell(l->table, TINT_NONE, "%s", text_local_time(s->start_ns));
+    table_cell(l->table, TINT_NONE, "%s", s->total_size >= 0 ? text_bytes((uint64_t)s->total_size) : "-");
+    table_cell(l->table, TINT_NONE, "%s", snapshot_source_text(&s->source, src, sizeof src));
+    table_cell(l->table, s->error_count ? TINT_BAD : s->incomplete[0] ? TINT_WARN : TINT_NONE, "%s", remarks);
     return 0;
 }
 
@@ -79,14 +86,17 @@ int cli_snapshot_list(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     struct listing l = {.o = o};
-    if (o->json && !(l.json = json_array()))
+    static const char *const heads[] = {"SNAPSHOT", "STARTED", "SIZE", "SOURCE", ""};
+    if (o->json ? !(l.json = json_array()) : !(l.table = table_new(heads, "lLRse")))
         return err_nomem(e);
     unsigned bad = 0;
     rc = snapshots_each(r, only, true, list_one, &l, &bad, e);
     if (rc < 0) {
         json_decref(l.json);
+        table_print(l.table, stdout, ""); /* those before it are there */
         return e->cls ? rc : err_nomem(e);
     }
+    table_print(l.table, stdout, "");
     if (o->json) {
         print_json(json_pack("{s:s, s:s, s:o, s:i, s:i}", "type", "result", "verb", "snapshot list", "snapshots",
                              l.json, "incompleteHidden", (int)l.hidden, "unreadable", (int)bad));
@@ -132,7 +142,7 @@ int cli_snapshot_show(const struct options *o, struct err *e)
         printf("Description  %s\n", text_name(s.description));
     printf("Started      %s\n", text_local_time(s.start_ns));
     printf("Ended        %s (%s)\n", text_local_time(s.end_ns), text_seconds((double)(s.end_ns - s.start_ns) * 1e-9));
-    printf("State        %s%s\n", s.incomplete[0] ? "incomplete: " : "complete", s.incomplete);
+    printf("State        %s%s\n", s.incomplete[0] ? "incomplete: " : "complete", text_name(s.incomplete));
     printf("Size         %s in %ld file%s\n", text_bytes((uint64_t)s.total_size), (long)s.file_count,
            s.file_count == 1 ? "" : "s");
     if (s.error_count || s.ignored_errors)

@@ -2,204 +2,438 @@
 /*
  * status.c - how things are, on one screen
  *
- * Order: what is wrong with the daemon, what runs and waits, which volumes are not protected, what is wrong and what to
- * do. Each part shows a few lines and tells which verb lists the rest.
+ * Order: what is wrong with the daemon, what runs and waits, which volumes are not protected, what goes next, what is
+ * wrong and what to do. Four parts are lists: each is drawn with more and more of its lines as long as the whole fits
+ * the screen, problems first, and tells which verb lists the rest.
  */
 #include "daemon/cli/daemon.h"
 
+#include <stdarg.h>
 #include <string.h>
 
-#define RUNNING_SHOWN 4
-#define QUEUE_SHOWN 3
-#define VOLUMES_SHOWN 5
-#define PROBLEMS_SHOWN 5
+#define LABEL 14
+#define LISTED_MAX 100
+#define QUEUE_SHOWN 8
+#define FINE_SHOWN 5
 
-static void label(const char *name)
+/* ---- single lines ---- */
+
+static void label(FILE *f, const char *name)
 {
-    printf("%s%-14s%s", tint_on(TINT_DIM), name, tint_off(TINT_DIM));
+    fprintf(f, "%s%-*s%s", tint_on(TINT_DIM), *name ? LABEL : 0, name, tint_off(TINT_DIM));
+    if (!*name)
+        fprintf(f, "%*s", LABEL, "");
 }
 
-static void tinted(enum tint t, const char *text)
+static void tinted(FILE *f, enum tint t, const char *text)
 {
-    printf("%s%s%s", tint_on(t), text, tint_off(t));
+    fprintf(f, "%s%s%s", tint_on(t), text, tint_off(t));
 }
 
-static void show_daemon(const json_t *s)
+/* What of a list is not shown, and which verb does. */
+static void rest(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void rest(FILE *f, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fputs("  ", f);
+    print_escaped(f, text, 2, 4);
+}
+
+/* A sentence behind a label, in as many lines as it needs. */
+static void paragraph(FILE *f, const char *name, const char *text)
+{
+    label(f, name);
+    print_paragraph(f, text, LABEL, LABEL);
+}
+
+static void show_daemon(FILE *f, const json_t *s)
 {
     const json_t *d = jobj(s, "daemon"), *c = jobj(s, "config");
-    label("Daemon");
+    char line[2048];
     if (jbool(s, "offline")) {
-        tinted(TINT_BAD, "NOT RUNNING");
-        puts("; what follows is read from its files");
+        label(f, "Daemon");
+        tinted(f, TINT_BAD, daemon_silent() ? "DOES NOT ANSWER" : "NOT RUNNING");
+        fputs("; what follows is from its records\n", f);
     } else {
-        printf("snapferryd %s on %s, up %s, pid %lld", text_name(jstr(d, "version")), text_name(jstr(d, "node")),
-               text_seconds((double)(clock_ns() - jint(d, "started_ns")) * 1e-9), (long long)jint(d, "pid"));
-        if (jbool(d, "maintenance"))
-            tinted(TINT_WARN, ", MAINTENANCE: nothing new is started");
-        if (jbool(d, "degraded"))
-            tinted(TINT_BAD, ", DEGRADED: records cannot be written");
-        putchar('\n');
+        snprintf(line, sizeof line, "snapferryd %s on %s, up %s, pid %lld", jstr(d, "version"), jstr(d, "node"),
+                 text_took(jint(d, "started_ns"), clock_ns()), (long long)jint(d, "pid"));
+        paragraph(f, "Daemon", line);
+        if (jbool(d, "degraded") || jbool(d, "maintenance")) {
+            label(f, "");
+            tinted(f, TINT_BAD, jbool(d, "degraded") ? "DEGRADED" : "");
+            fputs(jbool(d, "degraded") && jbool(d, "maintenance") ? ", " : "", f);
+            tinted(f, TINT_WARN, jbool(d, "maintenance") ? "MAINTENANCE" : "");
+            fputs(": nothing new is started\n", f);
+        }
+        if (*jstr(d, "news"))
+            paragraph(f, "", jstr(d, "news"));
     }
-    label("Configuration");
+    label(f, "Configuration");
     if (!c || jbool(c, "ok")) {
-        tinted(TINT_GOOD, "ok");
+        tinted(f, TINT_GOOD, "ok");
         if (jint(c, "loaded_ns"))
-            printf(", loaded %s", text_ago(jint(c, "loaded_ns")));
+            fprintf(f, ", loaded %s", text_ago(jint(c, "loaded_ns")));
         if (jint(c, "warnings"))
-            printf(", %lld warnings: snapferry check-config", (long long)jint(c, "warnings"));
-        putchar('\n');
-    } else {
-        tinted(TINT_BAD, "REFUSED");
-        printf(" %s; the one before is in force\n", text_ago(jint(c, "loaded_ns")));
-        printf("%14s", "");
-        print_paragraph(stdout, jstr(c, "error"), 14, 14);
+            fprintf(f, "; %lld warning%s: snapferry check-config", (long long)jint(c, "warnings"),
+                    jint(c, "warnings") == 1 ? "" : "s");
+        fputc('\n', f);
+        return;
     }
+    tinted(f, TINT_BAD, "REFUSED");
+    if (jint(c, "loaded_ns"))
+        fprintf(f, "; the one of %s is in force", text_ago(jint(c, "loaded_ns")));
+    fputc('\n', f);
+    paragraph(f, "", jstr(c, "error"));
 }
 
-static void show_repositories(const json_t *s)
+/* Whether a problem says it with the same words. */
+static bool told(const json_t *s, const char *text)
+{
+    size_t i;
+    const json_t *p;
+    json_array_foreach(jarr(s, "problems"), i, p) if (strstr(jstr(p, "text"), text)) return true;
+    return false;
+}
+
+static void show_repositories(FILE *f, const json_t *s)
 {
     size_t i;
     const json_t *r;
     json_array_foreach(jarr(s, "repositories"), i, r)
     {
         const json_t *up = json_object_get(r, "up");
-        label(i ? "" : "Repository");
-        printf("%s ", text_fit(text_name(jstr(r, "name")), 20));
-        tinted(json_is_false(up)  ? TINT_BAD
-               : json_is_true(up) ? TINT_GOOD
-                                  : TINT_DIM,
-               json_is_false(up)  ? "DOWN"
-               : json_is_true(up) ? "ok"
-                                  : "not looked at yet");
+        const char *state = json_is_false(up) ? "DOWN" : json_is_true(up) ? "ok" : "not looked at yet";
+        unsigned width = screen_width(), used = LABEL + 2;
+        char since[64] = "";
         if (json_is_false(up) && jint(r, "since_ns"))
-            printf(" since %s", text_ago(jint(r, "since_ns")));
-        printf(" %s\n", text_fit(text_name(jstr(r, "path")), 36));
-        if (json_is_false(up) && *jstr(r, "why")) {
-            printf("%14s", "");
-            print_paragraph(stdout, jstr(r, "why"), 14, 14);
-        }
+            snprintf(since, sizeof since, " since %s", text_ago(jint(r, "since_ns")));
+        const char *name = text_fit(text_name(jstr(r, "name")), width > 60 ? width / 3 : 12);
+        used += text_width(name) + (unsigned)strlen(state) + (unsigned)strlen(since);
+        label(f, i ? "" : "Repository");
+        fprintf(f, "%s ", name);
+        tinted(f, json_is_false(up) ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
+        fputs(since, f);
+        if (*jstr(r, "path") && width > used + 8)
+            fprintf(f, " %s", text_fit(text_name(jstr(r, "path")), width - used));
+        fputc('\n', f);
+        if (json_is_false(up) && *jstr(r, "why") && !told(s, jstr(r, "why")))
+            paragraph(f, "", jstr(r, "why"));
     }
 }
 
-static const char *volume_of(const json_t *op)
+static void show_slots(FILE *f, const json_t *s)
+{
+    const json_t *slots = jobj(s, "slots");
+    char line[512], reserved[64] = "";
+    size_t queued = json_array_size(jarr(s, "queue"));
+    if (jint(slots, "restore_reserved"))
+        snprintf(reserved, sizeof reserved, ", %lld more for restores only",
+                 (long long)jint(slots, "restore_reserved"));
+    if ((size_t)jint(slots, "queued") > queued)
+        queued = (size_t)jint(slots, "queued");
+    if (jbool(s, "offline"))
+        snprintf(line, sizeof line, "%zu at work, %zu waiting, as last recorded", json_array_size(jarr(s, "running")),
+                 queued);
+    else
+        snprintf(line, sizeof line, "%lld of %lld used%s; %zu at work, %zu waiting", (long long)jint(slots, "used"),
+                 (long long)jint(slots, "total"), reserved, json_array_size(jarr(s, "running")), queued);
+    paragraph(f, "Slots", line);
+}
+
+/* "nightly in 5 h, hourly in 12 min; weekly is paused" */
+static void show_jobs(FILE *f, const json_t *s)
+{
+    char line[4096];
+    size_t i, n = 0;
+    const json_t *j;
+    json_array_foreach(jarr(s, "jobs"), i, j)
+    {
+        const char *idle = *jstr(j, "problem") ? jstr(j, "problem") : jstr(j, "idle_because");
+        bool paused = jbool(j, "paused");
+        if (n > 600) {
+            snprintf(line + n, sizeof line - n, ", and %zu more", json_array_size(jarr(s, "jobs")) - i);
+            break;
+        }
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.100s %s%.200s", n ? ", " : "", jstr(j, "job"),
+                              paused            ? "is paused"
+                              : *idle           ? "does not run: "
+                              : jint(j, "next") ? text_in(jint(j, "next"))
+                                                : "has no next run",
+                              paused ? "" : idle);
+    }
+    if (n)
+        paragraph(f, "Jobs", line);
+}
+
+/* How many, and which goes when. */
+static void show_natives(FILE *f, const json_t *s)
+{
+    const json_t *n = jobj(s, "natives"), *first = json_array_get(jarr(n, "next"), 0), *v;
+    char line[2048], when[80] = "";
+    size_t i;
+    if (!n)
+        return;
+    if (first)
+        json_array_foreach(jarr(s, "volumes"), i,
+                           v) if (!strcmp(jstr(v, "name"), jstr(first, "volume")) && jint(v, "next_ns"))
+            snprintf(when, sizeof when, " (%s)", text_in(jint(v, "next_ns")));
+    bool used = jint(n, "used") > 0, some = jint(n, "count") > 0;
+    snprintf(line, sizeof line, "%lld snapshot%s%s%s%s%s%s", (long long)jint(n, "count"),
+             jint(n, "count") == 1 ? "" : "s", used ? ", " : "", used ? text_size(n, "used") : "",
+             some && *jstr(n, "text") ? "; " : "", some ? jstr(n, "text") : "", when);
+    paragraph(f, "Native", line);
+}
+
+/* ---- lists ---- */
+
+struct screen {
+    const json_t *answer;
+    const json_t **volumes; /* by need */
+    size_t n_volumes, bad;
+    json_t *problems; /* without those that the volumes tell */
+};
+
+static const char *name_of(const json_t *op)
 {
     return *jstr(op, "volume") ? jstr(op, "volume") : jstr(op, "id");
 }
 
-static void show_running(const json_t *s)
+static size_t count_running(const struct screen *x)
 {
-    const json_t *list = jarr(s, "running"), *slots = jobj(s, "slots"), *op;
+    return json_array_size(jarr(x->answer, "running"));
+}
+
+static void draw_running(FILE *f, const struct screen *x, size_t shown)
+{
+    const json_t *list = jarr(x->answer, "running"), *op;
     size_t i, n = json_array_size(list);
-    label("Slots");
-    printf("%lld of %lld used", (long long)jint(slots, "used"), (long long)jint(slots, "total"));
-    if (jint(slots, "restore_reserved"))
-        printf(", %lld for restores only", (long long)jint(slots, "restore_reserved"));
-    printf("; %zu at work, %zu waiting\n", n, json_array_size(jarr(s, "queue")));
-    struct table *t = table_new(NULL, "lslrrl");
+    struct table *t = table_new(NULL, "lslrRL");
     json_array_foreach(list, i, op)
     {
-        if (i == RUNNING_SHOWN)
+        if (i == shown)
             break;
         const json_t *p = jobj(op, "progress"), *eta = json_object_get(p, "eta_s");
         double rate = json_number_value(json_object_get(p, "rate"));
         table_cell(t, TINT_NONE, "%s", jstr(op, "kind"));
-        table_cell(t, TINT_NONE, "%s", volume_of(op));
+        table_cell(t, TINT_NONE, "%s", name_of(op));
         table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
         table_cell(t, TINT_NONE, "%s", text_percent(p));
         table_cell(t, TINT_NONE, "%s", rate > 0 ? text_rate(rate) : "");
-        table_cell(t, TINT_NONE, "%s%s", json_is_number(eta) ? text_seconds(json_number_value(eta)) : "",
-                   json_is_number(eta) ? " left" : "");
+        table_cell(t, TINT_NONE, "%s", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
     }
-    table_print(t, stdout, "  ");
-    if (n > RUNNING_SHOWN)
-        printf("  and %zu more: snapferry operations\n", n - RUNNING_SHOWN);
+    table_print(t, f, "  ");
+    if (n > shown)
+        rest(f, "and %zu more: snapferry operations", n - shown);
 }
 
-static void show_queue(const json_t *s)
+static size_t count_queue(const struct screen *x)
 {
-    const json_t *list = jarr(s, "queue"), *op;
+    size_t n = json_array_size(jarr(x->answer, "queue"));
+    return n < QUEUE_SHOWN ? n : QUEUE_SHOWN;
+}
+
+static void draw_queue(FILE *f, const struct screen *x, size_t shown)
+{
+    const json_t *list = jarr(x->answer, "queue"), *op;
     size_t i, n = json_array_size(list);
+    int64_t all = jint(jobj(x->answer, "slots"), "queued");
     struct table *t = table_new(NULL, "rlse");
     json_array_foreach(list, i, op)
     {
-        if (i == QUEUE_SHOWN)
+        if (i == shown)
             break;
         const char *why = jstr(op, "why"), *by = jstr(op, "blocked_by");
         table_cell(t, TINT_DIM, "%lld.", (long long)(jint(op, "position") ? jint(op, "position") : (json_int_t)i + 1));
         table_cell(t, TINT_NONE, "%s", jstr(op, "kind"));
-        table_cell(t, TINT_NONE, "%s", volume_of(op));
+        table_cell(t, TINT_NONE, "%s", name_of(op));
         table_cell(t, TINT_NONE, "%s%s%s%s", *by ? "behind " : "", by, *by && *why ? ": " : "", why);
     }
-    table_print(t, stdout, "  ");
-    if (n > QUEUE_SHOWN)
-        printf("  and %zu more: snapferry operations --state Queued\n", n - QUEUE_SHOWN);
+    table_print(t, f, "  ");
+    if (all > (int64_t)n)
+        n = (size_t)all;
+    if (n > shown)
+        rest(f, "and %zu more: snapferry operations --state Queued", n - shown);
 }
 
-static int show_volumes(const json_t *s)
+static size_t count_volumes(const struct screen *x)
 {
-    const json_t *list = jarr(s, "volumes");
-    size_t n = json_array_size(list), bad = 0;
-    CLEANUP_FREE const json_t **sorted = calloc(n + 1, sizeof *sorted);
-    if (!sorted)
-        return -1;
-    sort_volumes(list, sorted);
-    for (size_t i = 0; i < n; i++)
-        bad += !jbool(sorted[i], "protected");
-    label("Volumes");
+    size_t fine = x->n_volumes - x->bad;
+    return x->bad + (fine < FINE_SHOWN ? fine : FINE_SHOWN);
+}
+
+static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
+{
+    size_t bad = x->bad, n = x->n_volumes;
+    label(f, "Volumes");
     if (!n)
-        puts("none known yet: snapferry volumes looks for them");
+        fputs("none known yet: snapferry volumes looks for them\n", f);
     else if (!bad)
-        printf("%s%zu, all protected%s\n", tint_on(TINT_GOOD), n, tint_off(TINT_GOOD));
+        fprintf(f, "%zu, %sall protected%s\n", n, tint_on(TINT_GOOD), tint_off(TINT_GOOD));
     else
-        printf("%zu, %s%zu NOT PROTECTED%s\n", n, tint_on(TINT_BAD), bad, tint_off(TINT_BAD));
+        fprintf(f, "%zu, %s%zu NOT PROTECTED%s\n", n, tint_on(TINT_BAD), bad, tint_off(TINT_BAD));
     static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT"};
-    struct table *t = table_new(heads, "lsll");
-    for (size_t i = 0; i < n && i < VOLUMES_SHOWN; i++)
-        volume_cells(t, sorted[i]);
-    table_print(t, stdout, "  ");
-    if (n > VOLUMES_SHOWN)
-        printf("  and %zu more: snapferry volumes\n", n - VOLUMES_SHOWN);
+    struct table *t = table_new(heads, "lsLL");
+    for (size_t i = 0; i < shown && i < n; i++)
+        volume_cells(t, x->volumes[i]);
+    table_print(t, f, "  ");
+    size_t bad_left = bad > shown ? bad - shown : 0, left = n > shown ? n - shown : 0, fine = left - bad_left;
+    if (bad_left && fine)
+        rest(f, "and %zu more not protected, and %zu fine: snapferry volumes", bad_left, fine);
+    else if (bad_left)
+        rest(f, "and %zu more not protected: snapferry volumes", bad_left);
+    else if (fine)
+        rest(f, "and %zu%s fine: snapferry volumes", fine, fine == 1 ? " more is" : " more are");
+}
+
+static size_t count_problems(const struct screen *x)
+{
+    return json_array_size(x->problems);
+}
+
+static void draw_problems(FILE *f, const struct screen *x, size_t shown)
+{
+    const json_t *p;
+    size_t i, n = json_array_size(x->problems);
+    label(f, "Problems");
+    if (!n) {
+        tinted(f, x->bad ? TINT_NONE : TINT_GOOD, x->bad ? "none besides volumes" : "none");
+        fputc('\n', f);
+        return;
+    }
+    fprintf(f, "%zu%s\n", n, x->bad ? " besides volumes" : "");
+    json_array_foreach(x->problems, i, p)
+    {
+        if (i == shown)
+            break;
+        bool bad = strcmp(jstr(p, "severity"), "warning") != 0;
+        fprintf(f, "  %s!%s ", tint_on(bad ? TINT_BAD : TINT_WARN), tint_off(TINT_BAD));
+        print_paragraph(f, jstr(p, "text"), 4, 4);
+        if (*jstr(p, "hint")) {
+            fputs("    → ", f);
+            print_paragraph(f, jstr(p, "hint"), 6, 6);
+        }
+    }
+    if (n > shown)
+        rest(f, "and %zu more: snapferry status --json", n - shown);
+}
+
+/* ---- the whole ---- */
+
+/* In the order of the screen; the rank says who gets room first. */
+static const struct part {
+    size_t (*count)(const struct screen *x);
+    void (*draw)(FILE *f, const struct screen *x, size_t shown);
+    unsigned rank;
+} parts[] = {
+    {count_running, draw_running, 1},
+    {count_queue, draw_queue, 3},
+    {count_volumes, draw_volumes, 2},
+    {count_problems, draw_problems, 0},
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static void draw(FILE *f, const struct screen *x, const size_t shown[PARTS])
+{
+    const json_t *s = x->answer;
+    show_daemon(f, s);
+    show_repositories(f, s);
+    show_slots(f, s);
+    parts[0].draw(f, x, shown[0]);
+    parts[1].draw(f, x, shown[1]);
+    show_jobs(f, s);
+    parts[2].draw(f, x, shown[2]);
+    show_natives(f, s);
+    parts[3].draw(f, x, shown[3]);
+}
+
+/* Lines that this would take; SIZE_MAX if there is no memory to tell. */
+static size_t height(const struct screen *x, const size_t shown[PARTS])
+{
+    char *text = NULL;
+    size_t len = 0, lines = 0;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return SIZE_MAX;
+    draw(f, x, shown);
+    if (fclose(f) == 0)
+        for (size_t i = 0; i < len; i++)
+            lines += text[i] == '\n';
+    else
+        lines = SIZE_MAX;
+    free(text);
+    return lines;
+}
+
+/* Gives each list one more line in turn, as long as the whole fits. */
+static void fit(const struct screen *x, size_t shown[PARTS])
+{
+    unsigned rows = screen_rows();
+    size_t room = rows > 1 ? rows - 1 : 1; /* the prompt's line */
+    bool more = true;
+    memset(shown, 0, PARTS * sizeof *shown);
+    while (more) {
+        more = false;
+        for (unsigned rank = 0; rank < PARTS; rank++)
+            for (unsigned i = 0; i < PARTS; i++) {
+                if (parts[i].rank != rank || shown[i] >= parts[i].count(x) || shown[i] >= LISTED_MAX)
+                    continue;
+                shown[i]++;
+                if (height(x, shown) <= room)
+                    more = true;
+                else
+                    shown[i]--;
+            }
+    }
+}
+
+/* "vg0/db1 is not protected: ..." is told by the volume's own line. */
+static bool told_by_volume(const struct screen *x, const char *text)
+{
+    for (size_t i = 0; i < x->n_volumes; i++) {
+        const char *name = jstr(x->volumes[i], "name");
+        size_t n = strlen(name);
+        if (!jbool(x->volumes[i], "protected") && n && !strncmp(text, name, n) &&
+            !strncmp(text + n, " is not protected", 17))
+            return true;
+    }
+    return false;
+}
+
+static int show(const struct options *o, const json_t *s, struct err *e)
+{
+    const json_t *list = jarr(s, "volumes"), *p;
+    struct screen x = {.answer = s, .n_volumes = json_array_size(list)};
+    CLEANUP_JSON json_t *problems = json_array();
+    CLEANUP_FREE const json_t **sorted = calloc(x.n_volumes + 1, sizeof *sorted);
+    size_t i, shown[PARTS];
+    if (!sorted || !problems)
+        return err_nomem(e);
+    sort_volumes(list, sorted);
+    x.volumes = sorted;
+    for (i = 0; i < x.n_volumes; i++)
+        x.bad += !jbool(sorted[i], "protected");
+    x.problems = problems;
+    json_array_foreach(jarr(s, "problems"), i, p) if (!told_by_volume(&x, jstr(p, "text")))
+        json_array_append(problems, (json_t *)(uintptr_t)p);
+    fit(&x, shown);
+    if (!o->quiet)
+        draw(stdout, &x, shown);
     return 0;
 }
 
-static void show_natives(const json_t *s)
+/* 0, ERR_PARTIAL if something is not as it should be, ERR_NO_DAEMON if that cannot be told. */
+static int health(const json_t *s)
 {
-    const json_t *n = jobj(s, "natives");
-    if (!n)
-        return;
-    label("Native");
-    char line[1024];
-    snprintf(line, sizeof line, "%lld snapshots%s%s%s%s", (long long)jint(n, "count"), jint(n, "used") > 0 ? ", " : "",
-             jint(n, "used") > 0 ? text_bytes((uint64_t)jint(n, "used")) : "", *jstr(n, "text") ? "; " : "",
-             jstr(n, "text"));
-    print_paragraph(stdout, line, 14, 14);
-}
-
-static void show_problems(const json_t *s)
-{
-    const json_t *list = jarr(s, "problems"), *p;
-    size_t i, n = json_array_size(list);
-    label("Problems");
-    if (!n) {
-        tinted(TINT_GOOD, "none");
-        putchar('\n');
-        return;
-    }
-    printf("%zu\n", n);
-    json_array_foreach(list, i, p)
-    {
-        if (i == PROBLEMS_SHOWN) {
-            printf("  and %zu more: snapferry status --json\n", n - PROBLEMS_SHOWN);
-            break;
-        }
-        bool bad = strcmp(jstr(p, "severity"), "warning") != 0;
-        printf("  %s!%s ", tint_on(bad ? TINT_BAD : TINT_WARN), tint_off(TINT_BAD));
-        print_paragraph(stdout, jstr(p, "text"), 4, 4);
-        if (*jstr(p, "hint")) {
-            fputs("    → ", stdout);
-            print_paragraph(stdout, jstr(p, "hint"), 6, 6);
-        }
-    }
+    size_t i;
+    const json_t *v;
+    if (jbool(s, "offline"))
+        return ERR_NO_DAEMON;
+    json_array_foreach(jarr(s, "volumes"), i, v) if (!jbool(v, "protected")) return ERR_PARTIAL;
+    return json_array_size(jarr(s, "problems")) || !jbool(jobj(s, "config"), "ok") ? ERR_PARTIAL : 0;
 }
 
 int ask_status(const struct options *o, struct err *e)
@@ -208,19 +442,7 @@ int ask_status(const struct options *o, struct err *e)
     int rc = ask_or_read(o, "status", NULL, &s, e);
     if (rc < 0)
         return rc;
-    if (o->json) {
-        print_answer(o, s);
-        return 0;
-    }
-    if (jbool(s, "offline") && !o->quiet)
-        log_warning("%s", jstr(s, "offline_why"));
-    show_daemon(s);
-    show_repositories(s);
-    show_running(s);
-    show_queue(s);
-    if (show_volumes(s) < 0)
-        return err_nomem(e);
-    show_natives(s);
-    show_problems(s);
-    return 0;
+    if (!answered(o, s))
+        rc = show(o, s, e);
+    return rc < 0 || !o->check ? rc : health(s);
 }

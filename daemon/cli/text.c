@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* text.c - sizes, times and names as a person reads and writes them */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/daemon.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -78,9 +78,10 @@ const char *text_local_time(int64_t ns)
 }
 
 /* Length of the UTF-8 character at s, 0 if there is none or a terminal would act on it: C0 and C1 controls, overlong
- * forms, surrogates, and the marks that turn the direction of writing. */
-static size_t harmless(const unsigned char *s)
+ * forms, surrogates, and what is not drawn but does something (marks of direction, separators, tags). */
+static size_t harmless(const unsigned char *s, uint32_t *ret)
 {
+    *ret = s[0];
     if (s[0] < 0x80)
         return s[0] >= 0x20 && s[0] != 0x7f;
     size_t n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
@@ -92,10 +93,12 @@ static size_t harmless(const unsigned char *s)
     }
     if (u < 0xa0 || (n == 3 && u < 0x800) || (n == 4 && u < 0x10000) || (u >= 0xd800 && u < 0xe000) || u > 0x10ffff)
         return 0;
-    if ((u >= 0x202a && u <= 0x202e) || (u >= 0x2066 && u <= 0x2069) || u == 0x200e || u == 0x200f)
-        return 0;
-    return n;
+    *ret = u;
+    return char_acts(u) ? 0 : n;
 }
+
+/* More marks than any script puts on one letter grow over the lines above and below. */
+#define MARKS_MAX 6
 
 const char *text_name(const char *s)
 {
@@ -103,8 +106,14 @@ const char *text_name(const char *s)
     static _Thread_local unsigned turn;
     char *out = buf[turn++ % TURNS];
     size_t n = 0;
+    unsigned marks = MARKS_MAX; /* none without a letter */
     while (*s && n + 5 < sizeof buf[0]) {
-        size_t len = harmless((const unsigned char *)s);
+        uint32_t u;
+        size_t len = harmless((const unsigned char *)s, &u);
+        bool mark = len && char_width(u) == 0;
+        if (mark && marks == MARKS_MAX)
+            len = 0;
+        marks = mark && marks < MARKS_MAX ? marks + 1 : mark ? marks : 0;
         if (!len)
             n += (size_t)snprintf(out + n, 5, "\\x%02x", (unsigned char)*s);
         for (size_t i = 0; i < len; i++)
@@ -113,6 +122,12 @@ const char *text_name(const char *s)
     }
     out[n] = '\0';
     return out;
+}
+
+const char *text_size(const json_t *doc, const char *member)
+{
+    const json_t *v = json_object_get(doc, member);
+    return json_is_integer(v) && json_integer_value(v) >= 0 ? text_bytes((uint64_t)json_integer_value(v)) : "-";
 }
 
 int size_parse(uint64_t *ret, const char *text)

@@ -2,16 +2,16 @@
 /*
  * wait.c - progress of what the daemon does, until it has ended
  *
- * As the progress of the modes with -r: one live line on a terminal, plain lines every ten seconds elsewhere, JSON
- * objects with --json. A daemon that is restarted meanwhile is waited for: movers go on without it.
+ * As the progress of the modes with -r: live lines on a terminal (one for the whole and one for each volume that is at
+ * work), plain lines every ten seconds elsewhere, JSON objects with --json. What fails or begins again is told in a
+ * line that stays. A daemon that is restarted meanwhile is waited for: movers go on without it.
  */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/live.h"
 
 #include "daemon/records.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 
 /* How long a daemon may be away before a wait gives up. */
@@ -20,9 +20,11 @@
 struct waiting {
     const struct options *o;
     const char *id;
-    bool live, drawn, quiet;
-    int64_t told_ns;
+    bool quiet;
+    struct live live;
+    double told; /* when the last plain line was printed */
     char state[32];
+    json_t *seen; /* by operation: what was told of it, to tell what changes */
 };
 
 static enum err_class class_by_name(const char *name)
@@ -69,46 +71,144 @@ int exit_code_of(const json_t *ended, struct err *e)
                     *jstr(error, "hint") ? jstr(error, "hint") : "snapferry describe and snapferry logs tell more");
 }
 
-static unsigned stderr_width(void)
+/* ---- what is shown meanwhile ---- */
+
+static double now_s(void)
 {
-    struct winsize ws;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void add(char *line, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *line, size_t cap, const char *fmt, ...)
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...)
 {
-    size_t n = strlen(line);
+    char text[3000];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line + n, cap - n, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    live_say(text_name(text));
 }
 
-/* "nightly-...: Moving 45% 12.3 GiB of 27.0 GiB, 210.0 MiB/s, 1 min 10 s left" */
-static void format_state(const json_t *s, char *line, size_t cap)
+static const char *name_of(const json_t *s)
 {
-    const json_t *p = jobj(s, "progress");
-    snprintf(line, cap, "%s: %s", jstr(s, "id"), jstr(s, "state"));
-    if (p && jint(p, "total") > 0) {
-        add(line, cap, " %s %s of %s", text_percent(p), text_bytes((uint64_t)jint(p, "done")),
-            text_bytes((uint64_t)jint(p, "total")));
-        double rate = json_number_value(json_object_get(p, "rate"));
-        const json_t *eta = json_object_get(p, "eta_s");
-        if (rate > 0)
-            add(line, cap, ", %s", text_rate(rate));
-        if (json_is_number(eta))
-            add(line, cap, ", %s left", text_seconds(json_number_value(eta)));
+    return *jstr(s, "volume") ? jstr(s, "volume") : jstr(s, "id");
+}
+
+/* What a person must not overlook: an operation that failed, and one that begins again. */
+static void tell_changes(struct waiting *v, const json_t *op)
+{
+    const char *id = jstr(op, "id"), *state = jstr(op, "state"), *phase = jstr(jobj(op, "progress"), "phase");
+    const json_t *error = jobj(op, "error");
+    int64_t done = jint(jobj(op, "progress"), "done");
+    json_t *before = json_object_get(v->seen, id);
+    if (!before) {
+        before = json_pack("{s:s, s:s, s:I, s:f}", "state", state, "phase", phase, "done", (json_int_t)done, "moved",
+                           now_s());
+        json_object_set_new(v->seen, id, before);
+        return;
     }
+    bool other = strcmp(jstr(before, "state"), state) != 0;
+    bool same_phase = !strcmp(jstr(before, "phase"), phase);
+    if (other && !strcmp(state, "Failed"))
+        say("%s failed%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
+    else if (other && !strcmp(state, "Retrying"))
+        say("%s is tried again%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
+    else if (same_phase && done < jint(before, "done") && !state_terminal(state))
+        say("%s begins again%s; what was stored is not stored twice", name_of(op),
+            jint(op, "attempt") > 1 ? ", in another attempt" : "");
+    if (done != jint(before, "done") || !same_phase || other)
+        json_object_set_new(before, "moved", json_real(now_s()));
+    json_object_set_new(before, "state", json_string(state));
+    json_object_set_new(before, "phase", json_string(phase));
+    json_object_set_new(before, "done", json_integer(done));
+}
+
+/* The line of one operation. */
+static void operation_line(const struct waiting *v, const json_t *op, const char *indent, unsigned width, char *out,
+                           size_t cap)
+{
+    struct shown s;
+    char what[1100];
+    const char *state = jstr(op, "state");
+    bool runs = !strcmp(state, "Running") && jobj(op, "progress");
+    const json_t *before = json_object_get(v->seen, jstr(op, "id"));
+    shown_from_json(&s, runs ? jobj(op, "progress") : NULL);
+    snprintf(what, sizeof what, "%s%s", indent, name_of(op));
+    s.what = what;
+    s.rest = runs ? "" : jstr(op, "why");
+    if (!runs || !*s.phase)
+        s.phase = state;
+    if (runs && before && !strcmp(s.phase, "moving"))
+        s.stalled = now_s() - json_number_value(json_object_get(before, "moved"));
+    progress_line(&s, width, out, cap);
+}
+
+/* "nightly-...: Moving 45%, 12.3 GiB of 27.0 GiB, 210.0 MiB/s, 1 min 10 s left, 2 of 4 volumes" */
+static void whole_line(const json_t *s, unsigned width, char *out, size_t cap)
+{
+    struct shown x;
+    char rest[1200] = "";
+    size_t n = 0;
+    shown_from_json(&x, jobj(s, "progress"));
+    x.what = jstr(s, "id");
+    x.phase = jstr(s, "state");
+    x.stalled = 0;
     if (jint(s, "total") > 1)
-        add(line, cap, ", %lld of %lld volumes", (long long)(jint(s, "completed") + jint(s, "failed")),
-            (long long)jint(s, "total"));
-    if (jint(s, "failed") > 0)
-        add(line, cap, ", %lld FAILED", (long long)jint(s, "failed"));
-    if (!strcmp(jstr(s, "state"), "Queued") && jint(s, "position") > 0)
-        add(line, cap, ", position %lld", (long long)jint(s, "position"));
-    if (*jstr(s, "why"))
-        add(line, cap, " (%s)", jstr(s, "why"));
+        n += (size_t)snprintf(rest + n, sizeof rest - n, "%lld of %lld volumes",
+                              (long long)(jint(s, "completed") + jint(s, "failed")), (long long)jint(s, "total"));
+    if (jint(s, "failed") > 0 && n < sizeof rest)
+        n += (size_t)snprintf(rest + n, sizeof rest - n, "%s%lld FAILED", n ? ", " : "", (long long)jint(s, "failed"));
+    if (!strcmp(x.phase, "Queued") && jint(s, "position") > 0 && n < sizeof rest)
+        n += (size_t)snprintf(rest + n, sizeof rest - n, "%sposition %lld", n ? ", " : "",
+                              (long long)jint(s, "position"));
+    if (*jstr(s, "why") && n < sizeof rest)
+        snprintf(rest + n, sizeof rest - n, "%s%s", n ? ", " : "", jstr(s, "why"));
+    x.rest = rest;
+    progress_line(&x, width, out, cap);
+}
+
+/* Those that run, then those that come before running, as many as there is room. */
+static unsigned lines_of(struct waiting *v, const json_t *s, char (*text)[2048], unsigned max, unsigned width)
+{
+    const json_t *ops = jarr(s, "operations"), *op;
+    size_t i, n_ops = json_array_size(ops), left = 0;
+    unsigned n = 0;
+    if (!n_ops) {
+        if (*jstr(s, "kind") && strcmp(jstr(s, "kind"), "backup") && strcmp(jstr(s, "kind"), "restore"))
+            operation_line(v, s, "", width, text[n++], sizeof text[0]);
+        else if (*jstr(s, "volume"))
+            operation_line(v, s, "", width, text[n++], sizeof text[0]);
+        else
+            whole_line(s, width, text[n++], sizeof text[0]);
+        return n;
+    }
+    if (n_ops == 1) {
+        op = json_array_get(ops, 0);
+        bool runs = !state_terminal(jstr(op, "state")) && strcmp(jstr(op, "state"), "Queued") != 0;
+        if (runs)
+            operation_line(v, op, "", width, text[n++], sizeof text[0]);
+        else
+            whole_line(s, width, text[n++], sizeof text[0]);
+        return n;
+    }
+    whole_line(s, width, text[n++], sizeof text[0]);
+    for (unsigned pass = 0; pass < 2; pass++) {
+        json_array_foreach(ops, i, op)
+        {
+            const char *state = jstr(op, "state");
+            if (state_terminal(state) || !strcmp(state, "Queued") || !strcmp(state, "Running") != (pass == 0))
+                continue;
+            if (n + 1 < max)
+                operation_line(v, op, "  ", width, text[n++], sizeof text[0]);
+            else
+                left++;
+        }
+    }
+    if (left && n < max)
+        snprintf(text[n++], sizeof text[0], "  and %zu more", left);
+    return n;
 }
 
 static void print_event(const json_t *state)
@@ -119,37 +219,53 @@ static void print_event(const json_t *state)
     print_json(j);
 }
 
+/* A line for all, with the shares of those that run. */
+static void show_plain(struct waiting *v, const json_t *s)
+{
+    char text[LIVE_LINES][2048];
+    unsigned n = lines_of(v, s, text, LIVE_LINES, SCREEN_ENDLESS);
+    for (unsigned i = 0; i < n; i++)
+        fprintf(stderr, "%s\n", text[i]);
+    fflush(stderr);
+    v->told = now_s();
+}
+
+static void show_live(struct waiting *v, const json_t *s)
+{
+    char text[LIVE_LINES][2048], *lines[LIVE_LINES];
+    unsigned columns, rows;
+    live_size(&columns, &rows);
+    unsigned n = lines_of(v, s, text, rows < LIVE_LINES + 1 ? (rows > 1 ? rows - 1 : 1) : LIVE_LINES, columns - 1);
+    for (unsigned i = 0; i < n; i++)
+        lines[i] = text[i];
+    live_draw(&v->live, lines, n);
+}
+
 static int on_state(const json_t *state, void *arg)
 {
     struct waiting *v = arg;
+    const json_t *op;
+    size_t i;
     if (v->quiet)
         return 0;
     if (v->o->json) {
         print_event(state);
         return 0;
     }
-    char line[1024];
-    format_state(state, line, sizeof line);
-    int64_t now = clock_ns();
+    if (json_array_size(jarr(state, "operations")))
+        json_array_foreach(jarr(state, "operations"), i, op) tell_changes(v, op);
+    else
+        tell_changes(v, state);
     bool changed = strcmp(v->state, jstr(state, "state")) != 0;
     snprintf(v->state, sizeof v->state, "%s", jstr(state, "state"));
-    if (v->live) {
-        fprintf(stderr, "\r\033[K%s", text_fit(text_name(line), stderr_width() - 1));
-        v->drawn = true;
-    } else if (changed || now - v->told_ns >= INT64_C(10000000000)) {
-        fprintf(stderr, "%s\n", text_name(line));
-        v->told_ns = now;
-    }
-    fflush(stderr);
+    if (v->live.on)
+        show_live(v, state);
+    else if (changed || now_s() - v->told >= 10)
+        show_plain(v, state);
     return 0;
 }
 
-static void wipe(struct waiting *v)
-{
-    if (v->drawn)
-        fputs("\r\033[K", stderr);
-    v->drawn = false;
-}
+/* ---- waiting ---- */
 
 /* Without a daemon: what has ended can be told from the records, the rest cannot. */
 static int wait_offline(struct waiting *v, json_t **ended, const struct err *down, struct err *e)
@@ -201,7 +317,6 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
             return e->cls == ERR_INTERRUPTED ? err_hint(e, "snapferry cancel %s ends it", v->id) : rc;
         }
         if (!told) {
-            wipe(v);
             log_warning("the daemon is away; waiting for it up to %d s, operations go on meanwhile", AWAY_S);
             told = true;
         }
@@ -213,11 +328,10 @@ static void print_ended(const json_t *s)
 {
     const char *state = jstr(s, "state");
     enum tint tint = tint_of_state(state);
-    int64_t from = jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), to = jint(s, "ended_ns");
+    const char *took =
+        text_took(jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), jint(s, "ended_ns"));
     printf("%s %s%s%s", text_name(jstr(s, "id")), tint_on(tint), text_name(state), tint_off(tint));
-    if (to > from && from > 0)
-        printf(" in %s", text_seconds((double)(to - from) * 1e-9));
-    putchar('\n');
+    printf("%s%s\n", *took ? " in " : "", took);
     size_t i;
     const json_t *op;
     json_array_foreach(jarr(s, "operations"), i, op)
@@ -225,11 +339,11 @@ static void print_ended(const json_t *s)
         const json_t *error = jobj(op, "error");
         if (!strcmp(jstr(op, "state"), "Completed"))
             continue;
-        printf("  %s %s%s%s\n", text_name(jstr(op, "volume")), jstr(op, "state"),
-               error              ? ": "
-               : *jstr(op, "why") ? ": "
-                                  : "",
-               text_name(error ? jstr(error, "message") : jstr(op, "why")));
+        const char *why = error ? jstr(error, "message") : jstr(op, "why");
+        char line[2600];
+        snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), jstr(op, "state"), *why ? ": " : "", why);
+        fputs("  ", stdout);
+        print_paragraph(stdout, line, 2, 4);
     }
 }
 
@@ -238,9 +352,12 @@ int wait_until_ended(const struct options *o, const char *id, json_t **ended, st
     cli_cancel(); /* from now on a signal ends the wait, not the operation */
     struct waiting v = {.o = o, .id = id};
     v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
-    v.live = isatty(STDERR_FILENO) && !o->json;
+    v.live.on = !o->json && live_possible();
+    if (!(v.seen = json_object()))
+        return err_nomem(e);
     int rc = wait_long(&v, ended, e);
-    wipe(&v);
+    live_clear(&v.live);
+    json_decref(v.seen);
     return rc;
 }
 

@@ -37,7 +37,10 @@ for pair in BUZHASH:DYNAMIC-4M-BUZHASH:splitters BLAKE2B:BLAKE2B-256-128:hashes 
     same "SNAPFERRY_KERNEL_$kernel=scalar shows" "$(env "SNAPFERRY_KERNEL_$kernel=scalar" "$SNAPFERRY" bench --quick --seconds 0.01 --json $group | kernel_of "$name")" scalar
 done
 same "SNAPFERRY_KERNEL_AESGCM=scalar shows as the library" "$(env SNAPFERRY_KERNEL_AESGCM=scalar "$SNAPFERRY" bench --quick --seconds 0.01 --json ciphers | kernel_of AES256-GCM-HMAC-SHA256)" openssl
-if [ "$level" != scalar ]; then
+same "SNAPFERRY_KERNEL_SHA256=scalar too" "$(env SNAPFERRY_KERNEL_SHA256=scalar "$SNAPFERRY" bench --quick --seconds 0.01 --json hashes | kernel_of HMAC-SHA256-128)" openssl
+if [ -n "${SNAPFERRY_KERNEL_BLAKE2B:-}" ]; then
+    same "the kernel that was asked for is named" "$(kernel_of BLAKE2B-256-128 <"$WORK/all.json")" "$SNAPFERRY_KERNEL_BLAKE2B"
+elif [ "$level" != scalar ]; then
     same "without it the best kernel is named" "$(kernel_of BLAKE2B-256-128 <"$WORK/all.json")" "$level"
 else
     skip "without it the best kernel is named" "this CPU has none but scalar"

@@ -13,7 +13,7 @@ expect "values come with their origin" 0 'match +/srv/vm/\*\.img +conf\.d/50-ima
 expect "defaults are shown as such" 0 'prepare-ahead +3 +default' -- conf
 expect "the need of memory is added up (MS-43)" 0 '\[mover\] +256\.0 MiB +64\.0 MiB +64\.0 MiB +384\.0 MiB' -- conf
 expect "a repository that is not there is told" 0 'is its file system mounted' -- conf
-conf >"$WORK/out" 2>&1
+COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0
 if script -qec true /dev/null >/dev/null 2>&1; then
@@ -25,7 +25,7 @@ fi
 
 conf --json >"$WORK/json"
 same "--json: no errors" "$(jq -r .errors "$WORK/json")" 0
-same "--json: files" "$(jq -r '.files | length' "$WORK/json")" 2
+same "--json: files" "$(jq -r '.files | length' "$WORK/json")" 3
 same "--json: a value" "$(jq -r '.sections[] | select(.kind == "storage-class" and .name == "images") | .keys.driver.value' \
     "$WORK/json")" reflink
 same "--json: memory" "$(jq -r '.memory.largest' "$WORK/json")" $((384 << 20))

@@ -22,13 +22,15 @@ path = $WORK/repo
 password-file = $WORK/password
 [mover]
 user =
+[metrics]
+listen =
 [storage-class "images"]
 driver = reflink
 match = $WORK/vm/*.img
 snapshots-to-retain = 2
 [job "nightly"]
 volumes = class:images
-on-calendar = *-*-* 02:00
+on-calendar = *-*-* $(date -d "+5 hours" +%H:%M)
 keep-daily = 3
 X
 start() {

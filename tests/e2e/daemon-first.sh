@@ -44,7 +44,7 @@ printf 'changed' | dd of="$WORK/xfs/a.img" bs=1 seek=4096 conv=notrunc status=no
 restored_same "restored from the native snapshot" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" native
 restored_same "restored from the repository" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" repository
 restored_same "the btrfs volume from the repository" "$B" "$WORK/btrfs/b.img" "$WORK/b.orig" repository
-same "auto prefers the native snapshot (RS-26)" "$(askj restore "$B/$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait | jq -r '.from // .backup.from')" native
+same "auto prefers the native snapshot (RS-26)" "$(askj restore "$B$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait | jq -r '.from // .backup.from')" native
 check "the same bytes" cmp "$WORK/a.orig" "$WORK/xfs/auto.out"
 expect "a target that exists is refused" 17 -- ask restore "$B/$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait
 check "and is as it was" cmp "$WORK/a.orig" "$WORK/xfs/auto.out"
@@ -67,10 +67,10 @@ check "an operation's record has its stages and bottleneck" jq -e '.result | (.s
     (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' <<<"$(doc "$op")"
 expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op"
 same "seconds in stages are counted by kind" "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
-    AND json_extract(labels, '\$.kind') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2
-same "restores too" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_busy_seconds_total' AND json_extract(labels, '\$.kind') = 'restore'")" 1
-same "stalls" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_stalled_seconds_total' AND value > 0")" 1
-same "each backup has one bottleneck" "$(sql "SELECT sum(value) FROM counters WHERE name = 'bottleneck_total' AND json_extract(labels, '\$.kind') = 'backup'")" 3.0
+    AND json_extract(labels, '\$.direction') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2
+same "restores too" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_busy_seconds_total' AND json_extract(labels, '\$.direction') = 'restore'")" 1
+same "stalls" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_stall_seconds_total' AND value > 0")" 1
+same "each backup has one bottleneck" "$(sql "SELECT sum(value) FROM counters WHERE name = 'bottleneck_total' AND json_extract(labels, '\$.direction') = 'backup'")" 3.0
 for verb in status operations backups volumes "native list" "describe $B" "explain $WORK/xfs/a.img" "logs $(op_id "$B")"; do
     expect "$verb" 0 -- ask $verb
 done

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ages.c - how long ago and how soon, and how much of it is done */
+#include "daemon/cli/daemon.h"
+#include "daemon/pace.h"
+
+#include <math.h>
+#include <time.h>
+
+#define TURNS 8
+/* Two clocks of one machine may differ by so much without meaning anything. */
+#define SLACK_S 5
+
+int64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Seconds from a to b; differences of any two numbers, however odd. */
+static double between(int64_t a, int64_t b)
+{
+    return ((double)b - (double)a) * 1e-9;
+}
+
+/* One unit is enough to see how old something is. */
+static void span(double s, char *out, size_t cap)
+{
+    static const struct {
+        double below, unit;
+        const char *name;
+    } units[] = {{60, 1, "s"}, {3600, 60, "min"}, {48 * 3600, 3600, "h"}, {730 * 86400.0, 86400, "d"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (s < units[i].below) {
+            snprintf(out, cap, "%.0f %s", floor(s / units[i].unit), units[i].name);
+            return;
+        }
+    }
+    snprintf(out, cap, "%.0f y", floor(s / (365.25 * 86400)));
+}
+
+static char *next_buffer(void)
+{
+    static char buf[TURNS][48];
+    static unsigned turn;
+    return buf[turn++ % TURNS];
+}
+
+const char *text_ago(int64_t ns)
+{
+    if (ns <= 0)
+        return "never";
+    char *out = next_buffer(), s[32];
+    double age = between(ns, clock_ns());
+    /* A clock was wrong, then or now: told as it is, not as something that is to come. */
+    span(age < -SLACK_S ? -age : age < 0 ? 0 : age, s, sizeof s);
+    snprintf(out, sizeof(char[48]), "%s %s", s, age < -SLACK_S ? "ahead" : "ago");
+    return out;
+}
+
+const char *text_in(int64_t ns)
+{
+    if (ns <= 0)
+        return "-";
+    char *out = next_buffer(), s[32];
+    double left = between(clock_ns(), ns);
+    span(left < 0 ? -left : left, s, sizeof s);
+    if (left < -60)
+        snprintf(out, sizeof(char[48]), "%s late", s);
+    else if (left < 1)
+        snprintf(out, sizeof(char[48]), "now");
+    else
+        snprintf(out, sizeof(char[48]), "in %s", s);
+    return out;
+}
+
+const char *text_took(int64_t from, int64_t to)
+{
+    return from > 0 && to >= from ? text_seconds(between(from, to)) : "";
+}
+
+const char *text_percent(const json_t *progress)
+{
+    int percent = pace_percent(jint(progress, "done"), jint(progress, "total"), false);
+    if (percent < 0)
+        return "";
+    char *out = next_buffer();
+    snprintf(out, sizeof(char[48]), "%d%%", percent);
+    return out;
+}
+
+const char *text_left(double seconds)
+{
+    /* Seconds in steps that stand still between two looks. */
+    if (seconds >= 10 && seconds < 3600)
+        seconds = ceil(seconds / (seconds < 120 ? 5 : 10)) * (seconds < 120 ? 5 : 10);
+    else if (seconds >= 0 && seconds < 10)
+        seconds = ceil(seconds);
+    char *out = next_buffer();
+    if (seconds < 10)
+        snprintf(out, sizeof(char[48]), "%.0f s left", seconds);
+    else
+        snprintf(out, sizeof(char[48]), "%s left", text_seconds(seconds));
+    return out;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* cancel.c - snapferry cancel ID..., and --all for who is about to remove or to move a node */
+#include "daemon/cli/daemon.h"
+
+#include "daemon/records.h"
+
+#include <string.h>
+
+/* A job may begin one more while the others are cancelled; whoever submits without end is not waited for. */
+#define PASSES 20
+
+/* One of them; its answer is added to `all`. */
+static int cancel_one(const struct options *o, const char *name, json_t *all, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    int rc = daemon_ask(o, "cancel", json_pack("{s:s}", "id", name), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *id = *jstr(answer, "id") ? jstr(answer, "id") : name;
+    if (!o->json && !o->quiet)
+        printf(jbool(answer, "already") ? "%s had ended before: %s\n" : "%s is being canceled (%s)\n", text_name(id),
+               text_name(jstr(answer, "state")));
+    return json_array_append(all, answer) < 0 ? err_nomem(e) : 0;
+}
+
+/* Canceled is what was asked for here. */
+static int wait_canceled(const struct options *o, const char *id, struct err *e)
+{
+    struct err ended = ERR_INIT;
+    int rc = wait_for(o, id, &ended);
+    if (rc >= 0 || ended.cls == ERR_CANCELED)
+        return 0;
+    *e = ended;
+    return rc;
+}
+
+/* ---- all of them ---- */
+
+/* Ids of what has not ended: the backup or restore that an operation belongs to, where it has one. */
+static int add_live(const json_t *list, json_t *ids, struct err *e)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(list, i, row)
+    {
+        const char *id = *jstr(row, "backup") ? jstr(row, "backup") : jstr(row, "id");
+        if (!state_terminal(jstr(row, "state")) && *id && json_object_set_new(ids, id, json_true()) < 0)
+            return err_nomem(e);
+    }
+    return 0;
+}
+
+static int live_ids(const struct options *o, json_t *ids, struct err *e)
+{
+    CLEANUP_JSON json_t *status = NULL, *backups = NULL;
+    int rc = daemon_ask(o, "status", NULL, &status, e);
+    if (rc >= 0)
+        rc = add_live(jarr(status, "running"), ids, e);
+    if (rc >= 0)
+        rc = add_live(jarr(status, "queue"), ids, e);
+    /* Those that have no operation yet, or only ended ones. */
+    if (rc >= 0)
+        rc = daemon_ask(o, "backups", json_pack("{s:i}", "limit", 1000), &backups, e);
+    return rc < 0 ? rc : add_live(jarr(backups, "backups"), ids, e);
+}
+
+/* What has ended meanwhile, or gone with its backup, needs no cancelling; anything else is an error. */
+static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, json_t *all, bool *any, struct err *e)
+{
+    const char *id;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)ids, id, v)
+    {
+        struct err one = ERR_INIT;
+        if (json_object_get(seen, id))
+            continue;
+        if (json_object_set(seen, id, v) < 0)
+            return err_nomem(e);
+        *any = true;
+        int rc = cancel_one(o, id, all, &one);
+        if (rc < 0 && one.cls != ERR_NOT_FOUND) {
+            *e = one;
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int wait_all(const struct options *o, const json_t *all, struct err *e)
+{
+    /* One result at the end: what the waits find is not printed each. */
+    struct options silent = *o;
+    silent.quiet = silent.quiet || o->json;
+    silent.json = false;
+    size_t i;
+    const json_t *c;
+    int rc = 0;
+    json_array_foreach(all, i, c)
+    {
+        struct err one = ERR_INIT;
+        /* It may end otherwise in the last moment: then, too, it does not run any more. */
+        int got = jbool(c, "already") ? 0 : wait_canceled(&silent, jstr(c, "id"), &one);
+        if (got < 0 && (one.cls == ERR_NO_DAEMON || one.cls == ERR_INTERRUPTED)) {
+            *e = one;
+            return got;
+        }
+    }
+    return rc;
+}
+
+static int cancel_all(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *all = json_array(), *seen = json_object();
+    int rc = all && seen ? 0 : err_nomem(e);
+    bool any = true;
+    for (int pass = 0; rc >= 0 && any && pass < PASSES; pass++) {
+        CLEANUP_JSON json_t *ids = json_object();
+        any = false;
+        rc = ids ? live_ids(o, ids, e) : err_nomem(e);
+        if (rc >= 0)
+            rc = cancel_new(o, ids, seen, all, &any, e);
+        if (rc >= 0 && any && o->wait)
+            rc = wait_all(o, all, e);
+    }
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
+        print_answer(o, result);
+    } else if (!o->quiet && !json_array_size(all)) {
+        puts("Nothing runs or waits.");
+    }
+    return 0;
+}
+
+int ask_cancel(const struct options *o, struct err *e)
+{
+    if (o->all)
+        return cancel_all(o, e);
+    CLEANUP_JSON json_t *all = json_array();
+    int rc = all ? 0 : err_nomem(e);
+    for (int i = 0; i < o->n_args && rc >= 0; i++) {
+        rc = cancel_one(o, o->args[i], all, e);
+        const json_t *answer = json_array_get(all, (size_t)i);
+        if (rc >= 0 && o->wait && !jbool(answer, "already"))
+            rc = wait_canceled(o, *jstr(answer, "id") ? jstr(answer, "id") : o->args[i], e);
+    }
+    if (rc >= 0 && o->json && !(o->wait && o->n_args == 1)) {
+        CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
+        print_answer(o, result);
+    }
+    return rc;
+}

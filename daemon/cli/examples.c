@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* examples.c - what to type, for the help of each verb */
+#include "daemon/cli/examples.h"
+
+#define R "  snapferry -r main "
+
+static const char *const examples[VERB_COUNT] = {
+    [VERB_NONE] = "",
+    [VERB_STATUS] = "  snapferry status\n",
+    [VERB_ASK_BACKUP] = "  snapferry backup --job nightly --wait\n"
+                        "  snapferry backup /srv/vm/db1.img --description 'before the upgrade'\n",
+    [VERB_ASK_RESTORE] =
+        "  snapferry restore nightly-20261121T020000-3f9a//srv/vm/db1.img /srv/vm/db1.restored --wait\n"
+        "  snapferry restore nightly-20261121T020000-3f9a/vg0/db1 vg0/db1 --overwrite --from repository\n",
+    [VERB_CANCEL] = "  snapferry cancel nightly-20261121T020000-3f9a --wait\n"
+                    "  snapferry cancel --all\n",
+    [VERB_WAIT] = "  snapferry wait nightly-20261121T020000-3f9a\n",
+    [VERB_OPERATIONS] = "  snapferry operations --state Failed --all\n"
+                        "  snapferry operations --volume /srv/vm/db1.img --limit 5\n",
+    [VERB_BACKUPS] = "  snapferry backups --state PartiallyFailed\n",
+    [VERB_VOLUMES] = "  snapferry volumes --class images\n",
+    [VERB_DESCRIBE] = "  snapferry describe nightly-20261121T020000-3f9a\n"
+                      "  snapferry describe /srv/vm/db1.img\n",
+    [VERB_LOGS] = "  snapferry logs nightly-20261121T020000-3f9a//srv/vm/db1.img --follow\n",
+    [VERB_EXPLAIN] = "  snapferry explain /srv/vm/db1.img\n",
+    [VERB_DELETE] = "  snapferry delete nightly-20261121T020000-3f9a --wait\n",
+    [VERB_NATIVE_LIST] = "  snapferry native list --volume /srv/vm/db1.img\n",
+    [VERB_NATIVE_PRUNE] = "  snapferry native prune --explain --dry-run\n",
+    [VERB_HOLD] = "  snapferry hold nightly-20261121T020000-3f9a --note 'until the audit is over'\n",
+    [VERB_UNHOLD] = "  snapferry unhold nightly-20261121T020000-3f9a\n",
+    [VERB_ASK_EXPIRE] = "  snapferry snapshot expire --dry-run --explain\n",
+    [VERB_ASK_VERIFY] = "  snapferry verify main --read-percent 10 --wait\n",
+    [VERB_SCAN] = "  snapferry scan main --wait\n",
+    [VERB_REPO_DETACH] = "  snapferry repo detach old\n",
+    [VERB_RELOAD] = "  snapferry reload --wait\n",
+    [VERB_DEBUG_BUNDLE] = "  snapferry debug-bundle /root/snapferry.tar\n",
+    [VERB_CHECK_CONFIG] = "  snapferry check-config\n"
+                          "  snapferry check-config --config-dir ./etc --json\n",
+    [VERB_IMPORT_VELERO] = "  snapferry import-velero configmap.json >/etc/snapferry/conf.d/40-velero.ini\n",
+    [VERB_PLUGIN_CHECK] = "  snapferry plugin-check ./driver-dir volume=/srv/vm/test.img target=/srv/vm/.snap\n",
+    [VERB_BENCH] = "  snapferry bench --quick\n"
+                   "  snapferry bench hashes ciphers --seconds 1\n",
+    [VERB_REPO_CREATE] = R
+    "repo create\n"
+    "  snapferry -r /srv/backup --password-file /root/backup.password repo create --splitter DYNAMIC-1M-BUZHASH\n",
+    [VERB_REPO_STATUS] = R "repo status\n",
+    [VERB_REPO_CHANGE_PASSWORD] = R "repo change-password --new-password-file /root/new.password\n",
+    [VERB_BACKUP] =
+        R "backup /dev/vg0/db1 --compression zstd-fastest\n"
+          "  snapferry -r /srv/backup --password-file /root/backup.password backup disk.img --as me@here:/disk\n",
+    [VERB_SNAPSHOT_LIST] = R "snapshot list --as snapferry@nas1:/VOLUME-ID\n",
+    [VERB_SNAPSHOT_SHOW] = R "snapshot show 4f3c\n",
+    [VERB_SNAPSHOT_EXPIRE] = R "snapshot expire --dry-run --explain\n",
+    [VERB_SNAPSHOT_PIN] = R "snapshot pin 4f3c audit\n",
+    [VERB_SNAPSHOT_UNPIN] = R "snapshot unpin 4f3c audit\n",
+    [VERB_SNAPSHOT_DELETE] = R "snapshot delete 4f3c 81d0 --dry-run\n",
+    [VERB_LS] = R "ls 4f3c\n",
+    [VERB_CAT] = R "cat 4f3c/volume.json\n",
+    [VERB_RESTORE] =
+        R "restore latest /dev/vg0/db1_copy --as snapferry@nas1:/VOLUME-ID --verify\n" R "restore 4f3c /root/db1.img\n",
+    [VERB_VERIFY] = R "verify --read-percent 10\n",
+};
+
+const char *verb_example(enum verb v)
+{
+    return v < VERB_COUNT && examples[v] ? examples[v] : "";
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What is shown while something runs: on terminals of several widths that change their size, with several volumes at
+# once, with a retry, in a pipe, as JSON; events as the daemon sends them, and the real thing with -r.
+. "$(dirname "$0")/../lib.sh"
+RUN=$WORK/run
+mkdir "$RUN"
+unset COLUMNS LINES NO_COLOR
+export LC_ALL=C.UTF-8 TERM=xterm
+T=$TOOLS/terminal
+ID=nightly-20261121T020000-3f9a
+
+# event STATE DONE1 DONE2 [JQ]: both volumes' amounts in MiB of 1024; JQ changes the backup.
+event() {
+    jq -n -c --arg state "$1" --argjson a "$2" --argjson b "$3" --arg id "$ID" '
+        def op($n; $name; $done): {id: "up-\($id).\($n)", kind: "backup", volume: $name, created_ns: 1, started_ns: 1,
+            state: "Running", attempt: 1, progress: {phase: "moving", total: 1073741824, done: ($done * 1048576), zero: 104857600,
+            skipped: 209715200, duplicate: 0, rate: 104857600, eta_s: 12.3}};
+        {id: $id, kind: "backup", state: $state, created_ns: 1, total: 2, completed: 0, failed: 0,
+         progress: {phase: "moving", total: 2147483648, done: (($a + $b) * 1048576), rate: 209715200, eta_s: 21.5},
+         operations: [op(1; "vg0/db1"; $a), op(2; "vg0/a-volume-with-a-name-that-is-long"; $b)]} | '"${4:-.}"
+}
+# script PAUSE EVENT...: events PAUSE seconds apart; the last is the answer.
+script() {
+    local pause=$1
+    shift
+    printf '%s\n' "$@" | jq -s -c --argjson p "$pause" '{wait: {events: [.[:-1][] | [$p, .]], answer: .[-1]}}' >"$RUN/script.new"
+    mv "$RUN/script.new" "$RUN/script.json"
+}
+script 0 "$(event Moving 1 1)"
+"$TOOLS/script_server" "$RUN" "$RUN/script.json" >"$RUN/log" 2>&1 &
+SERVER=$!
+at_exit 'kill $(pgrep -P $SERVER) $SERVER'
+for _ in $(seq 100); do grep -q ready "$RUN/log" && break; sleep 0.05; done
+await() { "$SNAPFERRY" wait $ID --runtime-dir "$RUN" "$@"; }
+has() { check "$1" grep -qE -- "$2" "$3"; }
+hasnt() { check "$1" sh -c '! grep -qE -- "$1" "$2"' - "$2" "$3"; }
+# The screens that were seen, one after the other, and the last one alone.
+last_screen() { sed -n '/^== end$/,$p' "$1" | sed 1d; }
+
+done_='.state = "Completed" | .completed = 2 | .started_ns = 1000000000 | .ended_ns = 71000000000 | .operations[].state = "Completed" | del(.progress, .operations[].progress)'
+END=$(event Completed 1024 1024 "$done_")
+
+# ---- two volumes on a terminal ----
+
+cleaning='.operations[0].state = "CleaningUp"'
+script 0.4 "$(event Moving 100 200)" "$(event Moving 300 400)" "$(event Moving 512 1024)" "$(event Moving 1024 1024 "$cleaning")" "$(event Moving 1024 1024 "$cleaning")" "$END"
+"$T" --size 130x24 --every 0.1 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/two" 2>&1
+has "the whole" "^$ID: Moving 34%, 700.0 MiB of 2.0 GiB, 200.0 MiB/s, 25 s left, 0 of 2 volumes" "$WORK/two"
+has "a line for each volume" '^  vg0/db1: moving 29%, 300.0 MiB of 1.0 GiB, 100.0 MiB/s, 15 s left, 100.0 MiB zero, 200.0 MiB' "$WORK/two"
+has "what is not moving says what it does" '^  vg0/db1: CleaningUp' "$WORK/two"
+hasnt "never 100 % before the end" '100%' "$WORK/two"
+hasnt "no line is folded" '\\$' "$WORK/two"
+same "at the end nothing of it is left" "$(last_screen "$WORK/two")" "$ID {green}Completed{/} in 1 min 10 s"
+
+for c in 24 40 60 200; do
+    "$T" --size ${c}x24 --every 0.1 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/two" 2>&1
+    sed '/^== end$/,$d' "$WORK/two" | grep -v Completed >"$WORK/live"
+    hasnt "$c columns: no line is folded" '(oving|CleaningUp).*\\$' "$WORK/live"
+    has "$c columns: phase and share stay" '^  .*: moving [0-9]+%' "$WORK/live"
+    same "$c columns: nothing is left" "$(last_screen "$WORK/two" | tr -d '\\\n')" "$ID {green}Completed{/} in 1 min 10 s"
+done
+for r in 2 3; do
+    "$T" --size 80x$r --every 0.1 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/two" 2>&1
+    same "$r lines are enough" "$(last_screen "$WORK/two")" "$ID {green}Completed{/} in 1 min 10 s"
+done
+
+# ---- the window changes ----
+
+script 0.4 "$(event Moving 100 200)" "$(event Moving 150 250)" "$(event Moving 200 300)" "$(event Moving 250 350)" "$(event Moving 300 400)" "$(event Moving 350 450)" "$END"
+"$T" --size 120x24 --resize 50x24@0.6 --resize 30x24@1.0 --resize 100x24@1.4 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/resized" 2>&1
+same "narrower, narrower and wider: nothing is left" "$(cat "$WORK/resized")" "$ID {green}Completed{/} in 1 min 10 s"
+
+# ---- a failure and a retry are lines that stay ----
+
+retrying='.operations[0].state = "Retrying" | .operations[0].error = {class: "source", code: 19, message: "cannot read: Input/output \u001b[2Jerror"} | del(.operations[0].progress)'
+again='.operations[0].attempt = 2'
+failed='.operations[1].state = "Failed" | .failed = 1 | .degraded = true | .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"}'
+ended='.state = "PartiallyFailed" | .started_ns = 1000000000 | .ended_ns = 71000000000 | .completed = 1 | .operations[0].state = "Completed" | .operations[1].state = "Failed" | .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"} | .failed = 1 | del(.progress, .operations[].progress)'
+script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" "$(event PartiallyFailed 1 1 "$ended")"
+"$T" --size 90x24 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/retry" 2>&1
+same "partial: exit code" $? 3
+cat >"$WORK/want" <<X
+vg0/db1 is tried again: cannot read: Input/output \\x1b[2Jerror
+vg0/db1 begins again, in another attempt; what was stored is not stored twice
+vg0/a-volume-with-a-name-that-is-long failed: No space left on device
+$ID {red}PartiallyFailed{/} in 1 min 10 s
+  vg0/a-volume-with-a-name-that-is-long Failed: No space left on device
+X
+same "a retry, a setback and a failure are told" "$(cat "$WORK/retry")" "$(cat "$WORK/want")"
+
+# ---- elsewhere ----
+
+await >"$WORK/out" 2>"$WORK/err"
+has "a pipe: plain lines" "^$ID: Moving 34%, 700.0 MiB of 2.0 GiB, 200.0 MiB/s, 25 s left, 0 of 2 volumes$" "$WORK/err"
+same "one for the whole and each volume, then what happens" "$(wc -l <"$WORK/err")" 6
+check "without any control character" sh -c "! LC_ALL=C grep -q '[[:cntrl:]]' '$WORK/err'"
+TERM=dumb "$T" "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/dumb" 2>&1
+has "a dumb terminal: plain lines" "^$ID: Moving 34%" "$WORK/dumb"
+await --json >"$WORK/json" 2>"$WORK/err"
+same "JSON: an object a line" "$(jq -r .type "$WORK/json" | uniq -c | tr -s ' \n' ' ')" " 5 progress 1 result "
+same "and nothing else" "$(cat "$WORK/err")" ""
+await --progress=no >"$WORK/out" 2>"$WORK/err"
+same "--progress=no: nothing" "$(cat "$WORK/err")" ""
+
+# ---- the real thing ----
+
+R=$WORK/repo
+# What compresses, and slowly: some seconds on one thread of any machine.
+random_file "$WORK/part" $((144 << 20)) 7
+base64 -w 0 "$WORK/part" >"$WORK/image"
+truncate -s 256M "$WORK/image"
+sf "$R" repo create --quiet
+real() { "$T" --size "$1" --every 0.1 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" "${@:2}" >"$WORK/real" 2>&1; }
+real 80x24 backup "$WORK/image" --as t@h:/i --workers 1 --compression zstd-better-compression
+same "backup -r on a terminal" $? 0
+has "the line" '^backup: (opening|moving [0-9]+%|committing)' "$WORK/real"
+hasnt "no line is folded" '^backup:.*\\$' "$WORK/real"
+hasnt "never 100 %" '100%' "$WORK/real"
+check "at the end the result and nothing else" sh -c "sed -n '/^== end/,\$p' '$WORK/real' | sed -n 2p | grep -q '^Snapshot'"
+check "and nothing of the line" sh -c "! sed -n '/^== end/,\$p' '$WORK/real' | grep -q '^backup:'"
+real 30x10 restore latest "$WORK/back" --verify
+same "restore -r on a small one" $? 0
+check "nothing of the line is left" sh -c "! sed -n '/^== end/,\$p' '$WORK/real' | grep -q '^restore:'"
+check "what it restored" cmp "$WORK/image" "$WORK/back"
+rm "$WORK/back"
+out=$(sf "$R" backup "$WORK/image" --as t@h:/i --full-scan --json 2>/dev/null)
+same "JSON: done never exceeds the total" "$(jq -s '[.[] | select(.type == "progress" and .doneBytes > .totalBytes and .totalBytes > 0)] | length' <<<"$out")" 0
+finish
