@@ -85,9 +85,10 @@ $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
-.SECONDARY:
+# Kept, and made anew whenever they are missing (.SECONDARY would think a library newer than its source good enough).
+.PRECIOUS: $(BUILD)/%.o
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
 .PHONY: unit-programs
 unit-programs: $(UNIT) $(TOOLS) $(PERF)
@@ -99,13 +100,13 @@ $(BUILD)/golden/.done: tests/fixtures/repos.tar.xz tests/fixtures/expected.tar.x
 	tar -xJf tests/fixtures/expected.tar.xz -C $(@D)
 	@touch $@
 
-SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh tests/fault/*.sh))
+SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh tests/fault/*.sh) $(wildcard tests/package/*.sh))
 TEST_ENV = SNAPFERRY=$(BUILD)/snapferry GOLDEN=$(BUILD)/golden SNAPFERRY_GOLDEN=$(BUILD)/golden TOOLS=$(BUILD)/tests/tools \
            BUILD=$(BUILD)
 
 .PHONY: deps test test-programs check test-interop test-avx512 check-asan check-tsan check-valgrind
 deps:
-	@tests/deps.sh
+	@BUILD=$(BUILD) tests/deps.sh
 
 # The default tests: what must pass everywhere. `make check` is the same without installing anything.
 test: deps
@@ -125,15 +126,28 @@ only: test-programs
 .PHONY: soak
 OPS ?= 1000
 soak: test-programs
-	@$(TEST_ENV) OPS=$(OPS) TEST_TIMEOUT=14400 tests/run.sh tests/e2e/daemon-longrun.sh
+	@$(TEST_ENV) OPS=$(OPS) AGAIN=0 TEST_TIMEOUT=14400 tests/run.sh tests/e2e/daemon-longrun.sh
 
 # Stock Kopia as the judge of both directions: make test-interop KOPIA=/path/to/kopia
 test-interop: test-programs
-	@$(TEST_ENV) KOPIA=$(KOPIA) TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
+	@$(TEST_ENV) KOPIA=$(KOPIA) AGAIN=0 TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
 
 # The AVX-512 kernels on an emulated CPU: installs Bochs and fetches a Debian kernel; takes minutes.
 test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
 	@BUILD=$(BUILD) tests/emulated/run.sh $^
+
+# A real systemd, kernel and device-mapper in virtual machines (tests/README.md): tests/vm says what each shows; takes half an
+# hour where /dev/kvm does not work. T="tests/vm/02-reboot.sh": only some. FROM=install: by `make install`, not the packages.
+.PHONY: test-vm
+FROM ?= deb
+test-vm: T ?= $(sort $(wildcard tests/vm/[0-9]*.sh))
+test-vm:
+	@tests/deps.sh
+	@tests/vm/image.sh >/dev/null
+	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm
+	+@if [ "$(FROM)" = install ]; then $(MAKE) --no-print-directory -s install PREFIX=/usr DESTDIR=$(abspath $(BUILD))/vm/root; \
+	    else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
+	@BUILD=$(BUILD) JOBS=1 AGAIN=0 TEST_TIMEOUT=3600 tests/run.sh $(T)
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
 KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256
@@ -144,13 +158,13 @@ test-scalar: test-programs
 
 check-asan:
 	@$(MAKE) --no-print-directory BUILD=build-asan SAN=address,undefined OPT=-O1 test-programs
-	@$(TEST_ENV) BUILD=build-asan SNAPFERRY=build-asan/snapferry TOOLS=build-asan/tests/tools TEST_TIMEOUT=1800 \
+	@$(TEST_ENV) BUILD=build-asan SNAPFERRY=build-asan/snapferry TOOLS=build-asan/tests/tools AGAIN=0 TEST_TIMEOUT=1800 \
 	    ASAN_OPTIONS=allocator_may_return_null=1 SNAPFERRY_SANITIZED=1 \
 	    tests/run.sh $(patsubst build/%,build-asan/%,$(sort $(UNIT) $(FUZZ_REPLAY))) $(wildcard tests/cli/*.sh)
 
 check-tsan:
 	@$(MAKE) --no-print-directory BUILD=build-tsan SAN=thread OPT=-O1 test-programs
-	@$(TEST_ENV) BUILD=build-tsan TEST_TIMEOUT=1800 SNAPFERRY_SANITIZED=1 \
+	@$(TEST_ENV) BUILD=build-tsan AGAIN=0 TEST_TIMEOUT=1800 SNAPFERRY_SANITIZED=1 \
 	    tests/run.sh $(foreach t,pool hash reader target blob item indexset repo backup restore,build-tsan/tests/unit/test_$(t))
 
 check-valgrind: test-programs
@@ -199,21 +213,42 @@ install: all man
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover
 	for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/snapferry/conf.d $(DESTDIR)$(PREFIX)/share/doc/snapferry
-	for u in systemd/*.service systemd/*.socket; do \
+	for u in systemd/*.service systemd/*.socket systemd/*.slice; do \
 	    sed -e 's,@bindir@,$(PREFIX)/bin,g' -e 's,@sbindir@,$(PREFIX)/sbin,g' $$u > $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
 	install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
 	install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
 	install -D -m 0644 docs/snapferry.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/snapferry
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/share/snapferry/plugins examples/plugins/*
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/snapferry/monitoring monitoring/*
 	cp -r examples docs/*.md $(DESTDIR)$(PREFIX)/share/doc/snapferry/
+	[ -e $(DESTDIR)$(SYSCONFDIR)/snapferry/snapferry.ini ] || \
+	    install -m 0644 debian/snapferry.ini $(DESTDIR)$(SYSCONFDIR)/snapferry/snapferry.ini
+
+# Debian packages in $(BUILD)/deb, from a copy of this tree (docs/packaging.md).
+.PHONY: deb deb-reproducible test-package
+deb:
+	@tests/deps.sh package
+	@debian/build.sh $(BUILD)/deb
+# Twice, under all that must not matter, and compared: takes minutes.
+deb-reproducible:
+	@tests/deps.sh package
+	@tests/package/long/reproducible.sh $(BUILD)/deb-reproducible
+# Life and death of the package in a minimal Debian 12 made by mmdebstrap, not in this system: needs a Debian mirror.
+test-package:
+	@tests/deps.sh package
+	@$(MAKE) --no-print-directory deb
+	@BUILD=$(BUILD) tests/package/long/fresh.sh
 
 .PHONY: help
 help:
 	@echo 'make            the command, build/snapferry'
 	@echo 'make demo       install what is needed, build, and show the main job on a real block device'
 	@echo 'make test       install what is needed, build and run the default tests (make check: without installing)'
+	@echo 'make deb        Debian packages, build/deb/*.deb; make deb-reproducible builds twice and compares'
+	@echo 'make test-package   the packages installed, used, upgraded and purged in a fresh Debian 12'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
+	@echo 'make test-vm    the installed package in virtual machines: limits, reboots, watchdog, full disk, stuck devices'
 	@echo 'make test-avx512    the AVX-512 kernels on an emulated CPU (Bochs)'
 	@echo 'make test-scalar    the scripts again with every kernel scalar, as on a CPU without vectors'
 	@echo 'make bench-instructions    instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones'

@@ -53,6 +53,20 @@ B2=$(askj backup "$WORK/xfs/vm/a.img" --wait | jq -r .id)
 same "a second backup" "$(state "$B2")" Completed
 same "the limit holds for the plugin's snapshots too" "$(find "$WORK/xfs/vm/.snap/snapshots" -name '*.img' | wc -l)" 1
 same "no intermediate is left" "$(find "$WORK/xfs/vm/.snap/exposed" -type f)" ""
+# Storage that fails, or does not answer: its volumes are shown as the records have them, and that is said.
+mv "$WORK/driver-dir" "$WORK/driver-real"
+for how in 'exit 5' 'sleep 60'; do
+    printf '#!/bin/bash\ncase $1 in volumes | resolve) %s ;; esac\nexec %s "$@"\n' "$how" "$WORK/driver-real" >"$WORK/driver-dir"
+    chmod 755 "$WORK/driver-dir"
+    out=$(askj volumes 2>/dev/null)
+    same "volumes while the plugin does \"$how\": it is there and protected" \
+        "$(jq -r --arg v "$WORK/xfs/vm/a.img" '.volumes[] | select(.name == $v) | .protected' <<<"$out")" true
+    check "and why it may be otherwise" jq -e '.unsure | length == 1 and (.[0] | test("as the records have them"))' <<<"$out"
+    expect "a person is told, too" 0 "as the records have them" -- ask volumes
+    [ "$how" = "exit 5" ] || expect "explain answers as well" 0 "storage does not answer" -- ask explain "$WORK/xfs/vm/a.img"
+done
+mv "$WORK/driver-real" "$WORK/driver-dir"
+check "then it is asked again" jq -e '.unsure == null' <<<"$(askj volumes 2>/dev/null)"
 check "both are deleted" ask delete "$B" --wait --quiet
 check "also the last good copy, by force" ask delete "$B2" --force --wait --quiet
 same "with their native snapshots" "$(find "$WORK/xfs/vm/.snap" -type f)" ""

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The installed, sandboxed service does its work: clones in a volume's own directory, devices, hooks, both kinds of plugins,
+# restores to files and devices, verification; what its units look like from outside. (MS-01, MS-02, MS-47, AP-21)
+. "$(dirname "$0")/../service-lib.sh"
+need_container "the installed service at work"
+service_install || { fail "make install" "$(cat "$WORK/install.log")"; finish; }
+fs_make xfs xfs 320 || exit 1
+repository_make || { fail "a repository"; finish; }
+mkdir "$WORK/xfs/img" "$WORK/xfs/vm" "$WORK/xfs/arc" "$WORK/archive"
+image "$WORK/xfs/img/a.img" 24 1; image "$WORK/xfs/vm/p.img" 8 2; image "$WORK/xfs/arc/q.img" 8 3
+cp "$WORK/xfs/img/a.img" "$WORK/a.orig"; cp "$WORK/xfs/vm/p.img" "$WORK/p.orig"; cp "$WORK/xfs/arc/q.img" "$WORK/q.orig"
+random_file "$WORK/disk" $((16 * MIB)) 4; truncate -s 16M "$WORK/disk2"
+free_loop() { for try in $(seq 60); do loop_device "$1" 2>/dev/null && return; sleep 1; done; false; } # others use them as well
+disk=$(free_loop "$WORK/disk") && disk2=$(free_loop "$WORK/disk2") || { fail "loop devices"; finish; }
+at_exit "losetup -d $disk $disk2"
+install -m 755 examples/plugins/driver-dir examples/plugins/mover-archive "$WORK"
+printf '%s\n' "store = $WORK/archive" 'style = run' >"$WORK/mover-archive.conf"
+cat >"$WORK/hook" <<HOOK
+#!/bin/sh
+# What the daemon may not do, a hook may.
+mkdir -p $WORK/mnt && mount -t tmpfs none $WORK/mnt && umount $WORK/mnt && mounted=yes
+touch /etc/hook-was-here && written=yes
+echo "\$1 mounted=\$mounted written=\$written \$(sed -n 's/.*\///; /service/p' /proc/self/cgroup | tail -n 1) \$(grep NoNewPrivs /proc/self/status | tr -d '\t')" >>$WORK/ran
+HOOK
+chmod 755 "$WORK/hook"
+config_service
+config_class img "$WORK/xfs/img" "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" 'snapshots-to-retain = 1'
+config_add 60-more "[storage-class \"disk\"]
+driver = device
+match = $disk
+accept-inconsistent = yes
+read-limit = 64MiB
+[plugin \"dir\"]
+kind = driver
+program = $WORK/driver-dir
+privileged = yes
+[plugin \"archive\"]
+kind = mover
+program = $WORK/mover-archive
+privileged = yes
+poll = 1s
+[storage-class \"vm\"]
+driver = plugin:dir
+match = $WORK/xfs/vm/*.img
+target = $WORK/xfs/vm/.snap
+[storage-class \"arc\"]
+driver = reflink
+match = $WORK/xfs/arc/*.img
+mover = plugin:archive
+snapshots-to-retain = 0"
+expect "the configuration is accepted" 0 -- "$SNAPFERRY" check-config
+
+# ---- the units ----
+same "systemd-analyze verify has nothing to say" "$(systemd-analyze verify --man=no /etc/systemd/system/snapferry*.s*[!d] 2>&1)" ""
+check "systemctl start: exit code" systemctl start snapferryd.socket snapferryd.service
+same "active" "$(show ActiveState)" active
+check "it says what it does" grep -q '^Idle' <<<"$(show StatusText)"
+level() { systemd-analyze security --no-pager "$@" 2>&1 | sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p'; }
+at_most() { [ -n "$1" ] && [ "$(tr -d . <<<"$1")" -le "$(tr -d . <<<"$2")" ]; } # both with one decimal
+l=$(level $UNIT)
+check "exposure of the running daemon: $l, at most 3.2" at_most "$l" 3.2
+same "the metrics socket is not on by itself" "$(show ActiveState snapferryd-metrics.socket)" inactive
+
+# ---- images: clone, hook, mover, restore, verify ----
+out=$(ask backup "$WORK/xfs/img/a.img" --wait --json)
+same "an image: Completed" "$(result state <<<"$out")" Completed
+B=$(result id <<<"$out"); O=$(op_id "$B")
+check "hooks are outside of the sandbox, in units of their own" test "$(grep -c 'mounted=yes written=yes snapferry-run-.*\.service NoNewPrivs:0' "$WORK/ran")" -eq 2
+same "restored from the native snapshot" "$(ask restore "$B/$WORK/xfs/img/a.img" "$WORK/xfs/back.img" --from native --wait --quiet; echo $?)" 0
+check "the same bytes" cmp "$WORK/a.orig" "$WORK/xfs/back.img"
+mkdir -p /home/u
+restored() { # NAME BACKUP VOLUME TARGET ORIGINAL
+    expect "$1" 0 -- ask restore "$2/$3" "$4" --from repository --wait --quiet
+    check "$1: the same bytes" cmp -n "$(stat -c %s "$5")" "$5" "$4"
+}
+restored "restored from the repository into /home" "$B" "$WORK/xfs/img/a.img" /home/u/back.img "$WORK/a.orig"
+restored "into /var/tmp" "$B" "$WORK/xfs/img/a.img" /var/tmp/back.img "$WORK/a.orig"
+rm -f /home/u/back.img /var/tmp/back.img "$WORK/xfs/back.img"
+expect "where the system's own files are, nothing is restored" 20 'Read-only|read-only|not permitted' -- ask restore "$B/$WORK/xfs/img/a.img" /usr/back.img --from repository --wait
+expect "verify" 0 -- ask verify main --read-percent 100 --wait --quiet
+
+# ---- the journal ----
+check "snapferry logs: what the mover said" grep -q 'backup .* begins' <<<"$(ask logs "$O")"
+check "and what the daemon did about it" grep -q "Running -> CleaningUp" <<<"$(ask logs "$O")"
+check "journalctl OPERATION=" grep -q 'backup .* begins' <<<"$(journalctl --no-pager -o cat "OPERATION=$O")"
+same "journalctl BACKUP= has both" "$(journalctl --no-pager -o json "BACKUP=$B" | jq -r '.SYSLOG_IDENTIFIER // empty' | grep ^snap | sort -u | tr '\n' ' ')" "snapferry-mover snapferryd "
+check "journalctl VOLUME=" test -n "$(journalctl --no-pager -o cat "VOLUME=$WORK/xfs/img/a.img")"
+
+# ---- devices; the mover's unit ----
+running "$disk"
+M=$(unit_of "$O")
+same "a device: its mover is a unit" "$(show MainPID "$M")" "$PID"
+same "as its own user" "$(ps -o user:20= -p "$PID" | tr -d ' ')" snapferry-mover
+same "in snapferry.slice" "$(show Slice "$M")" snapferry.slice
+check "systemctl status snapferry.slice shows it" grep -q "$PID" <<<"$(systemctl status --no-pager snapferry.slice)"
+check "the limit on reading is on the unit" grep -q "$disk 67108864" <<<"$(show IOReadBandwidthMax "$M")"
+check "it is stopped after the daemon" grep -qw snapferryd.service <<<"$(show Before "$M")"
+check "and before what holds its repository" grep -q "$REPO" <<<"$(show RequiresMountsFor "$M")"
+l=$(level "$M")
+check "exposure of the running mover: $l, at most 1.6" at_most "$l" 1.6
+l=$(level --offline=true "$(show FragmentPath "$M")")
+check "and of the unit file that systemd wrote of its properties: $l" at_most "$l" 1.6
+check "the daemon's status line counts it" until_true 10 eval 'grep -q "^1 backup running" <<<"$(show StatusText)"'
+kill -CONT "$PID"
+same "Completed" "$(wait_state "$A" Completed 60)" Completed
+check "said to be inconsistent" grep -qi inconsistent <<<"$(ops "$A")$(doc "$A")"
+restored "restored to a device" "$A" "$disk" "$disk2" "$WORK/disk"
+check "the mover's unit is gone" until_true 5 eval '[ "$(show LoadState "$M")" = not-found ]'
+
+# ---- plugins ----
+out=$(ask backup "$WORK/xfs/vm/p.img" --wait --json)
+same "a driver plugin: Completed" "$(result state <<<"$out")" Completed
+restored "restored" "$(result id <<<"$out")" "$WORK/xfs/vm/p.img" "$WORK/xfs/vm/back.img" "$WORK/p.orig"
+out=$(ask backup "$WORK/xfs/arc/q.img" --wait --json)
+same "a mover plugin: Completed" "$(result state <<<"$out")" Completed
+restored "restored by it" "$(result id <<<"$out")" "$WORK/xfs/arc/q.img" "$WORK/xfs/arc/back.img" "$WORK/q.orig"
+rm -f "$WORK/xfs/arc/back.img"
+printf '%s\n' "store = $WORK/archive" 'style = run' 'pause = 2' >"$WORK/mover-archive.conf"
+B=$(submit "$WORK/xfs/arc/q.img"); O=$(op_id "$B")
+check "while it runs it is a unit" until_true 10 eval '[ -n "$(systemctl list-units --plain --no-legend --state=running "snapferry-plugin-run-*")" ]'
+old=$(main_pid); kill -KILL "$old"
+check "the daemon is killed, and is back" until_true 40 back "$old"
+same "the plugin's operation completes" "$(wait_state "$B" Completed 30)" Completed
+same "no failed unit is left" "$(systemctl list-units --plain --no-legend --failed 'snapferry*')" ""
+explain_service 120
+finish
