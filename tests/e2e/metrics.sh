@@ -1,0 +1,231 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The metrics endpoint of the real daemon: who is served what over TCP, TLS, passwords and a unix socket; clients that are
+# slow, many or hostile; a scrape while the event loop hangs; reloads; the text file; counters over a restart.
+. "$(dirname "$0")/../daemon-lib.sh"
+. "$(dirname "$0")/../prometheus-lib.sh"
+need_root "the metrics endpoint"
+fs_make vol xfs && fs_make slow ext4 64 || { fail "scratch file systems"; finish; }
+STATE=$WORK/slow/state
+daemon_setup
+config_class images "$WORK/vol"
+random_file "$WORK/vol/a.img" 3000000 5
+PORT=$(free_port) OTHER=$(free_port) TAKEN=$(free_port)
+URL=http://127.0.0.1:$PORT SOCK=$WORK/m.sock
+metrics_config() { config_add 90-metrics "$(printf '[metrics]\n'; printf '%s\n' "$@")"; }
+metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "textfile = $WORK/snapferry.prom" "textfile-period = 1s"
+starts "the daemon starts"
+
+get() { curl -s --max-time 10 "$@"; }
+code() { get -o "$WORK/body" -w '%{http_code}' "$@"; }
+metric() { get "$URL/metrics" | awk -v n="$1" '$1 == n {print $2}'; } # NAME or NAME{labels}
+page() { get "$URL/metrics" >"$WORK/page"; }
+
+# ---- what is served ----
+same "metrics" "$(code "$URL/metrics")" 200
+check "they begin with a head" grep -q '^# HELP snapferry_build_info' "$WORK/body"
+same "their type is the format's" "$(get -o /dev/null -w '%{content_type}' "$URL/metrics")" "text/plain; version=0.0.4; charset=utf-8"
+if has_promtool; then
+    check "promtool finds nothing to say" eval 'out=$(promtool check metrics <"$WORK/body" 2>&1); [ -z "$out" ] || { echo "$out"; false; }'
+else
+    skip "promtool finds nothing to say" "there is no promtool"
+fi
+same "health" "$(code "$URL/healthz") $(cat "$WORK/body")" "200 ok"
+same "readiness" "$(code "$URL/readyz") $(cat "$WORK/body")" "200 ready"
+same "the front page" "$(code "$URL/")" 200
+check "links to the others" grep -q 'href="metrics"' "$WORK/body"
+same "nothing else" "$(code "$URL/metrics/") $(code "$URL/../etc/passwd") $(code "$URL/favicon.ico")" "404 404 404"
+check "in one sentence" grep -qE '^There is nothing here; .*\.$' "$WORK/body"
+same "HEAD" "$(get -I -o "$WORK/head" -w '%{http_code} %{size_download}' "$URL/metrics")" "200 0"
+for m in POST PUT DELETE OPTIONS TRACE BREW; do same "$m is refused" "$(code -X $m "$URL/metrics")" 405; done
+check "and says what is allowed" eval 'get -i -X POST "$URL/metrics" | grep -q "^Allow: GET, HEAD"'
+same "a body is refused" "$(code -X GET -d "$(head -c 3000 /dev/zero | tr '\0' x)" "$URL/metrics")" 413
+same "the socket" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
+same "is root's" "$(stat -c '%a %U' "$SOCK")" "600 root"
+check "nobody else may connect" eval '! setpriv --reuid=65534 --clear-groups curl -s --max-time 5 --unix-socket "$SOCK" http://x/metrics'
+
+# ---- the text file ----
+check "the text file is written" until_true 10 test -s "$WORK/snapferry.prom"
+same "and readable by all" "$(stat -c %a "$WORK/snapferry.prom")" 644
+old=$(stat -c %i "$WORK/snapferry.prom")
+check "again and again, by a rename" until_true 10 eval '[ "$(stat -c %i "$WORK/snapferry.prom")" != "$old" ]'
+check "it has the same families" eval 'page; diff <(grep "^# TYPE" "$WORK/page") <(grep "^# TYPE" "$WORK/snapferry.prom")'
+
+# ---- hostile clients ----
+raw() { exec 9<>"/dev/tcp/127.0.0.1/$PORT" && cat >&9 && timeout 5 cat <&9; exec 9<&-; } # text -> answer
+head -c 100000 /dev/urandom | raw >/dev/null 2>&1
+printf 'GET /metrics HTTP/9.9\r\n\r\n' | raw >"$WORK/raw" 2>&1
+check "another version of HTTP is refused" grep -qE '^HTTP/1.[01] (400|505)' "$WORK/raw"
+{ printf 'GET / HTTP/1.1\r\nHost: x\r\nX: '; head -c 70000 /dev/zero | tr '\0' a; printf '\r\n\r\n'; } | raw >"$WORK/raw" 2>&1
+check "a huge header is refused" eval '[ ! -s "$WORK/raw" ] || grep -qE "^HTTP/1.1 (431|413|400)" "$WORK/raw"'
+{ printf 'GET /'; head -c 70000 /dev/zero | tr '\0' a; printf ' HTTP/1.1\r\nHost: x\r\n\r\n'; } | raw >"$WORK/raw" 2>&1
+check "a huge request line, too" eval '[ ! -s "$WORK/raw" ] || grep -qE "^HTTP/1.1 (414|431|400)" "$WORK/raw"'
+printf 'GET /metrics\0 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n' | raw >"$WORK/raw" 2>&1
+check "the daemon is unimpressed" daemon_alive
+rss() { awk '/^VmRSS/ {print $2}' "/proc/$DPID/status"; }
+fds() { ls "/proc/$DPID/fd" | wc -l; }
+page; rss0=$(rss) fds0=$(fds)
+# 500 that connect, ask a half and wait; those that come later are served all the same.
+perl -MIO::Socket::INET -e '$| = 1; for (1 .. 500) { my $s = IO::Socket::INET->new("127.0.0.1:'"$PORT"'") or next;
+    $s->syswrite("GET /metrics HTTP/1.1\r\nHost"); push @s, $s; } print "ready\n"; sleep 60' >"$WORK/crowd" &
+crowd=$!
+at_exit "kill $crowd"
+until_true 20 grep -q ready "$WORK/crowd"
+same "500 unfinished requests: others are served" "$(code "$URL/metrics") $(code "$URL/healthz")" "200 200"
+check "and do not fill the daemon ($fds0, $(fds) descriptors)" test "$(fds)" -lt $((fds0 + 110))
+kill $crowd; wait $crowd 2>/dev/null
+# 200 that ask and never read
+perl -MIO::Socket::INET -e '$| = 1; for (1 .. 200) { my $s = IO::Socket::INET->new("127.0.0.1:'"$PORT"'") or next;
+    $s->syswrite("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" x 50); push @s, $s; } print "ready\n"; sleep 60' >"$WORK/crowd" &
+crowd=$!
+at_exit "kill $crowd"
+until_true 20 grep -q ready "$WORK/crowd"
+same "200 that never read: others are served" "$(code "$URL/metrics")" 200
+kill $crowd; wait $crowd 2>/dev/null
+check "all of them are forgotten" until_true 30 eval '[ "$(fds)" -le $((fds0 + 5)) ]'
+check "memory stays in bounds ($rss0, $(rss) KiB)" test "$(rss)" -lt $((rss0 + 40000))
+for i in $(seq 40); do get "$URL/metrics" >"$WORK/p.$i" & pids[i]=$!; done
+wait "${pids[@]}"
+check "scrapes at the same time share pages" test "$(cat "$WORK"/p.* | awk '$1 == "snapferry_metrics_timestamp_seconds" {print $2}' | sort -u | wc -l)" -lt 20
+same "and all are whole" "$(cat "$WORK"/p.* | grep -c '^snapferry_metrics_dropped_samples 0')" 40
+
+# ---- counters ----
+B=$(submit "$WORK/vol/a.img"); wait_state "$B" Completed 60 >/dev/null
+page
+ended=$(grep '^snapferry_operations_total{' "$WORK/page" | sort)
+check "a backup is counted" grep -q 'direction="backup".*result="completed".* 1$' <<<"$ended"
+check "no id is a label" eval '! grep -qF -e "$B" -e "$(op_id "$B")" "$WORK/page"'
+series=$(grep -vc '^#' "$WORK/page")
+B=$(submit "$WORK/vol/a.img"); wait_state "$B" Completed 60 >/dev/null
+page
+same "another backup adds no series" "$(grep -vc '^#' "$WORK/page")" "$series"
+ended=$(grep '^snapferry_operations_total{' "$WORK/page" | sort)
+daemon_stop; starts "after a restart"
+page
+same "the counters go on" "$(grep '^snapferry_operations_total{' "$WORK/page" | sort)" "$ended"
+
+# ---- the event loop hangs: its records are on a file system that stands still ----
+at_exit "fsfreeze -u '$WORK/slow'"
+fsfreeze -f "$WORK/slow"
+submit "$WORK/vol/a.img" >/dev/null 2>&1 & asking=$!
+hangs() { [ "$(get -o /dev/null -D - "$URL/metrics" | tr -d '\r' | awk '/^Age:/ {print $2}')" -ge 1 ]; }
+if until_true 15 hangs; then
+    pass "while it hangs the last page is handed out, with its age"
+    t0=$(date +%s%N)
+    for i in 1 2 3 4 5; do code "$URL/metrics" >/dev/null; done
+    t1=$(date +%s%N)
+    check "at once (five in $(((t1 - t0) / 1000000)) ms)" test $((t1 - t0)) -lt 1500000000
+    at0=$(metric snapferry_metrics_timestamp_seconds); sleep 0.5
+    same "the page tells its time" "$(metric snapferry_metrics_timestamp_seconds)" "$at0"
+    check "unhealthy after ten seconds" until_true 20 eval '[ "$(code "$URL/healthz")" = 503 ]'
+    same "and not ready" "$(code "$URL/readyz") $(grep -c 'the event loop has not turned for [0-9]* s' "$WORK/body")" "503 1"
+else
+    fail "while it hangs the last page is handed out, with its age" "the loop did not hang"
+fi
+fsfreeze -u "$WORK/slow"
+wait $asking
+check "it goes on where it was" until_true 20 eval '[ "$(code "$URL/readyz")" = 200 ] && ! hangs'
+until_true 60 settled
+
+# ---- records that cannot be written ----
+head -c 64M /dev/zero >"$WORK/slow/ballast" 2>/dev/null; sync -f "$WORK/slow"
+submit "$WORK/vol/a.img" >/dev/null 2>&1
+if until_true 20 eval '[ "$(code "$URL/readyz")" = 503 ]'; then
+    check "not ready while the records cannot be written" grep -q 'the records cannot be written' "$WORK/body"
+    same "but healthy" "$(code "$URL/healthz")" 200
+else
+    fail "not ready while the records cannot be written" "$(ask status 2>&1 | tail -5)"
+fi
+rm "$WORK/slow/ballast"
+check "ready when there is room" until_true 30 eval '[ "$(code "$URL/readyz")" = 200 ]'
+until_true 60 settled
+
+# ---- TLS, passwords, changes by reload ----
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
+    -keyout "$WORK/key" -out "$WORK/crt" 2>/dev/null
+chmod 600 "$WORK/key"
+hash() { openssl passwd -6 -salt abcdefgh "$1"; }
+(umask 077; printf '# who may\nprom:%s\n' "$(hash secret)" >"$WORK/users")
+exec 8<>"/dev/tcp/127.0.0.1/$PORT" # a connection that is older than the change
+metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER 127.0.0.1:$TAKEN unix:$SOCK"
+perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:'"$TAKEN"'", Listen => 1) or die; sleep 60' &
+thief=$!
+at_exit "kill $thief"
+sleep 0.3
+check "a reload adds an address" ask reload --wait
+same "which is served" "$(code "http://127.0.0.1:$OTHER/metrics")" 200
+printf 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&8
+check "the connections of the others go on" eval 'timeout 5 cat <&8 | grep -q "200 OK"'
+exec 8<&-
+check "a port that is taken is a problem of status" eval 'askj status | jq -e ".problems[] | select(.text | test(\"127.0.0.1:'"$TAKEN"'.*in use\"))"'
+check "the daemon goes on" daemon_alive
+kill $thief; wait $thief 2>/dev/null
+check "and is tried again" until_true 25 eval '[ "$(code "http://127.0.0.1:$TAKEN/healthz")" = 200 ]'
+metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "tls-certificate = $WORK/crt" "tls-key = $WORK/key" "users-file = $WORK/users"
+check "a reload to TLS and passwords" ask reload --wait
+check "the address that is gone is closed" eval '! get "http://127.0.0.1:$OTHER/metrics"'
+TLS=https://127.0.0.1:$PORT
+same "nothing without TLS" "$(code "$URL/metrics")" 000
+tls() { code --cacert "$WORK/crt" "$@"; }
+same "no password" "$(tls "$TLS/metrics")" 401
+same "the right one" "$(tls -u prom:secret "$TLS/metrics")" 200
+check "with metrics" grep -q '^snapferry_metrics_dropped_samples' "$WORK/body"
+same "wrong ones" "$(tls -u prom:Secret "$TLS/metrics") $(tls -u nobody:secret "$TLS/metrics")" "401 401"
+for i in 1 2 3 4 5 6 7 8; do tls -u "prom:wrong$i" "$TLS/metrics" >>"$WORK/codes"; echo >>"$WORK/codes"; done
+check "guessing is slowed down" grep -q 429 "$WORK/codes"
+same "which does not keep out who is right" "$(tls -u prom:secret "$TLS/metrics")" 200
+same "liveness needs none" "$(tls "$TLS/healthz") $(tls "$TLS/readyz")" "200 401"
+same "the socket neither" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
+check "no old TLS" eval '! get --cacert "$WORK/crt" --tls-max 1.1 "$TLS/healthz"'
+head -c 20000 /dev/urandom | raw >/dev/null 2>&1
+same "garbage for TLS hurts nobody" "$(tls "$TLS/healthz")" 200
+(umask 077; printf 'prom:%s\n' "$(hash other)" >"$WORK/users")
+check "a reload reads the users again" ask reload --wait
+same "the old password is wrong now" "$(tls -u prom:secret "$TLS/metrics") $(tls -u prom:other "$TLS/metrics")" "401 200"
+printf 'prom:secret\n' >"$WORK/users"
+expect "a password in clear is refused" 2 'line 1 of the users file has no hash' -- ask reload --wait
+same "what was in force stays" "$(tls -u prom:other "$TLS/metrics")" 200
+check "it was never logged" eval '! grep -qE "secret|other:" "$LOG"'
+daemon_stop
+
+# ---- a socket from systemd ----
+metrics_config "listen = 127.0.0.1:$TAKEN"
+cat >"$WORK/activate.pl" <<'X'
+use Socket; use POSIX ();
+$^F = 9; # descriptors stay open over exec
+socket(S, PF_INET, SOCK_STREAM, 0) && setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1) && bind(S, sockaddr_in(shift, INADDR_LOOPBACK)) && listen(S, 9) or die;
+POSIX::dup2(fileno(S), 3) or die;
+@ENV{"LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"} = (1, "metrics", $$);
+exec @ARGV;
+X
+SNAPFERRYD_REAL=$SNAPFERRYD
+printf '#!/bin/sh\nexec perl "%s" %s "%s" "$@"\n' "$WORK/activate.pl" "$OTHER" "$SNAPFERRYD_REAL" >"$WORK/activated"
+chmod +x "$WORK/activated"
+SNAPFERRYD=$WORK/activated
+starts "with a socket that was passed"
+same "it is served, in place of those configured" "$(code "http://127.0.0.1:$OTHER/metrics") $(code "http://127.0.0.1:$TAKEN/metrics")" "200 000"
+check "reload does not lose it" eval 'ask reload --wait && [ "$(code "http://127.0.0.1:$OTHER/metrics")" = 200 ]'
+stops "it ends in order"
+
+# ---- what check-config says ----
+conf_says() { # NAME CODE PATTERN LINE...
+    local name=$1 code=$2 pattern=$3
+    shift 3
+    metrics_config "$@"
+    expect "$name" "$code" "$pattern" -- "$SNAPFERRY" check-config --config-dir "$CONF"
+}
+chmod 644 "$WORK/key"; printf 'prom:%s\n' "$(hash other)" >"$WORK/users"; chmod 600 "$WORK/users"
+openssl genrsa -out "$WORK/key2" 2048 2>/dev/null; chmod 600 "$WORK/key2"
+T="tls-certificate = $WORK/crt"
+conf_says "a name is no address" 2 'names are not looked up' "listen = localhost:9747"
+conf_says "a port of 0" 2 'the port goes from 1 to 65535' "listen = 127.0.0.1:0"
+conf_says "a key that everybody reads" 0 'everybody can read' "$T" "tls-key = $WORK/key"
+conf_says "another certificate's key" 2 'is not the key of tls-certificate' "$T" "tls-key = $WORK/key2"
+conf_says "a certificate without a key" 2 'belong together' "$T"
+conf_says "no certificate" 2 'No such file' "tls-certificate = $WORK/none" "tls-key = $WORK/key2"
+conf_says "passwords over an open network" 0 'without TLS' "listen = 0.0.0.0:$PORT" "users-file = $WORK/users"
+conf_says "a text file that nobody reads" 2 'reads files \*.prom only' "textfile = $WORK/x.txt"
+conf_says "a directory that is not there" 0 'no directory' "textfile = $WORK/none/x.prom"
+conf_says "a group that is not there" 2 'no group' "unix-group = nosuchgroup"
+explain_failure
+finish
