@@ -8,6 +8,8 @@ DAEMON=$(dirname "$SNAPFERRY")/snapferryd
 CLIENT=$TOOLS/control_client
 mkdir "$WORK"/{etc,run,cache,state,repo}
 cat >"$WORK/etc/snapferry.ini" <<X
+[metrics]
+listen =
 [repository "main"]
 type = filesystem
 path = $WORK/repo
