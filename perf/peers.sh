@@ -7,7 +7,8 @@
 #                              more), scan (again, and every chunk boundary searched), restore (to $W/out; of
 #                              peers not when SPARSE=yes: they would write the holes, or take minutes), verify
 SCALAR=(SNAPFERRY_KERNEL_BUZHASH=scalar SNAPFERRY_KERNEL_RABINKARP=scalar SNAPFERRY_KERNEL_BLAKE2B=scalar
-        SNAPFERRY_KERNEL_BLAKE3=scalar SNAPFERRY_KERNEL_AESGCM=scalar)
+        SNAPFERRY_KERNEL_BLAKE2S=scalar SNAPFERRY_KERNEL_BLAKE3=scalar SNAPFERRY_KERNEL_AESGCM=scalar
+        SNAPFERRY_KERNEL_SHA256=scalar)
 
 export HOME=$W XDG_CACHE_HOME=$W/cache KOPIA_CHECK_FOR_UPDATES=false RESTIC_PASSWORD=benchmark BORG_PASSPHRASE=benchmark \
     BORG_BASE_DIR=$W/cache/borg BORG_RELOCATED_REPO_ACCESS_IS_OK=yes

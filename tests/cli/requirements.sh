@@ -23,8 +23,9 @@ reference() { # ID PATH[:CASE]
     fi
     case $path in
     tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
-    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
+    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh | tests/package/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
     tests/systemd/*.sh) [ -x "$root/$path" ] && has_text "$root/tests/e2e/systemd.sh" tests/systemd || echo "$id: $path is not run" ;;
+    tests/vm/*.sh) has_text "$root/Makefile" $'\ntest-vm:' || echo "$id: nothing runs $path" ;;
     tests/interop/*.sh) has_text "$root/Makefile" $'\ntest-interop:' || echo "$id: nothing runs $path" ;;
     *) echo "$id: $path is no test" ;;
     esac
