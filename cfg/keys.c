@@ -31,6 +31,7 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
 #define DAY INT64_C(86400)
 
 #define ANY 0, 0
+#define RATE_MIN (64 << 10) /* slower looks like a stall: one chunk takes minutes */
 /* clang-format off */
 const struct key key_table[] = {
     {{"node-name", "daemon", "text", "(the host's name)",
@@ -103,10 +104,10 @@ const struct key key_table[] = {
      P(limits.cpus), V_CPUS, ANY, NULL},
     {{"slice", LIMITS, "text", "", "systemd slice of its unit; empty: the default, snapferry.slice."},
      P(limits.slice), V_NAME, ANY, NULL},
-    {{"read-limit", LIMITS, "bytes per second", "0", "Limit of reading from the volume; 0: none."},
-     P(limits.read_limit), V_RATE, ANY, NULL},
-    {{"write-limit", LIMITS, "bytes per second", "0", "Limit of writing to repository or volume; 0: none."},
-     P(limits.write_limit), V_RATE, ANY, NULL},
+    {{"read-limit", LIMITS, "bytes per second", "0", "Limit of reading, from the volume or, to restore, from the repository; 0: none."},
+     P(limits.read_limit), V_RATE, RATE_MIN, 0, NULL},
+    {{"write-limit", LIMITS, "bytes per second", "0", "Limit of writing, to the repository or, to restore, to the volume; 0: none."},
+     P(limits.write_limit), V_RATE, RATE_MIN, 0, NULL},
     {{"unit-property", LIMITS, "list", "",
       "Further properties of its systemd unit, Name=value; quotes hold a value with spaces together."},
      P(limits.unit_properties), V_PROPERTIES, ANY, NULL},

@@ -105,6 +105,10 @@ static int parse_bytes(const struct key *k, const char *text, struct parsed *ret
     if (cfg_parse_bytes(&v, text) < 0)
         return WHY("%s wants a size such as 512MiB or 2GiB, not \"%s\"", name, text);
     int64_t max = k->max ? k->max : INT64_MAX;
+    if (!v && k->type == V_RATE) {
+        ret->number = 0;
+        return 0;
+    }
     if (!v && k->min)
         return WHY("%s = 0: zero does not mean \"unlimited\" here; the least is %lld bytes", name, (long long)k->min);
     if (v > (uint64_t)max || (int64_t)v < k->min)

@@ -60,7 +60,7 @@ int admin_submit(struct engine *g, const char *repository, json_t *steps, const 
 
 static void start(struct engine *g, struct rec *op)
 {
-    const json_t *policy = jobj(op->doc, "policy"), *limits = jobj(policy, "limits");
+    const json_t *policy = jobj(op->doc, "policy");
     const char *props[33], *repo = jstr(policy, "repository"), *kind = jstr(op->doc, "kind");
     const struct cfg_repository *r = cfg_repository(g->cfg, repo);
     struct cfg_mover view;
@@ -77,10 +77,10 @@ static void start(struct engine *g, struct rec *op)
     if (strcmp(op->state, "Starting") && save_state(g, REC_OPERATION, op, "Starting") < 0)
         return;
     CLEANUP_JSON json_t *job = json_pack(
-        "{s:i,s:s,s:s,s:s,s:{s:s,s:s,s:s},s:s,s:I,s:I,s:I}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
+        "{s:i,s:s,s:s,s:s,s:{s:s,s:s,s:s},s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
         kind, "node", cfg_daemon(g->cfg)->node_name, "repository", "name", repo, "type", r->type, "path", r->path,
-        "cache_dir", g->paths.cache_dir, "memory", (json_int_t)jint(limits, "memory"), "index_memory",
-        (json_int_t)jint(limits, "index_memory"), "workers", (json_int_t)jint(limits, "workers"));
+        "cache_dir", g->paths.cache_dir);
+    limits_job(job, policy);
     if (jarr(op->doc, "do"))
         json_object_set(job, "do", jarr(op->doc, "do"));
     if (json_object_get(op->doc, "read_percent"))

@@ -37,6 +37,14 @@ static json_t *limits_doc(const struct cfg_mover *m)
     return o;
 }
 
+void limits_job(json_t *job, const json_t *policy)
+{
+    static const char *const members[] = {"memory", "index_memory", "workers", "read_limit", "write_limit"};
+    const json_t *limits = jobj(policy, "limits");
+    for (size_t i = 0; job && i < sizeof members / sizeof *members; i++)
+        jset_int(job, members[i], jint(limits, members[i]));
+}
+
 void limits_view(struct cfg_mover *m, const json_t *policy, const char *props[33])
 {
     const json_t *o = jobj(policy, "limits"), *list = jarr(o, "unit_properties");

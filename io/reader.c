@@ -731,7 +731,8 @@ static struct piece *fifo_at(struct reader *r, unsigned i)
 /* Begins pieces as far as depth, line and room allow. Returns 1 if it stopped for want of room. */
 static int begin_pieces(struct reader *r, struct err *e)
 {
-    while (r->cursor < r->size && r->flying < r->depth && r->fifo_len < r->fifo_cap) {
+    while (r->cursor < r->size && r->flying < r->depth && r->fifo_len < r->fifo_cap &&
+           throttle_ahead_ns(r->o.limit) == 0) {
         struct piece *p = fifo_at(r, r->fifo_len);
         bool zero = false;
         int rc = plan(r, p, &zero, e);
@@ -739,6 +740,8 @@ static int begin_pieces(struct reader *r, struct err *e)
             return rc < 0 ? rc : 1;
         r->fifo_len++;
         r->cursor = p->end;
+        if (!zero)
+            throttle_take(r->o.limit, p->len);
         if (zero) {
             memset(r->mem + p->v % r->ring, 0, p->len);
             p->state = PIECE_DONE;
@@ -798,6 +801,13 @@ static void wait_room(struct reader *r, uint64_t seen)
     pthread_mutex_unlock(&r->mu);
 }
 
+/* Nothing is in flight, and the limit says not yet. */
+static void wait_turn(struct reader *r)
+{
+    const uint64_t ms = throttle_ahead_ns(r->o.limit) / 1000000 + 1;
+    wait_ms(r, ms < 100 ? (unsigned)ms : 100);
+}
+
 static int run(struct reader *r, struct err *e)
 {
     int rc = 0;
@@ -828,6 +838,8 @@ static int run(struct reader *r, struct err *e)
             return 0;
         } else if (no_room > 0 && r->fifo_len == 0) {
             wait_room(r, seen);
+        } else if (r->fifo_len == 0) {
+            wait_turn(r);
         }
     }
     return cancelled_err(r, e);
@@ -984,7 +996,7 @@ static int reader_size(struct reader *r, struct err *e)
     r->block = o->block ? o->block : BLOCK_DEFAULT;
     if ((r->block & (r->block - 1)) != 0 || r->block > BLOCK_MAX || r->align > BLOCK_MAX)
         return err_set(e, ERR_USAGE, EINVAL, "%zu is no possible size of a read", r->block);
-    r->block = max64(r->block, r->align);
+    r->block = max64(throttle_piece(o->limit, HOLE_MIN < r->block ? (size_t)HOLE_MIN : r->block, r->block), r->align);
     r->window = o->window ? o->window : 1;
     if (r->window > SIZE_MAX / 8 || o->ring > SIZE_MAX / 8)
         return err_set(e, ERR_USAGE, EINVAL, "a ring of %zu bytes for chunks of %zu is impossible", o->ring, o->window);

@@ -19,6 +19,7 @@
 #ifndef SNAPFERRY_IO_READER_H
 #define SNAPFERRY_IO_READER_H
 
+#include "base/throttle.h"
 #include "io/source.h"
 
 #include <stddef.h>
@@ -36,6 +37,7 @@ struct reader_opts {
     size_t window;         /* longest contiguous piece that reader_peek() may be asked for: the longest chunk */
     size_t block;          /* bytes per read, a power of two up to 64 MiB, raised to 4096 and the sector; 0: 1 MiB */
     unsigned depth;        /* reads in flight; 0: the source's default */
+    struct throttle *limit; /* of what is read; NULL: none. Must outlive the reader */
     bool no_uring;         /* use preadv even where io_uring works (tests, --no-io-uring) */
     bool no_direct;        /* use the page cache */
     enum bad_read_policy bad_read;

@@ -34,6 +34,7 @@ struct blobs {
     char *location;          /* malloc()ed by the store, freed by blobs_free() */
     struct blob_stats stats; /* changed atomically, like the next */
     struct blob_request_stats requests;
+    struct throttle *reads, *writes; /* NULL: no limit */
 };
 
 /* A store's writer embeds this first. */

@@ -74,6 +74,7 @@ int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, v
             forget(f);
         return blobs_read(r->b, name, offset, dst, len, e);
     }
+    throttle_wait(r->b->reads, len);
     if (f->next != offset) {
         __atomic_fetch_add(&r->b->stats.gets, 1, __ATOMIC_RELAXED);
         blob_count(r->b, BLOB_REQUEST_GET, since, 0);

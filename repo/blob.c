@@ -53,6 +53,12 @@ void blobs_stats(struct blobs *b, struct blob_stats *ret)
     ret->lists = __atomic_load_n(&b->stats.lists, __ATOMIC_RELAXED);
 }
 
+void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes)
+{
+    b->reads = reads;
+    b->writes = writes;
+}
+
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
     int rc = check_name(b, name, e);
@@ -61,6 +67,7 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     if (offset > INT64_MAX || len > INT64_MAX - offset)
         return err_set(e, ERR_DAMAGE, EBADMSG, "no blob is as long as is asked of %s in repository %s", name,
                        b->location);
+    throttle_wait(b->reads, len);
     const uint64_t since = blob_now_ns();
     rc = b->ops->read(b, name, offset, dst, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
@@ -112,6 +119,7 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
+    throttle_wait(b->writes, len);
     const uint64_t since = blob_now_ns();
     rc = b->ops->put(b, name, data, len, e);
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
@@ -162,6 +170,7 @@ int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name,
 
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
 {
+    throttle_wait(w->b->writes, len);
     const uint64_t since = blob_now_ns();
     int rc = w->b->ops->writer_write(w, offset, data, len, e);
     count(&w->busy_ns, blob_now_ns() - since);

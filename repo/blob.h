@@ -10,6 +10,7 @@
 #define SNAPFERRY_REPO_BLOB_H
 
 #include "base/err.h"
+#include "base/throttle.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,6 +66,9 @@ void blobs_free(struct blobs *b);
 static inline void blobs_freep(struct blobs **b) { blobs_free(*b); }
 
 const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup" */
+/* Holds reads and writes of blobs' bytes to a rate, each where not NULL; the throttles are the caller's, until limits of
+ * NULL are set. Not while requests are under way. */
+void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 

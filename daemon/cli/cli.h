@@ -81,7 +81,7 @@ struct options {
     /* backup */
     const char *as, *compression, *description;
     json_t *tags;
-    uint64_t memory;
+    uint64_t memory, read_limit, write_limit;
     unsigned workers, depth, checkpoint_s;
     bool no_uring, no_direct, no_parent, full_scan, map_bad;
     /* lists */

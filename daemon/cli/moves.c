@@ -127,6 +127,8 @@ int cli_backup(const struct options *o, struct err *e)
     struct backup_opts b = {
         .memory = o->memory,
         .workers = o->workers,
+        .read_limit = o->read_limit,
+        .write_limit = o->write_limit,
         .compression = (uint32_t)compression_id,
         .splitter = splitter[0] ? splitter : NULL,
         .description = o->description,
@@ -243,6 +245,8 @@ int cli_restore(const struct options *o, struct err *e)
         const struct restore_opts ro = {
             .memory = o->memory,
             .workers = o->workers,
+            .read_limit = o->read_limit,
+            .write_limit = o->write_limit,
             .force = o->force,
             .differential = o->differential,
             .verify = o->verify,
@@ -352,6 +356,7 @@ int cli_verify(const struct options *o, struct err *e)
     const struct verify_opts vo = {
         .memory = o->memory,
         .workers = o->workers,
+        .read_limit = o->read_limit,
         .read_percent = o->read_percent,
         .progress = &progress,
         .cancel = cancel,

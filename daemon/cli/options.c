@@ -21,6 +21,13 @@ static int want_size(uint64_t *ret, const char *name, const char *value, struct 
     return 0;
 }
 
+static int want_rate(uint64_t *ret, const char *name, const char *value, struct err *e)
+{
+    if (size_parse(ret, value) < 0 || *ret < THROTTLE_MIN)
+        return bad_value(name, value, "bytes per second, at least 64KiB, such as 200MiB", e);
+    return 0;
+}
+
 static int want_number(unsigned *ret, const char *name, const char *value, unsigned lo, unsigned hi, struct err *e)
 {
     char *end;
@@ -269,6 +276,10 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
         if (o->memory < MEMORY_MIN)
             return bad_value(name, v, "at least 96MiB", e);
         return 0;
+    case OPT_READ_LIMIT:
+        return want_rate(&o->read_limit, name, v, e);
+    case OPT_WRITE_LIMIT:
+        return want_rate(&o->write_limit, name, v, e);
     case OPT_WORKERS:
         return want_number(&o->workers, name, v, 1, 256, e);
     case OPT_QUEUE_DEPTH:

@@ -48,6 +48,7 @@ struct run {
     struct put_scratch *scratch;
     struct object_table *table;
     struct refs *refs;
+    struct throttle reads, writes;
     struct reader *reader;
     struct pipeline *pipeline;
     struct keeper *keeper;
@@ -159,6 +160,7 @@ static int open_reader(struct run *x, struct err *e)
         .window = x->budget.window,
         .block = x->budget.block,
         .depth = o->depth,
+        .limit = &x->reads,
         .no_uring = o->no_uring,
         .no_direct = o->no_direct,
         .bad_read = o->bad_read,
@@ -432,6 +434,10 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
         e = &own;
     memset(ret, 0, sizeof *ret);
     struct run x = {.repo = r, .src = src, .info = source_info(src), .o = o, .ret = ret};
+    const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
+    x.reads = (struct throttle){.rate = o->read_limit, .stop = stop};
+    x.writes = (struct throttle){.rate = o->write_limit, .stop = stop};
+    blobs_limit(repo_blobs(r), NULL, &x.writes);
     badmap_init(&x.bad);
     budget_tame_malloc();
     if (o->progress)
@@ -453,6 +459,7 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
         save_what_is_done(&x);
     fill_result(&x, began);
     close_all(&x);
+    blobs_limit(repo_blobs(r), NULL, NULL);
     phase(&x, PHASE_DONE);
     return rc;
 }

@@ -73,6 +73,8 @@ struct backup_opts {
     unsigned checkpoint_s;     /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
     uint64_t flush_bytes;      /* source bytes between index flushes; 0: 20 GiB */
     unsigned flush_s;          /* seconds between index flushes; 0: 600 */
+    uint64_t read_limit;       /* bytes per second from the source, 0: no limit; at least THROTTLE_MIN */
+    uint64_t write_limit;      /* bytes per second into the repository, likewise */
     struct mover_progress *progress; /* NULL allowed */
     struct mover_cancel *cancel;     /* NULL allowed */
 };
@@ -124,6 +126,8 @@ struct restore_opts {
     bool no_uring;
     uint64_t offset, length; /* of the object; length 0: to the end */
     bool ranged;           /* offset/length given: written at the same offset in the target, which keeps the rest */
+    uint64_t read_limit;   /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
+    uint64_t write_limit;  /* bytes per second into the target, likewise; what is a hole there costs nothing */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
 };
@@ -163,6 +167,7 @@ struct verify_opts {
     uint64_t memory;
     unsigned workers;
     double read_percent;    /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
+    uint64_t read_limit;    /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage: what it hits. Called by one thread at a time. */

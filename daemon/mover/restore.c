@@ -42,6 +42,7 @@ struct restore {
     struct target *target;
     struct restore_result *result;
     struct mover_progress *progress;
+    struct throttle *writes;
     uint64_t from, to;     /* range of the object */
     size_t max_len;        /* longest content expected */
     unsigned buffers;      /* per worker */
@@ -190,6 +191,7 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
         if (rc < 0)
             return rc;
         memcpy(out, buf + skip, piece);
+        throttle_wait(w->r->writes, piece);
         rc = writer_submit(w->writer, out, 0, piece, pos + skip, e);
         if (rc < 0)
             return rc;
@@ -248,6 +250,7 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
         give_back(w, buf);
     } else {
         add(&r->written, n);
+        throttle_wait(r->writes, n);
         rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
     }
     add(&r->progress->stored, n);
@@ -681,7 +684,7 @@ static bool stat_place(const struct place *p, struct stat *st)
 }
 
 static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t size, const struct place *place,
-                      const struct restore_opts *o, struct restore_result *ret, struct err *e)
+                      struct throttle *writes, const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     struct mover_progress unseen = {0};
     *ret = (struct restore_result){0};
@@ -694,7 +697,8 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
                 (unsigned long long)o->offset, (unsigned long long)size);
         return -EINVAL;
     }
-    struct restore r = {.repo = repo, .o = o, .result = ret, .progress = o->progress ? o->progress : &unseen};
+    struct restore r = {
+        .repo = repo, .o = o, .result = ret, .progress = o->progress ? o->progress : &unseen, .writes = writes};
     r.from = o->ranged ? o->offset : 0;
     r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
     double began = monotonic();
@@ -775,16 +779,27 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     return rc;
 }
 
+static int restore_limited(struct repo *repo, const struct object_id *obj, uint64_t size, const struct place *place,
+                           const struct restore_opts *o, struct restore_result *ret, struct err *e)
+{
+    const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
+    struct throttle reads = {.rate = o->read_limit, .stop = stop}, writes = {.rate = o->write_limit, .stop = stop};
+    blobs_limit(repo_blobs(repo), &reads, NULL);
+    int rc = restore_to(repo, obj, size, place, &writes, o, ret, e);
+    blobs_limit(repo_blobs(repo), NULL, NULL);
+    return rc;
+}
+
 int restore_run(struct repo *repo, const struct object_id *obj, uint64_t size, const char *target,
                 const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     const struct place to = {.name = target, .fd = -1};
-    return restore_to(repo, obj, size, &to, o, ret, e);
+    return restore_limited(repo, obj, size, &to, o, ret, e);
 }
 
 int restore_run_fd(struct repo *repo, const struct object_id *obj, uint64_t size, int fd, const char *name,
                    const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     const struct place to = {.name = name, .fd = fd};
-    return restore_to(repo, obj, size, &to, o, ret, e);
+    return restore_limited(repo, obj, size, &to, o, ret, e);
 }

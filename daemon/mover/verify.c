@@ -635,12 +635,15 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
         v->salt = (uint64_t)t0.tv_nsec;
     struct chosen c = {.v = v, .ids = ids, .n = n};
+    struct throttle reads = {.rate = o->read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
+    blobs_limit(repo_blobs(r), &reads, NULL);
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
     if (v->fetcher)
         fill_stages(v);
     verify_clear(v);
+    blobs_limit(repo_blobs(r), NULL, NULL);
     clock_gettime(CLOCK_MONOTONIC, &t1);
     ret->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
     atomic_store(&v->progress->phase, PHASE_DONE);

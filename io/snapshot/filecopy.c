@@ -2,6 +2,7 @@
 #include "io/snapshot/filecopy.h"
 
 #include "base/cleanup.h"
+#include "base/throttle.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #define PIECE ((size_t)1 << 20)
 #define GRAIN ((size_t)65536)          /* a run of zeros this long becomes a hole when a device is copied */
@@ -63,24 +63,6 @@ int space_check(int dir, const char *path, uint64_t need, struct err *e)
     return -ENOSPC;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* Sleeps until what was copied is not ahead of the rate. */
-static void keep_rate(uint64_t rate, uint64_t copied, double began)
-{
-    double ahead = rate ? (double)copied / (double)rate - (now() - began) : 0;
-    if (ahead <= 0)
-        return;
-    struct timespec t = {(time_t)ahead, (long)((ahead - (double)(time_t)ahead) * 1e9)};
-    while (nanosleep(&t, &t) < 0 && errno == EINTR)
-        ;
-}
-
 static int write_all(int fd, const char *path, const uint8_t *buf, size_t len, uint64_t pos, struct err *e)
 {
     while (len) {
@@ -105,7 +87,7 @@ struct copying {
     const char *dst_path;
     uint8_t *buf;
     uint64_t copied, flushed;
-    double began;
+    struct throttle limit;
 };
 
 static int write_piece(struct copying *w, size_t len, uint64_t pos, struct err *e)
@@ -123,6 +105,7 @@ static int write_piece(struct copying *w, size_t len, uint64_t pos, struct err *
         if (rc < 0)
             return rc;
         w->copied += n;
+        throttle_take(&w->limit, n);
         at += n;
     }
     return 0;
@@ -151,7 +134,7 @@ static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err
             posix_fadvise(c->src, (off_t)w->flushed, (off_t)(pos - w->flushed), POSIX_FADV_DONTNEED);
             w->flushed = pos;
         }
-        keep_rate(c->rate, w->copied, w->began);
+        throttle_wait(&w->limit, 0);
     }
     return 0;
 }
@@ -159,7 +142,7 @@ static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err
 int filecopy_run(const struct filecopy *c, int dst, const char *dst_path, uint64_t *copied, struct err *e)
 {
     CLEANUP_FREE uint8_t *buf = malloc(PIECE);
-    struct copying w = {.c = c, .dst = dst, .dst_path = dst_path, .buf = buf, .began = now()};
+    struct copying w = {.c = c, .dst = dst, .dst_path = dst_path, .buf = buf, .limit = {.rate = c->rate}};
     uint64_t start, end, pos = 0;
     if (!buf)
         return err_nomem(e);

@@ -13,8 +13,10 @@ driver = reflink
 match =
 target = $WORK/far/scratch"
 BOUND=8 # cancel-grace is 3 s
-policy() { config_class xfs "$WORK/xfs" "$@"; ask reload --wait --quiet; }
-config_class xfs "$WORK/xfs"
+# Limited, so that what runs still runs when it is cancelled, whatever the machine.
+limits=('read-limit = 8MiB' 'write-limit = 8MiB')
+policy() { config_class xfs "$WORK/xfs" "${limits[@]}" "$@"; ask reload --wait --quiet; }
+config_class xfs "$WORK/xfs" "${limits[@]}"
 starts "the daemon starts"
 
 # canceled NAME ID...: cancels, and each of them ends as Canceled within the bound.

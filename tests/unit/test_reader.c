@@ -713,6 +713,45 @@ static void cancel_works_while_a_read_hangs(void **state)
     reader_free(NULL);
 }
 
+/* What is read keeps to the limit, in pieces that suit it; holes cost nothing; waiting ends with a cancellation. */
+static void limits_are_kept(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        struct throttle t = {.rate = MIB};
+        struct source *s = make_file("limited", 768 * KIB + 100, false);
+        struct reader_opts o = {.ring = 4 * MIB, .window = 100 * KIB, .limit = &t, .no_uring = how & 1};
+        const double began = seconds();
+        read_whole(s, &o, 0, 5, NULL);
+        assert_true(seconds() - began >= 12.0 / 16); /* pieces of 128 KiB, the last one of the odd bytes */
+        source_free(s);
+
+        t = (struct throttle){.rate = THROTTLE_MIN};
+        s = make_file("limited", TIB, true);
+        CLEANUP_CLOSE int fd = open(in_dir("limited"), O_RDWR | O_CLOEXEC);
+        write_data(fd, TIB / 2, 4096);
+        const struct range zero[] = {{0, TIB / 2}, {TIB / 2 + 4096, TIB}};
+        read_whole(s, &o, 0, 6, &(struct expect){zero, 2}); /* half a year, did the holes count */
+        source_free(s);
+
+        struct err e = ERR_INIT;
+        struct reader *r;
+        struct view v;
+        pthread_t th;
+        void *ret;
+        s = make_file("limited", MIB, false);
+        throttle_take(&t, 3600 * THROTTLE_MIN);
+        assert_ok(reader_new(&r, s, &o, &e), &e);
+        assert_int_equal(pthread_create(&th, NULL, peek_thread, r), 0);
+        reader_cancel(r);
+        pthread_join(th, &ret);
+        assert_ptr_equal(ret, r);
+        assert_int_equal(reader_peek(r, 0, 1, &v, &e), -ECANCELED);
+        reader_free(r);
+        source_free(s);
+    }
+}
+
 static void callers_mistakes_are_told(void **state)
 {
     (void)state;
@@ -1003,6 +1042,7 @@ int main(void)
         cmocka_unit_test(bad_sectors_can_be_mapped),
         cmocka_unit_test(vanished_devices_are_not_mapped),
         cmocka_unit_test(cancel_works_while_a_read_hangs),
+        cmocka_unit_test(limits_are_kept),
         cmocka_unit_test(callers_mistakes_are_told),
         cmocka_unit_test(release_may_overtake_the_reader),
         cmocka_unit_test(io_uring_may_be_refused),

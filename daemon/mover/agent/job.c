@@ -2,6 +2,7 @@
 #include "daemon/mover/agent/job.h"
 
 #include "base/cleanup.h"
+#include "base/throttle.h"
 #include "daemon/movers-wire.h"
 #include "daemon/movers.h"
 
@@ -242,7 +243,8 @@ static const struct kind {
     [JOB_ADMIN] = {"admin", admin_members, " do "},
 };
 static const char known_everywhere[] =
-    " protocol operation kind backup volume node repository cache_dir memory index_memory cache_size workers debug ";
+    " protocol operation kind backup volume node repository cache_dir memory index_memory cache_size workers read_limit "
+    "write_limit debug ";
 
 const char *job_kind_name(enum job_kind k)
 {
@@ -304,9 +306,15 @@ static int repository(struct job *j, struct err *e)
     return rc;
 }
 
+/* What was configured before there was a least rate is raised to it. */
+static uint64_t limit(int64_t rate)
+{
+    return rate > 0 && (uint64_t)rate < THROTTLE_MIN ? THROTTLE_MIN : (uint64_t)rate;
+}
+
 static int check(struct job *j, const char *operation, struct err *e)
 {
-    int64_t protocol, memory, index, cache, workers;
+    int64_t protocol, memory, index, cache, workers, reads, writes;
     int rc = number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
     if (rc == 0 && protocol != MOVER_PROTOCOL && protocol != MOVER_PROTOCOL - 1)
         return err_set(e, ERR_USAGE, EPROTO, "the job speaks protocol %lld, this mover %d", (long long)protocol,
@@ -334,6 +342,10 @@ static int check(struct job *j, const char *operation, struct err *e)
     if (rc == 0)
         rc = number(j->doc, "workers", 0, 1024, 0, &workers, e);
     if (rc == 0)
+        rc = number(j->doc, "read_limit", 0, INT64_MAX, 0, &reads, e);
+    if (rc == 0)
+        rc = number(j->doc, "write_limit", 0, INT64_MAX, 0, &writes, e);
+    if (rc == 0)
         rc = flag(j->doc, "debug", &j->debug, e);
     if (rc < 0)
         return rc;
@@ -341,6 +353,8 @@ static int check(struct job *j, const char *operation, struct err *e)
     j->index_memory = (uint64_t)index;
     j->cache_size = (uint64_t)cache;
     j->workers = (unsigned)workers;
+    j->read_limit = limit(reads);
+    j->write_limit = limit(writes);
     rc = kinds[j->kind].members(j, e);
     return rc < 0 ? rc : note_ignored(j, e);
 }

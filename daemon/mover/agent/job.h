@@ -26,6 +26,7 @@ struct job {
     const char *operation, *backup, *node, *cache_dir;
     const char *repository_name, *repository_path;
     uint64_t memory, index_memory, cache_size; /* 0: default */
+    uint64_t read_limit, write_limit;          /* bytes per second, 0: none */
     unsigned workers;
     bool debug;
     json_t *ignored; /* names of members that nobody knows; owned */

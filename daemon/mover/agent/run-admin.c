@@ -120,6 +120,7 @@ static int check_existing(struct run_context *x, struct repo *r, struct check *c
         return 0;
     const struct verify_opts vo = {.memory = x->job->memory,
                                    .workers = x->job->workers,
+                                   .read_limit = x->job->read_limit,
                                    .read_percent = 0,
                                    .progress = x->progress,
                                    .cancel = x->cancel,

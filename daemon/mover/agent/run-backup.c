@@ -142,6 +142,8 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
     struct backup_opts b = {
         .memory = j->memory,
         .workers = j->workers,
+        .read_limit = j->read_limit,
+        .write_limit = j->write_limit,
         .compression = (uint32_t)compression,
         .splitter = j->splitter,
         .description = j->description,

@@ -76,10 +76,11 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
     const struct restore_opts ro = {
         .memory = j->memory,
         .workers = j->workers,
+        .read_limit = j->read_limit,
+        .write_limit = j->write_limit,
         .force = j->overwrite,
         .differential = j->differential,
         .verify = j->verify,
-
         .progress = x->progress,
         .cancel = x->cancel,
     };
@@ -115,6 +116,7 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
     const struct verify_opts vo = {
         .memory = j->memory,
         .workers = j->workers,
+        .read_limit = j->read_limit,
         .read_percent = j->read_percent,
         .progress = x->progress,
         .cancel = x->cancel,

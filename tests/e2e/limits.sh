@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# read-limit and write-limit: kept to by the mover itself, by the command with -r and by the daemon's movers without systemd
+# (MS-02). How long something takes at least is certain: all but the first piece at the rate.
+. "$(dirname "$0")/../daemon-lib.sh"
+R=$WORK/own
+sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH --key-derivation pbkdf2-sha256-600000
+random_file "$WORK/image" $((12 * MIB)) 5
+
+# lasts NAME SECONDS COMMAND...: it succeeds, and its own figure is at least that.
+lasts() {
+    local name=$1 least=$2 s
+    shift 2
+    s=$("$@" --json 2>"$WORK/err" | result seconds)
+    if [ "$(bc <<<"${s:-0} >= $least")" = 1 ]; then pass "$name"; else fail "$name" "took ${s:-nothing} s, not $least" "$(tail -n 5 "$WORK/err")"; fi
+}
+lasts "backup --read-limit" 2.4 sf "$R" backup "$WORK/image" --as t@h:/a --read-limit 4MiB
+check "it is what it was" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img | cmp - '$WORK/image'"
+cp -r "$R" "$WORK/once"
+random_file "$WORK/image2" $((12 * MIB)) 6
+lasts "backup --write-limit" 2.4 sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 4MiB
+s=$(sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 64KiB --json | result storedBytes)
+check "what is there already is not written: it may have the least rate" test "$s" -lt 65536
+truncate -s 1T "$WORK/holes"
+sf "$R" backup "$WORK/holes" --as t@h:/c --read-limit 64KiB --json >"$WORK/out"
+same "holes are not read" "$(result readBytes <"$WORK/out")" 0
+lasts "restore --write-limit" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b --write-limit 4MiB
+check "into what it was" cmp "$WORK/image2" "$WORK/back"
+rm "$WORK/back"
+lasts "restore --read-limit" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b --read-limit 4MiB
+check "into the same" cmp "$WORK/image2" "$WORK/back"
+lasts "verify --read-limit" 2 sf "$WORK/once" verify --read-limit 4MiB
+
+# A cancelled one does not keep to it: hours would be left.
+random_file "$WORK/image" $((24 * MIB)) 7
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB --write-limit 64KiB --json >"$WORK/out" 2>&1 &
+pid=$!
+until_true 60 grep -q '"readBytes": *[1-9]' "$WORK/out"
+kill -INT $pid
+start=$SECONDS
+wait $pid
+same "interrupted while it waits: exit code" $? 130
+check "within 20 s" test $((SECONDS - start)) -le 20
+expect "less than 64 KiB/s is refused" 2 'at least 64KiB' -- sf "$R" backup "$WORK/image" --read-limit 65535
+expect "and what is no size" 2 'at least 64KiB' -- sf "$R" restore latest "$WORK/back" --write-limit fast
+expect "verify writes nothing" 2 'write-limit' -- sf "$R" verify --write-limit 1MiB
+
+# ---- the daemon's, by its configuration ----
+
+if ! is_root || [ ! -e /dev/loop-control ]; then
+    skip "the daemon's movers" "needs root and loop devices"
+    finish
+fi
+fs_make vol xfs || exit 1
+random_file "$WORK/vol/a.img" $((12 * MIB)) 8
+daemon_setup
+config_class vol "$WORK/vol" 'read-limit = 1KiB'
+expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it goes from 65536' -- "$SNAPFERRY" check-config --config-dir "$CONF"
+config_class vol "$WORK/vol" 'read-limit = 4MiB'
+starts "the daemon starts"
+# operation_lasts NAME SECONDS OPERATION
+operation_lasts() {
+    local s
+    s=$(doc "$3" | jq -r '.result.seconds // .details.result.seconds // 0')
+    if [ "$(bc <<<"$s >= $2")" = 1 ]; then pass "$1"; else fail "$1" "took $s s, not $2" "$(doc "$3")"; fi
+}
+A=$(submit "$WORK/vol/a.img")
+same "a backup with read-limit" "$(wait_state "$A" Completed 60)" Completed
+operation_lasts "takes its time" 2.4 "$(op_id "$A")"
+config_class vol "$WORK/vol" 'write-limit = 4MiB'
+check "reload" ask reload --wait --quiet
+random_file "$WORK/vol/a.img" $((12 * MIB)) 9
+B=$(submit "$WORK/vol/a.img")
+same "a backup with write-limit" "$(wait_state "$B" Completed 60)" Completed
+operation_lasts "takes its time, too" 2.4 "$(op_id "$B")"
+C=$(askj restore "$B/$WORK/vol/a.img" "$WORK/vol/out.img" --from repository | jq -r '.restore // empty')
+same "a restore with write-limit" "$(wait_state "$C" Completed 60)" Completed
+operation_lasts "as well" 2 "$(op_id "$C")"
+check "and it is what it was" cmp "$WORK/vol/a.img" "$WORK/vol/out.img"
+stops "the daemon stops"
+explain_failure
+finish

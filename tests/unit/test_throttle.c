@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Rates are kept: how long something takes at least is certain, how long at most is not, on a machine that others use.
+ */
+#include "tests/unit/test.h"
+
+#include "base/throttle.h"
+
+#include <pthread.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void none(void **state)
+{
+    (void)state;
+    struct throttle t = {0};
+    assert_int_equal(throttle_ahead_ns(NULL), 0);
+    throttle_take(NULL, 1);
+    throttle_wait(NULL, 1);
+    throttle_wait(&t, UINT64_MAX);
+    throttle_take(&t, UINT64_MAX);
+    assert_int_equal(throttle_ahead_ns(&t), 0);
+    assert_int_equal(throttle_piece(NULL, 4096, 1 << 20), 1 << 20);
+    assert_int_equal(throttle_piece(&t, 4096, 1 << 20), 1 << 20);
+}
+
+/* The first goes at once, each one after it when the one before has had its time. */
+static void one_after_another(void **state)
+{
+    (void)state;
+    struct throttle t = {.rate = 1 << 20};
+    const double began = now();
+    assert_int_equal(throttle_ahead_ns(&t), 0);
+    for (int i = 0; i < 5; i++)
+        throttle_wait(&t, 1 << 16);
+    assert_true(now() - began >= 4.0 / 16);
+    const uint64_t ahead = throttle_ahead_ns(&t);
+    assert_true(ahead <= 1000000000 / 16);
+    throttle_wait(&t, 0); /* its turn, and nothing more */
+    assert_true(now() - began >= 5.0 / 16);
+    assert_int_equal(throttle_ahead_ns(&t), 0);
+}
+
+/* What nobody used is lost: after a pause there is no burst. */
+static void no_burst(void **state)
+{
+    (void)state;
+    struct throttle t = {.rate = 1 << 20};
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    const double began = now();
+    for (int i = 0; i < 3; i++)
+        throttle_wait(&t, 1 << 16);
+    assert_true(now() - began >= 2.0 / 16);
+}
+
+static void *taker(void *arg)
+{
+    for (int i = 0; i < 8; i++)
+        throttle_wait(arg, 1 << 14);
+    return NULL;
+}
+
+static void threads_share_it(void **state)
+{
+    (void)state;
+    struct throttle t = {.rate = 1 << 20};
+    pthread_t threads[4];
+    const double began = now();
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, taker, &t), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(now() - began >= 31.0 / 64);
+}
+
+static _Atomic bool stop;
+static void *stopper(void *arg)
+{
+    (void)arg;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store(&stop, true);
+    return NULL;
+}
+
+/* An hour's wait ends when it should. */
+static void stops(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    struct throttle t = {.rate = THROTTLE_MIN, .stop = &stop};
+    throttle_take(&t, 3600 * THROTTLE_MIN);
+    assert_true(throttle_ahead_ns(&t) > UINT64_C(3000) * 1000000000);
+    assert_int_equal(pthread_create(&thread, NULL, stopper, NULL), 0);
+    const double began = now();
+    throttle_wait(&t, 1);
+    assert_true(atomic_load(&stop));
+    assert_true(now() - began < 600);
+    throttle_wait(&t, 1);
+    assert_int_equal(throttle_ahead_ns(&t), 0);
+    pthread_join(thread, NULL);
+}
+
+static void pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rate;
+        size_t piece;
+    } cases[] = {
+        {1, 65536},
+        {65536, 65536},
+        {8 * 65536, 65536},
+        {16 * 65536 - 1, 65536},
+        {16 * 65536, 131072},
+        {8 << 20, 1 << 20},
+        {UINT64_C(100) << 30, 1 << 20},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct throttle t = {.rate = cases[i].rate};
+        assert_int_equal(throttle_piece(&t, 65536, 1 << 20), cases[i].piece);
+    }
+    const struct throttle t = {.rate = 65536};
+    assert_int_equal(throttle_piece(&t, 4096, 4096), 4096);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(none),     cmocka_unit_test(one_after_another),
+        cmocka_unit_test(no_burst), cmocka_unit_test(threads_share_it),
+        cmocka_unit_test(stops),    cmocka_unit_test(pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
