@@ -34,17 +34,22 @@ for i in $(seq 7); do
 done
 same "killed at any moment, $told rows in seven lives" "$bad" ""
 
-# Reading does not disturb, and needs no writer's leave.
-"$R" "$S" write 5000000 100000 >/dev/null 2>&1 &
+# Reading does not disturb, and needs no writer's leave. A reader copies the records, which a writer that rewrites them all
+# the time faster than they can be read would never allow (14: it says so): this one does some hundred transactions a second.
+"$R" "$WORK/beside" write 0 100000 2 >"$WORK/told" 2>/dev/null &
 pid=$!
-# 14: the writer was busy for longer than a reader waits, on a loaded machine; never half a transaction.
-for i in 1 2 3; do
-    for try in 1 2 3 4 5; do out=$("$R" "$S" peek 2>&1); rc=$?; [ $rc -eq 14 ] || break; done
-    [ $rc -eq 0 ] || break
+for i in $(seq 200); do [ -s "$WORK/told" ] && break; sleep 0.05; done
+worst=0 grown=0
+for i in 1 2 3 4 5 6; do
+    out=$("$R" "$WORK/beside" peek 2>&1); rc=$?
+    [ $rc -le $worst ] || worst=$rc
+    grown="$grown ${out%% *}"
+    sleep 0.1
 done
 kill -9 $pid; wait $pid 2>/dev/null
-same "a reader beside the writer sees whole transactions" $rc 0
-expect "and after it was killed" 0 ' rows' -- "$R" "$S" peek
+same "a reader beside the writer sees whole transactions ($grown)" $worst 0
+expect "and after it was killed" 0 ' rows' -- "$R" "$WORK/beside" peek
+rm -rf "$WORK/beside"
 
 "$R" "$S" hold 60 >"$WORK/held" &
 pid=$!

@@ -2,8 +2,9 @@
 /*
  * records.c - writes and checks records in a state directory, for tests of full disks and killed processes
  *
- * usage: records STATE-DIR write FROM COUNT   each an operation, its intent and its native in one transaction; prints
- *                                              "N" once it is durable, "N CLASS" if it failed and goes on
+ * usage: records STATE-DIR write FROM COUNT [MS]   each an operation, its intent and its native in one transaction;
+ *                                              prints "N" once it is durable, "N CLASS" if it failed and goes on,
+ *                                              MS milliseconds after the one before
  *        records STATE-DIR check               all or nothing of each; prints "N rows" and news of the opening
  *        records STATE-DIR peek                the same by the read-only view
  *        records STATE-DIR hold SECONDS        keeps the lock
@@ -51,7 +52,7 @@ static int write_one(struct records *r, long i, struct err *e)
     return rc;
 }
 
-static int write_many(struct records *r, long from, long n)
+static int write_many(struct records *r, long from, long n, long ms)
 {
     int worst = 0;
     for (long i = from; i < from + n; i++) {
@@ -63,6 +64,7 @@ static int write_many(struct records *r, long from, long n)
             printf("%ld%s\n", i, records_degraded(r) ? " degraded" : "");
         }
         fflush(stdout);
+        usleep((useconds_t)ms * 1000);
     }
     return worst;
 }
@@ -117,8 +119,8 @@ int main(int argc, char **argv)
     if (rc < 0)
         return complain(&e);
     int ret = ERR_USAGE;
-    if (strcmp(argv[2], "write") == 0 && argc == 5)
-        ret = write_many(r, atol(argv[3]), atol(argv[4]));
+    if (strcmp(argv[2], "write") == 0 && (argc == 5 || argc == 6))
+        ret = write_many(r, atol(argv[3]), atol(argv[4]), argc == 6 ? atol(argv[5]) : 0);
     else if (peek || strcmp(argv[2], "check") == 0)
         ret = check(r, peek ? NULL : &news);
     else if (strcmp(argv[2], "hold") == 0 && argc == 4) {
