@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Below this one chunk of the largest size takes minutes, which looks like a stall. */
-#define THROTTLE_MIN ((uint64_t)64 << 10)
+/* Below this what is in memory takes minutes to be written, which looks like a stall. */
+#define THROTTLE_MIN ((uint64_t)256 << 10)
 
 struct throttle {
     uint64_t rate;             /* bytes per second; 0: no limit */

@@ -31,7 +31,7 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
 #define DAY INT64_C(86400)
 
 #define ANY 0, 0
-#define RATE_MIN (64 << 10) /* slower looks like a stall: one chunk takes minutes */
+#define RATE_MIN (256 << 10) /* slower looks like a stall: what is in memory takes minutes */
 /* clang-format off */
 const struct key key_table[] = {
     {{"node-name", "daemon", "text", "(the host's name)",

@@ -24,7 +24,7 @@ static int want_size(uint64_t *ret, const char *name, const char *value, struct 
 static int want_rate(uint64_t *ret, const char *name, const char *value, struct err *e)
 {
     if (size_parse(ret, value) < 0 || *ret < THROTTLE_MIN)
-        return bad_value(name, value, "bytes per second, at least 64KiB, such as 200MiB", e);
+        return bad_value(name, value, "bytes per second, at least 256KiB, such as 200MiB", e);
     return 0;
 }
 

@@ -19,10 +19,10 @@ check "it is what it was" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/pas
 cp -r "$R" "$WORK/once"
 random_file "$WORK/image2" $((12 * MIB)) 6
 lasts "backup --write-limit" 2.4 sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 4MiB
-s=$(sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 64KiB --json | result storedBytes)
+s=$(sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 256KiB --json | result storedBytes)
 check "what is there already is not written: it may have the least rate" test "$s" -lt 65536
 truncate -s 1T "$WORK/holes"
-sf "$R" backup "$WORK/holes" --as t@h:/c --read-limit 64KiB --json >"$WORK/out"
+sf "$R" backup "$WORK/holes" --as t@h:/c --read-limit 256KiB --json >"$WORK/out"
 same "holes are not read" "$(result readBytes <"$WORK/out")" 0
 lasts "restore --write-limit" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b --write-limit 4MiB
 check "into what it was" cmp "$WORK/image2" "$WORK/back"
@@ -33,7 +33,7 @@ lasts "verify --read-limit" 2 sf "$WORK/once" verify --read-limit 4MiB
 
 # A cancelled one does not keep to it: hours would be left.
 random_file "$WORK/image" $((24 * MIB)) 7
-"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB --write-limit 64KiB --json >"$WORK/out" 2>&1 &
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB --write-limit 256KiB --json >"$WORK/out" 2>&1 &
 pid=$!
 until_true 60 grep -q '"readBytes": *[1-9]' "$WORK/out"
 kill -INT $pid
@@ -41,8 +41,8 @@ start=$SECONDS
 wait $pid
 same "interrupted while it waits: exit code" $? 130
 check "within 20 s" test $((SECONDS - start)) -le 20
-expect "less than 64 KiB/s is refused" 2 'at least 64KiB' -- sf "$R" backup "$WORK/image" --read-limit 65535
-expect "and what is no size" 2 'at least 64KiB' -- sf "$R" restore latest "$WORK/back" --write-limit fast
+expect "less than 256 KiB/s is refused" 2 'at least 256KiB' -- sf "$R" backup "$WORK/image" --read-limit 262143
+expect "and what is no size" 2 'at least 256KiB' -- sf "$R" restore latest "$WORK/back" --write-limit fast
 expect "verify writes nothing" 2 'write-limit' -- sf "$R" verify --write-limit 1MiB
 
 # ---- the daemon's, by its configuration ----
@@ -55,7 +55,7 @@ fs_make vol xfs || exit 1
 random_file "$WORK/vol/a.img" $((12 * MIB)) 8
 daemon_setup
 config_class vol "$WORK/vol" 'read-limit = 1KiB'
-expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it goes from 65536' -- "$SNAPFERRY" check-config --config-dir "$CONF"
+expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it goes from 262144' -- "$SNAPFERRY" check-config --config-dir "$CONF"
 config_class vol "$WORK/vol" 'read-limit = 4MiB'
 starts "the daemon starts"
 # operation_lasts NAME SECONDS OPERATION
