@@ -189,6 +189,8 @@ int parse_milliseconds(int64_t *ret, const char *text);
 
 /* The word of `known(i)` (NULL ends) that needs the fewest edits. */
 const char *nearest_word(const char *word, const char *(*known)(unsigned i, void *arg), void *arg);
+/* The same of a space-separated list. */
+void nearest_listed(const char *word, const char *list, char *out, size_t cap);
 
 /* ---- reader.c ---- */
 

@@ -31,6 +31,16 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
 #define DAY INT64_C(86400)
 
 #define ANY 0, 0
+/* What repo/ can write and chunker/ can cut (test_cfg_names compares them): the control plane has neither room. */
+#define COMPRESSORS                                                                                                    \
+    "none zstd zstd-fastest zstd-better-compression zstd-best-compression gzip gzip-best-speed "                       \
+    "gzip-best-compression pgzip pgzip-best-speed pgzip-best-compression deflate-default deflate-best-speed "          \
+    "deflate-best-compression"
+#define SPLITTERS                                                                                                      \
+    "DYNAMIC-128K-BUZHASH DYNAMIC-256K-BUZHASH DYNAMIC-512K-BUZHASH DYNAMIC-1M-BUZHASH DYNAMIC-2M-BUZHASH "            \
+    "DYNAMIC-4M-BUZHASH DYNAMIC-8M-BUZHASH DYNAMIC-128K-RABINKARP DYNAMIC-256K-RABINKARP DYNAMIC-512K-RABINKARP "      \
+    "DYNAMIC-1M-RABINKARP DYNAMIC-2M-RABINKARP DYNAMIC-4M-RABINKARP DYNAMIC-8M-RABINKARP FIXED-128K FIXED-256K "       \
+    "FIXED-512K FIXED-1M FIXED-2M FIXED-4M FIXED-8M FIXED DYNAMIC"
 #define RATE_MIN (256 << 10) /* slower looks like a stall: what is in memory takes minutes */
 /* clang-format off */
 const struct key key_table[] = {
@@ -187,9 +197,9 @@ const struct key key_table[] = {
      P(retry_max_s), V_DURATION, 1, 30 * DAY, NULL},
     {{"mover", POLICY, "builtin|plugin:NAME", "builtin", "Who moves the data."}, P(mover), V_MOVER, ANY, NULL},
     {{"splitter", POLICY, "name", "(the repository's)", "How the volume is cut into chunks."},
-     P(splitter), V_NAME, ANY, NULL},
+     P(splitter), V_WORD, ANY, SPLITTERS},
     {{"compression", POLICY, "name", "(the repository's)", "Compressor of new data."},
-     P(compression), V_NAME, ANY, NULL},
+     P(compression), V_WORD, ANY, COMPRESSORS},
     {{"bad-reads", POLICY, "fail|map", "fail", "map: unreadable ranges are recorded and the backup goes on."},
      P(map_bad_reads), V_ENUM, ANY,
      "fail map"},
@@ -277,9 +287,10 @@ const struct key key_table[] = {
      REPOSITORY(path), V_PATH, ANY, NULL},
     {{"password-file", "repository", "path or cred:NAME", "", "File with the password, or a systemd credential."},
      REPOSITORY(password_file), V_SECRET, ANY, NULL},
-    {{"splitter", "repository", "name", "", "Splitter of new repositories and backups."},
-     REPOSITORY(splitter), V_NAME, ANY, NULL},
-    {{"compression", "repository", "name", "", "Compressor of new data."}, REPOSITORY(compression), V_NAME, ANY, NULL},
+    {{"splitter", "repository", "name", "", "Splitter of new repositories, and of backups where a volume's policy says nothing."},
+     REPOSITORY(splitter), V_WORD, ANY, SPLITTERS},
+    {{"compression", "repository", "name", "", "Compressor of new data, where a volume's policy says nothing; empty or none: none."},
+     REPOSITORY(compression), V_WORD, ANY, COMPRESSORS},
     {{"endpoint", "repository", "text", "", "s3: host of the service, with an optional https:// and port."},
      REPOSITORY(endpoint), V_NAME, ANY, NULL},
     {{"bucket", "repository", "name", "", "s3: bucket."}, REPOSITORY(bucket), V_NAME, ANY, NULL},

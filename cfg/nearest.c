@@ -2,6 +2,7 @@
 /* nearest.c - which known word a mistyped one was meant to be */
 #include "cfg/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define WORD_MAX 64
@@ -43,4 +44,21 @@ const char *nearest_word(const char *word, const char *(*known)(unsigned i, void
         }
     }
     return best;
+}
+
+void nearest_listed(const char *word, const char *list, char *out, size_t cap)
+{
+    unsigned least_edits = UINT32_MAX;
+    *out = '\0';
+    for (const char *w = list; *w; w += strspn(w, " ")) {
+        char one[WORD_MAX + 1];
+        const size_t len = strcspn(w, " ");
+        snprintf(one, sizeof one, "%.*s", (int)len, w);
+        unsigned d = edits(word, one);
+        if (d < least_edits) {
+            least_edits = d;
+            snprintf(out, cap, "%s", one);
+        }
+        w += len;
+    }
 }

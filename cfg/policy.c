@@ -49,7 +49,7 @@ struct cfg_effective {
 
 const char *cfg_scope_name(enum cfg_scope s)
 {
-    static const char *const names[] = {"daemon", "driver", "storage-class", "job", "volume", "default", "policy"};
+    static const char *const names[] = {"daemon", "driver", "storage-class", "job", "volume", "default", "policy", "repository"};
     return names[s];
 }
 
@@ -272,6 +272,38 @@ static void say_excluded(struct cfg_policy *p)
         snprintf(p->exclude_reason, sizeof p->exclude_reason, "excluded by %s", e->what[0].origin);
 }
 
+static int put_first(struct cfg_policy *p, struct effective *e, const char *value, enum cfg_scope scope,
+                     const char *title, const char *where)
+{
+    struct cfg_effective *f = p->effective;
+    struct given *g = add_given(f, e, value, scope);
+    if (!g || give_origin(g, &f->arena, title, where) < 0)
+        return -ENOMEM;
+    struct given first = *g;
+    memmove(e->what + 1, e->what, (e->n - 1) * sizeof *e->what);
+    e->what[0] = first;
+    return value_store(e->key, value, &f->arena, p);
+}
+
+/* How data is cut and compressed is the repository's, where nobody says it of the volume. */
+static int of_repository(const struct cfg *c, struct cfg_policy *p)
+{
+    static const char *const names[] = {"splitter", "compression"};
+    const struct section *s = p->repository[0] ? section_find(c, KIND_REPOSITORY, p->repository) : NULL;
+    for (unsigned i = 0; s && i < sizeof names / sizeof *names; i++) {
+        struct effective *e = effective_key(p->effective, names[i]);
+        const struct value *v = section_value(s, names[i]);
+        char title[80], where[WHERE_MAX];
+        if (!e || !v || e->what[0].scope != SCOPE_DEFAULT)
+            continue;
+        section_title(s, title, sizeof title);
+        origin_text(c, v->file, v->line, where, sizeof where);
+        if (put_first(p, e, v->text, SCOPE_REPOSITORY, title, where) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int fill(const struct cfg *c, const struct sections *from, struct cfg_policy *p)
 {
     for (unsigned i = 0; i < n_keys; i++) {
@@ -283,7 +315,7 @@ static int fill(const struct cfg *c, const struct sections *from, struct cfg_pol
             return rc;
     }
     say_excluded(p);
-    return 0;
+    return of_repository(c, p);
 }
 
 static int make(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
@@ -398,17 +430,10 @@ const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, 
 static int decide(struct cfg_policy *p, const char *key, const char *value, const char *title, const char *where,
                   bool only_default)
 {
-    struct cfg_effective *f = p->effective;
-    struct effective *e = effective_key(f, key);
+    struct effective *e = effective_key(p->effective, key);
     if (!e || e->what[0].scope == SCOPE_VOLUME || (only_default && e->what[0].scope != SCOPE_DEFAULT))
         return 0;
-    struct given *g = add_given(f, e, value, SCOPE_RULE);
-    if (!g || give_origin(g, &f->arena, title, where) < 0)
-        return -ENOMEM;
-    struct given first = *g;
-    memmove(e->what + 1, e->what, (e->n - 1) * sizeof *e->what);
-    e->what[0] = first;
-    return value_store(e->key, value, &f->arena, p);
+    return put_first(p, e, value, SCOPE_RULE, title, where);
 }
 
 static int apply_rule(struct cfg_policy *p, const struct cfg_rule *r)

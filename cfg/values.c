@@ -149,9 +149,11 @@ static int parse_yesno(const struct key *k, const char *text, struct parsed *ret
     return WHY("%s wants yes or no, not \"%s\"", k->pub.name, text);
 }
 
+#define CHOICES_SHOWN 120 /* longer lists are in the manual */
+
 static int parse_choice(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
 {
-    if (k->type == V_WORD && !*text && !*k->pub.default_text)
+    if (k->type == V_WORD && !*text && (!*k->pub.default_text || *k->pub.default_text == '('))
         return 0;
     int n = 0;
     for (const char *w = k->choices; *w; w += strspn(w, " "), n++) {
@@ -162,7 +164,11 @@ static int parse_choice(const struct key *k, const char *text, struct parsed *re
         }
         w += len;
     }
-    return WHY("%s wants one of: %s; not \"%s\"", k->pub.name, k->choices, text);
+    if (strlen(k->choices) <= CHOICES_SHOWN)
+        return WHY("%s wants one of: %s; not \"%s\"", k->pub.name, k->choices, text);
+    char near[64];
+    nearest_listed(text, k->choices, near, sizeof near);
+    return WHY("there is no %s %s; the nearest known is %s", k->pub.name, text, near);
 }
 
 static bool is_name(const char *s)

@@ -1,52 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* config.c - check-config and import-velero: what the configuration says, and what is wrong with it */
 #include "cfg/cfg.h"
-#include "chunker/splitter.h"
 #include "daemon/check.h"
 #include "daemon/cli/daemon.h"
-#include "repo/compress.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
 #define IMPORT_MAX (4 << 20)
-
-/* ---- what needs the data path's tables ---- */
-
-static void check_names(struct cfg *c, const char *splitter, const char *compression, const char *where_splitter,
-                        const char *where_compression)
-{
-    struct splitter s;
-    struct err why = ERR_INIT;
-    if (*splitter && splitter_by_name(&s, splitter) < 0)
-        cfg_complain(c, CFG_ERROR, where_splitter, "snapferry(8) lists the splitters", "there is no splitter %s",
-                     splitter);
-    if (*compression && compress_id_by_name(compression, &why) < 0)
-        cfg_complain(c, CFG_ERROR, where_compression, why.hint, "%s", why.msg);
-}
-
-static int check_algorithms(struct cfg *c, struct err *e)
-{
-    const struct cfg_repository *r;
-    const struct cfg_class *k;
-    char where[2][CFG_ORIGIN_MAX];
-    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
-        cfg_where(c, "repository", r->name, "splitter", where[0]);
-        cfg_where(c, "repository", r->name, "compression", where[1]);
-        check_names(c, r->splitter, r->compression, where[0], where[1]);
-    }
-    for (unsigned i = 0; (k = cfg_class_at(c, i)); i++) {
-        struct cfg_policy p;
-        int rc = cfg_policy_of_class(c, k->name, &p, e);
-        if (rc < 0)
-            return rc;
-        check_names(c, p.splitter, p.compression, cfg_policy_where(&p, "splitter"),
-                    cfg_policy_where(&p, "compression"));
-        cfg_policy_clear(&p);
-    }
-    return 0;
-}
 
 /* ---- printing ---- */
 
@@ -180,8 +142,6 @@ int cli_check_config(const struct options *o, struct err *e)
         return rc;
     rc = config_check(c, cfg_errors(c) == 0, e);
     if (rc < 0 && rc != -EINVAL)
-        return rc;
-    if ((rc = check_algorithms(c, e)) < 0)
         return rc;
     print_all(o, c);
     if (!cfg_errors(c))
