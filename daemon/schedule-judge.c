@@ -60,6 +60,35 @@ void sched_judge(struct sched_job *j, int64_t now, int64_t patience_ns, struct s
     v->look_ns = planned > INT64_MAX - wait ? INT64_MAX : planned + wait;
 }
 
+/* ---- how far runs are apart ---- */
+
+#define DAY_NS (24 * HOUR_NS)
+#define LOOK_AHEAD_NS (32 * DAY_NS) /* holds every week, and a month's first days as well as its others */
+#define RUNS_MIN 10                 /* of rare ones so many, however far they are */
+
+/*
+ * Runs every second are too many to walk through. A distance longer than `step` is found by asking for the first run
+ * that is at least `step` after another: if it lies in such a distance, it is its end. So the walk may leap, and does
+ * by more the farther it has come: what repeats each day or week is met early enough.
+ */
+int64_t sched_interval_s(const struct calendar *c, int64_t now)
+{
+    int64_t longest = 0, before = calendar_latest(c, 0, now), t = before ? before : calendar_next(c, now);
+    if (t == INT64_MAX)
+        return 0;
+    for (int runs = 0; t - now < LOOK_AHEAD_NS || runs < RUNS_MIN; runs++) {
+        int64_t step = max_of((t - now) / 100, runs < RUNS_MIN ? 0 : longest);
+        int64_t next = calendar_next(c, step > 0 ? t + step - 1 : t);
+        if (next == INT64_MAX)
+            break;
+        /* Nothing in the `longest` before it: the distance that ends with it is the longest so far. */
+        if (next - longest > t && calendar_next(c, next - longest - 1) == next)
+            longest = next - calendar_latest(c, t - 1, next - 1);
+        t = next;
+    }
+    return longest / SCHEDULE_NS;
+}
+
 int64_t sched_offset_ns(const char *node, const char *job, int64_t jitter_s)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);

@@ -370,22 +370,20 @@ static json_t *time_json(int64_t ns)
     return json_string(text);
 }
 
-/* The longest distance of two of the next ten runs: a job of weekdays is not stale on Sunday. 0: no two runs. */
-static int64_t interval_s(const struct sched_job *j, int64_t from)
+#define INTERVAL_FRESH_NS (10 * MINUTE_NS) /* working it out takes up to milliseconds, and it changes with the seasons */
+
+static int64_t interval_s(struct sched_job *j, int64_t now)
 {
-    int64_t longest = 0;
-    for (int i = 0; i < 10; i++) {
-        int64_t next = calendar_next(j->calendar, from);
-        if (next == INT64_MAX)
-            break;
-        if (i && next - from > longest)
-            longest = next - from;
-        from = next;
+    if (!j->calendar)
+        return 0;
+    if (!j->interval_ns || now < j->interval_ns || now - j->interval_ns > INTERVAL_FRESH_NS) {
+        j->interval_s = sched_interval_s(j->calendar, now);
+        j->interval_ns = now;
     }
-    return longest / SCHEDULE_NS;
+    return j->interval_s;
 }
 
-static json_t *job_json(const struct schedule *s, const struct sched_job *j, int64_t now)
+static json_t *job_json(const struct schedule *s, struct sched_job *j, int64_t now)
 {
     struct sched_job copy = *j;
     struct sched_verdict v = {.next_ns = INT64_MAX};
@@ -401,7 +399,7 @@ static json_t *job_json(const struct schedule *s, const struct sched_job *j, int
                      : j->paused    ? "it is paused"
                      : j->elsewhere ? "it is for other nodes (only-on-node)"
                                     : "",
-                     "interval_s", (json_int_t)(j->calendar ? interval_s(j, now) : 0), "jitter_s",
+                     "interval_s", (json_int_t)interval_s(j, now), "jitter_s",
                      (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
 }
 
@@ -409,7 +407,7 @@ json_t *schedule_to_json(const struct schedule *s)
 {
     json_t *list = json_array();
     int64_t now = now_ns();
-    for (const struct sched_job *j = s->jobs; list && j; j = j->next)
+    for (struct sched_job *j = s->jobs; list && j; j = j->next)
         json_array_append_new(list, job_json(s, j, now));
     return list;
 }

@@ -46,10 +46,10 @@ int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct
  * had its run already (timer and daemon were both late), or the job is paused or for other nodes. */
 bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned_ns);
 /* {"job", "on_calendar", "next", "last", "paused", "interval_s"} for each job (new reference). Times are "2026-11-21T
- * 02:00:00Z" or null; next has the jitter in it where the daemon's clock runs the job; interval_s is the longest
- * distance of two of the next ten runs (weekdays: over the weekend), 0 if there are not two. Beside them: "jitter_s",
- * "idle_because" ("" or why it has no next run), "runs_by" ("systemd" or "daemon"), "problem" ("" or why its timer could
- * not be made). */
+ * 02:00:00Z" or null; next has the jitter in it where the daemon's clock runs the job; interval_s is the longest time
+ * between two runs in the coming weeks (weekdays: over the weekend), that which spans now among them, 0 if there are not
+ * two runs. Beside them: "jitter_s", "idle_because" ("" or why it has no next run), "runs_by" ("systemd" or "daemon"),
+ * "problem" ("" or why its timer could not be made). */
 json_t *schedule_to_json(const struct schedule *s);
 
 /*

@@ -188,6 +188,50 @@ static void latest_events(void **state)
     calendar_free(j.calendar);
 }
 
+/* What goes by at night, at weekends and between a month's first days is known at every hour, while it lasts too. */
+static void intervals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *now;
+        int64_t interval;
+    } of[] = {
+        {"Mon..Fri *-*-* *:00", "2026-11-22 10:33:00", 49 * HOUR}, /* a Sunday */
+        {"Mon..Fri *-*-* *:00", "2026-11-23 00:00:00", 49 * HOUR},
+        {"Mon..Fri *-*-* *:00", "2026-11-25 12:10:00", 49 * HOUR},
+        {"Mon..Fri *-*-* *:00", "2026-11-27 23:59:59", 49 * HOUR},
+        {"Mon..Fri *-*-* *:0/5", "2026-11-25 12:10:00", 48 * HOUR + 5 * HOUR / 60},
+        {"*-*-* 11..23:00", "2026-11-22 10:33:00", 12 * HOUR},
+        {"*-*-* 11..23:00", "2026-11-22 11:00:00", 12 * HOUR},
+        {"*-*-* 11..23:00", "2026-11-22 23:30:00", 12 * HOUR},
+        {"*-*-* 11..23:00", "2026-11-22 04:00:00", 12 * HOUR},
+        {"*:0..30", "2026-11-22 04:00:00", HOUR / 2},
+        {"*:0..30", "2026-11-22 04:40:00", HOUR / 2},
+        {"*:*:0..30", "2026-11-22 04:00:00", 30 * SCHEDULE_NS},
+        {"*-*-1..7 *:00", "2026-11-02 09:30:00", 24 * DAY + HOUR},
+        {"*-*-1..7 *:00", "2026-11-20 09:30:00", 24 * DAY + HOUR},
+        {"*:*:*", "2026-11-22 10:33:00", SCHEDULE_NS},
+        {"minutely", "2026-11-22 10:33:00", HOUR / 60},
+        {"hourly", "2026-11-22 10:33:00", HOUR},
+        {"daily", "2026-11-22 10:33:00", DAY},
+        {"weekly", "2026-11-22 10:33:00", 7 * DAY},
+        {"monthly", "2026-11-22 10:33:00", 31 * DAY},
+        {"yearly", "2026-11-22 10:33:00", 366 * DAY},
+        {"Mon,Thu 02:00", "2026-11-22 10:33:00", 4 * DAY},
+        {"2199-01-01", "2026-11-22 10:33:00", 0},
+        {"*-02-30", "2026-11-22 10:33:00", 0},
+        {"2026-12-*", "2026-12-31 10:00:00", DAY},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct sched_job j = job(of[i].text, 1);
+        if (sched_interval_s(j.calendar, utc(of[i].now)) != of[i].interval / SCHEDULE_NS)
+            fail_msg("%s at %s: %lld s, not %lld", of[i].text, of[i].now,
+                     (long long)sched_interval_s(j.calendar, utc(of[i].now)),
+                     (long long)(of[i].interval / SCHEDULE_NS));
+        calendar_free(j.calendar);
+    }
+}
+
 static void names_of_timers(void **state)
 {
     (void)state;
@@ -407,6 +451,7 @@ int main(void)
         cmocka_unit_test(jitter_and_patience),
         cmocka_unit_test(clocks_that_jump),
         cmocka_unit_test(latest_events),
+        cmocka_unit_test(intervals),
         cmocka_unit_test(names_of_timers),
         cmocka_unit_test(runs_come),
         cmocka_unit_test(a_restart_catches_up_from_the_records),
