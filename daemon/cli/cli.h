@@ -2,7 +2,7 @@
 /*
  * cli.h - the command snapferry: what its files share
  *
- * One table (options.c) holds every option with its help text and the verbs that take it; parsing, --help, the bash
+ * One table (options-table.c) holds every option with its help text and the verbs that take it; parsing, --help, the bash
  * completion and the test against the man page all read it.
  */
 #ifndef SNAPFERRY_DAEMON_CLI_CLI_H
@@ -72,6 +72,7 @@ struct options {
     const char *repo, *password_file, *config, *cache_dir;
     uint64_t cache_size, index_memory;
     bool json, help, version, completion, quiet, debug;
+    const char *complete; /* kinds of names, as names_print() takes them; NULL: not asked for */
     enum progress_mode progress;
     /* repo create, change-password */
     unsigned format_version, ecc_percent;
@@ -118,6 +119,14 @@ void options_free(struct options *o);
 const char *verb_name(enum verb v);
 /* Help of a verb, or of the whole command for VERB_NONE, to `f`. */
 void options_help(FILE *f, enum verb v);
+
+/*
+ * Prints the names of the kinds in o->complete, one on each line, for the completion of the shell: "backups",
+ * "operations", "running" (backups and operations that have not ended), "natives", "volumes", "jobs", "classes",
+ * "repositories", "snapshots" (of -r), with commas between. From the daemon, else from its files. Never takes longer
+ * than two seconds, and what cannot be had is left out without a word: nobody waits for a key.
+ */
+void names_print(const struct options *o);
 
 /* The repository that -r and --password-file name: directory, URL or section of the configuration. `password` is set
  * for verbs that need it again (free with password_free()). */

@@ -80,6 +80,8 @@ int main(int argc, char **argv)
         puts("snapferry " SNAPFERRY_VERSION);
     } else if (rc >= 0 && o.completion) {
         options_completion(stdout);
+    } else if (rc >= 0 && o.complete) {
+        names_print(&o);
     } else if (rc >= 0 && o.help) {
         options_help(stdout, o.verb);
     } else if (rc >= 0) {

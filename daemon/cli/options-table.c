@@ -139,6 +139,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 
 #define V(v) (UINT64_C(1) << VERB_##v)
 #define ALL_VERBS (~UINT64_C(0))
+#define NO_VERB UINT64_C(0)
 #define MOVES (V(BACKUP) | V(RESTORE) | V(VERIFY))
 #define FINDS                                                                                                          \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
@@ -250,6 +251,7 @@ const struct option_info option_table[] = {
     {OPT_HELP, "help", NULL, ALL_VERBS, "this text; behind a verb, the verb's"},
     {OPT_VERSION, "version", NULL, ALL_VERBS, "print the version"},
     {OPT_COMPLETION, "bash-completion", NULL, ALL_VERBS, "print a completion script for bash"},
+    {OPT_COMPLETE, "complete", "KIND", NO_VERB, "what that script asks for names with; no help lists it"},
 };
 const size_t option_table_len = sizeof option_table / sizeof *option_table;
 _Static_assert(sizeof option_table / sizeof *option_table < OPTIONS_MAX, "options_parse() has room for all");

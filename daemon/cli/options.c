@@ -228,6 +228,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_COMPLETION:
         o->completion = true;
         return 0;
+    case OPT_COMPLETE:
+        o->complete = v;
+        return 0;
     case OPT_FORMAT_VERSION:
         return want_number(&o->format_version, name, v, 1, 3, e);
     case OPT_BLOCK_HASH:
@@ -405,7 +408,7 @@ static int unknown_option(const char *arg, struct err *e)
     const char *best = NULL;
     unsigned least = 4;
     for (size_t i = 0; i < option_table_len; i++) {
-        unsigned d = distance(word, option_table[i].name);
+        unsigned d = option_table[i].verbs ? distance(word, option_table[i].name) : least;
         if (d < least) {
             least = d;
             best = option_table[i].name;
@@ -521,7 +524,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return -EINVAL;
     char **words = argv + optind;
     int n = argc - optind;
-    if (o->version || o->completion)
+    if (o->version || o->completion || o->complete)
         return 0;
     int used = 0;
     const struct verb_info *v = n ? find_verb(words, n, o->repo, &used) : NULL;

@@ -25,14 +25,6 @@ extra=$(sed -n '/^=head1 VERBS/,/^=head1 OPTIONS/p' "$POD" | grep -oE '^=item B<
 same "the man page has no verb that does not exist" "$extra" ""
 check "the completion for bash is the table's" diff <("$SNAPFERRY" --bash-completion) docs/snapferry.bash-completion
 check "and bash can read it" bash -n docs/snapferry.bash-completion
-complete_words() { # what bash offers for the last of these words
-    bash -c '. docs/snapferry.bash-completion; COMP_WORDS=(snapferry "$@"); COMP_CWORD=$#; _snapferry; echo "${COMPREPLY[*]}"' - "$@"
-}
-same "it completes verbs" "$(complete_words debug-)" debug-bundle
-same "second words" "$(complete_words native p)" prune
-same "options of the verb" "$(complete_words logs --fo)" --follow
-same "none of another" "$(complete_words logs --ov)" ""
-same "behind options with values" "$(complete_words -r /x --password-file /y snapshot exp)" expire
 if [ -x "$(dirname "$SNAPFERRY")/snapferryd" ]; then
     "$(dirname "$SNAPFERRY")/snapferryd" --help | grep -oE -- '--[a-z-]+' | sort -u >"$WORK/doptions"
     grep -oE '^=item .*' docs/man/snapferryd.8.pod | grep -oE -- 'B<--[a-z-]+>' | tr -d 'B<>' | sort -u >"$WORK/ddocumented"
