@@ -38,10 +38,43 @@ const char *count_result(const char *outcome)
     return "failed";
 }
 
+const char *count_reason_at(unsigned i)
+{
+    /* Not what only the command line has, nor what is no failure. */
+    static const enum err_class known[] = {ERR_GENERIC, ERR_USAGE,     ERR_PASSWORD, ERR_NO_REPO,  ERR_FORMAT,
+                                           ERR_BUSY,    ERR_DAMAGE,    ERR_NOT_FOUND, ERR_TARGET,  ERR_NO_SPACE,
+                                           ERR_SOURCE,  ERR_PERMISSION, ERR_CLOCK,   ERR_MEMORY,   ERR_INTERRUPTED};
+    return i < sizeof known / sizeof *known ? err_class_name(known[i]) : NULL;
+}
+
+const char *count_code_at(unsigned i)
+{
+    static const char *const known[] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
+    return i < sizeof known / sizeof *known ? known[i] : NULL;
+}
+
+static bool is_one_of(const char *(*at)(unsigned i), const char *name)
+{
+    const char *k;
+    for (unsigned i = 0; (k = at(i)); i++)
+        if (!strcmp(k, name))
+            return true;
+    return false;
+}
+
+/* One of count_reason_at(), each of which has a sample from the start. */
 static const char *reason_of(const struct rec *op)
 {
     int64_t code = jint(jobj(op->doc, "error"), "code");
-    return err_class_name(code > 0 && code < 256 ? (enum err_class)code : ERR_GENERIC);
+    const char *name = err_class_name(code > 0 && code < 256 ? (enum err_class)code : ERR_GENERIC);
+    return is_one_of(count_reason_at, name) ? name : err_class_name(ERR_GENERIC);
+}
+
+/* Class that an operation counts for: "" if it has none, as a restore to a target outside of all classes. */
+static const char *class_of(const struct rec *op)
+{
+    const char *name = jstr(jobj(op->doc, "own"), "name");
+    return strcmp(name, CLASS_OF_TARGET) ? name : "";
 }
 
 /* ---- small helpers ---- */
@@ -175,7 +208,7 @@ static void mover_stages(struct engine *g, const char *direction, const json_t *
 void count_operation_ended(struct engine *g, struct rec *op, const char *outcome)
 {
     const char *direction = count_direction(jstr(op->doc, "kind")), *result = count_result(outcome);
-    CLEANUP_JSON json_t *labels = two("direction", direction, "class", jstr(jobj(op->doc, "own"), "name"));
+    CLEANUP_JSON json_t *labels = two("direction", direction, "class", class_of(op));
     jset_str(labels, "result", result);
     jset_str(labels, "reason", strcmp(result, "failed") ? "" : reason_of(op));
     records_counter_add(g->records, "operations_total", labels, 1, NULL);
@@ -223,7 +256,7 @@ void count_snapshot(struct engine *g, const struct rec *op, bool taken, double s
 {
     add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", jstr(op->doc, "job")), 1);
     if (taken)
-        observe(g, "snapshot_create_seconds", one("class", jstr(jobj(op->doc, "own"), "name")), metric_buckets_short,
+        observe(g, "snapshot_create_seconds", one("class", class_of(op)), metric_buckets_short,
                 seconds);
 }
 
@@ -279,7 +312,6 @@ static void request_times(struct engine *g, const char *repository, const char *
 static void repository_facts(struct engine *g, const char *name, const json_t *r)
 {
     static const char *const ops[] = {"get", "put", "list", "delete", "stat"};
-    static const char *const codes[] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
     static const char *const gauges[][2] = {{"storedBytes", "repository_stored_bytes"},
                                             {"contents", "repository_contents"},
                                             {"indexBlobs", "repository_index_blobs"},
@@ -304,7 +336,7 @@ static void repository_facts(struct engine *g, const char *name, const json_t *r
             CLEANUP_JSON json_t *labels = two("repository", name, "op", op);
             json_int_t v = json_integer_value(n);
             jset_str(labels, "code", code);
-            if (known(codes, sizeof codes / sizeof *codes, code) && v > 0 && v < BYTES_MAX)
+            if (is_one_of(count_code_at, code) && v > 0 && v < BYTES_MAX)
                 records_counter_add(g->records, "repository_requests_total", labels, (double)v, NULL);
         }
         request_times(g, name, op, q);
@@ -320,7 +352,7 @@ static void verified(struct engine *g, const char *repository, enum mover_outcom
 
 void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end)
 {
-    const char *direction = count_direction(jstr(op->doc, "kind")), *klass = jstr(jobj(op->doc, "own"), "name");
+    const char *direction = count_direction(jstr(op->doc, "kind")), *klass = class_of(op);
     const char *repository = jstr(jobj(op->doc, "policy"), "repository");
     const json_t *r = end->result;
     add(g, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
@@ -351,10 +383,16 @@ struct old_counter {
     double value;
 };
 
+/* With the words of the first version: the records' own. */
+static bool has_old_words(const char *name, const json_t *labels)
+{
+    return json_object_get(labels, "kind") || (json_object_get(labels, "job") && !strcmp(name, "backups_total"));
+}
+
 static int collect_old(const char *name, const json_t *labels, double value, void *arg)
 {
     struct old_counter **list = arg;
-    if (!json_object_get(labels, "kind") && !(json_object_get(labels, "job") && !strcmp(name, "backups_total")))
+    if (!has_old_words(name, labels) && strcmp(jstr(labels, "class"), CLASS_OF_TARGET) != 0)
         return 0;
     struct old_counter *c = calloc(1, sizeof *c);
     if (!c)
@@ -375,10 +413,8 @@ static void move_label(json_t *labels, const char *from, const char *to)
     json_object_del(labels, from);
 }
 
-static void rename_counter(struct records *r, const struct old_counter *c)
+static void use_new_words(const char *name, json_t *labels)
 {
-    CLEANUP_JSON json_t *labels = json_deep_copy(c->labels);
-    const char *name = strcmp(c->name, "stage_stalled_seconds_total") ? c->name : "stage_stall_seconds_total";
     move_label(labels, "kind", "direction");
     move_label(labels, "job", "schedule");
     move_label(labels, "outcome", "cause");
@@ -389,6 +425,16 @@ static void rename_counter(struct records *r, const struct old_counter *c)
     }
     if (!strcmp(name, "operations_total")) /* why was not counted then */
         jset_str(labels, "reason", strcmp(jstr(labels, "result"), "failed") ? "" : err_class_name(ERR_GENERIC));
+}
+
+static void rename_counter(struct records *r, const struct old_counter *c)
+{
+    CLEANUP_JSON json_t *labels = json_deep_copy(c->labels);
+    const char *name = strcmp(c->name, "stage_stalled_seconds_total") ? c->name : "stage_stall_seconds_total";
+    if (has_old_words(c->name, c->labels))
+        use_new_words(name, labels);
+    if (!strcmp(jstr(labels, "class"), CLASS_OF_TARGET))
+        jset_str(labels, "class", "");
     if (records_counter_add(r, name, labels, c->value, NULL) == 0)
         records_counter_remove(r, c->name, c->labels);
 }

@@ -127,7 +127,8 @@ int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doi
 /* ---- policy and classes as documents ---- */
 json_t *policy_doc(const struct cfg_policy *p);
 json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
-/* A class for a restore target that no class matches. */
+/* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET, which counts as none. */
+#define CLASS_OF_TARGET "(target)"
 json_t *class_for_path(const struct cfg *c, const char *path, bool block);
 /* The borrowed view of a class document; class_view_clear() frees the arrays. */
 struct class_view {
@@ -214,6 +215,9 @@ void engine_count_stages(struct records *r, const char *direction, const json_t 
 /* Label values: of a fixed set whatever is asked. */
 const char *count_direction(const char *kind);
 const char *count_result(const char *outcome);
+/* All values of the labels reason (of failures) and code (of requests to a repository); NULL behind the last one. */
+const char *count_reason_at(unsigned i);
+const char *count_code_at(unsigned i);
 /* Adds the time since the last change of state to what the operation spent in `state`. */
 void operation_spent(struct rec *op, const char *state);
 /* It leaves the queue for `state`; the first time counts. */

@@ -9,15 +9,18 @@
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
-static const char *const codes_ok[] = {"ok", "error"};
 static const char *const requests[] = {"get", "put", "list", "delete", "stat"};
 
 static void of_ends(struct samples *s, const char *direction, const char *klass)
 {
-    static const char *const results[][2] = {{"completed", ""}, {"canceled", ""}, {"skipped", ""}, {"failed", "error"}};
+    static const char *const results[] = {"completed", "canceled", "skipped"};
+    const char *reason;
     for (size_t i = 0; i < N(results); i++)
-        sample_zero(s, "operations_total", "direction", direction, "class", klass, "result", results[i][0], "reason",
-                    results[i][1], NULL);
+        sample_zero(s, "operations_total", "direction", direction, "class", klass, "result", results[i], "reason", "",
+                    NULL);
+    for (unsigned i = 0; (reason = count_reason_at(i)); i++)
+        sample_zero(s, "operations_total", "direction", direction, "class", klass, "result", "failed", "reason", reason,
+                    NULL);
 }
 
 static void of_class(struct samples *s, const char *klass)
@@ -64,9 +67,9 @@ static void of_repository(struct samples *s, const char *name)
     for (size_t i = 0; i < N(names); i++)
         sample_zero(s, names[i], "repository", name, NULL);
     for (size_t i = 0; i < N(requests); i++) {
-        for (size_t k = 0; k < N(codes_ok); k++)
-            sample_zero(s, "repository_requests_total", "repository", name, "op", requests[i], "code", codes_ok[k],
-                        NULL);
+        const char *code;
+        for (unsigned k = 0; (code = count_code_at(k)); k++)
+            sample_zero(s, "repository_requests_total", "repository", name, "op", requests[i], "code", code, NULL);
         sample_zero_histogram(s, "repository_request_seconds", metric_buckets_short, "repository", name, "op",
                               requests[i], NULL);
     }
@@ -75,13 +78,16 @@ static void of_repository(struct samples *s, const char *name)
 static void of_movers(struct samples *s)
 {
     static const char *const moving[] = {"backup", "restore", "verify", "admin"};
+    const char *reason;
     for (size_t i = 0; i < N(moving); i++) {
         for (int o = MOVER_OK; o <= MOVER_MISMATCH; o++)
             sample_zero(s, "mover_exits_total", "direction", moving[i], "cause",
                         mover_outcome_name((enum mover_outcome)o), NULL);
         sample_zero(s, "mover_cpu_seconds_total", "direction", moving[i], NULL);
-        sample_zero(s, "operation_retries_total", "direction", moving[i], "reason", "error", NULL);
     }
+    for (size_t i = 0; i < FACT_DIRECTIONS; i++)
+        for (unsigned k = 0; (reason = count_reason_at(k)); k++)
+            sample_zero(s, "operation_retries_total", "direction", fact_directions[i], "reason", reason, NULL);
     sample_zero(s, "mover_oom_total", NULL);
 }
 
@@ -134,6 +140,9 @@ void samples_of_zeros(struct samples *s)
     of_schedule(s, ""); /* by hand */
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++)
         of_repository(s, r->name);
+    /* A restore to a target outside of all classes is one of none. */
+    of_ends(s, "restore", "");
+    sample_zero(s, "written_bytes_total", "class", "", NULL);
     of_ends(s, "verify", "");
     of_ends(s, "admin", "");
     of_ends(s, "delete", "");

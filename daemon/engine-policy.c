@@ -184,7 +184,7 @@ json_t *class_for_path(const struct cfg *c, const char *path, bool block)
             return doc;
         }
     }
-    return json_pack("{s:s,s:s,s:[],s:s,s:s}", "name", "(target)", "driver", block ? "device" : "reflink", "match",
+    return json_pack("{s:s,s:s,s:[],s:s,s:s}", "name", CLASS_OF_TARGET, "driver", block ? "device" : "reflink", "match",
                      "target", "", "node", cfg_daemon(c)->node_name);
 }
 

@@ -38,7 +38,7 @@ check "promtool has nothing to say but for Velero's names" eval 'has_promtool ||
     out=$(grep -v "velero_\|podVolume_" "$WORK/page" | promtool check metrics 2>&1); [ -z "$out" ] || { echo "$out"; false; }'
 same "no sample was left out" "$(value metrics_dropped_samples)" 0
 is "the class counts from 0" "$(total backup gold completed '')" 0
-is "failures, too" "$(total backup gold failed error)" 0
+is "failures, too, whatever the reason" "$(total backup gold failed password)" 0
 is "so do runs" 'backups_total{direction="backup",schedule="nightly",result="completed"}' 0
 is "states" 'operations{direction="restore",state="Exposing"}' 0
 is "distributions" 'operation_duration_seconds_bucket{direction="backup",stage="total",le="+Inf"}' 0
@@ -107,6 +107,14 @@ is "a restore" "downloads_completed_total{node=\"testnode\"}" 1
 is "begun by the job's backup" "$(grep -o 'restore_attempts_total{schedule="[^"]*"} 1$' "$WORK/page" | sed 's/ 1$//;s/^snapferry_//' | head -n 1)" 1
 check "bytes out of the repository" test "$(sum 'download_bytes_total')" -gt $((8 * MIB))
 rm -f "$V/out.raw"
+# No class matches its target: it counts for none.
+is "outside of all classes" "$(total restore '' completed '')" 1
+check "its bytes" test "$(value 'written_bytes_total{class=""}')" -gt $((8 * MIB))
+is "failures of such have a sample" "$(total restore '' failed password)" 0
+mv "$WORK/password" "$WORK/password.right"; echo wrong >"$WORK/password"
+check "with a wrong password one fails" eval '! ask restore "$G/$V/a.img" "$V/again.raw" --from repository --wait --quiet'
+mv "$WORK/password.right" "$WORK/password"
+is "which counts" "$(total restore '' failed password)" 1
 ask verify --wait --quiet >/dev/null 2>&1 || askj verify --wait >/dev/null
 is "a verification" "$(total verify '' completed '')" 1
 check "when it was" until_true 5 eval '[ "$(sum "verify_last_success_timestamp_seconds")" != 0 ]'

@@ -163,6 +163,21 @@ static void zeros_from_the_start(void **state)
     assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
     assert_sample(&x, "operations", "direction=delete,state=CleaningUp", 0);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=completed,reason=", 0);
+    /* The first failure of any kind is an increase. */
+    const char *reason, *code;
+    char labels[200];
+    for (unsigned i = 0; (reason = count_reason_at(i)); i++) {
+        snprintf(labels, sizeof labels, "direction=restore,class=c,result=failed,reason=%s", reason);
+        assert_sample(&x, "operations_total", labels, 0);
+        snprintf(labels, sizeof labels, "direction=delete,reason=%s", reason);
+        assert_sample(&x, "operation_retries_total", labels, 0);
+    }
+    for (unsigned i = 0; (code = count_code_at(i)); i++) {
+        snprintf(labels, sizeof labels, "repository=main,op=list,code=%s", code);
+        assert_sample(&x, "repository_requests_total", labels, 0);
+    }
+    assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=no-space", 0);
+    assert_sample(&x, "written_bytes_total", "class=", 0);
     assert_sample(&x, "backups_total", "direction=backup,schedule=j,result=failed", 0);
     assert_sample(&x, "backup_failures_total", "schedule=", 0);
     assert_sample(&x, "mover_exits_total", "direction=verify,cause=out-of-memory", 0);
@@ -414,6 +429,36 @@ static void ends_are_counted_with_their_reason(void **state)
     close_it(&x);
 }
 
+/* A restore to a target that no class matches has its own document, and no class. */
+static void restores_to_anywhere_are_counted(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    struct rec op = {.doc = operation("restore", "/srv/a.img")};
+    open_with(&x, "");
+    json_object_set_new(op.doc, "own", class_for_path(x.cfg, "/elsewhere/out.raw", false));
+    CLEANUP_JSON json_t *result = json_pack("{s:i}", "writtenBytes", 4096);
+    struct mover_end end = {.outcome = MOVER_OK, .result = result};
+    op.created_ns = now_ns();
+    count_mover_ended(&x.g, &op, &end);
+    count_operation_ended(&x.g, &op, "Completed");
+    assert_sample(&x, "written_bytes_total", "class=", 4096);
+    assert_sample(&x, "operations_total", "direction=restore,class=,result=completed,reason=", 1);
+    err_set(&e, ERR_NO_SPACE, 0, "full");
+    doc_error(op.doc, "move", &e);
+    count_operation_ended(&x.g, &op, "Failed");
+    assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=no-space", 1);
+    /* What only the command line says is no reason here. */
+    err_set(&e, ERR_NO_DAEMON, 0, "none");
+    doc_error(op.doc, "move", &e);
+    count_operation_ended(&x.g, &op, "Failed");
+    assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=error", 1);
+    rec_clear(&op);
+    all_fit(&x);
+    close_it(&x);
+}
+
 static void what_left_the_configuration_is_not_shown(void **state)
 {
     (void)state;
@@ -441,7 +486,12 @@ static void counters_of_earlier_versions_are_taken_over(void **state)
                         *stage = json_pack("{s:s,s:s}", "kind", "backup", "stage", "read"),
                         *exits = json_pack("{s:s,s:s}", "kind", "backup", "outcome", "died"),
                         *run = json_pack("{s:s,s:s,s:s}", "kind", "backup", "job", "", "result", "Completed");
+    CLEANUP_JSON json_t *anywhere = json_pack("{s:s,s:s,s:s,s:s}", "direction", "restore", "class", CLASS_OF_TARGET,
+                                              "result", "completed", "reason", ""),
+                        *written = json_pack("{s:s}", "class", CLASS_OF_TARGET);
     records_counter_add(x.g.records, "operations_total", op, 4, NULL);
+    records_counter_add(x.g.records, "operations_total", anywhere, 2, NULL);
+    records_counter_add(x.g.records, "written_bytes_total", written, 512, NULL);
     records_counter_add(x.g.records, "stage_stalled_seconds_total", stage, 2.5, NULL);
     records_counter_add(x.g.records, "mover_exits_total", exits, 3, NULL);
     records_counter_add(x.g.records, "backups_total", run, 6, NULL);
@@ -454,6 +504,8 @@ static void counters_of_earlier_versions_are_taken_over(void **state)
         assert_int_equal(records_open(&x.g.records, x.dir, &news, &e), 0);
         assert_int_equal(facts_new(&x.g, &e), 0);
         assert_sample(&x, "operations_total", "direction=backup,class=c,result=failed,reason=error", 4);
+        assert_sample(&x, "operations_total", "direction=restore,class=,result=completed,reason=", 2);
+        assert_sample(&x, "written_bytes_total", "class=", 512);
         assert_sample(&x, "stage_stall_seconds_total", "direction=backup,stage=read", 2.5);
         assert_sample(&x, "mover_exits_total", "direction=backup,cause=died", 3);
         assert_sample(&x, "backups_total", "direction=backup,schedule=,result=completed", 6);
@@ -520,6 +572,7 @@ int main(void)
         cmocka_unit_test(a_movers_result_is_counted),
         cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
         cmocka_unit_test(ends_are_counted_with_their_reason),
+        cmocka_unit_test(restores_to_anywhere_are_counted),
         cmocka_unit_test(what_left_the_configuration_is_not_shown),
         cmocka_unit_test(counters_of_earlier_versions_are_taken_over),
         cmocka_unit_test(a_large_node),
