@@ -206,7 +206,7 @@ static const struct {
     {"scan", do_scan, true, "repository:s"},
     {"detach", do_detach, false, "repository:s!"},
     {"cancel", do_cancel, true, "id:d!"},
-    {"delete", do_delete, true, "id:d! force:b"},
+    {"delete", do_delete, true, "id:d! force:b even_kept:b"},
     {"hold", do_hold, true, "native:d! note:s"},
     {"unhold", do_unhold, true, "native:d! note:s"},
     {"native-prune", do_native_prune, true, "volume:s dry_run:b"},

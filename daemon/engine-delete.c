@@ -19,6 +19,7 @@ struct owned {
     const char *backup;
     bool only_backups;
     json_t *natives, *snapshots, *plugins, *operations;
+    json_t *volumes; /* by snapshot id */
     char held[64], restore[512];
 };
 
@@ -47,6 +48,7 @@ static int own_operation(struct rec *op, void *arg)
         if (!jarr(o->snapshots, repo))
             json_object_set_new(o->snapshots, repo, json_array());
         json_array_append_new(jarr(o->snapshots, repo), json_string(id));
+        json_object_set_new(o->volumes, id, json_string(jstr(jobj(op->doc, "volume"), "name")));
     }
     return 0;
 }
@@ -70,7 +72,8 @@ static int look(struct engine *g, const char *backup, struct owned *o, struct er
                         .natives = json_array(),
                         .snapshots = json_object(),
                         .plugins = json_array(),
-                        .operations = json_array()};
+                        .operations = json_array(),
+                        .volumes = json_object()};
     int rc = records_each(g->records, REC_NATIVE, &f, own_native, o, e);
     if (rc == 0)
         rc = records_each(g->records, REC_OPERATION, &f, own_operation, o, e);
@@ -85,6 +88,7 @@ static void owned_clear(struct owned *o)
     json_decref(o->snapshots);
     json_decref(o->plugins);
     json_decref(o->operations);
+    json_decref(o->volumes);
 }
 
 static void wait_for(struct engine *g, struct rec *op, const char *why)
@@ -155,14 +159,34 @@ static void delete_ended(struct engine *g, struct rec *op, const char *outcome)
 }
 
 /* A refusal for good (pinned, the last good copy): the backup stays as it is. */
-static void refuse(struct engine *g, struct rec *op, json_t *error)
+/* The repository knows snapshots; a person asks which volume, and what to do. */
+static json_t *explain_refusal(const struct rec *op, const struct owned *o, const json_t *error)
+{
+    json_t *better = json_copy((json_t *)(uintptr_t)error), *volume;
+    const char *id, *message = jstr(error, "message");
+    char text[900];
+    json_object_foreach(o->volumes, id, volume)
+    {
+        if (!strstr(message, id))
+            continue;
+        snprintf(text, sizeof text, "%s: %s", json_string_value(volume), message);
+        jset_str(better, "message", text);
+    }
+    if (jint(error, "errno") == EPERM) {
+        snprintf(text, sizeof text, "`snapferry delete %s --even-kept` deletes it all the same", jstr(op->doc, "deletes"));
+        jset_str(better, "hint", text);
+    }
+    return better;
+}
+
+static void refuse(struct engine *g, struct rec *op, const struct owned *o, const json_t *error)
 {
     CLEANUP(rec_clearp) struct rec b = REC_INIT;
     if (rec_get(g, REC_BACKUP, jstr(op->doc, "deletes"), &b) == 0) {
         json_object_del(b.doc, "deleting");
         save(g, REC_BACKUP, &b);
     }
-    json_object_set(op->doc, "error", error);
+    json_object_set_new(op->doc, "error", explain_refusal(op, o, error));
     json_object_del(op->doc, "waiting");
     jset_int(op->doc, "completed_ns", now_ns());
     op->wake_ns = 0;
@@ -196,15 +220,16 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
                                                        : "the repository deletes its snapshots");
                 continue;
             }
-            if (jbool(op->doc, "force")) {
+            const int64_t code = jint(jobj(admin.doc, "error"), "code");
+            const bool kept = jint(jobj(admin.doc, "error"), "errno") == EPERM;
+            if (jbool(op->doc, "force") && !kept) {
                 log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", op->id, repo,
                             jstr(jobj(admin.doc, "error"), "message"));
                 done = true;
                 continue;
             }
-            int64_t code = jint(jobj(admin.doc, "error"), "code");
-            if (code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND) {
-                refuse(g, op, jobj(admin.doc, "error"));
+            if (kept || code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND) {
+                refuse(g, op, o, jobj(admin.doc, "error"));
                 return false;
             }
             wait_for(g, op, jstr(jobj(admin.doc, "error"), "message"));
@@ -216,7 +241,7 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
         done = false;
         char fresh[512];
         json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "delete", "snapshots", ids, "last_good",
-                                  jbool(op->doc, "force"), "pinned", jbool(op->doc, "force"));
+                                  jbool(op->doc, "even_kept"), "pinned", jbool(op->doc, "even_kept"));
         if (admin_submit(g, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (jbool(op->doc, "force")) {
                 done = true;
@@ -327,7 +352,7 @@ void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     CLEANUP(owned_clear) struct owned o = {.natives = NULL};
     CLEANUP_JSON json_t *answer = NULL;
     struct err e = ERR_INIT;
-    bool force = jbool(req, "force");
+    const bool force = jbool(req, "force"), even_kept = jbool(req, "even_kept");
     char stamp[32];
     if (rec_get(g, REC_BACKUP, id, &b) < 0) {
         err_set(&e, ERR_NOT_FOUND, 0, "there is no backup or restore %s in the records", id);
@@ -338,9 +363,9 @@ void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, 
         if (!state_terminal(b.state) && !force) {
             err_set(&e, ERR_BUSY, 0, "backup %s is still %s", id, b.state);
             err_hint(&e, "--force cancels it and deletes it then");
-        } else if (o.held[0] && !force) {
+        } else if (o.held[0] && !even_kept) {
             err_set(&e, ERR_BUSY, 0, "native snapshot %s of backup %s is held", o.held, id);
-            err_hint(&e, "`snapferry unhold %s` first, or --force", o.held);
+            err_hint(&e, "`snapferry unhold %s` first, or --even-kept", o.held);
         }
     }
     if (!e.cls && !answer) {
@@ -350,6 +375,7 @@ void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, 
         jset_str(op.doc, "kind", "delete");
         jset_str(op.doc, "deletes", id);
         jset_bool(op.doc, "force", force);
+        jset_bool(op.doc, "even_kept", even_kept);
         jset_str(b.doc, "deleting", op.id);
         if (!state_terminal(b.state)) {
             jset_bool(b.doc, "cancel", true);

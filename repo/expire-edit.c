@@ -100,6 +100,7 @@ static int refuse(const struct seen_snapshot *s, const char *why, const char *op
     err_set(e, ERR_USAGE, 0, "snapshot %s of %s %s: nothing is deleted", id,
             snapshot_source_text(&src, text, sizeof text), why);
     err_hint(e, "%s", option);
+    e->sys = EPERM; /* not a mistake of whoever asked: it can be allowed */
     return -EPERM;
 }
 

@@ -90,7 +90,7 @@ struct options {
     const char *volume, *backup, *state, *class_name;
     unsigned limit;
     /* restore */
-    bool differential, verify, force, resume, ranged;
+    bool differential, verify, force, even_kept, resume, ranged;
     uint64_t offset, length;
     /* verify */
     double read_percent;

@@ -63,6 +63,7 @@ enum option_id {
     OPT_OFFSET,
     OPT_LENGTH,
     OPT_FORCE,
+    OPT_EVEN_KEPT,
     OPT_RESUME,
     OPT_READ_PERCENT,
     OPT_CONFIG_DIR,

@@ -326,6 +326,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
         if (!o->length)
             return bad_value(name, v, "at least one byte", e);
         return 0;
+    case OPT_EVEN_KEPT:
+        o->even_kept = true;
+        return 0;
     case OPT_FORCE:
         o->force = true;
         return 0;

@@ -155,7 +155,9 @@ int ask_restore(const struct options *o, struct err *e)
 
 int ask_delete(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *args = json_pack("{s:s, s:b}", "id", o->args[0], "force", (int)o->force), *answer = NULL;
+    CLEANUP_JSON json_t *args = json_pack("{s:s, s:b, s:b}", "id", o->args[0], "force", (int)o->force, "even_kept",
+                                           (int)o->even_kept),
+                         *answer = NULL;
     int rc = daemon_ask(o, "delete", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;

@@ -65,6 +65,18 @@ same "one snapshot less in the repository" "$(sf "$REPO" snapshot list --as "sna
 expect "it is no longer known" 16 -- ask describe "${ids[4]}"
 restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(ask restore "${ids[3]}/$WORK/xfs/three.img" "$WORK/x.out" --from native --wait --quiet >&2; cat "$WORK/x.out") repository
 
+# The last good copy goes if that is said, and only then.
+image "$WORK/xfs/last.img" 2 9
+last=$(submit "$WORK/xfs/last.img"); wait_state "$last" Completed 30 >/dev/null
+expect "the last good copy is not deleted" 2 "/last.img: .*last good copy.*nothing is deleted" -- ask delete "$last" --wait
+expect "the refusal says how" 2 "snapferry delete $last --even-kept" -- ask delete "$last" --wait
+expect "by force neither: that is for what runs" 2 'last good copy' -- ask delete "$last" --force --wait
+same "it is still there" "$(state "$last")" Completed
+ask hold "$last" --quiet 2>/dev/null
+check "even if kept" ask delete "$last" --even-kept --wait --quiet
+expect "then it is gone" 16 -- ask describe "$last"
+rm -f "$WORK/xfs/last.img"
+
 # Nothing goes to the repository: the only copies.
 for i in 1 2 3 4; do backup only >/dev/null; done
 settle

@@ -68,7 +68,7 @@ done
 mv "$WORK/driver-real" "$WORK/driver-dir"
 check "then it is asked again" jq -e '.unsure == null' <<<"$(askj volumes 2>/dev/null)"
 check "both are deleted" ask delete "$B" --wait --quiet
-check "also the last good copy, by force" ask delete "$B2" --force --wait --quiet
+check "also the last good copy, if told" ask delete "$B2" --even-kept --wait --quiet
 same "with their native snapshots" "$(find "$WORK/xfs/vm/.snap" -type f)" ""
 
 # ---- a mover plugin, both styles ----
