@@ -32,7 +32,7 @@ static json_t *operation_details(const json_t *d)
         "attempts", "identity",      "snapshot_ns", "snapshot_ms",   "group_skew_ms", "frozen_ms",
         "cancel",   "cancel_reason", "outcome",     "cleanup_error", "reason",        "do",
         "policy",   "into",          "own",         "prune_rounds",  "job",           "rebuilt",
-        "deletes",  "size",          "snapshot",    "plugin_id"};
+        "size",          "snapshot",    "plugin_id"};
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
         copy(o, members[i], d, members[i]);
@@ -51,6 +51,8 @@ json_t *answer_operation(const struct rec *op)
     copy_text(o, "volume_id", op->volume);
     copy(o, "class", jobj(d, "own"), "name");
     copy(o, "repository", jobj(d, "policy"), "repository");
+    copy(o, "does", json_array_get(jarr(d, "do"), 0), "verb");
+    copy(o, "deletes", d, "deletes");
     jset_int(o, "created_ns", op->created_ns);
     copy_ns(o, "started_ns", d, "started_ns");
     copy_ns(o, "ended_ns", d, "completed_ns");
@@ -109,7 +111,7 @@ static int add_operation(struct rec *op, void *arg)
     s->completed += !strcmp(op->state, "Completed");
     s->failed += !strcmp(op->state, "Failed") || !strcmp(op->state, "Canceled");
     s->size += jint(r, "totalBytes");
-    s->fresh += jint(r, "uploadedBytes");
+    s->fresh += jint(r, "incrementalBytes");
     if (json_array_size(s->volumes) < 1000)
         json_array_append_new(s->volumes, json_string(name));
     if (s->operations)

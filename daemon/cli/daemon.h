@@ -123,8 +123,9 @@ void volume_cells(struct table *t, const json_t *v);
 int wait_for(const struct options *o, const char *id, struct err *e);
 /* The waiting alone: *ended is a new reference. */
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e);
-/* Exit code of an ended backup or operation: 0, ERR_PARTIAL, ERR_CANCELED, or the class of its error. */
-int exit_code_of(const json_t *ended, struct err *e);
+/* Exit code of an ended backup or operation: 0, ERR_PARTIAL, ERR_CANCELED, or the class of its error. Where the reasons
+ * of several volumes are printed anyway, the error does not repeat one of them. */
+int exit_code_of(const struct options *o, const json_t *ended, struct err *e);
 
 /* ---- the verbs ---- */
 int ask_status(const struct options *o, struct err *e);

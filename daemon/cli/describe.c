@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* describe.c - one thing with all that is known of it, and the policy of a volume with its reasons */
 #include "daemon/cli/live.h"
+#include "daemon/cli/results.h"
 #include "daemon/cli/stages.h"
 
 #include <errno.h>
@@ -195,18 +196,23 @@ static void print_error_of(const json_t *doc)
 
 static void print_operations(const json_t *list)
 {
-    static const char *const heads[] = {"STATE", "VOLUME", "DONE", "NEW", "ID"};
-    struct table *t = table_new(heads, "lsrRS");
+    static const char *const heads[] = {"STATE", "VOLUME", "DONE", "SIZE", "NEW", "ID"};
+    struct table *t = table_new(heads, "lsrRRS");
     size_t i;
     const json_t *op;
     json_array_foreach(list, i, op)
     {
-        const json_t *p = jobj(op, "progress");
+        const json_t *p = jobj(op, "progress"), *result = jobj(op, "result");
+        bool completed = !strcmp(jstr(op, "state"), "Completed");
+        char time[1024];
         table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(op, "volume"));
-        table_cell(t, TINT_NONE, "%s", text_percent(p));
-        table_cell(t, TINT_NONE, "%s", p && json_object_get(p, "new") ? text_size(p, "new") : "");
+        table_cell(t, TINT_NONE, "%s", completed ? "100%" : text_percent(p));
+        table_cell(t, TINT_NONE, "%s", result_size(op));
+        table_cell(t, TINT_NONE, "%s", result_new(op));
         table_cell(t, TINT_NONE, "%s", jstr(op, "id"));
+        if (stages_text_json(time, sizeof time, jarr(result, "stages"), jstr(result, "bottleneck")))
+            table_note(t, TINT_DIM, time);
     }
     if (table_rows(t))
         puts("\nOperations");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* lists.c - operations, backups, volumes and native snapshots as tables */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/results.h"
+
+#include "daemon/records.h"
 
 #include <errno.h>
 #include <string.h>
@@ -112,7 +114,7 @@ int ask_operations(const struct options *o, struct err *e)
             int64_t when = jint(op, "ended_ns") ? jint(op, "ended_ns") : jint(op, "created_ns");
             table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "backup") ? jstr(op, "backup") : jstr(op, "id"));
-            table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : jstr(op, "kind"));
+            table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : result_task(op));
             table_cell(t, TINT_NONE, "%s", text_ago(when));
             table_cell(t, TINT_NONE, "%s", how(op));
             reason_note(t, op);
@@ -140,7 +142,7 @@ int ask_backups(const struct options *o, struct err *e)
     json_array_foreach(jarr(answer, "backups"), i, b)
     {
         int64_t when = jint(b, "ended_ns") ? jint(b, "ended_ns") : jint(b, "created_ns");
-        table_cell(t, tint_of_state(jstr(b, "state")), "%s%s", jstr(b, "state"), jbool(b, "degraded") ? "!" : "");
+        table_cell(t, tint_of_state(jstr(b, "state")), "%s", jstr(b, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
         if (jint(b, "total") > 0)
             table_cell(t, jint(b, "failed") ? TINT_BAD : TINT_NONE, "%lld/%lld", (long long)jint(b, "completed"),
@@ -151,6 +153,8 @@ int ask_backups(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%s", text_ago(when));
         table_cell(t, TINT_NONE, "%s", how(b));
         reason_note(t, b);
+        if (jbool(b, "degraded") && !state_terminal(jstr(b, "state")))
+            table_note(t, TINT_BAD, "some of it has failed, the rest goes on: snapferry describe tells more");
     }
     if (!table_rows(t))
         puts("No backups.");

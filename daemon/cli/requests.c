@@ -294,7 +294,7 @@ int ask_expire(const struct options *o, struct err *e)
     if (rc >= 0)
         rc = wait_until_ended(o, jstr(answer, "operation"), &ended, e);
     if (rc >= 0)
-        rc = exit_code_of(ended, e);
+        rc = exit_code_of(o, ended, e);
     if (ended && o->json)
         print_answer(o, ended);
     else if (rc >= 0)

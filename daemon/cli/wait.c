@@ -7,6 +7,7 @@
  * line that stays. A daemon that is restarted meanwhile is waited for: movers go on without it.
  */
 #include "daemon/cli/live.h"
+#include "daemon/cli/results.h"
 
 #include "daemon/records.h"
 
@@ -55,7 +56,13 @@ static const json_t *error_of(const json_t *ended)
     return NULL;
 }
 
-int exit_code_of(const json_t *ended, struct err *e)
+/* Its reason is that of one of several volumes, which print_ended() has told. */
+static bool told_by_volume(const json_t *ended)
+{
+    return json_array_size(jarr(ended, "operations")) > 1 && !jobj(ended, "error");
+}
+
+int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
 {
     const char *state = jstr(ended, "state");
     const json_t *error = error_of(ended);
@@ -66,6 +73,8 @@ int exit_code_of(const json_t *ended, struct err *e)
     if (!strcmp(state, "Canceled"))
         return err_set(e, ERR_CANCELED, 0, "%s was canceled", jstr(ended, "id"));
     const char *msg = jstr(error, "message");
+    if (!o->quiet && !o->json && told_by_volume(ended))
+        msg = "none of its volumes was completed";
     err_set(e, class_of(error), 0, "%s failed%s%s", jstr(ended, "id"), *msg ? ": " : "", msg);
     return err_hint(e, "%s",
                     *jstr(error, "hint") ? jstr(error, "hint") : "snapferry describe and snapferry logs tell more");
@@ -96,8 +105,8 @@ static const char *name_of(const json_t *s)
     return *jstr(s, "volume") ? jstr(s, "volume") : jstr(s, "id");
 }
 
-/* What a person must not overlook: an operation that failed, and one that begins again. */
-static void tell_changes(struct waiting *v, const json_t *op)
+/* What a person must not overlook: an operation that failed while others go on, and one that begins again. */
+static void tell_changes(struct waiting *v, const json_t *op, bool one_of_many)
 {
     const char *id = jstr(op, "id"), *state = jstr(op, "state"), *phase = jstr(jobj(op, "progress"), "phase");
     const json_t *error = jobj(op, "error");
@@ -111,7 +120,7 @@ static void tell_changes(struct waiting *v, const json_t *op)
     }
     bool other = strcmp(jstr(before, "state"), state) != 0;
     bool same_phase = !strcmp(jstr(before, "phase"), phase);
-    if (other && !strcmp(state, "Failed"))
+    if (other && one_of_many && !strcmp(state, "Failed"))
         say("%s failed%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
     else if (other && !strcmp(state, "Retrying"))
         say("%s is tried again%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
@@ -244,7 +253,7 @@ static void show_live(struct waiting *v, const json_t *s)
 static int on_state(const json_t *state, void *arg)
 {
     struct waiting *v = arg;
-    const json_t *op;
+    const json_t *ops = jarr(state, "operations"), *op;
     size_t i;
     if (v->quiet)
         return 0;
@@ -252,10 +261,10 @@ static int on_state(const json_t *state, void *arg)
         print_event(state);
         return 0;
     }
-    if (json_array_size(jarr(state, "operations")))
-        json_array_foreach(jarr(state, "operations"), i, op) tell_changes(v, op);
+    if (json_array_size(ops))
+        json_array_foreach(ops, i, op) tell_changes(v, op, json_array_size(ops) > 1);
     else
-        tell_changes(v, state);
+        tell_changes(v, state, false);
     bool changed = strcmp(v->state, jstr(state, "state")) != 0;
     snprintf(v->state, sizeof v->state, "%s", jstr(state, "state"));
     if (v->live.on)
@@ -324,6 +333,23 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
     }
 }
 
+/* One of its volumes: what was done, or why not. An error that ends the command itself is told there, once. */
+static void print_volume(const json_t *s, const json_t *op)
+{
+    const json_t *error = jobj(op, "error");
+    const char *state = jstr(op, "state"), *why = error ? jstr(error, "message") : jstr(op, "why");
+    char line[2600];
+    if (!strcmp(state, "Completed")) {
+        const char *target = jstr(s, "target");
+        snprintf(line, sizeof line, "%.1200s%s%.1200s", name_of(op), *target ? " to " : "", target);
+        result_print(op, line, 2);
+    } else if (told_by_volume(s) || strcmp(state, "Failed") != 0) {
+        snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), state, *why ? ": " : "", why);
+        fputs("  ", stdout);
+        print_paragraph(stdout, line, 2, 4);
+    }
+}
+
 static void print_ended(const json_t *s)
 {
     const char *state = jstr(s, "state");
@@ -334,21 +360,14 @@ static void print_ended(const json_t *s)
     printf("%s%s\n", *took ? " in " : "", took);
     size_t i;
     const json_t *op;
-    json_array_foreach(jarr(s, "operations"), i, op)
-    {
-        const json_t *error = jobj(op, "error");
-        if (!strcmp(jstr(op, "state"), "Completed"))
-            continue;
-        const char *why = error ? jstr(error, "message") : jstr(op, "why");
-        char line[2600];
-        snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), jstr(op, "state"), *why ? ": " : "", why);
-        fputs("  ", stdout);
-        print_paragraph(stdout, line, 2, 4);
-    }
+    json_array_foreach(jarr(s, "operations"), i, op) print_volume(s, op);
+    if (!jarr(s, "operations"))
+        result_print(s, *jstr(s, "volume") ? jstr(s, "volume") : NULL, 2);
 }
 
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
 {
+    fflush(stdout); /* what was said before comes before it in a file, too */
     cli_cancel(); /* from now on a signal ends the wait, not the operation */
     struct waiting v = {.o = o, .id = id};
     v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
@@ -367,7 +386,7 @@ int wait_for(const struct options *o, const char *id, struct err *e)
     int rc = wait_until_ended(o, id, &ended, e);
     if (rc < 0)
         return rc;
-    rc = exit_code_of(ended, e);
+    rc = exit_code_of(o, ended, e);
     if (o->json)
         print_answer(o, ended);
     else if (!o->quiet)

@@ -58,7 +58,13 @@ def states: [
     operation(11; "vg0/mail"; "Failed") + {ended_ns: ago(20), error: {class: "no-space", code: 18, message: "cannot write into the repository /srv/backup: No space left on device", hint: "make room", stage: "move"}},
     operation(12; "vg0/old"; "Canceled") + {ended_ns: ago(10)},
     operation(13; "vg0/tmp"; "Skipped") + {ended_ns: ago(5), why: "excluded by [volume \"vg0/tmp\"]"},
-    {id: "verify-20261121T110000-77aa", kind: "verify", state: "Completed", repository: "main", created_ns: ago(4000), ended_ns: ago(3600), started_ns: ago(3990)}];
+    {id: "verify-20261121T110000-77aa", kind: "verify", state: "Completed", repository: "main", created_ns: ago(4000), ended_ns: ago(3600), started_ns: ago(3990)},
+    {id: "admin-expire-20261121T020100-5f3a", kind: "admin", does: "expire", state: "Completed", backup: "nightly-20261121T020000-3f9a", repository: "main", created_ns: ago(4100), ended_ns: ago(4090)},
+    {id: "delete-20261121T020300-77cc", kind: "delete", deletes: "nightly-20261101T020000-0001", state: "Completed", created_ns: ago(4200), ended_ns: ago(4190)}];
+
+# What a mover leaves of a backup.
+def moved: {totalBytes: (27 * GiB), doneBytes: (27 * GiB), readBytes: (12 * GiB), dedupedBytes: (9 * GiB), incrementalBytes: (3 * GiB), uploadedBytes: (2 * GiB),
+    seconds: 569.5, bottleneck: "read", stages: [{name: "read", busySeconds: 500.25, stalledSeconds: 0}, {name: "hash", busySeconds: 40.5, stalledSeconds: 500.5}]};
 
 def backup($id; $state): {id: $id, kind: "backup", state: $state, job: "nightly", created_ns: ago(36000), started_ns: ago(35990), total: 4,
     completed: 4, failed: 0, size: (108 * GiB), new: (3 * GiB), volumes: ["vg0/db1", "vg0/db2", "vg0/home", "vg0/mail"]};
@@ -116,7 +122,7 @@ def volumes($what):
     elif $what == "many" then volumes200 else status($what).volumes end;
 
 def described:
-    {kind: "backup", backup: (backups[0] + {operations: [states[0, 1, 9, 10] | .details = {exposure: {mechanism: "native", seconds: 1.25}}], details: {counts: {done: 3}, bytes: {incremental: 42991616, total: (108 * GiB)}, origin: "timer"},
+    {kind: "backup", backup: (backups[0] + {operations: [states[0, 1, 9, 10] | (if .state == "Completed" then .result = moved else . end) | .details = {exposure: {mechanism: "native", seconds: 1.25}}], details: {counts: {done: 3}, bytes: {incremental: 42991616, total: (108 * GiB)}, origin: "timer"},
         description: "before the upgrade of the database, which everybody has been waiting for since the summer of last year",
         error: {class: "no-space", code: 18, stage: "move", message: "cannot write into the repository /srv/backup: No space left on device", hint: "make room in /srv/backup, or let old snapshots expire: snapferry snapshot expire"}})};
 
