@@ -141,7 +141,7 @@ static enum MHD_Result answer(struct http *h, struct MHD_Connection *c, const ch
         return health(h, c);
     enum users_verdict v = h->users ? who(h, c) : USERS_RIGHT;
     if (v == USERS_TOO_MANY)
-        return say(c, MHD_HTTP_TOO_MANY_REQUESTS, "Too many wrong passwords; try again in a second.\n");
+        return say(c, MHD_HTTP_TOO_MANY_REQUESTS, "Too many wrong passwords; try again in some seconds.\n");
     if (v == USERS_WRONG)
         return say(c, MHD_HTTP_UNAUTHORIZED, "The metrics want a user name and its password.\n");
     if (!strcmp(url, "/metrics"))

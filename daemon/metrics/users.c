@@ -3,6 +3,7 @@
 #include "daemon/metrics/users.h"
 
 #include "base/cleanup.h"
+#include "daemon/metrics/exchange.h"
 
 #include <crypt.h>
 #include <errno.h>
@@ -14,6 +15,12 @@
 #define FILE_MAX 65536
 #define USERS_MAX 100
 #define WRONG_PER_SECOND 3
+/* Of the thread's time a tenth at most goes into hashing wrong passwords, but for some that come at once. */
+#define WRONG_SHARE 10
+#define WRONG_DEBT_NS INT64_C(1000000000)
+/* A second each on a machine of today: while it hashes, the thread serves nobody. */
+#define BCRYPT_COST_MAX 14
+#define SHA_ROUNDS_MAX 2000000
 
 struct user {
     char name[64], hash[256];
@@ -24,7 +31,9 @@ struct users {
     struct user users[USERS_MAX];
     unsigned n;
     time_t second;
-    unsigned wrong; /* within that second */
+    unsigned wrong;   /* within that second */
+    int64_t debt_ns;  /* WRONG_SHARE times what hashing wrong ones took, less the time that went by */
+    int64_t since_ns; /* of the debt */
     struct crypt_data data;
 };
 
@@ -94,6 +103,22 @@ static int bad_line(unsigned line, const char *why, struct err *e)
     return err_hint(e, "a line is USER:HASH, the hash as by `htpasswd -nB USER` or `openssl passwd -6`");
 }
 
+/* Those that hash with salt and cost; also what tells a hash from a password in clear. */
+static bool is_usable(const char *hash)
+{
+    int verdict = crypt_checksalt(hash);
+    return hash[0] == '$' && (verdict == CRYPT_SALT_OK || /* SHA-256 is as good as SHA-512, whatever the library says */
+                              (verdict == CRYPT_SALT_METHOD_LEGACY && !strncmp(hash, "$5$", 3)));
+}
+
+static bool is_costly(const char *hash)
+{
+    unsigned long n;
+    if (sscanf(hash, "$2%*1[abxy]$%2lu$", &n) == 1)
+        return n > BCRYPT_COST_MAX;
+    return sscanf(hash, "$%*1[56]$rounds=%lu$", &n) == 1 && n > SHA_ROUNDS_MAX;
+}
+
 static int take_user(struct users *u, const char *line, size_t n, unsigned number, struct err *e)
 {
     const char *colon = memchr(line, ':', n);
@@ -107,9 +132,10 @@ static int take_user(struct users *u, const char *line, size_t n, unsigned numbe
         return bad_line(number, "is one too many: at most 100 users", e);
     memcpy(at->name, line, name);
     memcpy(at->hash, colon + 1, hash);
-    /* Those that hash with salt and cost; also what tells a hash from a password in clear. */
-    if (at->hash[0] != '$' || crypt_checksalt(at->hash) != CRYPT_SALT_OK)
+    if (!is_usable(at->hash))
         return bad_line(number, "has no hash that can be used", e);
+    if (is_costly(at->hash))
+        return bad_line(number, "has a hash that takes seconds: bcrypt's cost is 14 at most, SHA's rounds 2000000", e);
     u->n++;
     return 0;
 }
@@ -166,14 +192,29 @@ static bool hashes_to(struct users *u, const char *password, const char *hash)
     return right;
 }
 
-static bool too_many(struct users *u)
+static bool too_many(struct users *u, int64_t now)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (now.tv_sec != u->second)
+    time_t second = now / 1000000000;
+    if (second != u->second)
         u->wrong = 0;
-    u->second = now.tv_sec;
-    return u->wrong >= WRONG_PER_SECOND;
+    u->second = second;
+    u->debt_ns = u->debt_ns > now - u->since_ns ? u->debt_ns - (now - u->since_ns) : 0;
+    u->since_ns = now;
+    return u->wrong >= WRONG_PER_SECOND || u->debt_ns > WRONG_DEBT_NS;
+}
+
+/*
+ * A user that there is not takes as long as one that there is; where kinds of hashes are mixed, as one of them, and
+ * each time as the same, so that the time does not tell which names are known. FNV-1a of the name behind the hashes,
+ * which nobody outside knows.
+ */
+static const char *some_hash(const struct users *u, const char *name)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (unsigned i = 0; i <= u->n; i++)
+        for (const char *s = i < u->n ? u->users[i].hash : name; *s; s++)
+            h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
+    return u->users[(h >> 32) % u->n].hash;
 }
 
 enum users_verdict users_check(struct users *u, const char *name, const char *password)
@@ -184,12 +225,13 @@ enum users_verdict users_check(struct users *u, const char *name, const char *pa
             found = &u->users[i];
     if (found && found->right && same(found->right, password))
         return USERS_RIGHT;
-    if (too_many(u))
+    const int64_t began = monotonic_ns();
+    if (too_many(u, began))
         return USERS_TOO_MANY;
-    /* A user that there is not takes as long as one that there is. */
-    bool right = hashes_to(u, password, found ? found->hash : u->users[0].hash) && found;
+    bool right = hashes_to(u, password, found ? found->hash : some_hash(u, name)) && found;
     if (!right) {
         u->wrong++;
+        u->debt_ns += WRONG_SHARE * (monotonic_ns() - began);
         return USERS_WRONG;
     }
     small_file_free(found->right);

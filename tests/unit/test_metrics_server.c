@@ -100,12 +100,52 @@ static void right_and_wrong_passwords(void **state)
     users_free(u);
 }
 
+/* Each kind that htpasswd, openssl passwd and mkpasswd make today. */
+static void kinds_of_hashes(void **state)
+{
+    (void)state;
+    static const char *const salts[] = {"$6$abcdefgh$", "$5$rounds=1000$abcdefgh$", "$2y$04$abcdefghijklmnopqrstuu",
+                                        "$y$j9T$abcdefgh$"};
+    for (size_t i = 0; i < sizeof salts / sizeof *salts; i++) {
+        static struct crypt_data d;
+        char text[512];
+        struct users *u = NULL;
+        struct err e = ERR_INIT;
+        snprintf(text, sizeof text, "anna:%s\n", crypt_r("one", salts[i], &d));
+        if (users_parse(&u, text, &e) < 0)
+            fail_msg("%s: %s", salts[i], e.msg);
+        assert_int_equal(users_check(u, "anna", "two"), USERS_WRONG);
+        assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
+        users_free(u);
+    }
+}
+
+/* A hash takes a quarter of a second: one wrong password is enough for some seconds of rest. */
+static void dear_hashes_do_not_fill_the_thread(void **state)
+{
+    (void)state;
+    static struct crypt_data d;
+    char text[512];
+    struct users *u = NULL;
+    struct err e = ERR_INIT;
+    snprintf(text, sizeof text, "anna:%s\n", crypt_r("one", "$2y$12$abcdefghijklmnopqrstuu", &d));
+    assert_int_equal(users_parse(&u, text, &e), 0);
+    assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
+    assert_int_equal(users_check(u, "anna", "two"), USERS_WRONG);
+    assert_int_equal(users_check(u, "anna", "three"), USERS_TOO_MANY);
+    assert_int_equal(users_check(u, "nobody", "one"), USERS_TOO_MANY);
+    assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
+    users_free(u);
+}
+
 static void bad_users_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
         "",        "# only a comment\n", "anna:secret\n",        "anna\n",   ":$6$abcdefgh$x\n",
         "anna:\n", "anna:*\n",           "anna:$nonsense$abc\n", "anna:!\n", "anna:$\n",
+        "anna:$1$abcdefgh$x\n", "anna:$2y$15$abcdefghijklmnopqrstuu\n", "anna:$2b$31$abcdefghijklmnopqrstuu\n",
+        "anna:$6$rounds=2000001$abcdefgh$x\n", "anna:$5$rounds=999999999$abcdefgh$x\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct users *u = NULL;
@@ -224,6 +264,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses),
         cmocka_unit_test(right_and_wrong_passwords),
+        cmocka_unit_test(kinds_of_hashes),
+        cmocka_unit_test(dear_hashes_do_not_fill_the_thread),
         cmocka_unit_test(bad_users_are_refused),
         cmocka_unit_test(a_page_is_fresh_or_old_never_late),
         cmocka_unit_test(the_text_file),
