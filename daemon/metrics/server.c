@@ -24,7 +24,8 @@ struct metrics_server {
     struct exchange exchange;
     struct listeners *listeners;
     struct steps *steps;
-    struct step *writing; /* NULL: nobody writes the text file */
+    struct step *writing; /* NULL: nobody writes the text file, or removes one */
+    char *written;        /* path that was written last, or is being written; NULL: none */
     struct err textfile_error;
     int64_t written_ns;
     sd_event_source *asks, *retry, *period;
@@ -73,11 +74,25 @@ static int on_ask(sd_event_source *src, int fd, uint32_t events, void *arg)
 
 /* ---- the text file ---- */
 
+static void remove_old_textfile(struct metrics_server *s);
+
+static void removed(struct step_result *r, void *arg)
+{
+    struct metrics_server *s = arg;
+    s->writing = NULL;
+    if (r->err.cls)
+        log_warning("%s", r->err.msg);
+}
+
 static void written(struct step_result *r, void *arg)
 {
     struct metrics_server *s = arg;
     struct timespec t;
     s->writing = NULL;
+    if (strcmp(s->written, cfg_metrics(s->cfg)->textfile) != 0) {
+        remove_old_textfile(s); /* there was a reload meanwhile */
+        return;
+    }
     if (r->err.cls && strcmp(s->textfile_error.msg, r->err.msg) != 0)
         log_warning("%s", r->err.msg);
     s->textfile_error = r->err;
@@ -85,6 +100,27 @@ static void written(struct step_result *r, void *arg)
         return;
     clock_gettime(CLOCK_REALTIME, &t);
     s->written_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* One that is not configured any more would tell the collector the last state for ever. */
+static void remove_old_textfile(struct metrics_server *s)
+{
+    struct err e = ERR_INIT;
+    if (s->writing || !s->written || !strcmp(s->written, cfg_metrics(s->cfg)->textfile))
+        return;
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", s->written);
+    free(s->written);
+    s->written = NULL;
+    s->written_ns = 0;
+    if (!in)
+        err_nomem(&e);
+    else
+        step_start(s->steps, "remove the old text file", textfile_remove_step, in, TEXTFILE_TIMEOUT_S, removed, s,
+                   &s->writing, &e);
+    if (e.cls) {
+        s->writing = NULL;
+        log_warning("%s", e.msg);
+    }
 }
 
 static void write_textfile(struct metrics_server *s)
@@ -97,7 +133,9 @@ static void write_textfile(struct metrics_server *s)
     struct page *p = exchange_last(&s->exchange);
     CLEANUP_JSON json_t *in = p ? json_pack("{s:s, s:s%}", "path", c->textfile, "text", p->text, p->len) : NULL;
     page_unref(p);
-    if (!in)
+    free(s->written);
+    s->written = strdup(c->textfile);
+    if (!in || !s->written)
         err_nomem(&e);
     else
         step_start(s->steps, "write the metrics", textfile_step, in, TEXTFILE_TIMEOUT_S, written, s, &s->writing, &e);
@@ -144,6 +182,7 @@ void metrics_server_apply(struct metrics_server *s, struct cfg *c)
     listen_again(s);
     if (!cfg_metrics(c)->textfile[0])
         s->textfile_error = (struct err)ERR_INIT;
+    remove_old_textfile(s);
     sd_event_source_set_time_relative(s->period, 0);
     sd_event_source_set_enabled(s->period, cfg_metrics(c)->textfile[0] ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
 }
@@ -228,5 +267,6 @@ void metrics_server_free(struct metrics_server *s)
     steps_free(s->steps);
     exchange_clear(&s->exchange);
     cfg_free(s->cfg);
+    free(s->written);
     free(s);
 }

@@ -52,3 +52,12 @@ int textfile_step(const json_t *in, json_t **out, int *fd, struct err *e)
     return textfile_write(json_string_value(json_object_get(in, "path")), json_string_value(text),
                           json_string_length(text), e);
 }
+
+int textfile_remove_step(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    const char *path = json_string_value(json_object_get(in, "path"));
+    (void)out, (void)fd;
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set(e, ERR_GENERIC, errno, "cannot remove %s, which is no longer written", path);
+    return 0;
+}

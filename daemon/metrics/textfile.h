@@ -12,5 +12,7 @@
 int textfile_write(const char *path, const char *text, size_t len, struct err *e);
 /* step_fn (daemon/step.h): {"path", "text"} */
 int textfile_step(const json_t *in, json_t **out, int *fd, struct err *e);
+/* step_fn: {"path"}, which need not be there */
+int textfile_remove_step(const json_t *in, json_t **out, int *fd, struct err *e);
 
 #endif

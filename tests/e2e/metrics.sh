@@ -51,6 +51,16 @@ old=$(stat -c %i "$WORK/snapferry.prom")
 check "again and again, by a rename" until_true 10 eval '[ "$(stat -c %i "$WORK/snapferry.prom")" != "$old" ]'
 check "it has the same families" eval 'page; diff <(grep "^# TYPE" "$WORK/page") <(grep "^# TYPE" "$WORK/snapferry.prom")'
 
+metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "textfile = $WORK/other.prom" "textfile-period = 1s"
+check "a reload gives it another name" ask reload --wait
+check "which is written" until_true 20 test -s "$WORK/other.prom"
+check "the one before goes away" until_true 20 eval '[ ! -e "$WORK/snapferry.prom" ]'
+metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK"
+check "a reload ends it" ask reload --wait
+check "its last state does not stay" until_true 20 eval '[ ! -e "$WORK/other.prom" ]'
+sleep 1.2
+check "for good" test ! -e "$WORK/other.prom"
+
 # ---- hostile clients ----
 raw() { exec 9<>"/dev/tcp/127.0.0.1/$PORT" && cat >&9 && timeout 5 cat <&9; exec 9<&-; } # text -> answer
 head -c 100000 /dev/urandom | raw >/dev/null 2>&1
