@@ -141,23 +141,6 @@ json_t *engine_native_json(struct engine *g, const struct rec *n)
 
 /* ---- status ---- */
 
-static void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
-{
-    char text[1400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    json_t *o = json_object();
-    jset_str(o, "severity", severity);
-    jset_str(o, "text", text);
-    if (hint && hint[0])
-        jset_str(o, "hint", hint);
-    json_array_append_new(list, o);
-}
-
 struct screen {
     struct engine *engine;
     json_t *running, *queue, *problems, *volumes;
@@ -459,7 +442,7 @@ static void full_pools(struct engine *g, json_t *list)
     }
 }
 
-static void general_problems(struct engine *g, json_t *list)
+static void general_problems(struct engine *g, const json_t *jobs, json_t *list)
 {
     if (records_degraded(g->records))
         problem(list, "error", "free space in the state directory; nothing new is started until then",
@@ -469,6 +452,7 @@ static void general_problems(struct engine *g, json_t *list)
                 "the last reload was refused: %s", g->reload_error);
     if (g->news.recovered)
         problem(list, "warning", "", "%s", g->news.text);
+    problems_of_jobs(jobs, list);
     if (g->orphans)
         problem(list, "warning",
                 "they are removed when they are older than orphan-grace; `snapferry status --json` lists them",
@@ -504,7 +488,7 @@ json_t *engine_status(struct engine *g)
     CLEANUP_JSON json_t *schedule = jobs_json(g);
     struct volumes_seen vs = {g, json_array(), schedule};
     json_t *steps = steps_to_json(g->steps);
-    general_problems(g, s.problems);
+    general_problems(g, schedule, s.problems);
     json_t *repos = repositories(g, s.problems);
     records_each(g->records, REC_OPERATION, &live, see_operation, &s, NULL);
     records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);

@@ -235,6 +235,15 @@ void count_backup_begun(struct engine *g, const char *schedule, bool restore)
     add(g, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);
 }
 
+void count_start_failed(struct engine *g, const char *schedule)
+{
+    json_t *labels = two("direction", "backup", "schedule", schedule);
+    jset_str(labels, "result", "failed");
+    count_backup_begun(g, schedule, false);
+    add(g, "backups_total", labels, 1);
+    set(g, "backup_last_status", one("schedule", schedule), 0);
+}
+
 void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome)
 {
     bool restore = !strcmp(jstr(b->doc, "kind"), "restore");

@@ -68,6 +68,11 @@ static void add_problem(struct engine *g, const struct headline *h, struct line 
     for (const struct repo_health *r = g->repos; r; r = r->next)
         if (r->known && !r->up && !n++)
             snprintf(first, sizeof first, "repository \"%.64s\": %.300s", r->name, r->why);
+    const char *job, *why;
+    const unsigned failing = schedule_failing(g->schedule, &job, &why);
+    if (failing && !n)
+        snprintf(first, sizeof first, "job \"%.64s\" could not be started: %.300s", job, why);
+    n += failing;
     if (steps_stuck(g->steps) && !n++)
         snprintf(first, sizeof first, "%u pieces of work hang in the kernel", steps_stuck(g->steps));
     if (h->retrying && !n++)

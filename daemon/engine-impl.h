@@ -124,6 +124,14 @@ bool busy(struct engine *g, const char *id);
 int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doing, step_fn *fn, json_t *in,
          int64_t timeout_s, void (*done)(struct engine *g, struct rec *r, struct step_result *s), struct err *e);
 
+/* ---- problems of status ---- */
+
+/* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint may be NULL. */
+void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Adds the jobs (schedule_to_json()) whose last start failed. */
+void problems_of_jobs(const json_t *jobs, json_t *list);
+
 /* ---- policy and classes as documents ---- */
 json_t *policy_doc(const struct cfg_policy *p);
 json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
@@ -226,6 +234,8 @@ void count_operation_ended(struct engine *g, struct rec *op, const char *outcome
 void count_retry(struct engine *g, const struct rec *op);
 void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end);
 void count_backup_begun(struct engine *g, const char *schedule, bool restore);
+/* A job could not be started: an attempt and a failure of its. */
+void count_start_failed(struct engine *g, const char *schedule);
 void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome);
 void count_snapshot(struct engine *g, const struct rec *op, bool taken, double seconds);
 /* Failed writes of the records, once they can be written again: until then the metric adds what is not counted yet. */

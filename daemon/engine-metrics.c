@@ -299,6 +299,8 @@ static void of_jobs(struct samples *s)
         sample(s, "schedule_paused", paused, "schedule", name, NULL);
         if (!idle && jint(j, "interval_s") > 0)
             sample(s, "schedule_expected_interval_seconds", (double)jint(j, "interval_s"), "schedule", name, NULL);
+        if (!idle && jint(j, "since_ns") > 0)
+            sample(s, "schedule_since_timestamp_seconds", (double)jint(j, "since_ns") / 1e9, "schedule", name, NULL);
         if (!idle && next > 0)
             sample(s, "schedule_next_timestamp_seconds", (double)next / 1e9, "schedule", name, NULL);
     }

@@ -19,6 +19,7 @@ struct submit {
     json_t *req;
     struct cfg *cfg; /* the one it was asked under */
     char job[128];
+    bool begun; /* the job is to be run: if that is not possible, its run has failed */
     json_t *skipped;
 };
 
@@ -32,8 +33,19 @@ static void submit_free(struct submit *s)
     free(s);
 }
 
+/* Who counts runs and watches jobs must not miss one that came to nothing. */
+static void start_failed(struct submit *s, const struct err *why)
+{
+    struct err e = ERR_INIT;
+    count_start_failed(s->engine, s->job);
+    if (schedule_failed(s->engine->schedule, s->job, why, &e) < 0)
+        log_warning("job \"%s\": %s", s->job, e.msg);
+}
+
 static void submit_end(struct submit *s, const json_t *answer, const struct err *e)
 {
+    if (e && e->cls && s->begun && !s->engine->stopping)
+        start_failed(s, e);
     if (s->reply)
         s->reply(e && e->cls ? NULL : (json_t *)answer, e && e->cls ? e : NULL, s->arg);
     else if (e && e->cls)
@@ -347,6 +359,7 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
             else
                 err_set(&e, ERR_BUSY, 0, "this run of job \"%s\" has been made already", s->job);
         }
+        s->begun = !e.cls;
         for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
             ask_all(s, classes, j->volumes[i], &e);
     } else {

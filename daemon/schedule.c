@@ -42,6 +42,7 @@ static int64_t now_ns(void)
 static void job_free(struct sched_job *j)
 {
     calendar_free(j->calendar);
+    json_decref(j->failed);
     free(j);
 }
 
@@ -91,7 +92,8 @@ static int remember(struct schedule *s, struct sched_job *j, struct err *e)
     bool same = found && !strcmp(jstr(rec.doc, "on_calendar"), j->on_calendar) && jbool(rec.doc, "active");
     j->last_planned_ns = jint(rec.doc, "last_planned_ns");
     j->last_run_ns = jint(rec.doc, "last_run_ns");
-    j->since_ns = same ? jint(rec.doc, "since_ns") : now_ns();
+    j->known_ns = j->since_ns = same ? jint(rec.doc, "since_ns") : now_ns();
+    j->failed = json_incref(jobj(rec.doc, "failed"));
     if (!j->persistent)
         j->since_ns = now_ns();
     if (same == sched_job_active(j))
@@ -127,13 +129,47 @@ int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct
     if (planned_ns < jint(rec.doc, "last_planned_ns"))
         planned_ns = jint(rec.doc, "last_planned_ns");
     rc = jset_int(rec.doc, "last_planned_ns", planned_ns) | jset_int(rec.doc, "last_run_ns", now);
+    json_object_del(rec.doc, "failed");
     rc = rc < 0 ? err_nomem(e) : write_record(s, &rec, found, e);
     if (j) { /* also where it could not be written: it did run */
         j->last_planned_ns = planned_ns;
         j->last_run_ns = now;
+        json_decref(j->failed);
+        j->failed = NULL;
     }
     crash_point("schedule-ran");
     return rc;
+}
+
+int schedule_failed(struct schedule *s, const char *job, const struct err *why, struct err *e)
+{
+    struct sched_job *j = find_job(s, job);
+    CLEANUP(rec_clearp) struct rec rec;
+    CLEANUP_JSON json_t *failed = json_object();
+    bool found;
+    if (jset_str(failed, "message", why->msg) | jset_str(failed, "hint", why->hint) | jset_int(failed, "at_ns", now_ns()))
+        return err_nomem(e);
+    if (j) { /* also where it cannot be written: it did fail */
+        json_decref(j->failed);
+        j->failed = json_incref(failed);
+    }
+    int rc = read_record(s, job, &rec, &found, e);
+    if (rc < 0)
+        return rc;
+    json_object_set(rec.doc, "failed", failed);
+    return write_record(s, &rec, found, e);
+}
+
+unsigned schedule_failing(const struct schedule *s, const char **job, const char **why)
+{
+    unsigned n = 0;
+    for (const struct sched_job *j = s->jobs; j; j = j->next) {
+        if (!j->failed || j->paused || j->elsewhere || n++)
+            continue;
+        *job = j->name;
+        *why = jstr(j->failed, "message");
+    }
+    return n;
 }
 
 bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned_ns)
@@ -288,6 +324,8 @@ int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e)
         struct err why = ERR_INIT;
         if (old && unchanged(old, j)) {
             j->since_ns = old->since_ns;
+            j->known_ns = old->known_ns;
+            j->failed = json_incref(old->failed);
             j->last_planned_ns = old->last_planned_ns;
             j->last_run_ns = old->last_run_ns;
             j->asked_ns = old->asked_ns;
@@ -392,15 +430,19 @@ static json_t *job_json(const struct schedule *s, struct sched_job *j, int64_t n
     bool theirs = s->units && units_has(s->units, j->name, &problem);
     if (sched_job_active(j))
         sched_judge(&copy, now, 0, &v, &forgotten);
-    return json_pack("{s:s, s:s, s:o, s:o, s:b, s:s, s:I, s:I, s:s, s:s}", "job", j->name, "on_calendar",
-                     j->on_calendar, "next", time_json(v.next_ns == INT64_MAX ? 0 : v.next_ns + j->offset_ns), "last",
-                     time_json(j->last_run_ns), "paused", (int)j->paused, "idle_because",
-                     !j->calendar   ? "it has no on-calendar"
-                     : j->paused    ? "it is paused"
-                     : j->elsewhere ? "it is for other nodes (only-on-node)"
-                                    : "",
-                     "interval_s", (json_int_t)interval_s(j, now), "jitter_s",
-                     (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
+    json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:b, s:b, s:s, s:I, s:I, s:I, s:s, s:s}", "job", j->name, "on_calendar",
+                          j->on_calendar, "next", time_json(v.next_ns == INT64_MAX ? 0 : v.next_ns + j->offset_ns),
+                          "last", time_json(j->last_run_ns), "paused", (int)j->paused, "elsewhere", (int)j->elsewhere,
+                          "idle_because",
+                          !j->calendar   ? "it has no on-calendar"
+                          : j->paused    ? "it is paused"
+                          : j->elsewhere ? "it is for other nodes (only-on-node)"
+                                         : "",
+                          "since_ns", (json_int_t)j->known_ns, "interval_s", (json_int_t)interval_s(j, now), "jitter_s",
+                          (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
+    if (o && j->failed)
+        json_object_set(o, "failed", j->failed);
+    return o;
 }
 
 json_t *schedule_to_json(const struct schedule *s)

@@ -42,6 +42,10 @@ int schedule_clear(struct schedule *s, struct err *e);
  * the transaction that adds the backup. planned_ns 0 (a timer's run, or one by hand): the latest time that has passed;
  * so a run by hand makes up for one that was missed. */
 int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct err *e);
+/* Notes that a job could not be started; forgotten with its next run. */
+int schedule_failed(struct schedule *s, const char *job, const struct err *why, struct err *e);
+/* How many jobs of this node could not be started last time; of the first one the name and the reason, both borrowed. */
+unsigned schedule_failing(const struct schedule *s, const char **job, const char **why);
 /* For a request of a timer (from_timer without planned_ns): which of the job's times it stands for. False: that one has
  * had its run already (timer and daemon were both late), or the job is paused or for other nodes. */
 bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned_ns);
@@ -49,7 +53,8 @@ bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned
  * 02:00:00Z" or null; next has the jitter in it where the daemon's clock runs the job; interval_s is the longest time
  * between two runs in the coming weeks (weekdays: over the weekend), that which spans now among them, 0 if there are not
  * two runs. Beside them: "jitter_s", "idle_because" ("" or why it has no next run), "runs_by" ("systemd" or "daemon"),
- * "problem" ("" or why its timer could not be made). */
+ * "problem" ("" or why its timer could not be made), "elsewhere" (it is for other nodes), "since_ns" (since when it has
+ * this schedule), "failed" ({"message", "hint", "at_ns"} if its last start failed). */
 json_t *schedule_to_json(const struct schedule *s);
 
 /*

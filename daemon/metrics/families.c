@@ -54,7 +54,7 @@ const struct metric_family metric_families[] = {
     /* ---- outcome ---- */
     COUNTER("operations_total", "direction,class,result,reason", "Operations that ended, counted with the record of their end; reason is the class of the error.")
     COUNTER("operation_retries_total", "direction,reason", "Attempts that failed and are followed by another one; reason is the class of the error.")
-    COUNTER("backups_total", "direction,schedule,result", "Runs that ended, by the job they were made for.")
+    COUNTER("backups_total", "direction,schedule,result", "Runs that ended, by the job they were made for; a start of the job that failed is one that failed.")
 
     /* ---- time ---- */
     HISTOGRAM("operation_duration_seconds", "direction,stage", "Seconds that one operation spent in each stage and in all (stage total); observed when it ends.")
@@ -142,13 +142,14 @@ const struct metric_family metric_families[] = {
     COUNTER("mover_exits_total", "direction,cause", "Movers that ended, attempts included, by how they did.")
 
     /* ---- jobs, and what dashboards made for Velero ask for ---- */
-    GAUGE_AS("schedule_expected_interval_seconds", "velero_schedule_expected_interval_seconds", "schedule", "Seconds between two runs of the job; no sample while it is paused or has no schedule.")
+    GAUGE_AS("schedule_expected_interval_seconds", "velero_schedule_expected_interval_seconds", "schedule", "Longest time between two runs of the job in seconds, nights and weekends included; no sample while it is paused or has no schedule.")
+    GAUGE("schedule_since_timestamp_seconds", "schedule", "Unix time in seconds since when the job has its present schedule; no sample while it is paused or has none.")
     GAUGE("schedule_next_timestamp_seconds", "schedule", "Unix time in seconds of the job's next run; no sample while it is paused or has no schedule.")
     GAUGE("schedule_paused", "schedule", "1 if the job is paused, else 0.")
-    COUNTER_AS("backup_attempts_total", "velero_backup_attempt_total", "schedule", "Backups that were begun.")
+    COUNTER_AS("backup_attempts_total", "velero_backup_attempt_total", "schedule", "Backups that were begun, and starts of the job that failed before there was one.")
     COUNTER_AS("backup_successes_total", "velero_backup_success_total", "schedule", "Backups that ended with all their volumes good.")
     COUNTER_AS("backup_partial_failures_total", "velero_backup_partial_failure_total", "schedule", "Backups that ended with some of their volumes good.")
-    COUNTER_AS("backup_failures_total", "velero_backup_failure_total", "schedule", "Backups that ended without a good volume.")
+    COUNTER_AS("backup_failures_total", "velero_backup_failure_total", "schedule", "Backups that ended without a good volume, and starts of the job that failed.")
     HISTOGRAM_AS("backup_duration_seconds", "velero_backup_duration_seconds", "schedule", "Seconds from request to end of a backup with all its volumes; observed when it ends.")
     GAUGE_AS("backup_last_success_timestamp_seconds", "velero_backup_last_successful_timestamp", "schedule", "Unix time in seconds at which the job's last good backup ended; 0 if there was none.")
     GAUGE_AS("backup_last_status", "velero_backup_last_status", "schedule", "1 if the job's last backup was good, else 0; no sample before the first one.")

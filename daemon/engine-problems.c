@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* engine-problems.c - what `snapferry status` lists under Problems, as far as it is not about single operations */
+#include "daemon/engine-impl.h"
+
+#include <stdio.h>
+
+void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
+{
+    char text[1400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    json_t *o = json_object();
+    jset_str(o, "severity", severity);
+    jset_str(o, "text", text);
+    if (hint && hint[0])
+        jset_str(o, "hint", hint);
+    json_array_append_new(list, o);
+}
+
+void problems_of_jobs(const json_t *jobs, json_t *list)
+{
+    const json_t *j;
+    size_t i;
+    json_array_foreach(jobs, i, j)
+    {
+        const json_t *failed = jobj(j, "failed");
+        if (failed && !jbool(j, "paused") && !jbool(j, "elsewhere"))
+            problem(list, "error", jstr(failed, "hint"), "job \"%s\" could not be started: %s", jstr(j, "job"),
+                    jstr(failed, "message"));
+    }
+}

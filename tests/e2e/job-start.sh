@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A job that cannot be started: its runs count as failures, status, its first line and Prometheus tell of it, over a restart
+# too, until it runs again.
+. "$(dirname "$0")/../daemon-lib.sh"
+. "$(dirname "$0")/../prometheus-lib.sh"
+need_root "a daemon with a storage class"
+fs_make xfs xfs || exit 1
+V=$WORK/xfs
+image "$V/a.img" 2 1
+SOCK=$WORK/m.sock
+daemon_setup
+config_class gold "$V"
+config_add 60-jobs "[job \"never\"]
+volumes = $V/typo*.img
+on-calendar = *:*:*
+[job \"good\"]
+volumes = $V/a.img
+on-calendar = $(later)"
+config_add 90-metrics "[metrics]
+listen = unix:$SOCK"
+starts "the daemon starts"
+page() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
+value() { awk -v n="snapferry_$1" '$1 == n {print $2}' "$WORK/page"; }
+more_than() { page; [ "$(value "$1")" != "" ] && [ "$(value "$1" | cut -d. -f1)" -gt "$2" ]; }
+problems() { askj status | jq -r '.problems[] | select(.text | startswith("job ")) | .text'; }
+says() { problems | grep -qxF "$1"; }
+NONE='job "never" could not be started: there is nothing to back up: no volume matches'
+
+check "its runs count" until_true 60 more_than 'backup_attempts_total{schedule="never"}' 1
+check "as failures" more_than 'backup_failures_total{schedule="never"}' 0
+same "the last one was none" "$(value 'backup_last_status{schedule="never"}')" 0
+same "the other job has none" "$(value 'backup_failures_total{schedule="good"}')" 0
+check "since when it should have run" more_than 'schedule_since_timestamp_seconds{schedule="never"}' 1000000
+same "status says so" "$(problems)" "$NONE"
+same "in its answer about the job" "$(askj status | jq -r '.jobs[] | select(.job == "never") | .failed.hint')" \
+    '`snapferry volumes` lists what the classes match'
+config_add 60-jobs "[job \"never\"]
+volumes = $V/typo*.img
+on-calendar = $(later)
+[job \"good\"]
+volumes = $V/a.img
+on-calendar = $(later)"
+ask reload --wait --quiet
+daemon_stop; starts "the daemon starts again"
+same "it is remembered" "$(problems)" "$NONE"
+N=$(page; value 'backup_failures_total{schedule="never"}')
+expect "by hand it fails, too" 16 'there is nothing to back up' -- ask backup --job never --quiet
+check "that counts" until_true 20 more_than 'backup_failures_total{schedule="never"}' "$N"
+image "$V/typo-1.img" 1 2
+check "now there is something" ask backup --job never --wait --quiet
+same "no problem any more" "$(problems)" ""
+check "it has been good" more_than 'backup_last_success_timestamp_seconds{schedule="never"}' 1000000
+
+# The storage of a class is away; what is paused is no problem for that.
+config_add 61-pause "[job \"good\"]
+paused = yes"
+ask reload --wait --quiet
+umount "$V"
+expect "a job whose storage is away" 16 'cannot share blocks' -- ask backup --job never --quiet
+expect "one that is paused" 16 'cannot share blocks' -- ask backup --job good --quiet
+same "the first is a problem" "$(problems | cut -d: -f1)" 'job "never" could not be started'
+daemon_stop
+explain_failure
+finish
