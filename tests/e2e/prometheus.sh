@@ -66,7 +66,8 @@ ask_all() {
     local e
     touch "$WORK/answered"
     while IFS= read -r e; do
-        query "$(fill "$e")" | grep -q '"value":' && echo "$e" >>"$WORK/answered"
+        # What shows only what there was shows nothing where there was none.
+        query "$(fill "${e% > 0}")" | grep -q '"value":' && echo "$e" >>"$WORK/answered"
     done < <(grep -vxFf "$WORK/answered" "$WORK/exprs")
 }
 ask_all
