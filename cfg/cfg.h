@@ -315,9 +315,14 @@ struct cfg_key {
 const struct cfg_key *cfg_key_at(unsigned i);
 
 /* Units: "2GiB", "512M", "4096": integers with an optional unit, powers of 1024; durations "30min", "1h 30min", "90"
- * (seconds), "14d". 0 or -EINVAL. */
+ * (seconds), "14d". 0 or -EINVAL. snapferry.ini(5) lists the units. */
 int cfg_parse_bytes(uint64_t *ret, const char *text);
 int cfg_parse_duration(int64_t *ret, const char *text);
+
+#define CFG_CPUS_MAX 1024
+/* A list of CPUs such as "0-3,8" into a mask: CPU n is bit n % 8 of byte n / 8. 0, or -EINVAL with *why, a part of a
+ * sentence ("a range ends before ..."). */
+int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char **why);
 
 /* "127.0.0.1:9747", "[::1]:9747", "unix:/run/snapferry/metrics.sock": an address to listen on, without asking any name
  * service. 0, or -EINVAL with `why` (a part of a sentence: "the port ..."). */

@@ -447,14 +447,29 @@ static int parse_open_file(struct parse *p, const char *file, int fd, struct err
     return p->nomem ? err_nomem(e) : 0;
 }
 
+/* A link that leads nowhere was made by somebody who meant it to be read. */
+static void check_dangling(struct cfg *c, const char *path)
+{
+    char target[4096];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0)
+        return;
+    target[n] = '\0';
+    cfg_complain(c, CFG_WARNING, path, "put back what it points to, or remove the link",
+                 "nothing is read here: it is a link to %s, which is not there",
+                 is_text(target, strlen(target)) ? target : "something");
+}
+
 /* 1: there is no such file. */
 static int parse_file(struct parse *p, const char *file, struct err *e)
 {
     if (!is_text(file, strlen(file)))
         return err_set(e, ERR_USAGE, EINVAL, "the name of a configuration file is not plain UTF-8 text");
     CLEANUP_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && errno == ENOENT)
+    if (fd < 0 && errno == ENOENT) {
+        check_dangling(p->cfg, file);
         return 1;
+    }
     int sys = errno;
     if (add_file(p->cfg, file, &p->file) < 0)
         return err_nomem(e);
@@ -468,10 +483,34 @@ static int parse_file(struct parse *p, const char *file, struct err *e)
     return rc;
 }
 
-static int is_ini(const struct dirent *d)
+static bool ends_with(const char *name, const char *end)
 {
-    size_t n = strlen(d->d_name);
-    return n > 4 && d->d_name[0] != '.' && !strcmp(d->d_name + n - 4, ".ini");
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
+static int is_shown(const struct dirent *d)
+{
+    return d->d_name[0] != '.';
+}
+
+/* Editors, packages and people leave copies with these ends, which nobody expects to be read. */
+static bool is_copy(const char *name)
+{
+    static const char *const ends[] = {"~",         ".bak",      ".old",      ".orig",    ".disabled", ".dpkg-new",
+                                       ".dpkg-old", ".dpkg-dist", ".dpkg-tmp", ".ucf-old", ".ucf-dist", ".ucf-new"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return !strncmp(name, "README", 6);
+}
+
+static void warn_ignored(struct cfg *c, const char *dir, const char *name, const char *file)
+{
+    bool text = is_text(name, strlen(name));
+    if (!is_copy(name))
+        cfg_complain(c, CFG_WARNING, text ? file : dir, "rename it, or take it out of conf.d",
+                     "%s is not read: its name does not end in .ini", text ? "the file" : "a file in it");
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -486,19 +525,28 @@ static int parse_drop_ins(struct parse *p, const char *main_file, struct err *e)
     const char *slash = strrchr(main_file, '/');
     snprintf(dir, sizeof dir, "%.*sconf.d", slash ? (int)(slash - main_file + 1) : 0, main_file);
     struct dirent **list;
-    int n = scandir(dir, &list, is_ini, by_name);
+    int n = scandir(dir, &list, is_shown, by_name);
+    if (n < 0 && errno == ENOENT) {
+        check_dangling(p->cfg, dir);
+        return 0;
+    }
     if (n < 0)
-        return errno == ENOENT ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read directory %s", dir);
-    int rc = 0;
+        return err_set(e, ERR_GENERIC, errno, "cannot read directory %s", dir);
+    int rc = 0, were_read = 0;
     for (int i = 0; i < n; i++) {
         char file[4400];
-        snprintf(file, sizeof file, "%s/%s", dir, list[i]->d_name);
-        if (rc >= 0)
+        const char *name = list[i]->d_name;
+        snprintf(file, sizeof file, "%s/%s", dir, name);
+        if (rc >= 0 && !ends_with(name, ".ini")) {
+            warn_ignored(p->cfg, dir, name, file);
+        } else if (rc >= 0) {
             rc = parse_file(p, file, e);
+            were_read += rc == 0;
+        }
         free(list[i]);
     }
     free(list);
-    return rc < 0 ? rc : n;
+    return rc < 0 ? rc : were_read;
 }
 
 static int read_files(struct parse *p, const char *main_file, int must_exist, struct err *e)

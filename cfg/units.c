@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MS_MAX (INT64_C(1000) * 86400 * 36525) /* a hundred years */
@@ -63,6 +64,11 @@ static const struct {
     {"day", 86400000}, {"days", 86400000}, {"w", 604800000},  {"week", 604800000}, {"weeks", 604800000},
 };
 
+const char *duration_unit(unsigned i)
+{
+    return i < sizeof time_units / sizeof *time_units ? time_units[i].name : NULL;
+}
+
 /* The unit at *p in milliseconds; none means seconds. 0: unknown. */
 static int64_t take_unit(const char **p)
 {
@@ -107,4 +113,73 @@ int cfg_parse_duration(int64_t *ret, const char *text)
         return -EINVAL;
     *ret = ms / 1000;
     return 0;
+}
+
+/* ---- and back ---- */
+
+static char *next_text(void)
+{
+    static _Thread_local char texts[4][32];
+    static _Thread_local unsigned turn;
+    return texts[turn++ % 4];
+}
+
+const char *bytes_text(int64_t n)
+{
+    static const char *const units[] = {" bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    char *out = next_text();
+    unsigned u = 0;
+    for (; n && n % 1024 == 0 && u < 6; u++)
+        n /= 1024;
+    snprintf(out, 32, "%lld%s", (long long)n, n == 1 && !u ? " byte" : units[u]);
+    return out;
+}
+
+const char *duration_text(int64_t ms)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } units[] = {{"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
+    char *out = next_text();
+    unsigned u = 0;
+    while (ms % units[u].ms)
+        u++;
+    snprintf(out, 32, "%lld%s", (long long)(ms / units[u].ms), units[u].name);
+    return out;
+}
+
+/* ---- CPUs ---- */
+
+static int take_cpu(const char **p, uint64_t *ret, const char **why)
+{
+    *why = "it wants a list such as 0-3,8";
+    if (take_number(p, ret) < 0)
+        return -EINVAL;
+    *why = "CPUs have numbers from 0 to 1023";
+    return *ret < CFG_CPUS_MAX ? 0 : -EINVAL;
+}
+
+int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char **why)
+{
+    memset(mask, 0, CFG_CPUS_MAX / 8);
+    for (const char *p = text;; p++) {
+        uint64_t first, last;
+        if (take_cpu(&p, &first, why) < 0)
+            return -EINVAL;
+        last = first;
+        if (*p == '-' && (p++, take_cpu(&p, &last, why) < 0))
+            return -EINVAL;
+        if (last < first) {
+            *why = "a range ends before it begins";
+            return -EINVAL;
+        }
+        for (; first <= last; first++)
+            mask[first / 8] |= (uint8_t)(1u << first % 8);
+        if (!*p)
+            return 0;
+        *why = "it wants a list such as 0-3,8";
+        if (*p != ',')
+            return -EINVAL;
+    }
 }

@@ -96,6 +96,16 @@ static int parse_count(const struct key *k, const char *text, struct parsed *ret
     return 0;
 }
 
+/* `least` and `most` as people write them, NULL for none. */
+static int out_of_range(const char *name, const char *text, const char *least, const char *most, char *why, size_t cap)
+{
+    if (least && most)
+        return WHY("%s = %s is out of range: it goes from %s to %s", name, text, least, most);
+    if (least)
+        return WHY("%s = %s is out of range: it is at least %s", name, text, least);
+    return WHY("%s = %s is out of range: it is at most %s", name, text, most);
+}
+
 static int parse_bytes(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
 {
     const char *name = k->pub.name;
@@ -110,10 +120,12 @@ static int parse_bytes(const struct key *k, const char *text, struct parsed *ret
         return 0;
     }
     if (!v && k->min)
-        return WHY("%s = 0: zero does not mean \"unlimited\" here; the least is %lld bytes", name, (long long)k->min);
-    if (v > (uint64_t)max || (int64_t)v < k->min)
-        return WHY("%s = %s is out of range: it goes from %lld to %lld bytes", name, text, (long long)k->min,
-                   (long long)max);
+        return WHY("%s = 0: zero does not mean \"unlimited\" here; the least is %s", name, bytes_text(k->min));
+    if (v > INT64_MAX)
+        return WHY("%s = %s is out of range: it is less than 8EiB", name, text);
+    if ((int64_t)v > max || (int64_t)v < k->min)
+        return out_of_range(name, text, k->min ? bytes_text(k->min) : NULL, max < INT64_MAX ? bytes_text(max) : NULL,
+                            why, cap);
     ret->number = (int64_t)v;
     return 0;
 }
@@ -130,10 +142,10 @@ static int parse_duration(const struct key *k, const char *text, struct parsed *
     if (!v && k->type != V_DURATION0)
         return WHY("%s = 0: zero does not mean \"unlimited\" here; it wants a duration such as %s", name,
                    k->pub.default_text[0] ? k->pub.default_text : "30min");
-    const char *unit = k->type == V_MS ? "milliseconds" : "seconds";
+    int64_t ms = k->type == V_MS ? 1 : 1000;
     if (v && (v < k->min || v > k->max))
-        return WHY("%s = %s is out of range: it goes from %lld to %lld %s", name, text, (long long)k->min,
-                   (long long)k->max, unit);
+        return out_of_range(name, text, k->min ? duration_text(k->min * ms) : NULL, duration_text(k->max * ms), why,
+                            cap);
     ret->number = v;
     return 0;
 }
@@ -202,10 +214,11 @@ static int parse_text(const struct key *k, const char *text, struct parsed *ret,
         return WHY("%s wants builtin or plugin:NAME, not \"%s\"", name, text);
     case V_DRIVER:
         return is_name(text) ? 0 : WHY("%s wants the name of a driver or plugin:NAME, not \"%s\"", name, text);
-    case V_CPUS:
-        return isdigit((unsigned char)*text) && !text[strspn(text, "0123456789,-")]
-                   ? 0
-                   : WHY("%s wants a list of CPUs such as 0-3,8, not \"%s\"", name, text);
+    case V_CPUS: {
+        uint8_t mask[CFG_CPUS_MAX / 8];
+        const char *part;
+        return cfg_parse_cpus(mask, text, &part) == 0 ? 0 : WHY("%s = %s: %s", name, text, part);
+    }
     default:
         return 0;
     }

@@ -323,7 +323,7 @@ static int check_part(const struct reader *r, enum field f, struct part *p, bool
     const double unit = f == MICROSECOND ? SECOND : 1;
     const char *name = fields[f].name;
     if (p->start < from || p->start > to || (p->stop >= 0 && (p->stop < from || p->stop > to)))
-        return bad(r, "a %s of %g is not within %d to %d", name,
+        return bad(r, "%s %g is not within %d to %d", name,
                    (p->start < from || p->start > to ? p->start : p->stop) / unit, from, f == MICROSECOND ? 59 : to);
     if (p->stop >= 0 && p->stop < p->start)
         return bad(r, "a range of %ss that ends before it begins", name);

@@ -170,28 +170,17 @@ void fork_last_words(struct mover *v)
         on_report(v->exec_source, v->exec_fd, 0, v);
 }
 
-/* "0-3,8": what does not parse pins nothing, with a warning. */
 static bool parse_cpus(const char *text, cpu_set_t *set)
 {
+    uint8_t mask[CFG_CPUS_MAX / 8];
+    const char *why;
     CPU_ZERO(set);
-    for (const char *p = text; *p;) {
-        char *end;
-        unsigned long a = strtoul(p, &end, 10), b = a;
-        if (end == p || a >= CPU_SETSIZE)
-            return false;
-        if (*end == '-') {
-            p = end + 1;
-            b = strtoul(p, &end, 10);
-            if (end == p || b >= CPU_SETSIZE || b < a)
-                return false;
-        }
-        for (; a <= b; a++)
-            CPU_SET(a, set);
-        p = end + strspn(end, ", ");
-        if (p == end && *p)
-            return false;
-    }
-    return CPU_COUNT(set) > 0;
+    if (cfg_parse_cpus(mask, text, &why) < 0)
+        return false;
+    for (unsigned i = 0; i < CFG_CPUS_MAX; i++)
+        if (mask[i / 8] & 1u << i % 8)
+            CPU_SET(i, set);
+    return true;
 }
 
 static int open_procs(const struct mover_cgroup *g)

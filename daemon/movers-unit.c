@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -175,25 +174,13 @@ static int rights(sd_bus_message *m, const struct mover_launch *l)
 
 static int cpu_list(sd_bus_message *m, const char *text)
 {
-    uint8_t mask[CPU_SETSIZE / 8] = {0};
-    size_t top = 0;
-    for (const char *p = text; *p;) {
-        char *end;
-        unsigned long a = strtoul(p, &end, 10), b = a;
-        if (end == p || a >= CPU_SETSIZE)
-            return 0;
-        if (*end == '-') {
-            p = end + 1;
-            b = strtoul(p, &end, 10);
-            if (end == p || b >= CPU_SETSIZE)
-                return 0;
-        }
-        for (; a <= b; a++) {
-            mask[a / 8] |= (uint8_t)(1u << a % 8);
-            top = a / 8 + 1 > top ? a / 8 + 1 : top;
-        }
-        p = end + strspn(end, ", ");
-    }
+    uint8_t mask[CFG_CPUS_MAX / 8];
+    const char *why;
+    size_t top = sizeof mask;
+    if (cfg_parse_cpus(mask, text, &why) < 0)
+        return 0; /* of an operation that an older version recorded */
+    while (!mask[top - 1])
+        top--;
     int rc = sd_bus_message_open_container(m, 'r', "sv");
     if (rc >= 0)
         rc = sd_bus_message_append(m, "s", "AllowedCPUs");

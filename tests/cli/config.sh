@@ -69,6 +69,14 @@ printf '[storage-class "gold"]\ndriver = lvm-thin\nmatch = vg0/*\n' >"$C/conf.d/
 expect "a driver that this build lacks: a warning" 0 'this build has no driver lvm-thin' -- conf
 rm "$C/conf.d/70.ini"
 
+# What lies in conf.d and is not read.
+L=$WORK/left
+mkdir -p "$L/conf.d"
+printf '[daemon]\nslots = 3\n' | tee "$L/snapferry.ini" >"$L/conf.d/50-local.conf"
+ln -s /nowhere/70.ini "$L/conf.d/70.ini"
+expect "a file that is not read" 0 'conf.d/50-local.conf: warning: the file is not read: its name does not end in .ini; rename' -- "$SNAPFERRY" check-config --config-dir "$L"
+expect "a link that leads nowhere" 0 'conf.d/70.ini: warning: nothing is read here: it is a link to /nowhere/70.ini' -- "$SNAPFERRY" check-config --config-dir "$L"
+
 # Import.
 cat >"$WORK/velero.json" <<'JSON'
 {"loadConcurrency": {"globalConfig": 3},

@@ -115,7 +115,6 @@ static void drop_ins_merge_and_win(void **state)
     (void)state;
     cfgdir_write("conf.d/20.ini", "[storage-class \"a\"]\nsnapshots-to-retain = 9\nmatch = /b/*\n");
     cfgdir_write("conf.d/10.ini", "[storage-class \"a\"]\nsnapshots-to-retain = 5\ntarget = /t\n");
-    cfgdir_write("conf.d/30.conf", "nonsense: this is no .ini\n");
     struct cfg *c = no_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /a/*\n");
     const struct cfg_class *k = cfg_class_at(c, 0);
     assert_null(cfg_class_at(c, 1));
@@ -346,6 +345,85 @@ static void zero_is_refused_where_it_is_not_none(void **state)
     one_error("[mover]\nunit-property = nothing\n", "snapferry.ini:2", "Name=value");
 }
 
+static void ranges_are_told_as_people_write_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"[mover]\nmemory = 64MiB\n", "memory = 64MiB is out of range: it goes from 96MiB to 1TiB"},
+        {"[mover]\nmemory = 0\n", "the least is 96MiB"},
+        {"[mover]\nmemory-max = 2TiB\n", "it is at most 1TiB"},
+        {"[mover]\nread-limit = 1KiB\n", "it is at least 256KiB"},
+        {"[mover]\nread-limit = 9EiB\n", "it is less than 8EiB"},
+        {"[plugin \"p\"]\nmax-size = 15EiB\n", "it is less than 8EiB"},
+        {"[daemon]\nsweep = 25h\n", "sweep = 25h is out of range: it goes from 1s to 1d"},
+        {"[daemon]\nkeep-records = 2s\n", "it goes from 1min to 36500d"},
+        {"[daemon]\nmax-duration = 366d\n", "it is at most 365d"},
+        {"[daemon]\ngroup-max-skew = 61min\n", "it goes from 1ms to 1h"},
+        {"[mover]\ncpus = 3-1\n", "cpus = 3-1: a range ends before it begins"},
+        {"[mover]\ncpus = 0,4-2\n", "a range ends before it begins"},
+        {"[mover]\ncpus = 1024\n", "numbers from 0 to 1023"},
+        {"[mover]\ncpus = 0-99999999999\n", "numbers from 0 to 1023"},
+        {"[mover]\ncpus = 3-\n", "a list such as 0-3,8"},
+        {"[mover]\ncpus = -3\n", "a list such as 0-3,8"},
+        {"[mover]\ncpus = 1,,2\n", "a list such as 0-3,8"},
+        {"[mover]\ncpus = all\n", "a list such as 0-3,8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cfg *c = cfgdir_load(cases[i].text);
+        assert_complains(c, CFG_ERROR, "snapferry.ini:2", cases[i].words);
+        cfg_free(c);
+    }
+    uint8_t mask[CFG_CPUS_MAX / 8];
+    const char *why;
+    assert_int_equal(cfg_parse_cpus(mask, "0-3,8,1023", &why), 0);
+    assert_int_equal(mask[0], 0x0f);
+    assert_int_equal(mask[1], 0x01);
+    assert_int_equal(mask[2], 0);
+    assert_int_equal(mask[127], 0x80);
+}
+
+static void link_to(const char *target, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", cfgdir, name);
+    assert_return_code(symlink(target, path), errno);
+}
+
+/* What somebody put into conf.d to be read, and is not, is told; what nobody expects to be read is not. */
+static void what_is_not_read_is_told(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"50-local.conf", "60-local.INI", "ini",        "10.ini~",        "10.ini.bak",
+                                        ".10.ini.swp",   ".hidden.ini", "README.txt", "10.ini.dpkg-old"};
+    char name[64], path[256];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(name, sizeof name, "conf.d/%s", files[i]);
+        cfgdir_write(name, "nonsense\n");
+    }
+    link_to("/nowhere/70.ini", "conf.d/70.ini");
+    cfgdir_write("real.ini", "[daemon]\nslots = 7\n");
+    link_to("../real.ini", "conf.d/80.ini");
+    struct cfg *c = no_error(REPO);
+    assert_int_equal(cfg_daemon(c)->slots, 7);
+    assert_complains(c, CFG_WARNING, "conf.d/50-local.conf", "the file is not read: its name does not end in .ini");
+    assert_complains(c, CFG_WARNING, "conf.d/60-local.INI", "is not read");
+    assert_complains(c, CFG_WARNING, "conf.d/ini", "is not read");
+    assert_complains(c, CFG_WARNING, "conf.d/70.ini", "it is a link to /nowhere/70.ini, which is not there");
+    unsigned told = 0;
+    for (unsigned i = 0; i < cfg_complaints(c); i++)
+        told += strstr(cfg_complaint_at(c, i)->where, "/conf.d/") != NULL;
+    assert_int_equal(told, 4);
+    cfg_free(c);
+    static const char *const links[] = {"70.ini", "80.ini"};
+    for (size_t i = 0; i < sizeof files / sizeof *files + 2; i++) {
+        snprintf(path, sizeof path, "%s/conf.d/%s", cfgdir,
+                 i < 2 ? links[i] : files[i - 2]);
+        assert_return_code(unlink(path), errno);
+    }
+}
+
 static void names_that_lead_nowhere(void **state)
 {
     (void)state; /* PVC-10, AP-25 */
@@ -556,6 +634,8 @@ int main(void)
         cmocka_unit_test(thousands_of_mistakes_are_counted_not_stored),
         cmocka_unit_test(numbers_sizes_and_times),
         cmocka_unit_test(zero_is_refused_where_it_is_not_none),
+        cmocka_unit_test(ranges_are_told_as_people_write_them),
+        cmocka_unit_test(what_is_not_read_is_told),
         cmocka_unit_test(names_that_lead_nowhere),
         cmocka_unit_test(what_is_missing_or_contradicts_itself),
         cmocka_unit_test(s3_is_understood_and_not_there),

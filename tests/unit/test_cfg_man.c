@@ -3,12 +3,15 @@
  * that the reader takes. */
 #include "tests/unit/cfgdir.h"
 
+#include "cfg/internal.h"
+
 #define POD "docs/man/snapferry.ini.5.pod"
 #define ITEMS_MAX 400
 
 struct item {
     char head[64], name[64], brackets[256], example[256];
 };
+static char durations[1024]; /* the paragraph about their units */
 static struct item items[ITEMS_MAX];
 static unsigned n_items;
 
@@ -43,6 +46,8 @@ static int read_pod(void **state)
             char *x = strstr(paragraph, "Example: C<");
             if (x && n_items && sections)
                 snprintf(items[n_items - 1].example, 256, "%.*s", (int)(strrchr(x, '>') - x - 11), x + 11);
+            if (strstr(paragraph, "Numbers with units"))
+                snprintf(durations, sizeof durations, "%.1000s", paragraph);
             paragraph[0] = '\0';
         } else if (strlen(paragraph) + strlen(line) < sizeof paragraph) {
             strcat(paragraph, line);
@@ -147,12 +152,31 @@ static void examples_are_taken(void **state)
     }
 }
 
+static void units_are_those_that_are_read(void **state)
+{
+    (void)state;
+    char want[32];
+    unsigned n = 0, documented = 0;
+    const char *end = strchr(durations, ':'), *at = durations;
+    assert_non_null(end);
+    for (; duration_unit(n); n++) {
+        snprintf(want, sizeof want, "C<%s>", duration_unit(n));
+        const char *found = strstr(durations, want);
+        if (!found || found > end)
+            fail_msg("the unit %s is not documented", want);
+    }
+    while ((at = strstr(at, "C<")) && at++ < end)
+        documented++;
+    assert_int_equal(documented, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_documented),
         cmocka_unit_test(nothing_else_is_documented),
         cmocka_unit_test(examples_are_taken),
+        cmocka_unit_test(units_are_those_that_are_read),
     };
     return cmocka_run_group_tests(tests, read_pod, cfgdir_remove);
 }
