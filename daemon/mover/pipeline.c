@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#define COMPANY_NS 300000000 /* how long a chunk waits for others to be hashed with */
 #define DOUBT_MAX 31
 
 enum chunk_state {
@@ -265,14 +266,15 @@ static void settle(struct pipeline *p, struct worker_state *w, struct chunk *c, 
 
 /*
  * Whether a worker with `active` lanes in use may take a chunk, or has to go on or to end without one. A kernel takes
- * as long for one lane as for all, so lanes wait for company while more is about to be found; and one worker fills its
- * lanes before the next one begins. With the lock held.
+ * as long for one lane as for all, so lanes wait for company while more is about to be found, but not for long
+ * (`late`): from a slow source a single chunk takes seconds, and progress would come in leaps of all lanes. One worker
+ * fills its lanes before the next one begins. With the lock held.
  */
 enum lane_choice { LANE_TAKE, LANE_WAIT, LANE_NONE };
 
-static enum lane_choice choose(struct pipeline *p, struct worker_state *w, unsigned active)
+static enum lane_choice choose(struct pipeline *p, struct worker_state *w, unsigned active, bool late)
 {
-    const bool hurry = p->urgent || p->ending;
+    const bool hurry = p->urgent || p->ending || late;
     if (p->filling && p->filling != w)
         return LANE_WAIT;
     if (p->queue)
@@ -301,20 +303,31 @@ static struct chunk *queue_take(struct pipeline *p)
     return c;
 }
 
+/* Until there may be work, or a while: with the lock held. */
+static void wait_work(struct pipeline *p)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += COMPANY_NS;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&p->work, &p->lock, &t);
+}
+
 static struct chunk *next_chunk(struct worker_state *w, unsigned active)
 {
     struct pipeline *p = w->p;
     struct chunk *c = NULL;
     pthread_mutex_lock(&p->lock);
-    enum lane_choice choice = choose(p, w, active);
+    enum lane_choice choice = choose(p, w, active, false);
     if (choice == LANE_WAIT) {
-        uint64_t t = now_ns();
+        const uint64_t t = now_ns();
         do {
             /* With chunks in its lanes it is the one that gets the next ones. */
             if (!p->filling && active > 0)
                 p->filling = w;
-            pthread_cond_wait(&p->work, &p->lock);
-        } while ((choice = choose(p, w, active)) == LANE_WAIT);
+            wait_work(p);
+        } while ((choice = choose(p, w, active, now_ns() - t >= COMPANY_NS)) == LANE_WAIT);
         w->wait_ns += now_ns() - t;
     }
     if (choice == LANE_TAKE)
@@ -876,7 +889,11 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct e
     p->queue_end = &p->queue;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->moved, NULL);
-    pthread_cond_init(&p->work, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->work, &attr);
+    pthread_condattr_destroy(&attr);
     int rc = zeros_new(&p->zeros, s->splitter.max, e);
     if (rc == 0) {
         p->slots = calloc(s->budget->slots, sizeof *p->slots);

@@ -29,6 +29,18 @@ rmdir "$REPO"; mv "$REPO.away" "$REPO"
 same "it is back: Completed" "$(wait_state "$A" Completed 90)" Completed
 check "the problem is gone" until_true 10 eval '! problems | grep -q "$REPO"'
 
+# Names that nobody could type or record are passed over, and the others are backed up.
+cp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'bell\a.img'
+cp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'latin\xe9.img'
+config_add names "[job \"names\"]
+volumes = class:btrfs"
+check "reload with odd names" ask reload --wait --quiet
+check "a run over the class" ask backup --job names --wait --quiet
+same "has the one with a name" "$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].volumes | length' 2>/dev/null)" 1
+for odd in bell latin; do check "the log tells of $odd" grep -q "passed over: .*rename the file" "$LOG"; done
+rm -f "$WORK"/btrfs/bell* "$WORK"/btrfs/latin* "$CONF/conf.d/names.ini"
+check "reload without them" ask reload --wait --quiet
+
 # Of two volumes one has vanished.
 config_add job "[job \"both\"]
 volumes = $WORK/xfs/v.img $WORK/xfs/w.img"
