@@ -515,6 +515,15 @@ static int check_together(const struct options *o, struct err *e)
     return 0;
 }
 
+/* An error is told in JSON even if it was found before --json was. */
+static bool asks_for_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--json"))
+            return true;
+    return false;
+}
+
 int options_parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){.read_percent = 100,
@@ -523,8 +532,10 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
                           .state_dir = "/var/lib/snapferry",
                           .runtime_dir = "/run/snapferry"};
     unsigned char seen[OPTIONS_MAX] = {0};
-    if (parse_options(o, argc, argv, seen, e) < 0)
+    if (parse_options(o, argc, argv, seen, e) < 0) {
+        o->json = o->json || asks_for_json(argc, argv);
         return -EINVAL;
+    }
     char **words = argv + optind;
     int n = argc - optind;
     if (o->version || o->completion || o->complete)

@@ -88,7 +88,7 @@ const struct metric_family metric_families[] = {
     COUNTER("new_bytes_total", "class", "Bytes of chunks that were not in the repository yet, before compression, counted when a mover ends.")
     COUNTER("compressed_bytes_total", "class", "Bytes that the new chunks took after compression and encryption, counted when a mover ends.")
     COUNTER("written_bytes_total", "class", "Bytes that restores wrote to their targets, counted when a mover ends.")
-    COUNTER("unreadable_bytes_total", "class", "Bytes of sources that could not be read and were stored as zeros (map-bad), counted when a mover ends.")
+    COUNTER("unreadable_bytes_total", "class", "Bytes of sources that could not be read and were stored as zeros (bad-reads = map), counted when a mover ends.")
     COUNTER("upload_bytes_total", "repository", "Bytes that movers of all kinds wrote to the repository's storage, counted when one ends.")
     COUNTER("download_bytes_total", "repository", "Bytes that movers of all kinds read from the repository's storage, counted when one ends.")
     COUNTER("io_errors_total", "op", "Requests to sources and targets that the storage answered with an error (op: read, write), counted when a mover ends.")

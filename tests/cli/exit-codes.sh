@@ -84,6 +84,9 @@ else
 fi
 within_json 16 not-found command_on ls ffffffff
 within_json 2 usage command_on backup "$WORK/image" --compression brotli
+within_json 2 usage "$SNAPFERRY" status --bogus
+within_json 2 usage "$SNAPFERRY" operations --limit none
+within_json 2 usage "$SNAPFERRY" statsu
 
 # What the daemon says, over the real socket; a pretended engine decides how things end.
 mkdir "$WORK/run"

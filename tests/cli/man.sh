@@ -25,6 +25,10 @@ extra=$(sed -n '/^=head1 VERBS/,/^=head1 OPTIONS/p' "$POD" | grep -oE '^=item B<
 same "the man page has no verb that does not exist" "$extra" ""
 check "the completion for bash is the table's" diff <("$SNAPFERRY" --bash-completion) docs/snapferry.bash-completion
 check "and bash can read it" bash -n docs/snapferry.bash-completion
+overdue=$(sed -n '/alert: SnapferryBackupOverdue/,/expr:/s/^ *expr: //p' monitoring/snapferry.rules.yml)
+check "there is a rule for what is overdue" test -n "$overdue"
+for f in docs/man/snapferry-metrics.7.pod docs/monitoring.md; do check "$f has it as it is" grep -qF -- "$overdue" "$f"; done
+check "each option stands under its verb" bash -c '! sed -n "/^=head2 repo change-password/,/^=head/p" "$1" | grep "make-password"' - "$POD"
 if [ -x "$(dirname "$SNAPFERRY")/snapferryd" ]; then
     "$(dirname "$SNAPFERRY")/snapferryd" --help | grep -oE -- '--[a-z-]+' | sort -u >"$WORK/doptions"
     grep -oE '^=item .*' docs/man/snapferryd.8.pod | grep -oE -- 'B<--[a-z-]+>' | tr -d 'B<>' | sort -u >"$WORK/ddocumented"
