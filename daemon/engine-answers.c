@@ -415,6 +415,12 @@ static json_t *repositories(struct engine *g, json_t *problems)
                 problem(problems, "error", "backups into it wait until it is back", "repository \"%s\": %s", r->name,
                         h->why);
             }
+            if (h->up && h->size_bytes > 0) {
+                jset_int(o, "free", h->free_bytes);
+                jset_int(o, "size", h->size_bytes);
+                jset_bool(o, "full", repository_full(h));
+            }
+            problem_of_room(h, problems);
         }
         json_array_append_new(list, o);
     }

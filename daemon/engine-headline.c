@@ -68,6 +68,8 @@ static void add_problem(struct engine *g, const struct headline *h, struct line 
     for (const struct repo_health *r = g->repos; r; r = r->next)
         if (r->known && !r->up && !n++)
             snprintf(first, sizeof first, "repository \"%.64s\": %.300s", r->name, r->why);
+        else if (r->known && repository_full(r) && !n++)
+            snprintf(first, sizeof first, "repository \"%.64s\" is full", r->name);
     const char *job, *why;
     const unsigned failing = schedule_failing(g->schedule, &job, &why);
     if (failing && !n)

@@ -57,10 +57,14 @@ struct repo_health {
     char name[128];
     bool known, up, checking;
     int64_t since_ns, checked_ns; /* since: of the present state */
-    int64_t free_bytes;           /* -1: not known */
+    int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512];
     struct engine *engine;
 };
+
+/* Below this share of free room a repository is called full, here and by the alert of the shipped rules. */
+#define REPOSITORY_FULL 0.05
+bool repository_full(const struct repo_health *h);
 
 struct plugin_movers;
 
@@ -131,6 +135,8 @@ void problem(json_t *list, const char *severity, const char *hint, const char *f
     __attribute__((format(printf, 4, 5)));
 /* Adds the jobs (schedule_to_json()) whose last start failed. */
 void problems_of_jobs(const json_t *jobs, json_t *list);
+/* Adds a repository that is full. */
+void problem_of_room(const struct repo_health *h, json_t *list);
 
 /* ---- policy and classes as documents ---- */
 json_t *policy_doc(const struct cfg_policy *p);

@@ -284,6 +284,8 @@ static void of_repositories(struct samples *s)
         sample(s, "repository_up", h->up, "repository", h->name, NULL);
         if (h->up && h->free_bytes >= 0)
             sample(s, "repository_free_bytes", (double)h->free_bytes, "repository", h->name, NULL);
+        if (h->up && h->size_bytes > 0)
+            sample(s, "repository_size_bytes", (double)h->size_bytes, "repository", h->name, NULL);
     }
 }
 

@@ -2,6 +2,7 @@
 /* engine-problems.c - what `snapferry status` lists under Problems, as far as it is not about single operations */
 #include "daemon/engine-impl.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
@@ -30,4 +31,13 @@ void problems_of_jobs(const json_t *jobs, json_t *list)
             problem(list, "error", jstr(failed, "hint"), "job \"%s\" could not be started: %s", jstr(j, "job"),
                     jstr(failed, "message"));
     }
+}
+
+void problem_of_room(const struct repo_health *h, json_t *list)
+{
+    if (!h->known || !repository_full(h))
+        return;
+    problem(list, "error", "give it room, or keep less (keep-*) and run maintenance with kopia",
+            "repository \"%s\" is full: %.1f %% of its file system (%" PRId64 " MiB) are free", h->name,
+            100 * (double)h->free_bytes / (double)h->size_bytes, h->free_bytes >> 20);
 }

@@ -82,7 +82,7 @@ static struct repo_health *health_of(struct engine *g, const char *name)
     snprintf(h->name, sizeof h->name, "%s", name);
     h->engine = g;
     h->since_ns = now_ns();
-    h->free_bytes = -1;
+    h->free_bytes = h->size_bytes = -1;
     h->next = g->repos;
     g->repos = h;
     return h;
@@ -105,6 +105,7 @@ static void repository_seen(struct step_result *s, void *arg)
     h->known = true;
     h->up = up;
     h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
+    h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
     snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
     engine_kick(g);
 }
@@ -132,6 +133,11 @@ void repositories_refresh(struct engine *g, bool force)
             log_warning("%s", e.msg);
         }
     }
+}
+
+bool repository_full(const struct repo_health *h)
+{
+    return h->up && h->free_bytes >= 0 && h->size_bytes > 0 && (double)h->free_bytes < REPOSITORY_FULL * (double)h->size_bytes;
 }
 
 const char *repository_down(struct engine *g, const char *name)

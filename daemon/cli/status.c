@@ -106,7 +106,8 @@ static void show_repositories(FILE *f, const json_t *s)
     json_array_foreach(jarr(s, "repositories"), i, r)
     {
         const json_t *up = json_object_get(r, "up");
-        const char *state = json_is_false(up) ? "DOWN" : json_is_true(up) ? "ok" : "not looked at yet";
+        const bool full = jbool(r, "full");
+        const char *state = json_is_false(up) ? "DOWN" : full ? "FULL" : json_is_true(up) ? "ok" : "not looked at yet";
         unsigned width = screen_width(), used = LABEL + 2;
         char since[64] = "";
         if (json_is_false(up) && jint(r, "since_ns"))
@@ -115,7 +116,7 @@ static void show_repositories(FILE *f, const json_t *s)
         used += text_width(name) + (unsigned)strlen(state) + (unsigned)strlen(since);
         label(f, i ? "" : "Repository");
         fprintf(f, "%s ", name);
-        tinted(f, json_is_false(up) ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
+        tinted(f, json_is_false(up) || full ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
         fputs(since, f);
         if (*jstr(r, "path") && width > used + 8)
             fprintf(f, " %s", text_fit(text_name(jstr(r, "path")), width - used));

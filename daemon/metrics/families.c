@@ -116,6 +116,7 @@ const struct metric_family metric_families[] = {
     /* ---- repositories ---- */
     GAUGE("repository_up", "repository", "1 if the repository's storage answered when it was last looked at, 0 if not.")
     GAUGE("repository_free_bytes", "repository", "Bytes free on the file system of the repository, as last looked at.")
+    GAUGE("repository_size_bytes", "repository", "Bytes in all on the file system of the repository, as last looked at.")
     COUNTER("repository_requests_total", "repository,op,code", "Requests of movers to the repository's storage; code is ok or the class of the error; counted when a mover ends.")
     HISTOGRAM("repository_request_seconds", "repository,op", "Seconds that one request to the repository's storage took; observed when a mover ends.")
     COUNTER("repository_retries_total", "repository", "Requests to the repository's storage that were made again after an error, counted when a mover ends.")

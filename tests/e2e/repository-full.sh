@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A repository whose file system is full: status and its first line say so before a backup fails, the metrics have both
+# numbers of the alert, and it is over when there is room again.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "a file system to be filled"
+fs_make small ext4 64 || exit 1
+REPO=$WORK/small/repo SOCK=$WORK/m.sock
+mkdir "$REPO"
+daemon_setup
+config_add 90-metrics "[metrics]
+listen = unix:$SOCK"
+starts "the daemon starts"
+value() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | sed -n "s/^snapferry_$1{repository=\"main\"} //p"; }
+number() { local v; v=$(value "$1"); printf '%.0f' "${v:-0}"; }
+seen() { ask reload --wait --quiet && [ "$(askj status | jq -r '.repositories[0].full')" = "$1" ]; } # a reload looks again
+texts() { askj status | jq -r '.problems[].text'; }
+
+check "there is room" until_true 40 seen false
+check "its size is known" test "$(number repository_size_bytes)" -gt $((40 * MIB))
+check "so is what is free" test "$(number repository_free_bytes)" -gt $((20 * MIB))
+same "no problem" "$(texts)" ""
+dd if=/dev/zero of="$WORK/small/fill" bs=1M status=none 2>/dev/null
+check "it is full" until_true 40 seen true
+check "a problem of status" eval 'texts | grep -qE "^repository \"main\" is full: [0-9.]+ % of its file system \([0-9]+ MiB\) are free$"'
+check "in its table" eval 'ask status | grep -qE "^ *Repository +main FULL"'
+check "size and room are what the alert asks for" test "$(($(number repository_free_bytes) * 20))" -lt "$(number repository_size_bytes)"
+rm "$WORK/small/fill"
+check "there is room again" until_true 40 seen false
+same "the problem is gone" "$(texts)" ""
+stops "the end"
+explain_failure
+finish
