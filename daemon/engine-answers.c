@@ -220,7 +220,7 @@ static int count_native(struct rec *n, void *arg)
     return 0;
 }
 
-/* A volume's line: protected means a Completed backup that is not older than twice its schedule allows. */
+/* A volume's line: protected means a Completed backup that is not too old for its schedule. */
 static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *volume, const char *klass,
                            const json_t *schedule)
 {
@@ -267,7 +267,7 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
         why = text;
     } else if (!good)
         why = json_array_size(jobs.names) ? "not backed up yet" : "not backed up yet, and no job names it";
-    else if (interval && now - good > 2 * interval * NS_PER_S + 3600 * NS_PER_S) {
+    else if (backup_too_old(good, interval, now)) {
         snprintf(text, sizeof text, "the last good backup is older than two intervals of its job%s%s",
                  jobj(d, "last_error") ? ": " : "", jstr(jobj(d, "last_error"), "message"));
         why = text;

@@ -256,7 +256,8 @@ void count_backup_ended(struct engine *g, const struct rec *b, const char *outco
     bool good = !strcmp(outcome, "Completed");
     observe(g, "backup_duration_seconds", one("schedule", schedule), metric_buckets,
             (double)(now_ns() - b->created_ns) / 1e9);
-    set(g, "backup_last_status", one("schedule", schedule), good);
+    if (strcmp(outcome, "Canceled") != 0)
+        set(g, "backup_last_status", one("schedule", schedule), good);
     if (good)
         set(g, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(now_ns() / NS_PER_S));
 }
@@ -288,9 +289,13 @@ static void data_path(struct engine *g, const char *klass, const char *direction
         return;
     for (size_t i = 0; i < sizeof of_backup / sizeof *of_backup; i++)
         add(g, of_backup[i][1], one("class", klass), bytes(r, of_backup[i][0]));
-    add(g, "skipped_bytes_total", two("class", klass, "why", "unallocated"), bytes(r, "holeBytes"));
-    if (jobj(r, "reader"))
-        set(g, "io_uring_inflight", one("class", klass), bytes(jobj(r, "reader"), "inflightMax"));
+    /* What the reader left out; holeBytes are chunks that are nothing but hole, and a plugin may know no more. */
+    const json_t *reader = jobj(r, "reader");
+    bool told = json_is_integer(json_object_get(reader, "skippedBytes"));
+    add(g, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
+        told ? bytes(reader, "skippedBytes") : bytes(r, "holeBytes"));
+    if (reader)
+        set(g, "io_uring_inflight", one("class", klass), bytes(reader, "inflightMax"));
 }
 
 static bool known(const char *const *names, size_t n, const char *name)

@@ -437,7 +437,8 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
     snprintf(op->state, sizeof op->state, "Completed");
     if (!op->doc || records_add(g->records, REC_OPERATION, op, &e) < 0)
         return -1;
-    CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I,s:I}", "last_status", "Completed", "last_good_backup", b.id,
+    CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:s,s:I,s:I}", "last_status", "Completed",
+                                          "last_verdict", "Completed", "last_good_backup", b.id,
                                           "last_success_ns", (json_int_t)end, "last_end_ns", (json_int_t)end);
     volume_note(g, jobj(op->doc, "volume"), tag(tags, "class"), more);
     return 0;

@@ -111,7 +111,7 @@ static void of_native(struct fact *f, const struct rec *r)
     f->moved = jbool(r->doc, "moved") && jbool(r->doc, "moved_verified");
     f->failed = jbool(r->doc, "failed");
     f->snapshot_only = jbool(r->doc, "snapshot_only");
-    f->used = jint(n, "used");
+    f->used = json_is_integer(json_object_get(n, "used")) ? jint(n, "used") : -1;
     f->since_ns = jint(n, "created_ns") ? jint(n, "created_ns") : r->created_ns;
 }
 
@@ -129,8 +129,11 @@ static void of_volume(struct facts *x, struct fact *f, const struct rec *r)
     f->gone = !strcmp(r->state, "gone");
     f->size = jint(v, "size");
     f->allocated = json_is_integer(json_object_get(v, "allocated")) ? jint(v, "allocated") : -1;
-    f->tried = jstr(d, "last_status")[0] != '\0';
-    f->good = !strcmp(jstr(d, "last_status"), "Completed");
+    const char *verdict = jstr(d, "last_verdict"), *status = jstr(d, "last_status"); /* canceled or skipped: no verdict */
+    if (!verdict[0] && strcmp(status, "Canceled") != 0 && strcmp(status, "Skipped") != 0)
+        verdict = status;
+    f->tried = verdict[0] != '\0';
+    f->good = !strcmp(verdict, "Completed");
     f->last_success_ns = jint(d, "last_success_ns");
     f->last_end_ns = jint(d, "last_end_ns");
     f->last_snapshot_ns = jint(d, "last_snapshot_ns");
@@ -317,10 +320,14 @@ void facts_plan(struct engine *g, const struct native_facts *f, size_t n)
     }
 }
 
+bool backup_too_old(int64_t success_ns, int64_t interval_s, int64_t now)
+{
+    return interval_s > 0 && now - success_ns > interval_s * 5 / 2 * NS_PER_S;
+}
+
 bool fact_protected(const struct fact *v, int64_t now)
 {
-    return v->used_here && v->last_success_ns > 0 &&
-           !(v->interval_s && now - v->last_success_ns > (2 * v->interval_s + 3600) * NS_PER_S);
+    return v->used_here && v->last_success_ns > 0 && !backup_too_old(v->last_success_ns, v->interval_s, now);
 }
 
 /* ---- from the storage ---- */

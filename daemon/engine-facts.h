@@ -33,7 +33,7 @@ struct fact {
     /* native */
     bool hold, planned;
     unsigned reasons; /* NATIVE_*, as last planned */
-    int64_t used;
+    int64_t used; /* -1: not known */
     bool moved, failed, snapshot_only;
     /* volume */
     bool good;  /* how its last backup ended */
@@ -61,6 +61,9 @@ void facts_room_get(const struct engine *g, uint64_t *free_bytes, uint64_t *tota
 /* Answer of step_volumes(): a volume that its class no longer lists is gone, until it is seen again. Only classes that
  * were asked for all they have (member "all") tell. */
 void facts_listed(struct engine *g, const json_t *classes);
+/* The one rule for status, volumes, metrics and the alert SnapferryBackupOverdue: 2.5 intervals. A job that is late by
+ * one run and takes its time is well within. Without an interval (0) nothing is too old. */
+bool backup_too_old(int64_t success_ns, int64_t interval_s, int64_t now);
 /* Like status: whether the last good backup is recent enough. */
 bool fact_protected(const struct fact *volume, int64_t now);
 

@@ -239,7 +239,7 @@ static enum keep keep_of(const struct fact *f)
 
 struct of_class {
     const char *name;
-    unsigned n[KEEPS], missing;
+    unsigned n[KEEPS], missing, there, told; /* told: of those there the driver says what they hold */
     int64_t oldest, used;
 };
 struct classes {
@@ -258,6 +258,8 @@ static void see_native(struct fact *f, void *arg)
             c->missing++;
         } else if (!f->state) {
             c->n[keep_of(f)]++;
+            c->there++;
+            c->told += f->used >= 0;
             c->used += f->used > 0 ? f->used : 0;
             if (!c->oldest || f->since_ns < c->oldest)
                 c->oldest = f->since_ns;
@@ -272,7 +274,8 @@ static void put_class(struct samples *s, const struct of_class *c)
     for (unsigned k = 0; k < KEEPS; k++)
         sample(s, "snapshots", c->n[k], "class", c->name, "reason", keep_names[k], NULL);
     sample(s, "snapshots_missing", c->missing, "class", c->name, NULL);
-    sample(s, "snapshot_used_bytes", (double)c->used, "class", c->name, NULL);
+    if (c->told || !c->there)
+        sample(s, "snapshot_used_bytes", (double)c->used, "class", c->name, NULL);
     if (c->oldest)
         sample(s, "snapshot_oldest_timestamp_seconds", (double)c->oldest / 1e9, "class", c->name, NULL);
     if (cfg_policy_of_class(s->engine->cfg, c->name, &p, NULL) == 0) {

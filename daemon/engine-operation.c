@@ -338,6 +338,9 @@ static void terminal(struct engine *g, struct rec *op)
         CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I}", "last_status", outcome, "last_backup", op->parent,
                                               "last_end_ns", (json_int_t)now_ns());
         const json_t *result = jobj(op->doc, "result");
+        /* A cancel or a skip says nothing about how backups of the volume go. */
+        if (strcmp(outcome, "Canceled") != 0 && strcmp(outcome, "Skipped") != 0)
+            jset_str(more, "last_verdict", outcome);
         if (!strcmp(outcome, "Completed")) {
             jset_int(more, "last_success_ns", now_ns());
             jset_int(more, "last_snapshot_ns", jint(op->doc, "snapshot_ns"));

@@ -266,6 +266,32 @@ static int look_missing(struct rec *n, void *arg)
     return 0;
 }
 
+/* What a native holds alone grows while its volume is written. */
+static void note_used(struct engine *g, const json_t *natives)
+{
+    struct err e = ERR_INIT;
+    const json_t *v;
+    size_t i;
+    int rc = records_begin(g->records, &e);
+    if (rc < 0)
+        return;
+    json_array_foreach(natives, i, v)
+    {
+        const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v, *used = json_object_get(v, "used");
+        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        if (!json_is_integer(used) || rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0 || !jobj(n.doc, "native") ||
+            json_equal(json_object_get(jobj(n.doc, "native"), "used"), used))
+            continue;
+        jset_int(jobj(n.doc, "native"), "used", json_integer_value(used));
+        if ((rc = records_save(g->records, REC_NATIVE, &n, &e)) < 0)
+            break;
+    }
+    if (rc < 0 || records_commit(g->records, &e) < 0) {
+        records_rollback(g->records);
+        log_debug("what native snapshots hold: %s", e.msg);
+    }
+}
+
 static void sort_out_class(struct engine *g, const json_t *answer, struct seen *seen, json_t *remove, json_t *undo)
 {
     const json_t *klass = jobj(answer, "class");
@@ -285,6 +311,7 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
         if (!again && rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0)
             unknown_native(g, klass, v, remove);
     }
+    note_used(g, json_object_get(answer, "natives"));
     json_array_foreach(json_object_get(answer, "exposures"), i, v)
     {
         struct find_intent x = {jstr(v, "alias"), false};

@@ -63,6 +63,7 @@ is "retained" 'snapshots{class="gold",reason="retained"}' 2
 is "their limit" 'snapshot_limit{class="gold"}' 2
 check "bytes read" test "$(sum 'read_bytes_total\{class="gold"')" -gt $((8 * MIB))
 check "bytes that lie in holes" test "$(sum 'skipped_bytes_total\{class="gold",why="unallocated"')" -gt $((8 * MIB))
+same "they are those that were not read" "$(($(sum 'read_bytes_total\{class="gold"') + $(sum 'skipped_bytes_total\{class="gold",why="unallocated"')))" $((32 * MIB))
 check "bytes into the repository" test "$(sum 'upload_bytes_total\{repository="main"\}')" -gt $((8 * MIB))
 check "requests" test "$(sum 'repository_requests_total\{repository="main",op="put",code="ok"\}')" -gt 3
 check "as many times" test "$(value 'repository_request_seconds_count{repository="main",op="put"}')" = \
@@ -90,6 +91,7 @@ running "$V/a.img"
 ask cancel "$A" --quiet; wait_state "$A" Canceled 15 >/dev/null
 is "canceled" "$(total backup gold canceled '')" 1
 is "by Velero's name" "uploads_canceled_total{node=\"testnode\"}" 1
+is "which is no failure of the volume's" "volume_last_status{volume=\"$V/a.img\"}" 1
 check "what ran is gone from the page" until_true 10 eval 'page; ! grep -q "^snapferry_operation_done_bytes{" "$WORK/page"'
 
 # ---- one that fails ----
@@ -124,7 +126,10 @@ check "and what is stored" eval '[ "$(sum "repository_stored_bytes")" -gt 100000
 N=$(value "$(total backup gold completed '')")
 R=$(value 'read_bytes_total{class="gold"}')
 daemon_stop
+# What a native holds alone grows with what is written to its volume.
+head -c $((4 * MIB)) /dev/urandom | dd of="$V/b.img" bs=1M conv=notrunc,fsync 2>/dev/null
 starts "after a restart"
+check "what natives hold is known" until_true 30 eval 'page; [ "$(value "snapshot_used_bytes{class=\"gold\"}")" -ge $((4 * MIB)) ]'
 is "counters are as they were" "$(total backup gold completed '')" "$N"
 is "bytes as well" 'read_bytes_total{class="gold"}' "$R"
 running "$V/a.img"

@@ -279,6 +279,57 @@ static void volumes_come_and_go(void **state)
     close_it(&x);
 }
 
+/* A driver that does not tell what a native holds: no sample rather than 0. */
+static void what_is_not_told_is_not_shown(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    assert_sample(&x, "snapshot_used_bytes", "class=c", 0); /* there is none */
+    put(&x, REC_NATIVE, "alias", "v", "present",
+        json_pack("{s:{s:s},s:{s:n,s:I}}", "class", "name", "c", "native", "used", "created_ns", (json_int_t)1), NULL);
+    assert_no_sample(&x, "snapshot_used_bytes", "class=c");
+    close_it(&x);
+}
+
+/* A cancel says nothing about how backups of the volume go. */
+static void a_cancel_is_no_verdict(void **state)
+{
+    (void)state;
+    static const char *const t[][2] = {{"Canceled", ""}, {"Canceled", "Completed"}, {"Canceled", "Failed"},
+                                       {"Failed", ""},   {"Completed", ""},         {"Skipped", "Completed"}};
+    static const double want[] = {NAN, 1, 0, 0, 1, 1};
+    struct fixture x;
+    open_with(&x, "");
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        char id[16], name[32], labels[64];
+        snprintf(id, sizeof id, "id-%zu", i);
+        snprintf(name, sizeof name, "/srv/%zu.img", i);
+        snprintf(labels, sizeof labels, "volume=%s", name);
+        json_t *v = volume(name, 0);
+        jset_str(v, "last_status", t[i][0]);
+        if (t[i][1][0])
+            jset_str(v, "last_verdict", t[i][1]);
+        put(&x, REC_VOLUME, id, id, "known", v, NULL);
+        double got = value(&x, "volume_last_status", labels);
+        if (isnan(want[i]) ? !isnan(got) : got != want[i])
+            fail_msg("%s after %s: %g", t[i][0], t[i][1], got);
+    }
+    close_it(&x);
+}
+
+/* One rule for status, metrics and the alert. */
+static void too_old(void **state)
+{
+    (void)state;
+    const int64_t hour = 3600 * NS_PER_S, success = 10 * hour;
+    assert_false(backup_too_old(success, 3600, success + hour * 5 / 2));
+    assert_true(backup_too_old(success, 3600, success + hour * 5 / 2 + 1));
+    assert_false(backup_too_old(success, 604800, success + 400 * hour));
+    assert_false(backup_too_old(success, 0, success + 100000 * hour));
+    assert_false(backup_too_old(success, 3600, success - hour)); /* the clock was set back */
+}
+
 static void natives_by_reason(void **state)
 {
     (void)state;
@@ -295,6 +346,9 @@ static void natives_by_reason(void **state)
     }
     assert_sample(&x, "snapshots", "class=c,reason=retained", 3);
     assert_sample(&x, "snapshot_used_bytes", "class=c", 30);
+    json_object_set_new(jobj(n.doc, "native"), "used", json_null()); /* not told of this one */
+    assert_int_equal(save(&x.g, REC_NATIVE, &n), 0);
+    assert_sample(&x, "snapshot_used_bytes", "class=c", 20);
     assert_sample(&x, "snapshot_oldest_timestamp_seconds", "class=c", 1);
     struct native_facts f[2] = {{.alias = "alias-0", .reasons = NATIVE_RETAINED | NATIVE_IN_USE},
                                 {.alias = "alias-1", .prune = true}};
@@ -318,7 +372,7 @@ static void natives_by_reason(void **state)
 
 static const char result_text[] =
     "{\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,\"incrementalBytes\":800,"
-    "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16},"
+    "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16,\"skippedBytes\":32},"
     "\"stages\":[{\"name\":\"write\",\"busySeconds\":2.5,\"stalledSeconds\":1}],\"bottleneck\":\"write\","
     "\"repository\":{\"uploadedBytes\":450,\"downloadedBytes\":70,\"retries\":2,\"contents\":12,\"indexBlobs\":4,"
     "\"clockSkewSeconds\":-0.5,\"requests\":{\"put\":{\"codes\":{\"ok\":5,\"no-space\":1,\"invented\":9},\"seconds\":3,"
@@ -335,7 +389,7 @@ static void a_movers_result_is_counted(void **state)
     struct mover_end end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = 1.5};
     count_mover_ended(&x.g, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 1000);
-    assert_sample(&x, "skipped_bytes_total", "class=c,why=unallocated", 24);
+    assert_sample(&x, "skipped_bytes_total", "class=c,why=unallocated", 32); /* the reader's word */
     assert_sample(&x, "compressed_bytes_total", "class=c", 400);
     assert_sample(&x, "unreadable_bytes_total", "class=c", 512);
     assert_sample(&x, "io_errors_total", "op=read", 1);
@@ -422,6 +476,8 @@ static void ends_are_counted_with_their_reason(void **state)
     assert_sample(&x, "backup_last_status", "schedule=", 0);
     assert_sample(&x, "backup_last_success_timestamp_seconds", "schedule=", 0);
     count_backup_ended(&x.g, &b, "Completed");
+    assert_sample(&x, "backup_last_status", "schedule=", 1);
+    count_backup_ended(&x.g, &b, "Canceled"); /* no verdict */
     assert_sample(&x, "backup_last_status", "schedule=", 1);
     assert_true(value(&x, "backup_last_success_timestamp_seconds", "schedule=") > 1e9);
     rec_clear(&b);
@@ -569,6 +625,9 @@ int main(void)
         cmocka_unit_test(progress_of_what_runs),
         cmocka_unit_test(volumes_come_and_go),
         cmocka_unit_test(natives_by_reason),
+        cmocka_unit_test(what_is_not_told_is_not_shown),
+        cmocka_unit_test(a_cancel_is_no_verdict),
+        cmocka_unit_test(too_old),
         cmocka_unit_test(a_movers_result_is_counted),
         cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
         cmocka_unit_test(ends_are_counted_with_their_reason),
