@@ -60,6 +60,7 @@ struct lane {
 struct worker_state {
     struct pipeline *p;
     struct put_scratch *scratch;
+    bool late; /* its chunks have waited for company */
     struct lane *lanes;
     uint64_t wait_ns, settle_ns, hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
 } __attribute__((aligned(64)));
@@ -319,7 +320,7 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
     struct pipeline *p = w->p;
     struct chunk *c = NULL;
     pthread_mutex_lock(&p->lock);
-    enum lane_choice choice = choose(p, w, active, false);
+    enum lane_choice choice = choose(p, w, active, w->late);
     if (choice == LANE_WAIT) {
         const uint64_t t = now_ns();
         do {
@@ -327,9 +328,12 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
             if (!p->filling && active > 0)
                 p->filling = w;
             wait_work(p);
-        } while ((choice = choose(p, w, active, now_ns() - t >= COMPANY_NS)) == LANE_WAIT);
+            w->late = now_ns() - t >= COMPANY_NS;
+        } while ((choice = choose(p, w, active, w->late)) == LANE_WAIT);
         w->wait_ns += now_ns() - t;
     }
+    /* The hasher asks again and again while lanes are free: what has waited does not wait anew, until there is company. */
+    w->late = choice == LANE_NONE && active > 0;
     if (choice == LANE_TAKE)
         c = queue_take(p);
     /* What is only to be stored takes no lane. */

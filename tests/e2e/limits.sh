@@ -31,6 +31,12 @@ lasts "restore --read-limit" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b -
 check "into the same" cmp "$WORK/image2" "$WORK/back"
 lasts "verify --read-limit" 2 sf "$WORK/once" verify --read-limit 4MiB
 
+# What is slow is told as it goes, not in leaps of as many chunks as are hashed together.
+head -c $((8 * MIB)) "$WORK/image" >"$WORK/eight"
+sf "$R" backup "$WORK/eight" --as t@h:/e --read-limit 1MiB --json >"$WORK/out" 2>/dev/null
+n=$(jq -r 'select(.type == "progress") | .doneBytes' "$WORK/out" | sort -un | wc -l)
+check "progress goes by chunks: $n steps" test "$n" -ge 4
+
 # A cancelled one does not keep to it: hours would be left.
 random_file "$WORK/image" $((24 * MIB)) 7
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB --write-limit 256KiB --json >"$WORK/out" 2>&1 &
