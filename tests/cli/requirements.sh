@@ -68,6 +68,11 @@ complaints() {
 
 out=$(complaints "$TABLE")
 if [ -z "$out" ]; then pass "every number has its line, every line its test"; else fail "the table" "$out"; fi
+# Metrics that have another name than required: the one that they have exists.
+none=$(sed -n '/^## Names of metrics/,$s/^|[^|]*|\([^|]*\)|.*/\1/p' "$TABLE" | grep -v 'label\|text format' | grep -o '`[a-z_]*' | tr -d '`' | while read -r n; do
+    grep -q "=item B<snapferry_$n> (" "$root/docs/man/snapferry-metrics.7.pod" || echo "$n"
+done)
+same "the names of metrics are there" "$none" ""
 # Named by wildcard, so that all of them run: nothing takes one out.
 check "the Makefile runs all scripts" grep -q 'wildcard tests/cli/\*.sh tests/e2e/\*.sh tests/fault/\*.sh' "$root/Makefile"
 check "and all unit tests" grep -q 'wildcard tests/unit/test_\*.c' "$root/Makefile"
