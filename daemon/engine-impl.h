@@ -26,6 +26,7 @@ struct live {
     void (*done)(struct engine *g, struct rec *r, struct step_result *s);
     json_t *progress; /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
+    int64_t moved_ns; /* when the mover last got on: it says each second where it is, also while it hangs */
     char waiting[512]; /* what it waits for; not worth a write each time it changes */
     struct pace pace;  /* how fast it is */
 };

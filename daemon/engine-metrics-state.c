@@ -40,13 +40,17 @@ static void running(struct going *x, const struct fact *f)
     const struct live *l = live_find(g, f->id);
     const char *direction = fact_directions[f->direction];
     json_t *row = row_of(x, direction, f->name ? f->name : "");
+    if (f->direction < 3) {
+        /* A mover that has said nothing yet counts from its start, or ours: one that hangs there is seen, too. */
+        int64_t since = f->since_ns > g->started_ns ? f->since_ns : g->started_ns;
+        double at = (double)(l && l->moved_ns > since ? l->moved_ns : since) / 1e9;
+        if (at > json_number_value(json_object_get(row, "at")))
+            json_object_set_new(row, "at", json_real(at));
+    }
     if (l && l->progress && f->direction < 3) {
-        double at = (double)l->progress_ns / 1e9;
         if (jint(l->progress, "total") > 0)
             add_number(row, "expected", (double)jint(l->progress, "total"));
         add_number(row, "done", (double)jint(l->progress, "done"));
-        if (at > json_number_value(json_object_get(row, "at")))
-            json_object_set_new(row, "at", json_real(at));
     }
     CLEANUP_JSON json_t *m = movers_to_json(g->movers, f->id);
     if (!m)

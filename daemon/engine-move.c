@@ -281,6 +281,21 @@ static uint64_t amount(const json_t *o, const char *member)
     return n > 0 ? (uint64_t)n : 0;
 }
 
+/* Whether another phase or another amount of anything is told. */
+static bool got_on(const json_t *before, const json_t *now)
+{
+    const char *member;
+    json_t *v;
+    if (strcmp(jstr(before, "phase"), jstr(now, "phase")) != 0)
+        return true;
+    json_object_foreach((json_t *)now, member, v)
+    {
+        if (json_is_integer(v) && json_integer_value(v) != jint(before, member))
+            return true;
+    }
+    return false;
+}
+
 static void mover_progress(const char *operation, const json_t *p, void *arg)
 {
     struct engine *g = arg;
@@ -288,6 +303,8 @@ static void mover_progress(const char *operation, const json_t *p, void *arg)
     int64_t now = now_ns();
     if (!l)
         return;
+    if (!l->progress || got_on(l->progress, p))
+        l->moved_ns = now;
     json_decref(l->progress);
     l->progress = json_deep_copy(p);
     l->progress_ns = now;
@@ -315,7 +332,7 @@ static void mover_started(const char *operation, void *arg)
     struct engine *g = arg;
     struct live *l = live_get(g, REC_OPERATION, operation);
     if (l)
-        l->progress_ns = now_ns();
+        l->moved_ns = l->progress_ns = now_ns();
 }
 
 static void ended(struct engine *g, const char *operation, const struct mover_end *end)

@@ -65,7 +65,7 @@ const struct metric_family metric_families[] = {
     /* ---- running operations ---- */
     GAUGE("operation_expected_bytes", "direction,volume", "Bytes that the running operation has to go through, zeros and holes among them; gone when it ends.")
     GAUGE("operation_done_bytes", "direction,volume", "Bytes that the running operation has gone through; gone when it ends.")
-    GAUGE("operation_last_progress_timestamp_seconds", "direction,volume", "Unix time in seconds of the running operation's last progress; gone when it ends.")
+    GAUGE("operation_last_progress_timestamp_seconds", "direction,volume", "Unix time in seconds of the running operation's last progress, before the first of its start; gone when it ends.")
 
     /* ---- volumes ---- */
     GAUGE("volume_info", "volume,id,class,driver", "Always 1; ties a volume's name to its id, storage class and driver.")

@@ -229,12 +229,14 @@ static void progress_of_what_runs(void **state)
     struct fixture x;
     open_with(&x, "");
     put(&x, REC_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"), NULL);
+    assert_true(value(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img") > 1e9);
+    assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
     struct live *l = live_get(&x.g, REC_OPERATION, "up-1");
     l->progress = json_pack("{s:i,s:i}", "total", 100, "done", 40);
-    l->progress_ns = INT64_C(5000000000);
+    l->moved_ns = INT64_C(5000000000000000000);
     assert_sample(&x, "operation_expected_bytes", "direction=backup,volume=/srv/a.img", 100);
     assert_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img", 40);
-    assert_sample(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img", 5);
+    assert_sample(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img", 5e9);
     live_drop(&x.g, "up-1");
     assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
     close_it(&x);
