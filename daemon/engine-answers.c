@@ -76,7 +76,9 @@ static int add_progress(struct rec *op, void *arg)
         size = jint(p, "total");
     x->total += size;
     if (state_terminal(op->state)) {
-        x->done += size;
+        /* What failed or was cancelled has done what it has done. */
+        const bool whole = !strcmp(op->state, "Completed") || !strcmp(op->state, "Skipped");
+        x->done += whole ? size : jint(p, "done");
         return 0;
     }
     x->done += jint(p, "done");
