@@ -31,7 +31,9 @@ told "both are seen, and not protected" '2 volumes, \{red\}2 NOT PROTECTED'
 on 100x24 backup "$WORK/vm/a.img" "$WORK/vm/b.img" --wait
 same "backup --wait of two volumes: exit code" $? 0
 told "its last word" '^manual-[0-9A-Za-z-]+ \{green\}Completed\{/\} in '
-same "is all that is left" "$(last | wc -l)" 1
+told "then what was done, of each volume" '^  .*/a\.img: 40\.0 MiB in [0-9.]+ s \('
+told "and where the time went" '^    time: read .*'
+same "nothing is left of the lines that moved" "$(last | grep -cE 'Moving|Snapshotting| left$')" 0
 check "there was a line for the whole" grep -qE '^manual-.*of 2 volumes' "$WORK/seen"
 check "and never 100 %" sh -c "! grep -q '100%' '$WORK/seen'"
 check "no line was folded" sh -c "! grep -qE '(moving|Moving|Snapshotting|Exposing|Starting).*\\\\\$' '$WORK/seen'"
