@@ -7,48 +7,17 @@
  * its guard both be gone, the manager ends the program by itself.
  */
 #include "base/program-unit.h"
-#include "base/cleanup.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-bus.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #define SYSTEMD_RUN "/usr/bin/systemd-run"
 #define SYSTEMCTL "/usr/bin/systemctl"
 #define ENV_PROGRAM "/usr/bin/env"
-
-static void unrefp(sd_bus **bus)
-{
-    sd_bus_flush_close_unref(*bus);
-}
-
-static bool manager_answers(void)
-{
-    CLEANUP(unrefp) sd_bus *bus = NULL;
-    if (sd_bus_open_system(&bus) < 0)
-        return false;
-    sd_bus_set_method_call_timeout(bus, 5000000);
-    sd_bus_error error = SD_BUS_ERROR_NULL;
-    int rc = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-                                "org.freedesktop.DBus.Peer", "Ping", &error, NULL, "");
-    sd_bus_error_free(&error);
-    return rc >= 0;
-}
-
-bool systemd_runs(void)
-{
-    static int known = -1;
-    if (known < 0) {
-        const char *no = getenv("SNAPFERRY_NO_SYSTEMD");
-        known = !(no && strcmp(no, "1") == 0) && sd_booted() > 0 && manager_answers();
-    }
-    return known;
-}
 
 static void free_list(char **list)
 {

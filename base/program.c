@@ -7,6 +7,7 @@
  * ourselves. The leader is reaped last of all: until then its number, and so the group's, cannot be used again.
  */
 #include "base/program.h"
+#include "base/systemd.h"
 #include "base/cleanup.h"
 #include "base/program-unit.h"
 

@@ -37,7 +37,5 @@ struct program {
     unsigned timeout_s;
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
-/* Whether systemd is PID 1 here and its bus answers (decided once; SNAPFERRY_NO_SYSTEMD=1 says no). */
-bool systemd_runs(void);
 
 #endif

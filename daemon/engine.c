@@ -5,7 +5,7 @@
  * Nothing here depends on an event having been seen: events only ask for a reconcile, which looks at every record that
  * is not terminal and does the next thing for it.
  */
-#include "base/program.h"
+#include "base/systemd.h"
 #include "daemon/engine-facts.h"
 #include "daemon/check.h"
 #include "daemon/plugin-movers.h"

@@ -8,6 +8,7 @@
 #include "daemon/movers-impl.h"
 
 #include "base/cleanup.h"
+#include "base/systemd.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -95,30 +96,12 @@ static int on_subscribed(sd_bus_message *m, void *arg, sd_bus_error *error)
     return 0;
 }
 
-/* The system bus, or, where there is no broker (yet), the manager's own socket. */
-static int open_bus(sd_bus **ret)
-{
-    int rc = sd_bus_open_system(ret);
-    if (rc >= 0)
-        return rc;
-    rc = sd_bus_new(ret);
-    if (rc >= 0)
-        rc = sd_bus_set_address(*ret, "unix:path=/run/systemd/private");
-    if (rc >= 0)
-        rc = sd_bus_start(*ret);
-    if (rc < 0) {
-        sd_bus_unref(*ret);
-        *ret = NULL;
-    }
-    return rc;
-}
-
 static int bus(struct movers *m, struct err *e)
 {
     if (m->bus && sd_bus_is_open(m->bus) > 0)
         return 0;
     systemd_close(m);
-    int rc = open_bus(&m->bus);
+    int rc = systemd_bus_open(&m->bus);
     if (rc >= 0)
         rc = sd_bus_attach_event(m->bus, m->loop, 0);
     if (rc >= 0)
@@ -129,7 +112,9 @@ static int bus(struct movers *m, struct err *e)
     if (rc >= 0)
         return 0;
     systemd_close(m);
-    return err_set(e, ERR_GENERIC, -rc, "cannot talk to systemd");
+    err_set(e, ERR_GENERIC, -rc, "systemd does not answer");
+    err_hint(e, "it is tried again; `systemctl status dbus` and `systemctl is-system-running` show how systemd fares");
+    return rc;
 }
 
 void systemd_close(struct movers *m)

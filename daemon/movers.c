@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
-#include "base/program.h"
+#include "base/systemd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,6 +66,7 @@ int movers_new(struct movers **ret, const struct movers_opts *o, struct err *e)
     m->events = o->events;
     m->arg = o->arg;
     m->systemd = systemd_runs();
+    log_info("movers, hooks and plugins run as %s", m->systemd ? "units of systemd" : "child processes");
     snprintf(m->runtime_dir, sizeof m->runtime_dir, "%s", o->runtime_dir);
     snprintf(m->results_dir, sizeof m->results_dir, "%s/results", o->state_dir);
     snprintf(m->logs_dir, sizeof m->logs_dir, "%s/logs", o->state_dir);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/program.h"
+#include "base/systemd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,6 @@
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <systemd/sd-bus.h>
 #include <unistd.h>
 
 /* ---- identity ---- */
@@ -290,7 +290,7 @@ static int main_pid(const char *unit, pid_t *ret)
     uint32_t pid = 0;
     int rc = sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path);
     if (rc >= 0)
-        rc = sd_bus_open_system(&bus);
+        rc = systemd_bus_open(&bus);
     if (rc >= 0)
         rc = sd_bus_get_property_trivial(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Service",
                                          "MainPID", &error, 'u', &pid);

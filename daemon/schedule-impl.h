@@ -53,6 +53,7 @@ int64_t sched_offset_ns(const char *node, const char *job, int64_t jitter_s);
 /* ---- transient timers (schedule-units.c) ---- */
 
 struct units;
+/* Also while systemd does not answer: then units_has() says no, and units_look() tries again. */
 int units_new(struct units **ret, sd_event *loop, const char *command, const char *runtime_dir, struct err *e);
 void units_free(struct units *u);
 /* The timers that there are to be: those of the active jobs in the list. What differs from them is made or removed in

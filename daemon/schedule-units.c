@@ -10,6 +10,7 @@
 #include "daemon/schedule-impl.h"
 
 #include "base/cleanup.h"
+#include "base/systemd.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -332,7 +333,7 @@ static int open_bus(struct units *u)
     }
     u->listing = sd_bus_slot_unref(u->listing);
     u->bus = sd_bus_close_unref(u->bus);
-    int rc = sd_bus_open_system(&u->bus);
+    int rc = systemd_bus_open(&u->bus);
     rc = rc < 0 ? rc : sd_bus_set_method_call_timeout(u->bus, CALL_TIMEOUT_US);
     rc = rc < 0 ? rc : sd_bus_attach_event(u->bus, u->loop, SD_EVENT_PRIORITY_NORMAL);
     if (rc < 0)
@@ -365,10 +366,8 @@ int units_new(struct units **ret, sd_event *loop, const char *command, const cha
     u->command = command;
     u->runtime_dir = runtime_dir;
     int rc = ask_for_list(u);
-    if (rc < 0) {
-        units_free(u);
-        return err_set(e, ERR_GENERIC, -rc, "cannot speak to systemd over the system bus");
-    }
+    if (rc < 0) /* units_look() tries again */
+        log_warning("systemd does not answer (%s): until it does the daemon's own clock runs the jobs", strerror(-rc));
     *ret = u;
     return 0;
 }

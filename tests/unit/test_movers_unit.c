@@ -3,6 +3,7 @@
 #include "tests/unit/movers-job.h"
 
 #include "base/program.h"
+#include "base/systemd.h"
 
 #include <pwd.h>
 #include <sys/wait.h>

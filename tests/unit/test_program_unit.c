@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include "base/program.h"
+#include "base/systemd.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>

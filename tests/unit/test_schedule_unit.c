@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_schedule_unit.c - jobs by transient timers, where systemd runs (CF-45) */
 #include "base/program.h"
+#include "base/systemd.h"
 #include "daemon/schedule-impl.h"
 
 #include "tests/unit/test.h"

@@ -22,7 +22,7 @@ next_version || exit 1
 ROOT=${ROOT:-$BUILD/debian-12.tar}
 if [ ! -s "$ROOT" ]; then
     # Beyond a minimal system only what the test itself calls.
-    mmdebstrap --variant=minbase --include=systemd,systemd-sysv,dbus,jq,openssl,sqlite3,procps,diffutils,ca-certificates,mount,xfsprogs \
+    mmdebstrap --variant=minbase --include=systemd,systemd-sysv,jq,openssl,sqlite3,procps,diffutils,ca-certificates,mount,xfsprogs \
         bookworm "$WORK/root.tar" ${MIRROR:+"$MIRROR"} 2>"$WORK/mmdebstrap" || { tail -n 20 "$WORK/mmdebstrap"; exit 1; }
     mv "$WORK/root.tar" "$ROOT"
 fi
