@@ -299,6 +299,8 @@ static void of_jobs(struct samples *s)
         bool paused = jbool(j, "paused"), idle = jstr(j, "idle_because")[0] != '\0';
         int64_t next = json_is_string(json_object_get(j, "next")) ? time_parse(jstr(j, "next")) : 0;
         sample(s, "schedule_paused", paused, "schedule", name, NULL);
+        if (!jbool(j, "elsewhere"))
+            sample(s, "schedule_volumes_missing", (double)json_array_size(jarr(j, "missing")), "schedule", name, NULL);
         if (!idle && jint(j, "interval_s") > 0)
             sample(s, "schedule_expected_interval_seconds", (double)jint(j, "interval_s"), "schedule", name, NULL);
         if (!idle && jint(j, "since_ns") > 0)

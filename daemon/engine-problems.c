@@ -26,8 +26,14 @@ void problems_of_jobs(const json_t *jobs, json_t *list)
     size_t i;
     json_array_foreach(jobs, i, j)
     {
-        const json_t *failed = jobj(j, "failed");
-        if (failed && !jbool(j, "paused") && !jbool(j, "elsewhere"))
+        const json_t *failed = jobj(j, "failed"), *missing = json_array_get(jarr(j, "missing"), 0);
+        const size_t n = json_array_size(jarr(j, "missing"));
+        if (jbool(j, "paused") || jbool(j, "elsewhere"))
+            continue;
+        if (missing && !failed)
+            problem(list, "warning", n > 1 ? "`snapferry status --json` lists all" : "",
+                    "job \"%s\" did not find %zu of what it names: %s", jstr(j, "job"), n, jstr(missing, "reason"));
+        if (failed)
             problem(list, "error", jstr(failed, "hint"), "job \"%s\" could not be started: %s", jstr(j, "job"),
                     jstr(failed, "message"));
     }

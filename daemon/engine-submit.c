@@ -21,6 +21,7 @@ struct submit {
     char job[128];
     bool begun; /* the job is to be run: if that is not possible, its run has failed */
     json_t *skipped;
+    json_t *missing; /* of these, what is not there or cannot be backed up as it is configured */
 };
 
 static void submit_free(struct submit *s)
@@ -29,6 +30,7 @@ static void submit_free(struct submit *s)
         return;
     json_decref(s->req);
     json_decref(s->skipped);
+    json_decref(s->missing);
     cfg_free(s->cfg);
     free(s);
 }
@@ -38,7 +40,7 @@ static void start_failed(struct submit *s, const struct err *why)
 {
     struct err e = ERR_INIT;
     count_start_failed(s->engine, s->job);
-    if (schedule_failed(s->engine->schedule, s->job, why, &e) < 0)
+    if (schedule_failed(s->engine->schedule, s->job, why, s->missing, &e) < 0)
         log_warning("job \"%s\": %s", s->job, e.msg);
 }
 
@@ -137,6 +139,13 @@ static void skip(struct submit *s, const char *name, const char *why)
     json_array_append_new(s->skipped, json_pack("{s:s,s:s}", "volume", name, "reason", why));
 }
 
+/* Nobody wanted that: the others of the job go on, and this one is named. */
+static void lack(struct submit *s, const char *name, const char *why)
+{
+    skip(s, name, why);
+    json_array_append(s->missing, json_array_get(s->skipped, json_array_size(s->skipped) - 1));
+}
+
 static int add_operation(struct submit *s, const char *backup, const json_t *volume, const struct cfg_class *k,
                          json_t *ops, json_t *ids, struct err *e)
 {
@@ -184,9 +193,9 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         err_hint(e, "set move-data = yes for it, or leave it out");
     }
     cfg_policy_clear(&p);
-    if (rc < 0 && s->job[0]) { /* the others of the job go on; this one is named */
+    if (rc < 0 && s->job[0]) {
         log_warning("job \"%s\": %s", s->job, e->msg);
-        skip(s, name, e->msg);
+        lack(s, name, e->msg);
         *e = (struct err)ERR_INIT;
         return 0;
     }
@@ -271,7 +280,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     rc = records_add(g->records, REC_BACKUP, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
-        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), e);
+        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), s->missing, e);
     if (rc < 0) {
         records_counters_settle(g->records);
         goto undo;
@@ -302,14 +311,14 @@ static void volumes_seen(struct step_result *r, void *arg)
         json_array_foreach(jarr(a, "missing"), k, m)
         {
             if (s->job[0])
-                skip(s, jstr(m, "volume"), jstr(m, "message")); /* the others of the job go on; it is named */
+                lack(s, jstr(m, "volume"), jstr(m, "message"));
             else if (!e.cls) {
                 err_set(&e, (enum err_class)jint(m, "class"), 0, "%s", jstr(m, "message"));
                 err_hint(&e, "%s", jstr(m, "hint"));
             }
         }
         if (bad && s->job[0])
-            skip(s, jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
+            lack(s, jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
         else if (bad && !e.cls) {
             err_set(&e, (enum err_class)jint(bad, "class"), 0, "storage class \"%s\": %s",
                     jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
@@ -339,7 +348,8 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
                          .arg = arg,
                          .req = json_deep_copy(req),
                          .cfg = cfg_ref(g->cfg),
-                         .skipped = json_array()};
+                         .skipped = json_array(),
+                         .missing = json_array()};
     snprintf(s->job, sizeof s->job, "%s", jstr(req, "job"));
     if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");

@@ -19,6 +19,7 @@ struct sched_job {
     int64_t last_run_ns;
     int64_t known_ns; /* since when it has this schedule, persistent or not */
     json_t *failed;   /* why its last start failed: {"message", "hint", "at_ns"}; NULL: it did not */
+    json_t *missing;  /* what its last start did not find: [{"volume", "reason"}]; NULL: nothing */
     int64_t asked_ns; /* latest time for which `due` was called in this process */
     int64_t interval_s, interval_ns; /* sched_interval_s(), and when that was worked out; 0: not yet */
 };

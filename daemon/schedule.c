@@ -43,6 +43,7 @@ static void job_free(struct sched_job *j)
 {
     calendar_free(j->calendar);
     json_decref(j->failed);
+    json_decref(j->missing);
     free(j);
 }
 
@@ -94,6 +95,7 @@ static int remember(struct schedule *s, struct sched_job *j, struct err *e)
     j->last_run_ns = jint(rec.doc, "last_run_ns");
     j->known_ns = j->since_ns = same ? jint(rec.doc, "since_ns") : now_ns();
     j->failed = json_incref(jobj(rec.doc, "failed"));
+    j->missing = json_incref(jarr(rec.doc, "missing"));
     if (!j->persistent)
         j->since_ns = now_ns();
     if (same == sched_job_active(j))
@@ -115,7 +117,21 @@ static int forget(struct schedule *s, struct sched_job *j, struct err *e)
     return rc < 0 ? err_nomem(e) : write_record(s, &rec, found, e);
 }
 
-int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct err *e)
+/* What a start did not find, in the document and in memory. */
+static void note_missing(struct sched_job *j, json_t *doc, const json_t *missing)
+{
+    json_t *list = json_array_size(missing) ? (json_t *)(uintptr_t)missing : NULL;
+    if (list)
+        json_object_set(doc, "missing", list);
+    else
+        json_object_del(doc, "missing");
+    if (!j)
+        return;
+    json_decref(j->missing);
+    j->missing = json_incref(list);
+}
+
+int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const json_t *missing, struct err *e)
 {
     struct sched_job *j = find_job(s, job);
     CLEANUP(rec_clearp) struct rec rec;
@@ -130,6 +146,7 @@ int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct
         planned_ns = jint(rec.doc, "last_planned_ns");
     rc = jset_int(rec.doc, "last_planned_ns", planned_ns) | jset_int(rec.doc, "last_run_ns", now);
     json_object_del(rec.doc, "failed");
+    note_missing(j, rec.doc, missing);
     rc = rc < 0 ? err_nomem(e) : write_record(s, &rec, found, e);
     if (j) { /* also where it could not be written: it did run */
         j->last_planned_ns = planned_ns;
@@ -141,7 +158,7 @@ int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct
     return rc;
 }
 
-int schedule_failed(struct schedule *s, const char *job, const struct err *why, struct err *e)
+int schedule_failed(struct schedule *s, const char *job, const struct err *why, const json_t *missing, struct err *e)
 {
     struct sched_job *j = find_job(s, job);
     CLEANUP(rec_clearp) struct rec rec;
@@ -157,6 +174,7 @@ int schedule_failed(struct schedule *s, const char *job, const struct err *why, 
     if (rc < 0)
         return rc;
     json_object_set(rec.doc, "failed", failed);
+    note_missing(j, rec.doc, missing);
     return write_record(s, &rec, found, e);
 }
 
@@ -309,6 +327,23 @@ static bool unchanged(const struct sched_job *a, const struct sched_job *b)
            sched_job_active(a) == sched_job_active(b);
 }
 
+/* What the job does not name any more is not missing. */
+static void still_named(struct sched_job *j, const struct cfg *c)
+{
+    const struct cfg_job *from = cfg_job(c, j->name);
+    json_t *left = json_array();
+    const json_t *m;
+    size_t i;
+    json_array_foreach(j->missing, i, m)
+    {
+        const char *name = jstr(m, "volume");
+        if (from && (cfg_class(c, name) || cfg_job_has(c, from, name)))
+            json_array_append(left, (json_t *)(uintptr_t)m);
+    }
+    json_decref(j->missing);
+    j->missing = left;
+}
+
 int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e)
 {
     struct sched_job *list CLEANUP(free_jobs) = NULL, **end = &list;
@@ -326,12 +361,14 @@ int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e)
             j->since_ns = old->since_ns;
             j->known_ns = old->known_ns;
             j->failed = json_incref(old->failed);
+            j->missing = json_incref(old->missing);
             j->last_planned_ns = old->last_planned_ns;
             j->last_run_ns = old->last_run_ns;
             j->asked_ns = old->asked_ns;
         } else if (remember(s, j, &why) < 0) { /* degraded records are no reason to make no backups */
             log_warning("job %s: %s", j->name, why.msg);
         }
+        still_named(j, c);
     }
     free_jobs(&s->jobs);
     s->jobs = take_ptr(&list);
@@ -442,6 +479,8 @@ static json_t *job_json(const struct schedule *s, struct sched_job *j, int64_t n
                           (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
     if (o && j->failed)
         json_object_set(o, "failed", j->failed);
+    if (o && json_array_size(j->missing))
+        json_object_set(o, "missing", j->missing);
     return o;
 }
 

@@ -40,10 +40,11 @@ int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e);
 int schedule_clear(struct schedule *s, struct err *e);
 /* Notes a run in the records so that it is not caught up again. Called by the engine when a job was submitted, best in
  * the transaction that adds the backup. planned_ns 0 (a timer's run, or one by hand): the latest time that has passed;
- * so a run by hand makes up for one that was missed. */
-int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, struct err *e);
+ * so a run by hand makes up for one that was missed. missing: [{"volume", "reason"}] of what the job names and this start
+ * did not find, kept until the next start; NULL: nothing. */
+int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const json_t *missing, struct err *e);
 /* Notes that a job could not be started; forgotten with its next run. */
-int schedule_failed(struct schedule *s, const char *job, const struct err *why, struct err *e);
+int schedule_failed(struct schedule *s, const char *job, const struct err *why, const json_t *missing, struct err *e);
 /* How many jobs of this node could not be started last time; of the first one the name and the reason, both borrowed. */
 unsigned schedule_failing(const struct schedule *s, const char **job, const char **why);
 /* For a request of a timer (from_timer without planned_ns): which of the job's times it stands for. False: that one has
@@ -54,7 +55,8 @@ bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned
  * between two runs in the coming weeks (weekdays: over the weekend), that which spans now among them, 0 if there are not
  * two runs. Beside them: "jitter_s", "idle_because" ("" or why it has no next run), "runs_by" ("systemd" or "daemon"),
  * "problem" ("" or why its timer could not be made), "elsewhere" (it is for other nodes), "since_ns" (since when it has
- * this schedule), "failed" ({"message", "hint", "at_ns"} if its last start failed). */
+ * this schedule), "failed" ({"message", "hint", "at_ns"} if its last start failed), "missing" (what
+ * its last start did not find, if there is any). */
 json_t *schedule_to_json(const struct schedule *s);
 
 /*

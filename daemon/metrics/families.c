@@ -146,6 +146,7 @@ const struct metric_family metric_families[] = {
     GAUGE_AS("schedule_expected_interval_seconds", "velero_schedule_expected_interval_seconds", "schedule", "Longest time between two runs of the job in seconds, nights and weekends included; no sample while it is paused or has no schedule.")
     GAUGE("schedule_since_timestamp_seconds", "schedule", "Unix time in seconds since when the job has its present schedule; no sample while it is paused or has none.")
     GAUGE("schedule_next_timestamp_seconds", "schedule", "Unix time in seconds of the job's next run; no sample while it is paused or has no schedule.")
+    GAUGE("schedule_volumes_missing", "schedule", "Volumes that the job names and its last start did not find or could not take, and classes that could not be listed then.")
     GAUGE("schedule_paused", "schedule", "1 if the job is paused, else 0.")
     COUNTER_AS("backup_attempts_total", "velero_backup_attempt_total", "schedule", "Backups that were begun, and starts of the job that failed before there was one.")
     COUNTER_AS("backup_successes_total", "velero_backup_success_total", "schedule", "Backups that ended with all their volumes good.")

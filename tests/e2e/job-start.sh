@@ -52,6 +52,34 @@ check "now there is something" ask backup --job never --wait --quiet
 same "no problem any more" "$(problems)" ""
 check "it has been good" more_than 'backup_last_success_timestamp_seconds{schedule="never"}' 1000000
 
+# One of two volumes is removed: the other one goes on.
+image "$V/b.img" 2 3
+config_add 60-jobs "[job \"never\"]
+volumes = $V/typo*.img
+on-calendar = $(later)
+[job \"good\"]
+volumes = $V/a.img $V/b.img
+on-calendar = $(later)"
+ask reload --wait --quiet
+is() { page; same "$1" "$(value "$2")" "$3"; }
+check "both are there" ask backup --job good --wait --quiet
+is "nothing is missing" 'schedule_volumes_missing{schedule="good"}' 0
+rm "$V/b.img"
+check "one is" ask backup --job good --wait --quiet
+check "it is counted" until_true 60 eval 'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'
+is "the others are not" 'schedule_volumes_missing{schedule="never"}' 0
+check "a problem of status" eval 'problems | grep -q "^job \"good\" did not find 1 of what it names: .*b.img"'
+daemon_stop; starts "the daemon starts once more"
+check "it is remembered, too" until_true 60 eval 'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'
+config_add 60-jobs "[job \"never\"]
+volumes = $V/typo*.img
+on-calendar = $(later)
+[job \"good\"]
+volumes = $V/a.img
+on-calendar = $(later)"
+ask reload --wait --quiet
+same "what is not named any more is not missing" "$(problems)" ""
+
 # The storage of a class is away; what is paused is no problem for that.
 config_add 61-pause "[job \"good\"]
 paused = yes"

@@ -291,8 +291,8 @@ static void a_restart_catches_up_from_the_records(void **state)
     bench_run(&b, 300);
     assert_int_equal(b.n_due, 0); /* nothing is missed by a job that is new */
     struct err e = ERR_INIT;
-    assert_ok(schedule_ran(b.s, "nightly", now - 3 * DAY, &e), &e);
-    assert_ok(schedule_ran(b.s, "lazy", now - 3 * DAY, &e), &e);
+    assert_ok(schedule_ran(b.s, "nightly", now - 3 * DAY, NULL, &e), &e);
+    assert_ok(schedule_ran(b.s, "lazy", now - 3 * DAY, NULL, &e), &e);
     bench_age(&b, "nightly", 10 * DAY); /* they are known for long */
     bench_age(&b, "lazy", 10 * DAY);
     bench_restart(&b);
@@ -332,14 +332,14 @@ static void by_hand_makes_up_for_it(void **state)
     bench_age(&b, "nightly", 10 * DAY);
     assert_true(schedule_claims(b.s, "nightly", &planned));
     assert_in_range(bench_now() - planned, 0, DAY + HOUR);
-    assert_ok(schedule_ran(b.s, "nightly", 0, &e), &e);
+    assert_ok(schedule_ran(b.s, "nightly", 0, NULL, &e), &e);
     assert_false(schedule_claims(b.s, "nightly", &planned)); /* a timer that comes late has nothing to run */
     assert_false(schedule_claims(b.s, "no such job", &planned));
     bench_restart(&b);
     bench_apply(&b, JOB("nightly", "daily"));
     bench_run(&b, 200);
     assert_int_equal(b.n_due, 0);
-    assert_ok(schedule_ran(b.s, "gone from the configuration", 0, &e), &e);
+    assert_ok(schedule_ran(b.s, "gone from the configuration", 0, NULL, &e), &e);
     bench_free(&b);
 }
 
@@ -363,8 +363,8 @@ static void paused_elsewhere_and_changed(void **state)
     struct err e = ERR_INIT;
     int64_t now = bench_now();
     bench_apply(&b, JOB("a", "daily") JOB("c", "daily"));
-    assert_ok(schedule_ran(b.s, "a", now - 3 * DAY, &e), &e);
-    assert_ok(schedule_ran(b.s, "c", now - 3 * DAY, &e), &e);
+    assert_ok(schedule_ran(b.s, "a", now - 3 * DAY, NULL, &e), &e);
+    assert_ok(schedule_ran(b.s, "c", now - 3 * DAY, NULL, &e), &e);
     bench_age(&b, "a", 10 * DAY);
     bench_age(&b, "c", 10 * DAY);
     bench_restart(&b);

@@ -45,7 +45,7 @@ static inline void bench_due(const char *job, int64_t planned_ns, bool caught_up
     b->due[b->n_due].at_ns = bench_now();
     b->due[b->n_due++].caught_up = caught_up;
     if (b->note)
-        assert_ok(schedule_ran(b->s, job, planned_ns, &e), &e);
+        assert_ok(schedule_ran(b->s, job, planned_ns, NULL, &e), &e);
 }
 
 static inline void bench_open(struct bench *b)
