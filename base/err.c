@@ -30,26 +30,43 @@ static bool errno_tells(enum err_class cls, int sys)
     return sys > 0 && cls != ERR_USAGE && cls != ERR_INTERRUPTED && sys != EBADMSG && sys != ENOTSUP;
 }
 
-int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+static int set(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
+    __attribute__((format(printf, 5, 0)));
+static int set(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
 {
     int ret = sys > 0 ? -sys : -EIO;
     if (!e)
         return ret;
     /* The arguments may point into e itself (re-wording an error), so format into a copy first. */
     char msg[sizeof e->msg];
-    va_list ap;
-    va_start(ap, fmt);
     int n = vsnprintf(msg, sizeof msg, fmt, ap);
-    va_end(ap);
     if (n < 0)
         n = 0;
-    if (errno_tells(cls, sys) && (size_t)n < sizeof msg)
+    if (tell && (size_t)n < sizeof msg)
         snprintf(msg + n, sizeof msg - (size_t)n, ": %s", strerror(sys));
     memcpy(e->msg, msg, sizeof msg);
     e->cls = cls == ERR_GENERIC ? class_of_errno(sys) : cls;
     e->sys = sys;
     e->hint[0] = '\0';
     return ret;
+}
+
+int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = set(e, cls, sys, errno_tells(cls, sys), fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+int err_plain(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = set(e, cls, sys, false, fmt, ap);
+    va_end(ap);
+    return rc;
 }
 
 int err_wrap(struct err *e, const char *fmt, ...)

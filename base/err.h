@@ -52,6 +52,10 @@ struct err {
  */
 int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
 
+/* The same, and the text of `sys` is never appended: for "there is no ..." and "... exists already". */
+int err_plain(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold));
+
 /* Puts "context: " in front of the sentence. Returns the negative errno that e holds. Does nothing for NULL. */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 

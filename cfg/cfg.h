@@ -261,6 +261,10 @@ const struct cfg_class *cfg_class_at(const struct cfg *c, unsigned i);
 const struct cfg_class *cfg_class(const struct cfg *c, const char *name);
 const struct cfg_job *cfg_job_at(const struct cfg *c, unsigned i);
 const struct cfg_job *cfg_job(const struct cfg *c, const char *name);
+/* The name of a section that this one was probably meant to be; NULL: none is near. */
+const char *cfg_near_class(const struct cfg *c, const char *name);
+const char *cfg_near_job(const struct cfg *c, const char *name);
+const char *cfg_near_repository(const struct cfg *c, const char *name);
 const struct cfg_plugin *cfg_plugin_at(const struct cfg *c, unsigned i);
 const struct cfg_plugin *cfg_plugin(const struct cfg *c, const char *name);
 const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);

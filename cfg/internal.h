@@ -5,6 +5,7 @@
 #ifndef SNAPFERRY_CFG_INTERNAL_H
 #define SNAPFERRY_CFG_INTERNAL_H
 
+#include "base/nearest.h"
 #include "cfg/cfg.h"
 
 #include <stdatomic.h>
@@ -190,13 +191,6 @@ const char *bytes_text(int64_t n);
 const char *duration_text(int64_t ms);
 /* Name of unit number i of durations, NULL past the end. */
 const char *duration_unit(unsigned i);
-
-/* ---- nearest.c ---- */
-
-/* The word of `known(i)` (NULL ends) that needs the fewest edits. */
-const char *nearest_word(const char *word, const char *(*known)(unsigned i, void *arg), void *arg);
-/* The same of a space-separated list. */
-void nearest_listed(const char *word, const char *list, char *out, size_t cap);
 
 /* ---- reader.c ---- */
 

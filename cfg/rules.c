@@ -40,6 +40,24 @@ static const char *name_at(unsigned i, void *arg)
     return NULL;
 }
 
+const char *cfg_near_job(const struct cfg *c, const char *name)
+{
+    struct names n = {c, KIND_JOB};
+    return nearest_meant(name, name_at, &n);
+}
+
+const char *cfg_near_class(const struct cfg *c, const char *name)
+{
+    struct names n = {c, KIND_CLASS};
+    return nearest_meant(name, name_at, &n);
+}
+
+const char *cfg_near_repository(const struct cfg *c, const char *name)
+{
+    struct names n = {c, KIND_REPOSITORY};
+    return nearest_meant(name, name_at, &n);
+}
+
 /* "; the nearest is NAME", or that there is none at all. */
 static void unknown_section(struct cfg *c, const struct section *s, const struct value *v, enum kind kind,
                             const char *name)

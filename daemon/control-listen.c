@@ -33,7 +33,7 @@ static int remove_stale(const struct sockaddr_un *a, const char *path, struct er
     if (lstat(path, &st) < 0)
         return 0;
     if (!S_ISSOCK(st.st_mode))
-        return err_set(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", path);
+        return err_plain(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", path);
     CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN)) {
         err_set(e, ERR_BUSY, EADDRINUSE, "another daemon listens on %s", path);

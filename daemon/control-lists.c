@@ -4,6 +4,7 @@
  *
  * What has not ended comes first and is always on the first page; then what has ended, newest first.
  */
+#include "base/nearest.h"
 #include "daemon/control-impl.h"
 #include "daemon/control-names.h"
 
@@ -61,6 +62,23 @@ static int page_add(struct rec *r, void *arg)
     return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
 }
 
+/* Nothing of a volume, or of a backup, that nobody knows is an error, not an answer. */
+static int explain_none(const struct page *p, struct err *e)
+{
+    struct records *r = engine_records(p->engine);
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    int rc = 0;
+    if (json_array_size(p->list))
+        return 0;
+    if (p->volume && *p->volume)
+        rc = volume_known(r, p->volume, e);
+    if (rc >= 0 && p->backup && *p->backup && records_get(r, REC_BACKUP, p->backup, &b, NULL) < 0) {
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no backup or restore \"%.256s\"", p->backup);
+        err_hint(e, "snapferry backups --all lists them");
+    }
+    return rc;
+}
+
 static void page_reply(struct request *q, const json_t *args, enum rec_kind k, const char *name)
 {
     struct timespec now;
@@ -82,11 +100,15 @@ static void page_reply(struct request *q, const json_t *args, enum rec_kind k, c
     struct records *r = engine_records(p.engine);
     struct rec_filter f = {.newest_first = true, .live = true};
     int rc = p.list ? 0 : err_nomem(&e);
+    if (rc >= 0 && *p.state)
+        rc = state_known(p.state, &e);
     if (rc >= 0 && !p.before)
         rc = records_each(r, k, &f, page_add, &p, &e);
     p.live = f.live = false;
     if (rc >= 0 && !p.more)
         rc = records_each(r, k, &f, page_add, &p, &e);
+    if (rc >= 0)
+        rc = explain_none(&p, &e);
     if (rc < 0) {
         json_decref(p.list);
         if (!e.cls)
@@ -130,6 +152,8 @@ void control_natives(struct request *q, const json_t *args)
     struct err e = ERR_INIT;
     const struct rec_filter f = {.newest_first = true};
     int rc = p.list ? records_each(engine_records(p.engine), REC_NATIVE, &f, native_add, &p, &e) : err_nomem(&e);
+    if (rc >= 0)
+        rc = explain_none(&p, &e);
     if (rc < 0) {
         json_decref(p.list);
         if (!e.cls)
@@ -169,7 +193,8 @@ static void on_volumes(json_t *answer, const struct err *e, void *arg)
     struct err none = ERR_INIT;
     err_set(&none, ERR_NOT_FOUND, 0, "there is no backup, restore, operation, native snapshot or volume \"%s\"",
             q->what);
-    err_hint(&none, "snapferry backups, operations, volumes and native list tell what there is");
+    CLEANUP_JSON json_t *near = volume_near(engine_records(q->control->engine), q->what);
+    nearest_hint(&none, json_string_value(near), "snapferry backups, operations, volumes and native list tell what there is");
     request_fail(q, &none);
 }
 

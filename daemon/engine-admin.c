@@ -6,6 +6,8 @@
  * policy, scan), runs outside the slots, and leaves its answers in its record.
  */
 #include "base/crash.h"
+#include "base/nearest.h"
+#include "daemon/control-names.h"
 #include "daemon/engine-impl.h"
 
 #include <errno.h>
@@ -27,7 +29,7 @@ static int add_operation(struct engine *g, const char *kind, const char *prefix,
     CLEANUP_JSON json_t *owned = extra;
     if (!cfg_repository(g->cfg, repository)) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
-        return err_hint(e, "`snapferry check-config` lists the repositories");
+        return nearest_hint(e, cfg_near_repository(g->cfg, repository), "`snapferry check-config` lists the repositories");
     }
     stamp_text(stamp);
     snprintf(op.id, sizeof op.id, "%s-%s", prefix, stamp);
@@ -211,8 +213,7 @@ void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     if (volume[0]) {
         CLEANUP(rec_clearp) struct rec v = REC_INIT;
         if (volume_find(g, volume, &v) < 0) {
-            err_set(&e, ERR_NOT_FOUND, 0, "no volume %s has been backed up by this node", volume);
-            err_hint(&e, "`snapferry volumes` lists them");
+            volume_known(g->records, volume, &e);
         } else {
             snprintf(source, sizeof source, "snapferry@%s:/%s", cfg_daemon(g->cfg)->node_name, v.id);
         }

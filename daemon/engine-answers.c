@@ -4,6 +4,7 @@
  *
  * Answers come from records and memory and never wait for anything; those that look at the storage do it in a step.
  */
+#include "base/nearest.h"
 #include "daemon/answers.h"
 #include "daemon/engine-facts.h"
 #include "daemon/plugin-movers.h"
@@ -640,8 +641,10 @@ void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply,
     struct err e = ERR_INIT;
     if (!l)
         err_nomem(&e);
-    else if (klass[0] && !only)
+    else if (klass[0] && !only) {
         err_set(&e, ERR_NOT_FOUND, 0, "there is no storage class \"%s\"", klass);
+        nearest_hint(&e, cfg_near_class(g->cfg, klass), "`snapferry check-config` lists the classes");
+    }
     if (!e.cls) {
         *l = (struct look){.engine = g, .reply = reply, .arg = arg};
         snprintf(l->what, sizeof l->what, "%s", klass);

@@ -5,6 +5,7 @@
  * Nothing is deleted in the repository. Native snapshots whose data was only there count as not moved from then on, so
  * that no plan takes them for copies of something that can still be restored.
  */
+#include "base/nearest.h"
 #include "daemon/engine-impl.h"
 
 #include <errno.h>
@@ -78,6 +79,7 @@ void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, 
         err_hint(&e, "wait for it, or `snapferry cancel %s`", d.user);
     } else if (!e.cls && json_array_size(d.operations) == 0) {
         err_set(&e, ERR_NOT_FOUND, 0, "no backup in the records lies in a repository \"%s\"", d.repository);
+        nearest_hint(&e, cfg_near_repository(g->cfg, d.repository), "`snapferry check-config` lists the repositories");
     }
     if (!e.cls && records_begin(g->records, &e) == 0) {
         if (forget(&d, &backups, &e) < 0)

@@ -4,6 +4,7 @@
  * RS-26)
  */
 #include "base/crash.h"
+#include "daemon/control-names.h"
 #include "daemon/engine-impl.h"
 
 #include <errno.h>
@@ -40,9 +41,7 @@ struct pick {
 };
 static bool is_picked(const struct pick *p, const json_t *v)
 {
-    const char *name = jstr(v, "name");
-    return !p->volume[0] || !strcmp(p->volume, name) || !strcmp(p->volume, jstr(v, "id")) ||
-           (p->rooted && name[0] == '/' && !strcmp(p->volume, name + 1));
+    return !p->volume[0] || name_is_volume(v, p->volume, p->rooted);
 }
 static int pick_op(struct rec *op, void *arg)
 {
@@ -273,9 +272,9 @@ static void target_seen(struct step_result *s, void *arg)
     struct restore *r = arg;
     struct err e = s->err;
     if (!e.cls && jbool(r->req, "new") && jbool(s->out, "exists"))
-        err_set(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", jstr(r->req, "target"));
+        err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", jstr(r->req, "target"));
     if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !jbool(r->req, "overwrite")) {
-        err_set(&e, ERR_TARGET, EEXIST, "%s exists", jstr(r->req, "target"));
+        err_plain(&e, ERR_TARGET, EEXIST, "%s exists", jstr(r->req, "target"));
         err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
     }
     if (e.cls) {

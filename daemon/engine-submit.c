@@ -6,6 +6,7 @@
  * transaction writes the backup and its operations. Nothing is left behind by a request that is refused.
  */
 #include "base/crash.h"
+#include "base/nearest.h"
 #include "daemon/engine-facts.h"
 
 #include <errno.h>
@@ -114,8 +115,10 @@ static int ask_all(const struct submit *s, json_t *classes, const char *text, st
     const struct cfg_class *k;
     if (!strncmp(text, "class:", 6)) {
         k = cfg_class(s->cfg, text + 6);
-        if (!k)
-            return err_set(e, ERR_USAGE, 0, "there is no storage class \"%s\"", text + 6);
+        if (!k) {
+            err_set(e, ERR_USAGE, 0, "there is no storage class \"%s\"", text + 6);
+            return nearest_hint(e, cfg_near_class(s->cfg, text + 6), "`snapferry check-config` lists the classes");
+        }
         return ask(s, classes, k, NULL);
     }
     if (is_pattern(text)) {
@@ -357,7 +360,7 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
         const struct cfg_job *j = cfg_job(s->cfg, s->job);
         if (!j) {
             err_set(&e, ERR_NOT_FOUND, 0, "there is no job \"%s\" in the configuration", s->job);
-            err_hint(&e, "`snapferry check-config` lists the jobs");
+            nearest_hint(&e, cfg_near_job(s->cfg, s->job), "`snapferry check-config` lists the jobs");
         } else if (jbool(req, "from_timer") && j->paused)
             err_set(&e, ERR_BUSY, 0, "job \"%s\" is paused in the configuration", s->job);
         else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))

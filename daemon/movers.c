@@ -230,7 +230,7 @@ int movers_start(struct movers *m, const struct mover_spec *s, struct err *e)
     if (rc < 0)
         return rc;
     if (movers_find(m, s->operation))
-        return err_set(e, ERR_BUSY, EEXIST, "operation %s has a mover already", s->operation);
+        return err_plain(e, ERR_BUSY, EEXIST, "operation %s has a mover already", s->operation);
     struct mover *v = mover_new(m, s->operation, s->kind, e);
     if (!v)
         return -ENOMEM;
@@ -324,7 +324,7 @@ int movers_adopt(struct movers *m, const char *operation, const struct mover_ide
     const char *path;
     uint64_t start = 0;
     if (movers_find(m, operation))
-        return err_set(e, ERR_BUSY, EEXIST, "operation %s has a mover already", operation);
+        return err_plain(e, ERR_BUSY, EEXIST, "operation %s has a mover already", operation);
     boot_id(boot);
     if (id->pid <= 1 || strcmp(boot, id->boot_id) != 0)
         return err_set(e, ERR_NOT_FOUND, ESRCH, "the mover of %s ran before the system was started", operation);

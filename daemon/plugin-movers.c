@@ -563,7 +563,7 @@ static int begin(struct plugin_movers *pm, const char *operation, const struct c
 {
     struct pm_op *o;
     if (find(pm, operation))
-        return err_set(e, ERR_BUSY, EEXIST, "operation %s is under way already", operation);
+        return err_plain(e, ERR_BUSY, EEXIST, "operation %s is under way already", operation);
     int rc = op_new(&o, pm, operation, p, request, t, e);
     if (rc < 0)
         return rc;

@@ -157,7 +157,7 @@ static int load(struct records *r, enum rec_kind k, sqlite3_stmt *st, struct rec
 
 static int not_found(enum rec_kind k, const char *id, struct err *e)
 {
-    return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no record of %s %s", kind_words[k], id);
+    return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no record of %s %s", kind_words[k], id);
 }
 
 int records_get(struct records *r, enum rec_kind k, const char *id, struct rec *ret, struct err *e)
@@ -243,7 +243,7 @@ static int insert_row(struct records *r, enum rec_kind k, struct rec *n, const c
     rc = sqlite3_step(st);
     int ret = 0;
     if (rc == SQLITE_CONSTRAINT_UNIQUE)
-        ret = err_set(e, ERR_EXISTS, EEXIST, "a record of %s %s exists already", kind_words[k], n->id);
+        ret = err_plain(e, ERR_EXISTS, EEXIST, "a record of %s %s exists already", kind_words[k], n->id);
     else if (rc != SQLITE_DONE)
         ret = records_fail(r, rc, true, e, "write");
     sqlite3_reset(st);

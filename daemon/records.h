@@ -100,6 +100,10 @@ int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f
  * is adopted. */
 int records_seq_at_least(struct records *r, uint64_t seq, struct err *e);
 
+/* Every state of backups and operations. */
+#define RECORDS_STATES                                                                                                 \
+    "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "         \
+    "Completed PartiallyFailed Failed Canceled Skipped"
 /* Terminal states: "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped". */
 bool state_terminal(const char *state);
 

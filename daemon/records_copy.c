@@ -41,7 +41,7 @@ static int look(const char *dir, struct moment *m, struct err *e)
     if (stat(p, &m->db) < 0) {
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "cannot read %s", p);
-        err_set(e, ERR_NOT_FOUND, ENOENT, "there are no records in %s", dir);
+        err_plain(e, ERR_NOT_FOUND, ENOENT, "there are no records in %s", dir);
         return err_hint(e, "snapferryd has not run with this state directory");
     }
     if (m->rebuilt)

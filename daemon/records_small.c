@@ -83,7 +83,7 @@ static int intent_change(struct records *r, enum one_stmt which, uint64_t id, co
         rc = records_step(r, st, e, "write");
     }
     if (rc >= 0 && sqlite3_changes64(r->db) == 0)
-        rc = err_set(e, ERR_NOT_FOUND, ENOENT, "there is no intent %llu", (unsigned long long)id);
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no intent %llu", (unsigned long long)id);
     return records_tx_end(r, rc, e);
 }
 
@@ -428,7 +428,7 @@ int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, 
         else
             snprintf(ret, cap, "%s", t ? t : "");
     } else if (rc == SQLITE_DONE) {
-        fail = err_set(e, ERR_NOT_FOUND, ENOENT, "the value %s of the records is not set", key);
+        fail = err_plain(e, ERR_NOT_FOUND, ENOENT, "the value %s of the records is not set", key);
     } else {
         fail = records_fail(r, rc, false, e, "read");
     }

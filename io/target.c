@@ -139,7 +139,7 @@ static int setup_existing(struct target *t, struct err *e)
     /* A file that was only given a size holds nothing that could be lost, and reads as zeros like a new one. */
     bool empty = st.st_size == 0 || (lseek(t->fd, 0, SEEK_DATA) < 0 && errno == ENXIO);
     if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {
-        err_set(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
                 (long long)st.st_size);
         err_hint(e, "name another file, or allow it to be overwritten");
         return -EEXIST;

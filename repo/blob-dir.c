@@ -754,7 +754,7 @@ static int must_be_empty(const struct dir_store *d, struct err *e)
             strcmp(de->d_name, SHARDS_FILE) == 0)
             continue;
         if (faccessat(d->root, "kopia.repository" BLOB_SUFFIX, F_OK, 0) == 0)
-            err_set(e, ERR_EXISTS, EEXIST, "there is a repository at %s already", d->base.location);
+            err_plain(e, ERR_EXISTS, EEXIST, "there is a repository at %s already", d->base.location);
         else
             err_set(e, ERR_EXISTS, ENOTEMPTY, "cannot create a repository in %s, which holds other files (\"%.255s\")",
                     d->base.location, de->d_name);

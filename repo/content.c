@@ -288,7 +288,7 @@ static int find_or_refresh(struct content_reader *c, const struct content_id *id
         rc = repo_find(c->repo, id, ret, e);
     if (rc == -ENOENT) {
         char text[CONTENT_ID_TEXT];
-        err_set(e, ERR_DAMAGE, ENOENT, "content %s is not in the repository's index", content_id_text(id, text));
+        err_plain(e, ERR_DAMAGE, ENOENT, "content %s is not in the repository's index", content_id_text(id, text));
     }
     return rc;
 }

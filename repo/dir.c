@@ -240,7 +240,7 @@ int dir_lookup(struct repo *r, const struct dir_entry *root, const char *path, s
             return rc;
         }
         if (!l.used)
-            return err_set(e, ERR_NOT_FOUND, ENOENT, "cannot find \"%.*s\" in the snapshot",
+            return err_plain(e, ERR_NOT_FOUND, ENOENT, "cannot find \"%.*s\" in the snapshot",
                            (int)(rest - path + (int)strcspn(rest + 1, "/") + 1), path);
         dir_entry_clear(&at);
         at = l.found;

@@ -295,7 +295,7 @@ int snapshot_pin(struct repo *r, const char *id, const char *const *add, const c
     if (p.unreadable)
         return err_set(e, ERR_DAMAGE, EBADMSG, "the manifest of snapshot %s cannot be parsed", id);
     if (!p.data)
-        return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%.64s\"", id);
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%.64s\"", id);
     rc = change_pins(&p, add, remove, e);
     if (rc == 0 && new_id)
         snprintf(new_id, 33, "%s", id);

@@ -150,7 +150,7 @@ static int no_repository(struct blobs *b, struct err *e)
                     "which stock `kopia repository repair` finds");
         return -ENOENT;
     }
-    err_set(e, ERR_NO_REPO, ENOENT, "there is no repository at %s", blobs_location(b));
+    err_plain(e, ERR_NO_REPO, ENOENT, "there is no repository at %s", blobs_location(b));
     err_hint(e, "check the path, or make one with `snapferry -r %s repo create`", blobs_location(b));
     return -ENOENT;
 }
@@ -197,7 +197,7 @@ static int blobcfg_damaged(struct blobs *b, struct err *e)
             "the blob " BLOBCFG " of repository %s does not fit its " REPOSITORY
             ": a password change was interrupted, or it is damaged",
             blobs_location(b));
-    err_hint(e, "run `snapferry repo change-password` again with the same old and new password, or restore " BLOBCFG
+    err_hint(e, "run `snapferry -r REPOSITORY repo change-password` again with the same old and new password, or restore " BLOBCFG
                 " from the copy ...-" BLOBCFG " that it has left in its backup directory");
     return -EBADMSG;
 }
@@ -212,7 +212,7 @@ static int wrong_password(struct blobs *b, const struct raw *r, const uint8_t ke
                 " (repository %s): a password change was interrupted, or it is damaged",
                 blobs_location(b));
         err_hint(e,
-                 "if the password was being changed run `snapferry repo change-password` again with the same old and "
+                 "if the password was being changed run `snapferry -r REPOSITORY repo change-password` again with the same old and "
                  "new password, else restore " REPOSITORY " from a copy");
         return -EBADMSG;
     }
@@ -460,7 +460,7 @@ static int check_empty(struct blobs *b, struct err *e)
     int rc = blobs_list(b, "", any_blob, found, e);
     if (rc <= 0)
         return rc;
-    err_set(e, ERR_EXISTS, EEXIST, "there is a repository at %s already (blob %s)", blobs_location(b), found);
+    err_plain(e, ERR_EXISTS, EEXIST, "there is a repository at %s already (blob %s)", blobs_location(b), found);
     err_hint(e, "choose an empty place");
     return -EEXIST;
 }

@@ -249,7 +249,7 @@ int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *n
     if (rc < 0)
         return rc;
     if (postamble_parse(&p, tail, tail_len, pack_len) < 0) {
-        err_set(e, ERR_DAMAGE, ENOENT, "pack %s does not end in a local index", name);
+        err_plain(e, ERR_DAMAGE, ENOENT, "pack %s does not end in a local index", name);
         return -ENOENT;
     }
     if (p.offset > pack_len || p.length > pack_len - p.offset || p.length > LOCAL_INDEX_LIMIT)

@@ -381,7 +381,7 @@ static int delete_once(struct session *s, const struct content_id *id, struct er
         rc = index_set_find(s->repo->index, id, &n, e);
     if (rc == -ENOENT) {
         char text[CONTENT_ID_TEXT];
-        err_set(e, ERR_DAMAGE, ENOENT, "content %s cannot be deleted: it does not exist", content_id_text(id, text));
+        err_plain(e, ERR_DAMAGE, ENOENT, "content %s cannot be deleted: it does not exist", content_id_text(id, text));
         return -ENOENT;
     }
     if (rc < 0 || n.deleted)

@@ -433,8 +433,8 @@ static int judge_prefix(struct repo *r, struct search *a, const char *what, stru
         return rc;
     if (a->bad_match)
         return err_set(e, ERR_DAMAGE, EBADMSG, "the manifest of snapshot %s cannot be parsed", what);
-    err_set(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%s\"", what);
-    return err_hint(e, "\"snapferry snapshot list --all\" shows what there is");
+    err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%s\"", what);
+    return err_hint(e, "`snapferry -r REPOSITORY snapshot list --all` shows what there is");
 }
 
 static int judge_latest(struct search *a, const struct snapshot_source *only, struct err *e)
@@ -448,7 +448,7 @@ static int judge_latest(struct search *a, const struct snapshot_source *only, st
     char text[sizeof *only + 8] = "";
     if (only)
         snapshot_source_text(only, text, sizeof text);
-    return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no complete snapshot%s%s", only ? " of " : "", text);
+    return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no complete snapshot%s%s", only ? " of " : "", text);
 }
 
 int snapshot_find(struct repo *r, const char *what, const struct snapshot_source *only, struct snapshot *ret,
@@ -461,7 +461,7 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
     if (strcmp(what, "latest") != 0) {
         size_t n = strlen(what);
         if (!n || n > 32 || strspn(what, "0123456789abcdefABCDEF") != n) {
-            err_set(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot \"%s\"", what);
+            err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot \"%s\"", what);
             return err_hint(e, "name it by its id, at least 4 digits of it, or \"latest\"");
         }
         if (n < 4)

@@ -286,7 +286,7 @@ static int create(const struct options *o, const struct bundle *b, char path[409
     snprintf(path, 4096, "%s%s", o->n_args ? o->args[0] : b->top, o->n_args ? "" : ".tar.gz");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST)
-        err_set(e, ERR_EXISTS, EEXIST, "%s is there already", text_name(path));
+        err_plain(e, ERR_EXISTS, EEXIST, "%s is there already", text_name(path));
     else if (fd < 0)
         err_set(e, ERR_GENERIC, errno, "cannot create %s", text_name(path));
     return fd;

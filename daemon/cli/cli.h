@@ -166,6 +166,12 @@ int cli_bench(const struct options *o, struct err *e);         /* args: what to 
 /* The daemon's verbs. */
 int cli_ask(const struct options *o, struct err *e);
 
+/* snapshot_find() for the command line: hints name this repository, so that they can be typed. */
+int cli_find_snapshot(const struct options *o, struct repo *r, const char *what, const struct snapshot_source *only,
+                      struct snapshot *ret, struct err *e);
+/* "snapferry -r main --password-file p": how a command on this repository begins. Static buffer. */
+const char *cli_how(const struct options *o);
+
 /* SNAPSHOT[/PATH]: finds the snapshot and the entry. path "" = the root. Clear both afterwards. */
 int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,
              const char **path, struct err *e);

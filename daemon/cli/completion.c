@@ -8,6 +8,7 @@
 #include "chunker/hash.h"
 #include "daemon/cli/bench.h"
 #include "daemon/cli/options-table.h"
+#include "daemon/records.h"
 #include "repo/compress.h"
 #include "repo/format.h"
 
@@ -42,10 +43,7 @@ static const struct {
     {OPT_FROM, "auto native repository", NULL},
     {OPT_VOLUME, "@volumes", NULL},
     {OPT_BACKUP, "@backups", NULL},
-    {OPT_STATE,
-     "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "
-     "Completed PartiallyFailed Failed Canceled Skipped",
-     NULL},
+    {OPT_STATE, RECORDS_STATES, NULL},
     {OPT_CLASS, "@classes", NULL},
     {OPT_KIND, "driver mover", NULL},
     {OPT_DEVICE, "<file>", NULL},

@@ -236,7 +236,7 @@ static int full_id(const struct options *o, struct repo *r, const char *arg, cha
         err_set(e, ERR_USAGE, 0, "\"%s\" is no snapshot", text_name(arg));
         return err_hint(e, "a snapshot is a manifest id, a unique prefix of it, or \"latest\"");
     }
-    rc = snapshot_find(r, arg, given ? &src : NULL, &s, e);
+    rc = cli_find_snapshot(o, r, arg, given ? &src : NULL, &s, e);
     if (rc < 0 && e->cls == ERR_DAMAGE && strlen(arg) == 32) {
         *e = (struct err)ERR_INIT;
         snprintf(id, 33, "%s", arg);

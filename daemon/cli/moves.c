@@ -173,7 +173,7 @@ int cli_backup(const struct options *o, struct err *e)
 
 /* ---- restore ---- */
 
-static int find_image(struct repo *r, const struct snapshot *s, struct dir_entry *entry, struct err *e)
+static int find_image(const struct options *o, struct repo *r, const struct snapshot *s, struct dir_entry *entry, struct err *e)
 {
     if (entry->type == 'f')
         return 0;
@@ -190,7 +190,7 @@ static int find_image(struct repo *r, const struct snapshot *s, struct dir_entry
         err_set(e, ERR_NOT_FOUND, 0, "snapshot %s is incomplete (%s): it holds no volume.img", s->id, s->incomplete);
     else
         err_set(e, ERR_NOT_FOUND, 0, "snapshot %s holds no volume.img: another client made it", s->id);
-    return err_hint(e, "name the file: SNAPSHOT/PATH; snapferry ls %s lists what there is", s->id);
+    return err_hint(e, "name the file: SNAPSHOT/PATH; %s ls %s lists what there is", cli_how(o), s->id);
 }
 
 static void print_restore(const struct restore_result *t, const char *target)
@@ -235,7 +235,7 @@ int cli_restore(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (!*path)
-        rc = find_image(r, &s, &entry, e);
+        rc = find_image(o, r, &s, &entry, e);
     else if (entry.type != 'f')
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is not a regular file: only files are restored", text_name(path));
     if (rc >= 0 && entry.size < 0)
@@ -307,7 +307,7 @@ static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids
         return -EINVAL;
     for (int i = 0; i < o->n_args; i++) {
         struct snapshot s;
-        int rc = snapshot_find(r, o->args[i], o->as ? &src : NULL, &s, e);
+        int rc = cli_find_snapshot(o, r, o->args[i], o->as ? &src : NULL, &s, e);
         if (rc < 0)
             return rc;
         memcpy((*ids)[i], s.id, sizeof s.id);

@@ -241,7 +241,7 @@ static void closep_records(struct records **r)
 }
 
 static int from_records(const struct options *o, const char *verb, const json_t *args, const struct err *why,
-                        json_t *answer, struct err *e)
+                        json_t *answer, bool *looked, struct err *e)
 {
     static const struct {
         const char *verb;
@@ -261,7 +261,13 @@ static int from_records(const struct options *o, const char *verb, const json_t 
         if (strcmp(verb, lists[i].verb) != 0)
             continue;
         rc = list_rows(r, lists[i].kind, args, false, &list, e);
-        if (rc >= 0)
+        if (rc >= 0 && !json_array_size(list) && *jstr(args, "volume")) {
+            rc = volume_known(r, jstr(args, "volume"), e);
+            *looked = true;
+        }
+        if (rc < 0)
+            json_decref(list);
+        else
             json_object_set_new(answer, verb, list);
         return rc;
     }
@@ -273,12 +279,13 @@ int offline_ask(const struct options *o, const char *verb, const json_t *args, c
 {
     CLEANUP_JSON json_t *a = json_object();
     struct err own = ERR_INIT;
+    bool looked = !strcmp(verb, "describe"); /* into the records, for something that is named */
     int rc = !a                         ? err_nomem(&own)
              : !strcmp(verb, "explain") ? explain(o, jstr(args, "volume"), a, &own)
-                                        : from_records(o, verb, args, why, a, &own);
+                                        : from_records(o, verb, args, why, a, &looked, &own);
     if (rc < 0) {
         /* Without records the first reason is the one to tell; what was looked for and is not there is an answer. */
-        *e = own.cls == ERR_NOT_FOUND && !strcmp(verb, "describe") ? own : *why;
+        *e = looked && own.cls == ERR_NOT_FOUND ? own : *why;
         if (e->cls == ERR_NO_DAEMON)
             err_hint(e, "%.150s (its records cannot be read either: %.180s)", why->hint, own.msg);
         return -EIO;

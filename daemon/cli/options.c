@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* options.c - the command line, parsed by the table and checked for form */
+#include "base/nearest.h"
 #include "daemon/cli/options-table.h"
+#include "daemon/control-names.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -143,7 +145,7 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
         return 0;
     case OPT_STATE:
         o->state = v;
-        return 0;
+        return state_known(v, e);
     case OPT_CLASS:
         o->class_name = v;
         return 0;
@@ -376,29 +378,12 @@ static const struct verb_info *find_verb(char **words, int n, bool repo, int *us
     return found;
 }
 
-/* For "did you mean": edit distance, small words only. */
-static unsigned distance(const char *a, const char *b)
+/* ---- did you mean ---- */
+
+static const char *option_name(unsigned i, void *arg)
 {
-    unsigned row[64];
-    size_t nb = strlen(b);
-    if (strlen(a) >= 64 || nb >= 63)
-        return 99;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        unsigned diag = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned keep = row[j], best = diag + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-            diag = keep;
-        }
-    }
-    return row[nb];
+    (void)arg;
+    return i >= option_table_len ? NULL : option_table[i].verbs ? option_table[i].name : "";
 }
 
 static int unknown_option(const char *arg, struct err *e)
@@ -408,24 +393,31 @@ static int unknown_option(const char *arg, struct err *e)
         name++;
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
-    const char *best = NULL;
-    unsigned least = 4;
-    for (size_t i = 0; i < option_table_len; i++) {
-        unsigned d = option_table[i].verbs ? distance(word, option_table[i].name) : least;
-        if (d < least) {
-            least = d;
-            best = option_table[i].name;
-        }
-    }
+    const char *near = nearest_meant(word, option_name, NULL);
     err_set(e, ERR_USAGE, EINVAL, "unknown option %s", text_name(arg));
-    if (best)
-        err_hint(e, "did you mean --%s?", best);
+    if (near)
+        err_hint(e, "did you mean --%s?", near);
     return -EINVAL;
+}
+
+/* Verbs of as many words as `arg` says; "" in place of the others. */
+static const char *verb_of_words(unsigned i, void *arg)
+{
+    static char texts[VERB_COUNT][64];
+    const int *words = arg;
+    if (i >= verb_table_len)
+        return NULL;
+    const struct verb_info *v = &verb_table[i];
+    if (!v->words[1] == (*words == 2))
+        return "";
+    snprintf(texts[v->verb], sizeof texts[0], "%s%s%s", v->words[0], v->words[1] ? " " : "",
+             v->words[1] ? v->words[1] : "");
+    return texts[v->verb];
 }
 
 static int unknown_verb(char **words, int n, struct err *e)
 {
-    char known[256] = "";
+    char known[256] = "", two[256];
     size_t len = 0;
     for (size_t i = 0; i < verb_table_len; i++)
         if (verb_table[i].words[1] && !strcmp(words[0], verb_table[i].words[0]) && len < sizeof known &&
@@ -435,20 +427,16 @@ static int unknown_verb(char **words, int n, struct err *e)
         err_set(e, ERR_USAGE, EINVAL, "%s wants another word: %s", words[0], known);
         return err_hint(e, "snapferry --help lists the verbs");
     }
-    const char *best = NULL;
-    unsigned least = 3;
-    for (size_t i = 0; i < verb_table_len; i++) {
-        unsigned d = distance(words[0], verb_table[i].words[0]);
-        if (d && d < least) {
-            least = d;
-            best = verb_table[i].words[0];
-        }
-    }
+    snprintf(two, sizeof two, "%.120s %.120s", words[0], n > 1 ? words[1] : "");
+    const char *near = n > 1 ? nearest_meant(two, verb_of_words, &(int){2}) : NULL;
+    if (!near && !len)
+        near = nearest_meant(words[0], verb_of_words, &(int){1});
     err_set(e, ERR_USAGE, EINVAL, "unknown verb \"%s%s%s\"", text_name(words[0]), n > 1 ? " " : "",
             n > 1 ? text_name(words[1]) : "");
-    if (best)
-        return err_hint(e, "did you mean %s? snapferry --help lists the verbs", best);
-    return err_hint(e, "snapferry --help lists the verbs");
+    if (near)
+        return err_hint(e, "did you mean %s? snapferry --help lists the verbs", near);
+    return len ? err_hint(e, "%s wants another word: %s", words[0], known)
+               : err_hint(e, "snapferry --help lists the verbs");
 }
 
 static int parse_options(struct options *o, int argc, char **argv, unsigned char seen[OPTIONS_MAX], struct err *e)

@@ -3,6 +3,7 @@
 #include "daemon/cli/cli.h"
 
 #include "base/bytes.h"
+#include "base/nearest.h"
 #include "cfg/cfg.h"
 
 #include <errno.h>
@@ -55,7 +56,10 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
         if (o->verb != VERB_REPO_CREATE && stat(o->repo, &st) < 0) {
             err_set(e, ERR_NO_REPO, 0, "there is neither a directory nor a [repository] section named \"%s\"",
                     text_name(o->repo));
-            return err_hint(e, "sections are read from %s and its conf.d", o->config ? o->config : CFG_DEFAULT_FILE);
+            char from[400];
+            snprintf(from, sizeof from, "sections are read from %.300s and its conf.d",
+                     o->config ? o->config : CFG_DEFAULT_FILE);
+            return nearest_hint(e, cfg_near_repository(c, o->repo), from);
         }
     }
     if (!*o->repo)

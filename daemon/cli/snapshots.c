@@ -16,6 +16,23 @@ static int source_filter(const struct options *o, struct snapshot_source *src, c
     return snapshot_source_parse(src, o->as, e);
 }
 
+const char *cli_how(const struct options *o)
+{
+    static char text[300];
+    snprintf(text, sizeof text, "snapferry -r %.120s%s%.120s", text_name(o->repo),
+             o->password_file ? " --password-file " : "", o->password_file ? text_name(o->password_file) : "");
+    return text;
+}
+
+int cli_find_snapshot(const struct options *o, struct repo *r, const char *what, const struct snapshot_source *only,
+                      struct snapshot *ret, struct err *e)
+{
+    int rc = snapshot_find(r, what, only, ret, e);
+    if (rc < 0 && e->cls == ERR_NOT_FOUND)
+        err_hint(e, "%s snapshot list --all shows what there is", cli_how(o));
+    return rc;
+}
+
 /* The entry that a bare SNAPSHOT stands for in `restore`, and SNAPSHOT/PATH everywhere. */
 int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,
              const char **path, struct err *e)
@@ -35,7 +52,7 @@ int cli_find(const struct options *o, struct repo *r, const char *arg, struct sn
     memcpy(what, arg, n);
     what[n] = '\0';
     *path = slash ? slash + 1 : "";
-    rc = snapshot_find(r, what, only, snap, e);
+    rc = cli_find_snapshot(o, r, what, only, snap, e);
     if (rc < 0)
         return rc;
     rc = dir_lookup(r, &snap->root, *path, entry, e);
@@ -279,7 +296,7 @@ int cli_cat(const struct options *o, struct err *e)
         return rc;
     if (entry.type == 'd') {
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is a directory", text_name(*path ? path : o->args[0]));
-        err_hint(e, "name a file in it; snapferry ls lists them");
+        err_hint(e, "name a file in it; %s ls %s lists them", cli_how(o), text_name(o->args[0]));
     } else if (entry.type != 'f' && entry.type != 's') {
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is neither a file nor a symbolic link", text_name(path));
     } else {

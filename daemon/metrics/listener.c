@@ -85,7 +85,7 @@ static int remove_stale(const struct sockaddr_un *a, struct err *e)
     if (lstat(a->sun_path, &st) < 0)
         return 0;
     if (!S_ISSOCK(st.st_mode))
-        return err_set(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", a->sun_path);
+        return err_plain(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", a->sun_path);
     CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN))
         return err_set(e, ERR_BUSY, EADDRINUSE, "somebody else listens on %s", a->sun_path);
@@ -101,7 +101,7 @@ static int set_group(const char *path, const char *group, struct err *e)
     if (!group[0])
         return 0;
     if (getgrnam_r(group, &g, buf, sizeof buf, &found) != 0 || !found)
-        return err_set(e, ERR_USAGE, ENOENT, "there is no group %s for the socket %s", group, path);
+        return err_plain(e, ERR_USAGE, ENOENT, "there is no group %s for the socket %s", group, path);
     if (lchown(path, (uid_t)-1, g.gr_gid) < 0 || chmod(path, 0660) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot give %s to group %s", path, group);
     return 0;

@@ -386,7 +386,7 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
         return -ENOSPC;
     }
     if (!overwrite && has_contents(fd, type, sizeof type)) {
-        err_set(e, ERR_TARGET, EEXIST, "restore target %s is not empty: it holds %s", name, type);
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s is not empty: it holds %s", name, type);
         err_hint(e, "name another device, or allow it to be overwritten; wipefs(8) clears it");
         return -EEXIST;
     }

@@ -62,9 +62,9 @@ static int check_existing(int dir, const char *name, const char *path, bool over
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : err_set(e, ERR_TARGET, errno, "cannot look at restore target %s", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_TARGET, EEXIST, "restore target %s exists and is no regular file", path);
+        return err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is no regular file", path);
     if (!overwrite) {
-        err_set(e, ERR_TARGET, EEXIST, "restore target %s exists (%jd bytes)", path, (intmax_t)st.st_size);
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists (%jd bytes)", path, (intmax_t)st.st_size);
         err_hint(e, "name another file, or allow it to be overwritten");
         return -EEXIST;
     }
@@ -174,7 +174,7 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
         return make_staging(c, dir, dir_path, staging, ret, alias, overwrite, e);
     if (rc == 0 && (uint64_t)f.st.st_size != size)
         rc =
-            err_set(e, ERR_TARGET, EEXIST, "%s has %jd bytes, not %" PRIu64, ret->handle, (intmax_t)f.st.st_size, size);
+            err_plain(e, ERR_TARGET, EEXIST, "%s has %jd bytes, not %" PRIu64, ret->handle, (intmax_t)f.st.st_size, size);
     tagged_close(&f);
     return rc;
 }
@@ -254,7 +254,7 @@ int reflink_target_commit(const struct driver_class *c, const struct restore_tar
     rc = open_staging(c, t->handle, alias, &f, e);
     if (rc == -ENOENT) {
         rc = committed(t, alias, e);
-        return rc == -ENOENT ? err_set(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
+        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
     }
     if (rc < 0)
         return rc;
@@ -308,7 +308,7 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
         return rc;
     rc = open_staging(c, t->handle, alias, &f, e);
     if (rc < 0)
-        return rc == -ENOENT ? err_set(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
+        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
     CLEANUP_CLOSE int src = open(now.handle, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     CLEANUP_CLOSE int dst = openat(f.dir, f.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct filecopy copy = {.src = src, .src_path = now.handle, .size = now.size};

@@ -364,7 +364,7 @@ int reflink_find(const struct driver_class *c, const struct volume *v, const cha
     struct tagged f = TAGGED_INIT;
     int rc = find_in(c, v ? v->name : NULL, alias, hint, &f, e);
     if (rc == -ENOENT)
-        return err_set(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is not on the storage any more", alias,
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is not on the storage any more", alias,
                        v ? v->name : "a volume");
     if (rc == 0)
         rc = healthy(&f, e);

@@ -10,6 +10,10 @@ expect "version" 0 '^snapferry [0-9]' -- "$SNAPFERRY" --version
 
 expect "no verb" 2 'no verb is given' -- "$SNAPFERRY"
 expect "unknown verb" 2 'unknown verb "fetch"' -- "$SNAPFERRY" -r x fetch
+expect "of a verb with two words, too" 2 'did you mean native list' -- "$SNAPFERRY" native lst
+expect "and its first word" 2 'did you mean native list' -- "$SNAPFERRY" nativ list
+expect "nothing near: what may follow" 2 'native wants another word: list, prune' -- "$SNAPFERRY" native nonsense
+check "nothing near: nothing is offered" sh -c "! '$SNAPFERRY' bogus 2>&1 | grep -q 'did you mean'"
 expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
 expect "option without its argument" 2 'wants an argument' -- "$SNAPFERRY" -r
 expect "too few arguments" 2 'takes SNAPSHOT' -- sf "$R" restore latest

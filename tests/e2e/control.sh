@@ -69,6 +69,22 @@ schema logs "logs in JSON" ask logs "$id/$WORK/vm/a.img" --json
 same "the last line alone" "$(ask logs "$id/$WORK/vm/a.img" --json --lines 1 | result 'lines | length')" 1
 expect "logs --follow of what has ended" 0 'ends: ok' -- ask logs "$id/$WORK/vm/a.img" --follow
 expect "logs of two operations" 2 'has 2 operations' -- ask logs "$id"
+expect "the slash of a path is the one behind the backup, too" 0 'ends: ok' -- ask logs "$id$WORK/vm/a.img"
+expect "with the beginning of a backup's id, as well" 0 'ends: ok' -- ask logs "${id%??}$WORK/vm/a.img"
+ask backup "$WORK/vm/a.img" --wait --quiet
+expect "several things may be meant: the newest are named" 2 'name one: manual-.*, manual-' -- ask describe manual
+expect "what is not there" 16 'native snapshot or volume "manual-1999"$' -- ask describe manual-1999
+expect "a job, mistyped" 16 'did you mean "nightly"' -- ask backup --job nigthly
+expect "a repository" 2 'did you mean "main"' -- ask verify maim
+expect "a repository to detach" 16 'did you mean "main"' -- ask repo detach maim
+expect "a class" 16 'did you mean "images"' -- ask volumes --class image
+expect "a class of volumes to back up" 2 'did you mean "images"' -- ask backup class:image
+for v in "native list --volume" "operations --volume" "snapshot expire --volume" describe; do
+    expect "$v, a volume" 16 "did you mean \"$WORK/vm/a.img\"" -- ask $v "$WORK/vm/a.imgg"
+done
+expect "a volume that is like none" 16 'is known to the records' -- ask native list --volume nonsense
+expect "a backup that is not there" 16 'no backup or restore "nonsense"' -- ask operations --backup nonsense
+expect "a state" 2 'did you mean "Running"' -- ask operations --state Runing
 schema held "hold" ask hold "${native:0:8}" --note "audit" --json
 same "it is held" "$(ask describe "$native" --json | result native.note)" audit
 schema held "unhold" ask unhold "$native" --json
@@ -104,6 +120,7 @@ schema natives "down: native list" ask native list --json
 expect "down: it is said" 0 'not running.*read from' -- ask backups
 last=$(ask backups --json 2>/dev/null | jq -r '[.backups[] | select(.kind == "restore")][0].id')
 schema describe "down: describe" ask describe "$last" --json
+expect "down: a volume, mistyped" 16 "did you mean \"$WORK/vm/a.img\"" -- ask native list --volume "$WORK/vm/a.imgg"
 expect "down: logs" 0 'ends: ok' -- ask logs "$last"
 expect "down: a request" 23 'not running' -- ask backup --job nightly
 finish

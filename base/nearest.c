@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* nearest.c - which known word a mistyped one was meant to be */
-#include "cfg/internal.h"
+#include "base/nearest.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_MAX 64
+/* Of longer ones the beginning counts. */
+#define WORD_MAX 256
 
 static unsigned least(unsigned a, unsigned b, unsigned c)
 {
@@ -32,7 +34,7 @@ static unsigned edits(const char *a, const char *b)
     return row[n % 3][m];
 }
 
-const char *nearest_word(const char *word, const char *(*known)(unsigned i, void *arg), void *arg)
+const char *nearest_word(const char *word, nearest_fn *known, void *arg)
 {
     const char *best = NULL, *w;
     unsigned least_edits = UINT32_MAX;
@@ -61,4 +63,22 @@ void nearest_listed(const char *word, const char *list, char *out, size_t cap)
         }
         w += len;
     }
+}
+
+bool nearest_is_slip(const char *word, const char *known)
+{
+    size_t a = strnlen(word, WORD_MAX), b = strnlen(known, WORD_MAX), len = a > b ? a : b;
+    unsigned d = edits(word, known);
+    return d < len && d <= (len < 6 ? 1 : len / 3);
+}
+
+const char *nearest_meant(const char *word, nearest_fn *known, void *arg)
+{
+    const char *near = nearest_word(word, known, arg);
+    return near && nearest_is_slip(word, near) ? near : NULL;
+}
+
+int nearest_hint(struct err *e, const char *near, const char *listed)
+{
+    return near ? err_hint(e, "did you mean \"%.200s\"? %s", near, listed) : err_hint(e, "%s", listed);
 }
