@@ -106,7 +106,7 @@ static int take_password(char **ret, const char *file, const char *buf, size_t l
     return 0;
 }
 
-int password_read(char **ret, const char *file, struct err *e)
+static int read_it(char **ret, const char *file, bool warn, struct err *e)
 {
     char credential[PATH_MAX];
     const char *path = file;
@@ -117,13 +117,18 @@ int password_read(char **ret, const char *file, struct err *e)
         path = credential;
     }
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 && errno == ENOENT && path != file) {
+        err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: it was not passed to this process", file + 5);
+        return err_hint(e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then a restart: a running one gets no more",
+                        file + 5);
+    }
     if (fd < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
                        errno == ENOENT ? "cannot read the password file %s: No such file or directory"
                                        : "cannot read the password file %s",
                        path);
     struct stat st;
-    if (path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
+    if (warn && path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
         log_warning("the password file %s can be read by others than its owner: chmod 600 it", path);
     char *buf = malloc(PASSWORD_MAX + 1);
     if (!buf)
@@ -133,5 +138,18 @@ int password_read(char **ret, const char *file, struct err *e)
                      : take_password(ret, path, buf, (size_t)len, e);
     OPENSSL_cleanse(buf, PASSWORD_MAX + 1);
     free(buf);
+    return rc;
+}
+
+int password_read(char **ret, const char *file, struct err *e)
+{
+    return read_it(ret, file, true, e);
+}
+
+int password_check(const char *file, struct err *e)
+{
+    char *p = NULL;
+    int rc = read_it(&p, file, false, e);
+    password_free(p);
     return rc;
 }

@@ -11,4 +11,7 @@
 int password_read(char **ret, const char *file, struct err *e);
 void password_free(char *p);
 
+/* Whether password_read() would find one now; without its warning about the mode of the file. */
+int password_check(const char *file, struct err *e);
+
 #endif

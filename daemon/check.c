@@ -3,6 +3,7 @@
 #include "daemon/check.h"
 
 #include "base/cleanup.h"
+#include "base/password.h"
 #include "daemon/check-classes.h"
 #include "daemon/json.h"
 #include "daemon/metrics/check.h"
@@ -388,6 +389,21 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     return rc < 0 ? rc : first_error(c, e);
 }
 
+/* Credentials are passed to the daemon when it starts: only it can tell. */
+static void check_credentials(struct cfg *c)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
+        char where[CFG_ORIGIN_MAX];
+        struct err why = ERR_INIT;
+        if (strncmp(r->password_file, "cred:", 5) || password_check(r->password_file, &why) == 0)
+            continue;
+        cfg_where(c, "repository", r->name, "password-file", where);
+        cfg_complain(c, CFG_WARNING, where, "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
+                     "[repository \"%s\"]: %s", r->name, why.msg);
+    }
+}
+
 int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
@@ -399,6 +415,7 @@ int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e)
     rc = config_check(c, cfg_errors(c) == 0, e);
     if (rc < 0 && rc != -EINVAL)
         return rc;
+    check_credentials(c);
     CLEANUP_JSON json_t *whole = cfg_json(c);
     unsigned warnings = 0;
     const struct cfg_complaint *x;

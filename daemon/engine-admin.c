@@ -70,10 +70,10 @@ static void start(struct engine *g, struct rec *op)
     CLEANUP_FREE char *password = NULL;
     if (!r)
         err_set(&e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", repo);
-    else
-        repository_password(g->cfg, repo, &password, &e);
+    else if (repository_password(g->cfg, repo, &password, &e) < 0)
+        repositories_refresh(g, true); /* the next attempt waits until it can be read */
     if (e.cls) {
-        operation_attempt_failed(g, op, "start", &e, false);
+        operation_attempt_failed(g, op, "start", &e, r != NULL);
         return;
     }
     if (strcmp(op->state, "Starting") && save_state(g, REC_OPERATION, op, "Starting") < 0)

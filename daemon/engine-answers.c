@@ -404,6 +404,7 @@ static json_t *natives_summary(struct screen *s)
 
 static json_t *repositories(struct engine *g, json_t *problems)
 {
+    char hint[600];
     json_t *list = json_array();
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
@@ -415,8 +416,8 @@ static json_t *repositories(struct engine *g, json_t *problems)
             jset_int(o, "since_ns", h->since_ns);
             if (!h->up) {
                 jset_str(o, "why", h->why);
-                problem(problems, "error", "backups into it wait until it is back", "repository \"%s\": %s", r->name,
-                        h->why);
+                snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", h->hint, h->hint[0] ? "; " : "");
+                problem(problems, "error", hint, "repository \"%s\": %s", r->name, h->why);
             }
             if (h->up && h->size_bytes > 0) {
                 jset_int(o, "free", h->free_bytes);

@@ -59,7 +59,7 @@ struct repo_health {
     bool known, up, checking;
     int64_t since_ns, checked_ns; /* since: of the present state */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
-    char why[512];
+    char why[512], hint[512];
     struct engine *engine;
 };
 

@@ -88,10 +88,10 @@ static void start_with(struct engine *g, struct rec *op, int device)
     CLEANUP_JSON json_t *job = operation_is_restore(op) ? restore_job(g, op) : backup_job(g, op);
     if (!job)
         err_set(&e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", jstr(policy, "repository"));
-    else
-        repository_password(g->cfg, jstr(policy, "repository"), &password, &e);
+    else if (repository_password(g->cfg, jstr(policy, "repository"), &password, &e) < 0)
+        repositories_refresh(g, true); /* the next attempt waits until it can be read */
     if (e.cls) {
-        operation_attempt_failed(g, op, "start", &e, e.cls != ERR_USAGE);
+        operation_attempt_failed(g, op, "start", &e, job != NULL);
         return;
     }
     limits_view(&limits, policy, props);

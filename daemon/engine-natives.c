@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define CHECKS_MAX 4 /* questions to a repository for one operation */
+
 void native_rules_from(struct native_rules *r, const json_t *policy, const char *job, double pool_ratio, bool create)
 {
     *r = (struct native_rules){
@@ -122,7 +124,8 @@ int natives_make_room(struct engine *g, struct rec *op, const struct native_rule
             return 1;
         note_checked(g, &asked);
         json_object_del(op->doc, "check_operation");
-        jset_int(op->doc, "checks", jint(op->doc, "checks") + 1);
+        /* One that failed has had its retries: the next would fail as well. What is not known to be safe stays. */
+        jset_int(op->doc, "checks", strcmp(asked.state, "Completed") ? CHECKS_MAX : jint(op->doc, "checks") + 1);
         int rc = save(g, REC_OPERATION, op);
         if (rc < 0)
             return rc;
@@ -130,12 +133,12 @@ int natives_make_room(struct engine *g, struct rec *op, const struct native_rule
     int rc = plan_prune(g, op->volume, rules, since_ns, trust, &items, &check, v, e);
     if (rc < 0)
         return rc;
-    if (json_object_size(check) && jint(op->doc, "checks") < 4) {
+    if (json_object_size(check) && jint(op->doc, "checks") < CHECKS_MAX) {
         char fresh[512];
         if (ask_repository(g, jstr(jobj(op->doc, "policy"), "repository"), NULL, check, fresh, NULL) == 0)
             jset_str(op->doc, "check_operation", fresh);
         else
-            jset_int(op->doc, "checks", 4); /* nobody to ask: what is not known to be safe stays */
+            jset_int(op->doc, "checks", CHECKS_MAX); /* nobody to ask: what is not known to be safe stays */
         rc = save(g, REC_OPERATION, op);
         engine_kick(g);
         return rc < 0 ? rc : 1;

@@ -6,6 +6,7 @@
  * nothing behind in memory. All are idempotent: after a crash the same step is run again.
  */
 #include "base/crash.h"
+#include "base/password.h"
 #include "daemon/engine-impl.h"
 #include "daemon/hooks.h"
 
@@ -593,7 +594,19 @@ int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
     return *out ? 0 : err_set(e, ERR_GENERIC, errno, "the file system of %s does not tell its room", jstr(in, "path"));
 }
 
-/* A repository's directory is there and has its format blob: a missing mount is seen here, not by a mover. */
+/* Reading a FIFO or a terminal would wait for somebody. */
+static int check_password(const char *file, struct err *e)
+{
+    struct stat st;
+    if (!file[0])
+        return 0; /* none is named: who needs one says so */
+    if (strncmp(file, "cred:", 5) && stat(file, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", file);
+    return password_check(file, e);
+}
+
+/* A repository's directory is there and has its format blob, and its password can be read: a missing mount, file or
+ * credential is seen here, and not by the first mover of the night. */
 int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     static const char *const format[] = {"kopia.repository.f", "kopia.repository"};
@@ -608,7 +621,7 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
         snprintf(name, sizeof name, "%s/%s", path, format[i]);
         if (stat(name, &st) == 0) {
             put_room(path, out);
-            return 0;
+            return check_password(jstr(in, "password_file"), e);
         }
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);

@@ -106,6 +106,7 @@ static void repository_seen(struct step_result *s, void *arg)
     h->up = up;
     h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
     h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
+    snprintf(h->hint, sizeof h->hint, "%s", up ? "" : s->err.hint);
     snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
     engine_kick(g);
 }
@@ -125,7 +126,7 @@ void repositories_refresh(struct engine *g, bool force)
             snprintf(h->why, sizeof h->why, "this build has no store of type \"%s\"", r->type);
             continue;
         }
-        CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", r->path);
+        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
         snprintf(name, sizeof name, "look at repository %s", r->name);
         h->checking = true;
         if (step_start(g->steps, name, step_repository, in, 20, repository_seen, h, NULL, &e) < 0) {

@@ -315,8 +315,12 @@ int ask_reload(const struct options *o, struct err *e)
                                         : "The configuration is in force");
         size_t i;
         const json_t *c;
-        json_array_foreach(jarr(answer, "complaints"), i, c) printf(
-            "%s: %s: %s\n", text_name(jstr(c, "where")), text_name(jstr(c, "severity")), text_name(jstr(c, "text")));
+        json_array_foreach(jarr(answer, "complaints"), i, c)
+        {
+            printf("%s: %s: %s%s", text_name(jstr(c, "where")), text_name(jstr(c, "severity")),
+                   text_name(jstr(c, "text")), jstr(c, "hint")[0] ? "; " : "");
+            puts(text_name(jstr(c, "hint")));
+        }
     }
     return 0;
 }
