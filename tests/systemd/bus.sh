@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The installed service where no system bus is to be had when it starts: what needs units works all the same, over systemd's own
-# socket. Nothing of a mover stays behind in systemd's directories. (MS-01, CF-45)
+# socket. (MS-01, CF-45)
 . "$(dirname "$0")/../service-lib.sh"
 need_container "the service without a system bus"
 service_install || { fail "make install" "$(cat "$WORK/install.log")"; finish; }
