@@ -271,7 +271,7 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
     } else if (!good)
         why = json_array_size(jobs.names) ? "not backed up yet" : "not backed up yet, and no job names it";
     else if (backup_too_old(good, interval, now)) {
-        snprintf(text, sizeof text, "the last good backup is older than two intervals of its job%s%s",
+        snprintf(text, sizeof text, "the last good backup is older than two and a half intervals of its job%s%s",
                  jobj(d, "last_error") ? ": " : "", jstr(jobj(d, "last_error"), "message"));
         why = text;
     }

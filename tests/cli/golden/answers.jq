@@ -31,7 +31,7 @@ def fine($name; $age): {name: $name, id: $name, class: "gold", size: (27 * GiB),
     natives: 3, used: (512 * MiB)};
 def bad($name; $why): {name: $name, id: $name, class: "gold", size: (27 * GiB), protected: false, why: $why, jobs: [], natives: 0,
     used: 0};
-def unread($name): bad($name; "the last good backup is older than two intervals of its job: cannot read /dev/vg0/db7: Input/output error") +
+def unread($name): bad($name; "the last good backup is older than two and a half intervals of its job: cannot read /dev/vg0/db7: Input/output error") +
     {last_success_ns: ago(259200), next_ns: at(46800), jobs: ["nightly"],
      error: {class: "source", code: 19, message: "cannot read /dev/vg0/db7: Input/output error", hint: "replace the disk, or set bad-reads = map"}};
 def problem_of: {severity: "warning", text: "\(.name) is not protected: \(.why)", hint: (.error.hint // "")} | if .hint == "" then del(.hint) else . end;
