@@ -109,6 +109,7 @@ struct movers {
     bool systemd;
     struct sd_bus *bus;
     bool subscribed, subscribing;
+    json_t *fields;     /* units with a file for the journal, while systemd is asked which are left */
     unsigned strangers; /* connections of nobody we know */
     unsigned starts;
 };
@@ -159,6 +160,8 @@ void systemd_forget(struct movers *m, const char *operation);
 int systemd_status(struct movers *m, const char *unit, bool *oom, char *result, size_t cap);
 /* Operation ids of our units, added to the list. */
 void systemd_units(struct movers *m, json_t *list);
+/* Connects, where that is possible now, and removes what movers of an earlier daemon have left in /run. */
+void systemd_open(struct movers *m);
 void systemd_close(struct movers *m);
 void systemd_forget_slot(struct mover *v);
 void mover_unit_name(char *out, size_t cap, const char *operation);

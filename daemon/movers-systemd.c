@@ -9,13 +9,16 @@
 
 #include "base/cleanup.h"
 #include "base/systemd.h"
+#include "daemon/json.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <systemd/sd-bus.h>
+#include <unistd.h>
 
 #define SERVICE "org.freedesktop.systemd1"
 #define MANAGER_PATH "/org/freedesktop/systemd1"
@@ -27,6 +30,8 @@
 #define TRIES_MAX 10 /* a unit of an earlier attempt has to go first */
 #define RETRY_NS INT64_C(500000000)
 #define LOOK_NS INT64_C(3000000000)
+#define FIELDS_DIR "/run/systemd/units/"
+#define FIELDS_PREFIX "log-extra-fields:"
 
 static void busp(sd_bus_message **m)
 {
@@ -96,6 +101,62 @@ static int on_subscribed(sd_bus_message *m, void *arg, sd_bus_error *error)
     return 0;
 }
 
+/*
+ * The journal reads the fields of a unit's lines (LogExtraFields=) from a file of the manager, which does not remove it
+ * with the unit (seen with systemd 252): one for each mover that ever ran would stay until the node is booted. So it
+ * goes with systemd_forget(), and what an earlier daemon has left, when the bus is opened.
+ */
+static void fields_forget(const char *unit)
+{
+    char path[400];
+    snprintf(path, sizeof path, FIELDS_DIR FIELDS_PREFIX "%s", unit);
+    unlink(path);
+}
+
+/* Units that have such a file. */
+static json_t *fields_list(void)
+{
+    json_t *list = json_array();
+    DIR *dir = opendir(FIELDS_DIR);
+    const struct dirent *d;
+    while (dir && (d = readdir(dir)))
+        if (!strncmp(d->d_name, FIELDS_PREFIX UNIT_PREFIX, sizeof FIELDS_PREFIX UNIT_PREFIX - 1))
+            json_array_append_new(list, json_string(d->d_name + sizeof FIELDS_PREFIX - 1));
+    if (dir)
+        closedir(dir);
+    return list;
+}
+
+/* Of the units that had a file before systemd was asked, those that it does not know are gone. */
+static int on_fields_units(sd_bus_message *m, void *arg, sd_bus_error *error)
+{
+    struct movers *w = arg;
+    CLEANUP_JSON json_t *live = json_object();
+    const char *unit;
+    (void)error;
+    int rc = sd_bus_message_is_method_error(m, NULL) ? -EIO : sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
+    while (rc > 0 && (rc = sd_bus_message_read(m, "(ssssssouso)", &unit, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                               NULL)) > 0)
+        json_object_set_new(live, unit, json_true());
+    for (size_t i = 0; rc >= 0 && i < json_array_size(w->fields); i++) {
+        unit = json_string_value(json_array_get(w->fields, i));
+        if (!json_object_get(live, unit))
+            fields_forget(unit);
+    }
+    json_decref(w->fields);
+    w->fields = NULL;
+    return 0;
+}
+
+static void fields_sweep(struct movers *m)
+{
+    json_decref(m->fields);
+    m->fields = fields_list();
+    if (json_array_size(m->fields))
+        sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "ListUnitsByPatterns", on_fields_units, m,
+                                 "asas", 0, 1, UNIT_PREFIX "*" UNIT_SUFFIX);
+}
+
 static int bus(struct movers *m, struct err *e)
 {
     if (m->bus && sd_bus_is_open(m->bus) > 0)
@@ -109,12 +170,19 @@ static int bus(struct movers *m, struct err *e)
             sd_bus_match_signal_async(m->bus, NULL, NULL, MANAGER_PATH, MANAGER, "JobRemoved", on_job_removed, NULL, m);
     if (rc >= 0)
         rc = sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "Subscribe", on_subscribed, m, "");
-    if (rc >= 0)
+    if (rc >= 0) {
+        fields_sweep(m);
         return 0;
+    }
     systemd_close(m);
     err_set(e, ERR_GENERIC, -rc, "systemd does not answer");
     err_hint(e, "it is tried again; `systemctl status dbus` and `systemctl is-system-running` show how systemd fares");
     return rc;
+}
+
+void systemd_open(struct movers *m)
+{
+    bus(m, NULL);
 }
 
 void systemd_close(struct movers *m)
@@ -124,6 +192,8 @@ void systemd_close(struct movers *m)
     sd_bus_detach_event(m->bus);
     sd_bus_flush_close_unref(m->bus);
     m->bus = NULL;
+    json_decref(m->fields);
+    m->fields = NULL;
 }
 
 void systemd_forget_slot(struct mover *v)
@@ -386,6 +456,7 @@ void systemd_forget(struct movers *m, const char *operation)
     sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "StopUnit", NULL, NULL, "ss", unit,
                              "replace");
     sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "ResetFailedUnit", NULL, NULL, "s", unit);
+    fields_forget(unit); /* now: another attempt of the operation makes it anew */
 }
 
 /* ---- at the start of a daemon: waits, bounded ---- */

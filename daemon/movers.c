@@ -85,6 +85,8 @@ int movers_new(struct movers **ret, const struct movers_opts *o, struct err *e)
         rc = make_dir(m->logs_dir, 0700, e);
     if (rc == 0)
         rc = movers_listen(m, geteuid(), &path, e);
+    if (rc == 0 && m->systemd)
+        systemd_open(m);
     if (rc == 0) {
         rc = sd_event_add_time_relative(m->loop, &m->tick, CLOCK_MONOTONIC, 1000000, 100000, on_tick, m);
         if (rc < 0)

@@ -122,6 +122,16 @@ check "while it runs it is a unit" until_true 10 eval '[ -n "$(systemctl list-un
 old=$(main_pid); kill -KILL "$old"
 check "the daemon is killed, and is back" until_true 40 back "$old"
 same "the plugin's operation completes" "$(wait_state "$B" Completed 30)" Completed
+# Files of the journal that systemd leaves behind: those of units that went, and what an earlier daemon could not remove.
+fields() { ls /run/systemd/units | grep '^log-extra-fields:snapferry-mover@'; }
+check "nothing is left in /run/systemd/units of movers that ended" until_true 20 eval '[ -z "$(fields)" ]'
+running "$disk"
+touch '/run/systemd/units/log-extra-fields:snapferry-mover@up-before.service'
+systemctl restart $UNIT
+check "what was left of an earlier one goes" until_true 20 eval '[ "$(fields)" = "log-extra-fields:$(unit_of "$O")" ]'
+kill -CONT "$PID"
+same "Completed" "$(wait_state "$A" Completed 60)" Completed
+check "and in the end there is none" until_true 20 eval '[ -z "$(fields)" ]'
 same "no failed unit is left" "$(systemctl list-units --plain --no-legend --failed 'snapferry*')" ""
 explain_service 120
 finish

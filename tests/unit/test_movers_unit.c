@@ -156,6 +156,7 @@ static void test_unit(void **state)
     const char *log = command("journalctl --no-pager -o cat OPERATION=%s VOLUME=vg0/db1 BACKUP=nightly-1", op);
     if (!strstr(log, "backup up-1 begins"))
         fail_msg("not in the journal: %s", command("journalctl --no-pager | tail -n 30"));
+    assert_string_equal(command("ls '/run/systemd/units/log-extra-fields:" UNIT "' 2>/dev/null"), "");
     end(&r, src);
 }
 
