@@ -70,7 +70,7 @@ tests/package/inside/$script
 echo \$? >/test/rc
 START
     chmod 755 "$WORK/shared/start"
-    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 timeout -k 10 "${BOOT_TIMEOUT:-300}" systemd-nspawn --quiet --directory="$WORK/root" --boot \
+    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 timeout -k 10 "${BOOT_TIMEOUT:-600}" systemd-nspawn --quiet --directory="$WORK/root" --boot \
         --register=no --keep-unit --console=pipe --machine="snapferry-package-$$" --bind-ro="$root" --bind-ro="$BUILD" \
         --bind="$WORK/shared:/test" --bind="$WORK/vm:/srv/vm" --bind="$WORK/backup:/srv/backups" "$@" \
         systemd.run=/test/start systemd.run_success_action=exit systemd.run_failure_action=exit </dev/null >"$WORK/console" 2>&1

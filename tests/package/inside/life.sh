@@ -88,6 +88,7 @@ check "without a warning" sh -c "snapferry check-config --json | tail -n 1 | jq 
 check "the man page is there" test -e /usr/share/man/man8/snapferryd.8.gz
 same "the configuration is a conffile" "$(dpkg-query -W -f '${Conffiles}' snapferry | awk '{ print $1 }' | xargs)" /etc/snapferry/snapferry.ini
 same "what is private is" "$(stat -c '%a %U' /var/lib/snapferry)" "700 root"
+same "the socket is for the group" "$(stat -c '%a %G' /run/snapferry/control.sock)" "660 snapferry"
 
 # ---- one edit ----
 # What the packaged file has behind semicolons is a configuration, too.
@@ -136,11 +137,18 @@ rm /etc/snapferry/conf.d/60-bad.ini
 check "a good one is taken" systemctl reload snapferryd
 
 # ---- upgrade while a mover runs ----
+chmod 750 /etc/snapferry
+systemctl stop snapferryd.service
+check "the socket for metrics is enabled" systemctl enable --quiet --now snapferryd-metrics.socket
+check "it and the daemon run" systemctl start snapferryd.service
 held
 before=$(started) old=$(daemon_pid)
 if install_deb "$V2" >"$WORK/out" 2>&1; then pass "upgrade"; else fail "upgrade" "$(tail -n 20 "$WORK/out")"; fi
 same "quietly" "$(grep -iE 'snapferry: |warning|error' "$WORK/out")" ""
 check "the daemon runs" active snapferryd.service
+check "the socket for metrics, too" active snapferryd-metrics.socket
+expect "which is answered" 0 '^snapferry_build_info' -- metrics
+same "the mode that somebody gave to the configuration stays" "$(stat -c %a /etc/snapferry)" 750
 check "it is another process" test "$(daemon_pid)" != "$old"
 same "the mover is the same" "$(started)" "$before"
 kill -CONT "$PID"
@@ -214,6 +222,27 @@ dpkg -r snapferry >"$WORK/out" 2>&1
 same "remove with damaged records" $? 0
 expect "it says that it cannot tell" 0 'records cannot be read' -- cat "$WORK/out"
 rm -rf /var/lib/snapferry && cp -a "$WORK/kept" /var/lib/snapferry
+
+# ---- removed while the daemon hangs: the watchdog ends it, the next one makes timers again and cancels ----
+check "installed again" install_deb "$V1"
+mkdir -p /run/systemd/system/snapferryd.service.d
+printf '[Service]\nWatchdogSec=4\nRestartSec=1\n' >/run/systemd/system/snapferryd.service.d/short.conf
+systemctl daemon-reload
+systemctl restart snapferryd.service
+held
+timers() { journalctl -u snapferry-job-nightly.timer --no-pager -o cat | grep -c ^Started; }
+made=$(timers)
+kill -STOP "$(daemon_pid)"
+dpkg -r snapferry >"$WORK/out" 2>&1
+same "remove while the daemon hangs" $? 0
+check "the timer was made again meanwhile" test "$(timers)" -gt "$made"
+same "no timer is left" "$(systemctl list-units --all --no-legend --plain 'snapferry-job-*')" ""
+check "the mover is gone" test ! -d "/proc/$PID"
+same "its operation is Canceled" "$(offline_state "$O")" Canceled
+rm -r /run/systemd/system/snapferryd.service.d
+systemctl daemon-reload
+same "no unit is left" "$(units_left)" ""
+same "nor what systemd keeps of movers" "$(find /run/systemd/units -name '*snapferry-mover*')" ""
 
 # ---- where no systemd runs ----
 check "installed and removed where no systemd runs" unshare -m sh -ec "
