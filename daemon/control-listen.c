@@ -44,6 +44,14 @@ static int remove_stale(const struct sockaddr_un *a, const char *path, struct er
     return 0;
 }
 
+/* The mode only spares others the attempt: the credentials of the peer decide. */
+static int give_to_group(const struct control *c, struct err *e)
+{
+    if (c->has_group && (lchown(c->path, (uid_t)-1, c->group) < 0 || chmod(c->path, 0660) < 0))
+        return err_set(e, ERR_GENERIC, errno, "cannot give %s to its group", c->path);
+    return 0;
+}
+
 static int own_socket(struct control *c, const char *dir, struct err *e)
 {
     struct sockaddr_un a;
@@ -64,9 +72,9 @@ static int own_socket(struct control *c, const char *dir, struct err *e)
     if (rc < 0)
         return err_set(e, ERR_GENERIC, sys, "cannot bind the control socket %s", c->path);
     c->bound = true;
-    /* The mode only spares others the attempt: the credentials of the peer decide. */
-    if (c->has_group && (lchown(c->path, (uid_t)-1, c->group) < 0 || chmod(c->path, 0660) < 0))
-        return err_set(e, ERR_GENERIC, errno, "cannot give %s to its group", c->path);
+    rc = give_to_group(c, e);
+    if (rc < 0)
+        return rc;
     if (listen(c->fd, 64) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot listen on %s", c->path);
     return 0;
@@ -104,6 +112,7 @@ static void find_group(struct control *c, const char *group)
 
 int control_listen(struct control *c, const char *runtime_dir, const char *group, struct err *e)
 {
+    struct err why = ERR_INIT;
     find_group(c, group);
     int fd = passed_socket();
     if (fd < 0)
@@ -112,6 +121,9 @@ int control_listen(struct control *c, const char *runtime_dir, const char *group
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot set up the socket that systemd passed");
+    /* SocketGroup= of the unit need not be the group that is configured. */
+    if (sd_is_socket_unix(fd, SOCK_STREAM, 1, c->path, 0) > 0 && give_to_group(c, &why) < 0)
+        log_warning("%s", why.msg);
     return 0;
 }
 

@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -37,6 +39,10 @@ static int no_daemon(const struct daemon *d, int sys, struct err *e)
 {
     if (sys == EACCES || sys == EPERM) {
         err_set(e, ERR_PERMISSION, sys, "cannot use the daemon's socket %s", d->path);
+        struct stat st;
+        const struct group *g = stat(d->path, &st) == 0 && st.st_mode & S_IWGRP ? getgrgid(st.st_gid) : NULL;
+        if (g && st.st_gid != 0)
+            return err_hint(e, "you are not in the group %s: run this as root or as a member of it", g->gr_name);
         return err_hint(e, "run this as root or as a member of the group that [daemon] socket-group names");
     }
     if (sys == EAGAIN || sys == ETIMEDOUT) /* its queue is full: it has long not taken anything from it */

@@ -26,10 +26,21 @@ check "so does the status line" grep -q nonsense <<<"$(show StatusText)"
 same "a person has to act: it is not started again" "$(show NRestarts)" 0
 same "a command is told why, at once" "$(ask operations 2>&1 | grep -c 'the daemon cannot start: .*nonsense')" 1
 same "the socket goes on listening" "$(show ActiveState snapferryd.socket)" active
-check "and somebody else only that it is so" eval 'out=$(setpriv --reuid=65534 --regid=65534 --clear-groups "$SNAPFERRY" operations 2>&1); grep -q "cannot start" <<<"$out" && ! grep -q nonsense <<<"$out"'
+other() { setpriv --reuid=65534 --regid="$1" --clear-groups "$SNAPFERRY" operations 2>&1; }
+check "and a member of the group only that it is so" eval 'out=$(other snapferry); grep -q "cannot start" <<<"$out" && ! grep -q nonsense <<<"$out"'
+starts=$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')
+check "who is not in it is told which group it is" eval 'out=$(other 65534); grep -q "Permission denied" <<<"$out" && grep -q "not in the group snapferry" <<<"$out"'
+same "and does not start it" "$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')" "$starts"
 sed -i '$d' "$CONF/snapferry.ini"
 check "mended, a command starts it (socket activation)" ask operations
 same "active" "$(show ActiveState)" active
+config_add group '[daemon]
+socket-group = games'
+systemctl restart $UNIT
+same "the socket of systemd is given to the group that is configured" "$(stat -c '%G %a' /run/snapferry/control.sock)" "games 660"
+check "whose members are answered" other games
+rm "$CONF/conf.d/group.ini"; systemctl restart $UNIT
+same "and back" "$(stat -c '%G %a' /run/snapferry/control.sock)" "snapferry 660"
 
 # ---- reload ----
 check "systemctl reload" systemctl reload $UNIT
