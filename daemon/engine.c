@@ -548,7 +548,6 @@ static void reload_done(struct step_result *s, void *arg)
     struct cfg *fresh = NULL;
     CLEANUP_JSON json_t *answer = NULL;
     g->reloading = false;
-    service_reloaded();
     if (!e.cls && jint(s->out, "errors") > 0) {
         const json_t *first = NULL, *c;
         size_t i;
@@ -579,6 +578,7 @@ static void reload_done(struct step_result *s, void *arg)
         if (s->out && json_object_get(s->out, "complaints"))
             json_object_set(answer, "complaints", json_object_get(s->out, "complaints"));
     }
+    service_reloaded();
     if (r->reply)
         r->reply(answer, e.cls ? &e : NULL, r->arg);
     free(r);

@@ -24,6 +24,7 @@
 #define CALL_TIMEOUT_US 10000000
 #define AGAIN_US 300000 /* a stopped unit needs a moment to go */
 #define TRIES 20
+#define PROPERTIES "2" /* another one whenever append_service() is changed: timers of an earlier version are replaced */
 #define UNKNOWN 1 /* a timer that is there, with other settings or none that we know */
 
 struct unit {
@@ -79,7 +80,7 @@ static uint64_t add_hash(uint64_t h, const char *text)
     }
 }
 
-/* Of everything that a timer is made from. Never 0 or UNKNOWN. */
+/* Of everything that a timer and its service are made from. Never 0 or UNKNOWN. */
 static uint64_t settings_of(const struct units *u, const struct sched_job *j)
 {
     char jitter[32];
@@ -87,6 +88,7 @@ static uint64_t settings_of(const struct units *u, const struct sched_job *j)
     uint64_t h = add_hash(UINT64_C(0xcbf29ce484222325), j->name);
     h = add_hash(add_hash(h, j->on_calendar), jitter);
     h = add_hash(add_hash(h, u->command), u->runtime_dir);
+    h = add_hash(h, PROPERTIES);
     return h > UNKNOWN ? h : UNKNOWN + 1;
 }
 
@@ -230,6 +232,8 @@ static int append_service(sd_bus_message *m, const struct unit *n)
     rc = rc < 0 ? rc
                 : sd_bus_message_append(m, "(sv)", "ExecStart", "a(sasb)", 1, command, 7, command, "--runtime-dir",
                                         n->owner->runtime_dir, "backup", "--job", n->job, "--from-timer", 0);
+    /* Nobody listens because somebody stopped the socket: no failure of the job, which is caught up. */
+    rc = rc < 0 ? rc : sd_bus_message_append(m, "(sv)", "SuccessExitStatus", "(aiai)", 1, ERR_NO_DAEMON, 0);
     for (int i = 0; i < 3 && rc >= 0; i++)
         rc = sd_bus_message_close_container(m);
     return rc;

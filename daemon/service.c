@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_USEC UINT64_C(5000000)
+#define LOOK_USEC UINT64_C(1000000)
 #define STATUS_MAX 1024
 
 struct service {
@@ -22,6 +22,8 @@ struct service {
     sd_event_source *timer;
     char said[STATUS_MAX];
 };
+
+static struct service *current; /* a process has one manager */
 
 /* A line is a line: what follows a newline would be another assignment. */
 static void one_line(char *s)
@@ -67,7 +69,7 @@ int service_new(struct service **ret, sd_event *loop, struct engine *g, struct e
     sd_event_source_set_priority(s->timer, SD_EVENT_PRIORITY_IDLE);
     sd_notify(0, "READY=1");
     look(s);
-    *ret = s;
+    *ret = current = s;
     return 0;
 }
 
@@ -76,6 +78,7 @@ void service_free(struct service *s)
     if (!s)
         return;
     sd_event_source_unref(s->timer);
+    current = NULL;
     free(s);
 }
 
@@ -88,6 +91,8 @@ void service_reloading(void)
 
 void service_reloaded(void)
 {
+    if (current) /* `systemctl status` right after a reload tells how it went */
+        look(current);
     sd_notify(0, "READY=1");
 }
 
