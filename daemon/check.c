@@ -341,6 +341,9 @@ static void check_repository(struct cfg *c, const struct cfg_repository *r)
                      r->path, strerror(errno));
     else if (!S_ISDIR(st.st_mode))
         cfg_complain(c, CFG_ERROR, where, NULL, "[repository \"%s\"]: %s is not a directory", r->name, r->path);
+    else if (access(marker, F_OK) < 0 && errno != ENOENT)
+        cfg_complain(c, CFG_WARNING, where, errno == EACCES ? "root sees more" : NULL,
+                     "[repository \"%s\"]: it cannot be seen what is in %s: %s", r->name, r->path, strerror(errno));
     else if (access(marker, F_OK) < 0)
         cfg_complain(c, CFG_WARNING, where, "is its file system mounted? `snapferry -r NAME repo create` makes one",
                      "[repository \"%s\"]: there is no repository in %s (no " REPOSITORY_MARKER ")", r->name, r->path);

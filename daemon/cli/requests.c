@@ -235,7 +235,7 @@ int ask_scan(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%lld snapshots of this node in the repository: %lld were on record, %lld are now\n",
+        printf("%lld snapshots of this node in the repository: %lld were on record already, %lld were added\n",
                (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
                (long long)jint(answer, "added"));
     return 0;
