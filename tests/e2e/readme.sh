@@ -42,7 +42,12 @@ exec /usr/bin/make -s -n "$@"
 END
 cat >"$WORK/bin/apt" <<'END'
 #!/bin/bash
-[ "$1" = install ] && [[ $2 == ./build/deb/snapferry_*.deb ]]
+[ "$1" = install ] || exit 1
+case "${*:2}" in
+./build/deb/snapferry_*.deb) ;;
+"curl prometheus") mkdir "$PROMETHEUS" ;;
+*) exit 1 ;;
+esac
 END
 cat >"$WORK/bin/systemctl" <<END
 #!/bin/sh
@@ -53,7 +58,8 @@ END
 chmod 755 "$WORK/bin/"*
 mapped() { sed -e "s,/etc/snapferry,$CONF,g" -e "s,/srv/vm,$WORK/vm,g" -e "s,/srv/backup,$WORK/backup,g" -e "s,/srv/alone,$WORK/alone,g" \
     -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1_copy,$WORK/dev/copy,g" -e "s,/dev/vg0/db1,$WORK/dev/db1,g" -e "s,127.0.0.1:9747,127.0.0.1:$PORT,g" \
-    -e "s,/etc/prometheus,$WORK/prometheus,g" "$@"; }
+    -e "s,/etc/prometheus,$PROMETHEUS,g" -e "s,/usr/share/snapferry/monitoring,$PWD/monitoring,g" "$@"; }
+export PROMETHEUS=$WORK/prometheus # the directory of the package of that name
 nth() { grep -oE '^```sh .*$' $PAGE | grep -nx "\`\`\`sh $1" | cut -d: -f1; }
 # run NAME PATTERN [SED...]: the block, line by line of one shell; its output is kept in NAME.out.
 run() {
@@ -76,7 +82,6 @@ run restore "$B" -e "s,BACKUP,$B,"
 check "what came back is what was there" cmp "$WORK/vm/web.restored" "$WORK/vm/web.img"
 check "from either place" cmp "$WORK/vm/web.again" "$WORK/vm/web.img"
 check "the second one from the repository" grep -q 'from the repository' "$WORK/restore.out"
-mkdir "$WORK/prometheus"
 if ! command -v promtool >/dev/null; then # of the package prometheus, which is not small
     skip "promtool check rules" "there is no promtool"
     printf '#!/bin/sh\ntest -s "$3"\n' >"$WORK/bin/promtool"; chmod 755 "$WORK/bin/promtool"
