@@ -38,7 +38,7 @@ mkdir -p "$WORK/edited/conf.d" && mv "$WORK/snapferry.ini" "$WORK/edited/"
 same "nor has what it keeps behind semicolons" "$(jq -c .errors "$WORK/json")" 0
 check "a job, a class and a repository are in it" jq -e '[.sections[].kind] | contains(["job", "repository", "storage-class"])' "$WORK/json"
 # What README.Debian shows is a configuration as well.
-sed -n '/^        \[repository/,/^        keep-daily/s/^ *//p' "$WORK/x/usr/share/doc/snapferry/README.Debian" >"$WORK/edited/conf.d/50.ini"
+zcat "$WORK/x/usr/share/doc/snapferry/README.Debian.gz" | sed -n '/^        \[repository/,/^        keep-daily/s/^ *//p' >"$WORK/edited/conf.d/50.ini"
 check "README.Debian has an example" test -s "$WORK/edited/conf.d/50.ini"
 : >"$WORK/edited/snapferry.ini"
 expect "which is right" 0 'no errors' -- "$WORK/x/usr/bin/snapferry" check-config --config-dir "$WORK/edited"
