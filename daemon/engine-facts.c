@@ -136,6 +136,7 @@ static void of_volume(struct facts *x, struct fact *f, const struct rec *r)
     f->good = !strcmp(verdict, "Completed");
     f->last_success_ns = jint(d, "last_success_ns");
     f->last_end_ns = jint(d, "last_end_ns");
+    f->expected_ns = jint(d, "expected_ns");
     f->last_snapshot_ns = jint(d, "last_snapshot_ns");
     f->last_changed = json_is_integer(json_object_get(d, "last_changed_bytes")) ? jint(d, "last_changed_bytes") : -1;
 }

@@ -39,6 +39,7 @@ struct fact {
     bool good;  /* how its last backup ended */
     bool tried; /* there was one */
     int64_t size, allocated, last_success_ns, last_end_ns, last_snapshot_ns, last_changed;
+    int64_t expected_ns; /* since when there is an interval_s; 0: not yet noted */
     int64_t interval_s; /* of the most frequent job that has a schedule for it; 0: none */
     json_t *samples;    /* of the volume, while nothing here changes; made by who needs them */
 };
@@ -64,6 +65,8 @@ void facts_listed(struct engine *g, const json_t *classes);
 /* The one rule for status, volumes, metrics and the alert SnapferryBackupOverdue: 2.5 intervals. A job that is late by
  * one run and takes its time is well within. Without an interval (0) nothing is too old. */
 bool backup_too_old(int64_t success_ns, int64_t interval_s, int64_t now);
+/* Notes in the records of volumes since when a job with a schedule names them. */
+void volumes_expect(struct engine *g);
 /* Like status: whether the last good backup is recent enough. */
 bool fact_protected(const struct fact *volume, int64_t now);
 

@@ -179,6 +179,8 @@ static json_t *samples_of_volume(struct engine *g, const struct fact *f)
         sample(s, "volume_last_status", f->good, "volume", f->name, NULL);
     if (f->interval_s)
         sample(s, "volume_expected_interval_seconds", (double)f->interval_s, "volume", f->name, NULL);
+    if (f->interval_s && f->expected_ns)
+        sample(s, "volume_expected_since_timestamp_seconds", unix_time(f->expected_ns), "volume", f->name, NULL);
     sample(s, "volume_size_bytes", (double)f->size, "volume", f->name, NULL);
     if (f->allocated > 0)
         sample(s, "volume_allocated_bytes", (double)f->allocated, "volume", f->name, NULL);

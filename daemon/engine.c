@@ -375,6 +375,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         }
         sweep_storage(g);
         sweep_room(g);
+        volumes_expect(g);
         count_write_errors(g);
         if (records_flush(g->records, &e) < 0)
             log_warning("counters cannot be written: %s", e.msg);

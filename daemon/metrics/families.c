@@ -75,6 +75,7 @@ const struct metric_family metric_families[] = {
     GAUGE("volume_last_snapshot_timestamp_seconds", "volume", "Unix time in seconds of the point in time that the last good backup holds; 0 if there was none.")
     GAUGE("volume_last_status", "volume", "1 if the last backup that was neither canceled nor skipped was good, 0 if not; no sample before the first one.")
     GAUGE("volume_expected_interval_seconds", "volume", "Seconds between runs of the most frequent job of this volume; no sample if no job has a schedule for it.")
+    GAUGE("volume_expected_since_timestamp_seconds", "volume", "Unix time in seconds since when a job with a schedule names this volume; no sample if none does.")
     GAUGE("volume_size_bytes", "volume", "Size of the volume in bytes, as last seen by a backup.")
     GAUGE("volume_allocated_bytes", "volume", "Bytes that the storage has allocated for the volume, as last seen by a backup; no sample if its driver does not tell.")
     GAUGE("volume_last_changed_bytes", "volume", "Bytes of the last good backup that were not yet in the repository, before compression.")

@@ -73,6 +73,8 @@ check "clock" test -n "$(value 'repository_clock_skew_seconds{repository="main"}
 is "the volume is protected" "volume_protected{volume=\"$V/a.img\"}" 1
 is "its size" "volume_size_bytes{volume=\"$V/a.img\"}" $((24 * MIB))
 is "its interval" "volume_expected_interval_seconds{volume=\"$V/a.img\"}" 86400
+S="volume_expected_since_timestamp_seconds{volume=\"$V/a.img\"}"
+check "since when" until_true 20 eval 'page; [ "$(value "$S" | cut -d. -f1)" -gt 1000000 ]'
 check "its age" test "$(value "volume_last_success_timestamp_seconds{volume=\"$V/a.img\"}" | cut -d. -f1)" -gt 1000000
 
 # ---- one that is killed and tried again, one that is canceled ----
