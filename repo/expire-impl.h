@@ -7,6 +7,8 @@
 
 /* A source, once for all of its snapshots: user, host and path, each with its NUL. */
 struct seen_source {
+    char *volume; /* tag "volume" of the newest snapshot that has one, NULL: none has */
+    int64_t volume_ns;
     size_t len;
     char text[];
 };

@@ -24,12 +24,14 @@ static int by_text(const void *a, const void *b)
     return x->len != y->len ? (x->len < y->len ? -1 : 1) : memcmp(x->text, y->text, x->len);
 }
 
-static const struct seen_source *intern(struct seen *all, const struct snapshot_source *s)
+static struct seen_source *intern(struct seen *all, const struct snapshot_source *s)
 {
     size_t nu = strlen(s->user) + 1, nh = strlen(s->host) + 1, np = strlen(s->path) + 1;
     CLEANUP_FREE struct seen_source *n = malloc(sizeof *n + nu + nh + np);
     if (!n)
         return NULL;
+    n->volume = NULL;
+    n->volume_ns = INT64_MIN;
     n->len = nu + nh + np;
     memcpy(n->text, s->user, nu);
     memcpy(n->text + nu, s->host, nh);
@@ -37,7 +39,7 @@ static const struct seen_source *intern(struct seen *all, const struct snapshot_
     void *node = tsearch(n, &all->sources, by_text);
     if (!node)
         return NULL;
-    const struct seen_source *found = *(struct seen_source **)node;
+    struct seen_source *found = *(struct seen_source **)node;
     if (found == n) {
         all->n_sources++;
         (void)take_ptr(&n);
@@ -53,10 +55,32 @@ void seen_source_get(const struct seen_source *s, struct snapshot_source *ret)
     memcpy(ret->path, path, strlen(path) + 1);
 }
 
+static void source_free(void *arg)
+{
+    struct seen_source *s = arg;
+    free(s->volume);
+    free(s);
+}
+
 void seen_fini(struct seen *all)
 {
-    tdestroy(all->sources, free);
+    tdestroy(all->sources, source_free);
     free(all->list);
+}
+
+/* A volume may get another name; its source stays. */
+static int note_volume(struct seen_source *n, const struct snapshot *s)
+{
+    const char *name = json_string_value(json_object_get(s->tags, "tag:volume"));
+    if (!name || s->start_ns < n->volume_ns)
+        return 0;
+    char *copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    free(n->volume);
+    n->volume = copy;
+    n->volume_ns = s->start_ns;
+    return 0;
 }
 
 int seen_add(struct seen *all, const struct snapshot *s)
@@ -76,9 +100,10 @@ int seen_add(struct seen *all, const struct snapshot *s)
                                 .size = s->total_size,
                                 .incomplete = s->incomplete[0],
                                 .pinned = s->pins && json_array_size(s->pins)};
-    n->source = intern(all, &s->source);
-    if (!n->source)
+    struct seen_source *source = intern(all, &s->source);
+    if (!source || note_volume(source, s) < 0)
         return -ENOMEM;
+    n->source = source;
     hex_decode(n->id, s->id, 32);
     all->n++;
     return 0;
@@ -283,6 +308,7 @@ static int judge_group(struct group *g, const struct expire_opts *o, expire_fn *
     for (size_t i = 0; i < g->n && rc == 0; i++) {
         struct seen_snapshot *s = &g->list[i];
         struct expire_verdict v = {.source = &g->source,
+                                   .volume = s->source->volume ? s->source->volume : "",
                                    .policy = &g->keep,
                                    .origin = &g->origin,
                                    .start_ns = s->start_ns,

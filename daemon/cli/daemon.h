@@ -49,7 +49,8 @@ enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
 /* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the screen. */
 struct table;
 /* `kinds` has a letter per column: l left, r right, s left and may shrink in the middle, e left and may lose its end. A
- * capital: is left out, and said to be, when the others have shrunk and there is still no room. heads NULL: none. */
+ * capital: is left out, and said to be, rightmost first, before names shrink so far that all look alike. heads NULL:
+ * none. */
 struct table *table_new(const char *const *heads, const char *kinds);
 /* A cell of the current row; the text is copied and escaped. A row is complete with its last cell. */
 void table_cell(struct table *t, enum tint tint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

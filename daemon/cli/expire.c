@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* expire.c - snapshots that go from a repository: snapshot expire, delete, pin, unpin (all with -r) */
-#include "daemon/cli/cli.h"
+#include "daemon/cli/verdicts.h"
 #include "repo/expire.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
-
-#define WIDTH 80
-#define REASON_AT 43 /* column of the reasons */
 
 static int source_option(const struct options *o, struct snapshot_source *src, bool *given, struct err *e)
 {
@@ -21,40 +17,9 @@ static int source_option(const struct options *o, struct snapshot_source *src, b
 
 struct expire_view {
     const struct options *o;
-    char source[sizeof(struct snapshot_source) + 8]; /* the one that is being told */
-    json_t *sources, *current;                       /* --json; current: the snapshots of that source */
-    unsigned lines;
+    char source[5000];         /* the one that is being told */
+    json_t *sources, *current; /* --json; current: the snapshots of that source */
 };
-
-/* Words in the rest of the line, the next lines indented as far. */
-static void print_wrapped(const char *text, int at)
-{
-    int column = at;
-    for (const char *p = text; *p;) {
-        int n = (int)strcspn(p, " ");
-        if (column > at && column + 1 + n > WIDTH) {
-            printf("\n%*s", at, "");
-            column = at;
-        } else if (column > at) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", n, p);
-        column += n;
-        p += n;
-        p += strspn(p, " ");
-    }
-    putchar('\n');
-}
-
-static const char *short_time(int64_t ns, char out[32])
-{
-    time_t t = (time_t)(ns / 1000000000);
-    struct tm tm;
-    if (!localtime_r(&t, &tm) || !strftime(out, 32, "%Y-%m-%d %H:%M", &tm))
-        snprintf(out, 32, "-");
-    return out;
-}
 
 static const struct {
     const char *name, *key;
@@ -81,14 +46,13 @@ static const char *setting_origin(const struct expire_verdict *v, size_t i)
 
 static void policy_text(const struct expire_verdict *v, char *out, size_t cap)
 {
-    size_t n = (size_t)snprintf(out, cap, "keeps:");
+    size_t n = 0;
+    *out = '\0';
     for (size_t i = 0; i < RETENTION_KINDS && n < cap; i++) {
         if (setting(v, i) >= 0)
-            n += (size_t)snprintf(out + n, cap - n, "%s %s %d (%s)", n > 6 ? "," : "", settings[i].name, setting(v, i),
+            n += (size_t)snprintf(out + n, cap - n, "%s%s %d (%s)", n ? ", " : "", settings[i].name, setting(v, i),
                                   setting_origin(v, i));
     }
-    if (n == 6)
-        snprintf(out + n, cap - n, " all");
 }
 
 static json_t *policy_json(const struct expire_verdict *v)
@@ -105,19 +69,8 @@ static json_t *policy_json(const struct expire_verdict *v)
 static int new_source(struct expire_view *x, const struct expire_verdict *v, const char *source)
 {
     snprintf(x->source, sizeof x->source, "%s", source);
-    if (!x->sources) {
-        char text[256];
-        if (!x->o->quiet || x->o->explain)
-            printf("%s%s\n", x->lines ? "\n" : "", text_name(source));
-        if (x->o->explain) {
-            policy_text(v, text, sizeof text);
-            printf("  ");
-            print_wrapped(text, 2);
-        }
-        return 0;
-    }
     x->current = json_array();
-    json_t *s = json_pack("{s:s, s:o, s:O}", "source", source, "policy", policy_json(v), "snapshots", x->current);
+    json_t *s = json_pack("{s:s, s:s, s:o, s:O}", "source", source, "volume", v->volume, "policy", policy_json(v), "snapshots", x->current);
     json_decref(x->current); /* held by its source */
     return json_array_append_new(x->sources, s) < 0 ? -ENOMEM : 0;
 }
@@ -136,24 +89,22 @@ static json_t *verdict_json(const struct expire_verdict *v)
 static int tell(const struct expire_verdict *v, void *arg)
 {
     struct expire_view *x = arg;
-    char source[sizeof x->source], when[32];
-    if (!x->sources && v->keep && !x->o->explain)
-        return 0;
+    char source[sizeof x->source], policy[256];
     snapshot_source_text(v->source, source, sizeof source);
+    if (!x->sources) {
+        policy_text(v, policy, sizeof policy);
+        if (x->o->explain || !x->o->quiet)
+            verdict_print(&(struct verdict_line){source, v->volume, policy, v->id, v->why, v->start_ns, v->keep,
+                                                 x->o->explain},
+                          x->source);
+        return 0;
+    }
     if (strcmp(source, x->source) != 0) {
         int rc = new_source(x, v, source);
         if (rc < 0)
             return rc;
     }
-    x->lines++;
-    if (x->sources)
-        return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
-    if (x->o->quiet && !x->o->explain)
-        return 0;
-    int n = printf("  %.16s  %s  %s ", v->id, short_time(v->start_ns, when), v->keep ? "kept" : "goes");
-    printf("%*s", n < REASON_AT ? REASON_AT - n : 1, "");
-    print_wrapped(v->why, n < REASON_AT ? REASON_AT : n + 1);
-    return 0;
+    return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
 }
 
 static void summary(const struct options *o, const struct expire_result *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* options-table.c - every verb and option there is; help and completion come from the same lines */
+#include "daemon/cli/daemon.h"
 #include "daemon/cli/options-table.h"
 
 #include "daemon/cli/examples.h"
@@ -288,6 +289,27 @@ const char *verb_name(enum verb v)
     return buf;
 }
 
+/* Columns for help: a file or a pipe, and what is printed from it, has no more than the usual ones. */
+static unsigned help_width(void)
+{
+    unsigned width = screen_width();
+    return width > 100 ? (width == SCREEN_ENDLESS ? 80 : 100) : width;
+}
+
+/* What is to be typed, and behind it, in a column of its own, what it does. */
+static void help_line(FILE *f, const char *left, unsigned at, const char *text)
+{
+    unsigned width = help_width(), have = (unsigned)fprintf(f, "  %-*s ", (int)at - 3, left);
+    if (width < at + 20) { /* no room for two columns */
+        fputs("\n      ", f);
+        at = have = 6;
+    } else if (have > at) {
+        fprintf(f, "\n%*s", (int)at, "");
+        have = at;
+    }
+    print_within(f, text, have, at, width);
+}
+
 static void help_options(FILE *f, uint64_t mask)
 {
     for (size_t i = 0; i < option_table_len; i++) {
@@ -300,7 +322,7 @@ static void help_options(FILE *f, uint64_t mask)
                  : t->id == OPT_HELP ? "-h, "
                                      : "",
                  t->name, t->arg && t->arg[0] != '[' ? " " : "", t->arg ? t->arg : "");
-        fprintf(f, "  %-30s %s\n", left, t->help);
+        help_line(f, left, 33, t->help);
     }
 }
 
@@ -310,8 +332,13 @@ static void help_form(FILE *f, const struct verb_info *i)
         [FORM_REPO] = "-r REPO --password-file FILE ", [FORM_DAEMON] = "", [FORM_LOCAL] = ""};
     char name[64];
     verb_text(i, name, sizeof name);
-    fprintf(f, "usage: snapferry %s%s%s%s [OPTION...]\n\n%c%s.\n\noptions:\n", ways[i->form], name, *i->args ? " " : "",
-            i->args, toupper((unsigned char)i->summary[0]), i->summary + 1);
+    char text[512];
+    snprintf(text, sizeof text, "usage: snapferry %s%s%s%s [OPTION...]", ways[i->form], name, *i->args ? " " : "", i->args);
+    print_within(f, text, 0, 7, help_width());
+    snprintf(text, sizeof text, "%c%s.", toupper((unsigned char)i->summary[0]), i->summary + 1);
+    fputc('\n', f);
+    print_within(f, text, 0, 0, help_width());
+    fputs("\noptions:\n", f);
     help_options(f, UINT64_C(1) << i->verb);
     fprintf(f, "\nexamples:\n%s", verb_example(i->verb));
 }
@@ -324,7 +351,7 @@ static void help_verbs(FILE *f, enum verb_form form)
         char name[64], left[128];
         verb_text(&verb_table[i], name, sizeof name);
         snprintf(left, sizeof left, "%s%s%s", name, *verb_table[i].args ? " " : "", verb_table[i].args);
-        fprintf(f, "  %-32s %s\n", left, verb_table[i].summary);
+        help_line(f, left, 35, verb_table[i].summary);
     }
 }
 
@@ -346,10 +373,13 @@ void options_help(FILE *f, enum verb v)
         return;
     }
     fputs("usage: snapferry -r REPO --password-file FILE VERB [ARGUMENT...] [OPTION...]\n"
-          "       snapferry VERB [ARGUMENT...] [OPTION...]\n\n"
-          "Backs block volumes up into a Kopia repository and brings them back. With -r the command works on that\n"
-          "repository by itself, without it the daemon is asked.\n\nverbs:\n",
+          "       snapferry VERB [ARGUMENT...] [OPTION...]\n\n",
           f);
+    print_within(f,
+                 "Backs block volumes up into a Kopia repository and brings them back. With -r the command works on "
+                 "that repository by itself, without it the daemon is asked.",
+                 0, 0, help_width());
+    fputs("\nverbs:\n", f);
     help_verbs(f, FORM_DAEMON);
     fputs("\nverbs without a daemon:\n", f);
     help_verbs(f, FORM_LOCAL);

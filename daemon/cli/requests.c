@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - the verbs that ask the daemon to do something */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/verdicts.h"
+#include "repo/manifest.h"
 
 #include <errno.h>
 #include <string.h>
@@ -257,27 +258,40 @@ int ask_detach(const struct options *o, struct err *e)
     return 0;
 }
 
+/* "latest 10, daily 7": as the source's policy has them. */
+static void keeps_text(const json_t *policy, char *out, size_t cap)
+{
+    static const char *const kinds[] = {"latest", "hourly", "daily", "weekly", "monthly", "annual"};
+    size_t n = 0;
+    *out = '\0';
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (json_is_integer(json_object_get(policy, kinds[i])) && n < cap)
+            n += (size_t)snprintf(out + n, cap - n, "%s%s %lld", n ? ", " : "", kinds[i],
+                                  (long long)jint(policy, kinds[i]));
+}
+
 /* What retention decided about each snapshot. */
 static void print_verdicts(const struct options *o, const json_t *ended)
 {
-    static const char *const heads[] = {"", "SNAPSHOT", "TIME", "SOURCE"};
     const json_t *answer = json_array_get(jarr(jobj(ended, "result"), "answers"), 0), *v;
+    char last[5000] = "", keeps[256];
     size_t i;
-    struct table *t = table_new(heads, "llls");
     json_array_foreach(jarr(answer, "snapshots"), i, v)
     {
-        bool keep = jbool(v, "keep");
-        if (keep && !o->explain)
-            continue;
-        table_cell(t, keep ? TINT_GOOD : TINT_WARN, "%s", keep ? "keep" : "expire");
-        table_cell(t, TINT_NONE, "%.8s", jstr(v, "id"));
-        table_cell(t, TINT_NONE, "%.19s", jstr(v, "startTime"));
-        table_cell(t, TINT_NONE, "%s", jstr(v, "source"));
-        table_note(t, TINT_DIM, jstr(v, "why"));
+        struct verdict_line line = {.source = jstr(v, "source"),
+                                    .volume = jstr(v, "volume"),
+                                    .policy = keeps,
+                                    .id = jstr(v, "id"),
+                                    .why = jstr(v, "why"),
+                                    .keep = jbool(v, "keep"),
+                                    .explain = o->explain};
+        keeps_text(jobj(v, "policy"), keeps, sizeof keeps);
+        if (time_parse(&line.start_ns, jstr(v, "startTime")) < 0)
+            line.start_ns = 0;
+        verdict_print(&line, last);
     }
-    table_print(t, stdout, "");
-    printf("%lld of %lld snapshots %s\n", (long long)jint(answer, "expired"),
-           (long long)(jint(answer, "expired") + jint(answer, "kept")), o->dry_run ? "would expire" : "have expired");
+    printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
+           (long long)(jint(answer, "expired") + jint(answer, "kept")), o->dry_run ? "would go; nothing was changed" : "are deleted");
 }
 
 int ask_expire(const struct options *o, struct err *e)

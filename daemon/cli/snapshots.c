@@ -86,6 +86,8 @@ static int list_one(struct snapshot *s, void *arg)
     table_cell(l->table, TINT_NONE, "%.16s", s->id);
     table_cell(l->table, TINT_NONE, "%s", text_local_time(s->start_ns));
     table_cell(l->table, TINT_NONE, "%s", s->total_size >= 0 ? text_bytes((uint64_t)s->total_size) : "-");
+    /* Ids of volumes tell people little: the name, if the daemon gave it one. */
+    table_cell(l->table, TINT_NONE, "%s", *jstr(s->tags, "tag:volume") ? jstr(s->tags, "tag:volume") : s->source.path);
     table_cell(l->table, TINT_NONE, "%s", snapshot_source_text(&s->source, src, sizeof src));
     table_cell(l->table, s->error_count ? TINT_BAD : s->incomplete[0] ? TINT_WARN : TINT_NONE, "%s", remarks);
     return 0;
@@ -103,8 +105,8 @@ int cli_snapshot_list(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     struct listing l = {.o = o};
-    static const char *const heads[] = {"SNAPSHOT", "STARTED", "SIZE", "SOURCE", ""};
-    if (o->json ? !(l.json = json_array()) : !(l.table = table_new(heads, "lLRse")))
+    static const char *const heads[] = {"SNAPSHOT", "STARTED", "SIZE", "VOLUME", "SOURCE", ""};
+    if (o->json ? !(l.json = json_array()) : !(l.table = table_new(heads, "lLRsSe")))
         return err_nomem(e);
     unsigned bad = 0;
     rc = snapshots_each(r, only, true, list_one, &l, &bad, e);

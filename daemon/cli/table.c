@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define COLUMNS_MAX 12
+#define SHRINK_FIRST 16 /* as long as there is something else to leave out */
 #define SHRINK_MIN 8
 
 struct cell {
@@ -108,24 +109,40 @@ static unsigned row_width(const struct table *t, const unsigned *w)
     return sum;
 }
 
-/* Takes columns away from the widest of those that may shrink, then leaves out what may be missing, rightmost first. */
-static void fit_columns(const struct table *t, unsigned *w, unsigned room)
+/* Takes columns away from the widest of those that may shrink, none below `least`; whether all fit then. */
+static bool shrink(const struct table *t, unsigned *w, unsigned least, unsigned room)
 {
     while (row_width(t, w) > room) {
-        unsigned widest = COLUMNS_MAX, spare = COLUMNS_MAX;
-        for (unsigned c = 0; c < t->columns; c++) {
-            if (strchr("se", kind(t, c)) && w[c] > SHRINK_MIN && (widest == COLUMNS_MAX || w[c] > w[widest]))
+        unsigned widest = COLUMNS_MAX;
+        for (unsigned c = 0; c < t->columns; c++)
+            if (strchr("se", kind(t, c)) && w[c] > least && (widest == COLUMNS_MAX || w[c] > w[widest]))
                 widest = c;
-            if (w[c] && t->kinds[c] != kind(t, c))
-                spare = c;
-        }
-        if (widest != COLUMNS_MAX)
-            w[widest]--;
-        else if (spare != COLUMNS_MAX)
-            w[spare] = 0;
-        else
-            return;
+        if (widest == COLUMNS_MAX)
+            return false;
+        w[widest]--;
     }
+    return true;
+}
+
+/* A name of which too little is left is like every other: before that, columns that may be missing are left out,
+ * rightmost first, and only without any left names shrink further. */
+static void fit_columns(const struct table *t, unsigned *w, unsigned room)
+{
+    unsigned full[COLUMNS_MAX];
+    memcpy(full, w, sizeof full);
+    for (;;) {
+        memcpy(w, full, sizeof full);
+        if (shrink(t, w, SHRINK_FIRST, room))
+            return;
+        unsigned spare = COLUMNS_MAX;
+        for (unsigned c = 0; c < t->columns; c++)
+            if (full[c] && t->kinds[c] != kind(t, c))
+                spare = c;
+        if (spare == COLUMNS_MAX)
+            break;
+        full[spare] = 0;
+    }
+    shrink(t, w, SHRINK_MIN, room);
 }
 
 /* No blanks at the end of a line: what separates is printed before the next text. */

@@ -5,6 +5,7 @@
 R=$WORK/repo
 
 expect "help of the command" 0 'usage: snapferry -r REPO' -- "$SNAPFERRY" --help
+same "it fits 80 columns" "$("$SNAPFERRY" --help | awk 'length > 80')" ""
 expect "help of a verb" 0 'Restore the volume' -- "$SNAPFERRY" restore --help
 expect "version" 0 '^snapferry [0-9]' -- "$SNAPFERRY" --version
 

@@ -96,7 +96,15 @@ expect "a target that exists" 17 'exists' -- ask restore "$id/$WORK/vm/b.img" "$
 schema submitted "verify" ask verify --json
 schema scan "scan" ask scan --json
 schema operation "snapshot expire --dry-run" ask snapshot expire --dry-run --json
-expect "with reasons" 0 'keep .*' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "with reasons" 0 '^  [0-9a-f]{16}  .*  kept  latest-1' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "of a volume with its name" 0 "^$WORK/vm/a.img \\(snapferry@" -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "and the policy" 0 '^  keeps: .*daily 3' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "times are local and say of which zone" 0 " $(TZ=America/New_York date +%Y-%m-%d).* E[SD]T  kept" -- \
+    env TZ=America/New_York "$SNAPFERRY" --runtime-dir "$WORK/run" snapshot expire --explain
+dry() { "$SNAPFERRY" -r "$WORK/repo" --password-file "$WORK/password" snapshot "$@"; }
+same "with -r in the same form" "$(dry expire --dry-run --explain --all | grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")" \
+    "$(ask snapshot expire --dry-run --explain | grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")"
+expect "the list has the name of the volume" 0 "iB  +$WORK/vm/a.img  +snapferry@" -- dry list
 schema reload "reload --wait" ask reload --wait --json
 echo nonsense >"$WORK/etc/conf.d" 2>/dev/null; mv "$WORK/etc/snapferry.ini" "$WORK/etc/good"; rm -f "$WORK/etc/conf.d"
 printf '[daemon]\nnode-nam = x\n' >"$WORK/etc/snapferry.ini"

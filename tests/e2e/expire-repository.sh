@@ -19,8 +19,8 @@ check "another one" keep $other 1 0 0 0 0 0
 # What would go, and why.
 out=$(sf "$R" snapshot expire --dry-run --explain 2>&1)
 same "a dry run counts" "$(tail -n 1 <<<"$out")" "4 of 6 snapshots of 1 source would go; nothing was changed."
-same "one line for each" "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}  (kept|goes)  [a-z]' <<<"$out")" 6
-same "in 80 columns" "$(awk 'length > 80' <<<"$out")" ""
+same "one line for each" "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} [A-Z+0-9-]+  (kept|goes)  [a-z]' <<<"$out")" 6
+same "in 80 columns" "$(COLUMNS=80 sf "$R" snapshot expire --dry-run --explain 2>&1 | awk 'length > 80')" ""
 check "the newest has its reasons" grep -q 'kept  latest-1, daily-1$' <<<"$out"
 check "those that go, too" grep -q 'goes  not among the newest 2; a newer one' <<<"$out"
 check "the policy and where it is from" grep -q 'keeps: latest 2 (source), hourly 0 (source), daily 1 (source)' <<<"$out"

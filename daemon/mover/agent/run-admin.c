@@ -224,7 +224,7 @@ static int note_verdict(const struct expire_verdict *v, void *arg)
     for (unsigned i = 0; i < v->n_reasons; i++)
         json_array_append_new(reasons, json_string(v->reasons[i]));
     json_t *j =
-        json_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:b, s:o, s:s, s:o}", "id", v->id, "source",
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:b, s:b, s:o, s:s, s:o}", "id", v->id, "volume", v->volume, "source",
                   snapshot_source_text(v->source, source, sizeof source), "startTime", time_text(v->start_ns, start),
                   "size", (json_int_t)v->size, "incomplete", (int)v->incomplete, "pinned", (int)v->pinned, "keep",
                   (int)v->keep, "reasons", reasons, "why", v->why, "policy", keep_json(v->policy));

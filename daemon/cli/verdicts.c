@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* verdicts.c - see verdicts.h */
+#include "daemon/cli/verdicts.h"
+
+#include <string.h>
+
+#define LEAST 24 /* columns for a reason; where there are fewer it gets a line of its own */
+
+/* The name that people know comes first; a source without one is all there is. */
+static void print_heading(const struct verdict_line *v, bool first)
+{
+    char line[10000];
+    if (!first)
+        putchar('\n');
+    if (*v->volume)
+        snprintf(line, sizeof line, "%.4400s (%.4400s)", v->volume, v->source);
+    else
+        snprintf(line, sizeof line, "%.4400s", v->source);
+    print_paragraph(stdout, line, 0, 4);
+    if (v->explain && v->policy) {
+        snprintf(line, sizeof line, "keeps: %.4000s", *v->policy ? v->policy : "all");
+        fputs("  ", stdout);
+        print_paragraph(stdout, line, 2, 4);
+    }
+}
+
+void verdict_print(const struct verdict_line *v, char last[5000])
+{
+    if (v->keep && !v->explain)
+        return;
+    if (strcmp(last, v->source) != 0) {
+        print_heading(v, !*last);
+        snprintf(last, 5000, "%s", v->source);
+    }
+    enum tint t = v->keep ? TINT_GOOD : TINT_WARN;
+    char head[128];
+    snprintf(head, sizeof head, "  %.16s  %s  ", v->id, text_local_time(v->start_ns));
+    unsigned at = text_width(head) + 6;
+    printf("%s%s%s%s", head, tint_on(t), v->keep ? "kept" : "goes", tint_off(t));
+    if (screen_width() >= at + LEAST) {
+        fputs("  ", stdout);
+        print_paragraph(stdout, v->why, at, at);
+    } else {
+        fputs("\n      ", stdout);
+        print_paragraph(stdout, v->why, 6, 6);
+    }
+}
