@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "base/bytes.h"
 
+#include <stdio.h>
+
 char *hex_encode(char *out, const uint8_t *in, size_t n)
 {
     static const char digit[] = "0123456789abcdef";
@@ -34,4 +36,15 @@ int hex_decode(uint8_t *out, const char *in, size_t digits)
         out[i] = (uint8_t)(hi << 4 | lo);
     }
     return 0;
+}
+
+char *amount_text(uint64_t n, char *out, size_t cap)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double v = (double)n;
+    unsigned u = 0;
+    for (; v >= 1024 && u < 6; u++)
+        v /= 1024;
+    snprintf(out, cap, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
 }

@@ -290,8 +290,10 @@ static void end(struct engine *g, struct rec *b)
         jset_int(b->doc, "completed_ns", now_ns());
         records_counters_hold(g->records);
         count_backup_ended(g, b, outcome);
-        if (save_state(g, REC_BACKUP, b, outcome) == 0)
+        if (save_state(g, REC_BACKUP, b, outcome) == 0) {
+            journal_run(b);
             live_drop(g, b->id);
+        }
         records_counters_settle(g->records);
         crash_point("engine-backup-ended");
     }

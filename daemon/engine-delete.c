@@ -96,7 +96,7 @@ static void wait_for(struct engine *g, struct rec *op, const char *why)
     op->wake_ns = now_ns() + 2 * NS_PER_S;
     if (strcmp(jstr(op->doc, "waiting"), why)) {
         jset_str(op->doc, "waiting", why);
-        log_info("%s: %s", op->id, why);
+        log_info("%s: %s", rec_label(op), why);
     }
     save(g, REC_OPERATION, op);
 }
@@ -223,7 +223,7 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
             const int64_t code = jint(jobj(admin.doc, "error"), "code");
             const bool kept = jint(jobj(admin.doc, "error"), "errno") == EPERM;
             if (jbool(op->doc, "force") && !kept) {
-                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", op->id, repo,
+                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", rec_label(op), repo,
                             jstr(jobj(admin.doc, "error"), "message"));
                 done = true;
                 continue;
@@ -279,7 +279,7 @@ static void forget(struct engine *g, struct rec *op, const struct owned *o)
     }
     if (rc < 0) {
         records_rollback(g->records);
-        log_warning("%s: %s", op->id, e.msg);
+        log_warning("%s: %s", rec_label(op), e.msg);
         return;
     }
     records_counters_hold(g->records);
@@ -287,10 +287,10 @@ static void forget(struct engine *g, struct rec *op, const struct owned *o)
     rc = records_commit(g->records, &e);
     records_counters_settle(g->records);
     if (rc < 0) {
-        log_warning("%s: %s", op->id, e.msg);
+        log_warning("%s: %s", rec_label(op), e.msg);
         return;
     }
-    log_info("%s: backup %s and all it owned is gone", op->id, o->backup);
+    log_info("%s: backup %s and all it owned is gone", rec_label(op), o->backup);
     tell_waiters(g, REC_OPERATION, op, false);
     live_drop(g, op->id);
 }
@@ -312,7 +312,7 @@ void reconcile_delete(struct engine *g, struct rec *op)
         return;
     }
     if (look(g, backup, &o, &e) < 0) {
-        log_warning("%s: %s", op->id, e.msg);
+        log_warning("%s: %s", rec_label(op), e.msg);
         return;
     }
     if (rec_get(g, REC_BACKUP, backup, &b) == 0 && !state_terminal(b.state)) {

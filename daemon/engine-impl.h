@@ -134,6 +134,11 @@ int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doi
 /* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint may be NULL. */
 void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in use. */
+const char *rec_label(const struct rec *r);
+/* The line of an operation of a volume, and of a backup or restore, that has ended. */
+void journal_operation(const struct rec *op);
+void journal_run(const struct rec *b);
 /* Adds the jobs (schedule_to_json()) whose last start failed. */
 void problems_of_jobs(const json_t *jobs, json_t *list);
 /* Adds a repository that is full. */

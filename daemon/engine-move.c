@@ -223,7 +223,7 @@ void operation_adopt(struct engine *g, struct rec *op)
     if (rc == 0)
         rc = movers_adopt(g->movers, op->id, &id, &s, &e);
     if (rc == 0) {
-        log_info("%s: its mover (process %d) still runs and is watched again", op->id, (int)id.pid);
+        log_info("%s: its mover (process %d) still runs and is watched again", rec_label(op), (int)id.pid);
         if (jbool(op->doc, "cancel"))
             movers_cancel(g->movers, op->id, jint(op->doc, "cancel_deadline_ns"), NULL);
         return;
@@ -358,7 +358,7 @@ static void ended(struct engine *g, const char *operation, const struct mover_en
         if (jbool(end->result, "partial") || jstr(end->result, "policyError")[0])
             jset_bool(op.doc, "degraded", true);
         if (jstr(end->result, "policyError")[0])
-            log_warning("%s: its retention could not be written into the repository: %s", operation,
+            log_warning("%s: its retention could not be written into the repository: %s", rec_label(&op),
                         jstr(end->result, "policyError"));
         if (jstr(end->result, "skip")[0]) {
             jset_str(op.doc, "skip_reason", jstr(end->result, "skip"));

@@ -155,7 +155,7 @@ void natives_pruned(struct engine *g, struct rec *op, struct step_result *s)
 {
     natives_removed(g, s->err.cls ? NULL : s->out);
     if (s->err.cls)
-        log_warning("%s: native snapshots cannot be pruned: %s", op->id, s->err.msg);
+        log_warning("%s: native snapshots cannot be pruned: %s", rec_label(op), s->err.msg);
     /* What could not be removed is planned again; a storage that is full will say so itself. */
     const json_t *a;
     size_t i;

@@ -51,7 +51,7 @@ void operation_finish(struct engine *g, struct rec *op, const char *outcome)
 void operation_fail(struct engine *g, struct rec *op, const char *stage, const struct err *e)
 {
     doc_error(op->doc, stage, e);
-    log_warning("%s: %s: %s", op->id, stage, e->msg);
+    log_warning("%s: %s: %s", rec_label(op), stage, e->msg);
     operation_finish(g, op, jbool(op->doc, "cancel") ? "Canceled" : "Failed");
 }
 
@@ -88,7 +88,7 @@ void operation_attempt_failed(struct engine *g, struct rec *op, const char *stag
     count_retry(g, op);
     jset_int(op->doc, "attempt", attempt + 1);
     op->wake_ns = now_ns() + wait * NS_PER_S;
-    log_warning("%s: %s: %s; attempt %lld of %lld in %lld s", op->id, stage, e->msg, (long long)attempt + 2,
+    log_warning("%s: %s: %s; attempt %lld of %lld in %lld s", rec_label(op), stage, e->msg, (long long)attempt + 2,
                 (long long)jint(policy, "retries") + 1, (long long)wait);
     save_state(g, REC_OPERATION, op, "Retrying");
     records_counters_settle(g->records);
@@ -105,7 +105,7 @@ void operation_interrupted(struct engine *g, struct rec *op, const struct err *e
     doc_error(op->doc, "move", e);
     jset_int(op->doc, "interruptions", times + 1);
     op->wake_ns = now_ns() + (rebooted ? 1 : first > 0 ? first : 30) * NS_PER_S;
-    log_info("%s: its mover was ended %s; it goes on from its last checkpoint", op->id,
+    log_info("%s: its mover was ended %s; it goes on from its last checkpoint", rec_label(op),
              rebooted ? "with the machine" : "by somebody");
     save_state(g, REC_OPERATION, op, "Retrying");
 }
@@ -220,7 +220,7 @@ static void expose(struct engine *g, struct rec *op)
     if (strcmp(op->state, "Exposing") && save_state(g, REC_OPERATION, op, "Exposing") < 0)
         return;
     if (expose_intent(g, op, &e) < 0) {
-        log_warning("%s: %s", op->id, e.msg);
+        log_warning("%s: %s", rec_label(op), e.msg);
         return;
     }
     if (operation_is_restore(op)) {
@@ -328,6 +328,7 @@ static void terminal(struct engine *g, struct rec *op)
     records_counters_settle(g->records);
     if (rc < 0)
         return;
+    journal_operation(op);
     movers_forget(g->movers, op->id, NULL);
     /* Asked for already unless a daemon died in between; idempotent. */
     const struct cfg_plugin *plugin = jstr(op->doc, "plugin_id")[0] ? operation_plugin(g, op) : NULL;
@@ -380,7 +381,7 @@ static void undo_done(struct engine *g, struct rec *op, struct step_result *s)
         jset_int(op->doc, "cleanup_tries", tries + 1);
         jset_str(op->doc, "cleanup_error", why);
         op->wake_ns = now_ns() + (tries > 6 ? 300 : 5 << tries) * NS_PER_S;
-        log_warning("%s: what it made cannot be removed yet, it is tried again: %s", op->id, why);
+        log_warning("%s: what it made cannot be removed yet, it is tried again: %s", rec_label(op), why);
         save(g, REC_OPERATION, op);
         return;
     }
@@ -412,7 +413,7 @@ static bool retain(struct engine *g, struct rec *op)
     int rc =
         natives_make_room(g, op, &rules, jint(op->doc, "ended_ns"), jstr(op->doc, "native"), natives_pruned, &v, &e);
     if (rc < 0)
-        log_warning("%s: %s", op->id, e.msg);
+        log_warning("%s: %s", rec_label(op), e.msg);
     return rc <= 0;
 }
 
@@ -427,14 +428,14 @@ static void clean_up(struct engine *g, struct rec *op)
         CLEANUP_JSON json_t *list = json_array();
         struct undo u = {list, op};
         if (records_intents(g->records, op->id, collect_intent, &u, &e) < 0) {
-            log_warning("%s: %s", op->id, e.msg);
+            log_warning("%s: %s", rec_label(op), e.msg);
             return;
         }
         if (json_array_size(list)) {
             int64_t timeout = jint(jobj(op->doc, "policy"), "snapshot_timeout_s");
             if (work(g, REC_OPERATION, op, "clean up", step_undo, json_pack("{s:O}", "intents", list),
                      timeout > 60 ? timeout : 60, undo_done, &e) < 0)
-                log_warning("%s: %s", op->id, e.msg);
+                log_warning("%s: %s", rec_label(op), e.msg);
             return;
         }
         native_gone_unmade(g, op);

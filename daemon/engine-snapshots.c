@@ -125,7 +125,7 @@ static void pre_hook_done(struct engine *g, struct rec *op, struct step_result *
         return;
     }
     if (s->err.cls) {
-        log_warning("%s: the pre-snapshot hook: %s", op->id, s->err.msg);
+        log_warning("%s: the pre-snapshot hook: %s", rec_label(op), s->err.msg);
         jset_bool(op->doc, "degraded", true);
     }
     stage_set(g, op, STAGE_SNAPSHOT);
@@ -191,7 +191,7 @@ static void after_post(struct engine *g, struct rec *op)
 static void post_hook_done(struct engine *g, struct rec *op, struct step_result *s)
 {
     if (s->err.cls) {
-        log_warning("%s: the post-snapshot hook: %s", op->id, s->err.msg);
+        log_warning("%s: the post-snapshot hook: %s", rec_label(op), s->err.msg);
         jset_bool(op->doc, "degraded", true);
         if (!jobj(op->doc, "error"))
             doc_error(op->doc, "post-snapshot hook", &s->err);
@@ -383,7 +383,7 @@ static void take(struct engine *g, struct members *m)
         if (stage_of(op) != STAGE_SNAPSHOT)
             continue;
         if (native_intent(g, op, &e) < 0) {
-            log_warning("%s: %s", op->id, e.msg);
+            log_warning("%s: %s", rec_label(op), e.msg);
             return;
         }
         if (!first)

@@ -294,7 +294,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
         return rc;
     crash_point("engine-submitted");
     *answer = json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped);
-    log_info("%s: %zu volumes", b.id, json_array_size(ops));
+    log_info("%s: %zu volume%s", b.id, json_array_size(ops), json_array_size(ops) == 1 ? "" : "s");
     return 0;
 undo:
     records_rollback(g->records);

@@ -75,7 +75,7 @@ int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *sta
     int rc = save(g, k, r);
     records_counters_settle(g->records);
     if (rc == 0 && strcmp(old, state)) {
-        log_info("%s: %s -> %s", r->id, old, state);
+        log_debug("%s: %s -> %s", rec_label(r), old, state);
         engine_kick(g);
     }
     return rc;

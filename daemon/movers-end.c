@@ -7,6 +7,7 @@
  */
 #include "daemon/movers-impl.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 
 #include <errno.h>
@@ -35,17 +36,6 @@ const char *mover_outcome_name(enum mover_outcome o)
 
 /* ---- words ---- */
 
-static const char *text_bytes(uint64_t n, char *out, size_t cap)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double v = (double)n;
-    unsigned u = 0;
-    for (; v >= 1024 && u < 6; u++)
-        v /= 1024;
-    snprintf(out, cap, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return out;
-}
-
 static const char *text_duration(int64_t s, char *out, size_t cap)
 {
     if (s >= 120)
@@ -70,9 +60,9 @@ static void last_progress(const struct mover *v, char *out, size_t cap)
         return;
     const int64_t end = v->gone_ns ? v->gone_ns : movers_now_ns();
     const uint64_t of = (uint64_t)json_integer_value(json_object_get(v->progress, "total"));
-    text_bytes((uint64_t)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
+    amount_text((uint64_t)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
     snprintf(out, cap, "; last progress: %s, %s%s%s, %s before", phase_of(v), done, of ? " of " : "",
-             of ? text_bytes(of, total, sizeof total) : "",
+             of ? amount_text(of, total, sizeof total) : "",
              text_duration((end - v->progress_ns) / INT64_C(1000000000), ago, sizeof ago));
 }
 
@@ -194,7 +184,7 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
     const bool exited = v->status >= 0 && WIFEXITED(v->status);
     if (was_oom(v)) {
         say(end, MOVER_OOM, ERR_MEMORY, v, "was killed because it reached its memory limit of %s%s",
-            text_bytes(v->cgroup.memory_max, peak, sizeof peak), last);
+            amount_text(v->cgroup.memory_max, peak, sizeof peak), last);
         err_hint(&end->err, "raise memory-max, or lower memory, index-memory or workers in [mover]");
     } else if (v->canceled) {
         say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was cancelled and left no result: %s%s", status, last);

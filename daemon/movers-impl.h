@@ -166,7 +166,7 @@ void systemd_close(struct movers *m);
 void systemd_forget_slot(struct mover *v);
 void mover_unit_name(char *out, size_t cap, const char *operation);
 /* Says whose mover it is: several daemons may share a system, each with a runtime directory of its own. */
-void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation);
+void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation, const char *volume);
 /* The operation in a unit's name; false: it is no unit of ours. */
 bool mover_unit_operation(const char *unit, char *out, size_t cap);
 

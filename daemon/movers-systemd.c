@@ -29,6 +29,7 @@
 #define ASK_USEC 5000000
 #define TRIES_MAX 10 /* a unit of an earlier attempt has to go first */
 #define RETRY_NS INT64_C(500000000)
+#define VOLUME_SHOWN 200
 #define LOOK_NS INT64_C(3000000000)
 #define FIELDS_DIR "/run/systemd/units/"
 #define FIELDS_PREFIX "log-extra-fields:"
@@ -84,9 +85,23 @@ bool mover_unit_operation(const char *unit, char *out, size_t cap)
     return true;
 }
 
-void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation)
+/* "snapferry VOLUME: OPERATION of RUNTIME-DIR": the end says whose it is. */
+void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation, const char *volume)
 {
-    snprintf(out, cap, "snapferry %s of %s", operation, m->runtime_dir);
+    char head[VOLUME_SHOWN + 8] = "";
+    if (volume && *volume)
+        snprintf(head, sizeof head, "%.*s: ", VOLUME_SHOWN, volume);
+    for (char *p = head; *p; p++)
+        if (*p < 0x20 || *p > 0x7e) /* the bus takes no broken UTF-8, and a name may be cut or have any bytes */
+            *p = '?';
+    snprintf(out, cap, "snapferry %s%s of %s", head, operation, m->runtime_dir);
+}
+
+static bool is_ours(const char *description, const struct movers *m, const char *operation)
+{
+    char end[4400];
+    size_t len = strlen(description), n = (size_t)snprintf(end, sizeof end, " %s of %s", operation, m->runtime_dir);
+    return len >= n && n < sizeof end && !strcmp(description + len - n, end);
 }
 
 /* ---- the bus ---- */
@@ -499,11 +514,10 @@ void systemd_units(struct movers *m, json_t *list)
     uint32_t job;
     while (rc >= 0 && sd_bus_message_read(reply, "(ssssssouso)", &unit, &s[0], &s[1], &s[2], &s[3], &s[4], &s[5], &job,
                                           &s[6], &s[7]) > 0) {
-        char operation[OPERATION_MAX + 1], ours[4400];
+        char operation[OPERATION_MAX + 1];
         if (!mover_unit_operation(unit, operation, sizeof operation))
             continue;
-        mover_unit_description(ours, sizeof ours, m, operation);
-        if (!strcmp(s[0], ours))
+        if (is_ours(s[0], m, operation))
             json_array_append_new(list, json_string(operation));
     }
 }

@@ -136,11 +136,16 @@ static bool is_stamp(const char *s)
     return true;
 }
 
-/* The subject of a line: its operation and the backup that this belongs to; false if it begins with no id. */
-static bool subject(const char *line, size_t *operation, const char **backup, size_t *backup_len)
+/* The subject of a line: its operation, the backup that this belongs to, and its volume ("ID (VOLUME): ...", see
+ * rec_label(); length 0: none); false if it begins with no id. */
+static bool subject(const char *line, size_t *operation, const char **backup, size_t *backup_len, size_t *volume_len)
 {
-    const char *end = strstr(line, ": "), *p = line, *stamp = NULL;
-    if (!end || end - line > 600)
+    const char *end = line + strcspn(line, " "), *close = strstr(end, "): "), *p = line, *stamp = NULL;
+    const bool named = end[0] && end[1] == '(' && close;
+    if (!named && (end == line || *--end != ':'))
+        return false;
+    *volume_len = named ? (size_t)(close - end - 2) : 0;
+    if (end - line > 600)
         return false;
     for (; p < end && !stamp; p++)
         if (is_stamp(p))
@@ -156,20 +161,24 @@ static bool subject(const char *line, size_t *operation, const char **backup, si
 int service_log(enum log_level lvl, const char *line)
 {
     static const char priority[] = {'7', '6', '4', '3'};
-    char level[] = "PRIORITY=6", operation[700], backup[700], message[4096];
-    struct iovec v[5] = {{(char[]){"SYSLOG_IDENTIFIER=snapferryd"}, sizeof "SYSLOG_IDENTIFIER=snapferryd" - 1}};
-    size_t op_len, backup_len;
+    char level[] = "PRIORITY=6", operation[700], backup[700], volume[2100], message[4096];
+    struct iovec v[6] = {{(char[]){"SYSLOG_IDENTIFIER=snapferryd"}, sizeof "SYSLOG_IDENTIFIER=snapferryd" - 1}};
+    size_t op_len, backup_len, volume_len;
     const char *b;
     int n = 1;
     level[sizeof level - 2] = priority[lvl];
     v[n++] = (struct iovec){level, sizeof level - 1};
     snprintf(message, sizeof message, "MESSAGE=%s", line);
     v[n++] = (struct iovec){message, strlen(message)};
-    if (subject(line, &op_len, &b, &backup_len)) {
+    if (subject(line, &op_len, &b, &backup_len, &volume_len)) {
         snprintf(operation, sizeof operation, "OPERATION=%.*s", (int)op_len, line);
         snprintf(backup, sizeof backup, "BACKUP=%.*s", (int)backup_len, b);
         v[n++] = (struct iovec){operation, strlen(operation)};
         v[n++] = (struct iovec){backup, strlen(backup)};
+        if (volume_len) {
+            snprintf(volume, sizeof volume, "VOLUME=%.*s", (int)volume_len, line + op_len + 2);
+            v[n++] = (struct iovec){volume, strlen(volume)};
+        }
     }
     return sd_journal_sendv(v, n);
 }

@@ -82,16 +82,22 @@ expect "verify" 0 -- ask verify main --read-percent 100 --wait --quiet
 
 # ---- the journal ----
 check "snapferry logs: what the mover said" grep -q 'backup .* begins' <<<"$(ask logs "$O")"
-check "and what the daemon did about it" grep -q "Running -> CleaningUp" <<<"$(ask logs "$O")"
+check "and what the daemon says of its end" grep -q "): Completed" <<<"$(ask logs "$O")"
 check "journalctl OPERATION=" grep -q 'backup .* begins' <<<"$(journalctl --no-pager -o cat "OPERATION=$O")"
 same "journalctl BACKUP= has both" "$(journalctl --no-pager -o json "BACKUP=$B" | jq -r '.SYSLOG_IDENTIFIER // empty' | grep ^snap | sort -u | tr '\n' ' ')" "snapferry-mover snapferryd "
-check "journalctl VOLUME=" test -n "$(journalctl --no-pager -o cat "VOLUME=$WORK/xfs/img/a.img")"
+same "journalctl VOLUME= has both" "$(journalctl --no-pager -o json "VOLUME=$WORK/xfs/img/a.img" | jq -r '.SYSLOG_IDENTIFIER // empty' | grep ^snap | sort -u | tr '\n' ' ')" "snapferry-mover snapferryd "
+# What a node logs that is not asked for more: one line for the volume, one for the whole.
+ended() { journalctl --no-pager -o cat -p info -t snapferryd "$1" | grep -cE "$2"; }
+same "a line for the volume, with its name" "$(ended "OPERATION=$O" "^$O \($WORK/xfs/img/a.img\): Completed, 24.0 MiB, [0-9.]+ MiB new, [0-9.]+ s$")" 1
+same "a line for the backup" "$(ended "BACKUP=$B" "^$B: Completed: 1 of 1 volumes, 24.0 MiB, [0-9.]+ MiB new, [0-9.]+ s$")" 1
+same "states are for debugging" "$(ended "BACKUP=$B" ' -> ')" 0
 
 # ---- devices; the mover's unit ----
 running "$disk"
 M=$(unit_of "$O")
 same "a device: its mover is a unit" "$(show MainPID "$M")" "$PID"
 same "as its own user" "$(ps -o user:20= -p "$PID" | tr -d ' ')" snapferry-mover
+check "described by its volume" grep -q "^snapferry $disk: $O of " <<<"$(show Description "$M")"
 same "in snapferry.slice" "$(show Slice "$M")" snapferry.slice
 check "systemctl status snapferry.slice shows it" grep -q "$PID" <<<"$(systemctl status --no-pager snapferry.slice)"
 check "the limit on reading is on the unit" grep -q "$disk 67108864" <<<"$(show IOReadBandwidthMax "$M")"
