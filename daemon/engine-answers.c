@@ -42,6 +42,9 @@ json_t *engine_operation_json(struct engine *g, const struct rec *op)
     bool waits = !strcmp(op->state, "Queued") || !strcmp(op->state, "Exposing");
     if (l && waits && l->waiting[0] && !json_object_get(o, "why"))
         jset_str(o, "why", l->waiting);
+    char asked[1300];
+    if (!state_terminal(op->state) && !json_object_get(o, "why") && natives_asked(g, op, asked, sizeof asked))
+        jset_str(o, "why", asked);
     if (!m)
         m = plugin_movers_to_json(g->plugins, op->id);
     if (m)

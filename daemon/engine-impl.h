@@ -273,6 +273,8 @@ const char *repository_down(struct engine *g, const char *name);
 int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
                       const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
                       struct native_verdict *v, struct err *e);
+/* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
+bool natives_asked(struct engine *g, const struct rec *op, char *out, size_t cap);
 void natives_pruned(struct engine *g, struct rec *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
 /* `job`: in which the volume is backed up, "" none. */

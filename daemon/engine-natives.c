@@ -112,6 +112,20 @@ static int ask_repository(struct engine *g, const char *repository, const char *
     return save(g, REC_OPERATION, &op);
 }
 
+bool natives_asked(struct engine *g, const struct rec *op, char *out, size_t cap)
+{
+    CLEANUP(rec_clearp) struct rec asked = REC_INIT;
+    const char *id = jstr(op->doc, "check_operation"), *why;
+    if (!id[0] || rec_get(g, REC_OPERATION, id, &asked) < 0 || state_terminal(asked.state))
+        return false;
+    why = !strcmp(asked.state, "Retrying") ? jstr(jobj(asked.doc, "error"), "message")
+          : !strcmp(asked.state, "Queued") ? jstr(asked.doc, "waiting")
+                                           : "";
+    snprintf(out, cap, "waits for %s: %.700s", id,
+             why[0] ? why : "is what older native snapshots hold in the repository?");
+    return true;
+}
+
 int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
                       const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
                       struct native_verdict *v, struct err *e)

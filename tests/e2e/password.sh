@@ -34,6 +34,7 @@ check "with a hint" grep -q 'LoadCredential=main:FILE' <<<"$(hints)"
 # A second native snapshot may only go when the repository was asked about the first: not again and again.
 before=$(askj operations --all | jq '[.operations[] | select(.kind == "admin")] | length')
 B=$(submit "$WORK/xfs/a.img")
+check "it says what it waits for, and why that waits" until_true 40 eval 'ask operations | tr -s " \n" "  " | grep -qE "waits for admin-check-[^ ]+: repository \"main\": cannot read the credential main"'
 sleep 3
 check "the repository is asked once at most" test "$(askj operations --all | jq '[.operations[] | select(.kind == "admin")] | length')" -le $((before + 1))
 cp "$WORK/kept" "$WORK/credentials/main" # as after a restart
