@@ -113,6 +113,7 @@ static void timers_run_jobs(void **state)
     assert_string_equal(property("snapferry-job-nightly.timer", "RandomizedDelayUSec"), "10min");
     assert_string_equal(property("snapferry-job-nightly.timer", "FixedRandomDelay"), "yes");
     assert_string_equal(property("snapferry-job-nightly.timer", "Unit"), "snapferry-job-nightly.service");
+    assert_string_equal(property("snapferry-job-nightly.service", "SuccessExitStatus"), "23"); /* nobody listens */
     assert_string_equal(member("nightly", "runs_by"), "systemd");
     bench_run(&b, 3500);
     int n = atoi(output("grep -c . '%s/ran'", b.dir));
