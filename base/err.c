@@ -158,6 +158,12 @@ void log_to(log_fn *fn, void *arg)
     sink_arg = arg;
 }
 
+void log_sink(log_fn **fn, void **arg)
+{
+    *fn = sink;
+    *arg = sink_arg;
+}
+
 void log_line(enum log_level lvl, const char *fmt, ...)
 {
     if (!sink)

@@ -73,6 +73,8 @@ enum log_level { LOG_LVL_DEBUG, LOG_LVL_INFO, LOG_LVL_WARNING, LOG_LVL_ERROR };
 typedef void log_fn(enum log_level lvl, const char *line, void *arg);
 /* Sets where log lines go. Not thread-safe: call it before threads start. NULL: lines are dropped (the default). */
 void log_to(log_fn *fn, void *arg);
+/* Where they go now, for who listens for a while and puts it back. */
+void log_sink(log_fn **fn, void **arg);
 void log_line(enum log_level lvl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_debug(...) log_line(LOG_LVL_DEBUG, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LVL_INFO, __VA_ARGS__)

@@ -32,6 +32,7 @@ ENGINE_VERB(do_native_prune, engine_native_prune)
 ENGINE_VERB(do_expire, engine_expire)
 ENGINE_VERB(do_scan, engine_scan)
 ENGINE_VERB(do_detach, engine_detach)
+ENGINE_VERB(do_forget, engine_forget)
 ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
 
@@ -205,6 +206,7 @@ static const struct {
     {"expire", do_expire, true, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, "repository:s"},
     {"detach", do_detach, false, "repository:s!"},
+    {"forget", do_forget, true, "volume:s!"},
     {"cancel", do_cancel, true, "id:d!"},
     {"delete", do_delete, true, "id:d! force:b even_kept:b"},
     {"hold", do_hold, true, "native:d! note:s"},

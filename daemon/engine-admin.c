@@ -8,7 +8,7 @@
 #include "base/crash.h"
 #include "base/nearest.h"
 #include "daemon/control-names.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-volumes.h"
 
 #include <errno.h>
 #include <string.h>

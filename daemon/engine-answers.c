@@ -226,32 +226,22 @@ static int count_native(struct rec *n, void *arg)
     return 0;
 }
 
-/* A volume's line: protected means a Completed backup that is not too old for its schedule. */
+/* A volume's line. */
 static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *volume, const char *klass,
                            const json_t *schedule)
 {
     const json_t *d = v ? v->doc : NULL;
-    const char *name = jstr(volume, "name");
+    const char *name = jstr(volume, "name"), *excluded = volume_excluded(g->cfg, name);
     struct jobs_of jobs = {g->cfg, name, NULL, 0, schedule};
     struct count_natives natives = {0, 0};
     struct rec_filter f = {.volume = jstr(volume, "id")};
     json_t *o = json_object();
-    int64_t good = jint(d, "last_success_ns"), now = now_ns(), interval = 0;
-    const json_t *s;
-    size_t i;
+    int64_t good = jint(d, "last_success_ns"), now = now_ns();
+    enum volume_state state = volume_judge(v && !strcmp(v->state, "gone"), excluded != NULL, good,
+                                           volume_interval(g->cfg, schedule, name), now);
+    char why[1400];
     jobs_for(&jobs);
-    json_array_foreach(schedule, i, s)
-    {
-        const json_t *j;
-        size_t k;
-        json_array_foreach(jobs.names, k, j) if (!strcmp(json_string_value(j), jstr(s, "job")) &&
-                                                 json_is_number(json_object_get(s, "interval_s")) &&
-                                                 !jbool(s, "paused"))
-        {
-            int64_t t = (int64_t)json_number_value(json_object_get(s, "interval_s"));
-            interval = !interval || t < interval ? t : interval;
-        }
-    }
+    volume_why(state, v, excluded, json_array_size(jobs.names) > 0, why, sizeof why);
     records_each(g->records, REC_NATIVE, &f, count_native, &natives, NULL);
     jset_str(o, "name", name);
     jset_str(o, "id", jstr(volume, "id"));
@@ -259,27 +249,9 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
     jset_int(o, "size", jint(volume, "size"));
     if (jint(volume, "allocated") > 0)
         jset_int(o, "allocated", jint(volume, "allocated"));
-    const char *why = NULL, *status = jstr(d, "last_status");
-    char text[1200];
-    struct cfg_policy p = {.effective = NULL};
-    bool excluded = cfg_policy(g->cfg, name, NULL, &p, NULL) == 0 && p.exclude;
-    cfg_policy_clear(&p);
-    if (!cfg_class_of(g->cfg, name))
-        why = "no storage class matches it any more";
-    else if (excluded)
-        why = "excluded by the configuration";
-    else if (!good && status[0]) {
-        snprintf(text, sizeof text, "never backed up with success: %s", jstr(jobj(d, "last_error"), "message"));
-        why = text;
-    } else if (!good)
-        why = json_array_size(jobs.names) ? "not backed up yet" : "not backed up yet, and no job names it";
-    else if (backup_too_old(good, interval, now)) {
-        snprintf(text, sizeof text, "the last good backup is older than two and a half intervals of its job%s%s",
-                 jobj(d, "last_error") ? ": " : "", jstr(jobj(d, "last_error"), "message"));
-        why = text;
-    }
-    jset_bool(o, "protected", why == NULL);
-    if (why)
+    jset_bool(o, "protected", state == VOLUME_PROTECTED);
+    jset_str(o, "state", volume_states[state]);
+    if (why[0])
         jset_str(o, "why", why);
     if (good) {
         jset_int(o, "last_success_ns", good);
@@ -287,9 +259,9 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
     }
     if (jstr(d, "last_backup")[0])
         jset_str(o, "last_backup", jstr(d, "last_backup"));
-    if (status[0])
-        jset_str(o, "last_state", status);
-    if (jobs.next)
+    if (jstr(d, "last_status")[0])
+        jset_str(o, "last_state", jstr(d, "last_status"));
+    if (jobs.next && state < VOLUME_GONE)
         jset_int(o, "next_ns", jobs.next);
     json_object_set_new(o, "jobs", jobs.names);
     jset_int(o, "natives", natives.n);
@@ -326,12 +298,17 @@ static int see_volume(struct rec *v, void *arg)
                                  volume_line(x->engine, v, jobj(v->doc, "volume"), jstr(v->doc, "class"), x->schedule));
 }
 
-/* Unprotected ones first, then the oldest. */
+/* Unprotected ones first, then the oldest; what does not count at the end. */
+static int rank(const json_t *v)
+{
+    const char *state = jstr(v, "state");
+    return !strcmp(state, "unprotected") ? 0 : !strcmp(state, "protected") ? 1 : !strcmp(state, "gone") ? 2 : 3;
+}
 static int by_need(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-    if (jbool(x, "protected") != jbool(y, "protected"))
-        return jbool(x, "protected") - jbool(y, "protected");
+    if (rank(x) != rank(y))
+        return rank(x) - rank(y);
     int64_t p = jint(x, "last_success_ns"), q = jint(y, "last_success_ns");
     return p != q ? (p > q) - (p < q) : strcmp(jstr(x, "name"), jstr(y, "name"));
 }
@@ -455,6 +432,36 @@ static void full_pools(struct engine *g, json_t *list)
     }
 }
 
+/* One volume that is removed is no problem. A class without any of its volumes rather is a file system that is not
+ * mounted. */
+static void empty_classes(struct engine *g, const json_t *volumes, json_t *list)
+{
+    const struct cfg_class *k;
+    const json_t *v;
+    size_t n;
+    for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
+        unsigned gone = 0, there = 0;
+        json_array_foreach(volumes, n, v) if (!strcmp(jstr(v, "class"), k->name))
+        {
+            gone += !strcmp(jstr(v, "state"), volume_states[VOLUME_GONE]);
+            there += strcmp(jstr(v, "state"), volume_states[VOLUME_GONE]) != 0;
+        }
+        if (gone && !there && cfg_class_here(g->cfg, k))
+            problem(list, "warning",
+                    "is its file system mounted? If they were removed: `snapferry forget VOLUME` for each",
+                    "storage class \"%s\": none of its %u volume%s is there any more", k->name, gone,
+                    gone == 1 ? "" : "s");
+    }
+}
+
+static void look_problem(const char *text, bool passed_over, void *arg)
+{
+    json_t *list = arg;
+    if (json_array_size(list) < 40)
+        problem(list, "warning", passed_over ? "it is not backed up" : "its volumes are shown as they were last seen",
+                "%s", text);
+}
+
 static void general_problems(struct engine *g, const json_t *jobs, json_t *list)
 {
     if (records_degraded(g->records))
@@ -507,11 +514,13 @@ json_t *engine_status(struct engine *g)
     records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
     records_each(g->records, REC_NATIVE, NULL, see_native, &s, NULL);
     full_pools(g, s.problems);
+    empty_classes(g, vs.list, s.problems);
+    volumes_problems(g, look_problem, s.problems);
     sort_volumes(vs.list);
     const json_t *v;
     size_t i;
     unsigned warnings = 0;
-    json_array_foreach(vs.list, i, v) if (!jbool(v, "protected") && json_array_size(s.problems) < 40)
+    json_array_foreach(vs.list, i, v) if (rank(v) == 0 && json_array_size(s.problems) < 40)
         problem(s.problems, "warning", jstr(jobj(v, "error"), "hint"), "%s is not protected: %s", jstr(v, "name"),
                 jstr(v, "why"));
     for (unsigned k = 0; cfg_complaint_at(g->cfg, k); k++)
@@ -547,11 +556,9 @@ struct look {
 };
 
 /* What the storage could not be asked is said: of these classes the records are all there is. */
-static void unsure_of(json_t *unsure, json_t *failed, const char *klass, const char *message)
+static void unsure_of(json_t *unsure, const char *klass, const char *message)
 {
     char text[1400];
-    if (klass)
-        json_object_set_new(failed, klass, json_true());
     snprintf(text, sizeof text, "%s%s%s%s; its volumes are shown as the records have them",
              klass ? "storage class \"" : "the storage could not be asked: ", klass ? klass : "", klass ? "\": " : "",
              message);
@@ -563,17 +570,18 @@ static void volumes_done(struct step_result *s, void *arg)
 {
     struct look *l = arg;
     struct engine *g = l->engine;
-    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object(), *unsure = json_array(),
-                        *failed = json_object();
+    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object(), *unsure = json_array();
     const json_t *a, *v;
     size_t i, k;
     if (s->err.cls)
-        unsure_of(unsure, failed, NULL, s->err.msg);
+        unsure_of(unsure, NULL, s->err.msg);
+    volumes_listed(g, json_object_get(s->out, "classes"));
     json_array_foreach(json_object_get(s->out, "classes"), i, a)
     {
         const char *klass = jstr(jobj(a, "class"), "name");
         if (jobj(a, "error"))
-            unsure_of(unsure, failed, klass, jstr(jobj(a, "error"), "message"));
+            unsure_of(unsure, klass, jstr(jobj(a, "error"), "message"));
+        json_array_foreach(jarr(a, "passed"), k, v) json_array_append(unsure, (json_t *)(uintptr_t)v);
         json_array_foreach(jarr(a, "volumes"), k, v)
         {
             CLEANUP(rec_clearp) struct rec r = REC_INIT;
@@ -586,7 +594,6 @@ static void volumes_done(struct step_result *s, void *arg)
         }
     }
     /* Volumes that were backed up and are gone are still of interest. */
-    facts_listed(g, json_object_get(s->out, "classes"));
     struct volumes_seen vs = {g, json_array(), schedule};
     records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
     json_t *line;
@@ -594,10 +601,6 @@ static void volumes_done(struct step_result *s, void *arg)
     {
         if (json_object_get(seen, jstr(line, "id")) || (l->what[0] && strcmp(l->what, jstr(line, "class"))))
             continue;
-        if (!s->err.cls && !json_object_get(failed, jstr(line, "class")) && jbool(line, "protected")) {
-            jset_bool(line, "protected", false);
-            jset_str(line, "why", "it is not there any more; its backups are");
-        }
         json_array_append(list, line);
     }
     json_decref(vs.list);
@@ -778,7 +781,10 @@ static void explain_done(struct step_result *s, void *arg)
             struct rec_filter f = {.volume = jstr(vol, "id")};
             const json_t *n;
             say(text, "%s%s",
-                jbool(line, "protected") ? "It is protected." : "It is not protected: ", jstr(line, "why"));
+                jbool(line, "protected") ? "It is protected."
+                : rank(line) == 3        ? "It is not backed up: "
+                                         : "It is not protected: ",
+                jstr(line, "why"));
             records_each(g->records, REC_NATIVE, &f, add_native, &ns, NULL);
             json_array_foreach(natives, i, n) say(text, "Native snapshot %s: %s", jstr(n, "alias"), jstr(n, "why"));
             json_object_set(answer, "details", line);

@@ -9,7 +9,7 @@
  * Crash points: engine-delete-submitted, engine-delete-natives, engine-delete-snapshots.
  */
 #include "base/crash.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-volumes.h"
 #include "daemon/plugin.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@ struct owned {
     const char *backup;
     bool only_backups;
     json_t *natives, *snapshots, *plugins, *operations;
-    json_t *volumes; /* by snapshot id */
+    json_t *volumes; /* names by snapshot id */
+    json_t *volume_ids;
     char held[64], restore[512];
 };
 
@@ -41,6 +42,7 @@ static int own_operation(struct rec *op, void *arg)
     json_array_append_new(o->operations, json_string(op->id));
     if (strcmp(jstr(op->doc, "kind"), "backup"))
         return 0;
+    json_array_append_new(o->volume_ids, json_string(op->volume));
     if (jstr(policy, "mover")[0] && jobj(op->doc, "result"))
         json_array_append_new(o->plugins, json_pack("{s:s,s:s,s:O}", "operation", op->id, "mover",
                                                     jstr(policy, "mover"), "result", jobj(op->doc, "result")));
@@ -73,7 +75,8 @@ static int look(struct engine *g, const char *backup, struct owned *o, struct er
                         .snapshots = json_object(),
                         .plugins = json_array(),
                         .operations = json_array(),
-                        .volumes = json_object()};
+                        .volumes = json_object(),
+                        .volume_ids = json_array()};
     int rc = records_each(g->records, REC_NATIVE, &f, own_native, o, e);
     if (rc == 0)
         rc = records_each(g->records, REC_OPERATION, &f, own_operation, o, e);
@@ -89,6 +92,18 @@ static void owned_clear(struct owned *o)
     json_decref(o->plugins);
     json_decref(o->operations);
     json_decref(o->volumes);
+    json_decref(o->volume_ids);
+}
+
+/* What the repositories no longer have protects nothing, whatever of the backup is still to be removed. */
+static int tell_volumes(struct engine *g, const struct owned *o, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    int rc = 0;
+    json_array_foreach(o->volume_ids, i, v) if (rc == 0) rc =
+        volume_backup_lost(g, json_string_value(v), o->backup, "was deleted", e);
+    return rc;
 }
 
 static void wait_for(struct engine *g, struct rec *op, const char *why)
@@ -270,6 +285,8 @@ static void forget(struct engine *g, struct rec *op, const struct owned *o)
         records_delete(g->records, REC_OPERATION, json_string_value(v), &e);
     if (rc == 0)
         rc = records_delete(g->records, REC_BACKUP, o->backup, &e);
+    if (rc == 0)
+        rc = tell_volumes(g, o, &e);
     if (rc == 0) {
         jset_int(op->doc, "completed_ns", now_ns());
         json_object_del(op->doc, "waiting");
@@ -336,6 +353,10 @@ void reconcile_delete(struct engine *g, struct rec *op)
     if (!delete_snapshots(g, op, &o) || !delete_plugins(g, op, &o))
         return;
     crash_point("engine-delete-snapshots");
+    if (tell_volumes(g, &o, &e) < 0) {
+        log_warning("%s: %s", op->id, e.msg);
+        e = (struct err)ERR_INIT;
+    }
     if (json_array_size(o.natives)) {
         json_t *in = json_pack("{s:O}", "items", o.natives);
         if (work(g, REC_OPERATION, op, "remove the native snapshots of", step_remove, in, 600, natives_done, &e) < 0)
@@ -393,143 +414,4 @@ void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     }
     engine_kick(g);
     reply(answer, e.cls ? &e : NULL, arg);
-}
-
-/* ---- scan: what the repository has of this node (RS-15) ---- */
-
-struct scan {
-    struct engine *engine;
-    engine_reply_fn *reply;
-    void *arg;
-};
-
-static const char *tag(const json_t *tags, const char *name)
-{
-    char key[64];
-    snprintf(key, sizeof key, "tag:%s", name);
-    return jstr(tags, key);
-}
-
-static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct rec *op)
-{
-    const json_t *tags = jobj(s, "tags");
-    const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
-    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end = time_parse(jstr(s, "endTime"));
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    struct err e = ERR_INIT;
-    if (rec_get(g, REC_BACKUP, tag(tags, "backup"), &b) < 0) {
-        rec_clear(&b);
-        b.doc = json_pack("{s:s,s:s,s:b,s:I,s:[]}", "kind", "backup", "job", tag(tags, "job"), "rebuilt", 1,
-                          "completed_ns", (json_int_t)end, "volume_ids");
-        snprintf(b.id, sizeof b.id, "%s", tag(tags, "backup"));
-        snprintf(b.state, sizeof b.state, "Completed");
-        if (records_add(g->records, REC_BACKUP, &b, &e) < 0)
-            return -1;
-    }
-    op->doc = json_pack("{s:s,s:b,s:I,s:s,s:{s:s,s:I},s:{s:s,s:b,s:s},s:{s:s,s:s},s:{s:s,s:s,s:I}}", "kind", "backup",
-                        "rebuilt", 1, "completed_ns", (json_int_t)end, "native", tag(tags, "native"), "result",
-                        "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size, "policy", "repository", repository,
-                        "move_data", 1, "mover", "", "own", "name", tag(tags, "class"), "driver", "", "volume", "id",
-                        volume, "name", name[0] ? name : volume, "size", (json_int_t)size);
-    snprintf(op->id, sizeof op->id, "%s", tag(tags, "operation"));
-    snprintf(op->parent, sizeof op->parent, "%s", b.id);
-    snprintf(op->volume, sizeof op->volume, "%s", volume);
-    snprintf(op->state, sizeof op->state, "Completed");
-    if (!op->doc || records_add(g->records, REC_OPERATION, op, &e) < 0)
-        return -1;
-    CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:s,s:I,s:I}", "last_status", "Completed",
-                                          "last_verdict", "Completed", "last_good_backup", b.id,
-                                          "last_success_ns", (json_int_t)end, "last_end_ns", (json_int_t)end);
-    volume_note(g, jobj(op->doc, "volume"), tag(tags, "class"), more);
-    return 0;
-}
-
-/* A snapshot of the repository that no record knows becomes a Completed backup record again. */
-static void scan_one(struct engine *g, const char *repository, const json_t *s, unsigned *added, unsigned *matched)
-{
-    const json_t *tags = jobj(s, "tags");
-    CLEANUP(rec_clearp) struct rec op = REC_INIT, n = REC_INIT;
-    if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
-        return;
-    if (rec_get(g, REC_OPERATION, tag(tags, "operation"), &op) == 0) {
-        (*matched)++;
-    } else {
-        rec_clear(&op);
-        if (add_rebuilt(g, repository, s, &op) < 0)
-            return;
-        (*added)++;
-    }
-    /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
-    const char *alias = tag(tags, "native");
-    if (alias[0] && rec_get(g, REC_NATIVE, alias, &n) == 0 && !jbool(n.doc, "moved")) {
-        jset_bool(n.doc, "moved", true);
-        jset_bool(n.doc, "moved_verified", true);
-        jset_bool(n.doc, "failed", false);
-        jset_str(n.doc, "snapshot", jstr(s, "id"));
-        jset_str(n.doc, "operation", op.id);
-        save(g, REC_NATIVE, &n);
-    }
-}
-
-static void scan_ended(const json_t *state, bool terminal, void *arg)
-{
-    struct scan *s = arg;
-    struct engine *g = s->engine;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
-    struct err e = ERR_INIT;
-    unsigned added = 0, matched = 0;
-    const json_t *v;
-    size_t i;
-    if (!terminal)
-        return;
-    engine_unwait(g, s);
-    rec_get(g, REC_OPERATION, jstr(state, "id"), &op);
-    const json_t *answer = admin_answer(&op, 0);
-    if (strcmp(op.state, "Completed"))
-        err_set(&e, (enum err_class)jint(jobj(op.doc, "error"), "code"), 0, "%s",
-                jstr(jobj(op.doc, "error"), "message"));
-    json_array_foreach(jarr(answer, "snapshots"), i, v)
-        scan_one(g, jstr(jobj(op.doc, "policy"), "repository"), v, &added, &matched);
-    CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:i,s:i,s:i}", "operation", op.id, "repository", jstr(jobj(op.doc, "policy"), "repository"),
-                  "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched);
-    if (s->reply)
-        s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
-    else if (e.cls)
-        log_warning("repository \"%s\" cannot be scanned: %s", jstr(jobj(op.doc, "policy"), "repository"), e.msg);
-    else if (added)
-        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
-                 jstr(jobj(op.doc, "policy"), "repository"), added);
-    engine_kick(g);
-    free(s);
-}
-
-void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
-{
-    struct scan *s = calloc(1, sizeof *s);
-    struct err e = ERR_INIT;
-    char id[512];
-    const char *name = jstr(req, "repository");
-    const struct cfg_repository *only = cfg_repository_at(g->cfg, 0);
-    if (!name[0] && only && !cfg_repository_at(g->cfg, 1))
-        name = only->name;
-    if (!s)
-        err_nomem(&e);
-    if (!e.cls) {
-        *s = (struct scan){g, reply, arg};
-        json_t *steps = json_pack("[{s:s}]", "verb", "scan");
-        if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 &&
-            engine_wait(g, id, scan_ended, s, &e) == 0) {
-            if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
-                g->orphans_ns = 0;
-                sweep_storage(g);
-            }
-            return;
-        }
-    }
-    free(s);
-    if (reply)
-        reply(NULL, &e, arg);
-    else
-        log_warning("a scan of repository \"%s\" could not be started: %s", name, e.msg);
 }

@@ -127,6 +127,7 @@ static void of_volume(struct facts *x, struct fact *f, const struct rec *r)
     keep_text(&f->klass, klass);
     keep_text(&f->pool, jstr(v, "pool"));
     f->gone = !strcmp(r->state, "gone");
+    f->since_ns = jint(d, "gone_ns");
     f->size = jint(v, "size");
     f->allocated = json_is_integer(json_object_get(v, "allocated")) ? jint(v, "allocated") : -1;
     const char *verdict = jstr(d, "last_verdict"), *status = jstr(d, "last_status"); /* canceled or skipped: no verdict */
@@ -241,23 +242,10 @@ void facts_free(struct engine *g)
 
 static void look_at_volume(struct engine *g, struct fact *f)
 {
-    const struct facts *x = g->facts;
-    struct cfg_policy p = {.effective = NULL};
-    const struct cfg_job *job;
-    const json_t *j;
-    size_t i;
     json_decref(f->samples);
     f->samples = NULL;
-    f->interval_s = 0;
-    f->used_here = cfg_class_of(g->cfg, f->name) && cfg_policy(g->cfg, f->name, NULL, &p, NULL) == 0 && !p.exclude;
-    cfg_policy_clear(&p);
-    json_array_foreach(x->jobs, i, j)
-    {
-        int64_t s = jint(j, "interval_s");
-        if (s > 0 && !jbool(j, "paused") && (!f->interval_s || s < f->interval_s) &&
-            (job = cfg_job(g->cfg, jstr(j, "job"))) && cfg_job_has(g->cfg, job, f->name))
-            f->interval_s = s;
-    }
+    f->used_here = !volume_excluded(g->cfg, f->name);
+    f->interval_s = volume_interval(g->cfg, g->facts->jobs, f->name);
 }
 
 static void visit_volume(const void *node, VISIT which, void *arg)
@@ -305,6 +293,11 @@ void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg)
     twalk_r(g->facts->tree[k], visit_fact, &v);
 }
 
+const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id)
+{
+    return g->facts ? find(g->facts, k, id) : NULL;
+}
+
 const json_t *facts_jobs(const struct engine *g)
 {
     return g->facts->jobs;
@@ -321,14 +314,9 @@ void facts_plan(struct engine *g, const struct native_facts *f, size_t n)
     }
 }
 
-bool backup_too_old(int64_t success_ns, int64_t interval_s, int64_t now)
+enum volume_state fact_volume_state(const struct fact *v, int64_t now)
 {
-    return interval_s > 0 && now - success_ns > interval_s * 5 / 2 * NS_PER_S;
-}
-
-bool fact_protected(const struct fact *v, int64_t now)
-{
-    return v->used_here && v->last_success_ns > 0 && !backup_too_old(v->last_success_ns, v->interval_s, now);
+    return volume_judge(v->gone, !v->used_here, v->last_success_ns, v->interval_s, now);
 }
 
 /* ---- from the storage ---- */
@@ -343,46 +331,4 @@ void facts_room_get(const struct engine *g, uint64_t *free_bytes, uint64_t *tota
 {
     *free_bytes = g->facts->free_bytes;
     *total = g->facts->total_bytes;
-}
-
-struct listed {
-    const json_t *seen; /* volume ids */
-    json_t *change;     /* those whose state is another now */
-    const char *klass;
-};
-static void compare(struct fact *v, void *arg)
-{
-    struct listed *x = arg;
-    bool there = json_object_get(x->seen, v->id) != NULL;
-    if (v->gone == there && (there || (v->klass && !strcmp(v->klass, x->klass))))
-        json_array_append_new(x->change, json_string(v->id));
-}
-
-static void change_volume(struct engine *g, const char *id)
-{
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
-    struct err e = ERR_INIT;
-    if (rec_get(g, REC_VOLUME, id, &v) < 0)
-        return;
-    bool gone = strcmp(v.state, "gone") != 0;
-    log_info("volume %s is %s", jstr(jobj(v.doc, "volume"), "name"), gone ? "no longer there" : "there again");
-    snprintf(v.state, sizeof v.state, "%s", gone ? "gone" : "known");
-    if (records_save(g->records, REC_VOLUME, &v, &e) < 0)
-        log_warning("%s", e.msg);
-}
-
-void facts_listed(struct engine *g, const json_t *classes)
-{
-    const json_t *a, *v;
-    size_t i, k;
-    json_array_foreach(classes, i, a)
-    {
-        CLEANUP_JSON json_t *seen = json_object(), *change = json_array();
-        struct listed x = {seen, change, jstr(jobj(a, "class"), "name")};
-        if (!jbool(a, "all") || jobj(a, "error"))
-            continue;
-        json_array_foreach(jarr(a, "volumes"), k, v) json_object_set_new(seen, jstr(v, "id"), json_true());
-        facts_each(g, REC_VOLUME, compare, &x);
-        json_array_foreach(change, k, v) change_volume(g, json_string_value(v));
-    }
 }

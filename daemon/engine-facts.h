@@ -9,7 +9,7 @@
 #ifndef SNAPFERRY_DAEMON_ENGINE_FACTS_H
 #define SNAPFERRY_DAEMON_ENGINE_FACTS_H
 
-#include "daemon/engine-impl.h"
+#include "daemon/engine-volumes.h"
 
 /* States of operations that are not finished, and phases of runs, in the order of a life. */
 #define FACT_STATES 8
@@ -29,7 +29,7 @@ struct fact {
     bool used_here;            /* volume: the configuration says that it is backed up */
     bool gone;                 /* volume: its class was listed without it; native: not on the storage */
     unsigned direction, state; /* of the arrays above; FACT_STATES: none of them */
-    int64_t created_ns, since_ns;
+    int64_t created_ns, since_ns; /* since: of the state; of a volume, of its being gone */
     /* native */
     bool hold, planned;
     unsigned reasons; /* NATIVE_*, as last planned */
@@ -52,6 +52,8 @@ void facts_free(struct engine *g);
 void facts_refresh(struct engine *g);
 typedef void fact_fn(struct fact *f, void *arg);
 void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg);
+/* NULL: there is none. Borrowed until the records are written again. */
+const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id);
 /* Jobs as schedule_to_json() has them, at most half a minute old; borrowed. */
 const json_t *facts_jobs(const struct engine *g);
 /* The reasons of native snapshots that a plan has found. */
@@ -59,15 +61,9 @@ void facts_plan(struct engine *g, const struct native_facts *f, size_t n);
 /* Room of the state directory, as last looked at; total 0: not yet. */
 void facts_room(struct engine *g, uint64_t free_bytes, uint64_t total);
 void facts_room_get(const struct engine *g, uint64_t *free_bytes, uint64_t *total);
-/* Answer of step_volumes(): a volume that its class no longer lists is gone, until it is seen again. Only classes that
- * were asked for all they have (member "all") tell. */
-void facts_listed(struct engine *g, const json_t *classes);
-/* The one rule for status, volumes, metrics and the alert SnapferryBackupOverdue: 2.5 intervals. A job that is late by
- * one run and takes its time is well within. Without an interval (0) nothing is too old. */
-bool backup_too_old(int64_t success_ns, int64_t interval_s, int64_t now);
 /* Notes in the records of volumes since when a job with a schedule names them. */
 void volumes_expect(struct engine *g);
-/* Like status: whether the last good backup is recent enough. */
-bool fact_protected(const struct fact *volume, int64_t now);
+/* How a volume is judged: volume_judge(). */
+enum volume_state fact_volume_state(const struct fact *volume, int64_t now);
 
 #endif

@@ -88,6 +88,7 @@ struct engine {
     struct waiter *waiters;
     unsigned telling; /* waiters are being told: none may be freed */
     struct repo_health *repos;
+    struct class_look *looks; /* engine-looks.c */
     sd_event_source *kick, *sweep;
     bool kicked, stopping;
     int64_t started_ns, sweep_ns, orphans_ns;
@@ -256,10 +257,6 @@ void count_write_errors(struct engine *g);
 /* Counters that an earlier version kept under other names or labels. */
 void count_migrate(struct records *r);
 
-/* Volume record after a run. */
-void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
-/* By id or name. */
-int volume_find(struct engine *g, const char *what, struct rec *ret);
 void sweep_storage(struct engine *g);
 void sweep_room(struct engine *g);
 void repositories_refresh(struct engine *g, bool force);

@@ -134,6 +134,7 @@ struct by_name {
     json_t *newest; /* name -> number of the newest record of that name */
     json_t *pools;  /* class and pool -> row */
     struct samples *samples;
+    unsigned n[VOLUME_STATES];
 };
 
 /* A volume that was made anew under its old name is another one: the newest has the name. */
@@ -198,18 +199,27 @@ static void see_volume(struct fact *f, void *arg)
     if (!f->samples)
         f->samples = samples_of_volume(s->engine, f);
     json_array_extend(s->list, f->samples);
-    sample(s, "volume_protected", fact_protected(f, s->now_ns), "volume", f->name, NULL);
+    sample(s, "volume_protected", fact_volume_state(f, s->now_ns) == VOLUME_PROTECTED, "volume", f->name, NULL);
     put_pool(x, f);
+}
+
+static void count_volume(struct fact *f, void *arg)
+{
+    struct by_name *x = arg;
+    x->n[fact_volume_state(f, x->samples->now_ns)]++;
 }
 
 void samples_of_volumes(struct samples *s)
 {
     CLEANUP_JSON json_t *newest = json_object(), *pools = json_object();
-    struct by_name x = {newest, pools, s};
+    struct by_name x = {.newest = newest, .pools = pools, .samples = s};
     const char *key;
     json_t *row;
     facts_each(s->engine, REC_VOLUME, see_name, &x);
     facts_each(s->engine, REC_VOLUME, see_volume, &x);
+    facts_each(s->engine, REC_VOLUME, count_volume, &x);
+    for (unsigned i = 0; i < VOLUME_STATES; i++)
+        sample(s, "volumes", x.n[i], "state", volume_states[i], NULL);
     json_object_foreach(pools, key, row) sample(s, "pool_used_ratio", json_number_value(json_object_get(row, "ratio")),
                                                 "class", jstr(row, "class"), "pool", jstr(row, "pool"), NULL);
 }

@@ -202,11 +202,15 @@ void natives_removed(struct engine *g, const json_t *out)
         if (jbool(a, "there")) {
             log_info("native snapshot %s of %s is on the storage again", alias, jstr(jobj(r.doc, "volume"), "name"));
             save_state(g, REC_NATIVE, &r, "present");
+            if (jbool(r.doc, "snapshot_only"))
+                volume_backup_found(g, r.volume);
             continue;
         }
         if (jbool(a, "gone"))
             log_warning("native snapshot %s of %s was already gone", alias, jstr(jobj(r.doc, "volume"), "name"));
         records_delete(g->records, REC_NATIVE, alias, NULL);
+        if (jbool(r.doc, "snapshot_only"))
+            volume_backup_lost(g, r.volume, r.parent, "was a native snapshot alone, which was removed", NULL);
     }
 }
 

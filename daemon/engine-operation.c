@@ -12,7 +12,7 @@
  * engine-cleaned, engine-target-made (in the child), engine-target-committed.
  */
 #include "base/crash.h"
-#include "daemon/engine-impl.h"
+#include "daemon/engine-volumes.h"
 #include "daemon/hooks.h"
 #include "daemon/plugin-movers.h"
 
@@ -337,15 +337,17 @@ static void terminal(struct engine *g, struct rec *op)
     live_drop(g, op->id);
     if (!operation_is_restore(op)) {
         CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I}", "last_status", outcome, "last_backup", op->parent,
-                                              "last_end_ns", (json_int_t)now_ns());
+                                              "last_end_ns", (json_int_t)jint(op->doc, "completed_ns"));
         const json_t *result = jobj(op->doc, "result");
         /* A cancel or a skip says nothing about how backups of the volume go. */
         if (strcmp(outcome, "Canceled") != 0 && strcmp(outcome, "Skipped") != 0)
             jset_str(more, "last_verdict", outcome);
         if (!strcmp(outcome, "Completed")) {
-            jset_int(more, "last_success_ns", now_ns());
+            jset_int(more, "last_success_ns", jint(op->doc, "completed_ns"));
             jset_int(more, "last_snapshot_ns", jint(op->doc, "snapshot_ns"));
             jset_str(more, "last_good_backup", op->parent);
+            jset_str(more, "last_good_repository", jstr(jobj(op->doc, "policy"), "repository"));
+            jset_str(more, "last_good_lost", "");
             jset_int(more, "last_changed_bytes", jint(result, "incrementalBytes"));
             json_object_set_new(more, "last_error", json_null());
         } else if (jobj(op->doc, "error")) {

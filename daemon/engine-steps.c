@@ -71,6 +71,32 @@ static void note_same_pool(const struct place *own, const struct volume *v, cons
         jset_bool(volume, "same_pool", expose_same_pool(&own->v.c, v, &into.v.c));
 }
 
+/* Warnings about single volumes are part of the answer: who looks often tells each once. */
+struct collector {
+    log_fn *fn;
+    void *arg;
+    json_t *passed;
+};
+static void collect(enum log_level lvl, const char *line, void *arg)
+{
+    struct collector *c = arg;
+    json_t *text = NULL;
+    if (lvl == LOG_LVL_WARNING && json_array_size(c->passed) < 100 && (text = json_string(line)))
+        json_array_append_new(c->passed, text);
+    else if (c->fn)
+        c->fn(lvl, line, c->arg);
+}
+
+static int list_volumes(const struct place *p, json_t *list, json_t *passed, struct err *e)
+{
+    struct collector c = {.passed = passed};
+    log_sink(&c.fn, &c.arg);
+    log_to(collect, &c);
+    int rc = p->d->volumes(&p->v.c, add_volume, list, e);
+    log_to(c.fn, c.arg);
+    return rc;
+}
+
 /* Volumes of classes: all that match, or those that are named. Each class answers for itself. */
 int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
 {
@@ -82,19 +108,20 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
     {
         CLEANUP(place_clear) struct place p;
         struct err ce = ERR_INIT;
-        json_t *list = json_array(), *missing = json_array(), *answer = json_object();
+        json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
         const json_t *names = jarr(q, "names"), *name;
         unsigned abilities = 0;
         size_t k;
         json_object_set(answer, "class", json_object_get(q, "class"));
         json_object_set_new(answer, "volumes", list);
         json_object_set_new(answer, "missing", missing);
+        json_object_set_new(answer, "passed", passed);
         json_array_append_new(classes, answer);
         int rc = place_open(&p, jobj(q, "class"), &ce);
         if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
             jset_int(answer, "abilities", abilities);
         if (rc == 0 && !names)
-            rc = p.d->volumes(&p.v.c, add_volume, list, &ce);
+            rc = list_volumes(&p, list, passed, &ce);
         if (rc < 0) {
             json_object_set_new(answer, "error", error_doc(&ce));
             continue;

@@ -328,7 +328,7 @@ static void volumes_seen(struct step_result *r, void *arg)
             err_hint(&e, "%s", jstr(bad, "hint"));
         }
     }
-    facts_listed(s->engine, json_object_get(r->out, "classes"));
+    volumes_listed(s->engine, json_object_get(r->out, "classes"));
     if (!e.cls)
         write_records(s, json_object_get(r->out, "classes"), &answer, &e);
     engine_kick(s->engine);

@@ -15,60 +15,6 @@
 #define AGAIN_S 30 /* after something went missing: a file system may be mounted late */
 #define AGAIN_FOR_S 1800
 
-/* ---- volumes ---- */
-
-void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more)
-{
-    const char *id = jstr(volume, "id");
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
-    struct err e = ERR_INIT;
-    if (!id[0])
-        return;
-    bool fresh = records_get(g->records, REC_VOLUME, id, &v, NULL) < 0;
-    if (fresh) {
-        rec_clear(&v);
-        v.doc = json_object();
-        snprintf(v.id, sizeof v.id, "%s", id);
-        snprintf(v.volume, sizeof v.volume, "%s", id);
-        snprintf(v.state, sizeof v.state, "known");
-    }
-    if (!strcmp(v.state, "gone"))
-        snprintf(v.state, sizeof v.state, "known");
-    json_object_set(v.doc, "volume", (json_t *)volume);
-    jset_str(v.doc, "class", klass);
-    if (more)
-        json_object_update(v.doc, (json_t *)more);
-    int rc = fresh ? records_add(g->records, REC_VOLUME, &v, &e) : records_save(g->records, REC_VOLUME, &v, &e);
-    if (rc < 0)
-        log_warning("volume %s: %s", jstr(volume, "name"), e.msg);
-}
-
-struct by_name {
-    const char *name;
-    struct rec *ret;
-    bool found;
-};
-static int match_name(struct rec *v, void *arg)
-{
-    struct by_name *x = arg;
-    if (strcmp(jstr(jobj(v->doc, "volume"), "name"), x->name))
-        return 0;
-    *x->ret = *v;
-    v->doc = NULL;
-    x->found = true;
-    return 1;
-}
-
-int volume_find(struct engine *g, const char *what, struct rec *ret)
-{
-    struct by_name x = {what, ret, false};
-    struct rec_filter newest = {.newest_first = true};
-    if (records_get(g->records, REC_VOLUME, what, ret, NULL) == 0)
-        return 0;
-    records_each(g->records, REC_VOLUME, &newest, match_name, &x, NULL);
-    return x.found ? 0 : -ENOENT;
-}
-
 /* ---- repositories ---- */
 
 static struct repo_health *health_of(struct engine *g, const char *name)
@@ -260,8 +206,13 @@ static int look_missing(struct rec *n, void *arg)
         log_warning("native snapshot %s of %s is no longer on the storage", n->id,
                     jstr(jobj(n->doc, "volume"), "name"));
         save_state(m->engine, REC_NATIVE, n, "missing");
+        if (jbool(n->doc, "snapshot_only"))
+            volume_backup_lost(m->engine, n->volume, n->parent,
+                               "was a native snapshot alone, which is no longer on the storage", NULL);
     } else if (there && !strcmp(n->state, "missing")) {
         save_state(m->engine, REC_NATIVE, n, "present");
+        if (jbool(n->doc, "snapshot_only"))
+            volume_backup_found(m->engine, n->volume);
     }
     m->lately |= !there && now_ns() - jint(n->doc, "state_since_ns") < AGAIN_FOR_S * NS_PER_S;
     return 0;

@@ -374,6 +374,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
             g->orphans_ns = 0;
         }
         sweep_storage(g);
+        sweep_volumes(g);
         sweep_room(g);
         volumes_expect(g);
         count_write_errors(g);
@@ -498,6 +499,7 @@ void engine_free(struct engine *g)
         free(h);
     }
     free(g->queue);
+    volumes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
     json_decref(g->pools);
@@ -573,6 +575,7 @@ static void reload_done(struct step_result *s, void *arg)
         g->reload_ns = now_ns();
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_refresh(g, true);
+        volumes_look_again(g);
         if (g->neighbour)
             g->neighbour->configured(fresh, g->neighbour->arg);
         answer = json_pack("{s:b,s:s}", "reloaded", 1, "hash", cfg_hash(fresh));

@@ -67,6 +67,8 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
  * The repository itself is not touched. Answer {"repository", "backups", "natives"}. Refused while something uses it.
  */
 void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"volume"}: what is remembered of a volume that is gone leaves the records; its backups stay. */
+void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* Volumes that the classes match now, with policy, last results, next run, and why not protected. */
 void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"class"|absent} */
 /* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */

@@ -26,6 +26,7 @@ int cli_ask(const struct options *o, struct err *e)
         {VERB_ASK_EXPIRE, ask_expire},
         {VERB_SCAN, ask_scan},
         {VERB_REPO_DETACH, ask_detach},
+        {VERB_FORGET, ask_forget},
         {VERB_CANCEL, ask_cancel},
         {VERB_DELETE, ask_delete},
         {VERB_HOLD, ask_hold},

@@ -52,6 +52,7 @@ enum verb {
     VERB_EXPLAIN,
     VERB_SCAN,
     VERB_REPO_DETACH,
+    VERB_FORGET,
     VERB_RELOAD,
     VERB_DEBUG_BUNDLE,
     /* without either */

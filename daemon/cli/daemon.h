@@ -114,6 +114,12 @@ int64_t clock_ns(void);
 
 /* Volumes by need: unprotected first, then the longest without success. `sorted` has room for all. */
 void sort_volumes(const json_t *list, const json_t **sorted);
+/* How a volume counts, in the order in which volumes are listed: the last two are counted apart. */
+enum standing { STANDING_UNPROTECTED, STANDING_PROTECTED, STANDING_GONE, STANDING_EXCLUDED, STANDINGS };
+enum standing volume_standing(const json_t *volume);
+void volumes_count(const json_t *list, size_t n[STANDINGS]);
+/* "; 1 gone, 2 excluded", or "". Static buffer. */
+const char *volumes_apart(const size_t n[STANDINGS]);
 /* Protected, name, last success, next run: four cells, and why not as a note. */
 void volume_cells(struct table *t, const json_t *v);
 
@@ -147,6 +153,7 @@ int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);
 int ask_scan(const struct options *o, struct err *e);
 int ask_detach(const struct options *o, struct err *e);
+int ask_forget(const struct options *o, struct err *e);
 int ask_reload(const struct options *o, struct err *e);
 int ask_debug_bundle(const struct options *o, struct err *e);
 

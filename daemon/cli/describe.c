@@ -25,6 +25,16 @@ static bool in_bytes(const char *key)
     return ends_with(key, "_bytes") || ends_with(key, "Bytes");
 }
 
+/* Times that lie ahead by their meaning: for all others that would be a clock that is wrong. */
+static bool is_to_come(const char *key)
+{
+    static const char *const keys[] = {"next_ns", "wake_ns", "deadline_ns", "cancel_deadline_ns"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i]))
+            return true;
+    return false;
+}
+
 /* One value in words: times, sizes and durations by the end of the member's name, as docs/control.md fixes them. */
 static void value_text(const char *key, const json_t *v, char *out, size_t cap)
 {
@@ -32,7 +42,7 @@ static void value_text(const char *key, const json_t *v, char *out, size_t cap)
     if (json_is_string(v))
         snprintf(out, cap, "%s", json_string_value(v));
     else if (json_is_integer(v) && ends_with(key, "_ns") && n > 0)
-        snprintf(out, cap, "%s (%s)", text_local_time(n), text_ago(n));
+        snprintf(out, cap, "%s (%s)", text_local_time(n), is_to_come(key) ? text_in(n) : text_ago(n));
     else if (json_is_integer(v) && in_bytes(key) && n >= 0)
         snprintf(out, cap, "%s (%lld)", text_bytes((uint64_t)n), (long long)n);
     else if (json_is_number(v) && ends_with(key, "_s"))

@@ -32,6 +32,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_ASK_VERIFY] = "  snapferry verify main --read-percent 10 --wait\n",
     [VERB_SCAN] = "  snapferry scan main --wait\n",
     [VERB_REPO_DETACH] = "  snapferry repo detach old\n",
+    [VERB_FORGET] = "  snapferry forget /srv/vm/old.img\n",
     [VERB_RELOAD] = "  snapferry reload --wait\n",
     [VERB_DEBUG_BUNDLE] = "  snapferry debug-bundle /root/snapferry.tar\n",
     [VERB_CHECK_CONFIG] = "  snapferry check-config\n"

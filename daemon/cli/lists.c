@@ -163,12 +163,21 @@ int ask_backups(const struct options *o, struct err *e)
     return 0;
 }
 
-/* Unprotected volumes first, then the longest without success. */
+enum standing volume_standing(const json_t *v)
+{
+    const char *state = jstr(v, "state");
+    return !strcmp(state, "gone")       ? STANDING_GONE
+           : !strcmp(state, "excluded") ? STANDING_EXCLUDED
+           : jbool(v, "protected")      ? STANDING_PROTECTED
+                                        : STANDING_UNPROTECTED;
+}
+
+/* Unprotected volumes first, then the longest without success; what does not count at the end. */
 static int by_need(const void *a, const void *b)
 {
     const json_t *v = *(json_t *const *)a, *w = *(json_t *const *)b;
-    if (jbool(v, "protected") != jbool(w, "protected"))
-        return jbool(v, "protected") ? 1 : -1;
+    if (volume_standing(v) != volume_standing(w))
+        return volume_standing(v) < volume_standing(w) ? -1 : 1;
     int64_t p = jint(v, "last_success_ns"), q = jint(w, "last_success_ns");
     return p != q ? (p < q ? -1 : 1) : strcmp(jstr(v, "name"), jstr(w, "name"));
 }
@@ -182,10 +191,30 @@ void sort_volumes(const json_t *list, const json_t **sorted)
         qsort(sorted, json_array_size(list), sizeof *sorted, by_need);
 }
 
+void volumes_count(const json_t *list, size_t n[STANDINGS])
+{
+    size_t i;
+    const json_t *v;
+    memset(n, 0, STANDINGS * sizeof *n);
+    json_array_foreach(list, i, v) n[volume_standing(v)]++;
+}
+
+const char *volumes_apart(const size_t n[STANDINGS])
+{
+    static char out[100];
+    int len = 0;
+    out[0] = '\0';
+    if (n[STANDING_GONE])
+        len = snprintf(out, sizeof out, "; %zu gone", n[STANDING_GONE]);
+    if (n[STANDING_EXCLUDED])
+        snprintf(out + len, sizeof out - (size_t)len, "%s %zu excluded", len ? "," : ";", n[STANDING_EXCLUDED]);
+    return out;
+}
+
 static void volume_note(struct table *t, const json_t *v)
 {
     const json_t *error = jobj(v, "error");
-    bool ok = jbool(v, "protected");
+    bool ok = volume_standing(v) != STANDING_UNPROTECTED;
     table_note(t, ok ? TINT_DIM : TINT_BAD, *jstr(v, "why") || !error ? jstr(v, "why") : jstr(error, "message"));
     if (!ok && *jstr(error, "hint")) {
         char hint[1200];
@@ -194,10 +223,21 @@ static void volume_note(struct table *t, const json_t *v)
     }
 }
 
+static void standing_cell(struct table *t, const json_t *v)
+{
+    static const struct {
+        enum tint tint;
+        const char *word;
+    } words[STANDINGS] = {[STANDING_UNPROTECTED] = {TINT_BAD, "NO"},
+                          [STANDING_PROTECTED] = {TINT_GOOD, "yes"},
+                          [STANDING_GONE] = {TINT_DIM, "gone"},
+                          [STANDING_EXCLUDED] = {TINT_DIM, "excluded"}};
+    table_cell(t, words[volume_standing(v)].tint, "%s", words[volume_standing(v)].word);
+}
+
 void volume_cells(struct table *t, const json_t *v)
 {
-    bool ok = jbool(v, "protected");
-    table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
+    standing_cell(t, v);
     table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
     table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
     table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
@@ -222,8 +262,7 @@ int ask_volumes(const struct options *o, struct err *e)
     struct table *t = table_new(heads, "lsLLRR");
     for (size_t i = 0; i < n; i++) {
         const json_t *v = sorted[i];
-        bool ok = jbool(v, "protected");
-        table_cell(t, ok ? TINT_GOOD : TINT_BAD, "%s", ok ? "yes" : "NO");
+        standing_cell(t, v);
         table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
         table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));
         table_cell(t, TINT_NONE, "%s", text_in(jint(v, "next_ns")));
@@ -235,18 +274,18 @@ int ask_volumes(const struct options *o, struct err *e)
         puts(o->class_name ? "No volumes of this class."
                            : "No volumes: no storage class of the configuration matches one.");
     table_print(t, stdout, "");
-    size_t bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad += !jbool(sorted[i], "protected");
+    size_t count[STANDINGS];
+    volumes_count(list, count);
+    size_t bad = count[STANDING_UNPROTECTED], in = bad + count[STANDING_PROTECTED];
     const json_t *unsure;
     size_t k;
     json_array_foreach(jarr(answer, "unsure"), k, unsure)
         fprintf(stderr, "snapferry: %s\n", text_name(json_string_value(unsure)));
-    if (n && bad)
-        printf("%zu volume%s, %s%zu NOT PROTECTED%s\n", n, n == 1 ? "" : "s", tint_on(TINT_BAD), bad,
-               tint_off(TINT_BAD));
+    if (bad)
+        printf("%zu volume%s, %s%zu NOT PROTECTED%s%s\n", in, in == 1 ? "" : "s", tint_on(TINT_BAD), bad,
+               tint_off(TINT_BAD), volumes_apart(count));
     else if (n)
-        printf("%zu volume%s, all protected\n", n, n == 1 ? "" : "s");
+        printf("%zu volume%s%s%s\n", in, in == 1 ? "" : "s", in ? ", all protected" : "", volumes_apart(count));
     return 0;
 }
 

@@ -42,14 +42,26 @@ static const char *volume_name(const json_t *doc)
     return v ? jstr(v, "name") : jstr(doc, "volume");
 }
 
-static json_t *volume_json(const struct rec *r, bool details)
+static int count_native(struct rec *n, void *arg)
 {
+    *(int64_t *)arg += strcmp(n->state, "missing") != 0;
+    return 0;
+}
+
+static json_t *volume_json(struct records *records, const struct rec *r, bool details)
+{
+    const struct rec_filter of_it = {.volume = r->id};
+    int64_t natives = 0;
+    bool gone = !strcmp(r->state, "gone");
     const json_t *v = jobj(r->doc, "volume");
     int64_t good = jint(r->doc, "last_success_ns");
     json_t *j = json_pack("{s:s, s:s, s:b}", "name", *jstr(v, "name") ? jstr(v, "name") : r->id, "id", r->id,
-                          "protected", good > 0);
+                          "protected", good > 0 && !gone);
     if (!j)
         return NULL;
+    if (records_each(records, REC_NATIVE, &of_it, count_native, &natives, NULL) >= 0)
+        json_object_set_new(j, "natives", json_integer(natives));
+    keep_text(j, "state", gone ? "gone" : good > 0 ? "protected" : "unprotected");
     keep_text(j, "class", jstr(r->doc, "class"));
     keep(j, "size", v, "size");
     keep_int(j, "last_success_ns", good);
@@ -58,8 +70,10 @@ static json_t *volume_json(const struct rec *r, bool details)
     keep(j, "error", r->doc, "last_error");
     if (good > 0)
         json_object_set_new(j, "age_s", json_real((double)(clock_ns() - good) * 1e-9));
-    else
-        json_object_set_new(j, "why", json_string("no backup has succeeded yet"));
+    if (gone)
+        json_object_set_new(j, "why", json_string("it is not there any more"));
+    else if (good <= 0)
+        json_object_set_new(j, "why", json_string("no backup has succeeded yet, or none is left"));
     if (details)
         json_object_set(j, "details", r->doc);
     return j;
@@ -71,7 +85,7 @@ static json_t *row_json(struct records *r, enum rec_kind k, const struct rec *re
     json_t *j = k == REC_OPERATION ? answer_operation(rec)
                 : k == REC_BACKUP  ? answer_backup(r, rec, details)
                 : k == REC_NATIVE  ? answer_native(rec)
-                                   : volume_json(rec, details);
+                                   : volume_json(r, rec, details);
     if (j && !details)
         json_object_del(j, "details");
     return j;
@@ -140,6 +154,7 @@ static int described(json_t *answer, const char *kind, json_t *doc, struct err *
 }
 
 struct volume_search {
+    struct records *records;
     const char *name;
     json_t *found;
 };
@@ -149,7 +164,7 @@ static int search_volume(struct rec *r, void *arg)
     struct volume_search *s = arg;
     if (strcmp(s->name, r->id) != 0 && strcmp(s->name, volume_name(r->doc)) != 0)
         return 0;
-    s->found = volume_json(r, true);
+    s->found = volume_json(s->records, r, true);
     return 1;
 }
 
@@ -162,7 +177,7 @@ static int describe(struct records *r, const char *name, json_t *answer, struct 
     int rc = name_find(r, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &rec, e);
     if (rc >= 0)
         return described(answer, kinds[k], row_json(r, k, &rec, true), e);
-    struct volume_search s = {.name = name};
+    struct volume_search s = {.records = r, .name = name};
     struct err ignored = ERR_INIT;
     if (e->cls == ERR_NOT_FOUND && records_each(r, REC_VOLUME, NULL, search_volume, &s, &ignored) >= 0 && s.found)
         return described(answer, "volume", s.found, e);

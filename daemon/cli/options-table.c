@@ -59,6 +59,7 @@ const struct verb_info verb_table[] = {
      1,
      1,
      "forget the backups in a repository that is given up; its data stays"},
+    {VERB_FORGET, FORM_DAEMON, {"forget", NULL}, "VOLUME", 1, 1, "count a volume that is gone no longer"},
     {VERB_RELOAD, FORM_DAEMON, {"reload", NULL}, "", 0, 0, "have the daemon read its configuration again"},
     {VERB_DEBUG_BUNDLE,
      FORM_DAEMON,

@@ -239,6 +239,9 @@ int ask_scan(const struct options *o, struct err *e)
         printf("%lld snapshots of this node in the repository: %lld were on record already, %lld were added\n",
                (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
                (long long)jint(answer, "added"));
+    if (!o->json && !o->quiet && jint(answer, "lost"))
+        printf("%lld that were on record are no longer there and count as backups no more\n",
+               (long long)jint(answer, "lost"));
     return 0;
 }
 
@@ -255,6 +258,21 @@ int ask_detach(const struct options *o, struct err *e)
     else if (!o->quiet)
         printf("Repository %s is detached: %lld backups are forgotten; what it stores stays where it is\n",
                text_name(jstr(answer, "repository")), (long long)jint(answer, "backups"));
+    return 0;
+}
+
+int ask_forget(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    if (!args || add_text(args, "volume", o->args[0], e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    int rc = daemon_ask(o, "forget", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("%s is forgotten; its backups stay\n", text_name(jstr(answer, "volume")));
     return 0;
 }
 

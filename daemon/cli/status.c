@@ -194,7 +194,8 @@ static void show_natives(FILE *f, const json_t *s)
 struct screen {
     const json_t *answer;
     const json_t **volumes; /* by need */
-    size_t n_volumes, bad;
+    size_t n_volumes, bad; /* those that count */
+    size_t standing[STANDINGS];
     json_t *problems; /* without those that the volumes tell */
 };
 
@@ -270,22 +271,26 @@ static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
 {
     size_t bad = x->bad, n = x->n_volumes;
     label(f, "Volumes");
-    if (!n)
+    const char *apart = volumes_apart(x->standing);
+    if (!n && !*apart)
         fputs("none known yet: snapferry volumes looks for them\n", f);
+    else if (!n)
+        fprintf(f, "none%s\n", apart);
     else if (!bad)
-        fprintf(f, "%zu, %sall protected%s\n", n, tint_on(TINT_GOOD), tint_off(TINT_GOOD));
+        fprintf(f, "%zu, %sall protected%s%s\n", n, tint_on(TINT_GOOD), tint_off(TINT_GOOD), apart);
     else
-        fprintf(f, "%zu, %s%zu NOT PROTECTED%s\n", n, tint_on(TINT_BAD), bad, tint_off(TINT_BAD));
+        fprintf(f, "%zu, %s%zu NOT PROTECTED%s%s\n", n, tint_on(TINT_BAD), bad, tint_off(TINT_BAD), apart);
     static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT"};
     struct table *t = table_new(heads, "lsLL");
     for (size_t i = 0; i < shown && i < n; i++)
         volume_cells(t, x->volumes[i]);
     table_print(t, f, "  ");
     size_t bad_left = bad > shown ? bad - shown : 0, left = n > shown ? n - shown : 0, fine = left - bad_left;
+    const char *more = shown ? " more" : "", *and = shown ? "and " : "";
     if (bad_left && fine)
-        rest(f, "and %zu more not protected, and %zu fine: snapferry volumes", bad_left, fine);
+        rest(f, "%s%zu%s not protected, and %zu fine: snapferry volumes", and, bad_left, more, fine);
     else if (bad_left)
-        rest(f, "and %zu more not protected: snapferry volumes", bad_left);
+        rest(f, "%s%zu%s not protected: snapferry volumes", and, bad_left, more);
     else if (fine)
         rest(f, "and %zu%s fine: snapferry volumes", fine, fine == 1 ? " more is" : " more are");
 }
@@ -407,16 +412,17 @@ static bool told_by_volume(const struct screen *x, const char *text)
 static int show(const struct options *o, const json_t *s, struct err *e)
 {
     const json_t *list = jarr(s, "volumes"), *p;
-    struct screen x = {.answer = s, .n_volumes = json_array_size(list)};
+    struct screen x = {.answer = s};
     CLEANUP_JSON json_t *problems = json_array();
-    CLEANUP_FREE const json_t **sorted = calloc(x.n_volumes + 1, sizeof *sorted);
+    CLEANUP_FREE const json_t **sorted = calloc(json_array_size(list) + 1, sizeof *sorted);
     size_t i, shown[PARTS];
     if (!sorted || !problems)
         return err_nomem(e);
     sort_volumes(list, sorted);
-    x.volumes = sorted;
-    for (i = 0; i < x.n_volumes; i++)
-        x.bad += !jbool(sorted[i], "protected");
+    x.volumes = sorted; /* those that do not count are at the end */
+    volumes_count(list, x.standing);
+    x.bad = x.standing[STANDING_UNPROTECTED];
+    x.n_volumes = x.bad + x.standing[STANDING_PROTECTED];
     x.problems = problems;
     json_array_foreach(jarr(s, "problems"), i, p) if (!told_by_volume(&x, jstr(p, "text")))
         json_array_append(problems, (json_t *)(uintptr_t)p);
@@ -433,7 +439,7 @@ static int health(const json_t *s)
     const json_t *v;
     if (jbool(s, "offline"))
         return ERR_NO_DAEMON;
-    json_array_foreach(jarr(s, "volumes"), i, v) if (!jbool(v, "protected")) return ERR_PARTIAL;
+    json_array_foreach(jarr(s, "volumes"), i, v) if (volume_standing(v) == STANDING_UNPROTECTED) return ERR_PARTIAL;
     return json_array_size(jarr(s, "problems")) || !jbool(jobj(s, "config"), "ok") ? ERR_PARTIAL : 0;
 }
 

@@ -68,8 +68,9 @@ const struct metric_family metric_families[] = {
     GAUGE("operation_last_progress_timestamp_seconds", "direction,volume", "Unix time in seconds of the running operation's last progress, before the first of its start; gone when it ends.")
 
     /* ---- volumes ---- */
+    GAUGE("volumes", "state", "Volumes that are known, by how they are judged (state: protected, unprotected, gone, excluded); the counts of `snapferry status`.")
     GAUGE("volume_info", "volume,id,class,driver", "Always 1; ties a volume's name to its id, storage class and driver.")
-    GAUGE("volume_protected", "volume", "1 if the last good backup is not older than 2.5 intervals of its job, else 0; the answer of `snapferry status`.")
+    GAUGE("volume_protected", "volume", "1 if the last good backup that still exists is not older than 2.5 intervals of its job, else 0; the answer of `snapferry status`. None for volumes that are gone or excluded.")
     GAUGE("volume_last_success_timestamp_seconds", "volume", "Unix time in seconds at which the last good backup ended; 0 if there was none.")
     GAUGE("volume_last_attempt_timestamp_seconds", "volume", "Unix time in seconds at which the last backup ended, however it did; 0 if there was none.")
     GAUGE("volume_last_snapshot_timestamp_seconds", "volume", "Unix time in seconds of the point in time that the last good backup holds; 0 if there was none.")

@@ -344,6 +344,20 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-3"), NULL, reply, arg);
 }
 
+void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req,
+                  json_pack("{s:O,s:i,s:i}", "repository", json_object_get(req, "repository"), "backups", 0, "natives",
+                            0),
+                  NULL, reply, arg);
+}
+
+void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:O,s:i}", "volume", json_object_get(req, "volume"), "forgotten", 1), NULL, reply,
+                  arg);
+}
+
 /* Names with everything that a terminal should not see, and long ones. */
 static json_t *standin_volumes(const struct engine *g)
 {

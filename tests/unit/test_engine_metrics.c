@@ -264,18 +264,24 @@ static void volumes_come_and_go(void **state)
     assert_sample(&x, "volume_protected", "volume=/srv/a.img", 0);
     /* Its class lists neither any more, then the first again. */
     CLEANUP_JSON json_t *none = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 1, "volumes");
-    facts_listed(&x.g, none);
+    volumes_listed(&x.g, none);
     assert_no_sample(&x, "volume_size_bytes", "volume=/srv/a.img");
     CLEANUP_JSON json_t *one =
-        json_pack("[{s:{s:s},s:b,s:[{s:s}]}]", "class", "name", "c", "all", 1, "volumes", "id", "id-a");
-    facts_listed(&x.g, one);
+        json_pack("[{s:{s:s},s:b,s:[{s:s,s:s,s:i},{s:s,s:s,s:i}]}]", "class", "name", "c", "all", 1, "volumes", "id",
+                  "id-a", "name", "/srv/a.img", "size", 4096, "id", "id-new", "name", "/srv/new.img", "size", 512);
+    volumes_listed(&x.g, one);
+    assert_sample(&x, "volume_protected", "volume=/srv/new.img", 0); /* nobody has asked for it */
+    assert_sample(&x, "volumes", "state=protected", 1);
+    assert_sample(&x, "volumes", "state=unprotected", 1);
+    assert_sample(&x, "volumes", "state=gone", 2);     /* the newer of that name, and x.img */
+    assert_sample(&x, "volumes", "state=excluded", 1); /* no class has it */
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     /* A class that was not asked for everything, or did not answer, tells nothing. */
     CLEANUP_JSON json_t *some = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 0, "volumes");
-    facts_listed(&x.g, some);
+    volumes_listed(&x.g, some);
     CLEANUP_JSON json_t *failed =
         json_pack("[{s:{s:s},s:b,s:[],s:{s:s}}]", "class", "name", "c", "all", 1, "volumes", "error", "message", "x");
-    facts_listed(&x.g, failed);
+    volumes_listed(&x.g, failed);
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     all_fit(&x);
     close_it(&x);
@@ -325,11 +331,11 @@ static void too_old(void **state)
 {
     (void)state;
     const int64_t hour = 3600 * NS_PER_S, success = 10 * hour;
-    assert_false(backup_too_old(success, 3600, success + hour * 5 / 2));
-    assert_true(backup_too_old(success, 3600, success + hour * 5 / 2 + 1));
-    assert_false(backup_too_old(success, 604800, success + 400 * hour));
-    assert_false(backup_too_old(success, 0, success + 100000 * hour));
-    assert_false(backup_too_old(success, 3600, success - hour)); /* the clock was set back */
+    assert_int_equal(volume_judge(false, false, success, 3600, success + hour * 5 / 2), VOLUME_PROTECTED);
+    assert_int_equal(volume_judge(false, false, success, 3600, success + hour * 5 / 2 + 1), VOLUME_UNPROTECTED);
+    assert_int_equal(volume_judge(false, false, success, 604800, success + 400 * hour), VOLUME_PROTECTED);
+    assert_int_equal(volume_judge(false, false, success, 0, success + 100000 * hour), VOLUME_PROTECTED);
+    assert_int_equal(volume_judge(false, false, success, 3600, success - hour), VOLUME_PROTECTED); /* the clock was set back */
 }
 
 static void natives_by_reason(void **state)
