@@ -423,6 +423,17 @@ static int rule_restore(struct check *k, struct err *e)
     return rc == 0 ? compare(k->device, k->back, e) : rc;
 }
 
+/* It may have been quicker than the cancel: then what it stored has to go. */
+static void drop_completed(struct check *k, const struct told *t)
+{
+    json_t *wanted = k->stored;
+    if (!t->result || !(k->info.abilities & PA_DELETE))
+        return;
+    k->stored = t->result;
+    ask(k, PV_DELETE, k->canceled_operation, k->canceled_id, NULL, NULL);
+    k->stored = wanted;
+}
+
 /* AO-35: progress after a cancel must work, and say that it ended. */
 static int rule_cancel(struct check *k, struct err *e)
 {
@@ -431,6 +442,7 @@ static int rule_cancel(struct check *k, struct err *e)
     enum plugin_ack ack;
     if (style_run(k)) {
         int rc = listen_to(&t, k->canceled_operation, 1, e);
+        drop_completed(k, &t);
         return rc == 0 && !t.last.completed ? check_fails(e, "after SIGTERM it ended without a last word") : rc;
     }
     if (!(k->info.abilities & PA_CANCEL))
@@ -442,7 +454,10 @@ static int rule_cancel(struct check *k, struct err *e)
         rc = plugin_ack_read(&k->p, answer, &ack, e);
     if (rc == 0 && ack == PLUGIN_IMPOSSIBLE)
         return check_fails(e, "it says that it is impossible");
-    return rc == 0 ? wait_for(&t, k->canceled_operation, k->canceled_id, e) : rc;
+    if (rc == 0)
+        rc = wait_for(&t, k->canceled_operation, k->canceled_id, e);
+    drop_completed(k, &t);
+    return rc;
 }
 
 static int rule_cleanup(struct check *k, struct err *e)

@@ -103,9 +103,6 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
 
 bool name_is_text(const char *name)
 {
-    for (const char *c = name; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return false;
     json_t *j = json_string(name);
     json_decref(j);
     return j != NULL;
@@ -133,7 +130,7 @@ int image_open(const char *path, struct stat *st, struct err *e)
         return rc;
     if (!name_is_text(path))
         return err_set(e, ERR_USAGE, EILSEQ,
-                       "a name in %s is no UTF-8 or has control characters, and cannot be recorded: rename the file",
+                       "a name in %s is no UTF-8 and cannot be recorded: rename the file",
                        dir);
     if (strstr(path, "/" HIDDEN_DIR "/"))
         return err_set(e, ERR_USAGE, EINVAL, "%s is a file of our own and no volume", path);

@@ -12,7 +12,7 @@ int image_open(const char *path, struct stat *st, struct err *e);
 int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
 /* Who uses the file, as far as a look can tell: file locks (QEMU), loop devices. */
 bool image_user(int fd, const struct stat *st, char *out, size_t size);
-/* Whether it is UTF-8 without control characters: other names cannot be recorded, nor told to a mover. */
+/* Whether the bytes are UTF-8: other names cannot be recorded. */
 bool name_is_text(const char *name);
 
 int reflink_pool(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);

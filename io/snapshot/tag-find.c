@@ -150,7 +150,7 @@ static int scan(int fd, const char *path, const struct wanted *w)
             log_warning("cannot look at %s/%s: %s", path, de->d_name, strerror(-got));
         if (got == 0) {
             if (!name_is_text(f.path)) /* no document could hold it */
-                log_warning("a file in %s carries our tag, but its name is no text (UTF-8 without control characters) any more: rename it", path);
+                log_warning("a file in %s carries our tag, but its name is no UTF-8 any more: rename it", path);
             else if (is_wanted(w, &f))
                 rc = w->fn(&f, w->arg);
             tagged_close(&f);

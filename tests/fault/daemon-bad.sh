@@ -29,16 +29,19 @@ rmdir "$REPO"; mv "$REPO.away" "$REPO"
 same "it is back: Completed" "$(wait_state "$A" Completed 90)" Completed
 check "the problem is gone" until_true 10 eval '! problems | grep -q "$REPO"'
 
-# Names that nobody could type or record are passed over, and the others are backed up.
-cp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'bell\a.img'
+# Names that nobody could type are backed up like others; what cannot be recorded is passed over and told.
+cp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'bell\a and\nline.img'
 cp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'latin\xe9.img'
 config_add names "[job \"names\"]
 volumes = class:btrfs"
 check "reload with odd names" ask reload --wait --quiet
 check "a run over the class" ask backup --job names --wait --quiet
-same "has the one with a name" "$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].volumes | length' 2>/dev/null)" 1
-for odd in bell latin; do check "the log tells of $odd" grep -q "passed over: .*rename the file" "$LOG"; done
-rm -f "$WORK"/btrfs/bell* "$WORK"/btrfs/latin* "$CONF/conf.d/names.ini"
+same "has those that have a name" "$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].volumes | length' 2>/dev/null)" 2
+odd=$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].id')
+check "both are restored" ask restore "$odd/$WORK/btrfs/"$'bell\a and\nline.img' "$WORK/btrfs/"$'back\t.img' --from repository --wait --quiet
+check "to what they were" cmp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'back\t.img'
+check "the log tells of the other" grep -q "passed over: .*rename the file" "$LOG"
+rm -f "$WORK"/btrfs/bell* "$WORK"/btrfs/back* "$WORK"/btrfs/latin* "$CONF/conf.d/names.ini"
 check "reload without them" ask reload --wait --quiet
 
 # Of two volumes one has vanished.

@@ -202,7 +202,8 @@ static void test_bad_jobs(void **state)
         {"memory", "-1", "memory"},
         {"workers", "100000", "workers"},
         {"source", "[]", "source"},
-        {"source", "{\"name\":\"a\\nb\"}", "control"},
+        {"source", "{\"name\":\"\"}", "empty"},
+        {"description", "\"a\\nb\"", "control"},
         {"tags", "{\"a\":1}", "tags"},
         {"keep", "{\"daily\":\"x\"}", "daily"},
     };
@@ -431,10 +432,10 @@ static void test_max_duration(void **state)
     make_repo(&r);
     const size_t len = 128 * MIB;
     int src = make_file(&r, "image", len, 1);
-    r.max_duration_s = 2;
+    r.max_duration_s = 8; /* time for a chunk or two */
     r.grace_s = 20;
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
-    rig_until(&r, &r.ended, 1, 30);
+    rig_until(&r, &r.ended, 1, 60);
     assert_outcome(&r, MOVER_FAILED);
     assert_says(&r, "max-duration");
     assert_true(json_is_true(json_object_get(r.result, "incomplete"))); /* what was done is kept */

@@ -32,6 +32,16 @@ static bool has_controls(const char *s, size_t len)
     return false;
 }
 
+/* A file may have any name: what is logged or shown of it is made readable there. */
+static int file_name(const json_t *o, const char *name, const char **ret, struct err *e)
+{
+    const json_t *v = json_object_get(o, name);
+    *ret = json_string_value(v);
+    if (!*ret || !**ret)
+        return refuse(e, name, !v || json_is_null(v) ? "is missing" : *ret ? "is empty" : "is no string");
+    return json_string_length(v) > TEXT_MAX ? refuse(e, name, "is too long") : 0;
+}
+
 static int text(const json_t *o, const char *name, bool required, size_t max, const char **ret, struct err *e)
 {
     const json_t *v = json_object_get(o, name);
@@ -146,7 +156,7 @@ static int backup_members(struct job *j, struct err *e)
     const char *unused;
     int rc = object(j->doc, "source", true, &source, e);
     if (rc == 0)
-        rc = text(source, "name", true, TEXT_MAX, &j->source_name, e);
+        rc = file_name(source, "name", &j->source_name, e);
     if (rc == 0)
         rc = text(source, "id", false, TEXT_MAX, &unused, e);
     if (rc == 0)
@@ -189,7 +199,7 @@ static int restore_members(struct job *j, struct err *e)
     if (rc == 0)
         rc = text(j->doc, "path", false, TEXT_MAX, &j->path, e);
     if (rc == 0)
-        rc = text(j->doc, "target", true, TEXT_MAX, &j->target_name, e);
+        rc = file_name(j->doc, "target", &j->target_name, e);
     if (rc == 0)
         rc = number(j->doc, "size", -1, INT64_MAX, -1, &j->size, e);
     if (rc == 0)
