@@ -166,14 +166,18 @@ int service_log(enum log_level lvl, const char *line)
     size_t op_len, backup_len, volume_len;
     const char *b;
     int n = 1;
+    const bool named = subject(line, &op_len, &b, &backup_len, &volume_len);
     /* Without fields of its own a line goes by the stream that systemd has opened: the journal knows whose that is. Of a
-     * message by itself it looks up who sent it, and the last words of a process that has ended meanwhile are nobody's. */
-    if (!subject(line, &op_len, &b, &backup_len, &volume_len))
+     * message by itself it looks up who sent it, and the last words of a process that has ended meanwhile are nobody's.
+     * Not so where the name of a file would make two lines of one. */
+    if (!named && !strpbrk(line, "\r\n"))
         return fprintf(stderr, "<%c>%s\n", priority[lvl], line) < 0 || fflush(stderr) < 0 ? -errno : 0;
     level[sizeof level - 2] = priority[lvl];
     v[n++] = (struct iovec){level, sizeof level - 1};
     snprintf(message, sizeof message, "MESSAGE=%s", line);
     v[n++] = (struct iovec){message, strlen(message)};
+    if (!named)
+        return sd_journal_sendv(v, n);
     snprintf(operation, sizeof operation, "OPERATION=%.*s", (int)op_len, line);
     snprintf(backup, sizeof backup, "BACKUP=%.*s", (int)backup_len, b);
     v[n++] = (struct iovec){operation, strlen(operation)};
