@@ -6,8 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint16_t get_le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-static inline uint16_t get_be16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
+static inline uint16_t get_le16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+static inline uint16_t get_be16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
 static inline uint32_t get_be32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -16,8 +22,14 @@ static inline uint32_t get_le32(const uint8_t *p)
 {
     return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
-static inline uint64_t get_be64(const uint8_t *p) { return (uint64_t)get_be32(p) << 32 | get_be32(p + 4); }
-static inline uint64_t get_le64(const uint8_t *p) { return (uint64_t)get_le32(p + 4) << 32 | get_le32(p); }
+static inline uint64_t get_be64(const uint8_t *p)
+{
+    return (uint64_t)get_be32(p) << 32 | get_be32(p + 4);
+}
+static inline uint64_t get_le64(const uint8_t *p)
+{
+    return (uint64_t)get_le32(p + 4) << 32 | get_le32(p);
+}
 static inline void put_le16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;

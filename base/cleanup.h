@@ -10,7 +10,10 @@
 
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 
-static inline void freep(void *p) { free(*(void **)p); }
+static inline void freep(void *p)
+{
+    free(*(void **)p);
+}
 static inline void closep(const int *fd)
 {
     if (*fd >= 0)

@@ -42,15 +42,20 @@ struct err {
     char hint[384];     /* what to do; "" if there is nothing to say */
 };
 
-#define ERR_INIT {ERR_NONE, 0, "", ""}
+#define ERR_INIT                                                                                                       \
+    {                                                                                                                  \
+        ERR_NONE, 0, "", ""                                                                                            \
+    }
 
 /*
  * Records a failure: `fmt` makes the sentence. If `sys` is a positive errno its text is appended (": No space left on
- * device"), except for ERR_USAGE, ERR_INTERRUPTED, EBADMSG and ENOTSUP, where the sentence says it all; and, where `cls` is ERR_GENERIC, the class is derived from it (ENOSPC/EDQUOT: ERR_NO_SPACE, EACCES/EPERM/
- * EROFS: ERR_PERMISSION, ENOMEM: ERR_MEMORY). Returns -sys, or -EIO when sys is 0: `return err_set(e, ...)`.
- * Overwrites what was there: the point of failure calls it once, callers add context with err_wrap().
+ * device"), except for ERR_USAGE, ERR_INTERRUPTED, EBADMSG and ENOTSUP, where the sentence says it all; and, where
+ * `cls` is ERR_GENERIC, the class is derived from it (ENOSPC/EDQUOT: ERR_NO_SPACE, EACCES/EPERM/ EROFS: ERR_PERMISSION,
+ * ENOMEM: ERR_MEMORY). Returns -sys, or -EIO when sys is 0: `return err_set(e, ...)`. Overwrites what was there: the
+ * point of failure calls it once, callers add context with err_wrap().
  */
-int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
+int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold));
 
 /* The same, and the text of `sys` is never appended: for "there is no ..." and "... exists already". */
 int err_plain(struct err *e, enum err_class cls, int sys, const char *fmt, ...)

@@ -119,8 +119,9 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0 && errno == ENOENT && path != file) {
         err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: it was not passed to this process", file + 5);
-        return err_hint(e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then a restart: a running one gets no more",
-                        file + 5);
+        return err_hint(
+            e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then a restart: a running one gets no more",
+            file + 5);
     }
     if (fd < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,

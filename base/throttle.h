@@ -18,9 +18,9 @@
 #define THROTTLE_MIN ((uint64_t)256 << 10)
 
 struct throttle {
-    uint64_t rate;             /* bytes per second; 0: no limit */
-    const _Atomic bool *stop;  /* once true nobody waits any more; NULL: never */
-    _Atomic uint64_t next_ns;  /* private: when the next may begin, CLOCK_MONOTONIC */
+    uint64_t rate;            /* bytes per second; 0: no limit */
+    const _Atomic bool *stop; /* once true nobody waits any more; NULL: never */
+    _Atomic uint64_t next_ns; /* private: when the next may begin, CLOCK_MONOTONIC */
 };
 
 /* Nanoseconds until something may be taken, 0: now. Of a NULL throttle or one without a rate 0. */

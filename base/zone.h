@@ -19,7 +19,10 @@ struct zone;
  * none: ERR_USAGE. */
 int zone_load(struct zone **ret, const char *name, struct err *e);
 void zone_free(struct zone *z);
-static inline void zone_freep(struct zone **z) { zone_free(*z); }
+static inline void zone_freep(struct zone **z)
+{
+    zone_free(*z);
+}
 
 /* The same from the bytes of a TZif file. */
 int zone_parse(struct zone **ret, const uint8_t *data, size_t len, struct err *e);

@@ -57,7 +57,16 @@ struct cfg_kv {
 };
 
 /* Precedence: volume, policy (conditions by [policy]), job, storage-class, driver, daemon (with mover), default. */
-enum cfg_scope { SCOPE_DAEMON, SCOPE_DRIVER, SCOPE_CLASS, SCOPE_JOB, SCOPE_VOLUME, SCOPE_DEFAULT, SCOPE_RULE, SCOPE_REPOSITORY };
+enum cfg_scope {
+    SCOPE_DAEMON,
+    SCOPE_DRIVER,
+    SCOPE_CLASS,
+    SCOPE_JOB,
+    SCOPE_VOLUME,
+    SCOPE_DEFAULT,
+    SCOPE_RULE,
+    SCOPE_REPOSITORY
+};
 const char *cfg_scope_name(enum cfg_scope s);
 
 /* Limits and rights of a mover process, from [mover] and, key by key, the policy (MS-02, MS-40, MS-44). */

@@ -49,7 +49,8 @@ struct cfg_effective {
 
 const char *cfg_scope_name(enum cfg_scope s)
 {
-    static const char *const names[] = {"daemon", "driver", "storage-class", "job", "volume", "default", "policy", "repository"};
+    static const char *const names[] = {"daemon", "driver",  "storage-class", "job",
+                                        "volume", "default", "policy",        "repository"};
     return names[s];
 }
 

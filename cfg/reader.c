@@ -497,7 +497,7 @@ static int is_shown(const struct dirent *d)
 /* Editors, packages and people leave copies with these ends, which nobody expects to be read. */
 static bool is_copy(const char *name)
 {
-    static const char *const ends[] = {"~",         ".bak",      ".old",      ".orig",    ".disabled", ".dpkg-new",
+    static const char *const ends[] = {"~",         ".bak",       ".old",      ".orig",    ".disabled", ".dpkg-new",
                                        ".dpkg-old", ".dpkg-dist", ".dpkg-tmp", ".ucf-old", ".ucf-dist", ".ucf-new"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(name, ends[i]))

@@ -29,7 +29,10 @@ struct hash_job {
  * for a key that the function cannot take (too long for BLAKE2; empty for BLAKE2S-128), ERR_MEMORY. */
 int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t key_len, struct err *e);
 void hasher_free(struct hasher *h); /* wipes the key; NULL allowed */
-static inline void hasher_freep(struct hasher **h) { hasher_free(*h); }
+static inline void hasher_freep(struct hasher **h)
+{
+    hasher_free(*h);
+}
 
 /* Digest length in bytes: 16, 28 or 32. */
 size_t hasher_size(const struct hasher *h);
@@ -51,8 +54,8 @@ struct hash_feed {
     void *arg;
 };
 
-/* Digests of all messages that the feed gives, at most hasher_lanes() at a time; each lane asks for the next one as soon
- * as it has none, and, while some have none, again after every 128 KiB. */
+/* Digests of all messages that the feed gives, at most hasher_lanes() at a time; each lane asks for the next one as
+ * soon as it has none, and, while some have none, again after every 128 KiB. */
 void hasher_run(const struct hasher *h, const struct hash_feed *feed);
 
 /* How many messages are worked on at the same time (1 if batches gain nothing). */

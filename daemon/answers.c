@@ -32,7 +32,7 @@ static json_t *operation_details(const json_t *d)
         "attempts", "identity",      "snapshot_ns", "snapshot_ms",   "group_skew_ms", "frozen_ms",
         "cancel",   "cancel_reason", "outcome",     "cleanup_error", "reason",        "do",
         "policy",   "into",          "own",         "prune_rounds",  "job",           "rebuilt",
-        "size",          "snapshot",    "plugin_id"};
+        "size",     "snapshot",      "plugin_id"};
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
         copy(o, members[i], d, members[i]);

@@ -402,7 +402,8 @@ static void check_credentials(struct cfg *c)
         if (strncmp(r->password_file, "cred:", 5) || password_check(r->password_file, &why) == 0)
             continue;
         cfg_where(c, "repository", r->name, "password-file", where);
-        cfg_complain(c, CFG_WARNING, where, "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
+        cfg_complain(c, CFG_WARNING, where,
+                     "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
                      "[repository \"%s\"]: %s", r->name, why.msg);
     }
 }

@@ -26,8 +26,9 @@ int config_check(struct cfg *c, bool storage, struct err *e);
  */
 json_t *config_memory_json(const struct cfg *c);
 
-/* step_fn (daemon/step.h), in the daemon, whose credentials are looked at as well: {"config_dir"} -> {"errors", "warnings", "hash", "complaints": [{"severity", "where",
- * "text", "hint"}], "memory": as above}. Fails only where there is no memory: a bad configuration is an answer. */
+/* step_fn (daemon/step.h), in the daemon, whose credentials are looked at as well: {"config_dir"} -> {"errors",
+ * "warnings", "hash", "complaints": [{"severity", "where", "text", "hint"}], "memory": as above}. Fails only where
+ * there is no memory: a bad configuration is an answer. */
 int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e);
 
 #endif

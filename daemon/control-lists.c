@@ -194,7 +194,8 @@ static void on_volumes(json_t *answer, const struct err *e, void *arg)
     err_set(&none, ERR_NOT_FOUND, 0, "there is no backup, restore, operation, native snapshot or volume \"%s\"",
             q->what);
     CLEANUP_JSON json_t *near = volume_near(engine_records(q->control->engine), q->what);
-    nearest_hint(&none, json_string_value(near), "snapferry backups, operations, volumes and native list tell what there is");
+    nearest_hint(&none, json_string_value(near),
+                 "snapferry backups, operations, volumes and native list tell what there is");
     request_fail(q, &none);
 }
 

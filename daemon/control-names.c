@@ -132,8 +132,8 @@ int name_find(struct records *r, const char *name, unsigned among, enum rec_kind
     if (rc != 0)
         return rc < 0 ? rc : 0;
     err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no %s%s%s \"%.256s\"", among & NAME_BACKUP ? "backup, restore" : "",
-            among & NAME_OPERATION ? (among & NAME_BACKUP ? ", operation" : "operation") : "",
-            among & NAME_NATIVE ? " or native snapshot" : "", name);
+              among & NAME_OPERATION ? (among & NAME_BACKUP ? ", operation" : "operation") : "",
+              among & NAME_NATIVE ? " or native snapshot" : "", name);
     return err_hint(e, "snapferry backups, operations and native list tell what there is");
 }
 

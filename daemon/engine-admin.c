@@ -29,7 +29,8 @@ static int add_operation(struct engine *g, const char *kind, const char *prefix,
     CLEANUP_JSON json_t *owned = extra;
     if (!cfg_repository(g->cfg, repository)) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
-        return nearest_hint(e, cfg_near_repository(g->cfg, repository), "`snapferry check-config` lists the repositories");
+        return nearest_hint(e, cfg_near_repository(g->cfg, repository),
+                            "`snapferry check-config` lists the repositories");
     }
     stamp_text(stamp);
     snprintf(op.id, sizeof op.id, "%s-%s", prefix, stamp);
@@ -78,10 +79,10 @@ static void start(struct engine *g, struct rec *op)
     }
     if (strcmp(op->state, "Starting") && save_state(g, REC_OPERATION, op, "Starting") < 0)
         return;
-    CLEANUP_JSON json_t *job = json_pack(
-        "{s:i,s:s,s:s,s:s,s:{s:s,s:s,s:s},s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
-        kind, "node", cfg_daemon(g->cfg)->node_name, "repository", "name", repo, "type", r->type, "path", r->path,
-        "cache_dir", g->paths.cache_dir);
+    CLEANUP_JSON json_t *job =
+        json_pack("{s:i,s:s,s:s,s:s,s:{s:s,s:s,s:s},s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
+                  kind, "node", cfg_daemon(g->cfg)->node_name, "repository", "name", repo, "type", r->type, "path",
+                  r->path, "cache_dir", g->paths.cache_dir);
     limits_job(job, policy);
     if (jarr(op->doc, "do"))
         json_object_set(job, "do", jarr(op->doc, "do"));

@@ -396,7 +396,8 @@ static json_t *repositories(struct engine *g, json_t *problems)
             jset_int(o, "since_ns", h->since_ns);
             if (!h->up) {
                 jset_str(o, "why", h->why);
-                snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", h->hint, h->hint[0] ? "; " : "");
+                snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", h->hint,
+                         h->hint[0] ? "; " : "");
                 problem(problems, "error", hint, "repository \"%s\": %s", r->name, h->why);
             }
             if (h->up && h->size_bytes > 0) {
@@ -447,10 +448,9 @@ static void empty_classes(struct engine *g, const json_t *volumes, json_t *list)
             there += strcmp(jstr(v, "state"), volume_states[VOLUME_GONE]) != 0;
         }
         if (gone && !there && cfg_class_here(g->cfg, k))
-            problem(list, "warning",
-                    "is its file system mounted? If they were removed: `snapferry forget VOLUME` for each",
-                    "storage class \"%s\": none of its %u volume%s is there any more", k->name, gone,
-                    gone == 1 ? "" : "s");
+            problem(
+                list, "warning", "is its file system mounted? If they were removed: `snapferry forget VOLUME` for each",
+                "storage class \"%s\": none of its %u volume%s is there any more", k->name, gone, gone == 1 ? "" : "s");
     }
 }
 

@@ -41,9 +41,9 @@ const char *count_result(const char *outcome)
 const char *count_reason_at(unsigned i)
 {
     /* Not what only the command line has, nor what is no failure. */
-    static const enum err_class known[] = {ERR_GENERIC, ERR_USAGE,     ERR_PASSWORD, ERR_NO_REPO,  ERR_FORMAT,
-                                           ERR_BUSY,    ERR_DAMAGE,    ERR_NOT_FOUND, ERR_TARGET,  ERR_NO_SPACE,
-                                           ERR_SOURCE,  ERR_PERMISSION, ERR_CLOCK,   ERR_MEMORY,   ERR_INTERRUPTED};
+    static const enum err_class known[] = {ERR_GENERIC, ERR_USAGE,      ERR_PASSWORD,  ERR_NO_REPO, ERR_FORMAT,
+                                           ERR_BUSY,    ERR_DAMAGE,     ERR_NOT_FOUND, ERR_TARGET,  ERR_NO_SPACE,
+                                           ERR_SOURCE,  ERR_PERMISSION, ERR_CLOCK,     ERR_MEMORY,  ERR_INTERRUPTED};
     return i < sizeof known / sizeof *known ? err_class_name(known[i]) : NULL;
 }
 
@@ -266,8 +266,7 @@ void count_snapshot(struct engine *g, const struct rec *op, bool taken, double s
 {
     add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", jstr(op->doc, "job")), 1);
     if (taken)
-        observe(g, "snapshot_create_seconds", one("class", class_of(op)), metric_buckets_short,
-                seconds);
+        observe(g, "snapshot_create_seconds", one("class", class_of(op)), metric_buckets_short, seconds);
 }
 
 /* ---- what a mover's result says ---- */

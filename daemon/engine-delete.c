@@ -188,7 +188,8 @@ static json_t *explain_refusal(const struct rec *op, const struct owned *o, cons
         jset_str(better, "message", text);
     }
     if (jint(error, "errno") == EPERM) {
-        snprintf(text, sizeof text, "`snapferry delete %s --even-kept` deletes it all the same", jstr(op->doc, "deletes"));
+        snprintf(text, sizeof text, "`snapferry delete %s --even-kept` deletes it all the same",
+                 jstr(op->doc, "deletes"));
         jset_str(better, "hint", text);
     }
     return better;
@@ -238,8 +239,8 @@ static bool delete_snapshots(struct engine *g, struct rec *op, const struct owne
             const int64_t code = jint(jobj(admin.doc, "error"), "code");
             const bool kept = jint(jobj(admin.doc, "error"), "errno") == EPERM;
             if (jbool(op->doc, "force") && !kept) {
-                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", rec_label(op), repo,
-                            jstr(jobj(admin.doc, "error"), "message"));
+                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", rec_label(op),
+                            repo, jstr(jobj(admin.doc, "error"), "message"));
                 done = true;
                 continue;
             }

@@ -130,7 +130,8 @@ static void of_volume(struct facts *x, struct fact *f, const struct rec *r)
     f->since_ns = jint(d, "gone_ns");
     f->size = jint(v, "size");
     f->allocated = json_is_integer(json_object_get(v, "allocated")) ? jint(v, "allocated") : -1;
-    const char *verdict = jstr(d, "last_verdict"), *status = jstr(d, "last_status"); /* canceled or skipped: no verdict */
+    const char *verdict = jstr(d, "last_verdict"),
+               *status = jstr(d, "last_status"); /* canceled or skipped: no verdict */
     if (!verdict[0] && strcmp(status, "Canceled") != 0 && strcmp(status, "Skipped") != 0)
         verdict = status;
     f->tried = verdict[0] != '\0';

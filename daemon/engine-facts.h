@@ -26,22 +26,22 @@ struct fact {
     char *volume; /* its id */
     char *klass, *pool;
     uint64_t seq;
-    bool used_here;            /* volume: the configuration says that it is backed up */
-    bool gone;                 /* volume: its class was listed without it; native: not on the storage */
-    unsigned direction, state; /* of the arrays above; FACT_STATES: none of them */
+    bool used_here;               /* volume: the configuration says that it is backed up */
+    bool gone;                    /* volume: its class was listed without it; native: not on the storage */
+    unsigned direction, state;    /* of the arrays above; FACT_STATES: none of them */
     int64_t created_ns, since_ns; /* since: of the state; of a volume, of its being gone */
     /* native */
     bool hold, planned;
     unsigned reasons; /* NATIVE_*, as last planned */
-    int64_t used; /* -1: not known */
+    int64_t used;     /* -1: not known */
     bool moved, failed, snapshot_only;
     /* volume */
     bool good;  /* how its last backup ended */
     bool tried; /* there was one */
     int64_t size, allocated, last_success_ns, last_end_ns, last_snapshot_ns, last_changed;
     int64_t expected_ns; /* since when there is an interval_s; 0: not yet noted */
-    int64_t interval_s; /* of the most frequent job that has a schedule for it; 0: none */
-    json_t *samples;    /* of the volume, while nothing here changes; made by who needs them */
+    int64_t interval_s;  /* of the most frequent job that has a schedule for it; 0: none */
+    json_t *samples;     /* of the volume, while nothing here changes; made by who needs them */
 };
 
 struct facts;

@@ -26,7 +26,7 @@ struct live {
     void (*done)(struct engine *g, struct rec *r, struct step_result *s);
     json_t *progress; /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
-    int64_t moved_ns; /* when the mover last got on: it says each second where it is, also while it hangs */
+    int64_t moved_ns;  /* when the mover last got on: it says each second where it is, also while it hangs */
     char waiting[512]; /* what it waits for; not worth a write each time it changes */
     struct pace pace;  /* how fast it is */
 };
@@ -57,7 +57,7 @@ struct repo_health {
     struct repo_health *next;
     char name[128];
     bool known, up, checking;
-    int64_t since_ns, checked_ns; /* since: of the present state */
+    int64_t since_ns, checked_ns;   /* since: of the present state */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512], hint[512];
     struct engine *engine;
@@ -93,12 +93,12 @@ struct engine {
     bool kicked, stopping;
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
-    int64_t looked_ns; /* when the look at the storage that runs, or ran last, began */
-    unsigned recoveries; /* of the records, as last seen */
+    int64_t looked_ns;          /* when the look at the storage that runs, or ran last, began */
+    unsigned recoveries;        /* of the records, as last seen */
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
-    unsigned orphans;    /* objects with our tag that no record knows */
+    unsigned orphans;           /* objects with our tag that no record knows */
     json_t *orphan_list;
-    json_t *pools; /* volume id -> how full its pool is, as last seen */
+    json_t *pools;                            /* volume id -> how full its pool is, as last seen */
     const struct engine_neighbour *neighbour; /* NULL: none */
     /* the last reload */
     bool reload_ok;
@@ -135,7 +135,8 @@ int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doi
 /* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint may be NULL. */
 void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in use. */
+/* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
+ * use. */
 const char *rec_label(const struct rec *r);
 /* The line of an operation of a volume, and of a backup or restore, that has ended. */
 void journal_operation(const struct rec *op);

@@ -20,10 +20,10 @@ struct class_look {
     struct engine *engine;
     char name[128];
     bool running;
-    int64_t at_ns;    /* when the last one began, 0: is due */
-    int64_t took_ns;  /* how long it took */
-    char why[600];    /* why it could not be listed, "": it could */
-    json_t *passed;   /* what its driver passed over, NULL: nothing */
+    int64_t at_ns;   /* when the last one began, 0: is due */
+    int64_t took_ns; /* how long it took */
+    char why[600];   /* why it could not be listed, "": it could */
+    json_t *passed;  /* what its driver passed over, NULL: nothing */
 };
 
 static struct class_look *look_of(struct engine *g, const char *name)

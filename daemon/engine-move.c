@@ -45,12 +45,11 @@ static json_t *backup_job(struct engine *g, const struct rec *op)
     if (jstr(policy, "group")[0])
         jset_str(tags, "group", jstr(policy, "group"));
     json_t *job = json_pack(
-        "{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:o?,s:s,s:o?,s:s,s:s,s:b,s:b,s:s}", "protocol", MOVER_PROTOCOL,
-        "operation", op->id, "kind", "backup", "backup", op->parent, "node", jstr(jobj(op->doc, "own"), "node"),
-        "repository", repository_job(g, jstr(policy, "repository")), "cache_dir", g->paths.cache_dir, "source", source,
-        "as", as, "tags", tags, "splitter", jstr(policy, "splitter"), "compression", jstr(policy, "compression"),
-        "map_bad", jbool(policy, "map_bad"), "full", jbool(policy, "full"), "description",
-        jstr(op->doc, "description"));
+        "{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:o?,s:s,s:o?,s:s,s:s,s:b,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation",
+        op->id, "kind", "backup", "backup", op->parent, "node", jstr(jobj(op->doc, "own"), "node"), "repository",
+        repository_job(g, jstr(policy, "repository")), "cache_dir", g->paths.cache_dir, "source", source, "as", as,
+        "tags", tags, "splitter", jstr(policy, "splitter"), "compression", jstr(policy, "compression"), "map_bad",
+        jbool(policy, "map_bad"), "full", jbool(policy, "full"), "description", jstr(op->doc, "description"));
     limits_job(job, policy);
     if (job && json_object_get(policy, "keep"))
         json_object_set(job, "keep", json_object_get(policy, "keep"));
@@ -60,12 +59,12 @@ static json_t *backup_job(struct engine *g, const struct rec *op)
 static json_t *restore_job(struct engine *g, const struct rec *op)
 {
     const json_t *policy = jobj(op->doc, "policy");
-    json_t *job = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL,
-                            "operation", op->id, "kind", "restore", "backup", op->parent, "node",
-                            cfg_daemon(g->cfg)->node_name, "repository", repository_job(g, jstr(policy, "repository")),
-                            "cache_dir", g->paths.cache_dir, "snapshot", jstr(op->doc, "snapshot"), "path",
-                            "volume.img", "size", (json_int_t)jint(op->doc, "size"), "verify",
-                            jbool(op->doc, "verify"), "target", jstr(op->doc, "target_name"));
+    json_t *job =
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id,
+                  "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
+                  repository_job(g, jstr(policy, "repository")), "cache_dir", g->paths.cache_dir, "snapshot",
+                  jstr(op->doc, "snapshot"), "path", "volume.img", "size", (json_int_t)jint(op->doc, "size"), "verify",
+                  jbool(op->doc, "verify"), "target", jstr(op->doc, "target_name"));
     limits_job(job, policy);
     return job;
 }

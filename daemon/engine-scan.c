@@ -53,9 +53,8 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
     /* What is known of the volume by other means is newer than the tags of a snapshot. */
     CLEANUP(rec_clearp) struct rec v = REC_INIT;
     if (rec_get(g, REC_VOLUME, volume, &v) < 0) {
-        CLEANUP_JSON json_t *more =
-            json_pack("{s:s,s:s,s:I}", "last_status", "Completed", "last_verdict",
-                                              "Completed", "last_end_ns", (json_int_t)end);
+        CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I}", "last_status", "Completed", "last_verdict", "Completed",
+                                              "last_end_ns", (json_int_t)end);
         volume_note(g, jobj(op->doc, "volume"), tag(tags, "class"), more);
     }
     volume_backup_found(g, volume);
@@ -169,10 +168,9 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
     json_array_foreach(jarr(answer, "snapshots"), i, v)
         scan_one(g, jstr(jobj(op.doc, "policy"), "repository"), v, &added, &matched);
     unsigned lost = e.cls ? 0 : find_missing(g, &op, answer);
-    CLEANUP_JSON json_t *out = json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository",
-                                         jstr(jobj(op.doc, "policy"), "repository"), "snapshots",
-                                         (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known",
-                                         matched, "lost", lost);
+    CLEANUP_JSON json_t *out = json_pack(
+        "{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", jstr(jobj(op.doc, "policy"), "repository"),
+        "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched, "lost", lost);
     if (s->reply)
         s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
     else if (e.cls)

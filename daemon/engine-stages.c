@@ -35,7 +35,8 @@ void engine_count_stages(struct records *r, const char *direction, const json_t 
     {
         if (i == STAGES_OF_A_RESULT)
             break;
-        CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(jstr(stage, "name")));
+        CLEANUP_JSON json_t *labels =
+            json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(jstr(stage, "name")));
         add_seconds(r, "stage_busy_seconds_total", labels, json_object_get(stage, "busySeconds"));
         add_seconds(r, "stage_stall_seconds_total", labels, json_object_get(stage, "stalledSeconds"));
     }

@@ -84,7 +84,8 @@ void repositories_refresh(struct engine *g, bool force)
 
 bool repository_full(const struct repo_health *h)
 {
-    return h->up && h->free_bytes >= 0 && h->size_bytes > 0 && (double)h->free_bytes < REPOSITORY_FULL * (double)h->size_bytes;
+    return h->up && h->free_bytes >= 0 && h->size_bytes > 0 &&
+           (double)h->free_bytes < REPOSITORY_FULL * (double)h->size_bytes;
 }
 
 const char *repository_down(struct engine *g, const char *name)

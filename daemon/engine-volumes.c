@@ -64,8 +64,8 @@ void volume_why(enum volume_state s, const struct rec *v, const char *excluded, 
     else if (s == VOLUME_EXCLUDED)
         snprintf(out, cap, "%s", excluded ? excluded : "");
     else if (good)
-        snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s", error[0] ? ": " : "",
-                 error);
+        snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s",
+                 error[0] ? ": " : "", error);
     else if (lost[0])
         snprintf(out, cap, "none of its backups is left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
     else if (error[0])

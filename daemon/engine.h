@@ -89,9 +89,9 @@ json_t *engine_metrics(struct engine *g);
 /* What the debug bundle shows of the same: {"counters": [{"name", "labels", "value"}], ...}. */
 json_t *engine_metrics_facts(struct engine *g);
 
-/* A part of the daemon beside the engine (the metrics endpoint) that lives from the same configuration: told of each that
- * comes into force, and asked what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}], ...}, new
- * reference). NULL: none any more. Borrowed. */
+/* A part of the daemon beside the engine (the metrics endpoint) that lives from the same configuration: told of each
+ * that comes into force, and asked what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}],
+ * ...}, new reference). NULL: none any more. Borrowed. */
 struct engine_neighbour {
     void (*configured)(struct cfg *c, void *arg);
     json_t *(*status)(void *arg);

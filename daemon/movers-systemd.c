@@ -168,8 +168,8 @@ static void fields_sweep(struct movers *m)
     json_decref(m->fields);
     m->fields = fields_list();
     if (json_array_size(m->fields))
-        sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "ListUnitsByPatterns", on_fields_units, m,
-                                 "asas", 0, 1, UNIT_PREFIX "*" UNIT_SUFFIX);
+        sd_bus_call_method_async(m->bus, NULL, SERVICE, MANAGER_PATH, MANAGER, "ListUnitsByPatterns", on_fields_units,
+                                 m, "asas", 0, 1, UNIT_PREFIX "*" UNIT_SUFFIX);
 }
 
 static int bus(struct movers *m, struct err *e)

@@ -87,7 +87,7 @@ static int filters(sd_bus_message *m, const struct mover_launch *l)
 {
     static const char *const native[] = {"native", NULL}, *const unix_only[] = {"AF_UNIX", NULL};
     static const char *const calls[] = {"@system-service", "seccomp", NULL}, *const not_calls[] = {"@privileged",
-                                                                                                    "@resources", NULL};
+                                                                                                   "@resources", NULL};
     int rc = put_strings(m, "SystemCallArchitectures", native);
     if (rc >= 0)
         rc = put_set(m, "SystemCallFilter", true, calls);

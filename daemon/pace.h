@@ -8,9 +8,9 @@
  * - The rate is that of data. Holes and skipped parts are not in it, nor are stretches of zeros: they go by in an
  *   instant and would make it jump. It is bytes over time, both forgotten with a half-life of PACE_HALF_LIFE seconds.
  * - The time left comes from the bytes that will really be read: what the volume has allocated and was not read yet
- *   where that is known, else all that is left; and from how fast reading went, zeros included. Its end, not its length,
- *   is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds of a
- *   phase, nor while nothing has moved for PACE_STALL.
+ *   where that is known, else all that is left; and from how fast reading went, zeros included. Its end, not its
+ * length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds of
+ * a phase, nor while nothing has moved for PACE_STALL.
  * - 100 % is said of what has ended, of nothing else.
  */
 #ifndef SNAPFERRY_DAEMON_PACE_H
@@ -40,10 +40,10 @@ struct pace {
     char phase[32];
     double start, last, moved; /* of the phase; of the last sample; when something moved last */
     struct pace_sample at;
-    double data, data_s;  /* bytes and seconds, fading */
+    double data, data_s; /* bytes and seconds, fading */
     double passed, pass_s;
-    double end;           /* when it will be done, smoothed; < 0: not told yet */
-    unsigned setbacks;    /* how often `done` went back in one phase: a new attempt */
+    double end;        /* when it will be done, smoothed; < 0: not told yet */
+    unsigned setbacks; /* how often `done` went back in one phase: a new attempt */
 };
 
 /* {0} is an empty one. */

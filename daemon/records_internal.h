@@ -59,7 +59,7 @@ enum one_stmt {
 
 struct counter {
     char *name;
-    char *labels; /* canonical JSON text */
+    char *labels;       /* canonical JSON text */
     double value, undo; /* undo: what it was before the hold */
     bool dirty, held, gone;
 };
@@ -87,7 +87,7 @@ struct records {
     unsigned holds;
     records_watch_fn *watch;
     void *watch_arg;
-    bool told; /* of rows of the present transaction */
+    bool told;                /* of rows of the present transaction */
     int64_t counters_written; /* CLOCK_MONOTONIC of the last write */
 };
 

@@ -17,10 +17,10 @@ struct sched_job {
     int64_t since_ns;        /* nothing before it counts as missed */
     int64_t last_planned_ns; /* latest time that has had its run, 0: none */
     int64_t last_run_ns;
-    int64_t known_ns; /* since when it has this schedule, persistent or not */
-    json_t *failed;   /* why its last start failed: {"message", "hint", "at_ns"}; NULL: it did not */
-    json_t *missing;  /* what its last start did not find: [{"volume", "reason"}]; NULL: nothing */
-    int64_t asked_ns; /* latest time for which `due` was called in this process */
+    int64_t known_ns;                /* since when it has this schedule, persistent or not */
+    json_t *failed;                  /* why its last start failed: {"message", "hint", "at_ns"}; NULL: it did not */
+    json_t *missing;                 /* what its last start did not find: [{"volume", "reason"}]; NULL: nothing */
+    int64_t asked_ns;                /* latest time for which `due` was called in this process */
     int64_t interval_s, interval_ns; /* sched_interval_s(), and when that was worked out; 0: not yet */
 };
 static inline bool sched_job_active(const struct sched_job *j)
@@ -43,9 +43,9 @@ struct sched_verdict {
  * lies in the future (the clock went back by more than an hour or the job's interval) is forgotten: *forgotten. */
 void sched_judge(struct sched_job *j, int64_t now_ns, int64_t patience_ns, struct sched_verdict *v, bool *forgotten);
 
-/* The longest time that may pass between two runs of a calendar, in seconds: of the distances around and after `now`, the
- * one that spans it among them, in the coming weeks and in ten runs at least. Distances are exact but for those shorter
- * than a hundredth of the time until they come. 0: there are not two runs. */
+/* The longest time that may pass between two runs of a calendar, in seconds: of the distances around and after `now`,
+ * the one that spans it among them, in the coming weeks and in ten runs at least. Distances are exact but for those
+ * shorter than a hundredth of the time until they come. 0: there are not two runs. */
 int64_t sched_interval_s(const struct calendar *c, int64_t now_ns);
 
 /* 0 to jitter, always the same for the same node and job. */

@@ -24,8 +24,9 @@
 #define CALL_TIMEOUT_US 10000000
 #define AGAIN_US 300000 /* a stopped unit needs a moment to go */
 #define TRIES 20
-#define PROPERTIES "2" /* another one whenever append_service() is changed: timers of an earlier version are replaced */
-#define UNKNOWN 1 /* a timer that is there, with other settings or none that we know */
+#define PROPERTIES "2" /* another one whenever append_service() is changed: timers of an earlier version are replaced  \
+                        */
+#define UNKNOWN 1      /* a timer that is there, with other settings or none that we know */
 
 struct unit {
     struct unit *next;

@@ -164,7 +164,8 @@ int schedule_failed(struct schedule *s, const char *job, const struct err *why, 
     CLEANUP(rec_clearp) struct rec rec;
     CLEANUP_JSON json_t *failed = json_object();
     bool found;
-    if (jset_str(failed, "message", why->msg) | jset_str(failed, "hint", why->hint) | jset_int(failed, "at_ns", now_ns()))
+    if (jset_str(failed, "message", why->msg) | jset_str(failed, "hint", why->hint) |
+        jset_int(failed, "at_ns", now_ns()))
         return err_nomem(e);
     if (j) { /* also where it cannot be written: it did fail */
         json_decref(j->failed);
@@ -445,7 +446,8 @@ static json_t *time_json(int64_t ns)
     return json_string(text);
 }
 
-#define INTERVAL_FRESH_NS (10 * MINUTE_NS) /* working it out takes up to milliseconds, and it changes with the seasons */
+#define INTERVAL_FRESH_NS                                                                                              \
+    (10 * MINUTE_NS) /* working it out takes up to milliseconds, and it changes with the seasons */
 
 static int64_t interval_s(struct sched_job *j, int64_t now)
 {
@@ -467,16 +469,16 @@ static json_t *job_json(const struct schedule *s, struct sched_job *j, int64_t n
     bool theirs = s->units && units_has(s->units, j->name, &problem);
     if (sched_job_active(j))
         sched_judge(&copy, now, 0, &v, &forgotten);
-    json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:b, s:b, s:s, s:I, s:I, s:I, s:s, s:s}", "job", j->name, "on_calendar",
-                          j->on_calendar, "next", time_json(v.next_ns == INT64_MAX ? 0 : v.next_ns + j->offset_ns),
-                          "last", time_json(j->last_run_ns), "paused", (int)j->paused, "elsewhere", (int)j->elsewhere,
-                          "idle_because",
-                          !j->calendar   ? "it has no on-calendar"
-                          : j->paused    ? "it is paused"
-                          : j->elsewhere ? "it is for other nodes (only-on-node)"
-                                         : "",
-                          "since_ns", (json_int_t)j->known_ns, "interval_s", (json_int_t)interval_s(j, now), "jitter_s",
-                          (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
+    json_t *o =
+        json_pack("{s:s, s:s, s:o, s:o, s:b, s:b, s:s, s:I, s:I, s:I, s:s, s:s}", "job", j->name, "on_calendar",
+                  j->on_calendar, "next", time_json(v.next_ns == INT64_MAX ? 0 : v.next_ns + j->offset_ns), "last",
+                  time_json(j->last_run_ns), "paused", (int)j->paused, "elsewhere", (int)j->elsewhere, "idle_because",
+                  !j->calendar   ? "it has no on-calendar"
+                  : j->paused    ? "it is paused"
+                  : j->elsewhere ? "it is for other nodes (only-on-node)"
+                                 : "",
+                  "since_ns", (json_int_t)j->known_ns, "interval_s", (json_int_t)interval_s(j, now), "jitter_s",
+                  (json_int_t)j->jitter_s, "runs_by", theirs ? "systemd" : "daemon", "problem", problem);
     if (o && j->failed)
         json_object_set(o, "failed", j->failed);
     if (o && json_array_size(j->missing))

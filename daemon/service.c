@@ -167,9 +167,9 @@ int service_log(enum log_level lvl, const char *line)
     const char *b;
     int n = 1;
     const bool named = subject(line, &op_len, &b, &backup_len, &volume_len);
-    /* Without fields of its own a line goes by the stream that systemd has opened: the journal knows whose that is. Of a
-     * message by itself it looks up who sent it, and the last words of a process that has ended meanwhile are nobody's.
-     * Not so where the name of a file would make two lines of one. */
+    /* Without fields of its own a line goes by the stream that systemd has opened: the journal knows whose that is. Of
+     * a message by itself it looks up who sent it, and the last words of a process that has ended meanwhile are
+     * nobody's. Not so where the name of a file would make two lines of one. */
     if (!named && !strpbrk(line, "\r\n"))
         return fprintf(stderr, "<%c>%s\n", priority[lvl], line) < 0 || fflush(stderr) < 0 ? -errno : 0;
     level[sizeof level - 2] = priority[lvl];

@@ -11,7 +11,8 @@
 #include "daemon/engine.h"
 
 struct service;
-/* READY=1, and from then on a STATUS= line (engine_headline) whenever it changes; looked at each second and after a reload. */
+/* READY=1, and from then on a STATUS= line (engine_headline) whenever it changes; looked at each second and after a
+ * reload. */
 int service_new(struct service **ret, sd_event *loop, struct engine *g, struct err *e);
 void service_free(struct service *s);
 

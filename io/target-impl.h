@@ -28,7 +28,7 @@ struct target {
     /* Under mu. */
     unsigned ways;
     struct target_stats st;
-    int bad_sys;      /* writeback failed: fsync may not tell a second time */
+    int bad_sys; /* writeback failed: fsync may not tell a second time */
     uint64_t bad_pos;
     struct {
         uint64_t pos, len;

@@ -140,7 +140,7 @@ static int setup_existing(struct target *t, struct err *e)
     bool empty = st.st_size == 0 || (lseek(t->fd, 0, SEEK_DATA) < 0 && errno == ENXIO);
     if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {
         err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
-                (long long)st.st_size);
+                  (long long)st.st_size);
         err_hint(e, "name another file, or allow it to be overwritten");
         return -EEXIST;
     }

@@ -14,10 +14,11 @@
 struct target;
 
 struct target_opts {
-    uint64_t size;        /* the image's exact size: a file gets it, a device must have at least it */
-    bool force;           /* allow a mounted or in-use device, an existing non-empty file (which is then overwritten) */
-    bool keep_contents;   /* differential or partial restore: an existing file is expected, neither truncated nor refused */
-    bool resume;          /* an existing file is the rest of an interrupted restore */
+    uint64_t size;      /* the image's exact size: a file gets it, a device must have at least it */
+    bool force;         /* allow a mounted or in-use device, an existing non-empty file (which is then overwritten) */
+    bool keep_contents; /* differential or partial restore: an existing file is expected, neither truncated nor refused
+                         */
+    bool resume;        /* an existing file is the rest of an interrupted restore */
     bool no_uring;
 };
 
@@ -36,17 +37,22 @@ struct target_stats {
  */
 int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e);
 /* As target_open(), on a descriptor opened for reading and writing (a mover gets it by SCM_RIGHTS), which stays the
- * caller's: it is duplicated. `name` is for messages. Whoever opened a device decides whether it was claimed (O_EXCL). */
+ * caller's: it is duplicated. `name` is for messages. Whoever opened a device decides whether it was claimed (O_EXCL).
+ */
 int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e);
 /* Closes without syncing: target_finish() is what makes a restore a success. NULL allowed. */
 void target_free(struct target *t);
-static inline void target_freep(struct target **t) { target_free(*t); }
+static inline void target_freep(struct target **t)
+{
+    target_free(*t);
+}
 
 bool target_is_block(const struct target *t);
-bool target_is_new(const struct target *t); /* the file was created or empty: everything in it reads as zeros */
+bool target_is_new(const struct target *t);   /* the file was created or empty: everything in it reads as zeros */
 uint64_t target_size(const struct target *t); /* of the device or file as opened */
 
-/* Reads back: exactly `len` bytes unless the file ends before (returns bytes read >= 0, or negative errno). Any thread. */
+/* Reads back: exactly `len` bytes unless the file ends before (returns bytes read >= 0, or negative errno). Any thread.
+ */
 int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struct err *e);
 
 /* The range will be read back soon. Any thread. */
@@ -71,7 +77,10 @@ void target_stats(const struct target *t, struct target_stats *ret);
 struct writer;
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e);
 void writer_free(struct writer *w); /* waits for writes in flight, ignoring errors */
-static inline void writer_freep(struct writer **w) { writer_free(*w); }
+static inline void writer_freep(struct writer **w)
+{
+    writer_free(*w);
+}
 /* A free buffer of buffer_size bytes; waits for a write in flight when there is none (and reports its error). `pos`:
  * where its first byte will be written, if that is known (a device is written from memory of the same alignment). */
 int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e);

@@ -17,8 +17,8 @@ struct dead_sessions {
     size_t n;
 };
 
-/* Calls fn for each pack of a dead session of ours that is younger than 12 h by the store's clock. A pack may be indexed
- * already. */
+/* Calls fn for each pack of a dead session of ours that is younger than 12 h by the store's clock. A pack may be
+ * indexed already. */
 typedef int dead_pack_fn(const struct blob_info *pack, void *arg);
 int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *fn, void *arg, struct err *e);
 /* Deletes their markers and records: everything of use is indexed. A marker that cannot be deleted is logged and left

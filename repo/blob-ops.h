@@ -24,7 +24,7 @@ struct blobs_ops {
     int (*writer_new)(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
     int (*writer_write)(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
     int (*writer_read)(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
-    bool (*writer_at_once)(const struct blob_writer *w); /* NULL: never */
+    bool (*writer_at_once)(const struct blob_writer *w);                         /* NULL: never */
     int (*writer_commit)(struct blob_writer *w, uint64_t length, struct err *e); /* frees w in any case */
     void (*writer_abort)(struct blob_writer *w);                                 /* frees w */
 };

@@ -22,8 +22,8 @@ struct blobs;
 
 struct blob_info {
     char name[BLOB_NAME_MAX + 1];
-    uint64_t length;   /* bytes */
-    int64_t mtime_ns;  /* by the storage's clock, since 1970 */
+    uint64_t length;  /* bytes */
+    int64_t mtime_ns; /* by the storage's clock, since 1970 */
 };
 
 /* Counters since opening, for summaries and tests. */
@@ -31,8 +31,8 @@ struct blob_stats {
     uint64_t puts, put_bytes, gets, get_bytes, deletes, lists;
 };
 
-/* Requests since opening, for metrics: how many ended how, and how long they took. What fails because it was asked wrongly
- * is not counted. A read that goes on where the last one ended is no request of its own. */
+/* Requests since opening, for metrics: how many ended how, and how long they took. What fails because it was asked
+ * wrongly is not counted. A read that goes on where the last one ended is no request of its own. */
 enum blob_request { BLOB_REQUEST_GET, BLOB_REQUEST_PUT, BLOB_REQUEST_LIST, BLOB_REQUEST_DELETE, BLOB_REQUEST_STAT };
 #define BLOB_REQUESTS 5
 enum blob_code { BLOB_OK, BLOB_NOT_FOUND, BLOB_NO_SPACE, BLOB_PERMISSION, BLOB_DAMAGE, BLOB_ERROR };
@@ -50,8 +50,8 @@ struct blob_request_stats {
 };
 
 enum blobs_open_mode {
-    BLOBS_OPEN,     /* an existing directory; .shards missing: [3,3] is assumed as stock clients do, never written */
-    BLOBS_CREATE    /* made if missing, else must be empty (lost+found aside): ERR_EXISTS; .shards is written first */
+    BLOBS_OPEN,  /* an existing directory; .shards missing: [3,3] is assumed as stock clients do, never written */
+    BLOBS_CREATE /* made if missing, else must be empty (lost+found aside): ERR_EXISTS; .shards is written first */
 };
 
 /*
@@ -63,11 +63,14 @@ enum blobs_open_mode {
 int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct err *e);
 void blobs_free(struct blobs *b);
-static inline void blobs_freep(struct blobs **b) { blobs_free(*b); }
+static inline void blobs_freep(struct blobs **b)
+{
+    blobs_free(*b);
+}
 
 const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup" */
-/* Holds reads and writes of blobs' bytes to a rate, each where not NULL; the throttles are the caller's, until limits of
- * NULL are set. Not while requests are under way. */
+/* Holds reads and writes of blobs' bytes to a rate, each where not NULL; the throttles are the caller's, until limits
+ * of NULL are set. Not while requests are under way. */
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);

@@ -27,7 +27,10 @@ const char *compress_writable(unsigned i);
 struct compressor;
 int compressor_new(struct compressor **ret, struct err *e);
 void compressor_free(struct compressor *c);
-static inline void compressor_freep(struct compressor **c) { compressor_free(*c); }
+static inline void compressor_freep(struct compressor **c)
+{
+    compressor_free(*c);
+}
 
 /* Bytes that compressor_new() and use with contents up to `max_len` take per thread for writing with `id` (memory
  * budget; an upper bound, tested). Reading takes 0.3 MiB per thread, and 8.3 MiB more once an lz4 frame was met. */

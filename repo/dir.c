@@ -241,7 +241,7 @@ int dir_lookup(struct repo *r, const struct dir_entry *root, const char *path, s
         }
         if (!l.used)
             return err_plain(e, ERR_NOT_FOUND, ENOENT, "cannot find \"%.*s\" in the snapshot",
-                           (int)(rest - path + (int)strcspn(rest + 1, "/") + 1), path);
+                             (int)(rest - path + (int)strcspn(rest + 1, "/") + 1), path);
         dir_entry_clear(&at);
         at = l.found;
         rest += l.used;

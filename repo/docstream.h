@@ -29,7 +29,10 @@ typedef int64_t docstream_read_fn(void *arg, void *buf, size_t len, struct err *
 int docstream_new(struct docstream **ret, const char *stream, size_t max_elem, docstream_read_fn *read, void *arg,
                   struct err *e);
 void docstream_free(struct docstream *d);
-static inline void docstream_freep(struct docstream **d) { docstream_free(*d); }
+static inline void docstream_freep(struct docstream **d)
+{
+    docstream_free(*d);
+}
 
 /*
  * 1: the text of the next element, valid until the next call; 0: the document has ended and was well-formed; negative:

@@ -11,9 +11,9 @@
 /* What one listing says (also of a repository without epochs: then write_epoch is 0 and there is no watermark). */
 struct epoch_state {
     int64_t write_epoch;
-    int64_t watermark;       /* deletion watermark, unix seconds; INT64_MIN: none */
+    int64_t watermark;                 /* deletion watermark, unix seconds; INT64_MIN: none */
     int64_t loaded_ns, valid_until_ns; /* wall clock */
-    struct blob_info *blobs; /* the index blobs to load, sorted by name */
+    struct blob_info *blobs;           /* the index blobs to load, sorted by name */
     size_t n_blobs;
 };
 
@@ -23,8 +23,8 @@ void epoch_state_clear(struct epoch_state *st);
 
 /*
  * The decision itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
- * Fills in write_epoch, watermark, blobs. For repositories without epochs, compaction logs ('m' blobs) are needed: there
- * epoch_load() reads them, this function is for epochs only. (Test vectors: epoch-state.jsonl.)
+ * Fills in write_epoch, watermark, blobs. For repositories without epochs, compaction logs ('m' blobs) are needed:
+ * there epoch_load() reads them, this function is for epochs only. (Test vectors: epoch-state.jsonl.)
  */
 int epoch_select(struct epoch_state *ret, const struct blob_info *list, size_t n, struct err *e);
 

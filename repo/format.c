@@ -197,8 +197,8 @@ static int blobcfg_damaged(struct blobs *b, struct err *e)
             "the blob " BLOBCFG " of repository %s does not fit its " REPOSITORY
             ": a password change was interrupted, or it is damaged",
             blobs_location(b));
-    err_hint(e, "run `snapferry -r REPOSITORY repo change-password` again with the same old and new password, or restore " BLOBCFG
-                " from the copy ...-" BLOBCFG " that it has left in its backup directory");
+    err_hint(e, "run `snapferry -r REPOSITORY repo change-password` again with the same old and new password, or "
+                "restore " BLOBCFG " from the copy ...-" BLOBCFG " that it has left in its backup directory");
     return -EBADMSG;
 }
 
@@ -211,9 +211,9 @@ static int wrong_password(struct blobs *b, const struct raw *r, const uint8_t ke
                 "the password opens " BLOBCFG " but not " REPOSITORY
                 " (repository %s): a password change was interrupted, or it is damaged",
                 blobs_location(b));
-        err_hint(e,
-                 "if the password was being changed run `snapferry -r REPOSITORY repo change-password` again with the same old and "
-                 "new password, else restore " REPOSITORY " from a copy");
+        err_hint(e, "if the password was being changed run `snapferry -r REPOSITORY repo change-password` again with "
+                    "the same old and "
+                    "new password, else restore " REPOSITORY " from a copy");
         return -EBADMSG;
     }
     err_set(e, ERR_PASSWORD, EBADMSG, "wrong password, or " REPOSITORY " is damaged (repository %s)",

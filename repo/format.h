@@ -28,23 +28,23 @@ struct upgrade_lock {
 struct repo_format {
     uint8_t unique_id[FORMAT_ID_MAX];
     size_t unique_id_len;
-    char key_algo[32];           /* "scrypt-65536-8-1", "pbkdf2-sha256-600000" */
-    uint8_t format_key[32];      /* from the password */
+    char key_algo[32];      /* "scrypt-65536-8-1", "pbkdf2-sha256-600000" */
+    uint8_t format_key[32]; /* from the password */
     char hash[40], encryption[48], splitter[40];
-    unsigned ecc_percent;        /* 0: none */
+    unsigned ecc_percent; /* 0: none */
     uint8_t secret[FORMAT_ID_MAX], master_key[FORMAT_ID_MAX];
     size_t secret_len, master_key_len;
-    unsigned version;            /* 1..3 */
-    uint64_t max_pack_size;      /* bytes, never 0 */
-    unsigned index_version;      /* 1 or 2 */
+    unsigned version;       /* 1..3 */
+    uint64_t max_pack_size; /* bytes, never 0 */
+    unsigned index_version; /* 1 or 2 */
     struct epoch_params epochs;
-    bool password_change;        /* "enablePasswordChange" */
+    bool password_change; /* "enablePasswordChange" */
     struct upgrade_lock lock;
-    char retention_mode[16];     /* of kopia.blobcfg, "" = none */
+    char retention_mode[16]; /* of kopia.blobcfg, "" = none */
     int64_t retention_period_ns;
-    uint8_t *blob;               /* exact bytes of kopia.repository (recovery block of old repositories) */
+    uint8_t *blob; /* exact bytes of kopia.repository (recovery block of old repositories) */
     size_t blob_len;
-    int64_t loaded_ns;           /* wall clock when loaded: to be re-read within 15 minutes */
+    int64_t loaded_ns; /* wall clock when loaded: to be re-read within 15 minutes */
 };
 
 /*
@@ -68,10 +68,10 @@ bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now_ns);
 bool upgrade_lock_drained(const struct upgrade_lock *l, int64_t now_ns);
 
 struct format_create {
-    unsigned version;            /* 1..3; 0: 3 */
+    unsigned version;                                    /* 1..3; 0: 3 */
     const char *hash, *encryption, *splitter, *key_algo; /* NULL: Kopia's default */
-    unsigned ecc_percent;        /* 0: none; > 0 only with version >= 2 */
-    uint64_t pack_size;          /* 0: 20 MiB; 10..120 MiB */
+    unsigned ecc_percent;                                /* 0: none; > 0 only with version >= 2 */
+    uint64_t pack_size;                                  /* 0: 20 MiB; 10..120 MiB */
     /* For reproducible tests only: NULL = random. 32 bytes each. */
     const uint8_t *unique_id, *secret, *master_key;
 };

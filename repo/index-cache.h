@@ -40,7 +40,7 @@ struct index_map {
     uint8_t *base;                  /* of the file's bytes */
     size_t file_len;
     struct index_table t;
-    size_t filter_at, filter_len;   /* in the file; 0 bytes: none */
+    size_t filter_at, filter_len; /* in the file; 0 bytes: none */
     _Atomic uint64_t *windows;
     size_t n_windows;
     char name[BLOB_NAME_MAX + 1];

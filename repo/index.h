@@ -21,9 +21,9 @@ struct content_id {
 
 #define CONTENT_ID_TEXT 66 /* room for the text form with NUL */
 
-int content_id_parse(struct content_id *ret, const char *text, size_t len); /* 0 or -EINVAL */
+int content_id_parse(struct content_id *ret, const char *text, size_t len);    /* 0 or -EINVAL */
 char *content_id_text(const struct content_id *id, char out[CONTENT_ID_TEXT]); /* returns out */
-int content_id_cmp(const struct content_id *a, const struct content_id *b); /* order of index keys */
+int content_id_cmp(const struct content_id *a, const struct content_id *b);    /* order of index keys */
 static inline bool content_id_equal(const struct content_id *a, const struct content_id *b)
 {
     return content_id_cmp(a, b) == 0;
@@ -33,14 +33,14 @@ static inline bool content_id_equal(const struct content_id *a, const struct con
 struct index_entry {
     struct content_id id;
     char pack[BLOB_NAME_MAX + 1];
-    uint32_t offset;         /* in the pack, bytes */
-    uint32_t packed;         /* stored length */
-    uint32_t length;         /* plaintext length */
-    uint32_t compression;    /* header id, 0: none */
-    int64_t time;            /* unix seconds */
+    uint32_t offset;      /* in the pack, bytes */
+    uint32_t packed;      /* stored length */
+    uint32_t length;      /* plaintext length */
+    uint32_t compression; /* header id, 0: none */
+    int64_t time;         /* unix seconds */
     bool deleted;
     uint8_t format_version;
-    uint8_t key_id;          /* always 0; others are refused when data are read */
+    uint8_t key_id; /* always 0; others are refused when data are read */
 };
 
 /* A parsed table: refers to the caller's bytes (mapped or not), copies nothing, needs no memory per entry. */
@@ -62,7 +62,8 @@ int index_entry_at(const struct index_table *t, uint64_t i, struct index_entry *
 int index_id_at(const struct index_table *t, uint64_t i, struct content_id *ret, struct err *e);
 /* 1 found, 0 not, negative: damaged. */
 int index_find(const struct index_table *t, const struct content_id *id, struct index_entry *ret, struct err *e);
-/* Position of the first entry whose id is >= `id` (count if none; an id without hash sorts before all of its prefix). */
+/* Position of the first entry whose id is >= `id` (count if none; an id without hash sorts before all of its prefix).
+ */
 uint64_t index_lower_bound(const struct index_table *t, const struct content_id *id);
 
 /* The key (prefix byte and hash, t->key_len bytes) of entry i < count. */

@@ -16,10 +16,10 @@
 struct index_set;
 
 struct index_set_opts {
-    const char *cache_dir;  /* made if missing (0700) */
-    uint64_t cache_cap;     /* bytes of cache files that may stay; needed ones of the current view always fit or the
-                               opening fails with ERR_NO_SPACE, telling both numbers and the option */
-    uint64_t mapped_cap;    /* bytes of mapped index pages that may be resident; 0: 64 MiB */
+    const char *cache_dir; /* made if missing (0700) */
+    uint64_t cache_cap;    /* bytes of cache files that may stay; needed ones of the current view always fit or the
+                              opening fails with ERR_NO_SPACE, telling both numbers and the option */
+    uint64_t mapped_cap;   /* bytes of mapped index pages that may be resident; 0: 64 MiB */
 };
 
 int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * manifest.h - the JSON documents of a repository: snapshots, policies, maintenance (Kopia repository format, section 12.1)
+ * manifest.h - the JSON documents of a repository: snapshots, policies, maintenance (Kopia repository format,
+ * section 12.1)
  */
 #ifndef SNAPFERRY_REPO_MANIFEST_H
 #define SNAPFERRY_REPO_MANIFEST_H
@@ -12,9 +13,9 @@
 #define MANIFEST_PREFIX 'm' /* of the contents that hold manifests */
 
 struct manifest {
-    char id[33];          /* hex of 16 bytes */
+    char id[33]; /* hex of 16 bytes */
     int64_t modified_ns;
-    json_t *labels;       /* object of strings; borrowed: valid during the call */
+    json_t *labels; /* object of strings; borrowed: valid during the call */
     json_t *data;
 };
 
@@ -29,7 +30,10 @@ int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg,
 struct manifests;
 int manifests_open(struct manifests **ret, struct repo *r, struct err *e);
 void manifests_free(struct manifests *m);
-static inline void manifests_freep(struct manifests **m) { manifests_free(*m); }
+static inline void manifests_freep(struct manifests **m)
+{
+    manifests_free(*m);
+}
 /* `want` (NULL: all) is asked before a document is parsed; it gets `arg` too. */
 typedef bool manifest_want_fn(const char *id, void *arg);
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
@@ -46,7 +50,10 @@ int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct
 struct manifest_batch;
 int manifest_batch_new(struct manifest_batch **ret, struct err *e);
 void manifest_batch_free(struct manifest_batch *b);
-static inline void manifest_batch_freep(struct manifest_batch **b) { manifest_batch_free(*b); }
+static inline void manifest_batch_freep(struct manifest_batch **b)
+{
+    manifest_batch_free(*b);
+}
 int manifest_batch_add(struct manifest_batch *b, json_t *labels, json_t *data, char id[33], struct err *e);
 int manifest_batch_delete(struct manifest_batch *b, const char *id, struct err *e);
 int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_scratch *p, struct err *e);

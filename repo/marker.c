@@ -84,7 +84,9 @@ static int check_clock(struct repo *r, const char *marker, int64_t before, struc
     if (rc < 0)
         return err_wrap(e, "the session marker just written cannot be looked at");
     int64_t after = wall_ns();
-    repo_note_skew(r, info.mtime_ns < before ? info.mtime_ns - before : info.mtime_ns > after ? info.mtime_ns - after : 0);
+    repo_note_skew(r, info.mtime_ns < before  ? info.mtime_ns - before
+                      : info.mtime_ns > after ? info.mtime_ns - after
+                                              : 0);
     /* Nothing is wrong with a store that took long: its time only has to lie near the span of the put. */
     if (info.mtime_ns >= before - CLOCK_LIMIT_NS && info.mtime_ns <= after + CLOCK_LIMIT_NS)
         return 0;

@@ -9,8 +9,8 @@
 
 /* Object id: I...I [Z] [D] content id. */
 struct object_id {
-    uint8_t indirection;  /* number of I */
-    bool compressed;      /* Z: the content's plaintext is a compressed payload (index v1 repositories) */
+    uint8_t indirection; /* number of I */
+    bool compressed;     /* Z: the content's plaintext is a compressed payload (index v1 repositories) */
     struct content_id content;
 };
 #define OBJECT_ID_TEXT 96
@@ -21,8 +21,8 @@ bool object_id_equal(const struct object_id *a, const struct object_id *b);
 /* ---- the chunks of an object, in order, streamed ---- */
 
 struct object_part {
-    uint64_t start, len;      /* in the object, bytes */
-    struct object_id id;      /* direct (indirection 0) */
+    uint64_t start, len; /* in the object, bytes */
+    struct object_id id; /* direct (indirection 0) */
 };
 
 /*
@@ -33,7 +33,10 @@ struct object_part {
 struct object_parts;
 int object_parts_open(struct object_parts **ret, struct repo *r, const struct object_id *id, struct err *e);
 void object_parts_free(struct object_parts *p);
-static inline void object_parts_freep(struct object_parts **p) { object_parts_free(*p); }
+static inline void object_parts_freep(struct object_parts **p)
+{
+    object_parts_free(*p);
+}
 /* 1: *ret is the next part; 0: end; negative: error. */
 int object_parts_next(struct object_parts *p, struct object_part *ret, struct err *e);
 /* Skips to the part that contains `offset` (only forward). */
@@ -44,7 +47,10 @@ int object_parts_seek(struct object_parts *p, uint64_t offset, struct err *e);
 struct object_reader;
 int object_reader_open(struct object_reader **ret, struct repo *r, const struct object_id *id, struct err *e);
 void object_reader_free(struct object_reader *o);
-static inline void object_reader_freep(struct object_reader **o) { object_reader_free(*o); }
+static inline void object_reader_freep(struct object_reader **o)
+{
+    object_reader_free(*o);
+}
 /* Up to len bytes from the current position (0 = end); negative: error. */
 int64_t object_reader_read(struct object_reader *o, void *buf, size_t len, struct err *e);
 /* Moves forward to an offset. */
@@ -63,13 +69,17 @@ int object_put(struct session *s, struct put_scratch *p, char prefix, const void
 
 /*
  * The index document of a large object, written as its parts become known: nothing is held but one chunk per level.
- * The id is the one that stock Kopia makes for the same parts (byte-identical documents). One part only: that part's id,
- * no document. Parts are contiguous and ascending from 0; zero-length parts are allowed (empty last section of a file).
+ * The id is the one that stock Kopia makes for the same parts (byte-identical documents). One part only: that part's
+ * id, no document. Parts are contiguous and ascending from 0; zero-length parts are allowed (empty last section of a
+ * file).
  */
 struct object_table;
 int object_table_new(struct object_table **ret, struct session *s, char prefix, struct err *e);
 void object_table_free(struct object_table *t);
-static inline void object_table_freep(struct object_table **t) { object_table_free(*t); }
+static inline void object_table_freep(struct object_table **t)
+{
+    object_table_free(*t);
+}
 /* Memory that a table takes at most, for the budget. */
 size_t object_table_memory(const struct repo *r);
 /* Adds `count` parts of `len` bytes each with the same id (count > 1: a run of zero chunks). */

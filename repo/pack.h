@@ -22,12 +22,13 @@ struct pack_writer;
 /* A random name. `letter`: 'p' for contents without prefix, 'q' for those with. */
 int pack_name(char out[PACK_NAME_MAX], char letter, const char *session_id, struct err *e);
 
-/* Begins a pack: recovery block (repositories that need one) and preamble are written, *start is where contents begin. */
+/* Begins a pack: recovery block (repositories that need one) and preamble are written, *start is where contents begin.
+ */
 int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                     struct segments *segments, const char *name, uint32_t *start, struct err *e);
 /* Seals in[0..len) into item_sealed_len(len) bytes at an offset that nobody else writes. `scratch` and `ecc`
- * (item_sealed_len() and item_scratch_len() bytes) are needed with error correction only. *wait_ns grows by what it had to
- * wait for the store. Thread-safe. */
+ * (item_sealed_len() and item_scratch_len() bytes) are needed with error correction only. *wait_ns grows by what it had
+ * to wait for the store. Thread-safe. */
 int pack_writer_seal(struct pack_writer *w, uint32_t offset, const uint8_t *iv, size_t iv_len, const void *in,
                      size_t len, void *scratch, void *ecc, uint64_t *wait_ns, struct err *e);
 /* Bytes at an offset that nobody else writes. Thread-safe. */
@@ -35,7 +36,8 @@ int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, 
 int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
 /* Writes what follows the contents, which end at `end`: padding, the local index of n > 0 sorted entries, postamble. */
 int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e);
-/* Waits until all is written and makes the pack visible and durable. Frees the writer, also on failure: then nothing is visible. */
+/* Waits until all is written and makes the pack visible and durable. Frees the writer, also on failure: then nothing is
+ * visible. */
 int pack_writer_commit(struct pack_writer *w, struct err *e);
 void pack_writer_abort(struct pack_writer *w); /* NULL allowed */
 

@@ -23,9 +23,9 @@ struct pending_entry {
     char prefix;
     uint8_t state;
     uint8_t format_version, key_id;
-    uint32_t pack;        /* the session's number */
-    uint32_t next;        /* next entry of the same pack; free ones: next free one */
-    uint32_t offset;      /* bit 31: deleted */
+    uint32_t pack;   /* the session's number */
+    uint32_t next;   /* next entry of the same pack; free ones: next free one */
+    uint32_t offset; /* bit 31: deleted */
     uint32_t packed, length;
     uint32_t time;        /* unix seconds; enough until 2106, as in the index */
     uint16_t compression; /* header id */

@@ -28,11 +28,11 @@ struct repo {
     struct index_set *index;
     char *cache_dir, *username, *hostname;
 
-    pthread_mutex_t fresh_lock;       /* one thread refreshes */
+    pthread_mutex_t fresh_lock; /* one thread refreshes */
     _Atomic int64_t format_checked_ns;
-    atomic_uint misses;               /* index refreshes because something was not found (content.c) */
+    atomic_uint misses; /* index refreshes because something was not found (content.c) */
 
-    pthread_rwlock_t sessions_lock;   /* the list below */
+    pthread_rwlock_t sessions_lock; /* the list below */
     struct session *sessions;
 
     _Atomic int64_t skew_ns; /* of the store's clock; SKEW_UNKNOWN: never compared */

@@ -19,17 +19,20 @@
 struct repo;
 
 struct repo_opts {
-    const char *cache_dir;   /* NULL: $XDG_CACHE_HOME or ~/.cache (root: /var/cache) /snapferry; the repository's unique
-                                id is appended in hex */
-    uint64_t cache_cap;      /* bytes of cached index blobs; 0: 5 GiB */
-    uint64_t mapped_cap;     /* bytes of mapped index pages; 0: 64 MiB */
+    const char *cache_dir; /* NULL: $XDG_CACHE_HOME or ~/.cache (root: /var/cache) /snapferry; the repository's unique
+                              id is appended in hex */
+    uint64_t cache_cap;    /* bytes of cached index blobs; 0: 5 GiB */
+    uint64_t mapped_cap;   /* bytes of mapped index pages; 0: 64 MiB */
     const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
 };
 
 /* Opens format and index (format_load() and index_set_open() errors). The repo takes over `b` (also on failure). */
 int repo_open(struct repo **ret, struct blobs *b, const char *password, const struct repo_opts *o, struct err *e);
 void repo_free(struct repo *r);
-static inline void repo_freep(struct repo **r) { repo_free(*r); }
+static inline void repo_freep(struct repo **r)
+{
+    repo_free(*r);
+}
 
 /* The directory under which repositories keep their caches, made if missing: `dir`, or the default if NULL. *ret is
  * malloc()ed. For what has to be kept while the repository itself cannot be opened. */
@@ -58,7 +61,10 @@ int repo_keep_fresh(struct repo *r, struct err *e);
 struct content_reader;
 int content_reader_new(struct content_reader **ret, struct repo *r, struct err *e);
 void content_reader_free(struct content_reader *c);
-static inline void content_reader_freep(struct content_reader **c) { content_reader_free(*c); }
+static inline void content_reader_freep(struct content_reader **c)
+{
+    content_reader_free(*c);
+}
 
 /* Where the time of its reads went. */
 struct content_times {
@@ -94,24 +100,27 @@ struct session;
 #define SESSION_BUFFER ((size_t)8 << 20)
 
 struct session_opts {
-    size_t max_pending;     /* contents held since the last index flush; when 3/4 are reached a put flushes by itself;
-                               0: 131072, at least 16 */
-    size_t buffer;          /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
-                               of 256 KiB), two for each putting thread and four do; if there are less more are made */
-    bool no_adopt;          /* do not look for finished packs of own dead sessions */
+    size_t max_pending; /* contents held since the last index flush; when 3/4 are reached a put flushes by itself;
+                           0: 131072, at least 16 */
+    size_t buffer;      /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
+                           of 256 KiB), two for each putting thread and four do; if there are less more are made */
+    bool no_adopt;      /* do not look for finished packs of own dead sessions */
 };
 
 /*
- * Starts a writing session. Checks that the store can be written and the clock: when the first marker is put its storage
- * time is compared with ours (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of own earlier sessions that
- * died (same user and host in the marker, recorded in our cache directory with a lock file that nobody holds) and are
- * younger than 12 h are adopted: their local indexes are read and published by the next flush; their markers are deleted
- * after that.
+ * Starts a writing session. Checks that the store can be written and the clock: when the first marker is put its
+ * storage time is compared with ours (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of own earlier
+ * sessions that died (same user and host in the marker, recorded in our cache directory with a lock file that nobody
+ * holds) and are younger than 12 h are adopted: their local indexes are read and published by the next flush; their
+ * markers are deleted after that.
  */
 int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e);
 /* Ends without flushing: open packs are dropped. After a successful session_flush() nothing is lost. NULL allowed. */
 void session_free(struct session *s);
-static inline void session_freep(struct session **s) { session_free(*s); }
+static inline void session_freep(struct session **s)
+{
+    session_free(*s);
+}
 /* Bytes that a session takes at most, packs being written included (budget). NULL: defaults. */
 size_t session_memory(const struct session_opts *o);
 struct repo *session_repo(const struct session *s); /* the repository it writes to (splitter, hash) */
@@ -120,14 +129,17 @@ struct repo *session_repo(const struct session *s); /* the repository it writes 
 struct put_scratch;
 int put_scratch_new(struct put_scratch **ret, struct repo *r, uint32_t compression, size_t max_len, struct err *e);
 void put_scratch_free(struct put_scratch *p);
-static inline void put_scratch_freep(struct put_scratch **p) { put_scratch_free(*p); }
+static inline void put_scratch_freep(struct put_scratch **p)
+{
+    put_scratch_free(*p);
+}
 /* Bytes that put_scratch_new() takes (budget). */
 size_t put_scratch_memory(const struct repo *r, uint32_t compression, size_t max_len);
 
 struct put_result {
-    bool existed;           /* deduplicated: nothing stored */
-    uint32_t stored;        /* bytes appended to a pack */
-    uint32_t compression;   /* header id really used */
+    bool existed;                            /* deduplicated: nothing stored */
+    uint32_t stored;                         /* bytes appended to a pack */
+    uint32_t compression;                    /* header id really used */
     uint64_t compress_ns, seal_ns, write_ns; /* where the time went; write_ns: waiting for the store */
 };
 
@@ -137,8 +149,8 @@ int session_has(struct session *s, const struct content_id *id, struct err *e);
 
 /*
  * Stores a content unless it exists. `id` is the hash of data (the caller hashes, in batches). `compression`: header id
- * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack when it returns; it is durable and
- * indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
+ * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack when it returns; it is durable
+ * and indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
  * postamble, fsync, rename) in the background. Thread-safe, each thread with its own scratch. An earlier background
  * failure is reported by the next call.
  */
@@ -160,11 +172,11 @@ int session_flush(struct session *s, struct err *e);
 uint64_t session_pending(struct session *s);
 
 struct session_stats {
-    uint64_t new_contents, new_bytes;        /* plaintext */
-    uint64_t stored_bytes;                   /* appended to packs */
+    uint64_t new_contents, new_bytes; /* plaintext */
+    uint64_t stored_bytes;            /* appended to packs */
     uint64_t dup_contents, dup_bytes;
     uint64_t packs, adopted_packs, adopted_contents, index_blobs;
-    uint64_t write_ns, fsync_ns;             /* time in writing and in finishing packs (background) */
+    uint64_t write_ns, fsync_ns; /* time in writing and in finishing packs (background) */
 };
 void session_stats(struct session *s, struct session_stats *ret);
 

@@ -17,8 +17,8 @@
 
 #include "repo/blob.h"
 
-struct segments;      /* a pool of them with its threads */
-struct segmented;     /* a blob that is filled through a pool */
+struct segments;  /* a pool of them with its threads */
+struct segmented; /* a blob that is filled through a pool */
 
 /* Bytes of a segment: where memory is short, and where it is not. */
 #define SEGMENT_SMALL ((size_t)256 << 10)

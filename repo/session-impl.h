@@ -21,7 +21,7 @@
 #include "repo/pending.h"
 #include "repo/repo-impl.h"
 
-#define FINISHERS 2        /* threads: one may wait for the disk while the other writes */
+#define FINISHERS 2 /* threads: one may wait for the disk while the other writes */
 /* Closed packs not yet durable, before a new one is opened: what is not durable is lost with the process. */
 #define UNFINISHED_MAX 2
 /* Entries that are made into a table at a time: an entry is large (320 bytes) while it has its pack's name. Packs with
@@ -31,39 +31,39 @@
 struct round;
 
 struct pack {
-    struct pack_writer *out;  /* NULL: not (or no longer) being written */
+    struct pack_writer *out; /* NULL: not (or no longer) being written */
     struct round *round;
-    struct pack *next;        /* of the round */
-    struct pack *queued;      /* next to be finished */
-    uint32_t number;          /* in session.packs */
-    uint32_t first;           /* of its entries, linked by pending_entry.next */
+    struct pack *next;   /* of the round */
+    struct pack *queued; /* next to be finished */
+    uint32_t number;     /* in session.packs */
+    uint32_t first;      /* of its entries, linked by pending_entry.next */
     uint32_t entries;
-    uint32_t end;             /* where the next content goes */
+    uint32_t end; /* where the next content goes */
     unsigned writers, readers;
     bool closed, committing;
-    bool durable;             /* written by us, visible in the store */
-    bool counted;             /* adopted: in the statistics */
+    bool durable; /* written by us, visible in the store */
+    bool counted; /* adopted: in the statistics */
     char name[];
 };
 
 struct round {
-    struct round *next;       /* younger */
+    struct round *next; /* younger */
     char id[SESSION_ID_TEXT];
     struct session_record *record;
     char (*markers)[BLOB_NAME_MAX + 1];
     size_t n_markers;
     int64_t started_ns, marked_ns;
     struct pack *packs;
-    struct pack *open[2];     /* without, with prefix letter */
+    struct pack *open[2]; /* without, with prefix letter */
     bool opening[2];
-    unsigned claims;          /* puts on their way */
-    unsigned unfinished;      /* closed packs not yet durable */
-    bool sealed;              /* no new claims */
+    unsigned claims;     /* puts on their way */
+    unsigned unfinished; /* closed packs not yet durable */
+    bool sealed;         /* no new claims */
 };
 
 struct session {
     struct repo *repo;
-    struct session *next;     /* in repo.sessions */
+    struct session *next; /* in repo.sessions */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_mutex_t flush_lock; /* one flush at a time; taken before lock */
@@ -82,7 +82,7 @@ struct session {
     bool stopping;
     pthread_t finishers[FINISHERS];
     unsigned n_finishers;
-    uint64_t flushes;         /* rounds that went from pending to the index */
+    uint64_t flushes; /* rounds that went from pending to the index */
     struct dead_sessions dead;
     bool adopting;
     struct session_stats stats;

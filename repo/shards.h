@@ -18,7 +18,10 @@ int shards_parse(struct shards **ret, const char *json, size_t len, struct err *
 /* The shape of a new store: a `lengths` list of n, names of up to 20 characters unsharded. */
 int shards_make(struct shards **ret, const int *lengths, size_t n, struct err *e);
 void shards_free(struct shards *s);
-static inline void shards_freep(struct shards **s) { shards_free(*s); }
+static inline void shards_freep(struct shards **s)
+{
+    shards_free(*s);
+}
 
 /* The document with its newline, malloc()ed, NULL if there is no memory (only for shapes of shards_make()). */
 char *shards_document(const struct shards *s);

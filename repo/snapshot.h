@@ -18,13 +18,13 @@ bool snapshot_source_equal(const struct snapshot_source *a, const struct snapsho
 
 /* A directory entry (also a snapshot's root). */
 struct dir_entry {
-    char *name;             /* malloc()ed by the reader */
-    char type;              /* 'f' 'd' 's', or '?' for anything else */
-    uint32_t mode;          /* Unix bits 07777 (Go's setuid/setgid/sticky bits are translated) */
-    int64_t size;           /* files; -1: absent */
+    char *name;    /* malloc()ed by the reader */
+    char type;     /* 'f' 'd' 's', or '?' for anything else */
+    uint32_t mode; /* Unix bits 07777 (Go's setuid/setgid/sticky bits are translated) */
+    int64_t size;  /* files; -1: absent */
     int64_t mtime_ns;
     uint32_t uid, gid;
-    struct object_id obj;   /* content.len 0: none */
+    struct object_id obj; /* content.len 0: none */
     /* summary of a directory (present if has_summary) */
     bool has_summary;
     int64_t sum_size, sum_files, sum_symlinks, sum_dirs, sum_max_time_ns, sum_failed, sum_ignored;
@@ -37,16 +37,16 @@ int dir_entry_parse(struct dir_entry *ret, const json_t *v);
 json_t *dir_entry_to_json(const struct dir_entry *d);
 
 struct snapshot {
-    char id[33];            /* manifest id */
+    char id[33]; /* manifest id */
     int64_t modified_ns;
     struct snapshot_source source;
     char description[1024];
     int64_t start_ns, end_ns;
     int64_t total_size, file_count, dir_count, error_count, ignored_errors;
-    char incomplete[32];    /* "": complete */
+    char incomplete[32]; /* "": complete */
     struct dir_entry root;
-    json_t *tags;           /* "tag:KEY" -> value, or NULL; owned */
-    json_t *pins;           /* list of strings, or NULL; owned */
+    json_t *tags; /* "tag:KEY" -> value, or NULL; owned */
+    json_t *pins; /* list of strings, or NULL; owned */
 };
 void snapshot_clear(struct snapshot *s);
 /* Parses and validates a document of type "snapshot" as strictly as stock clients do (pitfall P1). -EINVAL: `why` (if
@@ -69,8 +69,8 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
                   struct err *e);
 
 /* The two parents of a new snapshot of `src`: the latest complete one and the newest incomplete one that is newer (each
- * may be missing: has_* false). Also lists the ids of all incomplete ones of that source (to be superseded): *old_ids is
- * malloc()ed, n_old entries of 33 bytes. */
+ * may be missing: has_* false). Also lists the ids of all incomplete ones of that source (to be superseded): *old_ids
+ * is malloc()ed, n_old entries of 33 bytes. */
 int snapshot_parents(struct repo *r, const struct snapshot_source *src, struct snapshot *complete, bool *has_complete,
                      struct snapshot *incomplete, bool *has_incomplete, char (**old_ids)[33], size_t *n_old,
                      struct err *e);
@@ -91,15 +91,15 @@ struct volume_snapshot {
     struct snapshot_source source;
     const char *description;
     int64_t start_ns, end_ns;
-    uint64_t size;               /* exact size of the image */
-    struct object_id image;      /* volume.img */
+    uint64_t size;          /* exact size of the image */
+    struct object_id image; /* volume.img */
     int64_t image_mtime_ns;
-    json_t *volume_json;         /* document volume.json; borrowed */
-    const char *incomplete;      /* NULL: complete; else "checkpoint" or "canceled": the image is then named
-                                    ".checkpointed.volume.img.<32 hex>" */
-    unsigned errors;             /* unreadable ranges mapped: errorCount, numFailed */
-    bool cached;                 /* statistics: image reused from the parent without change */
-    json_t *tags;                /* object "KEY" -> value (without "tag:"), or NULL; borrowed */
+    json_t *volume_json;    /* document volume.json; borrowed */
+    const char *incomplete; /* NULL: complete; else "checkpoint" or "canceled": the image is then named
+                               ".checkpointed.volume.img.<32 hex>" */
+    unsigned errors;        /* unreadable ranges mapped: errorCount, numFailed */
+    bool cached;            /* statistics: image reused from the parent without change */
+    json_t *tags;           /* object "KEY" -> value (without "tag:"), or NULL; borrowed */
 };
 
 /* Writes volume.json, the directory and adds the manifest to the batch. Everything is validated before (pitfall P1).

@@ -2,8 +2,8 @@
 /*
  * cli.h - the command snapferry: what its files share
  *
- * One table (options-table.c) holds every option with its help text and the verbs that take it; parsing, --help, the bash
- * completion and the test against the man page all read it.
+ * One table (options-table.c) holds every option with its help text and the verbs that take it; parsing, --help, the
+ * bash completion and the test against the man page all read it.
  */
 #ifndef SNAPFERRY_DAEMON_CLI_CLI_H
 #define SNAPFERRY_DAEMON_CLI_CLI_H
@@ -138,8 +138,8 @@ int cli_password(const struct options *o, char **ret, struct err *e);
 /* Splitter and compressor for new data: the options', else those of the configuration's section, else "". */
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e);
 
-/* A password of 24 random bytes in base64 in a new file that only its owner can read. 1 if it was made, 0 if there was a
- * file before (which is left as it is). */
+/* A password of 24 random bytes in base64 in a new file that only its owner can read. 1 if it was made, 0 if there was
+ * a file before (which is left as it is). */
 int password_make(const char *file, struct err *e);
 /* The directory for a new repository, given to `user` (NULL or "": left as it is) if it was made here, or is root's and
  * empty: movers, who are not root, write there. Does nothing but for root. */

@@ -117,8 +117,8 @@ static void verbs_of(FILE *f, bool repo, const char *of)
         bool again = false;
         for (size_t j = 0; j < i; j++) {
             const char *u = of ? verb_table[j].words[1] : verb_table[j].words[0];
-            again |= u && of_form(&verb_table[j], repo) && !strcmp(u, w) &&
-                     (!of || !strcmp(of, verb_table[j].words[0]));
+            again |=
+                u && of_form(&verb_table[j], repo) && !strcmp(u, w) && (!of || !strcmp(of, verb_table[j].words[0]));
         }
         if (again)
             continue;

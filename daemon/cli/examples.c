@@ -9,9 +9,8 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_STATUS] = "  snapferry status\n",
     [VERB_ASK_BACKUP] = "  snapferry backup --job nightly --wait\n"
                         "  snapferry backup /srv/vm/db1.img --description 'before the upgrade'\n",
-    [VERB_ASK_RESTORE] =
-        "  snapferry restore nightly-20261121T02/srv/vm/db1.img /srv/vm/new.img --wait\n"
-        "  snapferry restore nightly-20261121T02/vg0/db1 vg0/db1 --overwrite --wait\n",
+    [VERB_ASK_RESTORE] = "  snapferry restore nightly-20261121T02/srv/vm/db1.img /srv/vm/new.img --wait\n"
+                         "  snapferry restore nightly-20261121T02/vg0/db1 vg0/db1 --overwrite --wait\n",
     [VERB_CANCEL] = "  snapferry cancel nightly-20261121T020000-3f9a --wait\n"
                     "  snapferry cancel --all\n",
     [VERB_WAIT] = "  snapferry wait nightly-20261121T020000-3f9a\n",
@@ -41,14 +40,12 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_PLUGIN_CHECK] = "  snapferry plugin-check ./driver-dir volume=/srv/vm/test.img target=/srv/vm/.snap\n",
     [VERB_BENCH] = "  snapferry bench --quick\n"
                    "  snapferry bench hashes ciphers --seconds 1\n",
-    [VERB_REPO_CREATE] = R
-    "repo create\n"
-    "  snapferry -r /srv/backup --password-file /root/pw repo create --ecc-percent 2\n",
+    [VERB_REPO_CREATE] = R "repo create\n"
+                           "  snapferry -r /srv/backup --password-file /root/pw repo create --ecc-percent 2\n",
     [VERB_REPO_STATUS] = R "repo status\n",
     [VERB_REPO_CHANGE_PASSWORD] = R "repo change-password --new-password-file /root/new.password\n",
-    [VERB_BACKUP] =
-        R "backup /dev/vg0/db1 --compression zstd-fastest\n"
-          "  snapferry -r /srv/backup --password-file /root/pw backup d.img --as me@here:/d\n",
+    [VERB_BACKUP] = R "backup /dev/vg0/db1 --compression zstd-fastest\n"
+                      "  snapferry -r /srv/backup --password-file /root/pw backup d.img --as me@here:/d\n",
     [VERB_SNAPSHOT_LIST] = R "snapshot list --as snapferry@nas1:/VOLUME-ID\n",
     [VERB_SNAPSHOT_SHOW] = R "snapshot show 4f3c\n",
     [VERB_SNAPSHOT_EXPIRE] = R "snapshot expire --dry-run --explain\n",
@@ -57,8 +54,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_SNAPSHOT_DELETE] = R "snapshot delete 4f3c 81d0 --dry-run\n",
     [VERB_LS] = R "ls 4f3c\n",
     [VERB_CAT] = R "cat 4f3c/volume.json\n",
-    [VERB_RESTORE] =
-        R "restore latest /dev/vg0/copy --as snapferry@nas1:/VOLUME-ID\n" R "restore 4f3c /root/db1.img\n",
+    [VERB_RESTORE] = R "restore latest /dev/vg0/copy --as snapferry@nas1:/VOLUME-ID\n" R "restore 4f3c /root/db1.img\n",
     [VERB_VERIFY] = R "verify --read-percent 10\n",
 };
 

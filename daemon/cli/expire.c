@@ -70,7 +70,8 @@ static int new_source(struct expire_view *x, const struct expire_verdict *v, con
 {
     snprintf(x->source, sizeof x->source, "%s", source);
     x->current = json_array();
-    json_t *s = json_pack("{s:s, s:s, s:o, s:O}", "source", source, "volume", v->volume, "policy", policy_json(v), "snapshots", x->current);
+    json_t *s = json_pack("{s:s, s:s, s:o, s:O}", "source", source, "volume", v->volume, "policy", policy_json(v),
+                          "snapshots", x->current);
     json_decref(x->current); /* held by its source */
     return json_array_append_new(x->sources, s) < 0 ? -ENOMEM : 0;
 }
@@ -94,9 +95,9 @@ static int tell(const struct expire_verdict *v, void *arg)
     if (!x->sources) {
         policy_text(v, policy, sizeof policy);
         if (x->o->explain || !x->o->quiet)
-            verdict_print(&(struct verdict_line){source, v->volume, policy, v->id, v->why, v->start_ns, v->keep,
-                                                 x->o->explain},
-                          x->source);
+            verdict_print(
+                &(struct verdict_line){source, v->volume, policy, v->id, v->why, v->start_ns, v->keep, x->o->explain},
+                x->source);
         return 0;
     }
     if (strcmp(source, x->source) != 0) {

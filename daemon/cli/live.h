@@ -13,19 +13,20 @@
 /* ---- one line (progress-line.c) ---- */
 
 struct shown {
-    const char *what;  /* "backup", "vg0/db1": any text, is escaped */
-    const char *phase; /* "moving"; "" for none */
+    const char *what;                              /* "backup", "vg0/db1": any text, is escaped */
+    const char *phase;                             /* "moving"; "" for none */
     int64_t total, done, zero, skipped, duplicate; /* bytes; total 0: not known */
-    double rate;       /* of data; <= 0: not told */
-    double left;       /* seconds; < 0: not known */
-    double stalled;    /* seconds without any progress; told from LIVE_STALL on */
+    double rate;                                   /* of data; <= 0: not told */
+    double left;                                   /* seconds; < 0: not known */
+    double stalled;                                /* seconds without any progress; told from LIVE_STALL on */
     uint64_t errors;
-    const char *rest;  /* what else there is to say; "" for nothing */
+    const char *rest; /* what else there is to say; "" for nothing */
 };
 #define LIVE_STALL 15.0
 
-/* The line in at most `width` columns. What is of least use is left out first: known, zero and skipped parts, some of the
- * name, amounts, the rate. Never the phase, the time left or errors: below some 40 columns live_draw() cuts the rest. */
+/* The line in at most `width` columns. What is of least use is left out first: known, zero and skipped parts, some of
+ * the name, amounts, the rate. Never the phase, the time left or errors: below some 40 columns live_draw() cuts the
+ * rest. */
 void progress_line(const struct shown *s, unsigned width, char *out, size_t cap);
 /* Fills in what a progress document of the daemon tells (docs/control.md). */
 void shown_from_json(struct shown *s, const json_t *progress);

@@ -173,7 +173,8 @@ int cli_backup(const struct options *o, struct err *e)
 
 /* ---- restore ---- */
 
-static int find_image(const struct options *o, struct repo *r, const struct snapshot *s, struct dir_entry *entry, struct err *e)
+static int find_image(const struct options *o, struct repo *r, const struct snapshot *s, struct dir_entry *entry,
+                      struct err *e)
 {
     if (entry->type == 'f')
         return 0;
@@ -320,12 +321,12 @@ static json_t *verify_json(const struct verify_result *v, bool ok)
 {
     return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
                      "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
-                     (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots", (json_int_t)v->snapshots, "objects", (json_int_t)v->objects,
-                     "contents", (json_int_t)v->contents, "contentsRead", (json_int_t)v->contents_read, "bytesRead",
-                     (json_int_t)v->bytes_read, "damages", (json_int_t)v->damages, "snapshotsDamaged",
-                     (json_int_t)v->snapshots_damaged, "seconds", v->seconds, "bytesPerSecond",
-                     per_second(v->bytes_read, v->seconds), "stages", stages_json(v->stages, v->n_stages), "bottleneck",
-                     v->bottleneck ? v->bottleneck : "");
+                     (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots",
+                     (json_int_t)v->snapshots, "objects", (json_int_t)v->objects, "contents", (json_int_t)v->contents,
+                     "contentsRead", (json_int_t)v->contents_read, "bytesRead", (json_int_t)v->bytes_read, "damages",
+                     (json_int_t)v->damages, "snapshotsDamaged", (json_int_t)v->snapshots_damaged, "seconds",
+                     v->seconds, "bytesPerSecond", per_second(v->bytes_read, v->seconds), "stages",
+                     stages_json(v->stages, v->n_stages), "bottleneck", v->bottleneck ? v->bottleneck : "");
 }
 
 static void print_verify(const struct verify_result *v)

@@ -143,9 +143,9 @@ void names_print(const struct options *o)
         const char *kind;
         void (*print)(const struct options *o);
     } kinds[] = {
-        {"backups", backups}, {"operations", operations}, {"running", running},           {"natives", natives},
-        {"volumes", volumes}, {"jobs", jobs},             {"repositories", repositories}, {"classes", classes},
-        {"snapshots", snapshots},
+        {"backups", backups},           {"operations", operations}, {"running", running},
+        {"natives", natives},           {"volumes", volumes},       {"jobs", jobs},
+        {"repositories", repositories}, {"classes", classes},       {"snapshots", snapshots},
     };
     log_to(say_nothing, NULL);
     signal(SIGALRM, give_up);

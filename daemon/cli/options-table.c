@@ -175,7 +175,8 @@ const struct option_info option_table[] = {
     {OPT_ENCRYPTION, "encryption", "NAME", V(REPO_CREATE) | V(BENCH), "cipher (default AES256-GCM-HMAC-SHA256)"},
     {OPT_SPLITTER, "splitter", "NAME", V(REPO_CREATE) | V(BACKUP) | V(BENCH),
      "splitter (default DYNAMIC-4M-BUZHASH; backup: the repository's)"},
-    {OPT_ECC_PERCENT, "ecc-percent", "N", V(REPO_CREATE) | V(BENCH), "error correction overhead, 1 to 100 (default none)"},
+    {OPT_ECC_PERCENT, "ecc-percent", "N", V(REPO_CREATE) | V(BENCH),
+     "error correction overhead, 1 to 100 (default none)"},
     {OPT_PACK_SIZE, "pack-size", "SIZE", V(REPO_CREATE), "pack size, 10MiB to 120MiB (default 20MiB)"},
     {OPT_KEY_DERIVATION, "key-derivation", "NAME", V(REPO_CREATE),
      "scrypt-65536-8-1 (default) or pbkdf2-sha256-600000"},
@@ -184,7 +185,8 @@ const struct option_info option_table[] = {
     {OPT_NEW_PASSWORD_FILE, "new-password-file", "FILE", V(REPO_CHANGE_PASSWORD), "file with the new password"},
     {OPT_AS, "as", "USER@HOST:/PATH", V(BACKUP) | FINDS, "name of the source in the repository"},
     {OPT_COMPRESSION, "compression", "NAME", V(BACKUP), "compressor, for example zstd-fastest (default none)"},
-    {OPT_COMPRESSION, "compression", "NAME", V(BENCH), "compressor of the pipeline's mixed data (default zstd-fastest)"},
+    {OPT_COMPRESSION, "compression", "NAME", V(BENCH),
+     "compressor of the pipeline's mixed data (default zstd-fastest)"},
     {OPT_DESCRIPTION, "description", "TEXT", V(BACKUP) | V(ASK_BACKUP), "description of the snapshot"},
     {OPT_TAG, "tag", "KEY:VALUE", V(BACKUP), "tag of the snapshot; may be repeated"},
     {OPT_MEMORY, "memory", "SIZE", MOVES | V(BENCH), "memory budget (default 256MiB, at least 96MiB)"},
@@ -334,7 +336,8 @@ static void help_form(FILE *f, const struct verb_info *i)
     char name[64];
     verb_text(i, name, sizeof name);
     char text[512];
-    snprintf(text, sizeof text, "usage: snapferry %s%s%s%s [OPTION...]", ways[i->form], name, *i->args ? " " : "", i->args);
+    snprintf(text, sizeof text, "usage: snapferry %s%s%s%s [OPTION...]", ways[i->form], name, *i->args ? " " : "",
+             i->args);
     print_within(f, text, 0, 7, help_width());
     snprintf(text, sizeof text, "%c%s.", toupper((unsigned char)i->summary[0]), i->summary + 1);
     fputc('\n', f);

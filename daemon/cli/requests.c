@@ -157,8 +157,8 @@ int ask_restore(const struct options *o, struct err *e)
 int ask_delete(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:s, s:b, s:b}", "id", o->args[0], "force", (int)o->force, "even_kept",
-                                           (int)o->even_kept),
-                         *answer = NULL;
+                                          (int)o->even_kept),
+                        *answer = NULL;
     int rc = daemon_ask(o, "delete", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
@@ -309,7 +309,8 @@ static void print_verdicts(const struct options *o, const json_t *ended)
         verdict_print(&line, last);
     }
     printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
-           (long long)(jint(answer, "expired") + jint(answer, "kept")), o->dry_run ? "would go; nothing was changed" : "are deleted");
+           (long long)(jint(answer, "expired") + jint(answer, "kept")),
+           o->dry_run ? "would go; nothing was changed" : "are deleted");
 }
 
 int ask_expire(const struct options *o, struct err *e)

@@ -140,7 +140,7 @@ bool result_text(const json_t *op, char *out, size_t cap)
 static const char *bytes_of(const json_t *op, const char *in_result, const char *in_progress)
 {
     const json_t *p = jobj(op, "progress"), *r = jobj(op, "result");
-    return json_object_get(r, in_result) ? text_size(r, in_result)
+    return json_object_get(r, in_result)     ? text_size(r, in_result)
            : json_object_get(p, in_progress) ? text_size(p, in_progress)
                                              : "";
 }

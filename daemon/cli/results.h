@@ -5,7 +5,8 @@
 
 #include "daemon/cli/daemon.h"
 
-/* What an operation without a volume is about: "check main", "verify main", "delete nightly-...". Static buffers, four in turn. */
+/* What an operation without a volume is about: "check main", "verify main", "delete nightly-...". Static buffers, four
+ * in turn. */
 const char *result_task(const json_t *op);
 
 /* What was done: "64.0 MiB in 0.5 s (128.0 MiB/s): read 8.0 MiB, ...". False (and "") if it left no result. */

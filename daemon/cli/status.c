@@ -194,7 +194,7 @@ static void show_natives(FILE *f, const json_t *s)
 struct screen {
     const json_t *answer;
     const json_t **volumes; /* by need */
-    size_t n_volumes, bad; /* those that count */
+    size_t n_volumes, bad;  /* those that count */
     size_t standing[STANDINGS];
     json_t *problems; /* without those that the volumes tell */
 };

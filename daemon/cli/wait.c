@@ -368,7 +368,7 @@ static void print_ended(const json_t *s)
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
 {
     fflush(stdout); /* what was said before comes before it in a file, too */
-    cli_cancel(); /* from now on a signal ends the wait, not the operation */
+    cli_cancel();   /* from now on a signal ends the wait, not the operation */
     struct waiting v = {.o = o, .id = id};
     v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
     v.live.on = !o->json && live_possible();

@@ -38,8 +38,8 @@ extern const double metric_buckets[METRIC_BUCKETS];
 extern const double metric_buckets_short[METRIC_BUCKETS];
 
 struct metrics_options {
-    bool compat;         /* aliases, too */
-    size_t series_max;   /* most samples of one family; what is beyond is left out and counted; 0: 10000 */
+    bool compat;       /* aliases, too */
+    size_t series_max; /* most samples of one family; what is beyond is left out and counted; 0: 10000 */
 };
 
 /*

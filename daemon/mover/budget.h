@@ -10,14 +10,14 @@
 #include "daemon/mover/mover.h"
 
 struct budget {
-    uint64_t memory;     /* what may be used */
+    uint64_t memory; /* what may be used */
     unsigned workers;
-    unsigned batch;      /* chunks that a worker waits for, to hash them side by side */
+    unsigned batch;             /* chunks that a worker waits for, to hash them side by side */
     size_t ring, window, block; /* reader */
-    size_t slots;        /* chunks in work at a time */
-    size_t pack_buffer;  /* memory of packs being filled */
-    size_t max_pending;  /* contents that the session holds until it must flush */
-    bool hints;          /* the parents' chunk lists fit in */
+    size_t slots;               /* chunks in work at a time */
+    size_t pack_buffer;         /* memory of packs being filled */
+    size_t max_pending;         /* contents that the session holds until it must flush */
+    bool hints;                 /* the parents' chunk lists fit in */
 };
 
 /* ERR_USAGE: `o->memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; both numbers are told. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * checkpoint.h - the snapshots that a backup commits: unfinished ones on the way, one at the end (internal to the mover)
+ * checkpoint.h - the snapshots that a backup commits: unfinished ones on the way, one at the end (internal to the
+ * mover)
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_CHECKPOINT_H
 #define SNAPFERRY_DAEMON_MOVER_CHECKPOINT_H
@@ -15,16 +16,16 @@ struct checkpoints {
     struct put_scratch *scratch;
     struct refs *refs;
     struct badmap *bad;
-    struct reader *reader;           /* NULL: nothing to read */
+    struct reader *reader; /* NULL: nothing to read */
     const struct backup_opts *o;
-    struct volume_doc doc;           /* all but end, complete, numbers and bad ranges is filled in */
+    struct volume_doc doc; /* all but end, complete, numbers and bad ranges is filled in */
     /* Snapshots of this source that the next one supersedes. */
-    char own[33];                    /* the last checkpoint of this run, "" none */
-    char (*old)[33];                 /* unfinished ones of earlier runs; owned */
+    char own[33];    /* the last checkpoint of this run, "" none */
+    char (*old)[33]; /* unfinished ones of earlier runs; owned */
     size_t n_old;
-    char resumed[33];                /* the one of them whose chunks are known, "" none ... */
-    uint64_t resumed_covered;        /* ... and how far it came */
-    struct object_id parent_image;   /* of the latest complete one; content.len 0: none */
+    char resumed[33];                             /* the one of them whose chunks are known, "" none ... */
+    uint64_t resumed_covered;                     /* ... and how far it came */
+    struct object_id parent_image;                /* of the latest complete one; content.len 0: none */
     int64_t committed_wall_ns, committed_boot_ns; /* when references were last safe */
 };
 

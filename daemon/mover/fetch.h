@@ -2,10 +2,10 @@
 /*
  * fetch.h - many contents out of the repository, grouped by pack, by several workers
  *
- * The coordinator adds contents in the order in which it meets them; they are collected into windows, sorted by pack and
- * offset, and handed to the workers in runs. A worker reads, opens, expands and hash-checks them (several at once) and
- * gives each to its sink. Memory: two windows of WINDOW items, and per worker what its sink's buffers and one content
- * reader take.
+ * The coordinator adds contents in the order in which it meets them; they are collected into windows, sorted by pack
+ * and offset, and handed to the workers in runs. A worker reads, opens, expands and hash-checks them (several at once)
+ * and gives each to its sink. Memory: two windows of WINDOW items, and per worker what its sink's buffers and one
+ * content reader take.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_FETCH_H
 #define SNAPFERRY_DAEMON_MOVER_FETCH_H
@@ -15,11 +15,12 @@
 
 struct fetch_item {
     struct index_entry entry;
-    bool compressed;      /* 'Z' object: the content's plaintext is itself a compressed payload of `len` bytes */
-    uint64_t pos, len;    /* place in the object */
+    bool compressed;   /* 'Z' object: the content's plaintext is itself a compressed payload of `len` bytes */
+    uint64_t pos, len; /* place in the object */
 };
 
-/* What the user of the fetcher does with the plaintexts. All but start() run on the worker's own thread, start() too. */
+/* What the user of the fetcher does with the plaintexts. All but start() run on the worker's own thread, start() too.
+ */
 struct fetch_sink {
     /* State of one worker, at its start; and its end. */
     int (*start)(void *arg, unsigned worker, void **state, struct err *e);
@@ -60,7 +61,10 @@ int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned
                 struct mover_cancel *cancel, struct err *e);
 /* Stops without waiting for what is queued. NULL allowed. */
 void fetcher_free(struct fetcher *f);
-static inline void fetcher_freep(struct fetcher **f) { fetcher_free(*f); }
+static inline void fetcher_freep(struct fetcher **f)
+{
+    fetcher_free(*f);
+}
 /* Adds one; blocks while both windows are full. Reports the first error of any worker. */
 int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e);
 /* Waits until everything added is done and flushed. */

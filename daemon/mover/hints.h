@@ -24,7 +24,10 @@ struct hint {
 
 int hints_new(struct hints **ret, struct repo *r, struct err *e);
 void hints_free(struct hints *h);
-static inline void hints_freep(struct hints **h) { hints_free(*h); }
+static inline void hints_freep(struct hints **h)
+{
+    hints_free(*h);
+}
 
 /* Adds a parent image; the first one that reaches a position is asked about it. */
 void hints_add(struct hints *h, const struct object_id *image);

@@ -15,7 +15,7 @@ struct keeper;
 
 struct keeper_setup {
     struct session *session;
-    struct reader *reader;     /* NULL allowed */
+    struct reader *reader; /* NULL allowed */
     struct pipeline *pipeline;
     uint64_t flush_bytes;
     unsigned flush_s;

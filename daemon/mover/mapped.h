@@ -11,15 +11,18 @@
 #include "repo/index.h"
 
 struct pack_record {
-    uint64_t length;   /* bytes */
-    uint32_t damage;   /* flags of the user */
-    char name[116];    /* longer names are not recorded: pack_table_add() refuses them */
+    uint64_t length; /* bytes */
+    uint32_t damage; /* flags of the user */
+    char name[116];  /* longer names are not recorded: pack_table_add() refuses them */
 };
 
 struct pack_table;
 int pack_table_new(struct pack_table **ret, const char *dir, struct err *e);
 void pack_table_free(struct pack_table *t);
-static inline void pack_table_freep(struct pack_table **t) { pack_table_free(*t); }
+static inline void pack_table_freep(struct pack_table **t)
+{
+    pack_table_free(*t);
+}
 int pack_table_add(struct pack_table *t, const char *name, uint64_t length, struct err *e);
 /* After the last add, before the first find. */
 int pack_table_index(struct pack_table *t, struct err *e);
@@ -31,7 +34,10 @@ struct id_set;
 /* Room for `expected` ids without growing (it grows). */
 int id_set_new(struct id_set **ret, const char *dir, uint64_t expected, struct err *e);
 void id_set_free(struct id_set *s);
-static inline void id_set_freep(struct id_set **s) { id_set_free(*s); }
+static inline void id_set_freep(struct id_set **s)
+{
+    id_set_free(*s);
+}
 /* `tag` tells apart uses of the same id (0..255). 1: it was new; 0: it was there; negative: error. */
 int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
 bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag);

@@ -20,23 +20,23 @@
 
 /* What is going on, sampled by the caller's progress thread at any time. All counters only grow. */
 enum mover_phase {
-    PHASE_OPENING,   /* repository, source, parents */
-    PHASE_MOVING,    /* backup: reading and storing; restore: writing; verify: reading contents */
-    PHASE_COMMITTING,/* finishing packs, index, manifest; restore: fsync */
-    PHASE_CHECKING,  /* verify: index against blobs; restore --verify: reading back */
+    PHASE_OPENING,    /* repository, source, parents */
+    PHASE_MOVING,     /* backup: reading and storing; restore: writing; verify: reading contents */
+    PHASE_COMMITTING, /* finishing packs, index, manifest; restore: fsync */
+    PHASE_CHECKING,   /* verify: index against blobs; restore --verify: reading back */
     PHASE_DONE
 };
 struct mover_progress {
     _Atomic int phase;
-    _Atomic uint64_t total;      /* bytes of the whole work, 0 while unknown */
-    _Atomic uint64_t done;       /* of total: processed in whatever way */
-    _Atomic uint64_t read;       /* bytes read from the source (backup) or fetched and expanded (restore, verify) */
-    _Atomic uint64_t zero;       /* bytes that were read and are zero; not those of holes */
-    _Atomic uint64_t skipped;    /* bytes that needed no work (known holes and zeros, unchanged, already equal) */
-    _Atomic uint64_t duplicate;  /* bytes of chunks that the repository had */
-    _Atomic uint64_t fresh;      /* bytes of new chunks */
-    _Atomic uint64_t stored;     /* bytes added to packs (backup), written to the target (restore) */
-    _Atomic uint64_t errors;     /* bad ranges, damaged contents */
+    _Atomic uint64_t total;     /* bytes of the whole work, 0 while unknown */
+    _Atomic uint64_t done;      /* of total: processed in whatever way */
+    _Atomic uint64_t read;      /* bytes read from the source (backup) or fetched and expanded (restore, verify) */
+    _Atomic uint64_t zero;      /* bytes that were read and are zero; not those of holes */
+    _Atomic uint64_t skipped;   /* bytes that needed no work (known holes and zeros, unchanged, already equal) */
+    _Atomic uint64_t duplicate; /* bytes of chunks that the repository had */
+    _Atomic uint64_t fresh;     /* bytes of new chunks */
+    _Atomic uint64_t stored;    /* bytes added to packs (backup), written to the target (restore) */
+    _Atomic uint64_t errors;    /* bad ranges, damaged contents */
 };
 
 /* Set from a signal handler or another thread: the operation ends soon, with a checkpoint where it makes sense. */
@@ -46,8 +46,8 @@ struct mover_cancel {
 
 /* Seconds in which a stage worked or waited, summed over its threads; and the stage that bound the whole. */
 struct stage_time {
-    const char *name;       /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"; the
-                               other way "read", "decrypt", "decompress", "hash", "write" */
+    const char *name; /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"; the
+                         other way "read", "decrypt", "decompress", "hash", "write" */
     double busy, stalled;
     uint64_t bytes;
 };
@@ -56,25 +56,25 @@ struct stage_time {
 /* ---- backup ---- */
 
 struct backup_opts {
-    uint64_t memory;           /* budget in bytes; 0: MEMORY_DEFAULT; below MEMORY_MIN: ERR_USAGE */
-    unsigned workers;          /* 0: one per CPU, fewer if the budget is small */
-    uint32_t compression;      /* header id, 0 none */
-    const char *splitter;      /* NULL: the repository's */
+    uint64_t memory;      /* budget in bytes; 0: MEMORY_DEFAULT; below MEMORY_MIN: ERR_USAGE */
+    unsigned workers;     /* 0: one per CPU, fewer if the budget is small */
+    uint32_t compression; /* header id, 0 none */
+    const char *splitter; /* NULL: the repository's */
     const char *description;
     struct snapshot_source as; /* where it goes */
     json_t *tags;              /* object or NULL; borrowed */
-    json_t *facts;             /* object or NULL, borrowed: members that volume.json gets on top (driver, class, native, ...) */
+    json_t *facts; /* object or NULL, borrowed: members that volume.json gets on top (driver, class, native, ...) */
     enum bad_read_policy bad_read;
-    unsigned depth;            /* 0: by device */
+    unsigned depth; /* 0: by device */
     bool no_uring, no_direct;
-    bool no_parent;            /* do not look for a parent: no boundary hints */
-    bool full_scan;            /* find the parent but scan every cut (property tests; hints off) */
-    uint64_t section;          /* bytes per section; 0: 2 GiB as stock clients cut large files; UINT64_MAX: none */
-    unsigned checkpoint_s;     /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
-    uint64_t flush_bytes;      /* source bytes between index flushes; 0: 20 GiB */
-    unsigned flush_s;          /* seconds between index flushes; 0: 600 */
-    uint64_t read_limit;       /* bytes per second from the source, 0: no limit; at least THROTTLE_MIN */
-    uint64_t write_limit;      /* bytes per second into the repository, likewise */
+    bool no_parent;        /* do not look for a parent: no boundary hints */
+    bool full_scan;        /* find the parent but scan every cut (property tests; hints off) */
+    uint64_t section;      /* bytes per section; 0: 2 GiB as stock clients cut large files; UINT64_MAX: none */
+    unsigned checkpoint_s; /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
+    uint64_t flush_bytes;  /* source bytes between index flushes; 0: 20 GiB */
+    unsigned flush_s;      /* seconds between index flushes; 0: 600 */
+    uint64_t read_limit;   /* bytes per second from the source, 0: no limit; at least THROTTLE_MIN */
+    uint64_t write_limit;  /* bytes per second into the repository, likewise */
     struct mover_progress *progress; /* NULL allowed */
     struct mover_cancel *cancel;     /* NULL allowed */
 };
@@ -87,19 +87,19 @@ struct bad_range {
 
 struct backup_result {
     char manifest_id[33];
-    bool incomplete;             /* interrupted: manifest_id is the checkpoint's */
+    bool incomplete; /* interrupted: manifest_id is the checkpoint's */
     struct object_id image;
-    char parent_id[33];          /* "" if none */
+    char parent_id[33]; /* "" if none */
     uint64_t size, scanned, hole_bytes, zero_bytes, read_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
     uint64_t packs, adopted_packs, flushes, checkpoints;
     double seconds;
-    struct bad_range *bad;       /* malloc()ed by the run; backup_result_clear() */
+    struct bad_range *bad; /* malloc()ed by the run; backup_result_clear() */
     size_t n_bad;
     uint64_t bad_bytes;
     struct stage_time stages[STAGES_MAX];
     unsigned n_stages;
-    const char *bottleneck;      /* a stage's name */
+    const char *bottleneck; /* a stage's name */
     struct reader_stats reader;
     unsigned workers;
 };
@@ -119,15 +119,15 @@ void backup_result_clear(struct backup_result *b);
 struct restore_opts {
     uint64_t memory;
     unsigned workers;
-    bool force;            /* a target that is mounted, in use, not empty */
-    bool differential;     /* read the target and write only chunks that differ */
-    bool verify;           /* read everything back after fsync and compare hashes */
-    bool resume;           /* go on with an interrupted restore (state file beside the target, checked) */
+    bool force;        /* a target that is mounted, in use, not empty */
+    bool differential; /* read the target and write only chunks that differ */
+    bool verify;       /* read everything back after fsync and compare hashes */
+    bool resume;       /* go on with an interrupted restore (state file beside the target, checked) */
     bool no_uring;
     uint64_t offset, length; /* of the object; length 0: to the end */
-    bool ranged;           /* offset/length given: written at the same offset in the target, which keeps the rest */
-    uint64_t read_limit;   /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
-    uint64_t write_limit;  /* bytes per second into the target, likewise; what is a hole there costs nothing */
+    bool ranged;             /* offset/length given: written at the same offset in the target, which keeps the rest */
+    uint64_t read_limit;     /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
+    uint64_t write_limit;    /* bytes per second into the target, likewise; what is a hole there costs nothing */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
 };
@@ -153,21 +153,21 @@ int restore_run_fd(struct repo *r, const struct object_id *obj, uint64_t size, i
 /* ---- verify ---- */
 
 struct verify_damage {
-    const char *kind;       /* "lost-index", "missing-pack", "short-pack", "unreadable-content", "missing-content",
-                               "bad-document" */
-    const char *pack;       /* "" if unknown */
-    const char *content;    /* text of the id, "" if the pack as a whole */
-    const char *snapshot;   /* manifest id, "" while only the index is checked */
-    const char *source;     /* user@host:/path, "" likewise */
-    const char *path;       /* in the snapshot, "" likewise */
-    uint64_t start, len;    /* byte range in that file */
+    const char *kind;     /* "lost-index", "missing-pack", "short-pack", "unreadable-content", "missing-content",
+                             "bad-document" */
+    const char *pack;     /* "" if unknown */
+    const char *content;  /* text of the id, "" if the pack as a whole */
+    const char *snapshot; /* manifest id, "" while only the index is checked */
+    const char *source;   /* user@host:/path, "" likewise */
+    const char *path;     /* in the snapshot, "" likewise */
+    uint64_t start, len;  /* byte range in that file */
     const char *why;
 };
 struct verify_opts {
     uint64_t memory;
     unsigned workers;
-    double read_percent;    /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
-    uint64_t read_limit;    /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
+    double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
+    uint64_t read_limit; /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage: what it hits. Called by one thread at a time. */

@@ -332,7 +332,8 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
         } while ((choice = choose(p, w, active, w->late)) == LANE_WAIT);
         w->wait_ns += now_ns() - t;
     }
-    /* The hasher asks again and again while lanes are free: what has waited does not wait anew, until there is company. */
+    /* The hasher asks again and again while lanes are free: what has waited does not wait anew, until there is company.
+     */
     w->late = choice == LANE_NONE && active > 0;
     if (choice == LANE_TAKE)
         c = queue_take(p);

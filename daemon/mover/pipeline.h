@@ -2,14 +2,15 @@
 /*
  * pipeline.h - from the bytes of a source to the parts of an object (internal to the mover)
  *
- * One thread, the caller's, finds where chunks begin and end; workers hash and store them; and the caller's thread again
- * takes them in order into the object's table and gives their memory back to the reader.
+ * One thread, the caller's, finds where chunks begin and end; workers hash and store them; and the caller's thread
+ * again takes them in order into the object's table and gives their memory back to the reader.
  *
- *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ queue ──▶ workers (hash, prove, put) ──▶ in order: table
+ *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ queue ──▶ workers (hash, prove, put) ──▶ in order:
+ * table
  *
- * A chunk taken from the parent is a guess until its hash is known. Those behind it are guesses too, several are in work
- * at a time. When one turns out wrong it is cut anew, and what follows it stays good as soon as a new cut meets the
- * beginning of one that was guessed: a chunk depends on nothing but where it begins.
+ * A chunk taken from the parent is a guess until its hash is known. Those behind it are guesses too, several are in
+ * work at a time. When one turns out wrong it is cut anew, and what follows it stays good as soon as a new cut meets
+ * the beginning of one that was guessed: a chunk depends on nothing but where it begins.
  *
  * Zeros: a chunk that begins in `min` zero bytes is exactly `min` long, so a hole is a count, and its id is known after
  * the first time.
@@ -27,13 +28,13 @@ struct pipeline;
 
 struct pipeline_setup {
     struct session *session;
-    struct reader *reader;       /* NULL if size is 0 */
-    uint64_t size;               /* bytes */
-    uint64_t section;            /* bytes per section, > 0; UINT64_MAX: none */
+    struct reader *reader; /* NULL if size is 0 */
+    uint64_t size;         /* bytes */
+    uint64_t section;      /* bytes per section, > 0; UINT64_MAX: none */
     struct splitter splitter;
     const struct budget *budget;
     uint32_t compression;
-    struct hints *hints;         /* NULL: none */
+    struct hints *hints; /* NULL: none */
     struct object_table *table;
     struct refs *refs;
     struct mover_progress *progress;
@@ -44,12 +45,12 @@ struct pipeline_setup {
 
 /* Where the bytes and the time went. Bytes of all kinds add up to what was taken into the table. */
 struct pipeline_stats {
-    uint64_t pos;                /* bytes taken into the table */
+    uint64_t pos; /* bytes taken into the table */
     uint64_t hole_bytes, zero_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
-    uint64_t hinted_bytes;       /* proven by the parent's id, never scanned */
-    uint64_t recuts;             /* ranges of the parent that were no chunks here */
-    uint64_t wrong_guesses;      /* chunks found behind these that were none either; never stored */
+    uint64_t hinted_bytes;  /* proven by the parent's id, never scanned */
+    uint64_t recuts;        /* ranges of the parent that were no chunks here */
+    uint64_t wrong_guesses; /* chunks found behind these that were none either; never stored */
     /* ns; of the pipeline's thread */
     uint64_t zero_ns, split_ns, wait_ns, table_ns;
     uint64_t zero_tested, split_scanned; /* bytes */
@@ -61,7 +62,10 @@ struct pipeline_stats {
 int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct err *e);
 /* Waits for the workers. NULL allowed. */
 void pipeline_free(struct pipeline *p);
-static inline void pipeline_freep(struct pipeline **p) { pipeline_free(*p); }
+static inline void pipeline_freep(struct pipeline **p)
+{
+    pipeline_free(*p);
+}
 
 /* Moves the whole source. -ECANCELED (ERR_INTERRUPTED) after pipeline_stop(): the chunks before the returned position
  * are in the table. After any return no worker is busy. */

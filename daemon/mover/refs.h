@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * refs.h - contents that the snapshot in progress reuses and no committed manifest refers to yet (internal to the mover)
+ * refs.h - contents that the snapshot in progress reuses and no committed manifest refers to yet (internal to the
+ * mover)
  *
- * Garbage collection may delete a content that nothing refers to, so one that was found in the index must be referred to
- * by a committed manifest within 45 minutes (Kopia repository format, section 14.8, R5). If that was missed (suspend,
- * throttling, an outage), all of them have to be looked up again. They are kept in an unlinked file, not in memory.
+ * Garbage collection may delete a content that nothing refers to, so one that was found in the index must be referred
+ * to by a committed manifest within 45 minutes (Kopia repository format, section 14.8, R5). If that was missed
+ * (suspend, throttling, an outage), all of them have to be looked up again. They are kept in an unlinked file, not in
+ * memory.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_REFS_H
 #define SNAPFERRY_DAEMON_MOVER_REFS_H
@@ -16,7 +18,10 @@
 struct refs;
 int refs_new(struct refs **ret, const char *dir, struct err *e);
 void refs_free(struct refs *x);
-static inline void refs_freep(struct refs **x) { refs_free(*x); }
+static inline void refs_freep(struct refs **x)
+{
+    refs_free(*x);
+}
 int refs_add(struct refs *x, const struct content_id *id, struct err *e);
 /* Looks all of them up, and the documents of the object they make up. ERR_GENERIC (-ESTALE) if one is gone. */
 int refs_check(struct refs *x, struct session *s, const struct object_id *image, struct err *e);

@@ -552,8 +552,9 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
             "are hit",
             (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
             (unsigned long long)v->result->snapshots);
-    return err_hint(e, "snapshots that are not named are whole; the next backups refer to what is damaged as long as the "
-                       "index knows it: snapferry-recovery(7) tells how to get whole ones again");
+    return err_hint(e,
+                    "snapshots that are not named are whole; the next backups refer to what is damaged as long as the "
+                    "index knows it: snapferry-recovery(7) tells how to get whole ones again");
 }
 
 static void fill_stages(struct verify *v)

@@ -16,17 +16,17 @@
 struct volume_doc {
     const struct source_info *source;
     const struct splitter *splitter;
-    uint64_t section;            /* UINT64_MAX: none */
+    uint64_t section; /* UINT64_MAX: none */
     uint32_t compression;
-    const char *parent;          /* manifest id, "" none */
+    const char *parent; /* manifest id, "" none */
     int64_t start_ns, end_ns;
     bool complete;
-    uint64_t read_bytes;         /* from the device */
+    uint64_t read_bytes; /* from the device */
     const struct pipeline_stats *stats;
     const struct bad_range *bad;
     size_t n_bad;
     uint64_t bad_bytes;
-    json_t *facts;               /* more members, or ones that replace ours; NULL: none; borrowed */
+    json_t *facts; /* more members, or ones that replace ours; NULL: none; borrowed */
 };
 
 /* New reference, or NULL: no memory. */
@@ -34,11 +34,11 @@ json_t *volume_json_new(const struct volume_doc *v);
 
 /* What a new backup wants to know about an older snapshot. */
 struct volume_parent {
-    bool usable;             /* has an image and a volume.json that we understand */
+    bool usable; /* has an image and a volume.json that we understand */
     struct object_id image;
     char splitter[32];
-    uint64_t section;        /* UINT64_MAX: none */
-    uint64_t covered;        /* bytes of the volume that the image has; less than its size in a checkpoint */
+    uint64_t section; /* UINT64_MAX: none */
+    uint64_t covered; /* bytes of the volume that the image has; less than its size in a checkpoint */
 };
 /* Looks into a snapshot. What cannot be read is not usable, with a warning; never an error. */
 void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s);

@@ -2,8 +2,8 @@
 /*
  * zeros.h - ids of contents that are nothing but zeros (internal to the mover)
  *
- * A volume has very few lengths of such chunks: the splitter's shortest one, and tails. Each length is hashed and stored
- * once. The zeros themselves are pages that the kernel shares: they take no memory. Not thread-safe.
+ * A volume has very few lengths of such chunks: the splitter's shortest one, and tails. Each length is hashed and
+ * stored once. The zeros themselves are pages that the kernel shares: they take no memory. Not thread-safe.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_ZEROS_H
 #define SNAPFERRY_DAEMON_MOVER_ZEROS_H
@@ -13,7 +13,10 @@
 struct zeros;
 int zeros_new(struct zeros **ret, size_t longest, struct err *e);
 void zeros_free(struct zeros *z);
-static inline void zeros_freep(struct zeros **z) { zeros_free(*z); }
+static inline void zeros_freep(struct zeros **z)
+{
+    zeros_free(*z);
+}
 
 const uint8_t *zeros_data(const struct zeros *z); /* `longest` zero bytes */
 /* False if that length is not known (yet). */
@@ -21,8 +24,8 @@ bool zeros_find(const struct zeros *z, size_t len, struct content_id *ret);
 void zeros_learn(struct zeros *z, size_t len, const struct content_id *id);
 
 /* For readers: is `id` that of `len` zero bytes under the hash h? The lengths that whole zero chunks of named splitters
- * have (64 KiB to 8 MiB, powers of two) are always recognised; others (the odd end of a run) only where the caller thinks
- * it likely, as each new length costs one hash. */
+ * have (64 KiB to 8 MiB, powers of two) are always recognised; others (the odd end of a run) only where the caller
+ * thinks it likely, as each new length costs one hash. */
 bool zeros_recognise(struct zeros *z, const struct hasher *h, const struct content_id *id, size_t len, bool likely);
 
 #endif

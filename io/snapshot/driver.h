@@ -209,10 +209,10 @@ bool expose_same_pool(const struct driver_class *own, const struct volume *v, co
 /*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
  * of the wrong type or too long. NULL for what cannot be written: a text that is no UTF-8.
- * volume: name, id, pool, size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be absent.
- * native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used (null:
- * unknown), crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where, size,
- * copied, seconds. target: path, handle, final, size.
+ * volume: name, id, pool, size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
+ * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
+ * (null: unknown), crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where,
+ * size, copied, seconds. target: path, handle, final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

@@ -173,8 +173,8 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
     if (rc == -ENOENT)
         return make_staging(c, dir, dir_path, staging, ret, alias, overwrite, e);
     if (rc == 0 && (uint64_t)f.st.st_size != size)
-        rc =
-            err_plain(e, ERR_TARGET, EEXIST, "%s has %jd bytes, not %" PRIu64, ret->handle, (intmax_t)f.st.st_size, size);
+        rc = err_plain(e, ERR_TARGET, EEXIST, "%s has %jd bytes, not %" PRIu64, ret->handle, (intmax_t)f.st.st_size,
+                       size);
     tagged_close(&f);
     return rc;
 }

@@ -129,9 +129,7 @@ int image_open(const char *path, struct stat *st, struct err *e)
     if (rc < 0)
         return rc;
     if (!name_is_text(path))
-        return err_set(e, ERR_USAGE, EILSEQ,
-                       "a name in %s is no UTF-8 and cannot be recorded: rename the file",
-                       dir);
+        return err_set(e, ERR_USAGE, EILSEQ, "a name in %s is no UTF-8 and cannot be recorded: rename the file", dir);
     if (strstr(path, "/" HIDDEN_DIR "/"))
         return err_set(e, ERR_USAGE, EINVAL, "%s is a file of our own and no volume", path);
     /* Looked at before it is opened: opening a device or a pipe has effects. */
@@ -362,7 +360,7 @@ int reflink_find(const struct driver_class *c, const struct volume *v, const cha
     int rc = find_in(c, v ? v->name : NULL, alias, hint, &f, e);
     if (rc == -ENOENT)
         return err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is not on the storage any more", alias,
-                       v ? v->name : "a volume");
+                         v ? v->name : "a volume");
     if (rc == 0)
         rc = healthy(&f, e);
     if (rc == 0)

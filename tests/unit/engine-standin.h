@@ -346,10 +346,10 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
 
 void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req,
-                  json_pack("{s:O,s:i,s:i}", "repository", json_object_get(req, "repository"), "backups", 0, "natives",
-                            0),
-                  NULL, reply, arg);
+    standin_reply(
+        g, req,
+        json_pack("{s:O,s:i,s:i}", "repository", json_object_get(req, "repository"), "backups", 0, "natives", 0), NULL,
+        reply, arg);
 }
 
 void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)

@@ -745,7 +745,7 @@ static void requests_are_counted(void **state)
     assert_ok(blob_writer_write(w, 0, "abc", 3, &e), &e);
     assert_ok(blob_writer_commit(w, 3, &e), &e);
     assert_ok(blobs_read(b, PACK, 0, buf, 5, &e), &e);
-    assert_true(blobs_read(b, PACK, 3, buf, 5, NULL) < 0);    /* too short */
+    assert_true(blobs_read(b, PACK, 3, buf, 5, NULL) < 0); /* too short */
     assert_int_equal(blobs_stat(b, "none", &info, NULL), -ENOENT);
     assert_int_equal(blobs_put(b, "a/b", "x", 1, NULL), -EINVAL); /* asked wrongly: never got there */
     assert_int_equal(blobs_list(b, "", count_one, &n, &e), 1);

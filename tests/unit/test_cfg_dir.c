@@ -396,7 +396,7 @@ static void what_is_not_read_is_told(void **state)
 {
     (void)state;
     static const char *const files[] = {"50-local.conf", "60-local.INI", "ini",        "10.ini~",        "10.ini.bak",
-                                        ".10.ini.swp",   ".hidden.ini", "README.txt", "10.ini.dpkg-old"};
+                                        ".10.ini.swp",   ".hidden.ini",  "README.txt", "10.ini.dpkg-old"};
     char name[64], path[256];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(name, sizeof name, "conf.d/%s", files[i]);
@@ -418,8 +418,7 @@ static void what_is_not_read_is_told(void **state)
     cfg_free(c);
     static const char *const links[] = {"70.ini", "80.ini"};
     for (size_t i = 0; i < sizeof files / sizeof *files + 2; i++) {
-        snprintf(path, sizeof path, "%s/conf.d/%s", cfgdir,
-                 i < 2 ? links[i] : files[i - 2]);
+        snprintf(path, sizeof path, "%s/conf.d/%s", cfgdir, i < 2 ? links[i] : files[i - 2]);
         assert_return_code(unlink(path), errno);
     }
 }

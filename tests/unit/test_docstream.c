@@ -4,7 +4,6 @@
 #include "repo/docstream.h"
 #include "repo/gojson.h"
 
-
 /* A document in memory, handed out in pieces of at most `step` bytes. */
 struct mem {
     const char *p;

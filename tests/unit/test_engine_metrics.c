@@ -335,7 +335,8 @@ static void too_old(void **state)
     assert_int_equal(volume_judge(false, false, success, 3600, success + hour * 5 / 2 + 1), VOLUME_UNPROTECTED);
     assert_int_equal(volume_judge(false, false, success, 604800, success + 400 * hour), VOLUME_PROTECTED);
     assert_int_equal(volume_judge(false, false, success, 0, success + 100000 * hour), VOLUME_PROTECTED);
-    assert_int_equal(volume_judge(false, false, success, 3600, success - hour), VOLUME_PROTECTED); /* the clock was set back */
+    assert_int_equal(volume_judge(false, false, success, 3600, success - hour),
+                     VOLUME_PROTECTED); /* the clock was set back */
 }
 
 static void natives_by_reason(void **state)
@@ -380,7 +381,8 @@ static void natives_by_reason(void **state)
 
 static const char result_text[] =
     "{\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,\"incrementalBytes\":800,"
-    "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16,\"skippedBytes\":32},"
+    "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16,\"skippedBytes\":"
+    "32},"
     "\"stages\":[{\"name\":\"write\",\"busySeconds\":2.5,\"stalledSeconds\":1}],\"bottleneck\":\"write\","
     "\"repository\":{\"uploadedBytes\":450,\"downloadedBytes\":70,\"retries\":2,\"contents\":12,\"indexBlobs\":4,"
     "\"clockSkewSeconds\":-0.5,\"requests\":{\"put\":{\"codes\":{\"ok\":5,\"no-space\":1,\"invented\":9},\"seconds\":3,"

@@ -14,7 +14,8 @@ static int look(const char *name, const json_t *labels, double value, void *arg)
 {
     struct seen *s = arg;
     s->n++;
-    if (!strcmp(name, s->name) && !strcmp(jstr(labels, "direction"), s->kind) && !strcmp(jstr(labels, "stage"), s->stage))
+    if (!strcmp(name, s->name) && !strcmp(jstr(labels, "direction"), s->kind) &&
+        !strcmp(jstr(labels, "stage"), s->stage))
         s->value += value;
     return 0;
 }

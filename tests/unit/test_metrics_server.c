@@ -142,10 +142,21 @@ static void bad_users_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "",        "# only a comment\n", "anna:secret\n",        "anna\n",   ":$6$abcdefgh$x\n",
-        "anna:\n", "anna:*\n",           "anna:$nonsense$abc\n", "anna:!\n", "anna:$\n",
-        "anna:$1$abcdefgh$x\n", "anna:$2y$15$abcdefghijklmnopqrstuu\n", "anna:$2b$31$abcdefghijklmnopqrstuu\n",
-        "anna:$6$rounds=2000001$abcdefgh$x\n", "anna:$5$rounds=999999999$abcdefgh$x\n",
+        "",
+        "# only a comment\n",
+        "anna:secret\n",
+        "anna\n",
+        ":$6$abcdefgh$x\n",
+        "anna:\n",
+        "anna:*\n",
+        "anna:$nonsense$abc\n",
+        "anna:!\n",
+        "anna:$\n",
+        "anna:$1$abcdefgh$x\n",
+        "anna:$2y$15$abcdefghijklmnopqrstuu\n",
+        "anna:$2b$31$abcdefghijklmnopqrstuu\n",
+        "anna:$6$rounds=2000001$abcdefgh$x\n",
+        "anna:$5$rounds=999999999$abcdefgh$x\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct users *u = NULL;

@@ -262,7 +262,9 @@ static void failing_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_threads), cmocka_unit_test(lengths),       cmocka_unit_test(gaps),
+        cmocka_unit_test(many_threads),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(gaps),
         cmocka_unit_test(failing_store),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

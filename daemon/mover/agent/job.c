@@ -252,9 +252,9 @@ static const struct kind {
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
 };
-static const char known_everywhere[] =
-    " protocol operation kind backup volume node repository cache_dir memory index_memory cache_size workers read_limit "
-    "write_limit debug ";
+static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir memory "
+                                       "index_memory cache_size workers read_limit "
+                                       "write_limit debug ";
 
 const char *job_kind_name(enum job_kind k)
 {

@@ -87,8 +87,8 @@ static void fill_result(json_t *o, const struct job *j, const struct backup_resu
     json_object_set_new(o, "cbtSource", json_null());
     json_object_set_new(o, "fallbackReason", b->reader.fallback[0] ? json_string(b->reader.fallback) : json_null());
     json_object_set_new(o, "reader",
-                        json_pack("{s:b, s:b, s:b, s:i, s:I}", "ioUring", (int)b->reader.uring, "direct", (int)b->reader.direct,
-                                  "fixedBuffers", (int)b->reader.fixed_buffers, "inflightMax",
+                        json_pack("{s:b, s:b, s:b, s:i, s:I}", "ioUring", (int)b->reader.uring, "direct",
+                                  (int)b->reader.direct, "fixedBuffers", (int)b->reader.fixed_buffers, "inflightMax",
                                   (int)b->reader.inflight_max, "skippedBytes", (json_int_t)b->reader.hole_bytes));
     json_t *bad = json_array();
     for (size_t i = 0; i < b->n_bad; i++)
