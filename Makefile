@@ -31,14 +31,16 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='
 LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)
 
 # The rooms, lowest first. Each is one static library; link order is the reverse.
-ROOMS := $(foreach r,base cfg chunker io io/snapshot repo daemon daemon/metrics daemon/mover daemon/mover/agent,$(if $(wildcard $(r)/*.c),$(r)))
+DAEMON_ROOMS := protocol records movers schedule answers check control engine metrics
+ROOMS := base proc cfg chunker io io/native repo $(addprefix daemon/,$(DAEMON_ROOMS) mover mover/agent)
+ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard $(r)/*.c),$(r)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
 LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
 # The control plane: no data path, no repository; of io only what names a source.
-DAEMON_LIBS := $(foreach r,base cfg io io/snapshot daemon daemon/metrics,$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+DAEMON_LIBS := $(foreach r,base proc cfg io io/native $(addprefix daemon/,$(DAEMON_ROOMS)),$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
 DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd libcrypt 2>/dev/null)
-PROGRAMS := $(BUILD)/snapferry $(patsubst daemon/main/%.c,$(BUILD)/%,$(wildcard daemon/main/*.c))
+PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
 
 src_of = $(wildcard $(1)/*.c)
 obj_of = $(patsubst %.c,$(BUILD)/%.o,$(call src_of,$(1)))
@@ -53,8 +55,8 @@ all: $(PROGRAMS)
 $(BUILD)/snapferry: $(CLI_OBJ) $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lm
 
-$(BUILD)/snapferryd: $(BUILD)/daemon/main/snapferryd.o $(DAEMON_LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
+$(BUILD)/snapferryd: $(addprefix $(BUILD)/daemon/main/,snapferryd.o service.o) $(DAEMON_LIBS)
+	$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
 $(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 

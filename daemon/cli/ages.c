@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ages.c - how long ago and how soon, and how much of it is done */
 #include "daemon/cli/daemon.h"
-#include "daemon/pace.h"
+#include "daemon/answers/pace.h"
 
 #include <math.h>
 #include <time.h>

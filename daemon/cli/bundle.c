@@ -7,7 +7,7 @@
 #include "daemon/cli/logs.h"
 #include "daemon/cli/redact.h"
 
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <errno.h>
 #include <fcntl.h>

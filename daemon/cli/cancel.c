@@ -2,7 +2,7 @@
 /* cancel.c - snapferry cancel ID..., and --all for who is about to remove or to move a node */
 #include "daemon/cli/daemon.h"
 
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <string.h>
 

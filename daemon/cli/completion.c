@@ -8,7 +8,7 @@
 #include "chunker/hash.h"
 #include "daemon/cli/bench.h"
 #include "daemon/cli/options-table.h"
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 #include "repo/compress.h"
 #include "repo/format.h"
 

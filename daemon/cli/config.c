@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* config.c - check-config and import-velero: what the configuration says, and what is wrong with it */
 #include "cfg/cfg.h"
-#include "daemon/check.h"
+#include "daemon/check/check.h"
 #include "daemon/cli/daemon.h"
 
 #include <ctype.h>

@@ -4,7 +4,7 @@
 #define SNAPFERRY_DAEMON_CLI_DAEMON_H
 
 #include "daemon/cli/cli.h"
-#include "daemon/json.h"
+#include "base/json.h"
 
 /* ---- the connection (client.c) ---- */
 

@@ -2,7 +2,7 @@
 /* lists.c - operations, backups, volumes and native snapshots as tables */
 #include "daemon/cli/results.h"
 
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  */
 #include "daemon/cli/logs.h"
 
-#include "daemon/movers-impl.h" /* the names of log files */
-#include "daemon/records.h"
+#include "daemon/movers/movers-impl.h" /* the names of log files */
+#include "daemon/records/records.h"
 
 #include <errno.h>
 #include <string.h>

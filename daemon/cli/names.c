@@ -3,7 +3,7 @@
 #include "cfg/cfg.h"
 #include "chunker/kernel.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <signal.h>
 #include <string.h>

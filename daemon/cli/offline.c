@@ -9,8 +9,8 @@
 #include "daemon/cli/daemon.h"
 
 #include "cfg/cfg.h"
-#include "daemon/answers.h"
-#include "daemon/control-names.h"
+#include "daemon/answers/answers.h"
+#include "daemon/answers/names.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin.c - snapferry plugin-check: what the rules found, for people and programs */
 #include "daemon/cli/cli.h"
-#include "daemon/plugin-check.h"
+#include "daemon/check/plugin-check.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "daemon/cli/live.h"
 #include "daemon/cli/results.h"
 
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <errno.h>
 #include <string.h>

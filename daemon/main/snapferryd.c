@@ -3,10 +3,11 @@
  * snapferryd.c - the daemon: options, directories, signals, the event loop; everything else is the engine's
  */
 #include "base/cleanup.h"
-#include "daemon/control.h"
-#include "daemon/engine.h"
-#include "daemon/endpoint.h"
-#include "daemon/service.h"
+#include "daemon/control/control.h"
+#include "daemon/engine/engine.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/main/service.h"
+#include "proc/notify.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -188,7 +189,7 @@ static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void
 {
     struct server *s = arg;
     (void)src;
-    service_stopping();
+    notify_stopping();
     log_info("signal %u: the daemon ends, running movers go on", si->ssi_signo);
     endpoint_stopping(s->endpoint);
     engine_stop(s->engine);
@@ -244,7 +245,7 @@ int main(int argc, char **argv)
     if (rc == 0 && (rc = sd_event_loop(s.loop)) < 0)
         err_set(&e, ERR_GENERIC, -rc, "the event loop ended");
     if (e.cls) {
-        service_failed(&e);
+        notify_failed(&e);
         if (!s.control)
             control_refuse(&e);
         log_line(LOG_LVL_ERROR, "%s%s%s", e.msg, e.hint[0] ? "; " : "", e.hint);

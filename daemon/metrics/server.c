@@ -3,12 +3,12 @@
 #include "daemon/metrics/server.h"
 
 #include "base/cleanup.h"
-#include "daemon/json.h"
+#include "base/json.h"
 #include "daemon/metrics/exchange.h"
 #include "daemon/metrics/listener.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/textfile.h"
-#include "daemon/step.h"
+#include "proc/step.h"
 
 #include <errno.h>
 #include <string.h>

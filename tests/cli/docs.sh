@@ -69,7 +69,7 @@ units=$(grep -rhoE '\bsnapferryd?(-[a-z]+)?@?\.(service|socket|slice|timer|targe
     esac
 done)
 empty "units that are named exist" "$units"
-check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers-unit.c daemon/movers-systemd.c daemon/movers.c
+check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers/unit.c daemon/movers/systemd.c daemon/movers/movers.c
 
 # ---- commands that are shown ----
 
@@ -137,11 +137,11 @@ empty "the examples of the help exist, with their options" "$(judge <"$WORK/exam
 
 # ---- control socket ----
 
-sed -n '/^    {"ping"/,/^};/p' daemon/control-verbs.c | grep -oE '^    \{"[a-z-]+"' | tr -d ' {"' | sort >"$WORK/control.code"
+sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | grep -oE '^    \{"[a-z-]+"' | tr -d ' {"' | sort >"$WORK/control.code"
 sed -n '/^## Verbs/,/^## The command/p' docs/control.md | grep '^| `' | cut -d'|' -f2 | grep -oE '`[a-z-]+`' | tr -d '`' | sort >"$WORK/control.docs"
 check "verbs of the socket are found" test "$(wc -l <"$WORK/control.code")" -gt 15
 check "verbs of the control socket are those of docs/control.md" diff "$WORK/control.code" "$WORK/control.docs"
-args=$(sed -n '/^    {"ping"/,/^};/p' daemon/control-verbs.c | tr -d '\n' | grep -oE '\{"[a-z-]+", [a-z_]+, (true|false), *("[^"]*" *)+' | while read -r line; do
+args=$(sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | tr -d '\n' | grep -oE '\{"[a-z-]+", [a-z_]+, (true|false), *("[^"]*" *)+' | while read -r line; do
     v=$(cut -d'"' -f2 <<<"$line")
     row=$(sed -n '/^## Verbs/,/^## The command/p' docs/control.md | grep -E "^\| [^|]*\`$v\`" | head -n 1)
     for a in $(cut -d'"' -f4- <<<"$line" | tr -d '"' | grep -oE '[a-z_-]+:' | tr -d :); do
@@ -153,15 +153,15 @@ empty "and so are their arguments" "$args"
 # ---- environment ----
 
 # For tests alone: told in tests/README.md or snapferry-mover(8).
-grep -rhoE '(getenv|env_get)\("[A-Z_]+"' --include=*.c base cfg chunker io repo daemon | grep -oE '[A-Z_]{3,}' | sort -u >"$WORK/env.code"
-grep -rhoE '"SNAPFERRY_[A-Z_]+' --include=*.c --include=*.h base cfg chunker io repo daemon | tr -d '"' | sed 's/_KERNEL_NAME$/_KERNEL_/' | sort -u >>"$WORK/env.code"
+grep -rhoE '(getenv|env_get)\("[A-Z_]+"' --include=*.c base proc cfg chunker io repo daemon | grep -oE '[A-Z_]{3,}' | sort -u >"$WORK/env.code"
+grep -rhoE '"SNAPFERRY_[A-Z_]+' --include=*.c --include=*.h base proc cfg chunker io repo daemon | tr -d '"' | sed 's/_KERNEL_NAME$/_KERNEL_/' | sort -u >>"$WORK/env.code"
 undocumented=$(sort -u "$WORK/env.code" | while read -r v; do grep -qE "\b$v" "${PODS[@]}" docs/hooks.md tests/README.md || echo "$v"; done)
 empty "every environment variable that is read or set is documented" "$undocumented"
 unknown=$(grep -ohE '\bSNAPFERRY_[A-Z0-9_]+' "${PODS[@]}" docs/*.md README.md examples/hooks/* examples/plugins/* | sort -u | while read -r v; do
     case $v in
     SNAPFERRY_KERNEL_*) grep -rqi "${v#SNAPFERRY_KERNEL_}" --include='kernel*.c' --include='*select*.c' --include='*.c' chunker || [ "$v" = SNAPFERRY_KERNEL_ ] || echo "$v" ;;
     SNAPFERRY_OBJECTS) grep -q "$v" debian/rules || echo "$v" ;; # of the package's build
-    *) grep -rqE "\b$v\b" --include=*.c --include=*.h base cfg chunker io repo daemon || echo "$v" ;;
+    *) grep -rqE "\b$v\b" --include=*.c --include=*.h base proc cfg chunker io repo daemon || echo "$v" ;;
     esac
 done)
 empty "none is documented that does not exist" "$unknown"

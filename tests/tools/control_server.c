@@ -7,7 +7,7 @@
  */
 #include "tests/unit/engine-standin.h"
 
-#include "daemon/control.h"
+#include "daemon/control/control.h"
 
 #include <signal.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
  * error. Verbs are below.
  */
 #include "base/cleanup.h"
-#include "io/snapshot/driver.h"
+#include "io/native/driver.h"
 
 #include <fcntl.h>
 #include <getopt.h>

@@ -10,7 +10,7 @@
  * says that it cannot do is skipped by name; what it says it can do must work.
  */
 #include "base/cleanup.h"
-#include "io/snapshot/driver.h"
+#include "io/native/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>

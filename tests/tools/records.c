@@ -9,7 +9,7 @@
  *        records STATE-DIR peek                the same by the read-only view
  *        records STATE-DIR hold SECONDS        keeps the lock
  */
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include "base/cleanup.h"
 

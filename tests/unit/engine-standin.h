@@ -2,16 +2,16 @@
 /*
  * engine-standin.h - an engine that only pretends to move data, for tests of the control socket and of the command
  *
- * Real records, real documents (daemon/answers.h), a real event loop; what happens to a backup is decided by the names
- * of its volumes: "fail..." fails (class source), "cancelme..." and all others take `ticks` ticks of 20 ms, "hang..."
- * runs until it is canceled. Include it in one file of a program.
+ * Real records, real documents (daemon/answers/answers.h), a real event loop; what happens to a backup is decided by
+ * the names of its volumes: "fail..." fails (class source), "cancelme..." and all others take `ticks` ticks of 20 ms,
+ * "hang..." runs until it is canceled. Include it in one file of a program.
  */
 #ifndef SNAPFERRY_TESTS_UNIT_ENGINE_STANDIN_H
 #define SNAPFERRY_TESTS_UNIT_ENGINE_STANDIN_H
 
-#include "daemon/answers.h"
-#include "daemon/engine.h"
-#include "daemon/json.h"
+#include "daemon/answers/answers.h"
+#include "daemon/engine/engine.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "tests/unit/test.h"
 
 #include "base/crash.h"
-#include "daemon/movers.h"
+#include "daemon/movers/movers.h"
 #include "repo/format.h"
 #include "repo/repo.h"
 #include "repo/snapshot.h"

@@ -5,8 +5,8 @@
 
 #include "tests/unit/test.h"
 
-#include "daemon/records.h"
-#include "daemon/records_internal.h"
+#include "daemon/records/records.h"
+#include "daemon/records/records-impl.h"
 
 #include <math.h>
 #include <sys/wait.h>

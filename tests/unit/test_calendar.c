@@ -3,7 +3,7 @@
  * test_calendar.c - calendar events (CF-45): the examples of systemd.time(7), changes of clocks in several zones,
  * random events against a second way of finding their times, what is refused, hostile text
  */
-#include "daemon/schedule.h"
+#include "daemon/schedule/schedule.h"
 
 #include "tests/unit/test.h"
 

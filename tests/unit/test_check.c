@@ -2,7 +2,7 @@
 /* A configuration against the machine: what check-config and a reload find that the text alone does not tell. */
 #include "tests/unit/cfgdir.h"
 
-#include "daemon/check.h"
+#include "daemon/check/check.h"
 
 #include <sys/stat.h>
 

@@ -7,7 +7,7 @@
 #include "tests/unit/engine-standin.h"
 #include "tests/unit/test.h"
 
-#include "daemon/control-impl.h"
+#include "daemon/control/control-impl.h"
 
 #include <fcntl.h>
 #include <grp.h>

@@ -2,9 +2,9 @@
 /* Drivers without storage: names, documents, and the choice of a mechanism (decisions 3; PVC-05, PVC-06, PVC-10). */
 #include "tests/unit/test.h"
 
-#include "io/snapshot/device.h"
-#include "io/snapshot/driver.h"
-#include "io/snapshot/json-fields.h"
+#include "io/native/device.h"
+#include "io/native/driver.h"
+#include "io/native/json-fields.h"
 
 #include <ctype.h>
 

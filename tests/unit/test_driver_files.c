@@ -2,11 +2,11 @@
 /* Files that claim to be ours, places that are not ours, and patterns (RS-12, RS-21). */
 #include "tests/unit/test.h"
 
-#include "io/snapshot/filecopy.h"
-#include "io/snapshot/fsinfo.h"
-#include "io/snapshot/pattern.h"
-#include "io/snapshot/reflink.h"
-#include "io/snapshot/tag.h"
+#include "io/native/filecopy.h"
+#include "io/native/fsinfo.h"
+#include "io/native/pattern.h"
+#include "io/native/reflink.h"
+#include "io/native/tag.h"
 
 #include <fcntl.h>
 #include <sys/xattr.h>

@@ -2,7 +2,7 @@
 /* What engine_metrics() says: facts of the records in memory, counters that count once, zeros from the start (D.3). */
 #include "tests/unit/test.h"
 
-#include "daemon/engine-metrics-impl.h"
+#include "daemon/metrics/samples-impl.h"
 
 #include <sys/stat.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Who may go next: slots, the restore lane, device groups, memory, order (CF-20..22, AO-47, AO-50, E-16). */
 #include "tests/unit/test.h"
 
-#include "daemon/engine-impl.h"
+#include "daemon/engine/engine-impl.h"
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 /* test_engine_stages.c - the seconds that movers spent in their stages, as counters that survive */
 #include "tests/unit/records.h"
 
-#include "daemon/engine-impl.h"
+#include "daemon/engine/engine-impl.h"
 
 struct seen {
     const char *name, *kind, *stage;

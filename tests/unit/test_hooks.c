@@ -3,8 +3,8 @@
  * E-18) */
 #include "tests/unit/test.h"
 
-#include "daemon/hooks.h"
-#include "daemon/step.h"
+#include "daemon/engine/hooks.h"
+#include "proc/step.h"
 
 #include <signal.h>
 #include <sys/stat.h>

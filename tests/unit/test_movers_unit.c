@@ -2,8 +2,8 @@
 /* test_movers_unit.c - movers as transient units, where systemd is PID 1 (MS-01, 02, 04, 36, 44, 47, 50) */
 #include "tests/unit/movers-job.h"
 
-#include "base/program.h"
-#include "base/systemd.h"
+#include "proc/program.h"
+#include "proc/systemd.h"
 
 #include <pwd.h>
 #include <sys/wait.h>

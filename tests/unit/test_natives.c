@@ -3,7 +3,7 @@
  */
 #include "tests/unit/records.h"
 
-#include "daemon/natives.h"
+#include "daemon/engine/natives-plan.h"
 
 #include <limits.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Plugins that tell the truth, and plugins that lie, hang, flood, die or say nothing (AP-05, AP-21..23, RS-27). */
-#include "base/program.h"
-#include "io/snapshot/driver.h"
-#include "io/snapshot/plugin-answer.h"
-#include "io/snapshot/plugin-call.h"
+#include "proc/program.h"
+#include "io/native/driver.h"
+#include "io/native/plugin-answer.h"
+#include "io/native/plugin-call.h"
 #include "tests/unit/test.h"
 
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Mover plugins under way: started, watched, cancelled, lost and found (AO-06, AO-24..28, AO-34..36, AP-05..10). */
-#include "base/program.h"
-#include "daemon/plugin-movers.h"
-#include "daemon/plugin-run.h"
-#include "daemon/plugin.h"
+#include "proc/program.h"
+#include "daemon/movers/plugin-movers.h"
+#include "proc/plugin-run.h"
+#include "daemon/movers/plugin.h"
 #include "tests/unit/test.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_program.c - programs are run without a shell, with a deadline, bounded, and nothing of them is left (AP-21) */
 #include "tests/unit/test.h"
 
-#include "base/program.h"
+#include "proc/program.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
 /* test_program_unit.c - programs in transient units of their own, where systemd runs (AP-21) */
 #include "tests/unit/test.h"
 
-#include "base/program.h"
-#include "base/systemd.h"
+#include "proc/program.h"
+#include "proc/systemd.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>

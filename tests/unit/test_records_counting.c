@@ -2,7 +2,7 @@
 /* Counters that count once whatever fails, distributions, and who is told of rows. */
 #include "tests/unit/records.h"
 
-#include "daemon/json.h"
+#include "base/json.h"
 #include "tests/unit/faulty_vfs.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* test_records_lock.c - one daemon at a time, and a killed one does not stand in the way of the next (MS-11, E-03) */
 #include "tests/unit/test.h"
 
-#include "daemon/records.h"
+#include "daemon/records/records.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/records.h"
 
-#include "daemon/natives.h"
+#include "daemon/engine/natives-plan.h"
 #include "tests/unit/faulty_vfs.h"
 
 #include <dirent.h>

@@ -3,7 +3,7 @@
  * test_schedule.c - jobs by the daemon's own clock (CF-45): what is due, what was missed, clocks that jump, jitter,
  * pausing, other nodes, reload; and the names of timers
  */
-#include "daemon/schedule-impl.h"
+#include "daemon/schedule/schedule-impl.h"
 
 #include "tests/unit/test.h"
 #include "tests/unit/test_schedule.h"

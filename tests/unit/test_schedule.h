@@ -3,8 +3,8 @@
 #ifndef SNAPFERRY_TESTS_UNIT_TEST_SCHEDULE_H
 #define SNAPFERRY_TESTS_UNIT_TEST_SCHEDULE_H
 
-#include "daemon/json.h"
-#include "daemon/schedule.h"
+#include "base/json.h"
+#include "daemon/schedule/schedule.h"
 #include "tests/unit/test.h"
 
 #include <sys/stat.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_schedule_unit.c - jobs by transient timers, where systemd runs (CF-45) */
-#include "base/program.h"
-#include "base/systemd.h"
-#include "daemon/schedule-impl.h"
+#include "proc/program.h"
+#include "proc/systemd.h"
+#include "daemon/schedule/schedule-impl.h"
 
 #include "tests/unit/test.h"
 #include "tests/unit/test_schedule.h"

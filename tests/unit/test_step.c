@@ -2,7 +2,7 @@
 /* test_step.c - blocking work in children: results, descriptors, deadlines, crashes, children that cannot be killed */
 #include "tests/unit/loop.h"
 
-#include "daemon/step.h"
+#include "proc/step.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
-#include "daemon/movers.h"
+#include "daemon/movers/movers.h"
 #include "repo/format.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "base/cleanup.h"
 #include "base/throttle.h"
-#include "daemon/movers-wire.h"
-#include "daemon/movers.h"
+#include "daemon/protocol/mover-wire.h"
+#include "daemon/movers/movers.h"
 
 #include <errno.h>
 #include <fcntl.h>

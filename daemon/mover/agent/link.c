@@ -2,7 +2,7 @@
 #include "daemon/mover/agent/link.h"
 
 #include "base/cleanup.h"
-#include "daemon/movers.h"
+#include "daemon/movers/movers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #define SNAPFERRY_DAEMON_MOVER_AGENT_LINK_H
 
 #include "daemon/mover/mover.h"
-#include "daemon/movers-wire.h"
+#include "daemon/protocol/mover-wire.h"
 
 #include <jansson.h>
 

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * answers.h - records as the documents of docs/control.md
+ *
+ * Pure functions over records, so that the command gives the same answers from the files when the daemon is down. What
+ * only a running daemon knows (progress of this second) is added by the engine. New references; NULL: no memory.
+ */
+#ifndef SNAPFERRY_DAEMON_ANSWERS_H
+#define SNAPFERRY_DAEMON_ANSWERS_H
+
+#include "daemon/records/records.h"
+
+json_t *answer_operation(const struct rec *op);
+/* `r` for the operations of the backup. */
+json_t *answer_backup(struct records *r, const struct rec *b, bool with_operations);
+json_t *answer_native(const struct rec *n);
+/* Velero's name of a backup's phase (AO-10..13), for those who know it: "WaitingForPluginOperations". */
+const char *velero_phase(const char *state, bool degraded);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/answers/pace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LN2 0.69314718055994531
+/* Shorter samples are noise: they are added to the next. */
+#define SAMPLE_MIN 0.05
+
+/* 2^-x for x >= 0; the daemon does without libm. */
+static double faded(double x)
+{
+    double r = 1;
+    for (; x >= 1 && r > 1e-12; x -= 1)
+        r /= 2;
+    if (x >= 1)
+        return 0;
+    double y = x * LN2;
+    return r / (1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6))))));
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static void begin(struct pace *p, const struct pace_sample *s)
+{
+    unsigned setbacks = p->setbacks;
+    *p = (struct pace){.begun = true, .start = s->t, .last = s->t, .moved = s->t, .end = -1, .setbacks = setbacks};
+    snprintf(p->phase, sizeof p->phase, "%s", s->phase ? s->phase : "");
+    p->at = *s;
+    p->at.phase = NULL;
+}
+
+/* Bytes that have still to be read. */
+static double to_read(const struct pace_sample *s)
+{
+    uint64_t left = less(s->total, s->done), read = less(s->done, s->skipped);
+    if (!s->allocated || s->allocated >= s->total)
+        return (double)left;
+    uint64_t known = less(s->allocated, read);
+    /* More was read than is allocated: the storage compresses, or counts otherwise. Then what is left is as what was.
+     */
+    if (!known && left)
+        return s->done ? (double)left * ((double)read / (double)s->done) : (double)left;
+    return (double)(known < left ? known : left);
+}
+
+static void forecast(struct pace *p, double t, double dt)
+{
+    double speed = p->pass_s > 0 ? p->passed / p->pass_s : 0;
+    if (t - p->start < PACE_SETTLE || speed < 1 || p->at.total <= p->at.done) {
+        p->end = -1;
+        return;
+    }
+    double end = t + to_read(&p->at) / speed;
+    p->end = p->end < 0 ? end : end + (p->end - end) * faded(dt / PACE_END_HALF_LIFE);
+    if (p->end < t)
+        p->end = t;
+}
+
+void pace_add(struct pace *p, const struct pace_sample *s)
+{
+    bool other = p->begun && strncmp(p->phase, s->phase ? s->phase : "", sizeof p->phase - 1) != 0;
+    bool back = p->begun && !other && s->done < p->at.done;
+    if (!p->begun || other || back || s->t < p->last) {
+        p->setbacks += back;
+        begin(p, s);
+        return;
+    }
+    double dt = s->t - p->last;
+    if (dt < SAMPLE_MIN)
+        return;
+    const struct pace_sample *o = &p->at;
+    uint64_t zeros = less(s->zero, o->zero), read = less(less(s->done, o->done), less(s->skipped, o->skipped));
+    uint64_t data = less(read, zeros);
+    double keep = faded(dt / PACE_HALF_LIFE);
+    if (s->done != o->done || s->total != o->total)
+        p->moved = s->t;
+    /* Time that went by over zeros, or holes alone, says nothing about data. */
+    bool tells = data > zeros || (!read && s->skipped == o->skipped);
+    if (tells) {
+        p->data = p->data * keep + (double)data;
+        p->data_s = p->data_s * keep + dt;
+    }
+    if (read || s->skipped == o->skipped) {
+        p->passed = p->passed * keep + (double)read;
+        p->pass_s = p->pass_s * keep + dt;
+    }
+    p->at = *s;
+    p->at.phase = NULL;
+    p->last = s->t;
+    forecast(p, s->t, dt);
+}
+
+double pace_rate(const struct pace *p)
+{
+    return p->data_s > 0 ? p->data / p->data_s : 0;
+}
+
+double pace_stalled(const struct pace *p, double t)
+{
+    return p->begun && t > p->moved ? t - p->moved : 0;
+}
+
+double pace_left(const struct pace *p, double t)
+{
+    if (!p->begun || p->end < 0 || pace_stalled(p, t) >= PACE_STALL)
+        return -1;
+    return p->end > t ? p->end - t : 0;
+}
+
+int pace_percent(int64_t done, int64_t total, bool ended)
+{
+    if (total <= 0 || done < 0)
+        return -1;
+    if (ended)
+        return done >= total ? 100 : (int)(100.0 * (double)done / (double)total);
+    double part = 100.0 * (double)done / (double)total;
+    return part >= 99 ? 99 : (int)part;
+}

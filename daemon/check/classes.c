@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* check-classes.c - storage classes against what their drivers can do on this machine */
+#include "daemon/check/classes.h"
+
+#include "base/cleanup.h"
+#include "io/native/driver.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define VOLUMES_MAX 20000 /* of one class that are looked at */
+
+/* A class as its driver sees it, with the policy that the options come from. */
+struct view {
+    const struct cfg_class *cfg;
+    const struct driver *driver; /* NULL: this build has none */
+    struct driver_class c;
+    struct cfg_policy policy;
+    unsigned abilities;
+    bool asked, able; /* abilities are known */
+    unsigned n_volumes;
+    struct volume *first; /* any volume of the class: for the pool */
+};
+
+static json_t *options_object(const struct cfg_policy *p)
+{
+    json_t *o = json_object();
+    for (const struct cfg_kv *kv = p->options; kv && kv->key; kv++)
+        json_object_set_new(o, kv->key, json_string(kv->value));
+    return o;
+}
+
+static int view_open(const struct cfg *c, const struct cfg_class *k, struct view *ret, struct err *e)
+{
+    *ret = (struct view){.cfg = k, .driver = driver_by_name(k->driver)};
+    int rc = cfg_policy_of_class(c, k->name, &ret->policy, e);
+    if (rc < 0)
+        return rc;
+    const struct cfg_plugin *g = k->plugin[0] ? cfg_plugin(c, k->plugin) : NULL;
+    ret->c = (struct driver_class){
+        .name = k->name,
+        .driver = k->driver,
+        .match = k->match,
+        .target = k->target,
+        .node = cfg_daemon(c)->node_name,
+        .plugin = g ? g->program : NULL,
+        .plugin_user = g && g->user[0] ? g->user : NULL,
+        .accept_inconsistent = ret->policy.accept_inconsistent,
+        .overlay_hook = ret->policy.hook_overlay[0] ? ret->policy.hook_overlay : NULL,
+        .options = options_object(&ret->policy),
+    };
+    return 0;
+}
+
+static void view_close(struct view *v)
+{
+    json_decref(v->c.options);
+    cfg_policy_clear(&v->policy);
+    free(v->first);
+}
+
+static void views_free(struct view *views, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        view_close(&views[i]);
+    free(views);
+}
+
+/* ---- is there such a driver ---- */
+
+static const char *nearest_driver(const char *name)
+{
+    const char *best = NULL;
+    size_t most = 0;
+    for (unsigned i = 0; driver_at(i); i++) {
+        const char *known = driver_at(i)->name;
+        size_t same = 0;
+        while (name[same] && name[same] == known[same])
+            same++;
+        if (!best || same > most) {
+            best = known;
+            most = same;
+        }
+    }
+    return best;
+}
+
+static void check_driver(struct cfg *c, const struct view *v)
+{
+    char where[CFG_ORIGIN_MAX];
+    const char *name = v->cfg->driver;
+    if (v->driver || !name[0])
+        return;
+    cfg_where(c, "storage-class", v->cfg->name, "driver", where);
+    if (driver_known_elsewhere(name))
+        cfg_complain(c, CFG_WARNING, where, "backups and restores of this class are refused",
+                     "[storage-class \"%s\"]: this build has no driver %s", v->cfg->name, name);
+    else
+        cfg_complain(c, CFG_ERROR, where, NULL, "[storage-class \"%s\"]: unknown driver %s; the nearest known is %s",
+                     v->cfg->name, name, nearest_driver(name));
+}
+
+/* ---- what can it do here ---- */
+
+/* Puts a driver's own words into a complaint. */
+static void complain_err(struct cfg *c, enum cfg_severity s, const char *where, const struct err *why)
+{
+    cfg_complain(c, s, where, why->hint, "%s", why->msg);
+}
+
+static void ask_abilities(struct cfg *c, struct view *v)
+{
+    struct err why = ERR_INIT;
+    char where[CFG_ORIGIN_MAX];
+    v->asked = true;
+    if (v->driver->abilities(&v->c, &v->abilities, &why) >= 0) {
+        v->able = true;
+        return;
+    }
+    cfg_where(c, "storage-class", v->cfg->name, NULL, where);
+    /* A class that cannot work by what is configured, or storage that is not there just now. */
+    complain_err(c, why.cls == ERR_USAGE ? CFG_ERROR : CFG_WARNING, where, &why);
+}
+
+struct gathering {
+    struct cfg *cfg;
+    struct view *view;
+    bool nomem;
+};
+
+static int on_volume(const struct volume *v, void *arg)
+{
+    struct gathering *g = arg;
+    if (cfg_class_of(g->cfg, v->name) != g->view->cfg)
+        return 0; /* an earlier class or a [volume] section has it */
+    if (!g->view->first) {
+        g->view->first = malloc(sizeof *v);
+        if (!g->view->first) {
+            g->nomem = true;
+            return -ENOMEM;
+        }
+        *g->view->first = *v;
+    }
+    cfg_check_volume(g->cfg, v->name);
+    return ++g->view->n_volumes < VOLUMES_MAX ? 0 : -E2BIG;
+}
+
+static int look_for_volumes(struct cfg *c, struct view *v, struct err *e)
+{
+    if (!v->cfg->match || !*v->cfg->match)
+        return 0;
+    struct gathering g = {.cfg = c, .view = v};
+    struct err why = ERR_INIT;
+    char where[CFG_ORIGIN_MAX];
+    cfg_where(c, "storage-class", v->cfg->name, "match", where);
+    int rc = v->driver->volumes(&v->c, on_volume, &g, &why);
+    if (g.nomem)
+        return err_nomem(e);
+    if (rc < 0 && v->n_volumes < VOLUMES_MAX)
+        complain_err(c, CFG_WARNING, where, &why);
+    else if (!v->n_volumes)
+        cfg_complain(c, CFG_WARNING, where, NULL, "[storage-class \"%s\"]: there is no volume that matches now",
+                     v->cfg->name);
+    return 0;
+}
+
+/* ---- what is asked of it ---- */
+
+static struct view *view_of(struct view *views, unsigned n, const char *klass)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(views[i].cfg->name, klass))
+            return &views[i];
+    return NULL;
+}
+
+static void where_of(const struct cfg *c, const struct cfg_policy *p, const char *key, const char *klass,
+                     char out[CFG_ORIGIN_MAX])
+{
+    const char *where = cfg_policy_where(p, key);
+    if (where)
+        snprintf(out, CFG_ORIGIN_MAX, "%s", where);
+    else
+        cfg_where(c, "storage-class", klass, NULL, out);
+}
+
+static void check_mechanism(struct cfg *c, const struct view *own, const struct cfg_policy *p, const struct view *into,
+                            const struct volume *v)
+{
+    char where[CFG_ORIGIN_MAX];
+    bool other = into != own;
+    struct expose_request q = {
+        .own = &own->c,
+        .own_abilities = own->abilities,
+        .into = other ? &into->c : NULL,
+        .into_abilities = other ? into->abilities : own->abilities,
+        .same_pool = other && v && expose_same_pool(&own->c, v, &into->c),
+        .read_only = p->backup_read_only,
+    };
+    enum expose_mechanism m;
+    struct err why = ERR_INIT;
+    if (expose_choose(&q, &m, &why) >= 0)
+        return;
+    where_of(c, p, other ? "backup-storage-class" : "backup-read-only", own->cfg->name, where);
+    complain_err(c, CFG_ERROR, where, &why);
+}
+
+/* A policy of a class, or of one of its volumes that has a section. `name`: of the volume, NULL for the class. */
+static void check_policy(struct cfg *c, struct view *views, unsigned n, const struct view *own,
+                         const struct cfg_policy *p, const struct volume *v)
+{
+    char where[CFG_ORIGIN_MAX];
+    struct view *into = p->backup_storage_class[0] ? view_of(views, n, p->backup_storage_class) : (struct view *)own;
+    if (!into || p->exclude)
+        return;
+    if (!p->move_data && !(own->abilities & DRIVER_SNAPSHOT)) {
+        where_of(c, p, "move-data", own->cfg->name, where);
+        cfg_complain(c, CFG_ERROR, where, NULL,
+                     "[storage-class \"%s\"]: move-data = no keeps nothing at all, driver %s takes no native snapshots",
+                     own->cfg->name, own->cfg->driver);
+        return;
+    }
+    if (p->snapshots_to_retain && !(own->abilities & DRIVER_SNAPSHOT)) {
+        where_of(c, p, "snapshots-to-retain", own->cfg->name, where);
+        cfg_complain(c, CFG_WARNING, where, NULL,
+                     "[storage-class \"%s\"]: driver %s takes no native snapshots, so none is retained", own->cfg->name,
+                     own->cfg->driver);
+    }
+    if (!p->move_data || p->mover[0])
+        return;
+    if (into == own || into->able)
+        check_mechanism(c, own, p, into, v);
+    else if (into->driver == NULL) {
+        where_of(c, p, "backup-storage-class", own->cfg->name, where);
+        cfg_complain(c, CFG_WARNING, where, "backups of this class are refused",
+                     "[storage-class \"%s\"]: this build has no driver %s for the intermediates in [storage-class "
+                     "\"%s\"]",
+                     own->cfg->name, into->cfg->driver, into->cfg->name);
+    }
+}
+
+/* What the class says has been told once already. */
+static bool asks_more(const struct cfg_policy *p, const struct cfg_policy *of_class)
+{
+    return p->backup_read_only != of_class->backup_read_only || p->move_data != of_class->move_data ||
+           strcmp(p->backup_storage_class, of_class->backup_storage_class) != 0;
+}
+
+/* Volumes with a section of their own may ask for something else than their class. */
+static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, struct err *e)
+{
+    const struct cfg_volume *s;
+    for (unsigned i = 0; (s = cfg_volume_at(c, i)); i++) {
+        const struct cfg_class *k = cfg_class_of(c, s->name);
+        struct view *own = k ? view_of(views, n, k->name) : NULL;
+        if (!own || !own->able)
+            continue;
+        struct err why = ERR_INIT;
+        CLEANUP_FREE struct volume *v = malloc(sizeof *v);
+        if (!v)
+            return err_nomem(e);
+        bool there = own->driver->resolve(&own->c, s->name, v, &why) >= 0;
+        if (!there)
+            cfg_complain(c, CFG_WARNING, s->origin, why.hint, "[volume]: %s", why.msg);
+        struct cfg_policy p;
+        int rc = cfg_policy(c, s->name, NULL, &p, e);
+        if (rc < 0)
+            return rc;
+        if (asks_more(&p, &own->policy))
+            check_policy(c, views, n, own, &p, there ? v : NULL);
+        cfg_policy_clear(&p);
+    }
+    return 0;
+}
+
+static int ask_drivers(struct cfg *c, struct view *views, unsigned n, struct err *e)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (views[i].driver)
+            ask_abilities(c, &views[i]);
+    for (unsigned i = 0; i < n; i++) {
+        struct view *v = &views[i];
+        if (!v->able)
+            continue;
+        if (look_for_volumes(c, v, e) < 0)
+            return -ENOMEM;
+        if (v->cfg->match && *v->cfg->match)
+            check_policy(c, views, n, v, &v->policy, v->first);
+    }
+    return check_volume_sections(c, views, n, e);
+}
+
+int check_classes(struct cfg *c, bool storage, struct err *e)
+{
+    unsigned n = 0;
+    while (cfg_class_at(c, n))
+        n++;
+    struct view *views = calloc(n + 1, sizeof *views);
+    if (!views)
+        return err_nomem(e);
+    int rc = 0;
+    unsigned opened = 0;
+    for (; opened < n && rc >= 0; opened++) {
+        rc = view_open(c, cfg_class_at(c, opened), &views[opened], e);
+        if (rc >= 0)
+            check_driver(c, &views[opened]);
+    }
+    if (rc >= 0 && storage)
+        rc = ask_drivers(c, views, n, e);
+    views_free(views, opened);
+    return rc;
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* plugin-check-driver.c - the rules of a driver plugin, asked through the driver that the daemon uses */
+#include "daemon/check/plugin-check-impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct driver *const d = &driver_plugin;
+#define SAMPLE 65536
+
+int check_driver_begin(struct check *k, struct err *e)
+{
+    const char *volume = check_option(k, "volume");
+    static const char *const own[] = {"volume", "match", "target", "node"};
+    if (!volume) {
+        err_set(e, ERR_USAGE, EINVAL, "a driver plugin is checked with a real volume, and none is named");
+        return err_hint(e,
+                        "name one that may have a few snapshots for a minute: volume=NAME, and what the class needs: "
+                        "match=PATTERN target=DIRECTORY");
+    }
+    k->options = json_deep_copy(k->o->options);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        json_object_del(k->options, own[i]);
+    k->match[0] = check_option(k, "match") ? check_option(k, "match") : volume;
+    k->c = (struct driver_class){.name = "plugin-check",
+                                 .driver = "plugin:check",
+                                 .match = k->match,
+                                 .target = check_option(k, "target") ? check_option(k, "target") : "",
+                                 .node = check_option(k, "node") ? check_option(k, "node") : "snapferry-plugin-check",
+                                 .plugin = k->p.path,
+                                 .plugin_user = k->p.user,
+                                 .options = k->options};
+    return 0;
+}
+
+/* Whatever failed before: what was made is removed. */
+void check_driver_end(struct check *k)
+{
+    bool gone;
+    if (k->target_made)
+        d->target_abort(&k->c, &k->target, NULL);
+    if (k->cloned)
+        d->unexpose(&k->c, &k->clone, NULL);
+    if (k->taken_second)
+        d->remove(&k->c, &k->second, &gone, NULL);
+    if (k->taken)
+        d->remove(&k->c, &k->native, &gone, NULL);
+}
+
+/* ---- volumes ---- */
+
+static int rule_applies(struct check *k, struct err *e)
+{
+    unsigned abilities;
+    return d->abilities(&k->c, &abilities, e);
+}
+
+static int seek_volume(const struct volume *v, void *arg)
+{
+    struct check *k = arg;
+    if (strcmp(v->name, check_option(k, "volume")) == 0)
+        k->resolved = true;
+    return 0;
+}
+static int rule_volumes(struct check *k, struct err *e)
+{
+    int rc = d->volumes(&k->c, seek_volume, k, e);
+    if (rc < 0)
+        return rc;
+    bool listed = k->resolved;
+    k->resolved = false;
+    return listed ? 0 : check_fails(e, "%s is not among them", check_option(k, "volume"));
+}
+
+static int rule_resolve(struct check *k, struct err *e)
+{
+    struct volume *again = calloc(1, sizeof *again);
+    if (!again)
+        return err_nomem(e);
+    int rc = d->resolve(&k->c, check_option(k, "volume"), &k->volume, e);
+    k->resolved = rc == 0;
+    if (rc == 0)
+        rc = d->resolve(&k->c, check_option(k, "volume"), again, e);
+    if (rc == 0 && strcmp(again->id, k->volume.id) != 0)
+        rc = check_fails(e, "the id was %s, and now it is %s", k->volume.id, again->id);
+    free(again);
+    return rc;
+}
+
+/* `rc` and `e` of a call that must fail with exit code 16. */
+static int must_miss(int rc, struct err *e)
+{
+    if (rc == 0)
+        return check_fails(e, "it finds one");
+    return e->cls == ERR_NOT_FOUND ? (*e = (struct err)ERR_INIT, 0) : rc;
+}
+
+static int rule_resolve_unknown(struct check *k, struct err *e)
+{
+    struct volume *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_nomem(e);
+    int rc = must_miss(d->resolve(&k->c, "/nonexistent/snapferry-plugin-check", v, e), e);
+    free(v);
+    return rc;
+}
+
+/* ---- snapshots ---- */
+
+static int take(struct check *k, struct native *ret, struct err *e)
+{
+    struct native_tag t = {.seq = 1};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    t.created_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    alias_new(t.alias);
+    snprintf(t.volume_id, sizeof t.volume_id, "%s", k->volume.id);
+    snprintf(t.volume_name, sizeof t.volume_name, "%s", k->volume.name);
+    snprintf(t.backup, sizeof t.backup, "%s", k->tag_text);
+    snprintf(t.operation, sizeof t.operation, "up-%s.%.200s", k->tag_text, k->volume.id);
+    ret->tag = t; /* known to check_driver_end() even if the answer is refused */
+    return d->snapshot(&k->c, &k->volume, &t, ret, e);
+}
+
+static int rule_snapshot(struct check *k, struct err *e)
+{
+    if (!k->resolved)
+        return check_skips(e, "the volume could not be resolved");
+    k->taken = true;
+    return take(k, &k->native, e);
+}
+static int rule_snapshot_twice(struct check *k, struct err *e)
+{
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    struct native n;
+    int rc = d->snapshot(&k->c, &k->volume, &k->native.tag, &n, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(n.handle, k->native.handle) != 0 || n.size != k->native.size)
+        return check_fails(e, "it made another one: %.200s, and before %.200s", n.handle, k->native.handle);
+    return 0;
+}
+static int rule_find(struct check *k, struct err *e)
+{
+    struct native n;
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    int rc = d->find(&k->c, &k->volume, k->native.tag.alias, "/no/longer/there", &n, e);
+    if (rc == 0 && n.size != k->native.size)
+        return check_fails(e, "it has %" PRIu64 " bytes, and had %" PRIu64, n.size, k->native.size);
+    return rc;
+}
+static int rule_find_unknown(struct check *k, struct err *e)
+{
+    struct native n;
+    char alias[ALIAS_LEN + 1];
+    alias_new(alias);
+    return must_miss(d->find(&k->c, &k->volume, alias, "", &n, e), e);
+}
+
+struct looking {
+    const char *alias;
+    unsigned n;
+    struct native_tag tag;
+};
+static int look_native(const struct native *n, void *arg)
+{
+    struct looking *l = arg;
+    if (strcmp(n->tag.alias, l->alias) == 0) {
+        l->n++;
+        l->tag = n->tag;
+    }
+    return 0;
+}
+static int look_exposure(const struct exposure *x, const struct native_tag *t, void *arg)
+{
+    struct looking *l = arg;
+    if (strcmp(x->alias, l->alias) == 0) {
+        l->n++;
+        l->tag = *t;
+    }
+    return 0;
+}
+
+static int rule_list(struct check *k, struct err *e)
+{
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    struct looking l = {.alias = k->native.tag.alias};
+    int rc = d->list(&k->c, look_native, &l, e);
+    if (rc < 0)
+        return rc;
+    const struct native_tag *t = &k->native.tag;
+    if (l.n != 1)
+        return check_fails(e, "the snapshot with alias %s is in it %u times", t->alias, l.n);
+    if (strcmp(l.tag.volume_id, t->volume_id) != 0 || strcmp(l.tag.volume_name, t->volume_name) != 0 ||
+        strcmp(l.tag.backup, t->backup) != 0 || strcmp(l.tag.operation, t->operation) != 0 || l.tag.seq != t->seq ||
+        l.tag.created_ns != t->created_ns)
+        return check_fails(e, "its tag is not the one that was given to snapshot (RS-27)");
+    return 0;
+}
+static int rule_list_other_node(struct check *k, struct err *e)
+{
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    struct driver_class other = k->c;
+    other.node = "snapferry-plugin-check-another-node";
+    struct looking l = {.alias = k->native.tag.alias};
+    int rc = d->list(&other, look_native, &l, e);
+    return rc < 0 ? rc : l.n ? check_fails(e, "it lists our snapshot to another node") : 0;
+}
+
+/* ---- exposing ---- */
+
+/* First and last bytes of what is exposed, as a fingerprint; the whole of a volume may be too much. */
+static int sample(struct check *k, const struct exposure *x, char out[2 * SAMPLE], struct err *e)
+{
+    CLEANUP_CLOSE int fd = -1;
+    int rc = d->open(&k->c, x, &fd, e);
+    if (rc < 0)
+        return rc;
+    memset(out, 0, 2 * SAMPLE);
+    off_t last = x->size > SAMPLE ? (off_t)x->size - SAMPLE : 0;
+    size_t want = x->size < SAMPLE ? (size_t)x->size : SAMPLE;
+    if (pread(fd, out, want, 0) != (ssize_t)want || pread(fd, out + SAMPLE, want, last) != (ssize_t)want)
+        return check_fails(e, "%.300s cannot be read from beginning to end: %s", x->path, strerror(errno));
+    return 0;
+}
+
+static int rule_native(struct check *k, struct err *e)
+{
+    static char bytes[2 * SAMPLE];
+    struct exposure x;
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e);
+    k->exposed = rc == 0;
+    if (rc == 0)
+        rc = sample(k, &k->exposure, bytes, e);
+    if (rc == 0)
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &x, e);
+    if (rc == 0 && strcmp(x.path, k->exposure.path) != 0)
+        rc = check_fails(e, "a second expose gives %.300s, and the first %.300s", x.path, k->exposure.path);
+    return rc;
+}
+static int rule_native_undo(struct check *k, struct err *e)
+{
+    struct native n;
+    if (!k->exposed)
+        return check_skips(e, "nothing was exposed");
+    int rc = d->unexpose(&k->c, &k->exposure, e);
+    if (rc == 0)
+        rc = d->unexpose(&k->c, &k->exposure, e);
+    if (rc == 0)
+        rc = d->find(&k->c, &k->volume, k->native.tag.alias, k->native.handle, &n, e);
+    return rc;
+}
+
+static int clone(struct check *k, bool read_only, struct err *e)
+{
+    struct exposure x;
+    alias_new(k->clone.alias);
+    char alias[ALIAS_LEN + 1];
+    memcpy(alias, k->clone.alias, sizeof alias);
+    k->clone.mechanism = EXPOSE_CLONE;
+    k->cloned = true;
+    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, 0, &k->clone, e);
+    if (rc == 0)
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, 0, &x, e);
+    if (rc == 0 && strcmp(x.path, k->clone.path) != 0)
+        rc = check_fails(e, "a second expose gives %.300s, and the first %.300s", x.path, k->clone.path);
+    return rc;
+}
+static int unclone(struct check *k, struct err *e)
+{
+    int rc = d->unexpose(&k->c, &k->clone, e);
+    if (rc == 0)
+        rc = d->unexpose(&k->c, &k->clone, e);
+    if (rc == 0)
+        k->cloned = false;
+    return rc;
+}
+static int rule_clone(struct check *k, struct err *e)
+{
+    static char bytes[2 * SAMPLE];
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    int rc = clone(k, true, e);
+    if (rc == 0)
+        rc = sample(k, &k->clone, bytes, e);
+    if (rc < 0)
+        return rc;
+    struct looking l = {.alias = k->clone.alias};
+    rc = d->exposures(&k->c, look_exposure, &l, e);
+    if (rc < 0)
+        return rc;
+    if (l.n != 1)
+        return check_fails(e, "exposures lists it %u times", l.n);
+    if (strcmp(l.tag.volume_id, k->native.tag.volume_id) != 0)
+        return check_fails(e, "exposures says that it is of volume id \"%.200s\"", l.tag.volume_id);
+    rc = unclone(k, e);
+    l.n = 0;
+    if (rc == 0)
+        rc = d->exposures(&k->c, look_exposure, &l, e);
+    return rc == 0 && l.n ? check_fails(e, "exposures still lists it after unexpose") : rc;
+}
+/* Written to, it leaves the native snapshot alone. */
+static int rule_clone_writable(struct check *k, struct err *e)
+{
+    static char before[2 * SAMPLE], after[2 * SAMPLE];
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    CLEANUP_CLOSE int fd = -1;
+    bool compare = k->exposed && d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e) == 0;
+    int rc = compare ? sample(k, &k->exposure, before, e) : 0;
+    if (rc == 0)
+        rc = clone(k, false, e);
+    if (rc == 0)
+        rc = d->open(&k->c, &k->clone, &fd, e);
+    if (rc < 0)
+        return rc;
+    static const char text[512] = "written by snapferry plugin-check";
+    if (pwrite(fd, text, sizeof text, 0) != (ssize_t)sizeof text || fsync(fd) < 0)
+        return check_fails(e, "it cannot be written: %s", strerror(errno));
+    if (compare && (rc = sample(k, &k->exposure, after, e)) < 0)
+        return rc;
+    if (compare && memcmp(before, after, sizeof before) != 0)
+        return check_fails(e, "the native snapshot changed when its clone was written");
+    rc = unclone(k, e);
+    /* What a daemon knows after a crash between its intent and the answer. */
+    struct exposure *known = calloc(1, sizeof *known);
+    if (rc == 0 && known && (rc = clone(k, false, e)) == 0) {
+        memcpy(known->alias, k->clone.alias, sizeof known->alias);
+        rc = d->unexpose(&k->c, known, e);
+        if (rc == 0 && access(k->clone.path, F_OK) == 0)
+            rc = check_fails(e, "unexpose by nothing but the alias leaves it there");
+        if (rc == 0)
+            k->cloned = false;
+    }
+    free(known);
+    return rc;
+}
+
+/* ---- extents, pool ---- */
+
+static int add_extent(uint64_t start, uint64_t len, void *arg)
+{
+    (void)start;
+    *(uint64_t *)arg += len;
+    return 0;
+}
+static int rule_allocated(struct check *k, struct err *e)
+{
+    uint64_t sum = 0;
+    if (!k->exposed)
+        return check_skips(e, "nothing was exposed");
+    return d->allocated(&k->c, &k->exposure, add_extent, &sum, e);
+}
+static int rule_changed(struct check *k, struct err *e)
+{
+    uint64_t sum = 0;
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    k->taken_second = true;
+    int rc = take(k, &k->second, e);
+    return rc < 0 ? rc : d->changed(&k->c, &k->native, &k->second, add_extent, &sum, e);
+}
+static int rule_pool(struct check *k, struct err *e)
+{
+    struct pool_usage u;
+    return k->resolved ? d->pool(&k->c, &k->volume, &u, e) : check_skips(e, "the volume could not be resolved");
+}
+
+/* ---- restore ---- */
+
+static int rule_target(struct check *k, struct err *e)
+{
+    char alias[ALIAS_LEN + 1], name[VOLUME_NAME_MAX + 32];
+    struct restore_target again;
+    if (!k->resolved)
+        return check_skips(e, "the volume could not be resolved");
+    snprintf(name, sizeof name, "%.4000s.%s", k->volume.name, k->tag_text);
+    alias_new(alias);
+    uint64_t size = k->native.size ? k->native.size : k->volume.size;
+    int rc = d->target(&k->c, name, size, alias, false, &k->target, e);
+    k->target_made = rc == 0;
+    if (rc == 0)
+        rc = d->target(&k->c, name, size, alias, false, &again, e);
+    if (rc == 0 && strcmp(again.path, k->target.path) != 0)
+        rc = check_fails(e, "asked again it makes %.300s beside %.300s", again.path, k->target.path);
+    return rc;
+}
+static int rule_target_exists(struct check *k, struct err *e)
+{
+    char alias[ALIAS_LEN + 1];
+    struct restore_target t;
+    if (!k->resolved)
+        return check_skips(e, "the volume could not be resolved");
+    alias_new(alias);
+    int rc = d->target(&k->c, k->volume.name, k->volume.size, alias, false, &t, e);
+    if (rc == 0) {
+        d->target_abort(&k->c, &t, NULL);
+        return check_fails(e, "it would overwrite %.300s", k->volume.name);
+    }
+    return e->cls == ERR_TARGET ? (*e = (struct err)ERR_INIT, 0) : rc;
+}
+static int rule_target_from_native(struct check *k, struct err *e)
+{
+    static char want[2 * SAMPLE], have[2 * SAMPLE];
+    struct exposure *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_nomem(e);
+    int rc = 0;
+    if (!k->target_made || !k->native.handle[0])
+        rc = check_skips(e, "there is no target or no snapshot");
+    else
+        rc = d->target_from_native(&k->c, &k->native, &k->target, e);
+    if (rc == 0 && k->exposed) {
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e);
+        if (rc == 0)
+            rc = sample(k, &k->exposure, want, e);
+        snprintf(x->path, sizeof x->path, "%s", k->target.path);
+        x->size = k->target.size;
+        x->read_only = true;
+        if (rc == 0)
+            rc = sample(k, x, have, e);
+        if (rc == 0 && memcmp(want, have, sizeof want) != 0)
+            rc = check_fails(e, "the target does not hold what the snapshot holds");
+    }
+    free(x);
+    return rc;
+}
+static int rule_target_abort(struct check *k, struct err *e)
+{
+    if (!k->target_made)
+        return check_skips(e, "there is no target");
+    int rc = d->target_abort(&k->c, &k->target, e);
+    if (rc == 0)
+        rc = d->target_abort(&k->c, &k->target, e);
+    if (rc == 0)
+        k->target_made = false;
+    return rc;
+}
+
+/* ---- removing ---- */
+
+static int rule_remove_foreign(struct check *k, struct err *e)
+{
+    struct native n;
+    bool gone;
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    n = k->native;
+    alias_new(n.tag.alias);
+    d->remove(&k->c, &n, &gone, e); /* success ("already gone") or refusal: both are right */
+    *e = (struct err)ERR_INIT;
+    if (d->find(&k->c, &k->volume, k->native.tag.alias, k->native.handle, &n, e) < 0)
+        return check_fails(e, "it removed %.300s although the alias was another one", k->native.handle);
+    return 0;
+}
+static int rule_remove(struct check *k, struct err *e)
+{
+    bool gone = false;
+    if (!k->native.handle[0])
+        return check_skips(e, "there is no snapshot");
+    int rc = d->remove(&k->c, &k->native, &gone, e);
+    if (rc == 0 && gone)
+        rc = check_fails(e, "it says that it was gone already");
+    if (rc == 0)
+        rc = d->remove(&k->c, &k->native, &gone, e);
+    if (rc == 0 && !gone)
+        rc = check_fails(e, "the second time it does not say \"gone\": true");
+    if (rc == 0)
+        k->taken = false;
+    return rc;
+}
+static int rule_nothing_left(struct check *k, struct err *e)
+{
+    bool gone;
+    int rc = k->taken_second ? d->remove(&k->c, &k->second, &gone, e) : 0;
+    const char *const aliases[] = {k->native.tag.alias, k->second.tag.alias};
+    if (rc == 0)
+        k->taken_second = false;
+    for (size_t i = 0; rc == 0 && i < 2; i++) {
+        struct looking l = {.alias = aliases[i]};
+        if (!*l.alias)
+            continue;
+        rc = d->list(&k->c, look_native, &l, e);
+        if (rc == 0 && l.n)
+            rc = check_fails(e, "list still has %s", l.alias);
+    }
+    struct looking l = {.alias = k->clone.alias};
+    if (rc == 0 && *l.alias)
+        rc = d->exposures(&k->c, look_exposure, &l, e);
+    return rc == 0 && l.n ? check_fails(e, "exposures still has %s", l.alias) : rc;
+}
+
+#define D PLUGIN_DRIVER
+const struct plugin_rule check_driver_rules[] = {
+    {"driver.applies", D, 0, "applies takes the class", rule_applies},
+    {"driver.volumes", D, 0, "volumes lists the volume, each once, with valid members", rule_volumes},
+    {"driver.resolve", D, 0, "resolve knows the volume, and its id stays the same", rule_resolve},
+    {"driver.resolve-unknown", D, 0, "resolve of a name that does not exist ends with exit code 16",
+     rule_resolve_unknown},
+    {"driver.snapshot", D, PA_SNAPSHOT, "snapshot answers with our tag, the volume's size and a handle", rule_snapshot},
+    {"driver.snapshot-twice", D, PA_SNAPSHOT, "the same alias again is the same snapshot", rule_snapshot_twice},
+    {"driver.find", D, PA_SNAPSHOT, "find knows the alias although the handle is stale", rule_find},
+    {"driver.find-unknown", D, PA_SNAPSHOT, "find of an unknown alias ends with exit code 16", rule_find_unknown},
+    {"driver.list-tags", D, PA_SNAPSHOT, "list has it once, with the whole tag as it was given", rule_list},
+    {"driver.list-other-node", D, PA_SNAPSHOT, "list for another node does not have it", rule_list_other_node},
+    {"driver.expose-native", D, PA_NATIVE_RO,
+     "the snapshot can be read at its exact size, and exposing it again gives "
+     "the same path",
+     rule_native},
+    {"driver.unexpose-native", D, PA_NATIVE_RO, "unexpose works twice and leaves the snapshot", rule_native_undo},
+    {"driver.clone", D, PA_CLONE, "a read-only clone can be read, is in exposures with its tag, and goes", rule_clone},
+    {"driver.clone-writable", D, PA_CLONE,
+     "a writable clone can be written without changing the snapshot, and is "
+     "found by its alias alone",
+     rule_clone_writable},
+    {"driver.allocated", D, PA_ALLOCATED, "extents are in order and inside of the volume", rule_allocated},
+    {"driver.changed", D, PA_CHANGED, "extents are in order and inside of the volume", rule_changed},
+    {"driver.pool", D, PA_POOL, "pool says size and free space", rule_pool},
+    {"driver.target", D, PA_TARGET, "target makes a staging object of exactly the size, and the same one again",
+     rule_target},
+    {"driver.target-exists", D, PA_TARGET, "target for a volume that exists ends with exit code 17",
+     rule_target_exists},
+    {"driver.target-from-native", D, PA_TARGET_FROM_NATIVE, "the staging object then holds what the snapshot holds",
+     rule_target_from_native},
+    {"driver.target-abort", D, PA_TARGET, "target-abort removes it, and works twice", rule_target_abort},
+    {"driver.remove-foreign", D, PA_SNAPSHOT, "remove with another alias leaves the snapshot, whatever the handle says",
+     rule_remove_foreign},
+    {"driver.remove", D, PA_SNAPSHOT, "remove removes it, and says \"gone\" the second time", rule_remove},
+    {"driver.nothing-left", D, PA_SNAPSHOT, "nothing of the check is left behind", rule_nothing_left},
+};
+const unsigned check_n_driver_rules = sizeof check_driver_rules / sizeof *check_driver_rules;

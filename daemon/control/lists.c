@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * control-lists.c - records as lists, in pages, and one thing in full
+ *
+ * What has not ended comes first and is always on the first page; then what has ended, newest first.
+ */
+#include "base/nearest.h"
+#include "daemon/control/control-impl.h"
+#include "daemon/answers/names.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE_DEFAULT 50
+#define RECENT_NS (INT64_C(7) * 86400 * 1000000000)
+
+struct page {
+    struct engine *engine;
+    enum rec_kind kind;
+    json_t *list;
+    const char *volume, *backup, *state;
+    uint64_t before, last;
+    int64_t since_ns;
+    size_t limit, bytes;
+    bool live, more;
+};
+
+static json_t *row_json(struct engine *g, enum rec_kind k, const struct rec *r)
+{
+    return k == REC_OPERATION ? engine_operation_json(g, r)
+           : k == REC_BACKUP  ? engine_backup_json(g, r, false)
+                              : engine_native_json(g, r);
+}
+
+static int page_add(struct rec *r, void *arg)
+{
+    struct page *p = arg;
+    if (state_terminal(r->state) == p->live)
+        return 0;
+    if (!p->live && p->before && r->seq >= p->before)
+        return 0;
+    if (p->state && *p->state && strcmp(p->state, r->state) != 0)
+        return 0;
+    if (p->backup && *p->backup && strcmp(p->backup, r->parent) != 0)
+        return 0;
+    if (!p->live && r->updated_ns < p->since_ns)
+        return 0;
+    if (json_array_size(p->list) >= p->limit || p->bytes >= CONTROL_PAGE_BYTES) {
+        p->more = true;
+        return 1;
+    }
+    CLEANUP_JSON json_t *row = row_json(p->engine, p->kind, r);
+    if (!row)
+        return -ENOMEM;
+    if (p->volume && *p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
+        return 0;
+    json_object_del(row, "details"); /* `describe` has them */
+    p->bytes += json_dumpb(row, NULL, 0, JSON_COMPACT);
+    if (!p->live)
+        p->last = r->seq;
+    return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
+}
+
+/* Nothing of a volume, or of a backup, that nobody knows is an error, not an answer. */
+static int explain_none(const struct page *p, struct err *e)
+{
+    struct records *r = engine_records(p->engine);
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    int rc = 0;
+    if (json_array_size(p->list))
+        return 0;
+    if (p->volume && *p->volume)
+        rc = volume_known(r, p->volume, e);
+    if (rc >= 0 && p->backup && *p->backup && records_get(r, REC_BACKUP, p->backup, &b, NULL) < 0) {
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no backup or restore \"%.256s\"", p->backup);
+        err_hint(e, "snapferry backups --all lists them");
+    }
+    return rc;
+}
+
+static void page_reply(struct request *q, const json_t *args, enum rec_kind k, const char *name)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t limit = jint(args, "limit");
+    struct page p = {
+        .engine = q->control->engine,
+        .kind = k,
+        .list = json_array(),
+        .volume = jstr(args, "volume"),
+        .backup = jstr(args, "backup"),
+        .state = jstr(args, "state"),
+        .before = (uint64_t)jint(args, "before"),
+        .limit = limit > 0 ? (size_t)limit : PAGE_DEFAULT,
+        .since_ns = jbool(args, "all") ? INT64_MIN : now.tv_sec * INT64_C(1000000000) - RECENT_NS,
+        .live = true,
+    };
+    struct err e = ERR_INIT;
+    struct records *r = engine_records(p.engine);
+    struct rec_filter f = {.newest_first = true, .live = true};
+    int rc = p.list ? 0 : err_nomem(&e);
+    if (rc >= 0 && *p.state)
+        rc = state_known(p.state, &e);
+    if (rc >= 0 && !p.before)
+        rc = records_each(r, k, &f, page_add, &p, &e);
+    p.live = f.live = false;
+    if (rc >= 0 && !p.more)
+        rc = records_each(r, k, &f, page_add, &p, &e);
+    if (rc >= 0)
+        rc = explain_none(&p, &e);
+    if (rc < 0) {
+        json_decref(p.list);
+        if (!e.cls)
+            err_set(&e, ERR_GENERIC, -rc, "cannot list the %s", name);
+        request_fail(q, &e);
+        return;
+    }
+    json_t *answer = json_pack("{s:o, s:b}", name, p.list, "more", (int)p.more);
+    /* Only what has ended is paged: a page that the live ones fill goes on before everything. */
+    if (answer && p.more)
+        json_object_set_new(answer, "next", json_integer(p.last ? (json_int_t)p.last : INT64_MAX));
+    request_answer(q, answer);
+}
+
+void control_operations(struct request *q, const json_t *args)
+{
+    page_reply(q, args, REC_OPERATION, "operations");
+}
+
+void control_backups(struct request *q, const json_t *args)
+{
+    page_reply(q, args, REC_BACKUP, "backups");
+}
+
+static int native_add(struct rec *r, void *arg)
+{
+    struct page *p = arg;
+    CLEANUP_JSON json_t *row = row_json(p->engine, REC_NATIVE, r);
+    if (!row)
+        return -ENOMEM;
+    if (*p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
+        return 0;
+    json_object_del(row, "details");
+    return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
+}
+
+void control_natives(struct request *q, const json_t *args)
+{
+    struct page p = {
+        .engine = q->control->engine, .kind = REC_NATIVE, .list = json_array(), .volume = jstr(args, "volume")};
+    struct err e = ERR_INIT;
+    const struct rec_filter f = {.newest_first = true};
+    int rc = p.list ? records_each(engine_records(p.engine), REC_NATIVE, &f, native_add, &p, &e) : err_nomem(&e);
+    if (rc >= 0)
+        rc = explain_none(&p, &e);
+    if (rc < 0) {
+        json_decref(p.list);
+        if (!e.cls)
+            err_set(&e, ERR_GENERIC, -rc, "cannot list the native snapshots");
+        request_fail(q, &e);
+        return;
+    }
+    request_answer(q, json_pack("{s:o}", "natives", p.list));
+}
+
+/* ---- describe ---- */
+
+static void describe_answer(struct request *q, enum rec_kind k, const struct rec *r)
+{
+    struct engine *g = q->control->engine;
+    const char *kind = k == REC_BACKUP ? "backup" : k == REC_OPERATION ? "operation" : "native";
+    json_t *doc = k == REC_BACKUP ? engine_backup_json(g, r, true) : row_json(g, k, r);
+    request_answer(q, doc ? json_pack("{s:s, s:o}", "kind", kind, kind, doc) : NULL);
+}
+
+static void on_volumes(json_t *answer, const struct err *e, void *arg)
+{
+    struct request *q = arg;
+    if (!q->control || !answer) {
+        request_reply(answer, e, q);
+        return;
+    }
+    size_t i;
+    json_t *v;
+    json_array_foreach(jarr(answer, "volumes"), i, v)
+    {
+        if (!strcmp(q->what, jstr(v, "name")) || !strcmp(q->what, jstr(v, "id"))) {
+            request_answer(q, json_pack("{s:s, s:O}", "kind", "volume", "volume", v));
+            return;
+        }
+    }
+    struct err none = ERR_INIT;
+    err_set(&none, ERR_NOT_FOUND, 0, "there is no backup, restore, operation, native snapshot or volume \"%s\"",
+            q->what);
+    CLEANUP_JSON json_t *near = volume_near(engine_records(q->control->engine), q->what);
+    nearest_hint(&none, json_string_value(near),
+                 "snapferry backups, operations, volumes and native list tell what there is");
+    request_fail(q, &none);
+}
+
+void control_describe(struct request *q, const json_t *args)
+{
+    struct engine *g = q->control->engine;
+    const char *id = jstr(args, "id");
+    struct err e = ERR_INIT;
+    enum rec_kind k;
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    if (name_find(engine_records(g), id, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &r, &e) >= 0) {
+        describe_answer(q, k, &r);
+        return;
+    }
+    CLEANUP_JSON json_t *all = json_object();
+    q->what = strdup(id);
+    if (e.cls == ERR_NOT_FOUND && q->what && all) {
+        engine_volumes(g, all, on_volumes, q);
+        return;
+    }
+    if (e.cls == ERR_NOT_FOUND)
+        err_nomem(&e);
+    request_fail(q, &e);
+}

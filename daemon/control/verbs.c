@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * control-verbs.c - the verbs of the control socket
+ *
+ * A table says which arguments a verb has and of what type: whatever else a client sends is refused before the engine
+ * sees it.
+ */
+#include "daemon/control/control-impl.h"
+#include "daemon/answers/names.h"
+
+#include <errno.h>
+#include <string.h>
+
+#ifndef SNAPFERRY_VERSION
+#define SNAPFERRY_VERSION "unknown"
+#endif
+
+#define ID_MAX_LEN 511
+#define TEXT_MAX_LEN 4095
+
+typedef void verb_fn(struct request *q, const json_t *args);
+
+/* ---- verbs that the engine answers ---- */
+
+#define ENGINE_VERB(name, call)                                                                                        \
+    static void name(struct request *q, const json_t *args)                                                            \
+    {                                                                                                                  \
+        call(q->control->engine, args, request_reply, q);                                                              \
+    }
+ENGINE_VERB(do_submit_backup, engine_submit_backup)
+ENGINE_VERB(do_native_prune, engine_native_prune)
+ENGINE_VERB(do_expire, engine_expire)
+ENGINE_VERB(do_scan, engine_scan)
+ENGINE_VERB(do_detach, engine_detach)
+ENGINE_VERB(do_forget, engine_forget)
+ENGINE_VERB(do_volumes, engine_volumes)
+ENGINE_VERB(do_explain, engine_explain)
+
+typedef void engine_fn(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+
+/* The request with one member more. */
+static void with_member(struct request *q, const json_t *args, const char *key, json_t *value, engine_fn *call)
+{
+    CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
+    if (!req || json_object_set_new(req, key, value) < 0) {
+        struct err e = ERR_INIT;
+        err_nomem(&e);
+        request_fail(q, &e);
+        return;
+    }
+    call(q->control->engine, req, request_reply, q);
+}
+
+/* The request with the whole id in place of what the client called it. What is not found the engine words better. */
+static void with_id(struct request *q, const json_t *args, const char *key, unsigned among, engine_fn *call)
+{
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    struct err e = ERR_INIT;
+    enum rec_kind k;
+    if (name_find(engine_records(q->control->engine), jstr(args, key), among, &k, &r, &e) >= 0)
+        with_member(q, args, key, json_string(r.id), call);
+    else if (e.cls == ERR_NOT_FOUND)
+        call(q->control->engine, args, request_reply, q);
+    else
+        request_fail(q, &e);
+}
+
+static void do_submit_restore(struct request *q, const json_t *args)
+{
+    with_id(q, args, "backup", NAME_BACKUP, engine_submit_restore);
+}
+
+static void do_cancel(struct request *q, const json_t *args)
+{
+    with_id(q, args, "id", NAME_BACKUP | NAME_OPERATION, engine_cancel);
+}
+
+static void do_delete(struct request *q, const json_t *args)
+{
+    with_id(q, args, "id", NAME_BACKUP, engine_delete);
+}
+
+static void hold(struct request *q, const json_t *args, bool on)
+{
+    CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
+    json_object_set_new(req, "hold", json_boolean(on));
+    with_id(q, req, "native", NAME_NATIVE | NAME_BACKUP, engine_hold);
+}
+
+static void do_hold(struct request *q, const json_t *args)
+{
+    hold(q, args, true);
+}
+
+static void do_unhold(struct request *q, const json_t *args)
+{
+    hold(q, args, false);
+}
+
+static void do_verify(struct request *q, const json_t *args)
+{
+    with_member(q, args, "kind", json_string("verify"), engine_submit_other);
+}
+
+static void do_reload(struct request *q, const json_t *args)
+{
+    const json_t *wait = json_object_get(args, "wait");
+    if (json_is_false(wait)) {
+        /* Two requests from here on: the client's, answered now, and one that only writes the outcome into the log. */
+        struct request *own = calloc(1, sizeof *own);
+        if (!own) {
+            struct err e = ERR_INIT;
+            err_nomem(&e);
+            request_fail(q, &e);
+            return;
+        }
+        own->control = q->control;
+        own->discard = true;
+        own->id = json_null();
+        snprintf(own->verb, sizeof own->verb, "reload");
+        own->next = q->control->requests;
+        own->prev = &q->control->requests;
+        if (own->next)
+            own->next->prev = &own->next;
+        q->control->requests = own;
+        struct engine *g = q->control->engine;
+        request_answer(q, json_pack("{s:b, s:b}", "reloaded", 0, "requested", 1));
+        engine_reload(g, request_reply, own);
+        return;
+    }
+    engine_reload(q->control->engine, request_reply, q);
+}
+
+/* ---- verbs that are answered here ---- */
+
+static void do_ping(struct request *q, const json_t *args)
+{
+    (void)args;
+    request_answer(q, json_pack("{s:s, s:I, s:i}", "version", SNAPFERRY_VERSION, "pid", (json_int_t)getpid(),
+                                "protocol", CONTROL_PROTOCOL));
+}
+
+static void do_status(struct request *q, const json_t *args)
+{
+    (void)args;
+    request_answer(q, engine_status(q->control->engine));
+}
+
+static void do_debug(struct request *q, const json_t *args)
+{
+    (void)args;
+    struct engine *g = q->control->engine;
+    json_t *facts =
+        json_pack("{s:s, s:I, s:o*, s:o*, s:o*}", "version", SNAPFERRY_VERSION, "pid", (json_int_t)getpid(), "status",
+                  engine_status(g), "metrics", engine_metrics_facts(g), "config", cfg_json(engine_cfg(g)));
+    if (facts)
+        json_object_set_new(facts, "clients", json_integer(control_clients(q->control)));
+    request_answer(q, facts);
+}
+
+static void on_wait(const json_t *state, bool terminal, void *arg)
+{
+    struct request *q = arg;
+    if (terminal)
+        request_answer(q, json_incref((json_t *)(uintptr_t)state));
+    else
+        (void)request_event(q, state, false);
+}
+
+static void do_wait(struct request *q, const json_t *args)
+{
+    struct err e = ERR_INIT;
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    enum rec_kind k;
+    struct engine *g = q->control->engine;
+    q->waiting = true;
+    /* It may have ended already: then q is gone when engine_wait() returns. */
+    if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, &r, &e) < 0 ||
+        engine_wait(g, r.id, on_wait, q, &e) < 0)
+        request_fail(q, &e);
+}
+
+/* ---- the table ---- */
+
+/* Types: s text, d id, b boolean, i integer not negative, n number, l list of texts, o object of texts; "!": must be
+ * there. */
+static const struct {
+    const char *name;
+    verb_fn *fn;
+    bool changes; /* written into the log */
+    const char *args;
+} verbs[] = {
+    {"ping", do_ping, false, ""},
+    {"status", do_status, false, ""},
+    {"operations", control_operations, false, "all:b backup:d volume:s state:s limit:i before:i"},
+    {"backups", control_backups, false, "all:b state:s limit:i before:i"},
+    {"volumes", do_volumes, false, "class:s"},
+    {"natives", control_natives, false, "volume:s"},
+    {"describe", control_describe, false, "id:s!"},
+    {"explain", do_explain, false, "volume:s!"},
+    {"submit-backup", do_submit_backup, true,
+     "volumes:l job:s full:b move-data:b description:s debug:b from_timer:b planned_ns:i caught_up:b"},
+    {"submit-restore", do_submit_restore, true,
+     "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o"},
+    {"verify", do_verify, true, "repository:s read_percent:n"},
+    {"expire", do_expire, true, "volume:s dry_run:b explain:b"},
+    {"scan", do_scan, true, "repository:s"},
+    {"detach", do_detach, false, "repository:s!"},
+    {"forget", do_forget, true, "volume:s!"},
+    {"cancel", do_cancel, true, "id:d!"},
+    {"delete", do_delete, true, "id:d! force:b even_kept:b"},
+    {"hold", do_hold, true, "native:d! note:s"},
+    {"unhold", do_unhold, true, "native:d! note:s"},
+    {"native-prune", do_native_prune, true, "volume:s dry_run:b"},
+    {"reload", do_reload, true, "wait:b"},
+    {"wait", do_wait, false, "id:d!"},
+    {"debug", do_debug, false, ""},
+};
+
+static bool text_fits(const json_t *v, size_t max)
+{
+    return json_is_string(v) && json_string_length(v) <= max && strlen(json_string_value(v)) == json_string_length(v);
+}
+
+static bool type_fits(const json_t *v, char type)
+{
+    size_t i;
+    const char *key;
+    json_t *item;
+    switch (type) {
+    case 's':
+        return text_fits(v, TEXT_MAX_LEN);
+    case 'd':
+        return text_fits(v, ID_MAX_LEN) && json_string_length(v) > 0;
+    case 'b':
+        return json_is_boolean(v);
+    case 'i':
+        return json_is_integer(v) && json_integer_value(v) >= 0;
+    case 'n':
+        return json_is_number(v);
+    case 'l':
+        json_array_foreach(v, i, item) if (!text_fits(item, TEXT_MAX_LEN)) return false;
+        return json_is_array(v);
+    case 'o':
+        json_object_foreach((json_t *)(uintptr_t)v, key, item) if (!text_fits(item, TEXT_MAX_LEN)) return false;
+        return json_is_object(v);
+    default:
+        return false;
+    }
+}
+
+static const char *type_text(char type)
+{
+    switch (type) {
+    case 's':
+        return "a text of at most 4095 bytes";
+    case 'd':
+        return "an id, a text of 1 to 511 bytes";
+    case 'b':
+        return "true or false";
+    case 'i':
+        return "an integer that is not negative";
+    case 'n':
+        return "a number";
+    case 'l':
+        return "a list of texts";
+    default:
+        return "an object of texts";
+    }
+}
+
+/* The entry "name:t" of the list of arguments, NULL if there is none. */
+static const char *argument(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+        if (!strncmp(at, name, n) && at[n] == ':')
+            return at + n + 1;
+    return NULL;
+}
+
+static int check_args(const char *verb, const char *list, const json_t *args, struct err *e)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)args, key, v)
+    {
+        const char *type = argument(list, key);
+        if (!type)
+            return err_set(e, ERR_USAGE, EINVAL, "%s has no argument \"%.64s\"", verb, key);
+        if (!json_is_null(v) && !type_fits(v, *type))
+            return err_set(e, ERR_USAGE, EINVAL, "argument \"%s\" of %s wants %s", key, verb, type_text(*type));
+    }
+    for (const char *at = list; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        size_t n = strcspn(at, ":");
+        char name[32];
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        v = json_object_get(args, name);
+        if (at[n + 2] == '!' && (!v || json_is_null(v)))
+            return err_set(e, ERR_USAGE, EINVAL, "%s wants the argument \"%s\"", verb, name);
+    }
+    return 0;
+}
+
+void control_dispatch(struct request *q, const char *verb, const json_t *args)
+{
+    struct err e = ERR_INIT;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(verb, verbs[i].name) != 0)
+            continue;
+        if (check_args(verb, verbs[i].args, args, &e) < 0) {
+            request_fail(q, &e);
+            return;
+        }
+        if (verbs[i].changes) {
+            CLEANUP_FREE char *text = json_dumps(args, JSON_COMPACT | JSON_ENSURE_ASCII);
+            log_line(LOG_LVL_INFO, "asked: %s %.400s", verb, text ? text : "");
+        }
+        verbs[i].fn(q, args);
+        return;
+    }
+    err_set(&e, ERR_USAGE, EINVAL, "the daemon has no verb \"%.64s\"", verb);
+    err_hint(&e, "this daemon is snapferryd " SNAPFERRY_VERSION ": is the command of the same version?");
+    request_fail(q, &e);
+}

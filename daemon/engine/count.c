@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-count.c - what is counted when something ends, once, whatever dies in between
+ *
+ * Each function is called between records_counters_hold() and records_counters_settle(), in front of the save that
+ * makes the end a fact: one commit has both. Labels are taken from small fixed sets or from the configuration, never
+ * from what a process says (a mover's result is the word of a process that reads foreign data).
+ */
+#include "daemon/engine/engine-impl.h"
+#include "daemon/metrics/metrics.h"
+
+#include <errno.h>
+#include <math.h>
+
+/* More than any of them can be: such a number is not believed. */
+#define BYTES_MAX (INT64_C(1) << 60)
+#define SECONDS_MAX (1000.0 * 366 * 86400)
+
+const char *count_direction(const char *kind)
+{
+    static const char *const known[] = {"backup", "restore", "verify", "admin", "delete"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(kind, known[i]))
+            return known[i];
+    return "other";
+}
+
+const char *count_result(const char *outcome)
+{
+    static const char *const names[][2] = {{"Completed", "completed"},
+                                           {"PartiallyFailed", "partially_failed"},
+                                           {"Failed", "failed"},
+                                           {"Canceled", "canceled"},
+                                           {"Skipped", "skipped"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(outcome, names[i][0]))
+            return names[i][1];
+    return "failed";
+}
+
+const char *count_reason_at(unsigned i)
+{
+    /* Not what only the command line has, nor what is no failure. */
+    static const enum err_class known[] = {ERR_GENERIC, ERR_USAGE,      ERR_PASSWORD,  ERR_NO_REPO, ERR_FORMAT,
+                                           ERR_BUSY,    ERR_DAMAGE,     ERR_NOT_FOUND, ERR_TARGET,  ERR_NO_SPACE,
+                                           ERR_SOURCE,  ERR_PERMISSION, ERR_CLOCK,     ERR_MEMORY,  ERR_INTERRUPTED};
+    return i < sizeof known / sizeof *known ? err_class_name(known[i]) : NULL;
+}
+
+const char *count_code_at(unsigned i)
+{
+    static const char *const known[] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
+    return i < sizeof known / sizeof *known ? known[i] : NULL;
+}
+
+static bool is_one_of(const char *(*at)(unsigned i), const char *name)
+{
+    const char *k;
+    for (unsigned i = 0; (k = at(i)); i++)
+        if (!strcmp(k, name))
+            return true;
+    return false;
+}
+
+/* One of count_reason_at(), each of which has a sample from the start. */
+static const char *reason_of(const struct rec *op)
+{
+    int64_t code = jint(jobj(op->doc, "error"), "code");
+    const char *name = err_class_name(code > 0 && code < 256 ? (enum err_class)code : ERR_GENERIC);
+    return is_one_of(count_reason_at, name) ? name : err_class_name(ERR_GENERIC);
+}
+
+/* Class that an operation counts for: "" if it has none, as a restore to a target outside of all classes. */
+static const char *class_of(const struct rec *op)
+{
+    const char *name = jstr(jobj(op->doc, "own"), "name");
+    return strcmp(name, CLASS_OF_TARGET) ? name : "";
+}
+
+/* ---- small helpers ---- */
+
+static void add(struct engine *g, const char *name, json_t *labels, double value)
+{
+    struct err e = ERR_INIT;
+    if (value > 0 && records_counter_add(g->records, name, labels, value, &e) < 0)
+        log_debug("%s", e.msg);
+    json_decref(labels);
+}
+
+static void set(struct engine *g, const char *name, json_t *labels, double value)
+{
+    struct err e = ERR_INIT;
+    if (records_counter_set(g->records, name, labels, value, &e) < 0)
+        log_debug("%s", e.msg);
+    json_decref(labels);
+}
+
+static json_t *one(const char *label, const char *value)
+{
+    json_t *o = json_object();
+    jset_str(o, label, value);
+    return o;
+}
+
+static json_t *two(const char *l1, const char *v1, const char *l2, const char *v2)
+{
+    json_t *o = one(l1, v1);
+    jset_str(o, l2, v2);
+    return o;
+}
+
+/* Integer of a result: what cannot be is 0. */
+static double bytes(const json_t *o, const char *member)
+{
+    int64_t n = jint(o, member);
+    return n > 0 && n < BYTES_MAX ? (double)n : 0;
+}
+
+static double number(const json_t *o, const char *member)
+{
+    const json_t *v = json_object_get(o, member);
+    double d = json_number_value(v);
+    return json_is_number(v) && isfinite(d) ? d : 0;
+}
+
+static void observe(struct engine *g, const char *name, json_t *labels, const double *bounds, double seconds)
+{
+    struct err e = ERR_INIT;
+    if (isfinite(seconds) && seconds >= 0 && seconds < SECONDS_MAX &&
+        records_histogram_observe(g->records, name, labels, bounds, METRIC_BUCKETS, seconds, &e) < 0)
+        log_debug("%s", e.msg);
+    json_decref(labels);
+}
+
+/* ---- time spent in states ---- */
+
+void operation_spent(struct rec *op, const char *state)
+{
+    int64_t since = jint(op->doc, "state_since_ns"), ms;
+    json_t *spent = jobj(op->doc, "spent_ms");
+    if (!since)
+        since = op->created_ns;
+    ms = (now_ns() - since) / 1000000;
+    if (!since || ms < 0)
+        return; /* the clock was set back */
+    if (!spent) {
+        spent = json_object();
+        json_object_set_new(op->doc, "spent_ms", spent);
+    }
+    jset_int(spent, state, jint(spent, state) + ms);
+}
+
+static double spent(const struct rec *op, const char *state)
+{
+    return (double)jint(jobj(op->doc, "spent_ms"), state) / 1000;
+}
+
+void count_queue_wait(struct engine *g, struct rec *op, const char *state)
+{
+    static const char *const work[] = {"Exposing", "Starting", "Running", "Snapshotting"};
+    if (jbool(op->doc, "queue_counted"))
+        return;
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
+        if (strcmp(state, work[i]))
+            continue;
+        jset_bool(op->doc, "queue_counted", true);
+        observe(g, "queue_wait_seconds", one("direction", count_direction(jstr(op->doc, "kind"))), metric_buckets,
+                spent(op, "Queued"));
+    }
+}
+
+static void stage(struct engine *g, const char *direction, const char *name, double seconds)
+{
+    observe(g, "operation_duration_seconds", two("direction", direction, "stage", name), metric_buckets, seconds);
+}
+
+/* What a mover calls its stages, and what they are to whoever waits for the operation. */
+static void mover_stages(struct engine *g, const char *direction, const json_t *result)
+{
+    static const char *const names[][3] = {
+        {"backup", "read", "read"},
+        {"backup", "hash", "hash"},
+        {"backup", "compress", "compress"},
+        {"backup", "write", "upload"},
+        {"backup", "commit", "finalize"},
+        {"restore", "read", "download"},
+        {"restore", "hash", "hash"},
+        {"restore", "write", "write"},
+        {"restore", "decompress", "decompress"},
+        {"verify", "decompress", "decompress"},
+        {"verify", "read", "download"},
+        {"verify", "hash", "hash"},
+    };
+    const json_t *s;
+    size_t i;
+    json_array_foreach(jarr(result, "stages"), i, s)
+    {
+        if (i == 16)
+            break;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (!strcmp(direction, names[k][0]) && !strcmp(jstr(s, "name"), names[k][1]))
+                stage(g, direction, names[k][2], number(s, "busySeconds"));
+    }
+}
+
+/* ---- ends ---- */
+
+void count_operation_ended(struct engine *g, struct rec *op, const char *outcome)
+{
+    const char *direction = count_direction(jstr(op->doc, "kind")), *result = count_result(outcome);
+    CLEANUP_JSON json_t *labels = two("direction", direction, "class", class_of(op));
+    jset_str(labels, "result", result);
+    jset_str(labels, "reason", strcmp(result, "failed") ? "" : reason_of(op));
+    records_counter_add(g->records, "operations_total", labels, 1, NULL);
+    operation_spent(op, op->state);
+    stage(g, direction, "total", (double)(now_ns() - op->created_ns) / 1e9);
+    stage(g, direction, "move", spent(op, "Starting") + spent(op, "Running") + spent(op, "Cancelling"));
+    if (!strcmp(direction, "backup"))
+        stage(g, direction, "snapshot", spent(op, "Snapshotting"));
+    if (!strcmp(direction, "backup") || !strcmp(direction, "restore")) {
+        stage(g, direction, "expose", spent(op, "Exposing"));
+        stage(g, direction, "cleanup", spent(op, "CleaningUp"));
+    }
+    mover_stages(g, direction, jobj(op->doc, "result"));
+}
+
+void count_retry(struct engine *g, const struct rec *op)
+{
+    add(g, "operation_retries_total", two("direction", count_direction(jstr(op->doc, "kind")), "reason", reason_of(op)),
+        1);
+}
+
+void count_backup_begun(struct engine *g, const char *schedule, bool restore)
+{
+    add(g, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);
+}
+
+void count_start_failed(struct engine *g, const char *schedule)
+{
+    json_t *labels = two("direction", "backup", "schedule", schedule);
+    jset_str(labels, "result", "failed");
+    count_backup_begun(g, schedule, false);
+    add(g, "backups_total", labels, 1);
+    set(g, "backup_last_status", one("schedule", schedule), 0);
+}
+
+void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome)
+{
+    bool restore = !strcmp(jstr(b->doc, "kind"), "restore");
+    const char *schedule = jstr(b->doc, restore ? "of_job" : "job");
+    CLEANUP_JSON json_t *labels = two("direction", restore ? "restore" : "backup", "schedule", schedule);
+    jset_str(labels, "result", count_result(outcome));
+    records_counter_add(g->records, "backups_total", labels, 1, NULL);
+    if (restore)
+        return;
+    bool good = !strcmp(outcome, "Completed");
+    observe(g, "backup_duration_seconds", one("schedule", schedule), metric_buckets,
+            (double)(now_ns() - b->created_ns) / 1e9);
+    if (strcmp(outcome, "Canceled") != 0)
+        set(g, "backup_last_status", one("schedule", schedule), good);
+    if (good)
+        set(g, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(now_ns() / NS_PER_S));
+}
+
+void count_snapshot(struct engine *g, const struct rec *op, bool taken, double seconds)
+{
+    add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", jstr(op->doc, "job")), 1);
+    if (taken)
+        observe(g, "snapshot_create_seconds", one("class", class_of(op)), metric_buckets_short, seconds);
+}
+
+/* ---- what a mover's result says ---- */
+
+static void data_path(struct engine *g, const char *klass, const char *direction, const json_t *r)
+{
+    static const char *const of_backup[][2] = {
+        {"readBytes", "read_bytes_total"},
+        {"zeroBytes", "zero_bytes_total"},
+        {"chunks", "chunks_total"},
+        {"dedupedBytes", "dedup_hit_bytes_total"},
+        {"incrementalBytes", "new_bytes_total"},
+        {"uploadedBytes", "compressed_bytes_total"},
+        {"badBytes", "unreadable_bytes_total"},
+    };
+    if (!strcmp(direction, "restore"))
+        add(g, "written_bytes_total", one("class", klass), bytes(r, "writtenBytes"));
+    if (strcmp(direction, "backup"))
+        return;
+    for (size_t i = 0; i < sizeof of_backup / sizeof *of_backup; i++)
+        add(g, of_backup[i][1], one("class", klass), bytes(r, of_backup[i][0]));
+    /* What the reader left out; holeBytes are chunks that are nothing but hole, and a plugin may know no more. */
+    const json_t *reader = jobj(r, "reader");
+    bool told = json_is_integer(json_object_get(reader, "skippedBytes"));
+    add(g, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
+        told ? bytes(reader, "skippedBytes") : bytes(r, "holeBytes"));
+    if (reader)
+        set(g, "io_uring_inflight", one("class", klass), bytes(reader, "inflightMax"));
+}
+
+static bool known(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+static void request_times(struct engine *g, const char *repository, const char *op, const json_t *times)
+{
+    uint64_t counts[METRIC_BUCKETS + 1] = {0};
+    struct err e = ERR_INIT;
+    if (json_array_size(jarr(times, "counts")) != METRIC_BUCKETS + 1)
+        return;
+    for (size_t i = 0; i <= METRIC_BUCKETS; i++) {
+        json_int_t n = json_integer_value(json_array_get(jarr(times, "counts"), i));
+        counts[i] = n > 0 && n < BYTES_MAX ? (uint64_t)n : 0;
+    }
+    CLEANUP_JSON json_t *labels = two("repository", repository, "op", op);
+    double s = number(times, "seconds");
+    if (records_histogram_add(g->records, "repository_request_seconds", labels, metric_buckets_short, METRIC_BUCKETS,
+                              counts, s < SECONDS_MAX ? s : 0, &e) < 0)
+        log_debug("%s", e.msg);
+}
+
+static void repository_facts(struct engine *g, const char *name, const json_t *r)
+{
+    static const char *const ops[] = {"get", "put", "list", "delete", "stat"};
+    static const char *const gauges[][2] = {{"storedBytes", "repository_stored_bytes"},
+                                            {"contents", "repository_contents"},
+                                            {"indexBlobs", "repository_index_blobs"},
+                                            {"unreferencedBytes", "repository_unreferenced_bytes"}};
+    const json_t *q;
+    const char *op, *code;
+    json_t *n;
+    add(g, "upload_bytes_total", one("repository", name), bytes(r, "uploadedBytes"));
+    add(g, "download_bytes_total", one("repository", name), bytes(r, "downloadedBytes"));
+    add(g, "repository_retries_total", one("repository", name), bytes(r, "retries"));
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        if (json_is_integer(json_object_get(r, gauges[i][0])))
+            set(g, gauges[i][1], one("repository", name), bytes(r, gauges[i][0]));
+    if (json_is_number(json_object_get(r, "clockSkewSeconds")))
+        set(g, "repository_clock_skew_seconds", one("repository", name), number(r, "clockSkewSeconds"));
+    json_object_foreach(jobj(r, "requests"), op, q)
+    {
+        if (!known(ops, sizeof ops / sizeof *ops, op))
+            continue;
+        json_object_foreach(jobj(q, "codes"), code, n)
+        {
+            CLEANUP_JSON json_t *labels = two("repository", name, "op", op);
+            json_int_t v = json_integer_value(n);
+            jset_str(labels, "code", code);
+            if (is_one_of(count_code_at, code) && v > 0 && v < BYTES_MAX)
+                records_counter_add(g->records, "repository_requests_total", labels, (double)v, NULL);
+        }
+        request_times(g, name, op, q);
+    }
+}
+
+static void verified(struct engine *g, const char *repository, enum mover_outcome outcome, const json_t *r)
+{
+    add(g, "verify_errors_total", one("repository", repository), bytes(r, "damages"));
+    if (outcome == MOVER_OK && !bytes(r, "damages"))
+        set(g, "verify_last_success_timestamp_seconds", one("repository", repository), (double)(now_ns() / NS_PER_S));
+}
+
+void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end)
+{
+    const char *direction = count_direction(jstr(op->doc, "kind")), *klass = class_of(op);
+    const char *repository = jstr(jobj(op->doc, "policy"), "repository");
+    const json_t *r = end->result;
+    add(g, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
+    if (end->outcome == MOVER_OOM)
+        add(g, "mover_oom_total", NULL, 1);
+    if (isfinite(end->cpu_seconds) && end->cpu_seconds < SECONDS_MAX)
+        add(g, "mover_cpu_seconds_total", one("direction", direction), end->cpu_seconds);
+    if (end->err.cls == ERR_SOURCE)
+        add(g, "io_errors_total", one("op", "read"), 1);
+    add(g, "io_errors_total", one("op", "read"), (double)json_array_size(jarr(r, "badRanges")));
+    if (!r)
+        return;
+    engine_count_stages(g->records, direction, r);
+    data_path(g, klass, direction, r);
+    /* A plugin keeps what it moves elsewhere. */
+    if (jobj(r, "repository") && cfg_repository(g->cfg, repository))
+        repository_facts(g, repository, jobj(r, "repository"));
+    if (!strcmp(direction, "verify"))
+        verified(g, repository, end->outcome, r);
+}
+
+/* ---- counters of earlier versions ---- */
+
+struct old_counter {
+    struct old_counter *next;
+    char name[64];
+    json_t *labels;
+    double value;
+};
+
+/* With the words of the first version: the records' own. */
+static bool has_old_words(const char *name, const json_t *labels)
+{
+    return json_object_get(labels, "kind") || (json_object_get(labels, "job") && !strcmp(name, "backups_total"));
+}
+
+static int collect_old(const char *name, const json_t *labels, double value, void *arg)
+{
+    struct old_counter **list = arg;
+    if (!has_old_words(name, labels) && strcmp(jstr(labels, "class"), CLASS_OF_TARGET) != 0)
+        return 0;
+    struct old_counter *c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->labels = json_deep_copy(labels);
+    c->value = value;
+    c->next = *list;
+    *list = c;
+    return 0;
+}
+
+static void move_label(json_t *labels, const char *from, const char *to)
+{
+    json_t *v = json_object_get(labels, from);
+    if (v)
+        json_object_set(labels, to, v);
+    json_object_del(labels, from);
+}
+
+static void use_new_words(const char *name, json_t *labels)
+{
+    move_label(labels, "kind", "direction");
+    move_label(labels, "job", "schedule");
+    move_label(labels, "outcome", "cause");
+    if (json_object_get(labels, "result")) {
+        char result[32];
+        snprintf(result, sizeof result, "%s", count_result(jstr(labels, "result")));
+        jset_str(labels, "result", result);
+    }
+    if (!strcmp(name, "operations_total")) /* why was not counted then */
+        jset_str(labels, "reason", strcmp(jstr(labels, "result"), "failed") ? "" : err_class_name(ERR_GENERIC));
+}
+
+static void rename_counter(struct records *r, const struct old_counter *c)
+{
+    CLEANUP_JSON json_t *labels = json_deep_copy(c->labels);
+    const char *name = strcmp(c->name, "stage_stalled_seconds_total") ? c->name : "stage_stall_seconds_total";
+    if (has_old_words(c->name, c->labels))
+        use_new_words(name, labels);
+    if (!strcmp(jstr(labels, "class"), CLASS_OF_TARGET))
+        jset_str(labels, "class", "");
+    if (records_counter_add(r, name, labels, c->value, NULL) == 0)
+        records_counter_remove(r, c->name, c->labels);
+}
+
+void count_write_errors(struct engine *g)
+{
+    const uint64_t n = records_write_errors(g->records);
+    if (records_degraded(g->records) || n <= g->write_errors_kept)
+        return;
+    const uint64_t fresh = n - g->write_errors_kept;
+    g->write_errors_kept = n;
+    add(g, WRITE_ERRORS, NULL, (double)fresh);
+}
+
+void count_migrate(struct records *r)
+{
+    struct old_counter *list = NULL;
+    records_counters(r, collect_old, &list, NULL);
+    while (list) {
+        struct old_counter *c = list;
+        list = c->next;
+        rename_counter(r, c);
+        json_decref(c->labels);
+        free(c);
+    }
+}

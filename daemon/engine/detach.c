@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-detach.c - a repository is given up: its backups leave the records (CF-55)
+ *
+ * Nothing is deleted in the repository. Native snapshots whose data was only there count as not moved from then on, so
+ * that no plan takes them for copies of something that can still be restored.
+ */
+#include "base/nearest.h"
+#include "daemon/engine/volumes.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct detach {
+    struct engine *engine;
+    const char *repository;
+    char user[512];     /* an operation that is not finished */
+    json_t *operations; /* ids that go */
+    json_t *backups;    /* id -> number of operations that stay */
+    json_t *volumes;    /* id -> its last good backup, of those that have it there */
+    unsigned natives;
+};
+
+static int look(struct rec *op, void *arg)
+{
+    struct detach *d = arg;
+    bool here = !strcmp(jstr(jobj(op->doc, "policy"), "repository"), d->repository) &&
+                !jstr(jobj(op->doc, "policy"), "mover")[0];
+    if (here && !state_terminal(op->state))
+        snprintf(d->user, sizeof d->user, "%s", op->id);
+    if (op->parent[0]) {
+        int64_t stay = jint(d->backups, op->parent);
+        jset_int(d->backups, op->parent, stay + !here);
+    }
+    return here ? json_array_append_new(d->operations, json_string(op->id)) : 0;
+}
+
+static int look_at_volume(struct rec *v, void *arg)
+{
+    struct detach *d = arg;
+    char repository[128];
+    volume_repository(d->engine, v, repository, sizeof repository);
+    if (jint(v->doc, "last_success_ns") && !strcmp(repository, d->repository))
+        json_object_set_new(d->volumes, v->id, json_string(jstr(v->doc, "last_good_backup")));
+    return 0;
+}
+
+static int forget_moved(struct rec *n, void *arg)
+{
+    struct detach *d = arg;
+    if (strcmp(jstr(jobj(n->doc, "policy"), "repository"), d->repository) || !jbool(n->doc, "moved"))
+        return 0;
+    jset_bool(n->doc, "moved", false);
+    jset_bool(n->doc, "moved_verified", false);
+    d->natives++;
+    return records_save(d->engine->records, REC_NATIVE, n, NULL);
+}
+
+static int forget(struct detach *d, unsigned *backups, struct err *e)
+{
+    struct records *r = d->engine->records;
+    const char *id;
+    json_t *v;
+    size_t i;
+    int rc = records_each(r, REC_NATIVE, NULL, forget_moved, d, e);
+    json_array_foreach(d->operations, i, v) if (rc == 0) rc = records_delete(r, REC_OPERATION, json_string_value(v), e);
+    json_object_foreach(d->backups, id, v)
+    {
+        CLEANUP(rec_clearp) struct rec b = REC_INIT;
+        if (rc < 0 || json_integer_value(v) > 0 || records_get(r, REC_BACKUP, id, &b, NULL) < 0)
+            continue;
+        rc = records_delete(r, REC_BACKUP, id, e);
+        ++*backups;
+    }
+    char why[200];
+    snprintf(why, sizeof why, "was in repository \"%s\", which was detached", d->repository);
+    json_object_foreach(d->volumes, id, v) if (rc >= 0) rc =
+        volume_backup_lost(d->engine, id, json_string_value(v), why, e);
+    return rc;
+}
+
+void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    CLEANUP_JSON json_t *operations = json_array(), *ids = json_object(), *volumes = json_object(), *answer = NULL;
+    struct detach d = {g, jstr(req, "repository"), "", operations, ids, volumes, 0};
+    struct err e = ERR_INIT;
+    unsigned backups = 0;
+    if (!d.repository[0])
+        err_set(&e, ERR_USAGE, 0, "detach needs the name of a repository");
+    else
+        records_each(g->records, REC_OPERATION, NULL, look, &d, &e);
+    if (!e.cls)
+        records_each(g->records, REC_VOLUME, NULL, look_at_volume, &d, &e);
+    if (!e.cls && d.user[0]) {
+        err_set(&e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d.user, d.repository);
+        err_hint(&e, "wait for it, or `snapferry cancel %s`", d.user);
+    } else if (!e.cls && json_array_size(d.operations) == 0 && json_object_size(volumes) == 0) {
+        err_set(&e, ERR_NOT_FOUND, 0, "no backup in the records lies in a repository \"%s\"", d.repository);
+        nearest_hint(&e, cfg_near_repository(g->cfg, d.repository), "`snapferry check-config` lists the repositories");
+    }
+    if (!e.cls && records_begin(g->records, &e) == 0) {
+        if (forget(&d, &backups, &e) < 0)
+            records_rollback(g->records);
+        else
+            records_commit(g->records, &e);
+    }
+    if (!e.cls) {
+        log_info("repository \"%s\" is detached: %u backups left the records, its data stays where it is", d.repository,
+                 backups);
+        answer = json_pack("{s:s,s:i,s:i}", "repository", d.repository, "backups", backups, "natives", d.natives);
+    }
+    reply(answer, e.cls ? &e : NULL, arg);
+}

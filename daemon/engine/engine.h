@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine.h - what is decided: backups, operations and their states, from request to terminal state
+ *
+ * One level-triggered function maps (record, observed facts) to the next action; it runs at start, on every event and
+ * each minute. A backup is Queued, Snapshotting, Moving, Finalizing, then Completed, PartiallyFailed, Failed or
+ * Canceled (Deleting on the way out). An operation is Queued, Snapshotting, Exposing, Starting, Running, Retrying,
+ * Cancelling, CleaningUp, then Completed, Failed, Canceled or Skipped. Requests are validated before anything is
+ * stored: a refused request leaves nothing behind.
+ *
+ * The control room calls these functions; all answer from memory and records and never block. Documents are described
+ * in docs/control.md.
+ */
+#ifndef SNAPFERRY_DAEMON_ENGINE_H
+#define SNAPFERRY_DAEMON_ENGINE_H
+
+#include "cfg/cfg.h"
+#include "daemon/movers/movers.h"
+#include "daemon/engine/natives-plan.h"
+#include "daemon/records/records.h"
+#include "daemon/schedule/schedule.h"
+#include "proc/step.h"
+
+struct engine_paths {
+    char config_dir[4096], state_dir[4096], runtime_dir[4096], cache_dir[4096];
+    char mover_program[4096], command[4096];
+};
+
+struct engine;
+int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p, struct cfg *c, struct err *e);
+void engine_free(struct engine *g);
+struct records *engine_records(struct engine *g);
+const struct cfg *engine_cfg(const struct engine *g);
+
+/* Asks for a reconcile soon (in this loop iteration). */
+void engine_kick(struct engine *g);
+
+/* A request's answer may need a step (resolving volumes looks at storage): `reply` is called once, from the event loop,
+ * maybe before the function returns. On success `answer` (borrowed) is the documented object; else e is set. */
+typedef void engine_reply_fn(json_t *answer, const struct err *e, void *arg);
+
+/* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description", "from_timer",
+ * "planned_ns", "caught_up". Answer: {"backup": ID, "operations": [{"id","volume"}], "skipped": [{"volume","reason"}],
+ * "position": n, "blocked_by": ID|null}. */
+void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"backup": ID, "volume": NAME|absent, "target": PATH, "from": "auto|native|repository", "overwrite": bool, "new":
+ * bool, "allow_incomplete": bool, "class_map": {..}}. Answer: {"restore": ID, "operation": ID, "from":
+ * "native"|"repository", "why": ".."} */
+void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"repository": NAME, "read_percent": n} / maintenance and admin runs: {"kind": "verify"|"maintain"|"admin", "admin":
+ * verb, ...}. */
+void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* Backup, restore or operation id. Valid in every state; terminal: answers "already" with the state. */
+void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"id"} */
+/* {"id", "force": bool}: backup with all that it owns; a running one is cancelled first (needs force). */
+void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"native": ALIAS or backup id, "hold": bool, "note": ".."} */
+void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"volume": NAME|absent, "dry_run": bool}: plan and, unless dry_run, its execution. Answer {"natives": [{alias,
+ * volume, created, reasons, prune, why, used}], "started": n}. */
+void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"volume": NAME|absent, "dry_run", "explain"}: repository retention through an admin mover. */
+void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"repository"}: rebuild records from the repository and the storage (RS-15). */
+void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"repository"}: forgets the backups whose data is only there, and that their native snapshots had been moved (CF-55).
+ * The repository itself is not touched. Answer {"repository", "backups", "natives"}. Refused while something uses it.
+ */
+void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"volume"}: what is remembered of a volume that is gone leaves the records; its backups stay. */
+void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* Volumes that the classes match now, with policy, last results, next run, and why not protected. */
+void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"class"|absent} */
+/* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */
+void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+
+/* Reads the configuration again; the answer comes when it is in force or refused (old one stays). */
+void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);
+
+/* Read-only answers (new references, NULL only for no memory). */
+json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, running, problems, freshness */
+/* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
+void engine_headline(struct engine *g, char *out, size_t cap);
+json_t *engine_operation_json(struct engine *g, const struct rec *op); /* record + live progress */
+json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations);
+json_t *engine_native_json(struct engine *g, const struct rec *n);
+/* {"samples": [...]} as daemon/metrics/metrics.h wants them: from memory, without a look at disk or storage. */
+json_t *engine_metrics(struct engine *g);
+/* What the debug bundle shows of the same: {"counters": [{"name", "labels", "value"}], ...}. */
+json_t *engine_metrics_facts(struct engine *g);
+
+/* A part of the daemon beside the engine (the metrics endpoint) that lives from the same configuration: told of each
+ * that comes into force, and asked what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}],
+ * ...}, new reference). NULL: none any more. Borrowed. */
+struct engine_neighbour {
+    void (*configured)(struct cfg *c, void *arg);
+    json_t *(*status)(void *arg);
+    void *arg;
+};
+void engine_set_neighbour(struct engine *g, const struct engine_neighbour *n);
+
+/* Waits: fn is called when the backup, restore or operation becomes terminal, and for each progress change at most once
+ * a second (terminal false). Cancelled by engine_unwait with the same arg. */
+typedef void engine_wait_fn(const json_t *state, bool terminal, void *arg);
+int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e);
+void engine_unwait(struct engine *g, void *arg);
+
+/* Ordered end of the daemon (SIGTERM): no new work, records flushed, movers stay. */
+void engine_stop(struct engine *g);
+
+#endif

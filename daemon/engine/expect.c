@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-expect.c - since when a job with a schedule names a volume
+ *
+ * The age of a backup tells whether one is overdue; where there is none yet, only this does. It is kept with the
+ * volume, since the daemon may be started more often than a job runs.
+ */
+#include "daemon/engine/facts.h"
+
+static void other_than_kept(struct fact *v, void *arg)
+{
+    if (!v->gone && (v->interval_s > 0) != (v->expected_ns > 0))
+        json_array_append_new(arg, json_string(v->id));
+}
+
+void volumes_expect(struct engine *g)
+{
+    CLEANUP_JSON json_t *change = json_array();
+    struct err e = ERR_INIT;
+    const json_t *id;
+    size_t i;
+    facts_refresh(g);
+    facts_each(g, REC_VOLUME, other_than_kept, change);
+    if (!json_array_size(change) || records_degraded(g->records) || records_begin(g->records, &e) < 0)
+        return;
+    int rc = 0;
+    json_array_foreach(change, i, id)
+    {
+        CLEANUP(rec_clearp) struct rec v = REC_INIT;
+        if (rec_get(g, REC_VOLUME, json_string_value(id), &v) < 0)
+            continue;
+        if (jint(v.doc, "expected_ns"))
+            json_object_del(v.doc, "expected_ns");
+        else
+            jset_int(v.doc, "expected_ns", now_ns());
+        rc = records_save(g->records, REC_VOLUME, &v, &e);
+        if (rc < 0)
+            break;
+    }
+    if (rc == 0)
+        rc = records_commit(g->records, &e);
+    else
+        records_rollback(g->records);
+    if (rc < 0)
+        log_warning("since when volumes should have backups: %s", e.msg);
+}

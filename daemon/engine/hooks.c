@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* hooks.c - hooks as steps, and the watchdog that runs the post-snapshot hook when nobody else does */
+#include "daemon/engine/hooks.h"
+#include "base/cleanup.h"
+#include "proc/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_DEFAULT 30u
+#define OUTPUT_MAX 4096u /* of what a hook printed, in the record */
+#define STDOUT_MAX (256u << 10)
+#define THAW_TRIES 5u /* what is stopped must go on: the watchdog does not give up at once */
+#define ENV_MAX 12u
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- one hook ---- */
+
+static const char *text(const json_t *in, const char *key)
+{
+    const char *s = json_string_value(json_object_get(in, key));
+    return s ? s : "";
+}
+
+static const char *volume_part(const json_t *in, const char *key)
+{
+    const json_t *v = json_object_get(in, "volume");
+    if (json_is_object(v))
+        return text(v, key);
+    return strcmp(key, "name") == 0 ? text(in, "volume") : "";
+}
+
+struct environment {
+    const char *v[ENV_MAX + 1];
+    char *owned[ENV_MAX];
+    unsigned n, n_owned;
+};
+
+static void environment_clear(struct environment *env)
+{
+    for (unsigned i = 0; i < env->n_owned; i++)
+        free(env->owned[i]);
+}
+
+static int add(struct environment *env, const char *name, const char *value)
+{
+    char *s = NULL;
+    if (env->n == ENV_MAX || asprintf(&s, "%s=%s", name, value) < 0)
+        return -ENOMEM;
+    env->owned[env->n_owned++] = s;
+    env->v[env->n++] = s;
+    return 0;
+}
+
+static int environment_make(struct environment *env, const json_t *in, struct err *e)
+{
+    env->v[env->n++] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    env->v[env->n++] = "LANG=C.UTF-8";
+    if (add(env, "SNAPFERRY_PHASE", text(in, "phase")) < 0 || add(env, "SNAPFERRY_BACKUP", text(in, "backup")) < 0 ||
+        add(env, "SNAPFERRY_OPERATION", text(in, "operation")) < 0 ||
+        add(env, "SNAPFERRY_VOLUME", volume_part(in, "name")) < 0 ||
+        add(env, "SNAPFERRY_VOLUME_ID", volume_part(in, "id")) < 0 ||
+        add(env, "SNAPFERRY_CLASS", text(in, "class")) < 0 || add(env, "SNAPFERRY_JOB", text(in, "job")) < 0 ||
+        add(env, "SNAPFERRY_RESULT", text(in, "result")) < 0 || add(env, "SNAPFERRY_DEVICE", text(in, "device")) < 0)
+        return err_nomem(e);
+    return 0;
+}
+
+static char *facts(const json_t *in)
+{
+    json_t *all = json_copy((json_t *)in);
+    json_object_del(all, "program");
+    json_object_set_new(all, "version", json_integer(1));
+    char *s = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    return s;
+}
+
+static json_t *outcome(const struct program *p, const char *phase, int status, double seconds, char *output, size_t len)
+{
+    if (len > OUTPUT_MAX)
+        len = OUTPUT_MAX;
+    while (len && output[len - 1] && strchr(" \r\n\t", output[len - 1]))
+        len--;
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)output[i] >= 0x80 || output[i] == '\0')
+            output[i] = '?';
+    return json_pack("{s:s, s:s, s:i, s:f, s:s#}", "program", p->argv[0], "phase", phase, "exit_code", status,
+                     "seconds", seconds, "output", len ? output : "", len);
+}
+
+int hook_step(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd;
+    const char *program = text(in, "program"), *phase = text(in, "phase"), *volume = volume_part(in, "name");
+    if (!*program || !*phase || !*volume)
+        return err_set(e, ERR_GENERIC, EINVAL, "a hook needs a program, a phase and a volume");
+    json_int_t timeout = json_integer_value(json_object_get(in, "timeout_s"));
+    char label[512];
+    snprintf(label, sizeof label, "%s hook of %s", phase, volume);
+    CLEANUP(environment_clear) struct environment env = {.n = 0};
+    CLEANUP_FREE char *input = facts(in);
+    if (!input)
+        return err_nomem(e);
+    int rc = environment_make(&env, in, e);
+    if (rc < 0)
+        return rc;
+    char *argv[] = {(char *)program, (char *)phase, (char *)volume, NULL};
+    struct program p = {.argv = argv,
+                        .env = env.v,
+                        .label = label,
+                        .input = input,
+                        .input_len = strlen(input),
+                        .out_max = STDOUT_MAX,
+                        .timeout_s = timeout > 0 && timeout < 86400 ? (unsigned)timeout : TIMEOUT_DEFAULT};
+    CLEANUP_FREE char *said = NULL;
+    size_t len = 0;
+    int status = -1;
+    double began = now();
+    rc = program_run(&p, &said, &len, &status, e);
+    if (rc < 0)
+        return rc;
+    if (out)
+        *out = outcome(&p, phase, status, now() - began, said, len);
+    return status == 0 ? 0 : -EIO; /* the sentence is in e already */
+}
+
+/* ---- the watchdog ---- */
+
+struct watchdog {
+    struct watchdog *next;
+    char operation[512];
+    pid_t pid;
+    int channel;
+    bool fired, stopped;
+};
+
+static struct watchdog *watchdogs;
+
+/* Its own lines go where the daemon's standard error goes; the daemon's own log may need descriptors that are closed.
+ */
+static void plain_log(enum log_level lvl, const char *line, void *arg)
+{
+    (void)arg;
+    static const int priority[] = {7, 6, 4, 3};
+    fprintf(stderr, "<%d>%s\n", priority[lvl], line);
+}
+
+/* Waits until it is told that all is well (true), the daemon is gone or the deadline has come. */
+static bool told_in_time(int channel, double deadline, const char **why)
+{
+    for (;;) {
+        double left = deadline - now();
+        struct pollfd f = {channel, POLLIN, 0};
+        int n = left > 0 ? poll(&f, 1, left > 3600 ? 3600000 : (int)(left * 1000) + 1) : 0;
+        if (n < 0 && errno != EINTR)
+            left = 0;
+        char c;
+        ssize_t got = n > 0 ? read(channel, &c, 1) : -1;
+        if (got == 1)
+            return true;
+        if (got == 0 || (n > 0 && errno != EINTR && errno != EAGAIN)) {
+            *why = "the daemon is gone";
+            return false;
+        }
+        if (left <= 0) {
+            *why = "its time is over";
+            return false;
+        }
+    }
+}
+
+static void __attribute__((noreturn)) watchdog_main(int channel, const json_t *in, double deadline)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    for (int s = 1; s < NSIG; s++)
+        sigaction(s, &dfl, NULL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* The end of the daemon is no reason to end. */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    setsid();
+    prctl(PR_SET_NAME, "snapferryd-thaw");
+    log_to(plain_log, NULL);
+    if (dup2(channel, 3) < 0 || close_range(4, ~0U, 0) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) < 0)
+        _exit(1);
+    const char *why = "";
+    if (told_in_time(3, deadline, &why))
+        _exit(0);
+    log_warning("%s: the post-snapshot hook of %s is run by its watchdog: %s", text(in, "operation"),
+                volume_part(in, "name"), why);
+    (void)!write(3, "f", 1);
+    for (unsigned i = 0; i < THAW_TRIES; i++) {
+        struct err e = ERR_INIT;
+        json_t *out = NULL;
+        int fd = -1;
+        if (hook_step(in, &out, &fd, &e) == 0)
+            _exit(0);
+        log_line(LOG_LVL_ERROR, "%s", e.msg);
+        sleep(i + 1);
+    }
+    _exit(1);
+}
+
+/* Those that have ended are no zombies for long: each call looks. */
+static void reap(void)
+{
+    for (struct watchdog **p = &watchdogs; *p;) {
+        struct watchdog *w = *p;
+        if (w->stopped && waitpid(w->pid, NULL, WNOHANG) != 0) {
+            *p = w->next;
+            free(w);
+        } else {
+            p = &w->next;
+        }
+    }
+}
+
+static struct watchdog *find(const char *operation)
+{
+    for (struct watchdog *w = watchdogs; w; w = w->next)
+        if (!w->stopped && strcmp(w->operation, operation) == 0)
+            return w;
+    return NULL;
+}
+
+int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
+{
+    const char *operation = text(in, "operation");
+    reap();
+    if (!*text(in, "program") || find(operation))
+        return 0;
+    struct watchdog *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    snprintf(w->operation, sizeof w->operation, "%s", operation);
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        free(w);
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make the channel of the hooks' watchdog", operation);
+    }
+    double deadline = now() + deadline_s;
+    fflush(NULL);
+    w->pid = fork();
+    if (w->pid == 0)
+        watchdog_main(pair[1], in, deadline);
+    int why = errno;
+    close(pair[1]);
+    if (w->pid < 0) {
+        close(pair[0]);
+        free(w);
+        return err_set(e, ERR_GENERIC, why, "%s: cannot start the hooks' watchdog", operation);
+    }
+    w->channel = pair[0];
+    w->next = watchdogs;
+    watchdogs = w;
+    return 0;
+}
+
+static void look(struct watchdog *w)
+{
+    char c;
+    if (!w->fired && recv(w->channel, &c, 1, MSG_DONTWAIT) == 1)
+        w->fired = true;
+}
+
+bool hook_watchdog_fired(const char *operation)
+{
+    struct watchdog *w = find(operation);
+    if (!w)
+        return false;
+    look(w);
+    return w->fired;
+}
+
+bool hook_watchdog_stop(const char *operation)
+{
+    struct watchdog *w = find(operation);
+    bool fired = false;
+    if (w) {
+        (void)!send(w->channel, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        look(w);
+        fired = w->fired;
+        close(w->channel);
+        w->stopped = true;
+    }
+    reap();
+    return fired;
+}
+
+unsigned hook_watchdogs(void)
+{
+    unsigned n = 0;
+    reap();
+    for (const struct watchdog *w = watchdogs; w; w = w->next)
+        n += !w->stopped;
+    return n;
+}

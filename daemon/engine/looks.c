@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-looks.c - volumes are looked for without anybody asking, so that a new one counts before its first backup
+ *
+ * Each class is looked at by a step of its own: a storage that hangs hides nothing of the others. The records are read
+ * and written only where something is new; what a look finds is compared with the facts in memory.
+ */
+#include "daemon/engine/facts.h"
+#include "daemon/engine/volumes.h"
+
+#include <string.h>
+
+#define LOOK_MIN_S 30
+#define LOOK_MAX_S 600
+#define LOOK_SHARE 100 /* a look that takes 1 s is made every 100 s at most */
+#define LOOK_TIMEOUT_S 120
+
+struct class_look {
+    struct class_look *next;
+    struct engine *engine;
+    char name[128];
+    bool running;
+    int64_t at_ns;   /* when the last one began, 0: is due */
+    int64_t took_ns; /* how long it took */
+    char why[600];   /* why it could not be listed, "": it could */
+    json_t *passed;  /* what its driver passed over, NULL: nothing */
+};
+
+static struct class_look *look_of(struct engine *g, const char *name)
+{
+    for (struct class_look *l = g->looks; l; l = l->next)
+        if (!strcmp(l->name, name))
+            return l;
+    struct class_look *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->engine = g;
+    snprintf(l->name, sizeof l->name, "%s", name);
+    l->next = g->looks;
+    g->looks = l;
+    return l;
+}
+
+void volumes_free(struct engine *g)
+{
+    while (g->looks) {
+        struct class_look *l = g->looks;
+        g->looks = l->next;
+        json_decref(l->passed);
+        free(l);
+    }
+}
+
+/* ---- what a look has found ---- */
+
+struct gone {
+    struct engine *engine;
+    const json_t *seen; /* volume ids */
+    const char *klass;
+    json_t *ids;
+};
+static void compare(struct fact *v, void *arg)
+{
+    struct gone *x = arg;
+    const struct cfg_class *k = v->name && !v->gone ? cfg_class_of(x->engine->cfg, v->name) : NULL;
+    /* One that belongs to another class now is that one's business. */
+    if (k && !strcmp(k->name, x->klass) && !json_object_get(x->seen, v->id))
+        json_array_append_new(x->ids, json_string(v->id));
+}
+
+/* Of one that never was backed up nothing is worth remembering. */
+static void is_gone(struct engine *g, const char *id)
+{
+    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    struct err e = ERR_INIT;
+    if (rec_get(g, REC_VOLUME, id, &v) < 0)
+        return;
+    log_info("volume %s is no longer there", jstr(jobj(v.doc, "volume"), "name"));
+    snprintf(v.state, sizeof v.state, "gone");
+    jset_int(v.doc, "gone_ns", now_ns());
+    bool tried = jstr(v.doc, "last_status")[0];
+    if ((tried ? records_save(g->records, REC_VOLUME, &v, &e) : records_delete(g->records, REC_VOLUME, id, &e)) < 0)
+        log_warning("%s", e.msg);
+}
+
+static void is_there(struct engine *g, const json_t *v, const char *klass)
+{
+    const struct fact *f = facts_find(g, REC_VOLUME, jstr(v, "id"));
+    const char *name = jstr(v, "name");
+    if (f && !f->gone && f->name && !strcmp(f->name, name) && f->klass && !strcmp(f->klass, klass) &&
+        f->size == jint(v, "size"))
+        return;
+    if (!f)
+        log_info("volume %s is new", name);
+    else if (f->gone)
+        log_info("volume %s is there again", name);
+    volume_note(g, v, klass, NULL);
+}
+
+static bool told_before(const json_t *list, const json_t *text)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(list, i, v) if (json_equal(v, text)) return true;
+    return false;
+}
+
+/* News once, however often it is looked. */
+static void note_problems(struct engine *g, const json_t *answer, const char *klass)
+{
+    struct class_look *l = look_of(g, klass);
+    json_t *passed = jarr(answer, "passed");
+    const char *why = jstr(jobj(answer, "error"), "message");
+    const json_t *v;
+    size_t i;
+    if (!l)
+        return;
+    if (why[0] && strcmp(l->why, why))
+        log_warning("storage class \"%s\" cannot be listed: %s", klass, why);
+    snprintf(l->why, sizeof l->why, "%s", why);
+    json_array_foreach(passed, i, v) if (!told_before(l->passed, v)) log_warning("%s", json_string_value(v));
+    json_decref(l->passed);
+    l->passed = json_array_size(passed) ? json_incref(passed) : NULL;
+}
+
+void volumes_listed(struct engine *g, const json_t *classes)
+{
+    const json_t *a, *v;
+    size_t i, k;
+    struct err e = ERR_INIT;
+    if (records_begin(g->records, &e) < 0) { /* the records cannot be written: the next look tells again */
+        log_debug("%s", e.msg);
+        return;
+    }
+    json_array_foreach(classes, i, a)
+    {
+        CLEANUP_JSON json_t *seen = json_object(), *ids = json_array();
+        const char *klass = jstr(jobj(a, "class"), "name");
+        const struct cfg_class *c = cfg_class(g->cfg, klass);
+        struct gone x = {g, seen, klass, ids};
+        if (!c || !cfg_class_here(g->cfg, c))
+            continue;
+        if (jbool(a, "all") || jobj(a, "error"))
+            note_problems(g, a, klass);
+        if (!jbool(a, "all") || jobj(a, "error"))
+            continue;
+        json_array_foreach(jarr(a, "volumes"), k, v)
+        {
+            json_object_set_new(seen, jstr(v, "id"), json_true());
+            if (cfg_class_of(g->cfg, jstr(v, "name")) == c)
+                is_there(g, v, klass);
+        }
+        facts_each(g, REC_VOLUME, compare, &x);
+        json_array_foreach(ids, k, v) is_gone(g, json_string_value(v));
+    }
+    if (records_commit(g->records, &e) < 0)
+        log_warning("volumes that were looked for cannot be recorded: %s", e.msg);
+}
+
+/* ---- looking ---- */
+
+static bool due(const struct class_look *l, int64_t now)
+{
+    int64_t period = cfg_daemon(l->engine->cfg)->sweep_s, slow = l->took_ns * LOOK_SHARE / NS_PER_S;
+    period = period < LOOK_MIN_S ? LOOK_MIN_S : period;
+    period = period < slow ? slow : period;
+    period = period > LOOK_MAX_S ? LOOK_MAX_S : period;
+    /* The sweep's own clock is not exact: what is due in a second is due. */
+    return !l->running && (!l->at_ns || now < l->at_ns || now - l->at_ns >= (period - 1) * NS_PER_S);
+}
+
+static void looked(struct step_result *s, void *arg)
+{
+    struct class_look *l = arg;
+    struct engine *g = l->engine;
+    l->running = false;
+    l->took_ns = now_ns() - l->at_ns;
+    if (l->took_ns < 0)
+        l->took_ns = 0;
+    if (s->err.cls) {
+        CLEANUP_JSON json_t *answer = json_pack("{s:{s:s}}", "error", "message", s->err.msg);
+        note_problems(g, answer, l->name);
+    } else {
+        volumes_listed(g, json_object_get(s->out, "classes"));
+    }
+}
+
+struct aged {
+    struct engine *engine;
+    int64_t before_ns;
+    json_t *ids;
+};
+static void find_aged(struct fact *v, void *arg)
+{
+    struct aged *x = arg;
+    if (v->gone && v->since_ns && v->since_ns < x->before_ns)
+        json_array_append_new(x->ids, json_string(v->id));
+}
+
+/* Those that are gone longer than finished operations are remembered, unless a native snapshot of theirs is left. */
+static void forget_aged(struct engine *g)
+{
+    CLEANUP_JSON json_t *ids = json_array();
+    struct aged x = {g, now_ns() - cfg_daemon(g->cfg)->keep_records_s * NS_PER_S, ids};
+    const json_t *v;
+    size_t i;
+    facts_each(g, REC_VOLUME, find_aged, &x);
+    json_array_foreach(ids, i, v)
+    {
+        struct rec_filter f = {.volume = json_string_value(v)};
+        uint64_t natives = 1;
+        if (records_count(g->records, REC_NATIVE, &f, &natives, NULL) == 0 && !natives)
+            records_delete(g->records, REC_VOLUME, json_string_value(v), NULL);
+    }
+}
+
+void sweep_volumes(struct engine *g)
+{
+    const struct cfg_class *k;
+    int64_t now = now_ns();
+    forget_aged(g);
+    for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
+        struct class_look *l = look_of(g, k->name);
+        struct cfg_policy p = {.effective = NULL};
+        struct err e = ERR_INIT;
+        char name[200];
+        if (!l || !driver_by_name(k->driver) || !cfg_class_here(g->cfg, k) || !due(l, now))
+            continue;
+        CLEANUP_JSON json_t *in = json_pack("{s:[{s:o}]}", "classes", "class", class_doc(g->cfg, k, &p));
+        snprintf(name, sizeof name, "look for volumes of class %.100s", k->name);
+        if (step_start(g->steps, name, step_volumes, in, LOOK_TIMEOUT_S, looked, l, NULL, &e) < 0) {
+            log_warning("%s", e.msg);
+            continue;
+        }
+        l->running = true;
+        l->at_ns = now;
+    }
+}
+
+void volumes_look_again(struct engine *g)
+{
+    for (struct class_look *l = g->looks; l; l = l->next)
+        l->at_ns = 0;
+    sweep_volumes(g);
+}
+
+void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
+{
+    char text[1400];
+    const json_t *v;
+    size_t i;
+    for (struct class_look *l = g->looks; l; l = l->next) {
+        const struct cfg_class *k = cfg_class(g->cfg, l->name);
+        if (!k || !cfg_class_here(g->cfg, k))
+            continue;
+        if (l->why[0]) {
+            snprintf(text, sizeof text, "storage class \"%s\" cannot be listed: %s", l->name, l->why);
+            fn(text, false, arg);
+        }
+        json_array_foreach(l->passed, i, v) fn(json_string_value(v), true, arg);
+    }
+}

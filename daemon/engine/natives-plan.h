@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * natives.h - which native snapshots stay, which go, and why (RS-01..30, decisions 4)
+ *
+ * The planner is a pure function over facts, so that `native list`, `native prune --explain --dry-run`, the engine
+ * before each new snapshot, the high-water rule and the tests all get the same answer.
+ */
+#ifndef SNAPFERRY_DAEMON_NATIVES_H
+#define SNAPFERRY_DAEMON_NATIVES_H
+
+#include "cfg/cfg.h"
+#include "daemon/records/records.h"
+
+/* Why a native snapshot may stay: reasons are references, it goes when none is left (RS-16). */
+enum native_reason {
+    NATIVE_RETAINED = 1 << 0,      /* within snapshots-to-retain */
+    NATIVE_IN_USE = 1 << 1,        /* an operation that is not finished needs it */
+    NATIVE_CBT_PARENT = 1 << 2,    /* base of the next incremental */
+    NATIVE_HOLD = 1 << 3,          /* `snapferry hold` */
+    NATIVE_ONLY_COPY = 1 << 4,     /* nothing else of this point in time, or of the volume at all, exists */
+    NATIVE_SNAPSHOT_ONLY = 1 << 5, /* within snapshot-only-keep */
+    NATIVE_KEEP_ON_FAILURE = 1 << 6
+};
+
+/* Facts about one native snapshot; one array holds those of ONE volume. */
+struct native_facts {
+    char alias[40];
+    uint64_t seq;       /* order of age */
+    int64_t created_ns; /* for max-age only, never for order */
+    bool in_use, hold, cbt_parent;
+    bool moved;                /* its data is Completed in the repository and its manifest was readable */
+    bool failed;               /* its operation failed for good */
+    bool snapshot_only;        /* taken with move-data = no */
+    bool missing;              /* recorded but not on the storage */
+    unsigned effective_retain; /* recorded when its backup was made (RS-10), UINT_MAX: use the policy's */
+    char job[128];             /* a job's own number counts only its own (RS-29): that job; "": the volume's number */
+    uint64_t used;             /* bytes it holds, UINT64_MAX unknown */
+    bool running;              /* its backup is not finished: the recorded number holds, not the policy's (RS-10) */
+    bool expired;              /* its backup was deleted or has expired (RS-24) */
+    bool removing;             /* its removal was begun */
+    char backup[192], repository[128]; /* for the sentence; "" unknown */
+    /* out */
+    unsigned reasons; /* NATIVE_* */
+    bool prune;
+    char why[256]; /* one sentence for people: why it stays or goes */
+};
+
+struct native_rules {
+    unsigned retain; /* snapshots-to-retain (of the volume) */
+    int64_t retain_max_age_s;
+    unsigned max_per_volume; /* all reasons; 0: no limit */
+    unsigned snapshot_only_keep;
+    int64_t snapshot_only_max_age_s;
+    bool keep_on_failure;
+    bool about_to_create;   /* one place is needed for the new one (RS-17) */
+    bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
+    bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
+    char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
+    double pool_used_ratio; /* < 0: unknown */
+    double pool_high_water; /* 0..1 */
+    int64_t now_ns;
+};
+struct native_verdict {
+    bool may_create; /* false: max-snapshots-per-volume or the high-water mark refuses a new one */
+    bool over_high_water;
+    char why[384];
+};
+/*
+ * Decides. `f` may be in any order and keeps it. Never prunes what is in use, held, a cbt-parent, or the only copy:
+ * what is not known to be complete in the repository, and of snapshots without a backup the newest. Age is by seq; the
+ * clock is looked at for max-age only. Over the high-water mark the oldest retained one goes, one in each plan, since
+ * what it frees is only seen afterwards. A plan that was carried out and is made again prunes nothing more (but for
+ * that). Where creation is refused, nothing is pruned for it. docs/records.md explains the rules.
+ */
+void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n, struct native_verdict *v);
+/* "retained in-use" */
+const char *native_reasons_text(unsigned reasons, char *out, size_t cap);
+
+/* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
+int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);
+/* Rules from a policy. */
+void natives_rules(struct native_rules *ret, const struct cfg_policy *p, double pool_used_ratio, bool about_to_create,
+                   int64_t now_ns);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* engine-stages.c - where the time of movers goes, added up over all of them */
+#include "daemon/engine/engine-impl.h"
+
+#include <math.h>
+
+/* A year of a thousand threads: no operation takes longer, and a sum stays exact enough. */
+#define SECONDS_MAX (1000.0 * 366 * 86400)
+#define STAGES_OF_A_RESULT 16
+
+/* A mover's result is the word of a process that reads foreign data: only names that are known become labels, so that
+ * the number of counters is fixed. */
+static const char *stage_label(const char *name)
+{
+    static const char *const known[] = {"read",     "fetch",   "zero",    "split",      "hash",  "lookup",
+                                        "compress", "encrypt", "decrypt", "decompress", "write", "commit"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i]))
+            return known[i];
+    return "other";
+}
+
+static void add_seconds(struct records *r, const char *counter, const json_t *labels, const json_t *value)
+{
+    double s = json_number_value(value);
+    if (json_is_number(value) && isfinite(s) && s > 0 && s <= SECONDS_MAX)
+        records_counter_add(r, counter, labels, s, NULL);
+}
+
+void engine_count_stages(struct records *r, const char *direction, const json_t *result)
+{
+    size_t i;
+    const json_t *stage;
+    json_array_foreach(jarr(result, "stages"), i, stage)
+    {
+        if (i == STAGES_OF_A_RESULT)
+            break;
+        CLEANUP_JSON json_t *labels =
+            json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(jstr(stage, "name")));
+        add_seconds(r, "stage_busy_seconds_total", labels, json_object_get(stage, "busySeconds"));
+        add_seconds(r, "stage_stall_seconds_total", labels, json_object_get(stage, "stalledSeconds"));
+    }
+    const char *bound = jstr(result, "bottleneck");
+    if (!bound[0])
+        return;
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(bound));
+    records_counter_add(r, "bottleneck_total", labels, 1, NULL);
+}

@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-steps.c - what the daemon's children do: calls into drivers that may block
+ *
+ * Each function runs in a process of its own with its arguments as a document, answers with a document, and leaves
+ * nothing behind in memory. All are idempotent: after a crash the same step is run again.
+ */
+#include "base/crash.h"
+#include "base/password.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/engine/hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+static int driver_of(const struct class_view *v, const struct driver **ret, struct err *e)
+{
+    *ret = driver_by_name(v->c.driver);
+    if (!*ret) {
+        err_set(e, ERR_USAGE, 0, "storage class \"%s\": this build has no driver \"%s\"", v->c.name, v->c.driver);
+        return err_hint(e, "`snapferry check-config` shows what each driver of this build can do");
+    }
+    return 0;
+}
+
+/* A class document, its driver, and the end of both: opened by each step. */
+struct place {
+    struct class_view v;
+    const struct driver *d;
+};
+static int place_open(struct place *p, const json_t *doc, struct err *e)
+{
+    memset(p, 0, sizeof *p);
+    int rc = class_view(&p->v, doc, e);
+    return rc < 0 ? rc : driver_of(&p->v, &p->d, e);
+}
+static void place_clear(struct place *p)
+{
+    class_view_clear(&p->v);
+}
+
+/* An error as part of an answer, where a step does several things and goes on. */
+static json_t *error_doc(const struct err *e)
+{
+    json_t *o = json_object();
+    jset_int(o, "class", e->cls);
+    jset_int(o, "errno", e->sys);
+    jset_str(o, "message", e->msg);
+    jset_str(o, "hint", e->hint);
+    return o;
+}
+
+/* ---- volumes ---- */
+
+static int add_volume(const struct volume *v, void *arg)
+{
+    json_t *list = arg, *j = volume_to_json(v);
+    return j && json_array_append_new(list, j) == 0 ? 0 : -ENOMEM;
+}
+
+/* explain asks whether the other class could clone it natively, which only the storage tells. */
+static void note_same_pool(const struct place *own, const struct volume *v, const json_t *into_doc, json_t *volume)
+{
+    CLEANUP(place_clear) struct place into;
+    if (place_open(&into, into_doc, NULL) == 0)
+        jset_bool(volume, "same_pool", expose_same_pool(&own->v.c, v, &into.v.c));
+}
+
+/* Warnings about single volumes are part of the answer: who looks often tells each once. */
+struct collector {
+    log_fn *fn;
+    void *arg;
+    json_t *passed;
+};
+static void collect(enum log_level lvl, const char *line, void *arg)
+{
+    struct collector *c = arg;
+    json_t *text = NULL;
+    if (lvl == LOG_LVL_WARNING && json_array_size(c->passed) < 100 && (text = json_string(line)))
+        json_array_append_new(c->passed, text);
+    else if (c->fn)
+        c->fn(lvl, line, c->arg);
+}
+
+static int list_volumes(const struct place *p, json_t *list, json_t *passed, struct err *e)
+{
+    struct collector c = {.passed = passed};
+    log_sink(&c.fn, &c.arg);
+    log_to(collect, &c);
+    int rc = p->d->volumes(&p->v.c, add_volume, list, e);
+    log_to(c.fn, c.arg);
+    return rc;
+}
+
+/* Volumes of classes: all that match, or those that are named. Each class answers for itself. */
+int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *classes = json_array();
+    const json_t *q;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "classes"), i, q)
+    {
+        CLEANUP(place_clear) struct place p;
+        struct err ce = ERR_INIT;
+        json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
+        const json_t *names = jarr(q, "names"), *name;
+        unsigned abilities = 0;
+        size_t k;
+        json_object_set(answer, "class", json_object_get(q, "class"));
+        json_object_set_new(answer, "volumes", list);
+        json_object_set_new(answer, "missing", missing);
+        json_object_set_new(answer, "passed", passed);
+        json_array_append_new(classes, answer);
+        int rc = place_open(&p, jobj(q, "class"), &ce);
+        if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
+            jset_int(answer, "abilities", abilities);
+        if (rc == 0 && !names)
+            rc = list_volumes(&p, list, passed, &ce);
+        if (rc < 0) {
+            json_object_set_new(answer, "error", error_doc(&ce));
+            continue;
+        }
+        jset_bool(answer, "all", !names);
+        json_array_foreach(names, k, name)
+        {
+            struct volume *v = calloc(1, sizeof *v);
+            struct err ve = ERR_INIT;
+            if (!v)
+                return err_nomem(e);
+            if (p.d->resolve(&p.v.c, json_string_value(name), v, &ve) == 0) {
+                add_volume(v, list);
+                if (jobj(q, "into"))
+                    note_same_pool(&p, v, jobj(q, "into"), json_array_get(list, json_array_size(list) - 1));
+            } else {
+                json_t *m = error_doc(&ve);
+                json_object_set(m, "volume", (json_t *)name);
+                json_array_append_new(missing, m);
+            }
+            free(v);
+        }
+    }
+    *out = json_pack("{s:O}", "classes", classes);
+    return *out ? 0 : err_nomem(e);
+}
+
+int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *answers = json_array();
+    const json_t *q;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "items"), i, q)
+    {
+        CLEANUP(place_clear) struct place p;
+        CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+        struct pool_usage u = {.used_ratio = -1};
+        struct err pe = ERR_INIT;
+        if (!v)
+            return err_nomem(e);
+        if (place_open(&p, jobj(q, "class"), &pe) == 0 && p.d->pool && volume_from_json(v, jobj(q, "volume"), &pe) == 0)
+            p.d->pool(&p.v.c, v, &u, &pe);
+        json_array_append_new(answers,
+                              json_pack("{s:s,s:f,s:I,s:I}", "volume", jstr(jobj(q, "volume"), "id"), "used_ratio",
+                                        u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free));
+    }
+    *out = json_pack("{s:O}", "items", answers);
+    return *out ? 0 : err_nomem(e);
+}
+
+/* ---- native snapshots ---- */
+
+static int tag_from_json(struct native_tag *t, const json_t *j)
+{
+    memset(t, 0, sizeof *t);
+    snprintf(t->alias, sizeof t->alias, "%s", jstr(j, "alias"));
+    snprintf(t->volume_id, sizeof t->volume_id, "%s", jstr(j, "volume_id"));
+    snprintf(t->volume_name, sizeof t->volume_name, "%s", jstr(j, "volume_name"));
+    snprintf(t->backup, sizeof t->backup, "%s", jstr(j, "backup"));
+    snprintf(t->operation, sizeof t->operation, "%s", jstr(j, "operation"));
+    snprintf(t->repository, sizeof t->repository, "%s", jstr(j, "repository"));
+    t->created_ns = jint(j, "created_ns");
+    t->seq = (uint64_t)jint(j, "seq");
+    return t->alias[0] ? 0 : -EINVAL;
+}
+
+static int snapshot_one(const json_t *q, json_t *answer, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v), *now = calloc(1, sizeof *now);
+    CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
+    CLEANUP_FREE struct native_tag *t = calloc(1, sizeof *t);
+    if (!v || !n || !t || !now)
+        return err_nomem(e);
+    int rc = place_open(&p, jobj(q, "class"), e);
+    if (rc == 0)
+        rc = volume_from_json(v, jobj(q, "volume"), e);
+    if (rc < 0)
+        return rc;
+    if (tag_from_json(t, jobj(q, "tag")) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "the record of %s names no alias", v->name);
+    /* The name may have come to mean something else since the request: the id tells. */
+    rc = p.d->resolve(&p.v.c, v->name, now, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(now->id, v->id))
+        return err_set(e, ERR_SOURCE, 0, "%s is another volume now (%s, it was %s)", v->name, now->id, v->id);
+    jset_int(answer, "begin_ns", now_ns());
+    rc = p.d->snapshot(&p.v.c, now, t, n, e);
+    if (rc < 0)
+        return rc;
+    jset_int(answer, "end_ns", now_ns());
+    json_object_set_new(answer, "native", native_to_json(n));
+    json_object_set_new(answer, "volume", volume_to_json(now));
+    return 0;
+}
+
+/* Several volumes in quick succession: a group's skew is what lies between the first and the last. */
+int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *answers = json_array();
+    const json_t *q;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "items"), i, q)
+    {
+        struct err se = ERR_INIT;
+        json_t *a = json_object();
+        jset_str(a, "operation", jstr(q, "operation"));
+        json_array_append_new(answers, a);
+        if (snapshot_one(q, a, &se) < 0)
+            json_object_set_new(a, "error", error_doc(&se));
+        crash_point("engine-snapshot-taken");
+    }
+    *out = json_pack("{s:O}", "items", answers);
+    return *out ? 0 : err_nomem(e);
+}
+
+struct find_native {
+    const char *alias;
+    bool found;
+};
+static int match_native(const struct native *n, void *arg)
+{
+    struct find_native *x = arg;
+    x->found |= !strcmp(n->tag.alias, x->alias);
+    return 0;
+}
+
+/* One that the storage did not have when it was last looked at: nothing is removed, it is only looked for again. */
+static int look_again(const struct place *p, const char *alias, json_t *answer, struct err *e)
+{
+    struct find_native x = {alias, false};
+    int rc = p->d->list(&p->v.c, match_native, &x, e);
+    if (rc == 0)
+        jset_bool(answer, x.found ? "there" : "gone", true);
+    return rc;
+}
+
+static int remove_one(const json_t *q, json_t *answer, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
+    bool gone = false;
+    if (!n)
+        return err_nomem(e);
+    int rc = place_open(&p, jobj(q, "class"), e);
+    if (rc == 0 && jbool(q, "missing") && p.d->list)
+        return look_again(&p, jstr(q, "alias"), answer, e);
+    if (rc == 0)
+        rc = native_from_json(n, jobj(q, "native"), e);
+    if (rc == 0)
+        rc = p.d->remove(&p.v.c, n, &gone, e);
+    jset_bool(answer, "gone", gone);
+    return rc;
+}
+
+int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *answers = json_array();
+    const json_t *q;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "items"), i, q)
+    {
+        struct err re = ERR_INIT;
+        json_t *a = json_object();
+        jset_str(a, "alias", jstr(q, "alias"));
+        json_array_append_new(answers, a);
+        if (remove_one(q, a, &re) < 0)
+            json_object_set_new(a, "error", error_doc(&re));
+        crash_point("engine-native-removed");
+    }
+    *out = json_pack("{s:O}", "items", answers);
+    return *out ? 0 : err_nomem(e);
+}
+
+int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
+    (void)fd;
+    if (!v || !n)
+        return err_nomem(e);
+    int rc = place_open(&p, jobj(in, "class"), e);
+    if (rc == 0)
+        rc = volume_from_json(v, jobj(in, "volume"), e);
+    if (rc == 0)
+        rc = p.d->find(&p.v.c, v, jstr(in, "alias"), jstr(in, "hint"), n, e);
+    if (rc < 0)
+        return rc;
+    *out = native_to_json(n);
+    return *out ? 0 : err_nomem(e);
+}
+
+/* ---- exposing ---- */
+
+int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place own, into = {.d = NULL};
+    CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
+    struct expose_request q = {.read_only = jbool(in, "read_only")};
+    enum expose_mechanism m;
+    struct timespec t0, t1;
+    (void)fd;
+    if (!n || !v || !x)
+        return err_nomem(e);
+    memset(&into, 0, sizeof into);
+    int rc = place_open(&own, jobj(in, "own"), e);
+    if (rc == 0 && jobj(in, "into"))
+        rc = place_open(&into, jobj(in, "into"), e);
+    if (rc == 0)
+        rc = native_from_json(n, jobj(in, "native"), e);
+    if (rc == 0)
+        rc = volume_from_json(v, jobj(in, "volume"), e);
+    if (rc == 0)
+        rc = own.d->abilities(&own.v.c, &q.own_abilities, e);
+    if (rc == 0 && into.d)
+        rc = into.d->abilities(&into.v.c, &q.into_abilities, e);
+    if (rc < 0)
+        return rc;
+    q.own = &own.v.c;
+    if (into.d) {
+        q.into = &into.v.c;
+        q.same_pool = expose_same_pool(&own.v.c, v, &into.v.c);
+    }
+    rc = expose_choose(&q, &m, e);
+    if (rc < 0)
+        return rc;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    /* The driver that makes the intermediate is the one of the class where it lies, but for what only the owner of the
+     * snapshot can do. */
+    const struct driver *maker = m == EXPOSE_COPY && into.d ? into.d : own.d;
+    rc = maker->expose(&own.v.c, n, into.d ? &into.v.c : &own.v.c, m, q.read_only, jstr(in, "alias"),
+                       (uint64_t)jint(in, "rate"), x, e);
+    if (rc < 0)
+        return err_wrap(e, "%s of the native snapshot of %s into class \"%s\"", expose_mechanism_name(m), v->name,
+                        into.d ? into.v.c.name : own.v.c.name);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    x->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
+    crash_point("engine-exposed");
+    *out = exposure_to_json(x);
+    return *out ? 0 : err_nomem(e);
+}
+
+int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
+    (void)out;
+    if (!x)
+        return err_nomem(e);
+    int rc = exposure_from_json(x, jobj(in, "exposure"), e);
+    /* A copy is the business of the class where it lies, all else of the snapshot's owner. */
+    memset(&p, 0, sizeof p);
+    if (rc == 0)
+        rc = place_open(&p, x->mechanism == EXPOSE_COPY && jobj(in, "into") ? jobj(in, "into") : jobj(in, "own"), e);
+    /* A mover only reads, also what a hook could write (PVC-07). */
+    x->read_only = true;
+    return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
+}
+
+/* ---- undoing what intents name ---- */
+
+static int undo_one(const json_t *q, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    const char *kind = jstr(q, "kind");
+    const json_t *doc = jobj(q, "doc");
+    int rc;
+    memset(&p, 0, sizeof p);
+    if (!strcmp(kind, "hook-post")) {
+        json_t *ignored = NULL;
+        int fd = -1;
+        rc = hook_step(doc, &ignored, &fd, e);
+        json_decref(ignored);
+        if (rc < 0)
+            log_warning("the post-snapshot hook of %s, at clean-up: %s", jstr(doc, "operation"), e ? e->msg : "");
+        return 0; /* it ran; what it says is in the log, running it for ever helps nobody */
+    }
+    if (!strcmp(kind, "exposure")) {
+        CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
+        if (!x)
+            return err_nomem(e);
+        if (!jobj(doc, "exposure") && !driver_by_name(jstr(jobj(doc, "into"), "driver")))
+            return 0; /* a driver that this build lacks has made nothing */
+        rc = place_open(&p, jobj(doc, "into"), e);
+        if (rc < 0)
+            return rc;
+        if (jobj(doc, "exposure"))
+            rc = exposure_from_json(x, jobj(doc, "exposure"), e);
+        else /* It may or may not have been made: the alias finds it. */
+            snprintf(x->alias, sizeof x->alias, "%s", jstr(q, "name"));
+        if (rc == 0 && p.d->unexpose)
+            rc = p.d->unexpose(&p.v.c, x, e);
+        crash_point("engine-unexposed");
+        return rc;
+    }
+    if (!strcmp(kind, "target")) {
+        CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
+        if (!t)
+            return err_nomem(e);
+        rc = place_open(&p, jobj(doc, "class"), e);
+        if (rc == 0 && jobj(doc, "target"))
+            rc = target_from_json(t, jobj(doc, "target"), e);
+        else if (rc == 0) {
+            /* Not known whether it was made: making it again (idempotent by alias) tells its names. */
+            rc = p.d->target(&p.v.c, jstr(doc, "name"), (uint64_t)jint(doc, "size"), jstr(q, "name"),
+                             jbool(doc, "overwrite"), t, e);
+            if (rc == -EEXIST || rc == -EROFS || rc == -ENOENT || (e && e->cls == ERR_TARGET))
+                return 0; /* refused, or no place for it: there was nothing of ours */
+        }
+        return rc < 0 ? rc : p.d->target_abort(&p.v.c, t, e);
+    }
+    if (!strcmp(kind, "native")) {
+        CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
+        CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+        bool gone;
+        if (!n || !v)
+            return err_nomem(e);
+        rc = place_open(&p, jobj(doc, "class"), e);
+        if (rc == 0)
+            rc = volume_from_json(v, jobj(doc, "volume"), e);
+        if (rc < 0)
+            return rc;
+        struct err fe = ERR_INIT;
+        if (p.d->find(&p.v.c, v, jstr(q, "name"), "", n, &fe) < 0) {
+            if (fe.cls == ERR_NOT_FOUND)
+                return 0;
+            /* Half-made ones are not found healthy, but removed by their tag all the same. */
+            snprintf(n->tag.alias, sizeof n->tag.alias, "%s", jstr(q, "name"));
+            snprintf(n->tag.volume_id, sizeof n->tag.volume_id, "%s", v->id);
+            snprintf(n->tag.volume_name, sizeof n->tag.volume_name, "%s", v->name);
+        }
+        return p.d->remove(&p.v.c, n, &gone, e);
+    }
+    return 0;
+}
+
+int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *answers = json_array();
+    const json_t *q;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "intents"), i, q)
+    {
+        struct err ue = ERR_INIT;
+        json_t *a = json_object();
+        jset_int(a, "id", jint(q, "id"));
+        json_array_append_new(answers, a);
+        if (undo_one(q, &ue) < 0)
+            json_object_set_new(a, "error", error_doc(&ue));
+    }
+    *out = json_pack("{s:O}", "intents", answers);
+    return *out ? 0 : err_nomem(e);
+}
+
+/* ---- restore targets ---- */
+
+int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
+    (void)fd;
+    if (!t)
+        return err_nomem(e);
+    int rc = place_open(&p, jobj(in, "class"), e);
+    if (rc < 0)
+        return rc;
+    if (!p.d->target)
+        return err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot make %s as a volume to restore into", p.v.c.driver,
+                       jstr(in, "name"));
+    rc = p.d->target(&p.v.c, jstr(in, "name"), (uint64_t)jint(in, "size"), jstr(in, "alias"), jbool(in, "overwrite"), t,
+                     e);
+    if (rc < 0)
+        return rc;
+    *out = json_object();
+    json_object_set_new(*out, "target", target_to_json(t));
+    if (jobj(in, "native")) {
+        /* The fast way: from the native snapshot, where the storage can. */
+        CLEANUP(place_clear) struct place own;
+        CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+        CLEANUP_FREE struct native *n = calloc(1, sizeof *n), *found = calloc(1, sizeof *found);
+        if (!v || !n || !found)
+            return err_nomem(e);
+        rc = place_open(&own, jobj(in, "own"), e);
+        if (rc == 0)
+            rc = native_from_json(n, jobj(in, "native"), e);
+        if (rc == 0)
+            rc = volume_from_json(v, jobj(in, "volume"), e);
+        if (rc == 0) /* it must still exist and be healthy (RS-22) */
+            rc = own.d->find(&own.v.c, v, n->tag.alias, n->handle, found, e);
+        if (rc == 0 && !p.d->target_from_native)
+            rc = err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot fill %s from a native snapshot", p.v.c.driver,
+                         jstr(in, "name"));
+        if (rc == 0)
+            rc = p.d->target_from_native(&p.v.c, found, t, e);
+        if (rc < 0)
+            return rc;
+        jset_bool(*out, "filled", true);
+    }
+    crash_point("engine-target-made");
+    return 0;
+}
+
+int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    const json_t *t = jobj(in, "target");
+    (void)out;
+    struct stat st;
+    /* O_EXCL on a block device: refused while it is mounted or held. */
+    const char *path = jstr(t, "path");
+    bool block = stat(path, &st) == 0 && S_ISBLK(st.st_mode);
+    *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW * !block | (block ? O_EXCL : 0));
+    if (*fd < 0)
+        return err_set(e, errno == EBUSY ? ERR_TARGET : ERR_GENERIC, errno,
+                       "the restore target %s cannot be opened for writing", path);
+    return 0;
+}
+
+int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place p;
+    CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
+    (void)out, (void)fd;
+    if (!t)
+        return err_nomem(e);
+    int rc = place_open(&p, jobj(in, "class"), e);
+    if (rc == 0)
+        rc = target_from_json(t, jobj(in, "target"), e);
+    return rc < 0 ? rc : p.d->target_commit(&p.v.c, t, e);
+}
+
+/* ---- looking around ---- */
+
+static int add_native(const struct native *n, void *arg)
+{
+    json_t *j = native_to_json(n);
+    return j && json_array_append_new(arg, j) == 0 ? 0 : -ENOMEM;
+}
+
+static int add_exposure(const struct exposure *x, const struct native_tag *t, void *arg)
+{
+    json_t *j = exposure_to_json(x);
+    if (!j)
+        return -ENOMEM;
+    jset_str(j, "operation", t->operation);
+    jset_int(j, "created_ns", t->created_ns);
+    return json_array_append_new(arg, j) == 0 ? 0 : -ENOMEM;
+}
+
+int step_storage(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *classes = json_array();
+    const json_t *doc;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "classes"), i, doc)
+    {
+        CLEANUP(place_clear) struct place p;
+        struct err ce = ERR_INIT;
+        json_t *a = json_object(), *natives = json_array(), *exposures = json_array();
+        json_object_set(a, "class", (json_t *)doc);
+        json_object_set_new(a, "natives", natives);
+        json_object_set_new(a, "exposures", exposures);
+        json_array_append_new(classes, a);
+        int rc = place_open(&p, doc, &ce);
+        if (rc == 0 && p.d->list)
+            rc = p.d->list(&p.v.c, add_native, natives, &ce);
+        if (rc == 0 && p.d->exposures)
+            rc = p.d->exposures(&p.v.c, add_exposure, exposures, &ce);
+        if (rc < 0)
+            json_object_set_new(a, "error", error_doc(&ce));
+    }
+    *out = json_pack("{s:O}", "classes", classes);
+    return *out ? 0 : err_nomem(e);
+}
+
+static void put_room(const char *path, json_t **out)
+{
+    struct statvfs s;
+    if (statvfs(path, &s) == 0)
+        *out = json_pack("{s:I,s:I}", "free", (json_int_t)(s.f_bavail * s.f_frsize), "total",
+                         (json_int_t)(s.f_blocks * s.f_frsize));
+}
+
+/* How much room is left where the daemon's own files are: by a step, since a dead NFS server may hold it. */
+int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd;
+    put_room(jstr(in, "path"), out);
+    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "the file system of %s does not tell its room", jstr(in, "path"));
+}
+
+/* Reading a FIFO or a terminal would wait for somebody. */
+static int check_password(const char *file, struct err *e)
+{
+    struct stat st;
+    if (!file[0])
+        return 0; /* none is named: who needs one says so */
+    if (strncmp(file, "cred:", 5) && stat(file, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", file);
+    return password_check(file, e);
+}
+
+/* A repository's directory is there and has its format blob, and its password can be read: a missing mount, file or
+ * credential is seen here, and not by the first mover of the night. */
+int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    static const char *const format[] = {"kopia.repository.f", "kopia.repository"};
+    const char *path = jstr(in, "path");
+    char name[4200];
+    struct stat st;
+    (void)fd;
+    if (stat(path, &st) < 0)
+        return err_set(e, errno == ENOENT ? ERR_NO_REPO : ERR_GENERIC, errno,
+                       "the repository directory %s cannot be reached", path);
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, format[i]);
+        if (stat(name, &st) == 0) {
+            put_room(path, out);
+            return check_password(jstr(in, "password_file"), e);
+        }
+        if (errno != ENOENT)
+            return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);
+    }
+    err_set(e, ERR_NO_REPO, 0, "there is no repository in %s (is its file system mounted?)", path);
+    return err_hint(e, "mount it, or make one with `snapferry -r %s repo create`", path);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-submit.c - a request becomes records, or is refused with everything that is wrong with it
+ *
+ * What the request names is looked up on the storage by a step; then policies are worked out, checked, and one
+ * transaction writes the backup and its operations. Nothing is left behind by a request that is refused.
+ */
+#include "base/crash.h"
+#include "base/nearest.h"
+#include "daemon/engine/facts.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <string.h>
+
+struct submit {
+    struct engine *engine;
+    engine_reply_fn *reply;
+    void *arg;
+    json_t *req;
+    struct cfg *cfg; /* the one it was asked under */
+    char job[128];
+    bool begun; /* the job is to be run: if that is not possible, its run has failed */
+    json_t *skipped;
+    json_t *missing; /* of these, what is not there or cannot be backed up as it is configured */
+};
+
+static void submit_free(struct submit *s)
+{
+    if (!s)
+        return;
+    json_decref(s->req);
+    json_decref(s->skipped);
+    json_decref(s->missing);
+    cfg_free(s->cfg);
+    free(s);
+}
+
+/* Who counts runs and watches jobs must not miss one that came to nothing. */
+static void start_failed(struct submit *s, const struct err *why)
+{
+    struct err e = ERR_INIT;
+    count_start_failed(s->engine, s->job);
+    if (schedule_failed(s->engine->schedule, s->job, why, s->missing, &e) < 0)
+        log_warning("job \"%s\": %s", s->job, e.msg);
+}
+
+static void submit_end(struct submit *s, const json_t *answer, const struct err *e)
+{
+    if (e && e->cls && s->begun && !s->engine->stopping)
+        start_failed(s, e);
+    if (s->reply)
+        s->reply(e && e->cls ? NULL : (json_t *)answer, e && e->cls ? e : NULL, s->arg);
+    else if (e && e->cls)
+        log_warning("job \"%s\" could not be started: %s%s%s", s->job, e->msg, e->hint[0] ? "; " : "", e->hint);
+    submit_free(s);
+}
+
+static bool is_pattern(const char *s)
+{
+    return strpbrk(s, "*?[") != NULL;
+}
+
+/* Whether this volume is asked for. */
+static bool wanted(const struct submit *s, const char *name)
+{
+    const struct cfg_job *j = s->job[0] ? cfg_job(s->cfg, s->job) : NULL;
+    const json_t *v;
+    size_t i;
+    if (j)
+        return cfg_job_has(s->cfg, j, name);
+    json_array_foreach(jarr(s->req, "volumes"), i, v)
+    {
+        const char *text = json_string_value(v);
+        if (!text)
+            continue;
+        if (!strncmp(text, "class:", 6)) {
+            const struct cfg_class *k = cfg_class_of(s->cfg, name);
+            if (k && !strcmp(k->name, text + 6))
+                return true;
+        } else if (!strcmp(text, name) || (is_pattern(text) && fnmatch(text, name, FNM_PATHNAME) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- what to ask the storage ---- */
+
+/* Adds a name to what its class is asked for; without names the class lists everything. */
+static int ask(const struct submit *s, json_t *classes, const struct cfg_class *k, const char *name)
+{
+    json_t *q = NULL, *have;
+    size_t i;
+    json_array_foreach(classes, i, have) if (!strcmp(jstr(jobj(have, "class"), "name"), k->name)) q = have;
+    if (!q) {
+        struct cfg_policy p = {.effective = NULL};
+        if (name && cfg_policy(s->cfg, name, s->job[0] ? s->job : NULL, &p, NULL) < 0)
+            return -ENOMEM;
+        q = json_pack("{s:o}", "class", class_doc(s->cfg, k, &p));
+        cfg_policy_clear(&p);
+        if (name)
+            json_object_set_new(q, "names", json_array());
+        json_array_append_new(classes, q);
+    }
+    if (!name)
+        json_object_del(q, "names");
+    else if (jarr(q, "names"))
+        json_array_append_new(jarr(q, "names"), json_string(name));
+    return 0;
+}
+
+static int ask_all(const struct submit *s, json_t *classes, const char *text, struct err *e)
+{
+    const struct cfg_class *k;
+    if (!strncmp(text, "class:", 6)) {
+        k = cfg_class(s->cfg, text + 6);
+        if (!k) {
+            err_set(e, ERR_USAGE, 0, "there is no storage class \"%s\"", text + 6);
+            return nearest_hint(e, cfg_near_class(s->cfg, text + 6), "`snapferry check-config` lists the classes");
+        }
+        return ask(s, classes, k, NULL);
+    }
+    if (is_pattern(text)) {
+        for (unsigned i = 0; (k = cfg_class_at(s->cfg, i)); i++)
+            ask(s, classes, k, NULL);
+        return 0;
+    }
+    k = cfg_class_of(s->cfg, text);
+    if (!k) {
+        err_set(e, ERR_USAGE, 0, "no storage class matches %s", text);
+        return err_hint(e, "`snapferry explain %s` shows which patterns were tried; classes are in snapferry.ini",
+                        text);
+    }
+    return ask(s, classes, k, text);
+}
+
+/* ---- records ---- */
+
+static void skip(struct submit *s, const char *name, const char *why)
+{
+    json_array_append_new(s->skipped, json_pack("{s:s,s:s}", "volume", name, "reason", why));
+}
+
+/* Nobody wanted that: the others of the job go on, and this one is named. */
+static void lack(struct submit *s, const char *name, const char *why)
+{
+    skip(s, name, why);
+    json_array_append(s->missing, json_array_get(s->skipped, json_array_size(s->skipped) - 1));
+}
+
+static int add_operation(struct submit *s, const char *backup, const json_t *volume, const struct cfg_class *k,
+                         json_t *ops, json_t *ids, struct err *e)
+{
+    CLEANUP(rec_clearp) struct rec op = {.doc = json_object()};
+    struct cfg_policy p = {.effective = NULL};
+    const char *name = jstr(volume, "name"), *id = jstr(volume, "id");
+    const struct cfg *c = s->cfg;
+    int rc = cfg_policy(c, name, s->job[0] ? s->job : NULL, &p, e);
+    if (rc == 0)
+        rc = cfg_policy_size(c, &p, name, (uint64_t)jint(volume, "size"), e);
+    if (rc < 0) {
+        cfg_policy_clear(&p);
+        return rc;
+    }
+    json_t *policy = policy_doc(&p);
+    if (json_object_get(s->req, "move-data"))
+        json_object_set(policy, "move_data", json_object_get(s->req, "move-data"));
+    if (jbool(s->req, "full"))
+        jset_bool(policy, "full", true);
+    /* A raw device has no snapshot that could be retained, or be all there is. */
+    bool raw = !strcmp(k->driver, "device");
+    if (raw)
+        jset_int(policy, "snapshots_to_retain", 0);
+    json_object_set_new(op.doc, "policy", policy);
+    json_object_set_new(op.doc, "own", class_doc(c, k, &p));
+    const struct cfg_class *into = p.backup_storage_class[0] ? cfg_class(c, p.backup_storage_class) : NULL;
+    if (into && into != k)
+        json_object_set_new(op.doc, "into", class_doc(c, into, &p));
+    if (p.exclude) {
+        skip(s, name, p.exclude_reason[0] ? p.exclude_reason : "excluded by the configuration");
+        cfg_policy_clear(&p);
+        return 0;
+    }
+    if (p.backup_storage_class[0] && !into)
+        rc = err_set(e, ERR_USAGE, 0, "%s: backup-storage-class \"%s\" does not exist", name, p.backup_storage_class);
+    else if (jbool(policy, "move_data") && !p.mover[0] && !cfg_repository(c, p.repository)) {
+        rc = err_set(e, ERR_USAGE, 0, "%s: repository \"%s\" is not in the configuration", name, p.repository);
+        err_hint(e, "set repository = in the class, or add [repository \"%s\"]", p.repository);
+    } else if (p.mover[0] && (strncmp(p.mover, "plugin:", 7) || !cfg_plugin(c, p.mover + 7)))
+        rc = err_set(e, ERR_USAGE, 0, "%s: mover \"%s\" does not exist", name,
+                     p.mover); /* AP-25: at once, not by timeout */
+    else if (raw && !jbool(policy, "move_data")) {
+        rc = err_set(e, ERR_USAGE, 0, "%s: driver device takes no native snapshots, and move-data = no moves nothing",
+                     name);
+        err_hint(e, "set move-data = yes for it, or leave it out");
+    }
+    cfg_policy_clear(&p);
+    if (rc < 0 && s->job[0]) {
+        log_warning("job \"%s\": %s", s->job, e->msg);
+        lack(s, name, e->msg);
+        *e = (struct err)ERR_INIT;
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    snprintf(op.id, sizeof op.id, "up-%s.%s", backup, id);
+    snprintf(op.parent, sizeof op.parent, "%s", backup);
+    snprintf(op.volume, sizeof op.volume, "%s", id);
+    snprintf(op.state, sizeof op.state, "Queued");
+    jset_str(op.doc, "kind", "backup");
+    jset_str(op.doc, "job", s->job);
+    jset_str(op.doc, "stage", "");
+    jset_str(op.doc, "description", jstr(s->req, "description"));
+    jset_bool(op.doc, "debug", jbool(s->req, "debug"));
+    json_object_set(op.doc, "volume", (json_t *)volume);
+    rc = records_add(s->engine->records, REC_OPERATION, &op, e);
+    if (rc < 0)
+        return rc;
+    json_array_append_new(ops, json_pack("{s:s,s:s}", "id", op.id, "volume", name));
+    json_array_append_new(ids, json_string(id));
+    volume_note(s->engine, volume, k->name, NULL);
+    return 0;
+}
+
+static bool already(const json_t *ids, const char *id)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(ids, i, v) if (!strcmp(json_string_value(v), id)) return true;
+    return false;
+}
+
+static int write_records(struct submit *s, const json_t *answers, json_t **answer, struct err *e)
+{
+    struct engine *g = s->engine;
+    CLEANUP(rec_clearp) struct rec b = {.doc = json_object()};
+    CLEANUP_JSON json_t *ops = json_array(), *ids = json_array();
+    const json_t *a, *v;
+    char stamp[32];
+    size_t i, k;
+    stamp_text(stamp);
+    snprintf(b.id, sizeof b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
+    snprintf(b.state, sizeof b.state, "Queued");
+    jset_str(b.doc, "kind", "backup");
+    jset_str(b.doc, "job", s->job);
+    jset_str(b.doc, "origin", jbool(s->req, "from_timer") ? "timer" : "request");
+    jset_bool(b.doc, "caught_up", jbool(s->req, "caught_up"));
+    jset_int(b.doc, "planned_ns", jint(s->req, "planned_ns"));
+    jset_str(b.doc, "description", jstr(s->req, "description"));
+    int rc = records_begin(g->records, e);
+    if (rc < 0)
+        return rc;
+    json_array_foreach(answers, i, a)
+    {
+        json_array_foreach(jarr(a, "volumes"), k, v)
+        {
+            const char *name = jstr(v, "name");
+            const struct cfg_class *own = cfg_class_of(s->cfg, name);
+            if (!own || strcmp(own->name, jstr(jobj(a, "class"), "name")) || !wanted(s, name) ||
+                already(ids, jstr(v, "id")))
+                continue;
+            if (!cfg_class_here(s->cfg, own)) {
+                skip(s, name, "its class is for other nodes (only-on-node)");
+                continue;
+            }
+            rc = add_operation(s, b.id, v, own, ops, ids, e);
+            if (rc < 0)
+                goto undo;
+        }
+    }
+    if (json_array_size(ops) == 0) {
+        const json_t *first = json_array_get(s->skipped, 0);
+        rc = err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
+                     first ? jstr(first, "reason") : "no volume matches");
+        err_hint(e, "`snapferry volumes` lists what the classes match");
+        goto undo;
+    }
+    json_object_set(b.doc, "volume_ids", ids);
+    json_object_set(b.doc, "skipped", s->skipped);
+    records_counters_hold(g->records);
+    count_backup_begun(g, s->job, false);
+    rc = records_add(g->records, REC_BACKUP, &b, e);
+    /* In the same transaction: a crash can neither lose the run nor have it twice. */
+    if (rc == 0 && s->job[0])
+        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), s->missing, e);
+    if (rc < 0) {
+        records_counters_settle(g->records);
+        goto undo;
+    }
+    rc = records_commit(g->records, e);
+    records_counters_settle(g->records);
+    if (rc < 0)
+        return rc;
+    crash_point("engine-submitted");
+    *answer = json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped);
+    log_info("%s: %zu volume%s", b.id, json_array_size(ops), json_array_size(ops) == 1 ? "" : "s");
+    return 0;
+undo:
+    records_rollback(g->records);
+    return rc;
+}
+
+static void volumes_seen(struct step_result *r, void *arg)
+{
+    struct submit *s = arg;
+    CLEANUP_JSON json_t *answer = NULL;
+    struct err e = r->err;
+    const json_t *a, *m;
+    size_t i, k;
+    json_array_foreach(json_object_get(r->out, "classes"), i, a)
+    {
+        const json_t *bad = jobj(a, "error");
+        json_array_foreach(jarr(a, "missing"), k, m)
+        {
+            if (s->job[0])
+                lack(s, jstr(m, "volume"), jstr(m, "message"));
+            else if (!e.cls) {
+                err_set(&e, (enum err_class)jint(m, "class"), 0, "%s", jstr(m, "message"));
+                err_hint(&e, "%s", jstr(m, "hint"));
+            }
+        }
+        if (bad && s->job[0])
+            lack(s, jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
+        else if (bad && !e.cls) {
+            err_set(&e, (enum err_class)jint(bad, "class"), 0, "storage class \"%s\": %s",
+                    jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
+            err_hint(&e, "%s", jstr(bad, "hint"));
+        }
+    }
+    volumes_listed(s->engine, json_object_get(r->out, "classes"));
+    if (!e.cls)
+        write_records(s, json_object_get(r->out, "classes"), &answer, &e);
+    engine_kick(s->engine);
+    submit_end(s, answer, &e);
+}
+
+void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    struct submit *s = calloc(1, sizeof *s);
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *classes = json_array();
+    if (!s) {
+        err_nomem(&e);
+        if (reply)
+            reply(NULL, &e, arg);
+        return;
+    }
+    *s = (struct submit){.engine = g,
+                         .reply = reply,
+                         .arg = arg,
+                         .req = json_deep_copy(req),
+                         .cfg = cfg_ref(g->cfg),
+                         .skipped = json_array(),
+                         .missing = json_array()};
+    snprintf(s->job, sizeof s->job, "%s", jstr(req, "job"));
+    if (g->stopping)
+        err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
+    else if (s->job[0]) {
+        const struct cfg_job *j = cfg_job(s->cfg, s->job);
+        if (!j) {
+            err_set(&e, ERR_NOT_FOUND, 0, "there is no job \"%s\" in the configuration", s->job);
+            nearest_hint(&e, cfg_near_job(s->cfg, s->job), "`snapferry check-config` lists the jobs");
+        } else if (jbool(req, "from_timer") && j->paused)
+            err_set(&e, ERR_BUSY, 0, "job \"%s\" is paused in the configuration", s->job);
+        else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
+            err_set(&e, ERR_USAGE, 0, "job \"%s\" is for other nodes (only-on-node)", s->job);
+        else if (jbool(req, "from_timer") && !jint(req, "planned_ns")) {
+            int64_t planned = 0;
+            if (schedule_claims(g->schedule, s->job, &planned))
+                jset_int(s->req, "planned_ns", planned);
+            else
+                err_set(&e, ERR_BUSY, 0, "this run of job \"%s\" has been made already", s->job);
+        }
+        s->begun = !e.cls;
+        for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
+            ask_all(s, classes, j->volumes[i], &e);
+    } else {
+        const json_t *v;
+        size_t i;
+        if (json_array_size(jarr(req, "volumes")) == 0)
+            err_set(&e, ERR_USAGE, 0, "a backup needs volumes or a job");
+        json_array_foreach(jarr(req, "volumes"), i, v) if (!e.cls)
+            ask_all(s, classes, json_is_string(v) ? json_string_value(v) : "", &e);
+    }
+    CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
+    if (!e.cls && step_start(g->steps, "look for volumes", step_volumes, in, 120, volumes_seen, s, NULL, &e) == 0)
+        return;
+    submit_end(s, NULL, &e);
+}
+
+/* ---- cancel ---- */
+
+void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    const char *id = jstr(req, "id");
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *answer = NULL;
+    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    if (rec_get(g, REC_BACKUP, id, &r) == 0) {
+        if (state_terminal(r.state)) {
+            answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", 1, "state", r.state);
+        } else {
+            jset_bool(r.doc, "cancel", true);
+            jset_int(r.doc, "cancel_ns", now_ns());
+            if (records_save(g->records, REC_BACKUP, &r, &e) == 0)
+                answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", 0, "state", r.state);
+        }
+    } else if (rec_get(g, REC_OPERATION, id, &r) == 0) {
+        bool already = state_terminal(r.state) || !strcmp(r.state, "CleaningUp");
+        answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", r.state);
+        operation_cancel(g, &r, "asked for");
+    } else {
+        err_set(&e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
+        err_hint(&e, "`snapferry operations` lists what runs");
+    }
+    engine_kick(g);
+    reply(answer, e.cls ? &e : NULL, arg);
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-sweep.c - what is looked at without being asked: repositories, our objects on the storage, volumes
+ *
+ * The storage sweep compares both sides: objects that carry our tag but that no record knows (orphans, removed after a
+ * grace, or adopted where a backup refers to them), and records whose object is gone. It never touches what has no tag.
+ */
+#include "daemon/engine/facts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SWEEP_STORAGE_S                                                                                                \
+    600            /* listing a storage may cost; what the engine itself made is released by intents, not by this */
+#define AGAIN_S 30 /* after something went missing: a file system may be mounted late */
+#define AGAIN_FOR_S 1800
+
+/* ---- repositories ---- */
+
+static struct repo_health *health_of(struct engine *g, const char *name)
+{
+    for (struct repo_health *h = g->repos; h; h = h->next)
+        if (!strcmp(h->name, name))
+            return h;
+    struct repo_health *h = calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    snprintf(h->name, sizeof h->name, "%s", name);
+    h->engine = g;
+    h->since_ns = now_ns();
+    h->free_bytes = h->size_bytes = -1;
+    h->next = g->repos;
+    g->repos = h;
+    return h;
+}
+
+static void repository_seen(struct step_result *s, void *arg)
+{
+    struct repo_health *h = arg;
+    struct engine *g = h->engine;
+    bool up = !s->err.cls;
+    h->checking = false;
+    h->checked_ns = now_ns();
+    if (!h->known || up != h->up) {
+        h->since_ns = h->checked_ns;
+        if (!up)
+            log_warning("repository \"%s\": %s", h->name, s->err.msg);
+        else if (h->known)
+            log_info("repository \"%s\" is there again", h->name);
+    }
+    h->known = true;
+    h->up = up;
+    h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
+    h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
+    snprintf(h->hint, sizeof h->hint, "%s", up ? "" : s->err.hint);
+    snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
+    engine_kick(g);
+}
+
+void repositories_refresh(struct engine *g, bool force)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        struct repo_health *h = health_of(g, r->name);
+        struct err e = ERR_INIT;
+        char name[200];
+        if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < 30 * NS_PER_S))
+            continue;
+        if (strcmp(r->type, "filesystem")) {
+            h->known = true;
+            h->up = false;
+            snprintf(h->why, sizeof h->why, "this build has no store of type \"%s\"", r->type);
+            continue;
+        }
+        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
+        snprintf(name, sizeof name, "look at repository %s", r->name);
+        h->checking = true;
+        if (step_start(g->steps, name, step_repository, in, 20, repository_seen, h, NULL, &e) < 0) {
+            h->checking = false;
+            log_warning("%s", e.msg);
+        }
+    }
+}
+
+bool repository_full(const struct repo_health *h)
+{
+    return h->up && h->free_bytes >= 0 && h->size_bytes > 0 &&
+           (double)h->free_bytes < REPOSITORY_FULL * (double)h->size_bytes;
+}
+
+const char *repository_down(struct engine *g, const char *name)
+{
+    static char text[700];
+    struct repo_health *h = health_of(g, name);
+    if (!h || !h->known) {
+        snprintf(text, sizeof text, "repository \"%s\" has not been looked at yet", name);
+        return text;
+    }
+    if (h->up)
+        return NULL;
+    snprintf(text, sizeof text, "repository \"%s\": %s", name, h->why);
+    return text;
+}
+
+/* ---- the storage ---- */
+
+struct seen {
+    json_t *aliases; /* alias -> true, of everything on the storage of the classes that answered */
+    json_t *drivers; /* class name -> true: those that answered */
+};
+
+static bool expired(struct engine *g, int64_t created)
+{
+    return now_ns() - created > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
+}
+
+/* A native without a record: adopted where its backup is known here or it was the volume's only one (a node that was
+ * installed anew), else it is an orphan that goes after its grace. */
+static void unknown_native(struct engine *g, const json_t *klass, json_t *native, json_t *remove)
+{
+    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
+    const char *alias = jstr(tag, "alias");
+    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    if (!alias[0])
+        return;
+    bool known_backup = jstr(tag, "backup")[0] && rec_get(g, REC_BACKUP, jstr(tag, "backup"), &b) == 0;
+    if (known_backup || g->news.created || g->news.recovered) {
+        CLEANUP(rec_clearp) struct rec n = {.doc = json_object()};
+        struct err e = ERR_INIT;
+        struct cfg_policy p = {.effective = NULL};
+        snprintf(n.id, sizeof n.id, "%s", alias);
+        snprintf(n.parent, sizeof n.parent, "%s", jstr(tag, "backup"));
+        snprintf(n.volume, sizeof n.volume, "%s", jstr(tag, "volume_id"));
+        snprintf(n.state, sizeof n.state, "present");
+        json_object_set(n.doc, "class", (json_t *)klass);
+        json_object_set(n.doc, "native", native);
+        json_object_set_new(n.doc, "volume",
+                            json_pack("{s:s,s:s,s:I}", "id", jstr(tag, "volume_id"), "name", jstr(tag, "volume_name"),
+                                      "size", (json_int_t)jint(native, "size")));
+        jset_str(n.doc, "driver", jstr(klass, "driver"));
+        jset_bool(n.doc, "adopted", true);
+        /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
+        jset_bool(n.doc, "moved", false);
+        if (cfg_policy(g->cfg, jstr(tag, "volume_name"), NULL, &p, NULL) == 0) {
+            json_object_set_new(n.doc, "policy", policy_doc(&p));
+            jset_int(n.doc, "effective_retain", p.snapshots_to_retain);
+            jset_bool(n.doc, "snapshot_only", !p.move_data);
+            cfg_policy_clear(&p);
+        }
+        records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
+        if (records_add(g->records, REC_NATIVE, &n, &e) == 0)
+            log_info("native snapshot %s of %s was found on the storage and is recorded again", alias,
+                     jstr(tag, "volume_name"));
+        return;
+    }
+    g->orphans++;
+    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", alias, "volume",
+                                                    jstr(tag, "volume_name"), "handle", jstr(native, "handle"),
+                                                    "created_ns", (json_int_t)jint(tag, "created_ns")));
+    if (expired(g, jint(tag, "created_ns")))
+        json_array_append_new(remove,
+                              json_pack("{s:s,s:O,s:O}", "alias", alias, "class", (json_t *)klass, "native", native));
+}
+
+struct find_intent {
+    const char *alias;
+    bool found;
+};
+static int match_intent(struct intent *i, void *arg)
+{
+    struct find_intent *x = arg;
+    x->found |= !strcmp(i->name, x->alias);
+    return 0;
+}
+
+static void orphans_removed(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "items"), i, a) if (!jobj(a, "error"))
+        log_warning("native snapshot %s carried our tag but no record knew it: removed", jstr(a, "alias"));
+    json_array_foreach(json_object_get(s->out, "intents"), i, a) if (!jobj(a, "error"))
+        log_warning("an intermediate that no record knew was removed");
+    engine_kick(g);
+}
+
+/* Records whose object is gone: the administrator removed it, or the storage lost it (RS-26). */
+struct missing {
+    struct engine *engine;
+    const struct seen *seen;
+    bool lately; /* something is missing that was there not long ago */
+};
+static int look_missing(struct rec *n, void *arg)
+{
+    struct missing *m = arg;
+    const char *klass = jstr(jobj(n->doc, "class"), "name");
+    if (strcmp(n->state, "present") && strcmp(n->state, "missing"))
+        return 0;
+    if (!json_object_get(m->seen->drivers, klass) || !strcmp(jstr(n->doc, "driver"), "device"))
+        return 0;
+    /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
+    if (jint(n->doc, "state_since_ns") >= m->engine->looked_ns)
+        return 0;
+    bool there = json_object_get(m->seen->aliases, n->id) != NULL;
+    if (!there && !strcmp(n->state, "present")) {
+        log_warning("native snapshot %s of %s is no longer on the storage", n->id,
+                    jstr(jobj(n->doc, "volume"), "name"));
+        save_state(m->engine, REC_NATIVE, n, "missing");
+        if (jbool(n->doc, "snapshot_only"))
+            volume_backup_lost(m->engine, n->volume, n->parent,
+                               "was a native snapshot alone, which is no longer on the storage", NULL);
+    } else if (there && !strcmp(n->state, "missing")) {
+        save_state(m->engine, REC_NATIVE, n, "present");
+        if (jbool(n->doc, "snapshot_only"))
+            volume_backup_found(m->engine, n->volume);
+    }
+    m->lately |= !there && now_ns() - jint(n->doc, "state_since_ns") < AGAIN_FOR_S * NS_PER_S;
+    return 0;
+}
+
+/* What a native holds alone grows while its volume is written. */
+static void note_used(struct engine *g, const json_t *natives)
+{
+    struct err e = ERR_INIT;
+    const json_t *v;
+    size_t i;
+    int rc = records_begin(g->records, &e);
+    if (rc < 0)
+        return;
+    json_array_foreach(natives, i, v)
+    {
+        const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v, *used = json_object_get(v, "used");
+        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        if (!json_is_integer(used) || rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0 || !jobj(n.doc, "native") ||
+            json_equal(json_object_get(jobj(n.doc, "native"), "used"), used))
+            continue;
+        jset_int(jobj(n.doc, "native"), "used", json_integer_value(used));
+        if ((rc = records_save(g->records, REC_NATIVE, &n, &e)) < 0)
+            break;
+    }
+    if (rc < 0 || records_commit(g->records, &e) < 0) {
+        records_rollback(g->records);
+        log_debug("what native snapshots hold: %s", e.msg);
+    }
+}
+
+static void sort_out_class(struct engine *g, const json_t *answer, struct seen *seen, json_t *remove, json_t *undo)
+{
+    const json_t *klass = jobj(answer, "class");
+    json_t *v;
+    size_t i;
+    if (jobj(answer, "error")) {
+        log_debug("class \"%s\" cannot be swept: %s", jstr(klass, "name"), jstr(jobj(answer, "error"), "message"));
+        return;
+    }
+    json_object_set_new(seen->drivers, jstr(klass, "name"), json_true());
+    json_array_foreach(json_object_get(answer, "natives"), i, v)
+    {
+        const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
+        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
+        json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
+        if (!again && rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0)
+            unknown_native(g, klass, v, remove);
+    }
+    note_used(g, json_object_get(answer, "natives"));
+    json_array_foreach(json_object_get(answer, "exposures"), i, v)
+    {
+        struct find_intent x = {jstr(v, "alias"), false};
+        if (json_object_get(seen->aliases, x.alias))
+            continue;
+        json_object_set_new(seen->aliases, x.alias, json_true());
+        records_intents(g->records, NULL, match_intent, &x, NULL);
+        if (x.found)
+            continue;
+        g->orphans++;
+        json_array_append_new(g->orphan_list,
+                              json_pack("{s:s,s:s,s:s,s:I}", "kind", "intermediate", "alias", x.alias, "handle",
+                                        jstr(v, "handle"), "created_ns", (json_int_t)jint(v, "created_ns")));
+        if (expired(g, jint(v, "created_ns")))
+            json_array_append_new(undo, json_pack("{s:i,s:s,s:s,s:{s:O,s:O}}", "id", 0, "kind", "exposure", "name",
+                                                  x.alias, "doc", "into", (json_t *)klass, "exposure", v));
+    }
+}
+
+/* Records that are new or were damaged: what the repositories have of this node is recorded again (RS-15). */
+static void rebuild(struct engine *g)
+{
+    const struct cfg_repository *r;
+    g->news.created = g->news.recovered = false;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        CLEANUP_JSON json_t *req = json_pack("{s:s}", "repository", r->name);
+        if (!strcmp(r->type, "filesystem"))
+            engine_scan(g, req, NULL, NULL);
+    }
+}
+
+static void storage_seen(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    CLEANUP_JSON json_t *remove = json_array(), *undo = json_array();
+    struct seen seen = {json_object(), json_object()};
+    struct missing m = {g, &seen, false};
+    const json_t *a;
+    size_t i;
+    g->orphans_running = false;
+    if (s->err.cls) {
+        log_warning("the storage cannot be swept: %s", s->err.msg);
+    } else {
+        g->orphans = 0;
+        json_decref(g->orphan_list);
+        g->orphan_list = json_array();
+        json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
+        records_each(g->records, REC_NATIVE, NULL, look_missing, &m, NULL);
+        if (m.lately)
+            g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
+        if (g->news.created || g->news.recovered)
+            rebuild(g);
+    }
+    if (json_array_size(remove)) {
+        CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", remove);
+        step_start(g->steps, "remove orphans", step_remove, in, 600, orphans_removed, g, NULL, NULL);
+    }
+    if (json_array_size(undo)) {
+        CLEANUP_JSON json_t *in = json_pack("{s:O}", "intents", undo);
+        step_start(g->steps, "remove orphans", step_undo, in, 600, orphans_removed, g, NULL, NULL);
+    }
+    json_decref(seen.aliases);
+    json_decref(seen.drivers);
+    engine_kick(g);
+}
+
+/* Natives whose removal was decided but not done: by a crash, or because the storage refused. */
+struct leftovers {
+    struct engine *engine;
+    json_t *items;
+};
+static int look_removing(struct rec *n, void *arg)
+{
+    struct leftovers *x = arg;
+    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    const char *by = jstr(n->doc, "operation");
+    if (strcmp(n->state, "removing"))
+        return 0;
+    if (rec_get(x->engine, REC_OPERATION, by, &op) == 0 && !state_terminal(op.state))
+        return 0; /* its own operation sees to it */
+    return json_array_append_new(
+        x->items, json_pack("{s:s,s:O,s:o}", "alias", n->id, "class", jobj(n->doc, "class"), "native",
+                            jobj(n->doc, "native") ? json_incref(jobj(n->doc, "native")) : json_object()));
+}
+
+static void leftovers_done(struct step_result *s, void *arg)
+{
+    natives_removed(arg, s->err.cls ? NULL : s->out);
+}
+
+static void room_seen(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    g->room_running = false;
+    if (!s->err.cls)
+        facts_room(g, (uint64_t)jint(s->out, "free"), (uint64_t)jint(s->out, "total"));
+}
+
+void sweep_room(struct engine *g)
+{
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", g->paths.state_dir);
+    if (!g->room_running && step_start(g->steps, "look at the room of the state directory", step_room, in, 20,
+                                       room_seen, g, NULL, NULL) == 0)
+        g->room_running = true;
+}
+
+void sweep_storage(struct engine *g)
+{
+    CLEANUP_JSON json_t *classes = json_array(), *items = json_array();
+    const struct cfg_class *k;
+    struct leftovers x = {g, items};
+    struct err e = ERR_INIT;
+    records_each(g->records, REC_NATIVE, NULL, look_removing, &x, NULL);
+    if (json_array_size(items)) {
+        CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
+        step_start(g->steps, "remove what was left", step_remove, in, 600, leftovers_done, g, NULL, NULL);
+    }
+    if (g->orphans_running || (g->orphans_ns && now_ns() - g->orphans_ns < SWEEP_STORAGE_S * NS_PER_S))
+        return;
+    g->orphans_ns = now_ns();
+    /* Ages pass and pools fill without a backup: what is retained is looked at here too (RS-24, RS-30). */
+    uint64_t natives = 0;
+    if (records_count(g->records, REC_NATIVE, NULL, &natives, NULL) == 0 && natives > 0) {
+        CLEANUP_JSON json_t *all = json_object();
+        engine_native_prune(g, all, NULL, NULL);
+    }
+    for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
+        struct cfg_policy p = {.effective = NULL};
+        if (!driver_by_name(k->driver))
+            continue;
+        json_array_append_new(classes, class_doc(g->cfg, k, &p));
+    }
+    CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
+    if (json_array_size(classes) &&
+        step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_seen, g, NULL, &e) == 0) {
+        g->orphans_running = true;
+        g->looked_ns = g->orphans_ns;
+    } else if (e.cls) {
+        log_warning("%s", e.msg);
+    }
+}

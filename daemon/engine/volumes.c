@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-volumes.c - what is recorded of volumes, which of their backups still exist, and whether they are protected
+ */
+#include "daemon/engine/volumes.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- judging ---- */
+
+const char *const volume_states[VOLUME_STATES] = {"protected", "unprotected", "gone", "excluded"};
+
+const char *volume_excluded(const struct cfg *c, const char *name)
+{
+    const struct cfg_class *k = cfg_class_of(c, name);
+    struct cfg_policy p = {.effective = NULL};
+    if (!k)
+        return "no storage class matches it any more";
+    if (!cfg_class_here(c, k))
+        return "its class is for other nodes (only-on-node)";
+    bool excluded = cfg_policy(c, name, NULL, &p, NULL) == 0 && p.exclude;
+    cfg_policy_clear(&p);
+    return excluded ? "excluded by the configuration" : NULL;
+}
+
+int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *name)
+{
+    const struct cfg_job *job;
+    const json_t *j;
+    int64_t interval = 0;
+    size_t i;
+    json_array_foreach(jobs, i, j)
+    {
+        int64_t s = jint(j, "interval_s");
+        if (s > 0 && !jbool(j, "paused") && (!interval || s < interval) && (job = cfg_job(c, jstr(j, "job"))) &&
+            cfg_job_has(c, job, name))
+            interval = s;
+    }
+    return interval;
+}
+
+enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now)
+{
+    if (gone)
+        return VOLUME_GONE;
+    if (excluded)
+        return VOLUME_EXCLUDED;
+    /* As the alert SnapferryBackupOverdue: a job that is late by one run and takes its time is well within. */
+    bool old = interval_s > 0 && now - good_ns > interval_s * 5 / 2 * NS_PER_S;
+    return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
+}
+
+void volume_why(enum volume_state s, const struct rec *v, const char *excluded, bool has_job, char *out, size_t cap)
+{
+    const json_t *d = v ? v->doc : NULL;
+    const char *status = jstr(d, "last_status"), *error = jstr(jobj(d, "last_error"), "message");
+    const char *lost = jstr(d, "last_good_lost");
+    bool good = jint(d, "last_success_ns") > 0;
+    if (s == VOLUME_PROTECTED)
+        snprintf(out, cap, "%s", "");
+    else if (s == VOLUME_GONE)
+        snprintf(out, cap, "it is not there any more%s", good ? "; its backups are" : "");
+    else if (s == VOLUME_EXCLUDED)
+        snprintf(out, cap, "%s", excluded ? excluded : "");
+    else if (good)
+        snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s",
+                 error[0] ? ": " : "", error);
+    else if (lost[0])
+        snprintf(out, cap, "none of its backups is left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
+    else if (error[0])
+        snprintf(out, cap, "never backed up with success: %s", error);
+    else if (!strcmp(status, "Canceled"))
+        snprintf(out, cap, "never backed up with success: its last backup was canceled");
+    else if (status[0])
+        snprintf(out, cap, "never backed up with success: its last backup ended as %s", status);
+    else
+        snprintf(out, cap, "not backed up yet%s", has_job ? "" : ", and no job names it");
+}
+
+/* ---- records ---- */
+
+void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more)
+{
+    const char *id = jstr(volume, "id");
+    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    struct err e = ERR_INIT;
+    if (!id[0])
+        return;
+    bool fresh = records_get(g->records, REC_VOLUME, id, &v, NULL) < 0;
+    if (fresh) {
+        rec_clear(&v);
+        v.doc = json_object();
+        snprintf(v.id, sizeof v.id, "%s", id);
+        snprintf(v.volume, sizeof v.volume, "%s", id);
+        snprintf(v.state, sizeof v.state, "known");
+    }
+    if (!strcmp(v.state, "gone")) {
+        snprintf(v.state, sizeof v.state, "known");
+        json_object_del(v.doc, "gone_ns");
+    }
+    json_object_set(v.doc, "volume", (json_t *)volume);
+    jset_str(v.doc, "class", klass);
+    if (more)
+        json_object_update(v.doc, (json_t *)more);
+    int rc = fresh ? records_add(g->records, REC_VOLUME, &v, &e) : records_save(g->records, REC_VOLUME, &v, &e);
+    if (rc < 0)
+        log_warning("volume %s: %s", jstr(volume, "name"), e.msg);
+}
+
+struct by_name {
+    const char *name;
+    struct rec *ret;
+    bool found;
+};
+static int match_name(struct rec *v, void *arg)
+{
+    struct by_name *x = arg;
+    if (strcmp(jstr(jobj(v->doc, "volume"), "name"), x->name))
+        return 0;
+    *x->ret = *v;
+    v->doc = NULL;
+    x->found = true;
+    return 1;
+}
+
+int volume_find(struct engine *g, const char *what, struct rec *ret)
+{
+    struct by_name x = {what, ret, false};
+    struct rec_filter newest = {.newest_first = true};
+    if (records_get(g->records, REC_VOLUME, what, ret, NULL) == 0)
+        return 0;
+    records_each(g->records, REC_VOLUME, &newest, match_name, &x, NULL);
+    return x.found ? 0 : -ENOENT;
+}
+
+/* ---- the last good backup ---- */
+
+struct newest {
+    struct engine *engine;
+    const char *except; /* a backup that is on its way out */
+    int64_t end_ns, snapshot_ns, changed;
+    char backup[192], repository[128];
+};
+
+/* Whether what an operation made can still be restored, as far as is known. */
+static bool still_there(struct engine *g, const struct rec *op)
+{
+    CLEANUP(rec_clearp) struct rec n = REC_INIT;
+    if (jbool(op->doc, "lost"))
+        return false;
+    if (jbool(jobj(op->doc, "policy"), "move_data"))
+        return true;
+    return rec_get(g, REC_NATIVE, jstr(op->doc, "native"), &n) == 0 && strcmp(n.state, "missing");
+}
+
+static int look_at_backup(struct rec *op, void *arg)
+{
+    struct newest *x = arg;
+    int64_t end = jint(op->doc, "completed_ns");
+    if (strcmp(jstr(op->doc, "kind"), "backup") || strcmp(op->state, "Completed") || end <= x->end_ns ||
+        !strcmp(op->parent, x->except) || !still_there(x->engine, op))
+        return 0;
+    const json_t *changed = json_object_get(jobj(op->doc, "result"), "incrementalBytes");
+    x->end_ns = end;
+    x->snapshot_ns = jint(op->doc, "snapshot_ns");
+    x->changed = json_is_integer(changed) ? json_integer_value(changed) : -1;
+    snprintf(x->backup, sizeof x->backup, "%s", op->parent);
+    snprintf(x->repository, sizeof x->repository, "%s", jstr(jobj(op->doc, "policy"), "repository"));
+    return 0;
+}
+
+static int look_for_newest(struct engine *g, const char *volume_id, const char *except, struct newest *x, struct err *e)
+{
+    struct rec_filter f = {.volume = volume_id};
+    *x = (struct newest){.engine = g, .except = except};
+    return records_each(g->records, REC_OPERATION, &f, look_at_backup, x, e);
+}
+
+static int save_newest(struct engine *g, struct rec *v, const struct newest *x, struct err *e)
+{
+    jset_int(v->doc, "last_success_ns", x->end_ns);
+    jset_int(v->doc, "last_snapshot_ns", x->snapshot_ns);
+    jset_str(v->doc, "last_good_backup", x->backup);
+    jset_str(v->doc, "last_good_repository", x->repository);
+    if (x->changed >= 0)
+        jset_int(v->doc, "last_changed_bytes", x->changed);
+    else
+        json_object_del(v->doc, "last_changed_bytes");
+    return records_save(g->records, REC_VOLUME, v, e);
+}
+
+int volume_backup_lost(struct engine *g, const char *volume_id, const char *backup, const char *why, struct err *e)
+{
+    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    struct newest x;
+    if (!volume_id[0] || rec_get(g, REC_VOLUME, volume_id, &v) < 0)
+        return 0;
+    bool last = !strcmp(jstr(v.doc, "last_backup"), backup);
+    if (last)
+        json_object_del(v.doc, "last_backup");
+    if (strcmp(jstr(v.doc, "last_good_backup"), backup))
+        return last ? records_save(g->records, REC_VOLUME, &v, e) : 0;
+    int rc = look_for_newest(g, volume_id, backup, &x, e);
+    if (rc < 0)
+        return rc;
+    const char *name = jstr(jobj(v.doc, "volume"), "name");
+    if (x.backup[0]) {
+        json_object_del(v.doc, "last_good_lost");
+        log_info("%s: backup %s %s; the last good one is %s now", name, backup, why, x.backup);
+    } else {
+        char text[700];
+        snprintf(text, sizeof text, "the last one, %s, %s", backup, why);
+        jset_str(v.doc, "last_good_lost", text);
+        log_warning("%s: none of its backups is left: %s", name, text);
+    }
+    return save_newest(g, &v, &x, e);
+}
+
+void volume_backup_found(struct engine *g, const char *volume_id)
+{
+    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    struct newest x;
+    struct err e = ERR_INIT;
+    if (!volume_id[0] || rec_get(g, REC_VOLUME, volume_id, &v) < 0 || look_for_newest(g, volume_id, "", &x, &e) < 0 ||
+        x.end_ns <= jint(v.doc, "last_success_ns"))
+        return;
+    json_object_del(v.doc, "last_good_lost");
+    if (save_newest(g, &v, &x, &e) < 0)
+        log_warning("volume %s: %s", jstr(jobj(v.doc, "volume"), "name"), e.msg);
+}
+
+struct repository_of {
+    const char *backup;
+    char *out;
+    size_t cap;
+};
+static int match_backup(struct rec *op, void *arg)
+{
+    struct repository_of *x = arg;
+    if (strcmp(op->parent, x->backup) || strcmp(jstr(op->doc, "kind"), "backup"))
+        return 0;
+    snprintf(x->out, x->cap, "%s", jstr(jobj(op->doc, "policy"), "repository"));
+    return 1;
+}
+
+void volume_repository(struct engine *g, const struct rec *v, char *out, size_t cap)
+{
+    struct repository_of x = {jstr(v->doc, "last_good_backup"), out, cap};
+    struct rec_filter f = {.volume = v->id};
+    snprintf(out, cap, "%s", jstr(v->doc, "last_good_repository"));
+    if (!out[0] && x.backup[0]) /* noted by a daemon that did not remember it */
+        records_each(g->records, REC_OPERATION, &f, match_backup, &x, NULL);
+}
+
+/* ---- forgetting one that is gone ---- */
+
+struct forget {
+    struct engine *engine;
+    const char *what;
+    unsigned forgotten, there;
+    struct err *err;
+};
+static int forget_one(struct rec *v, void *arg)
+{
+    struct forget *x = arg;
+    const char *name = jstr(jobj(v->doc, "volume"), "name");
+    if (strcmp(name, x->what) && strcmp(v->id, x->what))
+        return 0;
+    if (strcmp(v->state, "gone") && cfg_class_of(x->engine->cfg, name)) {
+        x->there++;
+        return 0;
+    }
+    x->forgotten++;
+    return records_delete(x->engine->records, REC_VOLUME, v->id, x->err);
+}
+
+void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    struct err e = ERR_INIT;
+    struct forget x = {.engine = g, .what = jstr(req, "volume"), .err = &e};
+    CLEANUP_JSON json_t *answer = NULL;
+    records_each(g->records, REC_VOLUME, NULL, forget_one, &x, &e);
+    if (!e.cls && !x.forgotten && x.there) {
+        err_set(&e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
+        err_hint(&e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);
+    } else if (!e.cls && !x.forgotten) {
+        err_set(&e, ERR_NOT_FOUND, 0, "no volume %s is known", x.what);
+        err_hint(&e, "`snapferry volumes` lists them");
+    } else if (!e.cls) {
+        log_info("volume %s is forgotten", x.what);
+        answer = json_pack("{s:s,s:i}", "volume", x.what, "forgotten", (int)x.forgotten);
+    }
+    reply(answer, e.cls ? &e : NULL, arg);
+}

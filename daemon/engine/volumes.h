@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * engine-volumes.h - volumes: their records, when they were last looked for, and whether they are protected
+ *
+ * There is one judgement, volume_judge(): status, the list of volumes, explain and metrics all ask it. Internal to the
+ * engine's files; the event loop's thread only.
+ */
+#ifndef SNAPFERRY_DAEMON_ENGINE_VOLUMES_H
+#define SNAPFERRY_DAEMON_ENGINE_VOLUMES_H
+
+#include "daemon/engine/engine-impl.h"
+
+/* ---- judging ---- */
+
+enum volume_state {
+    VOLUME_PROTECTED,
+    VOLUME_UNPROTECTED,
+    VOLUME_GONE,     /* its class was listed without it: counted apart */
+    VOLUME_EXCLUDED, /* the configuration does not have it backed up on this node: counted apart */
+    VOLUME_STATES
+};
+/* "protected", "unprotected", "gone", "excluded": in answers and as label of metrics. */
+extern const char *const volume_states[VOLUME_STATES];
+
+/* Why the configuration does not have a volume of this name backed up here, NULL: it does. Static text. */
+const char *volume_excluded(const struct cfg *c, const char *name);
+/* Seconds between two runs of the most frequent job that has a schedule for it (jobs: schedule_to_json()); 0: none. */
+int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *name);
+/* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
+enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
+/* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */
+void volume_why(enum volume_state s, const struct rec *v, const char *excluded, bool has_job, char *out, size_t cap);
+
+/* ---- records ---- */
+
+/* Remembers what is known of a volume: `volume` replaces what was known, `more` (NULL: none) is added. */
+void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
+/* By id or name. */
+int volume_find(struct engine *g, const char *what, struct rec *ret);
+
+/*
+ * A backup of this volume is no more (or soon will not be). If it was the last good one, the newest of the others that
+ * still exists is that from now on; if there is none, `why` ("was deleted") says where it went. To be called before or
+ * after its record goes, also within a transaction.
+ */
+int volume_backup_lost(struct engine *g, const char *volume_id, const char *backup, const char *why, struct err *e);
+/* One that counted as lost is there again. */
+void volume_backup_found(struct engine *g, const char *volume_id);
+/* The repository that has a volume's last good backup; "": none. */
+void volume_repository(struct engine *g, const struct rec *v, char *out, size_t cap);
+
+/* ---- looking ---- */
+
+/*
+ * Answer of step_volumes(): volumes that are new or have changed are recorded, those that their class no longer lists
+ * are gone until they are seen again. Only classes that were asked for all they have (member "all") tell.
+ */
+void volumes_listed(struct engine *g, const json_t *classes);
+/*
+ * Starts a look (a step of its own for each class) where it is time: as often as the daemon sweeps, not more often than
+ * every 30 s, and so that looking takes about a hundredth of the time of a class whose driver is slow (every 10 minutes
+ * at the latest). Records of volumes that are long gone are removed here.
+ */
+void sweep_volumes(struct engine *g);
+/* The next sweep looks at all classes: the configuration is another. */
+void volumes_look_again(struct engine *g);
+/* What the looks could not tell: classes that cannot be listed, files that are passed over. fn per line of text. */
+typedef void volumes_problem_fn(const char *text, bool passed_over, void *arg);
+void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg);
+void volumes_free(struct engine *g);
+
+#endif

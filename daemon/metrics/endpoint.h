@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* endpoint.h - the daemon's metrics endpoint: the server of server.h with the engine behind it */
+#ifndef SNAPFERRY_DAEMON_ENDPOINT_H
+#define SNAPFERRY_DAEMON_ENDPOINT_H
+
+#include "daemon/engine/engine.h"
+
+struct endpoint;
+/* Serves as the engine's configuration says, and follows it; shows itself in the engine's status. */
+int endpoint_new(struct endpoint **ret, sd_event *loop, struct engine *g, struct err *e);
+/* The daemon ends: /readyz says so from now on. NULL allowed. */
+void endpoint_stopping(struct endpoint *p);
+/* Before engine_free(). NULL allowed. */
+void endpoint_free(struct endpoint *p);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * movers-end.c - how a mover ended: result file and exit status against each other, and the words for it
+ *
+ * Three cases are told apart (MS-31): it never started, it died while it ran, it finished and its result cannot be
+ * read. A result and an exit status that contradict each other are a failure that quotes both (MS-27).
+ */
+#include "daemon/movers/movers-impl.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+const char *mover_outcome_name(enum mover_outcome o)
+{
+    static const char *const names[] = {
+        [MOVER_OK] = "ok",
+        [MOVER_FAILED] = "failed",
+        [MOVER_CANCELED] = "canceled",
+        [MOVER_TRANSIENT] = "transient",
+        [MOVER_SOURCE_LOST] = "source-lost",
+        [MOVER_NEVER_STARTED] = "never-started",
+        [MOVER_DIED] = "died",
+        [MOVER_OOM] = "out-of-memory",
+        [MOVER_HUNG] = "hung",
+        [MOVER_MISMATCH] = "mismatch",
+    };
+    return o <= MOVER_MISMATCH ? names[o] : "unknown";
+}
+
+/* ---- words ---- */
+
+static const char *text_duration(int64_t s, char *out, size_t cap)
+{
+    if (s >= 120)
+        snprintf(out, cap, "%lld min", (long long)(s / 60));
+    else
+        snprintf(out, cap, "%lld s", (long long)s);
+    return out;
+}
+
+static const char *phase_of(const struct mover *v)
+{
+    const char *p = json_string_value(json_object_get(v->progress, "phase"));
+    return p ? p : "opening";
+}
+
+/* "; last progress: moving, 1.5 GiB of 8.0 GiB, 3 s before" */
+static void last_progress(const struct mover *v, char *out, size_t cap)
+{
+    char done[32], total[32], ago[32];
+    *out = '\0';
+    if (!v->progress)
+        return;
+    const int64_t end = v->gone_ns ? v->gone_ns : movers_now_ns();
+    const uint64_t of = (uint64_t)json_integer_value(json_object_get(v->progress, "total"));
+    amount_text((uint64_t)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
+    snprintf(out, cap, "; last progress: %s, %s%s%s, %s before", phase_of(v), done, of ? " of " : "",
+             of ? amount_text(of, total, sizeof total) : "",
+             text_duration((end - v->progress_ns) / INT64_C(1000000000), ago, sizeof ago));
+}
+
+static void status_text(const struct mover *v, char *out, size_t cap)
+{
+    if (v->status < 0)
+        snprintf(out, cap, "its exit status is not known");
+    else if (WIFSIGNALED(v->status))
+        snprintf(out, cap, "killed by signal %d (%s)", WTERMSIG(v->status), strsignal(WTERMSIG(v->status)));
+    else
+        snprintf(out, cap, "it exited with status %d", WEXITSTATUS(v->status));
+}
+
+static void process_text(const struct mover *v, char *out, size_t cap)
+{
+    if (v->id.unit[0])
+        snprintf(out, cap, "mover of %s (process %d, unit %s)", v->operation, (int)v->id.pid, v->id.unit);
+    else if (v->id.pid)
+        snprintf(out, cap, "mover of %s (process %d)", v->operation, (int)v->id.pid);
+    else
+        snprintf(out, cap, "mover of %s", v->operation);
+}
+
+static void say(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v, const char *fmt,
+                ...) __attribute__((format(printf, 5, 6)));
+static void say(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v, const char *fmt,
+                ...)
+{
+    char who[700], what[800];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    process_text(v, who, sizeof who);
+    end->outcome = o;
+    end->err = (struct err)ERR_INIT;
+    err_set(&end->err, cls, 0, "%s %s", who, what);
+    err_hint(&end->err, "what it logged is shown by: snapferry logs %s", v->operation);
+}
+
+/* ---- the error in a result ---- */
+
+static void copy_text(char *out, size_t cap, const char *in)
+{
+    size_t n = 0;
+    for (; in && in[n] && n + 1 < cap; n++)
+        out[n] = (unsigned char)in[n] < 0x20 || in[n] == 0x7f ? '?' : in[n];
+    /* Cut inside a character: the whole character goes. */
+    if (in && in[n])
+        while (n && ((unsigned char)in[n] & 0xc0) == 0x80)
+            n--;
+    out[n] = '\0';
+}
+
+static void copy_error(struct err *e, const json_t *j)
+{
+    json_int_t cls = json_integer_value(json_object_get(j, "exit"));
+    json_int_t sys = json_integer_value(json_object_get(j, "errno"));
+    const char *message = json_string_value(json_object_get(j, "message"));
+    *e = (struct err)ERR_INIT;
+    e->cls = cls > 0 && cls <= ERR_INTERRUPTED && strcmp(err_class_name((enum err_class)cls), "error") != 0
+                 ? (enum err_class)cls
+                 : ERR_GENERIC;
+    e->sys = sys > 0 && sys < 4096 ? (int)sys : 0;
+    copy_text(e->msg, sizeof e->msg, message && *message ? message : "the mover gave no reason");
+    copy_text(e->hint, sizeof e->hint, json_string_value(json_object_get(j, "hint")));
+}
+
+/* ---- judging ---- */
+
+static enum mover_outcome outcome_of_code(json_int_t code)
+{
+    static const enum mover_outcome of[RESULT_CODES] = {MOVER_OK, MOVER_FAILED, MOVER_CANCELED, MOVER_TRANSIENT,
+                                                        MOVER_SOURCE_LOST};
+    return code >= 0 && code < RESULT_CODES ? of[code] : MOVER_FAILED;
+}
+
+static bool was_oom(const struct mover *v)
+{
+    return v->oom || (v->oom_kills > 0 && v->status >= 0 && WIFSIGNALED(v->status) && WTERMSIG(v->status) == SIGKILL);
+}
+
+/* Ended by us: what for. */
+static void judge_killed(const struct mover *v, struct mover_end *end)
+{
+    char last[200], t[32];
+    last_progress(v, last, sizeof last);
+    switch (v->killed) {
+    case KILL_STALL:
+        say(end, MOVER_HUNG, ERR_GENERIC, v, "hung: no byte for %s in stage %s; it was killed%s",
+            text_duration(v->stall_timeout_s, t, sizeof t), phase_of(v), last);
+        break;
+    case KILL_DURATION:
+        say(end, MOVER_FAILED, ERR_GENERIC, v, "took longer than max-duration (%s) and was ended%s",
+            text_duration(v->max_duration_s, t, sizeof t), last);
+        err_hint(&end->err, "what is stored stays stored: the next run goes on from there; or raise max-duration");
+        break;
+    case KILL_START:
+        say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: it was not ready within %s and was killed",
+            text_duration(v->go_timeout_s, t, sizeof t));
+        break;
+    case KILL_NONSENSE:
+        say(end, MOVER_DIED, ERR_GENERIC, v, "was killed because it broke the protocol again and again: %s",
+            v->nonsense);
+        break;
+    case KILL_CANCEL:
+    case KILL_NONE:
+        say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "did not end within its grace after cancel and was killed%s",
+            last);
+        break;
+    }
+}
+
+static void judge_without_result(const struct mover *v, struct mover_end *end, const char *why)
+{
+    char status[128], last[200], peak[32];
+    status_text(v, status, sizeof status);
+    last_progress(v, last, sizeof last);
+    const bool exited = v->status >= 0 && WIFEXITED(v->status);
+    if (was_oom(v)) {
+        say(end, MOVER_OOM, ERR_MEMORY, v, "was killed because it reached its memory limit of %s%s",
+            amount_text(v->cgroup.memory_max, peak, sizeof peak), last);
+        err_hint(&end->err, "raise memory-max, or lower memory, index-memory or workers in [mover]");
+    } else if (v->canceled) {
+        say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was cancelled and left no result: %s%s", status, last);
+    } else if (!v->start_seen && !(v->adopted || v->progress)) {
+        if (json_is_object(v->refused)) {
+            struct err r;
+            copy_error(&r, v->refused);
+            say(end, MOVER_NEVER_STARTED, r.cls, v, "never started: it refused its job: %.600s", r.msg);
+        } else {
+            say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s",
+                v->begin_error[0] ? v->begin_error : status);
+        }
+    } else if (exited) {
+        say(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s", why, status);
+    } else {
+        say(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s", status, last);
+        if (v->status >= 0 && WTERMSIG(v->status) == SIGKILL)
+            err_hint(&end->err,
+                     "somebody killed it, or the kernel for lack of memory: see the kernel's log, and "
+                     "snapferry logs %s",
+                     v->operation);
+    }
+}
+
+static void judge_result(const struct mover *v, struct mover_end *end)
+{
+    const json_int_t code = json_integer_value(json_object_get(end->result, "code"));
+    const json_t *error = json_object_get(end->result, "error");
+    const bool agrees = v->status < 0 || (WIFEXITED(v->status) && WEXITSTATUS(v->status) == code) || v->killed_now;
+    char status[128];
+    if (!agrees) {
+        status_text(v, status, sizeof status);
+        say(end, MOVER_MISMATCH, ERR_GENERIC, v, "result mismatch: the result file says code %lld, but %s",
+            (long long)code, status);
+        return;
+    }
+    end->outcome = outcome_of_code(code);
+    if (code != RESULT_OK)
+        copy_error(&end->err, error);
+    /* It began nothing: a retry costs nothing. What it says is the best reason there is. */
+    if (code != RESULT_OK && code != RESULT_CANCELED && json_is_false(json_object_get(end->result, "started"))) {
+        struct err r = end->err;
+        say(end, MOVER_NEVER_STARTED, r.cls, v, "never started: %.700s", r.msg);
+        if (r.hint[0])
+            err_hint(&end->err, "%s", r.hint);
+    }
+    if (v->killed == KILL_DURATION && code == RESULT_CANCELED)
+        judge_killed(v, end);
+    /* Somebody stopped the process, and not through us. */
+    if (end->outcome == MOVER_CANCELED && !v->canceled && v->killed == KILL_NONE && v->status >= 0)
+        err_hint(&end->err, "it was stopped by a signal from outside (systemctl stop, shutdown); the next attempt goes "
+                            "on from its checkpoint");
+}
+
+void mover_judge(const struct mover *v, struct mover_end *end)
+{
+    char why[256] = "";
+    *end = (struct mover_end){
+        .status = v->status, .memory_peak = v->memory_peak, .oom_kills = v->oom_kills, .cpu_seconds = v->cpu_seconds};
+    end->result = result_read(v->owner, v->operation, v->kind, v->id.pid, why, sizeof why);
+    if (end->result)
+        judge_result(v, end);
+    else if (v->killed_now)
+        judge_killed(v, end);
+    else
+        judge_without_result(v, end, why);
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* movers-files.c - result files, log files, sealed memory */
+#include "daemon/movers/movers-impl.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOG_MAX (4u << 20)      /* bytes of one operation's log */
+#define LOGS_MAX 500            /* files kept */
+#define RESULT_ROOM (256 << 10) /* more than all but lists of damage and of snapshots take */
+
+void operation_hash(char out[33], const char *operation)
+{
+    uint8_t digest[EVP_MAX_MD_SIZE] = {0};
+    EVP_Digest(operation, strlen(operation), digest, NULL, EVP_sha256(), NULL);
+    hex_encode(out, digest, 16);
+}
+
+int make_dir(const char *path, mode_t mode, struct err *e)
+{
+    if (mkdir(path, mode) < 0 && errno != EEXIST)
+        return err_set(e, ERR_GENERIC, errno, "cannot make directory %s", path);
+    return 0;
+}
+
+static void result_path(const struct movers *m, const char *operation, char *out, size_t cap)
+{
+    char hash[33];
+    operation_hash(hash, operation);
+    snprintf(out, cap, "%s/%s.json", m->results_dir, hash);
+}
+
+static int sync_dir(const char *path)
+{
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+int result_create(struct movers *m, const char *operation, struct err *e)
+{
+    char path[4300];
+    result_path(m, operation, path, sizeof path);
+    /* A new file each time: an earlier attempt's process that is not quite dead writes into the old one. */
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set(e, ERR_GENERIC, errno, "cannot remove the old result file %s", path);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make the result file %s", path);
+    /* The room for what it will say is taken now: a disk that fills up meanwhile must not cost hours of work. */
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, RESULT_ROOM) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+        int sys = errno;
+        unlink(path);
+        close(fd);
+        return err_set(e, ERR_NO_SPACE, sys, "there is no room for the result file %s", path);
+    }
+    /* Its name has to outlive a power cut that its contents outlive. */
+    int rc = sync_dir(m->results_dir);
+    if (rc < 0) {
+        close(fd);
+        return err_set(e, ERR_GENERIC, -rc, "cannot make the result file %s durable", path);
+    }
+    return fd;
+}
+
+/* The whole file, bounded; NULL and why. */
+static char *load(const char *path, size_t *len, char *why, size_t cap)
+{
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        snprintf(why, cap, "%s", errno == ENOENT ? "there is none" : strerror(errno));
+        return NULL;
+    }
+    if (st.st_size == 0 || st.st_size > (off_t)WIRE_RESULT_MAX) {
+        snprintf(why, cap, st.st_size ? "it has %lld bytes" : "it is empty", (long long)st.st_size);
+        return NULL;
+    }
+    char *text = malloc((size_t)st.st_size);
+    for (*len = 0; text && *len < (size_t)st.st_size;) {
+        ssize_t n = pread(fd, text + *len, (size_t)st.st_size - *len, (off_t)*len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            snprintf(why, cap, "it cannot be read: %s", n < 0 ? strerror(errno) : "it became shorter");
+            free(text);
+            return NULL;
+        }
+        *len += (size_t)n;
+    }
+    if (!text)
+        snprintf(why, cap, "there is no memory for its %lld bytes", (long long)st.st_size);
+    return text;
+}
+
+static bool is_id(const char *s)
+{
+    return s && strlen(s) == 32 && strspn(s, "0123456789abcdef") == 32;
+}
+
+/* What every result must be, whoever wrote it. */
+static const char *wrong(const json_t *j, const char *operation, const char *kind, pid_t pid)
+{
+    const json_t *code = json_object_get(j, "code"), *error = json_object_get(j, "error");
+    const char *op = json_string_value(json_object_get(j, "operation"));
+    const char *what = json_string_value(json_object_get(j, "kind"));
+    if (!json_is_object(j))
+        return "it is no JSON object";
+    if (!op || strcmp(op, operation) != 0)
+        return "it is that of another operation";
+    if (!json_is_integer(code) || json_integer_value(code) < 0 || json_integer_value(code) >= RESULT_CODES)
+        return "its code is none of 0 to 4";
+    if (pid && json_integer_value(json_object_get(j, "pid")) != pid)
+        return "it was written by another process";
+    if (json_integer_value(code) == RESULT_OK) {
+        if (error && !json_is_null(error))
+            return "it says success and names an error";
+        if (kind && *kind && (!what || strcmp(what, kind) != 0))
+            return "it is that of another kind of operation";
+        if (what && !strcmp(what, "backup") && !is_id(json_string_value(json_object_get(j, "snapshotID"))))
+            return "it says success and names no snapshot";
+    } else if (!json_is_object(error)) {
+        return "it says failure and names no error";
+    }
+    return NULL;
+}
+
+json_t *result_read(const struct movers *m, const char *operation, const char *kind, pid_t pid, char *why, size_t cap)
+{
+    char path[4300];
+    size_t len = 0;
+    json_error_t je;
+    result_path(m, operation, path, sizeof path);
+    CLEANUP_FREE char *text = load(path, &len, why, cap);
+    if (!text)
+        return NULL;
+    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+    const char *bad = j ? wrong(j, operation, kind, pid) : je.text;
+    if (!bad)
+        return j;
+    snprintf(why, cap, "%.150s", bad);
+    json_decref(j);
+    return NULL;
+}
+
+/* ---- logs ---- */
+
+int log_create(struct movers *m, const char *operation, struct err *e)
+{
+    char path[4300], head[OPERATION_MAX + 32], hash[33];
+    operation_hash(hash, operation);
+    snprintf(path, sizeof path, "%s/%s.log", m->logs_dir, hash);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make the log file %s", path);
+    int n = snprintf(head, sizeof head, "# operation %s\n", operation);
+    if (write(fd, head, (size_t)n) < 0)
+        log_warning("cannot write to the log file %s: %s", path, strerror(errno));
+    return fd;
+}
+
+/* The process bounds itself; this holds one that does not. */
+void log_bound(struct mover *v)
+{
+    struct stat st;
+    static const char note[] = "# what was here before was too much, and was dropped\n";
+    if (v->log_fd < 0 || fstat(v->log_fd, &st) < 0 || st.st_size <= (off_t)LOG_MAX)
+        return;
+    if (ftruncate(v->log_fd, 0) < 0 || write(v->log_fd, note, sizeof note - 1) < 0)
+        log_warning("the log of %s cannot be cut: %s", v->operation, strerror(errno));
+}
+
+struct log_file {
+    int64_t mtime;
+    char name[64];
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct log_file *x = a, *y = b;
+    return x->mtime < y->mtime ? 1 : x->mtime > y->mtime ? -1 : strcmp(x->name, y->name);
+}
+
+void logs_prune(struct movers *m)
+{
+    CLEANUP_CLOSEDIR DIR *d = opendir(m->logs_dir);
+    CLEANUP_FREE struct log_file *list = NULL;
+    size_t n = 0, cap = 0;
+    const struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        struct stat st;
+        size_t len = strlen(entry->d_name);
+        if (len >= sizeof list->name || len < 4 || strcmp(entry->d_name + len - 4, ".log") != 0 ||
+            fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 64;
+            struct log_file *more = realloc(list, cap * sizeof *list);
+            if (!more)
+                return;
+            list = more;
+        }
+        list[n].mtime = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+        memcpy(list[n++].name, entry->d_name, len + 1);
+    }
+    if (n <= LOGS_MAX)
+        return;
+    qsort(list, n, sizeof *list, newest_first);
+    for (size_t i = LOGS_MAX; i < n; i++)
+        unlinkat(dirfd(d), list[i].name, 0);
+}
+
+int movers_log_path(const struct movers *m, const char *operation, char *out, size_t cap)
+{
+    char hash[33];
+    operation_hash(hash, operation);
+    return snprintf(out, cap, "%s/%s.log", m->logs_dir, hash) < (int)cap ? 0 : -ENAMETOOLONG;
+}
+
+/* ---- memory that nobody can change any more ---- */
+
+int sealed_memory(const char *name, const void *data, size_t len, struct err *e)
+{
+    CLEANUP_CLOSE int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make memory for the %s", name);
+    for (size_t at = 0; at < len;) {
+        ssize_t n = pwrite(fd, (const char *)data + at, len - at, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot fill the memory for the %s", name);
+        at += (size_t)n;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory of the %s", name);
+    return take_fd(&fd);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* movers-launch.c - what a mover is started with: user, limits, environment; the same for both back ends */
+#include "daemon/movers/movers-impl.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MEMORY_DEFAULT_BYTES (UINT64_C(256) << 20)
+#define INDEX_DEFAULT_BYTES (UINT64_C(64) << 20)
+#define MEMORY_EXTRA (UINT64_C(64) << 20) /* program, libraries, stacks, the cache's hot pages */
+#define ENV_MAX 40
+
+/* What a mover may see of our environment (MS-15): where it is told how to talk, who signs, what time it is. The last
+ * ones are for tests; SNAPFERRY_KERNEL_* choose kernels. */
+static const char *const passed[] = {
+    "LANG",         "LC_ALL",        "TZ",           "TZDIR",         "http_proxy",   "https_proxy",
+    "no_proxy",     "HTTPS_PROXY",   "NO_PROXY",     "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
+    "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS",
+};
+
+static const char **environment(void)
+{
+    char **env = calloc(ENV_MAX + 1, sizeof *env);
+    size_t n = 0;
+    if (!env)
+        return NULL;
+    env[n++] = strdup("PATH=/usr/sbin:/usr/bin:/sbin:/bin");
+    for (size_t i = 0; i < sizeof passed / sizeof *passed && n < ENV_MAX; i++) {
+        const char *v = getenv(passed[i]);
+        if (v && asprintf(&env[n], "%s=%s", passed[i], v) >= 0)
+            n++;
+    }
+    for (char **p = environ; *p && n < ENV_MAX; p++)
+        if (!strncmp(*p, "SNAPFERRY_KERNEL_", 17))
+            env[n++] = strdup(*p);
+    env[n] = NULL;
+    return (const char **)env;
+}
+
+static int find_user(struct mover_launch *l, const char *user, struct err *e)
+{
+    l->uid = geteuid();
+    l->gid = getegid();
+    if (!user || !*user || geteuid() != 0)
+        return 0;
+    char buf[16384];
+    struct passwd pw, *found = NULL;
+    int rc = getpwnam_r(user, &pw, buf, sizeof buf, &found);
+    if (rc)
+        return err_set(e, ERR_GENERIC, rc, "cannot look up the movers' user %s", user);
+    if (!found) {
+        static bool told;
+        if (!told)
+            log_warning("there is no user %s: movers run as the daemon's user, without capabilities", user);
+        told = true;
+        return 0;
+    }
+    l->uid = found->pw_uid;
+    l->gid = found->pw_gid;
+    l->user = strdup(user);
+    return l->user ? 0 : err_nomem(e);
+}
+
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+static int describe(struct mover_launch *l, const struct mover_spec *s, struct err *e)
+{
+    const json_t *repo = json_object_get(s->job, "repository"), *source = json_object_get(s->job, "source");
+    const char *type = text_of(repo, "type");
+    char path[4096] = "", link[64];
+    if (s->device_fd >= 0) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", s->device_fd);
+        ssize_t n = readlink(link, path, sizeof path - 1);
+        path[n > 0 && path[0] == '/' ? n : 0] = '\0';
+    }
+    l->private_network = !*type || !strcmp(type, "filesystem");
+    l->writes_device = !strcmp(s->kind, "restore");
+    l->repository_path = strdup(text_of(repo, "path"));
+    l->device_path = strdup(path);
+    l->backup = strdup(text_of(s->job, "backup"));
+    l->volume = strdup(*text_of(source, "name") ? text_of(source, "name") : text_of(s->job, "target"));
+    return l->repository_path && l->device_path && l->backup && l->volume ? 0 : err_nomem(e);
+}
+
+/*
+ * What root keeps in the cache directory, with `snapferry -r` for instance, a mover that runs as somebody else can
+ * neither read nor replace. Such movers have a directory of their own in it.
+ */
+static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
+{
+    char *path = NULL;
+    if (!l->user || !*dir) {
+        l->cache_dir = strdup(dir);
+        return l->cache_dir ? 0 : err_nomem(e);
+    }
+    if (asprintf(&path, "%s/%s", dir, l->user) < 0)
+        return err_nomem(e);
+    l->cache_dir = path;
+    mkdir(path, 0700);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->uid || fchown(fd, l->uid, l->gid) == 0))
+        return 0;
+    err_set(e, ERR_GENERIC, errno, "the movers' cache directory %s cannot be made", path);
+    return err_hint(e, "its parent, cache-dir in [daemon], must be a directory of root's with room in it");
+}
+
+static struct cfg_mover *copy_limits(const struct cfg_mover *from)
+{
+    struct cfg_mover *c = calloc(1, sizeof *c);
+    size_t n = 0;
+    if (!c)
+        return NULL;
+    if (from)
+        *c = *from;
+    c->unit_properties = NULL;
+    while (from && from->unit_properties && from->unit_properties[n])
+        n++;
+    char **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = strdup(from->unit_properties[i]);
+    c->unit_properties = (const char *const *)list;
+    return c;
+}
+
+int launch_new(struct mover_launch **ret, struct movers *m, const struct mover_spec *s, struct err *e)
+{
+    CLEANUP(launch_freep) struct mover_launch *l = calloc(1, sizeof *l);
+    if (!l || !(l->limits = copy_limits(s->limits)) || !(l->env = environment()))
+        return err_nomem(e);
+    const struct cfg_mover *c = l->limits;
+    int rc = find_user(l, c->user, e);
+    if (rc == 0)
+        rc = describe(l, s, e);
+    if (rc == 0)
+        rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
+    if (rc == 0)
+        rc = movers_listen(m, l->uid, &l->socket, e);
+    if (rc < 0)
+        return rc;
+    const uint64_t memory = c->memory ? c->memory : MEMORY_DEFAULT_BYTES;
+    const uint64_t index = c->index_memory ? c->index_memory : INDEX_DEFAULT_BYTES;
+    l->memory_max = c->memory_max ? c->memory_max : memory + index + MEMORY_EXTRA;
+    l->memlock = memory;
+    l->stop_timeout_s = s->cancel_grace_s > 0 ? s->cancel_grace_s : 30;
+    l->program = m->program;
+    *ret = take_ptr(&l);
+    return 0;
+}
+
+static void free_list(const char *const *list)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        free((char *)(uintptr_t)list[i]);
+    free((void *)(uintptr_t)list);
+}
+
+void launch_free(struct mover_launch *l)
+{
+    if (!l)
+        return;
+    if (l->limits)
+        free_list(l->limits->unit_properties);
+    free((void *)(uintptr_t)l->limits);
+    free_list(l->env);
+    free((char *)(uintptr_t)l->user);
+    free((char *)(uintptr_t)l->repository_path);
+    free((char *)(uintptr_t)l->cache_dir);
+    free((char *)(uintptr_t)l->device_path);
+    free((char *)(uintptr_t)l->volume);
+    free((char *)(uintptr_t)l->backup);
+    free(l);
+}

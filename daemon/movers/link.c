@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * movers-link.c - the sockets that movers dial
+ *
+ * One listening socket for each user that movers run as, mode 0600 and that user's. Who connects is known by its
+ * process id: a connection of nobody we started is closed at once. What is said is bounded in size and rate.
+ */
+#include "daemon/movers/movers-impl.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BATCH 32           /* messages of one mover before others get their turn */
+#define MESSAGES_PER_S 400 /* more is a flood */
+#define DRAIN_MAX 4096     /* more cannot lie in a socket's buffer */
+#define VIOLATIONS_MAX 3
+#define ACCEPT_BATCH 16
+#define DIALS_MAX 100 /* in ten seconds; a mover waits between its attempts */
+
+struct listener {
+    struct listener *next;
+    struct movers *owner;
+    uid_t uid;
+    int fd;
+    char path[108];
+    sd_event_source *source;
+};
+
+struct conn {
+    struct mover *mover;
+    int fd;
+    sd_event_source *source;
+    bool greeted;
+    int64_t window_ns;
+    unsigned in_window;
+};
+
+/* ---- listening ---- */
+
+static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg);
+
+static int listen_at(struct listener *n, struct err *e)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    memcpy(sa.sun_path, n->path, sizeof sa.sun_path);
+    n->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (n->fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make a socket for movers");
+    unlink(n->path);
+    mode_t old = umask(0177);
+    int rc = bind(n->fd, (struct sockaddr *)&sa, sizeof sa) < 0 ? -errno : 0;
+    umask(old);
+    if (rc == 0 && n->uid != geteuid() && chown(n->path, n->uid, (gid_t)-1) < 0)
+        rc = -errno;
+    if (rc == 0 && listen(n->fd, 64) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = sd_event_add_io(n->owner->loop, &n->source, n->fd, EPOLLIN, on_dial, n);
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot listen for movers at %s", n->path) : 0;
+}
+
+static void listener_free(struct listener *n)
+{
+    sd_event_source_disable_unref(n->source);
+    closep(&n->fd);
+    free(n);
+}
+
+int movers_listen(struct movers *m, uid_t uid, const char **path, struct err *e)
+{
+    for (struct listener *n = m->listeners; n; n = n->next) {
+        if (n->uid == uid) {
+            *path = n->path;
+            return 0;
+        }
+    }
+    struct listener *n = calloc(1, sizeof *n);
+    if (!n)
+        return err_nomem(e);
+    n->owner = m;
+    n->uid = uid;
+    n->fd = -1;
+    int len = uid == geteuid() ? snprintf(n->path, sizeof n->path, "%s/mover.sock", m->runtime_dir)
+                               : snprintf(n->path, sizeof n->path, "%s/mover-%u.sock", m->runtime_dir, (unsigned)uid);
+    int rc = len < (int)sizeof n->path
+                 ? listen_at(n, e)
+                 : err_set(e, ERR_USAGE, ENAMETOOLONG, "the runtime directory %s is too long for a socket's path",
+                           m->runtime_dir);
+    if (rc < 0) {
+        listener_free(n);
+        return rc;
+    }
+    n->next = m->listeners;
+    m->listeners = n;
+    *path = n->path;
+    return 0;
+}
+
+/* The paths stay: a daemon that starts next may have bound them already. */
+void movers_unlisten(struct movers *m)
+{
+    while (m->listeners) {
+        struct listener *n = m->listeners;
+        m->listeners = n->next;
+        listener_free(n);
+    }
+}
+
+/* ---- connections ---- */
+
+bool mover_connected(const struct mover *v)
+{
+    return v->conn != NULL;
+}
+
+void conn_close(struct mover *v)
+{
+    struct conn *c = v->conn;
+    if (!c)
+        return;
+    v->conn = NULL;
+    sd_event_source_disable_unref(c->source);
+    close(c->fd);
+    free(c);
+}
+
+static int64_t second_ns(void)
+{
+    return INT64_C(1000000000);
+}
+
+/* Breaking the protocol once may be a bug of an older version; doing it again and again is not what movers are for. */
+static void violated(struct mover *v)
+{
+    log_warning("mover of %s: %s; its connection is closed", v->operation, v->nonsense);
+    conn_close(v);
+    if (++v->violations >= VIOLATIONS_MAX && !v->gone)
+        mover_kill(v, KILL_NONSENSE);
+}
+
+/* 1: one message was heard; 0: none lies there; -EPIPE: the end; -EBADMSG: the protocol was broken. */
+static int read_one(struct mover *v)
+{
+    static char buf[WIRE_MAX + 1]; /* the loop has one thread */
+    struct conn *c = v->conn;
+    struct iovec iov = {buf, sizeof buf};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1}; /* no room for descriptors: the kernel drops them */
+    ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -EPIPE;
+    if (n == 0 && !(h.msg_flags & MSG_TRUNC))
+        return -EPIPE;
+    int64_t now = movers_now_ns();
+    if (now - c->window_ns > second_ns()) {
+        c->window_ns = now;
+        c->in_window = 0;
+    }
+    if (++c->in_window > MESSAGES_PER_S && !v->gone) {
+        snprintf(v->nonsense, sizeof v->nonsense, "it sends more than %d messages a second", MESSAGES_PER_S);
+        return -EBADMSG;
+    }
+    if ((h.msg_flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
+        snprintf(v->nonsense, sizeof v->nonsense, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
+        return -EBADMSG;
+    }
+    return mover_hear(v, buf, (size_t)n, &c->greeted) ? 1 : -EBADMSG;
+}
+
+static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
+{
+    struct mover *v = arg;
+    (void)s;
+    (void)fd;
+    (void)events;
+    /* A callback may have closed the connection. */
+    for (unsigned i = 0; i < BATCH && v->conn; i++) {
+        int rc = read_one(v);
+        if (rc == -EPIPE)
+            conn_close(v);
+        else if (rc == -EBADMSG)
+            violated(v);
+        if (rc <= 0)
+            return 0;
+    }
+    return 0;
+}
+
+bool conn_drain(struct mover *v)
+{
+    for (unsigned i = 0; i < DRAIN_MAX && v->conn; i++) {
+        int rc = read_one(v);
+        if (rc == 0)
+            return false;
+        if (rc < 0) {
+            conn_close(v);
+            return true;
+        }
+    }
+    conn_close(v);
+    return true;
+}
+
+static struct mover *who_is(struct movers *m, const struct ucred *peer)
+{
+    for (struct mover *v = m->list; v; v = v->next) {
+        if (v->gone)
+            continue;
+        if (v->id.pid ? v->id.pid == peer->pid : process_in_unit(peer->pid, v->id.unit))
+            return v;
+    }
+    return NULL;
+}
+
+static bool dials_too_often(struct mover *v)
+{
+    int64_t now = movers_now_ns();
+    if (now - v->dial_window_ns > 10 * second_ns()) {
+        v->dial_window_ns = now;
+        v->dials = 0;
+    }
+    if (++v->dials <= DIALS_MAX)
+        return false;
+    snprintf(v->nonsense, sizeof v->nonsense, "it dials again and again");
+    log_warning("mover of %s: %s; it is killed", v->operation, v->nonsense);
+    mover_kill(v, KILL_NONSENSE);
+    return true;
+}
+
+static void take_connection(struct movers *m, int fd)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof peer;
+    struct err e = ERR_INIT;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0) {
+        close(fd);
+        return;
+    }
+    struct mover *v = who_is(m, &peer);
+    if (!v || peer.uid != v->uid) {
+        if (m->strangers++ % 100 == 0)
+            log_warning("process %d of user %u dialled the movers' socket and is none of ours: refused", (int)peer.pid,
+                        (unsigned)peer.uid);
+        close(fd);
+        return;
+    }
+    if (!v->id.pid && mover_watch(v, peer.pid, &e) < 0) {
+        close(fd); /* it has died meanwhile: its unit will tell */
+        return;
+    }
+    if (dials_too_often(v)) {
+        close(fd);
+        return;
+    }
+    conn_close(v); /* it dials again because it has lost the old one */
+    struct conn *c = calloc(1, sizeof *c);
+    if (c) {
+        c->mover = v;
+        c->fd = fd;
+        c->window_ns = movers_now_ns();
+    }
+    if (!c || sd_event_add_io(m->loop, &c->source, fd, EPOLLIN, on_message, v) < 0) {
+        free(c);
+        close(fd);
+        return;
+    }
+    v->conn = c;
+}
+
+static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg)
+{
+    struct listener *n = arg;
+    (void)s;
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (c < 0)
+            break;
+        take_connection(n->owner, c);
+    }
+    return 0;
+}
+
+/* ---- saying ---- */
+
+static int say(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
+{
+    union {
+        char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control = {.buf = {0}};
+    CLEANUP_FREE char *text = msg ? json_dumps(msg, JSON_COMPACT) : NULL;
+    json_decref(msg);
+    if (!text || !v->conn)
+        return text ? -ENOTCONN : -ENOMEM;
+    struct iovec iov = {text, strlen(text)};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (n_fds) {
+        h.msg_control = &control;
+        h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    }
+    if (sendmsg(v->conn->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        return 0;
+    /* A mover that does not read a handful of small messages is as good as not connected. */
+    int rc = -errno;
+    conn_close(v);
+    return rc;
+}
+
+int mover_say(struct mover *v, const char *type)
+{
+    return say(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
+}
+
+int mover_say_job(struct mover *v)
+{
+    const struct {
+        const char *role;
+        int *fd;
+    } all[] = {
+        {"job", &v->job_fd}, {"result", &v->result_fd}, {"device", &v->device_fd}, {"password", &v->password_fd}};
+    int fds[WIRE_FDS_MAX];
+    unsigned n = 0;
+    json_t *names = json_array();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (*all[i].fd < 0)
+            continue;
+        fds[n++] = *all[i].fd;
+        json_array_append_new(names, json_string(all[i].role));
+    }
+    int rc = say(v,
+                 json_pack("{s:s, s:s, s:i, s:o, s:I}", "type", "JOB", "operation", v->operation, "protocol",
+                           MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s),
+                 fds, n);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        closep(all[i].fd);
+        *all[i].fd = -1;
+    }
+    return rc;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* plugin-movers-impl.h - what the files of plugin-movers share; nobody else includes it */
+#ifndef SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
+#define SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
+
+#include "daemon/movers/plugin-movers.h"
+#include "proc/plugin-run.h"
+#include "daemon/movers/plugin.h"
+
+#define PM_CLEANUP_TRIES 8
+#define PM_WATCH_TRIES 3
+#define PM_TAIL_USEC 500000u                  /* output of a process is looked at so often */
+#define PM_WATCH_POLL_USEC UINT64_C(60000000) /* and asked all the same, should a stream have dried up */
+
+#define PM_DIE_USEC 10000000u /* from SIGKILL to giving up */
+
+enum pm_state { PM_BEGINNING, PM_RUNNING, PM_RESULT, PM_CLEANING, PM_ENDING };
+enum pm_question { PM_Q_BEGIN, PM_Q_WATCH, PM_Q_PROGRESS, PM_Q_CANCEL, PM_Q_RESULT, PM_Q_CLEANUP, PM_Q_STOP_UNIT };
+
+/* A long-running process of an operation: `run` or `watch`. */
+struct pm_process {
+    bool there, gone, flood;
+    char id[PLUGIN_ID_MAX + 1];
+    int pidfd;
+    sd_event_source *on_exit;
+    struct plugin_tail *out, *log;
+};
+
+struct pm_op {
+    struct pm_op *next;
+    struct plugin_movers *pm;
+    char operation[512];
+    struct cfg_plugin plugin; /* without its patterns */
+    struct plugin_program prog;
+    struct plugin_movers_times times;
+    bool restore, style_run;
+    unsigned abilities;
+    json_t *request, *stored;
+    char id[PLUGIN_ID_MAX + 1];
+    enum pm_state state;
+    bool unit_left; /* a long-running process was there: its unit may still be */
+    bool aftermath; /* ended() was called, only a cleanup runs */
+    /* the question under way */
+    struct step *step;
+    enum pm_question question;
+    uint64_t next_usec; /* not before: next progress, result, cleanup */
+    unsigned failures, tries, watch_failures;
+    uint64_t watch_again_usec;
+    struct pm_process proc;
+    /* what it said last */
+    struct plugin_progress last;
+    bool heard, told_started;
+    uint64_t began_usec, changed_usec;
+    char skip[256];
+    /* why it is to stop */
+    bool stopping, cancel_acked, term_sent;
+    enum mover_outcome stop_outcome;
+    enum err_class stop_cls;
+    char stop_text[900];
+    uint64_t deadline, cancel_usec;
+    /* how it ended */
+    bool decided;
+    enum mover_outcome outcome;
+    struct err why;
+    sd_event_source *timer;
+};
+
+struct plugin_movers {
+    sd_event *loop;
+    struct steps *steps;
+    const struct movers_events *events;
+    void *arg;
+    unsigned backoff_ms;
+    char dir[4096];
+    struct pm_op *first;
+};
+
+uint64_t pm_now_usec(void);
+void pm_turn(struct pm_op *o);
+
+/* What the plugin says, and what follows from it. */
+void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc);
+void pm_progress_failed(struct pm_op *o, const struct err *e);
+uint64_t pm_backoff_usec(const struct pm_op *o, unsigned n);
+/* Begins to stop it and remembers why: the first reason stays, the earliest deadline (monotonic) counts. */
+void pm_stop(struct pm_op *o, enum mover_outcome m, enum err_class cls, const char *text, uint64_t deadline);
+void pm_stop_now(struct pm_op *o, enum mover_outcome m, const char *text);
+/* Outcome and sentence; the first one stays. _stopped: the reason for which it was stopped. */
+void pm_outcome(struct pm_op *o, enum mover_outcome m, enum err_class cls, int sys, const char *text);
+void pm_outcome_stopped(struct pm_op *o);
+/* Adds to the sentence that the plugin may still be at work, and why nobody knows. */
+void pm_doubt(struct pm_op *o, const char *why);
+/* The plugin has been heard for the last time. */
+void pm_conclude(struct pm_op *o);
+
+/* Processes of `run` and `watch`. */
+int pm_attach(struct pm_op *o, const char *id, enum plugin_verb v, struct err *e);
+void pm_process_clear(struct pm_process *w);
+void pm_kill_process(struct pm_op *o, int sig);
+/* All that is new in the process's files; true if there is more. */
+bool pm_read_process(struct pm_op *o, bool last);
+void pm_run_ended(struct pm_op *o);
+void pm_watch_ended(struct pm_op *o);
+
+/* Step: describe, then (unless "resume" names an id) applies and start, restore, or the process of `run`. Answers
+ * {"abilities", "id", "skip", "completed", "error", "result"}. The argument is plugin_step_in()'s with "dir",
+ * "operation", "resume", "restore". */
+int pm_begin_step(const json_t *in, json_t **out, int *fd, struct err *e);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * records_copy.c - the read-only view: works on a private copy, so that nothing of the daemon's is written or locked
+ *
+ * Not for the process that has the same records open for writing: closing a descriptor of the database would drop the
+ * locks that SQLite holds on it.
+ */
+#include "daemon/records/records-impl.h"
+
+#include "base/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define ATTEMPTS 30
+#define WAL_HEADER 32
+
+/* The head of the log tells its generation: as long as it stays, the log only grows. */
+struct moment {
+    char log[WAL_HEADER];
+    ssize_t log_len; /* 0: there is no log, or it is empty */
+    struct stat db;
+    bool rebuilt; /* a salvage has decided: its result counts, not the damaged one */
+};
+
+static int look(const char *dir, struct moment *m, struct err *e)
+{
+    char p[PATH_MAX + 64];
+    struct stat st;
+    memset(m, 0, sizeof *m);
+    snprintf(p, sizeof p, "%s/records.db.rebuilt", dir);
+    m->rebuilt = stat(p, &st) == 0;
+    if (!m->rebuilt)
+        snprintf(p, sizeof p, "%s/" RECORDS_DB, dir);
+    if (stat(p, &m->db) < 0) {
+        if (errno != ENOENT)
+            return err_set(e, ERR_GENERIC, errno, "cannot read %s", p);
+        err_plain(e, ERR_NOT_FOUND, ENOENT, "there are no records in %s", dir);
+        return err_hint(e, "snapferryd has not run with this state directory");
+    }
+    if (m->rebuilt)
+        return 0;
+    snprintf(p, sizeof p, "%s/" RECORDS_DB "-wal", dir);
+    CLEANUP_CLOSE int fd = open(p, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read %s", p);
+    m->log_len = pread(fd, m->log, WAL_HEADER, 0);
+    if (m->log_len < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot read %s", p);
+    if (m->log_len < WAL_HEADER)
+        m->log_len = 0;
+    return 0;
+}
+
+/* Whether what was copied between the two moments belongs together. With the same log all along, every page that was
+ * being folded into the database meanwhile is in the log's copy too. */
+static bool same_moment(const struct moment *a, const struct moment *b)
+{
+    if (a->rebuilt != b->rebuilt || a->db.st_ino != b->db.st_ino || a->log_len != b->log_len)
+        return false;
+    if (a->log_len)
+        return memcmp(a->log, b->log, WAL_HEADER) == 0;
+    return a->db.st_size == b->db.st_size && a->db.st_mtim.tv_sec == b->db.st_mtim.tv_sec &&
+           a->db.st_mtim.tv_nsec == b->db.st_mtim.tv_nsec;
+}
+
+static int copy_file(const char *dir, const char *from, const char *to_dir, const char *to, struct err *e)
+{
+    char a[PATH_MAX + 64], b[PATH_MAX + 64];
+    snprintf(a, sizeof a, "%s/%s", dir, from);
+    snprintf(b, sizeof b, "%s/%s", to_dir, to);
+    CLEANUP_CLOSE int in = open(a, O_RDONLY | O_CLOEXEC);
+    if (in < 0)
+        return errno == ENOENT ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read %s", a);
+    CLEANUP_CLOSE int out = open(b, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (out < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make %s", b);
+    char buf[65536];
+    for (;;) {
+        ssize_t n = read(in, buf, sizeof buf);
+        if (n < 0)
+            return err_set(e, ERR_GENERIC, errno, "cannot read %s", a);
+        if (n == 0)
+            return 0;
+        for (ssize_t done = 0, w; done < n; done += w)
+            if ((w = write(out, buf + done, (size_t)(n - done))) < 0)
+                return err_set(e, ERR_GENERIC, errno, "cannot write %s", b);
+    }
+}
+
+static void empty_dir(const char *dir)
+{
+    CLEANUP_CLOSEDIR DIR *d = opendir(dir);
+    struct dirent *de;
+    while (d && (de = readdir(d)))
+        if (de->d_name[0] != '.')
+            unlinkat(dirfd(d), de->d_name, 0);
+}
+
+/* One attempt. 1: the daemon was faster. */
+static int copy_once(const char *dir, const char *to, struct err *e)
+{
+    struct moment before, after;
+    int rc = look(dir, &before, e);
+    if (rc < 0)
+        return rc;
+    rc = copy_file(dir, before.rebuilt ? "records.db.rebuilt" : RECORDS_DB, to, RECORDS_DB, e);
+    if (rc >= 0 && !before.rebuilt)
+        rc = copy_file(dir, RECORDS_DB "-wal", to, RECORDS_DB "-wal", e);
+    if (rc < 0 || (rc = look(dir, &after, e)) < 0)
+        return rc;
+    return same_moment(&before, &after) ? 0 : 1;
+}
+
+static int open_copy(struct records *r, const char *dir, struct records_news *news, struct err *e)
+{
+    int rc = 1;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        struct timespec pause = {.tv_nsec = 20000000L * (i < 5 ? i : 5)};
+        nanosleep(&pause, NULL);
+        records_close_database(r);
+        empty_dir(r->dir);
+        *news = (struct records_news){0};
+        if ((rc = copy_once(dir, r->dir, e)) < 0)
+            return rc;
+        if (rc > 0)
+            continue;
+        if ((rc = records_open_database(r, true, news, e)) < 0)
+            return rc;
+        /* Damage may come from the copying after all: only believed when it stays. */
+        if (!news->recovered || i >= 2)
+            return 0;
+    }
+    if (rc > 0)
+        return err_set(e, ERR_BUSY, EBUSY, "the records in %s change too fast to be copied", dir);
+    return 0;
+}
+
+int records_open_read_only(struct records **ret, const char *state_dir, struct err *e)
+{
+    const char *tmp = getenv("TMPDIR");
+    struct records *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_nomem(e);
+    r->lock_fd = -1;
+    r->read_only = true;
+    r->schema = &records_schema_shipped;
+    struct records_news news = {0};
+    struct moment first;
+    int rc = look(state_dir, &first, e);
+    if (rc >= 0) {
+        snprintf(r->dir, sizeof r->dir, "%s/snapferry-records-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
+        if (!mkdtemp(r->dir))
+            rc = err_set(e, ERR_GENERIC, errno, "cannot make %s", r->dir);
+    }
+    if (rc >= 0) {
+        snprintf(r->path, sizeof r->path, "%s/%s", r->dir, RECORDS_DB);
+        rc = open_copy(r, state_dir, &news, e);
+        if (rc >= 0)
+            rc = records_counters_load(r, e);
+        if (news.recovered)
+            log_warning("a copy of %s is read: %s", state_dir, news.text);
+        /* The files stay open without names: nothing is left behind, whatever ends the process. */
+        empty_dir(r->dir);
+        rmdir(r->dir);
+    }
+    if (rc < 0) {
+        records_free(r);
+        return rc;
+    }
+    *ret = r;
+    return 0;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * records_prune.c - finished rows that are old go, in small transactions
+ *
+ * A backup goes with all its operations, and stays as long as a native snapshot was taken for it, an operation of it is
+ * not finished, or an intent is open. An operation without a backup in the records goes by itself. What is known of
+ * volumes, jobs and native snapshots has no terminal state and is not touched.
+ */
+#include "daemon/records/records-impl.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#define BATCH 200          /* backups or operations in one transaction */
+#define FREE_PAGES_KEPT 64 /* for the next rows */
+
+static const char old_backups[] =
+    "SELECT b.seq FROM backups b WHERE b.state IN " RECORDS_TERMINAL_SQL " AND b.updated_ns < ?1 AND b.seq < ?2"
+    " AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.parent = b.id AND (o.state NOT IN " RECORDS_TERMINAL_SQL
+    "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id)))"
+    " AND NOT EXISTS (SELECT 1 FROM natives n WHERE n.parent = b.id)"
+    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id) ORDER BY b.seq LIMIT ?3";
+static const char old_operations[] =
+    "SELECT o.seq FROM operations o WHERE o.state IN " RECORDS_TERMINAL_SQL " AND o.updated_ns < ?1 AND o.seq < ?2"
+    " AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = o.parent)"
+    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) ORDER BY o.seq LIMIT ?3";
+
+static void finalizep(sqlite3_stmt **st)
+{
+    sqlite3_finalize(*st);
+}
+#define CLEANUP_STMT CLEANUP(finalizep)
+
+/* All that one statement with up to three numbers yields. */
+static int numbers(struct records *r, const char *sql, sqlite3_int64 a, sqlite3_int64 b, sqlite3_int64 c,
+                   uint64_t **ret, size_t *n, struct err *e)
+{
+    CLEANUP_STMT sqlite3_stmt *st = NULL;
+    *ret = NULL;
+    *n = 0;
+    int rc = records_prepare(r, &st, sql, e);
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, a);
+    sqlite3_bind_int64(st, 2, b);
+    sqlite3_bind_int64(st, 3, c);
+    return records_collect(r, st, ret, n, e);
+}
+
+/* Rows with a smaller number are beyond the newest `keep_n`. */
+static int bound(struct records *r, const char *sql, unsigned keep_n, sqlite3_int64 *ret, struct err *e)
+{
+    CLEANUP_FREE uint64_t *seq = NULL;
+    size_t n;
+    *ret = INT64_MAX;
+    if (keep_n == 0)
+        return 0;
+    int rc = numbers(r, sql, (sqlite3_int64)keep_n - 1, 0, 0, &seq, &n, e);
+    *ret = n ? (sqlite3_int64)seq[0] : 0;
+    return rc;
+}
+
+/* Runs `sql` for one number; counts the rows. */
+static int change(struct records *r, const char *sql, sqlite3_int64 seq, int *removed, struct err *e)
+{
+    CLEANUP_STMT sqlite3_stmt *st = NULL;
+    int rc = records_prepare(r, &st, sql, e);
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, seq);
+    if ((rc = records_step(r, st, e, "write")) >= 0)
+        *removed += sqlite3_changes(r->db);
+    return rc;
+}
+
+static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool backups, int *removed, struct err *e)
+{
+    int rc = records_tx_begin(r, e), gone = 0;
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        if (backups)
+            rc = change(r, "DELETE FROM operations WHERE parent = (SELECT id FROM backups WHERE seq=?1)",
+                        (sqlite3_int64)seq[i], &gone, e);
+        if (rc >= 0)
+            rc = change(r, backups ? "DELETE FROM backups WHERE seq=?1" : "DELETE FROM operations WHERE seq=?1",
+                        (sqlite3_int64)seq[i], &gone, e);
+    }
+    rc = records_tx_end(r, rc, e);
+    if (rc >= 0)
+        *removed += gone;
+    return rc;
+}
+
+static int remove_old(struct records *r, bool backups, int64_t before_ns, unsigned keep_n, int *removed, struct err *e)
+{
+    sqlite3_int64 below;
+    int rc = bound(r,
+                   backups ? "SELECT seq FROM backups ORDER BY seq DESC LIMIT 1 OFFSET ?1"
+                           : "SELECT seq FROM operations ORDER BY seq DESC LIMIT 1 OFFSET ?1",
+                   keep_n, &below, e);
+    for (size_t n = BATCH; rc >= 0 && n == BATCH;) {
+        CLEANUP_FREE uint64_t *seq = NULL;
+        rc = numbers(r, backups ? old_backups : old_operations, before_ns, below, BATCH, &seq, &n, e);
+        if (rc >= 0 && n > 0)
+            rc = remove_batch(r, seq, n, backups, removed, e);
+    }
+    return rc;
+}
+
+/* Gives pages back and empties the log; what cannot be done now is done next time. */
+static void shrink(struct records *r)
+{
+    CLEANUP_FREE uint64_t *pages = NULL;
+    size_t n;
+    char *sql;
+    if (numbers(r, "SELECT freelist_count FROM pragma_freelist_count", 0, 0, 0, &pages, &n, NULL) < 0)
+        return;
+    if (n && pages[0] > FREE_PAGES_KEPT &&
+        (sql = sqlite3_mprintf("PRAGMA incremental_vacuum(%lld)", (long long)pages[0] - FREE_PAGES_KEPT))) {
+        sqlite3_exec(r->db, sql, NULL, NULL, NULL);
+        sqlite3_free(sql);
+    }
+    sqlite3_exec(r->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+}
+
+int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
+{
+    int removed = 0, rc = records_refuse_read_only(r, e);
+    if (rc < 0 || (rc = records_ready(r, e)) < 0)
+        return rc;
+    if (r->depth > 0)
+        return err_set(e, ERR_GENERIC, EBUSY, "the records cannot be pruned inside a transaction");
+    int64_t now = records_clock();
+    int64_t before = keep_s > now / 1000000000 ? 0 : now - keep_s * 1000000000;
+    if ((rc = remove_old(r, true, before, keep_n, &removed, e)) < 0 ||
+        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_tx_begin(r, e)) < 0)
+        return rc;
+    rc = records_tx_end(r, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
+    if (rc < 0)
+        return rc;
+    if (removed)
+        shrink(r);
+    return removed;
+}

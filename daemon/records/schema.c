@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * records_schema.c - tables of the records, and the way from an older schema to this one
+ *
+ * seq is the rowid of every row: the order of creation, and what a salvage walks along. There are no foreign keys on
+ * purpose: records are rebuilt from storage and repository in any order (RS-15), and a reference to what is not known
+ * (any more) is a fact that reconcile deals with, not an error.
+ *
+ * Crash points: records-migrate-copied (the older database's copy is durable), records-migrate-steps (before the
+ * commit), records-migrated.
+ */
+#include "daemon/records/records-impl.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const records_tables[REC_KINDS] = {
+    [REC_BACKUP] = "backups", [REC_OPERATION] = "operations", [REC_NATIVE] = "natives", [REC_VOLUME] = "volumes",
+    [REC_JOB] = "jobs",
+};
+
+const struct records_schema records_schema_shipped = {.version = RECORDS_SCHEMA};
+
+static const char other_tables[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
+    "CREATE TABLE intents(id INTEGER PRIMARY KEY, owner TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
+    " doc TEXT NOT NULL, created_ns INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX intents_owner ON intents(owner);"
+    "CREATE TABLE counters(name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY(name, labels))"
+    " STRICT;"
+    "CREATE TABLE set_aside(n INTEGER PRIMARY KEY, kind TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL,"
+    " parent TEXT NOT NULL, volume TEXT NOT NULL, state TEXT NOT NULL, doc TEXT NOT NULL, reason TEXT NOT NULL,"
+    " at_ns INTEGER NOT NULL) STRICT;";
+
+static int create_rows_table(sqlite3 *db, const char *path, const char *t, struct err *e)
+{
+    char *sql = sqlite3_mprintf(
+        "CREATE TABLE %s(seq INTEGER PRIMARY KEY, generation INTEGER NOT NULL, id TEXT NOT NULL, parent TEXT NOT NULL,"
+        " volume TEXT NOT NULL, state TEXT NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+        " wake_ns INTEGER NOT NULL, doc TEXT NOT NULL) STRICT;"
+        "CREATE UNIQUE INDEX %s_id ON %s(id);"
+        "CREATE INDEX %s_parent ON %s(parent);"
+        "CREATE INDEX %s_volume ON %s(volume);"
+        "CREATE INDEX %s_live ON %s(seq) WHERE state NOT IN " RECORDS_TERMINAL_SQL ";",
+        t, t, t, t, t, t, t, t, t);
+    if (!sql)
+        return err_nomem(e);
+    int rc = records_exec(db, path, sql, e, "make the tables of");
+    sqlite3_free(sql);
+    return rc;
+}
+
+static int set_version(sqlite3 *db, const char *path, unsigned version, struct err *e)
+{
+    char sql[160];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO meta(key,value) VALUES('schema','%u') ON CONFLICT(key) DO UPDATE SET value=excluded.value",
+             version);
+    return records_exec(db, path, sql, e, "set the schema of");
+}
+
+int records_schema_create(sqlite3 *db, const char *path, unsigned version, struct err *e)
+{
+    int rc = records_exec(db, path, "BEGIN IMMEDIATE", e, "write");
+    for (int k = 0; rc >= 0 && k < REC_KINDS; k++)
+        rc = create_rows_table(db, path, records_tables[k], e);
+    if (rc >= 0)
+        rc = records_exec(db, path, other_tables, e, "make the tables of");
+    if (rc >= 0)
+        rc = set_version(db, path, version, e);
+    if (rc >= 0)
+        rc = records_exec(db, path, "COMMIT", e, "write");
+    if (rc < 0 && !sqlite3_get_autocommit(db))
+        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+/* A consistent copy of the database, write-ahead log included, under its own name for good. */
+static int keep_copy(struct records *r, unsigned version, struct err *e)
+{
+    char tmp[PATH_MAX + 64], kept[PATH_MAX + 64];
+    snprintf(kept, sizeof kept, "%s.v%u", r->path, version);
+    snprintf(tmp, sizeof tmp, "%s.tmp", kept);
+    unlink(tmp);
+    /* Made here so that it is never readable by others; SQLite takes an empty file. */
+    CLEANUP_CLOSE int fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make %s", tmp);
+    char *sql = sqlite3_mprintf("VACUUM INTO %Q", tmp);
+    if (!sql)
+        return err_nomem(e);
+    int rc = records_exec(r->db, r->path, sql, e, "copy");
+    sqlite3_free(sql);
+    if (rc >= 0 && fsync(fd) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot write %s", tmp);
+    if (rc >= 0 && rename(tmp, kept) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot rename %s", tmp);
+    if (rc < 0) {
+        unlink(tmp);
+        return rc;
+    }
+    return records_sync_dir(r->dir, e);
+}
+
+static const struct records_migration *step_from(const struct records_schema *s, unsigned from)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->migrations[i].from == from)
+            return &s->migrations[i];
+    return NULL;
+}
+
+int records_migrate(struct records *r, unsigned from, struct err *e)
+{
+    for (unsigned v = from; v < r->schema->version; v++)
+        if (!step_from(r->schema, v))
+            return err_set(e, ERR_FORMAT, ENOTSUP, "%s has schema %u, and this version knows no way from there to %u",
+                           r->path, from, r->schema->version);
+    int rc = keep_copy(r, from, e);
+    if (rc < 0)
+        return rc;
+    crash_point("records-migrate-copied");
+    rc = records_exec(r->db, r->path, "BEGIN IMMEDIATE", e, "write");
+    for (unsigned v = from; rc >= 0 && v < r->schema->version; v++) {
+        const struct records_migration *m = step_from(r->schema, v);
+        rc = m ? records_exec(r->db, r->path, m->sql, e, "migrate") : -ENOTSUP;
+    }
+    if (rc >= 0)
+        rc = set_version(r->db, r->path, r->schema->version, e);
+    if (rc >= 0) {
+        crash_point("records-migrate-steps");
+        rc = records_exec(r->db, r->path, "COMMIT", e, "write");
+    }
+    if (rc < 0) {
+        if (!sqlite3_get_autocommit(r->db))
+            sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+        return rc;
+    }
+    crash_point("records-migrated");
+    return 0;
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * device.c - raw block devices, which have no snapshots
+ *
+ * What the other drivers do with a native snapshot is done here with the device itself, and said so: a pseudo native
+ * snapshot with crash_consistent = false, whose handle is the device. Nothing is made, so nothing can be listed or
+ * leak. Restore writes in place. Every call opens the device anew: its name may have come to mean another one.
+ *
+ * Crash points: none of its own; device-target-synced before a restore in place is declared complete.
+ */
+#include "io/native/device.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "io/blockdev.h"
+#include "io/native/filecopy.h"
+#include "io/native/json-fields.h"
+#include "io/native/pattern.h"
+#include "io/native/reflink.h"
+#include "io/source.h"
+
+#include <blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+
+#define ID_PREFIX "device"
+#define ID_PLAIN 200 /* longer ones end in a hash */
+
+/* ---- volumes ---- */
+
+void device_id_text(const char *stable, char ret[VOLUME_ID_MAX])
+{
+    size_t n = sizeof ID_PREFIX - 1;
+    memcpy(ret, ID_PREFIX, sizeof ID_PREFIX);
+    for (const char *s = stable; *s; s++) {
+        unsigned char ch = (unsigned char)*s;
+        bool plain =
+            (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') || ch == '.' || ch == '-';
+        if (n + 3 > ID_PLAIN) {
+            uint8_t hash[SHA256_DIGEST_LENGTH];
+            char hex[33];
+            SHA256((const uint8_t *)stable, strlen(stable), hash);
+            hex_encode(hex, hash, 16);
+            snprintf(ret + n, VOLUME_ID_MAX - n, "_%s", hex);
+            return;
+        }
+        if (plain)
+            ret[n++] = (char)ch;
+        else if (ch == '/')
+            ret[n++] = ':';
+        else
+            n += (size_t)snprintf(ret + n, VOLUME_ID_MAX - n, "_%02x", ch);
+    }
+    ret[n] = '\0';
+}
+
+/* Name of the whole disk that the device is (on): what operations wait for each other. */
+static void disk_name(dev_t dev, char *out, size_t size)
+{
+    char dir[PATH_MAX], part[32];
+    *out = '\0';
+    if (!blockdev_sysfs(dev, dir, sizeof dir))
+        return;
+    if (sysfs_line(dir, "partition", part, sizeof part))
+        *strrchr(dir, '/') = '\0';
+    const char *name = strrchr(dir, '/') + 1;
+    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    snprintf(out, size, "%.*s", (int)n, name);
+}
+
+/* Opens the device that `name` stands for now and tells about it. */
+static int device_look(const char *name, struct source **src, struct volume *ret, struct err *e)
+{
+    struct stat st;
+    char user[VOLUME_NAME_MAX];
+    memset(ret, 0, sizeof *ret);
+    *src = NULL;
+    if (name[0] != '/' || strlen(name) >= sizeof ret->name || !name_is_text(name))
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+    if (path_plain(name, e) < 0)
+        return -EINVAL;
+    if (stat(name, &st) < 0)
+        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_SOURCE, errno,
+                       "cannot find device %s", name);
+    if (!S_ISBLK(st.st_mode))
+        return err_set(e, ERR_USAGE, ENOTBLK, "%s is no block device", name);
+    int rc = source_open(src, name, e);
+    if (rc < 0) {
+        if (e && e->cls == ERR_USAGE)
+            err_hint(e, "a volume needs an identity that stays: make a file system, a partition table or a GPT on it");
+        return rc;
+    }
+    const struct source_info *i = source_info(*src);
+    snprintf(ret->name, sizeof ret->name, "%s", name);
+    device_id_text(i->id, ret->id);
+    disk_name(i->rdev, ret->pool, sizeof ret->pool);
+    ret->size = i->size;
+    ret->allocated = UINT64_MAX;
+    ret->sector = i->sector;
+    ret->block = true;
+    ret->in_use = blockdev_user(i->rdev, user, sizeof user);
+    return 0;
+}
+
+static int device_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
+{
+    (void)c;
+    struct source *src;
+    int rc = device_look(name, &src, ret, e);
+    source_free(src);
+    return rc;
+}
+
+static int device_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
+{
+    struct paths p;
+    int rc = pattern_paths(c->match, &p, e);
+    CLEANUP_FREE dev_t *seen = rc == 0 && p.n ? calloc(p.n, sizeof *seen) : NULL;
+    size_t known = 0;
+    if (rc == 0 && p.n && !seen) {
+        paths_free(&p);
+        return err_nomem(e);
+    }
+    for (size_t i = 0; rc == 0 && i < p.n; i++) {
+        struct stat st;
+        struct volume v;
+        struct err why = ERR_INIT;
+        bool twice = false;
+        if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode))
+            continue;
+        for (size_t k = 0; k < known; k++)
+            twice |= seen[k] == st.st_rdev;
+        if (twice)
+            continue;
+        seen[known++] = st.st_rdev;
+        if (device_resolve(c, p.path[i], &v, &why) < 0)
+            log_warning("class \"%s\": passed over: %s", c->name, why.msg);
+        else if (v.size > 0) /* an unused loop device, an empty card reader */
+            rc = fn(&v, arg);
+    }
+    paths_free(&p);
+    return rc;
+}
+
+static int device_abilities(const struct driver_class *c, unsigned *ret, struct err *e)
+{
+    *ret = 0;
+    for (size_t i = 0; c->match && c->match[i]; i++)
+        if (c->match[i][0] != '/')
+            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": the pattern \"%s\" is no absolute path",
+                           c->name, c->match[i]);
+    *ret = DRIVER_NATIVE_RO | DRIVER_TARGET;
+    if (c->overlay_hook && *c->overlay_hook) {
+        if (c->overlay_hook[0] != '/')
+            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": the overlay hook %s is no absolute path",
+                           c->name, c->overlay_hook);
+        *ret |= DRIVER_OVERLAY;
+    }
+    return 0;
+}
+
+/* ---- the pseudo native snapshot ---- */
+
+static int same_volume(const struct volume *now, const struct volume *v, struct err *e)
+{
+    if (strcmp(now->id, v->id) == 0)
+        return 0;
+    return err_set(e, ERR_SOURCE, ESTALE, "%s is another device than the volume that was looked up (%s, now %s)",
+                   v->name, v->id, now->id);
+}
+
+/* Refuses what is surely being written to. That a device is free does not mean that nobody writes: who opened it
+ * without O_EXCL cannot be seen. */
+static int check_quiet(const struct driver_class *c, const struct source_info *i, struct err *e)
+{
+    char who[VOLUME_NAME_MAX];
+    if (c->accept_inconsistent)
+        return 0;
+    bool rw = blockdev_mounted(i->rdev, true);
+    CLEANUP_CLOSE int fd = open(i->path, O_RDONLY | O_EXCL | O_NONBLOCK | O_CLOEXEC);
+    bool held = fd < 0 && errno == EBUSY;
+    bool known = blockdev_user(i->rdev, who, sizeof who);
+    /* The kernel holds what is mounted, be it read-only; then nothing changes it. */
+    if (!rw && (!held || blockdev_mounted(i->rdev, false)))
+        return 0;
+    err_set(e, ERR_SOURCE, EBUSY,
+            "device %s is in use (%s): there is no snapshot of a raw device, so its image would mix different moments",
+            i->path, known ? who : "held by another program or the kernel");
+    err_hint(e,
+             "unmount it, mount it read-only, or stop what uses it; or set accept-inconsistent = yes for such images");
+    return -EBUSY;
+}
+
+static void pseudo(const struct volume *v, const struct native_tag *tag, struct native *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->tag = *tag;
+    memcpy(ret->tag.volume_id, v->id, sizeof ret->tag.volume_id);
+    memcpy(ret->tag.volume_name, v->name, sizeof ret->tag.volume_name);
+    memcpy(ret->handle, v->name, sizeof ret->handle);
+    ret->size = v->size;
+    ret->used = 0;
+    ret->crash_consistent = false;
+}
+
+static int device_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
+                           struct native *ret, struct err *e)
+{
+    struct source *src;
+    struct volume now;
+    int rc = alias_valid(tag->alias) ? 0 : err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", tag->alias);
+    if (rc < 0)
+        return rc;
+    rc = device_look(v->name, &src, &now, e);
+    if (rc == 0)
+        rc = same_volume(&now, v, e);
+    if (rc == 0)
+        rc = check_quiet(c, source_info(src), e);
+    if (rc == 0)
+        pseudo(&now, tag, ret);
+    source_free(src);
+    return rc;
+}
+
+static int device_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
+                       struct native *ret, struct err *e)
+{
+    struct native_tag tag = {.created_ns = 0};
+    struct volume now;
+    (void)hint;
+    if (!alias_valid(alias) || !v)
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
+    int rc = device_resolve(c, v->name, &now, e);
+    if (rc == 0)
+        rc = same_volume(&now, v, e);
+    if (rc < 0)
+        return rc;
+    memcpy(tag.alias, alias, sizeof tag.alias);
+    pseudo(&now, &tag, ret);
+    return 0;
+}
+
+static int device_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e)
+{
+    (void)c, (void)fn, (void)arg, (void)e;
+    return 0; /* nothing was made */
+}
+
+static int device_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)
+{
+    (void)c, (void)n, (void)e;
+    *gone = false;
+    return 0;
+}
+
+/* ---- exposing ---- */
+
+static int device_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                         enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate,
+                         struct exposure *ret, struct err *e)
+{
+    struct volume now, v = {.size = n->size};
+    memcpy(v.name, n->handle, sizeof v.name);
+    memcpy(v.id, n->tag.volume_id, sizeof v.id);
+    int rc = device_resolve(c, n->handle, &now, e);
+    if (rc == 0)
+        rc = same_volume(&now, &v, e);
+    if (rc < 0)
+        return rc;
+    if (now.size != n->size)
+        return err_set(e, ERR_SOURCE, ESTALE, "device %s has %" PRIu64 " bytes now, %" PRIu64 " when it was looked up",
+                       n->handle, now.size, n->size);
+    if (m == EXPOSE_OVERLAY)
+        return overlay_create(c, n, into, read_only, alias, ret, e);
+    if (m == EXPOSE_COPY && strcmp(into->driver, driver_reflink.name) == 0)
+        return driver_reflink.expose(c, n, into, m, read_only, alias, rate, ret, e);
+    if (m == EXPOSE_COPY)
+        return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" (driver %s) cannot hold a copy of a device",
+                       into->name, into->driver);
+    if (m == EXPOSE_CLONE)
+        return err_set(e, ERR_USAGE, ENOTSUP, "driver device has no clones (storage class \"%s\")", c->name);
+    if (!read_only)
+        return err_set(e, ERR_USAGE, EINVAL, "device %s itself is never opened for writing by a backup", n->handle);
+    memset(ret, 0, sizeof *ret);
+    ret->mechanism = EXPOSE_NATIVE;
+    ret->read_only = true;
+    ret->size = n->size;
+    memcpy(ret->path, n->handle, sizeof ret->path);
+    memcpy(ret->where, n->handle, sizeof ret->where);
+    snprintf(ret->klass, sizeof ret->klass, "%s", c->name);
+    return 0;
+}
+
+static int device_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e)
+{
+    struct stat st;
+    uint64_t size = 0;
+    (void)c;
+    /* A copy lies in a class of files. */
+    if (x->mechanism == EXPOSE_COPY || x->mechanism == EXPOSE_CLONE)
+        return intermediate_open(x, fd, e);
+    bool write = x->mechanism == EXPOSE_OVERLAY && !x->read_only;
+    CLEANUP_CLOSE int f = open(x->path, (write ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (f < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_SOURCE, errno, "cannot open device %s", x->path);
+    if (fstat(f, &st) < 0 || !S_ISBLK(st.st_mode))
+        return err_set(e, ERR_SOURCE, 0, "%s is no block device", x->path);
+    if (ioctl(f, BLKGETSIZE64, &size) < 0 || size != x->size)
+        return err_set(e, ERR_SOURCE, 0, "device %s has %" PRIu64 " bytes, %" PRIu64 " when it was exposed", x->path,
+                       size, x->size);
+    *fd = take_fd(&f);
+    return 0;
+}
+
+/* ---- restore ---- */
+
+/* What libblkid recognises on the device: "ext4", "LVM2_member", "gpt"; false if nothing. */
+static bool has_contents(int fd, char *out, size_t size)
+{
+    blkid_probe pr = blkid_new_probe();
+    const char *v;
+    bool found = false;
+    if (pr && blkid_probe_set_device(pr, fd, 0, 0) == 0) {
+        blkid_probe_enable_superblocks(pr, 1);
+        blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE);
+        blkid_probe_enable_partitions(pr, 1);
+        int rc = blkid_do_safeprobe(pr);
+        found = rc == 0 || rc == -2; /* -2: several things at once */
+        if (found && (blkid_probe_lookup_value(pr, "TYPE", &v, NULL) == 0 ||
+                      blkid_probe_lookup_value(pr, "PTTYPE", &v, NULL) == 0))
+            snprintf(out, size, "%s", v);
+        else
+            snprintf(out, size, "something");
+    }
+    blkid_free_probe(pr);
+    return found;
+}
+
+static int target_error(const char *name, int sys, dev_t dev, struct err *e)
+{
+    char who[VOLUME_NAME_MAX];
+    if (sys == EBUSY) {
+        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", name,
+                blockdev_user(dev, who, sizeof who) ? who : "by another program or the kernel");
+        err_hint(e, "unmount or release it first");
+        return -EBUSY;
+    }
+    return err_set(e, sys == EACCES || sys == EPERM || sys == EROFS ? ERR_PERMISSION : ERR_TARGET, sys,
+                   "cannot open restore target %s for writing", name);
+}
+
+static int device_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
+                         bool overwrite, struct restore_target *ret, struct err *e)
+{
+    struct stat st;
+    uint64_t have = 0;
+    char type[64];
+    (void)c, (void)alias;
+    memset(ret, 0, sizeof *ret);
+    if (name[0] != '/' || strlen(name) >= sizeof ret->final || !name_is_text(name))
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+    if (path_plain(name, e) < 0)
+        return -EINVAL;
+    if (stat(name, &st) < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno,
+                       "there is no restore target %s: driver device restores onto existing devices only", name);
+    if (!S_ISBLK(st.st_mode))
+        return err_set(e, ERR_TARGET, ENOTBLK, "restore target %s is no block device", name);
+    /* The kernel refuses what is mounted or held. */
+    CLEANUP_CLOSE int fd = open(name, O_RDWR | O_EXCL | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return target_error(name, errno, st.st_rdev, e);
+    if (ioctl(fd, BLKGETSIZE64, &have) < 0 || have < size) {
+        err_set(e, ERR_TARGET, 0, "restore target %s is too small: it has %" PRIu64 " bytes, the image has %" PRIu64,
+                name, have, size);
+        err_hint(e, "restore to a device of at least that size, or to a file");
+        return -ENOSPC;
+    }
+    if (!overwrite && has_contents(fd, type, sizeof type)) {
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s is not empty: it holds %s", name, type);
+        err_hint(e, "name another device, or allow it to be overwritten; wipefs(8) clears it");
+        return -EEXIST;
+    }
+    snprintf(ret->path, sizeof ret->path, "%s", name);
+    snprintf(ret->final, sizeof ret->final, "%s", name);
+    ret->size = size;
+    return 0;
+}
+
+static int device_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e)
+{
+    (void)c;
+    CLEANUP_CLOSE int fd = open(t->final, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno, "cannot open restore target %s",
+                       t->final);
+    if (fsync(fd) < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot sync restore target %s", t->final);
+    crash_point("device-target-synced");
+    /* A partition table may have come with it. Refused where partitions are in use; the kernel keeps the old one. */
+    ioctl(fd, BLKRRPART);
+    return 0;
+}
+
+static int device_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e)
+{
+    (void)c, (void)e;
+    log_warning("%s was partly overwritten by a restore that did not end: what it holds is of no use", t->final);
+    return 0;
+}
+
+const struct driver driver_device = {
+    .name = "device",
+    .text = "raw block devices, read without a snapshot: images are not crash-consistent if anything writes",
+    .abilities = device_abilities,
+    .volumes = device_volumes,
+    .resolve = device_resolve,
+    .snapshot = device_snapshot,
+    .find = device_find,
+    .list = device_list,
+    .remove = device_remove,
+    .expose = device_expose,
+    .unexpose = exposure_undo,
+    .exposures = overlay_each,
+    .open = device_open,
+    .target = device_target,
+    .target_commit = device_target_commit,
+    .target_abort = device_target_abort,
+};

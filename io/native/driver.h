@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * driver.h - native snapshots: one driver per kind of storage behind one interface
+ *
+ * Every call is synchronous, may block for as long as the storage likes and is therefore made in a process of its own
+ * (proc/step.h), never in the daemon's event loop. Nothing is kept between calls: what a driver needs to know again
+ * is in the structs, which the daemon records. Every call is idempotent: asked a second time for the same alias it
+ * finds what the first call made. Objects that a driver makes carry the owner tag (node and alias), so that they can be
+ * found from the storage alone; a driver never touches an object without it.
+ */
+#ifndef SNAPFERRY_IO_SNAPSHOT_DRIVER_H
+#define SNAPFERRY_IO_SNAPSHOT_DRIVER_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ALIAS_LEN 36 /* UUID text */
+#define VOLUME_ID_MAX 256
+#define VOLUME_NAME_MAX 4096
+
+/* What the daemon tells a driver about a [storage-class]; the strings and arrays are borrowed. */
+struct driver_class {
+    const char *name;         /* of the section */
+    const char *driver;       /* "reflink", "device", "plugin:NAME" */
+    const char *const *match; /* patterns of volume names (fnmatch with FNM_PATHNAME); NULL-terminated; may be empty */
+    const char *target;       /* where intermediates and restored volumes are made (directory, pool); "" if not set */
+    const char *node;         /* configured node name: the owner tag's first half */
+    const char *plugin;       /* absolute path of the plugin's program; NULL for built-in drivers */
+    const char *plugin_user;  /* user it runs as; NULL: as we do */
+    bool accept_inconsistent; /* device: back up without a snapshot, also mounted read-write */
+    const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
+    json_t *options;          /* object of strings: backup-option.KEY of the class and volume; may be NULL */
+};
+
+/* A volume as a driver sees it. */
+struct volume {
+    char name[VOLUME_NAME_MAX]; /* what the administrator calls it: path of the image or device */
+    char id[VOLUME_ID_MAX];     /* stable and unique on this node; [A-Za-z0-9._:-] only; survives rename and reboot */
+    char pool[VOLUME_ID_MAX];   /* device group for slots: file system UUID, disk; "" if unknown */
+    uint64_t size, allocated;   /* bytes; allocated: of size, UINT64_MAX if unknown */
+    uint32_t sector;            /* logical sector size */
+    bool block;                 /* block device (else regular file) */
+    bool in_use;                /* open for writing or mounted read-write, as far as can be told */
+};
+
+/* Owner tag: what a native snapshot or intermediate carries on the storage (xattrs, tags, properties). */
+struct native_tag {
+    char alias[ALIAS_LEN + 1];     /* UUIDv4 made by the daemon and written to an intent before the call (RS-12) */
+    char volume_id[VOLUME_ID_MAX]; /* RS-13 */
+    char volume_name[VOLUME_NAME_MAX];
+    char backup[192], operation[512], repository[128];
+    int64_t created_ns; /* when the daemon decided it */
+    uint64_t seq;       /* creation sequence on this node: age is by this, not by the clock (RS-07) */
+};
+
+/* A native snapshot. */
+struct native {
+    struct native_tag tag;
+    char handle[VOLUME_NAME_MAX]; /* driver's own name for it now (path); may change when an administrator renames it */
+    uint64_t size;                /* exact bytes of the volume at that time */
+    uint64_t used;                /* bytes it holds exclusively, UINT64_MAX if unknown */
+    bool crash_consistent;        /* false: taken without a snapshot (device), or not at one point in time */
+};
+
+enum expose_mechanism { EXPOSE_NATIVE, EXPOSE_CLONE, EXPOSE_OVERLAY, EXPOSE_COPY };
+const char *expose_mechanism_name(enum expose_mechanism m); /* "native", "clone", "overlay", "copy" */
+
+/* A native snapshot (or a raw device) made readable for a mover, and what has to be undone. */
+struct exposure {
+    enum expose_mechanism mechanism;
+    bool read_only;
+    char path[VOLUME_NAME_MAX];   /* what the mover reads, opened by the daemon and passed as a descriptor */
+    char handle[VOLUME_NAME_MAX]; /* intermediate to remove; "" if there is none (EXPOSE_NATIVE) */
+    char alias[ALIAS_LEN + 1];    /* owner tag of the intermediate, "" likewise */
+    char klass[128];              /* storage class in which it lies */
+    char where[VOLUME_NAME_MAX];  /* where it really lies: directory, pool, device */
+    uint64_t size;                /* bytes, exactly the snapshot's */
+    uint64_t copied;              /* bytes that making it copied (EXPOSE_COPY) */
+    double seconds;               /* making it took this long */
+};
+
+/* Space of the storage where a class keeps snapshots or intermediates. */
+struct pool_usage {
+    char name[VOLUME_ID_MAX];
+    uint64_t size, free; /* bytes */
+    double used_ratio;   /* 0..1, the worst of data and metadata */
+};
+
+/* A volume to restore into. */
+struct restore_target {
+    char path[VOLUME_NAME_MAX];   /* what the mover writes */
+    char handle[VOLUME_NAME_MAX]; /* staging object: renamed into place by target_commit, removed by target_abort */
+    char final[VOLUME_NAME_MAX];  /* name after the commit */
+    uint64_t size;
+};
+
+enum driver_ability {
+    DRIVER_SNAPSHOT = 1 << 0,    /* takes native snapshots */
+    DRIVER_NATIVE_RO = 1 << 1,   /* the native snapshot itself can be read */
+    DRIVER_CLONE = 1 << 2,       /* writable or read-only clone of a snapshot, in a class of the same pool */
+    DRIVER_OVERLAY = 1 << 3,     /* writable overlay over a read-only snapshot */
+    DRIVER_COPY_TARGET = 1 << 4, /* can hold a full copy of another class's snapshot */
+    DRIVER_ALLOCATED = 1 << 5,   /* knows what is allocated */
+    DRIVER_CHANGED = 1 << 6,     /* knows what changed since another snapshot */
+    DRIVER_TARGET = 1 << 7,      /* makes volumes to restore into */
+    DRIVER_POOL = 1 << 8         /* knows its pool's space */
+};
+
+typedef int volume_fn(const struct volume *v, void *arg);
+typedef int native_fn(const struct native *n, void *arg);
+typedef int exposure_fn(const struct exposure *x, const struct native_tag *t, void *arg);
+typedef int driver_extent_fn(uint64_t start, uint64_t len, void *arg);
+
+struct driver {
+    const char *name;
+    const char *text; /* one line for people */
+
+    /* Abilities for this class on this machine (DRIVER_* bits): built-in ones look at the file system or tools, a
+     * plugin is asked (`describe`). Also checks the class: ERR_USAGE for a class that cannot work. */
+    int (*abilities)(const struct driver_class *c, unsigned *ret, struct err *e);
+
+    /* All volumes that the class's patterns match; order by name. Files of our own (snapshots, intermediates, staging)
+     * are never volumes. */
+    int (*volumes)(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e);
+    /* One volume by name. ERR_NOT_FOUND. */
+    int (*resolve)(const struct driver_class *c, const char *name, struct volume *ret, struct err *e);
+
+    /* Takes a native snapshot under tag->alias, durable and tagged when it returns (RS-20 snapped, tagged). An existing
+     * complete one with that alias is returned as it is; a half-made one is removed first. */
+    int (*snapshot)(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
+                    struct native *ret, struct err *e);
+    /* By alias wherever it is now; `hint` is the last known handle or "". ERR_NOT_FOUND: it is gone. Checks that it is
+     * healthy (size as recorded, readable). */
+    int (*find)(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
+                struct native *ret, struct err *e);
+    /* Everything on this class's storage that carries our owner tag for this node, half-made ones too. */
+    int (*list)(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
+    /* Removes; already gone is success with *gone = true (RS-21). Refuses what does not carry the tag. */
+    int (*remove)(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+
+    /*
+     * Makes the snapshot readable by the mechanism that expose_choose() named. `into` is the class of the intermediate
+     * (c itself for EXPOSE_NATIVE). The space is checked first. `rate`: bytes per second for a copy, 0 unlimited.
+     * `alias` names the intermediate. Idempotent by alias.
+     */
+    int (*expose)(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                  enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                  struct err *e);
+    /* Undoes it; already gone is success. */
+    int (*unexpose)(const struct driver_class *into, const struct exposure *x, struct err *e);
+    /* Intermediates and staging objects of restores that carry our tag (for the sweep). */
+    int (*exposures)(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e);
+    /* Opens what a mover reads: O_RDONLY, or read-write for a writable intermediate that a hook will fix up. The
+     * descriptor is the caller's. */
+    int (*open)(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
+
+    /* Extents by which a reader may skip; NULL where the data path finds holes itself (regular files). */
+    int (*allocated)(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
+                     struct err *e);
+    /* What changed between two snapshots; NULL or -ENOTSUP: everything may have. */
+    int (*changed)(const struct driver_class *c, const struct native *base, const struct native *n,
+                   driver_extent_fn *fn, void *arg, struct err *e);
+
+    int (*pool)(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
+
+    /* Restore: a staging object of exactly `size` bytes for volume name `name`; ERR_TARGET if it exists and !overwrite.
+     * commit puts it into place (fsync, rename, fsync of the directory), abort removes it (idempotent). */
+    int (*target)(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
+                  struct restore_target *ret, struct err *e);
+    int (*target_commit)(const struct driver_class *c, const struct restore_target *t, struct err *e);
+    int (*target_abort)(const struct driver_class *c, const struct restore_target *t, struct err *e);
+    /* Fast restore from a native snapshot: fills the staging object (reflink, rollback of a copy). NULL: a mover
+     * copies. */
+    int (*target_from_native)(const struct driver_class *c, const struct native *n, const struct restore_target *t,
+                              struct err *e);
+};
+
+/* Driver of a class by the name of the configuration; "plugin:NAME" is the plugin driver. NULL: this build has none. */
+const struct driver *driver_by_name(const char *name);
+/* Built-in drivers one by one, NULL past the end. */
+const struct driver *driver_at(unsigned i);
+/* A name that the configuration language knows although this build has no driver for it ("lvm-thin", "lvm", "zfs",
+ * "rbd"): a warning in check-config, an error when used. */
+bool driver_known_elsewhere(const char *name);
+
+/* What decides between the mechanisms (decisions: exposing). */
+struct expose_request {
+    const struct driver_class *own;
+    unsigned own_abilities;
+    const struct driver_class *into; /* NULL: own */
+    unsigned into_abilities;
+    bool same_pool; /* `into` can clone natively what is in `own` */
+    bool read_only;
+};
+/*
+ * Chooses the mechanism, or ERR_USAGE with the reason why none is possible. Own class: native when read-only; else
+ * clone, else overlay. Another class that can clone natively: clone. Elsewhere: copy when read-only; else overlay, else
+ * copy.
+ */
+int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, struct err *e);
+/* Whether `into` can clone natively what lies in `own` (same driver, same pool or file system). Looks at the storage.
+ */
+bool expose_same_pool(const struct driver_class *own, const struct volume *v, const struct driver_class *into);
+
+/*
+ * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
+ * of the wrong type or too long. NULL for what cannot be written: a text that is no UTF-8.
+ * volume: name, id, pool, size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
+ * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
+ * (null: unknown), crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where,
+ * size, copied, seconds. target: path, handle, final, size.
+ */
+json_t *volume_to_json(const struct volume *v);
+int volume_from_json(struct volume *ret, const json_t *j, struct err *e);
+json_t *native_to_json(const struct native *n);
+int native_from_json(struct native *ret, const json_t *j, struct err *e);
+json_t *exposure_to_json(const struct exposure *x);
+int exposure_from_json(struct exposure *ret, const json_t *j, struct err *e);
+json_t *target_to_json(const struct restore_target *t);
+int target_from_json(struct restore_target *ret, const json_t *j, struct err *e);
+
+/* New UUIDv4 text. */
+void alias_new(char ret[ALIAS_LEN + 1]);
+
+extern const struct driver driver_reflink, driver_device, driver_plugin;
+
+#endif

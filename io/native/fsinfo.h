@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* fsinfo.h - what a file lies on: file system, its identity, and the file's own identity (internal to io/native) */
+#ifndef SNAPFERRY_IO_SNAPSHOT_FSINFO_H
+#define SNAPFERRY_IO_SNAPSHOT_FSINFO_H
+
+#include "io/native/driver.h"
+
+struct fs_info {
+    char type[16];    /* "xfs", "btrfs", "ext4", "tmpfs"; else its magic number in hex */
+    char pool[64];    /* UUID of the file system; "fsid-..." where it has none that can be asked for */
+    uint64_t subvol;  /* btrfs: id of the subvolume; else 0 */
+    bool reflink;     /* files can share blocks (FICLONE) */
+    bool holds_files; /* has what intermediates and restored files need: unnamed files and extended attributes */
+};
+
+/* ERR_NOT_FOUND, ERR_PERMISSION, ERR_GENERIC. */
+int fs_info_fd(int fd, const char *path, struct fs_info *ret, struct err *e);
+int fs_info_path(const char *path, struct fs_info *ret, struct err *e);
+
+/*
+ * Identity of an open file: "reflink.FS-UUID.INODE.GENERATION" (hex), on btrfs
+ * "reflink.FS-UUID.SUBVOL-INODE.GENERATION". It survives rename, move within the file system (btrfs: within the
+ * subvolume) and reboot; a file that is made anew has another generation even if it gets the same inode.
+ */
+int file_object_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
+
+/* Makes dst (still empty) share the property of src that FICLONE insists on: btrfs clones only between files that both
+ * have checksums or both have none (chattr +C). */
+void match_clone_flags(int src, int dst);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * plugin-answer.h - members of a plugin's answer, read with suspicion
+ *
+ * Each reader refuses wrong types, negative numbers, control characters, text that is too long, and names the member.
+ * Members that we do not know are ignored, so that a newer plugin can say more.
+ */
+#ifndef SNAPFERRY_IO_SNAPSHOT_PLUGIN_ANSWER_H
+#define SNAPFERRY_IO_SNAPSHOT_PLUGIN_ANSWER_H
+
+#include "io/native/driver.h"
+#include "io/native/plugin-call.h"
+
+/* An object in an answer; `at` is its place for words: "", "snapshot.tag.". Borrowed. */
+struct answer {
+    const struct plugin_program *p;
+    enum plugin_verb verb;
+    const json_t *o;
+    const char *at;
+};
+
+enum answer_flags {
+    ANSWER_REQUIRED = 1 << 0, /* must be there, and not be "" */
+    ANSWER_ID = 1 << 1,       /* [A-Za-z0-9._:-] only */
+    ANSWER_ALIAS = 1 << 2,    /* a UUID in lower case */
+    ANSWER_PATH = 1 << 3      /* absolute, without empty, "." and ".." components */
+};
+
+/* Missing optional members leave *ret as it is (text: ""). */
+int answer_text(const struct answer *a, const char *key, unsigned flags, char *ret, size_t cap, struct err *e);
+int answer_u64(const struct answer *a, const char *key, unsigned flags, uint64_t *ret, struct err *e);
+int answer_bool(const struct answer *a, const char *key, unsigned flags, bool *ret, struct err *e);
+/* 0..1 */
+int answer_ratio(const struct answer *a, const char *key, unsigned flags, double *ret, struct err *e);
+/* An object; `into->at` becomes `at`. */
+int answer_object(const struct answer *a, const char *key, const char *at, struct answer *into, struct err *e);
+
+/* Text of a plugin fit for a message or terminal: control characters become spaces, cut at a character's border. */
+void plugin_text(char *out, size_t cap, const char *text);
+
+/* The shapes of the protocol (snapferry-plugin(7)). `node` is ours: a tag of another one is refused. */
+json_t *plugin_volume_json(const struct volume *v);
+int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e);
+json_t *plugin_tag_json(const struct native_tag *t, const char *node);
+json_t *plugin_native_json(const struct native *n, const char *node);
+int plugin_native_read(const struct answer *a, const char *node, struct native *ret, struct err *e);
+json_t *plugin_exposure_json(const struct exposure *x, const char *node);
+/* The tag may be missing (t->alias ""): only exposures() needs it. */
+int plugin_exposure_read(const struct answer *a, const char *node, struct exposure *ret, struct native_tag *t,
+                         struct err *e);
+json_t *plugin_target_json(const struct restore_target *t);
+int plugin_target_read(const struct answer *a, struct restore_target *ret, struct err *e);
+int plugin_pool_read(const struct answer *a, struct pool_usage *ret, struct err *e);
+int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, struct err *e);
+
+/*
+ * Where the objects of a class may lie: `target`, the part of each pattern before its first wildcard, and the
+ * directories in backup-option.paths (separated by colons). A path outside is refused: an unprivileged plugin must not
+ * make the daemon open /etc/shadow for it.
+ */
+bool plugin_path_inside(const struct driver_class *c, const char *path);
+/* Opens such a path: no symbolic links in a regular file's path; only regular files and block devices, never waiting;
+ * of exactly `size` bytes. `flags`: O_RDONLY or O_RDWR. */
+int plugin_path_open(const struct driver_class *c, const struct plugin_program *p, enum plugin_verb v, const char *path,
+                     uint64_t size, int flags, int *fd, struct err *e);
+
+#endif

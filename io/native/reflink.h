@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* reflink.h - parts of the reflink driver (internal to io/native) */
+#ifndef SNAPFERRY_IO_SNAPSHOT_REFLINK_H
+#define SNAPFERRY_IO_SNAPSHOT_REFLINK_H
+
+#include "io/native/tag.h"
+
+/* Opens an image file: a regular file reached by an absolute path whose last component is no symbolic link, and none of
+ * our own files. ERR_NOT_FOUND, ERR_USAGE, ERR_PERMISSION, ERR_SOURCE. Returns the descriptor. */
+int image_open(const char *path, struct stat *st, struct err *e);
+/* The volume's id: that of the file, or the one that a restored file inherited. */
+int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
+/* Who uses the file, as far as a look can tell: file locks (QEMU), loop devices. */
+bool image_user(int fd, const struct stat *st, char *out, size_t size);
+/* Whether the bytes are UTF-8: other names cannot be recorded. */
+bool name_is_text(const char *name);
+
+int reflink_pool(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
+int reflink_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
+                 struct native *ret, struct err *e);
+int reflink_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                   enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                   struct err *e);
+int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
+int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
+                   struct restore_target *ret, struct err *e);
+int reflink_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
+int reflink_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
+int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
+                               struct err *e);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * program-unit.c - a program in a transient unit of its own
+ *
+ * The unit gets its standard descriptors from us (`--pipe`), its end comes back as the exit status of systemd-run
+ * (`--wait`), and `--collect` leaves no failed unit behind. RuntimeMaxSec is the second line: should this process and
+ * its guard both be gone, the manager ends the program by itself.
+ */
+#include "proc/program-unit.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SYSTEMD_RUN "/usr/bin/systemd-run"
+#define SYSTEMCTL "/usr/bin/systemctl"
+#define ENV_PROGRAM "/usr/bin/env"
+
+static void free_list(char **list)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        free(list[i]);
+    free(list);
+}
+
+void program_unit_free(struct program_unit *u)
+{
+    free_list(u->run);
+    free_list(u->stop);
+    u->run = u->stop = NULL;
+}
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+    while (list && list[n])
+        n++;
+    return n;
+}
+
+/* The manager expands $NAME in the arguments of a unit: "$$" stands for the character itself. */
+static char *escape_dollars(const char *s)
+{
+    char *ret = malloc(2 * strlen(s) + 1), *w = ret;
+    if (!ret)
+        return NULL;
+    for (; *s; s++) {
+        if (*s == '$')
+            *w++ = '$';
+        *w++ = *s;
+    }
+    *w = '\0';
+    return ret;
+}
+
+struct list {
+    char **v;
+    size_t n;
+    bool failed;
+};
+
+static void add(struct list *l, char *s)
+{
+    if (!s)
+        l->failed = true;
+    else
+        l->v[l->n++] = s;
+}
+
+static void add_pair(struct list *l, const char *name, const char *value)
+{
+    char *s = NULL;
+    add(l, asprintf(&s, "%s%s", name, value) < 0 ? NULL : s);
+}
+
+static void add_options(struct list *l, const struct program_unit *u, const struct program *p)
+{
+    char number[24];
+    add(l, strdup(SYSTEMD_RUN));
+    add(l, strdup("--quiet"));
+    add(l, strdup("--pipe"));
+    add(l, strdup("--wait"));
+    add(l, strdup("--collect"));
+    add_pair(l, "--unit=", u->name);
+    add_pair(l, "--description=snapferry: ", p->label ? p->label : p->argv[0]);
+    snprintf(number, sizeof number, "%u", p->timeout_s);
+    add_pair(l, "--property=RuntimeMaxSec=", number);
+    add(l, strdup("--property=KillMode=control-group"));
+    add(l, strdup("--property=TimeoutStopSec=5"));
+    if (p->user && *p->user)
+        add_pair(l, "--property=User=", p->user);
+    add(l, strdup("--"));
+}
+
+int program_unit_make(struct program_unit *ret, const struct program *p, const char *const *env, struct err *e)
+{
+    static atomic_uint serial;
+    memset(ret, 0, sizeof *ret);
+    snprintf(ret->name, sizeof ret->name, "snapferry-run-%d-%u.service", (int)getpid(), atomic_fetch_add(&serial, 1));
+    size_t room = 16 + count(env) + count((const char *const *)p->argv) + 4;
+    struct list run = {calloc(room, sizeof(char *)), 0, false}, stop = {calloc(4, sizeof(char *)), 0, false};
+    ret->run = run.v;
+    ret->stop = stop.v;
+    if (!run.v || !stop.v) {
+        program_unit_free(ret);
+        return err_nomem(e);
+    }
+    add_options(&run, ret, p);
+    /* Exactly our environment, without what the manager gives its units. */
+    add(&run, strdup(ENV_PROGRAM));
+    add(&run, strdup("-i"));
+    for (size_t i = 0; env && env[i]; i++)
+        add(&run, escape_dollars(env[i]));
+    for (size_t i = 0; p->argv[i]; i++)
+        add(&run, escape_dollars(p->argv[i]));
+    add(&stop, strdup(SYSTEMCTL));
+    add(&stop, strdup("stop"));
+    add(&stop, strdup(ret->name));
+    if (run.failed || stop.failed) {
+        program_unit_free(ret);
+        return err_nomem(e);
+    }
+    return 0;
+}

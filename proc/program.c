@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * program.c - another program, from fork to the last of its children
+ *
+ * The program gets a session and process group of its own. Beside it runs a guard: a tiny process that holds the read
+ * end of a pipe and kills the group when the pipe breaks, so that nothing of the program is left when we are killed
+ * ourselves. The leader is reaped last of all: until then its number, and so the group's, cannot be used again.
+ */
+#include "proc/program.h"
+#include "proc/systemd.h"
+#include "base/cleanup.h"
+#include "proc/program-unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OUT_MAX_DEFAULT (1u << 20)
+#define ERR_LINES_MAX 2000u       /* lines of standard error that reach the log */
+#define ERR_BYTES_MAX (64u << 20) /* beyond this the program is flooding us */
+#define DIE_MS 5000               /* how long SIGKILL may take */
+#define DRAIN_MS 1000             /* how long output may stay open after the end */
+#define GROUPS_MAX 64
+
+static const char *const default_env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                          "LANG=C.UTF-8", NULL};
+
+struct identity {
+    bool change;
+    uid_t uid;
+    gid_t gid, groups[GROUPS_MAX];
+    int n_groups;
+};
+
+struct run {
+    const struct program *p;
+    const char *label;
+    struct program_unit unit; /* name "" without systemd */
+    struct identity who;
+    char *const *argv;
+    char *const *env;
+    pid_t pid, guard_pid;
+    int pidfd, in, out, out_child, err, err_child, exec, exec_child, guard, guard_child;
+    char *buf;
+    size_t len, cap, max;
+    char line[1024], tail[2048];
+    size_t line_len, tail_len;
+    unsigned lines;
+    uint64_t err_bytes;
+    int exec_errno;
+    bool gone, timed_out, out_flood, err_flood, no_memory;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- before ---- */
+
+static int check_program(const struct program *p, struct err *e)
+{
+    const char *path = p->argv && p->argv[0] ? p->argv[0] : "";
+    if (path[0] != '/')
+        return err_set(e, ERR_USAGE, EINVAL, "%s: the program \"%s\" is not an absolute path", p->label, path);
+    if (!p->timeout_s)
+        return err_set(e, ERR_USAGE, EINVAL, "%s: %s would run without a time limit", p->label, path);
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "%s: cannot run %s", p->label, path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, EINVAL, "%s: %s is not a file", p->label, path);
+    if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid())) {
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s belongs to user %u and is not run", p->label, path,
+                (unsigned)st.st_uid);
+        return err_hint(e, "make it root's: chown root %s", path);
+    }
+    if (st.st_mode & (S_IWGRP | S_IWOTH)) {
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s can be changed by others and is not run", p->label, path);
+        return err_hint(e, "chmod go-w %s", path);
+    }
+    if (!(st.st_mode & S_IXUSR)) {
+        err_set(e, ERR_PERMISSION, EACCES, "%s: %s is not executable", p->label, path);
+        return err_hint(e, "chmod +x %s", path);
+    }
+    return 0;
+}
+
+static int find_user(struct run *r, struct err *e)
+{
+    const char *user = r->p->user;
+    if (!user || !*user || geteuid() != 0)
+        return 0;
+    char buf[16384];
+    struct passwd pw, *found = NULL;
+    int rc = getpwnam_r(user, &pw, buf, sizeof buf, &found);
+    if (!found) {
+        err_set(e, ERR_NOT_FOUND, rc ? rc : ENOENT, "%s: there is no user \"%s\" to run %s as", r->label, user,
+                r->p->argv[0]);
+        return err_hint(e, "create it (systemd-sysusers does for the package) or set another user");
+    }
+    r->who.uid = pw.pw_uid;
+    r->who.gid = pw.pw_gid;
+    r->who.n_groups = GROUPS_MAX;
+    if (getgrouplist(user, pw.pw_gid, r->who.groups, &r->who.n_groups) < 0)
+        return err_set(e, ERR_GENERIC, E2BIG, "%s: user \"%s\" is in too many groups", r->label, user);
+    r->who.change = true;
+    return 0;
+}
+
+/* A file in memory: no pipe that could fill up, no SIGPIPE, and /dev/stdin can be opened. */
+static int make_input(struct run *r, struct err *e)
+{
+    if (!r->p->input) {
+        r->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        return r->in < 0 ? err_set(e, ERR_GENERIC, errno, "%s: cannot open /dev/null", r->label) : 0;
+    }
+    r->in = memfd_create("snapferry-input", MFD_CLOEXEC);
+    if (r->in < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make its input", r->label);
+    for (size_t done = 0; done < r->p->input_len;) {
+        ssize_t n = write(r->in, r->p->input + done, r->p->input_len - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_set(e, ERR_GENERIC, n < 0 ? errno : EIO, "%s: cannot write its input", r->label);
+        done += (size_t)n;
+    }
+    if (lseek(r->in, 0, SEEK_SET) < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot rewind its input", r->label);
+    return 0;
+}
+
+static int make_pipe(int *ours, int *theirs, struct run *r, struct err *e)
+{
+    int fd[2];
+    if (pipe2(fd, O_CLOEXEC) < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a pipe", r->label);
+    *ours = fd[0];
+    *theirs = fd[1];
+    fcntl(fd[0], F_SETFL, O_NONBLOCK);
+    /* So that the program can open /dev/stderr by name after the change of user. */
+    if (r->who.change && fchown(fd[1], r->who.uid, (gid_t)-1) < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot hand over a pipe", r->label);
+    return 0;
+}
+
+static int make_pipes(struct run *r, struct err *e)
+{
+    int rc = make_input(r, e);
+    if (rc == 0)
+        rc = make_pipe(&r->out, &r->out_child, r, e);
+    if (rc == 0)
+        rc = make_pipe(&r->err, &r->err_child, r, e);
+    if (rc == 0)
+        rc = make_pipe(&r->exec, &r->exec_child, r, e);
+    if (rc == 0)
+        rc = make_pipe(&r->guard_child, &r->guard, r, e);
+    return rc;
+}
+
+/* ---- between fork and exec: async-signal-safe calls only ---- */
+
+static void reset_signals(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    for (int s = 1; s < NSIG; s++)
+        sigaction(s, &dfl, NULL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Puts fd on number `to` for the next program; `to` is never one of the others' numbers because those were moved up. */
+static int place(int fd, int to)
+{
+    return dup2(fd, to) < 0 ? -errno : 0;
+}
+
+static int become(const struct identity *who)
+{
+    if (!who->change)
+        return 0;
+    if (setgroups((size_t)who->n_groups, who->groups) < 0 || setresgid(who->gid, who->gid, who->gid) < 0 ||
+        setresuid(who->uid, who->uid, who->uid) < 0)
+        return -errno;
+    return 0;
+}
+
+static void __attribute__((noreturn)) program_child(struct run *r, pid_t parent)
+{
+    reset_signals();
+    setsid();
+    umask(022);
+    /* Above 2 first: one of them may lie on 0..2 if the caller has these closed. */
+    int in = fcntl(r->in, F_DUPFD_CLOEXEC, 10), out = fcntl(r->out_child, F_DUPFD_CLOEXEC, 10),
+        err = fcntl(r->err_child, F_DUPFD_CLOEXEC, 10), report = fcntl(r->exec_child, F_DUPFD_CLOEXEC, 10);
+    int rc = in < 0 || out < 0 || err < 0 || report < 0 ? -EMFILE : 0;
+    if (rc == 0)
+        rc = place(in, 0);
+    if (rc == 0)
+        rc = place(out, 1);
+    if (rc == 0)
+        rc = place(err, 2);
+    if (rc == 0 && chdir("/") < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = become(&r->who);
+    if (rc == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        rc = -errno;
+    if (rc == 0 && getppid() != parent)
+        _exit(127);
+    if (rc == 0) {
+        close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+        execve(r->argv[0], r->argv, r->env);
+        rc = -errno;
+    }
+    (void)!write(report, &rc, sizeof rc);
+    _exit(127);
+}
+
+static void __attribute__((noreturn)) guard_child(struct run *r)
+{
+    reset_signals();
+    setsid();
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    prctl(PR_SET_NAME, "snapferry-guard");
+    int fd = r->guard_child;
+    if (fd > 0)
+        close_range(0, (unsigned)fd - 1, 0);
+    close_range((unsigned)fd + 1, ~0U, 0);
+    fcntl(fd, F_SETFL, 0);
+    char c;
+    ssize_t n;
+    do
+        n = read(fd, &c, 1);
+    while (n < 0 && errno == EINTR);
+    if (n == 1)
+        _exit(0);
+    kill(-r->pid, SIGKILL);
+    if (r->unit.stop)
+        execve(r->unit.stop[0], r->unit.stop, (char *const *)default_env);
+    _exit(0);
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static int launch(struct run *r, struct err *e)
+{
+    pid_t self = getpid();
+    r->pid = fork();
+    if (r->pid == 0)
+        program_child(r, self);
+    if (r->pid < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a process", r->label);
+    r->pidfd = pidfd_open(r->pid, 0);
+    int why = errno;
+    if (r->pidfd >= 0) {
+        r->guard_pid = fork();
+        why = errno;
+        if (r->guard_pid == 0)
+            guard_child(r);
+    }
+    if (r->pidfd < 0 || r->guard_pid < 0) {
+        kill(r->pid, SIGKILL);
+        waitpid(r->pid, NULL, 0);
+        return err_set(e, ERR_GENERIC, why, "%s: cannot watch its process", r->label);
+    }
+    close_fd(&r->in);
+    close_fd(&r->out_child);
+    close_fd(&r->err_child);
+    close_fd(&r->exec_child);
+    close_fd(&r->guard_child);
+    return 0;
+}
+
+/* ---- while it runs ---- */
+
+static void kill_all(struct run *r)
+{
+    /* Before its setsid() there is no such group: then the process itself. */
+    kill(-r->pid, SIGKILL);
+    pidfd_send_signal(r->pidfd, SIGKILL, NULL, 0);
+    close_fd(&r->guard);
+}
+
+static void read_out(struct run *r)
+{
+    if (r->len == r->cap) {
+        size_t cap = r->cap ? 2 * r->cap : 4096;
+        if (cap > r->max + 1)
+            cap = r->max + 1;
+        char *grown = cap > r->cap ? realloc(r->buf, cap + 1) : NULL;
+        if (!grown) {
+            r->no_memory = cap > r->cap;
+            r->out_flood = !r->no_memory;
+            close_fd(&r->out);
+            return;
+        }
+        r->buf = grown;
+        r->cap = cap;
+    }
+    ssize_t n = read(r->out, r->buf + r->len, r->cap - r->len);
+    if (n > 0)
+        r->len += (size_t)n;
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        close_fd(&r->out);
+    if (r->len > r->max) {
+        r->out_flood = true;
+        close_fd(&r->out);
+    }
+}
+
+static void end_line(struct run *r)
+{
+    if (!r->line_len)
+        return;
+    r->line[r->line_len] = '\0';
+    if (r->lines < ERR_LINES_MAX)
+        log_info("%s: %s", r->label, r->line);
+    else if (r->lines == ERR_LINES_MAX)
+        log_warning("%s: more than %u lines on standard error, the rest is not logged", r->label, ERR_LINES_MAX);
+    r->lines++;
+    r->line_len = 0;
+}
+
+static void keep_tail(struct run *r, const char *text, size_t n)
+{
+    size_t room = sizeof r->tail;
+    if (n >= room) {
+        memcpy(r->tail, text + n - room, room);
+        r->tail_len = room;
+        return;
+    }
+    if (r->tail_len + n > room) {
+        size_t drop = r->tail_len + n - room;
+        memmove(r->tail, r->tail + drop, r->tail_len - drop);
+        r->tail_len -= drop;
+    }
+    memcpy(r->tail + r->tail_len, text, n);
+    r->tail_len += n;
+}
+
+static void read_err(struct run *r)
+{
+    char chunk[4096];
+    ssize_t n = read(r->err, chunk, sizeof chunk);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            close_fd(&r->err);
+        return;
+    }
+    r->err_bytes += (uint64_t)n;
+    r->err_flood = r->err_bytes > ERR_BYTES_MAX;
+    keep_tail(r, chunk, (size_t)n);
+    for (ssize_t i = 0; i < n; i++) {
+        if (chunk[i] == '\n' || r->line_len == sizeof r->line - 1)
+            end_line(r);
+        if (chunk[i] != '\n')
+            r->line[r->line_len++] = (unsigned char)chunk[i] < 0x20 || chunk[i] == 0x7f ? ' ' : chunk[i];
+    }
+}
+
+static void read_exec(struct run *r)
+{
+    int rc = 0;
+    ssize_t n = read(r->exec, &rc, sizeof rc);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n == (ssize_t)sizeof rc)
+        r->exec_errno = -rc;
+    close_fd(&r->exec);
+}
+
+/* One look at all that may happen. */
+static void turn(struct run *r, int64_t until)
+{
+    int64_t left = until - now_ms();
+    struct pollfd f[4] = {
+        {r->gone ? -1 : r->pidfd, POLLIN, 0}, {r->out, POLLIN, 0}, {r->err, POLLIN, 0}, {r->exec, POLLIN, 0}};
+    if (poll(f, 4, left < 0 ? 0 : left > 60000 ? 60000 : (int)left) <= 0)
+        return;
+    if (f[3].revents)
+        read_exec(r);
+    if (f[1].revents)
+        read_out(r);
+    if (f[2].revents)
+        read_err(r);
+    if (f[0].revents)
+        r->gone = true;
+}
+
+static bool flooding(const struct run *r)
+{
+    return r->out_flood || r->err_flood || r->no_memory;
+}
+
+/* Until the program has ended, and all its output is here; whatever is then left of its group is killed. */
+static void watch(struct run *r)
+{
+    int64_t deadline = now_ms() + (int64_t)r->p->timeout_s * 1000;
+    while (!r->gone && !flooding(r)) {
+        if (now_ms() >= deadline) {
+            r->timed_out = true;
+            break;
+        }
+        turn(r, deadline);
+    }
+    if (!r->gone || flooding(r)) {
+        kill_all(r);
+        for (int64_t end = now_ms() + DIE_MS; !r->gone && now_ms() < end;)
+            turn(r, end);
+    } else {
+        kill(-r->pid, SIGKILL);
+    }
+    for (int64_t end = now_ms() + DRAIN_MS; (r->out >= 0 || r->err >= 0 || r->exec >= 0) && !flooding(r);) {
+        if (now_ms() >= end)
+            break;
+        turn(r, end);
+    }
+    end_line(r);
+}
+
+/* The guard goes first, then the leader: its number must not be free while the guard may still use it. */
+static bool reap(struct run *r, siginfo_t *si)
+{
+    memset(si, 0, sizeof *si);
+    if (r->guard >= 0) {
+        (void)!write(r->guard, "", 1);
+        close_fd(&r->guard);
+    }
+    while (waitpid(r->guard_pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (!r->gone)
+        return false;
+    while (waitid(P_PIDFD, (id_t)r->pidfd, si, WEXITED) < 0)
+        if (errno != EINTR)
+            return false;
+    return true;
+}
+
+/* ---- after ---- */
+
+/* The tail of standard error as part of a sentence: ": text", "" if there was none. */
+static void said(const struct run *r, char *out, size_t cap)
+{
+    out[0] = '\0';
+    size_t n = r->tail_len;
+    while (n && strchr(" \n\r\t", r->tail[n - 1]))
+        n--;
+    size_t from = n > cap - 64 ? n - (cap - 64) : 0;
+    if (!n)
+        return;
+    size_t w = (size_t)snprintf(out, cap, ": %s", from ? "..." : "");
+    for (size_t i = from; i < n && w + 3 < cap; i++) {
+        char c = r->tail[i];
+        if (c == '\n' && w + 4 < cap)
+            out[w++] = ';';
+        out[w++] = (unsigned char)c < 0x20 || c == 0x7f ? ' ' : c;
+    }
+    out[w] = '\0';
+}
+
+static int timed_out(const struct run *r, const char *text, struct err *e)
+{
+    err_set(e, ERR_GENERIC, 0, "%s: %s did not end within %u s and was killed%s", r->label, r->p->argv[0],
+            r->p->timeout_s, text);
+    if (e)
+        e->sys = ETIMEDOUT; /* whose own text speaks of connections */
+    return -ETIMEDOUT;
+}
+
+static int judge(struct run *r, bool reaped, const siginfo_t *si, int *status, struct err *e)
+{
+    const char *prog = r->p->argv[0];
+    char text[768];
+    said(r, text, sizeof text);
+    if (r->exec_errno) {
+        err_set(e, ERR_GENERIC, r->exec_errno, "%s: cannot start %s", r->label, prog);
+        if (r->exec_errno == ENOENT)
+            err_hint(e, "does its first line (#!) name a program that exists?");
+        if (r->exec_errno == ENOEXEC)
+            err_hint(e, "a script needs #! and its interpreter in the first line");
+        return -r->exec_errno;
+    }
+    if (r->no_memory)
+        return err_nomem(e);
+    if (r->out_flood)
+        return err_set(e, ERR_GENERIC, EFBIG, "%s: %s wrote more than %zu bytes and was killed", r->label, prog,
+                       r->max);
+    if (r->err_flood)
+        return err_set(e, ERR_GENERIC, EFBIG, "%s: %s flooded its standard error and was killed", r->label, prog);
+    if (!reaped && !r->timed_out)
+        return err_set(e, ERR_GENERIC, ECHILD, "%s: the end of %s is unknown", r->label, prog);
+    if (r->timed_out)
+        return timed_out(r, text, e);
+    if (si->si_code != CLD_EXITED)
+        return err_set(e, ERR_GENERIC, 0, "%s: %s was killed by signal %d (%s)%s", r->label, prog, si->si_status,
+                       strsignal(si->si_status), text);
+    if (status)
+        *status = si->si_status;
+    if (si->si_status) {
+        err_set(e, ERR_GENERIC, 0, "%s: %s ended with exit code %d%s", r->label, prog, si->si_status, text);
+        return status ? 0 : -EIO;
+    }
+    return 0;
+}
+
+static void run_clear(struct run *r)
+{
+    int *fds[] = {&r->pidfd,     &r->in,   &r->out,        &r->out_child, &r->err,
+                  &r->err_child, &r->exec, &r->exec_child, &r->guard,     &r->guard_child};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        close_fd(fds[i]);
+    program_unit_free(&r->unit);
+    free(r->buf);
+}
+
+static int prepare(struct run *r, struct err *e)
+{
+    const struct program *p = r->p;
+    const char *const *env = p->env ? p->env : default_env;
+    int rc = check_program(p, e);
+    if (rc < 0)
+        return rc;
+    r->argv = p->argv;
+    r->env = (char *const *)env;
+    if (!systemd_runs())
+        rc = find_user(r, e);
+    else if ((rc = program_unit_make(&r->unit, p, env, e)) == 0) {
+        r->argv = r->unit.run;
+        r->env = (char *const *)default_env;
+    }
+    return rc < 0 ? rc : make_pipes(r, e);
+}
+
+int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e)
+{
+    struct program named = *p;
+    if (!named.label)
+        named.label = "program";
+    struct run r = {.p = &named, .label = named.label, .pidfd = -1, .in = -1, .out = -1, .out_child = -1, .err = -1};
+    r.err_child = r.exec = r.exec_child = r.guard = r.guard_child = -1;
+    r.max = p->out_max ? p->out_max : OUT_MAX_DEFAULT;
+    if (out)
+        *out = NULL;
+    if (out_len)
+        *out_len = 0;
+    if (status)
+        *status = -1;
+    int rc = prepare(&r, e);
+    if (rc == 0)
+        rc = launch(&r, e);
+    if (rc == 0) {
+        watch(&r);
+        siginfo_t si;
+        bool reaped = reap(&r, &si);
+        rc = judge(&r, reaped, &si, status, e);
+    }
+    if (rc == 0 && out) {
+        *out = r.buf ? take_ptr(&r.buf) : calloc(1, 1);
+        if (!*out)
+            rc = err_nomem(e);
+        else
+            (*out)[r.len] = '\0';
+        if (out_len)
+            *out_len = r.len;
+    }
+    run_clear(&r);
+    return rc;
+}

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * step.c - blocking work in child processes, watched from the event loop
+ *
+ * The channel is a stream socket with frames (type, length, bytes): log lines as they come, one result at the end, with
+ * the descriptor beside its header. Nothing in a frame is believed: the child may have gone mad. A step ends when its
+ * process has ended (pidfd); the result alone is not the end, so that no step is called done while something of it
+ * still runs. Only a process that even SIGKILL does not end is left behind, and stays on the list of the stuck.
+ */
+#include "proc/step.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RESULT_MAX (16u << 20) /* bytes of JSON */
+#define LOG_MAX 2048u
+#define LOG_LINES_MAX 1000u /* of one step */
+#define READ_AT_ONCE 65536u /* the loop has others to serve */
+#define DIE_USEC 2000000u   /* how long SIGKILL may take before the step is called stuck */
+#define FREE_WAIT_MS 500    /* the same when the daemon ends */
+#define CHANNEL_FD 3
+
+enum frame_type { FRAME_LOG = 1, FRAME_RESULT = 2 };
+struct frame {
+    uint32_t type, len;
+};
+
+struct step {
+    struct steps *owner;
+    struct step *next, **prev;
+    char name[256];
+    pid_t pid;
+    int pidfd, channel;
+    sd_event_source *on_exit, *on_data, *on_time;
+    uint64_t started_usec;
+    unsigned timeout_s;
+    step_done_fn *done;
+    void *arg;
+    /* incoming */
+    struct frame head;
+    size_t head_len, body_len;
+    char *body;
+    json_t *result; /* the result frame's document */
+    int fd;
+    bool nonsense, no_memory;
+    /* how it ends */
+    bool timed_out, canceled, killed;
+    bool stuck; /* done was called, the process is still there */
+};
+
+struct steps {
+    sd_event *loop;
+    struct step *first;
+    unsigned running, stuck;
+};
+
+static uint64_t now_usec(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void step_free(struct step *t)
+{
+    if (t->prev) {
+        *t->prev = t->next;
+        if (t->next)
+            t->next->prev = t->prev;
+    }
+    sd_event_source_disable_unref(t->on_exit);
+    sd_event_source_disable_unref(t->on_data);
+    sd_event_source_disable_unref(t->on_time);
+    closep(&t->pidfd);
+    closep(&t->channel);
+    closep(&t->fd);
+    json_decref(t->result);
+    free(t->body);
+    free(t);
+}
+
+/* ---- the child ---- */
+
+static int send_all(const void *data, size_t n)
+{
+    const char *p = data;
+    while (n) {
+        ssize_t w = send(CHANNEL_FD, p, n, MSG_NOSIGNAL);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return -EPIPE;
+        p += w;
+        n -= (size_t)w;
+    }
+    return 0;
+}
+
+static void child_log(enum log_level lvl, const char *line, void *arg)
+{
+    unsigned *lines = arg;
+    if (++*lines > LOG_LINES_MAX)
+        return;
+    char text[LOG_MAX];
+    int n = *lines == LOG_LINES_MAX
+                ? snprintf(text, sizeof text, "%c%s", '0' + LOG_LVL_WARNING, "further lines dropped")
+                : snprintf(text, sizeof text, "%c%s", '0' + (int)lvl, line);
+    if (n >= (int)sizeof text)
+        n = (int)sizeof text - 1;
+    struct frame f = {FRAME_LOG, (uint32_t)n};
+    if (send_all(&f, sizeof f) == 0)
+        send_all(text, (size_t)n);
+}
+
+/* Text that may not be UTF-8 (what a program said) as JSON. */
+static json_t *text_json(const char *s)
+{
+    json_t *j = json_string(s);
+    if (j)
+        return j;
+    char copy[sizeof((struct err *)NULL)->msg];
+    snprintf(copy, sizeof copy, "%s", s);
+    for (char *p = copy; *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    return json_string(copy);
+}
+
+/* Sends the header, with the descriptor if there is one, and the text. */
+static int send_result(const char *text, size_t n, int fd)
+{
+    struct frame f = {FRAME_RESULT, (uint32_t)n};
+    struct iovec iov = {&f, sizeof f};
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memset(&control, 0, sizeof control);
+        m.msg_control = control.buf;
+        m.msg_controllen = sizeof control.buf;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    ssize_t w;
+    do
+        w = sendmsg(CHANNEL_FD, &m, MSG_NOSIGNAL);
+    while (w < 0 && errno == EINTR);
+    if (w < 0)
+        return -errno;
+    if ((size_t)w < sizeof f && send_all((char *)&f + w, sizeof f - (size_t)w) < 0)
+        return -EPIPE;
+    return send_all(text, n);
+}
+
+static json_t *result_json(json_t *out, const struct err *e)
+{
+    return json_pack("{s:o?, s:i, s:i, s:o, s:o}", "out", out, "class", (int)e->cls, "errno", e->sys, "message",
+                     text_json(e->msg), "hint", text_json(e->hint));
+}
+
+static int report(json_t *out, int fd, const struct err *e)
+{
+    json_t *j = result_json(json_incref(out), e);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    size_t n = text ? strlen(text) : 0;
+    json_decref(j);
+    if (n && n <= RESULT_MAX)
+        return send_result(text, n, fd);
+    free(text);
+    struct err mine = ERR_INIT;
+    if (n)
+        err_set(&mine, ERR_GENERIC, EMSGSIZE, "its result is longer than %u bytes", RESULT_MAX);
+    else
+        err_nomem(&mine);
+    j = result_json(NULL, &mine);
+    text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    return text ? send_result(text, strlen(text), -1) : -ENOMEM;
+}
+
+static void __attribute__((noreturn)) child(int channel, pid_t parent, step_fn *fn, const json_t *in)
+{
+    static unsigned lines;
+    /* First of all: what is inherited (the lock of the records) must not outlive the daemon in here. */
+    if (dup2(channel, CHANNEL_FD) < 0 || fcntl(CHANNEL_FD, F_SETFD, FD_CLOEXEC) < 0 ||
+        close_range(CHANNEL_FD + 1, ~0U, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(127);
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    for (int s = 1; s < NSIG; s++)
+        sigaction(s, &dfl, NULL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    log_to(NULL, NULL);
+    prctl(PR_SET_NAME, "snapferryd-step");
+    log_to(child_log, &lines);
+    struct err e = ERR_INIT;
+    json_t *out = NULL;
+    int fd = -1, rc = fn(in, &out, &fd, &e);
+    if (rc >= 0)
+        e = (struct err)ERR_INIT;
+    else if (e.cls == ERR_NONE)
+        err_set(&e, ERR_GENERIC, -rc, "it failed without saying why");
+    _exit(report(out, rc < 0 ? -1 : fd, &e) < 0 ? 126 : 0);
+}
+
+/* ---- the end of a step, in the daemon ---- */
+
+/* What the result frame says, into r; anything that does not fit is an error. */
+static void take_result(struct step *t, struct step_result *r)
+{
+    json_t *cls = json_object_get(t->result, "class"), *sys = json_object_get(t->result, "errno");
+    const char *msg = json_string_value(json_object_get(t->result, "message"));
+    const char *hint = json_string_value(json_object_get(t->result, "hint"));
+    if (!json_is_integer(cls) || !json_is_integer(sys) || !msg || !hint) {
+        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: its process sent a result that makes no sense", t->name);
+        return;
+    }
+    r->out = json_object_get(t->result, "out");
+    if (json_is_null(r->out))
+        r->out = NULL;
+    r->fd = take_fd(&t->fd);
+    if (json_integer_value(cls) == ERR_NONE)
+        return;
+    r->err.cls = (enum err_class)json_integer_value(cls);
+    r->err.sys = (int)json_integer_value(sys);
+    snprintf(r->err.msg, sizeof r->err.msg, "%s", msg);
+    snprintf(r->err.hint, sizeof r->err.hint, "%s", hint);
+}
+
+/* `si` NULL: the process is still there although it was killed. */
+static void explain(struct step *t, const siginfo_t *si, struct step_result *r)
+{
+    if (t->canceled) {
+        r->canceled = true;
+        err_set(&r->err, ERR_INTERRUPTED, ECANCELED, "%s: canceled after %.1f s%s", t->name, r->seconds,
+                si ? "" : "; its process hangs in the kernel and is left alone");
+    } else if (t->result) {
+        take_result(t, r);
+    } else if (t->timed_out) {
+        r->timed_out = true;
+        err_set(&r->err, ERR_GENERIC, 0, "%s: not done after %u s, given up%s", t->name, t->timeout_s,
+                si ? "" : "; its process hangs in the kernel and does not end");
+        r->err.sys = ETIMEDOUT; /* whose own text speaks of connections */
+        if (!si)
+            err_hint(&r->err, "the storage does not answer: see dmesg and /proc/%d/stack", (int)t->pid);
+    } else if (t->nonsense) {
+        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: its process sent a message that makes no sense", t->name);
+    } else if (t->no_memory) {
+        err_nomem(&r->err);
+    } else if (si && si->si_code != CLD_EXITED) {
+        err_set(&r->err, ERR_GENERIC, 0, "%s: its process was killed by signal %d (%s)", t->name, si->si_status,
+                strsignal(si->si_status));
+        log_warning("%s", r->err.msg); /* nobody asked for that: it is news whatever the caller makes of it */
+    } else {
+        err_set(&r->err, ERR_GENERIC, 0, "%s: its process ended with code %d and without a result", t->name,
+                si ? si->si_status : -1);
+    }
+}
+
+static void deliver(struct step *t, const siginfo_t *si)
+{
+    struct step_result r = {.fd = -1, .seconds = (double)(now_usec() - t->started_usec) / 1e6, .err = ERR_INIT};
+    explain(t, si, &r);
+    step_done_fn *done = t->done;
+    void *arg = t->arg;
+    json_t *keep = json_incref(t->result);
+    t->owner->running--;
+    if (si) {
+        step_free(t);
+    } else {
+        t->stuck = true;
+        t->owner->stuck++;
+        t->on_data = sd_event_source_disable_unref(t->on_data);
+        t->on_time = sd_event_source_disable_unref(t->on_time);
+        log_warning("%s: process %d does not end, not even by SIGKILL", t->name, (int)t->pid);
+    }
+    /* From here on the callback may free all of it. */
+    if (done)
+        done(&r, arg);
+    closep(&r.fd);
+    json_decref(keep);
+}
+
+/* ---- incoming ---- */
+
+static void kill_now(struct step *t);
+
+static void drop_fds(struct msghdr *m, int *keep)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (*keep < 0)
+                *keep = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static ssize_t receive(struct step *t, void *to, size_t n)
+{
+    struct iovec iov = {to, n};
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof control};
+    ssize_t got = recvmsg(t->channel, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got >= 0)
+        drop_fds(&m, &t->fd);
+    return got;
+}
+
+static bool head_sane(const struct step *t)
+{
+    if (t->head.type == FRAME_LOG)
+        return t->head.len > 0 && t->head.len <= LOG_MAX;
+    return t->head.type == FRAME_RESULT && t->head.len > 0 && t->head.len <= RESULT_MAX && !t->result;
+}
+
+static void take_frame(struct step *t)
+{
+    t->body[t->body_len] = '\0';
+    if (t->head.type == FRAME_LOG) {
+        int lvl = t->body[0] - '0';
+        if (lvl < LOG_LVL_DEBUG || lvl > LOG_LVL_ERROR)
+            lvl = LOG_LVL_WARNING;
+        log_line((enum log_level)lvl, "%s: %s", t->name, t->body + 1);
+    } else {
+        t->result = json_loadb(t->body, t->body_len, 0, NULL);
+        t->nonsense = !json_is_object(t->result);
+        if (t->nonsense) {
+            json_decref(t->result);
+            t->result = NULL;
+        }
+    }
+    free(t->body);
+    t->body = NULL;
+    t->head_len = t->body_len = 0;
+}
+
+/* Reads up to `most` bytes. False: there is no more, for now or for ever. */
+static bool read_some(struct step *t, size_t most)
+{
+    for (size_t sum = 0; sum < most && !t->nonsense && !t->no_memory;) {
+        bool head = t->head_len < sizeof t->head;
+        char *to = head ? (char *)&t->head + t->head_len : t->body + t->body_len;
+        size_t want = head ? sizeof t->head - t->head_len : t->head.len - t->body_len;
+        ssize_t n = receive(t, to, want);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            if (n == 0 || errno != EAGAIN)
+                t->on_data = sd_event_source_disable_unref(t->on_data);
+            return false;
+        }
+        sum += (size_t)n;
+        if (!head) {
+            t->body_len += (size_t)n;
+        } else if ((t->head_len += (size_t)n) == sizeof t->head) {
+            t->nonsense = !head_sane(t);
+            t->body = t->nonsense ? NULL : malloc((size_t)t->head.len + 1);
+            t->no_memory = !t->nonsense && !t->body;
+        }
+        if (t->body && t->body_len == t->head.len)
+            take_frame(t);
+    }
+    return !t->nonsense && !t->no_memory;
+}
+
+static int on_data(sd_event_source *s, int fd, uint32_t events, void *arg)
+{
+    (void)s, (void)fd, (void)events;
+    struct step *t = arg;
+    read_some(t, READ_AT_ONCE);
+    if (t->nonsense || t->no_memory) {
+        /* Nothing more is read; left enabled, the broken channel would keep the loop from seeing the end. */
+        t->on_data = sd_event_source_disable_unref(t->on_data);
+        kill_now(t);
+    }
+    return 0;
+}
+
+static int on_exit_(sd_event_source *s, int fd, uint32_t events, void *arg)
+{
+    (void)s, (void)fd, (void)events;
+    struct step *t = arg;
+    siginfo_t si = {0};
+    int rc;
+    do
+        rc = waitid(P_PIDFD, (id_t)t->pidfd, &si, WEXITED | WNOHANG);
+    while (rc < 0 && errno == EINTR);
+    if (rc == 0 && si.si_pid == 0)
+        return 0;
+    if (t->stuck) {
+        log_warning("%s: process %d, which did not end, is gone", t->name, (int)t->pid);
+        t->owner->stuck--;
+        step_free(t);
+        return 0;
+    }
+    while (read_some(t, READ_AT_ONCE))
+        ;
+    deliver(t, &si);
+    return 0;
+}
+
+static int on_time(sd_event_source *s, uint64_t usec, void *arg)
+{
+    (void)s, (void)usec;
+    struct step *t = arg;
+    if (t->killed) {
+        deliver(t, NULL);
+        return 0;
+    }
+    t->timed_out = true;
+    kill_now(t);
+    return 0;
+}
+
+/* The process is sent SIGKILL; from now on it has DIE_USEC. */
+static void kill_now(struct step *t)
+{
+    if (t->killed)
+        return;
+    t->killed = true;
+    pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+    if (sd_event_source_set_time(t->on_time, now_usec() + DIE_USEC) < 0 ||
+        sd_event_source_set_enabled(t->on_time, SD_EVENT_ONESHOT) < 0)
+        log_warning("%s: cannot set its last deadline", t->name);
+}
+
+/* ---- public ---- */
+
+int steps_new(struct steps **ret, sd_event *loop, struct err *e)
+{
+    struct steps *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->loop = sd_event_ref(loop);
+    *ret = s;
+    return 0;
+}
+
+void steps_free(struct steps *s)
+{
+    if (!s)
+        return;
+    for (struct step *t = s->first; t; t = t->next)
+        pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+    uint64_t end = now_usec() + FREE_WAIT_MS * 1000;
+    while (s->first) {
+        /* Killed children end at once; one that is stuck must not hold up the daemon's own end. */
+        siginfo_t si = {0};
+        while (waitid(P_PIDFD, (id_t)s->first->pidfd, &si, WEXITED | WNOHANG) == 0 && si.si_pid == 0 &&
+               now_usec() < end)
+            usleep(1000);
+        step_free(s->first);
+    }
+    sd_event_unref(s->loop);
+    free(s);
+}
+
+static int watch(struct step *t, struct err *e)
+{
+    sd_event *loop = t->owner->loop;
+    uint64_t deadline = t->started_usec + (uint64_t)t->timeout_s * 1000000;
+    int rc = sd_event_add_io(loop, &t->on_exit, t->pidfd, EPOLLIN, on_exit_, t);
+    if (rc >= 0)
+        rc = sd_event_add_io(loop, &t->on_data, t->channel, EPOLLIN, on_data, t);
+    if (rc >= 0)
+        rc = sd_event_add_time(loop, &t->on_time, CLOCK_MONOTONIC, deadline, 10000, on_time, t);
+    /* Data before the end of the process, so that a result is not read in a hurry. */
+    if (rc >= 0)
+        rc = sd_event_source_set_priority(t->on_data, SD_EVENT_PRIORITY_NORMAL - 1);
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "%s: cannot watch its process", t->name) : 0;
+}
+
+static int spawn(struct step *t, step_fn *fn, const json_t *in, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a channel", t->name);
+    t->channel = pair[0];
+    CLEANUP_CLOSE int theirs = pair[1];
+    pid_t self = getpid();
+    fflush(NULL);
+    t->pid = fork();
+    if (t->pid == 0)
+        child(theirs, self, fn, in);
+    if (t->pid < 0)
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a process", t->name);
+    t->pidfd = pidfd_open(t->pid, 0);
+    if (t->pidfd < 0) {
+        int why = errno;
+        kill(t->pid, SIGKILL);
+        waitpid(t->pid, NULL, 0);
+        return err_set(e, ERR_GENERIC, why, "%s: cannot watch its process", t->name);
+    }
+    return 0;
+}
+
+int step_start(struct steps *s, const char *name, step_fn *fn, const json_t *in, unsigned timeout_s, step_done_fn *done,
+               void *arg, struct step **ret, struct err *e)
+{
+    if (!timeout_s)
+        return err_set(e, ERR_GENERIC, EINVAL, "%s: a step needs a time limit", name);
+    struct step *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    *t = (struct step){
+        .owner = s, .pidfd = -1, .channel = -1, .fd = -1, .timeout_s = timeout_s, .done = done, .arg = arg};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->started_usec = now_usec();
+    int rc = spawn(t, fn, in, e);
+    if (rc == 0 && (rc = watch(t, e)) < 0) {
+        pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)t->pidfd, &(siginfo_t){0}, WEXITED);
+    }
+    if (rc < 0) {
+        step_free(t);
+        return rc;
+    }
+    t->next = s->first;
+    t->prev = &s->first;
+    if (t->next)
+        t->next->prev = &t->next;
+    s->first = t;
+    s->running++;
+    if (ret)
+        *ret = t;
+    return 0;
+}
+
+void step_cancel(struct step *t)
+{
+    if (t->stuck)
+        return;
+    t->canceled = true;
+    kill_now(t);
+}
+
+unsigned steps_stuck(const struct steps *s)
+{
+    return s->stuck;
+}
+unsigned steps_running(const struct steps *s)
+{
+    return s->running;
+}
+
+json_t *steps_to_json(const struct steps *s)
+{
+    json_t *all = json_array();
+    for (const struct step *t = s->first; all && t; t = t->next) {
+        json_t *one = json_pack("{s:s, s:i, s:f, s:b}", "name", t->name, "pid", (int)t->pid, "seconds",
+                                (double)(now_usec() - t->started_usec) / 1e6, "stuck", t->stuck);
+        if (json_array_append_new(all, one) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
