@@ -60,6 +60,7 @@ enum verb {
     VERB_IMPORT_VELERO,
     VERB_PLUGIN_CHECK,
     VERB_BENCH,
+    VERB_HELP,
     VERB_COUNT
 };
 
@@ -68,7 +69,8 @@ enum progress_mode { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
 /* The command line, parsed and checked for form. Strings point into argv. */
 struct options {
     enum verb verb;
-    char **args; /* positional arguments behind the verb */
+    const char *group; /* --help: first word of verbs that have two, where the second is missing; or NULL */
+    char **args;       /* positional arguments behind the verb */
     int n_args;
     const char *repo, *password_file, *config, *cache_dir;
     uint64_t cache_size, index_memory;
@@ -118,8 +120,8 @@ struct options {
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 void options_free(struct options *o);
 const char *verb_name(enum verb v);
-/* Help of a verb, or of the whole command for VERB_NONE, to `f`. */
-void options_help(FILE *f, enum verb v);
+/* Help of o->verb, of the verbs of o->group, or of the whole command if neither is set, to `f`. */
+void options_help(FILE *f, const struct options *o);
 
 /*
  * Prints the names of the kinds in o->complete, one on each line, for the completion of the shell: "backups",

@@ -127,6 +127,18 @@ static void verbs_of(FILE *f, bool repo, const char *of)
     }
 }
 
+/* First words of all verbs. */
+static void all_first_words(FILE *f)
+{
+    for (size_t i = 0; i < verb_table_len; i++) {
+        bool again = false;
+        for (size_t j = 0; j < i; j++)
+            again |= !strcmp(verb_table[j].words[0], verb_table[i].words[0]);
+        if (!again)
+            fprintf(f, "%s%s", i ? " " : "", verb_table[i].words[0]);
+    }
+}
+
 /* "--a | --b": options with a value behind them: all, or those that say where to look. */
 static void valued(FILE *f, bool places)
 {
@@ -171,6 +183,11 @@ static void case_of(FILE *f, const struct verb_info *v)
         for (unsigned g = 0; g < BENCH_GROUPS; g++)
             fprintf(f, "%s ", bench_group_name(g));
         fputs("device pipeline\" more=$want\n", f);
+    }
+    if (v->verb == VERB_HELP) {
+        fputs("        want=\"", f);
+        all_first_words(f);
+        fputs("\"\n", f);
     }
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++)
         if (arguments[i].verb == v->verb)

@@ -40,6 +40,8 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_PLUGIN_CHECK] = "  snapferry plugin-check ./driver-dir volume=/srv/vm/test.img target=/srv/vm/.snap\n",
     [VERB_BENCH] = "  snapferry bench --quick\n"
                    "  snapferry bench hashes ciphers --seconds 1\n",
+    [VERB_HELP] = "  snapferry help backup\n"
+                  "  snapferry help native list\n",
     [VERB_REPO_CREATE] = R "repo create\n"
                            "  snapferry -r /srv/backup --password-file /root/pw repo create --ecc-percent 2\n",
     [VERB_REPO_STATUS] = R "repo status\n",

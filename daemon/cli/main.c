@@ -61,6 +61,7 @@ static int run(const struct options *o, struct err *e)
     case VERB_BENCH:
         return cli_bench(o, e);
     case VERB_NONE:
+    case VERB_HELP:
     case VERB_COUNT:
         return err_set(e, ERR_USAGE, 0, "no verb is given");
     default:
@@ -83,7 +84,7 @@ int main(int argc, char **argv)
     } else if (rc >= 0 && o.complete) {
         names_print(&o);
     } else if (rc >= 0 && o.help) {
-        options_help(stdout, o.verb);
+        options_help(stdout, &o);
     } else if (rc >= 0) {
         rc = o.repo ? kernels_check(&e) : 0;
         if (rc >= 0)

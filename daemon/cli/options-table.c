@@ -90,6 +90,7 @@ const struct verb_info verb_table[] = {
      0,
      16,
      "measure what this machine can do and suggest settings"},
+    {VERB_HELP, FORM_LOCAL, {"help", NULL}, "[VERB]", 0, 2, "show the help of a verb"},
     {VERB_REPO_CREATE, FORM_REPO, {"repo", "create"}, "", 0, 0, "create a repository in an empty or new directory"},
     {VERB_REPO_STATUS,
      FORM_REPO,
@@ -148,7 +149,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
 #define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS))
 #define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
-#define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH))
+#define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start something that can be waited for. */
 #define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
@@ -347,10 +348,11 @@ static void help_form(FILE *f, const struct verb_info *i)
     fprintf(f, "\nexamples:\n%s", verb_example(i->verb));
 }
 
-static void help_verbs(FILE *f, enum verb_form form)
+/* Those of a form, or of those the ones with that first word. */
+static void help_verbs(FILE *f, enum verb_form form, const char *group)
 {
     for (size_t i = 0; i < verb_table_len; i++) {
-        if (verb_table[i].form != form)
+        if (verb_table[i].form != form || (group && strcmp(group, verb_table[i].words[0]) != 0))
             continue;
         char name[64], left[128];
         verb_text(&verb_table[i], name, sizeof name);
@@ -359,9 +361,30 @@ static void help_verbs(FILE *f, enum verb_form form)
     }
 }
 
-void options_help(FILE *f, enum verb v)
+static void help_group(FILE *f, const char *group)
 {
-    const struct verb_info *vi = verb_info(v);
+    static const char *const heads[] = {[FORM_DAEMON] = "verbs", [FORM_LOCAL] = "verbs", [FORM_REPO] = "verbs with -r"};
+    static const enum verb_form order[] = {FORM_DAEMON, FORM_LOCAL, FORM_REPO};
+    fprintf(f, "usage: snapferry %s VERB [ARGUMENT...] [OPTION...]\n", group);
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
+        bool any = false;
+        for (size_t i = 0; i < verb_table_len; i++)
+            any |= verb_table[i].form == order[k] && !strcmp(verb_table[i].words[0], group);
+        if (!any)
+            continue;
+        fprintf(f, "\n%s:\n", heads[order[k]]);
+        help_verbs(f, order[k], group);
+    }
+    fprintf(f, "\n`snapferry help %s VERB` shows the options of each.\n", group);
+}
+
+void options_help(FILE *f, const struct options *o)
+{
+    const struct verb_info *vi = verb_info(o->verb);
+    if (o->group) {
+        help_group(f, o->group);
+        return;
+    }
     if (vi) {
         help_form(f, vi);
         for (size_t i = 0; i < verb_table_len; i++) {
@@ -384,11 +407,11 @@ void options_help(FILE *f, enum verb v)
                  "that repository by itself, without it the daemon is asked.",
                  0, 0, help_width());
     fputs("\nverbs:\n", f);
-    help_verbs(f, FORM_DAEMON);
+    help_verbs(f, FORM_DAEMON, NULL);
     fputs("\nverbs without a daemon:\n", f);
-    help_verbs(f, FORM_LOCAL);
+    help_verbs(f, FORM_LOCAL, NULL);
     fputs("\nverbs with -r:\n", f);
-    help_verbs(f, FORM_REPO);
+    help_verbs(f, FORM_REPO, NULL);
     fputs("\noptions (of which each verb takes those that `snapferry VERB --help` lists):\n", f);
     help_options(f, ALL_VERBS);
     fputs("\nEverything else is in snapferry(8).\n", f);

@@ -378,6 +378,15 @@ static const struct verb_info *find_verb(char **words, int n, bool repo, int *us
     return found;
 }
 
+/* First word of verbs that have two. */
+static bool is_group(const char *word)
+{
+    for (size_t i = 0; i < verb_table_len; i++)
+        if (verb_table[i].words[1] && !strcmp(word, verb_table[i].words[0]))
+            return true;
+    return false;
+}
+
 /* ---- did you mean ---- */
 
 static const char *option_name(unsigned i, void *arg)
@@ -530,9 +539,16 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     int used = 0;
     const struct verb_info *v = n ? find_verb(words, n, o->repo, &used) : NULL;
+    if (v && v->verb == VERB_HELP && !o->help) { /* `help VERB` is `VERB --help` */
+        o->help = true;
+        words++;
+        v = --n ? find_verb(words, n, o->repo, &used) : NULL;
+    }
     if (v)
         o->verb = v->verb;
-    if (o->help)
+    else if (o->help && n == 1 && is_group(words[0]))
+        o->group = words[0];
+    if (o->help && (v || o->group || !n))
         return 0;
     if (!n) {
         err_set(e, ERR_USAGE, EINVAL, "no verb is given");

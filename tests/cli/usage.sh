@@ -7,6 +7,15 @@ R=$WORK/repo
 expect "help of the command" 0 'usage: snapferry -r REPO' -- "$SNAPFERRY" --help
 same "it fits 80 columns" "$("$SNAPFERRY" --help | awk 'length > 80')" ""
 expect "help of a verb" 0 'Restore the volume' -- "$SNAPFERRY" restore --help
+same "help VERB is VERB --help" "$("$SNAPFERRY" help restore)" "$("$SNAPFERRY" restore --help)"
+same "of two words, too" "$("$SNAPFERRY" help native list)" "$("$SNAPFERRY" native list --help)"
+same "help alone is --help" "$("$SNAPFERRY" help)" "$("$SNAPFERRY" --help)"
+expect "help of help" 0 'usage: snapferry help' -- "$SNAPFERRY" help help
+expect "help of the first word of several verbs" 0 'native list .*list native' -- "$SNAPFERRY" help native
+same "in either way" "$("$SNAPFERRY" snapshot --help)" "$("$SNAPFERRY" help snapshot)"
+expect "help of an unknown verb" 2 'did you mean restore' -- "$SNAPFERRY" help restor
+expect "--help of an unknown verb" 2 'did you mean restore' -- "$SNAPFERRY" restor --help
+expect "of an unknown second word" 2 'did you mean native list' -- "$SNAPFERRY" help native lst
 expect "version" 0 '^snapferry [0-9]' -- "$SNAPFERRY" --version
 
 expect "no verb" 2 'no verb is given' -- "$SNAPFERRY"
