@@ -8,7 +8,7 @@
  */
 #include "daemon/cli/logs.h"
 
-#include "daemon/movers/movers-impl.h" /* the names of log files */
+#include "daemon/protocol/mover-files.h"
 #include "daemon/records/records.h"
 
 #include <errno.h>
@@ -46,9 +46,7 @@ int logs_open(struct logs **ret, const struct options *o, const char *id, struct
         sd_journal_close(l->journal);
         l->journal = NULL;
     }
-    char hash[33];
-    operation_hash(hash, id);
-    snprintf(path, sizeof path, "%s/logs/%s.log", o->state_dir, hash);
+    mover_log_path(path, sizeof path, o->state_dir, id);
     l->file = fopen(path, "re");
     if (!l->file && errno != ENOENT) {
         int rc = err_set(e, ERR_GENERIC, errno, "cannot read %s", path);

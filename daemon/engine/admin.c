@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "daemon/answers/names.h"
 #include "daemon/engine/volumes.h"
+#include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
 #include <string.h>

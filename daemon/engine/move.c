@@ -7,6 +7,7 @@
 #include "base/crash.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/movers/plugin-movers.h"
+#include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
 #include <string.h>

@@ -17,23 +17,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-const char *mover_outcome_name(enum mover_outcome o)
-{
-    static const char *const names[] = {
-        [MOVER_OK] = "ok",
-        [MOVER_FAILED] = "failed",
-        [MOVER_CANCELED] = "canceled",
-        [MOVER_TRANSIENT] = "transient",
-        [MOVER_SOURCE_LOST] = "source-lost",
-        [MOVER_NEVER_STARTED] = "never-started",
-        [MOVER_DIED] = "died",
-        [MOVER_OOM] = "out-of-memory",
-        [MOVER_HUNG] = "hung",
-        [MOVER_MISMATCH] = "mismatch",
-    };
-    return o <= MOVER_MISMATCH ? names[o] : "unknown";
-}
-
 /* ---- words ---- */
 
 static const char *text_duration(int64_t s, char *out, size_t cap)

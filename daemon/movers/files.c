@@ -2,13 +2,11 @@
 /* movers-files.c - result files, log files, sealed memory */
 #include "daemon/movers/movers-impl.h"
 
-#include "base/bytes.h"
 #include "base/cleanup.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,25 +17,11 @@
 #define LOGS_MAX 500            /* files kept */
 #define RESULT_ROOM (256 << 10) /* more than all but lists of damage and of snapshots take */
 
-void operation_hash(char out[33], const char *operation)
-{
-    uint8_t digest[EVP_MAX_MD_SIZE] = {0};
-    EVP_Digest(operation, strlen(operation), digest, NULL, EVP_sha256(), NULL);
-    hex_encode(out, digest, 16);
-}
-
 int make_dir(const char *path, mode_t mode, struct err *e)
 {
     if (mkdir(path, mode) < 0 && errno != EEXIST)
         return err_set(e, ERR_GENERIC, errno, "cannot make directory %s", path);
     return 0;
-}
-
-static void result_path(const struct movers *m, const char *operation, char *out, size_t cap)
-{
-    char hash[33];
-    operation_hash(hash, operation);
-    snprintf(out, cap, "%s/%s.json", m->results_dir, hash);
 }
 
 static int sync_dir(const char *path)
@@ -49,7 +33,7 @@ static int sync_dir(const char *path)
 int result_create(struct movers *m, const char *operation, struct err *e)
 {
     char path[4300];
-    result_path(m, operation, path, sizeof path);
+    mover_result_path(path, sizeof path, m->state_dir, operation);
     /* A new file each time: an earlier attempt's process that is not quite dead writes into the old one. */
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the old result file %s", path);
@@ -139,7 +123,7 @@ json_t *result_read(const struct movers *m, const char *operation, const char *k
     char path[4300];
     size_t len = 0;
     json_error_t je;
-    result_path(m, operation, path, sizeof path);
+    mover_result_path(path, sizeof path, m->state_dir, operation);
     CLEANUP_FREE char *text = load(path, &len, why, cap);
     if (!text)
         return NULL;
@@ -156,9 +140,8 @@ json_t *result_read(const struct movers *m, const char *operation, const char *k
 
 int log_create(struct movers *m, const char *operation, struct err *e)
 {
-    char path[4300], head[OPERATION_MAX + 32], hash[33];
-    operation_hash(hash, operation);
-    snprintf(path, sizeof path, "%s/%s.log", m->logs_dir, hash);
+    char path[4300], head[OPERATION_MAX + 32];
+    mover_log_path(path, sizeof path, m->state_dir, operation);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot make the log file %s", path);
@@ -217,13 +200,6 @@ void logs_prune(struct movers *m)
     qsort(list, n, sizeof *list, newest_first);
     for (size_t i = LOGS_MAX; i < n; i++)
         unlinkat(dirfd(d), list[i].name, 0);
-}
-
-int movers_log_path(const struct movers *m, const char *operation, char *out, size_t cap)
-{
-    char hash[33];
-    operation_hash(hash, operation);
-    return snprintf(out, cap, "%s/%s.log", m->logs_dir, hash) < (int)cap ? 0 : -ENAMETOOLONG;
 }
 
 /* ---- memory that nobody can change any more ---- */

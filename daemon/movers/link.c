@@ -329,8 +329,10 @@ int mover_say_job(struct mover *v)
     const struct {
         const char *role;
         int *fd;
-    } all[] = {
-        {"job", &v->job_fd}, {"result", &v->result_fd}, {"device", &v->device_fd}, {"password", &v->password_fd}};
+    } all[] = {{WIRE_FD_JOB, &v->job_fd},
+               {WIRE_FD_RESULT, &v->result_fd},
+               {WIRE_FD_DEVICE, &v->device_fd},
+               {WIRE_FD_PASSWORD, &v->password_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();
@@ -341,7 +343,7 @@ int mover_say_job(struct mover *v)
         json_array_append_new(names, json_string(all[i].role));
     }
     int rc = say(v,
-                 json_pack("{s:s, s:s, s:i, s:o, s:I}", "type", "JOB", "operation", v->operation, "protocol",
+                 json_pack("{s:s, s:s, s:i, s:o, s:I}", "type", WIRE_JOB, "operation", v->operation, "protocol",
                            MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s),
                  fds, n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const counters[] = {"total",     "done",  "read",   "zero",  "skipped",
-                                       "duplicate", "fresh", "stored", "errors"};
+#define COUNTER_NAME(name) #name,
+static const char *const counters[] = {WIRE_COUNTERS(COUNTER_NAME)};
 #define N_COUNTERS (sizeof counters / sizeof *counters)
 
 static bool nonsense(struct mover *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -49,7 +49,7 @@ static bool on_hello(struct mover *v, const json_t *m)
             log_warning("mover of %s: its job cannot be sent", v->operation);
     }
     if (v->canceled)
-        mover_say(v, "CANCEL");
+        mover_say(v, WIRE_CANCEL);
     return true;
 }
 
@@ -89,13 +89,13 @@ static bool on_start(struct mover *v, const json_t *m)
 /* A copy with the members that are known and can be true; NULL if one cannot. */
 static json_t *believable(const struct mover *v, const json_t *m)
 {
-    static const char *const phases[] = {"opening", "moving", "committing", "checking", "done"};
+    static const char *const phases[] = {WIRE_PHASES};
     const char *phase = json_string_value(json_object_get(m, "phase"));
     json_t *p = json_object();
     bool ok = false;
     for (size_t i = 0; phase && i < sizeof phases / sizeof *phases; i++)
         ok |= !strcmp(phase, phases[i]);
-    json_object_set_new(p, "phase", json_string(ok ? phase : "opening"));
+    json_object_set_new(p, "phase", json_string(ok ? phase : phases[0]));
     const json_t *seconds = json_object_get(m, "seconds");
     if (json_is_number(seconds) && json_number_value(seconds) >= 0 && json_number_value(seconds) < 1e12)
         json_object_set_new(p, "seconds", json_real(json_number_value(seconds)));
@@ -189,9 +189,9 @@ static const struct {
     const char *type;
     bool (*take)(struct mover *v, const json_t *m);
 } types[] = {
-    {"HELLO", on_hello},          {"READY", on_ready},       {"REFUSED", on_refused},
-    {"START", on_start},          {"PROGRESS", on_progress}, {"LOG", on_log},
-    {"CANCELLING", on_canceling}, {"RESULT", on_result},     {"STOPPED", on_stopped},
+    {WIRE_HELLO, on_hello},          {WIRE_READY, on_ready},       {WIRE_REFUSED, on_refused},
+    {WIRE_START, on_start},          {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},
+    {WIRE_CANCELLING, on_canceling}, {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_stopped},
 };
 
 static bool take(struct mover *v, const json_t *m, bool *greeted)
@@ -203,7 +203,7 @@ static bool take(struct mover *v, const json_t *m, bool *greeted)
         return nonsense(v, "it sent a message without type, operation or number");
     if (strcmp(operation, v->operation) != 0)
         return nonsense(v, "it speaks for another operation (%.60s)", operation);
-    const bool hello = !strcmp(type, "HELLO");
+    const bool hello = !strcmp(type, WIRE_HELLO);
     if (hello == *greeted)
         return nonsense(v, hello ? "it says HELLO twice" : "it does not say HELLO first");
     *greeted = true;

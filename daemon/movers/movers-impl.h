@@ -3,8 +3,9 @@
 #ifndef SNAPFERRY_DAEMON_MOVERS_IMPL_H
 #define SNAPFERRY_DAEMON_MOVERS_IMPL_H
 
-#include "daemon/protocol/mover-wire.h"
 #include "daemon/movers/movers.h"
+#include "daemon/protocol/mover-files.h"
+#include "daemon/protocol/mover-wire.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -102,7 +103,7 @@ struct movers {
     sd_event *loop;
     const struct movers_events *events;
     void *arg;
-    char runtime_dir[4096], results_dir[4200], logs_dir[4200], program[4096];
+    char runtime_dir[4096], state_dir[4096], results_dir[4200], logs_dir[4200], program[4096];
     struct mover *list;
     struct listener *listeners;
     sd_event_source *tick;
@@ -213,7 +214,6 @@ json_t *result_read(const struct movers *m, const char *operation, const char *k
 void mover_judge(const struct mover *v, struct mover_end *end);
 
 /* ---- movers-files.c ---- */
-void operation_hash(char out[33], const char *operation);
 int result_create(struct movers *m, const char *operation, struct err *e); /* descriptor */
 int log_create(struct movers *m, const char *operation, struct err *e);    /* descriptor */
 void log_bound(struct mover *v);

@@ -68,8 +68,9 @@ int movers_new(struct movers **ret, const struct movers_opts *o, struct err *e)
     m->systemd = systemd_runs();
     log_info("movers, hooks and plugins run as %s", m->systemd ? "units of systemd" : "child processes");
     snprintf(m->runtime_dir, sizeof m->runtime_dir, "%s", o->runtime_dir);
-    snprintf(m->results_dir, sizeof m->results_dir, "%s/results", o->state_dir);
-    snprintf(m->logs_dir, sizeof m->logs_dir, "%s/logs", o->state_dir);
+    snprintf(m->state_dir, sizeof m->state_dir, "%s", o->state_dir);
+    snprintf(m->results_dir, sizeof m->results_dir, "%s/" MOVER_RESULTS, o->state_dir);
+    snprintf(m->logs_dir, sizeof m->logs_dir, "%s/" MOVER_LOGS, o->state_dir);
     snprintf(m->program, sizeof m->program, "%s", o->program);
     int rc = 0;
     if (o->program[0] != '/' || access(o->program, X_OK) < 0)
@@ -311,7 +312,7 @@ int movers_go(struct movers *m, const char *operation, struct err *e)
         return err_set(e, ERR_BUSY, EAGAIN, "the mover of %s is not ready", operation);
     v->go = true;
     v->go_ns = v->life_ns = movers_now_ns();
-    int rc = mover_say(v, "GO");
+    int rc = mover_say(v, WIRE_GO);
     crash_point("mover-go-sent");
     /* Its end comes by itself: a mover that cannot hear "go" exits. */
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "the mover of %s does not hear \"go\"", operation) : 0;
@@ -405,7 +406,7 @@ int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, 
         v->kill_at_ns = deadline_ns;
     if (v->gone)
         return 0;
-    mover_say(v, "CANCEL");
+    mover_say(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
         pid_signal(v->pidfd, SIGTERM);
     return 0;
@@ -475,11 +476,10 @@ void mover_finish(struct mover *v)
 
 int movers_forget(struct movers *m, const char *operation, struct err *e)
 {
-    char path[4400], hash[33];
+    char path[4400];
     if (movers_find(m, operation))
         return err_set(e, ERR_BUSY, EBUSY, "the mover of %s runs", operation);
-    operation_hash(hash, operation);
-    snprintf(path, sizeof path, "%s/%s.json", m->results_dir, hash);
+    mover_result_path(path, sizeof path, m->state_dir, operation);
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the result file %s", path);
     if (m->systemd)
@@ -512,7 +512,7 @@ static void end_slowly(struct mover *v, enum kill_reason why)
     log_warning("mover of %s: it took longer than max-duration and is asked to end", v->operation);
     v->killed = why;
     v->kill_at_ns = movers_realtime_ns() + v->cancel_grace_s * NS;
-    mover_say(v, "CANCEL");
+    mover_say(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
         pid_signal(v->pidfd, SIGTERM);
 }

@@ -16,12 +16,11 @@
 #define SNAPFERRY_DAEMON_MOVERS_H
 
 #include "cfg/cfg.h"
+#include "daemon/protocol/mover-outcome.h"
 
 #include <jansson.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
-
-#define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 struct movers;
 
@@ -36,20 +35,6 @@ json_t *mover_identity_to_json(const struct mover_identity *i);
 int mover_identity_from_json(struct mover_identity *ret, const json_t *j, struct err *e);
 
 /* How a mover ended. */
-enum mover_outcome {
-    MOVER_OK,            /* result code 0 */
-    MOVER_FAILED,        /* 1 */
-    MOVER_CANCELED,      /* 2 */
-    MOVER_TRANSIENT,     /* 3: worth a retry */
-    MOVER_SOURCE_LOST,   /* 4 */
-    MOVER_NEVER_STARTED, /* died or was refused before START (MS-31) */
-    MOVER_DIED,          /* killed by a signal, without a result */
-    MOVER_OOM,           /* killed by its memory limit */
-    MOVER_HUNG,          /* stalled: killed by us */
-    MOVER_MISMATCH       /* result file and exit status contradict each other (MS-27) */
-};
-const char *mover_outcome_name(enum mover_outcome o);
-
 struct mover_end {
     enum mover_outcome outcome;
     json_t *result;                  /* contents of the result file, NULL if none or unreadable; borrowed */
@@ -116,7 +101,5 @@ json_t *movers_to_json(const struct movers *m, const char *operation);
 json_t *movers_stray(struct movers *m, const json_t *known_operations);
 /* Ends what movers_stray() found: SIGKILL, its unit stopped, its result forgotten. */
 int movers_end_stray(struct movers *m, const char *operation, struct err *e);
-/* The log of an operation whose mover does not log to the journal: STATE-DIR/logs/OPERATION-HASH.log. */
-int movers_log_path(const struct movers *m, const char *operation, char *out, size_t cap);
 
 #endif

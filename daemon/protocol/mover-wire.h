@@ -1,21 +1,48 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * movers-wire.h - what the daemon and a mover say to each other (docs/mover.md; internal to both)
+ * mover-wire.h - messages between the daemon and a mover (docs/mover.md; internal to both)
  *
  * A SOCK_SEQPACKET Unix socket; each message is one JSON object of at most WIRE_MAX bytes with the members "type",
- * "operation" and, from the mover, "seq" (grows by at least one each time). Descriptors ride on JOB only.
+ * "operation" and, from the mover, "seq" (grows by at least one each time). Descriptors come with JOB only.
  */
-#ifndef SNAPFERRY_DAEMON_MOVERS_WIRE_H
-#define SNAPFERRY_DAEMON_MOVERS_WIRE_H
+#ifndef SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
+#define SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
+
+#define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 #define WIRE_MAX (64u << 10)
 #define WIRE_FDS_MAX 4
 #define WIRE_JOB_MAX (16u << 20)    /* bytes of a job document */
 #define WIRE_RESULT_MAX (64u << 20) /* bytes of a result file */
-#define OPERATION_MAX 255
+#define OPERATION_MAX 255           /* bytes of an operation's id */
 
-/* Seconds a mover waits for JOB after it has dialled. */
+/* Seconds a mover waits for JOB after it has connected. */
 #define WIRE_JOB_WAIT_S 60
+
+/* Types of messages: from the mover ... */
+#define WIRE_HELLO "HELLO"
+#define WIRE_READY "READY"
+#define WIRE_REFUSED "REFUSED"
+#define WIRE_START "START"
+#define WIRE_PROGRESS "PROGRESS"
+#define WIRE_LOG "LOG"
+#define WIRE_CANCELLING "CANCELLING"
+#define WIRE_RESULT "RESULT"
+#define WIRE_STOPPED "STOPPED"
+/* ... and from the daemon. */
+#define WIRE_JOB "JOB"
+#define WIRE_GO "GO"
+#define WIRE_CANCEL "CANCEL"
+
+/* What a descriptor of JOB is, by its place in the message's list "fds". */
+#define WIRE_FD_JOB "job"
+#define WIRE_FD_RESULT "result"
+#define WIRE_FD_DEVICE "device"
+#define WIRE_FD_PASSWORD "password"
+
+/* PROGRESS: its phases and, X(name) each, its counters. */
+#define WIRE_PHASES "opening", "moving", "committing", "checking", "done"
+#define WIRE_COUNTERS(X) X(total) X(done) X(read) X(zero) X(skipped) X(duplicate) X(fresh) X(stored) X(errors)
 
 /* Result codes, also the exit status (MS-33). */
 enum result_code { RESULT_OK, RESULT_FAILED, RESULT_CANCELED, RESULT_TRANSIENT, RESULT_SOURCE_LOST, RESULT_CODES };

@@ -2,6 +2,8 @@
 /* test_movers.c - real movers on real repositories: start, work, cancel, crash, hang, adoption (MS-18..39, 47..56) */
 #include "tests/unit/movers-job.h"
 
+#include "daemon/protocol/mover-files.h"
+
 #include <dirent.h>
 #include <openssl/evp.h>
 #include <sys/socket.h>
@@ -781,8 +783,9 @@ static void test_process(void **state)
     cancel(&r, "up-1", 20);
     rig_until(&r, &r.ended, 1, 25);
     /* What it logged lies in its file. */
-    char path[4200];
-    assert_int_equal(movers_log_path(r.m, "up-1", path, sizeof path), 0);
+    char path[4200], state_dir[96];
+    snprintf(state_dir, sizeof state_dir, "%s/state", r.dir);
+    assert_int_equal(mover_log_path(path, sizeof path, state_dir, "up-1"), 0);
     FILE *f = fopen(path, "r");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     text[n] = '\0';

@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
-#include "daemon/movers/movers.h"
+#include "daemon/protocol/mover-wire.h"
 #include "repo/format.h"
 
 #include <errno.h>
@@ -64,8 +64,10 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
     const struct {
         const char *role;
         int *fd;
-    } roles[] = {
-        {"job", &a->job_fd}, {"result", &a->result_fd}, {"device", &a->device_fd}, {"password", &a->password_fd}};
+    } roles[] = {{WIRE_FD_JOB, &a->job_fd},
+                 {WIRE_FD_RESULT, &a->result_fd},
+                 {WIRE_FD_DEVICE, &a->device_fd},
+                 {WIRE_FD_PASSWORD, &a->password_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -115,7 +117,7 @@ static int wait_for(struct agent *a, const char *type, unsigned seconds, json_t 
             return rc == -ETIMEDOUT ? err_wrap(e, "waiting for %s", type) : rc;
         const char *got = json_string_value(json_object_get(*msg, "type"));
         const char *operation = json_string_value(json_object_get(*msg, "operation"));
-        if (!strcmp(got, "CANCEL"))
+        if (!strcmp(got, WIRE_CANCEL))
             atomic_store(&cancel.requested, true);
         else if (!operation || strcmp(operation, a->operation) != 0)
             return err_set(e, ERR_USAGE, EBADMSG, "the daemon means another operation");
@@ -132,7 +134,7 @@ static int take_job(struct agent *a, struct err *e)
 {
     int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
     json_t *msg = NULL;
-    int rc = wait_for(a, "JOB", WIRE_JOB_WAIT_S, &msg, fds, e);
+    int rc = wait_for(a, WIRE_JOB, WIRE_JOB_WAIT_S, &msg, fds, e);
     if (rc == 0) {
         a->go_timeout_s = json_integer_value(json_object_get(msg, "goTimeout"));
         if (a->go_timeout_s <= 0 || a->go_timeout_s > 86400)
@@ -159,9 +161,9 @@ static int wait_for_go(struct agent *a, struct err *e)
     int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
     json_t *msg = NULL;
     crash_point("mover-ready");
-    int rc = link_send(a->link, "READY", json_pack("{s:i}", "pid", (int)getpid()), e);
+    int rc = link_send(a->link, WIRE_READY, json_pack("{s:i}", "pid", (int)getpid()), e);
     if (rc == 0)
-        rc = wait_for(a, "GO", (unsigned)a->go_timeout_s, &msg, fds, e);
+        rc = wait_for(a, WIRE_GO, (unsigned)a->go_timeout_s, &msg, fds, e);
     for (int i = 0; i < WIRE_FDS_MAX; i++)
         closep(&fds[i]);
     json_decref(msg);
@@ -243,8 +245,8 @@ static int leave_result(struct agent *a, enum result_code code, int64_t began_ns
 static void tell_result(struct agent *a, enum result_code code, const struct err *e)
 {
     /* A hint: short, whatever the result holds. */
-    link_post(a->link, "RESULT", json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(e)));
-    link_post(a->link, "STOPPED", NULL);
+    link_post(a->link, WIRE_RESULT, json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(e)));
+    link_post(a->link, WIRE_STOPPED, NULL);
 }
 
 static int live(struct agent *a, struct err *e)
@@ -260,7 +262,7 @@ static int live(struct agent *a, struct err *e)
         return rc;
     agent_log_link(a->link);
     a->started = true;
-    link_post(a->link, "START", NULL);
+    link_post(a->link, WIRE_START, NULL);
     log_info("%s %s begins", job_kind_name(a->job.kind), a->operation);
     return work(a, e);
 }
@@ -300,7 +302,8 @@ int agent_main(const char *socket, const char *operation)
         agent_log_link(NULL);
         link_finish(a.link, FINISH_MS);
     } else if (a.link) {
-        link_send(a.link, "REFUSED", json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(&e)), NULL);
+        link_send(a.link, WIRE_REFUSED, json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(&e)),
+                  NULL);
     }
     crash_point("mover-told");
     if (a.password)

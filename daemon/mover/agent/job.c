@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "base/throttle.h"
 #include "daemon/protocol/mover-wire.h"
-#include "daemon/movers/movers.h"
+#include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,6 @@
 #include "daemon/mover/agent/link.h"
 
 #include "base/cleanup.h"
-#include "daemon/movers/movers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,7 +103,7 @@ static char *word(struct link *l, const char *type, json_t *members)
 
 static char *hello(struct link *l, bool resumed)
 {
-    return word(l, "HELLO",
+    return word(l, WIRE_HELLO,
                 json_pack("{s:i, s:i, s:b, s:s}", "protocol", MOVER_PROTOCOL, "pid", (int)getpid(), "resumed",
                           (int)resumed, "version", SNAPFERRY_VERSION));
 }
@@ -258,7 +257,7 @@ void link_post(struct link *l, const char *type, json_t *members)
     if (l->len == QUEUE_MAX) {
         /* Only LOG comes in such numbers: its oldest goes. */
         unsigned i = 0;
-        while (i + 1 < l->len && strcmp(l->queue[(l->head + i) % QUEUE_MAX].type, "LOG") != 0)
+        while (i + 1 < l->len && strcmp(l->queue[(l->head + i) % QUEUE_MAX].type, WIRE_LOG) != 0)
             i++;
         free(l->queue[(l->head + i) % QUEUE_MAX].text);
         for (; i + 1 < l->len; i++)
@@ -275,12 +274,9 @@ void link_post(struct link *l, const char *type, json_t *members)
 
 static const char *phase_name(int phase)
 {
-    static const char *const names[] = {[PHASE_OPENING] = "opening",
-                                        [PHASE_MOVING] = "moving",
-                                        [PHASE_COMMITTING] = "committing",
-                                        [PHASE_CHECKING] = "checking",
-                                        [PHASE_DONE] = "done"};
-    return phase >= 0 && phase <= PHASE_DONE ? names[phase] : "opening";
+    static const char *const names[] = {WIRE_PHASES}; /* in the order of enum mover_phase */
+    _Static_assert(sizeof names / sizeof *names == PHASE_DONE + 1, "each phase has a name");
+    return phase >= 0 && phase <= PHASE_DONE ? names[phase] : names[PHASE_OPENING];
 }
 
 static json_t *progress_json(struct link *l)
@@ -288,16 +284,9 @@ static json_t *progress_json(struct link *l)
     struct mover_progress *p = l->progress;
     json_t *j = json_pack("{s:s, s:f}", "phase", phase_name(atomic_load(&p->phase)), "seconds",
                           (double)(now_ns() - l->began_ns) * 1e-9);
-    const struct {
-        const char *name;
-        _Atomic uint64_t *n;
-    } counters[] = {
-        {"total", &p->total}, {"done", &p->done},       {"read", &p->read},
-        {"zero", &p->zero},   {"skipped", &p->skipped}, {"duplicate", &p->duplicate},
-        {"fresh", &p->fresh}, {"stored", &p->stored},   {"errors", &p->errors},
-    };
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-        json_object_set_new(j, counters[i].name, json_integer((json_int_t)atomic_load(counters[i].n)));
+#define PUT_COUNTER(name) json_object_set_new(j, #name, json_integer((json_int_t)atomic_load(&p->name)));
+    WIRE_COUNTERS(PUT_COUNTER)
+#undef PUT_COUNTER
     return j;
 }
 
@@ -331,7 +320,7 @@ static bool hear(struct link *l)
             closep(&fds[i]);
         if (rc < 0)
             return rc == -EAGAIN;
-        if (!strcmp(json_string_value(json_object_get(msg, "type")), "CANCEL"))
+        if (!strcmp(json_string_value(json_object_get(msg, "type")), WIRE_CANCEL))
             atomic_store(&l->cancel->requested, true);
     }
 }
@@ -370,7 +359,7 @@ static void hang_up(struct link *l, struct rhythm *t)
 
 static void send_progress(struct link *l, struct rhythm *t)
 {
-    char *text CLEANUP_FREE = word(l, "PROGRESS", progress_json(l));
+    char *text CLEANUP_FREE = word(l, WIRE_PROGRESS, progress_json(l));
     t->progress_ns = now_ns() + UINT64_C(1000000000);
     /* The newest value is all that counts: one that does not fit is not kept. */
     if (text && put(l->fd, text) < 0)
@@ -411,7 +400,7 @@ static void *run(void *arg)
             continue;
         if (atomic_load(&l->cancel->requested) && !t.told_cancel) {
             t.told_cancel = true;
-            link_post(l, "CANCELLING", NULL);
+            link_post(l, WIRE_CANCELLING, NULL);
         }
         bool ok = hear(l) && send_queue(l);
         if (ok && now_ns() >= t.progress_ns)

@@ -88,7 +88,7 @@ static void take_line(enum log_level lvl, const char *line, void *arg)
     }
     struct link *l = log_state.link;
     if (pass && l && lvl > LOG_LVL_DEBUG)
-        link_post(l, "LOG", json_pack("{s:s, s:s}", "level", names[lvl], "line", text));
+        link_post(l, WIRE_LOG, json_pack("{s:s, s:s}", "level", names[lvl], "line", text));
     pthread_mutex_unlock(&log_state.mu);
 }
 
