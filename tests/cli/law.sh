@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The law of dependencies (docs/architecture.md): which room may use which, and no circle of files. tests/law/rooms is the law,
+# tests/law/exceptions what is not yet so, tests/law/law.pl reads sources, dependency files, objects and programs.
+. "$(dirname "$0")/../lib.sh"
+root=$(realpath "$(dirname "$0")/../..")
+build=$(realpath "${BUILD:-build}")
+cd "$root" || exit 1
+law() { perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exceptions}" . "$build" "$@"; }
+
+out=$(law)
+rc=$?
+if [ $rc -eq 0 ]; then pass "no room uses what it may not, no files in a circle: ${out##*# }"; else fail "the law of dependencies" "$out"; fi
+
+# It can fail: the product with files of $WORK/product added.
+new=$WORK/product
+reset() { rm -rf "$new" && mkdir -p "$new"; }
+add() { # FILE: its text on standard input; a C file is compiled
+    mkdir -p "$(dirname "$new/$1")" "$(dirname "$new/build/$1")"
+    cat >"$new/$1"
+    case $1 in
+    *.c) (cd "$new" && "${CC:-cc}" -D_GNU_SOURCE -I. -I"$root" -MMD -c -o "build/${1%.c}.o" "$1") || echo "$1 does not compile" ;;
+    esac
+}
+noticed() { # NAME PATTERN [MORE]: exactly this line is new
+    local name=$1 pattern=$2 got
+    shift 2
+    got=$(perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exceptions}" "$root" "$build" "$new" "$new/build" "$@" | grep -v '^#')
+    if grep -qxE -- "$pattern" <<<"$got"; then pass "$name"; else fail "$name" "no /$pattern/ in: $got"; fi
+}
+reset
+add cfg/added.h <<<'int added(void);'
+same "more files that keep the law are no violation" "$(law "$new" "$new/build" | grep -v '^#')" ""
+add cfg/added.c <<<'int reader_free(void); int added(void); int added(void) { return reader_free(); }'
+noticed "a forbidden symbol is noticed and named" 'cfg/added\.c may not use io: symbols of io/reader\.c: reader_free'
+reset
+add cfg/added.h <<<'#include "io/reader.h"'
+noticed "a forbidden include, though nothing reads it" 'cfg/added\.h may not use io: includes io/reader\.h'
+reset
+add base/first.c <<<'int first(void), second(void); int first(void) { return second(); }'
+add base/second.c <<<'int third(void), second(void); int second(void) { return third(); }'
+add base/third.c <<<'int first(void), third(void); int third(void) { return first(); }'
+noticed "a circle of symbols, with what leads round" \
+    'circle of 3 files by symbols: base/first\.c -> \(second\) base/second\.c -> \(third\) base/third\.c -> \(first\) base/first\.c'
+reset
+printf '#pragma once\n#include "base/two.h"\n' | add base/one.h
+printf '#pragma once\n#include "one.h"\n' | add base/two.h
+noticed "a circle of includes" 'circle of 2 files by includes: base/one\.h -> base/two\.h -> base/one\.h'
+reset
+add daemon/loose.c <<<'int loose(void); int loose(void) { return 0; }'
+noticed "a file that lies in daemon itself" 'daemon/loose\.c lies in no room'
+reset
+add base/hidden.h <<<'typedef int hidden;'
+printf '#define HIDDEN "base/hidden.h"\n#include HIDDEN\n' | add base/hides.c
+noticed "an include hidden in a macro" 'base/hides\.c: the compiler read base/hidden\.h, and no include shows why'
+reset
+add base/unbuilt.c <<<''
+rm "$new/build/base/unbuilt.o"
+noticed "a file that was not built" "base/unbuilt\\.c was not built: no .*"
+reset
+add base/again.c <<<'void err_set(void); void err_set(void) {}'
+noticed "a symbol that is defined twice" 'err_set is defined twice: .*base/again\.c.*'
+mkdir -p "$new/build" && cp "$build/snapferry" "$new/build/snapferryd"
+noticed "a daemon with the data path in it" 'snapferryd contains backup_run of daemon/mover/backup\.c'
+
+reset
+EXCEPTIONS=$WORK/exceptions
+{ cat tests/law/exceptions; echo 'base/err.c -> io/reader.c: nothing of the kind'; } >"$EXCEPTIONS"
+noticed "an exception that no longer occurs" "no longer occurs, strike it off .*: base/err\\.c -> io/reader\\.c"
+printf 'circle old: broken\n  base/err.c in old\n' | cat tests/law/exceptions - >"$EXCEPTIONS"
+noticed "one of a circle that is broken" "no longer in a circle, strike it off .*: base/err\\.c"
+finish
