@@ -32,7 +32,7 @@ LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)
 
 # The rooms, lowest first. Each is one static library; link order is the reverse.
 DAEMON_ROOMS := protocol records movers schedule answers check control engine metrics
-ROOMS := base proc cfg chunker io io/native repo $(addprefix daemon/,$(DAEMON_ROOMS) mover mover/agent)
+ROOMS := base proc cfg chunker io io/native repo $(addprefix daemon/,$(DAEMON_ROOMS) import mover mover/agent)
 ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard $(r)/*.c),$(r)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))

@@ -7,22 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct value *section_value(const struct section *s, const char *key)
-{
-    for (unsigned i = 0; s && i < s->n_values; i++)
-        if (!strcmp(s->values[i].key->pub.name, key))
-            return &s->values[i];
-    return NULL;
-}
-
-const struct section *section_find(const struct cfg *c, enum kind kind, const char *name)
-{
-    for (unsigned i = 0; i < c->n_sections; i++)
-        if (c->sections[i].kind == kind && !strcmp(c->sections[i].name, name))
-            return &c->sections[i];
-    return NULL;
-}
-
 /* Stores the values of a section that belong to a place. */
 static int store_values(struct cfg *c, const struct section *s, enum place place, void *base)
 {

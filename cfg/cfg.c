@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* cfg.c - a configuration from its files to its end: loading, counting, looking up */
+/* cfg.c - a configuration from its files to its end: loading and freeing */
 #include "cfg/internal.h"
 
 #include "base/cleanup.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
 
 static struct cfg *cfg_new(struct err *e)
@@ -134,116 +133,4 @@ int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e)
     cfg_cross_check(c);
     *ret = c;
     return rc < 0 ? -EINVAL : say_errors(c, false, e);
-}
-
-const char *cfg_hash(const struct cfg *c)
-{
-    return c->hash;
-}
-
-const struct cfg_daemon *cfg_daemon(const struct cfg *c)
-{
-    return &c->daemon;
-}
-
-const struct cfg_mover *cfg_mover(const struct cfg *c)
-{
-    return &c->mover;
-}
-
-const struct cfg_metrics *cfg_metrics(const struct cfg *c)
-{
-    return &c->metrics;
-}
-
-#define ACCESSOR(fn, array)                                                                                            \
-    const struct fn *fn##_at(const struct cfg *c, unsigned i)                                                          \
-    {                                                                                                                  \
-        return i < c->n_##array ? &c->array[i].pub : NULL;                                                             \
-    }
-#define BY_NAME(fn, array)                                                                                             \
-    const struct fn *fn(const struct cfg *c, const char *wanted)                                                       \
-    {                                                                                                                  \
-        for (unsigned i = 0; i < c->n_##array; i++)                                                                    \
-            if (!strcmp(c->array[i].pub.name, wanted))                                                                 \
-                return &c->array[i].pub;                                                                               \
-        return NULL;                                                                                                   \
-    }
-ACCESSOR(cfg_repository, repositories)
-ACCESSOR(cfg_class, classes)
-ACCESSOR(cfg_job, jobs)
-ACCESSOR(cfg_plugin, plugins)
-ACCESSOR(cfg_volume, volumes)
-ACCESSOR(cfg_rule, rules)
-BY_NAME(cfg_repository, repositories)
-BY_NAME(cfg_class, classes)
-BY_NAME(cfg_job, jobs)
-BY_NAME(cfg_plugin, plugins)
-
-/* ---- what matches what ---- */
-
-bool pattern_match(const char *const *patterns, const char *name)
-{
-    for (; patterns && *patterns; patterns++)
-        if (!strcmp(*patterns, name) || fnmatch(*patterns, name, FNM_PATHNAME) == 0)
-            return true;
-    return false;
-}
-
-bool is_pattern(const char *text)
-{
-    return text[strcspn(text, "*?[")] != '\0';
-}
-
-const struct volume_section *volume_section(const struct cfg *c, const char *volume)
-{
-    for (unsigned i = 0; i < c->n_volumes; i++)
-        if (!strcmp(c->volumes[i].pub.name, volume))
-            return &c->volumes[i];
-    return NULL;
-}
-
-const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume)
-{
-    const struct volume_section *v = volume_section(c, volume);
-    if (v && v->pub.klass[0])
-        return cfg_class(c, v->pub.klass);
-    for (unsigned i = 0; i < c->n_classes; i++)
-        if (pattern_match(c->classes[i].pub.match, volume))
-            return &c->classes[i].pub;
-    return NULL;
-}
-
-bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume)
-{
-    const struct cfg_class *k = cfg_class_of(c, volume);
-    for (const char *const *w = j->volumes; w && *w; w++) {
-        if (!strncmp(*w, "class:", 6)) {
-            if (k && !strcmp(k->name, *w + 6))
-                return true;
-        } else if (!strcmp(*w, volume) || fnmatch(*w, volume, FNM_PATHNAME) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool cfg_node_matches(const char *const *only_on_node, const char *node)
-{
-    bool any = false, wanted = false;
-    for (const char *const *p = only_on_node; p && *p; p++) {
-        bool not = **p == '!';
-        bool hit = fnmatch(*p + not, node, 0) == 0;
-        if (not &&hit)
-            return false;
-        any |= !not ;
-        wanted |= !not &&hit;
-    }
-    return wanted || !any;
-}
-
-bool cfg_class_here(const struct cfg *c, const struct cfg_class *k)
-{
-    const char *const *own = k->only_on_node;
-    return cfg_node_matches(own && *own ? own : c->daemon.only_on_node, c->daemon.node_name);
 }

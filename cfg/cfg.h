@@ -343,9 +343,4 @@ int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *
 /* Whether only this machine can reach the address. */
 bool cfg_listen_local(const struct sockaddr_storage *a);
 
-/* Imports a Velero node-agent ConfigMap: `text` is its JSON document (the data of the ConfigMap, or a whole ConfigMap
- * object whose data has one JSON member). *ini gets INI text with comments that say where each line comes from
- * (free()). What has no meaning here is refused by name (ERR_USAGE listing each), never dropped in silence. */
-int cfg_import_velero(const char *text, char **ini, struct err *e);
-
 #endif

@@ -7,23 +7,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-void origin_text(const struct cfg *c, unsigned file, unsigned line, char *out, size_t cap)
-{
-    const char *name = file < c->n_files ? c->files[file] : "";
-    if (line)
-        snprintf(out, cap, "%s:%u", name, line);
-    else
-        snprintf(out, cap, "%s", name);
-}
-
-void section_title(const struct section *s, char *out, size_t cap)
-{
-    if (s->name[0])
-        snprintf(out, cap, "[%s \"%s\"]", kind_names[s->kind], s->name);
-    else
-        snprintf(out, cap, "[%s]", kind_names[s->kind]);
-}
-
 static bool comes_before(const struct complaint *a, const struct complaint *b)
 {
     return a->file != b->file ? a->file < b->file : a->line < b->line;
@@ -128,18 +111,6 @@ void complain_value(struct cfg *c, enum cfg_severity s, const struct section *se
     x->elsewhere = sec->kind != KIND_REPOSITORY;
     origin_text(c, x->file, x->line, x->pub.where, sizeof x->pub.where);
     add(c, x);
-}
-
-void cfg_where(const struct cfg *c, const char *kind, const char *name, const char *key, char out[CFG_ORIGIN_MAX])
-{
-    out[0] = '\0';
-    for (unsigned i = 0; i < c->n_sections; i++) {
-        const struct section *s = &c->sections[i];
-        if (strcmp(kind_names[s->kind], kind) != 0 || strcmp(s->name, name) != 0)
-            continue;
-        const struct value *v = key ? section_value(s, key) : NULL;
-        origin_text(c, v ? v->file : s->file, v ? v->line : s->line, out, CFG_ORIGIN_MAX);
-    }
 }
 
 /* File and line of "file:line"; what is neither goes to the end. */

@@ -199,13 +199,19 @@ int cfg_read(struct cfg *c, const char *main_file, int must_exist, struct err *e
 
 /* ---- build.c: sections into typed structs ---- */
 int cfg_build(struct cfg *c, struct err *e);
-const struct value *section_value(const struct section *s, const char *key);
-const struct section *section_find(const struct cfg *c, enum kind kind, const char *name);
 
 /* ---- rules.c: what only the whole tells ---- */
 void cfg_cross_check(struct cfg *c);
 /* Repositories only: what `-r NAME` needs. */
 void cfg_check_repositories(struct cfg *c);
+
+/* ---- sections.c ---- */
+const struct value *section_value(const struct section *s, const char *key);
+const struct section *section_find(const struct cfg *c, enum kind kind, const char *name);
+/* "file:line" */
+void origin_text(const struct cfg *c, unsigned file, unsigned line, char *out, size_t cap);
+/* [storage-class "gold"] */
+void section_title(const struct section *s, char *out, size_t cap);
 
 /* ---- complaints.c ---- */
 void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, bool elsewhere, const char *hint,
@@ -213,10 +219,7 @@ void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, 
 /* At a value of a section, or at the section where the value is NULL. */
 void complain_value(struct cfg *c, enum cfg_severity s, const struct section *sec, const struct value *v,
                     const char *hint, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-/* "file:line" */
-void origin_text(const struct cfg *c, unsigned file, unsigned line, char *out, size_t cap);
-/* [storage-class "gold"] */
-void section_title(const struct section *s, char *out, size_t cap);
+/* ---- lookup.c ---- */
 
 /* Whether any of the patterns (NULL: none) matches. */
 bool pattern_match(const char *const *patterns, const char *name);

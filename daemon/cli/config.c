@@ -3,6 +3,7 @@
 #include "cfg/cfg.h"
 #include "daemon/check/check.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/import/velero.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -184,7 +185,7 @@ int cli_config_import(const struct options *o, struct err *e)
     CLEANUP_FREE char *text = NULL, *ini = NULL;
     int rc = read_document(o->args[0], &text, e);
     if (rc >= 0)
-        rc = cfg_import_velero(text, &ini, e);
+        rc = import_velero(text, &ini, e);
     if (rc < 0)
         return rc;
     if (o->json)

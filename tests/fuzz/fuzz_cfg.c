@@ -4,6 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "cfg/cfg.h"
+#include "daemon/import/velero.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -94,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     memcpy(text, data + 1, len - 1);
     text[len - 1] = '\0';
     struct err e = ERR_INIT;
-    if (cfg_import_velero(text, &ini, &e) == 0) {
+    if (import_velero(text, &ini, &e) == 0) {
         load(ini, strlen(ini), 1);
         free(ini);
     } else {

@@ -2,11 +2,13 @@
 /* Import of node-agent ConfigMaps: the samples of Velero's own pages, and what must not be dropped in silence. */
 #include "tests/unit/cfgdir.h"
 
+#include "daemon/import/velero.h"
+
 static char *import(const char *json)
 {
     char *ini = NULL;
     struct err e = ERR_INIT;
-    int rc = cfg_import_velero(json, &ini, &e);
+    int rc = import_velero(json, &ini, &e);
     if (rc < 0)
         fail_msg("%s", e.msg);
     return ini;
@@ -27,7 +29,7 @@ static void refused(const char *json, const char *words)
 {
     char *ini = NULL;
     struct err e = ERR_INIT;
-    if (cfg_import_velero(json, &ini, &e) >= 0)
+    if (import_velero(json, &ini, &e) >= 0)
         fail_msg("imported: %s", ini);
     assert_null(ini);
     assert_int_equal(e.cls, ERR_USAGE);

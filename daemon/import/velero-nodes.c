@@ -5,7 +5,7 @@
  * All conditions of a selector must hold. What is about the node's name can be said here; any other label cannot, and
  * leaving one out would let movers run where they must not.
  */
-#include "cfg/velero.h"
+#include "daemon/import/velero-impl.h"
 
 #include <string.h>
 

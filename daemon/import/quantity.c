@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* quantity.c - amounts as Kubernetes writes them: "500m", "1.5Gi", "2e3", "100M" */
-#include "cfg/velero.h"
+#include "daemon/import/velero-impl.h"
 
 #include <ctype.h>
 #include <errno.h>
