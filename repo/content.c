@@ -238,6 +238,14 @@ static int64_t read_entry(struct content_reader *c, const struct index_entry *n,
     return rc < 0 ? (int64_t)rc : (int64_t)n->length;
 }
 
+int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e)
+{
+    /* In this order: a flush adds to the index before it takes from the session. */
+    if (sessions_find(r, id, ret) == 0)
+        return 0;
+    return index_set_find(r->index, id, ret, e);
+}
+
 /*
  * R8: what is not found may have come or moved since the index was loaded. Where a repository has lost much, each miss
  * would list it again: after the first few, the index is loaded for a miss at most every 2 seconds.

@@ -338,11 +338,3 @@ int repo_keep_fresh(struct repo *r, struct err *e)
     pthread_mutex_unlock(&r->fresh_lock);
     return rc;
 }
-
-int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e)
-{
-    /* In this order: a flush adds to the index before it takes from the session. */
-    if (sessions_find(r, id, ret) == 0)
-        return 0;
-    return index_set_find(r->index, id, ret, e);
-}

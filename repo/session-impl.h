@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * session-impl.h - the inside of a writing session; for session.c, put.c and packing.c only
+ * session-impl.h - the inside of a writing session; for session.c, put.c, rounds.c and packing.c only
  *
  * What is put between two flushes is a round. Each round has a session id, a marker and packs of its own, so that puts
  * go on in the next round while a flush publishes the last one:
@@ -88,6 +88,8 @@ struct session {
     struct session_stats stats;
 };
 
+/* rounds.c */
+
 /* With `lock` held: records the first failure; everything that waits wakes up. */
 void session_fail(struct session *s, const struct err *e);
 /* With `lock` held: 0, or the failure again. */
@@ -97,6 +99,11 @@ int session_check(const struct session *s, struct err *e);
 struct round *session_round(struct session *s, struct err *e);
 /* Without `lock`: record and marker of a round, unless they are there and young. */
 int round_begin(struct session *s, struct round *r, struct err *e);
+/* The round has left the list. Its markers go, unless `leave`: then a later run must find them and the record. */
+void round_end(struct session *s, struct round *r, bool leave);
+
+/* session.c */
+
 /* Flushes if so much is pending that it is time. */
 int session_make_room(struct session *s, struct err *e);
 

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* rounds.c - rounds of a session: begun with a record and a marker, ended; the failure that stops a session. */
+#include "repo/session-impl.h"
+
+#include "base/crash.h"
+
+#include <stdlib.h>
+
+/* A marker protects packs for 96 h (section 10); it is renewed long before. */
+#define MARKER_RENEW_NS (12 * NS_PER_HOUR)
+
+void session_fail(struct session *s, const struct err *e)
+{
+    if (!s->failed) {
+        s->failed = true;
+        s->failure = *e;
+        if (!s->failure.hint[0])
+            err_hint(&s->failure,
+                     "what was flushed before is safe; packs that are finished will be used by the next run");
+    }
+    pthread_cond_broadcast(&s->changed);
+}
+
+int session_check(const struct session *s, struct err *e)
+{
+    if (!s->failed)
+        return 0;
+    if (e)
+        *e = s->failure;
+    return -(s->failure.sys ? s->failure.sys : EIO);
+}
+
+struct round *session_round(struct session *s, struct err *e)
+{
+    if (s->current)
+        return s->current;
+    struct round *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_nomem(e);
+        return NULL;
+    }
+    r->started_ns = wall_ns();
+    if (session_id_new(r->id, r->started_ns, e) < 0) {
+        free(r);
+        return NULL;
+    }
+    struct round **end = &s->rounds;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+    s->current = r;
+    return r;
+}
+
+static int add_marker(struct session *s, struct round *r, struct err *e)
+{
+    char(*all)[BLOB_NAME_MAX + 1] = realloc(r->markers, (r->n_markers + 1) * sizeof *all);
+    if (!all)
+        return err_nomem(e);
+    r->markers = all;
+    all[r->n_markers][0] = '\0';
+    int64_t now = wall_ns();
+    int rc = marker_put(s->repo, r->id, r->started_ns, all[r->n_markers], e);
+    if (rc == 0) {
+        r->n_markers++;
+        r->marked_ns = now;
+    } else if (all[r->n_markers][0]) {
+        struct err ignored = ERR_INIT; /* it may be there or not; what went wrong first is what matters */
+        blobs_delete(s->repo->blobs, all[r->n_markers], &ignored);
+    }
+    return rc;
+}
+
+int round_begin(struct session *s, struct round *r, struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&s->begin_lock);
+    /* The record first: a marker without one would never be cleared away by us. */
+    if (!r->record)
+        rc = session_record_new(&r->record, s->repo, r->id, e);
+    int64_t age = wall_ns() - r->marked_ns;
+    if (rc == 0 && (r->marked_ns == 0 || age > MARKER_RENEW_NS || age < -NS_PER_HOUR))
+        rc = add_marker(s, r, e);
+    pthread_mutex_unlock(&s->begin_lock);
+    return rc;
+}
+
+void round_end(struct session *s, struct round *r, bool leave)
+{
+    bool cleared = !leave;
+    for (size_t i = 0; i < r->n_markers && !leave; i++) {
+        struct err err = ERR_INIT;
+        if (blobs_delete(s->repo->blobs, r->markers[i], &err) < 0) {
+            /* Everything is stored and indexed; other clients ignore the marker after 4 days. */
+            log_warning("a session marker could not be deleted, the next run will try again: %s", err.msg);
+            cleared = false;
+        }
+    }
+    if (r->n_markers > 0 && cleared)
+        crash_point("marker-deleted");
+    session_record_end(r->record, cleared);
+    free(r->markers);
+    free(r);
+}
