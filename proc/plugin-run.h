@@ -7,10 +7,10 @@
  * Under systemd it is a transient unit of its own, elsewhere a process group. Whoever watches it reads its output from
  * the file and gives read parts back to the file system, so that a process that talks for days needs no space.
  */
-#ifndef SNAPFERRY_DAEMON_PLUGIN_RUN_H
-#define SNAPFERRY_DAEMON_PLUGIN_RUN_H
+#ifndef SNAPFERRY_PROC_PLUGIN_RUN_H
+#define SNAPFERRY_PROC_PLUGIN_RUN_H
 
-#include "daemon/movers/plugin.h"
+#include "proc/plugin-call.h"
 
 #include <sys/types.h>
 

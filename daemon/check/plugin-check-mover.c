@@ -3,7 +3,7 @@
 #include "daemon/check/plugin-check-impl.h"
 #include "proc/plugin-run.h"
 #include "daemon/movers/plugin.h"
-#include "io/native/plugin-answer.h"
+#include "proc/plugin-answer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* plugin-check.c - the rules for every plugin, and running them all */
 #include "proc/program.h"
 #include "daemon/check/plugin-check-impl.h"
-#include "io/native/plugin-answer.h"
+#include "proc/plugin-answer.h"
 
 #include <errno.h>
 #include <stdarg.h>

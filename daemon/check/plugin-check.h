@@ -9,7 +9,7 @@
 #ifndef SNAPFERRY_DAEMON_PLUGIN_CHECK_H
 #define SNAPFERRY_DAEMON_PLUGIN_CHECK_H
 
-#include "io/native/plugin-call.h"
+#include "proc/plugin-call.h"
 
 struct plugin_check_opts {
     struct plugin_program p;

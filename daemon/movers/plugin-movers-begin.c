@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "daemon/movers/plugin-movers-impl.h"
-#include "io/native/plugin-answer.h"
+#include "proc/plugin-answer.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* plugin.c - any verb of a plugin as a step, and what mover plugins say about themselves */
 #include "daemon/movers/plugin.h"
 #include "base/cleanup.h"
-#include "io/native/plugin-answer.h"
+#include "proc/plugin-answer.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,13 +2,13 @@
 /*
  * plugin.h - plugins as the daemon and the command see them: sections of the configuration, calls as steps
  *
- * The protocol itself is io/native/plugin-call.h; mover plugins under way are daemon/movers/plugin-movers.h.
+ * The protocol itself is proc/plugin-call.h; mover plugins under way are daemon/movers/plugin-movers.h.
  */
 #ifndef SNAPFERRY_DAEMON_PLUGIN_H
 #define SNAPFERRY_DAEMON_PLUGIN_H
 
 #include "cfg/cfg.h"
-#include "io/native/plugin-call.h"
+#include "proc/plugin-call.h"
 
 /* The program of a section; strings stay the section's. A privileged plugin runs as we do. */
 struct plugin_program plugin_program_of(const struct cfg_plugin *p);

@@ -9,8 +9,8 @@
  */
 #include "io/native/driver.h"
 #include "base/cleanup.h"
-#include "io/native/plugin-answer.h"
-#include "io/native/plugin-call.h"
+#include "io/native/plugin-shapes.h"
+#include "proc/plugin-call.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 /* Plugins that tell the truth, and plugins that lie, hang, flood, die or say nothing (AP-05, AP-21..23, RS-27). */
 #include "proc/program.h"
 #include "io/native/driver.h"
-#include "io/native/plugin-answer.h"
-#include "io/native/plugin-call.h"
+#include "io/native/plugin-shapes.h"
+#include "proc/plugin-call.h"
 #include "tests/unit/test.h"
 
 #include <fcntl.h>

@@ -10,8 +10,8 @@
  * What comes back is hostile until proven otherwise: size, depth, types, ranges and lengths are checked here or by the
  * readers of plugin-answer.h. Every call blocks and belongs into a step (proc/step.h) or another child.
  */
-#ifndef SNAPFERRY_IO_SNAPSHOT_PLUGIN_CALL_H
-#define SNAPFERRY_IO_SNAPSHOT_PLUGIN_CALL_H
+#ifndef SNAPFERRY_PROC_PLUGIN_CALL_H
+#define SNAPFERRY_PROC_PLUGIN_CALL_H
 
 #include "base/err.h"
 
@@ -163,6 +163,13 @@ typedef int plugin_line_fn(const json_t *line, bool act, void *arg, struct err *
 int plugin_call_lines(const struct plugin_program *p, enum plugin_verb v, const json_t *args, unsigned timeout_s,
                       plugin_line_fn *fn, void *arg, struct err *e);
 
+/* Text of a plugin fit for a message or terminal: control characters become spaces, cut at a character's border. */
+void plugin_text(char *out, size_t cap, const char *text);
+
+/* Sets e to "VERB: text, plugin: NAME"; the name is there whatever the text's length. The text of `sys` is not added:
+ * the plugin's own words are better. Returns -sys. */
+int plugin_fail(const struct plugin_program *p, enum plugin_verb v, enum err_class cls, int sys, struct err *e,
+                const char *text);
 /* Says that an answer is wrong: ERR_GENERIC, -EBADMSG, "VERB: what, plugin: NAME". */
 int plugin_lies(const struct plugin_program *p, enum plugin_verb v, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-call.c - one call of a plugin: request in, answer out, every way in which that can go wrong */
-#include "io/native/plugin-call.h"
+#include "proc/plugin-call.h"
 #include "base/cleanup.h"
 #include "proc/program.h"
-#include "io/native/plugin-answer.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -15,7 +14,6 @@
 #define ANSWER_MAX (1u << 20) /* bytes of one document */
 #define LINES_MAX (64u << 20) /* bytes of a list */
 #define LINE_MAX_BYTES (64u << 10)
-#define TIMEOUT_CEILING 86400u
 
 const char *const *plugin_environment(void)
 {
@@ -25,14 +23,31 @@ const char *const *plugin_environment(void)
     return env;
 }
 
+void plugin_text(char *out, size_t cap, const char *text)
+{
+    size_t n = 0;
+    for (; *text && n + 1 < cap; text++)
+        out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
+    if (*text) { /* cut: not inside of a character */
+        size_t i = n;
+        while (i && ((unsigned char)out[i - 1] & 0xc0) == 0x80)
+            i--;
+        unsigned char lead = i ? (unsigned char)out[i - 1] : 0;
+        size_t need = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+        if (i && n - (i - 1) < need)
+            n = i - 1;
+    }
+    while (n && out[n - 1] == ' ')
+        n--;
+    out[n] = '\0';
+}
+
 bool plugin_protocol_ok(json_int_t theirs, int ours)
 {
     return theirs >= 1 && theirs <= ours && theirs >= ours - 1;
 }
 
-/* Errors carry the plugin's name at their end whatever their length. `sys` does not add its text: the plugin's own
- * words are better. */
-static int fail(const struct plugin_program *p, enum plugin_verb v, enum err_class cls, int sys, struct err *e,
+int plugin_fail(const struct plugin_program *p, enum plugin_verb v, enum err_class cls, int sys, struct err *e,
                 const char *text)
 {
     err_set(e, cls, 0, "%s: %.800s, plugin: %.80s", plugin_verb_at(v)->name, text, p->name);
@@ -48,7 +63,7 @@ int plugin_lies(const struct plugin_program *p, enum plugin_verb v, struct err *
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return fail(p, v, ERR_GENERIC, EBADMSG, e, text);
+    return plugin_fail(p, v, ERR_GENERIC, EBADMSG, e, text);
 }
 
 int plugin_installed(const struct plugin_program *p, struct err *e)
@@ -122,7 +137,7 @@ static int check_protocol(const struct plugin_program *p, enum plugin_verb v, co
     char text[160];
     snprintf(text, sizeof text, "it speaks version %lld of the protocol, and this is version %d",
              (long long)json_integer_value(n), PLUGIN_PROTOCOL);
-    fail(p, v, ERR_FORMAT, EPROTO, e, text);
+    plugin_fail(p, v, ERR_FORMAT, EPROTO, e, text);
     return err_hint(e, "install a version of the plugin that fits snapferry " SNAPFERRY_VERSION);
 }
 
@@ -150,7 +165,7 @@ static int failed(const struct plugin_program *p, enum plugin_verb v, int code, 
         size_t skip = strlen(plugin_verb_at(v)->name) + 2;
         plugin_text(text, sizeof text, strlen(pe->msg) > skip ? pe->msg + skip : pe->msg);
     }
-    fail(p, v, cls, sys, e, text);
+    plugin_fail(p, v, cls, sys, e, text);
     if (e && hint)
         plugin_text(e->hint, sizeof e->hint, hint);
     return -sys;
@@ -190,7 +205,8 @@ static int run(const struct plugin_program *p, enum plugin_verb v, const json_t 
     /* "Not found" belongs to the plugin's own answers: a caller would take it for a snapshot that is gone. */
     int sys = pe.sys == ENOENT ? ENOPKG : pe.sys ? pe.sys : EIO;
     size_t skip = strlen(verb) + 2;
-    fail(p, v, pe.cls == ERR_NOT_FOUND ? ERR_GENERIC : pe.cls, sys, e, strlen(pe.msg) > skip ? pe.msg + skip : pe.msg);
+    plugin_fail(p, v, pe.cls == ERR_NOT_FOUND ? ERR_GENERIC : pe.cls, sys, e,
+                strlen(pe.msg) > skip ? pe.msg + skip : pe.msg);
     err_hint(e, "%s", pe.hint);
     return -sys;
 }
@@ -281,103 +297,4 @@ int plugin_call_lines(const struct plugin_program *p, enum plugin_verb v, const 
         rc = each_line(&l, out, len, e);
     l.act = true;
     return rc == 0 ? each_line(&l, out, len, e) : rc;
-}
-
-unsigned plugin_timeout(const struct plugin_program *p, const struct plugin_info *info, enum plugin_verb v)
-{
-    unsigned ceiling = p->max_timeout_s ? p->max_timeout_s : TIMEOUT_CEILING, ours = plugin_verb_at(v)->timeout_s,
-             theirs = info ? info->timeouts[v] : 0;
-    return theirs ? (theirs < ceiling ? theirs : ceiling) : ours ? ours : ceiling;
-}
-
-int plugin_can(const struct plugin_program *p, const struct plugin_info *info, enum plugin_kind kind,
-               enum plugin_verb v, struct err *e)
-{
-    const struct plugin_verb_info *i = plugin_verb_at(v);
-    char text[160];
-    if (info->kind != kind)
-        snprintf(text, sizeof text, "it is a %s plugin, and a %s plugin is needed", plugin_kind_name(info->kind),
-                 plugin_kind_name(kind));
-    else if (i->ability && !(info->abilities & i->ability))
-        snprintf(text, sizeof text, "it says in its abilities that it cannot do this");
-    else
-        return 0;
-    return fail(p, v, ERR_GENERIC, ENOTSUP, e, text);
-}
-
-static int read_abilities(const struct plugin_program *p, const json_t *answer, struct plugin_info *ret, struct err *e)
-{
-    const json_t *list = json_object_get(answer, "abilities"), *word;
-    if (!json_is_array(list) || json_array_size(list) > 256)
-        return plugin_lies(p, PV_DESCRIBE, e, "\"abilities\" is not a list of words");
-    size_t i;
-    json_array_foreach(list, i, word)
-    {
-        if (!json_is_string(word))
-            return plugin_lies(p, PV_DESCRIBE, e, "\"abilities\" has a member that is not a word");
-        const struct plugin_ability_info *a, *found = NULL;
-        for (unsigned k = 0; (a = plugin_ability_at(k)); k++)
-            if (strcmp(a->name, json_string_value(word)) == 0)
-                found = a;
-        if (!found)
-            ret->unknown_abilities++;
-        else if (found->kind != ret->kind)
-            return plugin_lies(p, PV_DESCRIBE, e, "ability \"%s\" is one of a %s, and the plugin says it is a %s",
-                               found->name, plugin_kind_name(found->kind), plugin_kind_name(ret->kind));
-        else
-            ret->abilities |= found->bit;
-    }
-    return 0;
-}
-
-static int read_timeouts(const struct plugin_program *p, const json_t *answer, struct plugin_info *ret, struct err *e)
-{
-    const json_t *o = json_object_get(answer, "timeouts");
-    if (!o)
-        return 0;
-    if (!json_is_object(o))
-        return plugin_lies(p, PV_DESCRIBE, e, "\"timeouts\" is not an object");
-    for (unsigned v = 0; v < PV_COUNT; v++) {
-        const json_t *t = json_object_get(o, plugin_verb_at(v)->name);
-        if (!t)
-            continue;
-        if (!json_is_integer(t) || json_integer_value(t) < 1 || json_integer_value(t) > 30 * TIMEOUT_CEILING)
-            return plugin_lies(p, PV_DESCRIBE, e, "the timeout of \"%s\" is not a number of seconds",
-                               plugin_verb_at(v)->name);
-        ret->timeouts[v] = (unsigned)json_integer_value(t);
-    }
-    return 0;
-}
-
-static int read_kind(const struct plugin_program *p, const json_t *answer, struct plugin_info *ret, struct err *e)
-{
-    const char *kind = json_string_value(json_object_get(answer, "kind"));
-    for (unsigned k = PLUGIN_DRIVER; kind && k <= PLUGIN_MOVER; k <<= 1)
-        if (strcmp(kind, plugin_kind_name(k)) == 0)
-            ret->kind = k;
-    return ret->kind ? 0 : plugin_lies(p, PV_DESCRIBE, e, "\"kind\" is neither \"driver\" nor \"mover\"");
-}
-
-int plugin_describe(const struct plugin_program *p, struct plugin_info *ret, struct err *e)
-{
-    CLEANUP_PLUGIN_JSON json_t *answer = NULL;
-    struct plugin_info i = {.max_retain = -1};
-    int rc = plugin_call(p, PV_DESCRIBE, NULL, 0, &answer, e);
-    if (rc < 0)
-        return rc;
-    struct answer a = {p, PV_DESCRIBE, answer, ""};
-    uint64_t most = UINT64_MAX;
-    i.protocol = (int)json_integer_value(json_object_get(answer, "protocol"));
-    if ((rc = read_kind(p, answer, &i, e)) < 0 ||
-        (rc = answer_text(&a, "name", ANSWER_REQUIRED, i.name, sizeof i.name, e)) < 0 ||
-        (rc = answer_text(&a, "version", ANSWER_REQUIRED, i.version, sizeof i.version, e)) < 0 ||
-        (rc = answer_text(&a, "text", 0, i.text, sizeof i.text, e)) < 0 ||
-        (rc = answer_u64(&a, "max-retain", 0, &most, e)) < 0 || (rc = read_abilities(p, answer, &i, e)) < 0 ||
-        (rc = read_timeouts(p, answer, &i, e)) < 0)
-        return rc;
-    if (most != UINT64_MAX && most > 1000000)
-        return plugin_lies(p, PV_DESCRIBE, e, "\"max-retain\" is not a number of snapshots");
-    i.max_retain = most == UINT64_MAX ? -1 : (int)most;
-    *ret = i;
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-answer.c - the shapes of the plugin protocol, written and read */
-#include "io/native/plugin-answer.h"
+/* plugin-shapes.c - the shapes of the plugin protocol, written and read */
+#include "io/native/plugin-shapes.h"
 #include "base/cleanup.h"
 
 #include <errno.h>
@@ -13,158 +13,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* ---- text ---- */
-
-void plugin_text(char *out, size_t cap, const char *text)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < cap; text++)
-        out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
-    if (*text) { /* cut: not inside of a character */
-        size_t i = n;
-        while (i && ((unsigned char)out[i - 1] & 0xc0) == 0x80)
-            i--;
-        unsigned char lead = i ? (unsigned char)out[i - 1] : 0;
-        size_t need = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-        if (i && n - (i - 1) < need)
-            n = i - 1;
-    }
-    while (n && out[n - 1] == ' ')
-        n--;
-    out[n] = '\0';
-}
-
-static bool is_alias(const char *s)
-{
-    for (size_t i = 0; i < ALIAS_LEN; i++) {
-        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? s[i] != '-' : !(s[i] && strchr("0123456789abcdef", s[i])))
-            return false;
-    }
-    return s[ALIAS_LEN] == '\0';
-}
-
-static bool is_id(const char *s)
-{
-    for (; *s; s++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-", *s))
-            return false;
-    return true;
-}
-
-/* Absolute and written in one way only, so that comparing it as text means something. */
-static bool is_path(const char *s)
-{
-    if (*s != '/' || !s[1])
-        return false;
-    while (*s) {
-        const char *part = s + 1, *end = strchrnul(part, '/');
-        size_t n = (size_t)(end - part);
-        if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-        s = end;
-    }
-    return true;
-}
-
-static bool has_control(const char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            return true;
-    return false;
-}
-
-static const json_t *member(const struct answer *a, const char *key, unsigned flags, int *rc, struct err *e)
-{
-    const json_t *v = json_object_get(a->o, key);
-    *rc = 0;
-    if (json_is_null(v))
-        v = NULL;
-    if (!v && (flags & ANSWER_REQUIRED))
-        *rc = plugin_lies(a->p, a->verb, e, "its answer has no \"%s%s\"", a->at, key);
-    return v;
-}
-
-int answer_text(const struct answer *a, const char *key, unsigned flags, char *ret, size_t cap, struct err *e)
-{
-    int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
-    ret[0] = '\0';
-    if (!v)
-        return rc;
-    const char *s = json_string_value(v), *wrong = NULL;
-    if (!s)
-        wrong = "is not text";
-    else if (!*s)
-        wrong = flags & ANSWER_REQUIRED ? "is empty" : NULL;
-    else if (json_string_length(v) >= cap)
-        wrong = "is too long";
-    else if (has_control(s))
-        wrong = "has control characters";
-    else if ((flags & ANSWER_ID) && !is_id(s))
-        wrong = "has characters other than A-Z a-z 0-9 . _ : -";
-    else if ((flags & ANSWER_ALIAS) && !is_alias(s))
-        wrong = "is not a UUID in lower case";
-    else if ((flags & ANSWER_PATH) && !is_path(s))
-        wrong = "is not an absolute path without \"..\"";
-    if (wrong)
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" %s", a->at, key, wrong);
-    memcpy(ret, s, json_string_length(v) + 1);
-    return 0;
-}
-
-int answer_u64(const struct answer *a, const char *key, unsigned flags, uint64_t *ret, struct err *e)
-{
-    int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
-    if (!v)
-        return rc;
-    if (!json_is_integer(v))
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" is not an integer", a->at, key);
-    if (json_integer_value(v) < 0)
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" is negative", a->at, key);
-    *ret = (uint64_t)json_integer_value(v);
-    return 0;
-}
-
-int answer_bool(const struct answer *a, const char *key, unsigned flags, bool *ret, struct err *e)
-{
-    int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
-    if (!v)
-        return rc;
-    if (!json_is_boolean(v))
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" is neither true nor false", a->at, key);
-    *ret = json_is_true(v);
-    return 0;
-}
-
-int answer_ratio(const struct answer *a, const char *key, unsigned flags, double *ret, struct err *e)
-{
-    int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
-    if (!v)
-        return rc;
-    double d = json_number_value(v);
-    if (!json_is_number(v) || !(d >= 0 && d <= 1))
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" is not between 0 and 1", a->at, key);
-    *ret = d;
-    return 0;
-}
-
-int answer_object(const struct answer *a, const char *key, const char *at, struct answer *into, struct err *e)
-{
-    int rc;
-    const json_t *v = member(a, key, ANSWER_REQUIRED, &rc, e);
-    if (!v)
-        return rc;
-    if (!json_is_object(v))
-        return plugin_lies(a->p, a->verb, e, "\"%s%s\" is not an object", a->at, key);
-    *into = (struct answer){a->p, a->verb, v, at};
-    return 0;
-}
 
 /* ---- shapes ---- */
 
@@ -264,7 +112,7 @@ int plugin_native_read(const struct answer *a, const char *node, struct native *
         (rc = answer_u64(a, "used", 0, &n.used, e)) < 0 ||
         (rc = answer_bool(a, "crash-consistent", 0, &n.crash_consistent, e)) < 0)
         return rc;
-    if (n.handle[0] == '/' && !is_path(n.handle))
+    if (n.handle[0] == '/' && !answer_is_path(n.handle))
         return plugin_lies(a->p, a->verb, e, "\"%shandle\" is a path with \"..\" or \"//\" in it", a->at);
     *ret = n;
     return 0;
@@ -399,7 +247,7 @@ static size_t root_of(const struct driver_class *c, const char *path)
 
 bool plugin_path_inside(const struct driver_class *c, const char *path)
 {
-    return is_path(path) && root_of(c, path);
+    return answer_is_path(path) && root_of(c, path);
 }
 
 /* As openat2() below does, step by step, where a filter on system calls that cannot look into its argument keeps it
@@ -473,7 +321,7 @@ static int size_of(int fd, const struct stat *st, uint64_t *ret)
 int plugin_path_open(const struct driver_class *c, const struct plugin_program *p, enum plugin_verb v, const char *path,
                      uint64_t size, int flags, int *ret, struct err *e)
 {
-    size_t root = is_path(path) ? root_of(c, path) : 0;
+    size_t root = answer_is_path(path) ? root_of(c, path) : 0;
     if (!root) {
         plugin_lies(p, v, e, "%.500s lies outside of the directories of [storage-class \"%s\"]", path, c->name);
         return err_hint(e, "if that is right, allow it: backup-option.paths = DIRECTORY[:DIRECTORY] in the class");

@@ -1,42 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/*
- * plugin-answer.h - members of a plugin's answer, read with suspicion
- *
- * Each reader refuses wrong types, negative numbers, control characters, text that is too long, and names the member.
- * Members that we do not know are ignored, so that a newer plugin can say more.
- */
-#ifndef SNAPFERRY_IO_SNAPSHOT_PLUGIN_ANSWER_H
-#define SNAPFERRY_IO_SNAPSHOT_PLUGIN_ANSWER_H
+/* plugin-shapes.h - volumes, native snapshots, exposures in the protocol of driver plugins, written and read */
+#ifndef SNAPFERRY_IO_NATIVE_PLUGIN_SHAPES_H
+#define SNAPFERRY_IO_NATIVE_PLUGIN_SHAPES_H
 
 #include "io/native/driver.h"
-#include "io/native/plugin-call.h"
-
-/* An object in an answer; `at` is its place for words: "", "snapshot.tag.". Borrowed. */
-struct answer {
-    const struct plugin_program *p;
-    enum plugin_verb verb;
-    const json_t *o;
-    const char *at;
-};
-
-enum answer_flags {
-    ANSWER_REQUIRED = 1 << 0, /* must be there, and not be "" */
-    ANSWER_ID = 1 << 1,       /* [A-Za-z0-9._:-] only */
-    ANSWER_ALIAS = 1 << 2,    /* a UUID in lower case */
-    ANSWER_PATH = 1 << 3      /* absolute, without empty, "." and ".." components */
-};
-
-/* Missing optional members leave *ret as it is (text: ""). */
-int answer_text(const struct answer *a, const char *key, unsigned flags, char *ret, size_t cap, struct err *e);
-int answer_u64(const struct answer *a, const char *key, unsigned flags, uint64_t *ret, struct err *e);
-int answer_bool(const struct answer *a, const char *key, unsigned flags, bool *ret, struct err *e);
-/* 0..1 */
-int answer_ratio(const struct answer *a, const char *key, unsigned flags, double *ret, struct err *e);
-/* An object; `into->at` becomes `at`. */
-int answer_object(const struct answer *a, const char *key, const char *at, struct answer *into, struct err *e);
-
-/* Text of a plugin fit for a message or terminal: control characters become spaces, cut at a character's border. */
-void plugin_text(char *out, size_t cap, const char *text);
+#include "proc/plugin-answer.h"
 
 /* The shapes of the protocol (snapferry-plugin(7)). `node` is ours: a tag of another one is refused. */
 json_t *plugin_volume_json(const struct volume *v);

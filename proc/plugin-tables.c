@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-tables.c - the words of the plugin protocol: verbs, abilities, exit codes */
-#include "io/native/plugin-call.h"
+#include "proc/plugin-call.h"
 
 #include <errno.h>
+
+#define TIMEOUT_CEILING 86400u
 
 #define D PLUGIN_DRIVER
 #define M PLUGIN_MOVER
@@ -101,4 +103,11 @@ const struct plugin_exit_info *plugin_exit_at(unsigned i)
 const char *plugin_kind_name(enum plugin_kind k)
 {
     return k == PLUGIN_DRIVER ? "driver" : k == PLUGIN_MOVER ? "mover" : "unknown";
+}
+
+unsigned plugin_timeout(const struct plugin_program *p, const struct plugin_info *info, enum plugin_verb v)
+{
+    unsigned ceiling = p->max_timeout_s ? p->max_timeout_s : TIMEOUT_CEILING, ours = verbs[v].timeout_s,
+             theirs = info ? info->timeouts[v] : 0;
+    return theirs ? (theirs < ceiling ? theirs : ceiling) : ours ? ours : ceiling;
 }
