@@ -283,6 +283,40 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
     return rc;
 }
 
+static bool reads_as_zeros(int fd, uint64_t pos, size_t len)
+{
+    static const uint8_t zeros[4096];
+    uint8_t buf[sizeof zeros];
+    for (size_t at = 0; at < len; at += sizeof buf) {
+        ssize_t n = pread(fd, buf, sizeof buf, (off_t)(pos + at));
+        if (n < 0 || memcmp(buf, zeros, (size_t)n) != 0)
+            return false;
+        if ((size_t)n < sizeof buf)
+            break;
+    }
+    return true;
+}
+
+bool target_contents(const char *path, struct target_contents *ret)
+{
+    struct stat st;
+    *ret = (struct target_contents){.size = 0};
+    if (stat(path, &st) < 0 || (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode)))
+        return false;
+    ret->is_block = S_ISBLK(st.st_mode);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (!ret->is_block) {
+        ret->size = (uint64_t)st.st_size;
+        return st.st_size > 0 && (fd < 0 || lseek(fd, 0, SEEK_DATA) >= 0 || errno != ENXIO);
+    }
+    const size_t part = 1u << 20;
+    if (!blockdev_user(st.st_rdev, ret->user, sizeof ret->user))
+        ret->user[0] = '\0';
+    ret->size = fd < 0 ? 0 : blockdev_size(fd);
+    return fd < 0 || ret->user[0] || !reads_as_zeros(fd, 0, part) ||
+           !reads_as_zeros(fd, ret->size > part ? ret->size - part : 0, part);
+}
+
 void target_free(struct target *t)
 {
     if (!t)

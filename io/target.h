@@ -47,6 +47,16 @@ static inline void target_freep(struct target **t)
     target_free(*t);
 }
 
+/* What a restore to a path would overwrite. */
+struct target_contents {
+    bool is_block;
+    uint64_t size;
+    char user[256]; /* of a device, as blockdev_user(); "" for none */
+};
+/* True if there is a file that is not empty, or a device with data in its first or last MiB (or one that cannot be
+ * read). Opens nothing for writing. */
+bool target_contents(const char *path, struct target_contents *ret);
+
 bool target_is_block(const struct target *t);
 bool target_is_new(const struct target *t);   /* the file was created or empty: everything in it reads as zeros */
 uint64_t target_size(const struct target *t); /* of the device or file as opened */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* expire.c - snapshots that go from a repository: snapshot expire, delete, pin, unpin (all with -r) */
+#include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "repo/expire.h"
 
@@ -126,6 +127,30 @@ static void summary(const struct options *o, const struct expire_result *r)
         printf("Their space comes back with the maintenance of the repository.\n");
 }
 
+static int no_verdict(const struct expire_verdict *v, void *arg)
+{
+    (void)v;
+    (void)arg;
+    return 0;
+}
+
+/* Names what would go before anything does. */
+static int confirm_expire(const struct options *o, struct repo *r, const struct expire_opts *x, struct err *e)
+{
+    struct expire_opts dry = *x;
+    struct expire_result res = {0};
+    if (!confirm_needed(o))
+        return 0;
+    dry.dry_run = true;
+    int rc = snapshots_expire(r, &dry, no_verdict, NULL, &res, e);
+    if (rc < 0 || !res.expired)
+        return rc;
+    return confirm(o, e,
+                   "%lu of %lu snapshots in repository %s are not kept by retention and will be deleted "
+                   "(--dry-run --explain lists them).",
+                   (unsigned long)res.expired, (unsigned long)(res.kept + res.expired), o->repo);
+}
+
 int cli_snapshot_expire(const struct options *o, struct err *e)
 {
     struct snapshot_source src;
@@ -146,6 +171,9 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
         x.user = "snapferry";
         x.host = repo_hostname(r);
     }
+    rc = confirm_expire(o, r, &x, e);
+    if (rc < 0)
+        return rc;
     struct expire_view v = {.o = o};
     struct expire_result res = {0};
     if (o->json && !(v.sources = json_array()))
@@ -201,6 +229,24 @@ static int full_id(const struct options *o, struct repo *r, const char *arg, cha
     return 0;
 }
 
+static int confirm_delete(const struct options *o, struct repo *r, char (*ids)[33], size_t n, struct err *e)
+{
+    struct snapshot s;
+    struct err unreadable = ERR_INIT;
+    char source[4500];
+    if (!confirm_needed(o))
+        return 0;
+    if (n > 1)
+        return confirm(o, e, "%zu snapshots will be deleted from repository %s.", n, o->repo);
+    if (snapshot_find(r, ids[0], NULL, &s, &unreadable) < 0)
+        return confirm(o, e, "Snapshot %s will be deleted from repository %s.", ids[0], o->repo);
+    int rc = confirm(o, e, "Snapshot %s of %s (%s, %s) will be deleted from repository %s.", ids[0],
+                     snapshot_source_text(&s.source, source, sizeof source), text_local_time(s.start_ns),
+                     text_bytes(s.total_size > 0 ? (uint64_t)s.total_size : 0), o->repo);
+    snapshot_clear(&s);
+    return rc;
+}
+
 int cli_snapshot_delete(const struct options *o, struct err *e)
 {
     CLEANUP(repo_freep) struct repo *r = NULL;
@@ -215,6 +261,8 @@ int cli_snapshot_delete(const struct options *o, struct err *e)
         rc = full_id(o, r, o->args[i], ids[i], e);
         list[i] = ids[i];
     }
+    if (rc == 0)
+        rc = confirm_delete(o, r, ids, n, e);
     if (rc == 0)
         rc = snapshots_delete(r, list, n,
                               &(struct delete_opts){.pinned = o->force, .last_good = o->force, .dry_run = o->dry_run},

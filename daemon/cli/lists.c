@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* lists.c - operations, backups, volumes and native snapshots as tables */
+#include "daemon/cli/confirm.h"
 #include "daemon/cli/results.h"
 
 #include "daemon/records/records.h"
@@ -324,11 +325,35 @@ int ask_natives(const struct options *o, struct err *e)
     return 0;
 }
 
+/* Names what would go before anything does. */
+static int confirm_prune(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    if (!confirm_needed(o))
+        return 0;
+    int rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", 1), &answer, e);
+    const json_t *list = jarr(answer, "natives"), *n;
+    size_t i, go = 0;
+    int64_t used = 0;
+    json_array_foreach(list, i, n)
+    {
+        go += jbool(n, "prune");
+        used += jbool(n, "prune") && jint(n, "used") > 0 ? jint(n, "used") : 0;
+    }
+    if (rc < 0 || !go)
+        return rc;
+    return confirm(o, e, "%zu of %zu native snapshots%s%s%s will be removed (--dry-run --explain lists them).", go,
+                   json_array_size(list), used ? " (" : "", used ? text_bytes((uint64_t)used) : "", used ? ")" : "");
+}
+
 int ask_native_prune(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
-    int rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", (int)o->dry_run),
-                        &answer, e);
+    int rc = confirm_prune(o, e);
+    if (rc < 0)
+        return rc;
+    rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", (int)o->dry_run),
+                    &answer, e);
     if (rc < 0)
         return rc;
     if (o->json) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* moves.c - the verbs that move data: backup, restore, verify */
+#include "daemon/cli/confirm.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
 
@@ -221,6 +222,13 @@ static json_t *restore_json(const struct restore_result *t, const char *snapshot
                      "stages", stages_json(t->stages, t->n_stages), "bottleneck", t->bottleneck ? t->bottleneck : "");
 }
 
+/* A device that is not in use is overwritten without --force; a file with data in it is refused. */
+static bool is_device(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISBLK(st.st_mode);
+}
+
 int cli_restore(const struct options *o, struct err *e)
 {
     struct mover_progress progress = {0};
@@ -241,6 +249,8 @@ int cli_restore(const struct options *o, struct err *e)
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is not a regular file: only files are restored", text_name(path));
     if (rc >= 0 && entry.size < 0)
         entry.size = 0;
+    if (rc >= 0 && (o->force || o->differential || o->ranged || is_device(o->args[1])))
+        rc = confirm_target(o, o->args[1], e);
     struct restore_result result = {0};
     if (rc >= 0) {
         const struct restore_opts ro = {

@@ -157,6 +157,10 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define TABLES                                                                                                         \
     (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |            \
      V(EXPLAIN) | V(SNAPSHOT_LIST) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
+/* They remove or overwrite data. */
+#define DESTROYS                                                                                                       \
+    (V(DELETE) | V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(REPO_DETACH) | V(FORGET) | V(ASK_RESTORE) | V(SNAPSHOT_EXPIRE) |  \
+     V(SNAPSHOT_DELETE) | V(RESTORE))
 #define PLANS (V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(SNAPSHOT_EXPIRE))
 
 const struct option_info option_table[] = {
@@ -247,6 +251,7 @@ const struct option_info option_table[] = {
     {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or a volume is not protected"},
     {OPT_EXPLAIN, "explain", NULL, PLANS, "give the reason for each snapshot that stays or goes"},
     {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "remove nothing"},
+    {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: what the plugin says)"},
     {OPT_DEVICE, "device", "PATH", V(BENCH), "also how fast this device or file is read; it is not written"},
     {OPT_PIPELINE, "pipeline", NULL, V(BENCH), "also whole backups, verification and restore of generated data"},
@@ -324,6 +329,7 @@ static void help_options(FILE *f, uint64_t mask)
         snprintf(left, sizeof left, "%s--%s%s%s",
                  t->id == OPT_REPO   ? "-r, "
                  : t->id == OPT_HELP ? "-h, "
+                 : t->id == OPT_YES  ? "-y, "
                                      : "",
                  t->name, t->arg && t->arg[0] != '[' ? " " : "", t->arg ? t->arg : "");
         help_line(f, left, 33, t->help);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - the verbs that ask the daemon to do something */
+#include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
+#include "daemon/records/records.h"
 #include "repo/manifest.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int add_text(json_t *args, const char *key, const char *value, struct err *e)
 {
@@ -127,12 +130,28 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     return 0;
 }
 
+/* A path that does not exist, or a device without data, loses nothing. What is no path is a volume of the storage. */
+static int confirm_restore(const struct options *o, const json_t *args, struct err *e)
+{
+    const char *target = jstr(args, "target");
+    struct stat st;
+    bool path = *target == '/', device = path && stat(target, &st) == 0 && S_ISBLK(st.st_mode);
+    if (device || (path && o->overwrite))
+        return confirm_target(o, target, e);
+    if (!o->overwrite)
+        return 0;
+    return confirm(o, e, "The data on %s will be overwritten, if it exists.",
+                   *target ? target : "the volume of that name in the other class");
+}
+
 int ask_restore(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args)
         return err_nomem(e);
     int rc = restore_args(o, args, e);
+    if (rc >= 0)
+        rc = confirm_restore(o, args, e);
     if (rc >= 0)
         rc = daemon_ask(o, "submit-restore", json_incref(args), &answer, e);
     if (rc < 0)
@@ -154,12 +173,54 @@ int ask_restore(const struct options *o, struct err *e)
 
 /* ---- delete, hold ---- */
 
+/* "2 volumes (vg0/db1, vg0/db2)" */
+static void volumes_text(const json_t *backup, char *out, size_t cap)
+{
+    const json_t *list = jarr(backup, "volumes"), *v;
+    size_t i, n = json_array_size(list);
+    size_t len = (size_t)snprintf(out, cap, "%zu volume%s", n, n == 1 ? "" : "s");
+    json_array_foreach(list, i, v)
+    {
+        if (len > 300) {
+            snprintf(out + len, cap - len, ", ...)");
+            return;
+        }
+        len += (size_t)snprintf(out + len, cap - len, "%s%.200s", i ? ", " : " (", json_string_value(v));
+    }
+    if (n)
+        snprintf(out + len, cap - len, ")");
+}
+
+/* What will be deleted, by its full id. */
+static int confirm_backup(const struct options *o, json_t *args, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    char volumes[700];
+    if (!confirm_needed(o))
+        return 0;
+    int rc = daemon_ask(o, "describe", json_pack("{s:s}", "id", o->args[0]), &answer, e);
+    const json_t *b = jobj(answer, "backup");
+    if (rc < 0 || !b)
+        return rc; /* it is no backup: refused by the request itself */
+    json_object_set(args, "id", json_object_get(b, "id"));
+    if (!strcmp(jstr(b, "kind"), "restore"))
+        return confirm(o, e, "The record of restore %s will be deleted.", jstr(b, "id"));
+    volumes_text(b, volumes, sizeof volumes);
+    return confirm(o, e,
+                   "Backup %s of %s, %s, will be deleted: its snapshots in the repository, its native snapshots and "
+                   "its records.%s",
+                   jstr(b, "id"), volumes, text_ago(jint(b, "created_ns")),
+                   state_terminal(jstr(b, "state")) ? "" : " It still runs and is canceled first.");
+}
+
 int ask_delete(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:s, s:b, s:b}", "id", o->args[0], "force", (int)o->force, "even_kept",
                                           (int)o->even_kept),
                         *answer = NULL;
-    int rc = daemon_ask(o, "delete", json_incref(args), &answer, e);
+    int rc = args ? confirm_backup(o, args, e) : err_nomem(e);
+    if (rc >= 0)
+        rc = daemon_ask(o, "delete", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
     const char *op = jstr(answer, "operation");
@@ -250,7 +311,12 @@ int ask_detach(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "repository", o->args[0], e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    int rc = daemon_ask(o, "detach", json_incref(args), &answer, e);
+    int rc = confirm(o, e,
+                     "The backups in repository %s will be removed from the records and no longer protect their "
+                     "volumes. The repository's data is kept.",
+                     o->args[0]);
+    if (rc >= 0)
+        rc = daemon_ask(o, "detach", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
     if (o->json)
@@ -266,7 +332,10 @@ int ask_forget(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "volume", o->args[0], e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    int rc = daemon_ask(o, "forget", json_incref(args), &answer, e);
+    int rc = confirm(o, e, "Volume %s will be removed from the records. Its backups and native snapshots are kept.",
+                     o->args[0]);
+    if (rc >= 0)
+        rc = daemon_ask(o, "forget", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
     if (o->json)
@@ -313,11 +382,35 @@ static void print_verdicts(const struct options *o, const json_t *ended)
            o->dry_run ? "would go; nothing was changed" : "are deleted");
 }
 
+/* Names what would go before anything does. */
+static int confirm_expire(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_pack("{s:b}", "dry_run", 1), *answer = NULL, *ended = NULL;
+    if (!confirm_needed(o))
+        return 0;
+    if (!args || add_text(args, "volume", o->volume, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    int rc = daemon_ask(o, "expire", json_incref(args), &answer, e);
+    if (rc >= 0)
+        rc = wait_until_ended(o, jstr(answer, "operation"), &ended, e);
+    if (rc >= 0)
+        rc = exit_code_of(o, ended, e);
+    const json_t *plan = json_array_get(jarr(jobj(ended, "result"), "answers"), 0);
+    if (rc < 0 || jint(plan, "expired") <= 0)
+        return rc;
+    return confirm(o, e,
+                   "%lld of %lld snapshots in the repository are not kept by retention and will be deleted "
+                   "(--dry-run --explain lists them).",
+                   (long long)jint(plan, "expired"), (long long)(jint(plan, "expired") + jint(plan, "kept")));
+}
+
 int ask_expire(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_object(), *ended = NULL, *answer = NULL;
     if (!args || add_text(args, "volume", o->volume, e) < 0)
         return args ? -EINVAL : err_nomem(e);
+    if (confirm_expire(o, e) < 0)
+        return -ECANCELED;
     add_flag(args, "dry_run", o->dry_run);
     add_flag(args, "explain", o->explain);
     if (!o->dry_run && !o->explain)

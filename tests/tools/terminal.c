@@ -2,10 +2,12 @@
 /*
  * terminal - runs a command on a terminal and tells what a person sees there
  *
- * terminal [--size COLUMNSxROWS] [--resize COLUMNSxROWS@SECONDS]... [--every SECONDS] COMMAND...
+ * terminal [--size COLUMNSxROWS] [--resize COLUMNSxROWS@SECONDS]... [--every SECONDS] [--type TEXT] COMMAND...
  *
  * Standard output and error of the command are a pseudo terminal. What is on it at the end (with what has scrolled
  * away) is printed, colours as {red}text{/}; with --every also after each so many seconds, behind a line "== SECONDS".
+ * --type: TEXT and Return are typed once the cursor is behind a question ("] "); an empty TEXT is Return alone, ^C and
+ * ^D are the keys.
  * A change of size waits until nothing was printed for 60 ms: what a program draws for one size and the terminal shows
  * in another is folded as nobody can foresee, and a test of it would be one of who came first.
  * Lines that are longer than the terminal are folded, and folded anew when its size changes, as terminals do; a fold is
@@ -242,7 +244,25 @@ static void set_size(int fd, unsigned c, unsigned r)
     ioctl(fd, TIOCSWINSZ, &ws);
 }
 
-static void watch(int fd, struct resize *resizes, unsigned n_resizes, double every)
+/* The line of the cursor ends with "] ". */
+static bool at_question(void)
+{
+    const struct line *l = &lines[at_line];
+    return at_col >= 2 && l->n >= at_col && !strcmp(l->cells[at_col - 2].text, "]") &&
+           !strcmp(l->cells[at_col - 1].text, " ");
+}
+
+static void type(int fd, const char *text)
+{
+    char keys[256];
+    size_t n = (size_t)snprintf(keys, sizeof keys, "%s\n", text);
+    if (!strcmp(text, "^C") || !strcmp(text, "^D"))
+        n = (size_t)snprintf(keys, sizeof keys, "%c", text[1] - '@');
+    if (write(fd, keys, n) != (ssize_t)n)
+        die("cannot type:", strerror(errno));
+}
+
+static void watch(int fd, struct resize *resizes, unsigned n_resizes, double every, const char *text)
 {
     double start = now_s(), next = every, heard = start;
     char data[65536];
@@ -255,6 +275,10 @@ static void watch(int fd, struct resize *resizes, unsigned n_resizes, double eve
                 return; /* EIO: nobody has it open any more */
             feed(data, (size_t)r);
             heard = now_s();
+        }
+        if (text && n == 0 && at_question()) {
+            type(fd, text);
+            text = NULL;
         }
         double t = now_s() - start;
         for (unsigned i = 0; i < n_resizes; i++)
@@ -278,6 +302,7 @@ int main(int argc, char **argv)
     struct resize resizes[8];
     unsigned n_resizes = 0, c = 80, r = 24;
     double every = 0;
+    const char *text = NULL;
     int i = 1, fd, status = 0;
     if (!setlocale(LC_CTYPE, "C.UTF-8"))
         die("there is no locale", "C.UTF-8");
@@ -286,6 +311,10 @@ int main(int argc, char **argv)
             continue;
         if (!strcmp(argv[i], "--every") && (every = strtod(argv[i + 1], NULL)) > 0)
             continue;
+        if (!strcmp(argv[i], "--type")) {
+            text = argv[i + 1];
+            continue;
+        }
         struct resize *x = &resizes[n_resizes];
         if (!strcmp(argv[i], "--resize") && n_resizes < 8 &&
             sscanf(argv[i + 1], "%ux%u@%lf", &x->columns, &x->rows, &x->at) == 3) {
@@ -307,7 +336,7 @@ int main(int argc, char **argv)
     }
     columns = c;
     rows = r;
-    watch(fd, resizes, n_resizes, every);
+    watch(fd, resizes, n_resizes, every, text);
     for (unsigned k = 0; k < 100; k++) {
         pid_t w = waitpid(pid, &status, WNOHANG);
         if (w == pid) {
