@@ -1,7 +1,9 @@
 # snapferry: build, tests, demo. `make help` lists the targets.
 SHELL := /bin/bash
 VERSION := 0.1.0
+# Where the output goes. Within this directory its name is always the relative one, since dependency files have it.
 BUILD ?= build
+override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
 ifeq ($(origin CC),default)
 CC := gcc
 endif
@@ -23,12 +25,18 @@ else
 HARDEN += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDHARDEN += -fsanitize=$(SAN)
 endif
-PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd libcrypt
-PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd \
+        libcrypt
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
              $(HARDEN) -pthread $(PKG_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)
+# The name of a kernel's file says which instructions it needs; no other file may use them.
+AVX2 := -mavx2 -mbmi2 -mpclmul
+AVX2_AES := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
+AVX2_SHA := -mavx2 -msha
+AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 
 # The rooms, lowest first. Each is one static library; link order is the reverse.
 DAEMON_ROOMS := protocol records movers schedule answers check control engine metrics
@@ -38,8 +46,10 @@ room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
 LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
 LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
 # The control plane: no data path, no repository; of io only what names a source.
-DAEMON_LIBS := $(foreach r,base proc cfg io io/native $(addprefix daemon/,$(DAEMON_ROOMS)),$(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
-DAEMON_PKG_LIBS = $(shell pkg-config --libs libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd libcrypt 2>/dev/null)
+DAEMON_LIBS := $(foreach r,base proc cfg io io/native $(addprefix daemon/,$(DAEMON_ROOMS)),\
+                 $(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd libcrypt
+DAEMON_PKG_LIBS := $(shell pkg-config --libs $(DAEMON_PKGS) 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
 
 src_of = $(wildcard $(1)/*.c)
@@ -52,61 +62,96 @@ PERF := $(patsubst perf/%.c,$(BUILD)/perf/%,$(wildcard perf/*.c))
 .PHONY: all
 all: $(PROGRAMS)
 
-$(BUILD)/snapferry: $(CLI_OBJ) $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lm
+# One short line for each command (make -s: none); V=1 shows the commands.
+Q := $(if $(filter-out 0,$(V)),,@)
+say = $(if $(Q),$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,$(info $(1) $(2))))
 
-$(BUILD)/snapferryd: $(addprefix $(BUILD)/daemon/main/,snapferryd.o service.o) $(DAEMON_LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
-$(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+# What is made depends on how: $(BUILD)/flags has the compiler and all flags, and is written only when they change.
+.PHONY: FORCE
+same = $(and $(findstring <$(1)>,<$(2)>),$(findstring <$(2)>,<$(1)>))
+changed = $(if $(call same,$(file <$(1)),$(2)),,FORCE)
+quoted = '$(subst ','\'',$(1))'
+FLAGS := $(BUILD)/flags
+FLAGS_TEXT := $(CC) $(shell $(CC) --version 2>/dev/null | head -n 1) $(CFLAGS_ALL) $(LDFLAGS_ALL) \
+              $(LINK_LIBS) $(DAEMON_LIBS) $(PKG_LIBS) $(DAEMON_PKG_LIBS) $(AVX2) $(AVX2_AES) $(AVX2_SHA) $(AVX512)
+$(FLAGS): $(call changed,$(FLAGS),$(FLAGS_TEXT))
+	@mkdir -p $(@D)
+	@printf '%s\n' $(call quoted,$(FLAGS_TEXT)) >$@
 
+$(BUILD)/snapferry: $(CLI_OBJ) $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lm
+
+$(BUILD)/snapferryd: $(addprefix $(BUILD)/daemon/main/,snapferryd.o service.o) $(DAEMON_LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
+$(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+
+# Beside each library stands the list of its files, so that it is made anew when one is added or removed.
 define room_rule
-$(call room_lib,$(1)): $(call obj_of,$(1))
+$(call room_lib,$(1)): $(call obj_of,$(1)) $(call changed,$(call room_lib,$(1)).list,$(call src_of,$(1)))
+	$$(call say,AR,$$@)
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(Q)ar rcs $$@ $$(filter %.o,$$^)
+	@echo $(call src_of,$(1)) >$$@.list
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
-# A kernel file tells by its name which instructions it needs; nothing else may use them.
-$(BUILD)/%_avx2.o: KERNEL_FLAGS := -mavx2 -mbmi2 -mpclmul
-$(BUILD)/repo/aesgcm_avx2.o: KERNEL_FLAGS := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
-$(BUILD)/chunker/sha256_avx2.o: KERNEL_FLAGS := -mavx2 -msha
-$(BUILD)/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
-$(BUILD)/%.o: %.c
+$(BUILD)/%_avx2.o: KERNEL_FLAGS := $(AVX2)
+$(BUILD)/repo/aesgcm_avx2.o: KERNEL_FLAGS := $(AVX2_AES)
+$(BUILD)/chunker/sha256_avx2.o: KERNEL_FLAGS := $(AVX2_SHA)
+$(BUILD)/%_avx512.o: KERNEL_FLAGS := $(AVX512)
+$(BUILD)/%.o: %.c $(FLAGS)
+	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(KERNEL_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(KERNEL_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/recipe.o $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/recipe.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
 # Of the command those files that only make text; print_error() of the others is also a name of cmocka's.
 CLI_TEXT_OBJ := $(addprefix $(BUILD)/daemon/cli/,ages.o live.o progress-line.o screen.o table.o text.o width.o)
-$(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
-$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
-$(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+$(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
+$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+$(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 # Kept, and made anew whenever they are missing (.SECONDARY would think a library newer than its source good enough).
 .PRECIOUS: $(BUILD)/%.o
 
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
+
+.PHONY: format
+format:
+	@find . \( -path ./.git -o -path './build*' -o -path ./debian \) -prune -o -name '*.[ch]' -print0 | \
+	    xargs -0 clang-format-14 -i --style=file
 
 .PHONY: unit-programs
 unit-programs: $(UNIT) $(TOOLS) $(PERF)
 
 # Golden repositories made by the real Kopia, unpacked with their file times (the storage clock).
 $(BUILD)/golden/.done: tests/fixtures/repos.tar.xz tests/fixtures/expected.tar.xz
+	$(call say,TAR,$(@D))
 	@rm -rf $(@D) && mkdir -p $(@D)
-	tar -xJpf tests/fixtures/repos.tar.xz -C $(@D)
-	tar -xJf tests/fixtures/expected.tar.xz -C $(@D)
+	$(Q)tar -xJpf tests/fixtures/repos.tar.xz -C $(@D)
+	$(Q)tar -xJf tests/fixtures/expected.tar.xz -C $(@D)
 	@touch $@
 
 SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh tests/fault/*.sh) $(wildcard tests/package/*.sh))
-TEST_ENV = SNAPFERRY=$(BUILD)/snapferry GOLDEN=$(BUILD)/golden SNAPFERRY_GOLDEN=$(BUILD)/golden TOOLS=$(BUILD)/tests/tools \
-           BUILD=$(BUILD)
+BUILD_ABS := $(abspath $(BUILD))
+TEST_ENV = BUILD=$(BUILD_ABS) SNAPFERRY=$(BUILD_ABS)/snapferry TOOLS=$(BUILD_ABS)/tests/tools \
+           GOLDEN=$(BUILD_ABS)/golden SNAPFERRY_GOLDEN=$(BUILD_ABS)/golden
+# What is built for tests is built with all CPUs, unless make was called with -j.
+PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: deps test test-programs check test-interop test-avx512 check-asan check-tsan check-valgrind
+.PHONY: deps test test-programs check only test-interop test-avx512 check-asan check-tsan check-valgrind
 deps:
 	@BUILD=$(BUILD) tests/deps.sh
 
@@ -115,7 +160,7 @@ test: deps
 	@$(MAKE) --no-print-directory check
 
 test-programs:
-	+@$(MAKE) --no-print-directory -s -j2 all unit-programs fuzz-replay $(BUILD)/golden/.done
+	+@$(MAKE) --no-print-directory $(PARALLEL) all unit-programs fuzz-replay $(BUILD)/golden/.done
 
 check: test-programs
 	@$(TEST_ENV) tests/run.sh $(sort $(UNIT)) $(sort $(FUZZ_REPLAY)) $(SCRIPTS)
@@ -138,8 +183,8 @@ test-interop: test-programs
 test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
 	@BUILD=$(BUILD) tests/emulated/run.sh $^
 
-# A real systemd, kernel and device-mapper in virtual machines (tests/README.md): tests/vm says what each shows; takes half an
-# hour where /dev/kvm does not work. T="tests/vm/02-reboot.sh": only some. FROM=install: by `make install`, not the packages.
+# A real systemd, kernel and device-mapper in virtual machines (tests/README.md): half an hour where /dev/kvm does not
+# work. T="tests/vm/02-reboot.sh": only some. FROM=install: by `make install`, not the packages.
 .PHONY: test-vm
 FROM ?= deb
 test-vm: T ?= $(sort $(wildcard tests/vm/[0-9]*.sh))
@@ -147,8 +192,9 @@ test-vm:
 	@tests/deps.sh
 	@tests/vm/image.sh >/dev/null
 	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm
-	+@if [ "$(FROM)" = install ]; then $(MAKE) --no-print-directory -s install PREFIX=/usr DESTDIR=$(abspath $(BUILD))/vm/root; \
-	    else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
+	+@if [ "$(FROM)" = install ]; then \
+	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
+	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
 	@BUILD=$(BUILD) JOBS=1 AGAIN=0 TEST_TIMEOUT=3600 tests/run.sh $(T)
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
@@ -158,20 +204,24 @@ test-scalar: T ?= $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 test-scalar: test-programs
 	@$(foreach k,$(KERNELS),SNAPFERRY_KERNEL_$(k)=scalar) $(TEST_ENV) tests/run.sh $(T)
 
+# Each in an output directory of its own: $(BUILD)-asan, $(BUILD)-tsan.
+ASAN_TESTS := $(sort $(UNIT) $(FUZZ_REPLAY)) $(sort $(wildcard tests/cli/*.sh))
 check-asan:
-	@$(MAKE) --no-print-directory BUILD=build-asan SAN=address,undefined OPT=-O1 test-programs
-	@$(TEST_ENV) BUILD=build-asan SNAPFERRY=build-asan/snapferry TOOLS=build-asan/tests/tools AGAIN=0 TEST_TIMEOUT=1800 \
-	    ASAN_OPTIONS=allocator_may_return_null=1 SNAPFERRY_SANITIZED=1 \
-	    tests/run.sh $(patsubst build/%,build-asan/%,$(sort $(UNIT) $(FUZZ_REPLAY))) $(wildcard tests/cli/*.sh)
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
+	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
+TSAN_TESTS := pool hash reader target blob item indexset repo backup
 check-tsan:
-	@$(MAKE) --no-print-directory BUILD=build-tsan SAN=thread OPT=-O1 test-programs
-	@$(TEST_ENV) BUILD=build-tsan AGAIN=0 TEST_TIMEOUT=1800 SNAPFERRY_SANITIZED=1 \
-	    tests/run.sh $(foreach t,pool hash reader target blob item indexset repo backup restore,build-tsan/tests/unit/test_$(t))
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
+	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'
 
+.PHONY: run-sanitized
+run-sanitized: test-programs
+	@$(TEST_ENV) AGAIN=0 TEST_TIMEOUT=1800 ASAN_OPTIONS=allocator_may_return_null=1 SNAPFERRY_SANITIZED=1 tests/run.sh $(T)
+
+VALGRIND_TESTS := base cfg splitter hash index epoch compress s2 ecc docstream gojson
 check-valgrind: test-programs
-	@printf '#!/bin/sh\nexec valgrind -q --error-exitcode=99 --leak-check=full "$$@"\n' > $(BUILD)/valgrind.sh
-	@for t in base cfg splitter hash index epoch compress s2 ecc docstream gojson; do \
+	@for t in $(VALGRIND_TESTS); do \
 	    SNAPFERRY_SANITIZED=1 $(TEST_ENV) valgrind -q --error-exitcode=99 --leak-check=full $(BUILD)/tests/unit/test_$$t \
 	        || exit 1; done
 
@@ -194,7 +244,7 @@ bench-instructions: $(BUILD)/perf/count_kernels
 .PHONY: demo
 demo:
 	@tests/deps.sh
-	+@$(MAKE) --no-print-directory -s -j2 all
+	+@$(MAKE) --no-print-directory -s $(PARALLEL) all
 	@SNAPFERRY=$(BUILD)/snapferry tests/demo.sh
 
 # Man pages are written in POD.
@@ -202,28 +252,31 @@ MAN := $(patsubst docs/man/%.pod,$(BUILD)/man/%,$(wildcard docs/man/*.pod))
 .PHONY: man
 man: $(MAN)
 $(BUILD)/man/%: docs/man/%.pod
+	$(call say,MAN,$@)
 	@mkdir -p $(@D)
-	pod2man --center "snapferry" --release "$(VERSION)" --section $(lastword $(subst ., ,$*)) \
+	$(Q)pod2man --center "snapferry" --release "$(VERSION)" --section $(lastword $(subst ., ,$*)) \
 	    --name $(shell echo $(basename $*) | tr a-z A-Z) $< $@
 
 .PHONY: install
 UNITDIR ?= /lib/systemd/system
 SYSCONFDIR ?= /etc
 install: all man
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/snapferry
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(BUILD)/snapferryd
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover
-	for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
-	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/snapferry/conf.d $(DESTDIR)$(PREFIX)/share/doc/snapferry
-	for u in systemd/*.service systemd/*.socket systemd/*.slice; do \
-	    sed -e 's,@bindir@,$(PREFIX)/bin,g' -e 's,@sbindir@,$(PREFIX)/sbin,g' $$u > $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
-	install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
-	install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
-	install -D -m 0644 docs/snapferry.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/snapferry
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/share/snapferry/plugins examples/plugins/*
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/snapferry/monitoring monitoring/*
-	cp -r examples docs/*.md $(DESTDIR)$(PREFIX)/share/doc/snapferry/
-	[ -e $(DESTDIR)$(SYSCONFDIR)/snapferry/snapferry.ini ] || \
+	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
+	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/snapferry
+	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(BUILD)/snapferryd
+	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover
+	$(Q)for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/snapferry/conf.d $(DESTDIR)$(PREFIX)/share/doc/snapferry
+	$(Q)for u in systemd/*.service systemd/*.socket systemd/*.slice; do \
+	    sed -e 's,@bindir@,$(PREFIX)/bin,g' -e 's,@sbindir@,$(PREFIX)/sbin,g' $$u \
+	        >$(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
+	$(Q)install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
+	$(Q)install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
+	$(Q)install -D -m 0644 docs/snapferry.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/snapferry
+	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/share/snapferry/plugins examples/plugins/*
+	$(Q)install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/snapferry/monitoring monitoring/*
+	$(Q)cp -r examples docs/*.md $(DESTDIR)$(PREFIX)/share/doc/snapferry/
+	$(Q)[ -e $(DESTDIR)$(SYSCONFDIR)/snapferry/snapferry.ini ] || \
 	    install -m 0644 debian/snapferry.ini $(DESTDIR)$(SYSCONFDIR)/snapferry/snapferry.ini
 
 # Debian packages in $(BUILD)/deb, from a copy of this tree (docs/packaging.md).
@@ -243,43 +296,70 @@ test-package:
 
 .PHONY: help
 help:
-	@echo 'make            the command, build/snapferry'
-	@echo 'make demo       install what is needed, build, and show the main job on a real block device'
-	@echo 'make test       install what is needed, build and run the default tests (make check: without installing)'
-	@echo 'make deb        Debian packages, build/deb/*.deb; make deb-reproducible builds twice and compares'
-	@echo 'make test-package   the packages installed, used, upgraded and purged in a fresh Debian 12'
-	@echo 'make install    PREFIX=/usr/local DESTDIR='
-	@echo 'make check-asan check-tsan check-valgrind    the tests under sanitizers'
-	@echo 'make test-vm    the installed package in virtual machines: limits, reboots, watchdog, full disk, stuck devices'
-	@echo 'make test-avx512    the AVX-512 kernels on an emulated CPU (Bochs)'
-	@echo 'make test-scalar    the scripts again with every kernel scalar, as on a CPU without vectors'
-	@echo 'make bench-instructions    instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones'
-	@echo 'make soak       OPS=1000: so many operations of the daemon in a row, with random faults'
-	@echo 'make fuzz       libFuzzer targets, FUZZ_SECONDS=30 each (clang)'
-	@echo 'make test-interop KOPIA=/path/to/kopia       both directions against stock Kopia'
-	@echo 'make bench      benchmarks with ratios to peers; KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)'
-	@echo 'make bench-scaling   time and memory against sizes of volume and repository, and workers'
+	@: $(info $(HELP))
+define HELP
+Build
+  make                    build/snapferry, build/snapferryd and build/snapferry-mover
+                          BUILD=DIR (output directory), CC=clang, CFLAGS=, LDFLAGS=, OPT=-O2, SAN=address,undefined
+                          V=1 shows the commands; a changed flag or compiler rebuilds
+  make deps               installs the Debian packages that building and testing need
+  make format             formats all C files with clang-format 14
+  make man                the man pages, build/man/*
+  make install            PREFIX=/usr/local DESTDIR= UNITDIR=/lib/systemd/system SYSCONFDIR=/etc
+  make clean              removes the output
+  make demo               installs what is needed, builds, and shows the main job on a real block device
 
+Test
+  make test               installs what is needed, builds, runs the default tests
+  make check              the same without installing
+  make only T="..."       some programs: make only T="tests/e2e/restore.sh build/tests/unit/test_base"
+                          VERBOSE=1 (all output), JOBS=2 (programs at a time), TEST_TIMEOUT=600 (seconds for each)
+  make test-interop       both directions against stock Kopia: KOPIA=/path/to/kopia
+  make test-vm            the installed package in virtual machines: limits, reboots, watchdog, full disk, stuck devices
+                          T="tests/vm/02-reboot.sh" (some), FROM=install (not the packages)
+  make test-package       the packages installed, used, upgraded and purged in a fresh Debian 12
+  make test-scalar        the scripts with all kernels scalar, as on a CPU without vectors; T="..." (some)
+  make test-avx512        the AVX-512 kernels on an emulated CPU (Bochs)
+  make check-asan         unit tests, fuzz replays and command line with address and undefined behaviour sanitizers
+  make check-tsan         unit tests of what has threads, with the thread sanitizer
+  make check-valgrind     unit tests of what parses and computes, under valgrind
+  make soak               the daemon under random faults: OPS=1000 operations
+  make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target
+
+Measure
+  make bench              benchmarks beside peers: KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)
+  make bench-scaling      time and memory by size of volume and repository, and by workers
+  make bench-instructions instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones
+
+Package
+  make deb                Debian packages, build/deb/*.deb
+  make deb-reproducible   builds them twice and compares
+endef
+
+# A directory that make did not make stays.
 .PHONY: clean
 clean:
-	rm -rf build build-*
+	@for d in $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz; do \
+	    if [ -e $$d/flags ]; then rm -rf $$d; elif [ -e $$d ]; then echo "$$d has no file flags: not removed" >&2; fi; done
 
 # Fuzz targets. As plain programs they run their corpus (part of `make check`); `make fuzz` lets libFuzzer search.
 FUZZ_SECONDS ?= 30
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_REPLAY := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_NAMES))
-$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBS)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/fuzz/replay.o $(LINK_LIBS) $(PKG_LIBS) -lm
-$(BUILD)/fuzzer/%: $(BUILD)/tests/fuzz/%.o $(LIBS)
+$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/fuzz/replay.o $(LINK_LIBS) $(PKG_LIBS) -lm
+$(BUILD)/fuzzer/%: $(BUILD)/tests/fuzz/%.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
 
 .PHONY: fuzz-replay fuzz fuzz-programs
 fuzz-replay: $(FUZZ_REPLAY)
 fuzz-programs: $(addprefix $(BUILD)/fuzzer/,$(FUZZ_NAMES))
 fuzz: FUZZ_BUILD := $(BUILD)-fuzz
 fuzz:
-	+@$(MAKE) --no-print-directory -s BUILD=$(FUZZ_BUILD) CC=clang SAN=address,undefined OPT=-O1 \
+	+@$(MAKE) --no-print-directory $(PARALLEL) BUILD=$(FUZZ_BUILD) CC=clang SAN=address,undefined OPT=-O1 \
 	    CFLAGS='-fsanitize=fuzzer-no-link -w' fuzz-programs
 	@for t in $(FUZZ_NAMES); do \
 	    mkdir -p $(FUZZ_BUILD)/found/$$t; \
