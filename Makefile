@@ -151,7 +151,7 @@ TEST_ENV = BUILD=$(BUILD_ABS) SNAPFERRY=$(BUILD_ABS)/snapferry TOOLS=$(BUILD_ABS
 # What is built for tests is built with all CPUs, unless make was called with -j.
 PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: deps test test-programs check only test-interop test-avx512 check-asan check-tsan check-valgrind
+.PHONY: deps test test-programs tested check only test-interop test-avx512 check-asan check-tsan check-valgrind
 deps:
 	@BUILD=$(BUILD) tests/deps.sh
 
@@ -160,7 +160,9 @@ test: deps
 	@$(MAKE) --no-print-directory check
 
 test-programs:
-	+@$(MAKE) --no-print-directory $(PARALLEL) all unit-programs fuzz-replay $(BUILD)/golden/.done
+	+@$(MAKE) --no-print-directory $(PARALLEL) tested
+tested: all unit-programs fuzz-replay $(BUILD)/golden/.done
+	@:
 
 check: test-programs
 	@$(TEST_ENV) tests/run.sh $(sort $(UNIT)) $(sort $(FUZZ_REPLAY)) $(SCRIPTS)
