@@ -33,11 +33,18 @@ struct check {
     json_t *stored;
 };
 
+/* ---- plugin-check-common.c ---- */
+
 /* FAIL with a sentence of our own. */
 int check_fails(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Not asked. */
 int check_skips(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *check_option(const struct check *k, const char *key);
+
+extern const struct plugin_rule check_common_rules[];
+extern const unsigned check_n_common_rules;
+
+/* ---- plugin-check-driver.c, plugin-check-mover.c ---- */
 
 extern const struct plugin_rule check_driver_rules[], check_mover_rules[];
 extern const unsigned check_n_driver_rules, check_n_mover_rules;

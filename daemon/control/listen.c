@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* control-listen.c - the listening socket: systemd's, or our own in place of a dead daemon's */
+/* listen.c - the listening socket: systemd's, or our own in place of a dead daemon's */
 #include "daemon/control/control-impl.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * control-lists.c - records as lists, in pages, and one thing in full
+ * lists.c - records as lists, in pages, and one thing in full
  *
  * What has not ended comes first and is always on the first page; then what has ended, newest first.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * control-verbs.c - the verbs of the control socket
+ * verbs.c - the verbs of the control socket
  *
  * A table says which arguments a verb has and of what type: whatever else a client sends is refused before the engine
  * sees it.
