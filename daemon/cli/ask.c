@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ask.c - the verbs without -r: which function, and how an answer becomes the result */
+/* ask.c - the verbs without -r: which function answers each */
 #include "daemon/cli/daemon.h"
 
 #include <errno.h>
-#include <string.h>
 
 int cli_ask(const struct options *o, struct err *e)
 {
@@ -29,59 +28,4 @@ int cli_ask(const struct options *o, struct err *e)
         if (verbs[i].verb == o->verb)
             return verbs[i].fn(o, e);
     return err_set(e, ERR_USAGE, EINVAL, "%s is not a verb for the daemon", verb_name(o->verb));
-}
-
-void print_answer(const struct options *o, const json_t *answer)
-{
-    json_t *j = json_pack("{s:s, s:s}", "type", "result", "verb", verb_name(o->verb));
-    if (j)
-        json_object_update(j, (json_t *)(uintptr_t)answer);
-    print_json(j);
-}
-
-bool answered(const struct options *o, const json_t *answer)
-{
-    if (o->json)
-        print_answer(o, answer);
-    else if (jbool(answer, "offline") && !o->quiet) {
-        fflush(stdout);
-        log_warning("%s", jstr(answer, "offline_why"));
-    }
-    return o->json;
-}
-
-/* Verbs that the daemon answers from its memory, at once: if it does not, something is wrong with it. The others look
- * at storage, and storage may be slow. */
-static unsigned patience(const char *verb)
-{
-    static const char *const quick[] = {"status", "operations", "backups", "natives", "describe"};
-    for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
-        if (!strcmp(verb, quick[i]))
-            return 15;
-    return 600;
-}
-
-static bool silent;
-
-bool daemon_silent(void)
-{
-    return silent;
-}
-
-int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
-{
-    CLEANUP_JSON json_t *owned = args;
-    struct err down = ERR_INIT;
-    CLEANUP(daemon_closep) struct daemon *d = NULL;
-    int rc = daemon_open(&d, o, &down);
-    if (rc >= 0)
-        rc = daemon_call(d, verb, json_incref(owned), patience(verb), NULL, NULL, answer, &down);
-    if (rc >= 0)
-        return rc;
-    if (down.cls != ERR_NO_DAEMON) {
-        *e = down;
-        return rc;
-    }
-    silent = d || down.sys == ETIMEDOUT;
-    return offline_ask(o, verb, owned, &down, answer, e);
 }

@@ -28,22 +28,24 @@ int daemon_ask(const struct options *o, const char *verb, json_t *args, json_t *
 
 /* ---- the same from files while the daemon is down (offline.c) ---- */
 
-/* Answers `verb` from STATE-DIR and CONFIG-DIR as far as they tell. `why` is the error of daemon_open(), and is told.
- */
-int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
-                struct err *e);
+/* Answers `verb` from STATE-DIR and CONFIG-DIR as far as they tell. `why` is the error of daemon_open(), and is told;
+ * `silent`: there is a daemon that did not answer. */
+int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, bool silent,
+                json_t **answer, struct err *e);
+
+/* ---- answers, from wherever they come (answer.c) ---- */
+
 /* daemon_ask(), and offline_ask() if the daemon is down or does not answer. */
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
 /* Whether the answer of ask_or_read() is from files because there is a daemon that did not answer. */
 bool daemon_silent(void);
-
-/* ---- printing ---- */
-
 /* With --json: the answer as the result of this verb. */
 void print_answer(const struct options *o, const json_t *answer);
 /* The beginning of each verb's output: with --json prints the answer and says true: that was all. Else tells where the
  * answer comes from if it is not the daemon. */
 bool answered(const struct options *o, const json_t *answer);
+
+/* ---- printing ---- */
 
 enum tint { TINT_NONE, TINT_GOOD, TINT_WARN, TINT_BAD, TINT_DIM };
 /* A table whose text columns shrink in the middle ("up-nightly…db1") until a line fits the screen. */

@@ -199,7 +199,8 @@ static json_t *config_state(const struct options *o)
     return j;
 }
 
-static int status(const struct options *o, struct records *r, const struct err *why, json_t *answer, struct err *e)
+static int status(const struct options *o, struct records *r, const struct err *why, bool silent, json_t *answer,
+                  struct err *e)
 {
     CLEANUP_JSON json_t *none = json_object(), *operations = NULL, *volumes = NULL, *natives = NULL;
     int rc = list_rows(r, REC_OPERATION, none, true, &operations, e);
@@ -220,7 +221,7 @@ static int status(const struct options *o, struct records *r, const struct err *
         config_state(o), "repositories", "slots", "total", 0, "used", 0, "restore_reserved", 0, "queued",
         (json_int_t)json_array_size(queue), "running", running, "queue", queue, "volumes", volumes, "jobs", "natives",
         "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity", "error", "text",
-        daemon_silent() ? "the daemon does not answer" : "the daemon is not running", "hint", why->hint);
+        silent ? "the daemon does not answer" : "the daemon is not running", "hint", why->hint);
     if (!more || json_object_update(answer, more) < 0)
         return err_nomem(e);
     return 0;
@@ -256,7 +257,7 @@ static void closep_records(struct records **r)
 }
 
 static int from_records(const struct options *o, const char *verb, const json_t *args, const struct err *why,
-                        json_t *answer, bool *looked, struct err *e)
+                        bool silent, json_t *answer, bool *looked, struct err *e)
 {
     static const struct {
         const char *verb;
@@ -268,7 +269,7 @@ static int from_records(const struct options *o, const char *verb, const json_t 
     if (rc < 0)
         return rc;
     if (!strcmp(verb, "status"))
-        return status(o, r, why, answer, e);
+        return status(o, r, why, silent, answer, e);
     if (!strcmp(verb, "describe"))
         return describe(r, jstr(args, "id"), answer, e);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
@@ -289,15 +290,15 @@ static int from_records(const struct options *o, const char *verb, const json_t 
     return err_set(e, ERR_NO_DAEMON, 0, "%s cannot be told without the daemon", verb);
 }
 
-int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, json_t **answer,
-                struct err *e)
+int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, bool silent,
+                json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *a = json_object();
     struct err own = ERR_INIT;
     bool looked = !strcmp(verb, "describe"); /* into the records, for something that is named */
     int rc = !a                         ? err_nomem(&own)
              : !strcmp(verb, "explain") ? explain(o, jstr(args, "volume"), a, &own)
-                                        : from_records(o, verb, args, why, a, &looked, &own);
+                                        : from_records(o, verb, args, why, silent, a, &looked, &own);
     if (rc < 0) {
         /* Without records the first reason is the one to tell; what was looked for and is not there is an answer. */
         *e = looked && own.cls == ERR_NOT_FOUND ? own : *why;

@@ -281,7 +281,7 @@ static int wait_offline(struct waiting *v, json_t **ended, const struct err *dow
 {
     CLEANUP_JSON json_t *args = json_pack("{s:s}", "id", v->id), *found = NULL;
     struct err ignored = ERR_INIT;
-    if (offline_ask(v->o, "describe", args, down, &found, &ignored) >= 0) {
+    if (offline_ask(v->o, "describe", args, down, false, &found, &ignored) >= 0) {
         const char *kind = jstr(found, "kind");
         json_t *doc = jobj(found, kind);
         if (doc && state_terminal(jstr(doc, "state"))) {
