@@ -25,8 +25,7 @@ else
 HARDEN += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDHARDEN += -fsanitize=$(SAN)
 endif
-PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd \
-        libcrypt
+PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
@@ -48,7 +47,7 @@ LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
 # The control plane: no data path, no repository; of io only what names a source.
 DAEMON_LIBS := $(foreach r,base proc cfg io io/native $(addprefix daemon/,$(DAEMON_ROOMS)),\
                  $(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
-DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd libcrypt
+DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd
 DAEMON_PKG_LIBS := $(shell pkg-config --libs $(DAEMON_PKGS) 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
 

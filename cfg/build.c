@@ -136,6 +136,11 @@ static int build_metrics(struct cfg *c)
     const struct section *s = section_find(c, KIND_METRICS, "");
     if (defaults_store(IN_METRICS, &c->arena, &c->metrics) < 0 || store_values(c, s, IN_METRICS, &c->metrics) < 0)
         return -ENOMEM;
+    for (unsigned i = 0; s && i < s->n_values && !c->metrics.closed[0]; i++) {
+        const struct removed_key *r = removed_of(s->values[i].key);
+        if (r && r->guards_metrics && s->values[i].text[0])
+            snprintf(c->metrics.closed, sizeof c->metrics.closed, "%s was removed in %s", r->key.pub.name, r->since);
+    }
     return 0;
 }
 

@@ -96,6 +96,7 @@ int cfg_load(struct cfg **ret, const char *file, struct err *e)
         rc = cfg_build(c, e);
     if (rc < 0)
         return rc;
+    cfg_check_removed(c);
     cfg_check_repositories(c);
     for (unsigned i = 0; i < c->n_complaints; i++) {
         const struct complaint *x = c->complaints[i];
@@ -129,6 +130,7 @@ int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e)
         cfg_free(c);
         return -ENOMEM;
     }
+    cfg_check_removed(c);
     cfg_check_repositories(c);
     cfg_cross_check(c);
     *ret = c;

@@ -164,11 +164,10 @@ struct cfg_daemon {
 
 /* [metrics]: who hands the metrics out, and to whom. */
 struct cfg_metrics {
-    const char *const *listen;                 /* words for cfg_parse_listen(); empty: nowhere */
-    char tls_certificate[4096], tls_key[4096]; /* absolute path or cred:NAME; both or none; of the TCP addresses */
-    char users_file[4096];                     /* the same; basic authentication at the TCP addresses; "" none */
-    char unix_group[64];                       /* of unix:PATH; "": root only */
-    char textfile[4096];                       /* "" none */
+    const char *const *listen; /* one address for cfg_parse_listen(), empty: nowhere; further ones are not served */
+    char closed[128];          /* why it is not served there: the removed key that guarded it; "" */
+    char unix_group[64];       /* of unix:PATH; "": root only */
+    char textfile[4096];       /* "" none */
     int64_t textfile_period_s;
     bool compat;         /* the names that Velero uses, too */
     unsigned series_max; /* samples of one family */
@@ -340,7 +339,5 @@ int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char 
 /* "127.0.0.1:9747", "[::1]:9747", "unix:/run/snapferry/metrics.sock": an address to listen on, without asking any name
  * service. 0, or -EINVAL with `why` (a part of a sentence: "the port ..."). */
 int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *len, char *why, size_t cap);
-/* Whether only this machine can reach the address. */
-bool cfg_listen_local(const struct sockaddr_storage *a);
 
 #endif

@@ -34,7 +34,18 @@ enum kind {
 extern const char *const kind_names[KIND_COUNT]; /* "daemon", ..., "storage-class", ... */
 
 /* Where a value is stored. */
-enum place { IN_DAEMON, IN_METRICS, IN_REPOSITORY, IN_CLASS, IN_VOLUME, IN_JOB, IN_PLUGIN, IN_RULE, IN_POLICY };
+enum place {
+    IN_DAEMON,
+    IN_METRICS,
+    IN_REPOSITORY,
+    IN_CLASS,
+    IN_VOLUME,
+    IN_JOB,
+    IN_PLUGIN,
+    IN_RULE,
+    IN_POLICY,
+    IN_NOTHING /* removed keys */
+};
 
 enum value_type {
     V_TEXT,       /* anything that fits */
@@ -57,9 +68,10 @@ enum value_type {
     V_PATTERNS,   /* words that are fnmatch patterns */
     V_SLOTS,      /* PATTERN=NUMBER words */
     V_CPUS,       /* 0-3,8 */
-    V_LISTEN,     /* words for cfg_parse_listen() */
+    V_LISTEN,     /* words for cfg_parse_listen(): the first is used, further ones are reported */
     V_PROPERTIES, /* Name=value words */
-    V_OPTIONS     /* KEY.* = value */
+    V_OPTIONS,    /* KEY.* = value */
+    V_REMOVED     /* anything; removed_keys says what it was */
 };
 
 struct key {
@@ -81,6 +93,23 @@ const struct key *key_find(enum kind kind, const char *name);
 const struct key *key_anywhere(const char *name);
 /* Row of the policy; there is one per name. */
 const struct key *key_policy(const char *name);
+
+/*
+ * A key of an earlier version: whoever upgrades keeps a configuration that loads. Its value is read like any other (a
+ * later file overrides it, an indented line continues it), stored nowhere, and reported as a warning with `instead`.
+ */
+struct removed_key {
+    struct key key;      /* name and sections; type V_REMOVED */
+    const char *since;   /* version: "0.2" */
+    const char *instead; /* hint of the complaint: what to use now */
+    bool guards_metrics; /* restricted who can read the metrics: the listener stays closed while it is set */
+};
+extern const struct removed_key removed_keys[];
+extern const unsigned n_removed_keys;
+/* NULL: no key of that kind of section was removed under that name. */
+const struct removed_key *removed_find(enum kind kind, const char *name);
+/* The row whose key is `k`, NULL: not a removed one. */
+const struct removed_key *removed_of(const struct key *k);
 
 struct value {
     const struct key *key;
@@ -202,6 +231,8 @@ int cfg_build(struct cfg *c, struct err *e);
 
 /* ---- rules.c: what only the whole tells ---- */
 void cfg_cross_check(struct cfg *c);
+/* Keys that are set and were removed. */
+void cfg_check_removed(struct cfg *c);
 /* Repositories only: what `-r NAME` needs. */
 void cfg_check_repositories(struct cfg *c);
 

@@ -66,12 +66,3 @@ int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *
     }
     return WHY("the address is a number such as 127.0.0.1, 0.0.0.0 or [::1]; names are not looked up");
 }
-
-bool cfg_listen_local(const struct sockaddr_storage *a)
-{
-    if (a->ss_family == AF_INET)
-        return (ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24) == 127;
-    if (a->ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-    return a->ss_family == AF_UNIX;
-}

@@ -249,7 +249,8 @@ static int on_value(void *arg, const char *section, const char *name, const char
         return !p->nomem;
     }
     p->value = -1;
-    const struct key *k = key_find(s->kind, name);
+    const struct removed_key *removed = removed_find(s->kind, name);
+    const struct key *k = removed ? &removed->key : key_find(s->kind, name);
     if (!k) {
         unknown_key(p, s, name);
         return 1;
@@ -321,7 +322,8 @@ static bool key_line(struct parse *p, const char *s, bool indented)
             n--;
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : 0), s);
     }
-    bool known = name[0] && key_anywhere(name);
+    bool removed = p->section >= 0 && removed_find(p->cfg->sections[p->section].kind, name);
+    bool known = name[0] && (removed || key_anywhere(name));
     p->continued = indented && !known && p->value >= 0;
     if (p->continued || name[0])
         return true;

@@ -157,6 +157,22 @@ static void check_references(struct cfg *c, const struct section *s)
     }
 }
 
+/* ---- removed keys ---- */
+
+void cfg_check_removed(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_sections; i++) {
+        const struct section *s = &c->sections[i];
+        for (unsigned k = 0; k < s->n_values; k++) {
+            const struct removed_key *r = removed_of(s->values[k].key);
+            if (r)
+                complain_value(c, CFG_WARNING, s, &s->values[k],
+                               s->values[k].text[0] ? r->instead : "it is empty: delete the line",
+                               "%s was removed in %s", r->key.pub.name, r->since);
+        }
+    }
+}
+
 /* ---- daemon ---- */
 
 static void check_daemon(struct cfg *c)
@@ -173,35 +189,14 @@ static void check_daemon(struct cfg *c)
 
 /* ---- metrics ---- */
 
-/* The first address of `listen` that others than this machine can reach; NULL: none. */
-static const char *open_address(const struct cfg_metrics *m)
-{
-    for (const char *const *w = m->listen; w && *w; w++) {
-        struct sockaddr_storage a;
-        socklen_t len;
-        char why[160];
-        if (cfg_parse_listen(*w, &a, &len, why, sizeof why) == 0 && !cfg_listen_local(&a))
-            return *w;
-    }
-    return NULL;
-}
-
 static void check_metrics(struct cfg *c)
 {
     const struct section *s = section_find(c, KIND_METRICS, "");
     const struct cfg_metrics *m = &c->metrics;
-    const char *open = open_address(m);
-    if (!m->tls_certificate[0] != !m->tls_key[0])
-        complain_value(c, CFG_ERROR, s, NULL, NULL,
-                       "[metrics]: tls-certificate and tls-key belong together, and there is no %s",
-                       m->tls_key[0] ? "tls-certificate" : "tls-key");
-    else if (open && m->users_file[0] && !m->tls_key[0])
-        complain_value(c, CFG_WARNING, s, section_value(s, "users-file"), "set tls-certificate and tls-key",
-                       "[metrics]: passwords go to %s without TLS: whoever sees the network can read them", open);
-    for (const char *const *w = m->listen; w && *w; w++)
-        for (const char *const *x = m->listen; x < w; x++)
-            if (!strcmp(*w, *x))
-                complain_value(c, CFG_ERROR, s, section_value(s, "listen"), NULL, "listen: %s stands there twice", *w);
+    for (const char *const *w = m->listen; w && *w && w[1]; w++)
+        complain_value(c, CFG_WARNING, s, section_value(s, "listen"),
+                       "one address since 0.2; a reverse proxy serves others, see snapferry-metrics(7)",
+                       "listen: metrics are not served at %s, only at %s", w[1], m->listen[0]);
     size_t n = strlen(m->textfile);
     if (n && (n < 6 || strcmp(m->textfile + n - 5, ".prom") != 0))
         complain_value(c, CFG_ERROR, s, section_value(s, "textfile"), NULL,

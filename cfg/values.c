@@ -269,7 +269,7 @@ static int check_property(const char *word, const char *name, char *why, size_t 
 
 bool type_is_list(enum value_type t)
 {
-    return t == V_LIST || t == V_LISTEN || t == V_PATTERNS || t == V_PROPERTIES || t == V_SLOTS;
+    return t == V_LIST || t == V_LISTEN || t == V_PATTERNS || t == V_PROPERTIES || t == V_SLOTS || t == V_REMOVED;
 }
 
 int parse_slots_word(const char *word, char *out, size_t cap, unsigned *number)
@@ -371,6 +371,7 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
     case V_PROPERTIES:
         return parse_list(k, text, a, ret, why, cap);
     case V_OPTIONS:
+    case V_REMOVED:
         return 0;
     case V_MOVER: {
         int rc = parse_text(k, text, ret, why, cap);
@@ -418,6 +419,7 @@ void value_put(const struct key *k, const struct parsed *v, void *base)
         memcpy(at, &v->words, sizeof v->words);
         break;
     case V_OPTIONS:
+    case V_REMOVED:
         break;
     default:
         put_number(k, v->number, at);

@@ -3,7 +3,7 @@
 # Installs the Debian packages that building and testing need, those that are missing only. As root or through sudo.
 set -eu
 build=(gcc make pkg-config libc6-dev liburing-dev libisal-dev libzstd-dev libssl-dev libjansson-dev libinih-dev
-       liblz4-dev zlib1g-dev libblkid-dev libsystemd-dev libsqlite3-dev libseccomp-dev libmicrohttpd-dev libcrypt-dev perl)
+       liblz4-dev zlib1g-dev libblkid-dev libsystemd-dev libsqlite3-dev libseccomp-dev libmicrohttpd-dev perl)
 test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata bc tar time sqlite3 curl)
 # Packages are built and installed in a booted container by the default tests. lintian and mmdebstrap are for `make deb` and
 # `make test-package`: lintian alone brings a hundred packages of Perl.
@@ -15,21 +15,25 @@ build) ;;
 package) want+=("${package[@]}") ;;
 *) want+=("${test[@]}") ;;
 esac
-# The judges of metrics, rules and dashboards: the programs alone, without the service that the package would start.
-# 19 MB; without them those tests are skipped and say so.
-prometheus() {
-    local dir=${BUILD:-build}/prometheus
-    if command -v promtool >/dev/null || [ -x "$dir/usr/bin/promtool" ]; then return; fi
+# The judges of metrics, rules and dashboards, and the reverse proxy of the manual: the programs alone, without the services that
+# the packages would start. 20 MB; without them those tests are skipped and say so.
+program_of() { # PACKAGE PROGRAM
+    local dir=${BUILD:-build}/$1
+    if command -v "$2" >/dev/null || [ -x "$dir/usr/bin/$2" ] || [ -x "$dir/usr/sbin/$2" ]; then return; fi
     mkdir -p "$dir"
-    (cd "$dir" && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb) ||
-        echo "promtool could not be fetched: what needs it is skipped" >&2
+    (cd "$dir" && apt-get download -qq "$1" >/dev/null 2>&1 && dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb) ||
+        echo "$2 could not be fetched: what needs it is skipped" >&2
+}
+programs() {
+    program_of prometheus promtool
+    program_of nginx nginx
 }
 missing=()
 for p in "${want[@]}"; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
 if [ ${#missing[@]} -eq 0 ]; then
-    [ "${1:-all}" = build ] || prometheus
+    [ "${1:-all}" = build ] || programs
     exit 0
 fi
 sudo=
@@ -41,4 +45,4 @@ echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-[ "${1:-all}" = build ] || prometheus
+[ "${1:-all}" = build ] || programs

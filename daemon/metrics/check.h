@@ -5,8 +5,7 @@
 
 #include "cfg/cfg.h"
 
-/* Adds complaints: certificate and key that cannot be read or do not belong together, an expired certificate, files
- * that others may read or write, users without hashes, groups and directories that are not there. Reads files. */
+/* Adds complaints about groups and directories that are not there. Looks at the file system. */
 void metrics_config_check(struct cfg *c);
 
 #endif

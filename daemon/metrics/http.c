@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* http.c - requests: what is served, and to whom */
+/* http.c - requests: what is served */
 #include "daemon/metrics/http.h"
 
 #include "base/cleanup.h"
-#include "daemon/metrics/users.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +13,6 @@
 
 #define REQUEST_MEMORY 16384 /* of a connection: request line and headers fit in there, or it is refused */
 #define IDLE_SECONDS 15
-#define REALM "snapferry"
 #define TEXT "text/plain; charset=utf-8"
 #define EXPOSITION "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,7 +28,6 @@ struct client {
 struct http {
     struct MHD_Daemon *mhd;
     struct exchange *exchange;
-    struct users *users;
     struct client *clients;
     unsigned n_clients;
     char complaint[256]; /* of libmicrohttpd, while it starts */
@@ -46,10 +43,7 @@ static enum MHD_Result give(struct MHD_Connection *c, unsigned code, struct MHD_
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    if (code == MHD_HTTP_TOO_MANY_REQUESTS)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-    enum MHD_Result rc = code == MHD_HTTP_UNAUTHORIZED ? MHD_queue_basic_auth_fail_response(c, REALM, r)
-                                                       : MHD_queue_response(c, code, r);
+    enum MHD_Result rc = MHD_queue_response(c, code, r);
     MHD_destroy_response(r);
     return rc;
 }
@@ -102,31 +96,6 @@ static enum MHD_Result readiness(struct http *h, struct MHD_Connection *c)
     return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, line);
 }
 
-static enum MHD_Result front(struct MHD_Connection *c)
-{
-    static const char page[] =
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>snapferryd</title>"
-        "</head>\n<body><h1>snapferryd " SNAPFERRY_VERSION "</h1>\n<ul>\n"
-        "<li><a href=\"metrics\">metrics</a>: what Prometheus reads</li>\n"
-        "<li><a href=\"healthz\">healthz</a>: the daemon and its event loop run</li>\n"
-        "<li><a href=\"readyz\">readyz</a>: it can take work</li>\n</ul></body></html>\n";
-    return give(c, MHD_HTTP_OK, MHD_create_response_from_buffer(sizeof page - 1, (void *)page, MHD_RESPMEM_PERSISTENT),
-                "text/html; charset=utf-8");
-}
-
-/* ---- who may ---- */
-
-static enum users_verdict who(struct http *h, struct MHD_Connection *c)
-{
-    char *password = NULL, *name = MHD_basic_auth_get_username_password(c, &password);
-    enum users_verdict v = name && password ? users_check(h->users, name, password) : USERS_WRONG;
-    if (password)
-        explicit_bzero(password, strlen(password));
-    MHD_free(password);
-    MHD_free(name);
-    return v;
-}
-
 static bool has_body(struct MHD_Connection *c)
 {
     const char *n = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
@@ -136,20 +105,12 @@ static bool has_body(struct MHD_Connection *c)
 
 static enum MHD_Result answer(struct http *h, struct MHD_Connection *c, const char *url)
 {
-    /* Liveness is nobody's secret, and whoever probes it has no password. */
-    if (!strcmp(url, "/healthz"))
-        return health(h, c);
-    enum users_verdict v = h->users ? who(h, c) : USERS_RIGHT;
-    if (v == USERS_TOO_MANY)
-        return say(c, MHD_HTTP_TOO_MANY_REQUESTS, "Too many wrong passwords; try again in some seconds.\n");
-    if (v == USERS_WRONG)
-        return say(c, MHD_HTTP_UNAUTHORIZED, "The metrics want a user name and its password.\n");
     if (!strcmp(url, "/metrics"))
         return metrics(h, c);
+    if (!strcmp(url, "/healthz"))
+        return health(h, c);
     if (!strcmp(url, "/readyz"))
         return readiness(h, c);
-    if (!strcmp(url, "/"))
-        return front(c);
     return say(c, MHD_HTTP_NOT_FOUND, "There is nothing here; /metrics, /healthz and /readyz are served.\n");
 }
 
@@ -247,29 +208,21 @@ __attribute__((format(printf, 2, 0))) static void on_complaint(void *arg, const 
     h->complaint[strcspn(h->complaint, "\n")] = '\0';
 }
 
-static int start_mhd(struct http *h, const struct http_options *o, int fd, struct err *e)
+static int start_mhd(struct http *h, int fd, struct err *e)
 {
-    const struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)o->certificate},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->key},
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
-        {MHD_OPTION_END, 0, NULL},
-    };
     /* No Date header: the C library's lock of the time zone stays free for children. */
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_USE_SUPPRESS_DATE_NO_CLOCK |
-                     (o->certificate ? MHD_USE_TLS : 0);
-    h->mhd =
-        MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, h,
-                         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS * 2,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
-                         (unsigned)IDLE_SECONDS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-                         on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_THREAD_STACK_SIZE,
-                         (size_t)262144, o->certificate ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+    const unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_USE_SUPPRESS_DATE_NO_CLOCK;
+    h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, h,
+                              MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS * 2,
+                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
+                              (unsigned)IDLE_SECONDS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+                              on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                              MHD_OPTION_THREAD_STACK_SIZE, (size_t)262144, MHD_OPTION_END);
     if (h->mhd)
         return 0;
-    err_set(e, ERR_GENERIC, 0, "the HTTP server does not start: %s",
-            h->complaint[0] ? h->complaint : "no reason given");
-    return o->certificate ? err_hint(e, "are tls-certificate and tls-key PEM files that belong together?") : -EIO;
+    return err_set(e, ERR_GENERIC, 0, "the HTTP server does not start: %s",
+                   h->complaint[0] ? h->complaint : "no reason given");
 }
 
 static bool same_socket(int a, int b)
@@ -278,22 +231,19 @@ static bool same_socket(int a, int b)
     return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int http_start(struct http **ret, const struct http_options *o, struct err *e)
+int http_start(struct http **ret, struct exchange *x, int listening, struct err *e)
 {
     struct http *h = calloc(1, sizeof *h);
     if (!h)
         return err_nomem(e);
-    h->exchange = o->exchange;
-    int fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
+    h->exchange = x;
+    int fd = fcntl(listening, F_DUPFD_CLOEXEC, 3);
     int rc = fd < 0 ? err_set(e, ERR_GENERIC, errno, "no descriptor is left for the HTTP server") : 0;
-    if (rc == 0 && o->users)
-        rc = users_parse(&h->users, o->users, e);
     if (rc == 0)
-        rc = start_mhd(h, o, fd, e);
+        rc = start_mhd(h, fd, e);
     if (rc < 0) {
-        if (fd >= 0 && same_socket(fd, o->fd)) /* the library closes it, but not whenever it fails */
+        if (fd >= 0 && same_socket(fd, listening)) /* the library closes it, but not whenever it fails */
             close(fd);
-        users_free(h->users);
         free(h);
         return rc;
     }
@@ -306,11 +256,6 @@ void http_stop(struct http *h)
 {
     if (!h)
         return;
-    /* Else it would shut the socket down, which others go on to listen on. */
-    int fd = MHD_quiesce_daemon(h->mhd);
     MHD_stop_daemon(h->mhd);
-    if (fd >= 0)
-        close(fd);
-    users_free(h->users);
     free(h);
 }

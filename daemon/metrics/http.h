@@ -13,13 +13,8 @@
 #define HTTP_CONNECTIONS 48 /* of one listener; a further one ends the one that is idle or unfinished longest */
 
 struct http;
-struct http_options {
-    struct exchange *exchange;
-    int fd;                        /* listening, not blocking; stays the caller's */
-    const char *certificate, *key; /* PEM texts, NULL: no TLS */
-    const char *users;             /* text of a users file, NULL: anybody */
-};
-int http_start(struct http **ret, const struct http_options *o, struct err *e);
+/* `listening` does not block and stays the caller's; after http_stop() nobody can connect to it. */
+int http_start(struct http **ret, struct exchange *x, int listening, struct err *e);
 /* Ends the connections and the thread. A thread that waits for the loop (exchange.h) is waited for: half a second. */
 void http_stop(struct http *h);
 

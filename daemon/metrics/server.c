@@ -22,7 +22,7 @@ struct metrics_server {
     struct metrics_source source;
     struct cfg *cfg;
     struct exchange exchange;
-    struct listeners *listeners;
+    struct listener *listener;
     struct steps *steps;
     struct step *writing; /* NULL: nobody writes the text file, or removes one */
     char *written;        /* path that was written last, or is being written; NULL: none */
@@ -159,10 +159,10 @@ static int on_period(sd_event_source *src, uint64_t usec, void *arg)
 static void listen_again(struct metrics_server *s)
 {
     exchange_release(&s->exchange);
-    unsigned errors = listeners_apply(s->listeners, cfg_metrics(s->cfg));
-    if (errors)
+    const bool again = !listener_apply(s->listener, cfg_metrics(s->cfg));
+    if (again)
         sd_event_source_set_time_relative(s->retry, RETRY_USEC);
-    sd_event_source_set_enabled(s->retry, errors ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+    sd_event_source_set_enabled(s->retry, again ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
     answer(s, false);
 }
 
@@ -197,11 +197,19 @@ static void tell(json_t *problems, const char *text, const char *hint)
 json_t *metrics_server_json(const struct metrics_server *s)
 {
     const struct cfg_metrics *c = cfg_metrics(s->cfg);
-    json_t *listen = listeners_json(s->listeners), *problems = json_array(), *file = NULL;
-    const json_t *l;
-    size_t i;
-    json_array_foreach(listen, i, l) if (jstr(l, "error")[0])
-        tell(problems, jstr(l, "error"), "it is tried again every 5 s; [metrics] says where metrics are served");
+    const char *address = listener_address(s->listener);
+    const struct err *error = listener_error(s->listener);
+    json_t *listen = json_array(), *problems = json_array(), *file = NULL;
+    char text[512];
+    if (address[0])
+        json_array_append_new(listen, json_pack("{s:s, s:s?}", "address", address, "error", error ? error->msg : NULL));
+    if (error)
+        tell(problems, error->msg,
+             c->closed[0] ? error->hint : "it is tried again every 5 s; [metrics] says where metrics are served");
+    for (const char *const *w = c->listen; w && *w && w[1]; w++) {
+        snprintf(text, sizeof text, "metrics are not served at %s: one address since 0.2, which is %s", w[1], address);
+        tell(problems, text, "use a reverse proxy, see snapferry-metrics(7), and name one address in [metrics]");
+    }
     if (s->textfile_error.cls)
         tell(problems, s->textfile_error.msg, "it is tried again each textfile-period");
     if (c->textfile[0])
@@ -246,7 +254,7 @@ int metrics_server_new(struct metrics_server **ret, sd_event *loop, const struct
         return rc;
     }
     if ((rc = add_sources(s, e)) < 0 || (rc = steps_new(&s->steps, loop, e)) < 0 ||
-        (rc = listeners_new(&s->listeners, &s->exchange, e)) < 0) {
+        (rc = listener_new(&s->listener, &s->exchange, e)) < 0) {
         metrics_server_free(s);
         return rc;
     }
@@ -263,7 +271,7 @@ void metrics_server_free(struct metrics_server *s)
     sd_event_source_disable_unref(s->asks);
     sd_event_source_disable_unref(s->retry);
     sd_event_source_disable_unref(s->period);
-    listeners_free(s->listeners);
+    listener_free(s->listener);
     steps_free(s->steps);
     exchange_clear(&s->exchange);
     cfg_free(s->cfg);

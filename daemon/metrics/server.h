@@ -2,8 +2,8 @@
 /*
  * server.h - the endpoint: makes pages of the engine's samples, serves them and writes the text file
  *
- * Owned by the event loop. Whatever goes wrong here (a port that is taken, a certificate that cannot be read) is a
- * problem to tell, not a reason for the daemon to end.
+ * Owned by the event loop. Whatever fails here (a port that is taken, a directory that is missing) is a problem in
+ * `status`, not a reason for the daemon to end.
  */
 #ifndef SNAPFERRY_DAEMON_METRICS_SERVER_H
 #define SNAPFERRY_DAEMON_METRICS_SERVER_H
@@ -25,7 +25,7 @@ int metrics_server_new(struct metrics_server **ret, sd_event *loop, const struct
                        struct err *e);
 /* Another configuration is in force. */
 void metrics_server_apply(struct metrics_server *s, struct cfg *c);
-/* {"listen": [{"address", "tls", "users", "passed", "error"}], "textfile": {"path", "written_ns", "error"} or null,
+/* {"listen": [{"address", "error"}] (one or none), "textfile": {"path", "written_ns", "error"} or null,
  * "problems": [{"severity", "text", "hint"}]} (new reference) */
 json_t *metrics_server_json(const struct metrics_server *s);
 /* /readyz says no from now on; `why` is a part of a sentence. */

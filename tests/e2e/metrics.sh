@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The metrics endpoint of the real daemon: who is served what over TCP, TLS, passwords and a unix socket; clients that are
-# slow, many or hostile; a scrape while the event loop hangs; reloads; the text file; counters over a restart.
+# The metrics endpoint of the real daemon: what is served over TCP and a unix socket; clients that are slow, many or hostile; a
+# scrape while the event loop hangs; reloads; keys that were removed; the text file; counters over a restart.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "the metrics endpoint"
@@ -13,7 +13,7 @@ random_file "$WORK/vol/a.img" 3000000 5
 PORT=$(free_port) OTHER=$(free_port) TAKEN=$(free_port)
 URL=http://127.0.0.1:$PORT SOCK=$WORK/m.sock
 metrics_config() { config_add 90-metrics "$(printf '[metrics]\n'; printf '%s\n' "$@")"; }
-metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "textfile = $WORK/snapferry.prom" "textfile-period = 1s"
+metrics_config "listen = 127.0.0.1:$PORT" "textfile = $WORK/snapferry.prom" "textfile-period = 1s"
 starts "the daemon starts"
 
 get() { curl -s --max-time 10 "$@"; }
@@ -32,17 +32,12 @@ else
 fi
 same "health" "$(code "$URL/healthz") $(cat "$WORK/body")" "200 ok"
 same "readiness" "$(code "$URL/readyz") $(cat "$WORK/body")" "200 ready"
-same "the front page" "$(code "$URL/")" 200
-check "links to the others" grep -q 'href="metrics"' "$WORK/body"
-same "nothing else" "$(code "$URL/metrics/") $(code "$URL/../etc/passwd") $(code "$URL/favicon.ico")" "404 404 404"
+same "nothing else" "$(code "$URL/") $(code "$URL/metrics/") $(code "$URL/../etc/passwd") $(code "$URL/favicon.ico")" "404 404 404 404"
 check "in one sentence" grep -qE '^There is nothing here; .*\.$' "$WORK/body"
 same "HEAD" "$(get -I -o "$WORK/head" -w '%{http_code} %{size_download}' "$URL/metrics")" "200 0"
 for m in POST PUT DELETE OPTIONS TRACE BREW; do same "$m is refused" "$(code -X $m "$URL/metrics")" 405; done
 check "and says what is allowed" eval 'get -i -X POST "$URL/metrics" | grep -q "^Allow: GET, HEAD"'
 same "a body is refused" "$(code -X GET -d "$(head -c 3000 /dev/zero | tr '\0' x)" "$URL/metrics")" 413
-same "the socket" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
-same "is root's" "$(stat -c '%a %U' "$SOCK")" "600 root"
-check "nobody else may connect" eval '! setpriv --reuid=65534 --clear-groups curl -s --max-time 5 --unix-socket "$SOCK" http://x/metrics'
 
 # ---- the text file ----
 check "the text file is written" until_true 10 test -s "$WORK/snapferry.prom"
@@ -51,11 +46,11 @@ old=$(stat -c %i "$WORK/snapferry.prom")
 check "again and again, by a rename" until_true 10 eval '[ "$(stat -c %i "$WORK/snapferry.prom")" != "$old" ]'
 check "it has the same families" eval 'page; diff <(grep "^# TYPE" "$WORK/page") <(grep "^# TYPE" "$WORK/snapferry.prom")'
 
-metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "textfile = $WORK/other.prom" "textfile-period = 1s"
+metrics_config "listen = 127.0.0.1:$PORT" "textfile = $WORK/other.prom" "textfile-period = 1s"
 check "a reload gives it another name" ask reload --wait
 check "which is written" until_true 20 test -s "$WORK/other.prom"
 check "the one before goes away" until_true 20 eval '[ ! -e "$WORK/snapferry.prom" ]'
-metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK"
+metrics_config "listen = 127.0.0.1:$PORT"
 check "a reload ends it" ask reload --wait
 check "its last state does not stay" until_true 20 eval '[ ! -e "$WORK/other.prom" ]'
 sleep 1.2
@@ -150,71 +145,57 @@ rm "$WORK/slow/ballast"
 check "ready when there is room" until_true 30 eval '[ "$(code "$URL/readyz")" = 200 ]'
 until_true 60 settled
 
-# ---- TLS, passwords, changes by reload ----
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
-    -keyout "$WORK/key" -out "$WORK/crt" 2>/dev/null
-chmod 600 "$WORK/key"
-hash() { openssl passwd -6 -salt abcdefgh "$1"; }
-(umask 077; printf '# who may\nprom:%s\n' "$(hash secret)" >"$WORK/users")
+# ---- changes by reload ----
 exec 8<>"/dev/tcp/127.0.0.1/$PORT" # a connection that is older than the change
-metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER 127.0.0.1:$TAKEN unix:$SOCK"
+metrics_config "listen = 127.0.0.1:$PORT" "series-max = 20000"
+check "a reload of something else" ask reload --wait
+printf 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&8
+check "connections go on" eval 'timeout 5 cat <&8 | grep -q "200 OK"'
+exec 8<&-
 perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:'"$TAKEN"'", Listen => 1) or die; sleep 60' &
 thief=$!
 at_exit "kill $thief"
 sleep 0.3
-check "a reload adds an address" ask reload --wait
-same "which is served" "$(code "http://127.0.0.1:$OTHER/metrics")" 200
-printf 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&8
-check "the connections of the others go on" eval 'timeout 5 cat <&8 | grep -q "200 OK"'
-exec 8<&-
-check "a port that is taken is a problem of status" eval 'askj status | jq -e ".problems[] | select(.text | test(\"127.0.0.1:'"$TAKEN"'.*in use\"))"'
+metrics_config "listen = 127.0.0.1:$TAKEN"
+check "a reload to a port that is taken" ask reload --wait
+check "is a problem of status" eval 'askj status | jq -e ".problems[] | select(.text | test(\"127.0.0.1:'"$TAKEN"'.*in use\"))"'
+check "the address before is closed" eval '! get "$URL/metrics"'
 check "the daemon goes on" daemon_alive
 kill $thief; wait $thief 2>/dev/null
 check "and is tried again" until_true 25 eval '[ "$(code "http://127.0.0.1:$TAKEN/healthz")" = 200 ]'
-metrics_config "listen = 127.0.0.1:$PORT unix:$SOCK" "tls-certificate = $WORK/crt" "tls-key = $WORK/key" "users-file = $WORK/users"
-check "a reload to TLS and passwords" ask reload --wait
-check "the address that is gone is closed" eval '! get "http://127.0.0.1:$OTHER/metrics"'
-TLS=https://127.0.0.1:$PORT
-same "nothing without TLS" "$(code "$URL/metrics")" 000
-tls() { code --cacert "$WORK/crt" "$@"; }
-same "no password" "$(tls "$TLS/metrics")" 401
-same "the right one" "$(tls -u prom:secret "$TLS/metrics")" 200
-check "with metrics" grep -q '^snapferry_metrics_dropped_samples' "$WORK/body"
-same "wrong ones" "$(tls -u prom:Secret "$TLS/metrics") $(tls -u nobody:secret "$TLS/metrics")" "401 401"
-for i in 1 2 3 4 5 6 7 8; do tls -u "prom:wrong$i" "$TLS/metrics" >>"$WORK/codes"; echo >>"$WORK/codes"; done
-check "guessing is slowed down" grep -q 429 "$WORK/codes"
-same "which does not keep out who is right" "$(tls -u prom:secret "$TLS/metrics")" 200
-same "liveness needs none" "$(tls "$TLS/healthz") $(tls "$TLS/readyz")" "200 401"
-same "the socket neither" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
-check "no old TLS" eval '! get --cacert "$WORK/crt" --tls-max 1.1 "$TLS/healthz"'
-head -c 20000 /dev/urandom | raw >/dev/null 2>&1
-same "garbage for TLS hurts nobody" "$(tls "$TLS/healthz")" 200
-(umask 077; printf 'prom:%s\n' "$(hash other)" >"$WORK/users")
-check "a reload reads the users again" ask reload --wait
-same "the old password is wrong now" "$(tls -u prom:secret "$TLS/metrics") $(tls -u prom:other "$TLS/metrics")" "401 200"
-printf 'prom:secret\n' >"$WORK/users"
-expect "a password in clear is refused" 2 'line 1 of the users file has no hash' -- ask reload --wait
-same "what was in force stays" "$(tls -u prom:other "$TLS/metrics")" 200
-check "it was never logged" eval '! grep -qE "secret|other:" "$LOG"'
-daemon_stop
+same "status has the address, and no problem" "$(askj status | jq -c '[.metrics.listen, .problems]')" \
+    "[[{\"address\":\"127.0.0.1:$TAKEN\",\"error\":null}],[]]"
+metrics_config "listen = unix:$SOCK"
+check "a reload to a unix socket" ask reload --wait
+same "which is served" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
+same "is root's" "$(stat -c '%a %U' "$SOCK")" "600 root"
+check "nobody else may connect" eval '! setpriv --reuid=65534 --clear-groups curl -s --max-time 5 --unix-socket "$SOCK" http://x/metrics'
+metrics_config "listen = unix:$SOCK" "unix-group = nogroup"
+check "a reload to a group" ask reload --wait
+same "which may connect" "$(stat -c '%a %U %G' "$SOCK")" "660 root nogroup"
+same "and is served" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
+metrics_config "listen ="
+check "a reload to nowhere" ask reload --wait
+check "leaves no socket" test ! -e "$SOCK"
+same "and no address" "$(askj status | jq -c .metrics.listen)" "[]"
 
-# ---- a socket from systemd ----
-metrics_config "listen = 127.0.0.1:$TAKEN"
-cat >"$WORK/activate.pl" <<'X'
-use Socket; use POSIX ();
-$^F = 9; # descriptors stay open over exec
-socket(S, PF_INET, SOCK_STREAM, 0) && setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1) && bind(S, sockaddr_in(shift, INADDR_LOOPBACK)) && listen(S, 9) or die;
-POSIX::dup2(fileno(S), 3) or die;
-@ENV{"LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"} = (1, "metrics", $$);
-exec @ARGV;
-X
-SNAPFERRYD_REAL=$SNAPFERRYD
-printf '#!/bin/sh\nexec perl "%s" %s "%s" "$@"\n' "$WORK/activate.pl" "$OTHER" "$SNAPFERRYD_REAL" >"$WORK/activated"
-chmod +x "$WORK/activated"
-SNAPFERRYD=$WORK/activated
-starts "with a socket that was passed"
-same "it is served, in place of those configured" "$(code "http://127.0.0.1:$OTHER/metrics") $(code "http://127.0.0.1:$TAKEN/metrics")" "200 000"
-check "reload does not lose it" eval 'ask reload --wait && [ "$(code "http://127.0.0.1:$OTHER/metrics")" = 200 ]'
+# ---- a configuration of 0.1: TLS, passwords, several addresses ----
+metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER" "tls-certificate = /etc/m.crt" "tls-key = cred:m" "users-file = /etc/m.users"
+expect "removed keys are warnings of check-config" 0 'tls-certificate was removed in 0\.2; metrics are not served while it is set' -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF"
+check "a reload takes it" ask reload --wait
+same "the address is closed, and so is the other" "$(code "$URL/metrics") $(code "http://127.0.0.1:$OTHER/metrics")" "000 000"
+same "which is a problem of status" "$(askj status | jq -r '.problems[].text' | head -n 1)" \
+    "metrics are not served at 127.0.0.1:$PORT: tls-certificate was removed in 0.2"
+check "with a way out" eval 'askj status | jq -e ".problems[0].hint | test(\"reverse proxy, see snapferry-metrics\\\\(7\\\\)\")"'
+daemon_stop; starts "a daemon starts with it"
+same "closed as well" "$(code "$URL/metrics")" 000
+B=$(submit "$WORK/vol/a.img"); same "its backups go on" "$(wait_state "$B" Completed 60)" Completed
+metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER"
+check "a reload without the keys" ask reload --wait
+same "one address is served" "$(code "$URL/metrics") $(code "http://127.0.0.1:$OTHER/metrics")" "200 000"
+same "the other one is a problem" "$(askj status | jq -r '.problems[].text')" \
+    "metrics are not served at 127.0.0.1:$OTHER: one address since 0.2, which is 127.0.0.1:$PORT"
 stops "it ends in order"
 
 # ---- what check-config says ----
@@ -224,16 +205,8 @@ conf_says() { # NAME CODE PATTERN LINE...
     metrics_config "$@"
     expect "$name" "$code" "$pattern" -- "$SNAPFERRY" check-config --config-dir "$CONF"
 }
-chmod 644 "$WORK/key"; printf 'prom:%s\n' "$(hash other)" >"$WORK/users"; chmod 600 "$WORK/users"
-openssl genrsa -out "$WORK/key2" 2048 2>/dev/null; chmod 600 "$WORK/key2"
-T="tls-certificate = $WORK/crt"
 conf_says "a name is no address" 2 'names are not looked up' "listen = localhost:9747"
 conf_says "a port of 0" 2 'the port goes from 1 to 65535' "listen = 127.0.0.1:0"
-conf_says "a key that everybody reads" 0 'everybody can read' "$T" "tls-key = $WORK/key"
-conf_says "another certificate's key" 2 'is not the key of tls-certificate' "$T" "tls-key = $WORK/key2"
-conf_says "a certificate without a key" 2 'belong together' "$T"
-conf_says "no certificate" 2 'No such file' "tls-certificate = $WORK/none" "tls-key = $WORK/key2"
-conf_says "passwords over an open network" 0 'without TLS' "listen = 0.0.0.0:$PORT" "users-file = $WORK/users"
 conf_says "a text file that nobody reads" 2 'reads files \*.prom only' "textfile = $WORK/x.txt"
 conf_says "a directory that is not there" 0 'no directory' "textfile = $WORK/none/x.prom"
 conf_says "a group that is not there" 2 'no group' "unix-group = nosuchgroup"

@@ -156,15 +156,5 @@ check "a crash loop: it waits between its starts" test "$(show SubState)/$(show 
 check "also with a command at the socket" eval 'timeout 2 "$SNAPFERRY" operations >/dev/null 2>&1; [ "$(show NRestarts)" = 0 ]'
 systemctl stop snapferryd.socket $UNIT
 
-# ---- the metrics socket ----
-rm -f /etc/systemd/system/$UNIT.d/70-broken.conf; systemctl daemon-reload; systemctl reset-failed
-mkdir -p /etc/systemd/system/snapferryd-metrics.socket.d
-printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:9748\n' >/etc/systemd/system/snapferryd-metrics.socket.d/port.conf
-systemctl daemon-reload
-systemctl start snapferryd-metrics.socket
-same "the daemon sleeps" "$(show ActiveState)" inactive
-check "a scrape of systemd's socket starts it, and is answered" eval 'curl -sf --max-time 20 http://127.0.0.1:9748/metrics | grep -q "^snapferry_"'
-same "active" "$(show ActiveState)" active
-systemctl stop snapferryd-metrics.socket
 explain_service 150
 finish

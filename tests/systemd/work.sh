@@ -60,7 +60,6 @@ level() { systemd-analyze security --no-pager "$@" 2>&1 | sed -n 's/.*exposure l
 at_most() { [ -n "$1" ] && [ "$(tr -d . <<<"$1")" -le "$(tr -d . <<<"$2")" ]; } # both with one decimal
 l=$(level $UNIT)
 check "exposure of the running daemon: $l, at most 3.2" at_most "$l" 3.2
-same "the metrics socket is not on by itself" "$(show ActiveState snapferryd-metrics.socket)" inactive
 
 # ---- images: clone, hook, mover, restore, verify ----
 out=$(ask backup "$WORK/xfs/img/a.img" --wait --json)

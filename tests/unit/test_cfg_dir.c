@@ -578,6 +578,43 @@ static void one_mover_plugin_for_a_volume(void **state)
     cfg_free(c);
 }
 
+/* A configuration of an earlier version loads; what is gone is reported where it stands. */
+static void removed_keys_are_warnings(void **state)
+{
+    (void)state;
+    struct cfg *c = no_error("[metrics]\nlisten = 127.0.0.1:9747\ntls-certificate = cred:crt\ntls-key = /k\n"
+                             "users-file = /u\n  and what an indented line adds\nseries-max = 500\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "tls-certificate was removed in 0.2");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:4", "tls-key was removed in 0.2");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:5", "users-file was removed in 0.2");
+    assert_int_equal(cfg_complaints(c), 3);
+    assert_non_null(strstr(cfg_complaint_at(c, 0)->hint, "snapferry-metrics(7)"));
+    assert_string_equal(cfg_metrics(c)->closed, "tls-certificate was removed in 0.2");
+    assert_int_equal(cfg_metrics(c)->series_max, 500);
+    cfg_free(c);
+    /* one that is empty closes nothing, nor one that a later file has emptied */
+    cfgdir_write("conf.d/90.ini", "[metrics]\nusers-file =\n");
+    c = no_error("[metrics]\nusers-file = /u\n");
+    assert_complains(c, CFG_WARNING, "conf.d/90.ini:2", "users-file was removed in 0.2");
+    assert_int_equal(cfg_complaints(c), 1);
+    assert_string_equal(cfg_metrics(c)->closed, "");
+    cfg_free(c);
+    cfgdir_write("conf.d/90.ini", "");
+    /* in its own section only, and not twice */
+    one_error("[daemon]\ntls-key = /k\n", "snapferry.ini:2", "unknown key tls-key");
+    one_error("[metrics]\ntls-key = /k\ntls-key = /l\n", "snapferry.ini:3", "tls-key stands twice");
+}
+
+static void one_address_is_served(void **state)
+{
+    (void)state;
+    struct cfg *c = no_error("[metrics]\nlisten = 127.0.0.1:1 unix:/m.sock\n  10.0.0.1:2\n");
+    assert_string_equal(cfg_metrics(c)->listen[0], "127.0.0.1:1");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "not served at unix:/m.sock, only at 127.0.0.1:1");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "not served at 10.0.0.1:2");
+    cfg_free(c);
+}
+
 static void a_configuration_is_counted(void **state)
 {
     (void)state;
@@ -640,6 +677,8 @@ int main(void)
         cmocka_unit_test(s3_is_understood_and_not_there),
         cmocka_unit_test(two_jobs_keep_one_volume_in_one_way),
         cmocka_unit_test(one_mover_plugin_for_a_volume),
+        cmocka_unit_test(removed_keys_are_warnings),
+        cmocka_unit_test(one_address_is_served),
         cmocka_unit_test(a_configuration_is_counted),
         cmocka_unit_test(the_document_is_complete),
     };

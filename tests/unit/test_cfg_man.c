@@ -170,12 +170,40 @@ static void units_are_those_that_are_read(void **state)
     assert_int_equal(documented, n);
 }
 
+/* "=item B<tls-certificate>, B<tls-key> of C<[metrics]>" under REMOVED KEYS, with the version. */
+static void removed_keys_are_documented(void **state)
+{
+    (void)state;
+    char *pod = NULL;
+    size_t cap = 0;
+    FILE *f = fopen(POD, "r");
+    assert_non_null(f);
+    assert_true(getdelim(&pod, &cap, '\0', f) > 0);
+    fclose(f);
+    const char *begin = strstr(pod, "=head1 REMOVED KEYS\n"), *end = begin ? strstr(begin + 1, "\n=head1 ") : NULL;
+    assert_non_null(end);
+    for (unsigned i = 0; i < n_removed_keys; i++) {
+        const struct removed_key *r = &removed_keys[i];
+        char name[80], since[40], kind[80];
+        snprintf(name, sizeof name, "B<%s>", r->key.pub.name);
+        snprintf(since, sizeof since, "Removed in %s.", r->since);
+        snprintf(kind, sizeof kind, "C<[%s]>", r->key.pub.sections);
+        const char *at = strstr(begin, name), *told = at ? strstr(at, since) : NULL, *of = at ? strstr(at, kind) : NULL;
+        if (!at || at > end || !told || told > end || !of || of > told)
+            fail_msg("no \"=item B<%s> of C<[%s]>\" with \"%s\" under REMOVED KEYS", r->key.pub.name,
+                     r->key.pub.sections, since);
+        for (unsigned n = 0; cfg_key_at(n); n++)
+            if (!strcmp(cfg_key_at(n)->name, r->key.pub.name) && !strcmp(cfg_key_at(n)->sections, r->key.pub.sections))
+                fail_msg("%s is a key and was removed", r->key.pub.name);
+    }
+    free(pod);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_documented),
-        cmocka_unit_test(nothing_else_is_documented),
-        cmocka_unit_test(examples_are_taken),
+        cmocka_unit_test(every_key_is_documented),       cmocka_unit_test(nothing_else_is_documented),
+        cmocka_unit_test(removed_keys_are_documented),   cmocka_unit_test(examples_are_taken),
         cmocka_unit_test(units_are_those_that_are_read),
     };
     return cmocka_run_group_tests(tests, read_pod, cfgdir_remove);

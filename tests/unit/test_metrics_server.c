@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the endpoint is made of: addresses, users and their passwords, the page between loop and threads, the text file.
+/* What the endpoint is made of: addresses, the page between loop and threads, the text file.
  * tests/e2e/metrics.sh has the whole with a real daemon. */
 #include "tests/unit/test.h"
 
 #include "cfg/cfg.h"
 #include "daemon/metrics/exchange.h"
 #include "daemon/metrics/textfile.h"
-#include "daemon/metrics/users.h"
 
-#include <crypt.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,41 +18,39 @@ static void addresses(void **state)
     static const struct {
         const char *word;
         int family; /* 0: none */
-        bool local;
     } t[] = {
-        {"127.0.0.1:9747", AF_INET, true},
-        {"0.0.0.0:1", AF_INET, false},
-        {"10.1.2.3:65535", AF_INET, false},
-        {"127.9.9.9:80", AF_INET, true},
-        {"[::1]:9747", AF_INET6, true},
-        {"[::]:9747", AF_INET6, false},
-        {"unix:/run/m.sock", AF_UNIX, true},
-        {"127.0.0.1", 0, false},
-        {"127.0.0.1:", 0, false},
-        {"127.0.0.1:0", 0, false},
-        {"127.0.0.1:65536", 0, false},
-        {"127.0.0.1:99999999999", 0, false},
-        {"127.0.0.1:80x", 0, false},
-        {":9747", 0, false},
-        {"localhost:9747", 0, false},
-        {"::1:9747", 0, false},
-        {"[::1]", 0, false},
-        {"[::1:9747", 0, false},
-        {"[127.0.0.1]:80", 0, false},
-        {"unix:m.sock", 0, false},
-        {"unix:", 0, false},
-        {"", 0, false},
-        {":", 0, false},
-        {"[]:1", 0, false},
-        {"127.0.0.1:+80", 0, false},
+        {"127.0.0.1:9747", AF_INET},
+        {"0.0.0.0:1", AF_INET},
+        {"10.1.2.3:65535", AF_INET},
+        {"127.9.9.9:80", AF_INET},
+        {"[::1]:9747", AF_INET6},
+        {"[::]:9747", AF_INET6},
+        {"unix:/run/m.sock", AF_UNIX},
+        {"127.0.0.1", 0},
+        {"127.0.0.1:", 0},
+        {"127.0.0.1:0", 0},
+        {"127.0.0.1:65536", 0},
+        {"127.0.0.1:99999999999", 0},
+        {"127.0.0.1:80x", 0},
+        {":9747", 0},
+        {"localhost:9747", 0},
+        {"::1:9747", 0},
+        {"[::1]", 0},
+        {"[::1:9747", 0},
+        {"[127.0.0.1]:80", 0},
+        {"unix:m.sock", 0},
+        {"unix:", 0},
+        {"", 0},
+        {":", 0},
+        {"[]:1", 0},
+        {"127.0.0.1:+80", 0},
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct sockaddr_storage a;
         socklen_t len;
         char why[160] = "";
         int rc = cfg_parse_listen(t[i].word, &a, &len, why, sizeof why);
-        if ((rc == 0) != (t[i].family != 0) || (rc < 0 && !why[0]) || (rc == 0 && a.ss_family != t[i].family) ||
-            (rc == 0 && cfg_listen_local(&a) != t[i].local))
+        if ((rc == 0) != (t[i].family != 0) || (rc < 0 && !why[0]) || (rc == 0 && a.ss_family != t[i].family))
             fail_msg("%s: %d %s", t[i].word, rc, why);
     }
     char longest[200] = "unix:/";
@@ -64,115 +60,6 @@ static void addresses(void **state)
     char why[160];
     assert_true(cfg_parse_listen(longest, &a, &len, why, sizeof why) < 0);
     assert_non_null(strstr(why, "107"));
-}
-
-/* ---- users ---- */
-
-static const char *hash_of(const char *password)
-{
-    static struct crypt_data d;
-    return crypt_r(password, "$6$rounds=1000$abcdefgh$", &d);
-}
-
-static void right_and_wrong_passwords(void **state)
-{
-    (void)state;
-    char text[1024];
-    struct users *u = NULL;
-    struct err e = ERR_INIT;
-    int n = snprintf(text, sizeof text, "# comment\n\nanna:%s\r\n", hash_of("one"));
-    snprintf(text + n, sizeof text - (size_t)n, "b:%s", hash_of("tw:o"));
-    assert_int_equal(users_parse(&u, text, &e), 0);
-    for (int i = 0; i < 2; i++) { /* the second time as remembered */
-        assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
-        assert_int_equal(users_check(u, "b", "tw:o"), USERS_RIGHT);
-    }
-    static const char *const wrong[][2] = {{"anna", "on"}, {"anna", "onee"}, {"anna", ""},  {"b", "one"},
-                                           {"", ""},       {"c", "one"},     {"ann", "one"}};
-    unsigned slow = 0;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        enum users_verdict v = users_check(u, wrong[i][0], wrong[i][1]);
-        assert_int_not_equal(v, USERS_RIGHT);
-        slow += v == USERS_TOO_MANY;
-        assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT); /* is never kept out */
-    }
-    assert_true(slow > 0);
-    users_free(u);
-}
-
-/* Each kind that htpasswd, openssl passwd and mkpasswd make today. */
-static void kinds_of_hashes(void **state)
-{
-    (void)state;
-    static const char *const salts[] = {"$6$abcdefgh$", "$5$rounds=1000$abcdefgh$", "$2y$04$abcdefghijklmnopqrstuu",
-                                        "$y$j9T$abcdefgh$"};
-    for (size_t i = 0; i < sizeof salts / sizeof *salts; i++) {
-        static struct crypt_data d;
-        char text[512];
-        struct users *u = NULL;
-        struct err e = ERR_INIT;
-        snprintf(text, sizeof text, "anna:%s\n", crypt_r("one", salts[i], &d));
-        if (users_parse(&u, text, &e) < 0)
-            fail_msg("%s: %s", salts[i], e.msg);
-        assert_int_equal(users_check(u, "anna", "two"), USERS_WRONG);
-        assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
-        users_free(u);
-    }
-}
-
-/* A hash takes a quarter of a second: one wrong password is enough for some seconds of rest. */
-static void dear_hashes_do_not_fill_the_thread(void **state)
-{
-    (void)state;
-    static struct crypt_data d;
-    char text[512];
-    struct users *u = NULL;
-    struct err e = ERR_INIT;
-    snprintf(text, sizeof text, "anna:%s\n", crypt_r("one", "$2y$12$abcdefghijklmnopqrstuu", &d));
-    assert_int_equal(users_parse(&u, text, &e), 0);
-    assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
-    assert_int_equal(users_check(u, "anna", "two"), USERS_WRONG);
-    assert_int_equal(users_check(u, "anna", "three"), USERS_TOO_MANY);
-    assert_int_equal(users_check(u, "nobody", "one"), USERS_TOO_MANY);
-    assert_int_equal(users_check(u, "anna", "one"), USERS_RIGHT);
-    users_free(u);
-}
-
-static void bad_users_are_refused(void **state)
-{
-    (void)state;
-    static const char *const bad[] = {
-        "",
-        "# only a comment\n",
-        "anna:secret\n",
-        "anna\n",
-        ":$6$abcdefgh$x\n",
-        "anna:\n",
-        "anna:*\n",
-        "anna:$nonsense$abc\n",
-        "anna:!\n",
-        "anna:$\n",
-        "anna:$1$abcdefgh$x\n",
-        "anna:$2y$15$abcdefghijklmnopqrstuu\n",
-        "anna:$2b$31$abcdefghijklmnopqrstuu\n",
-        "anna:$6$rounds=2000001$abcdefgh$x\n",
-        "anna:$5$rounds=999999999$abcdefgh$x\n",
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct users *u = NULL;
-        struct err e = ERR_INIT;
-        if (users_parse(&u, bad[i], &e) == 0)
-            fail_msg("taken: %s", bad[i]);
-        assert_int_equal(e.cls, ERR_USAGE);
-        assert_null(strstr(e.msg, "secret"));
-    }
-    char many[20000] = "", line[300];
-    struct users *u = NULL;
-    for (int i = 0; i < 101; i++) {
-        snprintf(line, sizeof line, "u%d:%s\n", i, hash_of("x"));
-        strcat(many, line);
-    }
-    assert_true(users_parse(&u, many, NULL) < 0);
 }
 
 /* ---- the page between loop and threads ---- */
@@ -274,10 +161,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses),
-        cmocka_unit_test(right_and_wrong_passwords),
-        cmocka_unit_test(kinds_of_hashes),
-        cmocka_unit_test(dear_hashes_do_not_fill_the_thread),
-        cmocka_unit_test(bad_users_are_refused),
         cmocka_unit_test(a_page_is_fresh_or_old_never_late),
         cmocka_unit_test(the_text_file),
     };

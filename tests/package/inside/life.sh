@@ -74,7 +74,7 @@ same "it is configured, its dependencies are there" "$(dpkg-query -W -f '${db:St
 check "the daemon runs at once" active snapferryd.service
 check "so does its socket" active snapferryd.socket
 check "both are enabled" systemctl is-enabled --quiet snapferryd.service snapferryd.socket
-check "the socket for metrics is not" sh -c '! systemctl is-enabled --quiet snapferryd-metrics.socket'
+check "there is no socket for metrics" test ! -e /lib/systemd/system/snapferryd-metrics.socket
 check "its users are there" getent passwd snapferry-mover snapferry-plugin
 expect "status" 0 'snapferryd [0-9.]+ on' -- snapferry status
 same "there are no problems" "$(ask status | jq -c .problems)" "[]"
@@ -139,15 +139,22 @@ check "a good one is taken" systemctl reload snapferryd
 # ---- upgrade while a mover runs ----
 chmod 750 /etc/snapferry
 systemctl stop snapferryd.service
-check "the socket for metrics is enabled" systemctl enable --quiet --now snapferryd-metrics.socket
+# As a version before 0.2 left it.
+printf '[Socket]\nListenStream=127.0.0.1:9747\nFileDescriptorName=metrics\nService=snapferryd.service\n[Install]\nWantedBy=sockets.target\n' \
+    >/lib/systemd/system/snapferryd-metrics.socket
+systemctl daemon-reload
+check "the old socket for metrics is enabled" systemctl enable --quiet --now snapferryd-metrics.socket
+rm /lib/systemd/system/snapferryd-metrics.socket
 check "it and the daemon run" systemctl start snapferryd.service
+expect "the port is a problem of status" 0 '127.0.0.1:9747' -- ask status
 held
 before=$(started) old=$(daemon_pid)
 if install_deb "$V2" >"$WORK/out" 2>&1; then pass "upgrade"; else fail "upgrade" "$(tail -n 20 "$WORK/out")"; fi
 same "quietly" "$(grep -iE 'snapferry: |warning|error' "$WORK/out")" ""
 check "the daemon runs" active snapferryd.service
-check "the socket for metrics, too" active snapferryd-metrics.socket
-expect "which is answered" 0 '^snapferry_build_info' -- metrics
+check "the old socket for metrics does not" sh -c '! systemctl is-active --quiet snapferryd-metrics.socket'
+check "nor is it enabled" test ! -e /etc/systemd/system/sockets.target.wants/snapferryd-metrics.socket
+expect "the daemon serves the metrics" 0 '^snapferry_build_info' -- metrics
 same "the mode that somebody gave to the configuration stays" "$(stat -c %a /etc/snapferry)" 750
 check "it is another process" test "$(daemon_pid)" != "$old"
 same "the mover is the same" "$(started)" "$before"
