@@ -74,7 +74,7 @@ struct options {
     int n_args;
     const char *repo, *password_file, *config, *cache_dir;
     uint64_t cache_size, index_memory;
-    bool json, help, version, completion, quiet, debug, yes;
+    bool json, help, version, completion, quiet, verbose, debug, yes;
     const char *complete; /* kinds of names, as names_print() takes them; NULL: not asked for */
     enum progress_mode progress;
     /* repo create, change-password */

@@ -65,23 +65,29 @@ static json_t *backup_json(const struct backup_result *b, const struct snapshot_
     return j;
 }
 
-static void print_backup(const struct backup_result *b, const struct snapshot_source *src)
+static void print_backup_details(const struct backup_result *b)
+{
+    if (b->parent_id[0])
+        printf("Parent      %s\n", b->parent_id);
+    printf("Read        %s; %s of holes skipped, %s of zeros found\n", text_bytes(b->read_bytes),
+           text_bytes(b->hole_bytes), text_bytes(b->zero_bytes));
+    printf("Duplicate   %s in %lu chunks\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks);
+    printf("New         %s in %lu chunks, stored in %lu packs\n", text_bytes(b->new_bytes),
+           (unsigned long)b->new_chunks, (unsigned long)b->packs);
+    if (b->adopted_packs)
+        printf("Adopted     %lu packs of an interrupted run\n", (unsigned long)b->adopted_packs);
+    stages_print(b->stages, b->n_stages, b->bottleneck);
+}
+
+static void print_backup(const struct options *o, const struct backup_result *b, const struct snapshot_source *src)
 {
     char text[4500];
     printf("%s %s of %s\n", b->incomplete ? "Checkpoint" : "Snapshot", b->manifest_id,
            text_name(snapshot_source_text(src, text, sizeof text)));
-    if (b->parent_id[0])
-        printf("Parent      %s\n", b->parent_id);
-    printf("Scanned     %s in %s (%s)\n", text_bytes(b->scanned), text_seconds(b->seconds),
-           text_rate(per_second(b->scanned, b->seconds)));
-    printf("Read        %s; skipped %s of holes, found %s of zeros\n", text_bytes(b->read_bytes),
-           text_bytes(b->hole_bytes), text_bytes(b->zero_bytes));
-    printf("Duplicate   %s in %lu chunks\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks);
-    printf("New         %s in %lu chunks, stored as %s in %lu packs\n", text_bytes(b->new_bytes),
-           (unsigned long)b->new_chunks, text_bytes(b->stored_bytes), (unsigned long)b->packs);
-    if (b->adopted_packs)
-        printf("Adopted     %lu finished packs of an interrupted run\n", (unsigned long)b->adopted_packs);
-    stages_print(b->stages, b->n_stages, b->bottleneck);
+    printf("%s in %s (%s), %s new, %s stored\n", text_bytes(b->scanned), text_seconds(b->seconds),
+           text_rate(per_second(b->scanned, b->seconds)), text_bytes(b->new_bytes), text_bytes(b->stored_bytes));
+    if (o->verbose)
+        print_backup_details(b);
     for (size_t i = 0; i < b->n_bad; i++)
         printf("UNREADABLE  bytes %lu to %lu: %s (stored as zeros)\n", (unsigned long)b->bad[i].pos,
                (unsigned long)(b->bad[i].pos + b->bad[i].len - 1), strerror(b->bad[i].sys));
@@ -164,7 +170,7 @@ int cli_backup(const struct options *o, struct err *e)
         if (o->json)
             print_json(backup_json(&result, &b.as));
         else if (!o->quiet)
-            print_backup(&result, &b.as);
+            print_backup(o, &result, &b.as);
     }
     if (rc >= 0)
         rc = result.n_bad ? ERR_PARTIAL : 0;
@@ -195,18 +201,26 @@ static int find_image(const struct options *o, struct repo *r, const struct snap
     return err_hint(e, "name the file: SNAPSHOT/PATH; %s ls %s lists what there is", cli_how(o), s->id);
 }
 
-static void print_restore(const struct restore_result *t, const char *target)
+static void print_restore(const struct options *o, const struct restore_result *t, const char *target)
 {
-    printf("Restored    %s to %s in %s (%s)\n", text_bytes(t->size), text_name(target), text_seconds(t->seconds),
+    const struct {
+        uint64_t bytes;
+        const char *what;
+    } more[] = {{t->equal_bytes, "unchanged"}, {t->resumed_bytes, "restored before"}, {t->verified_bytes, "verified"}};
+    bool any = false;
+    printf("Restored %s to %s in %s (%s)\n", text_bytes(t->size), text_name(target), text_seconds(t->seconds),
            text_rate(per_second(t->size, t->seconds)));
-    printf("Fetched     %s in %lu contents; wrote %s; zeros %s\n", text_bytes(t->fetched_bytes),
-           (unsigned long)t->contents, text_bytes(t->written_bytes), text_bytes(t->zero_bytes));
-    if (t->equal_bytes)
-        printf("Equal       %s were there already\n", text_bytes(t->equal_bytes));
-    if (t->resumed_bytes)
-        printf("Resumed     %s were restored before\n", text_bytes(t->resumed_bytes));
-    if (t->verified_bytes)
-        printf("Verified    %s read back\n", text_bytes(t->verified_bytes));
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        if (more[i].bytes)
+            printf("%s%s %s", any ? ", " : "", text_bytes(more[i].bytes), more[i].what);
+        any |= more[i].bytes > 0;
+    }
+    if (any)
+        putchar('\n');
+    if (!o->verbose)
+        return;
+    printf("Fetched     %s in %lu contents\n", text_bytes(t->fetched_bytes), (unsigned long)t->contents);
+    printf("Written     %s, zeros %s\n", text_bytes(t->written_bytes), text_bytes(t->zero_bytes));
     stages_print(t->stages, t->n_stages, t->bottleneck);
 }
 
@@ -279,7 +293,7 @@ int cli_restore(const struct options *o, struct err *e)
     if (rc >= 0 && o->json)
         print_json(restore_json(&result, s.id, *path ? path : entry.name ? entry.name : "", o->args[1]));
     else if (rc >= 0 && !o->quiet)
-        print_restore(&result, o->args[1]);
+        print_restore(o, &result, o->args[1]);
     dir_entry_clear(&entry);
     snapshot_clear(&s);
     return rc;
@@ -339,15 +353,21 @@ static json_t *verify_json(const struct verify_result *v, bool ok)
                      stages_json(v->stages, v->n_stages), "bottleneck", v->bottleneck ? v->bottleneck : "");
 }
 
-static void print_verify(const struct verify_result *v)
+static void print_verify(const struct options *o, const struct verify_result *v)
 {
-    printf("Verified %lu snapshots: %lu objects, %lu contents, of which %lu (%s) were read in %s; %lu index "
-           "entries in %lu packs: %lu damaged\n",
-           (unsigned long)v->snapshots, (unsigned long)v->objects, (unsigned long)v->contents,
-           (unsigned long)v->contents_read, text_bytes(v->bytes_read), text_seconds(v->seconds),
-           (unsigned long)v->index_entries, (unsigned long)v->packs, (unsigned long)v->damages);
+    printf("Verified %lu snapshot%s: %s read in %s (%s), ", (unsigned long)v->snapshots, v->snapshots == 1 ? "" : "s",
+           text_bytes(v->bytes_read), text_seconds(v->seconds), text_rate(per_second(v->bytes_read, v->seconds)));
+    if (v->damages)
+        printf("%lu DAMAGED\n", (unsigned long)v->damages);
+    else
+        puts("no damage found");
+    if (!o->verbose)
+        return;
+    printf("Contents    %lu of %lu read, in %lu objects\n", (unsigned long)v->contents_read, (unsigned long)v->contents,
+           (unsigned long)v->objects);
+    printf("Index       %lu entries in %lu packs\n", (unsigned long)v->index_entries, (unsigned long)v->packs);
     if (v->packs_not_indexed)
-        printf("Not indexed %lu packs: being written now, or left by a run that died (its next one takes them over)\n",
+        printf("Not indexed %lu packs, being written or left by an interrupted run, which its next one adopts\n",
                (unsigned long)v->packs_not_indexed);
     stages_print(v->stages, v->n_stages, v->bottleneck);
 }
@@ -386,6 +406,6 @@ int cli_verify(const struct options *o, struct err *e)
     if (o->json)
         print_json(verify_json(&v, rc >= 0));
     else if (!o->quiet)
-        print_verify(&v);
+        print_verify(o, &v);
     return rc;
 }

@@ -174,6 +174,8 @@ const struct option_info option_table[] = {
     {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print nothing but results and errors"},
+    {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT),
+     "also show counts and the time of each stage at the end"},
     {OPT_DEBUG, "debug", NULL, ALL_VERBS, "tell on standard error what is going on inside"},
     {OPT_FORMAT_VERSION, "format-version", "N", V(REPO_CREATE), "1, 2 or 3 (default 3)"},
     {OPT_BLOCK_HASH, "block-hash", "NAME", V(REPO_CREATE) | V(BENCH), "content hash (default BLAKE2B-256-128)"},
@@ -327,10 +329,11 @@ static void help_options(FILE *f, uint64_t mask)
             continue;
         char left[64];
         snprintf(left, sizeof left, "%s--%s%s%s",
-                 t->id == OPT_REPO   ? "-r, "
-                 : t->id == OPT_HELP ? "-h, "
-                 : t->id == OPT_YES  ? "-y, "
-                                     : "",
+                 t->id == OPT_REPO      ? "-r, "
+                 : t->id == OPT_HELP    ? "-h, "
+                 : t->id == OPT_VERBOSE ? "-v, "
+                 : t->id == OPT_YES     ? "-y, "
+                                        : "",
                  t->name, t->arg && t->arg[0] != '[' ? " " : "", t->arg ? t->arg : "");
         help_line(f, left, 33, t->help);
     }

@@ -20,6 +20,7 @@ struct verb_info {
 enum option_id {
     OPT_REPO = 'r',
     OPT_HELP = 'h',
+    OPT_VERBOSE = 'v',
     OPT_YES = 'y',
     OPT_PASSWORD_FILE = 256,
     OPT_CONFIG,

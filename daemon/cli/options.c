@@ -224,6 +224,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_HELP:
         o->help = true;
         return 0;
+    case OPT_VERBOSE:
+        o->verbose = true;
+        return 0;
     case OPT_YES:
         o->yes = true;
         return 0;
@@ -461,7 +464,7 @@ static int parse_options(struct options *o, int argc, char **argv, unsigned char
     optind = 0;
     for (;;) {
         int at = optind ? optind : 1;
-        int c = getopt_long(argc, argv, ":r:hy", longs, NULL);
+        int c = getopt_long(argc, argv, ":r:hvy", longs, NULL);
         if (c < 0)
             return 0;
         if (c == ':') {

@@ -35,12 +35,6 @@ static void put(struct text *t, const char *fmt, ...)
     t->len += n > 0 ? (size_t)n : 0;
 }
 
-static void put_bytes(struct text *t, const char *before, const json_t *r, const char *member, const char *after)
-{
-    if (jint(r, member) > 0)
-        put(t, "%s%s%s", before, text_bytes((uint64_t)jint(r, member)), after);
-}
-
 /* "64.0 MiB in 0.5 s (128.0 MiB/s)" */
 static void put_pace(struct text *t, int64_t bytes, const json_t *r)
 {
@@ -50,36 +44,60 @@ static void put_pace(struct text *t, int64_t bytes, const json_t *r)
         put(t, " (%s)", text_rate((double)bytes / s));
 }
 
+/* "ITEM, ITEM": the comma only where something is before. */
+static void put_item(struct text *t, const json_t *r, const char *member, const char *what)
+{
+    if (jint(r, member) > 0)
+        put(t, "%s%s %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, member)), what);
+}
+
 static void backup_text(struct text *t, const json_t *r)
 {
     put_pace(t, jint(r, json_object_get(r, "doneBytes") ? "doneBytes" : "totalBytes"), r);
-    put(t, ": read %s", text_size(r, "readBytes"));
-    put_bytes(t, ", duplicate ", r, "dedupedBytes", "");
-    put(t, ", new %s", text_size(r, "incrementalBytes"));
-    put_bytes(t, ", stored as ", r, "uploadedBytes", "");
-    put_bytes(t, "; ", r, "badBytes", " UNREADABLE, stored as zeros");
+    put(t, ", %s new", text_size(r, "incrementalBytes"));
+    put_item(t, r, "uploadedBytes", "stored");
+    if (*jstr(r, "snapshotID"))
+        put(t, ", snapshot %.16s", jstr(r, "snapshotID"));
+    put_item(t, r, "badBytes", "UNREADABLE, stored as zeros");
+}
+
+static void backup_details(struct text *t, const json_t *r)
+{
+    put_item(t, r, "readBytes", "read");
+    put_item(t, r, "holeBytes", "of holes");
+    put_item(t, r, "zeroBytes", "of zeros");
+    put_item(t, r, "dedupedBytes", "duplicate");
 }
 
 static void restore_text(struct text *t, const json_t *r)
 {
     put_pace(t, jint(r, "totalBytes"), r);
-    put(t, ": fetched %s, wrote %s", text_size(r, "fetchedBytes"), text_size(r, "writtenBytes"));
-    put_bytes(t, ", zeros ", r, "zeroBytes", "");
-    put_bytes(t, ", ", r, "equalBytes", " were there already");
-    put_bytes(t, ", ", r, "resumedBytes", " were restored before");
-    put_bytes(t, "; ", r, "verifiedBytes", " read back");
+    put_item(t, r, "equalBytes", "unchanged");
+    put_item(t, r, "resumedBytes", "restored before");
+    put_item(t, r, "verifiedBytes", "verified");
+}
+
+static void restore_details(struct text *t, const json_t *r)
+{
+    put_item(t, r, "fetchedBytes", "fetched");
+    put_item(t, r, "writtenBytes", "written");
+    put_item(t, r, "zeroBytes", "of zeros");
 }
 
 static void verify_text(struct text *t, const json_t *r)
 {
-    put(t, "%lld snapshots, %lld objects, %lld contents; read ", (long long)jint(r, "snapshots"),
-        (long long)jint(r, "objects"), (long long)jint(r, "contents"));
+    put(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
     put_pace(t, jint(r, "bytesRead"), r);
-    put(t, ", %lld contents: ", (long long)jint(r, "contentsRead"));
     if (jint(r, "damages"))
-        put(t, "%lld DAMAGED", (long long)jint(r, "damages"));
+        put(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
     else
-        put(t, "no damage");
+        put(t, ", no damage found");
+}
+
+static void verify_details(struct text *t, const json_t *r)
+{
+    put(t, "%lld of %lld contents read, %lld objects", (long long)jint(r, "contentsRead"),
+        (long long)jint(r, "contents"), (long long)jint(r, "objects"));
 }
 
 static long long readable(const json_t *list)
@@ -117,24 +135,53 @@ static void admin_text(struct text *t, const json_t *r)
     }
 }
 
-bool result_text(const json_t *op, char *out, size_t cap)
+static const struct kind {
+    const char *kind, *member; /* without that member it did not get so far */
+    void (*put)(struct text *t, const json_t *r);
+    void (*put_details)(struct text *t, const json_t *r);
+} kinds[] = {{"backup", "readBytes", backup_text, backup_details},
+             {"restore", "fetchedBytes", restore_text, restore_details},
+             {"verify", "bytesRead", verify_text, verify_details},
+             {"admin", "answers", admin_text, NULL}};
+
+/* NULL: it left no result. */
+static const struct kind *kind_of(const json_t *op)
 {
-    static const struct {
-        const char *kind, *member; /* without that member it did not get so far */
-        void (*put)(struct text *t, const json_t *r);
-    } kinds[] = {{"backup", "readBytes", backup_text},
-                 {"restore", "fetchedBytes", restore_text},
-                 {"verify", "bytesRead", verify_text},
-                 {"admin", "answers", admin_text}};
-    const json_t *r = jobj(op, "result");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(jstr(op, "kind"), kinds[i].kind) && json_object_get(jobj(op, "result"), kinds[i].member))
+            return &kinds[i];
+    return NULL;
+}
+
+static bool result_text(const json_t *op, char *out, size_t cap)
+{
+    const struct kind *k = kind_of(op);
     struct text t = {out, cap, 0};
     *out = '\0';
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(jstr(op, "kind"), kinds[i].kind) && json_object_get(r, kinds[i].member))
-            kinds[i].put(&t, r);
+    if (k)
+        k->put(&t, jobj(op, "result"));
     if (!strcmp(jstr(op, "kind"), "delete") && !strcmp(jstr(op, "state"), "Completed") && *jstr(op, "deletes"))
-        put(&t, "%s is gone, with all that it kept", jstr(op, "deletes"));
+        put(&t, "%s deleted", jstr(op, "deletes"));
     return t.len > 0;
+}
+
+/* Counts, and the time of each stage. */
+static void print_details(const json_t *op, unsigned indent)
+{
+    const struct kind *k = kind_of(op);
+    const json_t *r = jobj(op, "result");
+    char text[1024] = "";
+    struct text t = {text, sizeof text, 0};
+    if (k && k->put_details)
+        k->put_details(&t, r);
+    if (*text) {
+        printf("%*s", (int)indent, "");
+        print_paragraph(stdout, text, indent, indent + 2);
+    }
+    if (!stages_text_json(text, sizeof text, jarr(r, "stages"), jstr(r, "bottleneck")))
+        return;
+    printf("%*stime: ", (int)indent, "");
+    print_paragraph(stdout, text, indent + 6, indent + 6);
 }
 
 static const char *bytes_of(const json_t *op, const char *in_result, const char *in_progress)
@@ -155,17 +202,14 @@ const char *result_new(const json_t *op)
     return bytes_of(op, "incrementalBytes", "new");
 }
 
-void result_print(const json_t *op, const char *name, unsigned indent)
+void result_print(const json_t *op, const char *name, unsigned indent, bool details)
 {
     char text[1024], line[6000];
-    const json_t *r = jobj(op, "result");
     if (!result_text(op, text, sizeof text))
         return;
     snprintf(line, sizeof line, "%.4200s%s%s", name ? name : "", name ? ": " : "", text);
     printf("%*s", (int)indent, "");
     print_paragraph(stdout, line, indent, indent + 2);
-    if (!stages_text_json(text, sizeof text, jarr(r, "stages"), jstr(r, "bottleneck")))
-        return;
-    printf("%*stime: ", (int)indent + 2, "");
-    print_paragraph(stdout, text, indent + 8, indent + 8);
+    if (details)
+        print_details(op, indent + 2);
 }

@@ -9,15 +9,12 @@
  * in turn. */
 const char *result_task(const json_t *op);
 
-/* What was done: "64.0 MiB in 0.5 s (128.0 MiB/s): read 8.0 MiB, ...". False (and "") if it left no result. */
-bool result_text(const json_t *op, char *out, size_t cap);
-
 /* Bytes that its volume has and bytes of new chunks, from the result or from the progress; "" where neither tells. */
 const char *result_size(const json_t *op);
 const char *result_new(const json_t *op);
 
-/* Both on standard output, behind `indent` blanks: what was done ("NAME: ...", NULL: no name), and where the time went.
- * Nothing for an operation without a result. */
-void result_print(const json_t *op, const char *name, unsigned indent);
+/* On standard output, after `indent` blanks: "NAME: 64.0 MiB in 0.5 s (128.0 MiB/s), 4.0 MiB new, ..." (NULL: no name);
+ * with `details` counts and the time of each stage, too. Nothing for an operation without a result. */
+void result_print(const json_t *op, const char *name, unsigned indent, bool details);
 
 #endif

@@ -334,7 +334,7 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
 }
 
 /* One of its volumes: what was done, or why not. An error that ends the command itself is told there, once. */
-static void print_volume(const json_t *s, const json_t *op)
+static void print_volume(const struct options *o, const json_t *s, const json_t *op)
 {
     const json_t *error = jobj(op, "error");
     const char *state = jstr(op, "state"), *why = error ? jstr(error, "message") : jstr(op, "why");
@@ -342,7 +342,7 @@ static void print_volume(const json_t *s, const json_t *op)
     if (!strcmp(state, "Completed")) {
         const char *target = jstr(s, "target");
         snprintf(line, sizeof line, "%.1200s%s%.1200s", name_of(op), *target ? " to " : "", target);
-        result_print(op, line, 2);
+        result_print(op, line, 2, o->verbose);
     } else if (told_by_volume(s) || strcmp(state, "Failed") != 0) {
         snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), state, *why ? ": " : "", why);
         fputs("  ", stdout);
@@ -350,7 +350,7 @@ static void print_volume(const json_t *s, const json_t *op)
     }
 }
 
-static void print_ended(const json_t *s)
+static void print_ended(const struct options *o, const json_t *s)
 {
     const char *state = jstr(s, "state");
     enum tint tint = tint_of_state(state);
@@ -360,9 +360,9 @@ static void print_ended(const json_t *s)
     printf("%s%s\n", *took ? " in " : "", took);
     size_t i;
     const json_t *op;
-    json_array_foreach(jarr(s, "operations"), i, op) print_volume(s, op);
+    json_array_foreach(jarr(s, "operations"), i, op) print_volume(o, s, op);
     if (!jarr(s, "operations"))
-        result_print(s, *jstr(s, "volume") ? jstr(s, "volume") : NULL, 2);
+        result_print(s, *jstr(s, "volume") ? jstr(s, "volume") : NULL, 2, o->verbose);
 }
 
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
@@ -390,6 +390,6 @@ int wait_for(const struct options *o, const char *id, struct err *e)
     if (o->json)
         print_answer(o, ended);
     else if (!o->quiet)
-        print_ended(ended);
+        print_ended(o, ended);
     return rc;
 }

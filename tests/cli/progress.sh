@@ -91,16 +91,21 @@ same "a retry, a setback and a failure are told" "$(cat "$WORK/retry")" "$(cat "
 
 # ---- what was done ----
 
-result='def result: {totalBytes: 1073741824, doneBytes: 1073741824, readBytes: 536870912, dedupedBytes: 1048576, incrementalBytes: 4194304, uploadedBytes: 2097152,
+result='def result: {snapshotID: "0123456789abcdef0123456789abcdef", totalBytes: 1073741824, doneBytes: 1073741824, readBytes: 536870912, dedupedBytes: 1048576, incrementalBytes: 4194304, uploadedBytes: 2097152,
     seconds: 4, bottleneck: "hash", stages: [{name: "read", busySeconds: 1.5, stalledSeconds: 0.25}, {name: "hash", busySeconds: 2, stalledSeconds: 0}]}; '
 one='del(.operations[1]) | .total = 1 | .started_ns = 1000000000 | .ended_ns = 5500000000'
 script 0 "$(event Completed 1024 0 "$result $done_ | $one | .operations[0].result = result")"
 cat >"$WORK/want" <<X
 $ID Completed in 4.5 s
-  vg0/db1: 1.0 GiB in 4.0 s (256.0 MiB/s): read 512.0 MiB, duplicate 1.0 MiB, new 4.0 MiB, stored as 2.0 MiB
+  vg0/db1: 1.0 GiB in 4.0 s (256.0 MiB/s), 4.0 MiB new, 2.0 MiB stored, snapshot 0123456789abcdef
+X
+same "a backup: amount, time, rate, new data and the snapshot" "$(await 2>/dev/null)" "$(cat "$WORK/want")"
+cat >>"$WORK/want" <<X
+    512.0 MiB read, 1.0 MiB duplicate
     time: read 1.50 s (waited 0.25 s), hash 2.00 s; bottleneck: hash
 X
-same "a backup: amounts, and where the time went" "$(await 2>/dev/null)" "$(cat "$WORK/want")"
+same "--verbose: counts, and the time of each stage" "$(await --verbose 2>/dev/null)" "$(cat "$WORK/want")"
+same "--json has them" "$(await --json | result 'operations[0].result.bottleneck')" hash
 error='{class: "target", code: 17, message: "there is no directory /nowhere"}'
 script 0 "$(event Finalizing 1024 0 "$one | .kind = \"restore\"")" "$(event Failed 0 0 "$one | .kind = \"restore\" | .operations[0] += {state: \"Failed\", error: $error} | del(.progress)")"
 await >"$WORK/out" 2>&1
@@ -119,8 +124,10 @@ has "an expiry: what went" '^  3 of 20 snapshots are deleted$' <(await)
 verified='{id: "verify-1", kind: "verify", state: "Completed", created_ns: 1, result: {snapshots: 2, objects: 4, contents: 9, contentsRead: 9, bytesRead: 2097152, damages: 0,
     seconds: 2, bottleneck: "read", stages: [{name: "read", busySeconds: 1, stalledSeconds: 0}]}}'
 script 0 "$(jq -n -c "$verified")"
-has "a verification: what was read" '^  2 snapshots, 4 objects, 9 contents; read 2.0 MiB in 2.0 s \(1.0 MiB/s\), 9 contents: no damage$' <(await)
-has "and where its time went" '^    time: read 1.00 s; bottleneck: read$' <(await)
+has "a verification: what was read" '^  2 snapshots: 2.0 MiB in 2.0 s \(1.0 MiB/s\), no damage found$' <(await)
+has "--verbose: its counts" '^    9 of 9 contents read, 4 objects$' <(await -v)
+has "and the time of each stage" '^    time: read 1.00 s; bottleneck: read$' <(await -v)
+hasnt "not without it" 'time: ' <(await)
 script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" "$(event PartiallyFailed 1 1 "$ended")"
 
 # ---- elsewhere ----

@@ -101,7 +101,7 @@ device() { # NAME MIB
 device db1 16; device copy 16
 random_file "$WORK/data" 9000000 3
 dd if="$WORK/data" of="$WORK/dev/db1" bs=1M conv=notrunc status=none
-run alone 'Verified +16\.0 MiB read back'
+run alone '16\.0 MiB verified'
 check "the copy is the same" cmp "$WORK/dev/db1" "$WORK/dev/copy"
 run bench 'pipeline|Pipeline'
 

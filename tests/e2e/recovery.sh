@@ -47,7 +47,7 @@ device small 24; SMALL=$WORK/dev/small
 
 run safe 0
 run look 0 '"size":67108864'
-run restore 0 'Verified +64.0 MiB read back'
+run restore 0 '64\.0 MiB verified'
 check "the device holds the image" same_as "$TARGET"
 dd if=/dev/zero of="$TARGET" bs=1M seek=10 count=2 status=none
 run differential 0

@@ -78,9 +78,9 @@ expect "range into an existing file" 0 -- sf "$R" restore "$id" "$WORK/target" -
 cp "$WORK/changed" "$WORK/want"; printf "$(dd if="$WORK/mixed" bs=1 skip=2500000 count=1 status=none | od -An -to1 | sed 's/ /\\/')" | dd of="$WORK/want" bs=1 seek=2500000 conv=notrunc status=none
 check "the rest is left alone" cmp "$WORK/want" "$WORK/target"
 rm -f "$WORK/out"
-expect "verify after restore" 0 'Verified' -- sf "$R" restore "$id" "$WORK/out" --verify
+expect "verify after restore" 0 'verified' -- sf "$R" restore "$id" "$WORK/out" --verify
 same "holes stay holes" "$(($(stat -c %b "$WORK/out") * 512 < 35000000))" 1
-expect "all snapshots verify" 0 ' 0 damaged' -- sf "$R" verify
+expect "all snapshots verify" 0 'no damage found' -- sf "$R" verify
 # Where the time went, for people and for programs.
 times() { # NAME LINE STAGES: the text says it, and every stage of the JSON is known
     check "$1: the text names the bottleneck" grep -qzE 'Time  +[a-z]+ [0-9.]+ s[^;]*;\s+bottleneck:\s+[a-z]+' <<<"$2"
@@ -89,9 +89,14 @@ times() { # NAME LINE STAGES: the text says it, and every stage of the JSON is k
         ([.stages[].busySeconds] | add) > 0' <<<"$3"
 }
 rm -f "$WORK/out" "$WORK/out2"
-times backup "$(sf "$R" backup "$WORK/changed" --as t@h:/times1)" "$(backup "$WORK/changed" times2)"
-times verify "$(sf "$R" verify)" "$(sf "$R" verify --json)"
-times restore "$(sf "$R" restore "$id" "$WORK/out")" "$(sf "$R" restore "$id" "$WORK/out2" --json)"
+plain=$(sf "$R" backup "$WORK/changed" --as t@h:/plain; sf "$R" restore "$id" "$WORK/plain" --verify; sf "$R" verify)
+check "without --verbose the amounts alone" sh -c '! grep -qE "Time|Read|Fetched|Index" <<X
+$1
+X' - "$plain"
+same "in one or two lines each" "$(wc -l <<<"$plain")" 5
+times backup "$(sf "$R" backup "$WORK/changed" --as t@h:/times1 --verbose)" "$(backup "$WORK/changed" times2)"
+times verify "$(sf "$R" verify -v)" "$(sf "$R" verify --json)"
+times restore "$(sf "$R" restore "$id" "$WORK/out" -v)" "$(sf "$R" restore "$id" "$WORK/out2" --json)"
 expect "verify reads a share" 0 -- sf "$R" verify --read-percent 10
 
 # A big sparse file: seconds, not hours.

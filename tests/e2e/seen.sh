@@ -28,11 +28,11 @@ told "the job's next run" 'nightly in [0-9]+ (h|min|s)'
 on 120x24 volumes
 told "both are seen, and not protected" '2 volumes, \{red\}2 NOT PROTECTED'
 
-on 100x24 backup "$WORK/vm/a.img" "$WORK/vm/b.img" --wait
+on 100x24 backup "$WORK/vm/a.img" "$WORK/vm/b.img" --wait --verbose
 same "backup --wait of two volumes: exit code" $? 0
 told "its last word" '^manual-[0-9A-Za-z-]+ \{green\}Completed\{/\} in '
 told "then what was done, of each volume" '^  .*/a\.img: 40\.0 MiB in [0-9.]+ s \('
-told "and where the time went" '^    time: read .*'
+told "--verbose: and the time of each stage" '^    time: read .*'
 same "nothing is left of the lines that moved" "$(last | grep -cE 'Moving|Snapshotting| left$')" 0
 check "there was a line for the whole" grep -qE '^manual-.*of 2 volumes' "$WORK/seen"
 check "and never 100 %" sh -c "! grep -q '100%' '$WORK/seen'"
@@ -53,6 +53,8 @@ check "status --check: all is well" ask status --check --quiet
 on 60x24 restore "$B/$WORK/vm/a.img" "$WORK/vm/back.out" --from repository --wait
 same "restore --wait: exit code" $? 0
 told "its last word" 'Completed'
+told "and what was done" '/back\.out: 40\.0 MiB in '
+same "no more than that without --verbose" "$(last | grep -c 'time: ')" 0
 check "and the data" cmp "$WORK/vm/a.img" "$WORK/vm/back.out"
 rm -f "$WORK/vm/back.out"
 
