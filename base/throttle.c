@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "base/throttle.h"
+#include "base/time.h"
 
 #include <time.h>
 
-#define NS_PER_S UINT64_C(1000000000)
 #define LOOK_NS (NS_PER_S / 10) /* how soon a waiting thread sees that it should stop */
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 static bool none(const struct throttle *t)
 {
@@ -27,14 +20,14 @@ uint64_t throttle_ahead_ns(struct throttle *t)
 {
     if (none(t) || stopped(t))
         return 0;
-    uint64_t next = atomic_load(&t->next_ns), now = now_ns();
+    uint64_t next = atomic_load(&t->next_ns), now = mono_ns();
     return next > now ? next - now : 0;
 }
 
 /* When the bytes may go: their place in the line. */
 static uint64_t reserve(struct throttle *t, uint64_t bytes)
 {
-    const uint64_t now = now_ns(), cost = (uint64_t)((double)bytes * 1e9 / (double)t->rate);
+    const uint64_t now = mono_ns(), cost = (uint64_t)((double)bytes * 1e9 / (double)t->rate);
     uint64_t next = atomic_load(&t->next_ns), at;
     do
         at = next > now ? next : now;
@@ -53,7 +46,7 @@ void throttle_wait(struct throttle *t, uint64_t bytes)
     if (none(t))
         return;
     const uint64_t at = reserve(t, bytes);
-    for (uint64_t now; !stopped(t) && (now = now_ns()) < at;) {
+    for (uint64_t now; !stopped(t) && (now = mono_ns()) < at;) {
         const uint64_t ns = at - now < LOOK_NS ? at - now : LOOK_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* zone.c - time zones from TZif files: transitions first, the POSIX rule of the footer after the last of them. */
+#include "base/time.h"
 #include "base/zone.h"
 
 #include "base/bytes.h"
@@ -15,7 +16,6 @@
 
 #define FILE_MAX (256 << 10)
 #define HEADER_LEN 44
-#define DAY 86400
 
 /* Day of a change between standard and daylight saving time, and the local second of it. */
 struct rule_day {
@@ -41,37 +41,6 @@ static bool is_leap(int64_t y)
     return y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
-int64_t civil_days(int64_t year, int64_t month, int64_t day)
-{
-    year += floor_div(month - 1, 12);
-    int64_t m = month - 1 - 12 * floor_div(month - 1, 12); /* 0 = January */
-    /* Years that begin in March have their leap day at the end. */
-    int64_t y = m < 2 ? year - 1 : year, from_march = m < 2 ? m + 10 : m - 2;
-    int64_t leaps = floor_div(y, 4) - floor_div(y, 100) + floor_div(y, 400);
-    return 365 * y + leaps + (153 * from_march + 2) / 5 + day - 1 - 719468; /* the last: 0000-03-01 to 1970-01-01 */
-}
-
-void civil_date(int64_t days, int64_t *year, int *month, int *day)
-{
-    /* The mean year gives the year or its neighbour. */
-    int64_t y = floor_div((days + 719528) * 400, 146097);
-    while (civil_days(y, 1, 1) > days)
-        y--;
-    while (civil_days(y + 1, 1, 1) <= days)
-        y++;
-    int m = 1;
-    while (m < 12 && civil_days(y, m + 1, 1) <= days)
-        m++;
-    *year = y;
-    *month = m;
-    *day = (int)(days - civil_days(y, m, 1)) + 1;
-}
-
 static int64_t rule_seconds(const struct rule_day *r, int64_t year)
 {
     int64_t jan1 = civil_days(year, 1, 1), day;
@@ -87,7 +56,7 @@ static int64_t rule_seconds(const struct rule_day *r, int64_t year)
         if (day >= next)
             day -= 7; /* week 5 is the last one */
     }
-    return day * DAY + r->time;
+    return day * S_PER_DAY + r->time;
 }
 
 static int64_t rule_offset(const struct zone *z, int64_t utc)
@@ -96,7 +65,7 @@ static int64_t rule_offset(const struct zone *z, int64_t utc)
         return z->std;
     int64_t year;
     int month, day;
-    civil_date(floor_div(utc + z->std, DAY), &year, &month, &day);
+    civil_date(floor_div(utc + z->std, S_PER_DAY), &year, &month, &day);
     int64_t begin = rule_seconds(&z->dst_begin, year) - z->std, end = rule_seconds(&z->dst_end, year) - z->dst;
     bool dst = begin < end ? utc >= begin && utc < end : utc >= begin || utc < end;
     return dst ? z->dst : z->std;

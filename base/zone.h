@@ -30,10 +30,4 @@ int zone_parse(struct zone **ret, const uint8_t *data, size_t len, struct err *e
 /* Seconds that local time is ahead of UTC at that moment (seconds since 1970). */
 int64_t zone_offset(const struct zone *z, int64_t utc);
 
-/* Days since 1970-01-01 of a date of the Gregorian calendar, extended both ways. `month` may be anything (13 is January
- * of the next year), and so may `day`. */
-int64_t civil_days(int64_t year, int64_t month, int64_t day);
-/* The date of a day; year within +-10^11. */
-void civil_date(int64_t days, int64_t *year, int *month, int *day);
-
 #endif

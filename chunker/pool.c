@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "chunker/pool.h"
 
+#include "base/time.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -9,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NO_JOB UINT64_MAX
 
@@ -43,13 +44,6 @@ struct pool {
     struct worker worker[];
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
@@ -63,7 +57,7 @@ static void *worker_main(void *arg)
         struct job job = p->queue[p->taken % p->queue_len];
         w->running = p->taken++;
         pthread_cond_signal(&p->room);
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         p->stats.idle_ns += t - w->since;
         w->since = t;
         pthread_mutex_unlock(&p->lock);
@@ -71,7 +65,7 @@ static void *worker_main(void *arg)
         job.fn(job.arg, w->number);
 
         pthread_mutex_lock(&p->lock);
-        t = now_ns();
+        t = mono_ns();
         p->stats.busy_ns += t - w->since;
         p->stats.jobs++;
         w->since = t;
@@ -79,7 +73,7 @@ static void *worker_main(void *arg)
         if (p->draining > 0)
             pthread_cond_broadcast(&p->ended);
     }
-    p->stats.idle_ns += now_ns() - w->since;
+    p->stats.idle_ns += mono_ns() - w->since;
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
@@ -125,7 +119,7 @@ int pool_new(struct pool **ret, unsigned threads, size_t queue_len, const char *
     pthread_cond_init(&p->room, NULL);
     pthread_cond_init(&p->ended, NULL);
     for (unsigned i = 0; i < threads; i++)
-        p->worker[i] = (struct worker){.pool = p, .number = i, .running = NO_JOB, .since = now_ns()};
+        p->worker[i] = (struct worker){.pool = p, .number = i, .running = NO_JOB, .since = mono_ns()};
     for (; p->threads < threads; p->threads++) {
         int rc = start_worker(&p->worker[p->threads], name);
         if (rc != 0) {
@@ -160,10 +154,10 @@ void pool_submit(struct pool *p, pool_job_fn *fn, void *arg)
 {
     pthread_mutex_lock(&p->lock);
     if (p->submitted - p->taken == p->queue_len) {
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         while (p->submitted - p->taken == p->queue_len)
             pthread_cond_wait(&p->room, &p->lock);
-        p->stats.block_ns += now_ns() - t;
+        p->stats.block_ns += mono_ns() - t;
     }
     p->queue[p->submitted++ % p->queue_len] = (struct job){fn, arg};
     pthread_cond_signal(&p->work);
@@ -201,7 +195,7 @@ void pool_stats(struct pool *p, struct pool_stats *ret)
 {
     pthread_mutex_lock(&p->lock);
     *ret = p->stats;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     for (unsigned i = 0; i < p->threads; i++)
         *(p->worker[i].running == NO_JOB ? &ret->idle_ns : &ret->busy_ns) += t - p->worker[i].since;
     pthread_mutex_unlock(&p->lock);

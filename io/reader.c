@@ -2,6 +2,7 @@
 #include "io/reader.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/blockdev.h"
 #include "io/reader-test.h"
 
@@ -136,13 +137,6 @@ static uint64_t max64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 bool zeros_only(const void *data, size_t len)
 {
     return len == 0 || isal_zero_detect((void *)(uintptr_t)data, len) == 0;
@@ -242,11 +236,7 @@ static bool is_cancelled(struct reader *r)
 
 static void wait_ms(struct reader *r, unsigned ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)ms * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = ns_timespec(mono_ns() + ms * NS_PER_MS);
     pthread_mutex_lock(&r->mu);
     while (!r->cancelled && pthread_cond_timedwait(&r->room_cv, &r->mu, &until) != ETIMEDOUT)
         ;
@@ -793,11 +783,11 @@ static int publish_pieces(struct reader *r, struct err *e)
 /* Nothing is in flight and the ring is full: waits for the consumer. */
 static void wait_room(struct reader *r, uint64_t seen)
 {
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     pthread_mutex_lock(&r->mu);
     while (!r->cancelled && r->released == seen)
         pthread_cond_wait(&r->room_cv, &r->mu);
-    r->st.full_ns += now_ns() - t;
+    r->st.full_ns += mono_ns() - t;
     pthread_mutex_unlock(&r->mu);
 }
 
@@ -1163,11 +1153,11 @@ int reader_peek(struct reader *r, uint64_t pos, size_t want, struct view *ret, s
         if (rc != 0)
             break;
         if (!t)
-            t = now_ns();
+            t = mono_ns();
         pthread_cond_wait(&r->data_cv, &r->mu);
     }
     if (t)
-        r->st.wait_ns += now_ns() - t;
+        r->st.wait_ns += mono_ns() - t;
     pthread_mutex_unlock(&r->mu);
     return rc < 0 ? rc : 0;
 }

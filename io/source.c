@@ -2,6 +2,7 @@
 #include "io/source.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/blockdev.h"
 
 #include <blkid.h>
@@ -219,7 +220,7 @@ static uint32_t file_sector(int fd)
 
 static int64_t mtime_of(const struct stat *st)
 {
-    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    return timespec_ns(st->st_mtim);
 }
 
 static int describe_device(struct source *s, const struct stat *st, struct err *e)

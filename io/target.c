@@ -2,6 +2,7 @@
 #include "io/target.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/blockdev.h"
 #include "io/reader.h"
 #include "io/target-impl.h"
@@ -20,7 +21,6 @@
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
-#include <time.h>
 
 #define PAGE ((uint64_t)4096)
 #define DIRTY_MAX ((uint64_t)64 << 20) /* bytes under way to the medium before a writer waits */
@@ -36,13 +36,6 @@ static uint64_t down(uint64_t x, uint64_t a)
 static uint64_t up(uint64_t x, uint64_t a)
 {
     return x % a ? x + (a - x % a) : x;
-}
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- opening ---- */
@@ -438,14 +431,14 @@ void target_wrote(struct target *t, uint64_t pos, uint64_t len)
         t->dirty_len--;
         t->dirty_bytes -= n;
         pthread_mutex_unlock(&t->mu);
-        uint64_t from = monotonic_ns();
+        uint64_t from = mono_ns();
         int rc = sync_file_range(t->fd, (off_t)at, (off_t)n,
                                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
         /* This wait takes the error away from the fsync at the end, so it has to be kept here. */
         if (rc < 0 && errno != EINVAL && errno != ESPIPE && errno != ENOSYS)
             writeback_failed(t, at, errno);
         posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_DONTNEED);
-        uint64_t waited = monotonic_ns() - from;
+        uint64_t waited = mono_ns() - from;
         pthread_mutex_lock(&t->mu);
         t->st.wait_ns += waited;
     }

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/pages.h"
+#include "base/time.h"
 #include "io/target-impl.h"
 
 #include <errno.h>
@@ -18,7 +19,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BUFFERS_MAX 1024u
 #define BLOCK ((size_t)4096)    /* written past the page cache in multiples of this */
@@ -49,13 +49,6 @@ struct writer {
     struct err err; /* the first that happened */
     bool failed;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void lock(const struct writer *w)
 {
@@ -132,7 +125,7 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
 static int write_by(struct write_buffer *b, int fd)
 {
     struct target *t = b->w->t;
-    uint64_t from = now_ns();
+    uint64_t from = mono_ns();
     int sys = 0;
     while (b->done < b->len && !sys) {
         if (fd != t->fd && b->done % BLOCK)
@@ -143,7 +136,7 @@ static int write_by(struct write_buffer *b, int fd)
         else if (n == 0 || errno != EINTR)
             sys = n < 0 ? errno : EIO;
     }
-    target_spent(t, now_ns() - from, 0);
+    target_spent(t, mono_ns() - from, 0);
     return sys;
 }
 
@@ -237,10 +230,10 @@ static void wait_queue(struct writer *w, unsigned flying)
 {
     if (w->flying <= flying)
         return;
-    uint64_t from = now_ns();
+    uint64_t from = mono_ns();
     while (w->flying > flying)
         pthread_cond_wait(&w->t->queue_moved, &w->t->queue_mu);
-    target_spent(w->t, 0, now_ns() - from);
+    target_spent(w->t, 0, mono_ns() - from);
 }
 
 /* ---- io_uring ---- */
@@ -295,9 +288,9 @@ static void reap(struct writer *w)
 {
     unsigned before = w->flying;
     while (w->flying == before && w->flying > 0) {
-        uint64_t from = now_ns();
+        uint64_t from = mono_ns();
         int rc = io_uring_submit_and_wait(&w->uring, 1);
-        target_spent(w->t, 0, now_ns() - from);
+        target_spent(w->t, 0, mono_ns() - from);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
             /* The ring itself is broken: buffers in flight are lost to it, so nothing more may be promised. */
             if (!w->failed)
@@ -324,12 +317,12 @@ static void submit(struct writer *w, struct write_buffer *b)
         put_free(w, b);
         return;
     }
-    uint64_t from = now_ns();
+    uint64_t from = mono_ns();
     w->flying++;
     start(w, b);
     int rc = io_uring_submit(&w->uring);
     (void)rc; /* what could not be submitted now is when somebody waits */
-    target_spent(w->t, now_ns() - from, 0);
+    target_spent(w->t, mono_ns() - from, 0);
 }
 
 /* ---- what users call ---- */

@@ -2,9 +2,10 @@
 /* notify.c - messages to the service manager */
 #include "proc/notify.h"
 
+#include "base/time.h"
+
 #include <stdio.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 
 void notify_ready(void)
 {
@@ -13,9 +14,7 @@ void notify_ready(void)
 
 void notify_reloading(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(mono_ns() / NS_PER_US));
 }
 
 void notify_stopping(void)

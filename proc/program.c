@@ -9,6 +9,7 @@
 #include "proc/program.h"
 #include "proc/systemd.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "proc/program-unit.h"
 
 #include <errno.h>
@@ -25,7 +26,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define OUT_MAX_DEFAULT (1u << 20)
@@ -63,13 +63,6 @@ struct run {
     int exec_errno;
     bool gone, timed_out, out_flood, err_flood, no_memory;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- before ---- */
 
@@ -397,7 +390,7 @@ static void read_exec(struct run *r)
 /* One look at all that may happen. */
 static void turn(struct run *r, int64_t until)
 {
-    int64_t left = until - now_ms();
+    int64_t left = until - mono_ns() / NS_PER_MS;
     struct pollfd f[4] = {
         {r->gone ? -1 : r->pidfd, POLLIN, 0}, {r->out, POLLIN, 0}, {r->err, POLLIN, 0}, {r->exec, POLLIN, 0}};
     if (poll(f, 4, left < 0 ? 0 : left > 60000 ? 60000 : (int)left) <= 0)
@@ -420,9 +413,9 @@ static bool flooding(const struct run *r)
 /* Until the program has ended, and all its output is here; whatever is then left of its group is killed. */
 static void watch(struct run *r)
 {
-    int64_t deadline = now_ms() + (int64_t)r->p->timeout_s * 1000;
+    int64_t deadline = mono_ns() / NS_PER_MS + (int64_t)r->p->timeout_s * 1000;
     while (!r->gone && !flooding(r)) {
-        if (now_ms() >= deadline) {
+        if (mono_ns() / NS_PER_MS >= deadline) {
             r->timed_out = true;
             break;
         }
@@ -430,13 +423,14 @@ static void watch(struct run *r)
     }
     if (!r->gone || flooding(r)) {
         kill_all(r);
-        for (int64_t end = now_ms() + DIE_MS; !r->gone && now_ms() < end;)
+        for (int64_t end = mono_ns() / NS_PER_MS + DIE_MS; !r->gone && mono_ns() / NS_PER_MS < end;)
             turn(r, end);
     } else {
         kill(-r->pid, SIGKILL);
     }
-    for (int64_t end = now_ms() + DRAIN_MS; (r->out >= 0 || r->err >= 0 || r->exec >= 0) && !flooding(r);) {
-        if (now_ms() >= end)
+    for (int64_t end = mono_ns() / NS_PER_MS + DRAIN_MS;
+         (r->out >= 0 || r->err >= 0 || r->exec >= 0) && !flooding(r);) {
+        if (mono_ns() / NS_PER_MS >= end)
             break;
         turn(r, end);
     }

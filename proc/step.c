@@ -9,6 +9,7 @@
  */
 #include "proc/step.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,13 +65,6 @@ struct steps {
     struct step *first;
     unsigned running, stuck;
 };
-
-static uint64_t now_usec(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static void step_free(struct step *t)
 {
@@ -275,7 +269,8 @@ static void explain(struct step *t, const siginfo_t *si, struct step_result *r)
 
 static void deliver(struct step *t, const siginfo_t *si)
 {
-    struct step_result r = {.fd = -1, .seconds = (double)(now_usec() - t->started_usec) / 1e6, .err = ERR_INIT};
+    struct step_result r = {
+        .fd = -1, .seconds = (double)((uint64_t)mono_ns() / 1000 - t->started_usec) / 1e6, .err = ERR_INIT};
     explain(t, si, &r);
     step_done_fn *done = t->done;
     void *arg = t->arg;
@@ -444,7 +439,7 @@ static void kill_now(struct step *t)
         return;
     t->killed = true;
     pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
-    if (sd_event_source_set_time(t->on_time, now_usec() + DIE_USEC) < 0 ||
+    if (sd_event_source_set_time(t->on_time, (uint64_t)mono_ns() / 1000 + DIE_USEC) < 0 ||
         sd_event_source_set_enabled(t->on_time, SD_EVENT_ONESHOT) < 0)
         log_warning("%s: cannot set its last deadline", t->name);
 }
@@ -467,12 +462,12 @@ void steps_free(struct steps *s)
         return;
     for (struct step *t = s->first; t; t = t->next)
         pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
-    uint64_t end = now_usec() + FREE_WAIT_MS * 1000;
+    uint64_t end = (uint64_t)mono_ns() / 1000 + FREE_WAIT_MS * 1000;
     while (s->first) {
         /* Killed children end at once; one that is stuck must not hold up the daemon's own end. */
         siginfo_t si = {0};
         while (waitid(P_PIDFD, (id_t)s->first->pidfd, &si, WEXITED | WNOHANG) == 0 && si.si_pid == 0 &&
-               now_usec() < end)
+               (uint64_t)mono_ns() / 1000 < end)
             usleep(1000);
         step_free(s->first);
     }
@@ -530,7 +525,7 @@ int step_start(struct steps *s, const char *name, step_fn *fn, const json_t *in,
     *t = (struct step){
         .owner = s, .pidfd = -1, .channel = -1, .fd = -1, .timeout_s = timeout_s, .done = done, .arg = arg};
     snprintf(t->name, sizeof t->name, "%s", name);
-    t->started_usec = now_usec();
+    t->started_usec = (uint64_t)mono_ns() / 1000;
     int rc = spawn(t, fn, in, e);
     if (rc == 0 && (rc = watch(t, e)) < 0) {
         pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
@@ -573,7 +568,7 @@ json_t *steps_to_json(const struct steps *s)
     json_t *all = json_array();
     for (const struct step *t = s->first; all && t; t = t->next) {
         json_t *one = json_pack("{s:s, s:i, s:f, s:b}", "name", t->name, "pid", (int)t->pid, "seconds",
-                                (double)(now_usec() - t->started_usec) / 1e6, "stuck", t->stuck);
+                                (double)((uint64_t)mono_ns() / 1000 - t->started_usec) / 1e6, "stuck", t->stuck);
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* adopt.c - markers and finished packs of our own dead sessions. */
 #include "repo/adopt.h"
+#include "base/time.h"
 #include "repo/marker.h"
 #include "repo/repo-impl.h"
 
@@ -8,7 +9,7 @@
 #include <string.h>
 
 /* Half of the age at which packs without index entries may be collected. */
-#define ADOPT_AGE_NS (12 * NS_PER_HOUR)
+#define ADOPT_AGE_NS (12 * NS_PER_H)
 /* What a session can leave is bounded (it flushes); a limit all the same, since names are held. */
 #define ADOPT_PACKS 8192
 
@@ -77,7 +78,7 @@ static int add_marker(const struct blob_info *info, void *arg)
 static int add_pack(const struct blob_info *info, void *arg)
 {
     struct search *s = arg;
-    if (!session_of(s, info->name) || wall_ns() - info->mtime_ns > ADOPT_AGE_NS || s->n_packs >= ADOPT_PACKS)
+    if (!session_of(s, info->name) || now_ns() - info->mtime_ns > ADOPT_AGE_NS || s->n_packs >= ADOPT_PACKS)
         return 0;
     int rc = grow((void **)&s->packs, s->n_packs, sizeof *s->packs, s->err);
     if (rc < 0)

@@ -8,6 +8,7 @@
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "repo/blob-ops.h"
 #include "repo/shards.h"
 
@@ -543,7 +544,7 @@ static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret,
 static int64_t mtime_of(const struct stat *st)
 {
     int64_t ns;
-    if (__builtin_mul_overflow((int64_t)st->st_mtim.tv_sec, 1000000000, &ns) ||
+    if (__builtin_mul_overflow((int64_t)st->st_mtim.tv_sec, NS_PER_S, &ns) ||
         __builtin_add_overflow(ns, (int64_t)st->st_mtim.tv_nsec, &ns))
         return st->st_mtim.tv_sec < 0 ? INT64_MIN : INT64_MAX;
     return ns;

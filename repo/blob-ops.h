@@ -44,7 +44,6 @@ struct blob_writer {
 };
 
 /* ---- blob-stats.c ---- */
-uint64_t blob_now_ns(void);
 /* A request that began at `since_ns` has ended with rc (negative errno or not). */
 void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc);
 /* For a store that tries again by itself. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/blob-reader.h"
 
+#include "base/time.h"
+
 #include "repo/blob-ops.h"
 
 #include <errno.h>
@@ -66,7 +68,7 @@ static bool read_file(const struct blob_file *f, uint64_t offset, uint8_t *dst, 
 
 int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     struct blob_file *f = file_of(r, name);
     if (!f || !read_file(f, offset, dst, len)) {
         /* Read anew, by its name: if that fails too, the store has the words. */

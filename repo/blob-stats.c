@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* blob-stats.c - what was asked of a store, how it ended and how long it took; two clock reads and three additions */
+#include "base/time.h"
 #include "repo/blob-ops.h"
 
 #include <errno.h>
-#include <time.h>
 
 const char *const blob_request_names[BLOB_REQUESTS] = {"get", "put", "list", "delete", "stat"};
 const char *const blob_code_names[BLOB_CODES] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
 const double blob_bounds[BLOB_BOUNDS] = {0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60};
-
-uint64_t blob_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static enum blob_code code_of(int rc)
 {
@@ -44,7 +37,7 @@ static void add(uint64_t *counter, uint64_t n)
 
 void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc)
 {
-    const uint64_t took = blob_now_ns() - since_ns;
+    const uint64_t took = mono_ns() - since_ns;
     const double seconds = (double)took / 1e9;
     unsigned i = 0;
     while (i < BLOB_BOUNDS && seconds > blob_bounds[i])

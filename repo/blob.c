@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* blob.c - the operations of every store: names checked, work counted, then on to the kind of store. */
 #include "repo/blob.h"
+#include "base/time.h"
 #include "repo/blob-ops.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
         return err_set(e, ERR_DAMAGE, EBADMSG, "no blob is as long as is asked of %s in repository %s", name,
                        b->location);
     throttle_wait(b->reads, len);
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->read(b, name, offset, dst, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
@@ -93,7 +94,7 @@ int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->get(b, name, max, ret, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
@@ -108,7 +109,7 @@ int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct 
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->stat(b, name, ret, e);
     blob_count(b, BLOB_REQUEST_STAT, since, rc);
     return rc;
@@ -120,7 +121,7 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     if (rc < 0)
         return rc;
     throttle_wait(b->writes, len);
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->put(b, name, data, len, e);
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)
@@ -135,7 +136,7 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->del(b, name, e);
     blob_count(b, BLOB_REQUEST_DELETE, since, rc);
     if (rc < 0)
@@ -147,7 +148,7 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
     count(&b->stats.lists, 1);
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     int rc = b->ops->list(b, prefix ? prefix : "", fn, arg, e);
     /* What the caller's function returns is no error of the store. */
     blob_count(b, BLOB_REQUEST_LIST, since, rc < 0 && e && e->cls ? rc : 0);
@@ -159,21 +160,21 @@ int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name,
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     rc = b->ops->writer_new(ret, b, name, e);
     if (rc < 0)
         blob_count(b, BLOB_REQUEST_PUT, since, rc);
     else
-        (*ret)->busy_ns = blob_now_ns() - since;
+        (*ret)->busy_ns = mono_ns() - since;
     return rc;
 }
 
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
 {
     throttle_wait(w->b->writes, len);
-    const uint64_t since = blob_now_ns();
+    const uint64_t since = mono_ns();
     int rc = w->b->ops->writer_write(w, offset, data, len, e);
-    count(&w->busy_ns, blob_now_ns() - since);
+    count(&w->busy_ns, mono_ns() - since);
     if (rc < 0)
         blob_count(w->b, BLOB_REQUEST_PUT, since, rc);
     return rc;
@@ -193,7 +194,7 @@ int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e)
 {
     struct blobs *b = w->b;
     /* How long it was being filled is no business of the store. */
-    const uint64_t since = blob_now_ns() - __atomic_load_n(&w->busy_ns, __ATOMIC_RELAXED);
+    const uint64_t since = mono_ns() - __atomic_load_n(&w->busy_ns, __ATOMIC_RELAXED);
     int rc = b->ops->writer_commit(w, length, e);
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)

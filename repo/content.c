@@ -5,10 +5,10 @@
 #include "repo/repo-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Sealed bytes that are read and decrypted at a time: they and what becomes of them stay in the second-level cache. */
 #define PIECE (128u << 10)
@@ -22,17 +22,10 @@ struct content_reader {
     struct content_times times;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
 /* Adds what has passed since *from, and begins anew. */
 static void spent(uint64_t *sum, uint64_t *from)
 {
-    uint64_t now = now_ns();
+    uint64_t now = mono_ns();
     *sum += now - *from;
     *from = now;
 }
@@ -125,7 +118,7 @@ static int decrypt_pieces(struct content_reader *c, const struct index_entry *n,
     const size_t len = n->packed - ITEM_OVERHEAD;
     uint8_t *const body = c->piece + 64, *const head = body - ITEM_HEAD;
     CLEANUP(item_stream_freep) struct item_stream *st = NULL;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     size_t at = 0;
     do {
         const size_t step = len - at < PIECE ? len - at : PIECE;
@@ -162,7 +155,7 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
 {
     const struct sealer *s = repo_sealer(c->repo);
     size_t scratch = item_scratch_len(s, n->packed);
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     int rc = fetch(c, n, &stored, e);
     spent(&c->times.read_ns, &t);
     if (rc == 0 && scratch > 0)
@@ -199,7 +192,7 @@ static int expand(struct content_reader *c, const struct index_entry *n, const v
     }
     if (len < 0)
         return (int)len;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     if (n->compression != 0) {
         rc = compressor_expand(c->codec, n->compression, plain, (size_t)len, out, n->length, e);
         spent(&c->times.expand_ns, &t);
@@ -253,7 +246,7 @@ int repo_find(struct repo *r, const struct content_id *id, struct index_entry *r
 static int refresh_for_miss(struct repo *r, struct err *e)
 {
     if (atomic_fetch_add(&r->misses, 1) >= 8) {
-        int64_t age = wall_ns() - index_set_loaded_ns(r->index);
+        int64_t age = now_ns() - index_set_loaded_ns(r->index);
         if (age >= 0 && age < 2 * NS_PER_S)
             return 0;
     }

@@ -2,6 +2,7 @@
 #include "repo/epoch.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "repo/epoch-parts.h"
 #include "repo/epoch-test.h"
 
@@ -11,8 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SECOND INT64_C(1000000000)
-#define MINUTE (60 * SECOND)
+#define MINUTE (60 * NS_PER_S)
 #define DEFAULT_REFRESH (20 * MINUTE)
 #define LIST_ATTEMPTS 20
 #define LOG_ATTEMPTS 10
@@ -36,9 +36,7 @@ int64_t epoch_now_ns(void)
 {
     if (hooks && hooks->now_ns)
         return hooks->now_ns(hooks->arg);
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return ts.tv_sec * SECOND + ts.tv_nsec;
+    return now_ns();
 }
 
 void epoch_sleep_ns(int64_t duration)
@@ -47,7 +45,7 @@ void epoch_sleep_ns(int64_t duration)
         hooks->sleep_ns(hooks->arg, duration);
         return;
     }
-    struct timespec ts = {.tv_sec = duration / SECOND, .tv_nsec = duration % SECOND};
+    struct timespec ts = {.tv_sec = duration / NS_PER_S, .tv_nsec = duration % NS_PER_S};
     while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
         ;
 }
@@ -434,7 +432,7 @@ static int64_t refresh_ns(const struct repo_format *f)
  */
 static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f, struct err *e)
 {
-    int64_t pause = SECOND / 10;
+    int64_t pause = NS_PER_S / 10;
     for (unsigned attempt = 1;; attempt++) {
         CLEANUP(listing_clear) struct listing l = {.n = 0};
         int64_t now = epoch_now_ns(), until = now + refresh_ns(f);
@@ -454,7 +452,7 @@ static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct re
                            " minutes that a listing stays valid, %d times",
                            blobs_location(b), refresh_ns(f) / MINUTE, LIST_ATTEMPTS);
         epoch_sleep_ns(pause);
-        pause = pause * 3 / 2 < 15 * SECOND ? pause * 3 / 2 : 15 * SECOND;
+        pause = pause * 3 / 2 < 15 * NS_PER_S ? pause * 3 / 2 : 15 * NS_PER_S;
     }
 }
 
@@ -579,7 +577,7 @@ static int try_load_v0(struct epoch_state *ret, struct blobs *b, const struct se
 static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                    struct err *e)
 {
-    int64_t pause = SECOND / 10;
+    int64_t pause = NS_PER_S / 10;
     for (unsigned attempt = 1;; attempt++) {
         int64_t now = epoch_now_ns();
         int r = try_load_v0(ret, b, s, e);
@@ -590,7 +588,7 @@ static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer
         if (r != -ENOENT || attempt == LOG_ATTEMPTS)
             return r;
         epoch_sleep_ns(pause);
-        pause = pause * 2 < 2 * SECOND ? pause * 2 : 2 * SECOND;
+        pause = pause * 2 < 2 * NS_PER_S ? pause * 2 : 2 * NS_PER_S;
     }
 }
 

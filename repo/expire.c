@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <search.h>
@@ -149,7 +150,7 @@ size_t seen_group(const struct seen *all, size_t from)
 
 int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
 {
-    int64_t ahead = modified_ns - time_now_ns();
+    int64_t ahead = modified_ns - now_ns();
     if (ahead > WAIT_MAX_NS) {
         char t[TIME_TEXT];
         err_set(e, ERR_CLOCK, 0,
@@ -157,8 +158,8 @@ int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
                 time_text(modified_ns, t));
         return err_hint(e, "compare the clocks of the machines that use this repository");
     }
-    while ((ahead = modified_ns - time_now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
-        nanosleep(&(struct timespec){.tv_sec = ahead / 1000000000, .tv_nsec = ahead % 1000000000 + 1}, NULL);
+    while ((ahead = modified_ns - now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
+        nanosleep(&(struct timespec){.tv_sec = ahead / NS_PER_S, .tv_nsec = ahead % NS_PER_S + 1}, NULL);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* format-parse.c - the JSON documents of the format blobs: checked member by member, nothing taken on trust. */
 #include "repo/format-parse.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "chunker/hash.h"
 #include "chunker/splitter.h"
 #include "repo/json-member.h"
@@ -164,12 +165,12 @@ static bool parse_time(const char *s, int64_t *ret)
                     .tm_min = minute,
                     .tm_sec = second};
     int64_t seconds = (int64_t)timegm(&tm) - offset;
-    if (seconds >= INT64_MAX / 1000000000)
+    if (seconds >= INT64_MAX / NS_PER_S)
         *ret = INT64_MAX;
-    else if (seconds <= INT64_MIN / 1000000000)
+    else if (seconds <= INT64_MIN / NS_PER_S)
         *ret = INT64_MIN;
     else
-        *ret = seconds * 1000000000 + fraction;
+        *ret = seconds * NS_PER_S + fraction;
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "repo/format.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "chunker/hash.h"
 #include "chunker/splitter.h"
 #include "repo/format-parse.h"
@@ -37,13 +38,6 @@ static void secret_clear(struct secret *s)
         OPENSSL_cleanse(s->data, s->len);
     free(s->data);
     *s = (struct secret){NULL, 0};
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
 void format_free(struct repo_format *f)
@@ -100,7 +94,7 @@ static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struc
         return 0;
     char when[64];
     struct tm tm;
-    time_t t = (time_t)(l->creation_ns / 1000000000);
+    time_t t = (time_t)(l->creation_ns / NS_PER_S);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&t, &tm));
     if (!upgrade_lock_locked(l, now_ns())) {
         log_warning("an upgrade of the repository %s was announced by \"%s\" on %s; it will be locked soon",
@@ -539,14 +533,11 @@ static void copies_remove(const struct copies *c)
 
 static int copies_write(struct copies *c, const struct raw *r, const char *dir, struct err *e)
 {
-    char stamp[64], when[24];
-    struct timespec ts;
-    struct tm tm;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    strftime(when, sizeof when, "%Y%m%dT%H%M%S", gmtime_r(&ts.tv_sec, &tm));
+    char stamp[64], when[TIME_STAMP];
+    const int64_t now = now_ns();
     hex_encode(stamp, r->outer.unique_id, r->outer.unique_id_len < 8 ? r->outer.unique_id_len : 8);
     size_t at = strlen(stamp);
-    snprintf(stamp + at, sizeof stamp - at, "-%s.%09ldZ", when, ts.tv_nsec);
+    snprintf(stamp + at, sizeof stamp - at, "-%s.%09ldZ", time_stamp(now, when), (long)(now % NS_PER_S));
     int rc =
         write_copy(c->repository, sizeof c->repository, dir, stamp, REPOSITORY, r->repository, r->repository_len, e);
     if (rc == 0 && r->has_blobcfg)

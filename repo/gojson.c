@@ -7,141 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
-
-#define NS 1000000000LL
-
-/* ---- times ---- */
-
-int64_t time_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * NS + t.tv_nsec;
-}
-
-/* Days since 1970-01-01 of a proleptic Gregorian date (years count from 1 March so that a leap day comes last). */
-static int64_t days_of_date(int64_t y, unsigned m, unsigned d)
-{
-    y -= m <= 2;
-    int64_t era = (y >= 0 ? y : y - 399) / 400;
-    int64_t yoe = y - era * 400;
-    int64_t doy = (153 * (int64_t)(m > 2 ? m - 3 : m + 9) + 2) / 5 + (int64_t)d - 1;
-    return era * 146097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719468;
-}
-
-static void date_of_days(int64_t days, int64_t *y, unsigned *m, unsigned *d)
-{
-    days += 719468;
-    int64_t era = (days >= 0 ? days : days - 146096) / 146097;
-    int64_t doe = days - era * 146097;
-    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
-    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    int64_t mp = (5 * doy + 2) / 153;
-    *d = (unsigned)(doy - (153 * mp + 2) / 5 + 1);
-    *m = (unsigned)(mp < 10 ? mp + 3 : mp - 9);
-    *y = yoe + era * 400 + (*m <= 2);
-}
-
-char *time_text(int64_t ns, char out[TIME_TEXT])
-{
-    int64_t sec = ns / NS, frac = ns % NS;
-    if (frac < 0) {
-        frac += NS;
-        sec--;
-    }
-    int64_t days = sec / 86400, rest = sec % 86400;
-    if (rest < 0) {
-        rest += 86400;
-        days--;
-    }
-    int64_t y;
-    unsigned m, d;
-    date_of_days(days, &y, &m, &d);
-    int n = snprintf(out, TIME_TEXT, "%04d-%02u-%02uT%02d:%02d:%02d", (int)y, m, d, (int)(rest / 3600),
-                     (int)(rest / 60 % 60), (int)(rest % 60));
-    if (frac) {
-        n += snprintf(out + n, (size_t)(TIME_TEXT - n), ".%09d", (int)frac);
-        while (out[n - 1] == '0')
-            n--;
-    }
-    out[n] = 'Z';
-    out[n + 1] = '\0';
-    return out;
-}
-
-static bool digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* Exactly n digits. */
-static bool fixed(const char **p, unsigned n, unsigned *ret)
-{
-    *ret = 0;
-    for (unsigned i = 0; i < n; i++, (*p)++) {
-        if (!digit(**p))
-            return false;
-        *ret = *ret * 10 + (unsigned)(**p - '0');
-    }
-    return true;
-}
-
-static bool literal(const char **p, char c)
-{
-    if (**p != c)
-        return false;
-    (*p)++;
-    return true;
-}
-
-static unsigned month_days(unsigned y, unsigned m)
-{
-    static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    bool leap = y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
-    return m == 2 && leap ? 29 : days[m - 1];
-}
-
-int time_parse(int64_t *ret, const char *text)
-{
-    const char *p = text;
-    unsigned y, mon, day, h, min, s;
-    if (!fixed(&p, 4, &y) || !literal(&p, '-') || !fixed(&p, 2, &mon) || !literal(&p, '-') || !fixed(&p, 2, &day) ||
-        !literal(&p, 'T'))
-        return -EINVAL;
-    if (mon < 1 || mon > 12 || day < 1 || day > month_days(y, mon))
-        return -EINVAL;
-    /* Go's layout takes an hour of one digit. */
-    if (!fixed(&p, digit(p[0]) && !digit(p[1]) ? 1 : 2, &h) || !literal(&p, ':') || !fixed(&p, 2, &min) ||
-        !literal(&p, ':') || !fixed(&p, 2, &s))
-        return -EINVAL;
-    if (h > 23 || min > 59 || s > 59)
-        return -EINVAL;
-    int64_t frac = 0;
-    if ((*p == '.' || *p == ',') && digit(p[1])) {
-        int64_t unit = NS / 10;
-        for (p++; digit(*p); p++, unit /= 10)
-            frac += unit * (*p - '0'); /* unit is 0 behind the ninth digit */
-    }
-    int64_t offset = 0;
-    if (*p == 'Z') {
-        p++;
-    } else if (*p == '+' || *p == '-') {
-        int sign = *p++ == '+' ? 1 : -1;
-        unsigned oh, om;
-        if (!fixed(&p, 2, &oh) || !literal(&p, ':') || !fixed(&p, 2, &om) || oh > 24 || om > 60)
-            return -EINVAL;
-        offset = sign * (int64_t)(oh * 3600 + om * 60);
-    } else {
-        return -EINVAL;
-    }
-    if (*p)
-        return -EINVAL;
-    int64_t sec = days_of_date(y, mon, day) * 86400 + h * 3600 + min * 60 + s - offset;
-    /* Times outside 1678..2262 wrap, as they do for stock clients. */
-    *ret = (int64_t)((uint64_t)sec * (uint64_t)NS + (uint64_t)frac);
-    return 0;
-}
 
 /* ---- modes ---- */
 
@@ -173,7 +38,9 @@ int go_parse_int32(const char *text, int32_t *ret)
             continue;
         }
         char c = *p | 0x20;
-        unsigned d = digit(*p) ? (unsigned)(*p - '0') : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10 : 99;
+        unsigned d = *p >= '0' && *p <= '9' ? (unsigned)(*p - '0')
+                     : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+                                            : 99;
         if (d >= base)
             return -EINVAL;
         any = digit_before = true;

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "repo/epoch-test.h"
 
 #include <errno.h>
@@ -600,7 +601,7 @@ static bool is_needed(const struct blob_info *needed, size_t n, const char *name
 /* A half-made file that nobody holds a lock on: whoever made it is dead. */
 static void remove_dead(const struct index_cache *c, const char *name, const struct stat *st)
 {
-    if (st->st_ctim.tv_sec > epoch_now_ns() / 1000000000 - TEMP_GRACE)
+    if (st->st_ctim.tv_sec > epoch_now_ns() / NS_PER_S - TEMP_GRACE)
         return;
     CLEANUP_CLOSE int fd = openat(c->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)

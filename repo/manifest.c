@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "repo/docstream.h"
 #include "repo/gojson.h"
 
@@ -435,7 +436,7 @@ static int append(struct manifest_batch *b, const char *id, json_t *labels, bool
     int rc = x ? 0 : -1;
     rc |= go_set(x, "id", json_string(id));
     rc |= go_set(x, "labels", labels ? go_sorted_map(labels) : json_null());
-    rc |= go_set(x, "modified", json_string(time_text(time_now_ns(), now)));
+    rc |= go_set(x, "modified", json_string(time_text(now_ns(), now)));
     if (deleted)
         rc |= go_set(x, "deleted", json_true());
     rc |= go_set(x, "data", data ? json_deep_copy(data) : json_null());

@@ -6,6 +6,7 @@
 #ifndef SNAPFERRY_REPO_MANIFEST_H
 #define SNAPFERRY_REPO_MANIFEST_H
 
+#include "base/time.h"
 #include "repo/object.h"
 
 #include <jansson.h>
@@ -61,12 +62,6 @@ int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_s
 /* What `repo create` writes into a new repository: global policy and maintenance parameters (section 3.5, owner =
  * `owner`), in one session, flushed. */
 int manifests_initialise(struct repo *r, const char *owner, struct err *e);
-
-/* Times as Go writes and reads them: RFC 3339, UTC, up to 9 digits. time_parse: 0 or -EINVAL. */
-#define TIME_TEXT 40
-char *time_text(int64_t ns, char out[TIME_TEXT]);
-int time_parse(int64_t *ret, const char *text);
-int64_t time_now_ns(void); /* wall clock */
 
 /* JSON text as Go's encoder writes it: no spaces, <>& and U+2028/9 escaped. malloc()ed. `newline`: one at the end. */
 char *json_go_text(const json_t *v, bool newline, size_t *len);

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 
 #define YEAR_2000_S INT64_C(946684800)
 #define MONTH_S (INT64_C(30) * 24 * 3600)
-#define CLOCK_LIMIT_NS (5 * NS_PER_MINUTE)
+#define CLOCK_LIMIT_NS (5 * NS_PER_MIN)
 
 int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e)
 {
@@ -50,26 +51,11 @@ bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT])
     return false;
 }
 
-/* RFC 3339 in UTC, as section 0.1 wants it: no zeros at the end of the fraction. */
-static void marker_time(int64_t ns, char out[48])
-{
-    time_t s = (time_t)(ns / NS_PER_S);
-    struct tm tm;
-    gmtime_r(&s, &tm);
-    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (ns % NS_PER_S != 0) {
-        n += (size_t)snprintf(out + n, 16, ".%09d", (int)(ns % NS_PER_S));
-        while (out[n - 1] == '0')
-            n--;
-    }
-    strcpy(out + n, "Z");
-}
-
 static char *marker_text(const struct repo *r, const char *session_id, int64_t start_ns, int64_t now_ns)
 {
-    char start[48], now[48];
-    marker_time(start_ns, start);
-    marker_time(now_ns, now);
+    char start[TIME_TEXT], now[TIME_TEXT];
+    time_text(start_ns, start);
+    time_text(now_ns, now);
     json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s}", "id", session_id, "startTime", start, "checkpointTime", now,
                           "username", r->username, "hostname", r->hostname);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -83,16 +69,16 @@ static int check_clock(struct repo *r, const char *marker, int64_t before, struc
     int rc = blobs_stat(r->blobs, marker, &info, e);
     if (rc < 0)
         return err_wrap(e, "the session marker just written cannot be looked at");
-    int64_t after = wall_ns();
+    int64_t after = now_ns();
     repo_note_skew(r, info.mtime_ns < before  ? info.mtime_ns - before
                       : info.mtime_ns > after ? info.mtime_ns - after
                                               : 0);
     /* Nothing is wrong with a store that took long: its time only has to lie near the span of the put. */
     if (info.mtime_ns >= before - CLOCK_LIMIT_NS && info.mtime_ns <= after + CLOCK_LIMIT_NS)
         return 0;
-    char ours[48], theirs[48];
-    marker_time(after / NS_PER_S * NS_PER_S, ours);
-    marker_time(info.mtime_ns / NS_PER_S * NS_PER_S, theirs);
+    char ours[TIME_TEXT], theirs[TIME_TEXT];
+    time_text(after / NS_PER_S * NS_PER_S, ours);
+    time_text(info.mtime_ns / NS_PER_S * NS_PER_S, theirs);
     rc = err_set(e, ERR_CLOCK, 0,
                  "the clocks differ by more than 5 minutes: it is %s here and %s at the repository's storage (%s)",
                  ours, theirs, blobs_location(r->blobs));
@@ -102,7 +88,7 @@ static int check_clock(struct repo *r, const char *marker, int64_t before, struc
 
 int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e)
 {
-    int64_t before = wall_ns();
+    int64_t before = now_ns();
     CLEANUP_FREE char *text = marker_text(r, session_id, start_ns, before);
     CLEANUP_FREE uint8_t *sealed = NULL;
     size_t len;
@@ -223,7 +209,7 @@ static int lock_dead(const char *path)
 static void remove_unborn(int dir, const char *name)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && wall_ns() / NS_PER_S - st.st_mtime > 3600)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && now_ns() / NS_PER_S - st.st_mtime > 3600)
         unlinkat(dir, name, 0);
 }
 

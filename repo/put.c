@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* put.c - one content on its way into a pack: known? claimed, compressed, sealed, written. */
+#include "base/time.h"
 #include "repo/item.h"
 #include "repo/session-impl.h"
 
@@ -217,7 +218,7 @@ static int prepare(struct put_scratch *p, const void *data, size_t len, uint32_t
 
 static uint32_t time_after(uint32_t older)
 {
-    int64_t now = wall_ns() / NS_PER_S;
+    int64_t now = now_ns() / NS_PER_S;
     uint32_t t = now < 0 ? 0 : now > UINT32_MAX ? UINT32_MAX : (uint32_t)now;
     return older >= t && older < UINT32_MAX ? older + 1 : t;
 }

@@ -3,17 +3,13 @@
 #ifndef SNAPFERRY_REPO_REPO_IMPL_H
 #define SNAPFERRY_REPO_REPO_IMPL_H
 
+#include "base/time.h"
 #include "repo/repo.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/random.h>
-#include <time.h>
-
-#define NS_PER_S INT64_C(1000000000)
-#define NS_PER_MINUTE (60 * NS_PER_S)
-#define NS_PER_HOUR (60 * NS_PER_MINUTE)
 
 /* Limits of index entries (section 8.2). */
 #define CONTENT_LEN_LIMIT (UINT32_C(1) << 28)
@@ -40,20 +36,6 @@ struct repo {
 
 #define SKEW_UNKNOWN INT64_MIN
 void repo_note_skew(struct repo *r, int64_t ns);
-
-static inline int64_t wall_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-static inline uint64_t mono_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * (uint64_t)NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 /* Fills with random bytes. */
 static inline int random_bytes(void *p, size_t len, struct err *e)

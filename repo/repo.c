@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@
 
 /* R3, R10 (section 14.8): neither may be older than 15 minutes when something relies on it. Whoever comes by in the
  * last minutes renews it, so that nobody has to wait for the last moment. */
-#define FRESH_LIMIT_NS (15 * NS_PER_MINUTE)
-#define FRESH_RENEW_NS (12 * NS_PER_MINUTE)
+#define FRESH_LIMIT_NS (15 * NS_PER_MIN)
+#define FRESH_RENEW_NS (12 * NS_PER_MIN)
 
 #define FORMAT_BLOB_LIMIT (4u << 20)
 
@@ -279,7 +280,7 @@ static int check_format(struct repo *r, struct err *e)
     const struct repo_format *f = repo_format(r);
     CLEANUP_FREE uint8_t *blob = NULL;
     size_t len;
-    int64_t now = wall_ns();
+    int64_t now = now_ns();
     int rc = blobs_get(r->blobs, "kopia.repository", FORMAT_BLOB_LIMIT, &blob, &len, e);
     if (rc < 0)
         return err_wrap(e, "the repository's format cannot be read again");
@@ -307,15 +308,15 @@ static int check_format(struct repo *r, struct err *e)
 /* A clock that was set back makes ages meaningless: what seems to come from the future counts as too old. */
 static bool older_than(int64_t then, int64_t limit)
 {
-    int64_t now = wall_ns();
-    return now - then > limit || then - now > NS_PER_MINUTE;
+    int64_t now = now_ns();
+    return now - then > limit || then - now > NS_PER_MIN;
 }
 
 int repo_keep_fresh(struct repo *r, struct err *e)
 {
     const struct repo_format *f = repo_format(r);
     /* A lock with advance notice begins to hold without a change of the document. */
-    if (f->lock.present && upgrade_lock_locked(&f->lock, wall_ns())) {
+    if (f->lock.present && upgrade_lock_locked(&f->lock, now_ns())) {
         int rc = err_set(e, ERR_BUSY, EBUSY, "the repository at %s is being upgraded by %s", blobs_location(r->blobs),
                          f->lock.owner);
         err_hint(e, "try again when the upgrade is complete");

@@ -11,6 +11,7 @@
 #include "repo/retention.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "base/zone.h"
 
 #include <limits.h>
@@ -18,9 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DAY 86400
-#define NS INT64_C(1000000000)
-#define INCOMPLETE_AGE (4 * UINT64_C(3600) * (uint64_t)NS)
+#define INCOMPLETE_AGE (4 * UINT64_C(3600) * (uint64_t)NS_PER_S)
 #define INCOMPLETE_LAST 3
 
 /* In the order in which they are tried. Reasons are listed in another one. */
@@ -63,18 +62,13 @@ static struct key *key_slot(const struct key_set *s, const struct key *k)
 
 static struct moment moment_of(int64_t ns)
 {
-    int64_t sec = ns / NS, rest = ns % NS;
-    return rest < 0 ? (struct moment){sec - 1, rest + NS} : (struct moment){sec, rest};
+    int64_t sec = ns / NS_PER_S, rest = ns % NS_PER_S;
+    return rest < 0 ? (struct moment){sec - 1, rest + NS_PER_S} : (struct moment){sec, rest};
 }
 
 static bool is_before(struct moment a, struct moment b)
 {
     return a.sec != b.sec ? a.sec < b.sec : a.ns < b.ns;
-}
-
-static int64_t day_of(int64_t sec)
-{
-    return sec / DAY - (sec % DAY < 0);
 }
 
 /* Go's AddDate: the parts of the local date are changed each by itself, what overflows carries over, and a local time
@@ -83,16 +77,16 @@ static struct moment add_date(const struct zone *z, struct moment m, int64_t yea
 {
     int64_t local = m.sec + zone_offset(z, m.sec), year;
     int month, day;
-    civil_date(day_of(local), &year, &month, &day);
-    int64_t in_day = local - day_of(local) * DAY;
-    int64_t want = civil_days(year + years, month + months, day + days) * DAY + in_day;
+    civil_date(floor_div(local, S_PER_DAY), &year, &month, &day);
+    int64_t in_day = local - floor_div(local, S_PER_DAY) * S_PER_DAY;
+    int64_t want = civil_days(year + years, month + months, day + days) * S_PER_DAY + in_day;
     int64_t guess = want - zone_offset(z, want);
     return (struct moment){want - zone_offset(z, guess), m.ns};
 }
 
 static void week_key(const struct zone *z, int64_t sec, struct key *k)
 {
-    int64_t day = day_of(sec + zone_offset(z, sec)), year;
+    int64_t day = floor_div(sec + zone_offset(z, sec), S_PER_DAY), year;
     int64_t weekday = (day + 3) % 7; /* 1970-01-01 was a Thursday; Monday = 0 */
     weekday += weekday < 0 ? 7 : 0;
     int64_t thursday = day - weekday + 3; /* a week belongs to the year that has its Thursday */
@@ -105,8 +99,8 @@ static void make_key(const struct zone *z, enum kind kind, size_t i, struct mome
 {
     int64_t year;
     int month, day;
-    civil_date(day_of(start.sec), &year, &month, &day);
-    int hour = (int)((start.sec - day_of(start.sec) * DAY) / 3600), y = (int)year;
+    civil_date(floor_div(start.sec, S_PER_DAY), &year, &month, &day);
+    int hour = (int)((start.sec - floor_div(start.sec, S_PER_DAY) * S_PER_DAY) / 3600), y = (int)year;
     switch (kind) {
     case LATEST:
         snprintf(k->text, sizeof k->text, "%zu", i);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* A marker protects packs for 96 h (section 10); it is renewed long before. */
-#define MARKER_RENEW_NS (12 * NS_PER_HOUR)
+#define MARKER_RENEW_NS (12 * NS_PER_H)
 
 void session_fail(struct session *s, const struct err *e)
 {
@@ -39,7 +39,7 @@ struct round *session_round(struct session *s, struct err *e)
         err_nomem(e);
         return NULL;
     }
-    r->started_ns = wall_ns();
+    r->started_ns = now_ns();
     if (session_id_new(r->id, r->started_ns, e) < 0) {
         free(r);
         return NULL;
@@ -59,7 +59,7 @@ static int add_marker(struct session *s, struct round *r, struct err *e)
         return err_nomem(e);
     r->markers = all;
     all[r->n_markers][0] = '\0';
-    int64_t now = wall_ns();
+    int64_t now = now_ns();
     int rc = marker_put(s->repo, r->id, r->started_ns, all[r->n_markers], e);
     if (rc == 0) {
         r->n_markers++;
@@ -78,8 +78,8 @@ int round_begin(struct session *s, struct round *r, struct err *e)
     /* The record first: a marker without one would never be cleared away by us. */
     if (!r->record)
         rc = session_record_new(&r->record, s->repo, r->id, e);
-    int64_t age = wall_ns() - r->marked_ns;
-    if (rc == 0 && (r->marked_ns == 0 || age > MARKER_RENEW_NS || age < -NS_PER_HOUR))
+    int64_t age = now_ns() - r->marked_ns;
+    if (rc == 0 && (r->marked_ns == 0 || age > MARKER_RENEW_NS || age < -NS_PER_H))
         rc = add_marker(s, r, e);
     pthread_mutex_unlock(&s->begin_lock);
     return rc;

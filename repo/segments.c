@@ -301,7 +301,7 @@ static struct segment *segment_at(struct segmented *f, uint64_t offset, struct e
         else if (s->made < s->count || s->unwritten == 0)
             g = segment_new(s, e);
         else {
-            since = since ? since : mono_ns();
+            since = since ? since : (uint64_t)mono_ns();
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }

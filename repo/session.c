@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <stdlib.h>
 #include <string.h>

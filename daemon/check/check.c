@@ -6,6 +6,7 @@
 #include "base/password.h"
 #include "daemon/check/classes.h"
 #include "base/json.h"
+#include "base/time.h"
 #include "daemon/metrics/check.h"
 #include "daemon/schedule/schedule.h"
 
@@ -17,7 +18,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define MARGIN (UINT64_C(64) << 20) /* of a mover beside its arena and index pages */
 #define REPOSITORY_MARKER "kopia.repository.f"
@@ -274,8 +274,6 @@ static void check_plugin_programs(struct cfg *c)
 static void check_calendars(struct cfg *c)
 {
     const struct cfg_job *j;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     for (unsigned i = 0; (j = cfg_job_at(c, i)); i++) {
         char where[CFG_ORIGIN_MAX];
         struct calendar *when = NULL;
@@ -288,7 +286,7 @@ static void check_calendars(struct cfg *c)
                          "on-calendar: %s", why.msg);
             continue;
         }
-        if (calendar_next(when, (int64_t)now.tv_sec * 1000000000) == INT64_MAX)
+        if (calendar_next(when, now_ns()) == INT64_MAX)
             cfg_complain(c, CFG_WARNING, where, NULL, "on-calendar = %s never comes again", j->on_calendar);
         calendar_free(when);
     }

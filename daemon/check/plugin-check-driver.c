@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-check-driver.c - the rules of a driver plugin, asked through the driver that the daemon uses */
+#include "base/time.h"
 #include "daemon/check/plugin-check-impl.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const struct driver *const d = &driver_plugin;
@@ -115,9 +115,7 @@ static int rule_resolve_unknown(struct check *k, struct err *e)
 static int take(struct check *k, struct native *ret, struct err *e)
 {
     struct native_tag t = {.seq = 1};
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    t.created_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    t.created_ns = now_ns();
     alias_new(t.alias);
     snprintf(t.volume_id, sizeof t.volume_id, "%s", k->volume.id);
     snprintf(t.volume_name, sizeof t.volume_name, "%s", k->volume.name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-check-mover.c - the rules of a mover plugin: a scratch file goes there and back again */
+#include "base/time.h"
 #include "daemon/check/plugin-check-impl.h"
 #include "proc/plugin-run.h"
 #include "daemon/movers/plugin.h"
@@ -13,7 +14,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SCRATCH_SIZE (24u << 20)
@@ -169,19 +169,19 @@ static int listen_to(struct told *t, const char *operation, unsigned term_after,
     plugin_run_path(path, sizeof path, t->k->dir, operation, t->verb, "log");
     if (rc == 0)
         rc = plugin_tail_open(&log, path, e);
-    time_t end = time(NULL) + t->k->seconds;
+    int64_t end = mono_ns() + t->k->seconds * NS_PER_S;
     bool alive = true, sent = false;
     while (rc == 0 && alive) {
         CLEANUP_CLOSE int pidfd = plugin_process_open(&i);
         alive = pidfd >= 0;
-        if (alive && time(NULL) > end) {
+        if (alive && mono_ns() > end) {
             kill(-i.pid, SIGKILL);
             rc = check_fails(e, "it did not end within %u s", t->k->seconds);
         }
         if (alive && !sent && term_after && t->lines >= term_after) {
             kill(-i.pid, SIGTERM);
             sent = true;
-            end = time(NULL) + 30;
+            end = mono_ns() + 30 * NS_PER_S;
         }
         if (alive)
             usleep(50000);
@@ -212,7 +212,7 @@ static int listen_to(struct told *t, const char *operation, unsigned term_after,
 /* Polls until it has completed. */
 static int wait_for(struct told *t, const char *operation, const char *id, struct err *e)
 {
-    time_t end = time(NULL) + t->k->seconds;
+    int64_t end = mono_ns() + t->k->seconds * NS_PER_S;
     for (;;) {
         CLEANUP_PLUGIN_JSON json_t *answer = NULL;
         int rc = ask(t->k, PV_PROGRESS, operation, id, &answer, e);
@@ -220,7 +220,7 @@ static int wait_for(struct told *t, const char *operation, const char *id, struc
             rc = judge(t, answer, e);
         if (rc < 0 || t->last.completed || t->last.canceled)
             return rc;
-        if (time(NULL) > end)
+        if (mono_ns() > end)
             return check_fails(e, "it did not complete within %u s (%llu of %llu)", t->k->seconds,
                                (unsigned long long)t->last.done, (unsigned long long)t->last.total);
         usleep(200000);

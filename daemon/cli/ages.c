@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ages.c - how long ago and how soon, and how much of it is done */
+#include "base/time.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/answers/pace.h"
 
 #include <math.h>
-#include <time.h>
 
 #define TURNS 8
 /* Two clocks of one machine may differ by so much without meaning anything. */
 #define SLACK_S 5
-
-int64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
 
 /* Seconds from a to b; differences of any two numbers, however odd. */
 static double between(int64_t a, int64_t b)
@@ -51,7 +44,7 @@ const char *text_ago(int64_t ns)
     if (ns <= 0)
         return "never";
     char *out = next_buffer(), s[32];
-    double age = between(ns, clock_ns());
+    double age = between(ns, now_ns());
     /* A clock was wrong, then or now: told as it is, not as something that is to come. */
     span(age < -SLACK_S ? -age : age < 0 ? 0 : age, s, sizeof s);
     snprintf(out, sizeof(char[48]), "%s %s", s, age < -SLACK_S ? "ahead" : "ago");
@@ -63,7 +56,7 @@ const char *text_in(int64_t ns)
     if (ns <= 0)
         return "-";
     char *out = next_buffer(), s[32];
-    double left = between(clock_ns(), ns);
+    double left = between(now_ns(), ns);
     span(left < 0 ? -left : left, s, sizeof s);
     if (left < -60)
         snprintf(out, sizeof(char[48]), "%s late", s);

@@ -4,6 +4,7 @@
  *
  * Works while the daemon is down. Everything passes through redact.c on its way into the archive.
  */
+#include "base/time.h"
 #include "daemon/cli/logs.h"
 #include "daemon/cli/redact.h"
 
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <zlib.h>
 
 #define ROWS_MAX 2000 /* of each kind */
@@ -26,7 +26,7 @@ struct bundle {
     gzFile gz;
     struct secrets *secrets;
     char top[64];
-    time_t now;
+    int64_t now_ns;
     bool failed;
 };
 
@@ -48,7 +48,7 @@ static void put_file(struct bundle *b, const char *name, const char *data, size_
     snprintf(h + 108, 8, "%07o", 0u);
     snprintf(h + 116, 8, "%07o", 0u);
     snprintf(h + 124, 12, "%011llo", (unsigned long long)n);
-    snprintf(h + 136, 12, "%011llo", (unsigned long long)b->now);
+    snprintf(h + 136, 12, "%011llo", (unsigned long long)(b->now_ns / NS_PER_S));
     memset(h + 148, ' ', 8);
     h[156] = '0';
     memcpy(h + 257,
@@ -294,12 +294,11 @@ static int create(const struct options *o, const struct bundle *b, char path[409
 
 int ask_debug_bundle(const struct options *o, struct err *e)
 {
-    struct bundle b = {.now = time(NULL)};
-    struct tm tm;
-    char path[4096];
+    struct bundle b = {.now_ns = now_ns()};
+    char path[4096], stamp[TIME_STAMP];
     struct cfg *c = NULL;
     struct err ignored = ERR_INIT;
-    strftime(b.top, sizeof b.top, "snapferry-debug-%Y%m%dT%H%M%S", gmtime_r(&b.now, &tm));
+    snprintf(b.top, sizeof b.top, "snapferry-debug-%s", time_stamp(b.now_ns, stamp));
     CLEANUP_CLOSE int fd = create(o, &b, path, e);
     if (fd < 0)
         return -EIO;

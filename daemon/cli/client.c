@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* client.c - the command's end of the control socket */
+#include "base/time.h"
 #include "daemon/cli/live.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 
 /* An answer line; docs/control.md promises at most 16 MiB. */
 /* An answer that takes longer is said to be waited for. */
@@ -126,25 +126,18 @@ static int send_all(struct daemon *d, const char *text, size_t n, struct err *e)
     return 0;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Waits until there is something to read. */
 static int await(struct daemon *d, int64_t until_ms, struct err *e)
 {
     const struct mover_cancel *cancel = cli_cancel();
-    int64_t since = now_ms();
+    int64_t since = mono_ns() / NS_PER_MS;
     for (;;) {
         /* Who looks at an empty screen may think that it is the command that hangs. */
-        if (until_ms && !d->waiting.n && now_ms() - since >= PATIENCE_TOLD_MS && live_possible())
+        if (until_ms && !d->waiting.n && mono_ns() / NS_PER_MS - since >= PATIENCE_TOLD_MS && live_possible())
             live_draw(&d->waiting, (char *[]){(char *)(uintptr_t) "waiting for the daemon..."}, 1);
         if (atomic_load(&cancel->requested))
             return err_set(e, ERR_INTERRUPTED, EINTR, "interrupted");
-        int64_t left = until_ms ? until_ms - now_ms() : 1000;
+        int64_t left = until_ms ? until_ms - mono_ns() / NS_PER_MS : 1000;
         if (left <= 0)
             return no_answer(e);
         struct pollfd p = {.fd = d->fd, .events = POLLIN};
@@ -222,7 +215,7 @@ static int call(struct daemon *d, const char *verb, json_t *args, unsigned timeo
     size_t n = strlen(text);
     text[n] = '\n';
     int rc = send_all(d, text, n + 1, e);
-    int64_t until = timeout_s ? now_ms() + (int64_t)timeout_s * 1000 : 0;
+    int64_t until = timeout_s ? mono_ns() / NS_PER_MS + (int64_t)timeout_s * 1000 : 0;
     while (rc >= 0) {
         const char *line = NULL;
         rc = read_line(d, until, &line, &n, e);

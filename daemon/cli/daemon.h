@@ -5,6 +5,7 @@
 
 #include "daemon/cli/cli.h"
 #include "base/json.h"
+#include "base/time.h"
 
 /* ---- the connection (client.c) ---- */
 
@@ -112,7 +113,6 @@ const char *text_percent(const json_t *progress);
 const char *text_left(double seconds);
 /* A member with bytes, "-" if it is missing or negative. */
 const char *text_size(const json_t *doc, const char *member);
-int64_t clock_ns(void);
 
 /* Volumes by need: unprotected first, then the longest without success. `sorted` has room for all. */
 void sort_volumes(const json_t *list, const json_t **sorted);

@@ -8,6 +8,7 @@
  */
 #include "daemon/cli/logs.h"
 
+#include "base/time.h"
 #include "daemon/protocol/mover-files.h"
 #include "daemon/records/records.h"
 
@@ -117,7 +118,7 @@ static int one_line(const char *line, log_entry_fn *fn, void *arg)
     const char *rest = strptime(line, "%Y-%m-%dT%H:%M:%S", &tm);
     if (!rest || sscanf(rest, ".%3dZ %n", &ms, &used) != 1 || !used)
         return fn(0, "info", line, arg);
-    int64_t at_ns = (int64_t)timegm(&tm) * 1000000000 + (int64_t)ms * 1000000;
+    int64_t at_ns = (int64_t)timegm(&tm) * NS_PER_S + ms * NS_PER_MS;
     rest += used;
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         size_t n = strlen(levels[i]);

@@ -6,6 +6,7 @@
  * daemon gives them, with "offline" and "offline_why"; what only the daemon can know (what storage holds just now,
  * which volumes match) is what was last recorded.
  */
+#include "base/time.h"
 #include "daemon/cli/daemon.h"
 
 #include "cfg/cfg.h"
@@ -69,7 +70,7 @@ static json_t *volume_json(struct records *records, const struct rec *r, bool de
     keep_text(j, "last_state", jstr(r->doc, "last_status"));
     keep(j, "error", r->doc, "last_error");
     if (good > 0)
-        json_object_set_new(j, "age_s", json_real((double)(clock_ns() - good) * 1e-9));
+        json_object_set_new(j, "age_s", json_real((double)(now_ns() - good) * 1e-9));
     if (gone)
         json_object_set_new(j, "why", json_string("it is not there any more"));
     else if (good <= 0)

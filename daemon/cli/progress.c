@@ -5,6 +5,7 @@
  * On a terminal one live line, five times a second; elsewhere a plain line every ten seconds; with --json one object a
  * second. Rate and time left are those of daemon/answers/pace.h.
  */
+#include "base/time.h"
 #include "daemon/cli/live.h"
 #include "daemon/answers/pace.h"
 
@@ -29,13 +30,6 @@ struct progress_view {
     double start, told;
 };
 
-static double now_s(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 static const char *const phase_names[] = {"opening", "moving", "committing", "checking", "done"};
 
 struct sample {
@@ -58,7 +52,7 @@ static void take_sample(struct progress_view *v, struct sample *s)
                          .fresh = atomic_load(&p->fresh),
                          .stored = atomic_load(&p->stored),
                          .errors = atomic_load(&p->errors),
-                         .at = now_s()};
+                         .at = mono_s()};
     const struct pace_sample x = {.t = s->at,
                                   .phase = s->phase,
                                   .total = s->total,
@@ -128,11 +122,7 @@ static void *run(void *arg)
     const double interval = v->live.on ? 0.2 : 1;
     pthread_mutex_lock(&v->lock);
     while (!v->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        double t = (double)until.tv_nsec * 1e-9 + interval;
-        until.tv_sec += (time_t)t;
-        until.tv_nsec = (long)((t - floor(t)) * 1e9);
+        struct timespec until = ns_timespec(mono_ns() + (int64_t)(interval * 1e9));
         pthread_cond_timedwait(&v->wake, &v->lock, &until);
         if (!v->stop)
             show(v);
@@ -154,7 +144,7 @@ int progress_start(struct progress_view **ret, const struct options *o, const ch
     v->what = what;
     v->json = o->json;
     v->live.on = !o->json && live_possible();
-    v->start = v->told = now_s();
+    v->start = v->told = mono_s();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

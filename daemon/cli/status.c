@@ -6,6 +6,7 @@
  * wrong and what to do. Four parts are lists: each is drawn with more and more of its lines as long as the whole fits
  * the screen, problems first, and tells which verb lists the rest.
  */
+#include "base/time.h"
 #include "daemon/cli/daemon.h"
 
 #include <stdarg.h>
@@ -60,7 +61,7 @@ static void show_daemon(FILE *f, const json_t *s)
         fputs("; what follows is from its records\n", f);
     } else {
         snprintf(line, sizeof line, "snapferryd %s on %s, up %s, pid %lld", jstr(d, "version"), jstr(d, "node"),
-                 text_took(jint(d, "started_ns"), clock_ns()), (long long)jint(d, "pid"));
+                 text_took(jint(d, "started_ns"), now_ns()), (long long)jint(d, "pid"));
         paragraph(f, "Daemon", line);
         if (jbool(d, "degraded") || jbool(d, "maintenance")) {
             label(f, "");

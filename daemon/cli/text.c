@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* text.c - sizes, times and names as a person reads and writes them */
+#include "base/time.h"
 #include "daemon/cli/daemon.h"
 
 #include <ctype.h>
@@ -70,7 +71,7 @@ const char *text_seconds(double s)
 const char *text_local_time(int64_t ns)
 {
     char *out = next_buffer();
-    time_t t = (time_t)(ns / 1000000000);
+    time_t t = (time_t)(ns / NS_PER_S);
     struct tm tm;
     if (!localtime_r(&t, &tm) || !strftime(out, TURN_LEN, "%Y-%m-%d %H:%M:%S %Z", &tm))
         return "-";

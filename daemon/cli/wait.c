@@ -6,6 +6,7 @@
  * work), plain lines every ten seconds elsewhere, JSON objects with --json. What fails or begins again is told in a
  * line that stays. A daemon that is restarted meanwhile is waited for: movers go on without it.
  */
+#include "base/time.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/results.h"
 
@@ -82,13 +83,6 @@ int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
 
 /* ---- what is shown meanwhile ---- */
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *fmt, ...)
 {
@@ -114,7 +108,7 @@ static void tell_changes(struct waiting *v, const json_t *op, bool one_of_many)
     json_t *before = json_object_get(v->seen, id);
     if (!before) {
         before = json_pack("{s:s, s:s, s:I, s:f}", "state", state, "phase", phase, "done", (json_int_t)done, "moved",
-                           now_s());
+                           mono_s());
         json_object_set_new(v->seen, id, before);
         return;
     }
@@ -128,7 +122,7 @@ static void tell_changes(struct waiting *v, const json_t *op, bool one_of_many)
         say("%s begins again%s; what was stored is not stored twice", name_of(op),
             jint(op, "attempt") > 1 ? ", in another attempt" : "");
     if (done != jint(before, "done") || !same_phase || other)
-        json_object_set_new(before, "moved", json_real(now_s()));
+        json_object_set_new(before, "moved", json_real(mono_s()));
     json_object_set_new(before, "state", json_string(state));
     json_object_set_new(before, "phase", json_string(phase));
     json_object_set_new(before, "done", json_integer(done));
@@ -150,7 +144,7 @@ static void operation_line(const struct waiting *v, const json_t *op, const char
     if (!runs || !*s.phase)
         s.phase = state;
     if (runs && before && !strcmp(s.phase, "moving"))
-        s.stalled = now_s() - json_number_value(json_object_get(before, "moved"));
+        s.stalled = mono_s() - json_number_value(json_object_get(before, "moved"));
     progress_line(&s, width, out, cap);
 }
 
@@ -236,7 +230,7 @@ static void show_plain(struct waiting *v, const json_t *s)
     for (unsigned i = 0; i < n; i++)
         fprintf(stderr, "%s\n", text[i]);
     fflush(stderr);
-    v->told = now_s();
+    v->told = mono_s();
 }
 
 static void show_live(struct waiting *v, const json_t *s)
@@ -269,7 +263,7 @@ static int on_state(const json_t *state, void *arg)
     snprintf(v->state, sizeof v->state, "%s", jstr(state, "state"));
     if (v->live.on)
         show_live(v, state);
-    else if (changed || now_s() - v->told >= 10)
+    else if (changed || mono_s() - v->told >= 10)
         show_plain(v, state);
     return 0;
 }
@@ -316,10 +310,10 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
         if (!met && now.cls == ERR_NO_DAEMON)
             return wait_offline(v, ended, &now, e);
         if (!away_since)
-            away_since = clock_ns();
+            away_since = now_ns();
         const struct mover_cancel *cancel = cli_cancel();
         bool interrupted = atomic_load(&cancel->requested);
-        if (now.cls != ERR_NO_DAEMON || interrupted || clock_ns() - away_since > AWAY_S * INT64_C(1000000000)) {
+        if (now.cls != ERR_NO_DAEMON || interrupted || now_ns() - away_since > AWAY_S * NS_PER_S) {
             *e = now;
             if (interrupted)
                 err_set(e, ERR_INTERRUPTED, 0, "no longer waiting for %s, which goes on", v->id);

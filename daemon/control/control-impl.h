@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "daemon/control/control.h"
 #include "base/json.h"
+#include "base/time.h"
 
 #include <sys/types.h>
 #include <time.h>
@@ -70,13 +71,6 @@ struct control {
     size_t pending; /* bytes of unread output */
     unsigned idle_s, stuck_s;
 };
-
-static inline int64_t now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
-}
 
 /* ---- requests.c ---- */
 

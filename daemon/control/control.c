@@ -6,6 +6,7 @@
  * answers of all clients together have a limit, and a client with much unread output is not read from. A client that is
  * cut off is marked dead at once and freed by the next tick, so that no caller holds a stale pointer.
  */
+#include "base/time.h"
 #include "daemon/control/control-impl.h"
 
 #include <errno.h>
@@ -103,7 +104,7 @@ static void client_lines(struct client *c)
         if (end > at)
             client_line(c, c->in + at, end - at);
         at = c->in_seen = end + 1;
-        c->in_since = now_s();
+        c->in_since = mono_ns() / NS_PER_S;
     }
     if (at) {
         memmove(c->in, c->in + at, c->in_len - at);
@@ -155,9 +156,9 @@ static void client_read(struct client *c)
         return;
     }
     if (!c->in_len)
-        c->in_since = now_s();
+        c->in_since = mono_ns() / NS_PER_S;
     c->in_len += (size_t)n;
-    c->idle_since = now_s();
+    c->idle_since = mono_ns() / NS_PER_S;
     client_lines(c);
 }
 
@@ -190,7 +191,7 @@ static int on_client(sd_event_source *s, int fd, uint32_t revents, void *arg)
 static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct control *ctl = arg;
-    int64_t now = now_s();
+    int64_t now = mono_ns() / NS_PER_S;
     for (struct client *c = ctl->clients; c; c = c->next) {
         if (c->dead)
             continue;
@@ -281,7 +282,7 @@ static int client_new(struct control *ctl, int fd, const struct ucred *u)
     c->pid = u->pid;
     c->other = u->uid != 0 && u->uid != geteuid();
     c->events = EPOLLIN;
-    c->idle_since = c->in_since = c->out_since = now_s();
+    c->idle_since = c->in_since = c->out_since = mono_ns() / NS_PER_S;
     int rc = sd_event_add_io(ctl->loop, &c->io, fd, EPOLLIN, on_client, c);
     if (rc < 0) {
         free(c);

@@ -5,15 +5,15 @@
  * What has not ended comes first and is always on the first page; then what has ended, newest first.
  */
 #include "base/nearest.h"
+#include "base/time.h"
 #include "daemon/control/control-impl.h"
 #include "daemon/answers/names.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define PAGE_DEFAULT 50
-#define RECENT_NS (INT64_C(7) * 86400 * 1000000000)
+#define RECENT_NS (7 * NS_PER_DAY)
 
 struct page {
     struct engine *engine;
@@ -81,8 +81,6 @@ static int explain_none(const struct page *p, struct err *e)
 
 static void page_reply(struct request *q, const json_t *args, enum rec_kind k, const char *name)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     int64_t limit = jint(args, "limit");
     struct page p = {
         .engine = q->control->engine,
@@ -93,7 +91,7 @@ static void page_reply(struct request *q, const json_t *args, enum rec_kind k, c
         .state = jstr(args, "state"),
         .before = (uint64_t)jint(args, "before"),
         .limit = limit > 0 ? (size_t)limit : PAGE_DEFAULT,
-        .since_ns = jbool(args, "all") ? INT64_MIN : now.tv_sec * INT64_C(1000000000) - RECENT_NS,
+        .since_ns = jbool(args, "all") ? INT64_MIN : now_ns() - RECENT_NS,
         .live = true,
     };
     struct err e = ERR_INIT;

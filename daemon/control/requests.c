@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - requests until they are answered, and what their clients have not read yet */
+#include "base/time.h"
 #include "daemon/control/control-impl.h"
 
 #include <errno.h>
@@ -74,7 +75,7 @@ void client_flush(struct client *c)
         }
         c->out_at += (size_t)n;
         c->control->pending -= (size_t)n;
-        c->out_since = now_s();
+        c->out_since = mono_ns() / NS_PER_S;
     }
     if (c->out_at == c->out_len && c->out_cap) {
         free(c->out);
@@ -101,7 +102,7 @@ static int client_append(struct client *c, const char *text, size_t n)
         c->out_cap = cap;
     }
     if (c->out_len == c->out_at)
-        c->out_since = now_s();
+        c->out_since = mono_ns() / NS_PER_S;
     memcpy(c->out + c->out_len, text, n);
     c->out_len += n;
     c->control->pending += n;

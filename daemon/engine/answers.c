@@ -5,6 +5,7 @@
  * Answers come from records and memory and never wait for anything; those that look at the storage do it in a step.
  */
 #include "base/nearest.h"
+#include "base/time.h"
 #include "daemon/answers/answers.h"
 #include "daemon/engine/facts.h"
 #include "daemon/movers/plugin-movers.h"
@@ -279,9 +280,11 @@ static json_t *jobs_json(struct engine *g)
     json_array_foreach(list, i, j)
     {
         static const char *const members[] = {"next", "last"};
-        for (unsigned k = 0; k < 2; k++)
-            if (json_is_string(json_object_get(j, members[k])))
-                jset_int(j, members[k], time_parse(jstr(j, members[k])));
+        for (unsigned k = 0; k < 2; k++) {
+            int64_t at;
+            if (time_parse(&at, jstr(j, members[k])) == 0)
+                jset_int(j, members[k], at);
+        }
     }
     return list;
 }

@@ -6,13 +6,12 @@
 #include "base/cleanup.h"
 #include "daemon/engine/engine.h"
 #include "base/json.h"
+#include "base/time.h"
 #include "daemon/answers/pace.h"
 #include "io/native/driver.h"
 
 #include <limits.h>
 #include <string.h>
-
-#define NS_PER_S INT64_C(1000000000)
 
 /* A piece of work of one record that runs in a child, and what is known of a record only while the daemon lives. */
 struct live {
@@ -107,9 +106,6 @@ struct engine {
     bool reloading;
 };
 
-int64_t now_ns(void);
-/* RFC 3339 in UTC, to seconds; 0 if it is no time. */
-int64_t time_parse(const char *text);
 /* "20261121T020000-3f9a" for ids. */
 void stamp_text(char out[32]);
 

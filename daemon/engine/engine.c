@@ -5,6 +5,7 @@
  * Nothing here depends on an event having been seen: events only ask for a reconcile, which looks at every record that
  * is not terminal and does the next thing for it.
  */
+#include "base/time.h"
 #include "proc/systemd.h"
 #include "daemon/engine/facts.h"
 #include "daemon/check/check.h"
@@ -18,29 +19,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-int64_t time_parse(const char *text)
-{
-    struct tm tm = {0};
-    return strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) * NS_PER_S : 0;
-}
-
 void stamp_text(char out[32])
 {
-    time_t t = time(NULL);
-    struct tm tm;
+    char stamp[TIME_STAMP];
     uint16_t r = 0;
     if (getrandom(&r, sizeof r, 0) != sizeof r)
         r = (uint16_t)now_ns();
-    gmtime_r(&t, &tm);
-    size_t n = strftime(out, 32, "%Y%m%dT%H%M%S", &tm);
-    snprintf(out + n, 32 - n, "-%04x", r);
+    snprintf(out, 32, "%s-%04x", time_stamp(now_ns(), stamp), r);
 }
 
 /* ---- records ---- */

@@ -2,6 +2,7 @@
 /* hooks.c - hooks as steps, and the watchdog that runs the post-snapshot hook when nobody else does */
 #include "daemon/engine/hooks.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "proc/program.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TIMEOUT_DEFAULT 30u
@@ -22,13 +22,6 @@
 #define STDOUT_MAX (256u << 10)
 #define THAW_TRIES 5u /* what is stopped must go on: the watchdog does not give up at once */
 #define ENV_MAX 12u
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* ---- one hook ---- */
 
@@ -132,12 +125,12 @@ int hook_step(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP_FREE char *said = NULL;
     size_t len = 0;
     int status = -1;
-    double began = now();
+    double began = (double)boot_ns() / 1e9;
     rc = program_run(&p, &said, &len, &status, e);
     if (rc < 0)
         return rc;
     if (out)
-        *out = outcome(&p, phase, status, now() - began, said, len);
+        *out = outcome(&p, phase, status, (double)boot_ns() / 1e9 - began, said, len);
     return status == 0 ? 0 : -EIO; /* the sentence is in e already */
 }
 
@@ -166,7 +159,7 @@ static void plain_log(enum log_level lvl, const char *line, void *arg)
 static bool told_in_time(int channel, double deadline, const char **why)
 {
     for (;;) {
-        double left = deadline - now();
+        double left = deadline - (double)boot_ns() / 1e9;
         struct pollfd f = {channel, POLLIN, 0};
         int n = left > 0 ? poll(&f, 1, left > 3600 ? 3600000 : (int)(left * 1000) + 1) : 0;
         if (n < 0 && errno != EINTR)
@@ -259,7 +252,7 @@ int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
         free(w);
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make the channel of the hooks' watchdog", operation);
     }
-    double deadline = now() + deadline_s;
+    double deadline = (double)boot_ns() / 1e9 + deadline_s;
     fflush(NULL);
     w->pid = fork();
     if (w->pid == 0)

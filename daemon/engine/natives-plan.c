@@ -7,13 +7,13 @@
  */
 #include "daemon/engine/natives-plan.h"
 
+#include "base/time.h"
+
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NS 1000000000
 
 /* What a snapshot is, before any limit is looked at. */
 enum what {
@@ -94,7 +94,7 @@ static const char *duration(int64_t s, char *out, size_t cap)
 static bool over_age(const struct plan *p, const struct native_facts *f, int64_t max_s)
 {
     int64_t created = f->created_ns > 0 ? f->created_ns : 0;
-    return max_s > 0 && p->r->now_ns > created && (p->r->now_ns - created) / NS > max_s;
+    return max_s > 0 && p->r->now_ns > created && (p->r->now_ns - created) / NS_PER_S > max_s;
 }
 
 /* ---- snapshots-to-retain ---- */

@@ -5,6 +5,7 @@
  * A snapshot that no record knows becomes a backup of the records again; a backup whose snapshot is not there any more
  * (somebody else deleted it) no longer counts as one.
  */
+#include "base/time.h"
 #include "daemon/engine/volumes.h"
 
 #include <errno.h>
@@ -27,7 +28,9 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
 {
     const json_t *tags = jobj(s, "tags");
     const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
-    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end = time_parse(jstr(s, "endTime"));
+    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end;
+    if (time_parse(&end, jstr(s, "endTime")) < 0)
+        end = 0;
     CLEANUP(rec_clearp) struct rec b = REC_INIT;
     struct err e = ERR_INIT;
     if (rec_get(g, REC_BACKUP, tag(tags, "backup"), &b) < 0) {

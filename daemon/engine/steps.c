@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 static int driver_of(const struct class_view *v, const struct driver **ret, struct err *e)
 {
@@ -329,7 +328,6 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     struct expose_request q = {.read_only = jbool(in, "read_only")};
     enum expose_mechanism m;
-    struct timespec t0, t1;
     (void)fd;
     if (!n || !v || !x)
         return err_nomem(e);
@@ -355,7 +353,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     rc = expose_choose(&q, &m, e);
     if (rc < 0)
         return rc;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    const double began = mono_s();
     /* The driver that makes the intermediate is the one of the class where it lies, but for what only the owner of the
      * snapshot can do. */
     const struct driver *maker = m == EXPOSE_COPY && into.d ? into.d : own.d;
@@ -364,8 +362,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     if (rc < 0)
         return err_wrap(e, "%s of the native snapshot of %s into class \"%s\"", expose_mechanism_name(m), v->name,
                         into.d ? into.v.c.name : own.v.c.name);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    x->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
+    x->seconds = mono_s() - began;
     crash_point("engine-exposed");
     *out = exposure_to_json(x);
     return *out ? 0 : err_nomem(e);

@@ -3,6 +3,7 @@
  * snapferryd.c - the daemon: options, directories, signals, the event loop; everything else is the engine's
  */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/control/control.h"
 #include "daemon/engine/engine.h"
 #include "daemon/metrics/endpoint.h"
@@ -53,10 +54,9 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
         return;
     if (s->journal && service_log(lvl, line) >= 0)
         return;
-    struct timespec t;
+    const struct timespec t = ns_timespec(now_ns());
     struct tm tm;
     char at[32];
-    clock_gettime(CLOCK_REALTIME, &t);
     localtime_r(&t.tv_sec, &tm);
     strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &tm);
     fprintf(stderr, "%s.%03ld %s%s\n", at, t.tv_nsec / 1000000, word[lvl], line);

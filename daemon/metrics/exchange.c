@@ -3,20 +3,12 @@
 #include "daemon/metrics/exchange.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
-
-#define NS_PER_S INT64_C(1000000000)
-
-int64_t monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
 
 struct page *page_new(char *text, size_t len)
 {
@@ -28,7 +20,7 @@ struct page *page_new(char *text, size_t len)
     atomic_init(&p->refs, 1);
     p->text = text;
     p->len = len;
-    p->made_ns = monotonic_ns();
+    p->made_ns = mono_ns();
     return p;
 }
 
@@ -50,7 +42,7 @@ void page_unref(struct page *p)
 int exchange_init(struct exchange *x, struct err *e)
 {
     pthread_condattr_t a;
-    *x = (struct exchange){.asks = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .turn_ns = monotonic_ns()};
+    *x = (struct exchange){.asks = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .turn_ns = mono_ns()};
     if (x->asks < 0)
         return err_set(e, ERR_GENERIC, errno, "no eventfd can be made for the metrics");
     pthread_mutex_init(&x->lock, NULL);
@@ -73,7 +65,7 @@ void exchange_clear(struct exchange *x)
 static void ask(struct exchange *x, bool page)
 {
     uint64_t mine = ++x->asked, one = 1;
-    int64_t until = monotonic_ns() + LOOP_WAIT_NS;
+    int64_t until = mono_ns() + LOOP_WAIT_NS;
     struct timespec t = {until / NS_PER_S, until % NS_PER_S};
     x->want_page |= page;
     if (write(x->asks, &one, sizeof one) < 0 && errno != EAGAIN)
@@ -86,21 +78,21 @@ static void ask(struct exchange *x, bool page)
 struct page *exchange_page(struct exchange *x, int64_t *age_ns)
 {
     pthread_mutex_lock(&x->lock);
-    if (!x->page || monotonic_ns() - x->page->made_ns >= PAGE_FRESH_NS)
+    if (!x->page || mono_ns() - x->page->made_ns >= PAGE_FRESH_NS)
         ask(x, true);
     struct page *p = page_ref(x->page);
     pthread_mutex_unlock(&x->lock);
-    *age_ns = p ? monotonic_ns() - p->made_ns : 0;
+    *age_ns = p ? mono_ns() - p->made_ns : 0;
     return p;
 }
 
 int64_t exchange_loop_age(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    int64_t now = monotonic_ns();
+    int64_t now = mono_ns();
     if (now - x->turn_ns >= PAGE_FRESH_NS)
         ask(x, false);
-    int64_t age = monotonic_ns() - x->turn_ns;
+    int64_t age = mono_ns() - x->turn_ns;
     pthread_mutex_unlock(&x->lock);
     return age;
 }
@@ -133,7 +125,7 @@ bool exchange_take(struct exchange *x, uint64_t *asked)
         n = 0; /* somebody else's turn took it */
     pthread_mutex_lock(&x->lock);
     *asked = x->asked;
-    bool wanted = x->want_page && (!x->page || monotonic_ns() - x->page->made_ns >= PAGE_FRESH_NS);
+    bool wanted = x->want_page && (!x->page || mono_ns() - x->page->made_ns >= PAGE_FRESH_NS);
     x->want_page = false;
     pthread_mutex_unlock(&x->lock);
     return wanted;
@@ -149,7 +141,7 @@ void exchange_answer(struct exchange *x, uint64_t asked, struct page *page, bool
     }
     x->done = asked;
     x->late = false;
-    x->turn_ns = monotonic_ns();
+    x->turn_ns = mono_ns();
     x->ready = ready;
     snprintf(x->why_not, sizeof x->why_not, "%s", why_not);
     pthread_cond_broadcast(&x->answered);

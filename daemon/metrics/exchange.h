@@ -9,6 +9,7 @@
 #define SNAPFERRY_DAEMON_METRICS_EXCHANGE_H
 
 #include "base/err.h"
+#include "base/time.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PAGE_FRESH_NS INT64_C(250000000)  /* scrapes within that time share a page */
-#define LOOP_WAIT_NS INT64_C(500000000)   /* for the loop's answer */
-#define LOOP_DEAD_NS INT64_C(10000000000) /* without a turn: /healthz says so */
+#define PAGE_FRESH_NS INT64_C(250000000) /* scrapes within that time share a page */
+#define LOOP_WAIT_NS INT64_C(500000000)  /* for the loop's answer */
+#define LOOP_DEAD_NS (10 * NS_PER_S)     /* without a turn: /healthz says so */
 
 struct page {
     _Atomic unsigned refs;
@@ -43,7 +44,6 @@ struct exchange {
     char why_not[256];
 };
 
-int64_t monotonic_ns(void);
 int exchange_init(struct exchange *x, struct err *e);
 void exchange_clear(struct exchange *x);
 

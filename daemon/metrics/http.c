@@ -3,6 +3,7 @@
 #include "daemon/metrics/http.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +73,7 @@ static enum MHD_Result metrics(struct http *h, struct MHD_Connection *c)
         page_unref(p);
         return MHD_NO;
     }
-    snprintf(seconds, sizeof seconds, "%lld", (long long)(age / 1000000000));
+    snprintf(seconds, sizeof seconds, "%lld", (long long)(age / NS_PER_S));
     MHD_add_response_header(r, MHD_HTTP_HEADER_AGE, seconds);
     return give(c, MHD_HTTP_OK, r, EXPOSITION);
 }
@@ -83,7 +84,7 @@ static enum MHD_Result health(struct http *h, struct MHD_Connection *c)
     int64_t age = exchange_loop_age(h->exchange);
     if (age < LOOP_DEAD_NS)
         return say(c, MHD_HTTP_OK, "ok\n");
-    snprintf(line, sizeof line, "The event loop has not turned for %lld s.\n", (long long)(age / 1000000000));
+    snprintf(line, sizeof line, "The event loop has not turned for %lld s.\n", (long long)(age / NS_PER_S));
     return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, line);
 }
 
@@ -170,7 +171,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context, e
             free(k);
             return;
         }
-        *k = (struct client){h->clients, &h->clients, h, info->connect_fd, monotonic_ns(), false};
+        *k = (struct client){h->clients, &h->clients, h, info->connect_fd, mono_ns(), false};
         if (h->clients)
             h->clients->prev = &k->next;
         h->clients = k;
@@ -194,7 +195,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state, enum
     if (!k || k->since_ns == INT64_MAX || code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
         return;
     k->served = true;
-    k->since_ns = monotonic_ns();
+    k->since_ns = mono_ns();
 }
 
 /* ---- begin and end ---- */

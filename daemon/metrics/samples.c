@@ -6,6 +6,7 @@
  * at here is in the kernel's memory (getrusage, /proc/self, cgroup files of the few movers that run): no disk, no
  * query.
  */
+#include "base/time.h"
 #include "daemon/metrics/samples-impl.h"
 
 #include <stdlib.h>
@@ -297,7 +298,9 @@ static void of_jobs(struct samples *s)
     {
         const char *name = jstr(j, "job");
         bool paused = jbool(j, "paused"), idle = jstr(j, "idle_because")[0] != '\0';
-        int64_t next = json_is_string(json_object_get(j, "next")) ? time_parse(jstr(j, "next")) : 0;
+        int64_t next;
+        if (time_parse(&next, jstr(j, "next")) < 0)
+            next = 0;
         sample(s, "schedule_paused", paused, "schedule", name, NULL);
         if (!jbool(j, "elsewhere"))
             sample(s, "schedule_volumes_missing", (double)json_array_size(jarr(j, "missing")), "schedule", name, NULL);

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/time.h"
 #include "daemon/metrics/exchange.h"
 #include "daemon/metrics/listener.h"
 #include "daemon/metrics/metrics.h"
@@ -35,10 +36,8 @@ struct metrics_server {
 
 static void add_own(json_t *samples)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    json_array_append_new(samples, json_pack("{s:s, s:f}", "name", "metrics_timestamp_seconds", "value",
-                                             (double)t.tv_sec + (double)t.tv_nsec / 1e9));
+    json_array_append_new(
+        samples, json_pack("{s:s, s:f}", "name", "metrics_timestamp_seconds", "value", (double)now_ns() / 1e9));
 }
 
 static struct page *make_page(struct metrics_server *s)
@@ -87,7 +86,6 @@ static void removed(struct step_result *r, void *arg)
 static void written(struct step_result *r, void *arg)
 {
     struct metrics_server *s = arg;
-    struct timespec t;
     s->writing = NULL;
     if (strcmp(s->written, cfg_metrics(s->cfg)->textfile) != 0) {
         remove_old_textfile(s); /* there was a reload meanwhile */
@@ -98,8 +96,7 @@ static void written(struct step_result *r, void *arg)
     s->textfile_error = r->err;
     if (r->err.cls)
         return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    s->written_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    s->written_ns = now_ns();
 }
 
 /* One that is not configured any more would tell the collector the last state for ever. */

@@ -7,6 +7,7 @@
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 #include "daemon/mover/badmap.h"
 #include "daemon/mover/budget.h"
 #include "daemon/mover/checkpoint.h"
@@ -20,7 +21,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SECTION_DEFAULT ((uint64_t)2 << 30) /* what stock clients cut large files into (section 11.3) */
 #define CHECKPOINT_S 1800
@@ -56,13 +56,6 @@ struct run {
     uint64_t last_point; /* position of the last checkpoint */
     uint64_t keeper_flush_ns, commit_ns;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
 
 static void phase(const struct run *x, enum mover_phase p)
 {
@@ -130,7 +123,7 @@ static int check_opts(struct run *x, struct err *e)
         return err_set(e, o->splitter ? ERR_USAGE : ERR_FORMAT, EINVAL, "unknown splitter \"%s\"", splitter);
     x->section = o->section ? o->section : SECTION_DEFAULT;
     unsigned s = o->checkpoint_s ? o->checkpoint_s : CHECKPOINT_S;
-    x->checkpoint_ns = (uint64_t)(s < CHECKPOINT_S_MAX ? s : CHECKPOINT_S_MAX) * 1000000000U;
+    x->checkpoint_ns = (uint64_t)(s < CHECKPOINT_S_MAX ? s : CHECKPOINT_S_MAX) * (uint64_t)NS_PER_S;
     if (o->compression && f->index_version < 2)
         log_warning("the repository's index format (version 1) knows no compression: contents are stored as they are");
     return 0;
@@ -220,7 +213,7 @@ static void begin_points(struct run *x)
         .section = x->section,
         .compression = x->o->compression,
         .parent = x->parent,
-        .start_ns = time_now_ns(),
+        .start_ns = now_ns(),
         .facts = x->o->facts,
     };
     checkpoints_begin(c);
@@ -275,11 +268,11 @@ static int put_point(struct run *x, const char *incomplete, struct err *e)
     struct pipeline_stats st;
     pipeline_stats(x->pipeline, &st);
     struct object_id image;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     int rc = object_table_checkpoint(x->table, &image, e);
     if (rc == 0)
         rc = checkpoints_commit(&x->points, &image, &st, incomplete, x->ret->manifest_id, e);
-    x->commit_ns += now_ns() - t;
+    x->commit_ns += mono_ns() - t;
     if (rc < 0)
         return err_wrap(e, "the checkpoint cannot be written");
     x->ret->image = image;
@@ -311,9 +304,9 @@ static int tick(void *arg, struct err *e)
 
 static int flush(struct run *x, struct err *e)
 {
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     int rc = session_flush(x->session, e);
-    x->commit_ns += now_ns() - t;
+    x->commit_ns += mono_ns() - t;
     x->ret->flushes++;
     return rc;
 }
@@ -357,7 +350,7 @@ static int commit_complete(struct run *x, struct err *e)
 {
     struct pipeline_stats st;
     pipeline_stats(x->pipeline, &st);
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     struct object_id image;
     char id[33];
     int rc = check_source(x, e);
@@ -365,7 +358,7 @@ static int commit_complete(struct run *x, struct err *e)
         rc = object_table_finish(x->table, &image, e);
     if (rc == 0)
         rc = checkpoints_commit(&x->points, &image, &st, NULL, id, e);
-    x->commit_ns += now_ns() - t;
+    x->commit_ns += mono_ns() - t;
     if (rc < 0)
         return rc;
     crash_point("before-final-flush");
@@ -392,7 +385,7 @@ static void save_what_is_done(struct run *x)
 static void fill_result(struct run *x, uint64_t began)
 {
     struct backup_result *ret = x->ret;
-    ret->seconds = (double)(now_ns() - began) / 1e9;
+    ret->seconds = (double)(mono_ns() - began) / 1e9;
     ret->size = x->info->size;
     memcpy(ret->parent_id, x->parent, sizeof ret->parent_id);
     struct pipeline_stats st = {0};
@@ -428,7 +421,7 @@ static void fill_result(struct run *x, uint64_t began)
 int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
                struct err *e)
 {
-    const uint64_t began = now_ns();
+    const uint64_t began = mono_ns();
     struct err own = ERR_INIT;
     if (!e)
         e = &own;

@@ -3,21 +3,14 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static int64_t boot_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 void checkpoints_begin(struct checkpoints *c)
 {
-    c->committed_wall_ns = time_now_ns();
+    c->committed_wall_ns = now_ns();
     c->committed_boot_ns = boot_ns();
 }
 
@@ -30,7 +23,7 @@ void checkpoints_clear(struct checkpoints *c)
 
 int64_t checkpoints_age_ns(const struct checkpoints *c)
 {
-    int64_t wall = time_now_ns() - c->committed_wall_ns, boot = boot_ns() - c->committed_boot_ns;
+    int64_t wall = now_ns() - c->committed_wall_ns, boot = boot_ns() - c->committed_boot_ns;
     return wall > boot ? wall : boot;
 }
 
@@ -79,7 +72,7 @@ int checkpoints_commit(struct checkpoints *c, const struct object_id *image, con
     doc.bad = bad;
     doc.stats = stats;
     doc.complete = !incomplete;
-    doc.end_ns = time_now_ns();
+    doc.end_ns = now_ns();
     json_t *json CLEANUP(jsonp) = volume_json_new(&doc);
     if (!json)
         return err_nomem(e);

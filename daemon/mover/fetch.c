@@ -2,10 +2,11 @@
 /* fetch.c - windows of contents, sorted by pack, read by workers that hash several at once */
 #include "daemon/mover/fetch.h"
 
+#include "base/time.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #define WINDOW 1024           /* items sorted together */
 #define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
@@ -78,11 +79,9 @@ struct fetcher {
     } worker[];
 };
 
-static double seconds_since(struct timespec *from)
+static double seconds_since(double *from)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double s = (double)(now.tv_sec - from->tv_sec) + (double)(now.tv_nsec - from->tv_nsec) * 1e-9;
+    const double now = mono_s(), s = now - *from;
     *from = now;
     return s;
 }
@@ -130,8 +129,7 @@ static void job_done(void *arg, struct hash_job *job)
     struct lane *l = (struct lane *)job;
     const struct fetch_item *it = l->item;
     struct err e = ERR_INIT;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     l->item = NULL;
     int rc;
     bool right = !memcmp(job->out, it->entry.id.hash, it->entry.id.len);
@@ -171,8 +169,7 @@ static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, 
     int64_t n = content_read_entry(w->reader, &it->entry, stored, w->payload, w->payload_cap, true, e);
     if (n < 0)
         return (int)n;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     int rc = compressor_expand(w->compressor, 0, w->payload, (size_t)n, buf, it->len, e);
     w->stats.expand_s += seconds_since(&t);
     return rc;
@@ -213,8 +210,7 @@ static int read_item(struct fetch_worker *w, const struct fetch_item *it, const 
 
 static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint8_t **buf, struct err *e)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     int rc = w->f->sink.buffer(w->state, it, buf, e);
     w->stats.sink_s += seconds_since(&t);
     return rc;
@@ -251,8 +247,7 @@ static void begin_group(struct fetch_worker *w)
         content_reader_ahead(w->reader, &w->item[w->in_group].entry);
     if (w->in_group == 1)
         return;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     struct err ignored = ERR_INIT;
     if (blobs_read(repo_blobs(f->repo), w->item->entry.pack, w->group_from, w->group, (size_t)(to - w->group_from),
                    &ignored) >= 0)
@@ -272,8 +267,7 @@ static int next_held(struct fetch_worker *w, struct lane **ret, struct err *e)
     int rc = take_buffer(w, it, &buf, e);
     if (rc < 0)
         return rc;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     int held = it->compressed || it->entry.length != it->len ? 0 : sink->held(w->state, it, buf, e);
     w->stats.sink_s += seconds_since(&t);
     if (held < 0)
@@ -388,8 +382,7 @@ static struct hash_job *next_job(void *arg, unsigned active)
     struct fetch_worker *w = arg;
     if (active >= w->f->batch_len) /* the sink has no more buffers */
         return NULL;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    double t = mono_s();
     struct lane *l = NULL;
     struct err e = ERR_INIT;
     while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || another_run(w)) && has_room(w, active))
@@ -409,8 +402,7 @@ static void work(struct fetch_worker *w)
         w->ended = take_run(f, &w->window, &at);
     } else {
         pthread_mutex_unlock(&f->lock);
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
+        double t = mono_s();
         w->not_hashing_s = 0;
         /* Once more for what waited until nothing was beside it, should the hasher not have asked again. */
         do
@@ -457,8 +449,7 @@ static void *worker_main(void *arg)
             f->flushed++;
             pthread_cond_broadcast(&f->idle);
         } else {
-            struct timespec t;
-            clock_gettime(CLOCK_MONOTONIC, &t);
+            double t = mono_s();
             pthread_cond_wait(&f->work, &f->lock);
             w->stats.idle_s += seconds_since(&t);
         }

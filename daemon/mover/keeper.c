@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/keeper.h"
 
+#include "base/time.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,8 +10,7 @@
 #include <time.h>
 
 #define TICK_NS 200000000
-#define NS_PER_S 1000000000
-#define FRESH_NS (UINT64_C(60) * NS_PER_S)
+#define FRESH_NS ((uint64_t)NS_PER_MIN)
 
 struct keeper {
     struct keeper_setup s;
@@ -22,17 +23,10 @@ struct keeper {
     uint64_t flushed_at, flushed_bytes, fresh_at;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
 static void look_after(struct keeper *k, bool wanted)
 {
     struct err e = ERR_INIT;
-    const uint64_t now = now_ns(), bytes = pipeline_data_bytes(k->s.pipeline);
+    const uint64_t now = mono_ns(), bytes = pipeline_data_bytes(k->s.pipeline);
     if (k->s.cancel && atomic_load(&k->s.cancel->requested))
         pipeline_stop(k->s.pipeline, NULL);
     if (k->s.progress && k->s.reader) {
@@ -40,15 +34,16 @@ static void look_after(struct keeper *k, bool wanted)
         reader_stats(k->s.reader, &rs);
         atomic_store_explicit(&k->s.progress->read, rs.read_bytes, memory_order_relaxed);
     }
-    bool due = now - k->flushed_at >= (uint64_t)k->s.flush_s * NS_PER_S || bytes - k->flushed_bytes >= k->s.flush_bytes;
+    bool due = now - k->flushed_at >= (uint64_t)k->s.flush_s * (uint64_t)NS_PER_S ||
+               bytes - k->flushed_bytes >= k->s.flush_bytes;
     int rc = 0;
     if (wanted || (due && session_pending(k->s.session) > 0)) {
         rc = session_flush(k->s.session, &e);
         k->flushes++;
-        k->flush_ns += now_ns() - now;
+        k->flush_ns += mono_ns() - now;
     }
     if (wanted || due) {
-        k->flushed_at = now_ns();
+        k->flushed_at = mono_ns();
         k->flushed_bytes = bytes;
     }
     if (rc == 0 && now - k->fresh_at >= FRESH_NS) {
@@ -71,13 +66,7 @@ static void *keep(void *arg)
         pthread_mutex_lock(&k->lock);
         if (k->stop || k->wanted)
             continue;
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += TICK_NS;
-        if (t.tv_nsec >= NS_PER_S) {
-            t.tv_nsec -= NS_PER_S;
-            t.tv_sec++;
-        }
+        const struct timespec t = ns_timespec(mono_ns() + TICK_NS);
         pthread_cond_timedwait(&k->wake, &k->lock, &t);
     }
     pthread_mutex_unlock(&k->lock);
@@ -90,7 +79,7 @@ int keeper_new(struct keeper **ret, const struct keeper_setup *s, struct err *e)
     if (!k)
         return err_nomem(e);
     k->s = *s;
-    k->flushed_at = k->fresh_at = now_ns();
+    k->flushed_at = k->fresh_at = mono_ns();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -2,6 +2,7 @@
 #include "daemon/mover/pipeline.h"
 
 #include "base/crash.h"
+#include "base/time.h"
 #include "chunker/hash.h"
 #include "chunker/pool.h"
 #include "daemon/mover/zeros.h"
@@ -99,13 +100,6 @@ struct pipeline {
     struct err err;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 void pipeline_stop(struct pipeline *p, const struct err *why)
 {
     pthread_mutex_lock(&p->lock);
@@ -182,9 +176,9 @@ static enum chunk_state prove(struct pipeline *p, struct worker_state *w, struct
     c->proven = content_id_equal(&c->id, &c->hint);
     if (c->proven)
         return CHUNK_KNOWN;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     c->cut = splitter_cut(&p->s.splitter, c->data, c->len, 0);
-    w->split_ns += now_ns() - t;
+    w->split_ns += mono_ns() - t;
     if (c->cut == c->len || (c->cut == 0 && c->ends_section))
         return CHUNK_KNOWN;
     return CHUNK_MISCUT;
@@ -194,9 +188,9 @@ static enum chunk_state store(struct pipeline *p, struct worker_state *w, struct
 {
     struct err e = ERR_INIT;
     struct put_result put = {0};
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     int rc = session_put(p->s.session, w->scratch, &c->id, c->data, c->len, p->s.compression, &put, &e);
-    t = now_ns() - t;
+    t = mono_ns() - t;
     if (rc < 0) {
         pipeline_stop(p, &e);
         return CHUNK_BROKEN;
@@ -307,11 +301,7 @@ static struct chunk *queue_take(struct pipeline *p)
 /* Until there may be work, or a while: with the lock held. */
 static void wait_work(struct pipeline *p)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += COMPANY_NS;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    const struct timespec t = ns_timespec(mono_ns() + COMPANY_NS);
     pthread_cond_timedwait(&p->work, &p->lock, &t);
 }
 
@@ -322,15 +312,15 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
     pthread_mutex_lock(&p->lock);
     enum lane_choice choice = choose(p, w, active, w->late);
     if (choice == LANE_WAIT) {
-        const uint64_t t = now_ns();
+        const uint64_t t = mono_ns();
         do {
             /* With chunks in its lanes it is the one that gets the next ones. */
             if (!p->filling && active > 0)
                 p->filling = w;
             wait_work(p);
-            w->late = now_ns() - t >= COMPANY_NS;
+            w->late = mono_ns() - t >= COMPANY_NS;
         } while ((choice = choose(p, w, active, w->late)) == LANE_WAIT);
-        w->wait_ns += now_ns() - t;
+        w->wait_ns += mono_ns() - t;
     }
     /* The hasher asks again and again while lanes are free: what has waited does not wait anew, until there is company.
      */
@@ -351,9 +341,9 @@ static struct hash_job *next_job(void *arg, unsigned active)
     struct worker_state *w = arg;
     struct chunk *c;
     while ((c = next_chunk(w, active)) && c->put_only) {
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         tell(w->p, c, is_failed(w->p) ? CHUNK_BROKEN : store(w->p, w, c));
-        w->settle_ns += now_ns() - t;
+        w->settle_ns += mono_ns() - t;
     }
     if (!c)
         return NULL;
@@ -373,9 +363,9 @@ static void job_done(void *arg, struct hash_job *job)
     struct lane *l = (struct lane *)job;
     struct chunk *c = l->chunk;
     l->chunk = NULL;
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     settle(w->p, w, c, job->out);
-    w->settle_ns += now_ns() - t;
+    w->settle_ns += mono_ns() - t;
 }
 
 /* One job of the pool for the whole run. */
@@ -384,9 +374,9 @@ static void work(void *arg, unsigned worker)
     struct pipeline *p = arg;
     struct worker_state *w = &p->workers[worker];
     const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
-    uint64_t t = now_ns() - w->wait_ns - w->settle_ns;
+    uint64_t t = mono_ns() - w->wait_ns - w->settle_ns;
     hasher_run(p->hasher, &feed);
-    w->hash_ns += now_ns() - w->wait_ns - w->settle_ns - t;
+    w->hash_ns += mono_ns() - w->wait_ns - w->settle_ns - t;
 }
 
 static void enqueue(struct pipeline *p, struct chunk *c)
@@ -418,7 +408,7 @@ static bool certain(const struct chunk *c)
 /* Waits until a chunk is done, or, with `or_sure`, until chunks held behind `unsure` can be told to be stored. */
 static enum chunk_state wait_while(struct pipeline *p, const struct chunk *c, bool or_sure)
 {
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     pthread_mutex_lock(&p->lock);
     if (c->state == CHUNK_WORKING) {
         p->urgent = true;
@@ -429,7 +419,7 @@ static enum chunk_state wait_while(struct pipeline *p, const struct chunk *c, bo
     }
     enum chunk_state s = c->state;
     pthread_mutex_unlock(&p->lock);
-    p->stats.wait_ns += now_ns() - t;
+    p->stats.wait_ns += mono_ns() - t;
     return s;
 }
 
@@ -520,10 +510,10 @@ static int take(struct pipeline *p, struct chunk *c, struct err *e)
         if (rc < 0)
             return rc;
     }
-    uint64_t t = now_ns();
+    uint64_t t = mono_ns();
     struct object_id id = {.content = c->id};
     int rc = object_table_add(p->s.table, c->len, &id, c->count, e);
-    st->table_ns += now_ns() - t;
+    st->table_ns += mono_ns() - t;
     if (rc == 0 && (c->zero || c->existed))
         rc = refs_add(p->s.refs, &c->id, e);
     if (rc < 0)
@@ -668,9 +658,9 @@ static int find(struct pipeline *p, struct err *e)
         return 0;
     }
     if (left >= s->min) {
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         bool z = zeros_only(v.data + zeros, s->min - (size_t)zeros);
-        p->stats.zero_ns += now_ns() - t;
+        p->stats.zero_ns += mono_ns() - t;
         if (z) {
             p->stats.zero_tested += s->min;
             append_zeros(p, s->min, 1, false);
@@ -687,9 +677,9 @@ static int find(struct pipeline *p, struct err *e)
         c->hint = h.id;
         c->len = h.len;
     } else {
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         size_t n = splitter_cut(s, v.data, want, 0);
-        p->stats.split_ns += now_ns() - t;
+        p->stats.split_ns += mono_ns() - t;
         c->len = n ? n : left; /* no cut: less than `max` is left, and the section's end ends the chunk */
         p->stats.split_scanned += c->len > s->min ? c->len - s->min : 0;
     }
@@ -715,9 +705,9 @@ static int cut_anew(struct pipeline *p, struct err *e)
         if (v.avail < want)
             return err_set(e, ERR_SOURCE, EIO, "the source ends at %" PRIu64 " instead of %" PRIu64 " bytes",
                            c->start + v.avail, p->s.size);
-        uint64_t t = now_ns();
+        uint64_t t = mono_ns();
         len = splitter_cut(s, v.data, want, c->len);
-        p->stats.split_ns += now_ns() - t;
+        p->stats.split_ns += mono_ns() - t;
         p->stats.split_scanned += (len ? len : want) - c->len;
         c->data = v.data;
         if (!len)

@@ -11,9 +11,10 @@
 #ifndef SNAPFERRY_DAEMON_MOVER_REFS_H
 #define SNAPFERRY_DAEMON_MOVER_REFS_H
 
+#include "base/time.h"
 #include "repo/object.h"
 
-#define REFS_SAFE_NS (INT64_C(45) * 60 * 1000000000)
+#define REFS_SAFE_NS (45 * NS_PER_MIN)
 
 struct refs;
 int refs_new(struct refs **ret, const char *dir, struct err *e);

@@ -14,12 +14,12 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 /* Restored between two notes of the position: by size, and by time where that comes first. Each costs the time in which
  * the fetched contents are written and synced. */
@@ -64,13 +64,6 @@ struct worker {
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
-
-static double monotonic(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* The part of an item that lies in the wanted range. */
@@ -378,7 +371,7 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
     if (rc >= 0 && r->from)
         rc = object_parts_seek(parts, r->from, e);
     uint64_t zero_at = 0, zero_len = 0, synced = r->check_below;
-    double synced_at = monotonic();
+    double synced_at = mono_s();
     bool after_zero = false;
     *length = 0;
     while (rc >= 0) {
@@ -410,13 +403,13 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
             continue;
         }
         if (rc >= 0 && !r->o->ranged && part.start > synced &&
-            (part.start - synced >= SYNC_BYTES || monotonic() - synced_at >= SYNC_SECONDS)) {
+            (part.start - synced >= SYNC_BYTES || mono_s() - synced_at >= SYNC_SECONDS)) {
             rc = fetcher_drain(f, e);
             if (rc >= 0)
                 rc = target_sync(r->target, e);
             if (rc >= 0)
                 note_position(r, synced = part.start);
-            synced_at = monotonic();
+            synced_at = mono_s();
         }
         struct fetch_item it = {.compressed = part.id.compressed, .pos = part.start, .len = part.len};
         if (rc >= 0) {
@@ -675,7 +668,7 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
         (struct stage_time){"write", (double)t.write_ns * 1e-9, (double)t.wait_ns * 1e-9, res->written_bytes};
     res->n_stages = FETCH_STAGES + 1;
     res->bottleneck = fetch_bottleneck(res->stages, res->n_stages);
-    res->seconds = monotonic() - began;
+    res->seconds = mono_s() - began;
 }
 
 static bool stat_place(const struct place *p, struct stat *st)
@@ -701,7 +694,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .repo = repo, .o = o, .result = ret, .progress = o->progress ? o->progress : &unseen, .writes = writes};
     r.from = o->ranged ? o->offset : 0;
     r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
-    double began = monotonic();
+    double began = mono_s();
     struct stat st;
     bool exists = stat_place(place, &st);
     int64_t noted = -1;
@@ -774,7 +767,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     fetcher_free(take_ptr(&f));
     if (o->verify)
         rc = read_back(&r, obj, place, e);
-    ret->seconds = monotonic() - began;
+    ret->seconds = mono_s() - began;
     atomic_store(&r.progress->phase, PHASE_DONE);
     return rc;
 }

@@ -12,12 +12,12 @@
 #include "repo/item.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #define DEPTH_MAX 512 /* nested directories */
 #define PATH_LEN 4096
@@ -617,8 +617,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
                struct err *e)
 {
     struct mover_progress unseen = {0};
-    struct timespec t0, t1;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    const double began = mono_s();
     *ret = (struct verify_result){0};
     uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN)
@@ -634,7 +633,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     v->threshold = (uint64_t)(o->read_percent * 10000 + 0.5);
     pthread_mutex_init(&v->lock, NULL);
     if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
-        v->salt = (uint64_t)t0.tv_nsec;
+        v->salt = (uint64_t)mono_ns();
     struct chosen c = {.v = v, .ids = ids, .n = n};
     struct throttle reads = {.rate = o->read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
     blobs_limit(repo_blobs(r), &reads, NULL);
@@ -645,8 +644,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         fill_stages(v);
     verify_clear(v);
     blobs_limit(repo_blobs(r), NULL, NULL);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    ret->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    ret->seconds = mono_s() - began;
     atomic_store(&v->progress->phase, PHASE_DONE);
     return rc;
 }

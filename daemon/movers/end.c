@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -41,12 +42,12 @@ static void last_progress(const struct mover *v, char *out, size_t cap)
     *out = '\0';
     if (!v->progress)
         return;
-    const int64_t end = v->gone_ns ? v->gone_ns : movers_now_ns();
+    const int64_t end = v->gone_ns ? v->gone_ns : mono_ns();
     const uint64_t of = (uint64_t)json_integer_value(json_object_get(v->progress, "total"));
     amount_text((uint64_t)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
     snprintf(out, cap, "; last progress: %s, %s%s%s, %s before", phase_of(v), done, of ? " of " : "",
              of ? amount_text(of, total, sizeof total) : "",
-             text_duration((end - v->progress_ns) / INT64_C(1000000000), ago, sizeof ago));
+             text_duration((end - v->progress_ns) / NS_PER_S, ago, sizeof ago));
 }
 
 static void status_text(const struct mover *v, char *out, size_t cap)

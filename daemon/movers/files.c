@@ -3,6 +3,7 @@
 #include "daemon/movers/movers-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -192,7 +193,7 @@ void logs_prune(struct movers *m)
                 return;
             list = more;
         }
-        list[n].mtime = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+        list[n].mtime = timespec_ns(st.st_mtim);
         memcpy(list[n++].name, entry->d_name, len + 1);
     }
     if (n <= LOGS_MAX)

@@ -3,6 +3,7 @@
 #include "daemon/movers/movers-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -53,7 +54,7 @@ json_t *movers_to_json(const struct movers *m, const char *operation)
     const struct mover *v = movers_find(m, operation);
     if (!v)
         return NULL;
-    const int64_t now = movers_now_ns();
+    const int64_t now = mono_ns();
     const double tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
     json_t *j = json_pack("{s:i, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f}", "pid", (int)v->id.pid, "unit",
                           v->id.unit, "backend", v->id.unit[0] ? "systemd" : "fork", "adopted", (int)v->adopted,

@@ -8,6 +8,7 @@
 #include "daemon/movers/movers-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -134,7 +135,7 @@ void conn_close(struct mover *v)
 
 static int64_t second_ns(void)
 {
-    return INT64_C(1000000000);
+    return NS_PER_S;
 }
 
 /* Breaking the protocol once may be a bug of an older version; doing it again and again is not what movers are for. */
@@ -158,7 +159,7 @@ static int read_one(struct mover *v)
         return errno == EAGAIN || errno == EINTR ? 0 : -EPIPE;
     if (n == 0 && !(h.msg_flags & MSG_TRUNC))
         return -EPIPE;
-    int64_t now = movers_now_ns();
+    int64_t now = mono_ns();
     if (now - c->window_ns > second_ns()) {
         c->window_ns = now;
         c->in_window = 0;
@@ -221,7 +222,7 @@ static struct mover *who_is(struct movers *m, const struct ucred *peer)
 
 static bool dials_too_often(struct mover *v)
 {
-    int64_t now = movers_now_ns();
+    int64_t now = mono_ns();
     if (now - v->dial_window_ns > 10 * second_ns()) {
         v->dial_window_ns = now;
         v->dials = 0;
@@ -264,7 +265,7 @@ static void take_connection(struct movers *m, int fd)
     if (c) {
         c->mover = v;
         c->fd = fd;
-        c->window_ns = movers_now_ns();
+        c->window_ns = mono_ns();
     }
     if (!c || sd_event_add_io(m->loop, &c->source, fd, EPOLLIN, on_message, v) < 0) {
         free(c);

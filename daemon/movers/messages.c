@@ -6,6 +6,7 @@
  * object, of another operation, of an unknown type or out of turn breaks the protocol. Progress has to be numbers that
  * can be true, else it is not taken.
  */
+#include "base/time.h"
 #include "daemon/movers/movers-impl.h"
 
 #include <stdarg.h>
@@ -59,7 +60,7 @@ static bool on_ready(struct mover *v, const json_t *m)
     if (v->ready || !v->job_sent)
         return nonsense(v, "it says READY out of turn");
     v->ready = true;
-    v->ready_ns = movers_now_ns();
+    v->ready_ns = mono_ns();
     if (v->owner->events->ready)
         v->owner->events->ready(v->operation, &v->id, v->owner->arg);
     return true;
@@ -80,7 +81,7 @@ static bool on_start(struct mover *v, const json_t *m)
     if (v->start_seen)
         return true;
     v->start_seen = true;
-    v->life_ns = movers_now_ns();
+    v->life_ns = mono_ns();
     if (v->owner->events->started)
         v->owner->events->started(v->operation, v->owner->arg);
     return true;
@@ -136,7 +137,7 @@ static bool on_progress(struct mover *v, const json_t *m)
         json_decref(p);
         return true;
     }
-    int64_t now = movers_now_ns();
+    int64_t now = mono_ns();
     if (!v->progress || !same_place(v->progress, p))
         v->life_ns = now;
     json_decref(v->progress);
@@ -174,7 +175,7 @@ static bool on_result(struct mover *v, const json_t *m)
     const json_t *code = json_object_get(m, "code");
     if (!json_is_integer(code) || json_integer_value(code) < 0 || json_integer_value(code) >= RESULT_CODES)
         return nonsense(v, "it reports a result code that there is not");
-    v->life_ns = movers_now_ns();
+    v->life_ns = mono_ns();
     return true;
 }
 

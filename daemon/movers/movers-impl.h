@@ -115,8 +115,6 @@ struct movers {
     unsigned starts;
 };
 
-int64_t movers_now_ns(void);      /* monotonic */
-int64_t movers_realtime_ns(void); /* wall clock */
 struct mover *movers_find(const struct movers *m, const char *operation);
 
 /* ---- movers.c ---- */

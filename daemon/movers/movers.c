@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 #include "proc/systemd.h"
 
 #include <errno.h>
@@ -24,25 +25,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS INT64_C(1000000000)
 #define DRAIN_S 5
 #define GO_TIMEOUT_S 60
 #define CANCEL_GRACE_S 30
 #define PRUNE_EVERY 50 /* starts */
-
-int64_t movers_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * NS + t.tv_nsec;
-}
-
-int64_t movers_realtime_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * NS + t.tv_nsec;
-}
 
 struct mover *movers_find(const struct movers *m, const char *operation)
 {
@@ -132,7 +118,7 @@ static struct mover *mover_new(struct movers *m, const char *operation, const ch
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
-    v->began_ns = v->life_ns = movers_now_ns();
+    v->began_ns = v->life_ns = mono_ns();
     return v;
 }
 
@@ -311,7 +297,7 @@ int movers_go(struct movers *m, const char *operation, struct err *e)
     if (!v->ready)
         return err_set(e, ERR_BUSY, EAGAIN, "the mover of %s is not ready", operation);
     v->go = true;
-    v->go_ns = v->life_ns = movers_now_ns();
+    v->go_ns = v->life_ns = mono_ns();
     int rc = mover_say(v, WIRE_GO);
     crash_point("mover-go-sent");
     /* Its end comes by itself: a mover that cannot hear "go" exits. */
@@ -442,7 +428,7 @@ void mover_gone(struct mover *v)
     if (v->gone)
         return;
     v->gone = true;
-    v->gone_ns = movers_now_ns();
+    v->gone_ns = mono_ns();
     sd_event_source_disable_unref(v->pid_source);
     v->pid_source = NULL;
     read_cgroup(v);
@@ -493,7 +479,7 @@ int movers_forget(struct movers *m, const char *operation, struct err *e)
 
 static bool past(int64_t since_ns, int64_t limit_s, int64_t now)
 {
-    return limit_s > 0 && now - since_ns > limit_s * NS;
+    return limit_s > 0 && now - since_ns > limit_s * NS_PER_S;
 }
 
 /* While nobody hears from it, processor time is its sign of life. */
@@ -511,7 +497,7 @@ static void end_slowly(struct mover *v, enum kill_reason why)
 {
     log_warning("mover of %s: it took longer than max-duration and is asked to end", v->operation);
     v->killed = why;
-    v->kill_at_ns = movers_realtime_ns() + v->cancel_grace_s * NS;
+    v->kill_at_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
     mover_say(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
         pid_signal(v->pidfd, SIGTERM);
@@ -548,7 +534,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
     struct movers *m = arg;
     (void)usec;
     /* Whatever ends in between, the list is walked again from its head; each is looked at once. */
-    const int64_t now = movers_now_ns(), wall = movers_realtime_ns();
+    const int64_t now = mono_ns(), wall = now_ns();
     struct mover *next;
     for (struct mover *v = m->list; v; v = next) {
         next = v->next;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-movers-heard.c - what a mover plugin says, by answer, stream or death, and what follows from it */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
 
 #include <errno.h>
@@ -64,7 +65,7 @@ void pm_stop(struct pm_op *o, enum mover_outcome m, enum err_class cls, const ch
 
 void pm_stop_now(struct pm_op *o, enum mover_outcome m, const char *text)
 {
-    pm_stop(o, m, ERR_GENERIC, text, pm_now_usec() + (uint64_t)o->times.cancel_grace_s * 1000000);
+    pm_stop(o, m, ERR_GENERIC, text, (uint64_t)mono_ns() / 1000 + (uint64_t)o->times.cancel_grace_s * 1000000);
 }
 
 void pm_outcome_stopped(struct pm_op *o)
@@ -96,7 +97,7 @@ void pm_progress_failed(struct pm_op *o, const struct err *e)
         pm_conclude(o);
         return;
     }
-    o->next_usec = pm_now_usec() + pm_backoff_usec(o, o->failures);
+    o->next_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->failures);
     log_warning("%s: %s (%u in a row)", o->operation, e->msg, o->failures);
     if (o->failures <= o->plugin.progress_retry || o->stopping)
         return;
@@ -107,7 +108,7 @@ void pm_progress_failed(struct pm_op *o, const struct err *e)
 static void note_change(struct pm_op *o, const struct plugin_progress *g)
 {
     if (!o->heard || g->done != o->last.done || strcmp(g->stage, o->last.stage) != 0)
-        o->changed_usec = pm_now_usec();
+        o->changed_usec = (uint64_t)mono_ns() / 1000;
     o->heard = true;
     o->last = *g;
 }
@@ -233,7 +234,7 @@ void pm_watch_ended(struct pm_op *o)
     if (o->state != PM_RUNNING)
         return;
     o->watch_failures++;
-    o->watch_again_usec = pm_now_usec() + pm_backoff_usec(o, o->watch_failures);
+    o->watch_again_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->watch_failures);
     o->next_usec = 0; /* asks at once how it is */
 }
 

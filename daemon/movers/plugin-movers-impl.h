@@ -3,6 +3,7 @@
 #ifndef SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
 #define SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
 
+#include "base/time.h"
 #include "daemon/movers/plugin-movers.h"
 #include "proc/plugin-run.h"
 #include "daemon/movers/plugin.h"
@@ -75,7 +76,6 @@ struct plugin_movers {
     struct pm_op *first;
 };
 
-uint64_t pm_now_usec(void);
 void pm_turn(struct pm_op *o);
 
 /* What the plugin says, and what follows from it. */

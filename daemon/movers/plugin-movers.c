@@ -9,6 +9,7 @@
  */
 #include "daemon/movers/plugin-movers.h"
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
 
 #include <errno.h>
@@ -16,13 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-uint64_t pm_now_usec(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static struct pm_op *find(const struct plugin_movers *pm, const char *operation)
 {
@@ -91,7 +85,7 @@ static int op_new(struct pm_op **ret, struct plugin_movers *pm, const char *oper
     o->request = request ? json_deep_copy(request) : json_object();
     int rc = o->request && json_object_set_new(o->request, "operation", json_string(operation)) == 0 ? 0 : -ENOMEM;
     if (rc == 0)
-        rc = sd_event_add_time(pm->loop, &o->timer, CLOCK_MONOTONIC, pm_now_usec(), 1000, on_timer, o);
+        rc = sd_event_add_time(pm->loop, &o->timer, CLOCK_MONOTONIC, (uint64_t)mono_ns() / 1000, 1000, on_timer, o);
     if (rc < 0) {
         op_free(o);
         return err_set(e, ERR_GENERIC, -rc, "operation %s cannot be watched", operation);
@@ -189,7 +183,7 @@ static bool ask_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *i
     if (!held)
         err_nomem(&e);
     log_warning("%s: %s", o->operation, e.msg);
-    o->next_usec = pm_now_usec() + pm_backoff_usec(o, 4);
+    o->next_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, 4);
     return false;
 }
 
@@ -256,7 +250,7 @@ static void begun(struct pm_op *o, const json_t *out)
     o->style_run = o->abilities & PA_RUN;
     snprintf(o->id, sizeof o->id, "%s", json_string_value(json_object_get(out, "id")) ?: "");
     snprintf(o->skip, sizeof o->skip, "%s", json_string_value(json_object_get(out, "skip")) ?: "");
-    o->changed_usec = o->began_usec = pm_now_usec();
+    o->changed_usec = o->began_usec = (uint64_t)mono_ns() / 1000;
     if (o->skip[0]) {
         pm_outcome(o, MOVER_OK, ERR_NONE, 0, "");
         pm_conclude(o);
@@ -294,7 +288,7 @@ static void cancel_answered(struct pm_op *o, struct step_result *r)
     if (o->state != PM_RUNNING)
         return;
     o->tries++;
-    o->cancel_usec = pm_now_usec() + pm_backoff_usec(o, o->tries);
+    o->cancel_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->tries);
     if (!e.cls && plugin_ack_read(&o->prog, r->out, &ack, &e) == 0) {
         static const char *const words[] = {"accepted it", "says that it has ended already", "says that it cannot"};
         log_info("%s: asked to cancel, plugin %s %s", o->operation, o->prog.name, words[ack]);
@@ -317,13 +311,13 @@ static void cleanup_answered(struct pm_op *o, const struct err *e)
         return;
     }
     log_warning("%s: %s (attempt %u)", o->operation, e->msg, o->tries);
-    o->next_usec = pm_now_usec() + pm_backoff_usec(o, o->tries);
+    o->next_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->tries);
 }
 
 static void result_answered(struct pm_op *o, const struct step_result *r)
 {
     o->tries++;
-    o->next_usec = pm_now_usec() + pm_backoff_usec(o, o->tries);
+    o->next_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->tries);
     if (!r->err.cls && json_is_object(json_object_get(r->out, "result")))
         o->stored = json_incref(json_object_get(r->out, "result"));
     else
@@ -345,7 +339,7 @@ static void progress_answered(struct pm_op *o, const struct step_result *r)
 {
     if (o->state != PM_RUNNING)
         return;
-    o->next_usec = pm_now_usec() + poll_usec(o);
+    o->next_usec = (uint64_t)mono_ns() / 1000 + poll_usec(o);
     if (r->err.cls)
         pm_progress_failed(o, &r->err);
     else
@@ -509,7 +503,7 @@ static bool turn_end(struct pm_op *o, uint64_t now)
 /* May free o: nothing is done with it afterwards. */
 void pm_turn(struct pm_op *o)
 {
-    uint64_t now = pm_now_usec();
+    uint64_t now = (uint64_t)mono_ns() / 1000;
     check_clocks(o, now);
     if (o->proc.there && o->state == PM_RUNNING)
         turn_process(o, now);
@@ -569,7 +563,7 @@ static int begin(struct plugin_movers *pm, const char *operation, const struct c
         return rc;
     snprintf(o->id, sizeof o->id, "%s", id);
     op_link(o);
-    arm(o, pm_now_usec());
+    arm(o, (uint64_t)mono_ns() / 1000);
     return 0;
 }
 
@@ -593,11 +587,9 @@ int plugin_movers_cancel(struct plugin_movers *pm, const char *operation, int64_
     struct pm_op *o = find(pm, operation);
     if (!o)
         return err_set(e, ERR_NOT_FOUND, ESRCH, "no plugin works for operation %s", operation);
-    uint64_t now = pm_now_usec(), grace = (uint64_t)o->times.cancel_grace_s * 1000000;
+    uint64_t now = (uint64_t)mono_ns() / 1000, grace = (uint64_t)o->times.cancel_grace_s * 1000000;
     if (deadline_ns > 0) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        int64_t left = deadline_ns - ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec);
+        int64_t left = deadline_ns - now_ns();
         grace = left > 0 ? (uint64_t)left / 1000 : 0;
     }
     pm_stop(o, MOVER_CANCELED, ERR_INTERRUPTED, "it was canceled", now + grace);
@@ -652,7 +644,7 @@ json_t *plugin_movers_to_json(const struct plugin_movers *pm, const char *operat
     const struct pm_op *o = find(pm, operation);
     if (!o)
         return NULL;
-    uint64_t now = pm_now_usec();
+    uint64_t now = (uint64_t)mono_ns() / 1000;
     return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:i, s:f}", "plugin", o->prog.name, "id", o->id, "state",
                      states[o->state], "style", o->style_run ? "run" : "start", "watching",
                      o->proc.there && !o->style_run, "stopping", o->stopping, "failures", (int)o->failures,

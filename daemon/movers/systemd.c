@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "proc/systemd.h"
 #include "base/json.h"
+#include "base/time.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -312,7 +313,7 @@ static int on_end_facts(sd_bus_message *m, void *arg, sd_bus_error *error)
     (void)error;
     if (!sd_bus_message_is_method_error(m, NULL) && read_facts(m, &f) >= 0) {
         /* Our pidfd is faster than systemd's SIGCHLD: it will know in a moment. The tick ends this after 5 s. */
-        if (f.code == 0 && movers_now_ns() - v->gone_ns < LOOK_NS && ask(v, on_end_facts) >= 0)
+        if (f.code == 0 && mono_ns() - v->gone_ns < LOOK_NS && ask(v, on_end_facts) >= 0)
             return 0;
         take_facts(v, &f);
     }
@@ -344,7 +345,7 @@ static int on_begin_facts(sd_bus_message *m, void *arg, sd_bus_error *error)
         return 0; /* not yet: the tick asks again */
     take_facts(v, &f);
     v->gone = true;
-    v->gone_ns = movers_now_ns();
+    v->gone_ns = mono_ns();
     mover_finish(v);
     return 0;
 }
@@ -373,7 +374,7 @@ static void not_begun(struct mover *v, const char *why)
 {
     snprintf(v->begin_error, sizeof v->begin_error, "systemd did not take its unit: %.300s", why);
     v->gone = true;
-    v->gone_ns = movers_now_ns();
+    v->gone_ns = mono_ns();
     mover_finish(v);
 }
 
@@ -386,13 +387,13 @@ static int on_submitted(sd_bus_message *m, void *arg, sd_bus_error *error)
     if (!x) {
         if (sd_bus_message_read(m, "o", &job) >= 0)
             snprintf(v->unit_job, sizeof v->unit_job, "%s", job);
-        v->asked_ns = movers_now_ns();
+        v->asked_ns = mono_ns();
         return 0;
     }
     /* The unit of an earlier attempt: it is told to go, and this one waits for that. */
     if (!strcmp(x->name, SERVICE ".UnitExists") && ++v->unit_tries < TRIES_MAX) {
         systemd_forget(v->owner, v->operation);
-        v->retry_ns = movers_now_ns() + RETRY_NS;
+        v->retry_ns = mono_ns() + RETRY_NS;
         return 0;
     }
     not_begun(v, x->message ? x->message : x->name);
@@ -434,7 +435,7 @@ int systemd_start(struct mover *v, const struct mover_launch *l, struct err *e)
 void systemd_tick(struct mover *v)
 {
     struct err e = ERR_INIT;
-    const int64_t now = movers_now_ns();
+    const int64_t now = mono_ns();
     if (!v->id.unit[0] || v->gone)
         return;
     if (v->retry_ns && now >= v->retry_ns) {

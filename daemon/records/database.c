@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -211,7 +212,7 @@ static int set_modes(struct records *r, struct err *e)
  * on its storage (RS-15); from there on the clock does not matter. */
 static uint64_t seq_seed(void)
 {
-    int64_t s = records_clock() / 1000000000;
+    int64_t s = records_clock() / NS_PER_S;
     return s > 0 ? (uint64_t)s : 1;
 }
 
@@ -367,7 +368,7 @@ int records_recover(struct records *r, struct err *e)
     struct err first = ERR_INIT;
     if (r->read_only)
         return err_set(e, ERR_DAMAGE, EBADMSG, "the copy of the records is damaged");
-    r->recover_after = records_monotonic() + (int64_t)RECOVER_AGAIN_S * 1000000000;
+    r->recover_after = mono_ns() + RECOVER_AGAIN_S * NS_PER_S;
     /* Closing must not fold a log into a damaged database. */
     sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     records_close_database(r);

@@ -9,6 +9,7 @@
 #include "daemon/records/records-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -135,7 +136,7 @@ int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err
     if (r->depth > 0)
         return err_set(e, ERR_GENERIC, EBUSY, "the records cannot be pruned inside a transaction");
     int64_t now = records_clock();
-    int64_t before = keep_s > now / 1000000000 ? 0 : now - keep_s * 1000000000;
+    int64_t before = keep_s > now / NS_PER_S ? 0 : now - keep_s * NS_PER_S;
     if ((rc = remove_old(r, true, before, keep_n, &removed, e)) < 0 ||
         (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_tx_begin(r, e)) < 0)
         return rc;

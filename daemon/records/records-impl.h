@@ -95,7 +95,6 @@ extern const char *const records_tables[REC_KINDS];
 
 /* CLOCK_REALTIME in ns; tests replace it. */
 extern int64_t (*records_clock)(void);
-int64_t records_monotonic(void);
 
 /* records_open() with another schema: for the tests of migration. */
 int records_open_with(struct records **ret, const char *state_dir, const struct records_schema *schema,

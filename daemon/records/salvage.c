@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define SALVAGE "records.db.salvage"
 #define REBUILT "records.db.rebuilt"
@@ -296,16 +296,14 @@ static void drop_old_kept(const char *dir)
 
 int records_finish_swap(const char *dir, bool *done, char *kept, size_t cap, struct err *e)
 {
-    char path[PATH_MAX + 64], aside[64], log[80];
+    char path[PATH_MAX + 64], aside[64], log[80], stamp[TIME_STAMP];
     struct stat st;
-    struct tm tm;
     *done = false;
     snprintf(path, sizeof path, "%s/" REBUILT, dir);
     if (stat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_set(e, ERR_GENERIC, errno, "cannot look at %s", path);
-    gmtime_r(&st.st_mtim.tv_sec, &tm);
-    size_t n = strftime(aside, sizeof aside, CORRUPT "%Y%m%dT%H%M%S", &tm);
-    snprintf(aside + n, sizeof aside - n, "-%06ld", st.st_mtim.tv_nsec / 1000);
+    snprintf(aside, sizeof aside, CORRUPT "%s-%06ld", time_stamp(timespec_ns(st.st_mtim), stamp),
+             st.st_mtim.tv_nsec / 1000);
     snprintf(log, sizeof log, "%s-wal", aside);
     snprintf(kept, cap, "%s/%s", dir, aside);
     snprintf(path, sizeof path, "%s/" RECORDS_DB "-wal", dir);

@@ -3,6 +3,7 @@
 #include "daemon/records/records-impl.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNTERS_WRITE_NS (30 * (int64_t)1000000000)
+#define COUNTERS_WRITE_NS (30 * NS_PER_S)
 
 /* ---- intents ---- */
 
@@ -235,7 +236,7 @@ static int counter_find(struct records *r, char *name, char *labels, struct coun
 int records_counters_load(struct records *r, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    r->counters_written = records_monotonic();
+    r->counters_written = mono_ns();
     int rc = sqlite3_prepare_v2(r->db, "SELECT name,labels,value FROM counters ORDER BY name,labels LIMIT ?1", -1, &st,
                                 NULL);
     if (rc == SQLITE_OK)
@@ -280,7 +281,7 @@ void records_counters_written(struct records *r)
     for (size_t i = 0; r->counters_dirty && i < r->counter_n; i++)
         r->counters[i]->dirty = r->counters[i]->held = false;
     r->counters_dirty = false;
-    r->counters_written = records_monotonic();
+    r->counters_written = mono_ns();
 }
 
 int records_flush(struct records *r, struct err *e)
@@ -319,7 +320,7 @@ static int counter_change(struct records *r, const char *name, const json_t *lab
     }
     c->value = add ? c->value + v : v;
     c->dirty = r->counters_dirty = true;
-    if (r->depth == 0 && !r->holds && records_monotonic() - r->counters_written >= COUNTERS_WRITE_NS)
+    if (r->depth == 0 && !r->holds && mono_ns() - r->counters_written >= COUNTERS_WRITE_NS)
         return records_flush(r, e);
     return 0;
 }

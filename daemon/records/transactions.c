@@ -8,28 +8,15 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
-static int64_t realtime(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-int64_t (*records_clock)(void) = realtime;
-
-int64_t records_monotonic(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
+int64_t (*records_clock)(void) = now_ns;
 
 #define LOG_NEEDS (128 << 10) /* bytes: a log and its index */
 
@@ -210,7 +197,7 @@ int records_ready(struct records *r, struct err *e)
 {
     if (!r->corrupt || r->depth > 0)
         return 0;
-    if (records_monotonic() < r->recover_after)
+    if (mono_ns() < r->recover_after)
         return err_set(e, ERR_DAMAGE, EBADMSG, "%s is damaged and could not be rebuilt yet", r->path);
     return records_recover(r, e);
 }

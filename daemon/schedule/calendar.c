@@ -8,6 +8,7 @@
 #include "daemon/schedule/schedule.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "base/zone.h"
 
 #include <ctype.h>
@@ -19,7 +20,7 @@
 #include <strings.h>
 
 #define SECOND 1000000 /* microseconds */
-#define DAY_US (INT64_C(86400) * SECOND)
+#define DAY_US (S_PER_DAY * SECOND)
 #define FIRST_YEAR 1970
 #define LAST_YEAR 2199
 #define TEXT_MAX 1024
@@ -519,7 +520,7 @@ static int64_t next_local(const struct calendar *c, int64_t from)
  * changes. */
 static int64_t moment_of(const struct zone *z, int64_t local, int64_t *twice_until)
 {
-    int64_t sec = local / SECOND, lo = sec - 86400, hi = sec + 86400;
+    int64_t sec = local / SECOND, lo = sec - S_PER_DAY, hi = sec + S_PER_DAY;
     int64_t before = zone_offset(z, lo), after = zone_offset(z, hi);
     *twice_until = local + 1;
     if (before == after)

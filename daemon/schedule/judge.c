@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* schedule-judge.c - is a job due at a given time: pure functions of its calendar and of what is remembered */
+#include "base/time.h"
 #include "daemon/schedule/schedule-impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define HOUR_NS (3600 * SCHEDULE_NS)
 /* A run that starts so much later than planned has been missed. */
-#define LATE_NS (60 * SCHEDULE_NS)
+#define LATE_NS NS_PER_MIN
 
 static int64_t max_of(int64_t a, int64_t b)
 {
@@ -17,7 +17,7 @@ static int64_t max_of(int64_t a, int64_t b)
 int64_t calendar_latest(const struct calendar *c, int64_t from_ns, int64_t now_ns)
 {
     /* Windows that grow, until one has an event in it; then the last of those few. */
-    for (int64_t window = SCHEDULE_NS / 1000;; window *= 8) {
+    for (int64_t window = NS_PER_S / 1000;; window *= 8) {
         int64_t from = window > now_ns - from_ns ? from_ns : now_ns - window;
         int64_t t = calendar_next(c, from), last = 0;
         for (; t <= now_ns; t = calendar_next(c, t))
@@ -40,8 +40,8 @@ void sched_judge(struct sched_job *j, int64_t now, int64_t patience_ns, struct s
     *forgotten = false;
     if (ref > now) {
         int64_t next = calendar_next(j->calendar, now), after = calendar_next(j->calendar, next);
-        int64_t interval = after == INT64_MAX ? HOUR_NS : after - next;
-        if (ref - now > (interval < HOUR_NS ? interval : HOUR_NS)) {
+        int64_t interval = after == INT64_MAX ? NS_PER_H : after - next;
+        if (ref - now > (interval < NS_PER_H ? interval : NS_PER_H)) {
             j->since_ns = j->last_planned_ns = j->asked_ns = ref = now;
             *forgotten = true;
         }
@@ -62,9 +62,8 @@ void sched_judge(struct sched_job *j, int64_t now, int64_t patience_ns, struct s
 
 /* ---- how far runs are apart ---- */
 
-#define DAY_NS (24 * HOUR_NS)
-#define LOOK_AHEAD_NS (32 * DAY_NS) /* holds every week, and a month's first days as well as its others */
-#define RUNS_MIN 10                 /* of rare ones so many, however far they are */
+#define LOOK_AHEAD_NS (32 * NS_PER_DAY) /* holds every week, and a month's first days as well as its others */
+#define RUNS_MIN 10                     /* of rare ones so many, however far they are */
 
 /*
  * Runs every second are too many to walk through. A distance longer than `step` is found by asking for the first run
@@ -86,7 +85,7 @@ int64_t sched_interval_s(const struct calendar *c, int64_t now)
             longest = next - calendar_latest(c, t - 1, next - 1);
         t = next;
     }
-    return longest / SCHEDULE_NS;
+    return longest / NS_PER_S;
 }
 
 int64_t sched_offset_ns(const char *node, const char *job, int64_t jitter_s)
@@ -103,5 +102,5 @@ int64_t sched_offset_ns(const char *node, const char *job, int64_t jitter_s)
     h ^= h >> 32;
     h *= UINT64_C(0xd6e8feb86659fd93);
     h ^= h >> 32;
-    return (int64_t)(h % ((uint64_t)jitter_s * 1000 + 1)) * (SCHEDULE_NS / 1000);
+    return (int64_t)(h % ((uint64_t)jitter_s * 1000 + 1)) * (NS_PER_S / 1000);
 }

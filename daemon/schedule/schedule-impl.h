@@ -3,9 +3,8 @@
 #ifndef SNAPFERRY_DAEMON_SCHEDULE_IMPL_H
 #define SNAPFERRY_DAEMON_SCHEDULE_IMPL_H
 
+#include "base/time.h"
 #include "daemon/schedule/schedule.h"
-
-#define SCHEDULE_NS INT64_C(1000000000)
 
 struct sched_job {
     struct sched_job *next;

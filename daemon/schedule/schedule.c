@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/json.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -18,9 +19,8 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
-#define MINUTE_NS (60 * SCHEDULE_NS)
 /* How late a timer of systemd may be before we run the job ourselves. */
-#define PATIENCE_NS (2 * MINUTE_NS)
+#define PATIENCE_NS (2 * NS_PER_MIN)
 
 struct schedule {
     struct schedule_opts o;
@@ -31,13 +31,6 @@ struct schedule {
     int clock_fd;
     int64_t units_looked_ns;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * SCHEDULE_NS + t.tv_nsec;
-}
 
 static void job_free(struct sched_job *j)
 {
@@ -237,7 +230,7 @@ static int on_clock_set(sd_event_source *source, int fd, uint32_t events, void *
 static void run_due(struct schedule *s, struct sched_job *j, const struct sched_verdict *v)
 {
     char when[32] = "";
-    time_t t = (time_t)(v->planned_ns / SCHEDULE_NS);
+    time_t t = (time_t)(v->planned_ns / NS_PER_S);
     struct tm tm;
     if (gmtime_r(&t, &tm))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -248,9 +241,9 @@ static void run_due(struct schedule *s, struct sched_job *j, const struct sched_
 
 static void look(struct schedule *s)
 {
-    int64_t now = now_ns(), wake = now + MINUTE_NS;
+    int64_t now = now_ns(), wake = now + NS_PER_MIN;
     tzset(); /* the node's zone may have been changed */
-    if (s->units && now - s->units_looked_ns >= MINUTE_NS / 2) {
+    if (s->units && now - s->units_looked_ns >= NS_PER_MIN / 2) {
         s->units_looked_ns = now;
         units_look(s->units);
     }
@@ -261,7 +254,7 @@ static void look(struct schedule *s)
             continue;
         const char *problem;
         bool theirs = s->units && units_has(s->units, j->name, &problem);
-        sched_judge(j, now, theirs ? PATIENCE_NS + (j->jitter_s * SCHEDULE_NS - j->offset_ns) : 0, &v, &forgotten);
+        sched_judge(j, now, theirs ? PATIENCE_NS + (j->jitter_s * NS_PER_S - j->offset_ns) : 0, &v, &forgotten);
         if (forgotten) {
             struct err e = ERR_INIT;
             log_warning("job %s was run for a time that has not come: the clock went back, and it goes on from now",
@@ -439,7 +432,7 @@ int schedule_clear(struct schedule *s, struct err *e)
 static json_t *time_json(int64_t ns)
 {
     char text[32];
-    time_t t = (time_t)(ns / SCHEDULE_NS);
+    time_t t = (time_t)(ns / NS_PER_S);
     struct tm tm;
     if (ns <= 0 || ns == INT64_MAX || !gmtime_r(&t, &tm) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm))
         return json_null();
@@ -447,7 +440,7 @@ static json_t *time_json(int64_t ns)
 }
 
 #define INTERVAL_FRESH_NS                                                                                              \
-    (10 * MINUTE_NS) /* working it out takes up to milliseconds, and it changes with the seasons */
+    (10 * NS_PER_MIN) /* working it out takes up to milliseconds, and it changes with the seasons */
 
 static int64_t interval_s(struct sched_job *j, int64_t now)
 {

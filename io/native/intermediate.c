@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* intermediate.c - clones and copies of native snapshots as tagged files */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/native/device.h"
 #include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
@@ -13,14 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void describe(const struct tagged *f, struct exposure *ret)
 {
@@ -75,7 +68,7 @@ static int fill(int fd, const char *path, struct file_tag *t, void *arg, struct 
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->from.size)
         return err_set(e, ERR_SOURCE, 0, "%s has %jd bytes, its snapshot %" PRIu64, path, (intmax_t)st.st_size,
                        m->from.size);
-    t->seconds = now() - f->began;
+    t->seconds = mono_s() - f->began;
     return 0;
 }
 
@@ -107,11 +100,9 @@ static int create(const struct intermediate *m, struct dirs *d, struct err *e)
     snprintf(t.klass, sizeof t.klass, "%s", m->into->name);
     snprintf(t.native, sizeof t.native, "%s", m->n->tag.alias);
     snprintf(t.tag.alias, sizeof t.tag.alias, "%s", m->alias);
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    t.tag.created_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
+    t.tag.created_ns = now_ns();
     snprintf(name, sizeof name, "%s.intermediate", m->alias);
-    struct filling f = {m, hidden, now()};
+    struct filling f = {m, hidden, mono_s()};
     rc = tagged_create(hidden, hidden_path, name, m->read_only ? 0400 : 0600, &t, fill, &f, e);
     if (rc < 0)
         return rc;

@@ -10,6 +10,7 @@
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 #include "proc/program.h"
 #include "io/blockdev.h"
 #include "io/native/device.h"
@@ -22,7 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 #define PROTOCOL 1
 #define HOOK_SECONDS 300
@@ -91,7 +91,6 @@ static int check_made(const struct native *n, const char *path, bool read_only, 
 int overlay_create(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                    bool read_only, const char *alias, struct exposure *ret, struct err *e)
 {
-    struct timespec t0, t1;
     json_t *answer = NULL;
     int status = 0;
     if (!has_hook(c))
@@ -103,13 +102,13 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
                   "node", c->node, "device", n->handle, "volume_id", n->tag.volume_id, "size", u64_json(n->size),
                   "class", into->name, "target", into->target ? into->target : "", "read_only", (int)read_only,
                   "options", c->options, "tag", native_tag_json(&n->tag));
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    const double began = mono_s();
     crash_point("overlay-asked");
     int rc = hook_run(c, "create", request, &answer, &status, e);
     if (rc < 0)
         return rc;
     crash_point("overlay-made");
-    clock_gettime(CLOCK_MONOTONIC, &t1);
+    const double took = mono_s() - began;
     memset(ret, 0, sizeof *ret);
     if (status != 0)
         rc = hook_failed(c, "create", status, answer, e);
@@ -132,7 +131,7 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
         memcpy(ret->handle, ret->path, sizeof ret->handle);
     if (!ret->where[0])
         memcpy(ret->where, ret->path, sizeof ret->where);
-    ret->seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
+    ret->seconds = took;
     if (rc == 0)
         rc = check_made(n, ret->path, read_only, e);
     if (rc < 0 && status == 0) { /* it made something that is of no use */

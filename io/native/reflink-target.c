@@ -10,6 +10,7 @@
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 #include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
 #include "io/native/json-fields.h"
@@ -23,7 +24,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 /* ---- names ---- */
 
@@ -135,9 +135,7 @@ static int make_staging(const struct driver_class *c, int dir, const char *dir_p
     struct file_tag tag = {.kind = TAG_STAGING, .size = t->size, .overwrite = overwrite};
     snprintf(tag.node, sizeof tag.node, "%s", c->node);
     snprintf(tag.tag.alias, sizeof tag.tag.alias, "%s", alias);
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    tag.tag.created_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
+    tag.tag.created_ns = now_ns();
     snprintf(tag.tag.volume_name, sizeof tag.tag.volume_name, "%s", t->final);
     snprintf(tag.final, sizeof tag.final, "%s", t->final);
     CLEANUP_CLOSE int like = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

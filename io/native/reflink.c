@@ -13,6 +13,7 @@
 #include "io/native/reflink.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
 #include "io/native/json-fields.h"
@@ -27,7 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 /* Bounds of the look at extents that tells what a snapshot holds alone: it must be cheap, for it is no decision. */
 #define EXTENTS_AT_ONCE 256
@@ -281,13 +281,11 @@ static int reflink_volumes(const struct driver_class *c, volume_fn *fn, void *ar
 static uint64_t exclusive_bytes(int fd, uint64_t size)
 {
     CLEANUP_FREE struct fiemap *m = calloc(1, sizeof *m + EXTENTS_AT_ONCE * sizeof m->fm_extents[0]);
-    struct timespec t0, t;
     uint64_t pos = 0, sum = 0;
     unsigned seen = 0;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    const double began = mono_s();
     while (m && pos < size) {
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        if (seen > EXTENTS_MAX || t.tv_sec - t0.tv_sec > EXTENTS_SECONDS)
+        if (seen > EXTENTS_MAX || mono_s() - began > EXTENTS_SECONDS)
             return UINT64_MAX;
         m->fm_start = pos;
         m->fm_length = FIEMAP_MAX_OFFSET - pos;
@@ -451,24 +449,21 @@ static int reflink_snapshot(const struct driver_class *c, const struct volume *v
 struct listing {
     native_fn *fn;
     void *arg;
-    struct timespec began;
+    double began;
 };
 
 static int list_one(const struct tagged *f, void *arg)
 {
     struct listing *l = arg;
     struct native n;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    describe(f, t.tv_sec - l->began.tv_sec <= EXTENTS_SECONDS, &n);
+    describe(f, mono_s() - l->began <= EXTENTS_SECONDS, &n);
     return l->fn(&n, l->arg);
 }
 
 static int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e)
 {
     struct dirs d = {0};
-    struct listing l = {.fn = fn, .arg = arg};
-    clock_gettime(CLOCK_MONOTONIC, &l.began);
+    struct listing l = {.fn = fn, .arg = arg, .began = mono_s()};
     int rc = dirs_of_class(&d, c, e);
     if (rc == 0)
         rc = tagged_each(&d, c->node, TAG_NATIVE, list_one, &l, e);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "base/time.h"
 #include "tests/unit/test.h"
 
 static void errors_carry_class_errno_and_words(void **state)
@@ -58,6 +59,22 @@ static void recipes_match_their_published_start(void **state)
                         "c15c0289ec2d0a9167ec8e65a18debbe5e5532fbeea293f80bc942ee9086c171ffff610a");
 }
 
+static void times(void **state)
+{
+    (void)state;
+    char text[TIME_TEXT], stamp[TIME_STAMP];
+    int64_t ns, mono = mono_ns(), boot = boot_ns();
+    assert_string_equal(time_text(INT64_C(1795226400) * NS_PER_S + 250 * NS_PER_MS, text), "2026-11-21T02:00:00.25Z");
+    assert_string_equal(time_stamp(INT64_C(1795226400) * NS_PER_S, stamp), "20261121T020000");
+    assert_int_equal(time_parse(&ns, "2026-11-21T03:00:00+01:00"), 0);
+    assert_int_equal(ns, INT64_C(1795226400) * NS_PER_S);
+    assert_int_equal(time_parse(&ns, ""), -EINVAL);
+    const struct timespec t = ns_timespec(5 * NS_PER_S + 7);
+    assert_true(t.tv_sec == 5 && t.tv_nsec == 7 && timespec_ns(t) == 5 * NS_PER_S + 7);
+    assert_true(mono_ns() >= mono && boot_ns() >= boot && boot_ns() >= mono);
+    assert_true(now_ns() > INT64_C(1700000000) * NS_PER_S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -65,6 +82,7 @@ int main(void)
         cmocka_unit_test(integers_keep_their_byte_order),
         cmocka_unit_test(hex_round_trips_and_refuses),
         cmocka_unit_test(recipes_match_their_published_start),
+        cmocka_unit_test(times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

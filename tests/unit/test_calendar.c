@@ -3,20 +3,19 @@
  * test_calendar.c - calendar events (CF-45): the examples of systemd.time(7), changes of clocks in several zones,
  * random events against a second way of finding their times, what is refused, hostile text
  */
+#include "base/time.h"
 #include "daemon/schedule/schedule.h"
 
 #include "tests/unit/test.h"
 
 #include <time.h>
 
-#define NS INT64_C(1000000000)
-
 static int64_t utc(const char *text)
 {
     struct tm tm = {0};
     const char *end = strptime(text, "%Y-%m-%d %H:%M:%S", &tm);
     assert_non_null(end);
-    return timegm(&tm) * NS;
+    return timegm(&tm) * NS_PER_S;
 }
 
 static struct calendar *parse(const char *text)
@@ -43,7 +42,7 @@ static void check_examples(const struct example *x, size_t n)
         struct calendar *c = parse(x[i].text);
         int64_t want = x[i].next ? utc(x[i].next) : INT64_MAX, got = calendar_next(c, utc(x[i].after));
         if (got != want)
-            fail_msg("%s after %s: %lld, not %s", x[i].text, x[i].after, (long long)(got / NS),
+            fail_msg("%s after %s: %lld, not %s", x[i].text, x[i].after, (long long)(got / NS_PER_S),
                      x[i].next ? x[i].next : "never");
         calendar_free(c);
     }
@@ -125,7 +124,7 @@ static void examples(void **state)
     }
     /* Strictly after, to the nanosecond. */
     assert_int_equal(calendar_next(c, t + 10500 * INT64_C(1000000) - 1), t + 10500 * INT64_C(1000000));
-    assert_int_equal(calendar_next(c, t + 10500 * INT64_C(1000000) + 1), t + 20 * NS);
+    assert_int_equal(calendar_next(c, t + 10500 * INT64_C(1000000) + 1), t + 20 * NS_PER_S);
     calendar_free(c);
 }
 
@@ -298,22 +297,22 @@ static void random_events(void **state)
         random_wish(&w, &seed);
         zone(zones[i % 5]);
         struct calendar *c = parse(w.text);
-        int64_t after = (INT64_C(1577836800) + (int64_t)(splitmix64(&seed) % 500000000)) * NS;
+        int64_t after = (INT64_C(1577836800) + (int64_t)(splitmix64(&seed) % 500000000)) * NS_PER_S;
         for (int k = 0; k < 3; k++) {
             int64_t next = calendar_next(c, after);
             if (next == INT64_MAX)
                 break;
             assert_true(next > after);
-            if (quiet_time(next / NS) && !matches(&w, next / NS))
-                fail_msg("\"%s\" in %s: %lld does not match", w.text, zones[i % 5], (long long)(next / NS));
+            if (quiet_time(next / NS_PER_S) && !matches(&w, next / NS_PER_S))
+                fail_msg("\"%s\" in %s: %lld does not match", w.text, zones[i % 5], (long long)(next / NS_PER_S));
             /* Nothing in between: minute by minute, as far as that is not too far. */
-            int64_t from = after / NS + 1, to = next / NS;
+            int64_t from = after / NS_PER_S + 1, to = next / NS_PER_S;
             if (to - from > 2 * 86400)
                 from = to - 2 * 86400;
             for (int64_t m = from - from % 60 + 60; m < to; m += 60) {
                 if (m > from && quiet_time(m) && matches(&w, m))
                     fail_msg("\"%s\" in %s after %lld: %lld was passed over", w.text, zones[i % 5],
-                             (long long)(after / NS), (long long)m);
+                             (long long)(after / NS_PER_S), (long long)m);
                 walked++;
             }
             after = next;
@@ -337,7 +336,7 @@ static void time_only_goes_on(void **state)
         unsigned n = 0, odd = 0;
         char last[32] = "", text[32];
         while ((t = calendar_next(c, t)) < end) {
-            time_t s = (time_t)(t / NS);
+            time_t s = (time_t)(t / NS_PER_S);
             struct tm tm;
             localtime_r(&s, &tm);
             strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
@@ -454,7 +453,7 @@ static void hostile(void **state)
         c = NULL;
         if (calendar_parse(&c, text, &e) < 0)
             continue;
-        int64_t t = (int64_t)(splitmix64(&seed) % 2000000000) * NS;
+        int64_t t = (int64_t)(splitmix64(&seed) % 2000000000) * NS_PER_S;
         for (int k = 0; k < 3 && t != INT64_MAX; k++) {
             int64_t next = calendar_next(c, t);
             assert_true(next > t);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Names, widths, cuts, sizes, ages and lines of progress, as the command prints them. */
+#include "base/time.h"
 #include "tests/unit/test.h"
 
 /* A name of cmocka's, too. */
@@ -103,7 +104,7 @@ static void test_sizes(void **state)
 static void test_ages(void **state)
 {
     (void)state;
-    const int64_t s = 1000000000, now = clock_ns();
+    const int64_t s = 1000000000, now = now_ns();
     assert_string_equal(text_ago(0), "never");
     assert_string_equal(text_ago(INT64_MIN), "never");
     assert_string_equal(text_ago(now), "0 s ago");

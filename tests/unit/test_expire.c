@@ -3,6 +3,7 @@
  * test_expire.c - policies and what goes by them (CF-43, E-11): golden policies and histories, pins, the last good
  * copy, deleting by name, clocks, documents that cannot be read
  */
+#include "base/time.h"
 #include "tests/unit/testrepo.h"
 
 #include "repo/expire.h"
@@ -11,9 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS INT64_C(1000000000)
-#define DAY (86400 * NS)
-#define BASE (INT64_C(1767225600) * NS) /* 2026-01-01 */
+#define DAY (86400 * NS_PER_S)
+#define BASE (INT64_C(1767225600) * NS_PER_S) /* 2026-01-01 */
 
 struct world {
     struct testrepo t;
@@ -74,7 +74,7 @@ static void add(struct world *w, const struct snapshot_source *s, json_t *data, 
 
 static void add_day(struct world *w, const struct snapshot_source *s, int day, char id[33])
 {
-    add(w, s, document(s, BASE + day * DAY, BASE + day * DAY + NS, NULL), id);
+    add(w, s, document(s, BASE + day * DAY, BASE + day * DAY + NS_PER_S, NULL), id);
 }
 
 static void add_policy(struct world *w, const char *type, const char *user, const char *host, const char *path,
@@ -476,14 +476,14 @@ static void reasons_pins_and_the_last_good_copy(void **state)
     world_new(&w);
     struct snapshot_source s = source("snapferry@n:/v"), other = source("snapferry@n:/w");
     char ids[8][33];
-    json_t *pinned = document(&s, BASE - 10 * DAY, BASE - 10 * DAY + NS, NULL);
+    json_t *pinned = document(&s, BASE - 10 * DAY, BASE - 10 * DAY + NS_PER_S, NULL);
     json_object_set_new(pinned, "pins", json_pack("[s]", "audit"));
     add(&w, &s, pinned, ids[0]);
     add_day(&w, &s, 0, ids[1]);
     add_day(&w, &s, 1, ids[2]);
-    add(&w, &s, document(&s, BASE + 1 * DAY + 3600 * NS, BASE + 1 * DAY + 3601 * NS, NULL), ids[3]);
-    add(&w, &s, document(&s, BASE + 1 * DAY + 1800 * NS, BASE + 1 * DAY + 1801 * NS, "checkpoint"), ids[4]);
-    add(&w, &s, document(&s, BASE + 2 * DAY, BASE + 2 * DAY + NS, "canceled"), ids[5]);
+    add(&w, &s, document(&s, BASE + 1 * DAY + 3600 * NS_PER_S, BASE + 1 * DAY + 3601 * NS_PER_S, NULL), ids[3]);
+    add(&w, &s, document(&s, BASE + 1 * DAY + 1800 * NS_PER_S, BASE + 1 * DAY + 1801 * NS_PER_S, "checkpoint"), ids[4]);
+    add(&w, &s, document(&s, BASE + 2 * DAY, BASE + 2 * DAY + NS_PER_S, "canceled"), ids[5]);
     add_day(&w, &other, 0, ids[6]);
     flush(&w);
     usleep(1000);
@@ -548,7 +548,8 @@ static void explanations(void **state)
     world_new(&w);
     struct snapshot_source s = source("snapferry@n:/v");
     for (int i = 0; i < 4; i++)
-        add(&w, &s, document(&s, BASE + 12 * 3600 * NS + i * 60 * NS, BASE + 13 * 3600 * NS, NULL), NULL);
+        add(&w, &s, document(&s, BASE + 12 * 3600 * NS_PER_S + i * 60 * NS_PER_S, BASE + 13 * 3600 * NS_PER_S, NULL),
+            NULL);
     add_day(&w, &s, -3, NULL);
     flush(&w);
     usleep(1000);
@@ -605,9 +606,9 @@ static void a_clock_that_is_ahead(void **state)
     /* A collection written by another machine, two hours from now and one second from now. */
     for (int i = 0; i < 2; i++) {
         snprintf(id, sizeof id, "%032x", i + 1);
-        int64_t at = time_now_ns() + (i ? NS : 7200 * NS);
+        int64_t at = now_ns() + (i ? NS_PER_S : 7200 * NS_PER_S);
         json_t *m = json_pack("{s:[{s:s, s:{s:s}, s:s, s:o}]}", "entries", "id", id, "labels", "type", "snapshot",
-                              "modified", time_text(at, t), "data", document(&s, BASE, BASE + NS, NULL));
+                              "modified", time_text(at, t), "data", document(&s, BASE, BASE + NS_PER_S, NULL));
         size_t len;
         char *text CLEANUP_FREE = json_go_text(m, true, &len);
         uint8_t *gz CLEANUP_FREE = NULL;
@@ -729,7 +730,7 @@ static void pins_as_stock_writes_them(void **state)
     world_new(&w);
     struct snapshot_source s = source("snapferry@n:/v");
     char id[33], next[33];
-    json_t *data = document(&s, BASE, BASE + NS, NULL), *seen = NULL;
+    json_t *data = document(&s, BASE, BASE + NS_PER_S, NULL), *seen = NULL;
     json_object_set_new(data, "unknown member", json_integer(7));
     json_t *before = json_deep_copy(data);
     add(&w, &s, data, id);

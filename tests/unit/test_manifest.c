@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "base/time.h"
 #include "tests/unit/testrepo.h"
 
 #include "repo/gojson.h"
@@ -203,7 +204,7 @@ static void test_batch(void **state)
     assert_int_equal(manifest_batch_add(b, no_type, data, NULL, &e), -EINVAL);
     assert_int_equal(manifest_batch_add(b, odd, data, NULL, &e), -EINVAL);
     assert_int_equal(manifest_batch_delete(b, "xyz", &e), -EINVAL);
-    int64_t before = time_now_ns();
+    int64_t before = now_ns();
     assert_ok(manifest_batch_add(b, labels, data, id, &e), &e);
     json_object_set_new(data, "v", json_integer(2)); /* the batch has a copy */
     assert_ok(manifest_batch_add(b, labels, data, gone, &e), &e);
@@ -217,7 +218,7 @@ static void test_batch(void **state)
     assert_int_equal(manifests_count(m), 1);
     assert_ok(manifests_walk(m, "x", NULL, find_one, &got, &e), &e);
     assert_string_equal(got.id, id);
-    assert_true(got.modified_ns >= before && got.modified_ns <= time_now_ns());
+    assert_true(got.modified_ns >= before && got.modified_ns <= now_ns());
     assert_true(json_equal(got.labels, labels));
     assert_int_equal(json_integer_value(json_object_get(got.data, "v")), 1);
     json_decref(got.labels);

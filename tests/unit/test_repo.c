@@ -730,7 +730,7 @@ static void markers_are_renewed(void **state)
     (void)state;
     struct place *p = place_new(NULL);
     struct session *s = begin(p->repo, 0);
-    s->current->marked_ns -= 13 * NS_PER_HOUR;
+    s->current->marked_ns -= 13 * NS_PER_H;
     assert_int_equal(put_range(s, 0, 3, 1000, &err), 3);
     assert_int_equal(count_blobs(p->repo, "s"), 2);
     assert_ok(session_flush(s, &err), &err);
@@ -961,7 +961,7 @@ static void death_at_any_time(void **state)
 {
     (void)state;
     struct place *p = place_new(NULL);
-    uint64_t rnd = (uint64_t)wall_ns();
+    uint64_t rnd = (uint64_t)now_ns();
     print_message("seed %llu\n", (unsigned long long)rnd);
     for (int death = 0; death < 12; death++) {
         fflush(NULL);
@@ -1274,14 +1274,14 @@ static void format_is_kept_fresh(void **state)
     blobs_stats(b, &st);
     assert_int_equal(st.gets, gets);
     /* not changed: read, and kept */
-    atomic_store(&r->format_checked_ns, wall_ns() - 16 * NS_PER_MINUTE);
+    atomic_store(&r->format_checked_ns, now_ns() - 16 * NS_PER_MIN);
     assert_ok(repo_keep_fresh(r, &err), &err);
     blobs_stats(b, &st);
     assert_int_equal(st.gets, gets + 1);
     assert_ptr_equal(repo_format(r), f);
-    assert_true(wall_ns() - atomic_load(&r->format_checked_ns) < NS_PER_MINUTE);
+    assert_true(now_ns() - atomic_load(&r->format_checked_ns) < NS_PER_MIN);
     /* a clock that was set back */
-    atomic_store(&r->format_checked_ns, wall_ns() + 16 * NS_PER_MINUTE);
+    atomic_store(&r->format_checked_ns, now_ns() + 16 * NS_PER_MIN);
     assert_ok(repo_keep_fresh(r, &err), &err);
     blobs_stats(b, &st);
     assert_int_equal(st.gets, gets + 2);
@@ -1291,7 +1291,7 @@ static void format_is_kept_fresh(void **state)
     struct err e = ERR_INIT;
     struct upgrade_lock *lock = &((struct repo_format *)(uintptr_t)f)->lock;
     assert_int_equal(put_range(s, 0, 1, 1000, &err), 1);
-    *lock = (struct upgrade_lock){.present = true, .owner = "someone", .creation_ns = wall_ns()};
+    *lock = (struct upgrade_lock){.present = true, .owner = "someone", .creation_ns = now_ns()};
     assert_int_equal(put_range(s, 1, 1, 1000, &e), -EBUSY);
     assert_int_equal(e.cls, ERR_BUSY);
     assert_non_null(strstr(e.msg, "someone"));
@@ -1303,7 +1303,7 @@ static void format_is_kept_fresh(void **state)
     /* the password was changed: the key that we have is of no use any more */
     assert_ok(format_change_password(b, PASSWORD, "another", NULL, &err), &err);
     assert_int_equal(put_range(s, 2, 1, 1000, &err), 1);
-    atomic_store(&r->format_checked_ns, wall_ns() - 16 * NS_PER_MINUTE);
+    atomic_store(&r->format_checked_ns, now_ns() - 16 * NS_PER_MIN);
     assert_true(put_range(s, 3, 1, 1000, &e) < 0);
     assert_int_equal(e.cls, ERR_PASSWORD);
     session_free(s);

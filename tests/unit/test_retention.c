@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_retention.c - retention reasons of 125 golden histories, the documented examples, time zones. */
 #include "repo/retention.h"
+#include "base/time.h"
 #include "base/zone.h"
 
 #include "tests/unit/test.h"
@@ -9,7 +10,6 @@
 
 #include <jansson.h>
 
-#define NS INT64_C(1000000000)
 /* Nanoseconds since 1970 reach from 1677 to 2262. The one history before that is moved by three times 400 years, after
  * which the calendar, with its weekdays, repeats. */
 #define ERA (INT64_C(146097) * 86400)
@@ -20,7 +20,7 @@ static int64_t parse_time(const char *s)
     assert_int_equal(sscanf(s, "%d-%d-%dT%d:%d:%n", &y, &mo, &d, &h, &mi, &used), 5);
     char *end;
     long sec = strtol(s + used, &end, 10);
-    int64_t ns = 0, scale = NS / 10;
+    int64_t ns = 0, scale = NS_PER_S / 10;
     if (*end == '.')
         for (end++; *end >= '0' && *end <= '9'; end++, scale /= 10)
             ns += (*end - '0') * scale;
@@ -28,7 +28,7 @@ static int64_t parse_time(const char *s)
     int64_t t = ((civil_days(y, mo, d) * 24 + h) * 60 + mi) * 60 + sec;
     if (y < 1700)
         t += 3 * ERA;
-    return t * NS + ns;
+    return t * NS_PER_S + ns;
 }
 
 static int setting(json_t *policy, const char *key)

@@ -3,6 +3,7 @@
  * test_schedule.c - jobs by the daemon's own clock (CF-45): what is due, what was missed, clocks that jump, jitter,
  * pausing, other nodes, reload; and the names of timers
  */
+#include "base/time.h"
 #include "daemon/schedule/schedule-impl.h"
 
 #include "tests/unit/test.h"
@@ -10,14 +11,14 @@
 
 #include <sys/timex.h>
 
-#define HOUR (3600 * SCHEDULE_NS)
+#define HOUR (3600 * NS_PER_S)
 #define DAY (24 * HOUR)
 
 static int64_t utc(const char *text)
 {
     struct tm tm = {0};
     assert_non_null(strptime(text, "%Y-%m-%d %H:%M:%S", &tm));
-    return timegm(&tm) * SCHEDULE_NS;
+    return timegm(&tm) * NS_PER_S;
 }
 
 /* ---- judging ---- */
@@ -103,7 +104,7 @@ static void jitter_and_patience(void **state)
     (void)state;
     struct sched_job j = job("02:00 UTC", utc("2026-11-21 12:00:00"));
     j.jitter_s = 600;
-    j.offset_ns = 420 * SCHEDULE_NS;
+    j.offset_ns = 420 * NS_PER_S;
     struct judged r = judge(&j, utc("2026-11-22 02:06:59"), 0);
     assert_false(r.v.due);
     assert_int_equal(r.v.look_ns, utc("2026-11-22 02:07:00"));
@@ -113,9 +114,9 @@ static void jitter_and_patience(void **state)
     assert_int_equal(r.v.planned_ns, utc("2026-11-22 02:00:00"));
     /* A timer of systemd is given its time; then it counts as missed. */
     j.asked_ns = 0;
-    r = judge(&j, utc("2026-11-22 02:10:00"), 300 * SCHEDULE_NS);
+    r = judge(&j, utc("2026-11-22 02:10:00"), 300 * NS_PER_S);
     assert_false(r.v.due);
-    r = judge(&j, utc("2026-11-22 02:12:00"), 300 * SCHEDULE_NS);
+    r = judge(&j, utc("2026-11-22 02:12:00"), 300 * NS_PER_S);
     assert_true(r.v.due && r.v.caught_up);
     calendar_free(j.calendar);
 
@@ -125,12 +126,12 @@ static void jitter_and_patience(void **state)
         char node[32];
         snprintf(node, sizeof node, "node%d", i);
         int64_t o = sched_offset_ns(node, "nightly", 600);
-        assert_in_range(o, 0, 600 * SCHEDULE_NS);
+        assert_in_range(o, 0, 600 * NS_PER_S);
         assert_int_equal(o, sched_offset_ns(node, "nightly", 600));
         assert_int_not_equal(o, sched_offset_ns(node, "weekly", 600));
         sum += o / 200;
     }
-    assert_in_range(sum, 200 * SCHEDULE_NS, 400 * SCHEDULE_NS);
+    assert_in_range(sum, 200 * NS_PER_S, 400 * NS_PER_S);
     assert_int_equal(sched_offset_ns("n", "j", 0), 0);
 }
 
@@ -207,10 +208,10 @@ static void intervals(void **state)
         {"*-*-* 11..23:00", "2026-11-22 04:00:00", 12 * HOUR},
         {"*:0..30", "2026-11-22 04:00:00", HOUR / 2},
         {"*:0..30", "2026-11-22 04:40:00", HOUR / 2},
-        {"*:*:0..30", "2026-11-22 04:00:00", 30 * SCHEDULE_NS},
+        {"*:*:0..30", "2026-11-22 04:00:00", 30 * NS_PER_S},
         {"*-*-1..7 *:00", "2026-11-02 09:30:00", 24 * DAY + HOUR},
         {"*-*-1..7 *:00", "2026-11-20 09:30:00", 24 * DAY + HOUR},
-        {"*:*:*", "2026-11-22 10:33:00", SCHEDULE_NS},
+        {"*:*:*", "2026-11-22 10:33:00", NS_PER_S},
         {"minutely", "2026-11-22 10:33:00", HOUR / 60},
         {"hourly", "2026-11-22 10:33:00", HOUR},
         {"daily", "2026-11-22 10:33:00", DAY},
@@ -225,10 +226,9 @@ static void intervals(void **state)
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct sched_job j = job(of[i].text, 1);
-        if (sched_interval_s(j.calendar, utc(of[i].now)) != of[i].interval / SCHEDULE_NS)
+        if (sched_interval_s(j.calendar, utc(of[i].now)) != of[i].interval / NS_PER_S)
             fail_msg("%s at %s: %lld s, not %lld", of[i].text, of[i].now,
-                     (long long)sched_interval_s(j.calendar, utc(of[i].now)),
-                     (long long)(of[i].interval / SCHEDULE_NS));
+                     (long long)sched_interval_s(j.calendar, utc(of[i].now)), (long long)(of[i].interval / NS_PER_S));
         calendar_free(j.calendar);
     }
 }
@@ -264,9 +264,9 @@ static void runs_come(void **state)
     for (unsigned i = 0; i < b.n_due; i++) {
         assert_string_equal(b.due[i].job, "each-second");
         assert_false(b.due[i].caught_up);
-        assert_int_equal(b.due[i].planned_ns % SCHEDULE_NS, 0);
+        assert_int_equal(b.due[i].planned_ns % NS_PER_S, 0);
         assert_true(!i || b.due[i].planned_ns > b.due[i - 1].planned_ns);
-        assert_in_range(b.due[i].at_ns - b.due[i].planned_ns, 0, SCHEDULE_NS / 2);
+        assert_in_range(b.due[i].at_ns - b.due[i].planned_ns, 0, NS_PER_S / 2);
     }
     json_t *all = schedule_to_json(b.s), *first = json_array_get(all, 0);
     assert_int_equal(json_array_size(all), 3);

@@ -4,11 +4,11 @@
 #define SNAPFERRY_TESTS_UNIT_TEST_SCHEDULE_H
 
 #include "base/json.h"
+#include "base/time.h"
 #include "daemon/schedule/schedule.h"
 #include "tests/unit/test.h"
 
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define JOB(name, on_calendar) "[job \"" name "\"]\nvolumes = /srv/a.img\non-calendar = " on_calendar "\n"
@@ -30,9 +30,7 @@ struct bench {
 
 static inline int64_t bench_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    return now_ns();
 }
 
 static inline void bench_due(const char *job, int64_t planned_ns, bool caught_up, void *arg)

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/time.h"
 #include "daemon/protocol/mover-wire.h"
 #include "repo/format.h"
 
@@ -221,7 +222,7 @@ static void describe(struct agent *a, enum result_code code, int64_t began_ns, c
     json_object_set_new(o, "pid", json_integer(getpid()));
     json_object_set_new(o, "version", json_string(SNAPFERRY_VERSION));
     json_object_set_new(o, "startTime", json_string(time_text(began_ns, t)));
-    json_object_set_new(o, "endTime", json_string(time_text(time_now_ns(), t)));
+    json_object_set_new(o, "endTime", json_string(time_text(now_ns(), t)));
     if (a->job.ignored)
         json_object_set(o, "ignoredMembers", a->job.ignored);
     if (a->started)
@@ -284,7 +285,7 @@ int agent_main(const char *socket, const char *operation)
                       .password_fd = -1,
                       .result = json_object()};
     struct err e = ERR_INIT;
-    const int64_t began_ns = time_now_ns();
+    const int64_t began_ns = now_ns();
     umask(077);
     take_signals();
     agent_log_start(false);

@@ -2,6 +2,7 @@
 #include "daemon/mover/agent/link.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define QUEUE_MAX 128
@@ -41,15 +41,8 @@ struct link {
     unsigned head, len;
     uint64_t dropped;
     bool finishing;
-    uint64_t finish_ns; /* monotonic */
+    int64_t finish_ns; /* monotonic */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void jsonp(json_t **j)
 {
@@ -118,7 +111,7 @@ int link_dial(struct link **ret, const char *socket, const char *operation, stru
     l->fd = -1;
     pthread_mutex_init(&l->mu, NULL);
     l->cancel = cancel;
-    l->began_ns = now_ns();
+    l->began_ns = mono_ns();
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = 0;
     if (l->wake < 0)
@@ -220,17 +213,17 @@ static int get(struct link *l, json_t **msg, int fds[WIRE_FDS_MAX])
 
 int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FDS_MAX], struct err *e)
 {
-    const uint64_t end = now_ns() + seconds * UINT64_C(1000000000);
+    const int64_t end = mono_ns() + seconds * NS_PER_S;
     for (int i = 0; i < WIRE_FDS_MAX; i++)
         fds[i] = -1;
     for (;;) {
         if (atomic_load(&l->cancel->requested))
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "ended by a signal before it had begun");
-        uint64_t t = now_ns();
+        const int64_t t = mono_ns();
         if (t >= end)
             return err_set(e, ERR_GENERIC, ETIMEDOUT, "the daemon said nothing for %u s", seconds);
         /* In steps, so that a signal that came before poll() began is seen. */
-        uint64_t ms = (end - t) / 1000000 + 1;
+        const int64_t ms = (end - t) / NS_PER_MS + 1;
         poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, ms < 200 ? (int)ms : 200);
         int rc = get(l, msg, fds);
         if (rc == 0)
@@ -283,7 +276,7 @@ static json_t *progress_json(struct link *l)
 {
     struct mover_progress *p = l->progress;
     json_t *j = json_pack("{s:s, s:f}", "phase", phase_name(atomic_load(&p->phase)), "seconds",
-                          (double)(now_ns() - l->began_ns) * 1e-9);
+                          (double)(mono_ns() - l->began_ns) * 1e-9);
 #define PUT_COUNTER(name) json_object_set_new(j, #name, json_integer((json_int_t)atomic_load(&p->name)));
     WIRE_COUNTERS(PUT_COUNTER)
 #undef PUT_COUNTER
@@ -342,7 +335,7 @@ static bool dial_again(struct link *l)
 }
 
 struct rhythm {
-    uint64_t progress_ns, dial_ns;
+    int64_t progress_ns, dial_ns;
     unsigned backoff_ms;
     bool told_cancel;
 };
@@ -354,24 +347,24 @@ static void hang_up(struct link *l, struct rhythm *t)
     l->fd = -1;
     pthread_mutex_unlock(&l->mu);
     t->backoff_ms = DIAL_FIRST_MS;
-    t->dial_ns = now_ns() + t->backoff_ms * UINT64_C(1000000);
+    t->dial_ns = mono_ns() + t->backoff_ms * NS_PER_MS;
 }
 
 static void send_progress(struct link *l, struct rhythm *t)
 {
     char *text CLEANUP_FREE = word(l, WIRE_PROGRESS, progress_json(l));
-    t->progress_ns = now_ns() + UINT64_C(1000000000);
+    t->progress_ns = mono_ns() + NS_PER_S;
     /* The newest value is all that counts: one that does not fit is not kept. */
     if (text && put(l->fd, text) < 0)
         return;
 }
 
-static int wait_ms(const struct link *l, const struct rhythm *t, uint64_t finish_ns)
+static int wait_ms(const struct link *l, const struct rhythm *t, int64_t finish_ns)
 {
-    uint64_t now = now_ns(), at = l->fd >= 0 ? t->progress_ns : t->dial_ns;
+    int64_t now = mono_ns(), at = l->fd >= 0 ? t->progress_ns : t->dial_ns;
     if (finish_ns && finish_ns < at)
         at = finish_ns;
-    uint64_t ms = at > now ? (at - now) / 1000000 + 1 : 0;
+    const int64_t ms = at > now ? (at - now) / NS_PER_MS + 1 : 0;
     return ms > 500 ? 500 : (int)ms; /* a cancel by signal is told within half a second */
 }
 
@@ -382,9 +375,9 @@ static void *run(void *arg)
     for (;;) {
         pthread_mutex_lock(&l->mu);
         const bool finishing = l->finishing, idle = l->len == 0;
-        const uint64_t finish_ns = l->finish_ns;
+        const int64_t finish_ns = l->finish_ns;
         pthread_mutex_unlock(&l->mu);
-        if (finishing && (idle || now_ns() >= finish_ns))
+        if (finishing && (idle || mono_ns() >= finish_ns))
             return NULL;
         struct pollfd p[2] = {{.fd = l->wake, .events = POLLIN}, {.fd = l->fd, .events = POLLIN}};
         if (!idle)
@@ -392,9 +385,9 @@ static void *run(void *arg)
         poll(p, 2, wait_ms(l, &t, finishing ? finish_ns : 0));
         eventfd_t n;
         eventfd_read(l->wake, &n);
-        if (l->fd < 0 && now_ns() >= t.dial_ns && !dial_again(l)) {
+        if (l->fd < 0 && mono_ns() >= t.dial_ns && !dial_again(l)) {
             t.backoff_ms = t.backoff_ms * 2 > DIAL_MAX_MS ? DIAL_MAX_MS : t.backoff_ms * 2;
-            t.dial_ns = now_ns() + t.backoff_ms * UINT64_C(1000000);
+            t.dial_ns = mono_ns() + t.backoff_ms * NS_PER_MS;
         }
         if (l->fd < 0)
             continue;
@@ -403,7 +396,7 @@ static void *run(void *arg)
             link_post(l, WIRE_CANCELLING, NULL);
         }
         bool ok = hear(l) && send_queue(l);
-        if (ok && now_ns() >= t.progress_ns)
+        if (ok && mono_ns() >= t.progress_ns)
             send_progress(l, &t);
         if (!ok)
             hang_up(l, &t);
@@ -426,7 +419,7 @@ void link_finish(struct link *l, unsigned ms)
         return;
     pthread_mutex_lock(&l->mu);
     l->finishing = true;
-    l->finish_ns = now_ns() + ms * UINT64_C(1000000);
+    l->finish_ns = mono_ns() + ms * NS_PER_MS;
     pthread_mutex_unlock(&l->mu);
     eventfd_write(l->wake, 1);
     pthread_join(l->thread, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* log.c - where a mover's log lines go */
+#include "base/time.h"
 #include "daemon/mover/agent/agent.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@ static struct {
     bool debug, journal;
     struct link *link;
     double tokens;
-    struct timespec filled;
+    double filled;
     unsigned long cut;
 } log_state = {.mu = PTHREAD_MUTEX_INITIALIZER, .tokens = BURST};
 
@@ -26,11 +27,9 @@ static const char *const names[] = {"debug", "info", "warning", "error"};
 
 static bool may_pass(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (log_state.filled.tv_sec)
-        log_state.tokens += PER_SECOND * ((double)(now.tv_sec - log_state.filled.tv_sec) +
-                                          (double)(now.tv_nsec - log_state.filled.tv_nsec) * 1e-9);
+    const double now = mono_s();
+    if (log_state.filled > 0)
+        log_state.tokens += PER_SECOND * (now - log_state.filled);
     if (log_state.tokens > BURST)
         log_state.tokens = BURST;
     log_state.filled = now;
@@ -50,10 +49,9 @@ static void write_line(enum log_level lvl, const char *text)
     if (log_state.journal) {
         n = snprintf(line, sizeof line, "<%d>%s\n", priority[lvl], text);
     } else {
-        struct timespec t;
+        const struct timespec t = ns_timespec(now_ns());
         struct tm tm;
         char when[32];
-        clock_gettime(CLOCK_REALTIME, &t);
         gmtime_r(&t.tv_sec, &tm);
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
         n = snprintf(line, sizeof line, "%s.%03ldZ %s %s\n", when, t.tv_nsec / 1000000, names[lvl], text);

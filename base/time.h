@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* time.h - the clocks, dates of the calendar, and times as text. Nanoseconds everywhere; any thread. */
+#ifndef SNAPFERRY_BASE_TIME_H
+#define SNAPFERRY_BASE_TIME_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define NS_PER_US INT64_C(1000)
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S INT64_C(1000000000)
+#define NS_PER_MIN (60 * NS_PER_S)
+#define NS_PER_H (60 * NS_PER_MIN)
+#define NS_PER_DAY (24 * NS_PER_H)
+#define S_PER_DAY INT64_C(86400)
+
+/* Since 1970, and set by whoever sets the clock: for records and for people. */
+int64_t now_ns(void);
+/* Only forward, whatever is done to the clock; stands still while the machine sleeps. For how long something takes. */
+int64_t mono_ns(void);
+/* The same, and goes on while the machine sleeps. */
+int64_t boot_ns(void);
+
+static inline int64_t timespec_ns(struct timespec t)
+{
+    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+static inline struct timespec ns_timespec(int64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+/* mono_ns() in seconds. */
+static inline double mono_s(void)
+{
+    return (double)mono_ns() / 1e9;
+}
+static inline int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+/* Days since 1970-01-01 of a date of the Gregorian calendar, extended both ways. `month` may be anything (13 is January
+ * of the next year), and so may `day`. */
+int64_t civil_days(int64_t year, int64_t month, int64_t day);
+/* The date of a day; year within +-10^11. */
+void civil_date(int64_t days, int64_t *year, int *month, int *day);
+
+/* RFC 3339 in UTC with up to 9 digits of a fraction, without zeros at its end: "2026-11-21T02:00:00.25Z". */
+#define TIME_TEXT 40
+char *time_text(int64_t ns, char out[TIME_TEXT]);
+/* With any offset from UTC, and what else Go's time.RFC3339Nano takes. 0 or -EINVAL. */
+int time_parse(int64_t *ret, const char *text);
+/* "20261121T020000", UTC, for names that sort by their time. */
+#define TIME_STAMP 20
+char *time_stamp(int64_t ns, char out[TIME_STAMP]);
+
+#endif
