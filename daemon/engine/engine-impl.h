@@ -118,6 +118,22 @@ void doc_error(json_t *doc, const char *stage, const struct err *e);
 int rec_get(struct engine *g, enum rec_kind k, const char *id, struct rec *ret);
 void tell_waiters(struct engine *g, enum rec_kind k, const struct rec *r, bool progress_only);
 
+/* The same for typed rows (typed.c). */
+int save_operation(struct engine *g, struct operation *op);
+int save_operation_state(struct engine *g, struct operation *op, enum op_state s);
+int save_backup(struct engine *g, struct backup *b);
+int save_backup_state(struct engine *g, struct backup *b, enum backup_state s);
+int save_native(struct engine *g, struct native_row *n);
+int save_native_state(struct engine *g, struct native_row *n, enum native_state s);
+int save_volume(struct engine *g, struct volume_row *v);
+/* A copy; a failure other than that there is none is logged. The row is initialized in any case. */
+int read_operation(struct engine *g, const char *id, struct operation *ret);
+int read_backup(struct engine *g, const char *id, struct backup *ret);
+int read_native(struct engine *g, const char *id, struct native_row *ret);
+int read_volume(struct engine *g, const char *id, struct volume_row *ret);
+/* Notes an error in op->error: what doc_error() does. */
+void operation_error(struct operation *op, const char *stage, const struct err *e);
+
 struct live *live_find(struct engine *g, const char *id);
 struct live *live_get(struct engine *g, enum rec_kind k, const char *id);
 void live_drop(struct engine *g, const char *id);

@@ -19,21 +19,14 @@
 
 #define GROUPS_AT_ONCE 4
 
-static const char *const stages[] = {"", "pool", "prune", "hook", "snapshot", "post", "snapped"};
-enum stage { STAGE_NEW, STAGE_POOL, STAGE_PRUNE, STAGE_HOOK, STAGE_SNAPSHOT, STAGE_POST, STAGE_SNAPPED };
-
-static enum stage stage_of(const struct rec *op)
+static enum op_stage stage_of(const struct rec *op)
 {
-    const char *s = jstr(op->doc, "stage");
-    for (unsigned i = 0; i < sizeof stages / sizeof *stages; i++)
-        if (!strcmp(s, stages[i]))
-            return (enum stage)i;
-    return STAGE_NEW;
+    return (enum op_stage)enum_value(&op_stage_names, jstr(op->doc, "stage"));
 }
 
-static int stage_set(struct engine *g, struct rec *op, enum stage s)
+static int stage_set(struct engine *g, struct rec *op, enum op_stage s)
 {
-    jset_str(op->doc, "stage", stages[s]);
+    jset_str(op->doc, "stage", op_stage_name(s));
     engine_kick(g);
     return save_state(g, REC_OPERATION, op, "Snapshotting");
 }
@@ -171,7 +164,7 @@ static void after_post(struct engine *g, struct rec *op)
     const json_t *policy = jobj(op->doc, "policy");
     if (jint(op->doc, "hook_began_ns"))
         jset_int(op->doc, "frozen_ms", (now_ns() - jint(op->doc, "hook_began_ns")) / 1000000);
-    jset_str(op->doc, "stage", stages[STAGE_SNAPPED]);
+    jset_str(op->doc, "stage", op_stage_name(STAGE_SNAPPED));
     if (jbool(op->doc, "snapshot_failed")) {
         struct err e;
         err_from(&e, jobj(op->doc, "error"));
@@ -306,7 +299,7 @@ static int native_recorded(struct engine *g, struct rec *op, const json_t *item,
             json_object_set(op->doc, "volume", jobj(item, "volume"));
         jset_int(op->doc, "snapshot_ns", jint(item, "end_ns"));
         jset_int(op->doc, "snapshot_ms", (jint(item, "end_ns") - jint(item, "begin_ns")) / 1000000);
-        jset_str(op->doc, "stage", stages[STAGE_POST]);
+        jset_str(op->doc, "stage", op_stage_name(STAGE_POST));
         rc = records_save(g->records, REC_OPERATION, op, e);
     }
     if (rc < 0) {
@@ -411,7 +404,7 @@ static bool in_phase_1(const struct rec *op)
 /* The next thing for the members of one group; all have the same backup. */
 static void group_step(struct engine *g, struct members *m)
 {
-    enum stage least = STAGE_SNAPPED;
+    enum op_stage least = STAGE_SNAPPED;
     for (unsigned i = 0; i < m->n; i++)
         if (stage_of(&m->op[i]) < least)
             least = stage_of(&m->op[i]);

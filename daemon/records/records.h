@@ -13,6 +13,7 @@
 #define SNAPFERRY_DAEMON_RECORDS_H
 
 #include "base/err.h"
+#include "daemon/records/types.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -95,6 +96,96 @@ struct rec_filter {
 typedef int rec_fn(struct rec *rec, void *arg);
 int records_each(struct records *r, enum rec_kind k, const struct rec_filter *f, rec_fn *fn, void *arg, struct err *e);
 int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f, uint64_t *ret, struct err *e);
+
+/* ---- typed rows ---- */
+
+/*
+ * For each row X (operation, backup, native_row, volume_row, job_run):
+ *   X_add(r, &x, e)       new: id, parent, volume_id, state, wake_ns and the fields are the caller's, the rest is
+ * filled in. -EEXIST if the id exists X_save(r, &x, e)      writes one that was read before. -ESTALE: it was saved by
+ * others meanwhile. -EINVAL: it left a terminal state. On success generation and updated_ns of x are the new ones
+ *   X_get(r, id, &x, e)   a copy; x is initialized in any case, and empty on failure. -ENOENT with class ERR_NOT_FOUND
+ *   X_delete(r, id, e)
+ *   X_each(r, filter, fn, arg, e)
+ *                         calls fn for each row that matches (NULL: all). The rows are those of the moment of the call,
+ *                         each as it is when its turn comes; what is gone or no longer matches by then is left out. fn
+ *                         may write to the records; the row it was given stays as it is until it returns. A non-zero
+ *                         return ends it and is returned
+ *   X_count(r, filter, &n, e)
+ */
+struct row_filter {
+    const char *parent, *volume_id; /* NULL: any */
+    int state;                      /* 0: any */
+    bool live;                      /* only rows whose state is not terminal */
+    bool newest_first;              /* by seq; default oldest first */
+    unsigned limit;                 /* 0: none */
+};
+typedef int row_fn(const void *row, void *arg);
+int row_add(struct records *r, enum row_kind k, void *row, struct err *e);
+int row_save(struct records *r, enum row_kind k, void *row, struct err *e);
+int row_get(struct records *r, enum row_kind k, const char *id, void *ret, struct err *e);
+int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e);
+int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e);
+int row_count(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e);
+
+/* Between typed and untyped rows, as long as there are both; row: initialized. */
+int row_to_rec(enum row_kind k, const void *row, struct rec *ret, struct err *e);
+int row_from_rec(enum row_kind k, const struct rec *rec, void *row, struct err *e);
+
+#define RECORDS_ROW(X, KIND, STATE)                                                                                    \
+    struct X##_filter {                                                                                                \
+        const char *parent, *volume_id;                                                                                \
+        STATE state;                                                                                                   \
+        bool live, newest_first;                                                                                       \
+        unsigned limit;                                                                                                \
+    };                                                                                                                 \
+    typedef int X##_fn(const struct X *row, void *arg);                                                                \
+    struct X##_visit {                                                                                                 \
+        X##_fn *fn;                                                                                                    \
+        void *arg;                                                                                                     \
+    };                                                                                                                 \
+    static inline int X##_visit_row(const void *row, void *arg)                                                        \
+    {                                                                                                                  \
+        const struct X##_visit *v = (const struct X##_visit *)arg;                                                     \
+        return v->fn((const struct X *)row, v->arg);                                                                   \
+    }                                                                                                                  \
+    static inline struct row_filter X##_row_filter(const struct X##_filter *f)                                         \
+    {                                                                                                                  \
+        return f ? (struct row_filter){f->parent, f->volume_id, (int)f->state, f->live, f->newest_first, f->limit}     \
+                 : (struct row_filter){.parent = NULL};                                                                \
+    }                                                                                                                  \
+    static inline int X##_add(struct records *r, struct X *x, struct err *e)                                           \
+    {                                                                                                                  \
+        return row_add(r, KIND, x, e);                                                                                 \
+    }                                                                                                                  \
+    static inline int X##_save(struct records *r, struct X *x, struct err *e)                                          \
+    {                                                                                                                  \
+        return row_save(r, KIND, x, e);                                                                                \
+    }                                                                                                                  \
+    static inline int X##_get(struct records *r, const char *id, struct X *ret, struct err *e)                         \
+    {                                                                                                                  \
+        return row_get(r, KIND, id, ret, e);                                                                           \
+    }                                                                                                                  \
+    static inline int X##_delete(struct records *r, const char *id, struct err *e)                                     \
+    {                                                                                                                  \
+        return row_delete(r, KIND, id, e);                                                                             \
+    }                                                                                                                  \
+    static inline int X##_each(struct records *r, const struct X##_filter *f, X##_fn *fn, void *arg, struct err *e)    \
+    {                                                                                                                  \
+        struct X##_visit v = {fn, arg};                                                                                \
+        const struct row_filter any = X##_row_filter(f);                                                               \
+        return row_each(r, KIND, &any, X##_visit_row, &v, e);                                                          \
+    }                                                                                                                  \
+    static inline int X##_count(struct records *r, const struct X##_filter *f, uint64_t *ret, struct err *e)           \
+    {                                                                                                                  \
+        const struct row_filter any = X##_row_filter(f);                                                               \
+        return row_count(r, KIND, &any, ret, e);                                                                       \
+    }
+RECORDS_ROW(operation, ROW_OPERATION, enum op_state)
+RECORDS_ROW(backup, ROW_BACKUP, enum backup_state)
+RECORDS_ROW(native_row, ROW_NATIVE, enum native_state)
+RECORDS_ROW(volume_row, ROW_VOLUME, enum known_state)
+RECORDS_ROW(job_run, ROW_JOB, enum job_state)
 
 /* Makes the next number of the sequence greater than `seq`: before a native snapshot with a number of its own (its tag)
  * is adopted. */

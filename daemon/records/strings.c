@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* strings.c - see strings.h */
+#include "daemon/records/strings.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct str {
+    struct str *next; /* of the same bucket */
+    uint32_t refs, hash;
+    char text[];
+};
+
+/* Read-only under a name that is not: whoever writes into it ends at once. */
+static const char str_nothing[1] __attribute__((used)) = "";
+extern char str_empty[1] __attribute__((alias("str_nothing")));
+
+static struct str **buckets;
+static size_t n_buckets, n_strings, bytes;
+static bool nomem;
+
+bool strings_nomem(void)
+{
+    bool was = nomem;
+    nomem = false;
+    return was;
+}
+
+int strings_set_nomem(void)
+{
+    nomem = true;
+    return -ENOMEM;
+}
+
+static uint32_t hash_text(const char *s, size_t n)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (uint8_t)s[i]) * 16777619u;
+    return h;
+}
+
+static struct str *str_of(char *s)
+{
+    return (struct str *)(void *)(s - offsetof(struct str, text));
+}
+
+/* A table that cannot grow is only slower. */
+static void grow(void)
+{
+    size_t n = n_buckets ? 2 * n_buckets : 256;
+    struct str **fresh = calloc(n, sizeof *fresh);
+    if (!fresh)
+        return;
+    for (size_t i = 0; i < n_buckets; i++) {
+        for (struct str *s = buckets[i], *next; s; s = next) {
+            next = s->next;
+            s->next = fresh[s->hash & (n - 1)];
+            fresh[s->hash & (n - 1)] = s;
+        }
+    }
+    free(buckets);
+    buckets = fresh;
+    n_buckets = n;
+}
+
+static char *intern(const char *text, size_t n)
+{
+    uint32_t h = hash_text(text, n);
+    if (n_strings >= n_buckets)
+        grow();
+    if (!n_buckets)
+        return NULL;
+    for (struct str *s = buckets[h & (n_buckets - 1)]; s; s = s->next) {
+        if (s->hash == h && !strcmp(s->text, text)) {
+            s->refs++;
+            return s->text;
+        }
+    }
+    struct str *s = malloc(sizeof *s + n + 1);
+    if (!s)
+        return NULL;
+    s->refs = 1;
+    s->hash = h;
+    memcpy(s->text, text, n + 1);
+    s->next = buckets[h & (n_buckets - 1)];
+    buckets[h & (n_buckets - 1)] = s;
+    n_strings++;
+    bytes += sizeof *s + n + 1;
+    return s->text;
+}
+
+char *str_ref(char *s)
+{
+    if (!s || s == str_empty)
+        return str_empty;
+    str_of(s)->refs++;
+    return s;
+}
+
+static void unref(char *text)
+{
+    if (!text || text == str_empty)
+        return;
+    struct str *s = str_of(text);
+    if (--s->refs)
+        return;
+    struct str **at = &buckets[s->hash & (n_buckets - 1)];
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    n_strings--;
+    bytes -= sizeof *s + strlen(s->text) + 1;
+    free(s);
+}
+
+void str_clear(char **at)
+{
+    unref(*at);
+    *at = str_empty;
+}
+
+uint32_t str_hash(const char *s)
+{
+    return *s ? str_of((char *)(uintptr_t)s)->hash : 0;
+}
+
+size_t str_count(void)
+{
+    return n_strings;
+}
+
+size_t str_bytes(void)
+{
+    return bytes + n_buckets * sizeof *buckets;
+}
+
+/* Bytes of the UTF-8 sequence at `s` (which ends with NUL), 0: it is none. */
+static size_t sequence(const unsigned char *s)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    uint32_t c = n < 2 ? s[0] : s[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if (s[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (s[i] & 0x3fu);
+    }
+    return n && c >= least[n] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) ? n : 0;
+}
+
+static bool is_utf8(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n;
+    for (; *s; s += n)
+        if (!(n = sequence(s)))
+            return false;
+    return true;
+}
+
+/* As jset_str(): each byte above 0x7f is written out. */
+static char *escaped(const char *text)
+{
+    char *ret = malloc(4 * strlen(text) + 1), *p = ret;
+    for (; ret && *text; text++) {
+        if ((unsigned char)*text < 0x80)
+            *p++ = *text;
+        else
+            p += snprintf(p, 5, "\\x%02x", (unsigned char)*text);
+    }
+    if (ret)
+        *p = '\0';
+    return ret;
+}
+
+int str_set(char **at, const char *text)
+{
+    char *made = NULL, *fresh = str_empty;
+    if (text && text[0]) {
+        if (!is_utf8(text) && !(made = escaped(text)))
+            return strings_set_nomem();
+        if (made)
+            text = made;
+        fresh = intern(text, strlen(text));
+        free(made);
+        if (!fresh)
+            return strings_set_nomem();
+    }
+    unref(*at); /* after it: `text` may be the old one */
+    *at = fresh;
+    return 0;
+}
+
+int str_setf(char **at, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return strings_set_nomem();
+    int rc = str_set(at, text);
+    free(text);
+    return rc;
+}
+
+/* ---- lists ---- */
+
+int strs_add(struct strs *s, const char *text)
+{
+    char *one = str_empty;
+    if (str_set(&one, text) < 0)
+        return -ENOMEM;
+    char **v = reallocarray(s->v, s->n + 1, sizeof *v);
+    if (!v) {
+        str_clear(&one);
+        return strings_set_nomem();
+    }
+    s->v = v;
+    s->v[s->n++] = one;
+    return 0;
+}
+
+int strs_copy(struct strs *ret, const struct strs *s)
+{
+    *ret = (struct strs){NULL, 0};
+    if (!s->n)
+        return 0;
+    if (!(ret->v = calloc(s->n, sizeof *ret->v)))
+        return strings_set_nomem();
+    for (; ret->n < s->n; ret->n++)
+        ret->v[ret->n] = str_ref(s->v[ret->n]);
+    return 0;
+}
+
+int strs_from_json(struct strs *s, const json_t *array)
+{
+    const json_t *v;
+    size_t i;
+    int rc = 0;
+    strs_clear(s);
+    json_array_foreach(array, i, v)
+    {
+        if (json_is_string(v) && rc == 0)
+            rc = strs_add(s, json_string_value(v));
+    }
+    return rc;
+}
+
+json_t *strs_to_json(const struct strs *s)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < s->n; i++)
+        json_array_append_new(a, json_string(s->v[i]));
+    return a;
+}
+
+bool strs_has(const struct strs *s, const char *text)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (!strcmp(s->v[i], text))
+            return true;
+    return false;
+}
+
+bool strs_equal(const struct strs *a, const struct strs *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (unsigned i = 0; i < a->n; i++)
+        if (a->v[i] != b->v[i])
+            return false;
+    return true;
+}
+
+void strs_clear(struct strs *s)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        str_clear(&s->v[i]);
+    free(s->v);
+    *s = (struct strs){NULL, 0};
+}

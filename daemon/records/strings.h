@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * strings.h - shared strings: equal texts are one
+ *
+ * Rows name the same volumes, backups and repositories again and again. A shared string is counted, never written into
+ * and never NULL; a member that holds one is a `char *`, so that the compiler refuses a literal, and is set with
+ * str_set(). Not thread-safe.
+ *
+ * A function that cannot allocate leaves what it was to set, returns -ENOMEM and notes it, so that the next add or save
+ * of a row fails (strings_nomem()): callers that do not look lose nothing.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_STRINGS_H
+#define SNAPFERRY_DAEMON_RECORDS_STRINGS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The empty string; what a member holds that was never set. */
+extern char str_empty[1];
+/* *at becomes `text` (NULL: ""); what is not UTF-8 is kept as \xHH. */
+int str_set(char **at, const char *text);
+int str_setf(char **at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Another reference to one that str_set() made. */
+char *str_ref(char *s);
+/* Gives the reference back; *at is "" then. A NULL becomes "". */
+void str_clear(char **at);
+/* Of one that str_set() made, or str_empty. */
+uint32_t str_hash(const char *s);
+/* How many different texts there are, and the memory that they take. */
+size_t str_count(void);
+size_t str_bytes(void);
+
+/* A list of strings. */
+struct strs {
+    char **v; /* n strings; NULL if there is none */
+    unsigned n;
+};
+int strs_add(struct strs *s, const char *text);
+int strs_copy(struct strs *ret, const struct strs *s); /* ret is empty */
+/* From a JSON array: what is no string is left out. `s` is emptied first. */
+int strs_from_json(struct strs *s, const json_t *array);
+json_t *strs_to_json(const struct strs *s);
+bool strs_has(const struct strs *s, const char *text);
+bool strs_equal(const struct strs *a, const struct strs *b);
+void strs_clear(struct strs *s);
+
+/* Whether an allocation failed since it was asked last. */
+bool strings_nomem(void);
+/* Notes one; returns -ENOMEM. */
+int strings_set_nomem(void);
+
+#endif

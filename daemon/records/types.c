@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* types.c - the tables of types.h: what each member is called on disk and on the wire */
+#include "daemon/records/types.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- words ---- */
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define NAMES(which, ...)                                                                                              \
+    static const char *const which##_words[] = {__VA_ARGS__};                                                          \
+    const struct enum_names which##_names = {which##_words, COUNT(which##_words)}
+
+NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete");
+NAMES(op_state, "", "Queued", "Snapshotting", "Exposing", "Starting", "Running", "Retrying", "Cancelling", "CleaningUp",
+      "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped");
+NAMES(backup_state, "", "Queued", "Snapshotting", "Moving", "Finalizing", "Deleting", "Completed", "PartiallyFailed",
+      "Failed", "Canceled", "Skipped");
+NAMES(native_state, "", "creating", "present", "removing", "missing");
+NAMES(known_state, "", "known", "gone");
+NAMES(outcome, "", "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped");
+NAMES(op_stage, "", "pool", "prune", "hook", "snapshot", "post", "snapped");
+NAMES(origin, "", "request", "timer");
+NAMES(restore_from, "", "native", "repository");
+NAMES(op_reason, "", "prepare-timeout");
+_Static_assert(COUNT(op_kind_words) == KINDS && COUNT(op_state_words) == OP_STATES &&
+                   COUNT(backup_state_words) == BACKUP_STATES && COUNT(native_state_words) == NATIVE_STATES &&
+                   COUNT(known_state_words) == VOL_STATES && COUNT(outcome_words) == OUTCOMES &&
+                   COUNT(op_stage_words) == STAGES && COUNT(origin_words) == ORIGINS &&
+                   COUNT(restore_from_words) == FROMS && COUNT(op_reason_words) == REASONS,
+               "each value has a word");
+
+enum op_state op_state_of(enum outcome o)
+{
+    return o == OUTCOME_NONE ? OP_FAILED : (enum op_state)(OP_COMPLETED + (o - OUTCOME_COMPLETED));
+}
+
+enum backup_state backup_state_of(enum outcome o)
+{
+    return o == OUTCOME_NONE ? BACKUP_FAILED : (enum backup_state)(BACKUP_COMPLETED + (o - OUTCOME_COMPLETED));
+}
+
+enum outcome op_outcome(enum op_state s)
+{
+    return op_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - OP_COMPLETED)) : OUTCOME_NONE;
+}
+
+enum outcome backup_outcome(enum backup_state s)
+{
+    return backup_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - BACKUP_COMPLETED)) : OUTCOME_NONE;
+}
+
+/* ---- tables ---- */
+
+#define FIELD(member, wire, t, ...)                                                                                    \
+    {                                                                                                                  \
+        .name = (wire), .offset = offsetof(S, member), .type = (t), .since = 1, __VA_ARGS__                            \
+    }
+#define STR(member, ...) FIELD(member, #member, FIELD_STR, __VA_ARGS__)
+#define INT(member, ...) FIELD(member, #member, FIELD_INT, __VA_ARGS__)
+#define UINT(member, ...) FIELD(member, #member, FIELD_UINT, __VA_ARGS__)
+#define BOOL(member, ...) FIELD(member, #member, FIELD_BOOL, __VA_ARGS__)
+#define TIME(member, ...) FIELD(member, #member, FIELD_INT, .unit = "ns", __VA_ARGS__)
+#define SECONDS(member, ...) FIELD(member, #member, FIELD_INT, .unit = "s", __VA_ARGS__)
+#define BYTES(member, ...) FIELD(member, #member, FIELD_INT, .unit = "bytes", __VA_ARGS__)
+#define ENUM(member, which, ...) FIELD(member, #member, FIELD_ENUM, .names = &which##_names, __VA_ARGS__)
+#define SHARED(member, wire, which, ...) FIELD(member, wire, FIELD_SHARED, .of = &which##_fields, __VA_ARGS__)
+#define STRUCT(member, which, ...) FIELD(member, #member, FIELD_STRUCT, .of = &which##_fields, __VA_ARGS__)
+#define ALWAYS .flags = FIELD_ALWAYS
+#define TABLE(which, text, ...)                                                                                        \
+    const struct fields which##_fields = {.name = (text),                                                              \
+                                          .v = which##_table,                                                          \
+                                          .n = COUNT(which##_table),                                                   \
+                                          .size = sizeof(S),                                                           \
+                                          .unknown = offsetof(S, unknown),                                             \
+                                          .index = &(struct field_index *){NULL},                                      \
+                                          __VA_ARGS__}
+
+#define S struct op_error
+static const struct field_desc op_error_table[] = {
+    FIELD(code, "code", FIELD_ERR, .about = "exit code of snapferry(8); its word is in \"class\""),
+    STR(stage, .about = "what was being done: snapshot, expose, start, move, ..."),
+    STR(message, ALWAYS),
+    STR(hint, ALWAYS, .about = "what to do about it"),
+    FIELD(sys, "errno", FIELD_INT, ALWAYS),
+    TIME(at_ns),
+    INT(attempt, ALWAYS),
+};
+TABLE(op_error, "error", .keep_text = false);
+#undef S
+
+#define S struct policy_limits
+static const struct field_desc policy_limits_table[] = {
+    STR(user, ALWAYS),
+    BYTES(memory, ALWAYS),
+    BYTES(memory_max, ALWAYS),
+    BYTES(index_memory, ALWAYS),
+    INT(workers, ALWAYS),
+    INT(cpu_quota, ALWAYS, .unit = "percent"),
+    INT(cpu_weight, ALWAYS),
+    INT(io_weight, ALWAYS),
+    INT(tasks_max, ALWAYS),
+    INT(nice, ALWAYS),
+    STR(ioclass, ALWAYS),
+    STR(cpus, ALWAYS),
+    STR(slice, ALWAYS),
+    INT(read_limit, ALWAYS, .unit = "bytes/s"),
+    INT(write_limit, ALWAYS, .unit = "bytes/s"),
+    FIELD(unit_properties, "unit_properties", FIELD_STRS, ALWAYS),
+};
+static TABLE(policy_limits, "limits", .keep_text = false);
+#undef S
+
+#define S struct policy_keep
+#define KEEP(member) FIELD(member, #member, FIELD_INT, .unset = -1)
+static const struct field_desc policy_keep_table[] = {KEEP(latest), KEEP(hourly),  KEEP(daily),
+                                                      KEEP(weekly), KEEP(monthly), KEEP(annual)};
+TABLE(policy_keep, "keep", .keep_text = false);
+#undef KEEP
+#undef S
+
+#define S struct policy
+static const struct field_desc policy_table[] = {
+    STR(repository, ALWAYS, .about = "section of the configuration"),
+    STR(group, ALWAYS, .about = "volumes whose snapshots belong together"),
+    BOOL(group_strict, ALWAYS),
+    INT(group_max_skew_ms, ALWAYS, .unit = "ms"),
+    BOOL(move_data, ALWAYS),
+    INT(snapshots_to_retain, ALWAYS),
+    BOOL(job_retain, ALWAYS, .about = "the number is the job's own and counts its own snapshots (RS-29)"),
+    SECONDS(retain_max_age_s, ALWAYS),
+    BOOL(keep_on_failure, ALWAYS),
+    BOOL(prune_before, ALWAYS),
+    INT(max_snapshots_per_volume, ALWAYS),
+    INT(pool_high_water, ALWAYS, .unit = "percent"),
+    INT(snapshot_only_keep, ALWAYS),
+    SECONDS(snapshot_only_max_age_s, ALWAYS),
+    STR(backup_storage_class, ALWAYS),
+    BOOL(backup_read_only, ALWAYS),
+    FIELD(options, "options", FIELD_OBJECT, ALWAYS, .about = "backup-option.KEY"),
+    BOOL(expose_keep_on_failure, ALWAYS),
+    INT(copy_limit, ALWAYS, .unit = "bytes/s"),
+    SECONDS(snapshot_timeout_s, ALWAYS),
+    SECONDS(prepare_timeout_s, ALWAYS),
+    SECONDS(go_timeout_s, ALWAYS),
+    SECONDS(stall_timeout_s, ALWAYS),
+    SECONDS(max_duration_s, ALWAYS),
+    SECONDS(cancel_grace_s, ALWAYS),
+    SECONDS(repo_outage_max_s, ALWAYS),
+    INT(retries, ALWAYS),
+    SECONDS(retry_first_s, ALWAYS),
+    SECONDS(retry_max_s, ALWAYS),
+    STR(mover, ALWAYS, .about = "plugin:NAME; empty: built in"),
+    STR(splitter, ALWAYS),
+    STR(compression, ALWAYS),
+    BOOL(map_bad, ALWAYS),
+    BOOL(full, ALWAYS),
+    STRUCT(limits, policy_limits, ALWAYS),
+    STR(hook_pre_snapshot, ALWAYS),
+    STR(hook_post_snapshot, ALWAYS),
+    STR(hook_post_backup, ALWAYS),
+    STR(hook_prepare, ALWAYS),
+    STR(hook_post_restore, ALWAYS),
+    SECONDS(hook_timeout_s, ALWAYS),
+    BOOL(hook_continue, ALWAYS),
+    STRUCT(keep, policy_keep, .flags = FIELD_ALWAYS | FIELD_NULL, .about = "null: inherited"),
+    INT(max_per_class, ALWAYS),
+    INT(max_per_device, ALWAYS),
+    INT(priority, ALWAYS),
+};
+TABLE(policy, "policy", .none = &policy_none, .keep_text = true);
+#undef S
+
+#define S struct class_desc
+static const struct field_desc class_desc_table[] = {
+    STR(name, ALWAYS),
+    STR(driver, ALWAYS),
+    FIELD(match, "match", FIELD_STRS, ALWAYS, .about = "patterns of volume names"),
+    STR(target, ALWAYS),
+    STR(node, ALWAYS),
+    INT(max, ALWAYS, .about = "slots of this class; 0: no own limit"),
+    STR(plugin, .about = "its program"),
+    STR(plugin_user),
+    FIELD(options, "options", FIELD_OBJECT, ALWAYS),
+    BOOL(accept_inconsistent, ALWAYS),
+    STR(overlay_hook, ALWAYS),
+};
+TABLE(class_desc, "class", .none = &class_desc_none, .keep_text = true);
+#undef S
+
+#define S struct volume_desc
+static const struct field_desc volume_desc_table[] = {
+    STR(name, ALWAYS),
+    STR(id, ALWAYS),
+    STR(pool, ALWAYS, .about = "device group"),
+    BYTES(size, ALWAYS),
+    FIELD(allocated, "allocated", FIELD_INT, .flags = FIELD_ALWAYS | FIELD_NULL, .unit = "bytes", .unset = -1),
+    BYTES(sector),
+    BOOL(block, ALWAYS),
+    BOOL(in_use, ALWAYS),
+    BOOL(same_pool),
+};
+TABLE(volume_desc, "volume-description", .none = &volume_desc_none, .keep_text = false);
+#undef S
+
+#define TAG                                                                                                            \
+    STR(alias, ALWAYS), STR(volume_id, ALWAYS), STR(volume_name, ALWAYS), STR(backup, ALWAYS), STR(operation, ALWAYS), \
+        STR(repository, ALWAYS), TIME(created_ns, ALWAYS), UINT(seq, ALWAYS)
+#define S struct tag_desc
+static const struct field_desc tag_desc_table[] = {TAG};
+TABLE(tag_desc, "tag", .none = &tag_desc_none, .keep_text = false);
+#undef S
+
+#define S struct native_desc
+static const struct field_desc native_desc_table[] = {
+    TAG,
+    STR(handle, ALWAYS, .about = "the driver's name for it"),
+    BYTES(size, ALWAYS),
+    FIELD(used, "used", FIELD_INT, .flags = FIELD_ALWAYS | FIELD_NULL, .unit = "bytes", .unset = -1,
+          .about = "what it holds alone"),
+    BOOL(crash_consistent, ALWAYS),
+};
+TABLE(native_desc, "native-description", .none = &native_desc_none, .keep_text = false);
+#undef S
+
+#define S struct op_spent
+#define SPENT(state, word)                                                                                             \
+    {                                                                                                                  \
+        .name = (word), .offset = offsetof(S, ms[state]), .type = FIELD_INT, .since = 1, .unit = "ms"                  \
+    }
+static const struct field_desc op_spent_table[] = {
+    SPENT(OP_QUEUED, "Queued"),         SPENT(OP_SNAPSHOTTING, "Snapshotting"), SPENT(OP_EXPOSING, "Exposing"),
+    SPENT(OP_STARTING, "Starting"),     SPENT(OP_RUNNING, "Running"),           SPENT(OP_RETRYING, "Retrying"),
+    SPENT(OP_CANCELLING, "Cancelling"), SPENT(OP_CLEANING_UP, "CleaningUp"),
+};
+static TABLE(op_spent, "spent", .keep_text = false);
+#undef S
+
+#define S struct operation
+static const struct field_desc operation_table[] = {
+    ENUM(kind, op_kind),
+    STR(job),
+    STR(description),
+    BOOL(debug),
+    ENUM(stage, op_stage, .about = "how far phase 1 is"),
+    SHARED(policy, "policy", policy, .about = "of the configuration it was submitted under"),
+    SHARED(own, "own", class_desc, .about = "class of the volume; of a restore, of the target"),
+    SHARED(into, "into", class_desc, .about = "class of the intermediate, where it is another"),
+    SHARED(volume, "volume", volume_desc),
+    BOOL(rebuilt, .about = "found in the repository by a scan"),
+    BOOL(degraded, .about = "done, but with something missing"),
+    TIME(state_since_ns),
+    TIME(started_ns),
+    TIME(ended_ns, .about = "the outcome was decided"),
+    TIME(completed_ns, .about = "nothing is left to release"),
+    ENUM(outcome, outcome),
+    ENUM(reason, op_reason),
+    STRUCT(spent_ms, op_spent),
+    BOOL(queue_counted),
+    BOOL(cancel),
+    TIME(cancel_ns),
+    TIME(cancel_deadline_ns),
+    STR(cancel_reason),
+    STRUCT(error, op_error),
+    FIELD(attempts, "attempts", FIELD_STRUCTS, .of = &op_error_fields, .about = "errors of earlier attempts"),
+    INT(attempt),
+    INT(interruptions),
+    TIME(outage_ns, .about = "since when its repository is away"),
+    STR(waiting, .about = "what it waits for"),
+    STR(skip_reason),
+    STR(native, .about = "alias of the snapshot that it works on"),
+    SHARED(native_doc, "native_doc", native_desc),
+    SHARED(tag, "tag", tag_desc),
+    UINT(native_intent),
+    UINT(hook_intent),
+    FIELD(pool_ratio, "pool_ratio", FIELD_REAL, .unset = -1),
+    BOOL(snapshot_failed),
+    BOOL(snapshot_transient),
+    TIME(hook_began_ns),
+    INT(frozen_ms, .unit = "ms"),
+    TIME(snapshot_ns),
+    INT(snapshot_ms, .unit = "ms"),
+    INT(group_skew_ms, .unit = "ms"),
+    INT(prune_rounds),
+    INT(checks),
+    STR(check_operation, .about = "asks the repository what older snapshots hold"),
+    UINT(expose_intent),
+    STR(expose_alias),
+    TIME(expose_ns),
+    FIELD(exposure, "exposure", FIELD_OBJECT, .about = "the driver's: path, size, mechanism, read_only, ..."),
+    BOOL(prepared),
+    TIME(moving_ns),
+    TIME(running_ns),
+    FIELD(identity, "identity", FIELD_OBJECT, .about = "of the mover's process"),
+    STR(plugin_id),
+    FIELD(progress, "progress", FIELD_OBJECT),
+    FIELD(mover, "mover", FIELD_OBJECT, .about = "how its mover ended"),
+    FIELD(result, "result", FIELD_OBJECT, .about = "what its mover left (docs/mover.md)"),
+    BOOL(undone),
+    BOOL(releasing, .about = "it no longer counts as a user of its native snapshot"),
+    INT(cleanup_tries),
+    STR(cleanup_error),
+    BOOL(lost, .about = "its snapshot is no longer in the repository"),
+    BOOL(post_hook_done),
+    ENUM(from, restore_from),
+    STR(of, .about = "the operation whose data are restored"),
+    STR(why),
+    STR(target_name),
+    STR(snapshot),
+    STR(stored_id),
+    BYTES(size),
+    BOOL(overwrite),
+    BOOL(verify),
+    BOOL(onto_itself),
+    BOOL(filled, .about = "the target is complete"),
+    BOOL(committed, .about = "the target is in place"),
+    SHARED(native_class, "native_class", class_desc),
+    FIELD(stored, "stored", FIELD_JSON, .about = "what a mover plugin stored"),
+    FIELD(target, "target", FIELD_OBJECT, .about = "the driver's: path, size, ..."),
+    FIELD(does, "do", FIELD_ARRAY, .about = "steps of an admin operation (docs/mover.md)"),
+    FIELD(aliases, "aliases", FIELD_OBJECT, .about = "of a check: snapshot id -> alias"),
+    FIELD(snapshots, "snapshots", FIELD_JSON),
+    FIELD(read_percent, "read_percent", FIELD_REAL, .unset = -1),
+    STR(deletes, .about = "the backup that goes"),
+    BOOL(force),
+    BOOL(even_kept),
+    BOOL(begun, .about = "from here on there is no way back"),
+    INT(plugins_done),
+    FIELD(deletions, "deletions", FIELD_OBJECT, .about = "repository -> admin operation"),
+};
+TABLE(operation, "operation", .keep_text = false);
+#undef S
+
+#define S struct backup_counts
+static const struct field_desc backup_counts_table[] = {
+    INT(attempted, ALWAYS), INT(completed, ALWAYS), INT(failed, ALWAYS), INT(canceled, ALWAYS), INT(skipped, ALWAYS)};
+static TABLE(backup_counts, "counts", .keep_text = false);
+#undef S
+
+#define S struct backup_bytes
+static const struct field_desc backup_bytes_table[] = {BYTES(total, ALWAYS), BYTES(incremental, ALWAYS),
+                                                       BYTES(uploaded, ALWAYS)};
+static TABLE(backup_bytes, "bytes", .keep_text = false);
+#undef S
+
+#define S struct backup
+static const struct field_desc backup_table[] = {
+    ENUM(kind, op_kind),
+    STR(job),
+    ENUM(origin, origin),
+    BOOL(caught_up),
+    TIME(planned_ns),
+    STR(description),
+    FIELD(volume_ids, "volume_ids", FIELD_STRS),
+    FIELD(skipped, "skipped", FIELD_ARRAY, .about = "volume and reason"),
+    BOOL(rebuilt),
+    STR(blocked_by),
+    INT(position),
+    TIME(state_since_ns),
+    TIME(started_ns),
+    TIME(snapshots_done_ns, .about = "the point in time that can be restored (AO-42)"),
+    TIME(completed_ns),
+    BOOL(degraded),
+    BOOL(degraded_phase, .about = "an operation has failed, others go on (AO-13)"),
+    BOOL(cancel),
+    TIME(cancel_ns),
+    BOOL(expired, .about = "retention in the repositories was asked for"),
+    STR(post_hook_operation),
+    STR(deleting, .about = "the operation that deletes it"),
+    STRUCT(counts, backup_counts),
+    STRUCT(bytes, backup_bytes),
+    FIELD(failed_volumes, "failed_volumes", FIELD_STRS),
+    FIELD(errors, "errors", FIELD_ARRAY, .about = "operation, volume and error"),
+    STRUCT(error, op_error),
+    ENUM(from, restore_from),
+    STR(of, .about = "restore: the backup"),
+    STR(of_job),
+    STR(target),
+};
+TABLE(backup, "backup", .keep_text = false);
+#undef S
+
+#define S struct native_hold
+static const struct field_desc native_hold_table[] = {
+    FIELD(held, "", FIELD_BOOL, .flags = FIELD_THERE),
+    STR(note, ALWAYS),
+    TIME(at_ns, ALWAYS),
+};
+static TABLE(native_hold, "hold", .keep_text = false);
+#undef S
+
+#define S struct native_row
+static const struct field_desc native_row_table[] = {
+    SHARED(klass, "class", class_desc),
+    SHARED(volume, "volume", volume_desc),
+    SHARED(policy, "policy", policy),
+    SHARED(native, "native", native_desc, .about = "as the driver described it"),
+    STR(driver),
+    STR(operation),
+    STR(job),
+    TIME(state_since_ns),
+    FIELD(effective_retain, "effective_retain", FIELD_INT, .unset = -1,
+          .about = "snapshots-to-retain when its backup was made (RS-10)"),
+    BOOL(job_retain, .about = "that number is the job's own (RS-29)"),
+    BOOL(snapshot_only, .about = "taken with move-data = no"),
+    BOOL(moved, ALWAYS, .about = "its data is complete in the repository"),
+    BOOL(moved_verified, .about = "and was readable there (RS-18)"),
+    BOOL(failed, .about = "its data was not moved and will not be"),
+    TIME(moved_ns),
+    TIME(verified_ns),
+    STR(snapshot, .about = "id in the repository"),
+    STRUCT(hold, native_hold, .flags = FIELD_TRUE, .about = "kept until it is released"),
+    BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),
+    BOOL(expired, .about = "its backup has expired from the repository (RS-24)"),
+    BOOL(adopted, .about = "found on the storage"),
+    FIELD(remove_error, "remove_error", FIELD_OBJECT),
+    STR(why_removed),
+};
+TABLE(native_row, "native", .keep_text = false);
+#undef S
+
+#define S struct volume_row
+static const struct field_desc volume_row_table[] = {
+    SHARED(volume, "volume", volume_desc),
+    FIELD(klass, "class", FIELD_STR),
+    TIME(gone_ns),
+    TIME(expected_ns, .about = "since when a job with a schedule names it"),
+    ENUM(last_status, outcome),
+    ENUM(last_verdict, outcome, .about = "of the last backup that was neither canceled nor skipped"),
+    STR(last_backup),
+    TIME(last_end_ns),
+    TIME(last_success_ns),
+    TIME(last_snapshot_ns),
+    FIELD(last_changed_bytes, "last_changed_bytes", FIELD_INT, .unset = -1, .unit = "bytes"),
+    STR(last_good_backup),
+    STR(last_good_repository),
+    STR(last_good_lost, .about = "why none of its backups is left"),
+    STRUCT(last_error, op_error),
+};
+TABLE(volume_row, "volume", .keep_text = false);
+#undef S
+
+#define S struct job_failure
+static const struct field_desc job_failure_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    STR(message, ALWAYS),
+    STR(hint, ALWAYS),
+    TIME(at_ns, ALWAYS),
+};
+static TABLE(job_failure, "job-failure", .keep_text = false);
+#undef S
+
+#define S struct job_run
+static const struct field_desc job_run_table[] = {
+    STR(on_calendar),
+    BOOL(active),
+    TIME(since_ns, .about = "since when it has this schedule"),
+    TIME(last_planned_ns),
+    TIME(last_run_ns),
+    STRUCT(failed, job_failure, .about = "its last start"),
+    FIELD(missing, "missing", FIELD_ARRAY, .about = "volume and reason, of what its last start did not find"),
+};
+TABLE(job_run, "job", .keep_text = false);
+#undef S
+
+/* ---- what stands for none ---- */
+
+#define NOTHING str_empty
+const struct policy policy_none = {
+    .repository = NOTHING,
+    .group = NOTHING,
+    .backup_storage_class = NOTHING,
+    .mover = NOTHING,
+    .splitter = NOTHING,
+    .compression = NOTHING,
+    .limits = {.user = NOTHING, .ioclass = NOTHING, .cpus = NOTHING, .slice = NOTHING},
+    .hook_pre_snapshot = NOTHING,
+    .hook_post_snapshot = NOTHING,
+    .hook_post_backup = NOTHING,
+    .hook_prepare = NOTHING,
+    .hook_post_restore = NOTHING,
+    .keep = {.latest = -1, .hourly = -1, .daily = -1, .weekly = -1, .monthly = -1, .annual = -1},
+};
+const struct class_desc class_desc_none = {.name = NOTHING,
+                                           .driver = NOTHING,
+                                           .target = NOTHING,
+                                           .node = NOTHING,
+                                           .plugin = NOTHING,
+                                           .plugin_user = NOTHING,
+                                           .overlay_hook = NOTHING};
+const struct volume_desc volume_desc_none = {.name = NOTHING, .id = NOTHING, .pool = NOTHING, .allocated = -1};
+const struct tag_desc tag_desc_none = {.alias = NOTHING,
+                                       .volume_id = NOTHING,
+                                       .volume_name = NOTHING,
+                                       .backup = NOTHING,
+                                       .operation = NOTHING,
+                                       .repository = NOTHING};
+const struct native_desc native_desc_none = {.alias = NOTHING,
+                                             .volume_id = NOTHING,
+                                             .volume_name = NOTHING,
+                                             .backup = NOTHING,
+                                             .operation = NOTHING,
+                                             .repository = NOTHING,
+                                             .handle = NOTHING,
+                                             .used = -1};
+
+/* ---- parts ---- */
+
+bool policy_keeps(const struct policy_keep *k)
+{
+    return fields_set(&policy_keep_fields, k);
+}
+
+json_t *policy_keep_to_json(const struct policy_keep *k)
+{
+    return policy_keeps(k) ? fields_to_json(&policy_keep_fields, k) : json_null();
+}
+
+int op_error_set(struct op_error *ret, const char *stage, const struct err *e, int64_t at_ns, int64_t attempt)
+{
+    /* The stage may be that of the error which is replaced. */
+    int rc = str_set(&ret->stage, stage);
+    json_decref(ret->unknown);
+    ret->unknown = NULL;
+    ret->code = e->cls ? e->cls : ERR_GENERIC;
+    ret->sys = e->sys;
+    ret->at_ns = at_ns;
+    ret->attempt = attempt;
+    if (str_set(&ret->message, e->msg) < 0 || str_set(&ret->hint, e->hint) < 0)
+        rc = strings_set_nomem();
+    return rc;
+}
+
+int op_error_copy(struct op_error *ret, const struct op_error *x)
+{
+    struct op_error copy;
+    int rc = fields_copy(&op_error_fields, &copy, x);
+    op_error_clear(ret);
+    *ret = copy;
+    return rc;
+}
+
+void op_error_clear(struct op_error *x)
+{
+    fields_clear(&op_error_fields, x);
+}
+
+json_t *op_error_to_json(const struct op_error *x)
+{
+    return fields_to_json(&op_error_fields, x);
+}
+
+void op_error_to_err(struct err *ret, const struct op_error *x)
+{
+    *ret = (struct err)ERR_INIT;
+    ret->cls = x->code;
+    ret->sys = (int)x->sys;
+    snprintf(ret->msg, sizeof ret->msg, "%s", x->message);
+    snprintf(ret->hint, sizeof ret->hint, "%s", x->hint);
+}
+
+const struct op_error *operation_attempt_at(const struct operation *op, unsigned i)
+{
+    return i < op->attempts.n ? (const struct op_error *)op->attempts.v + i : NULL;
+}
+
+int operation_attempt_add(struct operation *op)
+{
+    struct op_error *v = reallocarray(op->attempts.v, op->attempts.n + 1, sizeof *v);
+    if (!v)
+        return strings_set_nomem();
+    op->attempts.v = v;
+    if (fields_copy(&op_error_fields, &v[op->attempts.n], &op->error) < 0)
+        return strings_set_nomem();
+    op->attempts.n++;
+    return 0;
+}
+
+/* ---- rows ---- */
+
+static const char *const job_words[] = {""};
+static const struct enum_names job_state_names = {job_words, 1};
+
+const struct row_type row_types[ROW_KINDS] = {
+    [ROW_BACKUP] = {"backups", &backup_fields, &backup_state_names, offsetof(struct backup, state), BACKUP_COMPLETED},
+    [ROW_OPERATION] = {"operations", &operation_fields, &op_state_names, offsetof(struct operation, state),
+                       OP_COMPLETED},
+    [ROW_NATIVE] = {"natives", &native_row_fields, &native_state_names, offsetof(struct native_row, state), INT_MAX},
+    [ROW_VOLUME] = {"volumes", &volume_row_fields, &known_state_names, offsetof(struct volume_row, state), INT_MAX},
+    [ROW_JOB] = {"jobs", &job_run_fields, &job_state_names, offsetof(struct job_run, state), INT_MAX},
+};
+
+void row_init(const struct fields *t, void *row)
+{
+    struct row *r = row;
+    fields_init(t, row);
+    r->id = r->parent = r->volume_id = str_empty;
+}
+
+void row_clear(const struct fields *t, void *row)
+{
+    struct row *r = row;
+    str_clear(&r->id);
+    str_clear(&r->parent);
+    str_clear(&r->volume_id);
+    fields_clear(t, row); /* which zeroes all */
+    r->id = r->parent = r->volume_id = str_empty;
+}
+
+int row_copy(const struct fields *t, void *ret, const void *row)
+{
+    const struct row *from = row;
+    struct row *r = ret;
+    int rc = fields_copy(t, ret, row);
+    r->id = r->parent = r->volume_id = str_empty;
+    if (rc < 0)
+        return rc;
+    r->id = str_ref(from->id);
+    r->parent = str_ref(from->parent);
+    r->volume_id = str_ref(from->volume_id);
+    return 0;
+}

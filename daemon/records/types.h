@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * types.h - what the records hold: one struct for each kind of row, one table of fields for each struct
+ *
+ * Strings (`char *`) are never NULL and are set with str_set(); see fields.h. Numbers that are not known are 0, or -1
+ * where it says so. Pointers to shared structs (policy, class_desc, volume_desc, native_desc, tag_desc) are never NULL
+ * either: *_none stands for "there is none", and is_none() asks for it. They are immutable: who wants another value
+ * copies one (policy_copy()), changes the copy and makes it a shared one (policy_make()). A json_t is opaque or foreign
+ * (what a driver, a plugin or a mover said), NULL where there is none, and never changed in place.
+ *
+ * Names of members on disk and on the wire are those of the tables in types.c, which docs/records.md shows.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_TYPES_H
+#define SNAPFERRY_DAEMON_RECORDS_TYPES_H
+
+#include "daemon/records/fields.h"
+
+#include "base/cleanup.h"
+
+/* ---- words ---- */
+
+enum row_kind {
+    ROW_BACKUP,    /* a run over volumes; also restores ("restore-..." with one operation) */
+    ROW_OPERATION, /* one volume of a backup, or one restore, verify, admin, delete run */
+    ROW_NATIVE,    /* a native snapshot on this node's storage; id = alias */
+    ROW_VOLUME,    /* what is known of a volume; id = volume id */
+    ROW_JOB,       /* last runs of a job's schedule; id = job name */
+    ROW_KINDS
+};
+
+enum op_kind { KIND_NONE, KIND_BACKUP, KIND_RESTORE, KIND_VERIFY, KIND_ADMIN, KIND_DELETE, KINDS };
+
+enum op_state {
+    OP_NONE,
+    OP_QUEUED,
+    OP_SNAPSHOTTING,
+    OP_EXPOSING,
+    OP_STARTING,
+    OP_RUNNING,
+    OP_RETRYING,
+    OP_CANCELLING,
+    OP_CLEANING_UP,
+    OP_COMPLETED, /* from here on terminal */
+    OP_PARTIALLY_FAILED,
+    OP_FAILED,
+    OP_CANCELED,
+    OP_SKIPPED,
+    OP_STATES
+};
+
+enum backup_state {
+    BACKUP_NONE,
+    BACKUP_QUEUED,
+    BACKUP_SNAPSHOTTING,
+    BACKUP_MOVING,
+    BACKUP_FINALIZING,
+    BACKUP_DELETING,  /* may follow a terminal state (RS-23) */
+    BACKUP_COMPLETED, /* from here on terminal */
+    BACKUP_PARTIALLY_FAILED,
+    BACKUP_FAILED,
+    BACKUP_CANCELED,
+    BACKUP_SKIPPED,
+    BACKUP_STATES
+};
+
+enum native_state { NATIVE_NONE, NATIVE_CREATING, NATIVE_PRESENT, NATIVE_REMOVING, NATIVE_MISSING, NATIVE_STATES };
+
+enum known_state { VOL_NONE, VOL_KNOWN, VOL_GONE, VOL_STATES }; /* of a volume's row */
+
+enum job_state { JOB_NONE, JOB_STATES }; /* rows of jobs have no state */
+
+enum outcome {
+    OUTCOME_NONE,
+    OUTCOME_COMPLETED,
+    OUTCOME_PARTIALLY_FAILED,
+    OUTCOME_FAILED,
+    OUTCOME_CANCELED,
+    OUTCOME_SKIPPED,
+    OUTCOMES
+};
+
+/* How far phase 1 of an operation is (CF-47). */
+enum op_stage {
+    STAGE_NEW,
+    STAGE_POOL,  /* how full the storage is */
+    STAGE_PRUNE, /* room for the new snapshot (RS-17) */
+    STAGE_HOOK,  /* pre-snapshot hook */
+    STAGE_SNAPSHOT,
+    STAGE_POST, /* post-snapshot hook, which always runs */
+    STAGE_SNAPPED,
+    STAGES
+};
+
+enum origin { ORIGIN_NONE, ORIGIN_REQUEST, ORIGIN_TIMER, ORIGINS };   /* of a backup */
+enum restore_from { FROM_NONE, FROM_NATIVE, FROM_REPOSITORY, FROMS }; /* of a restore */
+enum op_reason { REASON_NONE, REASON_PREPARE_TIMEOUT, REASONS };      /* of a failure, beside its error */
+
+extern const struct enum_names op_kind_names, op_state_names, backup_state_names, native_state_names, known_state_names,
+    outcome_names, op_stage_names, origin_names, restore_from_names, op_reason_names;
+
+/* "" for none; the words of disk and wire ("backup", "CleaningUp", "present"). */
+static inline const char *op_kind_name(enum op_kind k)
+{
+    return enum_name(&op_kind_names, (int)k);
+}
+static inline const char *op_state_name(enum op_state s)
+{
+    return enum_name(&op_state_names, (int)s);
+}
+static inline const char *backup_state_name(enum backup_state s)
+{
+    return enum_name(&backup_state_names, (int)s);
+}
+static inline const char *native_state_name(enum native_state s)
+{
+    return enum_name(&native_state_names, (int)s);
+}
+static inline const char *known_state_name(enum known_state s)
+{
+    return enum_name(&known_state_names, (int)s);
+}
+static inline const char *outcome_name(enum outcome o)
+{
+    return enum_name(&outcome_names, (int)o);
+}
+static inline const char *op_stage_name(enum op_stage s)
+{
+    return enum_name(&op_stage_names, (int)s);
+}
+static inline const char *origin_name(enum origin o)
+{
+    return enum_name(&origin_names, (int)o);
+}
+static inline const char *restore_from_name(enum restore_from f)
+{
+    return enum_name(&restore_from_names, (int)f);
+}
+
+static inline bool op_state_terminal(enum op_state s)
+{
+    return s >= OP_COMPLETED;
+}
+static inline bool backup_state_terminal(enum backup_state s)
+{
+    return s >= BACKUP_COMPLETED;
+}
+/* The terminal state of an outcome; none is Failed. */
+enum op_state op_state_of(enum outcome o);
+enum backup_state backup_state_of(enum outcome o);
+/* OUTCOME_NONE: not terminal. */
+enum outcome op_outcome(enum op_state s);
+enum outcome backup_outcome(enum backup_state s);
+
+/* ---- parts ---- */
+
+/* What failed, as doc_error() of the engine noted it. There is one if `code` is not ERR_NONE. */
+struct op_error {
+    enum err_class code;
+    int64_t sys; /* errno */
+    int64_t at_ns, attempt;
+    char *stage, *message, *hint;
+    json_t *unknown;
+};
+#define OP_ERROR_INIT                                                                                                  \
+    {                                                                                                                  \
+        .stage = str_empty, .message = str_empty, .hint = str_empty                                                    \
+    }
+extern const struct fields op_error_fields;
+int op_error_set(struct op_error *ret, const char *stage, const struct err *e, int64_t at_ns, int64_t attempt);
+int op_error_copy(struct op_error *ret, const struct op_error *x); /* ret is initialized */
+void op_error_clear(struct op_error *x);
+json_t *op_error_to_json(const struct op_error *x);
+/* Message, hint, class and errno; the stage is not in it. */
+void op_error_to_err(struct err *ret, const struct op_error *x);
+
+/* Limits of a mover: cfg's struct cfg_mover, as it was when the operation was submitted. */
+struct policy_limits {
+    char *user, *ioclass, *cpus, *slice;
+    int64_t memory, memory_max, index_memory, workers, cpu_quota, cpu_weight, io_weight, tasks_max, nice, read_limit,
+        write_limit;
+    struct strs unit_properties;
+    json_t *unknown;
+};
+
+/* Repository retention: -1 is inherited. */
+struct policy_keep {
+    int64_t latest, hourly, daily, weekly, monthly, annual;
+    json_t *unknown;
+};
+extern const struct fields policy_keep_fields;
+/* Whether any is set. */
+bool policy_keeps(const struct policy_keep *k);
+/* The object of the mover's job ("latest": 3, ...); json_null() where none is set. */
+json_t *policy_keep_to_json(const struct policy_keep *k);
+
+/* What an operation takes along from the configuration (RS-10). Shared. */
+struct policy {
+    struct shared shared;
+    char *repository, *group;
+    bool group_strict;
+    int64_t group_max_skew_ms;
+    bool move_data, job_retain, keep_on_failure, prune_before;
+    int64_t snapshots_to_retain, retain_max_age_s, max_snapshots_per_volume, pool_high_water, snapshot_only_keep,
+        snapshot_only_max_age_s;
+    char *backup_storage_class;
+    bool backup_read_only, expose_keep_on_failure;
+    json_t *options; /* object of strings, NULL: none */
+    int64_t copy_limit;
+    int64_t snapshot_timeout_s, prepare_timeout_s, go_timeout_s, stall_timeout_s, max_duration_s, cancel_grace_s,
+        repo_outage_max_s;
+    int64_t retries, retry_first_s, retry_max_s;
+    char *mover, *splitter, *compression;
+    bool map_bad, full;
+    struct policy_limits limits;
+    char *hook_pre_snapshot, *hook_post_snapshot, *hook_post_backup, *hook_prepare, *hook_post_restore;
+    int64_t hook_timeout_s;
+    bool hook_continue;
+    struct policy_keep keep;
+    int64_t max_per_class, max_per_device, priority;
+    json_t *unknown;
+};
+
+/* A storage class as the drivers need it: struct driver_class is a view of it. Shared. */
+struct class_desc {
+    struct shared shared;
+    char *name, *driver;
+    struct strs match; /* patterns, and names of volumes that name the class themselves */
+    char *target, *node;
+    int64_t max;
+    char *plugin, *plugin_user;
+    json_t *options; /* object of strings, NULL: none */
+    bool accept_inconsistent;
+    char *overlay_hook;
+    json_t *unknown;
+};
+
+/* A volume as its driver saw it (io/native: struct volume). Shared. */
+struct volume_desc {
+    struct shared shared;
+    char *name, *id, *pool;
+    int64_t size;
+    int64_t allocated; /* -1: unknown */
+    int64_t sector;
+    bool block, in_use, same_pool;
+    json_t *unknown;
+};
+
+/* Owner tag of a snapshot that is to be made (io/native: struct native_tag). Shared. */
+struct tag_desc {
+    struct shared shared;
+    char *alias, *volume_id, *volume_name, *backup, *operation, *repository;
+    int64_t created_ns;
+    uint64_t seq;
+    json_t *unknown;
+};
+
+/* A native snapshot as its driver described it (io/native: struct native); the handle is the driver's own. Shared. */
+struct native_desc {
+    struct shared shared;
+    char *alias, *volume_id, *volume_name, *backup, *operation, *repository;
+    int64_t created_ns;
+    uint64_t seq;
+    char *handle;
+    int64_t size;
+    int64_t used; /* bytes it holds alone, -1: unknown */
+    bool crash_consistent;
+    json_t *unknown;
+};
+
+/*
+ * For each shared struct X (policy, class_desc, volume_desc, tag_desc, native_desc):
+ *   X_fields, X_none
+ *   X_init(&x)                      an own one, to be filled in
+ *   X_clear(&x)                     what was not made a shared one
+ *   X_copy(&x, shared)              an own copy, to be changed
+ *   const struct X *X_make(&x)      takes over the contents of x; a new reference
+ *   X_set(&op.member, shared)       member becomes another reference to it (NULL: X_none)
+ *   X_take(&op.member, X_make(&x))  member takes the reference over
+ *   X_unref(shared)
+ *   const struct X *X_from_json(doc)  a new reference; what is no object is X_none
+ *   json_t *X_to_json(shared)       a new reference
+ */
+#define TYPES_SHARED(X)                                                                                                \
+    extern const struct fields X##_fields;                                                                             \
+    extern const struct X X##_none;                                                                                    \
+    static inline void X##_init(struct X *x)                                                                           \
+    {                                                                                                                  \
+        fields_init(&X##_fields, x);                                                                                   \
+    }                                                                                                                  \
+    static inline void X##_clear(struct X *x)                                                                          \
+    {                                                                                                                  \
+        fields_clear(&X##_fields, x);                                                                                  \
+    }                                                                                                                  \
+    static inline int X##_copy(struct X *ret, const struct X *x)                                                       \
+    {                                                                                                                  \
+        return fields_copy(&X##_fields, ret, x);                                                                       \
+    }                                                                                                                  \
+    static inline const struct X *X##_make(struct X *x)                                                                \
+    {                                                                                                                  \
+        return (const struct X *)shared_make(&X##_fields, x);                                                          \
+    }                                                                                                                  \
+    static inline void X##_unref(const struct X *x)                                                                    \
+    {                                                                                                                  \
+        shared_unref(x);                                                                                               \
+    }                                                                                                                  \
+    static inline void X##_take(const struct X **at, const struct X *x)                                                \
+    {                                                                                                                  \
+        shared_unref(*at);                                                                                             \
+        *at = x;                                                                                                       \
+    }                                                                                                                  \
+    static inline void X##_set(const struct X **at, const struct X *x)                                                 \
+    {                                                                                                                  \
+        X##_take(at, (const struct X *)shared_ref(x ? x : &X##_none));                                                 \
+    }                                                                                                                  \
+    static inline void X##_unrefp(const struct X **at)                                                                 \
+    {                                                                                                                  \
+        X##_take(at, &X##_none);                                                                                       \
+    }                                                                                                                  \
+    static inline const struct X *X##_from_json(const json_t *doc)                                                     \
+    {                                                                                                                  \
+        return (const struct X *)shared_from_json(&X##_fields, doc);                                                   \
+    }                                                                                                                  \
+    static inline json_t *X##_to_json(const struct X *x)                                                               \
+    {                                                                                                                  \
+        return fields_to_json(&X##_fields, x);                                                                         \
+    }
+TYPES_SHARED(policy)
+TYPES_SHARED(class_desc)
+TYPES_SHARED(volume_desc)
+TYPES_SHARED(tag_desc)
+TYPES_SHARED(native_desc)
+
+/* Whether a member of a row stands for nothing: is_none(op->into). */
+#define is_none(p)                                                                                                     \
+    _Generic((p), const struct policy *: shared_is_none, const struct class_desc *: shared_is_none,                    \
+             const struct volume_desc *: shared_is_none, const struct tag_desc *: shared_is_none,                      \
+             const struct native_desc *: shared_is_none)(p)
+
+/* ---- rows ---- */
+
+/* What every row begins with. */
+#define ROW_MEMBERS                                                                                                    \
+    char *id;                                                                                                          \
+    char *parent;        /* operation: its backup; native: the backup it was taken for */                              \
+    char *volume_id;     /* operation, native: id of its volume */                                                     \
+    uint64_t seq;        /* creation order over all kinds, given by *_add(); never reused */                           \
+    uint64_t generation; /* given by *_add() and *_save() */                                                           \
+    int64_t created_ns, updated_ns;                                                                                    \
+    int64_t wake_ns; /* stored deadline or next attempt (CLOCK_REALTIME), 0: none */
+struct row {
+    ROW_MEMBERS
+};
+#define ROW_HEAD                                                                                                       \
+    union {                                                                                                            \
+        struct row row;                                                                                                \
+        struct {                                                                                                       \
+            ROW_MEMBERS                                                                                                \
+        };                                                                                                             \
+    }
+
+/* Milliseconds that an operation spent in its states. */
+struct op_spent {
+    int64_t ms[OP_STATES];
+    json_t *unknown;
+};
+
+struct operation {
+    ROW_HEAD;
+    enum op_state state;
+    enum op_kind kind;
+    enum op_stage stage;
+    enum outcome outcome; /* decided, durable before anything is released */
+    enum op_reason reason;
+    enum restore_from from;
+    const struct policy *policy;
+    const struct class_desc *own;  /* class of the volume; of a restore, of the target */
+    const struct class_desc *into; /* class of the intermediate, where it is another */
+    const struct volume_desc *volume;
+    char *job, *description;
+    bool debug, rebuilt, degraded;
+    int64_t state_since_ns, started_ns, ended_ns, completed_ns;
+    struct op_spent spent_ms;
+    bool queue_counted;
+    /* cancel */
+    bool cancel;
+    int64_t cancel_ns, cancel_deadline_ns;
+    char *cancel_reason;
+    /* attempts */
+    struct op_error error;
+    struct list_of_structs attempts; /* of struct op_error: operation_attempt_at() */
+    int64_t attempt, interruptions, outage_ns;
+    char *waiting, *skip_reason;
+    /* phase 1 */
+    char *native; /* alias of the snapshot that it makes or reads */
+    const struct native_desc *native_doc;
+    const struct tag_desc *tag;
+    uint64_t native_intent, hook_intent;
+    double pool_ratio; /* 0..1, -1: unknown */
+    bool snapshot_failed, snapshot_transient;
+    int64_t hook_began_ns, frozen_ms, snapshot_ns, snapshot_ms, group_skew_ms;
+    int64_t prune_rounds, checks;
+    char *check_operation; /* admin operation that asks the repository */
+    /* exposing */
+    uint64_t expose_intent;
+    char *expose_alias;
+    int64_t expose_ns;
+    json_t *exposure; /* opaque but for path, size, mechanism, read_only */
+    bool prepared;
+    /* moving */
+    int64_t moving_ns, running_ns;
+    json_t *identity; /* mover_identity_to_json() */
+    char *plugin_id;
+    json_t *progress, *mover, *result; /* what the mover said last, how it ended, what it left */
+    /* releasing */
+    bool undone, releasing;
+    int64_t cleanup_tries;
+    char *cleanup_error;
+    bool lost; /* its snapshot is no longer in the repository */
+    bool post_hook_done;
+    /* restore */
+    char *of, *why, *target_name, *snapshot, *stored_id;
+    int64_t size;
+    bool overwrite, verify, onto_itself, filled, committed;
+    const struct class_desc *native_class;
+    json_t *stored; /* what a mover plugin stored */
+    json_t *target; /* opaque but for path, size */
+    /* verify, admin */
+    json_t *does;    /* array of steps ("do") */
+    json_t *aliases; /* of a check: snapshot id -> alias */
+    json_t *snapshots;
+    double read_percent; /* -1: not set */
+    /* delete */
+    char *deletes;
+    bool force, even_kept, begun;
+    int64_t plugins_done;
+    json_t *deletions; /* repository -> admin operation */
+    json_t *unknown;
+};
+
+struct backup_counts {
+    int64_t attempted, completed, failed, canceled, skipped;
+    json_t *unknown;
+};
+struct backup_bytes {
+    int64_t total, incremental, uploaded;
+    json_t *unknown;
+};
+
+struct backup {
+    ROW_HEAD;
+    enum backup_state state;
+    enum op_kind kind; /* KIND_BACKUP or KIND_RESTORE */
+    enum origin origin;
+    enum restore_from from;
+    char *job, *description;
+    bool caught_up, rebuilt;
+    int64_t planned_ns;
+    struct strs volume_ids;
+    json_t *skipped; /* array of {"volume", "reason"} */
+    char *blocked_by;
+    int64_t position;
+    int64_t state_since_ns, started_ns, snapshots_done_ns, completed_ns;
+    bool degraded, degraded_phase;
+    bool cancel;
+    int64_t cancel_ns;
+    bool expired; /* retention of the repositories was asked for */
+    char *post_hook_operation, *deleting;
+    struct backup_counts counts;
+    struct backup_bytes bytes;
+    struct strs failed_volumes;
+    json_t *errors; /* array of {"operation", "volume", "error"} */
+    struct op_error error;
+    char *of, *of_job, *target; /* restore */
+    json_t *unknown;
+};
+
+/* Kept until it is released. */
+struct native_hold {
+    bool held;
+    char *note;
+    int64_t at_ns;
+    json_t *unknown;
+};
+
+struct native_row {
+    ROW_HEAD;
+    enum native_state state;
+    const struct class_desc *klass;
+    const struct volume_desc *volume;
+    const struct policy *policy;
+    const struct native_desc *native;
+    char *driver, *operation, *job, *snapshot, *why_removed;
+    int64_t state_since_ns;
+    int64_t effective_retain; /* -1: not recorded */
+    bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
+    int64_t moved_ns, verified_ns;
+    struct native_hold hold;
+    json_t *remove_error;
+    json_t *unknown;
+};
+
+struct volume_row {
+    ROW_HEAD;
+    enum known_state state;
+    const struct volume_desc *volume;
+    char *klass; /* name */
+    int64_t gone_ns, expected_ns;
+    enum outcome last_status, last_verdict;
+    char *last_backup;
+    int64_t last_end_ns, last_success_ns, last_snapshot_ns;
+    int64_t last_changed_bytes; /* -1: not known */
+    char *last_good_backup, *last_good_repository, *last_good_lost;
+    struct op_error last_error;
+    json_t *unknown;
+};
+
+/* The last start of a job came to nothing. */
+struct job_failure {
+    bool there;
+    char *message, *hint;
+    int64_t at_ns;
+    json_t *unknown;
+};
+
+struct job_run {
+    ROW_HEAD;
+    enum job_state state;
+    char *on_calendar;
+    bool active;
+    int64_t since_ns, last_planned_ns, last_run_ns;
+    struct job_failure failed;
+    json_t *missing; /* array of {"volume", "reason"} */
+    json_t *unknown;
+};
+
+/*
+ * For each row X (operation, backup, native_row, volume_row, job_run):
+ *   X_fields
+ *   X_init(&x), X_clear(&x), X_copy(&x, row)
+ *   CLEANUP(X_clear) struct X x = ROW_INIT;   nothing yet: for X_init(), X_copy() or X_get() to fill
+ *   X_to_json(row)     its document, without the head and state
+ */
+#define TYPES_ROW(X)                                                                                                   \
+    extern const struct fields X##_fields;                                                                             \
+    static inline void X##_init(struct X *x)                                                                           \
+    {                                                                                                                  \
+        row_init(&X##_fields, x);                                                                                      \
+    }                                                                                                                  \
+    static inline void X##_clear(struct X *x)                                                                          \
+    {                                                                                                                  \
+        row_clear(&X##_fields, x);                                                                                     \
+    }                                                                                                                  \
+    static inline int X##_copy(struct X *ret, const struct X *x)                                                       \
+    {                                                                                                                  \
+        return row_copy(&X##_fields, ret, x);                                                                          \
+    }                                                                                                                  \
+    static inline json_t *X##_to_json(const struct X *x)                                                               \
+    {                                                                                                                  \
+        return fields_to_json(&X##_fields, x);                                                                         \
+    }
+#define ROW_INIT                                                                                                       \
+    {                                                                                                                  \
+        .id = NULL                                                                                                     \
+    }
+void row_init(const struct fields *t, void *row);
+void row_clear(const struct fields *t, void *row);
+int row_copy(const struct fields *t, void *ret, const void *row);
+TYPES_ROW(operation)
+TYPES_ROW(backup)
+TYPES_ROW(native_row)
+TYPES_ROW(volume_row)
+TYPES_ROW(job_run)
+
+/* What the store knows of each kind. */
+struct row_type {
+    const char *table; /* of the database */
+    const struct fields *fields;
+    const struct enum_names *states;
+    size_t state; /* its offset */
+    int terminal; /* the first of the terminal states; INT_MAX: there is none */
+};
+extern const struct row_type row_types[ROW_KINDS];
+static inline int row_state(enum row_kind k, const void *row)
+{
+    return *(const int *)(const void *)((const char *)row + row_types[k].state);
+}
+static inline void row_set_state(enum row_kind k, void *row, int state)
+{
+    *(int *)(void *)((char *)row + row_types[k].state) = state;
+}
+
+/* Attempt number i, from 0; NULL past the end. */
+const struct op_error *operation_attempt_at(const struct operation *op, unsigned i);
+/* Adds a copy of op->error to the attempts. */
+int operation_attempt_add(struct operation *op);
+
+#endif

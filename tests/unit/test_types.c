@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Typed rows: every field of every table is loaded and stored as it was, whatever else a document holds. */
+#include "daemon/records/types.h"
+
+#include "base/json.h"
+#include "test.h"
+
+static uint64_t state = 88172645463325252u;
+static uint64_t any(uint64_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return below ? state % below : state;
+}
+
+static json_t *any_text(void)
+{
+    static const char *const texts[] = {
+        "a",       "nightly",         "/srv/vm/a \"b\".img", "line\nfeed", "\x01\x1f\x7f",
+        "\\ back", "h\xc3\xa4sslich", "\xf0\x9f\x92\xbe",    "x/y/z",      "0"};
+    return any(3) ? json_string(texts[any(10)]) : json_sprintf("text %llu", (unsigned long long)any(1000));
+}
+
+static json_t *any_json(unsigned depth)
+{
+    json_t *j;
+    switch (any(depth ? 7 : 5)) {
+    case 0:
+        return any_text();
+    case 1:
+        return json_integer((json_int_t)any(0));
+    case 2:
+        return json_boolean((int)any(2));
+    case 3:
+        return json_real((double)any(1000000) / 7);
+    case 4:
+        return json_integer(-(json_int_t)any(1000));
+    case 5:
+        j = json_array();
+        for (uint64_t n = any(4); n; n--)
+            json_array_append_new(j, any_json(depth - 1));
+        return j;
+    default:
+        j = json_object();
+        for (uint64_t n = any(4); n; n--)
+            json_object_set_new(j, n % 2 ? "x" : "some \"name\"", any_json(depth - 1));
+        return j;
+    }
+}
+
+static json_t *any_object(void)
+{
+    json_t *j = json_object();
+    json_object_set_new(j, "member", any_json(2));
+    return j;
+}
+
+static json_t *any_document(const struct fields *t, bool whole);
+
+/* A value of the field's type that is not its unset one. */
+static json_t *any_value(const struct field_desc *f)
+{
+    json_t *j = NULL;
+    switch ((enum field_type)f->type) {
+    case FIELD_STR:
+        return any_text();
+    case FIELD_INT:
+        return json_integer(any(2) ? (json_int_t)(1 + any(1000)) : (json_int_t)(1 + any(INT64_MAX - 1)));
+    case FIELD_UINT:
+        return json_integer((json_int_t)(1 + any(INT64_MAX - 1)));
+    case FIELD_BOOL:
+        return json_true();
+    case FIELD_REAL:
+        return json_real(0.125 + (double)any(1000000) / 3);
+    case FIELD_ENUM:
+        return json_string(f->names->names[1 + any(f->names->n - 1)]);
+    case FIELD_ERR:
+        return json_integer((json_int_t)(1 + any(25)));
+    case FIELD_STRS:
+        j = json_array();
+        for (uint64_t n = 1 + any(5); n; n--)
+            json_array_append_new(j, any_text());
+        return j;
+    case FIELD_JSON:
+        return any_json(3);
+    case FIELD_OBJECT:
+        return any_object();
+    case FIELD_ARRAY:
+        j = json_array();
+        json_array_append_new(j, any_json(2));
+        return j;
+    case FIELD_STRUCT:
+    case FIELD_SHARED:
+        return any_document(f->of, true);
+    case FIELD_STRUCTS:
+        j = json_array();
+        for (uint64_t n = 1 + any(4); n; n--)
+            json_array_append_new(j, any_document(f->of, true));
+        return j;
+    }
+    return j;
+}
+
+static json_t *any_document(const struct fields *t, bool whole)
+{
+    json_t *j = json_object();
+    for (unsigned i = 0; i < t->n; i++) {
+        const struct field_desc *f = &t->v[i];
+        if (f->flags & FIELD_THERE || (!whole && any(3)))
+            continue;
+        json_t *v = any_value(f);
+        if (f->type == FIELD_ERR)
+            jset_str(j, "class", err_class_name((enum err_class)json_integer_value(v)));
+        json_object_set_new(j, f->name, v);
+    }
+    return j;
+}
+
+/* ---- the kinds ---- */
+
+struct kind {
+    const struct fields *fields;
+    bool row;
+};
+static const struct kind kinds[] = {
+    {&operation_fields, true}, {&backup_fields, true},       {&native_row_fields, true},  {&volume_row_fields, true},
+    {&job_run_fields, true},   {&policy_fields, false},      {&class_desc_fields, false}, {&volume_desc_fields, false},
+    {&tag_desc_fields, false}, {&native_desc_fields, false}, {&op_error_fields, false},
+};
+#define KINDS_N (sizeof kinds / sizeof *kinds)
+
+static void *new_struct(const struct kind *k)
+{
+    void *s = malloc(k->fields->size);
+    if (k->row)
+        row_init(k->fields, s);
+    else
+        fields_init(k->fields, s);
+    return s;
+}
+
+static void free_struct(const struct kind *k, void *s)
+{
+    if (k->row)
+        row_clear(k->fields, s);
+    else
+        fields_clear(k->fields, s);
+    free(s);
+}
+
+static void same_json(const struct fields *t, const json_t *a, const json_t *b)
+{
+    if (json_equal(a, b))
+        return;
+    CLEANUP_FREE char *x = json_dumps(a, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    CLEANUP_FREE char *y = json_dumps(b, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    fail_msg("%s:\n%s\n%s", t->name, x, y);
+}
+
+static void round_trip(const struct kind *k, const json_t *doc)
+{
+    void *s = new_struct(k), *copy = malloc(k->fields->size), *again = new_struct(k);
+    assert_int_equal(fields_load(k->fields, s, doc), 0);
+    CLEANUP_JSON json_t *stored = fields_to_json(k->fields, s);
+    assert_non_null(stored);
+    same_json(k->fields, doc, stored);
+    assert_int_equal(k->row ? row_copy(k->fields, copy, s) : fields_copy(k->fields, copy, s), 0);
+    assert_true(fields_equal(k->fields, s, copy));
+    assert_int_equal(fields_load(k->fields, again, stored), 0);
+    assert_true(fields_equal(k->fields, s, again));
+    free_struct(k, s);
+    CLEANUP_JSON json_t *of_copy = fields_to_json(k->fields, copy);
+    same_json(k->fields, doc, of_copy);
+    free_struct(k, copy);
+    free_struct(k, again);
+}
+
+static void every_field(void **arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < 200; i++) {
+        for (size_t k = 0; k < KINDS_N; k++) {
+            CLEANUP_JSON json_t *doc = any_document(kinds[k].fields, true);
+            round_trip(&kinds[k], doc);
+        }
+    }
+    assert_int_equal(str_count(), 0);
+    assert_int_equal(shared_count(), 0);
+}
+
+/* One at a time: the field is the only difference, and it makes one. */
+static void each_field_alone(void **arg)
+{
+    (void)arg;
+    for (size_t k = 0; k < KINDS_N; k++) {
+        const struct fields *t = kinds[k].fields;
+        void *none = new_struct(&kinds[k]);
+        for (unsigned i = 0; i < t->n; i++) {
+            const struct field_desc *f = &t->v[i];
+            if (f->flags & FIELD_THERE)
+                continue;
+            void *s = new_struct(&kinds[k]);
+            CLEANUP_JSON json_t *v = any_value(f), *doc = json_object();
+            json_object_set(doc, f->name, v);
+            fields_load(t, s, doc);
+            if (fields_equal(t, s, none))
+                fail_msg("%s.%s makes no difference", t->name, f->name);
+            CLEANUP_JSON json_t *stored = fields_to_json(t, s);
+            same_json(t, v, json_object_get(stored, f->name));
+            free_struct(&kinds[k], s);
+        }
+        free_struct(&kinds[k], none);
+    }
+}
+
+static void unknown_members_stay(void **arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < 200; i++) {
+        for (size_t k = 0; k < KINDS_N; k++) {
+            CLEANUP_JSON json_t *doc = any_document(kinds[k].fields, true);
+            json_object_set_new(doc, "of_a_newer_version", any_json(3));
+            if (i % 2)
+                json_object_set_new(doc, "another \"one\"", any_json(1));
+            if (kinds[k].fields == &operation_fields) {
+                json_object_set_new(json_object_get(doc, "policy"), "newer", any_json(2));
+                json_object_set_new(json_object_get(json_object_get(doc, "policy"), "limits"), "newer", any_json(2));
+                json_object_set_new(json_object_get(doc, "error"), "newer", any_json(2));
+            }
+            round_trip(&kinds[k], doc);
+        }
+    }
+}
+
+static bool fits(const struct field_desc *f, const json_t *v)
+{
+    switch ((enum field_type)f->type) {
+    case FIELD_STR:
+        return json_is_string(v);
+    case FIELD_INT:
+    case FIELD_UINT:
+    case FIELD_ERR:
+        return json_is_integer(v) && (f->type == FIELD_INT || json_integer_value(v) >= 0);
+    case FIELD_REAL:
+        return json_is_number(v);
+    case FIELD_BOOL:
+        return json_is_boolean(v);
+    case FIELD_JSON:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A member of another type counts as absent, is not lost, and gives way to what is set. */
+static void wrong_types(void **arg)
+{
+    (void)arg;
+    for (size_t k = 0; k < KINDS_N; k++) {
+        const struct fields *t = kinds[k].fields;
+        void *none = new_struct(&kinds[k]);
+        for (unsigned i = 0; i < t->n; i++) {
+            const struct field_desc *f = &t->v[i];
+            CLEANUP_JSON json_t *values = json_pack("[s,i,b,f,i]", "no such word", 7, 1, 2.5, -3);
+            const json_t *v;
+            size_t n;
+            json_array_foreach(values, n, v)
+            {
+                if (f->flags & FIELD_THERE || fits(f, v) || (f->flags & FIELD_TRUE && json_is_true(v)))
+                    continue;
+                void *s = new_struct(&kinds[k]);
+                CLEANUP_JSON json_t *doc = json_object();
+                json_object_set(doc, f->name, (json_t *)(uintptr_t)v);
+                assert_int_equal(fields_load(t, s, doc), 0);
+                CLEANUP_JSON json_t *stored = fields_to_json(t, s);
+                same_json(t, v, json_object_get(stored, f->name));
+                json_t **unknown = (json_t **)(void *)((char *)s + t->unknown);
+                json_object_clear(*unknown);
+                json_decref(*unknown);
+                *unknown = NULL;
+                if (!fields_equal(t, s, none))
+                    fail_msg("%s.%s of a wrong type is not absent", t->name, f->name);
+                free_struct(&kinds[k], s);
+            }
+        }
+        free_struct(&kinds[k], none);
+    }
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP_JSON json_t *doc = json_pack("{s:s,s:i}", "cancel", "yes", "job", 3);
+    operation_init(&op);
+    assert_int_equal(fields_load(&operation_fields, &op, doc), 0);
+    assert_false(op.cancel);
+    op.cancel = true;
+    CLEANUP_JSON json_t *stored = operation_to_json(&op);
+    assert_true(jbool(stored, "cancel"));
+    assert_int_equal(jint(stored, "job"), 3);
+}
+
+static void holds_and_errors(void **arg)
+{
+    (void)arg;
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    CLEANUP_JSON json_t *plain = json_pack("{s:b}", "hold", 1), *not = json_pack("{s:b}", "hold", 0),
+                        *empty = json_pack("{s:{}}", "hold");
+    fields_load(&native_row_fields, &n, not );
+    assert_false(n.hold.held);
+    fields_load(&native_row_fields, &n, empty);
+    assert_true(n.hold.held);
+    fields_load(&native_row_fields, &n, plain);
+    assert_true(n.hold.held);
+    assert_string_equal(n.hold.note, "");
+    assert_int_equal(n.effective_retain, -1);
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+    CLEANUP_JSON json_t *none = json_pack("{s:n}", "last_error"),
+                        *old = json_pack("{s:{s:s}}", "last_error", "message", "m"),
+                        *number = json_pack("{s:{s:i,s:s}}", "last_error", "class", ERR_NO_SPACE, "message", "m");
+    fields_load(&volume_row_fields, &v, none);
+    assert_int_equal(v.last_error.code, ERR_NONE);
+    assert_null(v.unknown);
+    fields_load(&volume_row_fields, &v, old); /* there, whatever it is */
+    assert_int_equal(v.last_error.code, ERR_GENERIC);
+    fields_load(&volume_row_fields, &v, number);
+    assert_int_equal(v.last_error.code, ERR_NO_SPACE);
+    CLEANUP_JSON json_t *e = op_error_to_json(&v.last_error);
+    assert_string_equal(jstr(e, "class"), err_class_name(ERR_NO_SPACE));
+    assert_int_equal(jint(e, "code"), ERR_NO_SPACE);
+}
+
+/* ---- sharing ---- */
+
+static void policies_are_shared(void **arg)
+{
+    (void)arg;
+    CLEANUP_JSON json_t *doc = any_document(&policy_fields, true), *other = json_deep_copy(doc);
+    jset_int(other, "retries", jint(doc, "retries") ^ 1);
+    const struct policy *a = policy_from_json(doc), *b = policy_from_json(doc), *c = policy_from_json(other);
+    assert_ptr_equal(a, b);
+    assert_ptr_not_equal(a, c);
+    assert_int_equal(c->retries, a->retries ^ 1);
+    struct policy own;
+    assert_int_equal(policy_copy(&own, c), 0);
+    own.retries = a->retries;
+    const struct policy *again = policy_make(&own);
+    assert_ptr_equal(again, a);
+    CLEANUP(operation_clear) struct operation op, copy;
+    operation_init(&op);
+    assert_true(is_none(op.policy));
+    policy_set(&op.policy, a);
+    assert_int_equal(operation_copy(&copy, &op), 0);
+    assert_ptr_equal(copy.policy, a);
+    operation_clear(&op);
+    policy_unref(a);
+    policy_unref(b);
+    policy_unref(again);
+    CLEANUP_JSON json_t *stored = policy_to_json(copy.policy);
+    same_json(&policy_fields, doc, stored);
+    policy_unref(c);
+    operation_clear(&copy);
+    assert_int_equal(shared_count(), 0);
+    assert_int_equal(str_count(), 0);
+    const struct policy *none = policy_from_json(NULL);
+    assert_ptr_equal(none, &policy_none);
+}
+
+static void strings(void **arg)
+{
+    (void)arg;
+    char *a = str_empty, *b = str_empty, *c = NULL;
+    assert_int_equal(str_set(&a, "one"), 0);
+    assert_int_equal(str_setf(&b, "%c%s", 'o', "ne"), 0);
+    assert_ptr_equal(a, b);
+    assert_int_equal(str_count(), 1);
+    assert_int_equal(str_set(&c, a), 0); /* from NULL; and from its own text */
+    assert_int_equal(str_set(&c, c), 0);
+    assert_ptr_equal(a, c);
+    assert_int_equal(str_set(&b, "caf\xe9 \xc3\xa9 \xed\xa0\x80"), 0);
+    assert_string_equal(b, "caf\\xe9 \\xc3\\xa9 \\xed\\xa0\\x80");
+    assert_int_equal(str_set(&b, "\xc3\xa9"), 0);
+    assert_string_equal(b, "\xc3\xa9");
+    str_clear(&a);
+    str_clear(&b);
+    str_set(&c, NULL);
+    assert_ptr_equal(c, str_empty);
+    assert_int_equal(str_count(), 0);
+    CLEANUP(strs_clear) struct strs list = {NULL, 0};
+    for (int i = 0; i < 3000; i++) {
+        char text[20];
+        snprintf(text, sizeof text, "%d", i % 1000);
+        strs_add(&list, text);
+    }
+    assert_int_equal(str_count(), 1000);
+    assert_true(strs_has(&list, "999"));
+    assert_false(strs_has(&list, "1000"));
+}
+
+static void words(void **arg)
+{
+    (void)arg;
+    assert_string_equal(op_state_name(OP_CLEANING_UP), "CleaningUp");
+    assert_string_equal(op_state_name(OP_NONE), "");
+    assert_string_equal(op_state_name(OP_STATES), "");
+    assert_int_equal(enum_value(&native_state_names, "missing"), NATIVE_MISSING);
+    assert_int_equal(enum_value(&native_state_names, "lost"), NATIVE_NONE);
+    for (enum op_state s = 0; s < OP_STATES; s++) {
+        assert_string_equal(outcome_name(op_outcome(s)), op_state_terminal(s) ? op_state_name(s) : "");
+        if (op_state_terminal(s))
+            assert_int_equal(op_state_of(op_outcome(s)), s);
+    }
+    for (enum backup_state s = 0; s < BACKUP_STATES; s++) {
+        assert_string_equal(outcome_name(backup_outcome(s)), backup_state_terminal(s) ? backup_state_name(s) : "");
+        if (backup_state_terminal(s))
+            assert_int_equal(backup_state_of(backup_outcome(s)), s);
+    }
+    assert_int_equal(op_state_of(OUTCOME_NONE), OP_FAILED);
+    assert_int_equal(backup_state_of(OUTCOME_NONE), BACKUP_FAILED);
+}
+
+static void attempts(void **arg)
+{
+    (void)arg;
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT, back;
+    operation_init(&op);
+    for (int i = 0; i < 3; i++) {
+        err_set(&e, ERR_BUSY, EBUSY, "attempt %d", i);
+        op_error_set(&op.error, i ? op.error.stage : "move", &e, 1000 + i, i);
+        assert_int_equal(operation_attempt_add(&op), 0);
+    }
+    assert_int_equal(op.attempts.n, 3);
+    assert_null(operation_attempt_at(&op, 3));
+    op_error_to_err(&back, operation_attempt_at(&op, 1));
+    assert_int_equal(back.cls, ERR_BUSY);
+    assert_int_equal(back.sys, EBUSY);
+    assert_non_null(strstr(back.msg, "attempt 1"));
+    assert_string_equal(operation_attempt_at(&op, 2)->stage, "move");
+    CLEANUP_JSON json_t *doc = operation_to_json(&op);
+    assert_int_equal(json_array_size(jarr(doc, "attempts")), 3);
+}
+
+/* What an operation, a native snapshot and a volume take in memory, beside what they share. */
+static void sizes(void **arg)
+{
+    (void)arg;
+    assert_true(sizeof(struct operation) <= 1200);
+    assert_true(sizeof(struct native_row) <= 400);
+    assert_true(sizeof(struct volume_row) <= 400);
+}
+
+static void schema(void **arg)
+{
+    (void)arg;
+    for (size_t k = 0; k < KINDS_N; k++) {
+        CLEANUP_FREE char *text = fields_schema(kinds[k].fields);
+        assert_non_null(text);
+        for (unsigned i = 0; i < kinds[k].fields->n; i++) {
+            char member[64];
+            snprintf(member, sizeof member, "\n    %s: ", kinds[k].fields->v[i].name);
+            assert_true(kinds[k].fields->v[i].flags & FIELD_THERE || strstr(text, member));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field),
+        cmocka_unit_test(each_field_alone),
+        cmocka_unit_test(unknown_members_stay),
+        cmocka_unit_test(wrong_types),
+        cmocka_unit_test(holds_and_errors),
+        cmocka_unit_test(policies_are_shared),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(words),
+        cmocka_unit_test(attempts),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(schema),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
