@@ -106,6 +106,17 @@ json_t *fields_to_json(const struct fields *t, const void *s);
 /* Schema of the documents in the notation of docs/control.md, malloc()ed. */
 char *fields_schema(const struct fields *t);
 
+/* A member that is a json_t * becomes another reference to v (NULL: none); json_take() takes the reference over. */
+static inline void json_take(json_t **at, json_t *v)
+{
+    json_decref(*at);
+    *at = v;
+}
+static inline void json_set(json_t **at, const json_t *v)
+{
+    json_take(at, json_incref((json_t *)(uintptr_t)v));
+}
+
 /* ---- shared structs ---- */
 
 /* At the head of a struct that is shared. */
