@@ -237,12 +237,12 @@ static int rule_native(struct check *k, struct err *e)
     struct exposure x;
     if (!k->native.handle[0])
         return check_skips(e, "there is no snapshot");
-    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e);
+    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", &k->exposure, e);
     k->exposed = rc == 0;
     if (rc == 0)
         rc = sample(k, &k->exposure, bytes, e);
     if (rc == 0)
-        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &x, e);
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", &x, e);
     if (rc == 0 && strcmp(x.path, k->exposure.path) != 0)
         rc = check_fails(e, "a second expose gives %.300s, and the first %.300s", x.path, k->exposure.path);
     return rc;
@@ -268,9 +268,9 @@ static int clone(struct check *k, bool read_only, struct err *e)
     memcpy(alias, k->clone.alias, sizeof alias);
     k->clone.mechanism = EXPOSE_CLONE;
     k->cloned = true;
-    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, 0, &k->clone, e);
+    int rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, &k->clone, e);
     if (rc == 0)
-        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, 0, &x, e);
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_CLONE, read_only, alias, &x, e);
     if (rc == 0 && strcmp(x.path, k->clone.path) != 0)
         rc = check_fails(e, "a second expose gives %.300s, and the first %.300s", x.path, k->clone.path);
     return rc;
@@ -315,7 +315,7 @@ static int rule_clone_writable(struct check *k, struct err *e)
     if (!k->native.handle[0])
         return check_skips(e, "there is no snapshot");
     CLEANUP_CLOSE int fd = -1;
-    bool compare = k->exposed && d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e) == 0;
+    bool compare = k->exposed && d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", &k->exposure, e) == 0;
     int rc = compare ? sample(k, &k->exposure, before, e) : 0;
     if (rc == 0)
         rc = clone(k, false, e);
@@ -420,7 +420,7 @@ static int rule_target_from_native(struct check *k, struct err *e)
     else
         rc = d->target_from_native(&k->c, &k->native, &k->target, e);
     if (rc == 0 && k->exposed) {
-        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", 0, &k->exposure, e);
+        rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", &k->exposure, e);
         if (rc == 0)
             rc = sample(k, &k->exposure, want, e);
         snprintf(x->path, sizeof x->path, "%s", k->target.path);

@@ -354,10 +354,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     if (rc < 0)
         return rc;
     const double began = mono_s();
-    /* The driver that makes the intermediate is the one of the class where it lies, but for what only the owner of the
-     * snapshot can do. */
-    const struct driver *maker = m == EXPOSE_COPY && into.d ? into.d : own.d;
-    rc = maker->expose(&own.v.c, n, into.d ? &into.v.c : &own.v.c, m, q.read_only, jstr(in, "alias"),
+    rc = driver_expose(&own.v.c, n, into.d ? &into.v.c : NULL, m, q.read_only, jstr(in, "alias"),
                        (uint64_t)jint(in, "rate"), x, e);
     if (rc < 0)
         return err_wrap(e, "%s of the native snapshot of %s into class \"%s\"", expose_mechanism_name(m), v->name,

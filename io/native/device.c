@@ -14,10 +14,10 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "io/blockdev.h"
-#include "io/native/filecopy.h"
-#include "io/native/json-fields.h"
+#include "io/native/intermediate.h"
+#include "io/native/overlay.h"
+#include "io/native/path.h"
 #include "io/native/pattern.h"
-#include "io/native/reflink.h"
 #include "io/source.h"
 
 #include <blkid.h>
@@ -265,8 +265,8 @@ static int device_remove(const struct driver_class *c, const struct native *n, b
 /* ---- exposing ---- */
 
 static int device_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
-                         enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate,
-                         struct exposure *ret, struct err *e)
+                         enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret,
+                         struct err *e)
 {
     struct volume now, v = {.size = n->size};
     memcpy(v.name, n->handle, sizeof v.name);
@@ -281,8 +281,6 @@ static int device_expose(const struct driver_class *c, const struct native *n, c
                        n->handle, now.size, n->size);
     if (m == EXPOSE_OVERLAY)
         return overlay_create(c, n, into, read_only, alias, ret, e);
-    if (m == EXPOSE_COPY && strcmp(into->driver, driver_reflink.name) == 0)
-        return driver_reflink.expose(c, n, into, m, read_only, alias, rate, ret, e);
     if (m == EXPOSE_COPY)
         return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" (driver %s) cannot hold a copy of a device",
                        into->name, into->driver);

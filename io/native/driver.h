@@ -8,8 +8,8 @@
  * finds what the first call made. Objects that a driver makes carry the owner tag (node and alias), so that they can be
  * found from the storage alone; a driver never touches an object without it.
  */
-#ifndef SNAPFERRY_IO_SNAPSHOT_DRIVER_H
-#define SNAPFERRY_IO_SNAPSHOT_DRIVER_H
+#ifndef SNAPFERRY_IO_NATIVE_DRIVER_H
+#define SNAPFERRY_IO_NATIVE_DRIVER_H
 
 #include "base/err.h"
 
@@ -142,14 +142,21 @@ struct driver {
     /* Removes; already gone is success with *gone = true (RS-21). Refuses what does not carry the tag. */
     int (*remove)(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
 
+    /* Whether `into`, another class of this driver, can clone natively what lies in `c`. Looks at the storage. NULL:
+     * never. */
+    bool (*same_pool)(const struct driver_class *c, const struct volume *v, const struct driver_class *into);
     /*
-     * Makes the snapshot readable by the mechanism that expose_choose() named. `into` is the class of the intermediate
-     * (c itself for EXPOSE_NATIVE). The space is checked first. `rate`: bytes per second for a copy, 0 unlimited.
-     * `alias` names the intermediate. Idempotent by alias.
+     * Makes the snapshot readable by the mechanism that expose_choose() named, but for EXPOSE_COPY. `into` is the class
+     * of the intermediate (c itself for EXPOSE_NATIVE). The space is checked first. `alias` names the intermediate.
+     * Idempotent by alias.
      */
     int (*expose)(const struct driver_class *c, const struct native *n, const struct driver_class *into,
-                  enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
-                  struct err *e);
+                  enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e);
+    /* EXPOSE_COPY: a full copy in class `into` of this driver of a snapshot of class `c`, which its own driver,
+     * `owner`, can show read-only. `rate`: bytes per second, 0 unlimited. The rest as above. NULL: cannot. */
+    int (*copy)(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
+                const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                struct err *e);
     /* Undoes it; already gone is success. */
     int (*unexpose)(const struct driver_class *into, const struct exposure *x, struct err *e);
     /* Intermediates and staging objects of restores that carry our tag (for the sweep). */
@@ -205,6 +212,11 @@ int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, st
 /* Whether `into` can clone natively what lies in `own` (same driver, same pool or file system). Looks at the storage.
  */
 bool expose_same_pool(const struct driver_class *own, const struct volume *v, const struct driver_class *into);
+/* Exposes: a copy is made by the driver of the class where it lies, all else by that of the snapshot's own class.
+ * `into` NULL: own. */
+int driver_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                  enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                  struct err *e);
 
 /*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
@@ -225,6 +237,8 @@ int target_from_json(struct restore_target *ret, const json_t *j, struct err *e)
 
 /* New UUIDv4 text. */
 void alias_new(char ret[ALIAS_LEN + 1]);
+/* Exactly a lower-case UUID text: such an alias can be a part of a file name. */
+bool alias_valid(const char *s);
 
 extern const struct driver driver_reflink, driver_device, driver_plugin;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* fsinfo.h - what a file lies on: file system, its identity, and the file's own identity (internal to io/native) */
-#ifndef SNAPFERRY_IO_SNAPSHOT_FSINFO_H
-#define SNAPFERRY_IO_SNAPSHOT_FSINFO_H
+#ifndef SNAPFERRY_IO_NATIVE_FSINFO_H
+#define SNAPFERRY_IO_NATIVE_FSINFO_H
 
 #include "io/native/driver.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* intermediate.c - clones and copies of native snapshots as tagged files */
+#include "io/native/intermediate.h"
+
 #include "base/cleanup.h"
 #include "base/time.h"
-#include "io/native/device.h"
-#include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
-#include "io/native/json-fields.h"
+#include "io/native/overlay.h"
+#include "io/native/path.h"
 
 #include <errno.h>
 #include <fcntl.h>

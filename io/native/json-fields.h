@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* json-fields.h - members of JSON documents, read strictly (internal to io/native) */
-#ifndef SNAPFERRY_IO_SNAPSHOT_JSON_FIELDS_H
-#define SNAPFERRY_IO_SNAPSHOT_JSON_FIELDS_H
+#ifndef SNAPFERRY_IO_NATIVE_JSON_FIELDS_H
+#define SNAPFERRY_IO_NATIVE_JSON_FIELDS_H
 
 #include "io/native/driver.h"
 
@@ -20,8 +20,10 @@ int field_alias(const json_t *j, const char *what, const char *key, char out[ALI
 /* Null for what no JSON integer can hold: "unknown". */
 json_t *u64_json(uint64_t v);
 
-/* Exactly a lower-case UUID text: such an alias can be a part of a file name. */
-bool alias_valid(const char *s);
+/* What the above say: "WHAT: member "KEY" WHY". */
+int field_bad(const char *what, const char *key, const char *why, struct err *e);
+
+/* ---- driver-json.c ---- */
 
 json_t *native_tag_json(const struct native_tag *t);
 int native_tag_from_json(struct native_tag *t, const json_t *j, const char *what, struct err *e);

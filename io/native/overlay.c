@@ -8,13 +8,14 @@
  *
  * Crash points: overlay-asked (before the hook runs), overlay-made, overlay-removed.
  */
+#include "io/native/overlay.h"
+
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
-#include "proc/program.h"
 #include "io/blockdev.h"
-#include "io/native/device.h"
 #include "io/native/json-fields.h"
+#include "proc/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #define PROTOCOL 1
 #define HOOK_SECONDS 300

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* pattern.c - files that a class's patterns match */
 #include "io/native/pattern.h"
 
 #include "base/cleanup.h"
+#include "io/native/path.h"
 #include "io/native/tag.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* pattern.h - files that a class's patterns match (internal to io/native) */
-#ifndef SNAPFERRY_IO_SNAPSHOT_PATTERN_H
-#define SNAPFERRY_IO_SNAPSHOT_PATTERN_H
+#ifndef SNAPFERRY_IO_NATIVE_PATTERN_H
+#define SNAPFERRY_IO_NATIVE_PATTERN_H
 
 #include "io/native/driver.h"
 

@@ -369,19 +369,18 @@ static int check_exposure(struct talk *t, const struct native *n, enum expose_me
     return plugin_path_open(t->c, &t->p, PV_EXPOSE, x->path, x->size, O_RDONLY, &fd, e);
 }
 
-static int plugin_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
-                         enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate,
-                         struct exposure *ret, struct err *e)
+/* Asks the plugin of class `where`, in which what it makes is to lie. `from`: the class of the snapshot. */
+static int expose(const struct driver_class *where, const struct driver_class *from, const struct native *n,
+                  enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                  struct err *e)
 {
-    /* The intermediate's class does the work: a copy may come from a class of another driver. */
-    const struct driver_class *where = m == EXPOSE_NATIVE || !into ? c : into;
     struct talk t;
     CLEANUP_PLUGIN_JSON json_t *answer = NULL;
     int rc = talk_to(&t, where, e);
     if (rc < 0 || (rc = able(&t, PV_EXPOSE, mechanism_ability(m), e)) < 0)
         return rc;
     json_t *more = json_pack("{s:o, s:o, s:s, s:b, s:s, s:I}", "snapshot", plugin_native_json(n, where->node), "from",
-                             class_json(c), "mechanism", expose_mechanism_name(m), "read-only", read_only, "alias",
+                             class_json(from), "mechanism", expose_mechanism_name(m), "read-only", read_only, "alias",
                              alias ? alias : "", "rate", (json_int_t)rate);
     struct exposure x;
     struct native_tag tag;
@@ -397,6 +396,22 @@ static int plugin_expose(const struct driver_class *c, const struct native *n, c
         x.handle[0] = x.alias[0] = '\0';
     *ret = x;
     return 0;
+}
+
+static int plugin_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                         enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret,
+                         struct err *e)
+{
+    return expose(m == EXPOSE_NATIVE || !into ? c : into, c, n, m, read_only, alias, 0, ret, e);
+}
+
+/* The plugin reads the snapshot itself. */
+static int plugin_copy(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
+                       const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                       struct err *e)
+{
+    (void)owner;
+    return expose(into, c, n, EXPOSE_COPY, read_only, alias, rate, ret, e);
 }
 
 static int plugin_unexpose(const struct driver_class *into, const struct exposure *x, struct err *e)
@@ -588,6 +603,18 @@ static int plugin_target_from_native(const struct driver_class *c, const struct 
     return target_verb(c, PV_TARGET_FROM_NATIVE, r, n, &t, e);
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* A plugin's pools are words of its own: a class of the same plugin is in the volume's pool if its target names that,
+ * or names the same place as the volume's class. */
+static bool plugin_same_pool(const struct driver_class *c, const struct volume *v, const struct driver_class *into)
+{
+    return into->target && *into->target && (same_text(into->target, v->pool) || same_text(into->target, c->target));
+}
+
 const struct driver driver_plugin = {
     .name = "plugin",
     .text = "storage that a program knows: snapferry-plugin(7)",
@@ -598,7 +625,9 @@ const struct driver driver_plugin = {
     .find = plugin_find,
     .list = plugin_list,
     .remove = plugin_remove,
+    .same_pool = plugin_same_pool,
     .expose = plugin_expose,
+    .copy = plugin_copy,
     .unexpose = plugin_unexpose,
     .exposures = plugin_exposures,
     .open = plugin_open,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* reflink-expose.c - native snapshots of image files made readable, and the space of their file system */
 #include "base/cleanup.h"
-#include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
+#include "io/native/intermediate.h"
+#include "io/native/path.h"
 #include "io/native/reflink.h"
 
 #include <errno.h>
@@ -29,11 +30,9 @@ static int unable(const struct driver_class *c, const struct driver_class *into,
         return err_set(e, ERR_USAGE, EINVAL, "a native snapshot itself is never made writable");
     if (m == EXPOSE_OVERLAY)
         return err_set(e, ERR_USAGE, ENOTSUP, "driver reflink has no overlays (storage class \"%s\")", c->name);
-    if (m != EXPOSE_NATIVE && strcmp(into->driver, driver_reflink.name) != 0)
+    if (m != EXPOSE_NATIVE && (m != EXPOSE_CLONE || strcmp(into->driver, REFLINK_NAME) != 0))
         return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" (driver %s) cannot hold a %s of an image file",
                        into->name, into->driver, expose_mechanism_name(m));
-    if (m == EXPOSE_COPY && !(into->target && *into->target))
-        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\" has no target to hold a copy", into->name);
     return 0;
 }
 
@@ -63,36 +62,8 @@ static int expose_clone(const struct native *n, struct intermediate *i, struct e
     return intermediate_make(i, ret, e);
 }
 
-/* The source may be of any driver: its own shows it read-only. */
-static int expose_copy(const struct driver_class *c, const struct native *n, struct intermediate *i,
-                       struct exposure *ret, struct err *e)
-{
-    const struct driver *own = driver_by_name(c->driver);
-    struct exposure x;
-    struct stat st;
-    CLEANUP_CLOSE int src = -1;
-    if (!own)
-        return err_set(e, ERR_USAGE, ENOTSUP, "this build has no driver \"%s\" (storage class \"%s\")", c->driver,
-                       c->name);
-    int rc = own->expose(c, n, c, EXPOSE_NATIVE, true, "", 0, &x, e);
-    if (rc == 0)
-        rc = own->open(c, &x, &src, e);
-    if (rc == 0 && fstat(src, &st) < 0)
-        rc = err_set(e, ERR_SOURCE, errno, "cannot stat %s", x.path);
-    if (rc == 0) {
-        i->from.src = src;
-        i->from.src_path = x.path;
-        i->from.block = S_ISBLK(st.st_mode);
-        i->dir_path = i->into->target;
-        rc = intermediate_make(i, ret, e);
-    }
-    return rc;
-}
-
-/* `c` is another driver's class when a copy of its snapshot is to lie in `into`. */
 int reflink_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
-                   enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
-                   struct err *e)
+                   enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e)
 {
     struct native now;
     struct volume v = {.size = n->size};
@@ -100,11 +71,6 @@ int reflink_expose(const struct driver_class *c, const struct native *n, const s
     int rc = unable(c, into, m, read_only, e);
     if (rc < 0)
         return rc;
-    i.from.size = n->size;
-    i.from.rate = rate;
-    i.n = n;
-    if (m == EXPOSE_COPY)
-        return expose_copy(c, n, &i, ret, e);
     snprintf(v.name, sizeof v.name, "%s", n->tag.volume_name);
     if ((rc = reflink_find(c, &v, n->tag.alias, n->handle, &now, e)) < 0)
         return rc;
@@ -114,6 +80,36 @@ int reflink_expose(const struct driver_class *c, const struct native *n, const s
     i.from.size = now.size;
     i.from.src_path = now.handle;
     return expose_clone(&now, &i, ret, e);
+}
+
+/* The source may be of any driver: its own shows it read-only. */
+int reflink_copy(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
+                 const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                 struct err *e)
+{
+    struct intermediate i = {.into = into,
+                             .n = n,
+                             .alias = alias,
+                             .dir_path = into->target,
+                             .mechanism = EXPOSE_COPY,
+                             .read_only = read_only,
+                             .from = {.size = n->size, .rate = rate}};
+    struct exposure x;
+    struct stat st;
+    CLEANUP_CLOSE int src = -1;
+    if (!(into->target && *into->target))
+        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\" has no target to hold a copy", into->name);
+    int rc = owner->expose(c, n, c, EXPOSE_NATIVE, true, "", &x, e);
+    if (rc == 0)
+        rc = owner->open(c, &x, &src, e);
+    if (rc == 0 && fstat(src, &st) < 0)
+        rc = err_set(e, ERR_SOURCE, errno, "cannot stat %s", x.path);
+    if (rc < 0)
+        return rc;
+    i.from.src = src;
+    i.from.src_path = x.path;
+    i.from.block = S_ISBLK(st.st_mode);
+    return intermediate_make(&i, ret, e);
 }
 
 int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e)

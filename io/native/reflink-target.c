@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
-#include "io/native/json-fields.h"
+#include "io/native/path.h"
 #include "io/native/reflink.h"
 
 #include <errno.h>

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* reflink.h - parts of the reflink driver (internal to io/native) */
-#ifndef SNAPFERRY_IO_SNAPSHOT_REFLINK_H
-#define SNAPFERRY_IO_SNAPSHOT_REFLINK_H
+#ifndef SNAPFERRY_IO_NATIVE_REFLINK_H
+#define SNAPFERRY_IO_NATIVE_REFLINK_H
 
 #include "io/native/tag.h"
+
+#define REFLINK_NAME "reflink"
 
 /* Opens an image file: a regular file reached by an absolute path whose last component is no symbolic link, and none of
  * our own files. ERR_NOT_FOUND, ERR_USAGE, ERR_PERMISSION, ERR_SOURCE. Returns the descriptor. */
@@ -12,15 +14,18 @@ int image_open(const char *path, struct stat *st, struct err *e);
 int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
 /* Who uses the file, as far as a look can tell: file locks (QEMU), loop devices. */
 bool image_user(int fd, const struct stat *st, char *out, size_t size);
-/* Whether the bytes are UTF-8: other names cannot be recorded. */
-bool name_is_text(const char *name);
-
+int reflink_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
+                     struct native *ret, struct err *e);
+int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
+int reflink_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
 int reflink_pool(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
 int reflink_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
                  struct native *ret, struct err *e);
 int reflink_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
-                   enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
-                   struct err *e);
+                   enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e);
+int reflink_copy(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
+                 const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
+                 struct err *e);
 int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
 int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
                    struct restore_target *ret, struct err *e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tag-find.c - tagged files, wherever an administrator may have put them */
 #include "base/cleanup.h"
+#include "io/native/path.h"
 #include "io/native/pattern.h"
-#include "io/native/reflink.h"
 #include "io/native/tag.h"
 
 #include <errno.h>

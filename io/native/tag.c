@@ -12,6 +12,7 @@
 #include "base/crash.h"
 #include "io/native/fsinfo.h"
 #include "io/native/json-fields.h"
+#include "io/native/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -212,38 +213,6 @@ void tagged_close(struct tagged *f)
     f->fd = f->dir = -1;
 }
 
-int path_join(char out[VOLUME_NAME_MAX], const char *dir, const char *name, struct err *e)
-{
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    if (n == 1 && dir[0] == '/')
-        n = 0;
-    if (n + 1 + strlen(name) >= VOLUME_NAME_MAX)
-        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the path of \"%s\" in %.512s has more than %d bytes", name, dir,
-                       VOLUME_NAME_MAX - 1);
-    memmove(out, dir, n);
-    out[n] = '/';
-    memcpy(out + n + 1, name, strlen(name) + 1);
-    return 0;
-}
-
-int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, struct err *e)
-{
-    size_t n = strlen(path);
-    const char *slash = strrchr(path, '/');
-    if (path[0] != '/' || n >= VOLUME_NAME_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of at most %d bytes", path,
-                       VOLUME_NAME_MAX - 1);
-    if (slash[1] == '\0' || strcmp(slash, "/.") == 0 || strcmp(slash, "/..") == 0)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%s\" names no file", path);
-    size_t d = slash == path ? 1 : (size_t)(slash - path);
-    memcpy(dir, path, d);
-    dir[d] = '\0';
-    *name = slash + 1;
-    return 0;
-}
-
 #define STAGING ".snapferry-"
 
 void staging_name(const char *final_name, const char *alias, char ret[NAME_MAX + 1])
@@ -259,18 +228,6 @@ bool staging_named(const char *name, const char *alias)
     size_t n = strlen(name), suffix = sizeof STAGING - 1 + ALIAS_LEN;
     return n >= suffix && strncmp(name + n - suffix, STAGING, sizeof STAGING - 1) == 0 &&
            strcmp(name + n - ALIAS_LEN, alias) == 0;
-}
-
-int path_plain(const char *path, struct err *e)
-{
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(++p, "/");
-        if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return err_set(e, ERR_USAGE, EINVAL,
-                           "\"%.512s\" is no plain path: write it without \".\", \"..\" and \"//\"", path);
-        p += n;
-    }
-    return 0;
 }
 
 int hidden_open(int dir, const char *path, bool create, struct err *e)

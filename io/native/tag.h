@@ -10,8 +10,8 @@
  * Files are made unnamed (O_TMPFILE), filled, tagged and synced, and get their name last: a crash on the way leaves
  * nothing behind, since the kernel frees what has no name. So there are no half-made files to find.
  */
-#ifndef SNAPFERRY_IO_SNAPSHOT_TAG_H
-#define SNAPFERRY_IO_SNAPSHOT_TAG_H
+#ifndef SNAPFERRY_IO_NATIVE_TAG_H
+#define SNAPFERRY_IO_NATIVE_TAG_H
 
 #include "io/native/driver.h"
 
@@ -103,15 +103,8 @@ int tagged_each(const struct dirs *d, const char *node, enum tag_kind kind, tagg
 int tagged_find(const struct dirs *d, const char *node, enum tag_kind kind, const char *alias, const char *hint,
                 struct tagged *ret, struct err *e);
 
-/* Path "DIR/NAME"; -ENAMETOOLONG. */
-int path_join(char out[VOLUME_NAME_MAX], const char *dir, const char *name, struct err *e);
 /* The name of a staging file beside its final name; it tells what it is even before its tag is read. With its final
  * name the file is a volume, though it may still carry the tag: the rename is what completes a restore. */
 void staging_name(const char *final_name, const char *alias, char ret[NAME_MAX + 1]);
 bool staging_named(const char *name, const char *alias);
-/* Splits an absolute path; `name` points into `path`. ERR_USAGE for a path that is not absolute or names no file. */
-int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, struct err *e);
-/* Refuses a path with an empty, "." or ".." component: it could match a pattern and yet lead elsewhere. */
-int path_plain(const char *path, struct err *e);
-
 #endif

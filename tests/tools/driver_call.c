@@ -154,9 +154,8 @@ static int v_expose(char **a)
         return rc;
     while (m < EXPOSE_COPY && strcmp(expose_mechanism_name(m), a[1]) != 0)
         m++;
-    const struct driver *maker = m == EXPOSE_COPY ? driver_by_name(where()->driver) : d;
     rc =
-        maker->expose(&own, &n, where(), m, strcmp(a[2], "ro") == 0, a[3], a[4] ? strtoull(a[4], NULL, 10) : 0, &x, &e);
+        driver_expose(&own, &n, where(), m, strcmp(a[2], "ro") == 0, a[3], a[4] ? strtoull(a[4], NULL, 10) : 0, &x, &e);
     return rc < 0 ? rc : show(exposure_to_json(&x));
 }
 

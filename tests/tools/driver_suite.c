@@ -320,13 +320,13 @@ static void test_native(void)
     ok(d->find(&own, &v, n.tag.alias, "", &again, &e) == 0 && strcmp(again.handle, n.handle) == 0, "and without");
     ok(d->find(&own, &v, n.tag.alias, "/nowhere/at/all", &again, &e) == 0, "and with a wrong one");
     if (can & DRIVER_NATIVE_RO) {
-        ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", 0, &x, &e) == 0, "expose it as it is");
+        ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", &x, &e) == 0, "expose it as it is");
         ok(x.read_only && !x.handle[0] && !x.alias[0] && x.size == n.size && strcmp(x.klass, own.name) == 0,
            "nothing was made for that");
         check_read_only(&own, &x, 1);
         ok(d->unexpose(&own, &x, &e) == 0 && d->find(&own, &v, n.tag.alias, n.handle, &again, &e) == 0,
            "unexpose leaves it alone");
-        int rc = d->expose(&own, &n, &own, EXPOSE_NATIVE, false, "", 0, &x, &e);
+        int rc = d->expose(&own, &n, &own, EXPOSE_NATIVE, false, "", &x, &e);
         refused(rc, plugin && e.cls ? e.cls : ERR_USAGE, "it is never writable");
     }
     grown = v;
@@ -433,14 +433,13 @@ static void test_intermediate(const struct driver_class *into, enum expose_mecha
     struct native n;
     struct exposure x, again, back;
     char alias[ALIAS_LEN + 1], where[64];
-    const struct driver *maker = m == EXPOSE_COPY ? driver_by_name(into->driver) : d;
     snprintf(where, sizeof where, "%s %s into %s", read_only ? "read-only" : "writable", expose_mechanism_name(m),
              into->name);
     ok(write_pattern(name, 0, 4 * MIB, 3), "%s", where);
     if (!take(name, &v, &n))
         return;
     alias_new(alias);
-    if (!ok(maker->expose(&own, &n, into, m, read_only, alias, 0, &x, &e) == 0, "%s", where)) {
+    if (!ok(driver_expose(&own, &n, into, m, read_only, alias, 0, &x, &e) == 0, "%s", where)) {
         drop(&n);
         return;
     }
@@ -458,7 +457,7 @@ static void test_intermediate(const struct driver_class *into, enum expose_mecha
     json_t *j = exposure_to_json(&x);
     ok(j && exposure_from_json(&back, j, &e) == 0 && memcmp(&back, &x, sizeof x) == 0, "as a document and back");
     json_decref(j);
-    ok(maker->expose(&own, &n, into, m, read_only, alias, 0, &again, &e) == 0 && strcmp(again.handle, x.handle) == 0,
+    ok(driver_expose(&own, &n, into, m, read_only, alias, 0, &again, &e) == 0 && strcmp(again.handle, x.handle) == 0,
        "asked again for the same alias it is the same one");
     struct search s = exposed(into, alias);
     ok(s.hits == 1 && strcmp(s.x.handle, x.handle) == 0 && s.x.mechanism == m, "the list for the sweep shows it");
@@ -470,7 +469,7 @@ static void test_intermediate(const struct driver_class *into, enum expose_mecha
         ok(open_it(into, &x, &fd) == 0 && has_pattern(fd, 0, 4 * MIB, 3) && pwrite(fd, "changed", 7, 4096) == 7,
            "it can be written to");
         if (can & DRIVER_NATIVE_RO) {
-            ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", 0, &native, &e) == 0 &&
+            ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", &native, &e) == 0 &&
                    d->open(&own, &native, &base, &e) == 0 && has_pattern(base, 0, 4 * MIB, 3),
                "that does not change the snapshot");
         }
@@ -479,7 +478,7 @@ static void test_intermediate(const struct driver_class *into, enum expose_mecha
     /* After a crash no more than the alias may be known. */
     alias_new(alias);
     struct exposure bare = {.mechanism = EXPOSE_NATIVE};
-    ok(maker->expose(&own, &n, into, m, read_only, alias, 0, &x, &e) == 0, "made again");
+    ok(driver_expose(&own, &n, into, m, read_only, alias, 0, &x, &e) == 0, "made again");
     snprintf(bare.alias, sizeof bare.alias, "%s", alias);
     ok(driver_by_name(into->driver)->unexpose(into, &bare, &e) == 0 && unmade(&x), "and removed by its alias alone");
     drop(&n);
@@ -497,8 +496,7 @@ static void test_copy_limits(void)
     alias_new(alias);
     clock_gettime(CLOCK_MONOTONIC, &t0);
     uint64_t data = v.allocated < v.size ? v.allocated : v.size;
-    ok(driver_by_name(far_class.driver)->expose(&own, &n, &far_class, EXPOSE_COPY, true, alias, data, &x, &e) == 0,
-       "a copy at a second's rate");
+    ok(driver_expose(&own, &n, &far_class, EXPOSE_COPY, true, alias, data, &x, &e) == 0, "a copy at a second's rate");
     clock_gettime(CLOCK_MONOTONIC, &t1);
     double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
     ok(s > 0.3 * (double)x.copied / (double)data && s < 20, "takes its time: %.2f s for %" PRIu64 " bytes", s,
@@ -506,7 +504,7 @@ static void test_copy_limits(void)
     check_gone(&far_class, &x);
     if (tiny_class.name) {
         alias_new(alias);
-        int rc = driver_by_name(tiny_class.driver)->expose(&own, &n, &tiny_class, EXPOSE_COPY, true, alias, 0, &x, &e);
+        int rc = driver_expose(&own, &n, &tiny_class, EXPOSE_COPY, true, alias, 0, &x, &e);
         refused(rc, ERR_NO_SPACE, "a target without room is refused");
         ok(exposed(&tiny_class, alias).all == 0, "and nothing is left there");
     }
@@ -669,7 +667,7 @@ static void test_sizes_and_names(void)
         ok(d->volumes(&own, on_volume, &s, &e) == 0 && s.hits == 1, "%s is a volume", cases[i].file);
         if (take(file, &v, &n)) {
             ok(n.size == cases[i].size && listed(n.tag.alias).hits == 1, "its %" PRIu64 " bytes", cases[i].size);
-            ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", 0, &x, &e) == 0 && d->open(&own, &x, &fd, &e) == 0 &&
+            ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", &x, &e) == 0 && d->open(&own, &x, &fd, &e) == 0 &&
                    (cases[i].size > MIB * 64 ? has_pattern(fd, cases[i].size - 8192, 4096, 77)
                                              : has_pattern(fd, 0, (size_t)cases[i].size, i)),
                "its contents");
@@ -677,7 +675,7 @@ static void test_sizes_and_names(void)
                 char alias[ALIAS_LEN + 1];
                 struct stat st;
                 alias_new(alias);
-                ok(driver_reflink.expose(&own, &n, &far_class, EXPOSE_COPY, true, alias, 0, &x, &e) == 0 &&
+                ok(driver_expose(&own, &n, &far_class, EXPOSE_COPY, true, alias, 0, &x, &e) == 0 &&
                        stat(x.path, &st) == 0 && (uint64_t)st.st_size == n.size && x.copied < MIB &&
                        (uint64_t)st.st_blocks * 512 < MIB,
                    "a copy of it is sparse too: %" PRIu64 " bytes copied", x.copied);

@@ -4,6 +4,7 @@
 
 #include "io/native/filecopy.h"
 #include "io/native/fsinfo.h"
+#include "io/native/path.h"
 #include "io/native/pattern.h"
 #include "io/native/reflink.h"
 #include "io/native/tag.h"

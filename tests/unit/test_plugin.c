@@ -490,7 +490,7 @@ static void test_driver_cycle(void **state)
     assert_ok(d->find(&klass, v, tag.alias, "/stale/handle", s + 1, &e), &e);
     /* native and clone */
     CLEANUP_CLOSE int fd = -1;
-    assert_ok(d->expose(&klass, s, &klass, EXPOSE_NATIVE, true, "", 0, x, &e), &e);
+    assert_ok(d->expose(&klass, s, &klass, EXPOSE_NATIVE, true, "", x, &e), &e);
     assert_string_equal(x->handle, "");
     assert_string_equal(x->klass, "images");
     assert_ok(d->open(&klass, x, &fd, &e), &e);
@@ -498,21 +498,21 @@ static void test_driver_cycle(void **state)
     assert_ok(d->unexpose(&klass, x, &e), &e);
     char alias[ALIAS_LEN + 1];
     alias_new(alias);
-    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, 0, x, &e), &e);
-    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, 0, x, &e), &e);
+    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, x, &e), &e);
+    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, x, &e), &e);
     n = 0;
     assert_ok(d->exposures(&klass, count_exposure, &n, &e), &e);
     assert_int_equal(n, 1);
     assert_ok(d->unexpose(&klass, x, &e), &e);
     assert_ok(d->unexpose(&klass, x, &e), &e);
     /* What is known of an intermediate after a crash: its alias. */
-    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, 0, x, &e), &e);
+    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, x, &e), &e);
     snprintf(x[1].alias, sizeof x[1].alias, "%s", alias);
     assert_ok(d->unexpose(&klass, x + 1, &e), &e);
     n = 0;
     assert_ok(d->exposures(&klass, count_exposure, &n, &e), &e);
     assert_int_equal(n, 0);
-    assert_int_equal(d->expose(&klass, s, &klass, EXPOSE_OVERLAY, false, alias, 0, x, &e), -ENOTSUP);
+    assert_int_equal(d->expose(&klass, s, &klass, EXPOSE_OVERLAY, false, alias, x, &e), -ENOTSUP);
     assert_int_equal(d->allocated(&klass, x, NULL, NULL, &e), -ENOTSUP);
     assert_int_equal(d->changed(&klass, s, s, NULL, NULL, &e), -ENOTSUP);
     struct pool_usage u;
@@ -572,7 +572,7 @@ static void prepare_bent(void)
     assert_ok(d->resolve(&klass, image, &bent_volume, &e), &e);
     tag_for(&tag, &bent_volume);
     assert_ok(d->snapshot(&klass, &bent_volume, &tag, &bent_native, &e), &e);
-    assert_ok(d->expose(&klass, &bent_native, &klass, EXPOSE_CLONE, false, bent_alias, 0, &bent_clone, &e), &e);
+    assert_ok(d->expose(&klass, &bent_native, &klass, EXPOSE_CLONE, false, bent_alias, &bent_clone, &e), &e);
 }
 
 /* What a verb of the driver does with a bent answer. */
@@ -601,7 +601,7 @@ static int with_bent(const char *verb, const char *filter, struct err *e)
     else if (strcmp(verb, "list") == 0)
         rc = d->list(&klass, keep_native, &at, e);
     else if (strcmp(verb, "expose") == 0)
-        rc = d->expose(&klass, &bent_native, &klass, clone ? EXPOSE_CLONE : EXPOSE_NATIVE, !clone, bent_alias, 0, x, e);
+        rc = d->expose(&klass, &bent_native, &klass, clone ? EXPOSE_CLONE : EXPOSE_NATIVE, !clone, bent_alias, x, e);
     else if (strcmp(verb, "exposures") == 0)
         rc = d->exposures(&klass, count_exposure, &n, e);
     else if (strcmp(verb, "pool") == 0)
@@ -709,7 +709,7 @@ static void test_empty_words(void **state)
     assert_ok(d->resolve(&klass, image, v, &e), &e);
     tag_for(&tag, v);
     assert_ok(d->snapshot(&klass, v, &tag, s, &e), &e);
-    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, 0, x, &e), &e);
+    assert_ok(d->expose(&klass, s, &klass, EXPOSE_CLONE, false, alias, x, &e), &e);
     assert_ok(d->target(&klass, image, 1 << 20, alias, true, t, &e), &e);
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase $1 in remove|unexpose|target-abort) echo '{\"protocol\":1,\"gone\":true}';;\n"
