@@ -5,9 +5,9 @@
 #include "base/cleanup.h"
 #include "base/password.h"
 #include "daemon/check/classes.h"
+#include "daemon/check/endpoint.h"
 #include "base/json.h"
 #include "base/time.h"
-#include "daemon/metrics/check.h"
 #include "daemon/schedule/schedule.h"
 
 #include <errno.h>
@@ -382,7 +382,7 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     check_plugin_users(c);
     check_plugin_programs(c);
     check_calendars(c);
-    metrics_config_check(c);
+    check_endpoint(c);
     check_repositories(c, storage);
     int rc = check_hooks(c, e);
     if (rc >= 0)

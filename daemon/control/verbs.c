@@ -152,7 +152,7 @@ static void do_debug(struct request *q, const json_t *args)
     struct engine *g = q->control->engine;
     json_t *facts =
         json_pack("{s:s, s:I, s:o*, s:o*, s:o*}", "version", SNAPFERRY_VERSION, "pid", (json_int_t)getpid(), "status",
-                  engine_status(g), "metrics", engine_metrics_facts(g), "config", cfg_json(engine_cfg(g)));
+                  engine_status(g), "metrics", engine_debug_json(g), "config", cfg_json(engine_cfg(g)));
     if (facts)
         json_object_set_new(facts, "clients", json_integer(control_clients(q->control)));
     request_answer(q, facts);

@@ -489,9 +489,9 @@ static void general_problems(struct engine *g, const json_t *jobs, json_t *list)
 }
 
 /* Its problems are the daemon's. */
-static void neighbour_status(struct engine *g, json_t *status)
+static void observer_status(struct engine *g, json_t *status)
 {
-    json_t *o = g->neighbour->status(g->neighbour->arg);
+    json_t *o = g->observer->status(g->observer->arg);
     json_array_extend(jarr(status, "problems"), jarr(o, "problems"));
     json_object_del(o, "problems");
     if (o)
@@ -542,8 +542,8 @@ json_t *engine_status(struct engine *g)
                           config, "repositories", repos, "slots", "total", d->slots, "used", s.used, "restore_reserved",
                           d->restore_reserved, "queued", s.queued, "running", s.running, "queue", s.queue, "volumes",
                           vs.list, "jobs", schedule, "natives", natives_summary(&s), "problems", s.problems);
-    if (g->neighbour)
-        neighbour_status(g, o);
+    if (g->observer)
+        observer_status(g, o);
     json_decref(s.next);
     json_decref(s.seen);
     return o;

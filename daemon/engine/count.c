@@ -7,7 +7,6 @@
  * from what a process says (a mover's result is the word of a process that reads foreign data).
  */
 #include "daemon/engine/engine-impl.h"
-#include "daemon/metrics/metrics.h"
 
 #include <errno.h>
 #include <math.h>
@@ -127,7 +126,7 @@ static void observe(struct engine *g, const char *name, json_t *labels, const do
 {
     struct err e = ERR_INIT;
     if (isfinite(seconds) && seconds >= 0 && seconds < SECONDS_MAX &&
-        records_histogram_observe(g->records, name, labels, bounds, METRIC_BUCKETS, seconds, &e) < 0)
+        records_histogram_observe(g->records, name, labels, bounds, HISTOGRAM_BOUNDS, seconds, &e) < 0)
         log_debug("%s", e.msg);
     json_decref(labels);
 }
@@ -164,14 +163,14 @@ void count_queue_wait(struct engine *g, struct rec *op, const char *state)
         if (strcmp(state, work[i]))
             continue;
         jset_bool(op->doc, "queue_counted", true);
-        observe(g, "queue_wait_seconds", one("direction", count_direction(jstr(op->doc, "kind"))), metric_buckets,
+        observe(g, "queue_wait_seconds", one("direction", count_direction(jstr(op->doc, "kind"))), histogram_bounds,
                 spent(op, "Queued"));
     }
 }
 
 static void stage(struct engine *g, const char *direction, const char *name, double seconds)
 {
-    observe(g, "operation_duration_seconds", two("direction", direction, "stage", name), metric_buckets, seconds);
+    observe(g, "operation_duration_seconds", two("direction", direction, "stage", name), histogram_bounds, seconds);
 }
 
 /* What a mover calls its stages, and what they are to whoever waits for the operation. */
@@ -254,7 +253,7 @@ void count_backup_ended(struct engine *g, const struct rec *b, const char *outco
     if (restore)
         return;
     bool good = !strcmp(outcome, "Completed");
-    observe(g, "backup_duration_seconds", one("schedule", schedule), metric_buckets,
+    observe(g, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
             (double)(now_ns() - b->created_ns) / 1e9);
     if (strcmp(outcome, "Canceled") != 0)
         set(g, "backup_last_status", one("schedule", schedule), good);
@@ -266,7 +265,7 @@ void count_snapshot(struct engine *g, const struct rec *op, bool taken, double s
 {
     add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", jstr(op->doc, "job")), 1);
     if (taken)
-        observe(g, "snapshot_create_seconds", one("class", class_of(op)), metric_buckets_short, seconds);
+        observe(g, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
 }
 
 /* ---- what a mover's result says ---- */
@@ -307,18 +306,18 @@ static bool known(const char *const *names, size_t n, const char *name)
 
 static void request_times(struct engine *g, const char *repository, const char *op, const json_t *times)
 {
-    uint64_t counts[METRIC_BUCKETS + 1] = {0};
+    uint64_t counts[HISTOGRAM_BOUNDS + 1] = {0};
     struct err e = ERR_INIT;
-    if (json_array_size(jarr(times, "counts")) != METRIC_BUCKETS + 1)
+    if (json_array_size(jarr(times, "counts")) != HISTOGRAM_BOUNDS + 1)
         return;
-    for (size_t i = 0; i <= METRIC_BUCKETS; i++) {
+    for (size_t i = 0; i <= HISTOGRAM_BOUNDS; i++) {
         json_int_t n = json_integer_value(json_array_get(jarr(times, "counts"), i));
         counts[i] = n > 0 && n < BYTES_MAX ? (uint64_t)n : 0;
     }
     CLEANUP_JSON json_t *labels = two("repository", repository, "op", op);
     double s = number(times, "seconds");
-    if (records_histogram_add(g->records, "repository_request_seconds", labels, metric_buckets_short, METRIC_BUCKETS,
-                              counts, s < SECONDS_MAX ? s : 0, &e) < 0)
+    if (records_histogram_add(g->records, "repository_request_seconds", labels, histogram_bounds_short,
+                              HISTOGRAM_BOUNDS, counts, s < SECONDS_MAX ? s : 0, &e) < 0)
         log_debug("%s", e.msg);
 }
 

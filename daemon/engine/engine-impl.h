@@ -79,7 +79,7 @@ struct engine {
     struct plugin_movers *plugins;
     struct schedule *schedule;
     struct live *live;
-    struct facts *facts; /* engine-facts.h */
+    struct facts *facts; /* facts.h */
     bool room_running;
     struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
     unsigned n_queue, cap_queue;
@@ -97,8 +97,8 @@ struct engine {
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
     unsigned orphans;           /* objects with our tag that no record knows */
     json_t *orphan_list;
-    json_t *pools;                            /* volume id -> how full its pool is, as last seen */
-    const struct engine_neighbour *neighbour; /* NULL: none */
+    json_t *pools;                          /* volume id -> how full its pool is, as last seen */
+    const struct engine_observer *observer; /* NULL: none */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;

@@ -493,9 +493,9 @@ void engine_free(struct engine *g)
     free(g);
 }
 
-void engine_set_neighbour(struct engine *g, const struct engine_neighbour *n)
+void engine_observe(struct engine *g, const struct engine_observer *o)
 {
-    g->neighbour = n;
+    g->observer = o;
 }
 
 void engine_stop(struct engine *g)
@@ -561,8 +561,8 @@ static void reload_done(struct step_result *s, void *arg)
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_refresh(g, true);
         volumes_look_again(g);
-        if (g->neighbour)
-            g->neighbour->configured(fresh, g->neighbour->arg);
+        if (g->observer)
+            g->observer->configured(fresh, g->observer->arg);
         answer = json_pack("{s:b,s:s}", "reloaded", 1, "hash", cfg_hash(fresh));
         if (s->out && json_object_get(s->out, "complaints"))
             json_object_set(answer, "complaints", json_object_get(s->out, "complaints"));

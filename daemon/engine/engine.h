@@ -84,20 +84,18 @@ void engine_headline(struct engine *g, char *out, size_t cap);
 json_t *engine_operation_json(struct engine *g, const struct rec *op); /* record + live progress */
 json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations);
 json_t *engine_native_json(struct engine *g, const struct rec *n);
-/* {"samples": [...]} as daemon/metrics/metrics.h wants them: from memory, without a look at disk or storage. */
-json_t *engine_metrics(struct engine *g);
-/* What the debug bundle shows of the same: {"counters": [{"name", "labels", "value"}], ...}. */
-json_t *engine_metrics_facts(struct engine *g);
+/* For the debug bundle: {"counters": [{"name", "labels", "value"}], ...}. */
+json_t *engine_debug_json(struct engine *g);
 
-/* A part of the daemon beside the engine (the metrics endpoint) that lives from the same configuration: told of each
- * that comes into force, and asked what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}],
- * ...}, new reference). NULL: none any more. Borrowed. */
-struct engine_neighbour {
+/* What another room takes part in, connected by main(): `configured` is called with each configuration that comes into
+ * force, `status` returns what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}], ...}, new
+ * reference). NULL: none. Borrowed. */
+struct engine_observer {
     void (*configured)(struct cfg *c, void *arg);
     json_t *(*status)(void *arg);
     void *arg;
 };
-void engine_set_neighbour(struct engine *g, const struct engine_neighbour *n);
+void engine_observe(struct engine *g, const struct engine_observer *o);
 
 /* Waits: fn is called when the backup, restore or operation becomes terminal, and for each progress change at most once
  * a second (terminal false). Cancelled by engine_unwait with the same arg. */

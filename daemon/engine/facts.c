@@ -333,3 +333,28 @@ void facts_room_get(const struct engine *g, uint64_t *free_bytes, uint64_t *tota
     *free_bytes = g->facts->free_bytes;
     *total = g->facts->total_bytes;
 }
+
+/* ---- the debug bundle ---- */
+
+static int list_counter(const char *name, const json_t *labels, double value, void *arg)
+{
+    json_t *line = json_pack("{s:s, s:O, s:f}", "name", name, "labels", labels, "value", value);
+    return json_array_append_new(arg, line) < 0 ? -1 : 0;
+}
+
+json_t *engine_debug_json(struct engine *g)
+{
+    json_t *o = json_object(), *counters = json_array();
+    jset_int(o, "started_ns", g->started_ns);
+    jset_int(o, "orphans", g->orphans);
+    jset_int(o, "movers", movers_count(g->movers));
+    jset_int(o, "steps", steps_running(g->steps));
+    jset_int(o, "steps_stuck", steps_stuck(g->steps));
+    jset_int(o, "record_write_errors", (int64_t)records_write_errors(g->records));
+    jset_bool(o, "reload_ok", g->reload_ok);
+    if (g->orphan_list)
+        json_object_set(o, "orphan_list", g->orphan_list);
+    records_counters(g->records, list_counter, counters, NULL);
+    json_object_set_new(o, "counters", counters);
+    return o;
+}

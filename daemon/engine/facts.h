@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-facts.h - what metrics need of the records, kept in memory; the engine's files include it
+ * facts.h - what metrics need of the records, kept in memory; the engine's files include it
  *
  * The records tell of each row that is written (records_watch), so that a scrape reads no row: with thousands of native
  * snapshots it would parse megabytes of documents while the event loop waits. Finished operations and backups are not

@@ -26,6 +26,7 @@ struct server {
     struct engine *engine;
     struct control *control;
     struct endpoint *endpoint;
+    struct engine_observer observer;
     struct service *service;
 };
 
@@ -196,6 +197,16 @@ static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void
     return sd_event_exit(s->loop, 0);
 }
 
+static void on_configured(struct cfg *c, void *arg)
+{
+    endpoint_configured(((struct server *)arg)->endpoint, c);
+}
+
+static json_t *on_status(void *arg)
+{
+    return endpoint_status(((struct server *)arg)->endpoint);
+}
+
 static int set_up(struct server *s, struct cfg *c, struct err *e)
 {
     sigset_t mask;
@@ -217,7 +228,12 @@ static int set_up(struct server *s, struct cfg *c, struct err *e)
     if (rc < 0)
         return rc;
     rc = control_new(&s->control, s->loop, s->engine, s->paths.runtime_dir, cfg_daemon(c)->socket_group, e);
-    return rc < 0 ? rc : endpoint_new(&s->endpoint, s->loop, s->engine, e);
+    if (rc == 0)
+        rc = endpoint_new(&s->endpoint, s->loop, s->engine, e);
+    s->observer = (struct engine_observer){on_configured, on_status, s};
+    if (rc == 0)
+        engine_observe(s->engine, &s->observer);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -252,6 +268,8 @@ int main(int argc, char **argv)
     }
     service_free(s.service);
     control_free(s.control);
+    if (s.engine)
+        engine_observe(s.engine, NULL);
     endpoint_free(s.endpoint);
     engine_free(s.engine);
     cfg_free(c);

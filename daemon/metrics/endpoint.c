@@ -3,17 +3,17 @@
 #include "daemon/metrics/endpoint.h"
 
 #include "base/cleanup.h"
+#include "daemon/metrics/collect.h"
 #include "daemon/metrics/server.h"
 
 struct endpoint {
     struct engine *engine;
     struct metrics_server *server;
-    struct engine_neighbour neighbour;
 };
 
 static json_t *samples(void *arg)
 {
-    return engine_metrics(((struct endpoint *)arg)->engine);
+    return metrics_collect(((struct endpoint *)arg)->engine);
 }
 
 /* There is always a configuration in force: one that was refused leaves the one before. */
@@ -24,16 +24,6 @@ static bool ready(char *why, size_t cap, void *arg)
         return true;
     snprintf(why, cap, "the records cannot be written");
     return false;
-}
-
-static void configured(struct cfg *c, void *arg)
-{
-    metrics_server_apply(((struct endpoint *)arg)->server, c);
-}
-
-static json_t *status(void *arg)
-{
-    return metrics_server_json(((struct endpoint *)arg)->server);
 }
 
 int endpoint_new(struct endpoint **ret, sd_event *loop, struct engine *g, struct err *e)
@@ -48,10 +38,18 @@ int endpoint_new(struct endpoint **ret, sd_event *loop, struct engine *g, struct
         free(p);
         return rc;
     }
-    p->neighbour = (struct engine_neighbour){configured, status, p};
-    engine_set_neighbour(g, &p->neighbour);
     *ret = p;
     return 0;
+}
+
+void endpoint_configured(struct endpoint *p, struct cfg *c)
+{
+    metrics_server_apply(p->server, c);
+}
+
+json_t *endpoint_status(const struct endpoint *p)
+{
+    return metrics_server_json(p->server);
 }
 
 void endpoint_stopping(struct endpoint *p)
@@ -64,7 +62,6 @@ void endpoint_free(struct endpoint *p)
 {
     if (!p)
         return;
-    engine_set_neighbour(p->engine, NULL);
     metrics_server_free(p->server);
     free(p);
 }

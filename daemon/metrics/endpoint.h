@@ -6,8 +6,12 @@
 #include "daemon/engine/engine.h"
 
 struct endpoint;
-/* Serves as the engine's configuration says, and follows it; shows itself in the engine's status. */
+/* Serves what the engine knows, where its configuration says. */
 int endpoint_new(struct endpoint **ret, sd_event *loop, struct engine *g, struct err *e);
+/* Another configuration is in force. */
+void endpoint_configured(struct endpoint *p, struct cfg *c);
+/* metrics_server_json() */
+json_t *endpoint_status(const struct endpoint *p);
 /* The daemon ends: /readyz says so from now on. NULL allowed. */
 void endpoint_stopping(struct endpoint *p);
 /* Before engine_free(). NULL allowed. */

@@ -9,9 +9,6 @@
 
 #include <string.h>
 
-const double metric_buckets[METRIC_BUCKETS] = {1, 5, 15, 60, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400};
-const double metric_buckets_short[METRIC_BUCKETS] = {0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60};
-
 #define COUNTER(name, labels, help) {name, METRIC_COUNTER, labels, help, NULL},
 #define GAUGE(name, labels, help) {name, METRIC_GAUGE, labels, help, NULL},
 #define HISTOGRAM(name, labels, help) {name, METRIC_HISTOGRAM, labels, help, NULL},

@@ -2,7 +2,7 @@
 /*
  * metrics.h - what Prometheus reads: families, their text, and who hands it out
  *
- * The engine gives samples (engine_metrics), the table of families says what may be among them, metrics_text() makes
+ * metrics_collect() gives samples, the table of families says what may be among them, metrics_text() makes
  * the exposition of them, a server or a text file hands it out. Format: Prometheus text 0.0.4
  * (https://prometheus.io/docs/instrumenting/exposition_formats/). Names here are without the common prefix
  * "snapferry_". Every family has its HELP and TYPE lines from the start, also while it has no sample.
@@ -30,12 +30,6 @@ struct metric_family {
 extern const struct metric_family metric_families[];
 /* NULL if there is none; a histogram is found by the names of its samples, too. Thread-safe. */
 const struct metric_family *metric_family(const char *name);
-
-/* Upper bounds of the buckets of histograms of durations, in seconds: 1 s to 24 h; +Inf is implied. */
-#define METRIC_BUCKETS 12
-extern const double metric_buckets[METRIC_BUCKETS];
-/* The same for what takes milliseconds (requests to a repository, native snapshots): 1 ms to 1 min. */
-extern const double metric_buckets_short[METRIC_BUCKETS];
 
 struct metrics_options {
     bool compat;       /* aliases, too */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* engine-metrics-state.c - what is going on now: operations, queue, slots, progress, movers; volumes and their natives
- */
-#include "daemon/metrics/samples-impl.h"
+/* samples-state.c - what is going on now: operations, queue, slots, progress, movers; volumes and their natives */
+#include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
 

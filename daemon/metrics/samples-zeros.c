@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-metrics-zeros.c - counters that have counted nothing yet
+ * samples-zeros.c - counters that have counted nothing yet
  *
  * A series that appears with its first failure hides that failure from rate() and increase(). So each combination that
  * is known to be possible is there with 0 from the start, as long as the records have none.
  */
-#include "daemon/metrics/samples-impl.h"
+#include "daemon/metrics/samples.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
@@ -34,7 +34,7 @@ static void of_class(struct samples *s, const char *klass)
         sample_zero(s, data[i], "class", klass, NULL);
     sample_zero(s, "skipped_bytes_total", "class", klass, "why", "unallocated", NULL);
     sample_zero(s, "skipped_bytes_total", "class", klass, "why", "unchanged", NULL);
-    sample_zero_histogram(s, "snapshot_create_seconds", metric_buckets_short, "class", klass, NULL);
+    sample_zero_histogram(s, "snapshot_create_seconds", histogram_bounds_short, "class", klass, NULL);
 }
 
 static void of_schedule(struct samples *s, const char *schedule)
@@ -57,7 +57,7 @@ static void of_schedule(struct samples *s, const char *schedule)
     }
     for (size_t i = 0; i < N(names); i++)
         sample_zero(s, names[i], "schedule", schedule, NULL);
-    sample_zero_histogram(s, "backup_duration_seconds", metric_buckets, "schedule", schedule, NULL);
+    sample_zero_histogram(s, "backup_duration_seconds", histogram_bounds, "schedule", schedule, NULL);
 }
 
 static void of_repository(struct samples *s, const char *name)
@@ -70,7 +70,7 @@ static void of_repository(struct samples *s, const char *name)
         const char *code;
         for (unsigned k = 0; (code = count_code_at(k)); k++)
             sample_zero(s, "repository_requests_total", "repository", name, "op", requests[i], "code", code, NULL);
-        sample_zero_histogram(s, "repository_request_seconds", metric_buckets_short, "repository", name, "op",
+        sample_zero_histogram(s, "repository_request_seconds", histogram_bounds_short, "repository", name, "op",
                               requests[i], NULL);
     }
 }
@@ -121,10 +121,10 @@ static void of_durations(struct samples *s)
         {"admin", "total"},       {"delete", "move"},     {"delete", "total"},
     };
     for (size_t i = 0; i < N(stages); i++)
-        sample_zero_histogram(s, "operation_duration_seconds", metric_buckets, "direction", stages[i][0], "stage",
+        sample_zero_histogram(s, "operation_duration_seconds", histogram_bounds, "direction", stages[i][0], "stage",
                               stages[i][1], NULL);
     for (size_t i = 0; i < FACT_DIRECTIONS; i++)
-        sample_zero_histogram(s, "queue_wait_seconds", metric_buckets, "direction", fact_directions[i], NULL);
+        sample_zero_histogram(s, "queue_wait_seconds", histogram_bounds, "direction", fact_directions[i], NULL);
 }
 
 void samples_of_zeros(struct samples *s)

@@ -9,6 +9,9 @@
 #include <math.h>
 #include <stdio.h>
 
+const double histogram_bounds[HISTOGRAM_BOUNDS] = {1, 5, 15, 60, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400};
+const double histogram_bounds_short[HISTOGRAM_BOUNDS] = {0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60};
+
 const char *records_bound_text(double bound, char out[32])
 {
     if (isinf(bound))

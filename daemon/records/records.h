@@ -242,6 +242,9 @@ void records_counter_remove(struct records *r, const char *name, const json_t *l
 void records_counters_hold(struct records *r);
 void records_counters_settle(struct records *r);
 
+/* Bounds of distributions of durations, in seconds: 1 s to 24 h; and for what takes milliseconds, 1 ms to 1 min. */
+#define HISTOGRAM_BOUNDS 12
+extern const double histogram_bounds[HISTOGRAM_BOUNDS], histogram_bounds_short[HISTOGRAM_BOUNDS];
 /*
  * A distribution in the same store: counters NAME_bucket with a label "le" for each of the `n` ascending bounds and
  * "+Inf", each counting what is not above it; NAME_sum; NAME_count. A negative value counts as 0.

@@ -75,12 +75,7 @@ json_t *engine_native_json(struct engine *g, const struct rec *n)
     (void)g;
     return answer_native(n);
 }
-json_t *engine_metrics(struct engine *g)
-{
-    (void)g;
-    return json_pack("{s:[]}", "samples");
-}
-json_t *engine_metrics_facts(struct engine *g)
+json_t *engine_debug_json(struct engine *g)
 {
     return json_pack("{s:i}", "calls", (int)g->calls);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What engine_metrics() says: facts of the records in memory, counters that count once, zeros from the start (D.3). */
+/* What metrics_collect() gives: facts of the records in memory, counters that count once, zeros from the start (D.3).
+ */
 #include "tests/unit/test.h"
 
-#include "daemon/metrics/samples-impl.h"
+#include "daemon/metrics/collect.h"
+#include "daemon/metrics/samples.h"
 
 #include <sys/stat.h>
 #include <math.h>
@@ -66,7 +68,7 @@ static void close_it(struct fixture *x)
 /* Value of a sample: labels as "a=b,c=d". NAN: there is none; twice: a failure. */
 static double value(struct fixture *x, const char *name, const char *labels)
 {
-    CLEANUP_JSON json_t *o = engine_metrics(&x->g);
+    CLEANUP_JSON json_t *o = metrics_collect(&x->g);
     CLEANUP_JSON json_t *want = json_object(), *none = json_object();
     double ret = NAN;
     const json_t *s;
@@ -130,7 +132,7 @@ static json_t *volume(const char *name, int64_t success_ns)
 
 static void all_fit(struct fixture *x)
 {
-    CLEANUP_JSON json_t *o = engine_metrics(&x->g), *seen = json_object();
+    CLEANUP_JSON json_t *o = metrics_collect(&x->g), *seen = json_object();
     const json_t *s;
     size_t i;
     json_array_foreach(json_object_get(o, "samples"), i, s)
@@ -619,7 +621,7 @@ static void a_large_node(void **state)
     print_message("read at the start: %.1f ms\n", (now_s() - began) * 1e3);
     assert_sample(&x, "snapshots", "class=c,reason=retained", VOLUMES * NATIVES);
     began = now_s();
-    CLEANUP_JSON json_t *o = engine_metrics(&x.g);
+    CLEANUP_JSON json_t *o = metrics_collect(&x.g);
     double took = now_s() - began;
     print_message("%d volumes, %d native snapshots: %zu samples in %.1f ms\n", VOLUMES, VOLUMES * NATIVES,
                   json_array_size(json_object_get(o, "samples")), took * 1e3);

@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include "daemon/metrics/metrics.h"
+#include "daemon/records/records.h"
 #include "repo/blob.h"
 
 #include <ctype.h>
@@ -161,12 +162,13 @@ static void names_are_found_once(void **state)
 static void bounds_ascend(void **state)
 {
     (void)state;
-    for (int i = 1; i < METRIC_BUCKETS; i++)
-        assert_true(metric_buckets[i] > metric_buckets[i - 1] && metric_buckets_short[i] > metric_buckets_short[i - 1]);
+    for (int i = 1; i < HISTOGRAM_BOUNDS; i++)
+        assert_true(histogram_bounds[i] > histogram_bounds[i - 1] &&
+                    histogram_bounds_short[i] > histogram_bounds_short[i - 1]);
     /* A mover counts by the store's bounds, the daemon adds them up by these. */
-    assert_int_equal(BLOB_BOUNDS, METRIC_BUCKETS);
-    assert_memory_equal(blob_bounds, metric_buckets_short, sizeof metric_buckets_short);
-    assert_true(metric_buckets[0] == 1 && metric_buckets[METRIC_BUCKETS - 1] == 86400); /* 1 s ... 24 h */
+    assert_int_equal(BLOB_BOUNDS, HISTOGRAM_BOUNDS);
+    assert_memory_equal(blob_bounds, histogram_bounds_short, sizeof histogram_bounds_short);
+    assert_true(histogram_bounds[0] == 1 && histogram_bounds[HISTOGRAM_BOUNDS - 1] == 86400); /* 1 s ... 24 h */
 }
 
 int main(void)

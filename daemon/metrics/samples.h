@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* engine-metrics-impl.h - how the files of engine_metrics() make samples */
-#ifndef SNAPFERRY_DAEMON_ENGINE_METRICS_IMPL_H
-#define SNAPFERRY_DAEMON_ENGINE_METRICS_IMPL_H
+/* samples.h - how the files behind metrics_collect() make samples */
+#ifndef SNAPFERRY_DAEMON_METRICS_SAMPLES_H
+#define SNAPFERRY_DAEMON_METRICS_SAMPLES_H
 
 #include "daemon/engine/facts.h"
 #include "daemon/metrics/metrics.h"
@@ -13,7 +13,9 @@ struct samples {
     int64_t now_ns;
 };
 
-/* A sample; labels are pairs of texts, ended by NULL. */
+/* A sample; `labels` stays the caller's. */
+void sample_append(struct samples *s, const char *name, json_t *labels, double value);
+/* The same; labels are pairs of texts, ended by NULL. */
 void sample(struct samples *s, const char *name, double value, ...) __attribute__((sentinel));
 /* The same with value 0 unless the records have counted one: what is known to be possible is there from the start. */
 void sample_zero(struct samples *s, const char *name, ...) __attribute__((sentinel));

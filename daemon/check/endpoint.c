@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* check.c - whether this machine has what [metrics] names */
-#include "daemon/metrics/check.h"
+/* endpoint.c - whether this machine has what [metrics] names */
+#include "daemon/check/endpoint.h"
 
 #include <grp.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void check_directory(struct cfg *c, const char *key, const char *path)
                  dir);
 }
 
-void metrics_config_check(struct cfg *c)
+void check_endpoint(struct cfg *c)
 {
     const struct cfg_metrics *m = cfg_metrics(c);
     check_group(c, m);

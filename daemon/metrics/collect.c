@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * collect.c - the samples of a page: daemon, configuration, repositories, jobs; and all the rest
+ *
+ * Everything comes from memory: counters of the records, facts (daemon/engine/facts.h), the last messages of movers.
+ * What is looked at here is in the kernel's memory (getrusage, /proc/self, cgroup files of the few movers that run): no
+ * disk, no query.
+ */
+#include "daemon/metrics/collect.h"
+
+#include "base/time.h"
+#include "daemon/metrics/samples.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef SNAPFERRY_COMMIT
+#define SNAPFERRY_COMMIT ""
+#endif
+
+/* ---- the daemon ---- */
+
+static double resident(void)
+{
+    char text[128];
+    unsigned long long size, rss;
+    FILE *f = fopen("/proc/self/statm", "re");
+    bool ok = f && fgets(text, sizeof text, f) && sscanf(text, "%llu %llu", &size, &rss) == 2;
+    if (f)
+        fclose(f);
+    return ok ? (double)rss * (double)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static double seconds_of(struct timeval t)
+{
+    return (double)t.tv_sec + (double)t.tv_usec / 1e6;
+}
+
+static void of_daemon(struct samples *s)
+{
+    struct engine *g = s->engine;
+    struct rusage u = {0};
+    uint64_t room, total;
+    getrusage(RUSAGE_SELF, &u);
+    facts_room_get(g, &room, &total);
+    sample(s, "build_info", 1, "version", SNAPFERRY_VERSION, "commit", SNAPFERRY_COMMIT, NULL);
+    sample(s, "start_time_seconds", (double)g->started_ns / 1e9, NULL);
+    sample(s, "process_cpu_seconds_total", seconds_of(u.ru_utime) + seconds_of(u.ru_stime), NULL);
+    sample(s, "process_resident_memory_bytes", resident(), NULL);
+    sample(s, "records_degraded", records_degraded(g->records), NULL);
+    sample(s, "steps_running", steps_running(g->steps), NULL);
+    sample(s, "steps_stuck", steps_stuck(g->steps), NULL);
+    sample(s, "movers", movers_count(g->movers), NULL);
+    if (total) {
+        sample(s, "state_dir_free_bytes", (double)room, NULL);
+        sample(s, "state_dir_size_bytes", (double)total, NULL);
+    }
+}
+
+static void of_configuration(struct samples *s)
+{
+    const struct engine *g = s->engine;
+    char start[13];
+    unsigned warnings = 0;
+    for (unsigned k = 0; cfg_complaint_at(g->cfg, k); k++)
+        warnings += cfg_complaint_at(g->cfg, k)->severity == CFG_WARNING;
+    snprintf(start, sizeof start, "%s", cfg_hash(g->cfg)); /* 48 bits: a number that a double holds */
+    sample(s, "config_last_reload_successful", g->reload_ok, NULL);
+    sample(s, "config_last_reload_timestamp_seconds", (double)g->reload_ns / 1e9, NULL);
+    sample(s, "config_hash", (double)strtoull(start, NULL, 16), NULL);
+    sample(s, "config_warnings", warnings, NULL);
+}
+
+static void of_repositories(struct samples *s)
+{
+    const struct repo_health *h;
+    for (h = s->engine->repos; h; h = h->next) {
+        if (!h->known || !cfg_repository(s->engine->cfg, h->name))
+            continue;
+        sample(s, "repository_up", h->up, "repository", h->name, NULL);
+        if (h->up && h->free_bytes >= 0)
+            sample(s, "repository_free_bytes", (double)h->free_bytes, "repository", h->name, NULL);
+        if (h->up && h->size_bytes > 0)
+            sample(s, "repository_size_bytes", (double)h->size_bytes, "repository", h->name, NULL);
+    }
+}
+
+static void of_jobs(struct samples *s)
+{
+    const json_t *j;
+    size_t i;
+    json_array_foreach(facts_jobs(s->engine), i, j)
+    {
+        const char *name = jstr(j, "job");
+        bool paused = jbool(j, "paused"), idle = jstr(j, "idle_because")[0] != '\0';
+        int64_t next;
+        if (time_parse(&next, jstr(j, "next")) < 0)
+            next = 0;
+        sample(s, "schedule_paused", paused, "schedule", name, NULL);
+        if (!jbool(j, "elsewhere"))
+            sample(s, "schedule_volumes_missing", (double)json_array_size(jarr(j, "missing")), "schedule", name, NULL);
+        if (!idle && jint(j, "interval_s") > 0)
+            sample(s, "schedule_expected_interval_seconds", (double)jint(j, "interval_s"), "schedule", name, NULL);
+        if (!idle && jint(j, "since_ns") > 0)
+            sample(s, "schedule_since_timestamp_seconds", (double)jint(j, "since_ns") / 1e9, "schedule", name, NULL);
+        if (!idle && next > 0)
+            sample(s, "schedule_next_timestamp_seconds", (double)next / 1e9, "schedule", name, NULL);
+    }
+}
+
+/* ---- all of them ---- */
+
+json_t *metrics_collect(struct engine *g)
+{
+    CLEANUP_JSON json_t *seen = json_object();
+    struct samples s = {.engine = g, .list = json_array(), .seen = seen, .now_ns = now_ns()};
+    facts_refresh(g);
+    of_daemon(&s);
+    of_configuration(&s);
+    samples_of_operations(&s);
+    samples_of_volumes(&s);
+    samples_of_natives(&s);
+    of_repositories(&s);
+    of_jobs(&s);
+    samples_of_counters(&s);
+    samples_of_zeros(&s);
+    return json_pack("{s:o}", "samples", s.list);
+}
