@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* describe.c - one thing with all that is known of it, and the policy of a volume with its reasons */
+/* describe.c - everything that is recorded about a backup, operation, native snapshot or volume */
 #include "daemon/cli/live.h"
 #include "daemon/cli/results.h"
 #include "daemon/cli/stages.h"
@@ -272,65 +272,5 @@ int ask_describe(const struct options *o, struct err *e)
     if (answered(o, answer))
         return 0;
     print_document(jobj(answer, jstr(answer, "kind")));
-    return 0;
-}
-
-/* ---- explain ---- */
-
-static void print_policy(const json_t *policy)
-{
-    static const char *const heads[] = {"KEY", "VALUE", "FROM"};
-    struct table *t = table_new(heads, "lss");
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)policy, key, v)
-    {
-        const json_t *value = json_object_get(v, "value");
-        char text[1024] = "";
-        if (json_is_string(value))
-            snprintf(text, sizeof text, "%s", json_string_value(value));
-        else if (json_is_integer(value))
-            snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-        else if (json_is_boolean(value))
-            snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
-        bool set = strcmp(jstr(v, "origin"), "default") != 0;
-        table_cell(t, TINT_NONE, "%s", key);
-        table_cell(t, TINT_NONE, "%s", text);
-        /* The file's place is what one wants to see: its end. */
-        table_cell(t, set ? TINT_NONE : TINT_DIM, "%s", jstr(v, "origin"));
-    }
-    if (table_rows(t))
-        puts("\nPolicy");
-    table_print(t, stdout, "  ");
-}
-
-int ask_explain(const struct options *o, struct err *e)
-{
-    CLEANUP_JSON json_t *answer = NULL;
-    int rc = ask_or_read(o, "explain", json_pack("{s:s}", "volume", o->args[0]), &answer, e);
-    if (rc < 0)
-        return rc;
-    if (answered(o, answer))
-        return 0;
-    size_t i;
-    const json_t *line;
-    json_array_foreach(jarr(answer, "text"), i, line)
-        print_paragraph(stdout, json_string_value(line) ? json_string_value(line) : "", 0, 2);
-    const char *key;
-    json_t *v;
-    json_object_foreach(answer, key, v) if (strcmp(key, "text") != 0 && strcmp(key, "policy") != 0 &&
-                                            strcmp(key, "natives") != 0 && strncmp(key, "offline", 7) != 0)
-        print_member(key, v, 0);
-    print_policy(jobj(answer, "policy"));
-    struct table *t = table_new(NULL, "lle");
-    json_array_foreach(jarr(answer, "natives"), i, line)
-    {
-        table_cell(t, TINT_NONE, "%.8s", jstr(line, "alias"));
-        table_cell(t, TINT_NONE, "%s", text_ago(jint(line, "created_ns")));
-        table_cell(t, TINT_NONE, "%s", jstr(line, "why"));
-    }
-    if (table_rows(t))
-        puts("\nNative snapshots");
-    table_print(t, stdout, "  ");
     return 0;
 }

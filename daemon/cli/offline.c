@@ -243,7 +243,7 @@ static int explain(const struct options *o, const char *volume, json_t *answer, 
         if (k)
             json_object_set_new(answer, "class", json_string(k->name));
         else
-            json_object_set_new(answer, "text", json_pack("[s]", "no storage class matches this volume"));
+            json_object_set_new(answer, "notes", json_pack("[s]", "no storage class matches this volume"));
         json_object_set_new(answer, "policy", cfg_policy_json(&p));
         cfg_policy_clear(&p);
     }

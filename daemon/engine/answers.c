@@ -719,7 +719,7 @@ static void explain_done(struct step_result *s, void *arg)
     struct look *l = arg;
     struct engine *g = l->engine;
     const struct cfg_class *k = cfg_class_of(g->cfg, l->what);
-    CLEANUP_JSON json_t *text = json_array(), *answer = json_object(), *schedule = jobs_json(g),
+    CLEANUP_JSON json_t *text = json_array(), *notes = json_array(), *answer = json_object(), *schedule = jobs_json(g),
                         *natives = json_array();
     const json_t *a, *volume = NULL, *missing = NULL;
     struct cfg_policy p = {.effective = NULL};
@@ -727,7 +727,7 @@ static void explain_done(struct step_result *s, void *arg)
     unsigned own = 0, into = 0;
     size_t i;
     if (s->timed_out) {
-        say(text, "The storage does not answer (%s): what follows is from configuration and records.", e.msg);
+        say(notes, "the storage does not answer (%s): shown from configuration and records", e.msg);
         e = (struct err)ERR_INIT;
     }
     json_array_foreach(json_object_get(s->out, "classes"), i, a)
@@ -748,11 +748,11 @@ static void explain_done(struct step_result *s, void *arg)
         jset_str(answer, "volume", l->what);
         json_object_set_new(answer, "policy", cfg_policy_json(&p));
         if (!k) {
-            say(text, "No storage class matches %s: it is not backed up.", l->what);
+            say(notes, "no storage class matches %s: it is not backed up", l->what);
             const struct cfg_class *c;
             for (unsigned n = 0; (c = cfg_class_at(g->cfg, n)); n++)
                 for (unsigned m = 0; c->match && c->match[m]; m++)
-                    say(text, "Class \"%s\" (%s) has the pattern %s.", c->name, c->origin, c->match[m]);
+                    say(notes, "storage class \"%s\" (%s) matches %s", c->name, c->origin, c->match[m]);
         } else {
             char why[700] = "";
             json_object_set_new(answer, "class",
@@ -764,9 +764,9 @@ static void explain_done(struct step_result *s, void *arg)
                 say(text, "A backup reads it through: %s%s%s, %s.", m, p.backup_storage_class[0] ? " in class " : "",
                     p.backup_storage_class, p.backup_read_only ? "read-only" : "writable");
             else if (!s->timed_out)
-                say(text, "It cannot be exposed: %s.", why);
+                say(notes, "it cannot be exposed: %s", why);
             if (!volume && !s->timed_out)
-                say(text, "It is not there now: %s.", missing ? jstr(missing, "message") : "not found");
+                say(notes, "not found: %s", missing ? jstr(missing, "message") : "the storage does not have it");
             if (p.exclude)
                 say(text, "It is excluded (exclude = yes).");
             if (p.move_data)
@@ -792,7 +792,9 @@ static void explain_done(struct step_result *s, void *arg)
             json_array_foreach(natives, i, n) say(text, "Native snapshot %s: %s", jstr(n, "alias"), jstr(n, "why"));
             json_object_set(answer, "details", line);
         }
+        json_array_foreach(notes, i, a) json_array_append(text, (json_t *)(uintptr_t)a);
         json_object_set(answer, "text", text);
+        json_object_set(answer, "notes", notes);
         json_object_set(answer, "natives", natives);
     }
     cfg_policy_clear(&p);

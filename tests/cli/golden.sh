@@ -122,6 +122,7 @@ answers described
 for size in 40x24 80x24 pipe; do
     screen describe described $size describe nightly-20261121T020000-3f9a
     screen explain described $size explain vg0/db1
+    screen explain described $size explain vg0/db1 --all
 done
 
 answers one

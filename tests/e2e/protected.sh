@@ -41,7 +41,7 @@ of() { askj volumes | jq -r --arg n "$1" '.volumes[] | select(.name == $n) | '"$
 bare() {
     same "$1: volumes" "$(of "$2" .state)" unprotected
     expect "$1: the reason" 0 "$3" -- ask volumes --wide
-    expect "$1: explain" 0 'It is not protected' -- ask explain "$2"
+    expect "$1: explain" 0 'Protected +NO: ' -- ask explain "$2"
     same "$1: the metric" "$(metric "volume_protected{volume=\"$2\"}")" 0
     same "$1: no last success" "$(metric "volume_last_success_timestamp_seconds{volume=\"$2\"}")" 0
     expect "$1: status --check" 3 -- ask status --check --quiet

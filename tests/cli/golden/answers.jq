@@ -126,9 +126,13 @@ def described:
         description: "before the upgrade of the database, which everybody has been waiting for since the summer of last year",
         error: {class: "no-space", code: 18, stage: "move", message: "cannot write into the repository /srv/backup: No space left on device", hint: "make room in /srv/backup, or let old snapshots expire: snapferry snapshot expire"}})};
 
-def explained: {volume: "vg0/db1", class: {name: "gold", driver: "lvm-thin", origin: "/etc/snapferry/conf.d/50-gold.ini:1"}, mechanism: "native",
-    policy: {"snapshots-to-retain": {value: 3, origin: "[storage-class gold] /etc/snapferry/conf.d/50-gold.ini:4"}, "move-data": {value: true, origin: "default"},
-             "repository": {value: "main", origin: "[daemon] /etc/snapferry/snapferry.ini:9"}},
+def explained: {volume: "vg0/db1", class: {name: "gold", driver: "lvm-thin", origin: "/etc/snapferry/conf.d/50-gold.ini:1"}, mechanism: "native", details: (fine("vg0/db1"; 36000) + {jobs: ["nightly"]}),
+    policy: {"snapshots-to-retain": {value: "5", origin: "[volume \"vg0/db1\"] /etc/snapferry/conf.d/50-gold.ini:9", scope: "volume",
+                overrides: [{value: "3", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:4", scope: "storage-class"}, {value: "0", origin: "default", scope: "default"}]},
+             "move-data": {value: "yes", origin: "default", scope: "default", overrides: []},
+             "prune": {value: "before", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:5", scope: "storage-class", overrides: [{value: "before", origin: "default", scope: "default"}]},
+             "read-limit": {value: "20MiB", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:6", scope: "storage-class", overrides: [{value: "0", origin: "default", scope: "default"}]},
+             "repository": {value: "main", origin: "[daemon] /etc/snapferry/snapferry.ini:9", scope: "daemon", overrides: []}},
     text: ["Storage class \"gold\" (/etc/snapferry/conf.d/50-gold.ini:1), driver lvm-thin.", "A backup reads it through: native, read-only.",
            "Its data is moved to repository \"main\"; 3 native snapshots are then retained.", "It is protected."],
     natives: [natives[0, 1, 2]]};
