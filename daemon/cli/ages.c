@@ -2,7 +2,7 @@
 /* ages.c - how long ago and how soon, and how much of it is done */
 #include "base/time.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 
 #include "cfg/cfg.h"
 #include "daemon/answers/answers.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* options.c - the command line, parsed by the table and checked for form */
 #include "base/nearest.h"
 #include "daemon/cli/options-table.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* progress-line.c - what goes on, in one line of any width */
 #include "daemon/cli/live.h"
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 
 #include <stdarg.h>
 #include <string.h>

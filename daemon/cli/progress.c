@@ -3,11 +3,11 @@
  * progress.c - what a running operation shows
  *
  * On a terminal one live line, five times a second; elsewhere a plain line every ten seconds; with --json one object a
- * second. Rate and time left are those of daemon/answers/pace.h.
+ * second. Rate and time left are those of base/pace.h.
  */
 #include "base/time.h"
 #include "daemon/cli/live.h"
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 
 #include <math.h>
 #include <pthread.h>

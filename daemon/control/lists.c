@@ -7,7 +7,7 @@
 #include "base/nearest.h"
 #include "base/time.h"
 #include "daemon/control/control-impl.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * sees it.
  */
 #include "daemon/control/control-impl.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 
 #include <errno.h>
 #include <string.h>

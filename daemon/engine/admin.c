@@ -7,7 +7,7 @@
  */
 #include "base/crash.h"
 #include "base/nearest.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 #include "daemon/engine/volumes.h"
 #include "daemon/protocol/mover-wire.h"
 

@@ -7,7 +7,7 @@
 #include "daemon/engine/engine.h"
 #include "base/json.h"
 #include "base/time.h"
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 #include "io/native/driver.h"
 
 #include <limits.h>

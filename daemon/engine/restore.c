@@ -4,7 +4,7 @@
  * RS-26)
  */
 #include "base/crash.h"
-#include "daemon/answers/names.h"
+#include "daemon/records/names.h"
 #include "daemon/engine/engine-impl.h"
 
 #include <errno.h>

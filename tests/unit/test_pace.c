@@ -2,7 +2,7 @@
 /* Rate, time left and percent on made-up courses: steady, stalled, in bursts, sparse, of unknown size, begun again. */
 #include "tests/unit/test.h"
 
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* control-names.c - see control-names.h */
-#include "daemon/answers/names.h"
+/* names.c - rows by what people call them */
+#include "daemon/records/names.h"
 
 #include "base/cleanup.h"
 #include "base/nearest.h"

@@ -2,19 +2,19 @@
 /*
  * pace.h - how fast a running operation is and when it will be done, as a person may believe it
  *
- * Pure arithmetic on what movers count (struct mover_progress): the daemon, `backup --wait` and the modes with -r show
+ * Pure arithmetic on what movers count of their progress: the daemon, `backup --wait` and the modes with -r show
  * the same figures. Three rules make them honest:
  *
  * - The rate is that of data. Holes and skipped parts are not in it, nor are stretches of zeros: they go by in an
  *   instant and would make it jump. It is bytes over time, both forgotten with a half-life of PACE_HALF_LIFE seconds.
  * - The time left comes from the bytes that will really be read: what the volume has allocated and was not read yet
  *   where that is known, else all that is left; and from how fast reading went, zeros included. Its end, not its
- * length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds of
- * a phase, nor while nothing has moved for PACE_STALL.
+ *   length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds
+ * of a phase, nor while nothing has moved for PACE_STALL.
  * - 100 % is said of what has ended, of nothing else.
  */
-#ifndef SNAPFERRY_DAEMON_PACE_H
-#define SNAPFERRY_DAEMON_PACE_H
+#ifndef SNAPFERRY_BASE_PACE_H
+#define SNAPFERRY_BASE_PACE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* control-names.h - what people call a backup, an operation or a native snapshot */
-#ifndef SNAPFERRY_DAEMON_CONTROL_NAMES_H
-#define SNAPFERRY_DAEMON_CONTROL_NAMES_H
+/* names.h - what people call a backup, an operation or a native snapshot */
+#ifndef SNAPFERRY_DAEMON_RECORDS_NAMES_H
+#define SNAPFERRY_DAEMON_RECORDS_NAMES_H
 
 #include "daemon/records/records.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/answers/pace.h"
+#include "base/pace.h"
 
 #include <stdio.h>
 #include <string.h>
