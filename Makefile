@@ -37,16 +37,19 @@ AVX2_AES := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
 AVX2_SHA := -mavx2 -msha
 AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 
-# The rooms, lowest first. Each is one static library; link order is the reverse.
-DAEMON_ROOMS := protocol records movers schedule answers check control engine metrics
-ROOMS := base proc cfg chunker io io/native repo $(addprefix daemon/,$(DAEMON_ROOMS) import mover mover/agent)
-ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard $(r)/*.c),$(r)))
+# The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked the highest
+# first, once.
+DAEMON_ROOMS := base proc cfg io io/native \
+                $(addprefix daemon/,protocol records movers schedule check answers engine control metrics)
+DATA_ROOMS := chunker repo $(addprefix daemon/,import mover mover/agent)
+with_files = $(foreach r,$(1),$(if $(wildcard $(r)/*.c),$(r)))
+highest_first = $(if $(1),$(call highest_first,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
-LIBS := $(foreach r,$(ROOMS),$(call room_lib,$(r)))
-LINK_LIBS := -Wl,--start-group $(LIBS) -Wl,--end-group
+room_libs = $(foreach r,$(call highest_first,$(call with_files,$(1))),$(call room_lib,$(r)))
+ROOMS := $(call with_files,$(DAEMON_ROOMS) $(DATA_ROOMS))
+LIBS := $(call room_libs,$(ROOMS))
 # The control plane: no data path, no repository; of io only what names a source.
-DAEMON_LIBS := $(foreach r,base proc cfg io io/native $(addprefix daemon/,$(DAEMON_ROOMS)),\
-                 $(if $(wildcard $(r)/*.c),$(call room_lib,$(r))))
+DAEMON_LIBS := $(call room_libs,$(DAEMON_ROOMS))
 DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd
 DAEMON_PKG_LIBS := $(shell pkg-config --libs $(DAEMON_PKGS) 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
@@ -72,21 +75,21 @@ changed = $(if $(call same,$(file <$(1)),$(2)),,FORCE)
 quoted = '$(subst ','\'',$(1))'
 FLAGS := $(BUILD)/flags
 FLAGS_TEXT := $(CC) $(shell $(CC) --version 2>/dev/null | head -n 1) $(CFLAGS_ALL) $(LDFLAGS_ALL) \
-              $(LINK_LIBS) $(DAEMON_LIBS) $(PKG_LIBS) $(DAEMON_PKG_LIBS) $(AVX2) $(AVX2_AES) $(AVX2_SHA) $(AVX512)
+              $(LIBS) $(DAEMON_LIBS) $(PKG_LIBS) $(DAEMON_PKG_LIBS) $(AVX2) $(AVX2_AES) $(AVX2_SHA) $(AVX512)
 $(FLAGS): $(call changed,$(FLAGS),$(FLAGS_TEXT))
 	@mkdir -p $(@D)
 	@printf '%s\n' $(call quoted,$(FLAGS_TEXT)) >$@
 
 $(BUILD)/snapferry: $(CLI_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(LIBS) $(PKG_LIBS) -lm
 
 $(BUILD)/snapferryd: $(addprefix $(BUILD)/daemon/main/,snapferryd.o service.o) $(DAEMON_LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -Wl,--start-group $(DAEMON_LIBS) -Wl,--end-group $(DAEMON_PKG_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(DAEMON_LIBS) $(DAEMON_PKG_LIBS)
 $(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 
 # Beside each library stands the list of its files, so that it is made anew when one is added or removed.
 define room_rule
@@ -110,18 +113,18 @@ $(BUILD)/%.o: %.c $(FLAGS)
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/recipe.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LIBS) $(PKG_LIBS) -lcmocka -lm
 # Of the command those files that only make text; print_error() of the others is also a name of cmocka's.
 CLI_TEXT_OBJ := $(addprefix $(BUILD)/daemon/cli/,ages.o live.o progress-line.o screen.o table.o text.o width.o)
 $(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LINK_LIBS) $(PKG_LIBS) -lcmocka -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LIBS) $(PKG_LIBS) -lcmocka -lm
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 # Kept, and made anew whenever they are missing (.SECONDARY would think a library newer than its source good enough).
 .PRECIOUS: $(BUILD)/%.o
 
@@ -349,11 +352,11 @@ FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_REPLAY := $(addprefix $(BUILD)/tests/fuzz/,$(FUZZ_NAMES))
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/fuzz/replay.o $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/fuzz/replay.o $(LIBS) $(PKG_LIBS) -lm
 $(BUILD)/fuzzer/%: $(BUILD)/tests/fuzz/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LINK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 
 .PHONY: fuzz-replay fuzz fuzz-programs
 fuzz-replay: $(FUZZ_REPLAY)

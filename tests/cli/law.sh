@@ -11,6 +11,7 @@ law() { perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exception
 out=$(law)
 rc=$?
 if [ $rc -eq 0 ]; then pass "no room uses what it may not, no files in a circle: ${out##*# }"; else fail "the law of dependencies" "$out"; fi
+check "rooms are linked in their order, without a group" bash -c '! grep -e --start-group Makefile'
 
 # It can fail: the product with files of $WORK/product added.
 new=$WORK/product
