@@ -12,6 +12,9 @@ out=$(law)
 rc=$?
 if [ $rc -eq 0 ]; then pass "no room uses what it may not, no files in a circle: ${out##*# }"; else fail "the law of dependencies" "$out"; fi
 check "rooms are linked in their order, without a group" bash -c '! grep -e --start-group Makefile'
+sed -n 's/^\([a-z][^: ]*\): */\1 /p' tests/law/rooms >"$WORK/rooms"
+sed -n 's/^| `\([^`]*\)` |[^|]*| \(.*\) |$/\1 \2/p' docs/architecture.md | sed 's/ -$/ /' >"$WORK/rooms.docs"
+check "docs/architecture.md has the same table" diff "$WORK/rooms" "$WORK/rooms.docs"
 
 # It can fail: the product with files of $WORK/product added.
 new=$WORK/product
