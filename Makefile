@@ -37,8 +37,8 @@ AVX2_AES := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
 AVX2_SHA := -mavx2 -msha
 AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 
-# The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked once, the
-# highest first.
+# The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked the highest
+# first, once.
 DAEMON_ROOMS := base proc cfg io io/native \
                 $(addprefix daemon/,protocol records movers schedule check answers engine control metrics)
 DATA_ROOMS := chunker repo $(addprefix daemon/,import mover mover/agent)
@@ -214,7 +214,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
-TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults
+TSAN_TESTS := pool hash reader target blob item indexset repo backup
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

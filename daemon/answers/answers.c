@@ -12,10 +12,10 @@ static void copy(json_t *to, const char *key, const json_t *from, const char *me
         json_object_set(to, key, v);
 }
 
-static void copy_ns(json_t *to, const char *key, const json_t *from, const char *member)
+static void copy_ns(json_t *to, const char *key, int64_t ns)
 {
-    if (jint(from, member) > 0)
-        jset_int(to, key, jint(from, member));
+    if (ns > 0)
+        jset_int(to, key, ns);
 }
 
 static void copy_text(json_t *to, const char *key, const char *text)
@@ -39,33 +39,31 @@ static json_t *operation_details(const json_t *d)
     return o;
 }
 
-json_t *answer_operation(const struct rec *op)
+json_t *answer_operation(const struct operation *op)
 {
-    const json_t *d = op->doc, *v = jobj(d, "volume");
+    CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     jset_str(o, "id", op->id);
-    jset_str(o, "kind", jstr(d, "kind"));
-    jset_str(o, "state", op->state);
+    jset_str(o, "kind", op_kind_name(op->kind));
+    jset_str(o, "state", op_state_name(op->state));
     copy_text(o, "backup", op->parent);
-    copy(o, "volume", v, "name");
-    copy_text(o, "volume_id", op->volume);
-    copy(o, "class", jobj(d, "own"), "name");
-    copy(o, "repository", jobj(d, "policy"), "repository");
-    copy(o, "does", json_array_get(jarr(d, "do"), 0), "verb");
-    copy(o, "deletes", d, "deletes");
+    copy_text(o, "volume", op->volume->name);
+    copy_text(o, "volume_id", op->volume_id);
+    copy_text(o, "class", op->own->name);
+    copy_text(o, "repository", op->policy->repository);
+    copy(o, "does", json_array_get(op->does, 0), "verb");
+    copy_text(o, "deletes", op->deletes);
     jset_int(o, "created_ns", op->created_ns);
-    copy_ns(o, "started_ns", d, "started_ns");
-    copy_ns(o, "ended_ns", d, "completed_ns");
-    if (jint(d, "attempt"))
-        jset_int(o, "attempt", jint(d, "attempt") + 1);
-    if (!state_terminal(op->state) && jobj(d, "progress"))
-        copy(o, "progress", d, "progress");
-    const char *why = jstr(d, "cleanup_error")[0] ? jstr(d, "cleanup_error") : jstr(d, "waiting");
-    if (!strcmp(op->state, "Skipped"))
-        why = jstr(d, "skip_reason");
-    else if (state_terminal(op->state))
-        why = "";
-    copy_text(o, "why", why);
+    copy_ns(o, "started_ns", op->started_ns);
+    copy_ns(o, "ended_ns", op->completed_ns);
+    if (op->attempt)
+        jset_int(o, "attempt", op->attempt + 1);
+    if (!op_state_terminal(op->state) && json_is_object(op->progress))
+        json_object_set(o, "progress", op->progress);
+    if (op->state == OP_SKIPPED)
+        copy_text(o, "why", op->skip_reason);
+    else if (!op_state_terminal(op->state))
+        copy_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
     copy(o, "error", d, "error");
     copy(o, "mover", d, "mover");
     copy(o, "result", d, "result");
@@ -73,25 +71,23 @@ json_t *answer_operation(const struct rec *op)
     return o;
 }
 
-const char *velero_phase(const char *state, bool degraded)
+const char *velero_phase(enum backup_state state, bool degraded)
 {
     static const struct {
-        const char *ours, *velero, *degraded;
-    } names[] = {
-        {"Queued", "Queued", "Queued"},
-        {"Snapshotting", "InProgress", "InProgress"},
-        {"Moving", "WaitingForPluginOperations", "WaitingForPluginOperationsPartiallyFailed"},
-        {"Finalizing", "Finalizing", "FinalizingPartiallyFailed"},
-        {"Deleting", "Deleting", "Deleting"},
-        {"Completed", "Completed", "PartiallyFailed"},
-        {"PartiallyFailed", "PartiallyFailed", "PartiallyFailed"},
-        {"Failed", "Failed", "Failed"},
-        {"Canceled", "Failed", "Failed"},
+        const char *velero, *degraded;
+    } names[BACKUP_STATES] = {
+        [BACKUP_QUEUED] = {"Queued", "Queued"},
+        [BACKUP_SNAPSHOTTING] = {"InProgress", "InProgress"},
+        [BACKUP_MOVING] = {"WaitingForPluginOperations", "WaitingForPluginOperationsPartiallyFailed"},
+        [BACKUP_FINALIZING] = {"Finalizing", "FinalizingPartiallyFailed"},
+        [BACKUP_DELETING] = {"Deleting", "Deleting"},
+        [BACKUP_COMPLETED] = {"Completed", "PartiallyFailed"},
+        [BACKUP_PARTIALLY_FAILED] = {"PartiallyFailed", "PartiallyFailed"},
+        [BACKUP_FAILED] = {"Failed", "Failed"},
+        [BACKUP_CANCELED] = {"Failed", "Failed"},
     };
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i].ours, state))
-            return degraded ? names[i].degraded : names[i].velero;
-    return "";
+    const char *name = degraded ? names[state].degraded : names[state].velero;
+    return name ? name : "";
 }
 
 struct sum {
@@ -100,64 +96,61 @@ struct sum {
     int64_t size, fresh;
 };
 
-static int add_operation(struct rec *op, void *arg)
+static int add_operation(const struct operation *op, void *arg)
 {
     struct sum *s = arg;
-    const char *kind = jstr(op->doc, "kind"), *name = jstr(jobj(op->doc, "volume"), "name");
-    const json_t *r = jobj(op->doc, "result");
-    if (strcmp(kind, "backup") && strcmp(kind, "restore"))
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
         return 0;
     s->n++;
-    s->completed += !strcmp(op->state, "Completed");
-    s->failed += !strcmp(op->state, "Failed") || !strcmp(op->state, "Canceled");
-    s->size += jint(r, "totalBytes");
-    s->fresh += jint(r, "incrementalBytes");
+    s->completed += op->state == OP_COMPLETED;
+    s->failed += op->state == OP_FAILED || op->state == OP_CANCELED;
+    s->size += jint(op->result, "totalBytes");
+    s->fresh += jint(op->result, "incrementalBytes");
     if (json_array_size(s->volumes) < 1000)
-        json_array_append_new(s->volumes, json_string(name));
+        json_array_append_new(s->volumes, json_string(op->volume->name));
     if (s->operations)
         json_array_append_new(s->operations, answer_operation(op));
     return 0;
 }
 
-json_t *answer_backup(struct records *r, const struct rec *b, bool with_operations)
+json_t *answer_backup(struct records *r, const struct backup *b, bool with_operations)
 {
-    const json_t *d = b->doc;
-    struct rec_filter f = {.parent = b->id};
+    CLEANUP_JSON json_t *d = backup_to_json(b);
+    const struct operation_filter f = {.parent = b->id};
     struct sum s = {.volumes = json_array(), .operations = with_operations ? json_array() : NULL};
     json_t *o = json_object(), *details = json_object();
-    bool deleting = jstr(d, "deleting")[0] != '\0';
-    const char *state = deleting ? "Deleting" : b->state;
-    records_each(r, REC_OPERATION, &f, add_operation, &s, NULL);
+    const bool deleting = b->deleting[0] != '\0';
+    const enum backup_state state = deleting ? BACKUP_DELETING : b->state;
+    operation_each(r, &f, add_operation, &s, NULL);
     jset_str(o, "id", b->id);
-    jset_str(o, "kind", jstr(d, "kind")[0] ? jstr(d, "kind") : "backup");
-    jset_str(o, "state", state);
-    copy_text(o, "velero", velero_phase(state, jbool(d, "degraded_phase")));
-    copy(o, "job", d, "job");
-    copy(o, "description", d, "description");
-    jset_bool(o, "degraded", jbool(d, "degraded_phase") || jbool(d, "degraded"));
+    jset_str(o, "kind", b->kind == KIND_NONE ? "backup" : op_kind_name(b->kind));
+    jset_str(o, "state", backup_state_name(state));
+    copy_text(o, "velero", velero_phase(state, b->degraded_phase));
+    copy_text(o, "job", b->job);
+    copy_text(o, "description", b->description);
+    jset_bool(o, "degraded", b->degraded_phase || b->degraded);
     jset_int(o, "created_ns", b->created_ns);
-    copy_ns(o, "snapshots_done_ns", d, "snapshots_done_ns");
-    copy_ns(o, "started_ns", d, "started_ns");
-    copy_ns(o, "ended_ns", d, "completed_ns");
+    copy_ns(o, "snapshots_done_ns", b->snapshots_done_ns);
+    copy_ns(o, "started_ns", b->started_ns);
+    copy_ns(o, "ended_ns", b->completed_ns);
     json_object_set_new(o, "volumes", s.volumes);
     jset_int(o, "total", s.n);
     jset_int(o, "completed", s.completed);
     jset_int(o, "failed", s.failed);
     jset_int(o, "size", s.size);
     jset_int(o, "new", s.fresh);
-    if (!state_terminal(b->state)) {
-        if (jint(d, "position"))
-            jset_int(o, "position", jint(d, "position"));
-        copy(o, "blocked_by", d, "blocked_by");
+    if (!backup_state_terminal(b->state)) {
+        if (b->position)
+            jset_int(o, "position", b->position);
+        copy_text(o, "blocked_by", b->blocked_by);
     }
-    copy(o, "target", d, "target");
-    copy(o, "from", d, "from");
+    copy_text(o, "target", b->target);
+    copy_text(o, "from", restore_from_name(b->from));
     copy(o, "error", d, "error");
     if (deleting) {
-        struct rec del = REC_INIT;
-        if (records_get(r, REC_OPERATION, jstr(d, "deleting"), &del, NULL) == 0)
-            copy(o, "why", del.doc, "waiting");
-        rec_clear(&del);
+        CLEANUP(operation_clear) struct operation del;
+        if (operation_get(r, b->deleting, &del, NULL) == 0)
+            copy_text(o, "why", del.waiting);
     }
     if (s.operations)
         json_object_set_new(o, "operations", s.operations);
@@ -169,22 +162,22 @@ json_t *answer_backup(struct records *r, const struct rec *b, bool with_operatio
     return o;
 }
 
-json_t *answer_native(const struct rec *n)
+json_t *answer_native(const struct native_row *n)
 {
-    const json_t *d = n->doc, *x = jobj(d, "native"), *v = jobj(d, "volume");
+    CLEANUP_JSON json_t *d = native_row_to_json(n);
     json_t *o = json_object(), *details = json_object();
     jset_str(o, "alias", n->id);
-    jset_str(o, "volume", jstr(v, "name")[0] ? jstr(v, "name") : n->volume);
-    copy_text(o, "volume_id", n->volume);
-    copy(o, "class", jobj(d, "class"), "name");
+    jset_str(o, "volume", n->volume->name[0] ? n->volume->name : n->volume_id);
+    copy_text(o, "volume_id", n->volume_id);
+    copy_text(o, "class", n->klass->name);
     copy_text(o, "backup", n->parent);
-    jset_str(o, "state", n->state);
-    jset_int(o, "created_ns", jint(x, "created_ns") ? jint(x, "created_ns") : n->created_ns);
-    copy(o, "size", x, "size");
-    copy(o, "used", x, "used");
-    jset_bool(o, "hold", jobj(d, "hold") != NULL);
-    copy(o, "note", jobj(d, "hold"), "note");
-    copy(o, "handle", x, "handle");
+    jset_str(o, "state", native_state_name(n->state));
+    jset_int(o, "created_ns", n->native->created_ns ? n->native->created_ns : n->created_ns);
+    copy(o, "size", jobj(d, "native"), "size");
+    copy(o, "used", jobj(d, "native"), "used");
+    jset_bool(o, "hold", n->hold.held);
+    copy_text(o, "note", n->hold.note);
+    copy_text(o, "handle", n->native->handle);
     static const char *const members[] = {
         "moved",  "moved_verified", "snapshot_only", "failed",      "effective_retain", "job",
         "driver", "adopted",        "remove_error",  "why_removed", "snapshot"};

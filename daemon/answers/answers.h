@@ -10,11 +10,11 @@
 
 #include "daemon/records/records.h"
 
-json_t *answer_operation(const struct rec *op);
+json_t *answer_operation(const struct operation *op);
 /* `r` for the operations of the backup. */
-json_t *answer_backup(struct records *r, const struct rec *b, bool with_operations);
-json_t *answer_native(const struct rec *n);
+json_t *answer_backup(struct records *r, const struct backup *b, bool with_operations);
+json_t *answer_native(const struct native_row *n);
 /* Velero's name of a backup's phase (AO-10..13), for those who know it: "WaitingForPluginOperations". */
-const char *velero_phase(const char *state, bool degraded);
+const char *velero_phase(enum backup_state state, bool degraded);
 
 #endif

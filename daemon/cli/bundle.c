@@ -155,47 +155,51 @@ static void put_config(struct bundle *b, const struct options *o, const struct c
 struct rows {
     struct bundle *b;
     FILE *f;
+    enum row_kind kind;
     json_t *failed; /* ids of operations whose logs are wanted */
 };
 
-static int put_row(struct rec *r, void *arg)
+static int put_row(const void *any, void *arg)
 {
+    const struct row *r = any;
     struct rows *w = arg;
-    CLEANUP_JSON json_t *row =
-        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:O}", "id", r->id, "parent", r->parent, "volume", r->volume,
-                  "state", r->state, "seq", (json_int_t)r->seq, "created_ns", (json_int_t)r->created_ns, "updated_ns",
-                  (json_int_t)r->updated_ns, "doc", r->doc);
+    const int state = row_state(w->kind, any);
+    CLEANUP_JSON json_t *row = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "id", r->id, "parent", r->parent, "volume", r->volume_id, "state",
+        enum_name(row_types[w->kind].states, state), "seq", (json_int_t)r->seq, "created_ns", (json_int_t)r->created_ns,
+        "updated_ns", (json_int_t)r->updated_ns, "doc", fields_to_json(row_types[w->kind].fields, any));
     CLEANUP_JSON json_t *clean = row ? redact_json(w->b->secrets, row) : NULL;
     CLEANUP_FREE char *text = clean ? json_dumps(clean, JSON_COMPACT) : NULL;
     if (!text)
         return -ENOMEM;
     fprintf(w->f, "%s\n", text);
-    if (w->failed && json_array_size(w->failed) < LOGS_MAX && strcmp(r->state, "Completed") != 0)
+    if (w->failed && json_array_size(w->failed) < LOGS_MAX && state != OP_COMPLETED)
         json_array_append_new(w->failed, json_string(r->id));
     return 0;
 }
 
 static void put_records(struct bundle *b, const struct options *o, json_t *failed)
 {
-    static const char *const names[] = {[REC_BACKUP] = "backups",
-                                        [REC_OPERATION] = "operations",
-                                        [REC_NATIVE] = "natives",
-                                        [REC_VOLUME] = "volumes",
-                                        [REC_JOB] = "jobs"};
+    static const char *const names[] = {[ROW_BACKUP] = "backups",
+                                        [ROW_OPERATION] = "operations",
+                                        [ROW_NATIVE] = "natives",
+                                        [ROW_VOLUME] = "volumes",
+                                        [ROW_JOB] = "jobs"};
     struct err e = ERR_INIT;
     struct records *r;
     if (records_open_read_only(&r, o->state_dir, &e) < 0) {
         put_text(b, "records/error.txt", e.msg);
         return;
     }
-    for (int k = 0; k < REC_KINDS; k++) {
-        const struct rec_filter f = {.newest_first = true, .limit = ROWS_MAX};
+    for (enum row_kind k = 0; k < ROW_KINDS; k++) {
+        const struct row_filter f = {.newest_first = true, .limit = ROWS_MAX};
         CLEANUP_FREE char *text = NULL;
         size_t n = 0;
-        struct rows w = {.b = b, .f = open_memstream(&text, &n), .failed = k == REC_OPERATION ? failed : NULL};
+        struct rows w = {
+            .b = b, .f = open_memstream(&text, &n), .kind = k, .failed = k == ROW_OPERATION ? failed : NULL};
         if (!w.f)
             break;
-        int rc = records_each(r, (enum rec_kind)k, &f, put_row, &w, &e);
+        int rc = row_each(r, k, &f, put_row, &w, &e);
         if (fclose(w.f) != 0 || rc < 0)
             b->failed = rc == -ENOMEM;
         char name[64];

@@ -37,38 +37,32 @@ static void keep(json_t *to, const char *key, const json_t *from, const char *me
         json_object_set(to, key, v);
 }
 
-static const char *volume_name(const json_t *doc)
+static int count_native(const struct native_row *n, void *arg)
 {
-    const json_t *v = jobj(doc, "volume");
-    return v ? jstr(v, "name") : jstr(doc, "volume");
-}
-
-static int count_native(struct rec *n, void *arg)
-{
-    *(int64_t *)arg += strcmp(n->state, "missing") != 0;
+    *(int64_t *)arg += n->state != NATIVE_MISSING;
     return 0;
 }
 
-static json_t *volume_json(struct records *records, const struct rec *r, bool details)
+static json_t *volume_json(struct records *records, const struct volume_row *r, bool details)
 {
-    const struct rec_filter of_it = {.volume = r->id};
+    const struct native_row_filter of_it = {.volume_id = r->id};
+    CLEANUP_JSON json_t *doc = volume_row_to_json(r);
     int64_t natives = 0;
-    bool gone = !strcmp(r->state, "gone");
-    const json_t *v = jobj(r->doc, "volume");
-    int64_t good = jint(r->doc, "last_success_ns");
-    json_t *j = json_pack("{s:s, s:s, s:b}", "name", *jstr(v, "name") ? jstr(v, "name") : r->id, "id", r->id,
+    const bool gone = r->state == VOL_GONE;
+    const int64_t good = r->last_success_ns;
+    json_t *j = json_pack("{s:s, s:s, s:b}", "name", r->volume->name[0] ? r->volume->name : r->id, "id", r->id,
                           "protected", good > 0 && !gone);
     if (!j)
         return NULL;
-    if (records_each(records, REC_NATIVE, &of_it, count_native, &natives, NULL) >= 0)
+    if (native_row_each(records, &of_it, count_native, &natives, NULL) >= 0)
         json_object_set_new(j, "natives", json_integer(natives));
     keep_text(j, "state", gone ? "gone" : good > 0 ? "protected" : "unprotected");
-    keep_text(j, "class", jstr(r->doc, "class"));
-    keep(j, "size", v, "size");
+    keep_text(j, "class", r->klass);
+    keep(j, "size", jobj(doc, "volume"), "size");
     keep_int(j, "last_success_ns", good);
-    keep_text(j, "last_backup", jstr(r->doc, "last_backup"));
-    keep_text(j, "last_state", jstr(r->doc, "last_status"));
-    keep(j, "error", r->doc, "last_error");
+    keep_text(j, "last_backup", r->last_backup);
+    keep_text(j, "last_state", outcome_name(r->last_status));
+    keep(j, "error", doc, "last_error");
     if (good > 0)
         json_object_set_new(j, "age_s", json_real((double)(now_ns() - good) * 1e-9));
     if (gone)
@@ -76,17 +70,17 @@ static json_t *volume_json(struct records *records, const struct rec *r, bool de
     else if (good <= 0)
         json_object_set_new(j, "why", json_string("no backup has succeeded yet, or none is left"));
     if (details)
-        json_object_set(j, "details", r->doc);
+        json_object_set(j, "details", doc);
     return j;
 }
 
 /* Lists do without the details. */
-static json_t *row_json(struct records *r, enum rec_kind k, const struct rec *rec, bool details)
+static json_t *row_json(struct records *r, enum row_kind k, const void *row, bool details)
 {
-    json_t *j = k == REC_OPERATION ? answer_operation(rec)
-                : k == REC_BACKUP  ? answer_backup(r, rec, details)
-                : k == REC_NATIVE  ? answer_native(rec)
-                                   : volume_json(r, rec, details);
+    json_t *j = k == ROW_OPERATION ? answer_operation(row)
+                : k == ROW_BACKUP  ? answer_backup(r, row, details)
+                : k == ROW_NATIVE  ? answer_native(row)
+                                   : volume_json(r, row, details);
     if (j && !details)
         json_object_del(j, "details");
     return j;
@@ -97,7 +91,7 @@ static json_t *row_json(struct records *r, enum rec_kind k, const struct rec *re
 struct rows {
     struct records *records;
     json_t *list;
-    enum rec_kind kind;
+    enum row_kind kind;
     const json_t *args;
     size_t limit;
     bool live, live_only;
@@ -109,31 +103,48 @@ static bool text_matches(const json_t *args, const char *key, const char *a, con
     return !*want || !strcmp(want, a) || !strcmp(want, b);
 }
 
-static int add_row(struct rec *r, void *arg)
+static const char *volume_of(enum row_kind k, const void *row)
 {
+    return k == ROW_OPERATION ? ((const struct operation *)row)->volume->name
+           : k == ROW_NATIVE  ? ((const struct native_row *)row)->volume->name
+           : k == ROW_VOLUME  ? ((const struct volume_row *)row)->volume->name
+                              : "";
+}
+
+static bool ended(enum row_kind k, const void *row)
+{
+    const int state = row_state(k, row);
+    return k == ROW_OPERATION ? op_state_terminal((enum op_state)state)
+                              : backup_state_terminal((enum backup_state)state);
+}
+
+static int add_row(const void *row, void *arg)
+{
+    const struct row *r = row;
     struct rows *w = arg;
-    bool paged = w->kind == REC_OPERATION || w->kind == REC_BACKUP;
-    if (paged && state_terminal(r->state) == w->live)
+    const char *state = enum_name(row_types[w->kind].states, row_state(w->kind, row));
+    bool paged = w->kind == ROW_OPERATION || w->kind == ROW_BACKUP;
+    if (paged && ended(w->kind, row) == w->live)
         return 0;
-    if (!text_matches(w->args, "volume", r->volume, volume_name(r->doc)) ||
-        !text_matches(w->args, "backup", r->parent, r->parent) || !text_matches(w->args, "state", r->state, r->state) ||
-        (w->kind == REC_VOLUME && !text_matches(w->args, "class", jstr(r->doc, "class"), "")))
+    if (!text_matches(w->args, "volume", r->volume_id, volume_of(w->kind, row)) ||
+        !text_matches(w->args, "backup", r->parent, r->parent) || !text_matches(w->args, "state", state, state) ||
+        (w->kind == ROW_VOLUME && !text_matches(w->args, "class", ((const struct volume_row *)row)->klass, "")))
         return 0;
     if (w->limit && json_array_size(w->list) >= w->limit)
         return 1;
-    return json_array_append_new(w->list, row_json(w->records, w->kind, r, false)) < 0 ? -ENOMEM : 0;
+    return json_array_append_new(w->list, row_json(w->records, w->kind, row, false)) < 0 ? -ENOMEM : 0;
 }
 
-static int list_rows(struct records *r, enum rec_kind k, const json_t *args, bool live_only, json_t **ret,
+static int list_rows(struct records *r, enum row_kind k, const json_t *args, bool live_only, json_t **ret,
                      struct err *e)
 {
     struct rows w = {.records = r, .list = json_array(), .kind = k, .args = args, .limit = (size_t)jint(args, "limit")};
-    const struct rec_filter f = {.newest_first = true};
-    bool paged = k == REC_OPERATION || k == REC_BACKUP;
+    const struct row_filter f = {.newest_first = true};
+    bool paged = k == ROW_OPERATION || k == ROW_BACKUP;
     int rc = w.list ? 0 : err_nomem(e);
     for (int pass = 0; pass < (paged && !live_only ? 2 : 1) && rc >= 0; pass++) {
         w.live = pass == 0;
-        rc = records_each(r, k, &f, add_row, &w, e);
+        rc = row_each(r, k, &f, add_row, &w, e);
     }
     if (rc < 0) {
         json_decref(w.list);
@@ -160,27 +171,42 @@ struct volume_search {
     json_t *found;
 };
 
-static int search_volume(struct rec *r, void *arg)
+static int search_volume(const struct volume_row *r, void *arg)
 {
-    struct volume_search *s = arg;
-    if (strcmp(s->name, r->id) != 0 && strcmp(s->name, volume_name(r->doc)) != 0)
+    struct volume_search *v = arg;
+    if (strcmp(v->name, r->id) != 0 && strcmp(v->name, r->volume->name) != 0)
         return 0;
-    s->found = volume_json(s->records, r, true);
+    v->found = volume_json(v->records, r, true);
     return 1;
+}
+
+static json_t *found_json(struct records *r, enum row_kind k, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP(native_row_clear) struct native_row n;
+    backup_init(&b);
+    operation_init(&op);
+    native_row_init(&n);
+    if (k == ROW_BACKUP)
+        return backup_get(r, id, &b, NULL) < 0 ? NULL : row_json(r, k, &b, true);
+    if (k == ROW_OPERATION)
+        return operation_get(r, id, &op, NULL) < 0 ? NULL : row_json(r, k, &op, true);
+    return native_row_get(r, id, &n, NULL) < 0 ? NULL : row_json(r, k, &n, true);
 }
 
 static int describe(struct records *r, const char *name, json_t *answer, struct err *e)
 {
     static const char *const kinds[] = {
-        [REC_BACKUP] = "backup", [REC_OPERATION] = "operation", [REC_NATIVE] = "native"};
-    CLEANUP(rec_clearp) struct rec rec = REC_INIT;
-    enum rec_kind k;
-    int rc = name_find(r, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &rec, e);
+        [ROW_BACKUP] = "backup", [ROW_OPERATION] = "operation", [ROW_NATIVE] = "native"};
+    char id[NAME_ID_MAX];
+    enum row_kind k;
+    int rc = name_find(r, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, id, e);
     if (rc >= 0)
-        return described(answer, kinds[k], row_json(r, k, &rec, true), e);
+        return described(answer, kinds[k], found_json(r, k, id), e);
     struct volume_search s = {.records = r, .name = name};
     struct err ignored = ERR_INIT;
-    if (e->cls == ERR_NOT_FOUND && records_each(r, REC_VOLUME, NULL, search_volume, &s, &ignored) >= 0 && s.found)
+    if (e->cls == ERR_NOT_FOUND && volume_row_each(r, NULL, search_volume, &s, &ignored) >= 0 && s.found)
         return described(answer, "volume", s.found, e);
     return rc;
 }
@@ -204,11 +230,11 @@ static int status(const struct options *o, struct records *r, const struct err *
                   struct err *e)
 {
     CLEANUP_JSON json_t *none = json_object(), *operations = NULL, *volumes = NULL, *natives = NULL;
-    int rc = list_rows(r, REC_OPERATION, none, true, &operations, e);
+    int rc = list_rows(r, ROW_OPERATION, none, true, &operations, e);
     if (rc >= 0)
-        rc = list_rows(r, REC_VOLUME, none, false, &volumes, e);
+        rc = list_rows(r, ROW_VOLUME, none, false, &volumes, e);
     if (rc >= 0)
-        rc = list_rows(r, REC_NATIVE, none, false, &natives, e);
+        rc = list_rows(r, ROW_NATIVE, none, false, &natives, e);
     if (rc < 0)
         return rc;
     json_t *running = json_array(), *queue = json_array(), *op;
@@ -262,9 +288,9 @@ static int from_records(const struct options *o, const char *verb, const json_t 
 {
     static const struct {
         const char *verb;
-        enum rec_kind kind;
+        enum row_kind kind;
     } lists[] = {
-        {"operations", REC_OPERATION}, {"backups", REC_BACKUP}, {"natives", REC_NATIVE}, {"volumes", REC_VOLUME}};
+        {"operations", ROW_OPERATION}, {"backups", ROW_BACKUP}, {"natives", ROW_NATIVE}, {"volumes", ROW_VOLUME}};
     CLEANUP(closep_records) struct records *r = NULL;
     int rc = records_open_read_only(&r, o->state_dir, e);
     if (rc < 0)

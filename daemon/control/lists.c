@@ -17,7 +17,7 @@
 
 struct page {
     struct engine *engine;
-    enum rec_kind kind;
+    enum row_kind kind;
     json_t *list;
     const char *volume, *backup, *state;
     uint64_t before, last;
@@ -26,21 +26,29 @@ struct page {
     bool live, more;
 };
 
-static json_t *row_json(struct engine *g, enum rec_kind k, const struct rec *r)
+static json_t *row_json(struct engine *g, enum row_kind k, const void *row)
 {
-    return k == REC_OPERATION ? engine_operation_json(g, r)
-           : k == REC_BACKUP  ? engine_backup_json(g, r, false)
-                              : engine_native_json(g, r);
+    return k == ROW_OPERATION ? engine_operation_json(g, row)
+           : k == ROW_BACKUP  ? engine_backup_json(g, row, false)
+                              : engine_native_json(g, row);
 }
 
-static int page_add(struct rec *r, void *arg)
+static bool ended(enum row_kind k, int state)
 {
+    return k == ROW_OPERATION ? op_state_terminal((enum op_state)state)
+                              : backup_state_terminal((enum backup_state)state);
+}
+
+static int page_add(const void *any, void *arg)
+{
+    const struct row *r = any;
     struct page *p = arg;
-    if (state_terminal(r->state) == p->live)
+    const int state = row_state(p->kind, any);
+    if (ended(p->kind, state) == p->live)
         return 0;
     if (!p->live && p->before && r->seq >= p->before)
         return 0;
-    if (p->state && *p->state && strcmp(p->state, r->state) != 0)
+    if (p->state && *p->state && strcmp(p->state, enum_name(row_types[p->kind].states, state)) != 0)
         return 0;
     if (p->backup && *p->backup && strcmp(p->backup, r->parent) != 0)
         return 0;
@@ -50,10 +58,10 @@ static int page_add(struct rec *r, void *arg)
         p->more = true;
         return 1;
     }
-    CLEANUP_JSON json_t *row = row_json(p->engine, p->kind, r);
+    CLEANUP_JSON json_t *row = row_json(p->engine, p->kind, any);
     if (!row)
         return -ENOMEM;
-    if (p->volume && *p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
+    if (p->volume && *p->volume && strcmp(p->volume, r->volume_id) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
         return 0;
     json_object_del(row, "details"); /* `describe` has them */
     p->bytes += json_dumpb(row, NULL, 0, JSON_COMPACT);
@@ -66,20 +74,21 @@ static int page_add(struct rec *r, void *arg)
 static int explain_none(const struct page *p, struct err *e)
 {
     struct records *r = engine_records(p->engine);
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    CLEANUP(backup_clear) struct backup b;
     int rc = 0;
+    backup_init(&b);
     if (json_array_size(p->list))
         return 0;
     if (p->volume && *p->volume)
         rc = volume_known(r, p->volume, e);
-    if (rc >= 0 && p->backup && *p->backup && records_get(r, REC_BACKUP, p->backup, &b, NULL) < 0) {
+    if (rc >= 0 && p->backup && *p->backup && backup_get(r, p->backup, &b, NULL) < 0) {
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no backup or restore \"%.256s\"", p->backup);
         err_hint(e, "snapferry backups --all lists them");
     }
     return rc;
 }
 
-static void page_reply(struct request *q, const json_t *args, enum rec_kind k, const char *name)
+static void page_reply(struct request *q, const json_t *args, enum row_kind k, const char *name)
 {
     int64_t limit = jint(args, "limit");
     struct page p = {
@@ -96,15 +105,15 @@ static void page_reply(struct request *q, const json_t *args, enum rec_kind k, c
     };
     struct err e = ERR_INIT;
     struct records *r = engine_records(p.engine);
-    struct rec_filter f = {.newest_first = true, .live = true};
+    struct row_filter f = {.newest_first = true, .live = true};
     int rc = p.list ? 0 : err_nomem(&e);
     if (rc >= 0 && *p.state)
         rc = state_known(p.state, &e);
     if (rc >= 0 && !p.before)
-        rc = records_each(r, k, &f, page_add, &p, &e);
+        rc = row_each(r, k, &f, page_add, &p, &e);
     p.live = f.live = false;
     if (rc >= 0 && !p.more)
-        rc = records_each(r, k, &f, page_add, &p, &e);
+        rc = row_each(r, k, &f, page_add, &p, &e);
     if (rc >= 0)
         rc = explain_none(&p, &e);
     if (rc < 0) {
@@ -123,21 +132,21 @@ static void page_reply(struct request *q, const json_t *args, enum rec_kind k, c
 
 void control_operations(struct request *q, const json_t *args)
 {
-    page_reply(q, args, REC_OPERATION, "operations");
+    page_reply(q, args, ROW_OPERATION, "operations");
 }
 
 void control_backups(struct request *q, const json_t *args)
 {
-    page_reply(q, args, REC_BACKUP, "backups");
+    page_reply(q, args, ROW_BACKUP, "backups");
 }
 
-static int native_add(struct rec *r, void *arg)
+static int native_add(const struct native_row *n, void *arg)
 {
     struct page *p = arg;
-    CLEANUP_JSON json_t *row = row_json(p->engine, REC_NATIVE, r);
+    CLEANUP_JSON json_t *row = engine_native_json(p->engine, n);
     if (!row)
         return -ENOMEM;
-    if (*p->volume && strcmp(p->volume, r->volume) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
+    if (*p->volume && strcmp(p->volume, n->volume_id) != 0 && strcmp(p->volume, jstr(row, "volume")) != 0)
         return 0;
     json_object_del(row, "details");
     return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
@@ -146,10 +155,10 @@ static int native_add(struct rec *r, void *arg)
 void control_natives(struct request *q, const json_t *args)
 {
     struct page p = {
-        .engine = q->control->engine, .kind = REC_NATIVE, .list = json_array(), .volume = jstr(args, "volume")};
+        .engine = q->control->engine, .kind = ROW_NATIVE, .list = json_array(), .volume = jstr(args, "volume")};
     struct err e = ERR_INIT;
-    const struct rec_filter f = {.newest_first = true};
-    int rc = p.list ? records_each(engine_records(p.engine), REC_NATIVE, &f, native_add, &p, &e) : err_nomem(&e);
+    const struct native_row_filter f = {.newest_first = true};
+    int rc = p.list ? native_row_each(engine_records(p.engine), &f, native_add, &p, &e) : err_nomem(&e);
     if (rc >= 0)
         rc = explain_none(&p, &e);
     if (rc < 0) {
@@ -164,11 +173,26 @@ void control_natives(struct request *q, const json_t *args)
 
 /* ---- describe ---- */
 
-static void describe_answer(struct request *q, enum rec_kind k, const struct rec *r)
+static json_t *described(struct engine *g, enum row_kind k, const char *id)
 {
-    struct engine *g = q->control->engine;
-    const char *kind = k == REC_BACKUP ? "backup" : k == REC_OPERATION ? "operation" : "native";
-    json_t *doc = k == REC_BACKUP ? engine_backup_json(g, r, true) : row_json(g, k, r);
+    struct records *r = engine_records(g);
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP(native_row_clear) struct native_row n;
+    backup_init(&b);
+    operation_init(&op);
+    native_row_init(&n);
+    if (k == ROW_BACKUP)
+        return backup_get(r, id, &b, NULL) < 0 ? NULL : engine_backup_json(g, &b, true);
+    if (k == ROW_OPERATION)
+        return operation_get(r, id, &op, NULL) < 0 ? NULL : engine_operation_json(g, &op);
+    return native_row_get(r, id, &n, NULL) < 0 ? NULL : engine_native_json(g, &n);
+}
+
+static void describe_answer(struct request *q, enum row_kind k, const char *id)
+{
+    const char *kind = k == ROW_BACKUP ? "backup" : k == ROW_OPERATION ? "operation" : "native";
+    json_t *doc = described(q->control->engine, k, id);
     request_answer(q, doc ? json_pack("{s:s, s:o}", "kind", kind, kind, doc) : NULL);
 }
 
@@ -202,10 +226,10 @@ void control_describe(struct request *q, const json_t *args)
     struct engine *g = q->control->engine;
     const char *id = jstr(args, "id");
     struct err e = ERR_INIT;
-    enum rec_kind k;
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
-    if (name_find(engine_records(g), id, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, &r, &e) >= 0) {
-        describe_answer(q, k, &r);
+    enum row_kind k;
+    char found[NAME_ID_MAX];
+    if (name_find(engine_records(g), id, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, found, &e) >= 0) {
+        describe_answer(q, k, found);
         return;
     }
     CLEANUP_JSON json_t *all = json_object();

@@ -54,11 +54,11 @@ static void with_member(struct request *q, const json_t *args, const char *key, 
 /* The request with the whole id in place of what the client called it. What is not found the engine words better. */
 static void with_id(struct request *q, const json_t *args, const char *key, unsigned among, engine_fn *call)
 {
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
+    char id[NAME_ID_MAX];
     struct err e = ERR_INIT;
-    enum rec_kind k;
-    if (name_find(engine_records(q->control->engine), jstr(args, key), among, &k, &r, &e) >= 0)
-        with_member(q, args, key, json_string(r.id), call);
+    enum row_kind k;
+    if (name_find(engine_records(q->control->engine), jstr(args, key), among, &k, id, &e) >= 0)
+        with_member(q, args, key, json_string(id), call);
     else if (e.cls == ERR_NOT_FOUND)
         call(q->control->engine, args, request_reply, q);
     else
@@ -170,13 +170,13 @@ static void on_wait(const json_t *state, bool terminal, void *arg)
 static void do_wait(struct request *q, const json_t *args)
 {
     struct err e = ERR_INIT;
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
-    enum rec_kind k;
+    char id[NAME_ID_MAX];
+    enum row_kind k;
     struct engine *g = q->control->engine;
     q->waiting = true;
     /* It may have ended already: then q is gone when engine_wait() returns. */
-    if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, &r, &e) < 0 ||
-        engine_wait(g, r.id, on_wait, q, &e) < 0)
+    if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, id, &e) < 0 ||
+        engine_wait(g, id, on_wait, q, &e) < 0)
         request_fail(q, &e);
 }
 

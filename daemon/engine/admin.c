@@ -16,42 +16,43 @@
 
 #define ADMIN_RETRIES 3
 
-const json_t *admin_answer(const struct rec *op, unsigned i)
+const json_t *admin_answer(const struct operation *op, unsigned i)
 {
-    return json_array_get(jarr(jobj(op->doc, "result"), "answers"), i);
+    return json_array_get(jarr(op->result, "answers"), i);
 }
 
-static int add_operation(struct engine *g, const char *kind, const char *prefix, const char *repository, json_t *extra,
-                         const char *parent, char id[512], struct err *e)
+/* Adds a queued operation of `kind`; `op` is initialized and has what is special about it. */
+static int add_operation(struct engine *g, enum op_kind kind, const char *prefix, const char *repository,
+                         struct operation *op, const char *parent, char id[512], struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec op = {.doc = json_object()};
     struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
+    struct class_desc own;
     char stamp[32];
-    CLEANUP_JSON json_t *owned = extra;
     if (!cfg_repository(g->cfg, repository)) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
-        return nearest_hint(e, cfg_near_repository(g->cfg, repository),
-                            "`snapferry check-config` lists the repositories");
+        return nearest_hint(e, cfg_near_repository(g->cfg, repository), "`snapferry check-config` lists the repositories");
     }
-    stamp_text(stamp);
-    snprintf(op.id, sizeof op.id, "%s-%s", prefix, stamp);
-    snprintf(op.parent, sizeof op.parent, "%s", parent ? parent : "");
-    snprintf(op.state, sizeof op.state, "Queued");
     int rc = cfg_policy(g->cfg, "", NULL, &p, e);
     if (rc < 0)
         return rc;
-    json_t *policy = policy_doc(&p);
+    stamp_text(stamp);
+    str_setf(&op->id, "%s-%s", prefix, stamp);
+    str_set(&op->parent, parent);
+    op->state = OP_QUEUED;
+    op->kind = kind;
+    policy_from_cfg(&policy, &p);
     cfg_policy_clear(&p);
-    jset_str(policy, "repository", repository);
-    jset_int(policy, "retries", ADMIN_RETRIES);
-    json_object_set_new(op.doc, "policy", policy);
-    jset_str(op.doc, "kind", kind);
-    json_object_set_new(op.doc, "own", json_pack("{s:s,s:s}", "name", "", "node", cfg_daemon(g->cfg)->node_name));
-    json_object_update(op.doc, owned);
-    rc = records_add(g->records, REC_OPERATION, &op, e);
+    str_set(&policy.repository, repository);
+    policy.retries = ADMIN_RETRIES;
+    policy_take(&op->policy, policy_make(&policy));
+    class_desc_init(&own);
+    str_set(&own.node, cfg_daemon(g->cfg)->node_name);
+    class_desc_take(&op->own, class_desc_make(&own));
+    rc = operation_add(g->records, op, e);
     if (rc < 0)
         return rc;
-    snprintf(id, 512, "%s", op.id);
+    snprintf(id, 512, "%s", op->id);
     engine_kick(g);
     return 0;
 }
@@ -59,13 +60,16 @@ static int add_operation(struct engine *g, const char *kind, const char *prefix,
 int admin_submit(struct engine *g, const char *repository, json_t *steps, const char *parent, const char *prefix,
                  char id[512], struct err *e)
 {
-    return add_operation(g, "admin", prefix, repository, json_pack("{s:o}", "do", steps), parent, id, e);
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    op.does = steps;
+    return add_operation(g, KIND_ADMIN, prefix, repository, &op, parent, id, e);
 }
 
-static void start(struct engine *g, struct rec *op)
+static void start(struct engine *g, struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
-    const char *props[33], *repo = jstr(policy, "repository"), *kind = jstr(op->doc, "kind");
+    const struct policy *policy = op->policy;
+    const char *props[33], *repo = policy->repository, *kind = op_kind_name(op->kind);
     const struct cfg_repository *r = cfg_repository(g->cfg, repo);
     struct cfg_mover view;
     struct err e = ERR_INIT;
@@ -78,19 +82,19 @@ static void start(struct engine *g, struct rec *op)
         operation_attempt_failed(g, op, "start", &e, r != NULL);
         return;
     }
-    if (strcmp(op->state, "Starting") && save_state(g, REC_OPERATION, op, "Starting") < 0)
+    if (op->state != OP_STARTING && operation_become(g, op, OP_STARTING) < 0)
         return;
     CLEANUP_JSON json_t *job =
         json_pack("{s:i,s:s,s:s,s:s,s:{s:s,s:s,s:s},s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
                   kind, "node", cfg_daemon(g->cfg)->node_name, "repository", "name", repo, "type", r->type, "path",
                   r->path, "cache_dir", g->paths.cache_dir);
     limits_job(job, policy);
-    if (jarr(op->doc, "do"))
-        json_object_set(job, "do", jarr(op->doc, "do"));
-    if (json_object_get(op->doc, "read_percent"))
-        json_object_set(job, "read_percent", json_object_get(op->doc, "read_percent"));
-    if (json_object_get(op->doc, "snapshots"))
-        json_object_set(job, "snapshots", json_object_get(op->doc, "snapshots"));
+    if (op->does)
+        json_object_set(job, "do", op->does);
+    if (op->read_percent >= 0)
+        json_object_set_new(job, "read_percent", json_real(op->read_percent));
+    if (op->snapshots)
+        json_object_set(job, "snapshots", op->snapshots);
     limits_view(&view, policy, props);
     struct mover_spec s = {.operation = op->id,
                            .kind = kind,
@@ -98,24 +102,25 @@ static void start(struct engine *g, struct rec *op)
                            .device_fd = -1,
                            .password = password,
                            .limits = &view,
-                           .go_timeout_s = jint(policy, "go_timeout_s"),
-                           .stall_timeout_s = jint(policy, "stall_timeout_s"),
-                           .cancel_grace_s = jint(policy, "cancel_grace_s")};
+                           .go_timeout_s = policy->go_timeout_s,
+                           .stall_timeout_s = policy->stall_timeout_s,
+                           .cancel_grace_s = policy->cancel_grace_s};
     int rc = movers_start(g->movers, &s, &e);
     explicit_bzero(password, strlen(password));
     if (rc < 0 && rc != -EEXIST)
         operation_attempt_failed(g, op, "start", &e, true);
 }
 
-static void end(struct engine *g, struct rec *op)
+static void end(struct engine *g, struct operation *op)
 {
-    const char *outcome = jstr(op->doc, "outcome");
     if (movers_has(g->movers, op->id))
         return;
-    jset_int(op->doc, "completed_ns", now_ns());
+    if (op->outcome == OUTCOME_NONE)
+        op->outcome = OUTCOME_FAILED;
+    op->completed_ns = now_ns();
     records_counters_hold(g->records);
-    count_operation_ended(g, op, outcome);
-    int rc = save_state(g, REC_OPERATION, op, outcome[0] ? outcome : "Failed");
+    count_operation_ended(g, op, op->outcome);
+    int rc = operation_become(g, op, op_state_of(op->outcome));
     records_counters_settle(g->records);
     if (rc < 0)
         return;
@@ -124,43 +129,64 @@ static void end(struct engine *g, struct rec *op)
     engine_kick(g);
 }
 
-void reconcile_admin(struct engine *g, struct rec *op)
+static void queued(struct engine *g, struct operation *op)
 {
-    const char *s = op->state;
-    if (jbool(op->doc, "cancel") && strcmp(s, "CleaningUp") && strcmp(s, "Running") && strcmp(s, "Cancelling")) {
-        operation_cancel(g, op, jstr(op->doc, "cancel_reason"));
+    const char *down = repository_down(g, op->policy->repository);
+    if (!down) {
+        start(g, op);
         return;
     }
-    if (!strcmp(s, "Queued")) {
-        const char *down = repository_down(g, jstr(jobj(op->doc, "policy"), "repository"));
-        if (down) {
-            if (strcmp(jstr(op->doc, "waiting"), down)) {
-                jset_str(op->doc, "waiting", down);
-                save(g, REC_OPERATION, op);
-            }
-            /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
-            if (now_ns() - op->created_ns > 60 * NS_PER_S) {
-                struct err e = ERR_INIT;
-                err_set(&e, ERR_NO_REPO, 0, "%s", down);
-                operation_attempt_failed(g, op, "repository", &e, false);
-            }
-            return;
-        }
-        start(g, op);
-    } else if (!strcmp(s, "Starting")) {
+    if (strcmp(op->waiting, down) != 0) {
+        str_set(&op->waiting, down);
+        operation_write(g, op);
+    }
+    /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
+    if (now_ns() - op->created_ns > 60 * NS_PER_S) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_NO_REPO, 0, "%s", down);
+        operation_attempt_failed(g, op, "repository", &e, false);
+    }
+}
+
+void reconcile_admin(struct engine *g, struct operation *op)
+{
+    if (op->cancel && op->state != OP_CLEANING_UP && op->state != OP_RUNNING && op->state != OP_CANCELLING) {
+        operation_cancel(g, op, op->cancel_reason);
+        return;
+    }
+    switch (op->state) {
+    case OP_QUEUED:
+        queued(g, op);
+        break;
+    case OP_STARTING:
         if (!movers_has(g->movers, op->id))
             start(g, op);
-    } else if (!strcmp(s, "Running") || !strcmp(s, "Cancelling")) {
+        break;
+    case OP_RUNNING:
+    case OP_CANCELLING:
         reconcile_operation(g, op); /* adoption is the same for all movers */
-    } else if (!strcmp(s, "Retrying")) {
+        break;
+    case OP_RETRYING:
         if (op->wake_ns > now_ns())
-            return;
+            break;
         op->wake_ns = 0;
-        json_object_del(op->doc, "identity");
-        save_state(g, REC_OPERATION, op, "Queued");
+        json_set(&op->identity, NULL);
+        operation_become(g, op, OP_QUEUED);
         engine_kick(g);
-    } else if (!strcmp(s, "CleaningUp")) {
+        break;
+    case OP_CLEANING_UP:
         end(g, op);
+        break;
+    case OP_NONE:
+    case OP_SNAPSHOTTING:
+    case OP_EXPOSING:
+    case OP_COMPLETED:
+    case OP_PARTIALLY_FAILED:
+    case OP_FAILED:
+    case OP_CANCELED:
+    case OP_SKIPPED:
+    case OP_STATES:
+        break;
     }
 }
 
@@ -182,27 +208,25 @@ static void answer_id(engine_reply_fn *reply, void *arg, const char *id, const s
 
 void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
+    CLEANUP(operation_clear) struct operation op;
     struct err e = ERR_INIT;
     char id[512] = "";
     const char *kind = jstr(req, "kind");
-    json_t *extra = json_object();
+    operation_init(&op);
     if (!strcmp(kind, "verify")) {
         const json_t *p = json_object_get(req, "read_percent");
-        double percent = json_is_number(p) ? json_number_value(p) : 100;
-        if (percent < 0 || percent > 100)
+        op.read_percent = json_is_number(p) ? json_number_value(p) : 100;
+        if (op.read_percent < 0 || op.read_percent > 100)
             err_set(&e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
-        json_object_set_new(extra, "read_percent", json_real(percent));
-        if (jarr(req, "snapshots"))
-            json_object_set(extra, "snapshots", jarr(req, "snapshots"));
+        json_set(&op.snapshots, jarr(req, "snapshots"));
     } else if (!strcmp(kind, "admin") && jarr(req, "do")) {
-        json_object_set(extra, "do", jarr(req, "do"));
+        json_set(&op.does, jarr(req, "do"));
     } else {
         err_set(&e, ERR_USAGE, 0, "there is no operation of kind \"%s\" that can be asked for", kind);
     }
-    if (e.cls)
-        json_decref(extra);
-    else
-        add_operation(g, kind, kind, repository_of(g, req), extra, NULL, id, &e);
+    if (!e.cls)
+        add_operation(g, !strcmp(kind, "verify") ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(g, req), &op, NULL, id,
+                      &e);
     answer_id(reply, arg, id, &e);
 }
 
@@ -213,7 +237,8 @@ void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     const char *volume = jstr(req, "volume");
     CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
-        CLEANUP(rec_clearp) struct rec v = REC_INIT;
+        CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
         if (volume_find(g, volume, &v) < 0) {
             volume_known(g->records, volume, &e);
         } else {

@@ -18,10 +18,10 @@
 
 /* ---- one record ---- */
 
-static json_t *live_progress(struct engine *g, const struct rec *op)
+static json_t *live_progress(struct engine *g, const struct operation *op)
 {
     struct live *l = live_find(g, op->id);
-    if (!l || !l->progress || state_terminal(op->state))
+    if (!l || !l->progress || op_state_terminal(op->state))
         return NULL;
     json_t *p = json_deep_copy(l->progress);
     double left = pace_left(&l->pace, (double)now_ns() / 1e9);
@@ -34,17 +34,17 @@ static json_t *live_progress(struct engine *g, const struct rec *op)
     return p;
 }
 
-json_t *engine_operation_json(struct engine *g, const struct rec *op)
+json_t *engine_operation_json(struct engine *g, const struct operation *op)
 {
     json_t *o = answer_operation(op), *p = live_progress(g, op), *m = movers_to_json(g->movers, op->id);
     struct live *l = live_find(g, op->id);
     if (p)
         json_object_set_new(o, "progress", p);
-    bool waits = !strcmp(op->state, "Queued") || !strcmp(op->state, "Exposing");
+    bool waits = op->state == OP_QUEUED || op->state == OP_EXPOSING;
     if (l && waits && l->waiting[0] && !json_object_get(o, "why"))
         jset_str(o, "why", l->waiting);
     char asked[1300];
-    if (!state_terminal(op->state) && !json_object_get(o, "why") && natives_asked(g, op, asked, sizeof asked))
+    if (!op_state_terminal(op->state) && !json_object_get(o, "why") && natives_asked(g, op, asked, sizeof asked))
         jset_str(o, "why", asked);
     if (!m)
         m = plugin_movers_to_json(g->plugins, op->id);
@@ -66,29 +66,28 @@ struct overall {
     char phase[64];
     unsigned running;
 };
-static int add_progress(struct rec *op, void *arg)
+static int add_progress(const struct operation *op, void *arg)
 {
     struct overall *x = arg;
-    const json_t *v = jobj(op->doc, "volume");
     struct live *l = live_find(x->engine, op->id);
-    if (strcmp(jstr(op->doc, "kind"), "backup") && strcmp(jstr(op->doc, "kind"), "restore"))
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
         return 0;
-    int64_t size = jint(v, "size");
-    const json_t *p = l && l->progress ? l->progress : jobj(op->doc, "progress");
+    int64_t size = op->volume->size;
+    const json_t *p = l && l->progress ? l->progress : op->progress;
     if (x->operations)
         json_array_append_new(x->operations, engine_operation_json(x->engine, op));
     if (jint(p, "total"))
         size = jint(p, "total");
     x->total += size;
-    if (state_terminal(op->state)) {
+    if (op_state_terminal(op->state)) {
         /* What failed or was cancelled has done what it has done. */
-        const bool whole = !strcmp(op->state, "Completed") || !strcmp(op->state, "Skipped");
+        const bool whole = op->state == OP_COMPLETED || op->state == OP_SKIPPED;
         x->done += whole ? size : jint(p, "done");
         return 0;
     }
     x->done += jint(p, "done");
     if (!l || !l->progress) {
-        int64_t allocated = jint(v, "allocated");
+        const int64_t allocated = op->volume->allocated;
         x->bytes += (double)(allocated > 0 && allocated < size ? allocated : size);
     } else {
         bool all = jint(p, "total") > 0 && jint(p, "done") >= jint(p, "total");
@@ -104,18 +103,18 @@ static int add_progress(struct rec *op, void *arg)
     return 0;
 }
 
-json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations)
+json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations)
 {
     json_t *o = answer_backup(g->records, b, false);
     struct overall x = {.engine = g, .operations = with_operations ? json_array() : NULL};
-    struct rec_filter f = {.parent = b->id};
-    records_each(g->records, REC_OPERATION, &f, add_progress, &x, NULL);
+    struct operation_filter f = {.parent = b->id};
+    operation_each(g->records, &f, add_progress, &x, NULL);
     if (x.operations)
         json_object_set_new(o, "operations", x.operations);
-    if (!state_terminal(b->state) && x.total > 0) {
-        json_t *p =
-            json_pack("{s:s,s:I,s:I,s:f,s:I}", "phase", x.phase[0] ? x.phase : b->state, "total", (json_int_t)x.total,
-                      "done", (json_int_t)x.done, "rate", x.rate, "at_ns", (json_int_t)(x.at ? x.at : now_ns()));
+    if (!backup_state_terminal(b->state) && x.total > 0) {
+        json_t *p = json_pack("{s:s,s:I,s:I,s:f,s:I}", "phase", x.phase[0] ? x.phase : backup_state_name(b->state),
+                              "total", (json_int_t)x.total, "done", (json_int_t)x.done, "rate", x.rate, "at_ns",
+                              (json_int_t)(x.at ? x.at : now_ns()));
         /* Those that wait will go at the pace of those that run. */
         if (x.running && x.left >= 0 && x.rate > 1 && x.bytes > 0)
             json_object_set_new(p, "eta_s", json_real(x.left > x.bytes / x.rate ? x.left : x.bytes / x.rate));
@@ -124,7 +123,7 @@ json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_oper
     return o;
 }
 
-json_t *engine_native_json(struct engine *g, const struct rec *n)
+json_t *engine_native_json(struct engine *g, const struct native_row *n)
 {
     json_t *o = answer_native(n);
     CLEANUP_FREE struct native_facts *f = NULL;
@@ -132,8 +131,8 @@ json_t *engine_native_json(struct engine *g, const struct rec *n)
     struct native_verdict v;
     size_t count = 0;
     char reasons[160];
-    native_rules_from(&rules, jobj(n->doc, "policy"), jstr(n->doc, "job"), -1, false);
-    if (natives_gather(g->records, n->volume, &f, &count, NULL) < 0)
+    native_rules_from(&rules, n->policy, n->job, -1, false);
+    if (natives_gather(g->records, n->volume_id, &f, &count, NULL) < 0)
         return o;
     natives_plan(&rules, f, count, &v);
     for (size_t i = 0; i < count; i++) {
@@ -157,35 +156,32 @@ struct screen {
     json_t *next;
 };
 
-static int see_operation(struct rec *op, void *arg)
+static int see_operation(const struct operation *op, void *arg)
 {
     struct screen *s = arg;
-    bool moves = !strcmp(op->state, "Starting") || !strcmp(op->state, "Running") || !strcmp(op->state, "Cancelling");
-    const char *kind = jstr(op->doc, "kind");
-    bool slot = !strcmp(kind, "backup") || !strcmp(kind, "restore");
-    const char *name = jstr(jobj(op->doc, "volume"), "name")[0] ? jstr(jobj(op->doc, "volume"), "name") : op->id;
+    bool moves = op->state == OP_STARTING || op->state == OP_RUNNING || op->state == OP_CANCELLING;
+    bool slot = op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
+    const char *name = op->volume->name[0] ? op->volume->name : op->id;
     if (moves && slot)
         s->used++;
-    if (!strcmp(op->state, "Queued")) {
+    if (op->state == OP_QUEUED) {
         s->queued++;
-        json_t *o = engine_operation_json(s->engine, op);
-        jset_int(o, "position", s->queued);
-        if (json_array_size(s->queue) < 50)
+        if (json_array_size(s->queue) < 50) {
+            json_t *o = engine_operation_json(s->engine, op);
+            jset_int(o, "position", s->queued);
             json_array_append_new(s->queue, o);
-        else
-            json_decref(o);
+        }
         struct live *l = live_find(s->engine, op->id);
-        if (slot && l && l->waiting[0] && repository_down(s->engine, jstr(jobj(op->doc, "policy"), "repository")))
+        if (slot && l && l->waiting[0] && repository_down(s->engine, op->policy->repository))
             problem(s->problems, "warning", "", "%s waits: %s", name, l->waiting);
     } else if (json_array_size(s->running) < 50) {
         json_array_append_new(s->running, engine_operation_json(s->engine, op));
     }
-    if (jstr(op->doc, "cleanup_error")[0])
+    if (op->cleanup_error[0])
         problem(s->problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
-                "%s: what its backup made cannot be released: %s", name, jstr(op->doc, "cleanup_error"));
-    if (!strcmp(op->state, "Retrying"))
-        problem(s->problems, "warning", jstr(jobj(op->doc, "error"), "hint"), "%s is tried again: %s", name,
-                jstr(jobj(op->doc, "error"), "message"));
+                "%s: what its backup made cannot be released: %s", name, op->cleanup_error);
+    if (op->state == OP_RETRYING)
+        problem(s->problems, "warning", op->error.hint, "%s is tried again: %s", name, op->error.message);
     return 0;
 }
 
@@ -215,11 +211,11 @@ struct count_natives {
     unsigned n;
     int64_t used;
 };
-static int count_native(struct rec *n, void *arg)
+static int count_native(const struct native_row *n, void *arg)
 {
     struct count_natives *c = arg;
-    int64_t used = jint(jobj(n->doc, "native"), "used");
-    if (!strcmp(n->state, "missing"))
+    int64_t used = n->native->used;
+    if (n->state == NATIVE_MISSING)
         return 0;
     c->n++;
     if (used > 0)
@@ -228,28 +224,27 @@ static int count_native(struct rec *n, void *arg)
 }
 
 /* A volume's line. */
-static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *volume, const char *klass,
-                           const json_t *schedule)
+static json_t *volume_line(struct engine *g, const struct volume_row *v, const struct volume_desc *volume,
+                           const char *klass, const json_t *schedule)
 {
-    const json_t *d = v ? v->doc : NULL;
-    const char *name = jstr(volume, "name"), *excluded = volume_excluded(g->cfg, name);
+    const char *name = volume->name, *excluded = volume_excluded(g->cfg, name);
     struct jobs_of jobs = {g->cfg, name, NULL, 0, schedule};
     struct count_natives natives = {0, 0};
-    struct rec_filter f = {.volume = jstr(volume, "id")};
+    const struct native_row_filter f = {.volume_id = volume->id};
     json_t *o = json_object();
-    int64_t good = jint(d, "last_success_ns"), now = now_ns();
-    enum volume_state state = volume_judge(v && !strcmp(v->state, "gone"), excluded != NULL, good,
-                                           volume_interval(g->cfg, schedule, name), now);
+    int64_t good = v ? v->last_success_ns : 0, now = now_ns();
+    enum volume_state state =
+        volume_judge(v && v->state == VOL_GONE, excluded != NULL, good, volume_interval(g->cfg, schedule, name), now);
     char why[1400];
     jobs_for(&jobs);
     volume_why(state, v, excluded, json_array_size(jobs.names) > 0, why, sizeof why);
-    records_each(g->records, REC_NATIVE, &f, count_native, &natives, NULL);
+    native_row_each(g->records, &f, count_native, &natives, NULL);
     jset_str(o, "name", name);
-    jset_str(o, "id", jstr(volume, "id"));
+    jset_str(o, "id", volume->id);
     jset_str(o, "class", klass);
-    jset_int(o, "size", jint(volume, "size"));
-    if (jint(volume, "allocated") > 0)
-        jset_int(o, "allocated", jint(volume, "allocated"));
+    jset_int(o, "size", volume->size);
+    if (volume->allocated > 0)
+        jset_int(o, "allocated", volume->allocated);
     jset_bool(o, "protected", state == VOLUME_PROTECTED);
     jset_str(o, "state", volume_states[state]);
     if (why[0])
@@ -258,17 +253,17 @@ static json_t *volume_line(struct engine *g, const struct rec *v, const json_t *
         jset_int(o, "last_success_ns", good);
         json_object_set_new(o, "age_s", json_real((double)(now - good) / 1e9));
     }
-    if (jstr(d, "last_backup")[0])
-        jset_str(o, "last_backup", jstr(d, "last_backup"));
-    if (jstr(d, "last_status")[0])
-        jset_str(o, "last_state", jstr(d, "last_status"));
+    if (v && v->last_backup[0])
+        jset_str(o, "last_backup", v->last_backup);
+    if (v && v->last_status != OUTCOME_NONE)
+        jset_str(o, "last_state", outcome_name(v->last_status));
     if (jobs.next && state < VOLUME_GONE)
         jset_int(o, "next_ns", jobs.next);
     json_object_set_new(o, "jobs", jobs.names);
     jset_int(o, "natives", natives.n);
     jset_int(o, "used", natives.used);
-    if (jobj(d, "last_error"))
-        json_object_set(o, "error", jobj(d, "last_error"));
+    if (v && v->last_error.code)
+        json_object_set_new(o, "error", op_error_to_json(&v->last_error));
     return o;
 }
 
@@ -294,11 +289,10 @@ struct volumes_seen {
     json_t *list;
     const json_t *schedule;
 };
-static int see_volume(struct rec *v, void *arg)
+static int see_volume(const struct volume_row *v, void *arg)
 {
     struct volumes_seen *x = arg;
-    return json_array_append_new(x->list,
-                                 volume_line(x->engine, v, jobj(v->doc, "volume"), jstr(v->doc, "class"), x->schedule));
+    return json_array_append_new(x->list, volume_line(x->engine, v, v->volume, v->klass, x->schedule));
 }
 
 /* Unprotected ones first, then the oldest; what does not count at the end. */
@@ -331,19 +325,20 @@ static void sort_volumes(json_t *list)
 }
 
 /* What goes when the next backup of each volume makes room for its own snapshot. */
-static void next_to_go(struct screen *s, const struct rec *n)
+static void next_to_go(struct screen *s, const struct native_row *n)
 {
     CLEANUP_FREE struct native_facts *f = NULL;
     struct native_rules rules;
     struct native_verdict v;
     size_t count = 0;
-    native_rules_from(&rules, jobj(n->doc, "policy"), jstr(n->doc, "job"), -1, true);
-    if (natives_gather(s->engine->records, n->volume, &f, &count, NULL) < 0)
+    native_rules_from(&rules, n->policy, n->job, -1, true);
+    if (natives_gather(s->engine->records, n->volume_id, &f, &count, NULL) < 0)
         return;
     natives_plan(&rules, f, count, &v);
     for (size_t i = 0; i < count; i++) {
-        CLEANUP(rec_clearp) struct rec r = REC_INIT;
-        if (!f[i].prune || rec_get(s->engine, REC_NATIVE, f[i].alias, &r) < 0)
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
+        if (!f[i].prune || native_row_read(s->engine, f[i].alias, &r) < 0)
             continue;
         s->n_next++;
         if (json_array_size(s->next) < 5) {
@@ -354,17 +349,17 @@ static void next_to_go(struct screen *s, const struct rec *n)
     }
 }
 
-static int see_native(struct rec *n, void *arg)
+static int see_native(const struct native_row *n, void *arg)
 {
     struct screen *s = arg;
-    int64_t used = jint(jobj(n->doc, "native"), "used");
-    if (!strcmp(n->state, "missing"))
+    int64_t used = n->native->used;
+    if (n->state == NATIVE_MISSING)
         return 0;
     s->natives++;
     if (used > 0)
         s->natives_used += used;
-    if (!json_object_get(s->seen, n->volume)) {
-        json_object_set_new(s->seen, n->volume, json_true());
+    if (!json_object_get(s->seen, n->volume_id)) {
+        json_object_set_new(s->seen, n->volume_id, json_true());
         next_to_go(s, n);
     }
     return 0;
@@ -422,11 +417,12 @@ static void full_pools(struct engine *g, json_t *list)
     json_t *ratio;
     json_object_foreach(g->pools, id, ratio)
     {
-        CLEANUP(rec_clearp) struct rec v = REC_INIT;
+        CLEANUP(volume_row_clear) struct volume_row v;
+        volume_row_init(&v);
         struct cfg_policy p = {.effective = NULL};
-        if (rec_get(g, REC_VOLUME, id, &v) < 0)
+        if (volume_row_read(g, id, &v) < 0)
             continue;
-        const char *name = jstr(jobj(v.doc, "volume"), "name");
+        const char *name = v.volume->name;
         if (cfg_policy(g->cfg, name, NULL, &p, NULL) == 0 && p.pool_high_water &&
             json_number_value(ratio) * 100 > p.pool_high_water)
             problem(list, "error", "retained native snapshots are pruned, oldest first; free space or extend the pool",
@@ -507,15 +503,15 @@ json_t *engine_status(struct engine *g)
                        .problems = json_array(),
                        .next = json_array(),
                        .seen = json_object()};
-    struct rec_filter live = {.live = true};
+    const struct operation_filter live = {.live = true};
     CLEANUP_JSON json_t *schedule = jobs_json(g);
     struct volumes_seen vs = {g, json_array(), schedule};
     json_t *steps = steps_to_json(g->steps);
     general_problems(g, schedule, s.problems);
     json_t *repos = repositories(g, s.problems);
-    records_each(g->records, REC_OPERATION, &live, see_operation, &s, NULL);
-    records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
-    records_each(g->records, REC_NATIVE, NULL, see_native, &s, NULL);
+    operation_each(g->records, &live, see_operation, &s, NULL);
+    volume_row_each(g->records, NULL, see_volume, &vs, NULL);
+    native_row_each(g->records, NULL, see_native, &s, NULL);
     full_pools(g, s.problems);
     empty_classes(g, vs.list, s.problems);
     volumes_problems(g, look_problem, s.problems);
@@ -587,18 +583,20 @@ static void volumes_done(struct step_result *s, void *arg)
         json_array_foreach(jarr(a, "passed"), k, v) json_array_append(unsure, (json_t *)(uintptr_t)v);
         json_array_foreach(jarr(a, "volumes"), k, v)
         {
-            CLEANUP(rec_clearp) struct rec r = REC_INIT;
+            CLEANUP(volume_row_clear) struct volume_row r;
+            volume_row_init(&r);
             const struct cfg_class *own = cfg_class_of(g->cfg, jstr(v, "name"));
             if (!own || strcmp(own->name, klass) || json_object_get(seen, jstr(v, "id")))
                 continue;
             json_object_set_new(seen, jstr(v, "id"), json_true());
-            bool known = rec_get(g, REC_VOLUME, jstr(v, "id"), &r) == 0;
-            json_array_append_new(list, volume_line(g, known ? &r : NULL, v, klass, schedule));
+            bool known = volume_row_read(g, jstr(v, "id"), &r) == 0;
+            CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
+            json_array_append_new(list, volume_line(g, known ? &r : NULL, desc, klass, schedule));
         }
     }
     /* Volumes that were backed up and are gone are still of interest. */
     struct volumes_seen vs = {g, json_array(), schedule};
-    records_each(g->records, REC_VOLUME, NULL, see_volume, &vs, NULL);
+    volume_row_each(g->records, NULL, see_volume, &vs, NULL);
     json_t *line;
     json_array_foreach(vs.list, i, line)
     {
@@ -708,7 +706,7 @@ static const char *mechanism_of(struct engine *g, const struct cfg_class *k, con
     return ret;
 }
 
-static int add_native(struct rec *n, void *arg)
+static int add_native(const struct native_row *n, void *arg)
 {
     struct volumes_seen *x = arg;
     return json_array_append_new(x->list, engine_native_json(x->engine, n));
@@ -775,20 +773,23 @@ static void explain_done(struct step_result *s, void *arg)
             else
                 say(text, "Only native snapshots are kept (move-data = no), the newest %u.", p.snapshot_only_keep);
         }
-        CLEANUP(rec_clearp) struct rec v = REC_INIT;
+        CLEANUP(volume_row_clear) struct volume_row v;
+        volume_row_init(&v);
         bool known = volume_find(g, l->what, &v) == 0;
-        const json_t *vol = known ? jobj(v.doc, "volume") : volume;
-        if (vol) {
+        CLEANUP(volume_desc_unrefp) const struct volume_desc *vol = volume_desc_from_json(volume);
+        if (known)
+            volume_desc_set(&vol, v.volume);
+        if (!is_none(vol)) {
             CLEANUP_JSON json_t *line = volume_line(g, known ? &v : NULL, vol, k ? k->name : "", schedule);
             struct volumes_seen ns = {g, natives, NULL};
-            struct rec_filter f = {.volume = jstr(vol, "id")};
+            const struct native_row_filter f = {.volume_id = vol->id};
             const json_t *n;
             say(text, "%s%s",
                 jbool(line, "protected") ? "It is protected."
                 : rank(line) == 3        ? "It is not backed up: "
                                          : "It is not protected: ",
                 jstr(line, "why"));
-            records_each(g->records, REC_NATIVE, &f, add_native, &ns, NULL);
+            native_row_each(g->records, &f, add_native, &ns, NULL);
             json_array_foreach(natives, i, n) say(text, "Native snapshot %s: %s", jstr(n, "alias"), jstr(n, "why"));
             json_object_set(answer, "details", line);
         }

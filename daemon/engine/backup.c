@@ -14,35 +14,37 @@
 #include <errno.h>
 #include <string.h>
 
-static bool is_restore(const struct rec *b)
+static bool is_restore(const struct backup *b)
 {
-    return !strcmp(jstr(b->doc, "kind"), "restore");
+    return b->kind == KIND_RESTORE;
 }
 
 /* ---- may it begin? ---- */
 
 struct blockers {
-    const struct rec *b;
+    const struct backup *b;
     unsigned running, position;
     char by[192];
 };
 
-static bool overlap(const struct rec *a, const struct rec *b)
+/* Texts are shared: equal ones have one address. */
+static bool overlap(const struct backup *a, const struct backup *b)
 {
-    const json_t *va = jarr(a->doc, "volume_ids"), *vb = jarr(b->doc, "volume_ids"), *x, *y;
-    size_t i, k;
-    json_array_foreach(va, i, x) json_array_foreach(vb, k, y) if (json_equal(x, y)) return true;
+    for (unsigned i = 0; i < a->volume_ids.n; i++)
+        for (unsigned k = 0; k < b->volume_ids.n; k++)
+            if (a->volume_ids.v[i] == b->volume_ids.v[k])
+                return true;
     return false;
 }
 
-static int find_blocker(struct rec *r, void *arg)
+static int find_blocker(const struct backup *r, void *arg)
 {
     struct blockers *x = arg;
     if (!strcmp(r->id, x->b->id) || is_restore(r))
         return 0;
-    if (!strcmp(r->state, "Snapshotting"))
+    if (r->state == BACKUP_SNAPSHOTTING)
         x->running++;
-    bool queued = !strcmp(r->state, "Queued");
+    bool queued = r->state == BACKUP_QUEUED;
     if (queued && r->seq > x->b->seq)
         return 0;
     x->position += queued;
@@ -52,25 +54,25 @@ static int find_blocker(struct rec *r, void *arg)
     return 0;
 }
 
-static void begin(struct engine *g, struct rec *b)
+static void begin(struct engine *g, struct backup *b)
 {
     struct blockers x = {.b = b};
-    struct rec_filter live = {.live = true};
-    if (records_each(g->records, REC_BACKUP, &live, find_blocker, &x, NULL) < 0)
+    struct backup_filter live = {.live = true};
+    if (backup_each(g->records, &live, find_blocker, &x, NULL) < 0)
         return;
     bool full = !x.by[0] && x.running >= cfg_daemon(g->cfg)->concurrent_backups;
     if (x.by[0] || full) {
-        if (strcmp(jstr(b->doc, "blocked_by"), x.by) || jint(b->doc, "position") != x.position) {
-            jset_str(b->doc, "blocked_by", x.by);
-            jset_int(b->doc, "position", x.position);
-            save(g, REC_BACKUP, b);
+        if (strcmp(b->blocked_by, x.by) != 0 || b->position != x.position) {
+            str_set(&b->blocked_by, x.by);
+            b->position = x.position;
+            backup_write(g, b);
         }
         return;
     }
-    json_object_del(b->doc, "blocked_by");
-    json_object_del(b->doc, "position");
-    jset_int(b->doc, "started_ns", now_ns());
-    if (save_state(g, REC_BACKUP, b, is_restore(b) ? "Moving" : "Snapshotting") == 0)
+    str_clear(&b->blocked_by);
+    b->position = 0;
+    b->started_ns = now_ns();
+    if (backup_become(g, b, is_restore(b) ? BACKUP_MOVING : BACKUP_SNAPSHOTTING) == 0)
         crash_point("engine-backup-snapshotting");
     engine_kick(g);
 }
@@ -80,55 +82,57 @@ static void begin(struct engine *g, struct rec *b)
 struct tally {
     unsigned n, completed, failed, canceled, skipped, admin_live;
     bool degraded;
-    int64_t bytes, incremental, uploaded;
-    json_t *failed_names, *errors;
+    struct backup_bytes bytes;
+    struct strs failed_names;
+    struct op_error first;
+    json_t *errors;
 };
 
-static int add_up(struct rec *op, void *arg)
+static int add_up(const struct operation *op, void *arg)
 {
     struct tally *t = arg;
-    if (strcmp(jstr(op->doc, "kind"), "backup") && strcmp(jstr(op->doc, "kind"), "restore")) {
-        t->admin_live += !state_terminal(op->state);
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE) {
+        t->admin_live += !op_state_terminal(op->state);
         return 0;
     }
     t->n++;
-    t->degraded |= jbool(op->doc, "degraded");
-    if (!state_terminal(op->state))
+    t->degraded |= op->degraded;
+    if (!op_state_terminal(op->state))
         return 0;
-    const json_t *r = jobj(op->doc, "result");
-    t->bytes += jint(r, "totalBytes");
-    t->incremental += jint(r, "incrementalBytes");
-    t->uploaded += jint(r, "uploadedBytes");
-    if (!strcmp(op->state, "Completed"))
+    t->bytes.total += jint(op->result, "totalBytes");
+    t->bytes.incremental += jint(op->result, "incrementalBytes");
+    t->bytes.uploaded += jint(op->result, "uploadedBytes");
+    if (op->state == OP_COMPLETED)
         t->completed++;
-    else if (!strcmp(op->state, "Skipped"))
+    else if (op->state == OP_SKIPPED)
         t->skipped++;
     else {
-        if (!strcmp(op->state, "Canceled"))
+        if (op->state == OP_CANCELED)
             t->canceled++;
         else
             t->failed++;
-        json_array_append_new(t->failed_names, json_string(jstr(jobj(op->doc, "volume"), "name")));
-        if (jobj(op->doc, "error"))
-            json_array_append_new(t->errors,
-                                  json_pack("{s:s,s:s,s:O}", "operation", op->id, "volume",
-                                            jstr(jobj(op->doc, "volume"), "name"), "error", jobj(op->doc, "error")));
+        strs_add(&t->failed_names, op->volume->name);
+        if (op->error.code) {
+            if (!t->first.code)
+                op_error_copy(&t->first, &op->error);
+            json_array_append_new(t->errors, json_pack("{s:s,s:s,s:o}", "operation", op->id, "volume", op->volume->name,
+                                                       "error", op_error_to_json(&op->error)));
+        }
     }
     return 0;
 }
 
-static int tally_up(struct engine *g, const struct rec *b, struct tally *t)
+static int tally_up(struct engine *g, const struct backup *b, struct tally *t)
 {
-    struct rec_filter f = {.parent = b->id};
-    memset(t, 0, sizeof *t);
-    t->failed_names = json_array();
-    t->errors = json_array();
-    return records_each(g->records, REC_OPERATION, &f, add_up, t, NULL);
+    struct operation_filter f = {.parent = b->id};
+    *t = (struct tally){.first = OP_ERROR_INIT, .errors = json_array()};
+    return operation_each(g->records, &f, add_up, t, NULL);
 }
 
 static void tally_clear(struct tally *t)
 {
-    json_decref(t->failed_names);
+    strs_clear(&t->failed_names);
+    op_error_clear(&t->first);
     json_decref(t->errors);
 }
 
@@ -137,33 +141,32 @@ static void tally_clear(struct tally *t)
 struct expiry {
     json_t *by_repository; /* repository -> [{"source"}] */
 };
-static int collect_keep(struct rec *op, void *arg)
+static int collect_keep(const struct operation *op, void *arg)
 {
     struct expiry *x = arg;
-    const json_t *policy = jobj(op->doc, "policy");
-    if (strcmp(jstr(op->doc, "kind"), "backup") || strcmp(op->state, "Completed") || !jbool(policy, "move_data") ||
-        jstr(policy, "mover")[0] || !jobj(policy, "keep"))
+    const struct policy *policy = op->policy;
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || policy->mover[0] ||
+        !policy_keeps(&policy->keep))
         return 0;
-    const char *repo = jstr(policy, "repository");
-    json_t *list = jarr(x->by_repository, repo);
+    json_t *list = jarr(x->by_repository, policy->repository);
     char source[700];
     if (!list) {
         list = json_array();
-        json_object_set_new(x->by_repository, repo, list);
+        json_object_set_new(x->by_repository, policy->repository, list);
     }
-    snprintf(source, sizeof source, "snapferry@%s:/%s", jstr(jobj(op->doc, "own"), "node"), op->volume);
+    snprintf(source, sizeof source, "snapferry@%s:/%s", op->own->node, op->volume_id);
     return json_array_append_new(list, json_pack("{s:s}", "source", source));
 }
 
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True when it is done. */
-static bool finalize_retention(struct engine *g, struct rec *b)
+static bool finalize_retention(struct engine *g, struct backup *b)
 {
     struct expiry x = {json_object()};
-    struct rec_filter f = {.parent = b->id};
+    struct operation_filter f = {.parent = b->id};
     const char *repo;
     json_t *list;
     bool started = false;
-    if (jbool(b->doc, "expired")) {
+    if (b->expired) {
         json_decref(x.by_repository);
         struct tally t;
         tally_up(g, b, &t);
@@ -171,7 +174,7 @@ static bool finalize_retention(struct engine *g, struct rec *b)
         tally_clear(&t);
         return done;
     }
-    records_each(g->records, REC_OPERATION, &f, collect_keep, &x, NULL);
+    operation_each(g->records, &f, collect_keep, &x, NULL);
     json_object_foreach(x.by_repository, repo, list)
     {
         struct err e = ERR_INIT;
@@ -184,100 +187,102 @@ static bool finalize_retention(struct engine *g, struct rec *b)
             started = true;
     }
     json_decref(x.by_repository);
-    jset_bool(b->doc, "expired", true);
-    save(g, REC_BACKUP, b);
+    b->expired = true;
+    backup_write(g, b);
     return !started;
 }
 
 /* The hook of each volume that has one, one after the other. */
-static void post_backup_done(struct engine *g, struct rec *b, struct step_result *s)
+static void post_backup_done(struct engine *g, struct backup *b, struct step_result *s)
 {
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     if (s->err.cls) {
         log_warning("%s: the hook after it: %s", b->id, s->err.msg);
-        jset_bool(b->doc, "degraded", true);
-        doc_error(b->doc, "post-backup hook", &s->err);
-        save(g, REC_BACKUP, b);
+        b->degraded = true;
+        backup_error(b, "post-backup hook", &s->err);
+        backup_write(g, b);
     }
-    if (rec_get(g, REC_OPERATION, jstr(b->doc, "post_hook_operation"), &op) == 0) {
-        jset_bool(op.doc, "post_hook_done", true);
-        save(g, REC_OPERATION, &op);
+    if (operation_read(g, b->post_hook_operation, &op) == 0) {
+        op.post_hook_done = true;
+        operation_write(g, &op);
     }
 }
 
 struct find_hook {
-    struct rec op;
+    struct operation op;
     bool found;
 };
-static const char *post_hook_of(const struct rec *op)
+static const char *post_hook_of(const struct operation *op)
 {
-    return jstr(jobj(op->doc, "policy"),
-                !strcmp(jstr(op->doc, "kind"), "restore") ? "hook_post_restore" : "hook_post_backup");
+    return operation_is_restore(op) ? op->policy->hook_post_restore : op->policy->hook_post_backup;
 }
-static int find_post_hook(struct rec *op, void *arg)
+static int find_post_hook(const struct operation *op, void *arg)
 {
     struct find_hook *h = arg;
-    if (h->found || !post_hook_of(op)[0] || jbool(op->doc, "post_hook_done"))
+    if (!post_hook_of(op)[0] || op->post_hook_done)
         return 0;
-    h->op = *op;
-    op->doc = NULL;
-    h->found = true;
-    return 0;
+    h->found = operation_copy(&h->op, op) == 0;
+    return 1;
 }
 
-static bool post_hook(struct engine *g, struct rec *b)
+static bool post_hook(struct engine *g, struct backup *b)
 {
-    struct find_hook h = {.op = REC_INIT};
-    struct rec_filter f = {.parent = b->id};
+    struct find_hook h = {.found = false};
+    struct operation_filter f = {.parent = b->id};
     struct err e = ERR_INIT;
     bool done = true;
-    records_each(g->records, REC_OPERATION, &f, find_post_hook, &h, NULL);
+    operation_init(&h.op);
+    operation_each(g->records, &f, find_post_hook, &h, NULL);
     if (!h.found)
         return true;
-    int64_t timeout = jint(jobj(h.op.doc, "policy"), "hook_timeout_s");
-    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:O?,s:s,s:I,s:s}", "program", post_hook_of(&h.op), "phase",
+    int64_t timeout = h.op.policy->hook_timeout_s;
+    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", post_hook_of(&h.op), "phase",
                            is_restore(b) ? "post-restore" : "post-backup", "backup", b->id, "operation", h.op.id,
-                           "volume", jobj(h.op.doc, "volume"), "class", jstr(jobj(h.op.doc, "own"), "name"),
-                           "timeout_s", (json_int_t)timeout, "result", h.op.state);
-    jset_str(b->doc, "post_hook_operation", h.op.id);
-    if (save(g, REC_BACKUP, b) < 0)
+                           "volume", volume_desc_to_json(h.op.volume), "class", h.op.own->name, "timeout_s",
+                           (json_int_t)timeout, "result", op_state_name(h.op.state));
+    str_set(&b->post_hook_operation, h.op.id);
+    if (backup_write(g, b) < 0)
         json_decref(in);
-    else if (work(g, REC_BACKUP, b, "post hook of", hook_step, in, timeout + 10, post_backup_done, &e) < 0)
+    else if (backup_work(g, b, "post hook of", hook_step, in, timeout + 10, post_backup_done, &e) < 0)
         log_warning("%s: %s", b->id, e.msg);
     else
         done = false;
-    rec_clear(&h.op);
+    operation_clear(&h.op);
     return done;
 }
 
 /* PartiallyFailed names its volumes (AO-12). */
-static const char *outcome_of(const struct tally *t, const struct rec *b)
+static enum outcome outcome_of(const struct tally *t, const struct backup *b)
 {
     if (t->completed + t->skipped == t->n)
-        return t->degraded || jbool(b->doc, "degraded") ? "PartiallyFailed" : "Completed";
-    if (t->canceled == t->n || (jbool(b->doc, "cancel") && t->completed == 0))
-        return "Canceled";
+        return t->degraded || b->degraded ? OUTCOME_PARTIALLY_FAILED : OUTCOME_COMPLETED;
+    if (t->canceled == t->n || (b->cancel && t->completed == 0))
+        return OUTCOME_CANCELED;
     if (t->completed == 0)
-        return "Failed";
-    return "PartiallyFailed";
+        return OUTCOME_FAILED;
+    return OUTCOME_PARTIALLY_FAILED;
 }
 
-static void summary(struct rec *b, const struct tally *t)
+static void summary(struct backup *b, const struct tally *t)
 {
-    json_object_set_new(b->doc, "counts",
-                        json_pack("{s:i,s:i,s:i,s:i,s:i}", "attempted", t->n, "completed", t->completed, "failed",
-                                  t->failed, "canceled", t->canceled, "skipped", t->skipped));
-    json_object_set_new(b->doc, "bytes",
-                        json_pack("{s:I,s:I,s:I}", "total", (json_int_t)t->bytes, "incremental",
-                                  (json_int_t)t->incremental, "uploaded", (json_int_t)t->uploaded));
-    json_object_set(b->doc, "failed_volumes", t->failed_names);
-    json_object_set(b->doc, "errors", t->errors);
-    const json_t *first = json_array_get(t->errors, 0);
-    if (first && !jobj(b->doc, "error"))
-        json_object_set(b->doc, "error", jobj(first, "error"));
+    b->counts.attempted = t->n;
+    b->counts.completed = t->completed;
+    b->counts.failed = t->failed;
+    b->counts.canceled = t->canceled;
+    b->counts.skipped = t->skipped;
+    b->bytes.total = t->bytes.total;
+    b->bytes.incremental = t->bytes.incremental;
+    b->bytes.uploaded = t->bytes.uploaded;
+    strs_clear(&b->failed_volumes);
+    for (unsigned i = 0; i < t->failed_names.n; i++)
+        strs_add(&b->failed_volumes, t->failed_names.v[i]);
+    json_set(&b->errors, t->errors);
+    if (t->first.code && !b->error.code)
+        op_error_copy(&b->error, &t->first);
 }
 
-static void end(struct engine *g, struct rec *b)
+static void end(struct engine *g, struct backup *b)
 {
     struct tally t;
     if (tally_up(g, b, &t) < 0) {
@@ -285,12 +290,12 @@ static void end(struct engine *g, struct rec *b)
         return;
     }
     if (post_hook(g, b)) {
-        const char *outcome = outcome_of(&t, b);
+        enum outcome outcome = outcome_of(&t, b);
         summary(b, &t);
-        jset_int(b->doc, "completed_ns", now_ns());
+        b->completed_ns = now_ns();
         records_counters_hold(g->records);
         count_backup_ended(g, b, outcome);
-        if (save_state(g, REC_BACKUP, b, outcome) == 0) {
+        if (backup_become(g, b, backup_state_of(outcome)) == 0) {
             journal_run(b);
             live_drop(g, b->id);
         }
@@ -302,67 +307,68 @@ static void end(struct engine *g, struct rec *b)
 
 /* ---- the function ---- */
 
-static int cancel_op(struct rec *op, void *arg)
+static int cancel_op(const struct operation *op, void *arg)
 {
     struct engine *g = arg;
-    CLEANUP(rec_clearp) struct rec fresh = REC_INIT;
-    if (jbool(op->doc, "cancel") ||
-        (strcmp(jstr(op->doc, "kind"), "backup") && strcmp(jstr(op->doc, "kind"), "restore")))
+    CLEANUP(operation_clear) struct operation fresh;
+    operation_init(&fresh);
+    if (op->cancel || (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE))
         return 0;
-    if (rec_get(g, REC_OPERATION, op->id, &fresh) == 0)
+    if (operation_read(g, op->id, &fresh) == 0)
         operation_cancel(g, &fresh, "its backup was cancelled");
     return 0;
 }
 
-static int count_ops(struct engine *g, const struct rec *b, const char *state, bool live, uint64_t *n)
+static int count_ops(struct engine *g, const struct backup *b, enum op_state state, bool live, uint64_t *n)
 {
-    struct rec_filter f = {.parent = b->id, .state = state, .live = live};
-    return records_count(g->records, REC_OPERATION, &f, n, NULL);
+    struct operation_filter f = {.parent = b->id, .state = state, .live = live};
+    return operation_count(g->records, &f, n, NULL);
 }
 
-void reconcile_backup(struct engine *g, struct rec *seen)
+static void reconcile(struct engine *g, struct backup *b)
 {
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    if (rec_get(g, REC_BACKUP, seen->id, &b) < 0 || state_terminal(b.state) || busy(g, b.id))
-        return;
-    if (jbool(b.doc, "cancel")) {
-        struct rec_filter f = {.parent = b.id, .live = true};
-        records_each(g->records, REC_OPERATION, &f, cancel_op, g, NULL);
+    if (b->cancel) {
+        struct operation_filter f = {.parent = b->id, .live = true};
+        operation_each(g->records, &f, cancel_op, g, NULL);
     }
-    /* Columns are enough here: until Finalizing a backup has no operations but those of its volumes. */
+    /* Until Finalizing a backup has no operations but those of its volumes. */
     uint64_t left = 0, failed = 0, canceled = 0, snapshotting = 0;
-    if (count_ops(g, &b, NULL, true, &left) < 0 || count_ops(g, &b, "Failed", false, &failed) < 0 ||
-        count_ops(g, &b, "Canceled", false, &canceled) < 0 ||
-        count_ops(g, &b, "Snapshotting", false, &snapshotting) < 0)
+    if (count_ops(g, b, OP_NONE, true, &left) < 0 || count_ops(g, b, OP_FAILED, false, &failed) < 0 ||
+        count_ops(g, b, OP_CANCELED, false, &canceled) < 0 ||
+        count_ops(g, b, OP_SNAPSHOTTING, false, &snapshotting) < 0)
         return;
     bool all_ended = left == 0, degraded = failed || canceled;
-    if (degraded && !jbool(b.doc, "degraded_phase")) {
-        jset_bool(b.doc, "degraded_phase", true); /* seen while others go on (AO-13) */
-        save(g, REC_BACKUP, &b);
+    if (degraded && !b->degraded_phase) {
+        b->degraded_phase = true; /* seen while others go on (AO-13) */
+        backup_write(g, b);
     }
-    if (!strcmp(b.state, "Queued")) {
+    if (b->state == BACKUP_QUEUED) {
         if (all_ended)
-            save_state(g, REC_BACKUP, &b, "Finalizing");
-        else if (!jbool(b.doc, "cancel"))
-            begin(g, &b);
-        return;
-    }
-    if (!strcmp(b.state, "Snapshotting") || !strcmp(b.state, "Moving")) {
+            backup_become(g, b, BACKUP_FINALIZING);
+        else if (!b->cancel)
+            begin(g, b);
+    } else if (b->state == BACKUP_SNAPSHOTTING || b->state == BACKUP_MOVING) {
         /* Later, too, where one of them is tried again without a native snapshot. */
-        bool phase_1 = !is_restore(&b) && (!strcmp(b.state, "Snapshotting") || snapshotting);
-        bool snapshots_done = !phase_1 || reconcile_snapshots(g, &b);
+        bool phase_1 = !is_restore(b) && (b->state == BACKUP_SNAPSHOTTING || snapshotting);
+        bool snapshots_done = !phase_1 || reconcile_snapshots(g, b);
         if (all_ended) {
-            if (save_state(g, REC_BACKUP, &b, "Finalizing") == 0)
+            if (backup_become(g, b, BACKUP_FINALIZING) == 0)
                 crash_point("engine-backup-finalizing");
             engine_kick(g);
-        } else if (snapshots_done && !strcmp(b.state, "Snapshotting")) {
-            jset_int(b.doc, "snapshots_done_ns", now_ns()); /* the point in time that can be restored (AO-42) */
-            if (save_state(g, REC_BACKUP, &b, "Moving") == 0)
+        } else if (snapshots_done && b->state == BACKUP_SNAPSHOTTING) {
+            b->snapshots_done_ns = now_ns(); /* the point in time that can be restored (AO-42) */
+            if (backup_become(g, b, BACKUP_MOVING) == 0)
                 crash_point("engine-backup-moving");
             engine_kick(g);
         }
-        return;
+    } else if (b->state == BACKUP_FINALIZING && finalize_retention(g, b)) {
+        end(g, b);
     }
-    if (!strcmp(b.state, "Finalizing") && finalize_retention(g, &b))
-        end(g, &b);
+}
+
+void reconcile_backup(struct engine *g, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(g, id, &b) == 0 && !backup_state_terminal(b.state) && !busy(g, b.id))
+        reconcile(g, &b);
 }

@@ -15,25 +15,27 @@
 #define BYTES_MAX (INT64_C(1) << 60)
 #define SECONDS_MAX (1000.0 * 366 * 86400)
 
-const char *count_direction(const char *kind)
+const char *count_direction(enum op_kind kind)
 {
-    static const char *const known[] = {"backup", "restore", "verify", "admin", "delete"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(kind, known[i]))
-            return known[i];
-    return "other";
+    return kind == KIND_NONE ? "other" : op_kind_name(kind);
 }
 
-const char *count_result(const char *outcome)
+const char *count_result(enum outcome outcome)
 {
-    static const char *const names[][2] = {{"Completed", "completed"},
-                                           {"PartiallyFailed", "partially_failed"},
-                                           {"Failed", "failed"},
-                                           {"Canceled", "canceled"},
-                                           {"Skipped", "skipped"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(outcome, names[i][0]))
-            return names[i][1];
+    switch (outcome) {
+    case OUTCOME_COMPLETED:
+        return "completed";
+    case OUTCOME_PARTIALLY_FAILED:
+        return "partially_failed";
+    case OUTCOME_CANCELED:
+        return "canceled";
+    case OUTCOME_SKIPPED:
+        return "skipped";
+    case OUTCOME_FAILED:
+    case OUTCOME_NONE:
+    case OUTCOMES:
+        break;
+    }
     return "failed";
 }
 
@@ -62,17 +64,16 @@ static bool is_one_of(const char *(*at)(unsigned i), const char *name)
 }
 
 /* One of count_reason_at(), each of which has a sample from the start. */
-static const char *reason_of(const struct rec *op)
+static const char *reason_of(const struct operation *op)
 {
-    int64_t code = jint(jobj(op->doc, "error"), "code");
-    const char *name = err_class_name(code > 0 && code < 256 ? (enum err_class)code : ERR_GENERIC);
+    const char *name = err_class_name(op->error.code ? op->error.code : ERR_GENERIC);
     return is_one_of(count_reason_at, name) ? name : err_class_name(ERR_GENERIC);
 }
 
 /* Class that an operation counts for: "" if it has none, as a restore to a target outside of all classes. */
-static const char *class_of(const struct rec *op)
+static const char *class_of(const struct operation *op)
 {
-    const char *name = jstr(jobj(op->doc, "own"), "name");
+    const char *name = op->own->name;
     return strcmp(name, CLASS_OF_TARGET) ? name : "";
 }
 
@@ -133,39 +134,26 @@ static void observe(struct engine *g, const char *name, json_t *labels, const do
 
 /* ---- time spent in states ---- */
 
-void operation_spent(struct rec *op, const char *state)
+void operation_spent(struct operation *op, enum op_state state)
 {
-    int64_t since = jint(op->doc, "state_since_ns"), ms;
-    json_t *spent = jobj(op->doc, "spent_ms");
-    if (!since)
-        since = op->created_ns;
-    ms = (now_ns() - since) / 1000000;
-    if (!since || ms < 0)
-        return; /* the clock was set back */
-    if (!spent) {
-        spent = json_object();
-        json_object_set_new(op->doc, "spent_ms", spent);
-    }
-    jset_int(spent, state, jint(spent, state) + ms);
+    int64_t since = op->state_since_ns ? op->state_since_ns : op->created_ns, ms = (now_ns() - since) / 1000000;
+    if (since && ms > 0) /* else the clock was set back */
+        op->spent_ms.ms[state] += ms;
 }
 
-static double spent(const struct rec *op, const char *state)
+static double spent(const struct operation *op, enum op_state state)
 {
-    return (double)jint(jobj(op->doc, "spent_ms"), state) / 1000;
+    return (double)op->spent_ms.ms[state] / 1000;
 }
 
-void count_queue_wait(struct engine *g, struct rec *op, const char *state)
+void count_queue_wait(struct engine *g, struct operation *op, enum op_state state)
 {
-    static const char *const work[] = {"Exposing", "Starting", "Running", "Snapshotting"};
-    if (jbool(op->doc, "queue_counted"))
+    if (op->queue_counted ||
+        (state != OP_EXPOSING && state != OP_STARTING && state != OP_RUNNING && state != OP_SNAPSHOTTING))
         return;
-    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
-        if (strcmp(state, work[i]))
-            continue;
-        jset_bool(op->doc, "queue_counted", true);
-        observe(g, "queue_wait_seconds", one("direction", count_direction(jstr(op->doc, "kind"))), histogram_bounds,
-                spent(op, "Queued"));
-    }
+    op->queue_counted = true;
+    observe(g, "queue_wait_seconds", one("direction", count_direction(op->kind)), histogram_bounds,
+            spent(op, OP_QUEUED));
 }
 
 static void stage(struct engine *g, const char *direction, const char *name, double seconds)
@@ -204,28 +192,28 @@ static void mover_stages(struct engine *g, const char *direction, const json_t *
 
 /* ---- ends ---- */
 
-void count_operation_ended(struct engine *g, struct rec *op, const char *outcome)
+void count_operation_ended(struct engine *g, struct operation *op, enum outcome outcome)
 {
-    const char *direction = count_direction(jstr(op->doc, "kind")), *result = count_result(outcome);
+    const char *direction = count_direction(op->kind), *result = count_result(outcome);
     CLEANUP_JSON json_t *labels = two("direction", direction, "class", class_of(op));
     jset_str(labels, "result", result);
-    jset_str(labels, "reason", strcmp(result, "failed") ? "" : reason_of(op));
+    jset_str(labels, "reason", strcmp(result, "failed") != 0 ? "" : reason_of(op));
     records_counter_add(g->records, "operations_total", labels, 1, NULL);
     operation_spent(op, op->state);
     stage(g, direction, "total", (double)(now_ns() - op->created_ns) / 1e9);
-    stage(g, direction, "move", spent(op, "Starting") + spent(op, "Running") + spent(op, "Cancelling"));
-    if (!strcmp(direction, "backup"))
-        stage(g, direction, "snapshot", spent(op, "Snapshotting"));
-    if (!strcmp(direction, "backup") || !strcmp(direction, "restore")) {
-        stage(g, direction, "expose", spent(op, "Exposing"));
-        stage(g, direction, "cleanup", spent(op, "CleaningUp"));
+    stage(g, direction, "move", spent(op, OP_STARTING) + spent(op, OP_RUNNING) + spent(op, OP_CANCELLING));
+    if (op->kind == KIND_BACKUP)
+        stage(g, direction, "snapshot", spent(op, OP_SNAPSHOTTING));
+    if (op->kind == KIND_BACKUP || op->kind == KIND_RESTORE) {
+        stage(g, direction, "expose", spent(op, OP_EXPOSING));
+        stage(g, direction, "cleanup", spent(op, OP_CLEANING_UP));
     }
-    mover_stages(g, direction, jobj(op->doc, "result"));
+    mover_stages(g, direction, op->result);
 }
 
-void count_retry(struct engine *g, const struct rec *op)
+void count_retry(struct engine *g, const struct operation *op)
 {
-    add(g, "operation_retries_total", two("direction", count_direction(jstr(op->doc, "kind")), "reason", reason_of(op)),
+    add(g, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)),
         1);
 }
 
@@ -243,27 +231,27 @@ void count_start_failed(struct engine *g, const char *schedule)
     set(g, "backup_last_status", one("schedule", schedule), 0);
 }
 
-void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome)
+void count_backup_ended(struct engine *g, const struct backup *b, enum outcome outcome)
 {
-    bool restore = !strcmp(jstr(b->doc, "kind"), "restore");
-    const char *schedule = jstr(b->doc, restore ? "of_job" : "job");
+    bool restore = b->kind == KIND_RESTORE;
+    const char *schedule = restore ? b->of_job : b->job;
     CLEANUP_JSON json_t *labels = two("direction", restore ? "restore" : "backup", "schedule", schedule);
     jset_str(labels, "result", count_result(outcome));
     records_counter_add(g->records, "backups_total", labels, 1, NULL);
     if (restore)
         return;
-    bool good = !strcmp(outcome, "Completed");
+    bool good = outcome == OUTCOME_COMPLETED;
     observe(g, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
             (double)(now_ns() - b->created_ns) / 1e9);
-    if (strcmp(outcome, "Canceled") != 0)
+    if (outcome != OUTCOME_CANCELED)
         set(g, "backup_last_status", one("schedule", schedule), good);
     if (good)
         set(g, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(now_ns() / NS_PER_S));
 }
 
-void count_snapshot(struct engine *g, const struct rec *op, bool taken, double seconds)
+void count_snapshot(struct engine *g, const struct operation *op, bool taken, double seconds)
 {
-    add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", jstr(op->doc, "job")), 1);
+    add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", op->job), 1);
     if (taken)
         observe(g, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
 }
@@ -362,10 +350,10 @@ static void verified(struct engine *g, const char *repository, enum mover_outcom
         set(g, "verify_last_success_timestamp_seconds", one("repository", repository), (double)(now_ns() / NS_PER_S));
 }
 
-void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end)
+void count_mover_ended(struct engine *g, const struct operation *op, const struct mover_end *end)
 {
-    const char *direction = count_direction(jstr(op->doc, "kind")), *klass = class_of(op);
-    const char *repository = jstr(jobj(op->doc, "policy"), "repository");
+    const char *direction = count_direction(op->kind), *klass = class_of(op);
+    const char *repository = op->policy->repository;
     const json_t *r = end->result;
     add(g, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
     if (end->outcome == MOVER_OOM)
@@ -432,7 +420,8 @@ static void use_new_words(const char *name, json_t *labels)
     move_label(labels, "outcome", "cause");
     if (json_object_get(labels, "result")) {
         char result[32];
-        snprintf(result, sizeof result, "%s", count_result(jstr(labels, "result")));
+        snprintf(result, sizeof result, "%s",
+                 count_result((enum outcome)enum_value(&outcome_names, jstr(labels, "result"))));
         jset_str(labels, "result", result);
     }
     if (!strcmp(name, "operations_total")) /* why was not counted then */

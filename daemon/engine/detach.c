@@ -21,12 +21,12 @@ struct detach {
     unsigned natives;
 };
 
-static int look(struct rec *op, void *arg)
+static int look(const struct operation *op, void *arg)
 {
     struct detach *d = arg;
-    bool here = !strcmp(jstr(jobj(op->doc, "policy"), "repository"), d->repository) &&
-                !jstr(jobj(op->doc, "policy"), "mover")[0];
-    if (here && !state_terminal(op->state))
+    bool here = !strcmp(op->policy->repository, d->repository) &&
+                !op->policy->mover[0];
+    if (here && !op_state_terminal(op->state))
         snprintf(d->user, sizeof d->user, "%s", op->id);
     if (op->parent[0]) {
         int64_t stay = jint(d->backups, op->parent);
@@ -35,25 +35,28 @@ static int look(struct rec *op, void *arg)
     return here ? json_array_append_new(d->operations, json_string(op->id)) : 0;
 }
 
-static int look_at_volume(struct rec *v, void *arg)
+static int look_at_volume(const struct volume_row *v, void *arg)
 {
     struct detach *d = arg;
     char repository[128];
     volume_repository(d->engine, v, repository, sizeof repository);
-    if (jint(v->doc, "last_success_ns") && !strcmp(repository, d->repository))
-        json_object_set_new(d->volumes, v->id, json_string(jstr(v->doc, "last_good_backup")));
+    if (v->last_success_ns && !strcmp(repository, d->repository))
+        json_object_set_new(d->volumes, v->id, json_string(v->last_good_backup));
     return 0;
 }
 
-static int forget_moved(struct rec *n, void *arg)
+static int forget_moved(const struct native_row *row, void *arg)
 {
     struct detach *d = arg;
-    if (strcmp(jstr(jobj(n->doc, "policy"), "repository"), d->repository) || !jbool(n->doc, "moved"))
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (strcmp(row->policy->repository, d->repository) != 0 || !row->moved)
         return 0;
-    jset_bool(n->doc, "moved", false);
-    jset_bool(n->doc, "moved_verified", false);
+    int rc = native_row_copy(&n, row);
+    n.moved = false;
+    n.moved_verified = false;
     d->natives++;
-    return records_save(d->engine->records, REC_NATIVE, n, NULL);
+    return rc < 0 ? rc : native_row_save(d->engine->records, &n, NULL);
 }
 
 static int forget(struct detach *d, unsigned *backups, struct err *e)
@@ -62,14 +65,15 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
     const char *id;
     json_t *v;
     size_t i;
-    int rc = records_each(r, REC_NATIVE, NULL, forget_moved, d, e);
-    json_array_foreach(d->operations, i, v) if (rc == 0) rc = records_delete(r, REC_OPERATION, json_string_value(v), e);
+    int rc = native_row_each(r, NULL, forget_moved, d, e);
+    json_array_foreach(d->operations, i, v) if (rc == 0) rc = operation_delete(r, json_string_value(v), e);
     json_object_foreach(d->backups, id, v)
     {
-        CLEANUP(rec_clearp) struct rec b = REC_INIT;
-        if (rc < 0 || json_integer_value(v) > 0 || records_get(r, REC_BACKUP, id, &b, NULL) < 0)
+        CLEANUP(backup_clear) struct backup b;
+    backup_init(&b);
+        if (rc < 0 || json_integer_value(v) > 0 || backup_get(r, id, &b, NULL) < 0)
             continue;
-        rc = records_delete(r, REC_BACKUP, id, e);
+        rc = backup_delete(r, id, e);
         ++*backups;
     }
     char why[200];
@@ -88,9 +92,9 @@ void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     if (!d.repository[0])
         err_set(&e, ERR_USAGE, 0, "detach needs the name of a repository");
     else
-        records_each(g->records, REC_OPERATION, NULL, look, &d, &e);
+        operation_each(g->records, NULL, look, &d, &e);
     if (!e.cls)
-        records_each(g->records, REC_VOLUME, NULL, look_at_volume, &d, &e);
+        volume_row_each(g->records, NULL, look_at_volume, &d, &e);
     if (!e.cls && d.user[0]) {
         err_set(&e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d.user, d.repository);
         err_hint(&e, "wait for it, or `snapferry cancel %s`", d.user);

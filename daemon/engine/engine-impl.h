@@ -13,22 +13,27 @@
 #include <limits.h>
 #include <string.h>
 
+typedef void operation_done_fn(struct engine *g, struct operation *op, struct step_result *s);
+typedef void backup_done_fn(struct engine *g, struct backup *b, struct step_result *s);
+
 /* A piece of work of one record that runs in a child, and what is known of a record only while the daemon lives. */
 struct live {
     struct live *next;
     struct engine *engine;
-    enum rec_kind kind;
-    char id[512];
+    enum row_kind kind;
     struct step *step; /* NULL: nothing runs */
     const char *doing; /* "snapshot", "expose": static text */
     int64_t step_since_ns;
-    void (*done)(struct engine *g, struct rec *r, struct step_result *s);
+    operation_done_fn *operation_done; /* of an operation */
+    backup_done_fn *backup_done;       /* of a backup */
     json_t *progress; /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
     int64_t moved_ns;  /* when the mover last got on: it says each second where it is, also while it hangs */
     char waiting[512]; /* what it waits for; not worth a write each time it changes */
     struct pace pace;  /* how fast it is */
+    char id[];
 };
+#define LIVE_BUCKETS 4096 /* a power of two */
 
 /* What the queue has to know of every operation that is not finished: read once, not once for each that asks. */
 struct queue_entry {
@@ -78,7 +83,7 @@ struct engine {
     struct movers *movers;
     struct plugin_movers *plugins;
     struct schedule *schedule;
-    struct live *live;
+    struct live **live; /* LIVE_BUCKETS, by id */
     struct facts *facts; /* facts.h */
     bool room_running;
     struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
@@ -109,38 +114,35 @@ struct engine {
 /* "20261121T020000-3f9a" for ids. */
 void stamp_text(char out[32]);
 
-/* Saves; a failure is logged and the next sweep tries again from what is on disk. */
-int save(struct engine *g, enum rec_kind k, struct rec *r);
-/* Saves under a new state. */
-int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *state);
-/* Puts an error into a document: {"class","code","stage","message","hint","errno","at_ns","attempt"}. */
-void doc_error(json_t *doc, const char *stage, const struct err *e);
-int rec_get(struct engine *g, enum rec_kind k, const char *id, struct rec *ret);
-void tell_waiters(struct engine *g, enum rec_kind k, const struct rec *r, bool progress_only);
-
-/* The same for typed rows (typed.c). */
-int save_operation(struct engine *g, struct operation *op);
-int save_operation_state(struct engine *g, struct operation *op, enum op_state s);
-int save_backup(struct engine *g, struct backup *b);
-int save_backup_state(struct engine *g, struct backup *b, enum backup_state s);
-int save_native(struct engine *g, struct native_row *n);
-int save_native_state(struct engine *g, struct native_row *n, enum native_state s);
-int save_volume(struct engine *g, struct volume_row *v);
-/* A copy; a failure other than that there is none is logged. The row is initialized in any case. */
-int read_operation(struct engine *g, const char *id, struct operation *ret);
-int read_backup(struct engine *g, const char *id, struct backup *ret);
-int read_native(struct engine *g, const char *id, struct native_row *ret);
-int read_volume(struct engine *g, const char *id, struct volume_row *ret);
-/* Notes an error in op->error: what doc_error() does. */
+/*
+ * Rows. X_read: a copy to be changed; a failure other than "there is none" is logged. X_write: a failure is logged and
+ * the next sweep tries again from what is on disk; who waits for the row is told. X_become: the same under a new state.
+ */
+int operation_read(struct engine *g, const char *id, struct operation *ret);
+int operation_write(struct engine *g, struct operation *op);
+int operation_become(struct engine *g, struct operation *op, enum op_state state);
+int backup_read(struct engine *g, const char *id, struct backup *ret);
+int backup_write(struct engine *g, struct backup *b);
+int backup_become(struct engine *g, struct backup *b, enum backup_state state);
+int native_row_read(struct engine *g, const char *alias, struct native_row *ret);
+int native_row_write(struct engine *g, struct native_row *n);
+int native_row_become(struct engine *g, struct native_row *n, enum native_state state);
+int volume_row_read(struct engine *g, const char *id, struct volume_row *ret);
+int volume_row_write(struct engine *g, struct volume_row *v);
+/* Notes an error in a row: when, and in which attempt. */
 void operation_error(struct operation *op, const char *stage, const struct err *e);
-
+void backup_error(struct backup *b, const char *stage, const struct err *e);
+void tell_operation_waiters(struct engine *g, const struct operation *op, bool progress_only);
+void tell_backup_waiters(struct engine *g, const struct backup *b);
 struct live *live_find(struct engine *g, const char *id);
-struct live *live_get(struct engine *g, enum rec_kind k, const char *id);
+struct live *live_get(struct engine *g, enum row_kind k, const char *id);
 void live_drop(struct engine *g, const char *id);
 bool busy(struct engine *g, const char *id);
-/* Runs a step for a record: when it ends the record is read again and handed to done. Takes over `in`. */
-int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doing, step_fn *fn, json_t *in,
-         int64_t timeout_s, void (*done)(struct engine *g, struct rec *r, struct step_result *s), struct err *e);
+/* Runs a step for a row: when it ends the row is read again and handed to done. Takes over `in`. */
+int operation_work(struct engine *g, const struct operation *op, const char *doing, step_fn *fn, json_t *in,
+                   int64_t timeout_s, operation_done_fn *done, struct err *e);
+int backup_work(struct engine *g, const struct backup *b, const char *doing, step_fn *fn, json_t *in, int64_t timeout_s,
+                backup_done_fn *done, struct err *e);
 
 /* ---- problems of status ---- */
 
@@ -149,21 +151,25 @@ void problem(json_t *list, const char *severity, const char *hint, const char *f
     __attribute__((format(printf, 4, 5)));
 /* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
  * use. */
-const char *rec_label(const struct rec *r);
+const char *operation_label(const struct operation *op);
 /* The line of an operation of a volume, and of a backup or restore, that has ended. */
-void journal_operation(const struct rec *op);
-void journal_run(const struct rec *b);
+void journal_operation(const struct operation *op);
+void journal_run(const struct backup *b);
 /* Adds the jobs (schedule_to_json()) whose last start failed. */
 void problems_of_jobs(const json_t *jobs, json_t *list);
 /* Adds a repository that is full. */
 void problem_of_room(const struct repo_health *h, json_t *list);
 
-/* ---- policy and classes as documents ---- */
-json_t *policy_doc(const struct cfg_policy *p);
+/* ---- policies and classes as rows take them along ---- */
+/* An own one, which may be changed before policy_make(). */
+int policy_from_cfg(struct policy *ret, const struct cfg_policy *p);
+/* New references. */
+const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
+/* The same as a document for a step. */
 json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
 /* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET, which counts as none. */
 #define CLASS_OF_TARGET "(target)"
-json_t *class_for_path(const struct cfg *c, const char *path, bool block);
+const struct class_desc *class_for_path(const struct cfg *c, const char *path, bool block);
 /* The borrowed view of a class document; class_view_clear() frees the arrays. */
 struct class_view {
     struct driver_class c;
@@ -173,8 +179,8 @@ int class_view(struct class_view *ret, const json_t *doc, struct err *e);
 void class_view_clear(struct class_view *v);
 /* Limits of a mover from a policy document; the strings stay the document's. `props` has room for 33 pointers. */
 /* Adds to a mover's job what it keeps to by itself. */
-void limits_job(json_t *job, const json_t *policy);
-void limits_view(struct cfg_mover *ret, const json_t *policy, const char *props[33]);
+void limits_job(json_t *job, const struct policy *policy);
+void limits_view(struct cfg_mover *ret, const struct policy *policy, const char *props[33]);
 /* Reads the password of a repository into malloc()ed text, stripped of white space at both ends. */
 int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e);
 
@@ -199,71 +205,71 @@ int step_find(const json_t *in, json_t **out, int *fd, struct err *e);       /* 
 int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"items":[{class,volume}]} */
 
 /* ---- the parts of the state machine ---- */
-void reconcile_backup(struct engine *g, struct rec *b);
+void reconcile_backup(struct engine *g, const char *id);
 /* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */
-bool reconcile_snapshots(struct engine *g, struct rec *b);
-void reconcile_operation(struct engine *g, struct rec *op);
-void operation_fail(struct engine *g, struct rec *op, const char *stage, const struct err *e);
+bool reconcile_snapshots(struct engine *g, struct backup *b);
+void reconcile_operation(struct engine *g, struct operation *op);
+void operation_fail(struct engine *g, struct operation *op, const char *stage, const struct err *e);
 /* Decides the outcome ("Completed", ...) and begins releasing what the operation owns. */
-void operation_finish(struct engine *g, struct rec *op, const char *outcome);
-void operation_cancel(struct engine *g, struct rec *op, const char *why);
+void operation_finish(struct engine *g, struct operation *op, enum outcome outcome);
+void operation_cancel(struct engine *g, struct operation *op, const char *why);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
-void operation_attempt_failed(struct engine *g, struct rec *op, const char *stage, const struct err *e, bool transient);
+void operation_attempt_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e, bool transient);
 /* Its mover was ended from outside: it goes on from its last checkpoint, of the same native snapshot, and no attempt is
  * counted; at once after a boot. */
-void operation_interrupted(struct engine *g, struct rec *op, const struct err *e, bool rebooted);
-static inline bool operation_is_restore(const struct rec *op)
+void operation_interrupted(struct engine *g, struct operation *op, const struct err *e, bool rebooted);
+static inline bool operation_is_restore(const struct operation *op)
 {
-    return !strcmp(jstr(op->doc, "kind"), "restore");
+    return op->kind == KIND_RESTORE;
 }
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
-const struct cfg_plugin *operation_plugin(struct engine *g, const struct rec *op);
+const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op);
 /* Exposed, and its turn: a mover is started. */
-void operation_start(struct engine *g, struct rec *op);
+void operation_start(struct engine *g, struct operation *op);
 /* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
-void operation_adopt(struct engine *g, struct rec *op);
+void operation_adopt(struct engine *g, struct operation *op);
 extern const struct movers_events engine_mover_events;
 /* Slots and order: whether `op` may expose (or move) now; else `why` says what it waits for. */
-bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap);
+bool queue_may(struct engine *g, const struct operation *op, bool move, char *why, size_t cap);
 /* The view of the operations that are not finished, in g->queue; < 0: the records cannot be read. */
 int queue_view(struct engine *g);
 /* Whether looking at entry i now can lead to anything: false for those that only wait for others to go first. */
 bool queue_worth_a_look(struct engine *g, unsigned i);
 /* Says (in status, not in the records) what an operation waits for; "": nothing. */
-void operation_waits(struct engine *g, const struct rec *op, const char *why);
+void operation_waits(struct engine *g, const struct operation *op, const char *why);
 
 /* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. */
 int admin_submit(struct engine *g, const char *repository, json_t *steps, const char *parent, const char *prefix,
                  char id[512], struct err *e);
-void reconcile_admin(struct engine *g, struct rec *op);
+void reconcile_admin(struct engine *g, struct operation *op);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */
-const json_t *admin_answer(const struct rec *op, unsigned i);
+const json_t *admin_answer(const struct operation *op, unsigned i);
 
 /* The work behind `delete`. */
-void reconcile_delete(struct engine *g, struct rec *op);
+void reconcile_delete(struct engine *g, struct operation *op);
 
 /* ---- what is counted (engine-count.c): between records_counters_hold() and _settle(), in front of the save ---- */
 /* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stall_seconds_total, and its
  * bottleneck to bottleneck_total; labels direction and stage. Nothing for a result without stages. */
 void engine_count_stages(struct records *r, const char *direction, const json_t *result);
 /* Label values: of a fixed set whatever is asked. */
-const char *count_direction(const char *kind);
-const char *count_result(const char *outcome);
+const char *count_direction(enum op_kind kind);
+const char *count_result(enum outcome outcome);
 /* All values of the labels reason (of failures) and code (of requests to a repository); NULL behind the last one. */
 const char *count_reason_at(unsigned i);
 const char *count_code_at(unsigned i);
 /* Adds the time since the last change of state to what the operation spent in `state`. */
-void operation_spent(struct rec *op, const char *state);
+void operation_spent(struct operation *op, enum op_state state);
 /* It leaves the queue for `state`; the first time counts. */
-void count_queue_wait(struct engine *g, struct rec *op, const char *state);
-void count_operation_ended(struct engine *g, struct rec *op, const char *outcome);
-void count_retry(struct engine *g, const struct rec *op);
-void count_mover_ended(struct engine *g, const struct rec *op, const struct mover_end *end);
+void count_queue_wait(struct engine *g, struct operation *op, enum op_state state);
+void count_operation_ended(struct engine *g, struct operation *op, enum outcome outcome);
+void count_retry(struct engine *g, const struct operation *op);
+void count_mover_ended(struct engine *g, const struct operation *op, const struct mover_end *end);
 void count_backup_begun(struct engine *g, const char *schedule, bool restore);
 /* A job could not be started: an attempt and a failure of its. */
 void count_start_failed(struct engine *g, const char *schedule);
-void count_backup_ended(struct engine *g, const struct rec *b, const char *outcome);
-void count_snapshot(struct engine *g, const struct rec *op, bool taken, double seconds);
+void count_backup_ended(struct engine *g, const struct backup *b, enum outcome outcome);
+void count_snapshot(struct engine *g, const struct operation *op, bool taken, double seconds);
 /* Failed writes of the records, once they can be written again: until then the metric adds what is not counted yet. */
 #define WRITE_ERRORS "record_write_errors_total"
 void count_write_errors(struct engine *g);
@@ -280,14 +286,14 @@ const char *repository_down(struct engine *g, const char *name);
  * Removes what a plan for the operation's volume says should go. 1: something is under way, look again later; 0: done,
  * `v` says whether a new one may be made. `done` is the step's end: natives_pruned(), or one that calls it.
  */
-int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
-                      const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
+int natives_make_room(struct engine *g, struct operation *op, const struct native_rules *rules, int64_t since_ns,
+                      const char *trust, operation_done_fn *done,
                       struct native_verdict *v, struct err *e);
 /* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
-bool natives_asked(struct engine *g, const struct rec *op, char *out, size_t cap);
-void natives_pruned(struct engine *g, struct rec *op, struct step_result *s);
+bool natives_asked(struct engine *g, const struct operation *op, char *out, size_t cap);
+void natives_pruned(struct engine *g, struct operation *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
 /* `job`: in which the volume is backed up, "" none. */
-void native_rules_from(struct native_rules *r, const json_t *policy, const char *job, double pool_ratio, bool create);
+void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create);
 
 #endif

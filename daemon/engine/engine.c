@@ -28,100 +28,174 @@ void stamp_text(char out[32])
     snprintf(out, 32, "%s-%04x", time_stamp(now_ns(), stamp), r);
 }
 
-/* ---- records ---- */
+/* ---- rows ---- */
 
-int save(struct engine *g, enum rec_kind k, struct rec *r)
+static int wrote(const char *id, int rc, const struct err *e)
 {
-    struct err e = ERR_INIT;
-    int rc = records_save(g->records, k, r, &e);
-    if (k == REC_OPERATION)
-        g->queue_known = false;
-    if (rc < 0) {
-        log_warning("the record of %s cannot be saved, it is tried again: %s", r->id, e.msg);
-        return rc;
-    }
-    tell_waiters(g, k, r, false);
-    return 0;
+    if (rc < 0)
+        log_warning("the record of %s cannot be saved, it is tried again: %s", id, e->msg);
+    return rc;
 }
 
-int save_state(struct engine *g, enum rec_kind k, struct rec *r, const char *state)
+static int was_read(int rc, const struct err *e)
 {
-    char old[sizeof r->state];
-    snprintf(old, sizeof old, "%s", r->state);
-    snprintf(r->state, sizeof r->state, "%s", state);
+    if (rc < 0 && e->cls != ERR_NOT_FOUND)
+        log_warning("%s", e->msg);
+    return rc;
+}
+
+int operation_write(struct engine *g, struct operation *op)
+{
+    struct err e = ERR_INIT;
+    g->queue_known = false;
+    int rc = wrote(op->id, operation_save(g->records, op, &e), &e);
+    if (rc == 0)
+        tell_operation_waiters(g, op, false);
+    return rc;
+}
+
+int backup_write(struct engine *g, struct backup *b)
+{
+    struct err e = ERR_INIT;
+    int rc = wrote(b->id, backup_save(g->records, b, &e), &e);
+    if (rc == 0)
+        tell_backup_waiters(g, b);
+    return rc;
+}
+
+int native_row_write(struct engine *g, struct native_row *n)
+{
+    struct err e = ERR_INIT;
+    return wrote(n->id, native_row_save(g->records, n, &e), &e);
+}
+
+int volume_row_write(struct engine *g, struct volume_row *v)
+{
+    struct err e = ERR_INIT;
+    return wrote(v->id, volume_row_save(g->records, v, &e), &e);
+}
+
+int operation_become(struct engine *g, struct operation *op, enum op_state state)
+{
+    const enum op_state old = op->state;
+    op->state = state;
     records_counters_hold(g->records);
-    if (k == REC_OPERATION && strcmp(old, state) && !state_terminal(state)) {
-        operation_spent(r, old);
-        if (!strcmp(old, "Queued"))
-            count_queue_wait(g, r, state);
+    if (old != state && !op_state_terminal(state)) {
+        operation_spent(op, old);
+        if (old == OP_QUEUED)
+            count_queue_wait(g, op, state);
     }
-    if (strcmp(old, state))
-        jset_int(r->doc, "state_since_ns", now_ns());
-    int rc = save(g, k, r);
+    if (old != state)
+        op->state_since_ns = now_ns();
+    int rc = operation_write(g, op);
     records_counters_settle(g->records);
-    if (rc == 0 && strcmp(old, state)) {
-        log_debug("%s: %s -> %s", rec_label(r), old, state);
+    if (rc == 0 && old != state) {
+        log_debug("%s: %s -> %s", operation_label(op), op_state_name(old), op_state_name(state));
         engine_kick(g);
     }
     return rc;
 }
 
-void doc_error(json_t *doc, const char *stage, const struct err *e)
+int backup_become(struct engine *g, struct backup *b, enum backup_state state)
 {
-    json_t *o = json_object();
-    if (!o)
-        return;
-    jset_str(o, "class", err_class_name(e->cls));
-    jset_int(o, "code", e->cls);
-    jset_str(o, "stage", stage);
-    jset_str(o, "message", e->msg);
-    jset_str(o, "hint", e->hint);
-    jset_int(o, "errno", e->sys);
-    jset_int(o, "at_ns", now_ns());
-    jset_int(o, "attempt", jint(doc, "attempt"));
-    json_object_set_new(doc, "error", o);
+    const enum backup_state old = b->state;
+    b->state = state;
+    if (old != state)
+        b->state_since_ns = now_ns();
+    int rc = backup_write(g, b);
+    if (rc == 0 && old != state) {
+        log_debug("%s: %s -> %s", b->id, backup_state_name(old), backup_state_name(state));
+        engine_kick(g);
+    }
+    return rc;
 }
 
-int rec_get(struct engine *g, enum rec_kind k, const char *id, struct rec *ret)
+int native_row_become(struct engine *g, struct native_row *n, enum native_state state)
+{
+    const enum native_state old = n->state;
+    n->state = state;
+    if (old != state)
+        n->state_since_ns = now_ns();
+    int rc = native_row_write(g, n);
+    if (rc == 0 && old != state)
+        engine_kick(g);
+    return rc;
+}
+
+void operation_error(struct operation *op, const char *stage, const struct err *e)
+{
+    op_error_set(&op->error, stage, e, now_ns(), op->attempt);
+}
+
+void backup_error(struct backup *b, const char *stage, const struct err *e)
+{
+    op_error_set(&b->error, stage, e, now_ns(), 0);
+}
+
+int operation_read(struct engine *g, const char *id, struct operation *ret)
 {
     struct err e = ERR_INIT;
-    int rc = records_get(g->records, k, id, ret, &e);
-    if (rc < 0 && e.cls != ERR_NOT_FOUND)
-        log_warning("%s", e.msg);
-    return rc;
+    return was_read(operation_get(g->records, id, ret, &e), &e);
+}
+
+int backup_read(struct engine *g, const char *id, struct backup *ret)
+{
+    struct err e = ERR_INIT;
+    return was_read(backup_get(g->records, id, ret, &e), &e);
+}
+
+int native_row_read(struct engine *g, const char *alias, struct native_row *ret)
+{
+    struct err e = ERR_INIT;
+    return was_read(native_row_get(g->records, alias, ret, &e), &e);
+}
+
+int volume_row_read(struct engine *g, const char *id, struct volume_row *ret)
+{
+    struct err e = ERR_INIT;
+    return was_read(volume_row_get(g->records, id, ret, &e), &e);
 }
 
 /* ---- what runs for a record ---- */
 
+static struct live **live_bucket(struct engine *g, const char *id)
+{
+    uint32_t h = 2166136261u;
+    for (const char *p = id; *p; p++)
+        h = (h ^ (uint8_t)*p) * 16777619u;
+    return &g->live[h & (LIVE_BUCKETS - 1)];
+}
+
 struct live *live_find(struct engine *g, const char *id)
 {
-    for (struct live *l = g->live; l; l = l->next)
+    for (struct live *l = *live_bucket(g, id); l; l = l->next)
         if (!strcmp(l->id, id))
             return l;
     return NULL;
 }
 
-struct live *live_get(struct engine *g, enum rec_kind k, const char *id)
+struct live *live_get(struct engine *g, enum row_kind k, const char *id)
 {
-    struct live *l = live_find(g, id);
+    struct live *l = live_find(g, id), **bucket = live_bucket(g, id);
     if (l)
         return l;
-    l = calloc(1, sizeof *l);
+    const size_t len = strlen(id) + 1;
+    l = calloc(1, sizeof *l + len);
     if (!l)
         return NULL;
     l->engine = g;
     l->kind = k;
-    snprintf(l->id, sizeof l->id, "%s", id);
-    l->next = g->live;
-    g->live = l;
+    memcpy(l->id, id, len);
+    l->next = *bucket;
+    *bucket = l;
     return l;
 }
 
 void live_drop(struct engine *g, const char *id)
 {
-    for (struct live **p = &g->live; *p; p = &(*p)->next) {
+    for (struct live **p = live_bucket(g, id); *p; p = &(*p)->next) {
         struct live *l = *p;
-        if (strcmp(l->id, id) || l->step)
+        if (strcmp(l->id, id) != 0 || l->step)
             continue;
         *p = l->next;
         json_decref(l->progress);
@@ -130,43 +204,84 @@ void live_drop(struct engine *g, const char *id)
     }
 }
 
+static void live_free(struct engine *g)
+{
+    for (unsigned i = 0; g->live && i < LIVE_BUCKETS; i++)
+        while (g->live[i]) {
+            struct live *l = g->live[i];
+            g->live[i] = l->next;
+            json_decref(l->progress);
+            free(l);
+        }
+    free(g->live);
+}
+
 bool busy(struct engine *g, const char *id)
 {
     struct live *l = live_find(g, id);
     return l && l->step;
 }
 
+static void operation_work_done(struct engine *g, const struct live *l, operation_done_fn *done, struct step_result *s)
+{
+    CLEANUP(operation_clear) struct operation op;
+    if (operation_read(g, l->id, &op) == 0)
+        done(g, &op, s);
+}
+
+static void backup_work_done(struct engine *g, const struct live *l, backup_done_fn *done, struct step_result *s)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(g, l->id, &b) == 0)
+        done(g, &b, s);
+}
+
 static void work_done(struct step_result *s, void *arg)
 {
     struct live *l = arg;
     struct engine *g = l->engine;
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
-    void (*done)(struct engine *, struct rec *, struct step_result *) = l->done;
+    operation_done_fn *operation_done = l->operation_done;
+    backup_done_fn *backup_done = l->backup_done;
     l->step = NULL;
-    l->done = NULL;
-    if (rec_get(g, l->kind, l->id, &r) == 0)
-        done(g, &r, s);
+    l->operation_done = NULL;
+    l->backup_done = NULL;
+    if (operation_done)
+        operation_work_done(g, l, operation_done, s);
+    else
+        backup_work_done(g, l, backup_done, s);
     engine_kick(g);
 }
 
-int work(struct engine *g, enum rec_kind k, const struct rec *r, const char *doing, step_fn *fn, json_t *in,
-         int64_t timeout_s, void (*done)(struct engine *g, struct rec *r, struct step_result *s), struct err *e)
+static int work(struct engine *g, struct live *l, const char *id, const char *doing, step_fn *fn, json_t *in,
+                int64_t timeout_s, operation_done_fn *operation_done, backup_done_fn *backup_done, struct err *e)
 {
     CLEANUP_JSON json_t *owned = in;
-    struct live *l = live_get(g, k, r->id);
     char name[640];
     if (!owned || !l)
         return err_nomem(e);
     if (l->step)
-        return err_set(e, ERR_BUSY, EBUSY, "%s is still busy with %s", r->id, l->doing);
-    snprintf(name, sizeof name, "%s %s", doing, r->id);
+        return err_set(e, ERR_BUSY, EBUSY, "%s is still busy with %s", id, l->doing);
+    snprintf(name, sizeof name, "%s %s", doing, id);
     l->doing = doing;
-    l->done = done;
+    l->operation_done = operation_done;
+    l->backup_done = backup_done;
     l->step_since_ns = now_ns();
     if (timeout_s < 1)
         timeout_s = 60;
     return step_start(g->steps, name, fn, owned, (unsigned)(timeout_s > 864000 ? 864000 : timeout_s), work_done, l,
                       &l->step, e);
+}
+
+int operation_work(struct engine *g, const struct operation *op, const char *doing, step_fn *fn, json_t *in,
+                   int64_t timeout_s, operation_done_fn *done, struct err *e)
+{
+    return work(g, live_get(g, ROW_OPERATION, op->id), op->id, doing, fn, in, timeout_s, done, NULL, e);
+}
+
+int backup_work(struct engine *g, const struct backup *b, const char *doing, step_fn *fn, json_t *in, int64_t timeout_s,
+                backup_done_fn *done, struct err *e)
+{
+    return work(g, live_get(g, ROW_BACKUP, b->id), b->id, doing, fn, in, timeout_s, NULL, done, e);
 }
 
 /* ---- waiting clients ---- */
@@ -185,48 +300,71 @@ static void purge_waiters(struct engine *g)
     }
 }
 
-void tell_waiters(struct engine *g, enum rec_kind k, const struct rec *r, bool progress_only)
+/* `own`: the waiter's record itself has changed, not one of its operations. */
+static bool due(struct waiter *w, bool own, bool progress_only, int64_t now)
 {
-    int64_t now = now_ns();
+    /* A backup is not reported anew with each step of each of its operations. */
+    if ((progress_only || !own) && now - w->told_ns < NS_PER_S * 9 / 10)
+        return false;
+    w->told_ns = now;
+    return true;
+}
+
+static void tell(struct waiter *w, json_t *state, bool terminal)
+{
+    CLEANUP_JSON json_t *owned = state;
+    if (owned && w->fn)
+        w->fn(owned, terminal, w->arg);
+}
+
+void tell_operation_waiters(struct engine *g, const struct operation *op, bool progress_only)
+{
+    const int64_t now = now_ns();
     g->telling++;
     for (struct waiter *w = g->waiters; w; w = w->next) {
-        if (!w->fn || (strcmp(w->id, r->id) && (k != REC_OPERATION || strcmp(w->id, r->parent))))
+        const bool own = !strcmp(w->id, op->id);
+        if (!w->fn || (!own && strcmp(w->id, op->parent) != 0) || !due(w, own, progress_only, now))
             continue;
-        bool own = !strcmp(w->id, r->id);
-        /* The whole of a backup is not told anew with each step of each of its operations. */
-        if ((progress_only || !own) && now - w->told_ns < NS_PER_S * 9 / 10)
+        if (own) {
+            tell(w, engine_operation_json(g, op), op_state_terminal(op->state));
             continue;
-        w->told_ns = now;
-        bool terminal = own && state_terminal(r->state);
-        CLEANUP_JSON json_t *state = k == REC_BACKUP ? engine_backup_json(g, r, true) : engine_operation_json(g, r);
-        if (!own && k == REC_OPERATION) {
-            /* Someone waits for the backup: it sees the whole. */
-            CLEANUP(rec_clearp) struct rec b = REC_INIT;
-            if (rec_get(g, REC_BACKUP, r->parent, &b) < 0)
-                continue;
-            json_decref(state);
-            state = engine_backup_json(g, &b, true);
         }
-        if (state && w->fn)
-            w->fn(state, terminal, w->arg);
+        CLEANUP(backup_clear) struct backup b;
+        if (backup_read(g, op->parent, &b) == 0)
+            tell(w, engine_backup_json(g, &b, true), false);
     }
+    if (--g->telling == 0)
+        purge_waiters(g);
+}
+
+void tell_backup_waiters(struct engine *g, const struct backup *b)
+{
+    const int64_t now = now_ns();
+    g->telling++;
+    for (struct waiter *w = g->waiters; w; w = w->next)
+        if (w->fn && !strcmp(w->id, b->id) && due(w, true, false, now))
+            tell(w, engine_backup_json(g, b, true), backup_state_terminal(b->state));
     if (--g->telling == 0)
         purge_waiters(g);
 }
 
 int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
-    enum rec_kind k = REC_BACKUP;
-    if (records_get(g->records, k, id, &r, NULL) < 0) {
-        k = REC_OPERATION;
-        if (records_get(g->records, k, id, &r, NULL) < 0) {
-            err_set(e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
-            return err_hint(e, "`snapferry backups` and `snapferry operations --all` list them");
-        }
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP_JSON json_t *state = NULL;
+    bool terminal;
+    operation_init(&op);
+    if (backup_get(g->records, id, &b, NULL) == 0) {
+        terminal = backup_state_terminal(b.state);
+        state = engine_backup_json(g, &b, true);
+    } else if (operation_get(g->records, id, &op, NULL) == 0) {
+        terminal = op_state_terminal(op.state);
+        state = engine_operation_json(g, &op);
+    } else {
+        err_set(e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
+        return err_hint(e, "`snapferry backups` and `snapferry operations --all` list them");
     }
-    CLEANUP_JSON json_t *state = k == REC_BACKUP ? engine_backup_json(g, &r, true) : engine_operation_json(g, &r);
-    bool terminal = state_terminal(r.state);
     if (!terminal) {
         struct waiter *w = calloc(1, sizeof *w);
         if (!w)
@@ -254,25 +392,35 @@ void engine_unwait(struct engine *g, void *arg)
 
 /* ---- the loop ---- */
 
-static int visit_backup(struct rec *b, void *arg)
+static int visit_backup(const struct backup *b, void *arg)
 {
-    reconcile_backup(arg, b);
+    reconcile_backup(arg, b->id);
     return 0;
 }
 
 static void look_at_operation(struct engine *g, const char *id)
 {
     /* What counts is what is on disk now: an earlier look of this round may have changed it. */
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
-    if (rec_get(g, REC_OPERATION, id, &op) < 0 || state_terminal(op.state) || (busy(g, id) && !jbool(op.doc, "cancel")))
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    if (operation_read(g, id, &op) < 0 || op_state_terminal(op.state) || (busy(g, id) && !op.cancel))
         return;
-    const char *kind = jstr(op.doc, "kind");
-    if (!strcmp(kind, "admin") || !strcmp(kind, "verify"))
+    switch (op.kind) {
+    case KIND_ADMIN:
+    case KIND_VERIFY:
         reconcile_admin(g, &op);
-    else if (!strcmp(kind, "delete"))
+        break;
+    case KIND_DELETE:
         reconcile_delete(g, &op);
-    else
+        break;
+    case KIND_BACKUP:
+    case KIND_RESTORE:
         reconcile_operation(g, &op);
+        break;
+    case KIND_NONE: /* of a newer version */
+    case KINDS:
+        break;
+    }
 }
 
 /* Every operation that is not finished, but for those that only wait for others to go first. */
@@ -297,10 +445,10 @@ static int look_at_operations(struct engine *g)
 static void reconcile(struct engine *g)
 {
     struct err e = ERR_INIT;
-    struct rec_filter live = {.live = true};
+    struct backup_filter live = {.live = true};
     if (look_at_operations(g) < 0)
         log_warning("the operations cannot be read, it is tried again");
-    if (records_each(g->records, REC_BACKUP, &live, visit_backup, g, &e) < 0)
+    if (backup_each(g->records, &live, visit_backup, g, &e) < 0)
         log_warning("the records cannot be read, it is tried again: %s", e.msg);
 }
 
@@ -386,16 +534,17 @@ static void job_due(const char *job, int64_t planned, bool caught_up, void *arg)
 }
 
 /* on-restart = fail: what was in phase 1 when the daemon ended is not gone on with. */
-static int fail_unfinished(struct rec *b, void *arg)
+static int fail_unfinished(const struct backup *b, void *arg)
 {
     struct engine *g = arg;
-    if (strcmp(b->state, "Snapshotting"))
-        return 0;
-    jset_bool(b->doc, "cancel", true);
+    CLEANUP(backup_clear) struct backup own;
     struct err e = ERR_INIT;
+    if (b->state != BACKUP_SNAPSHOTTING || backup_read(g, b->id, &own) < 0)
+        return 0;
+    own.cancel = true;
     err_set(&e, ERR_INTERRUPTED, 0, "the daemon was restarted while snapshots were taken, and on-restart = fail");
-    doc_error(b->doc, "snapshot", &e);
-    save(g, REC_BACKUP, b);
+    backup_error(&own, "snapshot", &e);
+    backup_write(g, &own);
     return 0;
 }
 
@@ -404,6 +553,11 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     struct engine *g = calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e);
+    g->live = calloc(LIVE_BUCKETS, sizeof *g->live);
+    if (!g->live) {
+        free(g);
+        return err_nomem(e);
+    }
     g->loop = loop;
     g->paths = *p;
     g->cfg = cfg_ref(c);
@@ -438,8 +592,8 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     }
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
     if (cfg_daemon(c)->on_restart == ON_RESTART_FAIL) {
-        struct rec_filter live = {.live = true};
-        records_each(g->records, REC_BACKUP, &live, fail_unfinished, g, NULL);
+        struct backup_filter live = {.live = true};
+        backup_each(g->records, &live, fail_unfinished, g, NULL);
     }
     struct schedule_opts so = {loop, g->records, g->paths.command, g->paths.runtime_dir, systemd_runs(), job_due, g};
     rc = schedule_new(&g->schedule, &so, e);
@@ -467,12 +621,7 @@ void engine_free(struct engine *g)
     steps_free(g->steps);
     sd_event_source_disable_unref(g->kick);
     sd_event_source_disable_unref(g->sweep);
-    while (g->live) {
-        struct live *l = g->live;
-        g->live = l->next;
-        json_decref(l->progress);
-        free(l);
-    }
+    live_free(g);
     while (g->waiters) {
         struct waiter *w = g->waiters;
         g->waiters = w->next;

@@ -81,9 +81,9 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);
 json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, running, problems, freshness */
 /* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
 void engine_headline(struct engine *g, char *out, size_t cap);
-json_t *engine_operation_json(struct engine *g, const struct rec *op); /* record + live progress */
-json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations);
-json_t *engine_native_json(struct engine *g, const struct rec *n);
+json_t *engine_operation_json(struct engine *g, const struct operation *op); /* record + live progress */
+json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations);
+json_t *engine_native_json(struct engine *g, const struct native_row *n);
 /* For the debug bundle: {"counters": [{"name", "labels", "value"}], ...}. */
 json_t *engine_debug_json(struct engine *g);
 

@@ -26,14 +26,12 @@ void volumes_expect(struct engine *g)
     int rc = 0;
     json_array_foreach(change, i, id)
     {
-        CLEANUP(rec_clearp) struct rec v = REC_INIT;
-        if (rec_get(g, REC_VOLUME, json_string_value(id), &v) < 0)
+        CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+        if (volume_row_read(g, json_string_value(id), &v) < 0)
             continue;
-        if (jint(v.doc, "expected_ns"))
-            json_object_del(v.doc, "expected_ns");
-        else
-            jset_int(v.doc, "expected_ns", now_ns());
-        rc = records_save(g->records, REC_VOLUME, &v, &e);
+        v.expected_ns = v.expected_ns ? 0 : now_ns();
+        rc = volume_row_save(g->records, &v, &e);
         if (rc < 0)
             break;
     }

@@ -9,18 +9,17 @@ struct headline {
     char retry[200]; /* the first one that is tried again */
 };
 
-static int count_operation(struct rec *op, void *arg)
+static int count_operation(const struct operation *op, void *arg)
 {
     struct headline *h = arg;
-    const char *kind = jstr(op->doc, "kind");
-    if (!strcmp(op->state, "Queued")) {
+    if (op->state == OP_QUEUED) {
         h->queued++;
-    } else if (!strcmp(op->state, "Retrying")) {
+    } else if (op->state == OP_RETRYING) {
         if (!h->retrying++)
-            snprintf(h->retry, sizeof h->retry, "%.180s", jstr(jobj(op->doc, "volume"), "name"));
-    } else if (!strcmp(kind, "backup")) {
+            snprintf(h->retry, sizeof h->retry, "%.180s", op->volume->name);
+    } else if (op->kind == KIND_BACKUP) {
         h->backups++;
-    } else if (!strcmp(kind, "restore")) {
+    } else if (op->kind == KIND_RESTORE) {
         h->restores++;
     } else {
         h->others++;
@@ -93,9 +92,9 @@ void engine_headline(struct engine *g, char *out, size_t cap)
 {
     struct headline h = {0};
     struct line l = {.out = out, .cap = cap};
-    const struct rec_filter live = {.live = true};
+    const struct operation_filter live = {.live = true};
     out[0] = '\0';
-    records_each(g->records, REC_OPERATION, &live, count_operation, &h, NULL);
+    operation_each(g->records, &live, count_operation, &h, NULL);
     if (!cfg_daemon(g->cfg)->slots)
         add(&l, "Maintenance mode");
     add_count(&l, h.backups, "backup running", "backups running");

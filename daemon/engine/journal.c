@@ -6,13 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *rec_label(const struct rec *r)
+const char *operation_label(const struct operation *op)
 {
     static char text[2][2048]; /* two in one line */
     static unsigned which;
-    const char *volume = jstr(jobj(r->doc, "volume"), "name");
     char *ret = text[which++ % 2];
-    snprintf(ret, sizeof text[0], volume[0] ? "%s (%s)" : "%s", r->id, volume);
+    snprintf(ret, sizeof text[0], op->volume->name[0] ? "%s (%s)" : "%s", op->id, op->volume->name);
     return ret;
 }
 
@@ -40,41 +39,38 @@ static void put_amount(char *out, size_t cap, int64_t total, int64_t fresh, bool
     snprintf(out, cap, restore ? ", %s" : ", %s, %s new", all, new);
 }
 
-void journal_operation(const struct rec *op)
+void journal_operation(const struct operation *op)
 {
-    const json_t *result = jobj(op->doc, "result");
+    const json_t *result = op->result;
     char amount[80] = "", took[40];
-    const bool good = !strcmp(op->state, "Completed");
+    const bool good = op->state == OP_COMPLETED;
     if (good)
         put_amount(amount, sizeof amount, jint(result, "totalBytes"), jint(result, "incrementalBytes"),
                    operation_is_restore(op));
     put_time(took, sizeof took, now_ns() - op->created_ns);
-    log_info("%s: %s%s, %s%s", rec_label(op), op->state, amount, took,
-             good && jbool(op->doc, "degraded") ? ", with something missing: `snapferry describe` tells what" : "");
+    log_info("%s: %s%s, %s%s", operation_label(op), op_state_name(op->state), amount, took,
+             good && op->degraded ? ", with something missing: `snapferry describe` tells what" : "");
 }
 
 /* "; not vg0/db1, vg0/db2 and 3 more" */
-static void put_names(char *out, size_t cap, const json_t *names)
+static void put_names(char *out, size_t cap, const struct strs *names)
 {
-    const size_t n = json_array_size(names), most = 3;
+    const unsigned most = 3;
     size_t len = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < n && i < most && len < cap; i++)
-        len += (size_t)snprintf(out + len, cap - len, "%s%s", i ? ", " : "; not ",
-                                json_string_value(json_array_get(names, i)));
-    if (n > most && len < cap)
-        snprintf(out + len, cap - len, " and %zu more", n - most);
+    for (unsigned i = 0; i < names->n && i < most && len < cap; i++)
+        len += (size_t)snprintf(out + len, cap - len, "%s%s", i ? ", " : "; not ", names->v[i]);
+    if (names->n > most && len < cap)
+        snprintf(out + len, cap - len, " and %u more", names->n - most);
 }
 
-void journal_run(const struct rec *b)
+void journal_run(const struct backup *b)
 {
-    const json_t *counts = jobj(b->doc, "counts"), *bytes = jobj(b->doc, "bytes");
     char amount[80], took[40], names[700];
-    put_amount(amount, sizeof amount, jint(bytes, "total"), jint(bytes, "incremental"),
-               !strcmp(jstr(b->doc, "kind"), "restore"));
-    put_time(took, sizeof took, jint(b->doc, "completed_ns") - b->created_ns);
-    put_names(names, sizeof names, jarr(b->doc, "failed_volumes"));
-    log_line(!strcmp(b->state, "Completed") || !strcmp(b->state, "Canceled") ? LOG_LVL_INFO : LOG_LVL_WARNING,
-             "%s: %s: %lld of %lld volumes%s, %s%s", b->id, b->state, (long long)jint(counts, "completed"),
-             (long long)jint(counts, "attempted"), amount, took, names);
+    put_amount(amount, sizeof amount, b->bytes.total, b->bytes.incremental, b->kind == KIND_RESTORE);
+    put_time(took, sizeof took, b->completed_ns - b->created_ns);
+    put_names(names, sizeof names, &b->failed_volumes);
+    log_line(b->state == BACKUP_COMPLETED || b->state == BACKUP_CANCELED ? LOG_LVL_INFO : LOG_LVL_WARNING,
+             "%s: %s: %lld of %lld volumes%s, %s%s", b->id, backup_state_name(b->state), (long long)b->counts.completed,
+             (long long)b->counts.attempted, amount, took, names);
 }

@@ -71,15 +71,16 @@ static void compare(struct fact *v, void *arg)
 /* Of one that never was backed up nothing is worth remembering. */
 static void is_gone(struct engine *g, const char *id)
 {
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
     struct err e = ERR_INIT;
-    if (rec_get(g, REC_VOLUME, id, &v) < 0)
+    if (volume_row_read(g, id, &v) < 0)
         return;
-    log_info("volume %s is no longer there", jstr(jobj(v.doc, "volume"), "name"));
-    snprintf(v.state, sizeof v.state, "gone");
-    jset_int(v.doc, "gone_ns", now_ns());
-    bool tried = jstr(v.doc, "last_status")[0];
-    if ((tried ? records_save(g->records, REC_VOLUME, &v, &e) : records_delete(g->records, REC_VOLUME, id, &e)) < 0)
+    log_info("volume %s is no longer there", v.volume->name);
+    v.state = VOL_GONE;
+    v.gone_ns = now_ns();
+    bool tried = v.last_status != OUTCOME_NONE;
+    if ((tried ? volume_row_save(g->records, &v, &e) : volume_row_delete(g->records, id, &e)) < 0)
         log_warning("%s", e.msg);
 }
 
@@ -94,7 +95,8 @@ static void is_there(struct engine *g, const json_t *v, const char *klass)
         log_info("volume %s is new", name);
     else if (f->gone)
         log_info("volume %s is there again", name);
-    volume_note(g, v, klass, NULL);
+    CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
+    volume_note(g, desc, klass, NULL, NULL);
 }
 
 static bool told_before(const json_t *list, const json_t *text)
@@ -207,10 +209,10 @@ static void forget_aged(struct engine *g)
     facts_each(g, REC_VOLUME, find_aged, &x);
     json_array_foreach(ids, i, v)
     {
-        struct rec_filter f = {.volume = json_string_value(v)};
+        const struct native_row_filter f = {.volume_id = json_string_value(v)};
         uint64_t natives = 1;
-        if (records_count(g->records, REC_NATIVE, &f, &natives, NULL) == 0 && !natives)
-            records_delete(g->records, REC_VOLUME, json_string_value(v), NULL);
+        if (native_row_count(g->records, &f, &natives, NULL) == 0 && !natives)
+            volume_row_delete(g->records, json_string_value(v), NULL);
     }
 }
 

@@ -21,74 +21,72 @@ static json_t *repository_job(struct engine *g, const char *name)
     return r ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path) : NULL;
 }
 
-static json_t *backup_job(struct engine *g, const struct rec *op)
+static json_t *backup_job(struct engine *g, const struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy"), *v = jobj(op->doc, "volume"), *x = jobj(op->doc, "exposure"),
-                 *n = jobj(op->doc, "native_doc");
+    const struct policy *policy = op->policy;
+    const struct volume_desc *v = op->volume;
+    const struct native_desc *n = op->native_doc;
+    const json_t *x = op->exposure;
     char as[700];
-    snprintf(as, sizeof as, "snapferry@%s:/%s", jstr(jobj(op->doc, "own"), "node"), op->volume);
+    snprintf(as, sizeof as, "snapferry@%s:/%s", op->own->node, op->volume_id);
     json_t *source =
-        json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:I,s:{s:s,s:I,s:s}}", "name", jstr(v, "name"), "id", jstr(v, "id"),
-                  "class", jstr(jobj(op->doc, "own"), "name"), "driver", jstr(jobj(op->doc, "own"), "driver"),
-                  "crash_consistent", jbool(n, "crash_consistent"), "mechanism", jstr(x, "mechanism"), "block",
-                  jbool(v, "block"), "size", (json_int_t)jint(x, "size"), "native", "alias", jstr(op->doc, "native"),
-                  "created_ns", (json_int_t)jint(op->doc, "snapshot_ns"), "handle", jstr(n, "handle"));
+        json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:I,s:{s:s,s:I,s:s}}", "name", v->name, "id", v->id, "class",
+                  op->own->name, "driver", op->own->driver, "crash_consistent", n->crash_consistent, "mechanism",
+                  jstr(x, "mechanism"), "block", v->block, "size", (json_int_t)jint(x, "size"), "native", "alias",
+                  op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
     /* What a node that was installed anew needs to know again (RS-15). */
-    json_t *tags =
-        json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id", op->volume, "class",
-                  jstr(jobj(op->doc, "own"), "name"), "native", jstr(op->doc, "native"));
+    json_t *tags = json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id",
+                             op->volume_id, "class", op->own->name, "native", op->native);
     char size[24];
     snprintf(size, sizeof size, "%lld", (long long)jint(x, "size"));
     jset_str(tags, "size", size);
-    jset_str(tags, "volume", jstr(v, "name"));
-    if (jstr(op->doc, "job")[0])
-        jset_str(tags, "job", jstr(op->doc, "job"));
-    if (jstr(policy, "group")[0])
-        jset_str(tags, "group", jstr(policy, "group"));
-    json_t *job = json_pack(
-        "{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:o?,s:s,s:o?,s:s,s:s,s:b,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation",
-        op->id, "kind", "backup", "backup", op->parent, "node", jstr(jobj(op->doc, "own"), "node"), "repository",
-        repository_job(g, jstr(policy, "repository")), "cache_dir", g->paths.cache_dir, "source", source, "as", as,
-        "tags", tags, "splitter", jstr(policy, "splitter"), "compression", jstr(policy, "compression"), "map_bad",
-        jbool(policy, "map_bad"), "full", jbool(policy, "full"), "description", jstr(op->doc, "description"));
+    jset_str(tags, "volume", v->name);
+    if (op->job[0])
+        jset_str(tags, "job", op->job);
+    if (policy->group[0])
+        jset_str(tags, "group", policy->group);
+    json_t *job = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:o?,s:s,s:o?,s:s,s:s,s:b,s:b,s:s,s:o}", "protocol",
+                            MOVER_PROTOCOL, "operation", op->id, "kind", "backup", "backup", op->parent, "node",
+                            op->own->node, "repository", repository_job(g, policy->repository), "cache_dir",
+                            g->paths.cache_dir, "source", source, "as", as, "tags", tags, "splitter", policy->splitter,
+                            "compression", policy->compression, "map_bad", policy->map_bad, "full", policy->full,
+                            "description", op->description, "keep", policy_keep_to_json(&policy->keep));
     limits_job(job, policy);
-    if (job && json_object_get(policy, "keep"))
-        json_object_set(job, "keep", json_object_get(policy, "keep"));
     return job;
 }
 
-static json_t *restore_job(struct engine *g, const struct rec *op)
+static json_t *restore_job(struct engine *g, const struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
+    const struct policy *policy = op->policy;
     json_t *job =
         json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id,
                   "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
-                  repository_job(g, jstr(policy, "repository")), "cache_dir", g->paths.cache_dir, "snapshot",
-                  jstr(op->doc, "snapshot"), "path", "volume.img", "size", (json_int_t)jint(op->doc, "size"), "verify",
-                  jbool(op->doc, "verify"), "target", jstr(op->doc, "target_name"));
+                  repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot",
+                  op->snapshot, "path", "volume.img", "size", (json_int_t)op->size, "verify",
+                  op->verify, "target", op->target_name);
     limits_job(job, policy);
     return job;
 }
 
-static void spec_times(struct mover_spec *s, const json_t *policy)
+static void spec_times(struct mover_spec *s, const struct policy *policy)
 {
-    s->go_timeout_s = jint(policy, "go_timeout_s");
-    s->stall_timeout_s = jint(policy, "stall_timeout_s");
-    s->cancel_grace_s = jint(policy, "cancel_grace_s");
-    s->max_duration_s = jint(policy, "max_duration_s");
+    s->go_timeout_s = policy->go_timeout_s;
+    s->stall_timeout_s = policy->stall_timeout_s;
+    s->cancel_grace_s = policy->cancel_grace_s;
+    s->max_duration_s = policy->max_duration_s;
 }
 
-static void start_with(struct engine *g, struct rec *op, int device)
+static void start_with(struct engine *g, struct operation *op, int device)
 {
-    const json_t *policy = jobj(op->doc, "policy");
+    const struct policy *policy = op->policy;
     const char *props[33];
     struct cfg_mover limits;
     struct err e = ERR_INIT;
     CLEANUP_FREE char *password = NULL;
     CLEANUP_JSON json_t *job = operation_is_restore(op) ? restore_job(g, op) : backup_job(g, op);
     if (!job)
-        err_set(&e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", jstr(policy, "repository"));
-    else if (repository_password(g->cfg, jstr(policy, "repository"), &password, &e) < 0)
+        err_set(&e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", policy->repository);
+    else if (repository_password(g->cfg, policy->repository, &password, &e) < 0)
         repositories_refresh(g, true); /* the next attempt waits until it can be read */
     if (e.cls) {
         operation_attempt_failed(g, op, "start", &e, job != NULL);
@@ -96,12 +94,12 @@ static void start_with(struct engine *g, struct rec *op, int device)
     }
     limits_view(&limits, policy, props);
     struct mover_spec s = {.operation = op->id,
-                           .kind = jstr(op->doc, "kind"),
+                           .kind = op_kind_name(op->kind),
                            .job = job,
                            .device_fd = device,
                            .password = password,
                            .limits = &limits,
-                           .debug = jbool(op->doc, "debug")};
+                           .debug = op->debug};
     spec_times(&s, policy);
     int rc = movers_start(g->movers, &s, &e);
     explicit_bzero(password, strlen(password));
@@ -112,7 +110,7 @@ static void start_with(struct engine *g, struct rec *op, int device)
         operation_attempt_failed(g, op, "start", &e, e.cls != ERR_USAGE);
 }
 
-static void open_done(struct engine *g, struct rec *op, struct step_result *s)
+static void open_done(struct engine *g, struct operation *op, struct step_result *s)
 {
     if (s->err.cls) {
         if (s->timed_out)
@@ -120,39 +118,38 @@ static void open_done(struct engine *g, struct rec *op, struct step_result *s)
         operation_attempt_failed(g, op, "open", &s->err, s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET);
         return;
     }
-    if (strcmp(op->state, "Starting"))
+    if (op->state != OP_STARTING)
         return; /* cancelled meanwhile */
     start_with(g, op, s->fd);
 }
 
-const struct cfg_plugin *operation_plugin(struct engine *g, const struct rec *op)
+const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op)
 {
-    const char *m = jstr(jobj(op->doc, "policy"), "mover");
+    const char *m = op->policy->mover;
     return !strncmp(m, "plugin:", 7) ? cfg_plugin(g->cfg, m + 7) : NULL;
 }
 
-static json_t *plugin_request(const struct rec *op)
+static json_t *plugin_request(const struct operation *op)
 {
-    const json_t *x = operation_is_restore(op) ? jobj(op->doc, "target") : jobj(op->doc, "exposure");
-    json_t *r =
-        json_pack("{s:s,s:s,s:s,s:O?,s:s,s:I,s:s}", "direction", operation_is_restore(op) ? "restore" : "backup",
-                  "operation", op->id, "backup", op->parent, "volume", jobj(op->doc, "volume"), "device",
-                  jstr(x, "path"), "size", (json_int_t)jint(x, "size"), "node", jstr(jobj(op->doc, "own"), "node"));
-    if (r && jobj(jobj(op->doc, "policy"), "options"))
-        json_object_set(r, "options", jobj(jobj(op->doc, "policy"), "options"));
-    if (r && operation_is_restore(op) && json_object_get(op->doc, "stored"))
-        json_object_set(r, "stored", json_object_get(op->doc, "stored"));
+    const json_t *x = operation_is_restore(op) ? op->target : op->exposure;
+    json_t *r = json_pack("{s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "direction", operation_is_restore(op) ? "restore" : "backup",
+                          "operation", op->id, "backup", op->parent, "volume", volume_desc_to_json(op->volume),
+                          "device", jstr(x, "path"), "size", (json_int_t)jint(x, "size"), "node", op->own->node);
+    if (r && op->policy->options)
+        json_object_set(r, "options", op->policy->options);
+    if (r && operation_is_restore(op) && op->stored)
+        json_object_set(r, "stored", op->stored);
     return r;
 }
 
-static void plugin_times(struct plugin_movers_times *t, const json_t *policy)
+static void plugin_times(struct plugin_movers_times *t, const struct policy *policy)
 {
-    t->stall_timeout_s = jint(policy, "stall_timeout_s");
-    t->max_duration_s = jint(policy, "max_duration_s");
-    t->cancel_grace_s = jint(policy, "cancel_grace_s");
+    t->stall_timeout_s = policy->stall_timeout_s;
+    t->max_duration_s = policy->max_duration_s;
+    t->cancel_grace_s = policy->cancel_grace_s;
 }
 
-static void start_plugin(struct engine *g, struct rec *op)
+static void start_plugin(struct engine *g, struct operation *op)
 {
     const struct cfg_plugin *p = operation_plugin(g, op);
     struct plugin_movers_times t = {0};
@@ -160,42 +157,43 @@ static void start_plugin(struct engine *g, struct rec *op)
     CLEANUP_JSON json_t *req = plugin_request(op);
     if (!p) {
         err_set(&e, ERR_USAGE, 0, "plugin %s is not installed: there is no such [plugin] section",
-                jstr(jobj(op->doc, "policy"), "mover") + 7);
+                op->policy->mover + 7);
         operation_attempt_failed(g, op, "start", &e, false);
         return;
     }
-    plugin_times(&t, jobj(op->doc, "policy"));
-    int rc = jstr(op->doc, "plugin_id")[0]
-                 ? plugin_movers_resume(g->plugins, op->id, p, jstr(op->doc, "plugin_id"), req, &t, &e)
+    plugin_times(&t, op->policy);
+    int rc = op->plugin_id[0]
+                 ? plugin_movers_resume(g->plugins, op->id, p, op->plugin_id, req, &t, &e)
                  : plugin_movers_start(g->plugins, op->id, p, req, &t, &e);
     if (rc < 0 && rc != -EEXIST)
         operation_attempt_failed(g, op, "start", &e, false);
 }
 
-void operation_start(struct engine *g, struct rec *op)
+void operation_start(struct engine *g, struct operation *op)
 {
     struct err e = ERR_INIT;
     json_t *in;
-    if (strcmp(op->state, "Starting")) {
-        jset_int(op->doc, "moving_ns", now_ns());
-        if (save_state(g, REC_OPERATION, op, "Starting") < 0)
+    if (op->state != OP_STARTING) {
+        op->moving_ns = now_ns();
+        if (operation_become(g, op, OP_STARTING) < 0)
             return;
         crash_point("engine-unit-intent");
     }
     if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id))
         return;
-    if (jstr(jobj(op->doc, "policy"), "mover")[0]) {
+    if (op->policy->mover[0]) {
         start_plugin(g, op);
         return;
     }
     if (operation_is_restore(op)) {
-        in = json_pack("{s:O}", "target", jobj(op->doc, "target"));
-        if (work(g, REC_OPERATION, op, "open the target of", step_target_open, in, 60, open_done, &e) == 0)
+        in = json_pack("{s:O}", "target", op->target);
+        if (operation_work(g, op, "open the target of", step_target_open, in, 60, open_done, &e) == 0)
             return;
     } else {
-        in = json_pack("{s:O,s:O,s:O*}", "own", jobj(op->doc, "own"), "exposure", jobj(op->doc, "exposure"), "into",
-                       jobj(op->doc, "into"));
-        if (work(g, REC_OPERATION, op, "open the intermediate of", step_open, in, 60, open_done, &e) == 0)
+        in = json_pack("{s:o,s:O}", "own", class_desc_to_json(op->own), "exposure", op->exposure);
+        if (in && !is_none(op->into))
+            json_object_set_new(in, "into", class_desc_to_json(op->into));
+        if (operation_work(g, op, "open the intermediate of", step_open, in, 60, open_done, &e) == 0)
             return;
     }
     operation_attempt_failed(g, op, "open", &e, true);
@@ -203,29 +201,29 @@ void operation_start(struct engine *g, struct rec *op)
 
 /* Running, but the daemon is a new one: the mover is taken over, or what it left is taken for its end (MS-50, MS-53).
  */
-void operation_adopt(struct engine *g, struct rec *op)
+void operation_adopt(struct engine *g, struct operation *op)
 {
     struct mover_identity id;
     struct cfg_mover limits;
     const char *props[33];
     struct err e = ERR_INIT;
-    const json_t *policy = jobj(op->doc, "policy");
+    const struct policy *policy = op->policy;
     if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id))
         return;
-    if (jstr(policy, "mover")[0]) {
+    if (policy->mover[0]) {
         start_plugin(g, op);
         return;
     }
     limits_view(&limits, policy, props);
-    struct mover_spec s = {.operation = op->id, .kind = jstr(op->doc, "kind"), .device_fd = -1, .limits = &limits};
+    struct mover_spec s = {.operation = op->id, .kind = op_kind_name(op->kind), .device_fd = -1, .limits = &limits};
     spec_times(&s, policy);
-    int rc = mover_identity_from_json(&id, jobj(op->doc, "identity"), &e);
+    int rc = mover_identity_from_json(&id, op->identity, &e);
     if (rc == 0)
         rc = movers_adopt(g->movers, op->id, &id, &s, &e);
     if (rc == 0) {
-        log_info("%s: its mover (process %d) still runs and is watched again", rec_label(op), (int)id.pid);
-        if (jbool(op->doc, "cancel"))
-            movers_cancel(g->movers, op->id, jint(op->doc, "cancel_deadline_ns"), NULL);
+        log_info("%s: its mover (process %d) still runs and is watched again", operation_label(op), (int)id.pid);
+        if (op->cancel)
+            movers_cancel(g->movers, op->id, op->cancel_deadline_ns, NULL);
         return;
     }
     struct mover_end end = {.status = -1};
@@ -241,33 +239,34 @@ void operation_adopt(struct engine *g, struct rec *op)
 /* ---- events of movers ---- */
 
 /* The machine went down, with or without a word. */
-static bool of_earlier_boot(const struct rec *op)
+static bool of_earlier_boot(const struct operation *op)
 {
     sd_id128_t now, then;
     return sd_id128_get_boot(&now) >= 0 &&
-           sd_id128_from_string(jstr(jobj(op->doc, "identity"), "bootId"), &then) >= 0 && !sd_id128_equal(now, then);
+           sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 && !sd_id128_equal(now, then);
 }
 
 static void mover_ready(const char *operation, const struct mover_identity *id, void *arg)
 {
     struct engine *g = arg;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     struct err e = ERR_INIT;
-    if (rec_get(g, REC_OPERATION, operation, &op) < 0)
+    if (operation_read(g, operation, &op) < 0)
         return;
-    if (strcmp(op.state, "Starting") && strcmp(op.state, "Running"))
+    if (op.state != OP_STARTING && op.state != OP_RUNNING)
         return;
-    json_object_set_new(op.doc, "identity", mover_identity_to_json(id));
-    if (jbool(op.doc, "cancel")) {
-        operation_cancel(g, &op, jstr(op.doc, "cancel_reason"));
+    json_take(&op.identity, mover_identity_to_json(id));
+    if (op.cancel) {
+        operation_cancel(g, &op, op.cancel_reason);
         return;
     }
     if (plugin_movers_has(g->plugins, operation))
-        jset_str(op.doc, "plugin_id", plugin_movers_id(g->plugins, operation));
-    if (!jint(op.doc, "running_ns"))
-        jset_int(op.doc, "running_ns", now_ns());
+        str_set(&op.plugin_id, plugin_movers_id(g->plugins, operation));
+    if (!op.running_ns)
+        op.running_ns = now_ns();
     /* Only when this is durable may it begin: no result can be lost before somebody listens (MS-19). */
-    if (save_state(g, REC_OPERATION, &op, "Running") < 0)
+    if (operation_become(g, &op, OP_RUNNING) < 0)
         return;
     crash_point("engine-running");
     if (movers_has(g->movers, operation) && movers_go(g->movers, operation, &e) < 0)
@@ -299,7 +298,7 @@ static bool got_on(const json_t *before, const json_t *now)
 static void mover_progress(const char *operation, const json_t *p, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(g, REC_OPERATION, operation);
+    struct live *l = live_get(g, ROW_OPERATION, operation);
     int64_t now = now_ns();
     if (!l)
         return;
@@ -308,8 +307,9 @@ static void mover_progress(const char *operation, const json_t *p, void *arg)
     json_decref(l->progress);
     l->progress = json_deep_copy(p);
     l->progress_ns = now;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
-    if (rec_get(g, REC_OPERATION, operation, &op) < 0)
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    if (operation_read(g, operation, &op) < 0)
         return;
     const struct pace_sample sample = {.t = (double)now / 1e9,
                                        .phase = jstr(p, "phase"),
@@ -317,68 +317,66 @@ static void mover_progress(const char *operation, const json_t *p, void *arg)
                                        .done = amount(p, "done"),
                                        .skipped = amount(p, "skipped"),
                                        .zero = amount(p, "zero"),
-                                       .allocated = amount(jobj(op.doc, "volume"), "allocated")};
+                                       .allocated = op.volume->allocated > 0 ? (uint64_t)op.volume->allocated : 0};
     pace_add(&l->pace, &sample);
     if (now - l->saved_ns > 30 * NS_PER_S) {
         l->saved_ns = now;
-        json_object_set(op.doc, "progress", l->progress);
-        save(g, REC_OPERATION, &op);
+        json_set(&op.progress, l->progress);
+        operation_write(g, &op);
     }
-    tell_waiters(g, REC_OPERATION, &op, true);
+    tell_operation_waiters(g, &op, true);
 }
 
 static void mover_started(const char *operation, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(g, REC_OPERATION, operation);
+    struct live *l = live_get(g, ROW_OPERATION, operation);
     if (l)
         l->moved_ns = l->progress_ns = now_ns();
 }
 
 static void ended(struct engine *g, const char *operation, const struct mover_end *end)
 {
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
-    const char *kind;
-    if (rec_get(g, REC_OPERATION, operation, &op) < 0 || state_terminal(op.state) || !strcmp(op.state, "CleaningUp"))
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    if (operation_read(g, operation, &op) < 0 || op_state_terminal(op.state) || op.state == OP_CLEANING_UP)
         return;
-    kind = jstr(op.doc, "kind");
-    json_object_set_new(op.doc, "mover",
-                        json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(end->outcome), "status",
+    json_take(&op.mover, json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(end->outcome), "status",
                                   end->status, "memory_peak", (json_int_t)end->memory_peak, "oom_kills",
                                   (json_int_t)end->oom_kills, "cpu_seconds", end->cpu_seconds));
     struct live *l = live_find(g, operation);
     if (l && l->progress)
-        json_object_set(op.doc, "progress", l->progress);
+        json_set(&op.progress, l->progress);
     if (end->result)
-        json_object_set(op.doc, "result", end->result);
-    if (!jbool(op.doc, "filled")) /* of a restore that is told again after a restart */
+        json_set(&op.result, end->result);
+    if (!op.filled) /* of a restore that is told again after a restart */
         count_mover_ended(g, &op, end);
     if (end->outcome == MOVER_OK) {
         /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
         if (jbool(end->result, "partial") || jstr(end->result, "policyError")[0])
-            jset_bool(op.doc, "degraded", true);
+            op.degraded = true;
         if (jstr(end->result, "policyError")[0])
-            log_warning("%s: its retention could not be written into the repository: %s", rec_label(&op),
+            log_warning("%s: its retention could not be written into the repository: %s", operation_label(&op),
                         jstr(end->result, "policyError"));
         if (jstr(end->result, "skip")[0]) {
-            jset_str(op.doc, "skip_reason", jstr(end->result, "skip"));
-            operation_finish(g, &op, "Skipped");
+            str_set(&op.skip_reason, jstr(end->result, "skip"));
+            operation_finish(g, &op, OUTCOME_SKIPPED);
             return;
         }
         /* A result is a fact also when a cancel came too late. */
-        if (!strcmp(kind, "restore")) {
-            jset_bool(op.doc, "filled", true);
-            save_state(g, REC_OPERATION, &op, "Running");
+        if (op.kind == KIND_RESTORE) {
+            op.filled = true;
+            operation_become(g, &op, OP_RUNNING);
         } else {
-            operation_finish(g, &op, "Completed");
+            operation_finish(g, &op, OUTCOME_COMPLETED);
         }
         crash_point("engine-result-recorded");
-    } else if (end->outcome == MOVER_CANCELED && jbool(op.doc, "cancel")) {
-        operation_finish(g, &op, "Canceled");
-    } else if (jbool(op.doc, "cancel")) {
+    } else if (end->outcome == MOVER_CANCELED && op.cancel) {
+        operation_finish(g, &op, OUTCOME_CANCELED);
+    } else if (op.cancel) {
         if (end->err.cls)
-            doc_error(op.doc, "cancel", &end->err);
-        operation_finish(g, &op, "Canceled");
+            operation_error(&op, "cancel", &end->err);
+        operation_finish(g, &op, OUTCOME_CANCELED);
     } else {
         bool transient = end->outcome == MOVER_TRANSIENT || end->outcome == MOVER_DIED || end->outcome == MOVER_HUNG ||
                          (end->outcome == MOVER_NEVER_STARTED && end->err.cls != ERR_USAGE) ||
@@ -388,7 +386,7 @@ static void ended(struct engine *g, const char *operation, const struct mover_en
             err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(end->outcome));
         movers_forget(g->movers, operation, NULL); /* the next attempt starts with an empty result file */
         const bool rebooted = of_earlier_boot(&op);
-        if (rebooted || (end->outcome == MOVER_CANCELED && !jstr(jobj(op.doc, "policy"), "mover")[0]))
+        if (rebooted || (end->outcome == MOVER_CANCELED && !op.policy->mover[0]))
             operation_interrupted(g, &op, &e, rebooted);
         else
             operation_attempt_failed(g, &op, "move", &e, transient);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* natives_gather.c - facts for the plan, from records and policy. docs/records.md names the members that are read. */
+/* natives-gather.c - facts for the plan, from records and policy. docs/records.md names the members that are read. */
 #include "daemon/engine/natives-plan.h"
 
 #include "base/cleanup.h"
@@ -14,69 +14,51 @@ struct gather {
     struct records *r;
     struct native_facts *f;
     size_t n, cap;
-    json_t *used; /* aliases that live operations need, as members */
+    struct strs used; /* aliases that live operations need */
     struct err *e;
 };
 
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool is_true(const json_t *o, const char *key)
-{
-    return json_is_true(json_object_get(o, key));
-}
-
 /* What an operation that is not finished works on, unless it is only about to let go of it. */
-static int note_use(struct rec *op, void *arg)
+static int note_use(const struct operation *op, void *arg)
 {
     struct gather *g = arg;
-    const char *alias = text(op->doc, "native");
-    if (alias[0] && !is_true(op->doc, "releasing") && json_object_set_new(g->used, alias, json_true()) < 0)
+    if (op->native[0] && !op->releasing && strs_add(&g->used, op->native) < 0)
         return err_nomem(g->e);
     return 0;
 }
 
-static uint64_t number(const json_t *o, const char *key, uint64_t absent)
+static void read_row(const struct native_row *n, struct native_facts *f)
 {
-    const json_t *v = json_object_get(o, key);
-    return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : absent;
-}
-
-static void read_doc(const struct rec *n, struct native_facts *f)
-{
-    const json_t *native = json_object_get(n->doc, "native");
-    const json_t *hold = json_object_get(n->doc, "hold");
-    uint64_t seq = number(native, "seq", 0), retain = number(n->doc, "effective_retain", UINT_MAX);
+    const struct native_desc *native = n->native;
     snprintf(f->alias, sizeof f->alias, "%s", n->id);
-    f->seq = seq ? seq : n->seq;
-    f->created_ns = (int64_t)number(native, "created_ns", (uint64_t)n->created_ns);
-    f->used = number(native, "used", UINT64_MAX);
-    f->hold = json_is_object(hold) || json_is_true(hold);
-    f->cbt_parent = is_true(n->doc, "cbt_parent");
-    f->moved = is_true(n->doc, "moved") && is_true(n->doc, "moved_verified");
-    f->failed = is_true(n->doc, "failed");
-    f->snapshot_only = is_true(n->doc, "snapshot_only");
-    f->expired = is_true(n->doc, "expired");
-    f->missing = strcmp(n->state, "missing") == 0;
-    f->removing = strcmp(n->state, "removing") == 0;
-    f->effective_retain = retain < UINT_MAX ? (unsigned)retain : UINT_MAX;
-    if (is_true(n->doc, "job_retain"))
-        snprintf(f->job, sizeof f->job, "%s", text(n->doc, "job"));
-    snprintf(f->backup, sizeof f->backup, "%s", n->parent[0] ? n->parent : text(native, "backup"));
-    snprintf(f->repository, sizeof f->repository, "%s", text(native, "repository"));
+    f->seq = native->seq ? native->seq : n->seq;
+    f->created_ns = native->created_ns ? native->created_ns : n->created_ns;
+    f->used = native->used >= 0 ? (uint64_t)native->used : UINT64_MAX;
+    f->hold = n->hold.held;
+    f->cbt_parent = n->cbt_parent;
+    f->moved = n->moved && n->moved_verified;
+    f->failed = n->failed;
+    f->snapshot_only = n->snapshot_only;
+    f->expired = n->expired;
+    f->missing = n->state == NATIVE_MISSING;
+    f->removing = n->state == NATIVE_REMOVING;
+    f->effective_retain =
+        n->effective_retain >= 0 && n->effective_retain < UINT_MAX ? (unsigned)n->effective_retain : UINT_MAX;
+    if (n->job_retain)
+        snprintf(f->job, sizeof f->job, "%s", n->job);
+    snprintf(f->backup, sizeof f->backup, "%s", n->parent[0] ? n->parent : native->backup);
+    snprintf(f->repository, sizeof f->repository, "%s", native->repository);
 }
 
 /* How the backup it was taken for stands; one that the records do not know (any more) says nothing. */
-static int read_backup(struct gather *g, const struct rec *n, struct native_facts *f)
+static int read_backup(struct gather *g, const struct native_row *n, struct native_facts *f)
 {
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    CLEANUP(backup_clear) struct backup b;
+    struct err e = ERR_INIT;
+    backup_init(&b);
     if (!n->parent[0])
         return 0;
-    struct err e = ERR_INIT;
-    int rc = records_get(g->r, REC_BACKUP, n->parent, &b, &e);
+    int rc = backup_get(g->r, n->parent, &b, &e);
     if (rc == -ENOENT || (rc == -EBADMSG && e.cls == ERR_DAMAGE))
         return 0;
     if (rc < 0) {
@@ -84,14 +66,14 @@ static int read_backup(struct gather *g, const struct rec *n, struct native_fact
             *g->e = e;
         return rc;
     }
-    if (strcmp(b.state, "Deleting") == 0)
+    if (b.state == BACKUP_DELETING)
         f->expired = true;
     else
-        f->running = !state_terminal(b.state);
+        f->running = !backup_state_terminal(b.state);
     return 0;
 }
 
-static int gather_one(struct rec *n, void *arg)
+static int gather_one(const struct native_row *n, void *arg)
 {
     struct gather *g = arg;
     if (g->n == g->cap) {
@@ -104,8 +86,8 @@ static int gather_one(struct rec *n, void *arg)
     }
     struct native_facts *f = &g->f[g->n];
     memset(f, 0, sizeof *f);
-    read_doc(n, f);
-    f->in_use = json_object_get(g->used, n->id) != NULL;
+    read_row(n, f);
+    f->in_use = strs_has(&g->used, n->id);
     int rc = read_backup(g, n, f);
     if (rc >= 0)
         g->n++;
@@ -114,16 +96,16 @@ static int gather_one(struct rec *n, void *arg)
 
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e)
 {
-    struct gather g = {.r = r, .used = json_object(), .e = e};
+    struct gather g = {.r = r, .e = e};
     *ret = NULL;
     *n = 0;
-    if (!g.used)
-        return err_nomem(e);
-    const struct rec_filter live = {.live = true}, of_volume = {.volume = volume_id};
-    int rc = records_each(r, REC_OPERATION, &live, note_use, &g, e);
+    /* A restore has the volume id of the backup it reads. */
+    const struct operation_filter live = {.volume_id = volume_id, .live = true};
+    const struct native_row_filter of_volume = {.volume_id = volume_id};
+    int rc = operation_each(r, &live, note_use, &g, e);
     if (rc >= 0)
-        rc = records_each(r, REC_NATIVE, &of_volume, gather_one, &g, e);
-    json_decref(g.used);
+        rc = native_row_each(r, &of_volume, gather_one, &g, e);
+    strs_clear(&g.used);
     if (rc < 0) {
         free(g.f);
         return rc;
@@ -131,23 +113,4 @@ int natives_gather(struct records *r, const char *volume_id, struct native_facts
     *ret = g.f;
     *n = g.n;
     return 0;
-}
-
-void natives_rules(struct native_rules *ret, const struct cfg_policy *p, double pool_used_ratio, bool about_to_create,
-                   int64_t now_ns)
-{
-    *ret = (struct native_rules){
-        .retain = p->snapshots_to_retain,
-        .retain_max_age_s = p->retain_max_age_s,
-        .max_per_volume = p->max_snapshots_per_volume,
-        .snapshot_only_keep = p->snapshot_only_keep,
-        .snapshot_only_max_age_s = p->snapshot_only_max_age_s,
-        .keep_on_failure = p->keep_on_failure,
-        .about_to_create = about_to_create,
-        .prune_after = !p->prune_before,
-        .snapshot_only = !p->move_data,
-        .pool_used_ratio = pool_used_ratio,
-        .pool_high_water = p->pool_high_water / 100.0,
-        .now_ns = now_ns,
-    };
 }

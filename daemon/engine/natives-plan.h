@@ -78,8 +78,4 @@ const char *native_reasons_text(unsigned reasons, char *out, size_t cap);
 
 /* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);
-/* Rules from a policy. */
-void natives_rules(struct native_rules *ret, const struct cfg_policy *p, double pool_used_ratio, bool about_to_create,
-                   int64_t now_ns);
-
 #endif

@@ -10,23 +10,23 @@
 
 #define CHECKS_MAX 4 /* questions to a repository for one operation */
 
-void native_rules_from(struct native_rules *r, const json_t *policy, const char *job, double pool_ratio, bool create)
+void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create)
 {
     *r = (struct native_rules){
-        .retain = (unsigned)jint(policy, "snapshots_to_retain"),
-        .retain_max_age_s = jint(policy, "retain_max_age_s"),
-        .max_per_volume = (unsigned)jint(policy, "max_snapshots_per_volume"),
-        .snapshot_only_keep = (unsigned)jint(policy, "snapshot_only_keep"),
-        .snapshot_only_max_age_s = jint(policy, "snapshot_only_max_age_s"),
-        .keep_on_failure = jbool(policy, "keep_on_failure"),
+        .retain = (unsigned)policy->snapshots_to_retain,
+        .retain_max_age_s = policy->retain_max_age_s,
+        .max_per_volume = (unsigned)policy->max_snapshots_per_volume,
+        .snapshot_only_keep = (unsigned)policy->snapshot_only_keep,
+        .snapshot_only_max_age_s = policy->snapshot_only_max_age_s,
+        .keep_on_failure = policy->keep_on_failure,
         .about_to_create = create,
-        .prune_after = !jbool(policy, "prune_before"),
-        .snapshot_only = !jbool(policy, "move_data"),
+        .prune_after = !policy->prune_before,
+        .snapshot_only = !policy->move_data,
         .pool_used_ratio = pool_ratio,
-        .pool_high_water = (double)jint(policy, "pool_high_water") / 100,
+        .pool_high_water = (double)policy->pool_high_water / 100,
         .now_ns = now_ns(),
     };
-    if (jbool(policy, "job_retain"))
+    if (policy->job_retain)
         snprintf(r->job, sizeof r->job, "%s", job);
 }
 
@@ -49,48 +49,50 @@ static int plan_prune(struct engine *g, const char *volume_id, const struct nati
     *items = json_array();
     *check = json_object();
     for (size_t i = 0; i < n; i++) {
-        CLEANUP(rec_clearp) struct rec r = REC_INIT;
-        if (!f[i].prune || rec_get(g, REC_NATIVE, f[i].alias, &r) < 0 || !strcmp(r.state, "creating"))
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
+        if (!f[i].prune || native_row_read(g, f[i].alias, &r) < 0 || r.state == NATIVE_CREATING)
             continue;
-        bool trusted = !f[i].moved || jint(r.doc, "verified_ns") >= since_ns || (trust && !strcmp(trust, r.id)) ||
-                       !strcmp(r.state, "removing") || !jstr(r.doc, "snapshot")[0];
+        bool trusted = !f[i].moved || r.verified_ns >= since_ns || (trust && !strcmp(trust, r.id)) ||
+                       r.state == NATIVE_REMOVING || !r.snapshot[0];
         if (!trusted) {
-            jset_str(*check, jstr(r.doc, "snapshot"), r.id);
+            jset_str(*check, r.snapshot, r.id);
             continue;
         }
         /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
-        bool missing = !strcmp(r.state, "missing");
-        if (!missing && strcmp(r.state, "removing")) {
-            jset_str(r.doc, "why_removed", f[i].why);
-            if (save_state(g, REC_NATIVE, &r, "removing") < 0)
+        bool missing = r.state == NATIVE_MISSING;
+        if (!missing && r.state != NATIVE_REMOVING) {
+            str_set(&r.why_removed, f[i].why);
+            if (native_row_become(g, &r, NATIVE_REMOVING) < 0)
                 continue;
         }
-        json_t *native = jobj(r.doc, "native") ? json_incref(jobj(r.doc, "native")) : json_object();
-        json_array_append_new(*items, json_pack("{s:s,s:O,s:o,s:b}", "alias", r.id, "class", jobj(r.doc, "class"),
-                                                "native", native, "missing", (int)missing));
+        json_array_append_new(*items, json_pack("{s:s,s:o,s:o,s:b}", "alias", r.id, "class",
+                                                class_desc_to_json(r.klass), "native", native_desc_to_json(r.native),
+                                                "missing", (int)missing));
     }
     return 0;
 }
 
 /* What the repository said about the snapshots behind natives. */
-static void note_checked(struct engine *g, const struct rec *check)
+static void note_checked(struct engine *g, const struct operation *check)
 {
     const json_t *readable = json_object_get(admin_answer(check, 0), "readable"), *alias;
     const char *snapshot;
-    json_object_foreach(jobj(check->doc, "aliases"), snapshot, alias)
+    json_object_foreach(check->aliases, snapshot, alias)
     {
-        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
         const json_t *v = json_object_get(readable, snapshot);
-        if (!v || rec_get(g, REC_NATIVE, json_string_value(alias), &n) < 0)
+        if (!v || native_row_read(g, json_string_value(alias), &n) < 0)
             continue;
         if (json_is_true(v)) {
-            jset_int(n.doc, "verified_ns", now_ns());
+            n.verified_ns = now_ns();
         } else {
             log_warning("snapshot %s of %s is not readable in its repository: its native snapshot stays", snapshot,
-                        jstr(jobj(n.doc, "volume"), "name"));
-            jset_bool(n.doc, "moved_verified", false);
+                        n.volume->name);
+            n.moved_verified = false;
         }
-        save(g, REC_NATIVE, &n);
+        native_row_write(g, &n);
     }
 }
 
@@ -102,74 +104,77 @@ static int ask_repository(struct engine *g, const char *repository, const char *
     json_object_foreach(check, snapshot, alias) json_array_append_new(ids, json_string(snapshot));
     json_t *steps = json_pack("[{s:s,s:o}]", "verb", "check", "snapshots", ids);
     int rc = admin_submit(g, repository, steps, parent, "admin-check", id, e);
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     if (rc < 0)
         return rc;
-    rc = rec_get(g, REC_OPERATION, id, &op);
+    rc = operation_read(g, id, &op);
     if (rc < 0)
         return rc;
-    json_object_set(op.doc, "aliases", check);
-    return save(g, REC_OPERATION, &op);
+    json_set(&op.aliases, check);
+    return operation_write(g, &op);
 }
 
-bool natives_asked(struct engine *g, const struct rec *op, char *out, size_t cap)
+bool natives_asked(struct engine *g, const struct operation *op, char *out, size_t cap)
 {
-    CLEANUP(rec_clearp) struct rec asked = REC_INIT;
-    const char *id = jstr(op->doc, "check_operation"), *why;
-    if (!id[0] || rec_get(g, REC_OPERATION, id, &asked) < 0 || state_terminal(asked.state))
+    CLEANUP(operation_clear) struct operation asked;
+    operation_init(&asked);
+    const char *id = op->check_operation, *why;
+    if (!id[0] || operation_read(g, id, &asked) < 0 || op_state_terminal(asked.state))
         return false;
-    why = !strcmp(asked.state, "Retrying") ? jstr(jobj(asked.doc, "error"), "message")
-          : !strcmp(asked.state, "Queued") ? jstr(asked.doc, "waiting")
+    why = asked.state == OP_RETRYING ? asked.error.message
+          : asked.state == OP_QUEUED ? asked.waiting
                                            : "";
     snprintf(out, cap, "waits for %s: %.700s", id,
              why[0] ? why : "is what older native snapshots hold in the repository?");
     return true;
 }
 
-int natives_make_room(struct engine *g, struct rec *op, const struct native_rules *rules, int64_t since_ns,
-                      const char *trust, void (*done)(struct engine *g, struct rec *op, struct step_result *s),
+int natives_make_room(struct engine *g, struct operation *op, const struct native_rules *rules, int64_t since_ns,
+                      const char *trust, operation_done_fn *done,
                       struct native_verdict *v, struct err *e)
 {
     CLEANUP_JSON json_t *items = NULL, *check = NULL;
-    CLEANUP(rec_clearp) struct rec asked = REC_INIT;
-    const char *id = jstr(op->doc, "check_operation");
-    if (id[0] && rec_get(g, REC_OPERATION, id, &asked) == 0) {
-        if (!state_terminal(asked.state))
+    CLEANUP(operation_clear) struct operation asked;
+    operation_init(&asked);
+    const char *id = op->check_operation;
+    if (id[0] && operation_read(g, id, &asked) == 0) {
+        if (!op_state_terminal(asked.state))
             return 1;
         note_checked(g, &asked);
-        json_object_del(op->doc, "check_operation");
+        str_clear(&op->check_operation);
         /* One that failed has had its retries: the next would fail as well. What is not known to be safe stays. */
-        jset_int(op->doc, "checks", strcmp(asked.state, "Completed") ? CHECKS_MAX : jint(op->doc, "checks") + 1);
-        int rc = save(g, REC_OPERATION, op);
+        op->checks = asked.state != OP_COMPLETED ? CHECKS_MAX : op->checks + 1;
+        int rc = operation_write(g, op);
         if (rc < 0)
             return rc;
     }
-    int rc = plan_prune(g, op->volume, rules, since_ns, trust, &items, &check, v, e);
+    int rc = plan_prune(g, op->volume_id, rules, since_ns, trust, &items, &check, v, e);
     if (rc < 0)
         return rc;
-    if (json_object_size(check) && jint(op->doc, "checks") < CHECKS_MAX) {
+    if (json_object_size(check) && op->checks < CHECKS_MAX) {
         char fresh[512];
-        if (ask_repository(g, jstr(jobj(op->doc, "policy"), "repository"), NULL, check, fresh, NULL) == 0)
-            jset_str(op->doc, "check_operation", fresh);
+        if (ask_repository(g, op->policy->repository, NULL, check, fresh, NULL) == 0)
+            str_set(&op->check_operation, fresh);
         else
-            jset_int(op->doc, "checks", CHECKS_MAX); /* nobody to ask: what is not known to be safe stays */
-        rc = save(g, REC_OPERATION, op);
+            op->checks = CHECKS_MAX; /* nobody to ask: what is not known to be safe stays */
+        rc = operation_write(g, op);
         engine_kick(g);
         return rc < 0 ? rc : 1;
     }
-    if (json_array_size(items) && jint(op->doc, "prune_rounds") < 6) {
-        rc = work(g, REC_OPERATION, op, "prune for", step_remove, json_pack("{s:O}", "items", items),
-                  jint(jobj(op->doc, "policy"), "snapshot_timeout_s"), done, e);
+    if (json_array_size(items) && op->prune_rounds < 6) {
+        rc = operation_work(g, op, "prune for", step_remove, json_pack("{s:O}", "items", items),
+                  op->policy->snapshot_timeout_s, done, e);
         return rc < 0 ? rc : 1;
     }
     return 0;
 }
 
-void natives_pruned(struct engine *g, struct rec *op, struct step_result *s)
+void natives_pruned(struct engine *g, struct operation *op, struct step_result *s)
 {
     natives_removed(g, s->err.cls ? NULL : s->out);
     if (s->err.cls)
-        log_warning("%s: native snapshots cannot be pruned: %s", rec_label(op), s->err.msg);
+        log_warning("%s: native snapshots cannot be pruned: %s", operation_label(op), s->err.msg);
     /* What could not be removed is planned again; a storage that is full will say so itself. */
     const json_t *a;
     size_t i;
@@ -179,8 +184,8 @@ void natives_pruned(struct engine *g, struct rec *op, struct step_result *s)
             log_warning("native snapshot %s cannot be removed: %s", jstr(a, "alias"),
                         jstr(jobj(a, "error"), "message"));
     }
-    jset_int(op->doc, "prune_rounds", jint(op->doc, "prune_rounds") + 1);
-    save(g, REC_OPERATION, op);
+    op->prune_rounds = op->prune_rounds + 1;
+    operation_write(g, op);
 }
 
 void natives_removed(struct engine *g, const json_t *out)
@@ -190,40 +195,32 @@ void natives_removed(struct engine *g, const json_t *out)
     json_array_foreach(json_object_get(out, "items"), i, a)
     {
         const char *alias = jstr(a, "alias");
-        CLEANUP(rec_clearp) struct rec r = REC_INIT;
-        if (!alias[0] || rec_get(g, REC_NATIVE, alias, &r) < 0)
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
+        if (!alias[0] || native_row_read(g, alias, &r) < 0)
             continue;
         if (jobj(a, "error")) {
-            json_object_set(r.doc, "remove_error", jobj(a, "error"));
+            json_set(&r.remove_error, jobj(a, "error"));
             records_counter_add(g->records, "snapshot_delete_failures_total", NULL, 1, NULL);
-            save(g, REC_NATIVE, &r);
+            native_row_write(g, &r);
             continue;
         }
         if (jbool(a, "there")) {
-            log_info("native snapshot %s of %s is on the storage again", alias, jstr(jobj(r.doc, "volume"), "name"));
-            save_state(g, REC_NATIVE, &r, "present");
-            if (jbool(r.doc, "snapshot_only"))
-                volume_backup_found(g, r.volume);
+            log_info("native snapshot %s of %s is on the storage again", alias, r.volume->name);
+            native_row_become(g, &r, NATIVE_PRESENT);
+            if (r.snapshot_only)
+                volume_backup_found(g, r.volume_id);
             continue;
         }
         if (jbool(a, "gone"))
-            log_warning("native snapshot %s of %s was already gone", alias, jstr(jobj(r.doc, "volume"), "name"));
-        records_delete(g->records, REC_NATIVE, alias, NULL);
-        if (jbool(r.doc, "snapshot_only"))
-            volume_backup_lost(g, r.volume, r.parent, "was a native snapshot alone, which was removed", NULL);
+            log_warning("native snapshot %s of %s was already gone", alias, r.volume->name);
+        native_row_delete(g->records, alias, NULL);
+        if (r.snapshot_only)
+            volume_backup_lost(g, r.volume_id, r.parent, "was a native snapshot alone, which was removed", NULL);
     }
 }
 
 /* ---- holds ---- */
-
-static int hold_one(struct engine *g, struct rec *n, bool hold, const char *note)
-{
-    if (hold)
-        json_object_set_new(n->doc, "hold", json_pack("{s:s,s:I}", "note", note, "at_ns", (json_int_t)now_ns()));
-    else
-        json_object_del(n->doc, "hold");
-    return save(g, REC_NATIVE, n);
-}
 
 struct hold {
     struct engine *engine;
@@ -231,11 +228,17 @@ struct hold {
     const char *note;
     json_t *changed;
 };
-static int visit_hold(struct rec *n, void *arg)
+static int visit_hold(const struct native_row *row, void *arg)
 {
     struct hold *h = arg;
-    if (hold_one(h->engine, n, h->hold, h->note) == 0)
-        json_array_append_new(h->changed, json_string(n->id));
+    CLEANUP(native_row_clear) struct native_row n;
+    if (native_row_copy(&n, row) < 0)
+        return -ENOMEM;
+    n.hold.held = h->hold;
+    str_set(&n.hold.note, h->hold ? h->note : "");
+    n.hold.at_ns = h->hold ? now_ns() : 0;
+    if (native_row_write(h->engine, &n) == 0)
+        json_array_append_new(h->changed, json_string(n.id));
     return 0;
 }
 
@@ -244,16 +247,17 @@ void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     const char *what = jstr(req, "native");
     struct err e = ERR_INIT;
     CLEANUP_JSON json_t *answer = json_object();
-    CLEANUP(rec_clearp) struct rec n = REC_INIT;
+    CLEANUP(native_row_clear) struct native_row n;
     struct hold h = {g, jbool(req, "hold"), jstr(req, "note"), json_array()};
+    native_row_init(&n);
     json_object_set_new(answer, "held", h.changed);
     jset_bool(answer, "hold", h.hold);
-    if (records_get(g->records, REC_NATIVE, what, &n, NULL) == 0) {
+    if (native_row_get(g->records, what, &n, NULL) == 0) {
         visit_hold(&n, &h);
     } else {
-        struct rec_filter f = {.parent = what};
+        struct native_row_filter f = {.parent = what};
         if (what[0])
-            records_each(g->records, REC_NATIVE, &f, visit_hold, &h, &e);
+            native_row_each(g->records, &f, visit_hold, &h, &e);
     }
     if (!e.cls && json_array_size(h.changed) == 0) {
         err_set(&e, ERR_NOT_FOUND, 0, "there is no native snapshot %s, and no backup of that name that has one", what);
@@ -282,7 +286,7 @@ static double ratio_of(const struct prune *p, const char *volume_id)
     return json_is_number(r) ? json_number_value(r) : -1;
 }
 
-static void list_plan(struct prune *p, const char *volume_id, const json_t *policy)
+static void list_plan(struct prune *p, const char *volume_id, const struct policy *policy)
 {
     CLEANUP_FREE struct native_facts *f = NULL;
     struct native_rules rules;
@@ -293,9 +297,10 @@ static void list_plan(struct prune *p, const char *volume_id, const json_t *poli
         return;
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++) {
-        CLEANUP(rec_clearp) struct rec r = REC_INIT;
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
         char reasons[160];
-        if (rec_get(p->engine, REC_NATIVE, f[i].alias, &r) < 0)
+        if (native_row_read(p->engine, f[i].alias, &r) < 0)
             continue;
         json_t *j = engine_native_json(p->engine, &r);
         jset_bool(j, "prune", f[i].prune);
@@ -305,32 +310,34 @@ static void list_plan(struct prune *p, const char *volume_id, const json_t *poli
     }
 }
 
-static int visit_prune(struct rec *n, void *arg)
+static int visit_prune(const struct native_row *n, void *arg)
 {
     struct prune *p = arg;
-    if (json_object_get(p->seen, n->volume))
+    const char *name = n->volume->name;
+    if (json_object_get(p->seen, n->volume_id))
         return 0;
-    if (p->volume[0] && strcmp(p->volume, n->volume) && strcmp(p->volume, jstr(jobj(n->doc, "volume"), "name")))
+    if (p->volume[0] && strcmp(p->volume, n->volume_id) != 0 && strcmp(p->volume, name) != 0)
         return 0;
-    json_object_set_new(p->seen, n->volume, json_true());
+    json_object_set_new(p->seen, n->volume_id, json_true());
     /* The policy in force now, where the volume still has one. */
-    CLEANUP_JSON json_t *policy = NULL;
+    CLEANUP(policy_unrefp) const struct policy *policy = &policy_none;
     struct cfg_policy now = {.effective = NULL};
-    const char *name = jstr(jobj(n->doc, "volume"), "name");
     if (cfg_class_of(p->engine->cfg, name) && cfg_policy(p->engine->cfg, name, NULL, &now, NULL) == 0) {
-        policy = policy_doc(&now);
+        struct policy own;
+        policy_from_cfg(&own, &now);
+        policy_take(&policy, policy_make(&own));
         cfg_policy_clear(&now);
     } else {
-        policy = json_incref(jobj(n->doc, "policy"));
+        policy_set(&policy, n->policy);
     }
-    list_plan(p, n->volume, policy);
+    list_plan(p, n->volume_id, policy);
     if (!p->dry_run) {
         CLEANUP_JSON json_t *items = NULL, *check = NULL;
         struct native_rules rules;
         struct native_verdict v;
-        native_rules_from(&rules, policy, "", ratio_of(p, n->volume), false);
-        if (plan_prune(p->engine, n->volume, &rules, p->since_ns, NULL, &items, &check, &v, NULL) == 0) {
-            const char *repo = jstr(policy, "repository");
+        native_rules_from(&rules, policy, "", ratio_of(p, n->volume_id), false);
+        if (plan_prune(p->engine, n->volume_id, &rules, p->since_ns, NULL, &items, &check, &v, NULL) == 0) {
+            const char *repo = policy->repository;
             json_array_extend(p->items, items);
             if (json_object_size(check)) {
                 if (!jobj(p->check, repo))
@@ -372,10 +379,11 @@ static void prune_run(struct prune *p);
 static void prune_checked(const json_t *state, bool terminal, void *arg)
 {
     struct prune *p = arg;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     if (!terminal)
         return;
-    if (rec_get(p->engine, REC_OPERATION, jstr(state, "id"), &op) == 0)
+    if (operation_read(p->engine, jstr(state, "id"), &op) == 0)
         note_checked(p->engine, &op);
     if (--p->pending == 0) {
         engine_unwait(p->engine, p);
@@ -390,7 +398,7 @@ static void prune_run(struct prune *p)
     json_object_clear(p->check);
     json_array_clear(p->items);
     json_array_clear(p->natives);
-    if (records_each(p->engine->records, REC_NATIVE, NULL, visit_prune, p, &e) < 0) {
+    if (native_row_each(p->engine->records, NULL, visit_prune, p, &e) < 0) {
         prune_finish(p, &e, 0);
         return;
     }
@@ -438,14 +446,14 @@ static void pools_seen(struct step_result *s, void *arg)
 struct pool_items {
     json_t *items, *seen;
 };
-static int pool_item(struct rec *n, void *arg)
+static int pool_item(const struct native_row *n, void *arg)
 {
     struct pool_items *x = arg;
-    if (json_object_get(x->seen, n->volume) || strcmp(n->state, "present"))
+    if (json_object_get(x->seen, n->volume_id) || n->state != NATIVE_PRESENT)
         return 0;
-    json_object_set_new(x->seen, n->volume, json_true());
-    return json_array_append_new(
-        x->items, json_pack("{s:O,s:O}", "class", jobj(n->doc, "class"), "volume", jobj(n->doc, "volume")));
+    json_object_set_new(x->seen, n->volume_id, json_true());
+    return json_array_append_new(x->items, json_pack("{s:o,s:o}", "class", class_desc_to_json(n->klass), "volume",
+                                                     volume_desc_to_json(n->volume)));
 }
 
 void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
@@ -471,7 +479,7 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
                         .dry_run = jbool(req, "dry_run"),
                         .since_ns = now_ns()};
     snprintf(p->volume, sizeof p->volume, "%s", jstr(req, "volume"));
-    records_each(g->records, REC_NATIVE, NULL, pool_item, &x, NULL);
+    native_row_each(g->records, NULL, pool_item, &x, NULL);
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
     if (json_array_size(items) == 0 ||
         step_start(g->steps, "look at the pools", step_pool, in, 60, pools_seen, p, NULL, &e) < 0)

@@ -13,179 +13,185 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static json_t *limits_doc(const struct cfg_mover *m)
+static int limits_from_cfg(struct policy_limits *l, const struct cfg_mover *m)
 {
-    json_t *o = json_object(), *props = json_array();
-    jset_str(o, "user", m->user);
-    jset_int(o, "memory", (int64_t)m->memory);
-    jset_int(o, "memory_max", (int64_t)m->memory_max);
-    jset_int(o, "index_memory", (int64_t)m->index_memory);
-    jset_int(o, "workers", m->workers);
-    jset_int(o, "cpu_quota", m->cpu_quota);
-    jset_int(o, "cpu_weight", m->cpu_weight);
-    jset_int(o, "io_weight", m->io_weight);
-    jset_int(o, "tasks_max", m->tasks_max);
-    jset_int(o, "nice", m->nice);
-    jset_str(o, "ioclass", m->ioclass);
-    jset_str(o, "cpus", m->cpus);
-    jset_str(o, "slice", m->slice);
-    jset_int(o, "read_limit", (int64_t)m->read_limit);
-    jset_int(o, "write_limit", (int64_t)m->write_limit);
+    int rc = 0;
+    rc |= str_set(&l->user, m->user);
+    rc |= str_set(&l->ioclass, m->ioclass);
+    rc |= str_set(&l->cpus, m->cpus);
+    rc |= str_set(&l->slice, m->slice);
+    l->memory = (int64_t)m->memory;
+    l->memory_max = (int64_t)m->memory_max;
+    l->index_memory = (int64_t)m->index_memory;
+    l->workers = m->workers;
+    l->cpu_quota = m->cpu_quota;
+    l->cpu_weight = m->cpu_weight;
+    l->io_weight = m->io_weight;
+    l->tasks_max = m->tasks_max;
+    l->nice = m->nice;
+    l->read_limit = (int64_t)m->read_limit;
+    l->write_limit = (int64_t)m->write_limit;
     for (unsigned i = 0; m->unit_properties && m->unit_properties[i] && i < 32; i++)
-        json_array_append_new(props, json_string(m->unit_properties[i]));
-    json_object_set_new(o, "unit_properties", props);
-    return o;
+        rc |= strs_add(&l->unit_properties, m->unit_properties[i]);
+    return rc;
 }
 
-void limits_job(json_t *job, const json_t *policy)
+void limits_job(json_t *job, const struct policy *policy)
 {
-    static const char *const members[] = {"memory", "index_memory", "workers", "read_limit", "write_limit"};
-    const json_t *limits = jobj(policy, "limits");
-    for (size_t i = 0; job && i < sizeof members / sizeof *members; i++)
-        jset_int(job, members[i], jint(limits, members[i]));
+    const struct policy_limits *l = &policy->limits;
+    if (!job)
+        return;
+    jset_int(job, "memory", l->memory);
+    jset_int(job, "index_memory", l->index_memory);
+    jset_int(job, "workers", l->workers);
+    jset_int(job, "read_limit", l->read_limit);
+    jset_int(job, "write_limit", l->write_limit);
 }
 
-void limits_view(struct cfg_mover *m, const json_t *policy, const char *props[33])
+void limits_view(struct cfg_mover *m, const struct policy *policy, const char *props[33])
 {
-    const json_t *o = jobj(policy, "limits"), *list = jarr(o, "unit_properties");
+    const struct policy_limits *l = &policy->limits;
     unsigned n = 0;
     memset(m, 0, sizeof *m);
-    snprintf(m->user, sizeof m->user, "%s", jstr(o, "user"));
-    m->memory = (uint64_t)jint(o, "memory");
-    m->memory_max = (uint64_t)jint(o, "memory_max");
-    m->index_memory = (uint64_t)jint(o, "index_memory");
-    m->workers = (unsigned)jint(o, "workers");
-    m->cpu_quota = (unsigned)jint(o, "cpu_quota");
-    m->cpu_weight = (unsigned)jint(o, "cpu_weight");
-    m->io_weight = (unsigned)jint(o, "io_weight");
-    m->tasks_max = (unsigned)jint(o, "tasks_max");
-    m->nice = (int)jint(o, "nice");
-    snprintf(m->ioclass, sizeof m->ioclass, "%s", jstr(o, "ioclass"));
-    snprintf(m->cpus, sizeof m->cpus, "%s", jstr(o, "cpus"));
-    snprintf(m->slice, sizeof m->slice, "%s", jstr(o, "slice"));
-    m->read_limit = (uint64_t)jint(o, "read_limit");
-    m->write_limit = (uint64_t)jint(o, "write_limit");
-    for (size_t i = 0; i < json_array_size(list) && n < 32; i++)
-        if (json_is_string(json_array_get(list, i)))
-            props[n++] = json_string_value(json_array_get(list, i));
+    snprintf(m->user, sizeof m->user, "%s", l->user);
+    m->memory = (uint64_t)l->memory;
+    m->memory_max = (uint64_t)l->memory_max;
+    m->index_memory = (uint64_t)l->index_memory;
+    m->workers = (unsigned)l->workers;
+    m->cpu_quota = (unsigned)l->cpu_quota;
+    m->cpu_weight = (unsigned)l->cpu_weight;
+    m->io_weight = (unsigned)l->io_weight;
+    m->tasks_max = (unsigned)l->tasks_max;
+    m->nice = (int)l->nice;
+    snprintf(m->ioclass, sizeof m->ioclass, "%s", l->ioclass);
+    snprintf(m->cpus, sizeof m->cpus, "%s", l->cpus);
+    snprintf(m->slice, sizeof m->slice, "%s", l->slice);
+    m->read_limit = (uint64_t)l->read_limit;
+    m->write_limit = (uint64_t)l->write_limit;
+    while (n < l->unit_properties.n && n < 32) {
+        props[n] = l->unit_properties.v[n];
+        n++;
+    }
     props[n] = NULL;
     m->unit_properties = props;
 }
 
-static json_t *keep_doc(const struct cfg_policy *p)
+static json_t *options_from_cfg(const struct cfg_kv *kv)
 {
-    const int keep[] = {p->keep_latest, p->keep_hourly, p->keep_daily, p->keep_weekly, p->keep_monthly, p->keep_annual};
-    static const char *const name[] = {"latest", "hourly", "daily", "weekly", "monthly", "annual"};
     json_t *o = json_object();
-    for (unsigned i = 0; i < 6; i++)
-        if (keep[i] >= 0)
-            jset_int(o, name[i], keep[i]);
-    if (json_object_size(o))
-        return o;
-    json_decref(o);
-    return json_null();
-}
-
-json_t *policy_doc(const struct cfg_policy *p)
-{
-    json_t *o = json_object(), *options = json_object();
-    jset_str(o, "repository", p->repository);
-    jset_str(o, "group", p->group);
-    jset_bool(o, "group_strict", p->group_consistency == GROUP_STRICT);
-    jset_int(o, "group_max_skew_ms", p->group_max_skew_ms);
-    jset_bool(o, "move_data", p->move_data);
-    jset_int(o, "snapshots_to_retain", p->snapshots_to_retain);
-    /* A job's own number counts only its own (RS-29). */
-    CLEANUP_JSON json_t *all = cfg_policy_json(p);
-    jset_bool(o, "job_retain", !strcmp(jstr(jobj(all, "snapshots-to-retain"), "scope"), "job"));
-    jset_int(o, "retain_max_age_s", p->retain_max_age_s);
-    jset_bool(o, "keep_on_failure", p->keep_on_failure);
-    jset_bool(o, "prune_before", p->prune_before);
-    jset_int(o, "max_snapshots_per_volume", p->max_snapshots_per_volume);
-    jset_int(o, "pool_high_water", p->pool_high_water);
-    jset_int(o, "snapshot_only_keep", p->snapshot_only_keep);
-    jset_int(o, "snapshot_only_max_age_s", p->snapshot_only_max_age_s);
-    jset_str(o, "backup_storage_class", p->backup_storage_class);
-    jset_bool(o, "backup_read_only", p->backup_read_only);
-    for (const struct cfg_kv *kv = p->options; kv && kv->key; kv++)
-        jset_str(options, kv->key, kv->value);
-    json_object_set_new(o, "options", options);
-    jset_bool(o, "expose_keep_on_failure", p->expose_keep_on_failure);
-    jset_int(o, "copy_limit", (int64_t)p->copy_limit);
-    jset_int(o, "snapshot_timeout_s", p->snapshot_timeout_s);
-    jset_int(o, "prepare_timeout_s", p->prepare_timeout_s);
-    jset_int(o, "go_timeout_s", p->go_timeout_s);
-    jset_int(o, "stall_timeout_s", p->stall_timeout_s);
-    jset_int(o, "max_duration_s", p->max_duration_s);
-    jset_int(o, "cancel_grace_s", p->cancel_grace_s);
-    jset_int(o, "repo_outage_max_s", p->repo_outage_max_s);
-    jset_int(o, "retries", p->retries);
-    jset_int(o, "retry_first_s", p->retry_first_s);
-    jset_int(o, "retry_max_s", p->retry_max_s);
-    jset_str(o, "mover", p->mover);
-    jset_str(o, "splitter", p->splitter);
-    jset_str(o, "compression", p->compression);
-    jset_bool(o, "map_bad", p->map_bad_reads);
-    jset_bool(o, "full", p->full);
-    json_object_set_new(o, "limits", limits_doc(&p->limits));
-    jset_str(o, "hook_pre_snapshot", p->hook_pre_snapshot);
-    jset_str(o, "hook_post_snapshot", p->hook_post_snapshot);
-    jset_str(o, "hook_post_backup", p->hook_post_backup);
-    jset_str(o, "hook_prepare", p->hook_prepare);
-    jset_str(o, "hook_post_restore", p->hook_post_restore);
-    jset_int(o, "hook_timeout_s", p->hook_timeout_s);
-    jset_bool(o, "hook_continue", p->hook_on_error == ON_ERROR_CONTINUE);
-    json_object_set_new(o, "keep", keep_doc(p));
-    jset_int(o, "max_per_class", p->max_per_class);
-    jset_int(o, "max_per_device", p->max_per_device);
-    jset_int(o, "priority", p->priority);
+    for (; kv && kv->key; kv++)
+        jset_str(o, kv->key, kv->value);
     return o;
 }
 
-json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
+int policy_from_cfg(struct policy *o, const struct cfg_policy *p)
 {
-    json_t *o = json_object(), *match = json_array(), *options = json_object();
-    jset_str(o, "name", k->name);
-    jset_str(o, "driver", k->driver);
+    int rc = 0;
+    policy_init(o);
+    rc |= str_set(&o->repository, p->repository);
+    rc |= str_set(&o->group, p->group);
+    o->group_strict = p->group_consistency == GROUP_STRICT;
+    o->group_max_skew_ms = p->group_max_skew_ms;
+    o->move_data = p->move_data;
+    o->snapshots_to_retain = p->snapshots_to_retain;
+    /* A job's own number counts only its own (RS-29). */
+    CLEANUP_JSON json_t *all = cfg_policy_json(p);
+    o->job_retain = !strcmp(jstr(jobj(all, "snapshots-to-retain"), "scope"), "job");
+    o->retain_max_age_s = p->retain_max_age_s;
+    o->keep_on_failure = p->keep_on_failure;
+    o->prune_before = p->prune_before;
+    o->max_snapshots_per_volume = p->max_snapshots_per_volume;
+    o->pool_high_water = p->pool_high_water;
+    o->snapshot_only_keep = p->snapshot_only_keep;
+    o->snapshot_only_max_age_s = p->snapshot_only_max_age_s;
+    rc |= str_set(&o->backup_storage_class, p->backup_storage_class);
+    o->backup_read_only = p->backup_read_only;
+    json_take(&o->options, options_from_cfg(p->options));
+    o->expose_keep_on_failure = p->expose_keep_on_failure;
+    o->copy_limit = (int64_t)p->copy_limit;
+    o->snapshot_timeout_s = p->snapshot_timeout_s;
+    o->prepare_timeout_s = p->prepare_timeout_s;
+    o->go_timeout_s = p->go_timeout_s;
+    o->stall_timeout_s = p->stall_timeout_s;
+    o->max_duration_s = p->max_duration_s;
+    o->cancel_grace_s = p->cancel_grace_s;
+    o->repo_outage_max_s = p->repo_outage_max_s;
+    o->retries = p->retries;
+    o->retry_first_s = p->retry_first_s;
+    o->retry_max_s = p->retry_max_s;
+    rc |= str_set(&o->mover, p->mover);
+    rc |= str_set(&o->splitter, p->splitter);
+    rc |= str_set(&o->compression, p->compression);
+    o->map_bad = p->map_bad_reads;
+    o->full = p->full;
+    rc |= limits_from_cfg(&o->limits, &p->limits);
+    rc |= str_set(&o->hook_pre_snapshot, p->hook_pre_snapshot);
+    rc |= str_set(&o->hook_post_snapshot, p->hook_post_snapshot);
+    rc |= str_set(&o->hook_post_backup, p->hook_post_backup);
+    rc |= str_set(&o->hook_prepare, p->hook_prepare);
+    rc |= str_set(&o->hook_post_restore, p->hook_post_restore);
+    o->hook_timeout_s = p->hook_timeout_s;
+    o->hook_continue = p->hook_on_error == ON_ERROR_CONTINUE;
+    o->keep = (struct policy_keep){.latest = p->keep_latest,
+                                   .hourly = p->keep_hourly,
+                                   .daily = p->keep_daily,
+                                   .weekly = p->keep_weekly,
+                                   .monthly = p->keep_monthly,
+                                   .annual = p->keep_annual};
+    o->max_per_class = p->max_per_class;
+    o->max_per_device = p->max_per_device;
+    o->priority = p->priority;
+    return rc;
+}
+
+const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
+{
+    struct class_desc o;
+    class_desc_init(&o);
+    str_set(&o.name, k->name);
+    str_set(&o.driver, k->driver);
     for (unsigned i = 0; k->match && k->match[i]; i++)
-        json_array_append_new(match, json_string(k->match[i]));
+        strs_add(&o.match, k->match[i]);
     /* Volumes that name the class themselves belong to it as much as those that its patterns match. */
     const struct cfg_volume *v;
     for (unsigned i = 0; (v = cfg_volume_at(c, i)); i++)
         if (!strcmp(v->klass, k->name))
-            json_array_append_new(match, json_string(v->name));
-    json_object_set_new(o, "match", match);
-    jset_str(o, "target", k->target);
-    jset_str(o, "node", cfg_daemon(c)->node_name);
-    jset_int(o, "max", k->max);
-    if (k->plugin[0]) {
-        const struct cfg_plugin *g = cfg_plugin(c, k->plugin);
-        if (g) {
-            jset_str(o, "plugin", g->program);
-            jset_str(o, "plugin_user", g->user);
-        }
+            strs_add(&o.match, v->name);
+    str_set(&o.target, k->target);
+    str_set(&o.node, cfg_daemon(c)->node_name);
+    o.max = k->max;
+    const struct cfg_plugin *g = k->plugin[0] ? cfg_plugin(c, k->plugin) : NULL;
+    if (g) {
+        str_set(&o.plugin, g->program);
+        str_set(&o.plugin_user, g->user);
     }
-    for (const struct cfg_kv *kv = p ? p->options : NULL; kv && kv->key; kv++)
-        jset_str(options, kv->key, kv->value);
-    json_object_set_new(o, "options", options);
-    jset_bool(o, "accept_inconsistent", p && p->accept_inconsistent);
-    jset_str(o, "overlay_hook", p ? p->hook_overlay : "");
-    return o;
+    json_take(&o.options, options_from_cfg(p ? p->options : NULL));
+    o.accept_inconsistent = p && p->accept_inconsistent;
+    str_set(&o.overlay_hook, p ? p->hook_overlay : "");
+    return class_desc_make(&o);
 }
 
-json_t *class_for_path(const struct cfg *c, const char *path, bool block)
+json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
+{
+    CLEANUP(class_desc_unrefp) const struct class_desc *own = class_from_cfg(c, k, p);
+    return class_desc_to_json(own);
+}
+
+const struct class_desc *class_for_path(const struct cfg *c, const char *path, bool block)
 {
     const struct cfg_class *k = cfg_class_of(c, path);
-    if (k) {
-        struct cfg_policy p = {.effective = NULL};
-        if (cfg_policy(c, path, NULL, &p, NULL) == 0) {
-            json_t *doc = class_doc(c, k, &p);
-            cfg_policy_clear(&p);
-            return doc;
-        }
+    struct cfg_policy p = {.effective = NULL};
+    if (k && cfg_policy(c, path, NULL, &p, NULL) == 0) {
+        const struct class_desc *own = class_from_cfg(c, k, &p);
+        cfg_policy_clear(&p);
+        return own;
     }
-    return json_pack("{s:s,s:s,s:[],s:s,s:s}", "name", CLASS_OF_TARGET, "driver", block ? "device" : "reflink", "match",
-                     "target", "", "node", cfg_daemon(c)->node_name);
+    struct class_desc o;
+    class_desc_init(&o);
+    str_set(&o.name, CLASS_OF_TARGET);
+    str_set(&o.driver, block ? "device" : "reflink");
+    str_set(&o.node, cfg_daemon(c)->node_name);
+    return class_desc_make(&o);
 }
 
 int class_view(struct class_view *v, const json_t *doc, struct err *e)

@@ -22,44 +22,41 @@ static uint32_t name_hash(const char *name)
     return h ? h : 1;
 }
 
-static uint64_t memory_of(const json_t *policy)
+static uint64_t memory_of(const struct policy *policy)
 {
-    const json_t *l = jobj(policy, "limits");
-    int64_t max = jint(l, "memory_max");
-    return (uint64_t)(max > 0 ? max : jint(l, "memory") + jint(l, "index_memory") + (64 << 20));
+    const struct policy_limits *l = &policy->limits;
+    return (uint64_t)(l->memory_max > 0 ? l->memory_max : l->memory + l->index_memory + (64 << 20));
 }
 
 /* Why it cannot go whoever else does: its repository is away. NULL: nothing. */
-static const char *stuck(struct engine *g, const struct rec *r)
+static const char *stuck(struct engine *g, const struct operation *op)
 {
-    const json_t *policy = jobj(r->doc, "policy");
-    bool needs = !jstr(policy, "mover")[0] && !(operation_is_restore(r) && jobj(r->doc, "native_doc"));
-    return needs ? repository_down(g, jstr(policy, "repository")) : NULL;
+    bool needs = !op->policy->mover[0] && !(operation_is_restore(op) && !is_none(op->native_doc));
+    return needs ? repository_down(g, op->policy->repository) : NULL;
 }
 
-static void entry_of(struct engine *g, struct queue_entry *q, const struct rec *r)
+static void entry_of(struct engine *g, struct queue_entry *q, const struct operation *op)
 {
-    const json_t *policy = jobj(r->doc, "policy");
-    const char *s = r->state;
-    *q = (struct queue_entry){.seq = r->seq, .priority = jint(policy, "priority"), .memory = memory_of(policy)};
-    snprintf(q->id, sizeof q->id, "%s", r->id);
-    q->wake_ns = r->wake_ns;
-    q->canceled = jbool(r->doc, "cancel");
-    q->restore = operation_is_restore(r);
-    q->other = !q->restore && strcmp(jstr(r->doc, "kind"), "backup");
+    const bool native = !is_none(op->native_doc);
+    *q = (struct queue_entry){.seq = op->seq, .priority = op->policy->priority, .memory = memory_of(op->policy)};
+    snprintf(q->id, sizeof q->id, "%s", op->id);
+    q->wake_ns = op->wake_ns;
+    q->canceled = op->cancel;
+    q->restore = operation_is_restore(op);
+    q->other = !q->restore && op->kind != KIND_BACKUP;
     if (q->other)
         return;
-    q->moving = !strcmp(s, "Starting") || !strcmp(s, "Running") || !strcmp(s, "Cancelling");
-    q->exposing = !strcmp(s, "Exposing");
-    q->ready = q->exposing && (jobj(r->doc, "exposure") || jobj(r->doc, "target"));
-    q->queued = !strcmp(s, "Queued") && (q->restore || jobj(r->doc, "native_doc"));
-    q->phase_1 = !q->restore && (!strcmp(s, "Snapshotting") || (!strcmp(s, "Queued") && !jobj(r->doc, "native_doc")));
-    q->stuck = stuck(g, r) != NULL;
-    q->klass = name_hash(jstr(jobj(r->doc, "own"), "name"));
-    q->device = name_hash(jstr(jobj(r->doc, "volume"), "pool"));
+    q->moving = op->state == OP_STARTING || op->state == OP_RUNNING || op->state == OP_CANCELLING;
+    q->exposing = op->state == OP_EXPOSING;
+    q->ready = q->exposing && (op->exposure || op->target);
+    q->queued = op->state == OP_QUEUED && (q->restore || native);
+    q->phase_1 = !q->restore && (op->state == OP_SNAPSHOTTING || (op->state == OP_QUEUED && !native));
+    q->stuck = stuck(g, op) != NULL;
+    q->klass = name_hash(op->own->name);
+    q->device = name_hash(op->volume->pool);
 }
 
-static int add_entry(struct rec *r, void *arg)
+static int add_entry(const struct operation *op, void *arg)
 {
     struct engine *g = arg;
     if (g->n_queue == g->cap_queue) {
@@ -70,17 +67,17 @@ static int add_entry(struct rec *r, void *arg)
         g->queue = p;
         g->cap_queue = cap;
     }
-    entry_of(g, &g->queue[g->n_queue++], r);
+    entry_of(g, &g->queue[g->n_queue++], op);
     return 0;
 }
 
 int queue_view(struct engine *g)
 {
-    struct rec_filter live = {.live = true};
+    struct operation_filter live = {.live = true};
     if (g->queue_known)
         return 0;
     g->n_queue = 0;
-    int rc = records_each(g->records, REC_OPERATION, &live, add_entry, g, NULL);
+    int rc = operation_each(g->records, &live, add_entry, g, NULL);
     g->queue_known = rc == 0;
     return rc;
 }
@@ -136,14 +133,14 @@ static bool may_prepare(const struct cfg_daemon *d, const struct usage *u, bool 
     return false;
 }
 
-static bool may_move(const struct cfg_daemon *d, const struct usage *u, const struct rec *op, bool restore, char *why,
+static bool may_move(const struct cfg_daemon *d, const struct usage *u, const struct operation *op, bool restore, char *why,
                      size_t cap)
 {
-    const json_t *policy = jobj(op->doc, "policy");
+    const struct policy *policy = op->policy;
     unsigned backups = u->moving - u->moving_restores, total = d->slots + d->restore_reserved;
-    unsigned per_class = (unsigned)jint(policy, "max_per_class"),
-             class_max = (unsigned)jint(jobj(op->doc, "own"), "max"),
-             per_device = (unsigned)jint(policy, "max_per_device");
+    unsigned per_class = (unsigned)policy->max_per_class,
+             class_max = (unsigned)op->own->max,
+             per_device = (unsigned)policy->max_per_device;
     if (class_max && (!per_class || class_max < per_class))
         per_class = class_max;
     if (!per_device)
@@ -151,9 +148,9 @@ static bool may_move(const struct cfg_daemon *d, const struct usage *u, const st
     if (restore ? u->moving >= total : backups >= d->slots || u->moving >= total)
         snprintf(why, cap, "all %u slots are in use", restore ? total : d->slots);
     else if (per_class && u->in_class >= per_class)
-        snprintf(why, cap, "class \"%s\" has %u running already", jstr(jobj(op->doc, "own"), "name"), u->in_class);
+        snprintf(why, cap, "class \"%s\" has %u running already", op->own->name, u->in_class);
     else if (per_device && u->on_device >= per_device)
-        snprintf(why, cap, "its device group %s has %u running already", jstr(jobj(op->doc, "volume"), "pool"),
+        snprintf(why, cap, "its device group %s has %u running already", op->volume->pool,
                  u->on_device);
     else if (d->memory_total && u->moving && u->memory + memory_of(policy) > d->memory_total)
         snprintf(why, cap, "the memory of all movers would be over memory-total");
@@ -174,13 +171,13 @@ bool queue_worth_a_look(struct engine *g, unsigned i)
     count(g, q, false, &u);
     if (may_prepare(cfg_daemon(g->cfg), &u, q->restore, why, sizeof why))
         return true;
-    struct live *l = live_get(g, REC_OPERATION, q->id);
+    struct live *l = live_get(g, ROW_OPERATION, q->id);
     if (l)
         snprintf(l->waiting, sizeof l->waiting, "%.500s", why);
     return false;
 }
 
-bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, size_t cap)
+bool queue_may(struct engine *g, const struct operation *op, bool move, char *why, size_t cap)
 {
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
     struct queue_entry own;
@@ -202,9 +199,9 @@ bool queue_may(struct engine *g, const struct rec *op, bool move, char *why, siz
     return false;
 }
 
-void operation_waits(struct engine *g, const struct rec *op, const char *why)
+void operation_waits(struct engine *g, const struct operation *op, const char *why)
 {
-    struct live *l = *why ? live_get(g, REC_OPERATION, op->id) : live_find(g, op->id);
+    struct live *l = *why ? live_get(g, ROW_OPERATION, op->id) : live_find(g, op->id);
     if (l)
         snprintf(l->waiting, sizeof l->waiting, "%s", why);
 }

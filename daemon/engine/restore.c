@@ -16,8 +16,8 @@ struct restore {
     engine_reply_fn *reply;
     void *arg;
     json_t *req;
-    struct rec op; /* of the backup: the source */
-    struct rec native;
+    struct operation op; /* of the backup: the source */
+    struct native_row native;
     bool has_native;
 };
 
@@ -25,8 +25,8 @@ static void restore_end(struct restore *r, json_t *answer, const struct err *e)
 {
     if (r->reply)
         r->reply(e->cls ? NULL : answer, e->cls ? e : NULL, r->arg);
-    rec_clear(&r->op);
-    rec_clear(&r->native);
+    operation_clear(&r->op);
+    native_row_clear(&r->native);
     json_decref(r->req);
     free(r);
 }
@@ -35,24 +35,20 @@ static void restore_end(struct restore *r, json_t *answer, const struct err *e)
 
 struct pick {
     const char *volume;
-    struct rec *ret;
+    struct operation *ret;
     unsigned n;
     bool rooted; /* also the name without the slash that it begins with: BACKUP/srv/vm/a.img */
 };
-static bool is_picked(const struct pick *p, const json_t *v)
+static bool is_picked(const struct pick *p, const struct volume_desc *v)
 {
     return !p->volume[0] || name_is_volume(v, p->volume, p->rooted);
 }
-static int pick_op(struct rec *op, void *arg)
+static int pick_op(const struct operation *op, void *arg)
 {
     struct pick *p = arg;
-    if (strcmp(jstr(op->doc, "kind"), "backup") || !is_picked(p, jobj(op->doc, "volume")))
+    if (op->kind != KIND_BACKUP || !is_picked(p, op->volume))
         return 0;
-    if (p->n++ == 0) {
-        *p->ret = *op;
-        op->doc = NULL;
-    }
-    return 0;
+    return p->n++ == 0 ? operation_copy(p->ret, op) : 0;
 }
 
 static int find_source(struct restore *r, struct err *e)
@@ -60,15 +56,15 @@ static int find_source(struct restore *r, struct err *e)
     struct engine *g = r->engine;
     const char *backup = jstr(r->req, "backup"), *volume = jstr(r->req, "volume");
     struct pick p = {volume, &r->op, 0, false};
-    struct rec_filter f = {.parent = backup};
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    if (rec_get(g, REC_BACKUP, backup, &b) < 0) {
+    struct operation_filter f = {.parent = backup};
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(g, backup, &b) < 0) {
         err_set(e, ERR_NOT_FOUND, 0, "there is no backup %s in the records", backup);
         return err_hint(e, "`snapferry backups` lists them; a snapshot that only the repository knows is restored with "
                            "`snapferry -r REPOSITORY restore SNAPSHOT TARGET`");
     }
     do /* exactly first */
-        records_each(g->records, REC_OPERATION, &f, pick_op, &p, NULL);
+        operation_each(g->records, &f, pick_op, &p, NULL);
     while (p.n == 0 && !p.rooted && (p.rooted = true));
     if (p.n == 0) {
         err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", backup, volume);
@@ -78,8 +74,8 @@ static int find_source(struct restore *r, struct err *e)
         err_set(e, ERR_USAGE, 0, "backup %s has %u volumes: which one?", backup, p.n);
         return err_hint(e, "name it: %s/VOLUME; `snapferry describe %s` lists them", backup, backup);
     }
-    if (!state_terminal(b.state) && !jbool(r->req, "allow_incomplete")) {
-        err_set(e, ERR_BUSY, 0, "backup %s is still %s", backup, b.state);
+    if (!backup_state_terminal(b.state) && !jbool(r->req, "allow_incomplete")) {
+        err_set(e, ERR_BUSY, 0, "backup %s is still %s", backup, backup_state_name(b.state));
         return err_hint(e, "--allow-incomplete restores a volume of it that is Completed already (AO-14)");
     }
     return 0;
@@ -89,102 +85,103 @@ static int find_source(struct restore *r, struct err *e)
 
 static bool same_volume(const struct restore *r, const char *target)
 {
-    return !strcmp(jstr(jobj(r->op.doc, "volume"), "name"), target);
+    return !strcmp(r->op.volume->name, target);
 }
 
-static int write_restore(struct restore *r, const char *from, const char *why, json_t **answer, struct err *e)
+static int write_restore(struct restore *r, enum restore_from from, const char *why, json_t **answer, struct err *e)
 {
     struct engine *g = r->engine;
-    CLEANUP(rec_clearp) struct rec b = {.doc = json_object()}, op = {.doc = json_object()};
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
     const char *target = jstr(r->req, "target");
-    const json_t *result = jobj(r->op.doc, "result"), *v = jobj(r->op.doc, "volume"),
-                 *n = jobj(r->native.doc, "native");
-    bool native = !strcmp(from, "native");
-    char stamp[32];
+    const json_t *result = r->op.result;
+    const bool native = from == FROM_NATIVE;
     struct cfg_policy p = {.effective = NULL};
-    const json_t *x = jobj(r->op.doc, "exposure");
-    int64_t size = native                                  ? jint(n, "size")
-                   : json_object_get(result, "totalBytes") ? jint(result, "totalBytes")
-                                                           : jint(x, "size");
+    struct policy policy;
+    char stamp[32];
+    backup_init(&b);
+    operation_init(&op);
     stamp_text(stamp);
-    snprintf(b.id, sizeof b.id, "restore-%s", stamp);
-    snprintf(b.state, sizeof b.state, "Queued");
-    jset_str(b.doc, "kind", "restore");
-    jset_str(b.doc, "of", r->op.parent);
-    jset_str(b.doc, "of_job", jstr(r->op.doc, "job"));
-    jset_str(b.doc, "from", from);
-    jset_str(b.doc, "target", target);
-    json_object_set_new(b.doc, "volume_ids", json_array());
-    snprintf(op.id, sizeof op.id, "down-%s.%s", b.id, r->op.volume);
-    snprintf(op.parent, sizeof op.parent, "%s", b.id);
-    snprintf(op.volume, sizeof op.volume, "%s", r->op.volume);
-    snprintf(op.state, sizeof op.state, "Queued");
-    int rc = cfg_policy(g->cfg, jstr(v, "name"), NULL, &p, e);
+    str_setf(&b.id, "restore-%s", stamp);
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_RESTORE;
+    str_set(&b.of, r->op.parent);
+    str_set(&b.of_job, r->op.job);
+    b.from = from;
+    str_set(&b.target, target);
+    str_setf(&op.id, "down-%s.%s", b.id, r->op.volume_id);
+    str_set(&op.parent, b.id);
+    str_set(&op.volume_id, r->op.volume_id);
+    op.state = OP_QUEUED;
+    int rc = cfg_policy(g->cfg, r->op.volume->name, NULL, &p, e);
     if (rc < 0)
         return rc;
-    json_t *policy = policy_doc(&p);
+    policy_from_cfg(&policy, &p);
     cfg_policy_clear(&p);
     /* Where it was stored, not where today's configuration would store it. */
-    jset_str(policy, "repository", jstr(jobj(r->op.doc, "policy"), "repository"));
-    jset_str(policy, "mover", native ? "" : jstr(jobj(r->op.doc, "policy"), "mover"));
-    json_object_set_new(op.doc, "policy", policy);
-    json_object_set_new(op.doc, "own", class_for_path(g->cfg, target, jbool(r->req, "target_is_block")));
-    jset_str(op.doc, "kind", "restore");
-    jset_str(op.doc, "of", r->op.id);
-    jset_str(op.doc, "from", from);
-    jset_str(op.doc, "why", why);
-    jset_str(op.doc, "target_name", target);
-    jset_int(op.doc, "size", size);
-    jset_bool(op.doc, "overwrite", jbool(r->req, "overwrite"));
-    jset_bool(op.doc, "verify", jbool(r->req, "verify"));
-    jset_bool(op.doc, "onto_itself", same_volume(r, target));
-    json_object_set(op.doc, "volume", (json_t *)v);
+    str_set(&policy.repository, r->op.policy->repository);
+    str_set(&policy.mover, native ? "" : r->op.policy->mover);
+    policy_take(&op.policy, policy_make(&policy));
+    class_desc_take(&op.own, class_for_path(g->cfg, target, jbool(r->req, "target_is_block")));
+    op.kind = KIND_RESTORE;
+    str_set(&op.of, r->op.id);
+    op.from = from;
+    str_set(&op.why, why);
+    str_set(&op.target_name, target);
+    op.size = native                                  ? r->native.native->size
+              : json_object_get(result, "totalBytes") ? jint(result, "totalBytes")
+                                                      : jint(r->op.exposure, "size");
+    op.overwrite = jbool(r->req, "overwrite");
+    op.verify = jbool(r->req, "verify");
+    op.onto_itself = same_volume(r, target);
+    volume_desc_set(&op.volume, r->op.volume);
     if (native) {
-        json_object_set(op.doc, "native_doc", (json_t *)n);
-        jset_str(op.doc, "native", r->native.id);
-        json_object_set(op.doc, "native_class", jobj(r->native.doc, "class"));
+        native_desc_set(&op.native_doc, r->native.native);
+        str_set(&op.native, r->native.id);
+        class_desc_set(&op.native_class, r->native.klass);
     } else {
-        jset_str(op.doc, "snapshot", jstr(result, "snapshotID"));
-        if (json_object_get(result, "stored"))
-            json_object_set(op.doc, "stored", json_object_get(result, "stored"));
-        if (jstr(result, "id")[0])
-            jset_str(op.doc, "stored_id", jstr(result, "id"));
+        str_set(&op.snapshot, jstr(result, "snapshotID"));
+        json_set(&op.stored, json_object_get(result, "stored"));
+        str_set(&op.stored_id, jstr(result, "id"));
     }
     rc = records_begin(g->records, e);
     if (rc < 0)
         return rc;
-    rc = records_add(g->records, REC_BACKUP, &b, e);
+    rc = backup_add(g->records, &b, e);
     if (rc == 0)
-        rc = records_add(g->records, REC_OPERATION, &op, e);
+        rc = operation_add(g->records, &op, e);
     if (rc < 0) {
         records_rollback(g->records);
         return rc;
     }
     records_counters_hold(g->records);
-    count_backup_begun(g, jstr(r->op.doc, "job"), true);
+    count_backup_begun(g, r->op.job, true);
     rc = records_commit(g->records, e);
     records_counters_settle(g->records);
     if (rc < 0)
         return rc;
-    log_info("%s: %s from %s (%s)", b.id, target, from, why);
-    *answer = json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from", from, "why", why);
+    log_info("%s: %s from %s (%s)", b.id, target, restore_from_name(from), why);
+    *answer = json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from",
+                        restore_from_name(from), "why", why);
     engine_kick(g);
     return 0;
 }
 
 static bool in_repository(const struct restore *r)
 {
-    const json_t *result = jobj(r->op.doc, "result");
-    return !strcmp(r->op.state, "Completed") && (jstr(result, "snapshotID")[0] || json_object_get(result, "stored"));
+    const json_t *result = r->op.result;
+    return r->op.state == OP_COMPLETED && (jstr(result, "snapshotID")[0] || json_object_get(result, "stored"));
 }
 
 /* A snapshot can be put back by the driver that took it; into another kind of storage the data goes by the repository.
  */
 static bool target_takes(const struct restore *r)
 {
-    CLEANUP_JSON json_t *to = class_for_path(r->engine->cfg, jstr(r->req, "target"), jbool(r->req, "target_is_block"));
-    const json_t *from = jobj(r->native.doc, "class");
-    return !strcmp(jstr(to, "driver"), jstr(from, "driver")) && !strcmp(jstr(to, "plugin"), jstr(from, "plugin"));
+    CLEANUP(class_desc_unrefp)
+    const struct class_desc *to =
+        class_for_path(r->engine->cfg, jstr(r->req, "target"), jbool(r->req, "target_is_block"));
+    const struct class_desc *from = r->native.klass;
+    return !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
 }
 
 static void decide(struct restore *r, bool native_ok, const char *native_why)
@@ -195,23 +192,23 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
     bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
     char why[700];
     if (native_ok && !want_repo) {
-        write_restore(r, "native", want_native ? "asked for" : "the native snapshot exists and is healthy", &answer,
+        write_restore(r, FROM_NATIVE, want_native ? "asked for" : "the native snapshot exists and is healthy", &answer,
                       &e);
     } else if (want_native) {
         err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s",
-                jstr(jobj(r->op.doc, "volume"), "name"), native_why);
+                r->op.volume->name, native_why);
         err_hint(&e, "--from auto or --from repository takes the data from the repository");
     } else if (in_repository(r)) {
         if (r->has_native && !want_repo) {
             log_warning("the native snapshot of %s cannot be used, the repository is: %s",
-                        jstr(jobj(r->op.doc, "volume"), "name"), native_why);
+                        r->op.volume->name, native_why);
             records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
         }
         snprintf(why, sizeof why, "%s", want_repo ? "asked for" : native_why);
-        write_restore(r, "repository", why, &answer, &e);
+        write_restore(r, FROM_REPOSITORY, why, &answer, &e);
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s",
-                jstr(jobj(r->op.doc, "volume"), "name"), r->op.parent, r->op.state, native_why[0] ? ": " : "",
+                r->op.volume->name, r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "",
                 native_why);
         err_hint(&e, "`snapferry backups` shows which backups of it are Completed");
     }
@@ -222,13 +219,13 @@ static void native_seen(struct step_result *s, void *arg)
 {
     struct restore *r = arg;
     if (!s->err.cls && s->out) {
-        json_object_set(r->native.doc, "native", s->out);
+        native_desc_take(&r->native.native, native_desc_from_json(s->out));
         bool takes = target_takes(r);
         decide(r, takes, takes ? "" : "the target lies on another kind of storage than the native snapshot");
         return;
     }
-    if (s->err.cls == ERR_NOT_FOUND && !strcmp(r->native.state, "present"))
-        save_state(r->engine, REC_NATIVE, &r->native, "missing");
+    if (s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT)
+        native_row_become(r->engine, &r->native, NATIVE_MISSING);
     decide(r, false, s->err.msg);
 }
 
@@ -236,20 +233,19 @@ static void native_seen(struct step_result *s, void *arg)
 static void look_at_native(struct restore *r)
 {
     struct engine *g = r->engine;
-    const char *alias = jstr(r->op.doc, "native");
+    const char *alias = r->op.native;
     struct err e = ERR_INIT;
-    r->has_native = alias[0] && rec_get(g, REC_NATIVE, alias, &r->native) == 0 && strcmp(r->native.state, "removing") &&
-                    strcmp(r->native.state, "creating") && jobj(r->native.doc, "native");
-    if (r->has_native && !jbool(jobj(r->native.doc, "native"), "crash_consistent") &&
-        !strcmp(jstr(r->native.doc, "driver"), "device"))
+    r->has_native = alias[0] && native_row_read(g, alias, &r->native) == 0 && r->native.state != NATIVE_REMOVING &&
+                    r->native.state != NATIVE_CREATING && !is_none(r->native.native);
+    if (r->has_native && !r->native.native->crash_consistent && !strcmp(r->native.driver, "device"))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
     if (!r->has_native || !strcmp(jstr(r->req, "from"), "repository")) {
         decide(r, false, "no native snapshot of this backup is retained");
         return;
     }
     CLEANUP_JSON json_t *in =
-        json_pack("{s:O,s:O,s:s,s:s}", "class", jobj(r->native.doc, "class"), "volume", jobj(r->native.doc, "volume"),
-                  "alias", alias, "hint", jstr(jobj(r->native.doc, "native"), "handle"));
+        json_pack("{s:o,s:o,s:s,s:s}", "class", class_desc_to_json(r->native.klass), "volume",
+                  volume_desc_to_json(r->native.volume), "alias", alias, "hint", r->native.native->handle);
     if (step_start(g->steps, "look for the native snapshot", step_find, in, 60, native_seen, r, NULL, &e) < 0)
         decide(r, false, e.msg);
 }
@@ -288,7 +284,7 @@ static void target_seen(struct step_result *s, void *arg)
 /* Without a target: the volume's name in the class that --class-map gives for its own (CF-51). */
 static int map_target(struct restore *r, struct err *e)
 {
-    const char *own = jstr(jobj(r->op.doc, "own"), "name"), *name = jstr(jobj(r->op.doc, "volume"), "name");
+    const char *own = r->op.own->name, *name = r->op.volume->name;
     const char *to = jstr(jobj(r->req, "class_map"), own), *slash = strrchr(name, '/');
     const struct cfg_class *k = to[0] ? cfg_class(r->engine->cfg, to) : NULL;
     char path[VOLUME_NAME_MAX];
@@ -315,6 +311,8 @@ void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn 
         return;
     }
     *r = (struct restore){.engine = g, .reply = reply, .arg = arg, .req = json_deep_copy(req)};
+    operation_init(&r->op);
+    native_row_init(&r->native);
     if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     else if (!target[0] && jobj(r->req, "class_map") && find_source(r, &e) == 0)

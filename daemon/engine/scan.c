@@ -24,43 +24,76 @@ static const char *tag(const json_t *tags, const char *name)
     return jstr(tags, key);
 }
 
-static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct rec *op)
+/* What is known of the volume by other means is newer than the tags of a snapshot. */
+static void volume_rebuilt(struct volume_row *v, const void *arg)
+{
+    const struct operation *op = arg;
+    v->last_status = v->last_verdict = OUTCOME_COMPLETED;
+    v->last_end_ns = op->completed_ns;
+}
+
+static int add_rebuilt_backup(struct engine *g, const json_t *tags, int64_t end_ns, struct err *e)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(g, tag(tags, "backup"), &b) == 0)
+        return 0;
+    backup_init(&b);
+    str_set(&b.id, tag(tags, "backup"));
+    b.state = BACKUP_COMPLETED;
+    b.kind = KIND_BACKUP;
+    str_set(&b.job, tag(tags, "job"));
+    b.rebuilt = true;
+    b.completed_ns = end_ns;
+    return backup_add(g->records, &b, e);
+}
+
+static void describe_rebuilt(struct operation *op, const char *repository, const json_t *s)
 {
     const json_t *tags = jobj(s, "tags");
     const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
-    int64_t size = strtoll(tag(tags, "size"), NULL, 10), end;
-    if (time_parse(&end, jstr(s, "endTime")) < 0)
-        end = 0;
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    const int64_t size = strtoll(tag(tags, "size"), NULL, 10);
+    struct policy policy;
+    struct class_desc own;
+    struct volume_desc desc;
+    operation_init(op);
+    str_set(&op->id, tag(tags, "operation"));
+    str_set(&op->parent, tag(tags, "backup"));
+    str_set(&op->volume_id, volume);
+    op->state = OP_COMPLETED;
+    op->kind = KIND_BACKUP;
+    op->rebuilt = true;
+    if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
+        op->completed_ns = 0;
+    str_set(&op->native, tag(tags, "native"));
+    json_take(&op->result,
+                 json_pack("{s:s,s:I}", "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size));
+    policy_init(&policy);
+    str_set(&policy.repository, repository);
+    policy.move_data = true;
+    policy_take(&op->policy, policy_make(&policy));
+    class_desc_init(&own);
+    str_set(&own.name, tag(tags, "class"));
+    class_desc_take(&op->own, class_desc_make(&own));
+    volume_desc_init(&desc);
+    str_set(&desc.id, volume);
+    str_set(&desc.name, name[0] ? name : volume);
+    desc.size = size;
+    volume_desc_take(&op->volume, volume_desc_make(&desc));
+}
+
+static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
     struct err e = ERR_INIT;
-    if (rec_get(g, REC_BACKUP, tag(tags, "backup"), &b) < 0) {
-        rec_clear(&b);
-        b.doc = json_pack("{s:s,s:s,s:b,s:I,s:[]}", "kind", "backup", "job", tag(tags, "job"), "rebuilt", 1,
-                          "completed_ns", (json_int_t)end, "volume_ids");
-        snprintf(b.id, sizeof b.id, "%s", tag(tags, "backup"));
-        snprintf(b.state, sizeof b.state, "Completed");
-        if (records_add(g->records, REC_BACKUP, &b, &e) < 0)
-            return -1;
-    }
-    op->doc = json_pack("{s:s,s:b,s:I,s:s,s:{s:s,s:I},s:{s:s,s:b,s:s},s:{s:s,s:s},s:{s:s,s:s,s:I}}", "kind", "backup",
-                        "rebuilt", 1, "completed_ns", (json_int_t)end, "native", tag(tags, "native"), "result",
-                        "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size, "policy", "repository", repository,
-                        "move_data", 1, "mover", "", "own", "name", tag(tags, "class"), "driver", "", "volume", "id",
-                        volume, "name", name[0] ? name : volume, "size", (json_int_t)size);
-    snprintf(op->id, sizeof op->id, "%s", tag(tags, "operation"));
-    snprintf(op->parent, sizeof op->parent, "%s", b.id);
-    snprintf(op->volume, sizeof op->volume, "%s", volume);
-    snprintf(op->state, sizeof op->state, "Completed");
-    if (!op->doc || records_add(g->records, REC_OPERATION, op, &e) < 0)
+    volume_row_init(&v);
+    describe_rebuilt(op, repository, s);
+    if (add_rebuilt_backup(g, jobj(s, "tags"), op->completed_ns, &e) < 0 || operation_add(g->records, op, &e) < 0) {
+        log_warning("%s: %s", op->id, e.msg);
         return -1;
-    /* What is known of the volume by other means is newer than the tags of a snapshot. */
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
-    if (rec_get(g, REC_VOLUME, volume, &v) < 0) {
-        CLEANUP_JSON json_t *more = json_pack("{s:s,s:s,s:I}", "last_status", "Completed", "last_verdict", "Completed",
-                                              "last_end_ns", (json_int_t)end);
-        volume_note(g, jobj(op->doc, "volume"), tag(tags, "class"), more);
     }
-    volume_backup_found(g, volume);
+    if (volume_row_read(g, op->volume_id, &v) < 0)
+        volume_note(g, op->volume, op->own->name, volume_rebuilt, op);
+    volume_backup_found(g, op->volume_id);
     return 0;
 }
 
@@ -68,26 +101,28 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
 static void scan_one(struct engine *g, const char *repository, const json_t *s, unsigned *added, unsigned *matched)
 {
     const json_t *tags = jobj(s, "tags");
-    CLEANUP(rec_clearp) struct rec op = REC_INIT, n = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP(native_row_clear) struct native_row n;
+    operation_init(&op);
+    native_row_init(&n);
     if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
         return;
-    if (rec_get(g, REC_OPERATION, tag(tags, "operation"), &op) == 0) {
+    if (operation_read(g, tag(tags, "operation"), &op) == 0) {
         (*matched)++;
     } else {
-        rec_clear(&op);
         if (add_rebuilt(g, repository, s, &op) < 0)
             return;
         (*added)++;
     }
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
     const char *alias = tag(tags, "native");
-    if (alias[0] && rec_get(g, REC_NATIVE, alias, &n) == 0 && !jbool(n.doc, "moved")) {
-        jset_bool(n.doc, "moved", true);
-        jset_bool(n.doc, "moved_verified", true);
-        jset_bool(n.doc, "failed", false);
-        jset_str(n.doc, "snapshot", jstr(s, "id"));
-        jset_str(n.doc, "operation", op.id);
-        save(g, REC_NATIVE, &n);
+    if (alias[0] && native_row_read(g, alias, &n) == 0 && !n.moved) {
+        n.moved = true;
+        n.moved_verified = true;
+        n.failed = false;
+        str_set(&n.snapshot, jstr(s, "id"));
+        str_set(&n.operation, op.id);
+        native_row_write(g, &n);
     }
 }
 
@@ -101,51 +136,52 @@ struct missing {
     unsigned lost;
 };
 
-static int look_missing(struct rec *op, void *arg)
+static int look_missing(const struct operation *row, void *arg)
 {
     struct missing *m = arg;
-    const json_t *policy = jobj(op->doc, "policy");
+    CLEANUP(operation_clear) struct operation op;
     struct err e = ERR_INIT;
     char why[200];
-    if (strcmp(jstr(op->doc, "kind"), "backup") || strcmp(op->state, "Completed") || jstr(policy, "mover")[0] ||
-        strcmp(jstr(policy, "repository"), m->repository) || !jstr(jobj(op->doc, "result"), "snapshotID")[0] ||
-        jint(op->doc, "completed_ns") >= m->before_ns)
+    operation_init(&op);
+    if (row->kind != KIND_BACKUP || row->state != OP_COMPLETED || row->policy->mover[0] ||
+        strcmp(row->policy->repository, m->repository) != 0 || !jstr(row->result, "snapshotID")[0] ||
+        row->completed_ns >= m->before_ns)
         return 0;
-    const char *node = jstr(jobj(op->doc, "own"), "node"); /* the scan is of what carries this node's name */
-    if (node[0] && strcmp(node, cfg_daemon(m->engine->cfg)->node_name))
+    const char *node = row->own->node; /* the scan is of what carries this node's name */
+    if (node[0] && strcmp(node, cfg_daemon(m->engine->cfg)->node_name) != 0)
         return 0;
-    bool lost = !json_object_get(m->there, op->id);
-    if (lost == jbool(op->doc, "lost"))
+    bool lost = !json_object_get(m->there, row->id);
+    if (lost == row->lost || operation_copy(&op, row) < 0)
         return 0;
-    jset_bool(op->doc, "lost", lost);
-    if (records_save(m->engine->records, REC_OPERATION, op, &e) < 0) {
-        log_warning("%s: %s", op->id, e.msg);
+    op.lost = lost;
+    if (operation_save(m->engine->records, &op, &e) < 0) {
+        log_warning("%s: %s", op.id, e.msg);
         return 0;
     }
     m->lost += lost;
     if (!lost) {
-        volume_backup_found(m->engine, op->volume);
+        volume_backup_found(m->engine, op.volume_id);
         return 0;
     }
-    log_warning("%s: its snapshot is no longer in repository \"%s\"", op->id, m->repository);
+    log_warning("%s: its snapshot is no longer in repository \"%s\"", op.id, m->repository);
     snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
-    if (volume_backup_lost(m->engine, op->volume, op->parent, why, &e) < 0)
-        log_warning("%s: %s", op->id, e.msg);
+    if (volume_backup_lost(m->engine, op.volume_id, op.parent, why, &e) < 0)
+        log_warning("%s: %s", op.id, e.msg);
     return 0;
 }
 
 /* Not told by a scan that could not read all: a manifest that cannot be read may be the one. */
-static unsigned find_missing(struct engine *g, const struct rec *scan, const json_t *answer)
+static unsigned find_missing(struct engine *g, const struct operation *scan, const json_t *answer)
 {
     CLEANUP_JSON json_t *there = json_object();
-    struct missing m = {g, jstr(jobj(scan->doc, "policy"), "repository"), there, scan->created_ns, 0};
+    struct missing m = {g, scan->policy->repository, there, scan->created_ns, 0};
     const json_t *s;
     size_t i;
     if (!jarr(answer, "snapshots") || jint(answer, "unreadable"))
         return 0;
     json_array_foreach(jarr(answer, "snapshots"), i, s) if (!jstr(s, "incomplete")[0])
         json_object_set_new(there, tag(jobj(s, "tags"), "operation"), json_true());
-    records_each(g->records, REC_OPERATION, NULL, look_missing, &m, NULL);
+    operation_each(g->records, NULL, look_missing, &m, NULL);
     return m.lost;
 }
 
@@ -155,7 +191,8 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
 {
     struct scan *s = arg;
     struct engine *g = s->engine;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     struct err e = ERR_INIT;
     unsigned added = 0, matched = 0;
     const json_t *v;
@@ -163,24 +200,24 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
     if (!terminal)
         return;
     engine_unwait(g, s);
-    rec_get(g, REC_OPERATION, jstr(state, "id"), &op);
+    operation_read(g, jstr(state, "id"), &op);
     const json_t *answer = admin_answer(&op, 0);
-    if (strcmp(op.state, "Completed"))
-        err_set(&e, (enum err_class)jint(jobj(op.doc, "error"), "code"), 0, "%s",
-                jstr(jobj(op.doc, "error"), "message"));
+    if (op.state != OP_COMPLETED)
+        err_set(&e, (enum err_class)op.error.code, 0, "%s",
+                op.error.message);
     json_array_foreach(jarr(answer, "snapshots"), i, v)
-        scan_one(g, jstr(jobj(op.doc, "policy"), "repository"), v, &added, &matched);
+        scan_one(g, op.policy->repository, v, &added, &matched);
     unsigned lost = e.cls ? 0 : find_missing(g, &op, answer);
     CLEANUP_JSON json_t *out = json_pack(
-        "{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", jstr(jobj(op.doc, "policy"), "repository"),
+        "{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", op.policy->repository,
         "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched, "lost", lost);
     if (s->reply)
         s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
     else if (e.cls)
-        log_warning("repository \"%s\" cannot be scanned: %s", jstr(jobj(op.doc, "policy"), "repository"), e.msg);
+        log_warning("repository \"%s\" cannot be scanned: %s", op.policy->repository, e.msg);
     else if (added)
         log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
-                 jstr(jobj(op.doc, "policy"), "repository"), added);
+                 op.policy->repository, added);
     engine_kick(g);
     free(s);
 }

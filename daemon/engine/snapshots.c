@@ -19,25 +19,19 @@
 
 #define GROUPS_AT_ONCE 4
 
-static enum op_stage stage_of(const struct rec *op)
+static int stage_set(struct engine *g, struct operation *op, enum op_stage s)
 {
-    return (enum op_stage)enum_value(&op_stage_names, jstr(op->doc, "stage"));
-}
-
-static int stage_set(struct engine *g, struct rec *op, enum op_stage s)
-{
-    jset_str(op->doc, "stage", op_stage_name(s));
+    op->stage = s;
     engine_kick(g);
-    return save_state(g, REC_OPERATION, op, "Snapshotting");
+    return operation_become(g, op, OP_SNAPSHOTTING);
 }
 
 /* The snapshot cannot be had: the reason waits until the post-snapshot hook has run. */
-static void snapshot_failed(struct engine *g, struct rec *op, const char *stage, const struct err *e)
+static void snapshot_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e)
 {
-    doc_error(op->doc, stage, e);
-    jset_bool(op->doc, "snapshot_failed", true);
-    jset_bool(op->doc, "snapshot_transient",
-              e->cls != ERR_USAGE && e->cls != ERR_NOT_FOUND && e->cls != ERR_PERMISSION);
+    operation_error(op, stage, e);
+    op->snapshot_failed = true;
+    op->snapshot_transient = e->cls != ERR_USAGE && e->cls != ERR_NOT_FOUND && e->cls != ERR_PERMISSION;
     records_counters_hold(g->records);
     if (!strcmp(stage, "snapshot"))
         count_snapshot(g, op, false, 0);
@@ -45,6 +39,7 @@ static void snapshot_failed(struct engine *g, struct rec *op, const char *stage,
     records_counters_settle(g->records);
 }
 
+/* An error as a step answers it. */
 static void err_from(struct err *e, const json_t *doc)
 {
     *e = (struct err)ERR_INIT;
@@ -58,39 +53,37 @@ static void err_from(struct err *e, const json_t *doc)
 
 /* ---- room for the new one ---- */
 
-static void pool_done(struct engine *g, struct rec *op, struct step_result *s)
+static void pool_done(struct engine *g, struct operation *op, struct step_result *s)
 {
     const json_t *a = json_array_get(json_object_get(s->out, "items"), 0);
     const json_t *v = a ? json_object_get(a, "used_ratio") : NULL;
     /* Not knowing how full it is forbids nothing: the storage itself will refuse. */
-    json_object_set_new(op->doc, "pool_ratio", json_real(json_is_number(v) ? json_number_value(v) : -1));
+    op->pool_ratio = json_is_number(v) ? json_number_value(v) : -1;
     stage_set(g, op, STAGE_PRUNE);
 }
 
-static void look_at_pool(struct engine *g, struct rec *op)
+static void look_at_pool(struct engine *g, struct operation *op)
 {
     struct err e = ERR_INIT;
-    json_t *in =
-        json_pack("{s:[{s:O,s:O}]}", "items", "class", jobj(op->doc, "own"), "volume", jobj(op->doc, "volume"));
+    json_t *in = json_pack("{s:[{s:o,s:o}]}", "items", "class", class_desc_to_json(op->own), "volume",
+                           volume_desc_to_json(op->volume));
     if (stage_set(g, op, STAGE_POOL) < 0)
         json_decref(in);
-    else if (work(g, REC_OPERATION, op, "look at the pool of", step_pool, in, 60, pool_done, &e) < 0)
+    else if (operation_work(g, op, "look at the pool of", step_pool, in, 60, pool_done, &e) < 0)
         operation_attempt_failed(g, op, "snapshot", &e, true);
 }
 
-static void prune(struct engine *g, struct rec *op)
+static void prune(struct engine *g, struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy"), *ratio = json_object_get(op->doc, "pool_ratio");
     struct native_rules rules;
     struct native_verdict v;
     struct err e = ERR_INIT;
-    native_rules_from(&rules, policy, jstr(op->doc, "job"), json_is_number(ratio) ? json_number_value(ratio) : -1,
-                      true);
-    int rc = natives_make_room(g, op, &rules, jint(op->doc, "started_ns"), NULL, natives_pruned, &v, &e);
+    native_rules_from(&rules, op->policy, op->job, op->pool_ratio, true);
+    int rc = natives_make_room(g, op, &rules, op->started_ns, NULL, natives_pruned, &v, &e);
     if (rc < 0) {
         operation_attempt_failed(g, op, "snapshot", &e, true);
     } else if (rc == 0 && !v.may_create) {
-        err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", jstr(jobj(op->doc, "volume"), "name"),
+        err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name,
                 v.why);
         err_hint(&e, "`snapferry native prune --explain --dry-run` shows what could go, `snapferry hold` what is held");
         operation_fail(g, op, "snapshot", &e);
@@ -101,44 +94,44 @@ static void prune(struct engine *g, struct rec *op)
 
 /* ---- hooks ---- */
 
-static json_t *hook_request(const struct rec *op, const char *phase, const char *program)
+static json_t *hook_request(const struct operation *op, const char *phase, const char *program)
 {
-    const json_t *policy = jobj(op->doc, "policy"), *volume = jobj(op->doc, "volume");
-    return json_pack("{s:s,s:s,s:s,s:s,s:O,s:s,s:I,s:b,s:s}", "program", program, "phase", phase, "backup", op->parent,
-                     "operation", op->id, "volume", (json_t *)volume, "class", jstr(jobj(op->doc, "own"), "name"),
-                     "timeout_s", (json_int_t)jint(policy, "hook_timeout_s"), "continue",
-                     jbool(policy, "hook_continue"), "result", jbool(op->doc, "snapshot_failed") ? "failed" : "ok");
+    const struct policy *policy = op->policy;
+    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:b,s:s}", "program", program, "phase", phase, "backup", op->parent,
+                     "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name,
+                     "timeout_s", (json_int_t)policy->hook_timeout_s, "continue", policy->hook_continue, "result",
+                     op->snapshot_failed ? "failed" : "ok");
 }
 
-static void pre_hook_done(struct engine *g, struct rec *op, struct step_result *s)
+static void pre_hook_done(struct engine *g, struct operation *op, struct step_result *s)
 {
-    jset_int(op->doc, "hook_began_ns", now_ns());
-    if (s->err.cls && !jbool(jobj(op->doc, "policy"), "hook_continue")) {
+    op->hook_began_ns = now_ns();
+    if (s->err.cls && !op->policy->hook_continue) {
         snapshot_failed(g, op, "pre-snapshot hook", &s->err);
         return;
     }
     if (s->err.cls) {
-        log_warning("%s: the pre-snapshot hook: %s", rec_label(op), s->err.msg);
-        jset_bool(op->doc, "degraded", true);
+        log_warning("%s: the pre-snapshot hook: %s", operation_label(op), s->err.msg);
+        op->degraded = true;
     }
     stage_set(g, op, STAGE_SNAPSHOT);
 }
 
-static void pre_hook(struct engine *g, struct rec *op)
+static void pre_hook(struct engine *g, struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
-    const char *pre = jstr(policy, "hook_pre_snapshot"), *post = jstr(policy, "hook_post_snapshot");
+    const struct policy *policy = op->policy;
+    const char *pre = policy->hook_pre_snapshot, *post = policy->hook_post_snapshot;
     struct err e = ERR_INIT;
     /* The post hook's intent comes first: whatever happens from here on, it runs. */
-    if (post[0] && jint(op->doc, "hook_intent") == 0) {
+    if (post[0] && op->hook_intent == 0) {
         uint64_t id;
         if (records_intent_add(g->records, op->id, "hook-post", post, hook_request(op, "post-snapshot", post), &id,
                                &e) < 0) {
             operation_attempt_failed(g, op, "snapshot", &e, true);
             return;
         }
-        jset_int(op->doc, "hook_intent", (int64_t)id);
-        if (save(g, REC_OPERATION, op) < 0)
+        op->hook_intent = id;
+        if (operation_write(g, op) < 0)
             return;
         crash_point("engine-hook-intent");
     }
@@ -148,128 +141,134 @@ static void pre_hook(struct engine *g, struct rec *op)
     }
     if (post[0]) {
         CLEANUP_JSON json_t *thaw = hook_request(op, "post-snapshot", post);
-        int64_t bound = jint(policy, "hook_timeout_s") + jint(policy, "snapshot_timeout_s") + 10;
+        int64_t bound = policy->hook_timeout_s + policy->snapshot_timeout_s + 10;
         if (hook_watchdog_start(thaw, (unsigned)bound, &e) < 0) {
             snapshot_failed(g, op, "pre-snapshot hook", &e);
             return;
         }
     }
-    if (work(g, REC_OPERATION, op, "pre-snapshot hook of", hook_step, hook_request(op, "pre-snapshot", pre),
-             jint(policy, "hook_timeout_s") + 10, pre_hook_done, &e) < 0)
+    if (operation_work(g, op, "pre-snapshot hook of", hook_step, hook_request(op, "pre-snapshot", pre),
+             policy->hook_timeout_s + 10, pre_hook_done, &e) < 0)
         snapshot_failed(g, op, "pre-snapshot hook", &e);
 }
 
-static void after_post(struct engine *g, struct rec *op)
+static void after_post(struct engine *g, struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
-    if (jint(op->doc, "hook_began_ns"))
-        jset_int(op->doc, "frozen_ms", (now_ns() - jint(op->doc, "hook_began_ns")) / 1000000);
-    jset_str(op->doc, "stage", op_stage_name(STAGE_SNAPPED));
-    if (jbool(op->doc, "snapshot_failed")) {
+    const struct policy *policy = op->policy;
+    if (op->hook_began_ns)
+        op->frozen_ms = (now_ns() - op->hook_began_ns) / 1000000;
+    op->stage = STAGE_SNAPPED;
+    if (op->snapshot_failed) {
         struct err e;
-        err_from(&e, jobj(op->doc, "error"));
-        const json_t *d = jobj(op->doc, "error");
-        e.cls = (enum err_class)jint(d, "code");
-        bool transient = jbool(op->doc, "snapshot_transient");
-        jset_bool(op->doc, "snapshot_failed", false);
-        operation_attempt_failed(g, op, jstr(d, "stage"), &e, transient);
+        char stage[32];
+        op_error_to_err(&e, &op->error);
+        snprintf(stage, sizeof stage, "%s", op->error.stage);
+        op->snapshot_failed = false;
+        operation_attempt_failed(g, op, stage, &e, op->snapshot_transient);
         return;
     }
-    if (!jbool(policy, "move_data"))
-        operation_finish(g, op, "Completed");
+    if (!policy->move_data)
+        operation_finish(g, op, OUTCOME_COMPLETED);
     else
-        save_state(g, REC_OPERATION, op, "Queued");
+        operation_become(g, op, OP_QUEUED);
 }
 
-static void post_hook_done(struct engine *g, struct rec *op, struct step_result *s)
+static void post_hook_done(struct engine *g, struct operation *op, struct step_result *s)
 {
     if (s->err.cls) {
-        log_warning("%s: the post-snapshot hook: %s", rec_label(op), s->err.msg);
-        jset_bool(op->doc, "degraded", true);
-        if (!jobj(op->doc, "error"))
-            doc_error(op->doc, "post-snapshot hook", &s->err);
+        log_warning("%s: the post-snapshot hook: %s", operation_label(op), s->err.msg);
+        op->degraded = true;
+        if (!op->error.code)
+            operation_error(op, "post-snapshot hook", &s->err);
     }
-    records_intent_resolve(g->records, (uint64_t)jint(op->doc, "hook_intent"), NULL);
-    if (hook_watchdog_stop(op->id) && !jbool(op->doc, "snapshot_failed")) {
+    records_intent_resolve(g->records, op->hook_intent, NULL);
+    if (hook_watchdog_stop(op->id) && !op->snapshot_failed) {
         /* What the hook had stopped went on before the snapshot was finished: it is not what was promised. */
         struct err e = ERR_INIT;
         err_set(&e, ERR_GENERIC, 0, "the watchdog ran the post-snapshot hook before the native snapshot was finished");
         err_hint(&e, "raise snapshot-timeout or hook-timeout, or find out why the snapshot took so long");
-        doc_error(op->doc, "snapshot", &e);
-        jset_bool(op->doc, "snapshot_failed", true);
-        jset_bool(op->doc, "snapshot_transient", true);
+        operation_error(op, "snapshot", &e);
+        op->snapshot_failed = true;
+        op->snapshot_transient = true;
     }
-    jset_int(op->doc, "hook_intent", 0);
+    op->hook_intent = 0;
     after_post(g, op);
 }
 
-static void post_hook(struct engine *g, struct rec *op)
+static void post_hook(struct engine *g, struct operation *op)
 {
-    const json_t *policy = jobj(op->doc, "policy");
-    const char *post = jstr(policy, "hook_post_snapshot");
+    const struct policy *policy = op->policy;
+    const char *post = policy->hook_post_snapshot;
     struct err e = ERR_INIT;
-    if (!post[0] || jint(op->doc, "hook_intent") == 0) {
+    if (!post[0] || op->hook_intent == 0) {
         after_post(g, op);
         return;
     }
-    if (work(g, REC_OPERATION, op, "post-snapshot hook of", hook_step, hook_request(op, "post-snapshot", post),
-             jint(policy, "hook_timeout_s") + 10, post_hook_done, &e) < 0)
+    if (operation_work(g, op, "post-snapshot hook of", hook_step, hook_request(op, "post-snapshot", post),
+             policy->hook_timeout_s + 10, post_hook_done, &e) < 0)
         log_warning("%s", e.msg);
 }
 
 /* ---- taking them ---- */
 
 struct members {
-    struct rec *op;
+    struct operation *op;
     unsigned n;
 };
 
-static json_t *tag_doc(const struct rec *op, const char *alias, uint64_t seq)
+static const struct tag_desc *tag_of(const struct operation *op, const char *alias, uint64_t seq)
 {
-    const json_t *v = jobj(op->doc, "volume");
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I}", "alias", alias, "volume_id", jstr(v, "id"), "volume_name",
-                     jstr(v, "name"), "backup", op->parent, "operation", op->id, "repository",
-                     jstr(jobj(op->doc, "policy"), "repository"), "created_ns", (json_int_t)now_ns(), "seq",
-                     (json_int_t)seq);
+    struct tag_desc t;
+    tag_desc_init(&t);
+    str_set(&t.alias, alias);
+    str_set(&t.volume_id, op->volume->id);
+    str_set(&t.volume_name, op->volume->name);
+    str_set(&t.backup, op->parent);
+    str_set(&t.operation, op->id);
+    str_set(&t.repository, op->policy->repository);
+    t.created_ns = now_ns();
+    t.seq = seq;
+    return tag_desc_make(&t);
 }
 
 /* The name is in the records before anything exists under it. */
-static int native_intent(struct engine *g, struct rec *op, struct err *e)
+static int native_intent(struct engine *g, struct operation *op, struct err *e)
 {
     char alias[ALIAS_LEN + 1];
-    const json_t *policy = jobj(op->doc, "policy");
+    const struct policy *policy = op->policy;
     uint64_t intent;
-    if (jstr(op->doc, "native")[0])
+    if (op->native[0])
         return 0; /* after a crash: the same alias again */
     alias_new(alias);
-    CLEANUP(rec_clearp) struct rec n = {.doc = json_object()};
-    snprintf(n.id, sizeof n.id, "%s", alias);
-    snprintf(n.parent, sizeof n.parent, "%s", op->parent);
-    snprintf(n.volume, sizeof n.volume, "%s", op->volume);
-    snprintf(n.state, sizeof n.state, "creating");
-    json_object_set(n.doc, "class", jobj(op->doc, "own"));
-    json_object_set(n.doc, "volume", jobj(op->doc, "volume"));
-    json_object_set(n.doc, "policy", (json_t *)policy);
-    jset_str(n.doc, "driver", jstr(jobj(op->doc, "own"), "driver"));
-    jset_str(n.doc, "operation", op->id);
-    jset_str(n.doc, "job", jstr(op->doc, "job"));
-    jset_int(n.doc, "effective_retain", jint(policy, "snapshots_to_retain"));
-    jset_bool(n.doc, "job_retain", jbool(policy, "job_retain"));
-    jset_bool(n.doc, "snapshot_only", !jbool(policy, "move_data"));
-    jset_bool(n.doc, "moved", false);
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    str_set(&n.id, alias);
+    str_set(&n.parent, op->parent);
+    str_set(&n.volume_id, op->volume_id);
+    n.state = NATIVE_CREATING;
+    class_desc_set(&n.klass, op->own);
+    volume_desc_set(&n.volume, op->volume);
+    policy_set(&n.policy, policy);
+    str_set(&n.driver, op->own->driver);
+    str_set(&n.operation, op->id);
+    str_set(&n.job, op->job);
+    n.effective_retain = policy->snapshots_to_retain;
+    n.job_retain = policy->job_retain;
+    n.snapshot_only = !policy->move_data;
     int rc = records_begin(g->records, e);
     if (rc < 0)
         return rc;
-    rc = records_add(g->records, REC_NATIVE, &n, e);
+    rc = native_row_add(g->records, &n, e);
     if (rc == 0)
         rc = records_intent_add(
             g->records, op->id, "native", alias,
-            json_pack("{s:O,s:O}", "class", jobj(op->doc, "own"), "volume", jobj(op->doc, "volume")), &intent, e);
+            json_pack("{s:o,s:o}", "class", class_desc_to_json(op->own), "volume", volume_desc_to_json(op->volume)),
+            &intent, e);
     if (rc == 0) {
-        json_object_set_new(op->doc, "tag", tag_doc(op, alias, n.seq));
-        jset_str(op->doc, "native", alias);
-        jset_int(op->doc, "native_intent", (int64_t)intent);
-        rc = records_save(g->records, REC_OPERATION, op, e);
+        tag_desc_take(&op->tag, tag_of(op, alias, n.seq));
+        str_set(&op->native, alias);
+        op->native_intent = intent;
+        rc = operation_save(g->records, op, e);
     }
     if (rc < 0) {
         records_rollback(g->records);
@@ -279,28 +278,29 @@ static int native_intent(struct engine *g, struct rec *op, struct err *e)
 }
 
 /* The snapshot exists: the native's record takes over from the intent. */
-static int native_recorded(struct engine *g, struct rec *op, const json_t *item, struct err *e)
+static int native_recorded(struct engine *g, struct operation *op, const json_t *item, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec n = REC_INIT;
-    int rc = records_get(g->records, REC_NATIVE, jstr(op->doc, "native"), &n, e);
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    int rc = native_row_get(g->records, op->native, &n, e);
     if (rc < 0)
         return rc;
     rc = records_begin(g->records, e);
     if (rc < 0)
         return rc;
-    json_object_set(n.doc, "native", jobj(item, "native"));
-    snprintf(n.state, sizeof n.state, "present");
-    rc = records_save(g->records, REC_NATIVE, &n, e);
+    native_desc_take(&n.native, native_desc_from_json(jobj(item, "native")));
+    n.state = NATIVE_PRESENT;
+    rc = native_row_save(g->records, &n, e);
     if (rc == 0)
-        rc = records_intent_resolve(g->records, (uint64_t)jint(op->doc, "native_intent"), e);
+        rc = records_intent_resolve(g->records, op->native_intent, e);
     if (rc == 0) {
-        json_object_set(op->doc, "native_doc", jobj(item, "native"));
+        native_desc_set(&op->native_doc, n.native);
         if (jobj(item, "volume"))
-            json_object_set(op->doc, "volume", jobj(item, "volume"));
-        jset_int(op->doc, "snapshot_ns", jint(item, "end_ns"));
-        jset_int(op->doc, "snapshot_ms", (jint(item, "end_ns") - jint(item, "begin_ns")) / 1000000);
-        jset_str(op->doc, "stage", op_stage_name(STAGE_POST));
-        rc = records_save(g->records, REC_OPERATION, op, e);
+            volume_desc_take(&op->volume, volume_desc_from_json(jobj(item, "volume")));
+        op->snapshot_ns = jint(item, "end_ns");
+        op->snapshot_ms = (jint(item, "end_ns") - jint(item, "begin_ns")) / 1000000;
+        op->stage = STAGE_POST;
+        rc = operation_save(g->records, op, e);
     }
     if (rc < 0) {
         records_rollback(g->records);
@@ -329,7 +329,7 @@ static void skew_of(const json_t *items, int64_t *ms)
     *ms = last > first ? (last - first) / 1000000 : 0;
 }
 
-static void snapshot_done(struct engine *g, struct rec *first, struct step_result *s)
+static void snapshot_done(struct engine *g, struct operation *first, struct step_result *s)
 {
     const json_t *items = json_object_get(s->out, "items"), *a;
     int64_t skew = 0;
@@ -344,21 +344,22 @@ static void snapshot_done(struct engine *g, struct rec *first, struct step_resul
     skew_of(items, &skew);
     json_array_foreach(items, i, a)
     {
-        CLEANUP(rec_clearp) struct rec op = REC_INIT;
+        CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
         struct err e = ERR_INIT;
-        if (rec_get(g, REC_OPERATION, jstr(a, "operation"), &op) < 0 || stage_of(&op) != STAGE_SNAPSHOT)
+        if (operation_read(g, jstr(a, "operation"), &op) < 0 || op.stage != STAGE_SNAPSHOT)
             continue;
-        const json_t *policy = jobj(op.doc, "policy");
-        if (jstr(policy, "group")[0])
-            jset_int(op.doc, "group_skew_ms", skew);
+        const struct policy *policy = op.policy;
+        if (policy->group[0])
+            op.group_skew_ms = skew;
         if (jobj(a, "error")) {
             err_from(&e, jobj(a, "error"));
             snapshot_failed(g, &op, "snapshot", &e);
         } else if (native_recorded(g, &op, a, &e) < 0) {
             log_warning("%s: %s", op.id, e.msg);
-        } else if (jbool(policy, "group_strict") && skew > jint(policy, "group_max_skew_ms")) {
+        } else if (policy->group_strict && skew > policy->group_max_skew_ms) {
             err_set(&e, ERR_GENERIC, 0, "group \"%s\": its snapshots lie %lld ms apart, more than %lld ms",
-                    jstr(policy, "group"), (long long)skew, (long long)jint(policy, "group_max_skew_ms"));
+                    policy->group, (long long)skew, (long long)policy->group_max_skew_ms);
             err_hint(&e, "pause its writers in a pre-snapshot hook, or set group-consistency = best-effort");
             snapshot_failed(g, &op, "snapshot", &e);
         }
@@ -370,35 +371,36 @@ static void take(struct engine *g, struct members *m)
     CLEANUP_JSON json_t *items = json_array();
     struct err e = ERR_INIT;
     int64_t timeout = 60;
-    struct rec *first = NULL;
+    struct operation *first = NULL;
     for (unsigned i = 0; i < m->n; i++) {
-        struct rec *op = &m->op[i];
-        if (stage_of(op) != STAGE_SNAPSHOT)
+        struct operation *op = &m->op[i];
+        if (op->stage != STAGE_SNAPSHOT)
             continue;
         if (native_intent(g, op, &e) < 0) {
-            log_warning("%s: %s", rec_label(op), e.msg);
+            log_warning("%s: %s", operation_label(op), e.msg);
             return;
         }
         if (!first)
             first = op;
-        if (jint(jobj(op->doc, "policy"), "snapshot_timeout_s") > timeout)
-            timeout = jint(jobj(op->doc, "policy"), "snapshot_timeout_s");
-        json_array_append_new(items, json_pack("{s:s,s:O,s:O,s:O}", "operation", op->id, "class", jobj(op->doc, "own"),
-                                               "volume", jobj(op->doc, "volume"), "tag", jobj(op->doc, "tag")));
+        if (op->policy->snapshot_timeout_s > timeout)
+            timeout = op->policy->snapshot_timeout_s;
+        json_array_append_new(items, json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class",
+                                               class_desc_to_json(op->own), "volume", volume_desc_to_json(op->volume),
+                                               "tag", tag_desc_to_json(op->tag)));
     }
     if (!first)
         return;
     crash_point("engine-native-intent");
-    if (work(g, REC_OPERATION, first, "snapshot", step_snapshot, json_pack("{s:O}", "items", items), timeout,
+    if (operation_work(g, first, "snapshot", step_snapshot, json_pack("{s:O}", "items", items), timeout,
              snapshot_done, &e) < 0)
         snapshot_failed(g, first, "snapshot", &e);
 }
 
 /* ---- groups ---- */
 
-static bool in_phase_1(const struct rec *op)
+static bool in_phase_1(const struct operation *op)
 {
-    return !state_terminal(op->state) && strcmp(op->state, "CleaningUp") && stage_of(op) != STAGE_SNAPPED;
+    return !op_state_terminal(op->state) && op->state != OP_CLEANING_UP && op->stage != STAGE_SNAPPED;
 }
 
 /* The next thing for the members of one group; all have the same backup. */
@@ -406,19 +408,19 @@ static void group_step(struct engine *g, struct members *m)
 {
     enum op_stage least = STAGE_SNAPPED;
     for (unsigned i = 0; i < m->n; i++)
-        if (stage_of(&m->op[i]) < least)
-            least = stage_of(&m->op[i]);
+        if (m->op[i].stage < least)
+            least = m->op[i].stage;
     if (least == STAGE_SNAPSHOT) {
         take(g, m);
         return;
     }
     for (unsigned i = 0; i < m->n; i++) {
-        struct rec *op = &m->op[i];
-        if (stage_of(op) != least || jbool(op->doc, "cancel"))
+        struct operation *op = &m->op[i];
+        if (op->stage != least || op->cancel)
             continue;
         switch (least) {
         case STAGE_NEW:
-            jset_int(op->doc, "started_ns", now_ns());
+            op->started_ns = now_ns();
             look_at_pool(g, op);
             break;
         case STAGE_POOL: /* after a restart: the step is gone */
@@ -440,63 +442,53 @@ static void group_step(struct engine *g, struct members *m)
 }
 
 struct gather {
-    struct rec *op;
+    struct operation *op;
     unsigned n, cap;
 };
-static int gather_op(struct rec *op, void *arg)
+static int gather_op(const struct operation *op, void *arg)
 {
     struct gather *x = arg;
+    if (!in_phase_1(op) || op->kind == KIND_ADMIN)
+        return 0;
     if (x->n == x->cap) {
         unsigned cap = x->cap ? 2 * x->cap : 16;
-        struct rec *p = realloc(x->op, cap * sizeof *p);
+        struct operation *p = reallocarray(x->op, cap, sizeof *p);
         if (!p)
             return -ENOMEM;
         x->op = p;
         x->cap = cap;
     }
-    x->op[x->n++] = *op;
-    op->doc = NULL;
-    return 0;
+    return operation_copy(&x->op[x->n++], op);
 }
 
-static const char *group_of(const struct rec *op)
+static const char *group_of(const struct operation *op)
 {
-    const char *group = jstr(jobj(op->doc, "policy"), "group");
+    const char *group = op->policy->group;
     return group[0] ? group : op->id;
 }
 
-bool reconcile_snapshots(struct engine *g, struct rec *b)
+bool reconcile_snapshots(struct engine *g, struct backup *b)
 {
-    struct gather all = {NULL, 0, 0};
-    struct rec_filter f = {.parent = b->id, .live = true};
-    unsigned left = 0, active = 0;
-    if (records_each(g->records, REC_OPERATION, &f, gather_op, &all, NULL) < 0)
-        left = 1;
-    for (unsigned i = 0; i < all.n; i++) {
-        if (!in_phase_1(&all.op[i]) || !strcmp(jstr(all.op[i].doc, "kind"), "admin")) {
-            rec_clear(&all.op[i]);
-            continue;
-        }
-        all.op[left++] = all.op[i];
-    }
-    all.n = left;
+    struct gather all = {.op = NULL};
+    struct operation_filter f = {.parent = b->id, .live = true};
+    const bool unknown = operation_each(g->records, &f, gather_op, &all, NULL) < 0;
+    const bool done = !unknown && all.n == 0;
+    CLEANUP_FREE struct operation *member = calloc(all.n + 1, sizeof *member);
+    CLEANUP_FREE bool *taken = calloc(all.n + 1, sizeof *taken);
+    unsigned active = 0;
     /* Each group's members one after the other, groups side by side. */
-    for (unsigned i = 0; i < all.n; i++) {
-        if (!all.op[i].doc)
-            continue;
-        CLEANUP_FREE struct rec *member = calloc(all.n, sizeof *member);
+    for (unsigned i = 0; !unknown && member && taken && i < all.n; i++) {
         struct members m = {member, 0};
+        const char *group = group_of(&all.op[i]);
         bool waits = false;
-        char group[600];
-        if (!member)
-            break;
-        snprintf(group, sizeof group, "%s", group_of(&all.op[i]));
+        if (taken[i])
+            continue;
         for (unsigned k = i; k < all.n; k++) {
-            if (!all.op[k].doc || strcmp(group_of(&all.op[k]), group))
+            if (taken[k] || strcmp(group_of(&all.op[k]), group) != 0)
                 continue;
             waits |= busy(g, all.op[k].id);
-            member[m.n++] = all.op[k];
-            all.op[k].doc = NULL;
+            member[m.n++] = all.op[k]; /* a loan: group_step() may change it */
+            taken[k] = true;
         }
         if (waits)
             active++;
@@ -504,9 +496,12 @@ bool reconcile_snapshots(struct engine *g, struct rec *b)
             active++;
             group_step(g, &m);
         }
-        for (unsigned k = 0; k < m.n; k++)
-            rec_clear(&member[k]);
+        for (unsigned k = i, at = 0; at < m.n; k++)
+            if (taken[k] && at < m.n && all.op[k].seq == member[at].seq)
+                all.op[k] = member[at++];
     }
+    for (unsigned i = 0; i < all.n; i++)
+        operation_clear(&all.op[i]);
     free(all.op);
-    return left == 0;
+    return done;
 }

@@ -152,10 +152,12 @@ static void lack(struct submit *s, const char *name, const char *why)
 static int add_operation(struct submit *s, const char *backup, const json_t *volume, const struct cfg_class *k,
                          json_t *ops, json_t *ids, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec op = {.doc = json_object()};
+    CLEANUP(operation_clear) struct operation op;
     struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
     const char *name = jstr(volume, "name"), *id = jstr(volume, "id");
     const struct cfg *c = s->cfg;
+    operation_init(&op);
     int rc = cfg_policy(c, name, s->job[0] ? s->job : NULL, &p, e);
     if (rc == 0)
         rc = cfg_policy_size(c, &p, name, (uint64_t)jint(volume, "size"), e);
@@ -163,20 +165,21 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         cfg_policy_clear(&p);
         return rc;
     }
-    json_t *policy = policy_doc(&p);
+    policy_from_cfg(&policy, &p);
     if (json_object_get(s->req, "move-data"))
-        json_object_set(policy, "move_data", json_object_get(s->req, "move-data"));
+        policy.move_data = jbool(s->req, "move-data");
     if (jbool(s->req, "full"))
-        jset_bool(policy, "full", true);
+        policy.full = true;
     /* A raw device has no snapshot that could be retained, or be all there is. */
     bool raw = !strcmp(k->driver, "device");
     if (raw)
-        jset_int(policy, "snapshots_to_retain", 0);
-    json_object_set_new(op.doc, "policy", policy);
-    json_object_set_new(op.doc, "own", class_doc(c, k, &p));
+        policy.snapshots_to_retain = 0;
+    const bool moves = policy.move_data;
+    policy_take(&op.policy, policy_make(&policy));
+    class_desc_take(&op.own, class_from_cfg(c, k, &p));
     const struct cfg_class *into = p.backup_storage_class[0] ? cfg_class(c, p.backup_storage_class) : NULL;
     if (into && into != k)
-        json_object_set_new(op.doc, "into", class_doc(c, into, &p));
+        class_desc_take(&op.into, class_from_cfg(c, into, &p));
     if (p.exclude) {
         skip(s, name, p.exclude_reason[0] ? p.exclude_reason : "excluded by the configuration");
         cfg_policy_clear(&p);
@@ -184,13 +187,13 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     }
     if (p.backup_storage_class[0] && !into)
         rc = err_set(e, ERR_USAGE, 0, "%s: backup-storage-class \"%s\" does not exist", name, p.backup_storage_class);
-    else if (jbool(policy, "move_data") && !p.mover[0] && !cfg_repository(c, p.repository)) {
+    else if (moves && !p.mover[0] && !cfg_repository(c, p.repository)) {
         rc = err_set(e, ERR_USAGE, 0, "%s: repository \"%s\" is not in the configuration", name, p.repository);
         err_hint(e, "set repository = in the class, or add [repository \"%s\"]", p.repository);
     } else if (p.mover[0] && (strncmp(p.mover, "plugin:", 7) || !cfg_plugin(c, p.mover + 7)))
         rc = err_set(e, ERR_USAGE, 0, "%s: mover \"%s\" does not exist", name,
                      p.mover); /* AP-25: at once, not by timeout */
-    else if (raw && !jbool(policy, "move_data")) {
+    else if (raw && !moves) {
         rc = err_set(e, ERR_USAGE, 0, "%s: driver device takes no native snapshots, and move-data = no moves nothing",
                      name);
         err_hint(e, "set move-data = yes for it, or leave it out");
@@ -204,22 +207,21 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     }
     if (rc < 0)
         return rc;
-    snprintf(op.id, sizeof op.id, "up-%s.%s", backup, id);
-    snprintf(op.parent, sizeof op.parent, "%s", backup);
-    snprintf(op.volume, sizeof op.volume, "%s", id);
-    snprintf(op.state, sizeof op.state, "Queued");
-    jset_str(op.doc, "kind", "backup");
-    jset_str(op.doc, "job", s->job);
-    jset_str(op.doc, "stage", "");
-    jset_str(op.doc, "description", jstr(s->req, "description"));
-    jset_bool(op.doc, "debug", jbool(s->req, "debug"));
-    json_object_set(op.doc, "volume", (json_t *)volume);
-    rc = records_add(s->engine->records, REC_OPERATION, &op, e);
+    str_setf(&op.id, "up-%s.%s", backup, id);
+    str_set(&op.parent, backup);
+    str_set(&op.volume_id, id);
+    op.state = OP_QUEUED;
+    op.kind = KIND_BACKUP;
+    str_set(&op.job, s->job);
+    str_set(&op.description, jstr(s->req, "description"));
+    op.debug = jbool(s->req, "debug");
+    volume_desc_take(&op.volume, volume_desc_from_json(volume));
+    rc = operation_add(s->engine->records, &op, e);
     if (rc < 0)
         return rc;
     json_array_append_new(ops, json_pack("{s:s,s:s}", "id", op.id, "volume", name));
     json_array_append_new(ids, json_string(id));
-    volume_note(s->engine, volume, k->name, NULL);
+    volume_note(s->engine, op.volume, k->name, NULL, NULL);
     return 0;
 }
 
@@ -234,20 +236,21 @@ static bool already(const json_t *ids, const char *id)
 static int write_records(struct submit *s, const json_t *answers, json_t **answer, struct err *e)
 {
     struct engine *g = s->engine;
-    CLEANUP(rec_clearp) struct rec b = {.doc = json_object()};
+    CLEANUP(backup_clear) struct backup b;
     CLEANUP_JSON json_t *ops = json_array(), *ids = json_array();
     const json_t *a, *v;
     char stamp[32];
     size_t i, k;
     stamp_text(stamp);
-    snprintf(b.id, sizeof b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
-    snprintf(b.state, sizeof b.state, "Queued");
-    jset_str(b.doc, "kind", "backup");
-    jset_str(b.doc, "job", s->job);
-    jset_str(b.doc, "origin", jbool(s->req, "from_timer") ? "timer" : "request");
-    jset_bool(b.doc, "caught_up", jbool(s->req, "caught_up"));
-    jset_int(b.doc, "planned_ns", jint(s->req, "planned_ns"));
-    jset_str(b.doc, "description", jstr(s->req, "description"));
+    backup_init(&b);
+    str_setf(&b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_BACKUP;
+    str_set(&b.job, s->job);
+    b.origin = jbool(s->req, "from_timer") ? ORIGIN_TIMER : ORIGIN_REQUEST;
+    b.caught_up = jbool(s->req, "caught_up");
+    b.planned_ns = jint(s->req, "planned_ns");
+    str_set(&b.description, jstr(s->req, "description"));
     int rc = records_begin(g->records, e);
     if (rc < 0)
         return rc;
@@ -276,11 +279,11 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
         err_hint(e, "`snapferry volumes` lists what the classes match");
         goto undo;
     }
-    json_object_set(b.doc, "volume_ids", ids);
-    json_object_set(b.doc, "skipped", s->skipped);
+    strs_from_json(&b.volume_ids, ids);
+    json_set(&b.skipped, s->skipped);
     records_counters_hold(g->records);
     count_backup_begun(g, s->job, false);
-    rc = records_add(g->records, REC_BACKUP, &b, e);
+    rc = backup_add(g->records, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
         rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), s->missing, e);
@@ -391,25 +394,30 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
 
 /* ---- cancel ---- */
 
+static json_t *cancel_answer(const char *id, bool already, const char *state)
+{
+    return json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", state);
+}
+
 void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     const char *id = jstr(req, "id");
     struct err e = ERR_INIT;
     CLEANUP_JSON json_t *answer = NULL;
-    CLEANUP(rec_clearp) struct rec r = REC_INIT;
-    if (rec_get(g, REC_BACKUP, id, &r) == 0) {
-        if (state_terminal(r.state)) {
-            answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", 1, "state", r.state);
-        } else {
-            jset_bool(r.doc, "cancel", true);
-            jset_int(r.doc, "cancel_ns", now_ns());
-            if (records_save(g->records, REC_BACKUP, &r, &e) == 0)
-                answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", 0, "state", r.state);
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    if (backup_read(g, id, &b) == 0) {
+        const bool already = backup_state_terminal(b.state);
+        if (!already) {
+            b.cancel = true;
+            b.cancel_ns = now_ns();
         }
-    } else if (rec_get(g, REC_OPERATION, id, &r) == 0) {
-        bool already = state_terminal(r.state) || !strcmp(r.state, "CleaningUp");
-        answer = json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", r.state);
-        operation_cancel(g, &r, "asked for");
+        if (already || backup_save(g->records, &b, &e) == 0)
+            answer = cancel_answer(id, already, backup_state_name(b.state));
+    } else if (operation_read(g, id, &op) == 0) {
+        answer = cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP, op_state_name(op.state));
+        operation_cancel(g, &op, "asked for");
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
         err_hint(&e, "`snapferry operations` lists what runs");

@@ -120,35 +120,42 @@ static void unknown_native(struct engine *g, const json_t *klass, json_t *native
 {
     const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
     const char *alias = jstr(tag, "alias");
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
+    CLEANUP(backup_clear) struct backup b;
+    backup_init(&b);
     if (!alias[0])
         return;
-    bool known_backup = jstr(tag, "backup")[0] && rec_get(g, REC_BACKUP, jstr(tag, "backup"), &b) == 0;
+    bool known_backup = jstr(tag, "backup")[0] && backup_read(g, jstr(tag, "backup"), &b) == 0;
     if (known_backup || g->news.created || g->news.recovered) {
-        CLEANUP(rec_clearp) struct rec n = {.doc = json_object()};
+        CLEANUP(native_row_clear) struct native_row n;
+        struct volume_desc volume;
         struct err e = ERR_INIT;
         struct cfg_policy p = {.effective = NULL};
-        snprintf(n.id, sizeof n.id, "%s", alias);
-        snprintf(n.parent, sizeof n.parent, "%s", jstr(tag, "backup"));
-        snprintf(n.volume, sizeof n.volume, "%s", jstr(tag, "volume_id"));
-        snprintf(n.state, sizeof n.state, "present");
-        json_object_set(n.doc, "class", (json_t *)klass);
-        json_object_set(n.doc, "native", native);
-        json_object_set_new(n.doc, "volume",
-                            json_pack("{s:s,s:s,s:I}", "id", jstr(tag, "volume_id"), "name", jstr(tag, "volume_name"),
-                                      "size", (json_int_t)jint(native, "size")));
-        jset_str(n.doc, "driver", jstr(klass, "driver"));
-        jset_bool(n.doc, "adopted", true);
+        native_row_init(&n);
+        volume_desc_init(&volume);
+        str_set(&n.id, alias);
+        str_set(&n.parent, jstr(tag, "backup"));
+        str_set(&n.volume_id, jstr(tag, "volume_id"));
+        n.state = NATIVE_PRESENT;
+        class_desc_take(&n.klass, class_desc_from_json(klass));
+        native_desc_take(&n.native, native_desc_from_json(native));
+        str_set(&volume.id, jstr(tag, "volume_id"));
+        str_set(&volume.name, jstr(tag, "volume_name"));
+        volume.size = jint(native, "size");
+        volume_desc_take(&n.volume, volume_desc_make(&volume));
+        str_set(&n.driver, jstr(klass, "driver"));
+        n.adopted = true;
         /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
-        jset_bool(n.doc, "moved", false);
+        n.moved = false;
         if (cfg_policy(g->cfg, jstr(tag, "volume_name"), NULL, &p, NULL) == 0) {
-            json_object_set_new(n.doc, "policy", policy_doc(&p));
-            jset_int(n.doc, "effective_retain", p.snapshots_to_retain);
-            jset_bool(n.doc, "snapshot_only", !p.move_data);
+            struct policy policy;
+            policy_from_cfg(&policy, &p);
+            policy_take(&n.policy, policy_make(&policy));
+            n.effective_retain = p.snapshots_to_retain;
+            n.snapshot_only = !p.move_data;
             cfg_policy_clear(&p);
         }
         records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
-        if (records_add(g->records, REC_NATIVE, &n, &e) == 0)
+        if (native_row_add(g->records, &n, &e) == 0)
             log_info("native snapshot %s of %s was found on the storage and is recorded again", alias,
                      jstr(tag, "volume_name"));
         return;
@@ -191,31 +198,38 @@ struct missing {
     const struct seen *seen;
     bool lately; /* something is missing that was there not long ago */
 };
-static int look_missing(struct rec *n, void *arg)
+static void seen_again(struct engine *g, const char *alias, bool there)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    if (native_row_read(g, alias, &n) < 0)
+        return;
+    if (!there)
+        log_warning("native snapshot %s of %s is no longer on the storage", n.id, n.volume->name);
+    native_row_become(g, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
+    if (!n.snapshot_only)
+        return;
+    if (there)
+        volume_backup_found(g, n.volume_id);
+    else
+        volume_backup_lost(g, n.volume_id, n.parent, "was a native snapshot alone, which is no longer on the storage",
+                           NULL);
+}
+
+static int look_missing(const struct native_row *n, void *arg)
 {
     struct missing *m = arg;
-    const char *klass = jstr(jobj(n->doc, "class"), "name");
-    if (strcmp(n->state, "present") && strcmp(n->state, "missing"))
+    const int64_t since_ns = n->state_since_ns;
+    if (n->state != NATIVE_PRESENT && n->state != NATIVE_MISSING)
         return 0;
-    if (!json_object_get(m->seen->drivers, klass) || !strcmp(jstr(n->doc, "driver"), "device"))
+    if (!json_object_get(m->seen->drivers, n->klass->name) || !strcmp(n->driver, "device"))
         return 0;
     /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
-    if (jint(n->doc, "state_since_ns") >= m->engine->looked_ns)
+    if (since_ns >= m->engine->looked_ns)
         return 0;
-    bool there = json_object_get(m->seen->aliases, n->id) != NULL;
-    if (!there && !strcmp(n->state, "present")) {
-        log_warning("native snapshot %s of %s is no longer on the storage", n->id,
-                    jstr(jobj(n->doc, "volume"), "name"));
-        save_state(m->engine, REC_NATIVE, n, "missing");
-        if (jbool(n->doc, "snapshot_only"))
-            volume_backup_lost(m->engine, n->volume, n->parent,
-                               "was a native snapshot alone, which is no longer on the storage", NULL);
-    } else if (there && !strcmp(n->state, "missing")) {
-        save_state(m->engine, REC_NATIVE, n, "present");
-        if (jbool(n->doc, "snapshot_only"))
-            volume_backup_found(m->engine, n->volume);
-    }
-    m->lately |= !there && now_ns() - jint(n->doc, "state_since_ns") < AGAIN_FOR_S * NS_PER_S;
+    const bool there = json_object_get(m->seen->aliases, n->id) != NULL, changed = there != (n->state == NATIVE_PRESENT);
+    if (changed)
+        seen_again(m->engine, n->id, there);
+    m->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
     return 0;
 }
 
@@ -231,12 +245,15 @@ static void note_used(struct engine *g, const json_t *natives)
     json_array_foreach(natives, i, v)
     {
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v, *used = json_object_get(v, "used");
-        CLEANUP(rec_clearp) struct rec n = REC_INIT;
-        if (!json_is_integer(used) || rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0 || !jobj(n.doc, "native") ||
-            json_equal(json_object_get(jobj(n.doc, "native"), "used"), used))
+        CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+        struct native_desc desc;
+        if (!json_is_integer(used) || native_row_read(g, jstr(tag, "alias"), &n) < 0 || is_none(n.native) ||
+            n.native->used == json_integer_value(used) || native_desc_copy(&desc, n.native) < 0)
             continue;
-        jset_int(jobj(n.doc, "native"), "used", json_integer_value(used));
-        if ((rc = records_save(g->records, REC_NATIVE, &n, &e)) < 0)
+        desc.used = json_integer_value(used);
+        native_desc_take(&n.native, native_desc_make(&desc));
+        if ((rc = native_row_save(g->records, &n, &e)) < 0)
             break;
     }
     if (rc < 0 || records_commit(g->records, &e) < 0) {
@@ -258,10 +275,11 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
     json_array_foreach(json_object_get(answer, "natives"), i, v)
     {
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
-        CLEANUP(rec_clearp) struct rec n = REC_INIT;
+        CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
         bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
         json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
-        if (!again && rec_get(g, REC_NATIVE, jstr(tag, "alias"), &n) < 0)
+        if (!again && native_row_read(g, jstr(tag, "alias"), &n) < 0)
             unknown_native(g, klass, v, remove);
     }
     note_used(g, json_object_get(answer, "natives"));
@@ -312,7 +330,7 @@ static void storage_seen(struct step_result *s, void *arg)
         json_decref(g->orphan_list);
         g->orphan_list = json_array();
         json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
-        records_each(g->records, REC_NATIVE, NULL, look_missing, &m, NULL);
+        native_row_each(g->records, NULL, look_missing, &m, NULL);
         if (m.lately)
             g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
         if (g->news.created || g->news.recovered)
@@ -336,18 +354,19 @@ struct leftovers {
     struct engine *engine;
     json_t *items;
 };
-static int look_removing(struct rec *n, void *arg)
+static int look_removing(const struct native_row *n, void *arg)
 {
     struct leftovers *x = arg;
-    CLEANUP(rec_clearp) struct rec op = REC_INIT;
-    const char *by = jstr(n->doc, "operation");
-    if (strcmp(n->state, "removing"))
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    const char *by = n->operation;
+    if (n->state != NATIVE_REMOVING)
         return 0;
-    if (rec_get(x->engine, REC_OPERATION, by, &op) == 0 && !state_terminal(op.state))
+    if (operation_read(x->engine, by, &op) == 0 && !op_state_terminal(op.state))
         return 0; /* its own operation sees to it */
     return json_array_append_new(
-        x->items, json_pack("{s:s,s:O,s:o}", "alias", n->id, "class", jobj(n->doc, "class"), "native",
-                            jobj(n->doc, "native") ? json_incref(jobj(n->doc, "native")) : json_object()));
+        x->items, json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass), "native",
+                            native_desc_to_json(n->native)));
 }
 
 static void leftovers_done(struct step_result *s, void *arg)
@@ -377,7 +396,7 @@ void sweep_storage(struct engine *g)
     const struct cfg_class *k;
     struct leftovers x = {g, items};
     struct err e = ERR_INIT;
-    records_each(g->records, REC_NATIVE, NULL, look_removing, &x, NULL);
+    native_row_each(g->records, NULL, look_removing, &x, NULL);
     if (json_array_size(items)) {
         CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
         step_start(g->steps, "remove what was left", step_remove, in, 600, leftovers_done, g, NULL, NULL);
@@ -387,7 +406,7 @@ void sweep_storage(struct engine *g)
     g->orphans_ns = now_ns();
     /* Ages pass and pools fill without a backup: what is retained is looked at here too (RS-24, RS-30). */
     uint64_t natives = 0;
-    if (records_count(g->records, REC_NATIVE, NULL, &natives, NULL) == 0 && natives > 0) {
+    if (native_row_count(g->records, NULL, &natives, NULL) == 0 && natives > 0) {
         CLEANUP_JSON json_t *all = json_object();
         engine_native_prune(g, all, NULL, NULL);
     }

@@ -51,12 +51,11 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
-void volume_why(enum volume_state s, const struct rec *v, const char *excluded, bool has_job, char *out, size_t cap)
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out, size_t cap)
 {
-    const json_t *d = v ? v->doc : NULL;
-    const char *status = jstr(d, "last_status"), *error = jstr(jobj(d, "last_error"), "message");
-    const char *lost = jstr(d, "last_good_lost");
-    bool good = jint(d, "last_success_ns") > 0;
+    const enum outcome status = v ? v->last_status : OUTCOME_NONE;
+    const char *error = v ? v->last_error.message : "", *lost = v ? v->last_good_lost : "";
+    bool good = v && v->last_success_ns > 0;
     if (s == VOLUME_PROTECTED)
         snprintf(out, cap, "%s", "");
     else if (s == VOLUME_GONE)
@@ -70,67 +69,64 @@ void volume_why(enum volume_state s, const struct rec *v, const char *excluded, 
         snprintf(out, cap, "none of its backups is left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
     else if (error[0])
         snprintf(out, cap, "never backed up with success: %s", error);
-    else if (!strcmp(status, "Canceled"))
+    else if (status == OUTCOME_CANCELED)
         snprintf(out, cap, "never backed up with success: its last backup was canceled");
-    else if (status[0])
-        snprintf(out, cap, "never backed up with success: its last backup ended as %s", status);
+    else if (status != OUTCOME_NONE)
+        snprintf(out, cap, "never backed up with success: its last backup ended as %s", outcome_name(status));
     else
         snprintf(out, cap, "not backed up yet%s", has_job ? "" : ", and no job names it");
 }
 
 /* ---- records ---- */
 
-void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more)
+void volume_note(struct engine *g, const struct volume_desc *volume, const char *klass, volume_change_fn *change,
+                 const void *arg)
 {
-    const char *id = jstr(volume, "id");
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    CLEANUP(volume_row_clear) struct volume_row v;
     struct err e = ERR_INIT;
-    if (!id[0])
+    volume_row_init(&v);
+    if (!volume->id[0])
         return;
-    bool fresh = records_get(g->records, REC_VOLUME, id, &v, NULL) < 0;
+    bool fresh = volume_row_get(g->records, volume->id, &v, NULL) < 0;
     if (fresh) {
-        rec_clear(&v);
-        v.doc = json_object();
-        snprintf(v.id, sizeof v.id, "%s", id);
-        snprintf(v.volume, sizeof v.volume, "%s", id);
-        snprintf(v.state, sizeof v.state, "known");
+        str_set(&v.id, volume->id);
+        str_set(&v.volume_id, volume->id);
+        v.state = VOL_KNOWN;
     }
-    if (!strcmp(v.state, "gone")) {
-        snprintf(v.state, sizeof v.state, "known");
-        json_object_del(v.doc, "gone_ns");
+    if (v.state == VOL_GONE) {
+        v.state = VOL_KNOWN;
+        v.gone_ns = 0;
     }
-    json_object_set(v.doc, "volume", (json_t *)volume);
-    jset_str(v.doc, "class", klass);
-    if (more)
-        json_object_update(v.doc, (json_t *)more);
-    int rc = fresh ? records_add(g->records, REC_VOLUME, &v, &e) : records_save(g->records, REC_VOLUME, &v, &e);
+    volume_desc_set(&v.volume, volume);
+    str_set(&v.klass, klass);
+    if (change)
+        change(&v, arg);
+    int rc = fresh ? volume_row_add(g->records, &v, &e) : volume_row_save(g->records, &v, &e);
     if (rc < 0)
-        log_warning("volume %s: %s", jstr(volume, "name"), e.msg);
+        log_warning("volume %s: %s", volume->name, e.msg);
 }
 
 struct by_name {
     const char *name;
-    struct rec *ret;
+    struct volume_row *ret;
     bool found;
 };
-static int match_name(struct rec *v, void *arg)
+static int match_name(const struct volume_row *v, void *arg)
 {
     struct by_name *x = arg;
-    if (strcmp(jstr(jobj(v->doc, "volume"), "name"), x->name))
+    if (strcmp(v->volume->name, x->name) != 0)
         return 0;
-    *x->ret = *v;
-    v->doc = NULL;
-    x->found = true;
+    x->found = volume_row_copy(x->ret, v) == 0;
     return 1;
 }
 
-int volume_find(struct engine *g, const char *what, struct rec *ret)
+int volume_find(struct engine *g, const char *what, struct volume_row *ret)
 {
     struct by_name x = {what, ret, false};
-    struct rec_filter newest = {.newest_first = true};
-    if (records_get(g->records, REC_VOLUME, what, ret, NULL) == 0)
+    const struct volume_row_filter newest = {.newest_first = true};
+    if (volume_row_get(g->records, what, ret, NULL) == 0)
         return 0;
-    records_each(g->records, REC_VOLUME, &newest, match_name, &x, NULL);
+    volume_row_each(g->records, &newest, match_name, &x, NULL);
     return x.found ? 0 : -ENOENT;
 }
 
@@ -144,74 +140,73 @@ struct newest {
 };
 
 /* Whether what an operation made can still be restored, as far as is known. */
-static bool still_there(struct engine *g, const struct rec *op)
+static bool still_there(struct engine *g, const struct operation *op)
 {
-    CLEANUP(rec_clearp) struct rec n = REC_INIT;
-    if (jbool(op->doc, "lost"))
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (op->lost)
         return false;
-    if (jbool(jobj(op->doc, "policy"), "move_data"))
+    if (op->policy->move_data)
         return true;
-    return rec_get(g, REC_NATIVE, jstr(op->doc, "native"), &n) == 0 && strcmp(n.state, "missing");
+    return native_row_read(g, op->native, &n) == 0 && n.state != NATIVE_MISSING;
 }
 
-static int look_at_backup(struct rec *op, void *arg)
+static int look_at_backup(const struct operation *op, void *arg)
 {
     struct newest *x = arg;
-    int64_t end = jint(op->doc, "completed_ns");
-    if (strcmp(jstr(op->doc, "kind"), "backup") || strcmp(op->state, "Completed") || end <= x->end_ns ||
+    int64_t end = op->completed_ns;
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || end <= x->end_ns ||
         !strcmp(op->parent, x->except) || !still_there(x->engine, op))
         return 0;
-    const json_t *changed = json_object_get(jobj(op->doc, "result"), "incrementalBytes");
+    const json_t *changed = json_object_get(op->result, "incrementalBytes");
     x->end_ns = end;
-    x->snapshot_ns = jint(op->doc, "snapshot_ns");
+    x->snapshot_ns = op->snapshot_ns;
     x->changed = json_is_integer(changed) ? json_integer_value(changed) : -1;
     snprintf(x->backup, sizeof x->backup, "%s", op->parent);
-    snprintf(x->repository, sizeof x->repository, "%s", jstr(jobj(op->doc, "policy"), "repository"));
+    snprintf(x->repository, sizeof x->repository, "%s", op->policy->repository);
     return 0;
 }
 
 static int look_for_newest(struct engine *g, const char *volume_id, const char *except, struct newest *x, struct err *e)
 {
-    struct rec_filter f = {.volume = volume_id};
+    const struct operation_filter f = {.volume_id = volume_id};
     *x = (struct newest){.engine = g, .except = except};
-    return records_each(g->records, REC_OPERATION, &f, look_at_backup, x, e);
+    return operation_each(g->records, &f, look_at_backup, x, e);
 }
 
-static int save_newest(struct engine *g, struct rec *v, const struct newest *x, struct err *e)
+static int save_newest(struct engine *g, struct volume_row *v, const struct newest *x, struct err *e)
 {
-    jset_int(v->doc, "last_success_ns", x->end_ns);
-    jset_int(v->doc, "last_snapshot_ns", x->snapshot_ns);
-    jset_str(v->doc, "last_good_backup", x->backup);
-    jset_str(v->doc, "last_good_repository", x->repository);
-    if (x->changed >= 0)
-        jset_int(v->doc, "last_changed_bytes", x->changed);
-    else
-        json_object_del(v->doc, "last_changed_bytes");
-    return records_save(g->records, REC_VOLUME, v, e);
+    v->last_success_ns = x->end_ns;
+    v->last_snapshot_ns = x->snapshot_ns;
+    str_set(&v->last_good_backup, x->backup);
+    str_set(&v->last_good_repository, x->repository);
+    v->last_changed_bytes = x->changed;
+    return volume_row_save(g->records, v, e);
 }
 
 int volume_backup_lost(struct engine *g, const char *volume_id, const char *backup, const char *why, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
     struct newest x;
-    if (!volume_id[0] || rec_get(g, REC_VOLUME, volume_id, &v) < 0)
+    if (!volume_id[0] || volume_row_read(g, volume_id, &v) < 0)
         return 0;
-    bool last = !strcmp(jstr(v.doc, "last_backup"), backup);
+    bool last = !strcmp(v.last_backup, backup);
     if (last)
-        json_object_del(v.doc, "last_backup");
-    if (strcmp(jstr(v.doc, "last_good_backup"), backup))
-        return last ? records_save(g->records, REC_VOLUME, &v, e) : 0;
+        str_clear(&v.last_backup);
+    if (strcmp(v.last_good_backup, backup))
+        return last ? volume_row_save(g->records, &v, e) : 0;
     int rc = look_for_newest(g, volume_id, backup, &x, e);
     if (rc < 0)
         return rc;
-    const char *name = jstr(jobj(v.doc, "volume"), "name");
+    const char *name = v.volume->name;
     if (x.backup[0]) {
-        json_object_del(v.doc, "last_good_lost");
+        str_clear(&v.last_good_lost);
         log_info("%s: backup %s %s; the last good one is %s now", name, backup, why, x.backup);
     } else {
         char text[700];
         snprintf(text, sizeof text, "the last one, %s, %s", backup, why);
-        jset_str(v.doc, "last_good_lost", text);
+        str_set(&v.last_good_lost, text);
         log_warning("%s: none of its backups is left: %s", name, text);
     }
     return save_newest(g, &v, &x, e);
@@ -219,15 +214,16 @@ int volume_backup_lost(struct engine *g, const char *volume_id, const char *back
 
 void volume_backup_found(struct engine *g, const char *volume_id)
 {
-    CLEANUP(rec_clearp) struct rec v = REC_INIT;
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
     struct newest x;
     struct err e = ERR_INIT;
-    if (!volume_id[0] || rec_get(g, REC_VOLUME, volume_id, &v) < 0 || look_for_newest(g, volume_id, "", &x, &e) < 0 ||
-        x.end_ns <= jint(v.doc, "last_success_ns"))
+    if (!volume_id[0] || volume_row_read(g, volume_id, &v) < 0 || look_for_newest(g, volume_id, "", &x, &e) < 0 ||
+        x.end_ns <= v.last_success_ns)
         return;
-    json_object_del(v.doc, "last_good_lost");
+    str_clear(&v.last_good_lost);
     if (save_newest(g, &v, &x, &e) < 0)
-        log_warning("volume %s: %s", jstr(jobj(v.doc, "volume"), "name"), e.msg);
+        log_warning("volume %s: %s", v.volume->name, e.msg);
 }
 
 struct repository_of {
@@ -235,22 +231,22 @@ struct repository_of {
     char *out;
     size_t cap;
 };
-static int match_backup(struct rec *op, void *arg)
+static int match_backup(const struct operation *op, void *arg)
 {
     struct repository_of *x = arg;
-    if (strcmp(op->parent, x->backup) || strcmp(jstr(op->doc, "kind"), "backup"))
+    if (strcmp(op->parent, x->backup) || op->kind != KIND_BACKUP)
         return 0;
-    snprintf(x->out, x->cap, "%s", jstr(jobj(op->doc, "policy"), "repository"));
+    snprintf(x->out, x->cap, "%s", op->policy->repository);
     return 1;
 }
 
-void volume_repository(struct engine *g, const struct rec *v, char *out, size_t cap)
+void volume_repository(struct engine *g, const struct volume_row *v, char *out, size_t cap)
 {
-    struct repository_of x = {jstr(v->doc, "last_good_backup"), out, cap};
-    struct rec_filter f = {.volume = v->id};
-    snprintf(out, cap, "%s", jstr(v->doc, "last_good_repository"));
+    struct repository_of x = {v->last_good_backup, out, cap};
+    const struct operation_filter f = {.volume_id = v->id};
+    snprintf(out, cap, "%s", v->last_good_repository);
     if (!out[0] && x.backup[0]) /* noted by a daemon that did not remember it */
-        records_each(g->records, REC_OPERATION, &f, match_backup, &x, NULL);
+        operation_each(g->records, &f, match_backup, &x, NULL);
 }
 
 /* ---- forgetting one that is gone ---- */
@@ -261,18 +257,18 @@ struct forget {
     unsigned forgotten, there;
     struct err *err;
 };
-static int forget_one(struct rec *v, void *arg)
+static int forget_one(const struct volume_row *v, void *arg)
 {
     struct forget *x = arg;
-    const char *name = jstr(jobj(v->doc, "volume"), "name");
+    const char *name = v->volume->name;
     if (strcmp(name, x->what) && strcmp(v->id, x->what))
         return 0;
-    if (strcmp(v->state, "gone") && cfg_class_of(x->engine->cfg, name)) {
+    if (v->state != VOL_GONE && cfg_class_of(x->engine->cfg, name)) {
         x->there++;
         return 0;
     }
     x->forgotten++;
-    return records_delete(x->engine->records, REC_VOLUME, v->id, x->err);
+    return volume_row_delete(x->engine->records, v->id, x->err);
 }
 
 void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
@@ -280,7 +276,7 @@ void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     struct err e = ERR_INIT;
     struct forget x = {.engine = g, .what = jstr(req, "volume"), .err = &e};
     CLEANUP_JSON json_t *answer = NULL;
-    records_each(g->records, REC_VOLUME, NULL, forget_one, &x, &e);
+    volume_row_each(g->records, NULL, forget_one, &x, &e);
     if (!e.cls && !x.forgotten && x.there) {
         err_set(&e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
         err_hint(&e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);

@@ -29,14 +29,16 @@ int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *nam
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
 /* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */
-void volume_why(enum volume_state s, const struct rec *v, const char *excluded, bool has_job, char *out, size_t cap);
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out, size_t cap);
 
 /* ---- records ---- */
 
-/* Remembers what is known of a volume: `volume` replaces what was known, `more` (NULL: none) is added. */
-void volume_note(struct engine *g, const json_t *volume, const char *klass, const json_t *more);
+/* Remembers what is known of a volume: `volume` replaces what was known; `change` (NULL: none) changes the rest. */
+typedef void volume_change_fn(struct volume_row *v, const void *arg);
+void volume_note(struct engine *g, const struct volume_desc *volume, const char *klass, volume_change_fn *change,
+                 const void *arg);
 /* By id or name. */
-int volume_find(struct engine *g, const char *what, struct rec *ret);
+int volume_find(struct engine *g, const char *what, struct volume_row *ret);
 
 /*
  * A backup of this volume is no more (or soon will not be). If it was the last good one, the newest of the others that
@@ -47,7 +49,7 @@ int volume_backup_lost(struct engine *g, const char *volume_id, const char *back
 /* One that counted as lost is there again. */
 void volume_backup_found(struct engine *g, const char *volume_id);
 /* The repository that has a volume's last good backup; "": none. */
-void volume_repository(struct engine *g, const struct rec *v, char *out, size_t cap);
+void volume_repository(struct engine *g, const struct volume_row *v, char *out, size_t cap);
 
 /* ---- looking ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* names.c - rows by what people call them */
+/* names.c - see names.h */
 #include "daemon/records/names.h"
 
 #include "base/cleanup.h"
@@ -17,75 +17,74 @@ struct search {
     size_t head_n, tail_n, found;
     const char *volume; /* BACKUP/VOLUME */
     bool rooted;
-    struct rec rec;
+    char id[NAME_ID_MAX];
     char named[300]; /* the first of several */
 };
 
-bool name_is_volume(const json_t *volume, const char *name, bool rooted)
+bool name_is_volume(const struct volume_desc *volume, const char *name, bool rooted)
 {
-    const char *have = jstr(volume, "name");
-    return !strcmp(name, have) || !strcmp(name, jstr(volume, "id")) ||
-           (rooted && *have == '/' && !strcmp(name, have + 1));
+    const char *have = volume->name;
+    return !strcmp(name, have) || !strcmp(name, volume->id) || (rooted && *have == '/' && !strcmp(name, have + 1));
 }
 
-static int search_row(struct rec *r, void *arg)
+static void found(struct search *s, const char *id)
+{
+    const size_t len = strlen(s->named);
+    if (s->found < CANDIDATES)
+        snprintf(s->named + len, sizeof s->named - len, "%s%.90s", len ? ", " : "", id);
+    if (s->found++ == 0)
+        snprintf(s->id, sizeof s->id, "%s", id);
+}
+
+static int search_id(const void *row, void *arg)
+{
+    const char *id = ((const struct row *)row)->id;
+    struct search *s = arg;
+    const size_t n = strlen(id);
+    if (n >= s->head_n + s->tail_n && strncmp(id, s->head, s->head_n) == 0 && strcmp(id + n - s->tail_n, s->tail) == 0)
+        found(s, id);
+    return 0;
+}
+
+static int search_volume(const struct operation *op, void *arg)
 {
     struct search *s = arg;
-    size_t n = strlen(r->id);
-    if (s->volume) {
-        if (strcmp(s->volume, r->volume) != 0 && !name_is_volume(jobj(r->doc, "volume"), s->volume, s->rooted))
-            return 0;
-    } else if (n < s->head_n + s->tail_n || strncmp(r->id, s->head, s->head_n) != 0 ||
-               strcmp(r->id + n - s->tail_n, s->tail) != 0) {
-        return 0;
-    }
-    size_t len = strlen(s->named);
-    if (s->found < CANDIDATES)
-        snprintf(s->named + len, sizeof s->named - len, "%s%.90s", len ? ", " : "", r->id);
-    if (s->found++ == 0) {
-        s->rec = *r;
-        r->doc = NULL;
-    }
+    if (!strcmp(s->volume, op->volume_id) || name_is_volume(op->volume, s->volume, s->rooted))
+        found(s, op->id);
     return 0;
 }
 
 /* 1: found. 0: not. */
-static int search(struct records *r, enum rec_kind k, const char *parent, struct search *s, struct rec *ret,
-                  const char *name, struct err *e)
+static int verdict(struct search *s, char id[NAME_ID_MAX], const char *name, struct err *e)
 {
-    const struct rec_filter f = {.parent = parent, .newest_first = true};
-    s->found = 0;
-    s->named[0] = '\0';
-    int rc = records_each(r, k, &f, search_row, s, e);
-    if (rc >= 0 && s->found > 1) {
-        rc = err_set(e, ERR_USAGE, EINVAL, "\"%.128s\" may mean %zu things", name, s->found);
+    if (s->found > 1) {
+        int rc = err_set(e, ERR_USAGE, EINVAL, "\"%.128s\" may mean %zu things", name, s->found);
         err_hint(e, "name one: %s%s", s->named, s->found > CANDIDATES ? ", and older ones" : "");
-    }
-    if (rc < 0 || !s->found) {
-        rec_clear(&s->rec);
-        s->rec = (struct rec)REC_INIT;
         return rc;
     }
-    *ret = s->rec;
-    s->rec = (struct rec)REC_INIT;
-    return 1;
+    if (s->found)
+        memcpy(id, s->id, sizeof s->id);
+    return s->found == 1;
 }
 
-static int by_part(struct records *r, const char *name, unsigned among, enum rec_kind *kind, struct rec *ret,
+static int by_part(struct records *r, const char *name, unsigned among, enum row_kind *kind, char id[NAME_ID_MAX],
                    struct err *e)
 {
+    const struct row_filter newest = {.newest_first = true};
     const char *cut = strstr(name, ELLIPSIS);
-    struct search s = {.head = name, .head_n = cut ? (size_t)(cut - name) : strlen(name), .tail = "", .rec = REC_INIT};
+    struct search s = {.head = name, .head_n = cut ? (size_t)(cut - name) : strlen(name), .tail = ""};
     if (cut) {
         s.tail = cut + strlen(ELLIPSIS);
         s.tail_n = strlen(s.tail);
     }
     if (s.head_n + s.tail_n < PREFIX_MIN)
         return 0;
-    for (enum rec_kind k = 0; k <= REC_NATIVE; k++) {
+    for (enum row_kind k = 0; k <= ROW_NATIVE; k++) {
         if (!(among & 1u << k))
             continue;
-        int rc = search(r, k, NULL, &s, ret, name, e);
+        int rc = row_each(r, k, &newest, search_id, &s, e);
+        if (rc >= 0)
+            rc = verdict(&s, id, name, e);
         if (rc > 0)
             *kind = k;
         if (rc)
@@ -94,41 +93,62 @@ static int by_part(struct records *r, const char *name, unsigned among, enum rec
     return 0;
 }
 
-static int by_volume(struct records *r, const char *name, struct rec *ret, struct err *e)
+static bool exists(struct records *r, enum row_kind k, const char *id)
+{
+    union {
+        struct backup backup;
+        struct operation operation;
+        struct native_row native;
+    } row;
+    if (row_get(r, k, id, &row, NULL) < 0)
+        return false;
+    row_clear(row_types[k].fields, &row);
+    return true;
+}
+
+static int by_volume(struct records *r, const char *name, char id[NAME_ID_MAX], struct err *e)
 {
     const char *slash = strchr(name, '/');
-    char backup[512];
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    enum rec_kind k;
+    char backup[NAME_ID_MAX];
+    enum row_kind k;
     if (!slash || slash == name || (size_t)(slash - name) >= sizeof backup)
         return 0;
     snprintf(backup, sizeof backup, "%.*s", (int)(slash - name), name);
-    if (records_get(r, REC_BACKUP, backup, &b, NULL) < 0) {
-        int rc = by_part(r, backup, NAME_BACKUP, &k, &b, e);
+    if (!exists(r, ROW_BACKUP, backup)) {
+        char part[NAME_ID_MAX];
+        memcpy(part, backup, sizeof part);
+        int rc = by_part(r, part, NAME_BACKUP, &k, backup, e);
         if (rc <= 0)
             return rc;
     }
-    struct search s = {.volume = slash + 1, .rec = REC_INIT};
-    int rc = search(r, REC_OPERATION, b.id, &s, ret, name, e);
-    if (rc)
-        return rc;
-    s.rooted = true;
-    return search(r, REC_OPERATION, b.id, &s, ret, name, e);
+    const struct operation_filter f = {.parent = backup, .newest_first = true};
+    for (int rooted = 0; rooted < 2; rooted++) {
+        struct search s = {.volume = slash + 1, .rooted = rooted};
+        int rc = operation_each(r, &f, search_volume, &s, e);
+        if (rc >= 0)
+            rc = verdict(&s, id, name, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
 }
 
-int name_find(struct records *r, const char *name, unsigned among, enum rec_kind *kind, struct rec *ret, struct err *e)
+int name_find(struct records *r, const char *name, unsigned among, enum row_kind *kind, char id[NAME_ID_MAX],
+              struct err *e)
 {
-    for (enum rec_kind k = 0; k <= REC_NATIVE; k++) {
-        if (among & 1u << k && records_get(r, k, name, ret, NULL) >= 0) {
+    id[0] = '\0';
+    for (enum row_kind k = 0; k <= ROW_NATIVE; k++) {
+        if (among & 1u << k && exists(r, k, name)) {
             *kind = k;
+            snprintf(id, NAME_ID_MAX, "%s", name);
             return 0;
         }
     }
     int rc = 0;
-    if (among & NAME_OPERATION && (rc = by_volume(r, name, ret, e)) > 0)
-        *kind = REC_OPERATION;
+    if (among & NAME_OPERATION && (rc = by_volume(r, name, id, e)) > 0)
+        *kind = ROW_OPERATION;
     if (rc == 0)
-        rc = by_part(r, name, among, kind, ret, e);
+        rc = by_part(r, name, among, kind, id, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no %s%s%s \"%.256s\"", among & NAME_BACKUP ? "backup, restore" : "",
@@ -139,9 +159,9 @@ int name_find(struct records *r, const char *name, unsigned among, enum rec_kind
 
 /* ---- volumes and states ---- */
 
-static int add_name(struct rec *v, void *arg)
+static int add_name(const struct volume_row *v, void *arg)
 {
-    return json_array_append_new(arg, json_string(jstr(jobj(v->doc, "volume"), "name")));
+    return json_array_append_new(arg, json_string(v->volume->name));
 }
 
 static const char *listed_at(unsigned i, void *arg)
@@ -152,7 +172,7 @@ static const char *listed_at(unsigned i, void *arg)
 json_t *volume_near(struct records *r, const char *name)
 {
     CLEANUP_JSON json_t *names = json_array();
-    if (!names || records_each(r, REC_VOLUME, NULL, add_name, names, NULL) < 0)
+    if (!names || volume_row_each(r, NULL, add_name, names, NULL) < 0)
         return NULL;
     const char *near = nearest_meant(name, listed_at, names);
     return near ? json_string(near) : NULL;
@@ -162,17 +182,17 @@ struct called {
     const char *name;
     bool found;
 };
-static int is_called(struct rec *v, void *arg)
+static int is_called(const struct volume_row *v, void *arg)
 {
     struct called *c = arg;
-    c->found = !strcmp(c->name, v->id) || name_is_volume(jobj(v->doc, "volume"), c->name, false);
+    c->found = !strcmp(c->name, v->id) || name_is_volume(v->volume, c->name, false);
     return c->found;
 }
 
 int volume_known(struct records *r, const char *name, struct err *e)
 {
     struct called c = {name, false};
-    int rc = records_each(r, REC_VOLUME, NULL, is_called, &c, e);
+    int rc = volume_row_each(r, NULL, is_called, &c, e);
     if (rc < 0 || c.found)
         return rc < 0 ? rc : 0;
     CLEANUP_JSON json_t *near = volume_near(r, name);

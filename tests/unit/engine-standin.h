@@ -12,6 +12,7 @@
 #include "daemon/answers/answers.h"
 #include "daemon/engine/engine.h"
 #include "base/json.h"
+#include "rows.h"
 
 #include <errno.h>
 #include <string.h>
@@ -61,16 +62,16 @@ const struct cfg *engine_cfg(const struct engine *g)
     return g->cfg;
 }
 
-json_t *engine_operation_json(struct engine *g, const struct rec *op)
+json_t *engine_operation_json(struct engine *g, const struct operation *op)
 {
     (void)g;
     return answer_operation(op);
 }
-json_t *engine_backup_json(struct engine *g, const struct rec *b, bool with_operations)
+json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations)
 {
     return answer_backup(g->records, b, with_operations);
 }
-json_t *engine_native_json(struct engine *g, const struct rec *n)
+json_t *engine_native_json(struct engine *g, const struct native_row *n)
 {
     (void)g;
     return answer_native(n);
@@ -114,26 +115,18 @@ static void standin_reply(struct engine *g, const json_t *req, json_t *answer, c
 
 /* ---- records that change ---- */
 
-static int standin_add(struct engine *g, enum rec_kind k, const char *id, const char *parent, const char *volume,
+static int standin_add(struct engine *g, enum row_kind k, const char *id, const char *parent, const char *volume,
                        const char *state, json_t *doc)
 {
-    struct rec r = REC_INIT;
-    snprintf(r.id, sizeof r.id, "%s", id);
-    snprintf(r.parent, sizeof r.parent, "%s", parent);
-    snprintf(r.volume, sizeof r.volume, "%s", volume);
-    snprintf(r.state, sizeof r.state, "%s", state);
-    r.doc = doc;
-    int rc = records_add(g->records, k, &r, NULL);
-    rec_clear(&r);
-    return rc;
+    return row_add_doc(g->records, k, id, parent, volume, state, doc, NULL);
 }
 
-static void standin_tell(struct engine *g, const struct rec *b)
+static void standin_tell(struct engine *g, const struct backup *b)
 {
     json_t *state = engine_backup_json(g, b, true);
     for (struct standin_wait *w = g->waits; w; w = w->next)
         if (w->fn && !strcmp(w->id, b->id))
-            w->fn(state, state_terminal(b->state), w->arg);
+            w->fn(state, backup_state_terminal(b->state), w->arg);
     json_decref(state);
     for (struct standin_wait **at = &g->waits; *at;) {
         struct standin_wait *w = *at;
@@ -146,91 +139,92 @@ static void standin_tell(struct engine *g, const struct rec *b)
     }
 }
 
-static const char *standin_advance(struct engine *g, struct rec *op, bool cancel)
+static enum op_state standin_failed(struct operation *op, enum err_class code, const char *message, const char *hint)
 {
-    const char *name = jstr(jobj(op->doc, "volume"), "name");
-    json_t *p = jobj(op->doc, "progress");
-    int64_t done = jint(p, "done") + jint(p, "total") / (g->ticks ? g->ticks : 1);
+    op->error.code = code;
+    str_set(&op->error.message, message);
+    str_set(&op->error.hint, hint);
+    str_set(&op->error.stage, *hint ? "move" : "");
+    return OP_FAILED;
+}
+
+static enum op_state standin_advance(struct engine *g, struct operation *op, bool cancel)
+{
+    const char *name = op->volume->name;
+    const int64_t total = jint(op->progress, "total"),
+                  done = jint(op->progress, "done") + total / (g->ticks ? g->ticks : 1);
     if (cancel)
-        return "Canceled";
+        return OP_CANCELED;
     if (!strncmp(name, "hang", 4))
-        return "Running";
-    if (done < jint(p, "total")) {
-        jset_int(p, "done", done);
-        return "Running";
-    }
-    jset_int(p, "done", jint(p, "total"));
-    jset_int(op->doc, "completed_ns", standin_now());
-    if (!strncmp(name, "odd", 3)) {
-        json_object_set_new(op->doc, "error",
-                            json_pack("{s:s,s:i,s:s}", "class", "error", "code", 1, "message", "it did not work"));
-        return "Failed";
-    }
-    if (strncmp(name, "fail", 4) != 0)
-        return "Completed";
-    json_object_set_new(op->doc, "error",
-                        json_pack("{s:s,s:i,s:s,s:s,s:s}", "class", "source", "code", (int)ERR_SOURCE, "message",
-                                  "the device has a bad sector", "hint", "replace the disk", "stage", "move"));
-    return "Failed";
+        return OP_RUNNING;
+    json_t *p = json_copy(op->progress);
+    jset_int(p, "done", done < total ? done : total);
+    json_take(&op->progress, p);
+    if (done < total)
+        return OP_RUNNING;
+    op->completed_ns = standin_now();
+    if (!strncmp(name, "odd", 3))
+        return standin_failed(op, ERR_GENERIC, "it did not work", "");
+    if (!strncmp(name, "fail", 4))
+        return standin_failed(op, ERR_SOURCE, "the device has a bad sector", "replace the disk");
+    return OP_COMPLETED;
 }
 
 struct standin_round {
-    struct engine *g;
     unsigned running, failed, completed;
-    bool cancel;
     char ids[64][512];
     unsigned n;
 };
-static int standin_collect(struct rec *r, void *arg)
+static int standin_collect(const struct operation *op, void *arg)
 {
     struct standin_round *x = arg;
     if (x->n < 64)
-        snprintf(x->ids[x->n++], 512, "%s", r->id);
+        snprintf(x->ids[x->n++], 512, "%s", op->id);
     return 0;
 }
 
-static int standin_backup(struct rec *b, void *arg)
+static int standin_backup(const struct backup *row, void *arg)
 {
     struct engine *g = arg;
-    if (jbool(b->doc, "canned"))
+    const struct operation_filter f = {.parent = row->id};
+    struct backup b;
+    if (json_is_true(json_object_get(row->unknown, "canned")))
         return 0;
     struct standin_round *x = calloc(1, sizeof *x);
-    x->g = g;
-    x->cancel = jbool(b->doc, "cancel");
-    const struct rec_filter f = {.parent = b->id};
-    records_each(g->records, REC_OPERATION, &f, standin_collect, x, NULL);
+    backup_copy(&b, row);
+    operation_each(g->records, &f, standin_collect, x, NULL);
     for (unsigned i = 0; i < x->n; i++) {
-        struct rec op = REC_INIT;
-        if (records_get(g->records, REC_OPERATION, x->ids[i], &op, NULL) < 0)
+        struct operation op;
+        if (operation_get(g->records, x->ids[i], &op, NULL) < 0)
             continue;
-        if (!state_terminal(op.state)) {
-            snprintf(op.state, sizeof op.state, "%s", standin_advance(g, &op, x->cancel));
-            records_save(g->records, REC_OPERATION, &op, NULL);
+        if (!op_state_terminal(op.state)) {
+            op.state = standin_advance(g, &op, b.cancel);
+            operation_save(g->records, &op, NULL);
         }
-        x->running += !state_terminal(op.state);
-        x->failed += !strcmp(op.state, "Failed");
-        x->completed += !strcmp(op.state, "Completed");
-        rec_clear(&op);
+        x->running += !op_state_terminal(op.state);
+        x->failed += op.state == OP_FAILED;
+        x->completed += op.state == OP_COMPLETED;
+        operation_clear(&op);
     }
     if (!x->running) {
-        snprintf(b->state, sizeof b->state, "%s",
-                 x->cancel                   ? "Canceled"
-                 : x->failed && x->completed ? "PartiallyFailed"
-                 : x->failed                 ? "Failed"
-                                             : "Completed");
-        jset_int(b->doc, "completed_ns", standin_now());
-        records_save(g->records, REC_BACKUP, b, NULL);
+        b.state = b.cancel                    ? BACKUP_CANCELED
+                  : x->failed && x->completed ? BACKUP_PARTIALLY_FAILED
+                  : x->failed                 ? BACKUP_FAILED
+                                              : BACKUP_COMPLETED;
+        b.completed_ns = standin_now();
+        backup_save(g->records, &b, NULL);
     }
     free(x);
-    standin_tell(g, b);
+    standin_tell(g, &b);
+    backup_clear(&b);
     return 0;
 }
 
 static int standin_tick(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
-    const struct rec_filter f = {.live = true};
-    records_each(g->records, REC_BACKUP, &f, standin_backup, g, NULL);
+    const struct backup_filter f = {.live = true};
+    backup_each(g->records, &f, standin_backup, g, NULL);
     sd_event_source_set_time(s, usec + 20000);
     return sd_event_source_set_enabled(s, SD_EVENT_ON);
 }
@@ -263,13 +257,13 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
         }
     }
     if (!e.cls) {
-        standin_add(g, REC_BACKUP, id, "", "", "Moving",
+        standin_add(g, ROW_BACKUP, id, "", "", "Moving",
                     json_pack("{s:s,s:s}", "kind", "backup", "job", jstr(req, "job")));
         json_array_foreach(ops, i, v)
         {
             char vid[32];
             snprintf(vid, sizeof vid, "id-%zu", i);
-            standin_add(g, REC_OPERATION, jstr(v, "id"), id, vid, "Running",
+            standin_add(g, ROW_OPERATION, jstr(v, "id"), id, vid, "Running",
                         json_pack("{s:s,s:{s:s,s:s,s:I},s:{s:s,s:I,s:I},s:I}", "kind", "backup", "volume", "name",
                                   jstr(v, "volume"), "id", vid, "size", (json_int_t)1 << 30, "progress", "phase",
                                   "moving", "total", (json_int_t)1 << 30, "done", (json_int_t)0, "started_ns",
@@ -298,16 +292,16 @@ void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *r
 void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     struct err e = ERR_INIT;
-    struct rec b = REC_INIT;
+    struct backup b;
     json_t *answer = NULL;
-    if (records_get(g->records, REC_BACKUP, jstr(req, "id"), &b, &e) >= 0) {
-        bool already = state_terminal(b.state);
-        answer = json_pack("{s:s,s:b,s:s}", "id", b.id, "already", (int)already, "state", b.state);
-        jset_bool(b.doc, "cancel", true);
+    if (backup_get(g->records, jstr(req, "id"), &b, &e) >= 0) {
+        bool already = backup_state_terminal(b.state);
+        answer = json_pack("{s:s,s:b,s:s}", "id", b.id, "already", (int)already, "state", backup_state_name(b.state));
+        b.cancel = true;
         if (!already)
-            records_save(g->records, REC_BACKUP, &b, NULL);
+            backup_save(g->records, &b, NULL);
     }
-    rec_clear(&b);
+    backup_clear(&b);
     standin_reply(g, req, answer, e.cls ? &e : NULL, reply, arg);
 }
 
@@ -436,11 +430,11 @@ json_t *engine_status(struct engine *g)
 
 int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e)
 {
-    struct rec b = REC_INIT;
-    int rc = records_get(g->records, REC_BACKUP, id, &b, e);
+    struct backup b;
+    int rc = backup_get(g->records, id, &b, e);
     if (rc < 0)
         return rc;
-    bool terminal = state_terminal(b.state);
+    bool terminal = backup_state_terminal(b.state);
     json_t *state = engine_backup_json(g, &b, true);
     if (!terminal) {
         struct standin_wait *w = calloc(1, sizeof *w);
@@ -452,7 +446,7 @@ int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg,
     }
     fn(state, terminal, arg);
     json_decref(state);
-    rec_clear(&b);
+    backup_clear(&b);
     return 0;
 }
 

@@ -521,10 +521,10 @@ static void slow_waiter(void **state)
     for (int i = 0; i < 4000; i++) {
         sd_event_run(f->loop, 1000);
         most = f->control->pending > most ? f->control->pending : most;
-        CLEANUP(rec_clearp) struct rec b = REC_INIT;
-        if (i % 50 == 0 &&
-            records_get(f->engine.records, REC_BACKUP, jstr(jobj(a, "answer"), "backup"), &b, NULL) >= 0 &&
-            state_terminal(b.state))
+        CLEANUP(backup_clear) struct backup b;
+        backup_init(&b);
+        if (i % 50 == 0 && backup_get(f->engine.records, jstr(jobj(a, "answer"), "backup"), &b, NULL) >= 0 &&
+            backup_state_terminal(b.state))
             break;
     }
     assert_true(most < 1u << 20);
@@ -588,9 +588,9 @@ static void canned(struct fixture *f, unsigned n)
         snprintf(id, sizeof id, "nightly-20261121T020000-%04x", i);
         snprintf(op, sizeof op, "up-%s.id-%u", id, i);
         snprintf(volume, sizeof volume, "vg0/db%u", i % 10);
-        standin_add(&f->engine, REC_BACKUP, id, "", "", i == 3 ? "Moving" : "Completed",
+        standin_add(&f->engine, ROW_BACKUP, id, "", "", i == 3 ? "Moving" : "Completed",
                     json_pack("{s:s,s:b}", "kind", "backup", "canned", 1));
-        standin_add(&f->engine, REC_OPERATION, op, id, "vid", i == 3 ? "Running" : "Completed",
+        standin_add(&f->engine, ROW_OPERATION, op, id, "vid", i == 3 ? "Running" : "Completed",
                     json_pack("{s:s,s:{s:s,s:s}}", "kind", "backup", "volume", "name", volume, "id", "vid"));
     }
 }
@@ -644,7 +644,7 @@ static void names_of_things(void **state)
 {
     struct fixture *f = *state;
     canned(f, 20);
-    standin_add(&f->engine, REC_NATIVE, "0b5e1234-0000-4000-8000-000000000001", "b", "vid", "present",
+    standin_add(&f->engine, ROW_NATIVE, "0b5e1234-0000-4000-8000-000000000001", "b", "vid", "present",
                 json_pack("{s:{s:s}}", "volume", "name", "vg0/db1"));
     f->engine.rows = 3;
     int fd = dial(f);

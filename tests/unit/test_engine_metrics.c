@@ -5,6 +5,7 @@
 
 #include "daemon/metrics/collect.h"
 #include "daemon/metrics/samples.h"
+#include "rows.h"
 
 #include <sys/stat.h>
 #include <math.h>
@@ -39,6 +40,8 @@ static void open_with(struct fixture *x, const char *more)
         fail_msg("%s", e.msg);
     assert_int_equal(records_open(&x->g.records, x->dir, &news, &e), 0);
     x->g.cfg = x->cfg;
+    x->g.live = calloc(LIVE_BUCKETS, sizeof *x->g.live);
+    assert_non_null(x->g.live);
     x->g.reload_ok = true;
     x->g.started_ns = now_ns();
     assert_int_equal(facts_new(&x->g, &e), 0);
@@ -53,6 +56,7 @@ static void open_with(struct fixture *x, const char *more)
 static void close_it(struct fixture *x)
 {
     char command[128];
+    free(x->g.live);
     facts_free(&x->g);
     movers_free(x->g.movers);
     steps_free(x->g.steps);
@@ -99,20 +103,17 @@ static double value(struct fixture *x, const char *name, const char *labels)
     } while (0)
 #define assert_no_sample(x, name, labels) assert_true(isnan(value(x, name, labels)))
 
-static void put(struct fixture *x, enum rec_kind k, const char *id, const char *volume, const char *state, json_t *doc,
-                struct rec *ret)
+static void put(struct fixture *x, enum row_kind k, const char *id, const char *volume, const char *state, json_t *doc)
 {
-    struct rec r = {.doc = doc};
-    struct err e = ERR_INIT;
     assert_non_null(doc);
-    snprintf(r.id, sizeof r.id, "%s", id);
-    snprintf(r.volume, sizeof r.volume, "%s", volume);
-    snprintf(r.state, sizeof r.state, "%s", state);
-    assert_int_equal(records_add(x->g.records, k, &r, &e), 0);
-    if (ret)
-        *ret = r;
-    else
-        rec_clear(&r);
+    assert_int_equal(row_add_doc(x->g.records, k, id, "", volume, state, doc, NULL), 0);
+}
+
+static void operation_from(struct operation *op, json_t *doc)
+{
+    union any_row r;
+    row_from_doc(&r, ROW_OPERATION, "", "", "", "", doc);
+    *op = r.operation;
 }
 
 static json_t *operation(const char *kind, const char *volume)
@@ -196,31 +197,32 @@ static void states_are_counted_as_they_change(void **state)
 {
     (void)state;
     struct fixture x;
-    struct rec op;
+    struct operation op;
     struct err e = ERR_INIT;
     open_with(&x, "");
-    put(&x, REC_OPERATION, "up-1", "v", "Queued", operation("backup", "/srv/a.img"), &op);
-    put(&x, REC_OPERATION, "up-2", "w", "Running", operation("restore", "/srv/b.img"), NULL);
+    put(&x, ROW_OPERATION, "up-1", "v", "Queued", operation("backup", "/srv/a.img"));
+    assert_int_equal(operation_get(x.g.records, "up-1", &op, &e), 0);
+    put(&x, ROW_OPERATION, "up-2", "w", "Running", operation("restore", "/srv/b.img"));
     assert_sample(&x, "operations", "direction=backup,state=Queued", 1);
     assert_sample(&x, "queue_length", "direction=backup", 1);
     assert_sample(&x, "slots_used", "", 1);
-    assert_int_equal(save_state(&x.g, REC_OPERATION, &op, "Exposing"), 0);
+    assert_int_equal(operation_become(&x.g, &op, OP_EXPOSING), 0);
     assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "queue_wait_seconds_count", "direction=backup", 1);
     /* A transaction that is undone leaves no trace. */
     assert_int_equal(records_begin(x.g.records, &e), 0);
-    snprintf(op.state, sizeof op.state, "Running");
-    assert_int_equal(records_save(x.g.records, REC_OPERATION, &op, &e), 0);
+    op.state = OP_RUNNING;
+    assert_int_equal(operation_save(x.g.records, &op, &e), 0);
     assert_sample(&x, "operations", "direction=backup,state=Running", 1);
     records_rollback(x.g.records);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "operations", "direction=backup,state=Running", 0);
-    rec_clear(&op);
-    assert_int_equal(records_get(x.g.records, REC_OPERATION, "up-1", &op, &e), 0);
-    assert_int_equal(save_state(&x.g, REC_OPERATION, &op, "Completed"), 0);
+    operation_clear(&op);
+    assert_int_equal(operation_get(x.g.records, "up-1", &op, &e), 0);
+    assert_int_equal(operation_become(&x.g, &op, OP_COMPLETED), 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 0);
-    rec_clear(&op);
+    operation_clear(&op);
     all_fit(&x);
     close_it(&x);
 }
@@ -230,10 +232,10 @@ static void progress_of_what_runs(void **state)
     (void)state;
     struct fixture x;
     open_with(&x, "");
-    put(&x, REC_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"), NULL);
+    put(&x, ROW_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"));
     assert_true(value(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img") > 1e9);
     assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
-    struct live *l = live_get(&x.g, REC_OPERATION, "up-1");
+    struct live *l = live_get(&x.g, ROW_OPERATION, "up-1");
     l->progress = json_pack("{s:i,s:i}", "total", 100, "done", 40);
     l->moved_ns = INT64_C(5000000000000000000);
     assert_sample(&x, "operation_expected_bytes", "direction=backup,volume=/srv/a.img", 100);
@@ -249,9 +251,9 @@ static void volumes_come_and_go(void **state)
     (void)state;
     struct fixture x;
     open_with(&x, "[volume \"/srv/x.img\"]\nexclude = yes\n");
-    put(&x, REC_VOLUME, "id-a", "id-a", "known", volume("/srv/a.img", now_ns()), NULL);
-    put(&x, REC_VOLUME, "id-old", "id-old", "known", volume("/elsewhere/b.img", 5), NULL);
-    put(&x, REC_VOLUME, "id-x", "id-x", "known", volume("/srv/x.img", 5), NULL);
+    put(&x, ROW_VOLUME, "id-a", "id-a", "known", volume("/srv/a.img", now_ns()));
+    put(&x, ROW_VOLUME, "id-old", "id-old", "known", volume("/elsewhere/b.img", 5));
+    put(&x, ROW_VOLUME, "id-x", "id-x", "known", volume("/srv/x.img", 5));
     assert_sample(&x, "volume_protected", "volume=/srv/a.img", 1);
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     assert_sample(&x, "volume_last_changed_bytes", "volume=/srv/a.img", 7);
@@ -261,7 +263,7 @@ static void volumes_come_and_go(void **state)
     /* Made anew under the same name: the newer one has it. */
     json_t *again = volume("/srv/a.img", 0);
     jset_int(jobj(again, "volume"), "size", 8192);
-    put(&x, REC_VOLUME, "id-a2", "id-a2", "known", again, NULL);
+    put(&x, ROW_VOLUME, "id-a2", "id-a2", "known", again);
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 8192);
     assert_sample(&x, "volume_protected", "volume=/srv/a.img", 0);
     /* Its class lists neither any more, then the first again. */
@@ -296,8 +298,8 @@ static void what_is_not_told_is_not_shown(void **state)
     struct fixture x;
     open_with(&x, "");
     assert_sample(&x, "snapshot_used_bytes", "class=c", 0); /* there is none */
-    put(&x, REC_NATIVE, "alias", "v", "present",
-        json_pack("{s:{s:s},s:{s:n,s:I}}", "class", "name", "c", "native", "used", "created_ns", (json_int_t)1), NULL);
+    put(&x, ROW_NATIVE, "alias", "v", "present",
+        json_pack("{s:{s:s},s:{s:n,s:I}}", "class", "name", "c", "native", "used", "created_ns", (json_int_t)1));
     assert_no_sample(&x, "snapshot_used_bytes", "class=c");
     close_it(&x);
 }
@@ -320,7 +322,7 @@ static void a_cancel_is_no_verdict(void **state)
         jset_str(v, "last_status", t[i][0]);
         if (t[i][1][0])
             jset_str(v, "last_verdict", t[i][1]);
-        put(&x, REC_VOLUME, id, id, "known", v, NULL);
+        put(&x, ROW_VOLUME, id, id, "known", v);
         double got = value(&x, "volume_last_status", labels);
         if (isnan(want[i]) ? !isnan(got) : got != want[i])
             fail_msg("%s after %s: %g", t[i][0], t[i][1], got);
@@ -345,20 +347,23 @@ static void natives_by_reason(void **state)
 {
     (void)state;
     struct fixture x;
-    struct rec n;
+    struct native_row n;
     open_with(&x, "");
     for (int i = 0; i < 3; i++) {
         char id[16];
         snprintf(id, sizeof id, "alias-%d", i);
-        put(&x, REC_NATIVE, id, "v", "present",
+        put(&x, ROW_NATIVE, id, "v", "present",
             json_pack("{s:{s:s},s:{s:I,s:I},s:b,s:b}", "class", "name", "c", "native", "used", (json_int_t)10,
-                      "created_ns", (json_int_t)(i + 1) * 1000000000, "moved", 1, "moved_verified", 1),
-            i == 2 ? &n : NULL);
+                      "created_ns", (json_int_t)(i + 1) * 1000000000, "moved", 1, "moved_verified", 1));
     }
+    assert_int_equal(native_row_get(x.g.records, "alias-2", &n, NULL), 0);
     assert_sample(&x, "snapshots", "class=c,reason=retained", 3);
     assert_sample(&x, "snapshot_used_bytes", "class=c", 30);
-    json_object_set_new(jobj(n.doc, "native"), "used", json_null()); /* not told of this one */
-    assert_int_equal(save(&x.g, REC_NATIVE, &n), 0);
+    struct native_desc native;
+    native_desc_copy(&native, n.native);
+    native.used = -1; /* not known of this one */
+    native_desc_take(&n.native, native_desc_make(&native));
+    assert_int_equal(native_row_write(&x.g, &n), 0);
     assert_sample(&x, "snapshot_used_bytes", "class=c", 20);
     assert_sample(&x, "snapshot_oldest_timestamp_seconds", "class=c", 1);
     struct native_facts f[2] = {{.alias = "alias-0", .reasons = NATIVE_RETAINED | NATIVE_IN_USE},
@@ -367,14 +372,14 @@ static void natives_by_reason(void **state)
     assert_sample(&x, "snapshots", "class=c,reason=in_use", 1);
     assert_sample(&x, "snapshots", "class=c,reason=none", 1);
     assert_sample(&x, "snapshots", "class=c,reason=retained", 1);
-    json_object_set_new(n.doc, "hold", json_true());
-    assert_int_equal(save(&x.g, REC_NATIVE, &n), 0);
+    n.hold.held = true;
+    assert_int_equal(native_row_write(&x.g, &n), 0);
     assert_sample(&x, "snapshots", "class=c,reason=held", 1);
-    assert_int_equal(save_state(&x.g, REC_NATIVE, &n, "missing"), 0);
+    assert_int_equal(native_row_become(&x.g, &n, NATIVE_MISSING), 0);
     assert_sample(&x, "snapshots", "class=c,reason=held", 0);
     assert_sample(&x, "snapshots_missing", "class=c", 1);
-    rec_clear(&n);
-    assert_int_equal(records_delete(x.g.records, REC_NATIVE, "alias-0", NULL), 0);
+    native_row_clear(&n);
+    assert_int_equal(native_row_delete(x.g.records, "alias-0", NULL), 0);
     assert_sample(&x, "snapshots", "class=c,reason=in_use", 0);
     close_it(&x);
 }
@@ -394,7 +399,8 @@ static void a_movers_result_is_counted(void **state)
 {
     (void)state;
     struct fixture x;
-    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    struct operation op;
+    operation_from(&op, operation("backup", "/srv/a.img"));
     open_with(&x, "");
     CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
     assert_non_null(result);
@@ -424,7 +430,7 @@ static void a_movers_result_is_counted(void **state)
     count_mover_ended(&x.g, &op, &oom);
     assert_sample(&x, "mover_oom_total", "", 1);
     assert_sample(&x, "mover_exits_total", "direction=backup,cause=out-of-memory", 1);
-    rec_clear(&op);
+    operation_clear(&op);
     all_fit(&x);
     close_it(&x);
 }
@@ -439,7 +445,8 @@ static void nonsense_of_a_mover_counts_nothing(void **state)
         "\"seconds\":\"x\"}},\"uploadedBytes\":-1,\"contents\":\"many\"}}",
         "{\"repository\":{\"requests\":[1,2],\"clockSkewSeconds\":\"x\"},\"reader\":3}"};
     struct fixture x;
-    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    struct operation op;
+    operation_from(&op, operation("backup", "/srv/a.img"));
     open_with(&x, "");
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
         CLEANUP_JSON json_t *result = json_loads(nonsense[i], 0, NULL);
@@ -451,7 +458,7 @@ static void nonsense_of_a_mover_counts_nothing(void **state)
     assert_sample(&x, "upload_bytes_total", "repository=main", 0);
     assert_sample(&x, "repository_request_seconds_count", "repository=main,op=get", 0);
     assert_no_sample(&x, "repository_contents", "repository=main");
-    rec_clear(&op);
+    operation_clear(&op);
     all_fit(&x);
     close_it(&x);
 }
@@ -461,38 +468,41 @@ static void ends_are_counted_with_their_reason(void **state)
     (void)state;
     struct fixture x;
     struct err e = ERR_INIT;
-    struct rec op = {.doc = operation("backup", "/srv/a.img")};
+    struct operation op;
+    operation_from(&op, operation("backup", "/srv/a.img"));
     open_with(&x, "");
     op.created_ns = now_ns() - 90 * NS_PER_S;
     err_set(&e, ERR_PASSWORD, 0, "wrong");
-    doc_error(op.doc, "move", &e);
-    snprintf(op.state, sizeof op.state, "CleaningUp");
-    count_operation_ended(&x.g, &op, "Failed");
+    operation_error(&op, "move", &e);
+    op.state = OP_CLEANING_UP;
+    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=failed,reason=password", 1);
     assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=60", 0);
     assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=300", 1);
-    count_operation_ended(&x.g, &op, "Canceled");
+    count_operation_ended(&x.g, &op, OUTCOME_CANCELED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=canceled,reason=", 1);
     assert_sample(&x, "uploads_canceled_total", "node=n", 1);
     assert_sample(&x, "uploads_failed_total", "node=n", 1);
-    count_operation_ended(&x.g, &op, "Skipped");
+    count_operation_ended(&x.g, &op, OUTCOME_SKIPPED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=skipped,reason=", 1);
     count_retry(&x.g, &op);
     assert_sample(&x, "operation_retries_total", "direction=backup,reason=password", 1);
-    rec_clear(&op);
-    struct rec b = {.doc = json_pack("{s:s,s:s}", "kind", "backup", "job", "")};
+    operation_clear(&op);
+    struct backup b;
+    backup_init(&b);
+    b.kind = KIND_BACKUP;
     b.created_ns = now_ns();
-    count_backup_ended(&x.g, &b, "PartiallyFailed");
+    count_backup_ended(&x.g, &b, OUTCOME_PARTIALLY_FAILED);
     assert_sample(&x, "backups_total", "direction=backup,schedule=,result=partially_failed", 1);
     assert_sample(&x, "backup_partial_failures_total", "schedule=", 1);
     assert_sample(&x, "backup_last_status", "schedule=", 0);
     assert_sample(&x, "backup_last_success_timestamp_seconds", "schedule=", 0);
-    count_backup_ended(&x.g, &b, "Completed");
+    count_backup_ended(&x.g, &b, OUTCOME_COMPLETED);
     assert_sample(&x, "backup_last_status", "schedule=", 1);
-    count_backup_ended(&x.g, &b, "Canceled"); /* no verdict */
+    count_backup_ended(&x.g, &b, OUTCOME_CANCELED); /* no verdict */
     assert_sample(&x, "backup_last_status", "schedule=", 1);
     assert_true(value(&x, "backup_last_success_timestamp_seconds", "schedule=") > 1e9);
-    rec_clear(&b);
+    backup_clear(&b);
     all_fit(&x);
     close_it(&x);
 }
@@ -503,26 +513,27 @@ static void restores_to_anywhere_are_counted(void **state)
     (void)state;
     struct fixture x;
     struct err e = ERR_INIT;
-    struct rec op = {.doc = operation("restore", "/srv/a.img")};
+    struct operation op;
+    operation_from(&op, operation("restore", "/srv/a.img"));
     open_with(&x, "");
-    json_object_set_new(op.doc, "own", class_for_path(x.cfg, "/elsewhere/out.raw", false));
+    class_desc_take(&op.own, class_for_path(x.cfg, "/elsewhere/out.raw", false));
     CLEANUP_JSON json_t *result = json_pack("{s:i}", "writtenBytes", 4096);
     struct mover_end end = {.outcome = MOVER_OK, .result = result};
     op.created_ns = now_ns();
     count_mover_ended(&x.g, &op, &end);
-    count_operation_ended(&x.g, &op, "Completed");
+    count_operation_ended(&x.g, &op, OUTCOME_COMPLETED);
     assert_sample(&x, "written_bytes_total", "class=", 4096);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=completed,reason=", 1);
     err_set(&e, ERR_NO_SPACE, 0, "full");
-    doc_error(op.doc, "move", &e);
-    count_operation_ended(&x.g, &op, "Failed");
+    operation_error(&op, "move", &e);
+    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=no-space", 1);
     /* What only the command line says is no reason here. */
     err_set(&e, ERR_NO_DAEMON, 0, "none");
-    doc_error(op.doc, "move", &e);
-    count_operation_ended(&x.g, &op, "Failed");
+    operation_error(&op, "move", &e);
+    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=error", 1);
-    rec_clear(&op);
+    operation_clear(&op);
     all_fit(&x);
     close_it(&x);
 }
@@ -604,14 +615,13 @@ static void a_large_node(void **state)
         char name[64], id[64];
         snprintf(name, sizeof name, "/srv/vm-%d.img", v);
         snprintf(id, sizeof id, "id-%d", v);
-        put(&x, REC_VOLUME, id, id, "known", volume(name, now_ns()), NULL);
+        put(&x, ROW_VOLUME, id, id, "known", volume(name, now_ns()));
         for (int n = 0; n < NATIVES; n++) {
             char alias[64];
             snprintf(alias, sizeof alias, "alias-%d-%d", v, n);
-            put(&x, REC_NATIVE, alias, id, "present",
+            put(&x, ROW_NATIVE, alias, id, "present",
                 json_pack("{s:{s:s},s:{s:I},s:b,s:b}", "class", "name", "c", "native", "used", (json_int_t)10, "moved",
-                          1, "moved_verified", 1),
-                NULL);
+                          1, "moved_verified", 1));
         }
     }
     assert_int_equal(records_commit(x.g.records, &e), 0);

@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include "daemon/engine/engine-impl.h"
+#include "rows.h"
 
 #include <sys/stat.h>
 
@@ -57,26 +58,26 @@ static void close_it(struct fixture *x)
 
 /* An operation with a native snapshot that waits (or is in `state`). */
 static void add(struct fixture *x, const char *id, const char *kind, const char *state, const char *pool, int priority,
-                struct rec *ret)
+                struct operation *ret)
 {
-    struct rec op = {.doc = json_pack("{s:s,s:{s:s,s:s},s:{s:s,s:i,s:s,s:{s:i,s:i}},s:{s:s},s:{s:s},s:{}}", "kind",
-                                      kind, "volume", "pool", pool, "name", id, "policy", "repository", "main",
-                                      "priority", priority, "mover", "", "limits", "memory", 256 << 20, "index_memory",
-                                      64 << 20, "own", "name", "c", "native_doc", "alias", id, "exposure")};
+    json_t *doc = json_pack("{s:s,s:{s:s,s:s},s:{s:s,s:i,s:s,s:{s:i,s:i}},s:{s:s},s:{s:s},s:{}}", "kind", kind,
+                            "volume", "pool", pool, "name", id, "policy", "repository", "main", "priority", priority,
+                            "mover", "", "limits", "memory", 256 << 20, "index_memory", 64 << 20, "own", "name", "c",
+                            "native_doc", "alias", id, "exposure");
     struct err e = ERR_INIT;
-    assert_non_null(op.doc);
+    union any_row r;
+    assert_non_null(doc);
     if (!strcmp(kind, "restore"))
-        json_object_del(op.doc, "native_doc");
-    snprintf(op.id, sizeof op.id, "%s", id);
-    snprintf(op.state, sizeof op.state, "%s", state);
-    assert_int_equal(records_add(x->g.records, REC_OPERATION, &op, &e), 0);
+        json_object_del(doc, "native_doc");
+    row_from_doc(&r, ROW_OPERATION, id, "", "", state, doc);
+    assert_int_equal(operation_add(x->g.records, &r.operation, &e), 0);
     if (ret)
-        *ret = op;
+        *ret = r.operation;
     else
-        rec_clear(&op);
+        operation_clear(&r.operation);
 }
 
-static bool may(struct fixture *x, const struct rec *op, bool move, const char *because)
+static bool may(struct fixture *x, const struct operation *op, bool move, const char *because)
 {
     char why[512] = "";
     x->g.queue_known = false; /* as at the beginning of each round */
@@ -92,7 +93,7 @@ static void slots_and_restore_lane(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec b, r, r2;
+    struct operation b, r, r2;
     open_with(&x, "slots = 2\nrestore-reserved = 1");
     add(&x, "run1", "backup", "Running", "p1", 50, NULL);
     add(&x, "b", "backup", "Exposing", "p9", 50, &b);
@@ -104,9 +105,9 @@ static void slots_and_restore_lane(void **s)
     add(&x, "run3", "restore", "Cancelling", "p4", 50, NULL);
     add(&x, "r2", "restore", "Exposing", "p5", 50, &r2);
     assert_false(may(&x, &r2, true, "3 slots"));
-    rec_clear(&b);
-    rec_clear(&r);
-    rec_clear(&r2);
+    operation_clear(&b);
+    operation_clear(&r);
+    operation_clear(&r2);
     close_it(&x);
 }
 
@@ -114,15 +115,15 @@ static void one_per_device(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec same, other;
+    struct operation same, other;
     open_with(&x, "slots = 4\nper-device = 1");
     add(&x, "run", "backup", "Running", "disk", 50, NULL);
     add(&x, "same", "backup", "Exposing", "disk", 50, &same);
     add(&x, "other", "backup", "Exposing", "disk2", 50, &other);
     assert_false(may(&x, &same, true, "disk"));
     assert_true(may(&x, &other, true, NULL));
-    rec_clear(&same);
-    rec_clear(&other);
+    operation_clear(&same);
+    operation_clear(&other);
     close_it(&x);
 }
 
@@ -130,7 +131,7 @@ static void memory_total(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec b;
+    struct operation b;
     /* Two movers of 384 MiB (256 + 64 + 64) fit into 800 MiB, a third does not. */
     open_with(&x, "slots = 8\nmemory-total = 800MiB");
     add(&x, "run1", "backup", "Running", "a", 50, NULL);
@@ -138,7 +139,7 @@ static void memory_total(void **s)
     assert_true(may(&x, &b, true, NULL));
     add(&x, "run2", "backup", "Running", "b", 50, NULL);
     assert_false(may(&x, &b, true, "memory-total"));
-    rec_clear(&b);
+    operation_clear(&b);
     close_it(&x);
 }
 
@@ -146,7 +147,7 @@ static void order(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec first, second, urgent;
+    struct operation first, second, urgent;
     open_with(&x, "slots = 1\nprepare-ahead = 1");
     add(&x, "first", "backup", "Queued", "a", 50, &first);
     add(&x, "second", "backup", "Queued", "b", 50, &second);
@@ -155,9 +156,9 @@ static void order(void **s)
     add(&x, "urgent", "backup", "Queued", "c", 90, &urgent);
     assert_false(may(&x, &first, false, "urgent"));
     assert_true(may(&x, &urgent, false, NULL));
-    rec_clear(&first);
-    rec_clear(&second);
-    rec_clear(&urgent);
+    operation_clear(&first);
+    operation_clear(&second);
+    operation_clear(&urgent);
     close_it(&x);
 }
 
@@ -166,14 +167,17 @@ static void others_go_on(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec away, here;
+    struct operation away, here;
     struct err e = ERR_INIT;
     open_with(&x, "slots = 1\nprepare-ahead = 1");
     add(&x, "away", "backup", "Queued", "a", 50, &away);
     add(&x, "here", "backup", "Queued", "b", 50, &here);
     assert_false(may(&x, &here, false, "away")); /* its turn, as long as it can go */
-    json_object_set_new(json_object_get(away.doc, "policy"), "repository", json_string("other"));
-    assert_int_equal(records_save(x.g.records, REC_OPERATION, &away, &e), 0);
+    struct policy other;
+    policy_copy(&other, away.policy);
+    str_set(&other.repository, "other");
+    policy_take(&away.policy, policy_make(&other));
+    assert_int_equal(operation_save(x.g.records, &away, &e), 0);
     assert_true(may(&x, &here, false, NULL));
     assert_false(may(&x, &away, false, "other"));
     while (x.g.repos != &x.repo) { /* "other" was noted */
@@ -181,8 +185,8 @@ static void others_go_on(void **s)
         x.g.repos = h->next;
         free(h);
     }
-    rec_clear(&away);
-    rec_clear(&here);
+    operation_clear(&away);
+    operation_clear(&here);
     close_it(&x);
 }
 
@@ -190,14 +194,14 @@ static void prepared_ahead(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec b;
+    struct operation b;
     open_with(&x, "slots = 1\nprepare-ahead = 2");
     add(&x, "run", "backup", "Running", "a", 50, NULL);
     add(&x, "b", "backup", "Queued", "b", 50, &b);
     assert_true(may(&x, &b, false, NULL));
     add(&x, "ready", "backup", "Exposing", "c", 50, NULL);
     assert_false(may(&x, &b, false, "prepare-ahead"));
-    rec_clear(&b);
+    operation_clear(&b);
     close_it(&x);
 }
 
@@ -205,11 +209,11 @@ static void maintenance_and_outage(void **s)
 {
     (void)s;
     struct fixture x;
-    struct rec b, r;
+    struct operation b, r;
     open_with(&x, "slots = 0");
     add(&x, "b", "backup", "Queued", "a", 50, &b);
     assert_false(may(&x, &b, false, "maintenance"));
-    rec_clear(&b);
+    operation_clear(&b);
     close_it(&x);
 
     open_with(&x, "slots = 2");
@@ -219,10 +223,13 @@ static void maintenance_and_outage(void **s)
     assert_false(may(&x, &b, false, "not mounted"));
     /* What comes from a native snapshot needs no repository. */
     add(&x, "r", "restore", "Queued", "b", 50, &r);
-    json_object_set_new(r.doc, "native_doc", json_object());
+    struct native_desc native;
+    native_desc_init(&native);
+    str_set(&native.alias, "r");
+    native_desc_take(&r.native_doc, native_desc_make(&native));
     assert_true(may(&x, &r, false, NULL));
-    rec_clear(&b);
-    rec_clear(&r);
+    operation_clear(&b);
+    operation_clear(&r);
     close_it(&x);
 }
 

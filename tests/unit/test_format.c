@@ -1,6 +1,268 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_format.c - format blobs: golden ones opened, own ones compared byte for byte, everything wrong refused. */
-#include "tests/unit/format.h"
+#include "repo/blob-ops.h"
+#include "repo/format-parse.h"
+#include "tests/unit/test.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOUR 3600000000000
+
+static char dir[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/test_format.XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    return system(cmd);
+}
+
+static const char *in_dir(const char *name)
+{
+    static char buf[4][512];
+    static unsigned turn;
+    char *p = buf[turn++ % 4];
+    snprintf(p, sizeof buf[0], "%s/%s", dir, name);
+    return p;
+}
+
+static void write_bytes(const char *path, const void *data, size_t len)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static unsigned files_in(const char *path)
+{
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    unsigned n = 0;
+    for (const struct dirent *de; (de = readdir(d));)
+        n += de->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static const char *text_of(const json_t *v, const char *key)
+{
+    const char *s = json_string_value(json_object_get(v, key));
+    if (!s)
+        fail_msg("no text \"%s\" in the vector", key);
+    return s;
+}
+
+static size_t hex_of(const json_t *v, const char *key, uint8_t *out, size_t cap)
+{
+    const char *s = text_of(v, key);
+    size_t n = strlen(s) / 2;
+    assert_true(n <= cap);
+    assert_int_equal(hex_decode(out, s, 2 * n), 0);
+    return n;
+}
+
+static unsigned each_vector(const char *file, void (*fn)(json_t *v))
+{
+    FILE *f = fopen(fixture_path(file), "r");
+    assert_non_null(f);
+    char *line = NULL;
+    size_t cap = 0;
+    unsigned n = 0;
+    while (getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL);
+        assert_non_null(v);
+        fn(v);
+        json_decref(v);
+        n++;
+    }
+    free(line);
+    fclose(f);
+    return n;
+}
+
+static struct blobs *store(enum blobs_open_mode mode)
+{
+    struct err e = ERR_INIT;
+    struct blobs *b = NULL;
+    assert_ok(blobs_open_dir(&b, dir, mode, NULL, 0, &e), &e);
+    return b;
+}
+
+static void put(struct blobs *b, const char *name, const void *data, size_t len)
+{
+    struct err e = ERR_INIT;
+    assert_ok(blobs_put(b, name, data, len, &e), &e);
+}
+
+static char last_log[2048];
+
+static void keep_log(enum log_level lvl, const char *line, void *arg)
+{
+    (void)arg;
+    if (lvl >= LOG_LVL_WARNING)
+        snprintf(last_log, sizeof last_log, "%s", line);
+}
+
+/* ---- keys ---- */
+
+static void check_kdf(json_t *v)
+{
+    uint8_t id[64], key[32], want[32];
+    struct err e = ERR_INIT;
+    size_t id_len = hex_of(v, "uniqueIDHex", id, sizeof id);
+    int rc = format_derive_key(text_of(v, "keyAlgo"), text_of(v, "password"), id, id_len, key, &e);
+    if (json_object_get(v, "error")) {
+        assert_true(rc < 0);
+        assert_int_equal(e.cls, strcmp(text_of(v, "keyAlgo"), "md5") == 0 ? ERR_FORMAT : ERR_DAMAGE);
+        return;
+    }
+    assert_ok(rc, &e);
+    hex_of(v, "formatKeyHex", want, sizeof want);
+    assert_memory_equal(key, want, 32);
+    if (!json_object_get(v, "fromFormatKey:AES"))
+        return;
+    static const char *const purposes[] = {"AES", "CHECKSUM", "local-cache-integrity", "maintenance schedule"};
+    for (size_t i = 0; i < 4; i++) {
+        char member[64];
+        uint8_t out[32];
+        snprintf(member, sizeof member, "fromFormatKey:%s", purposes[i]);
+        size_t n = hex_of(v, member, want, sizeof want);
+        assert_ok(hkdf_sha256(key, 32, id, id_len, purposes[i], out, n, &e), &e);
+        assert_memory_equal(out, want, n);
+    }
+    /* Without password change the maintenance key hangs on the format key: the last one above. */
+    struct repo_format f = {.password_change = false, .unique_id_len = id_len};
+    memcpy(f.unique_id, id, id_len);
+    memcpy(f.format_key, key, 32);
+    assert_ok(format_maintenance_key(&f, key, &e), &e);
+    assert_memory_equal(key, want, 32);
+}
+
+static void golden_keys(void **state)
+{
+    (void)state;
+    assert_int_equal(each_vector("vectors/kdf.jsonl", check_kdf), 35);
+}
+
+static void hkdf_lengths(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    uint8_t want[32], out[255 * 32 + 1];
+    hex_decode(want, "828769ee8969bc37f11dbaa32838f8db6c19daa6e3ae5f5eed2da2d94d8faddb", 64);
+    assert_ok(hkdf_sha256((const uint8_t *)"ABCDEFGHIJKLMNOP", 16, (const uint8_t *)"0123456789012345", 16,
+                          "the-test-purpose", out, 32, &e),
+              &e);
+    assert_memory_equal(out, want, 32);
+    /* RFC 5869, test cases 2 (82 bytes) and 3 (no salt, no info). */
+    uint8_t ikm[80], salt[80];
+    char info[81] = "";
+    for (int i = 0; i < 80; i++) {
+        ikm[i] = (uint8_t)i;
+        salt[i] = (uint8_t)(0x60 + i);
+        info[i] = (char)(0xb0 + i);
+    }
+    uint8_t okm[82];
+    hex_decode(
+        okm,
+        "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65e590e09da3275600"
+        "c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87",
+        164);
+    assert_ok(hkdf_sha256(ikm, 80, salt, 80, info, out, 82, &e), &e);
+    assert_memory_equal(out, okm, 82);
+    memset(ikm, 0x0b, 22);
+    hex_decode(okm, "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8", 84);
+    assert_ok(hkdf_sha256(ikm, 22, NULL, 0, "", out, 42, &e), &e);
+    assert_memory_equal(out, okm, 42);
+    assert_ok(hkdf_sha256(ikm, 22, NULL, 0, "", out, 255 * 32, &e), &e);
+    assert_true(hkdf_sha256(ikm, 22, NULL, 0, "", out, 255 * 32 + 1, &e) < 0);
+}
+
+static long resident_kib(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    long size, resident;
+    assert_int_equal(fscanf(f, "%ld %ld", &size, &resident), 2);
+    fclose(f);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void derivation_gives_memory_back(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    uint8_t id[32] = {1}, key[32];
+    assert_ok(format_derive_key("scrypt-65536-8-1", "p", id, 32, key, &e), &e);
+    long before = resident_kib();
+    assert_ok(format_derive_key("scrypt-65536-8-1", "p", id, 32, key, &e), &e);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(resident_kib() - before < 4096);
+#else
+    (void)before;
+#endif
+}
+
+/* ---- base64 ---- */
+
+static void base64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want; /* NULL: refused */
+    } known[] = {
+        {"", ""},
+        {"TQ==", "M"},
+        {"TWE=", "Ma"},
+        {"TWFu", "Man"},
+        {"TWFuTQ==", "ManM"},
+        {"TW\r\nFu", "Man"},
+        {"TQ=\n=\r\n", "M"},
+        {"\nTWE=", "Ma"},
+        {"+/+/", "\xfb\xff\xbf"},
+        {"T", NULL},
+        {"TQ", NULL},
+        {"TQ=", NULL},
+        {"TWE", NULL},
+        {"=", NULL},
+        {"====", NULL},
+        {"TQ===", NULL},
+        {"TWFu=", NULL},
+        {"T===", NULL},
+        {"TQ==TQ==", NULL},
+        {"TW-u", NULL},
+        {"TW u", NULL},
+        {"TWF\xc3\xbc", NULL},
+        {"TQ=x", NULL},
+        {"TWE=TWFu", NULL},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        uint8_t *out = NULL;
+        size_t len = 99;
+        int rc = base64_decode(&out, &len, known[i].text, strlen(known[i].text));
+        if (!known[i].want) {
+            assert_int_equal(rc, -EINVAL);
+            continue;
+        }
+        assert_int_equal(rc, 0);
+        assert_int_equal(len, strlen(known[i].want));
+        assert_memory_equal(out, known[i].want, len);
+        free(out);
+    }
+}
 
 /* ---- golden blobs ---- */
 
@@ -121,6 +383,28 @@ static void known_answers(void **state)
     assert_ok(format_content_key(&f, key, &e), &e);
     hex_decode(want, "49cbbd8ec38e25389b29de48aa0a383cb3aa37e0e2aa4e02e75c7894aebfacce", 64);
     assert_memory_equal(key, want, 32);
+}
+
+/* ---- creating ---- */
+
+/* The opened inner document of the repository in b, as text. */
+static char *inner_of(struct blobs *b, const char *password)
+{
+    struct err e = ERR_INIT;
+    uint8_t *data;
+    size_t len;
+    struct format_outer o;
+    uint8_t key[32];
+    assert_ok(blobs_get(b, "kopia.repository", 1 << 20, &data, &len, &e), &e);
+    assert_ok(format_parse_outer(&o, data, len, &e), &e);
+    assert_ok(format_derive_key(o.key_algo, password, o.unique_id, o.unique_id_len, key, &e), &e);
+    char *out = malloc(o.sealed_len + 1);
+    int64_t n = format_layer_open(key, o.unique_id, o.unique_id_len, o.sealed, o.sealed_len, (uint8_t *)out, &e);
+    assert_ok(n, &e);
+    out[n] = '\0';
+    format_outer_clear(&o);
+    free(data);
+    return out;
 }
 
 static void create_as_stock(void **state)
@@ -246,6 +530,50 @@ static void create_refused(void **state)
     assert_int_equal(e.cls, ERR_EXISTS);
     assert_non_null(strstr(e.msg, "xe7"));
     blobs_free(b);
+}
+
+/* ---- a store whose n-th put fails ---- */
+
+struct faulty {
+    struct blobs base;
+    struct blobs *real;
+    unsigned puts, fail_at; /* 1: the first */
+    bool after;             /* the blob is there, yet the put fails */
+};
+
+static int faulty_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct faulty *f = (struct faulty *)b;
+    bool fails = ++f->puts == f->fail_at;
+    if (fails && !f->after)
+        return err_set(e, ERR_GENERIC, ENOSPC, "cannot write %s", name);
+    int rc = blobs_put(f->real, name, data, len, e);
+    return fails ? err_set(e, ERR_GENERIC, EIO, "cannot write %s", name) : rc;
+}
+
+static int faulty_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
+{
+    return blobs_get(((struct faulty *)b)->real, name, max, ret, len, e);
+}
+
+static int faulty_del(struct blobs *b, const char *name, struct err *e)
+{
+    return blobs_delete(((struct faulty *)b)->real, name, e);
+}
+
+static int faulty_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
+{
+    return blobs_list(((struct faulty *)b)->real, prefix, fn, arg, e);
+}
+
+static const struct blobs_ops faulty_ops = {
+    .put = faulty_put, .get = faulty_get, .del = faulty_del, .list = faulty_list};
+
+static int count_blobs(const struct blob_info *info, void *arg)
+{
+    (void)info;
+    ++*(unsigned *)arg;
+    return 0;
 }
 
 static void create_fails_clean(void **state)
@@ -635,10 +963,283 @@ static void lock_times(void **state)
     }
 }
 
+/* ---- changing the password ---- */
+
+/* Adds members that we do not know to both documents. */
+static void add_unknown_members(struct blobs *b, const char *password)
+{
+    struct err e = ERR_INIT;
+    uint8_t *data, key[32], sealed[4096];
+    size_t len;
+    struct format_outer o;
+    char *inner = inner_of(b, password), more[4096];
+    assert_ok(blobs_get(b, "kopia.repository", 1 << 20, &data, &len, &e), &e);
+    assert_ok(format_parse_outer(&o, data, len, &e), &e);
+    assert_ok(format_derive_key(o.key_algo, password, o.unique_id, 32, key, &e), &e);
+    snprintf(more, sizeof more, "{\"future\": [1,2.50,\"\xc3\xbc\"], %s", inner + 1);
+    assert_ok(format_layer_seal(key, o.unique_id, 32, more, strlen(more), sealed, &e), &e);
+    char text[8192];
+    json_t *doc = json_copy(o.doc);
+    size_t n = strlen(more) + FORMAT_LAYER_OVERHEAD;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t at = 0;
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t w = (uint32_t)sealed[i] << 16 | (i + 1 < n ? (uint32_t)sealed[i + 1] << 8 : 0) |
+                     (i + 2 < n ? sealed[i + 2] : 0);
+        for (int k = 0; k < 4; k++)
+            text[at++] = i + (size_t)k > n ? '=' : digits[w >> (18 - 6 * k) & 63];
+    }
+    text[at] = '\0';
+    /* As others might spell it. */
+    json_object_del(doc, "encryptedBlockFormat");
+    json_object_set_new(doc, "EncryptedBlockFormat", json_string(text));
+    json_object_set_new(doc, "legacy", json_pack("{s:i,s:[n]}", "a", 17, "b"));
+    char *out = json_dumps(doc, 0);
+    put(b, "kopia.repository", out, strlen(out));
+    assert_ok(format_layer_seal(key, o.unique_id, 32, "{ \"later\":true}", 15, sealed, &e), &e);
+    put(b, "kopia.blobcfg", sealed, 15 + FORMAT_LAYER_OVERHEAD);
+    free(out);
+    json_decref(doc);
+    format_outer_clear(&o);
+    free(data);
+    free(inner);
+}
+
+static void change_password(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b = store(BLOBS_CREATE);
+    const struct format_create c = {.version = 3};
+    assert_ok(format_create(b, &c, "old", &e), &e);
+    add_unknown_members(b, "old");
+    char *before = inner_of(b, "old");
+    struct repo_format *f = NULL, *g = NULL;
+    assert_ok(format_load(&f, b, "old", &e), &e);
+    assert_ok(format_reload(&g, f, b, &e), &e);
+    assert_memory_equal(g->master_key, f->master_key, 32);
+    format_free(g);
+    g = NULL;
+    char copies_dir[128];
+    snprintf(copies_dir, sizeof copies_dir, "%s.copies", dir);
+    assert_int_equal(mkdir(copies_dir, 0700), 0);
+
+    assert_int_equal(format_change_password(b, "wrong", "new", copies_dir, &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    assert_int_equal(format_change_password(b, "old", "", copies_dir, &e), -EINVAL);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_int_equal(format_change_password(b, "old", "new", "/nonexistent/dir", &e), -ENOENT);
+    assert_int_equal(files_in(copies_dir), 0);
+    assert_ok(format_change_password(b, "old", "new", copies_dir, &e), &e);
+    assert_int_equal(files_in(copies_dir), 0);
+
+    assert_int_equal(format_load(&g, b, "old", &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    assert_int_equal(format_reload(&g, f, b, &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    assert_non_null(strstr(e.msg, "changed while"));
+    assert_ok(format_load(&g, b, "new", &e), &e);
+    assert_memory_equal(g->master_key, f->master_key, 32);
+    assert_memory_equal(g->unique_id, f->unique_id, 32);
+    json_t *doc = json_loadb((const char *)g->blob, g->blob_len, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "legacy"), "a")), 17);
+    assert_null(json_object_get(doc, "encryptedBlockFormat"));
+    json_decref(doc);
+    char *after = inner_of(b, "new");
+    assert_string_equal(after, before);
+    uint8_t *cfg, plain[64];
+    size_t len;
+    assert_ok(blobs_get(b, "kopia.blobcfg", 1000, &cfg, &len, &e), &e);
+    assert_int_equal(format_layer_open(g->format_key, g->unique_id, 32, cfg, len, plain, &e), 15);
+    assert_memory_equal(plain, "{ \"later\":true}", 15);
+    free(cfg);
+    free(before);
+    free(after);
+    format_free(f);
+    format_free(g);
+
+    /* Another repository at the same place. */
+    assert_ok(format_load(&f, b, "new", &e), &e);
+    assert_ok(blobs_delete(b, "kopia.repository", &e), &e);
+    assert_ok(blobs_delete(b, "kopia.blobcfg", &e), &e);
+    assert_ok(format_create(b, &c, "new", &e), &e);
+    assert_int_equal(format_reload(&g, f, b, &e), -ESTALE);
+    format_free(f);
+    blobs_free(b);
+    assert_int_equal(rmdir(copies_dir), 0);
+}
+
+static void change_password_without_blobcfg(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b = store(BLOBS_CREATE);
+    const struct format_create c = {.version = 3};
+    assert_ok(format_create(b, &c, "old", &e), &e);
+    assert_ok(blobs_delete(b, "kopia.blobcfg", &e), &e);
+    assert_ok(format_change_password(b, "old", "new", NULL, &e), &e);
+    struct repo_format *f = NULL;
+    assert_ok(format_load(&f, b, "new", &e), &e);
+    format_free(f);
+    struct blob_info info;
+    assert_int_equal(blobs_stat(b, "kopia.blobcfg", &info, &e), -ENOENT);
+    blobs_free(b);
+}
+
+/* Stopped between the two puts: both passwords say what is the matter, and a second run finishes. */
+static void change_password_interrupted(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct faulty f = {.base = {.ops = &faulty_ops, .location = dir}, .real = store(BLOBS_CREATE)};
+    const struct format_create c = {.version = 3};
+    assert_ok(format_create(f.real, &c, "old", &e), &e);
+    char copies[128];
+    snprintf(copies, sizeof copies, "%s.copies", dir);
+    assert_int_equal(mkdir(copies, 0700), 0);
+    struct repo_format *r = NULL;
+
+    f.fail_at = 1;
+    assert_true(format_change_password(&f.base, "old", "new", copies, &e) < 0);
+    assert_ok(format_load(&r, f.real, "old", &e), &e);
+    format_free(r);
+    r = NULL;
+
+    f.puts = 0;
+    f.fail_at = 2;
+    assert_int_equal(format_change_password(&f.base, "old", "new", copies, &e), -ENOSPC);
+    assert_int_equal(e.cls, ERR_NO_SPACE);
+    assert_non_null(strstr(e.hint, copies));
+    assert_int_equal(files_in(copies), 4);
+    assert_int_equal(format_load(&r, f.real, "old", &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_non_null(strstr(e.hint, "change-password"));
+    assert_int_equal(format_load(&r, f.real, "new", &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_non_null(strstr(e.hint, "change-password"));
+    assert_int_equal(format_load(&r, f.real, "other", &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    /* Another new password does not fit what is half done. */
+    assert_int_equal(format_change_password(f.real, "old", "other", copies, &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_ok(format_change_password(f.real, "old", "new", copies, &e), &e);
+    assert_ok(format_load(&r, f.real, "new", &e), &e);
+    format_free(r);
+    assert_int_equal(files_in(copies), 4); /* those of the failed runs stay, its own are gone */
+    blobs_free(f.real);
+    char cmd[160];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", copies);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* ---- passwords ---- */
+
+static void passwords(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *want; /* NULL: refused */
+    } cases[] = {
+        {"secret", "secret"},
+        {"secret\n", "secret"},
+        {" \t\r\n\v\fpadded secret \r\n\n", "padded secret"},
+        {"tab\tinside\n", "tab\tinside"},
+        {"\xc2\xa0\xe3\x80\x80\xe2\x80\x8a x \xe2\x80\xa8\xc2\x85\xe1\x9a\x80\n", "x"},
+        {"\xe2\x80\x8bx\xe2\x80\x8b", "\xe2\x80\x8bx\xe2\x80\x8b"}, /* zero width space is none */
+        {"\xef\xbb\xbfx", "\xef\xbb\xbfx"},
+        {"Zw\xc3\xb6lf", "Zw\xc3\xb6lf"},
+        {"x\xc3\x85", "x\xc3\x85"}, /* ends in the second byte of a space */
+        {"\xff\xfe", "\xff\xfe"},
+        {"", NULL},
+        {" \n\xc2\xa0\t", NULL},
+    };
+    struct err e = ERR_INIT;
+    char *p = NULL;
+    const char *file = in_dir("pw");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_bytes(file, cases[i].text, strlen(cases[i].text));
+        int rc = password_read(&p, file, &e);
+        if (!cases[i].want) {
+            assert_int_equal(rc, -EINVAL);
+            assert_int_equal(e.cls, ERR_USAGE);
+            continue;
+        }
+        assert_ok(rc, &e);
+        assert_string_equal(p, cases[i].want);
+        password_free(p);
+        p = NULL;
+    }
+    write_bytes(file, "a\0b", 3);
+    assert_int_equal(password_read(&p, file, &e), -EINVAL);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_non_null(strstr(e.msg, "NUL"));
+    static char big[65537];
+    memset(big, 'x', sizeof big);
+    write_bytes(file, big, 65536);
+    assert_ok(password_read(&p, file, &e), &e);
+    assert_int_equal(strlen(p), 65536);
+    password_free(p);
+    p = NULL;
+    write_bytes(file, big, 65537);
+    assert_int_equal(password_read(&p, file, &e), -EFBIG);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_int_equal(password_read(&p, in_dir("none"), &e), -ENOENT);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_int_equal(password_read(&p, dir, &e), -EISDIR);
+    assert_null(p);
+    password_free(NULL);
+}
+
+static void password_permissions(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    char *p;
+    const char *file = in_dir("pw");
+    write_bytes(file, "x", 1);
+    log_to(keep_log, NULL);
+    last_log[0] = '\0';
+    assert_int_equal(chmod(file, 0600), 0);
+    assert_ok(password_read(&p, file, &e), &e);
+    password_free(p);
+    assert_string_equal(last_log, "");
+    assert_int_equal(chmod(file, 0644), 0);
+    assert_ok(password_read(&p, file, &e), &e);
+    password_free(p);
+    assert_non_null(strstr(last_log, file));
+    log_to(NULL, NULL);
+}
+
+static void credentials(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    char *p = NULL;
+    write_bytes(in_dir("main-password"), "from systemd\n", 13);
+    unsetenv("CREDENTIALS_DIRECTORY");
+    assert_int_equal(password_read(&p, "cred:main-password", &e), -ENOENT);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_true(e.hint[0] != '\0');
+    setenv("CREDENTIALS_DIRECTORY", dir, 1);
+    assert_ok(password_read(&p, "cred:main-password", &e), &e);
+    assert_string_equal(p, "from systemd");
+    password_free(p);
+    static const char *const bad[] = {"cred:", "cred:..", "cred:.", "cred:../etc/passwd", "cred:/etc/passwd"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(password_read(&p, bad[i], &e), -EINVAL);
+    assert_int_equal(password_read(&p, "cred:other", &e), -ENOENT);
+    unsetenv("CREDENTIALS_DIRECTORY");
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_keys),
+        cmocka_unit_test(hkdf_lengths),
+        cmocka_unit_test(derivation_gives_memory_back),
+        cmocka_unit_test(base64),
         T(golden_blobs),
         cmocka_unit_test(known_answers),
         T(create_as_stock),
@@ -653,6 +1254,12 @@ int main(void)
         T(damaged_documents),
         cmocka_unit_test(golden_locks),
         cmocka_unit_test(lock_times),
+        T(change_password),
+        T(change_password_without_blobcfg),
+        T(change_password_interrupted),
+        T(passwords),
+        T(password_permissions),
+        T(credentials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

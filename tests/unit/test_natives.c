@@ -3,7 +3,8 @@
  */
 #include "tests/unit/records.h"
 
-#include "daemon/engine/natives-plan.h"
+#include "daemon/engine/engine-impl.h"
+#include "rows.h"
 
 #include <limits.h>
 
@@ -581,14 +582,10 @@ static void random_facts(void **state)
 
 /* ---- facts from the records ---- */
 
-static void add(struct records *r, enum rec_kind k, const char *id, const char *parent, const char *state,
+static void add(struct records *r, enum row_kind k, const char *id, const char *parent, const char *state,
                 const char *doc)
 {
-    struct err e = ERR_INIT;
-    CLEANUP(rec_clearp) struct rec rec = make_rec(id, state, doc);
-    snprintf(rec.parent, sizeof rec.parent, "%s", parent);
-    snprintf(rec.volume, sizeof rec.volume, "vol");
-    assert_ok(records_add(r, k, &rec, &e), &e);
+    assert_int_equal(row_add_doc(r, k, id, parent, "vol", state, json_loads(doc, 0, NULL), NULL), 0);
 }
 
 static void facts_from_records(void **state)
@@ -596,24 +593,22 @@ static void facts_from_records(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    add(r, REC_BACKUP, "B1", "", "Completed", "{}");
-    add(r, REC_BACKUP, "B2", "", "Deleting", "{}");
-    add(r, REC_BACKUP, "B3", "", "Moving", "{}");
-    add(r, REC_NATIVE, "n1", "B1", "present",
+    add(r, ROW_BACKUP, "B1", "", "Completed", "{}");
+    add(r, ROW_BACKUP, "B2", "", "Deleting", "{}");
+    add(r, ROW_BACKUP, "B3", "", "Moving", "{}");
+    add(r, ROW_NATIVE, "n1", "B1", "present",
         "{\"native\":{\"seq\":7,\"created_ns\":99,\"used\":4096,\"repository\":\"main\",\"backup\":\"B1\"},\"moved\":"
         "true,"
         "\"moved_verified\":true,\"effective_retain\":3,\"job\":\"nightly\",\"hold\":{\"note\":\"x\",\"at\":1}}");
-    add(r, REC_NATIVE, "n2", "B2", "present", "{\"moved\":true,\"cbt_parent\":true}");
-    add(r, REC_NATIVE, "n3", "B3", "missing", "{\"failed\":true,\"job\":\"weekly\",\"job_retain\":true}");
-    add(r, REC_NATIVE, "n4", "gone", "removing", "{\"snapshot_only\":true,\"hold\":null,\"effective_retain\":-1}");
-    add(r, REC_NATIVE, "n5", "", "present",
+    add(r, ROW_NATIVE, "n2", "B2", "present", "{\"moved\":true,\"cbt_parent\":true}");
+    add(r, ROW_NATIVE, "n3", "B3", "missing", "{\"failed\":true,\"job\":\"weekly\",\"job_retain\":true}");
+    add(r, ROW_NATIVE, "n4", "gone", "removing", "{\"snapshot_only\":true,\"hold\":null,\"effective_retain\":-1}");
+    add(r, ROW_NATIVE, "n5", "", "present",
         "{\"native\":[],\"moved\":\"yes\",\"effective_retain\":\"many\",\"job\":5}");
-    add(r, REC_OPERATION, "up-1", "B1", "Completed", "{\"native\":\"n1\"}");
-    add(r, REC_OPERATION, "down-1", "", "Running", "{\"native\":\"n2\"}");
-    add(r, REC_OPERATION, "up-3", "B3", "CleaningUp", "{\"native\":\"n3\",\"releasing\":true}");
-    CLEANUP(rec_clearp) struct rec other = make_rec("n9", "present", "{}");
-    snprintf(other.volume, sizeof other.volume, "other");
-    assert_ok(records_add(r, REC_NATIVE, &other, &e), &e);
+    add(r, ROW_OPERATION, "up-1", "B1", "Completed", "{\"native\":\"n1\"}");
+    add(r, ROW_OPERATION, "down-1", "", "Running", "{\"native\":\"n2\"}");
+    add(r, ROW_OPERATION, "up-3", "B3", "CleaningUp", "{\"native\":\"n3\",\"releasing\":true}");
+    assert_int_equal(row_add_doc(r, ROW_NATIVE, "n9", "", "other", "present", json_object(), NULL), 0);
     CLEANUP_FREE struct native_facts *f = NULL;
     size_t n;
     assert_ok(natives_gather(r, "vol", &f, &n, &e), &e);
@@ -636,23 +631,26 @@ static void facts_from_records(void **state)
 static void rules_from_a_policy(void **state)
 {
     (void)state;
-    struct cfg_policy p = {.move_data = true,
-                           .snapshots_to_retain = 7,
-                           .retain_max_age_s = 60,
-                           .keep_on_failure = true,
-                           .prune_before = true,
-                           .max_snapshots_per_volume = 9,
-                           .pool_high_water = 85,
-                           .snapshot_only_keep = 4,
-                           .snapshot_only_max_age_s = 70};
+    struct policy p;
+    policy_init(&p);
+    p.move_data = p.keep_on_failure = p.prune_before = true;
+    p.snapshots_to_retain = 7;
+    p.retain_max_age_s = 60;
+    p.max_snapshots_per_volume = 9;
+    p.pool_high_water = 85;
+    p.snapshot_only_keep = 4;
+    p.snapshot_only_max_age_s = 70;
     struct native_rules r;
-    natives_rules(&r, &p, 0.5, true, 5);
+    native_rules_from(&r, &p, "nightly", 0.5, true);
     assert_true(r.retain == 7 && r.retain_max_age_s == 60 && r.keep_on_failure && !r.prune_after && r.about_to_create);
     assert_true(r.max_per_volume == 9 && r.pool_high_water > 0.849 && r.pool_high_water < 0.851 && !r.snapshot_only);
-    assert_true(r.snapshot_only_keep == 4 && r.snapshot_only_max_age_s == 70 && r.now_ns == 5 && !r.job[0]);
+    assert_true(r.snapshot_only_keep == 4 && r.snapshot_only_max_age_s == 70 && r.now_ns > 0 && !r.job[0]);
     p.move_data = p.prune_before = false;
-    natives_rules(&r, &p, -1, false, 5);
+    p.job_retain = true;
+    native_rules_from(&r, &p, "nightly", -1, false);
     assert_true(r.snapshot_only && r.prune_after && !r.about_to_create && r.pool_used_ratio < 0);
+    assert_string_equal(r.job, "nightly");
+    policy_clear(&p);
 }
 
 int main(void)

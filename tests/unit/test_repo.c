@@ -1,6 +1,282 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_repo.c - contents put, flushed, read; by many threads, with failures at every place. */
-#include "tests/unit/repo.h"
+/* Contents put, flushed, read; by many threads, with failures and deaths at every place. */
+#include "tests/unit/test.h"
+#include "tests/unit/wrapped_store.h"
+
+#include "repo/item.h"
+#include "repo/pack.h"
+#include "repo/session-impl.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PASSWORD "a test's password"
+#define MIB ((size_t)1 << 20)
+#define ZSTD 0x1100
+
+static struct err err;
+
+/* ---- places ---- */
+
+static char scratch_dir[256];
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+}
+
+static int group_setup(void **state)
+{
+    (void)state;
+    /* Much is synced: in memory, if there is a choice. */
+    const char *tmp = getenv("TMPDIR");
+    tmp = tmp ? tmp : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(scratch_dir, sizeof scratch_dir, "%s/snapferry-repo-XXXXXX", tmp);
+    return mkdtemp(scratch_dir) ? 0 : -1;
+}
+
+static int group_teardown(void **state)
+{
+    (void)state;
+    remove_tree(scratch_dir);
+    return 0;
+}
+
+/* A path of its own for each use. */
+static const char *fresh_path(const char *what)
+{
+    static char buf[8][512];
+    static unsigned turn, number;
+    char *p = buf[turn++ % 8];
+    snprintf(p, sizeof buf[0], "%s/%s-%d-%u", scratch_dir, what, (int)getpid(), number++);
+    return p;
+}
+
+struct place {
+    char dir[512], cache[512];
+    struct wrap_control c;
+    struct repo *repo;
+};
+
+static struct repo *open_repo(const char *dir, const char *cache, struct wrap_control *c)
+{
+    struct blobs *b;
+    struct repo *r;
+    struct repo_opts o = {.cache_dir = cache, .username = "tester", .hostname = "here"};
+    assert_ok(blobs_open_dir(&b, dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(repo_open(&r, c ? wrap_store_new(b, c) : b, PASSWORD, &o, &err), &err);
+    return r;
+}
+
+static void create_repo(const char *dir, const struct format_create *f)
+{
+    struct blobs *b;
+    assert_ok(blobs_open_dir(&b, dir, BLOBS_CREATE, NULL, 0, &err), &err);
+    assert_ok(format_create(b, f, PASSWORD, &err), &err);
+    blobs_free(b);
+}
+
+/* Deriving a key takes long: the repository of most tests is made once. */
+static void copy_small_repo(const char *dir)
+{
+    static char first[512];
+    static const char *const names[] = {"kopia.blobcfg", "kopia.repository"};
+    struct blobs *from, *to;
+    if (!first[0]) {
+        snprintf(first, sizeof first, "%s", fresh_path("small"));
+        create_repo(first, &(struct format_create){.pack_size = 10 * MIB});
+    }
+    assert_ok(blobs_open_dir(&from, first, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(blobs_open_dir(&to, dir, BLOBS_CREATE, NULL, 0, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        CLEANUP_FREE uint8_t *data = NULL;
+        size_t len;
+        assert_ok(blobs_get(from, names[i], MIB, &data, &len, &err), &err);
+        assert_ok(blobs_put(to, names[i], data, len, &err), &err);
+    }
+    blobs_free(from);
+    blobs_free(to);
+}
+
+static struct place *place_new(const struct format_create *f)
+{
+    struct place *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->c = (struct wrap_control)WRAP_INIT;
+    snprintf(p->dir, sizeof p->dir, "%s", fresh_path("repo"));
+    snprintf(p->cache, sizeof p->cache, "%s", fresh_path("cache"));
+    if (f)
+        create_repo(p->dir, f);
+    else
+        copy_small_repo(p->dir);
+    p->repo = open_repo(p->dir, p->cache, &p->c);
+    return p;
+}
+
+static void place_reopen(struct place *p)
+{
+    repo_free(p->repo);
+    p->repo = open_repo(p->dir, p->cache, &p->c);
+}
+
+static void place_free(struct place *p)
+{
+    repo_free(p->repo);
+    remove_tree(p->dir);
+    remove_tree(p->cache);
+    free(p);
+}
+
+static struct session *begin(struct repo *r, size_t max_pending)
+{
+    struct session *s;
+    struct session_opts o = {.max_pending = max_pending};
+    assert_ok(session_new(&s, r, &o, &err), &err);
+    return s;
+}
+
+static int count_one(const struct blob_info *info, void *arg)
+{
+    (void)info;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static unsigned count_blobs(struct repo *r, const char *prefix)
+{
+    unsigned n = 0;
+    assert_ok(blobs_list(repo_blobs(r), prefix, count_one, &n, &err), &err);
+    return n;
+}
+
+static unsigned count_packs(struct repo *r)
+{
+    return count_blobs(r, "p") + count_blobs(r, "q");
+}
+
+/* Files in the store's directories that are no blobs: temporary ones that were left behind. */
+static unsigned leftovers;
+static int count_leftover(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    const char *name = path + ftw->base;
+    size_t len = strlen(name);
+    if (flag == FTW_F && strcmp(name, ".shards") != 0 && (len < 2 || strcmp(name + len - 2, ".f") != 0))
+        leftovers++;
+    return 0;
+}
+
+static unsigned count_leftovers(const char *dir)
+{
+    leftovers = 0;
+    nftw(dir, count_leftover, 32, FTW_PHYS);
+    return leftovers;
+}
+
+static unsigned count_records(const struct repo *r)
+{
+    char path[1024];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/sessions", repo_cache_dir(r));
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* ---- contents ---- */
+
+/* Bytes of content number n: incompressible, or lines of text. */
+static void fill(uint8_t *p, size_t len, uint64_t n, bool text)
+{
+    uint64_t state = n * 1000003 + 7;
+    for (size_t i = 0; i < len; i += 8) {
+        uint64_t v = splitmix64(&state);
+        char word[20];
+        if (text) {
+            snprintf(word, sizeof word, "word %02x\n", (unsigned)(v & 0x3f));
+            memcpy(&v, word, sizeof v);
+        }
+        memcpy(p + i, &v, len - i < 8 ? len - i : 8);
+    }
+}
+
+static struct put_scratch *scratch_for(struct repo *r, size_t max)
+{
+    struct put_scratch *p;
+    assert_ok(put_scratch_new(&p, r, ZSTD, max, &err), &err);
+    return p;
+}
+
+static void id_of(struct repo *r, char prefix, const void *data, size_t len, struct content_id *id)
+{
+    const struct hasher *h = sealer_hasher(repo_sealer(r));
+    *id = (struct content_id){.prefix = prefix, .len = (uint8_t)hasher_size(h)};
+    hasher_digest(h, data, len, id->hash);
+}
+
+/* Puts contents first..first+n-1 of `len` random bytes; returns what failed, or the number that was new. */
+static int put_range(struct session *s, uint64_t first, unsigned n, size_t len, struct err *e)
+{
+    struct put_scratch *p = scratch_for(session_repo(s), len);
+    uint8_t *data = malloc(len + 8);
+    int fresh = 0;
+    assert_non_null(data);
+    for (unsigned i = 0; i < n && fresh >= 0; i++) {
+        struct put_result res;
+        struct content_id id;
+        fill(data, len, first + i, false);
+        id_of(session_repo(s), 0, data, len, &id);
+        int rc = session_put(s, p, &id, data, len, 0, &res, e);
+        fresh = rc < 0 ? rc : fresh + !res.existed;
+    }
+    free(data);
+    put_scratch_free(p);
+    return fresh;
+}
+
+static int read_range(struct repo *r, uint64_t first, unsigned n, size_t len, struct err *e)
+{
+    struct content_reader *c;
+    uint8_t *data = malloc(len + 8), *got = malloc(len + 8);
+    int64_t rc = 0;
+    assert_non_null(data);
+    assert_non_null(got);
+    assert_ok(content_reader_new(&c, r, &err), &err);
+    for (unsigned i = 0; i < n && rc >= 0; i++) {
+        struct content_id id;
+        fill(data, len, first + i, false);
+        id_of(r, 0, data, len, &id);
+        rc = content_read(c, &id, got, len, true, e);
+        if (rc >= 0) {
+            assert_int_equal(rc, len);
+            assert_memory_equal(got, data, len);
+        }
+    }
+    content_reader_free(c);
+    free(data);
+    free(got);
+    return rc < 0 ? (int)rc : 0;
+}
 
 /* ---- round trips ---- */
 
@@ -100,6 +376,38 @@ static void roundtrip_formats(void **state)
     roundtrip(&(struct format_create){.hash = "HMAC-SHA224", .ecc_percent = 2});
     roundtrip(&(struct format_create){.version = 1, .hash = "BLAKE3-256"});
     roundtrip(&(struct format_create){.version = 2, .hash = "BLAKE2S-128", .ecc_percent = 20});
+}
+
+/* ---- packs ---- */
+
+static int check_pack(const struct blob_info *info, void *arg);
+
+struct packs_check {
+    struct repo *repo;
+    unsigned entries, packs;
+};
+
+static int check_pack_entry(const struct index_entry *n, void *arg)
+{
+    struct packs_check *c = arg;
+    struct index_entry known;
+    assert_ok(repo_find(c->repo, &n->id, &known, &err), &err);
+    assert_string_equal(known.pack, n->pack);
+    assert_int_equal(known.offset, n->offset);
+    assert_int_equal(known.packed, n->packed);
+    assert_int_equal(known.time, n->time);
+    c->entries++;
+    return 0;
+}
+
+static int check_pack(const struct blob_info *info, void *arg)
+{
+    struct packs_check *c = arg;
+    c->packs++;
+    assert_ok(pack_read_local_index(repo_blobs(c->repo), repo_sealer(c->repo), info->name, info->length,
+                                    check_pack_entry, c, &err),
+              &err);
+    return 0;
 }
 
 static void packs_are_split(void **state)
@@ -514,6 +822,333 @@ static void session_without_flush(void **state)
     place_free(p);
 }
 
+/* ---- deaths ---- */
+
+#define RUN_CONTENTS 35 /* of 1 MiB: three packs of 10 and one of 5 */
+
+/* Runs a backup's worth of puts in a child that dies at `point`. Returns false if it lived. */
+static bool die_at(struct place *p, const char *point)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct err e = ERR_INIT;
+        struct session *s;
+        setenv("SNAPFERRY_CRASH_AT", point, 1);
+        if (session_new(&s, p->repo, NULL, &e) < 0 || put_range(s, 0, RUN_CONTENTS, MIB, &e) < 0 ||
+            session_flush(s, &e) < 0)
+            _exit(1);
+        session_free(s);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return false;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    return true;
+}
+
+/* A snapshot that was never flushed does not appear because its pack happened to be finished: what it refers to may be
+ * missing. Packs with manifests are finished after all others. */
+static void manifests_of_the_dead_stay_dead(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct err e = ERR_INIT;
+        struct session *s;
+        CLEANUP(put_scratch_freep) struct put_scratch *scratch = NULL;
+        setenv("SNAPFERRY_CRASH_AT", "pack-renamed:2", 1);
+        if (session_new(&s, p->repo, NULL, &e) < 0 || put_scratch_new(&scratch, p->repo, 0, 4096, &e) < 0 ||
+            session_put_bytes(s, scratch, 'm', "a manifest", 10, 0, NULL, &e) < 0 ||
+            session_put_bytes(s, scratch, 'x', "an index document", 17, 0, NULL, &e) < 0 ||
+            session_put_bytes(s, scratch, 0, "data", 4, 0, NULL, &e) < 0 || session_flush(s, &e) < 0)
+            _exit(1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(count_packs(p->repo), 2);
+
+    const struct hasher *h = sealer_hasher(repo_sealer(p->repo));
+    struct content_id data = {.len = (uint8_t)hasher_size(h)}, document = {.prefix = 'x', .len = data.len},
+                      manifest = {.prefix = 'm', .len = data.len};
+    hasher_digest(h, "data", 4, data.hash);
+    hasher_digest(h, "an index document", 17, document.hash);
+    hasher_digest(h, "a manifest", 10, manifest.hash);
+    struct session *s = begin(p->repo, 0);
+    assert_ok(session_flush(s, &err), &err);
+    struct index_entry n;
+    assert_ok(repo_find(p->repo, &data, &n, &err), &err);
+    assert_ok(repo_find(p->repo, &document, &n, &err), &err);
+    assert_int_equal(repo_find(p->repo, &manifest, &n, &err), -ENOENT);
+    session_free(s);
+    place_free(p);
+}
+
+static void death_at(const char *point, unsigned most_again)
+{
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, point));
+    assert_ok(index_set_refresh(repo_index(p->repo), &err), &err);
+    unsigned there = count_packs(p->repo);
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 0);
+    struct session_stats st;
+    int fresh = put_range(s, 0, RUN_CONTENTS, MIB, &err);
+    assert_ok(fresh, &err);
+    assert_true((unsigned)fresh <= most_again);
+    /* Adopted contents can be read before they are published. */
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_stats(s, &st);
+    session_free(s);
+    /* Blobs put: no more packs than the one that was lost. */
+    assert_int_equal(p->c.packs, (fresh + 9) / 10);
+    assert_int_equal(count_packs(p->repo), there + p->c.packs);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    print_message("%s: %u packs were there, %llu adopted, %u written again\n", point, there,
+                  (unsigned long long)st.adopted_packs, p->c.packs);
+    /* Nothing is left to adopt. */
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), 0);
+    session_free(s);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
+static void death_and_adoption(void **state)
+{
+    (void)state;
+    death_at("marker-put", RUN_CONTENTS);
+    death_at("pack-written", RUN_CONTENTS);
+    death_at("pack-renamed", RUN_CONTENTS - 10);
+    death_at("pack-renamed:4", 0);
+    death_at("index-written", 0);
+    death_at("marker-deleted", 0);
+}
+
+/* The promise: what is uploaded again is at most the packs being written. Finishing threads may have two in work. */
+static void death_late(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:3"));
+    unsigned there = count_packs(p->repo);
+    assert_true(there >= 3);
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), there == 4 ? 0 : 5);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(p->c.packs, 4 - there);
+    place_free(p);
+}
+
+/* Killed again and again at any time: every content goes up once, as far as packs became visible. */
+static void death_at_any_time(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    uint64_t rnd = (uint64_t)now_ns();
+    print_message("seed %llu\n", (unsigned long long)rnd);
+    for (int death = 0; death < 12; death++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            struct err e = ERR_INIT;
+            struct session *s;
+            bool ok = index_set_refresh(repo_index(p->repo), &e) == 0 && session_new(&s, p->repo, NULL, &e) == 0 &&
+                      put_range(s, 0, 3 * RUN_CONTENTS, MIB, &e) >= 0 && session_flush(s, &e) == 0;
+            _exit(ok ? 0 : 1);
+        }
+        usleep((useconds_t)(splitmix64(&rnd) % 120000));
+        kill(pid, SIGKILL);
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        assert_ok(index_set_refresh(repo_index(p->repo), &err), &err);
+    }
+    struct session *s = begin(p->repo, 0);
+    assert_ok(put_range(s, 0, 3 * RUN_CONTENTS, MIB, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(read_range(p->repo, 0, 3 * RUN_CONTENTS, MIB, &err), &err);
+    struct packs_check c = {.repo = p->repo};
+    assert_ok(blobs_list(repo_blobs(p->repo), "p", check_pack, &c, &err), &err);
+    assert_int_equal(c.entries, 3 * RUN_CONTENTS);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    place_free(p);
+}
+
+static void old_packs_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    /* 13 hours pass */
+    struct session *s;
+    struct session_stats st;
+    struct timespec old[2];
+    clock_gettime(CLOCK_REALTIME, &old[0]);
+    old[0].tv_sec -= 13 * 3600;
+    old[1] = old[0];
+    char path[1024];
+    snprintf(path, sizeof path, "%s/p", p->dir);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        char sub[1300];
+        snprintf(sub, sizeof sub, "%s/%s", path, e->d_name);
+        DIR *dd = opendir(sub);
+        assert_non_null(dd);
+        for (const struct dirent *f; (f = readdir(dd));)
+            if (f->d_name[0] != '.')
+                assert_int_equal(utimensat(dirfd(dd), f->d_name, old, 0), 0);
+        closedir(dd);
+    }
+    closedir(d);
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    assert_int_equal(put_range(s, 0, RUN_CONTENTS, MIB, &err), RUN_CONTENTS);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_int_equal(count_records(p->repo), 0);
+    place_free(p);
+}
+
+static void living_sessions_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *a = begin(p->repo, 0), *b;
+    struct session_stats st;
+    assert_int_equal(put_range(a, 0, 12, MIB, &err), 12);
+    while (session_stats(a, &st), st.packs < 1)
+        usleep(1000);
+    b = begin(p->repo, 0);
+    session_stats(b, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    session_free(b);
+    assert_int_equal(count_blobs(p->repo, "s"), 1);
+    /* Without a flush the finished pack stays, and the next session uses it. */
+    session_free(a);
+    assert_int_equal(count_blobs(p->repo, "s"), 1);
+    a = begin(p->repo, 0);
+    session_stats(a, &st);
+    assert_int_equal(st.adopted_packs, 1);
+    assert_int_equal(put_range(a, 0, 12, MIB, &err), 2);
+    /* It dies too before the flush: the pack is still there for another. */
+    session_free(a);
+    a = begin(p->repo, 0);
+    session_stats(a, &st);
+    assert_int_equal(st.adopted_packs, 1);
+    assert_int_equal(st.adopted_contents, 10);
+    assert_int_equal(session_pending(a), 10);
+    assert_ok(session_flush(a, &err), &err);
+    session_free(a);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    assert_ok(read_range(p->repo, 0, 10, MIB, &err), &err);
+    place_free(p);
+}
+
+static void others_sessions_are_left_alone(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    struct blobs *b;
+    struct repo *r;
+    struct repo_opts o = {.cache_dir = p->cache, .username = "tester", .hostname = "elsewhere"};
+    assert_ok(blobs_open_dir(&b, p->dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(repo_open(&r, b, PASSWORD, &o, &err), &err);
+    struct session *s = begin(r, 0);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, 0);
+    session_free(s);
+    assert_int_equal(count_blobs(r, "s"), 1);
+    repo_free(r);
+    place_free(p);
+}
+
+/* More to adopt than the table holds: it is flushed in between. */
+static void adoption_into_a_small_table(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    p->c.packs = 0;
+    struct session *s = begin(p->repo, 16);
+    struct session_stats st;
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_contents, RUN_CONTENTS);
+    assert_true(st.index_blobs >= 2);
+    assert_true(session_pending(s) > 0);
+    /* until everything of theirs is indexed */
+    assert_int_equal(count_records(p->repo), 1);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(count_blobs(p->repo, "s"), 0);
+    session_free(s);
+    assert_int_equal(count_records(p->repo), 0);
+    assert_int_equal(p->c.packs, 0);
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
+/* Adopted contents that others have deleted or stored meanwhile. */
+static void adoption_and_the_index(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s;
+    struct session_stats st;
+    struct content_id id;
+    struct index_entry n, deleted;
+    uint8_t *data = malloc(MIB);
+    assert_non_null(data);
+    fill(data, MIB, 3, false);
+    id_of(p->repo, 0, data, MIB, &id);
+    free(data);
+    assert_true(die_at(p, "pack-renamed:4"));
+    assert_ok(session_new(&s, p->repo, &(struct session_opts){.no_adopt = true}, &err), &err);
+    assert_int_equal(put_range(s, 0, 10, MIB, &err), 10);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(session_delete_content(s, &id, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(repo_find(p->repo, &id, &deleted, &err), &err);
+    s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_contents, RUN_CONTENTS - 9);
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_ok(repo_find(p->repo, &id, &n, &err), &err);
+    assert_false(n.deleted);
+    assert_true(n.time > deleted.time);
+    assert_string_not_equal(n.pack, deleted.pack);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
 /* ---- reading ---- */
 
 static void damage_is_told(void **state)
@@ -749,6 +1384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roundtrip_formats),
+        cmocka_unit_test(manifests_of_the_dead_stay_dead),
         cmocka_unit_test(packs_are_split),
         cmocka_unit_test(order_of_writes),
         cmocka_unit_test(threads_put_the_same),
@@ -761,6 +1397,14 @@ int main(void)
         cmocka_unit_test(no_space_left),
         cmocka_unit_test(clock_is_checked),
         cmocka_unit_test(session_without_flush),
+        cmocka_unit_test(death_and_adoption),
+        cmocka_unit_test(death_late),
+        cmocka_unit_test(death_at_any_time),
+        cmocka_unit_test(old_packs_are_left_alone),
+        cmocka_unit_test(living_sessions_are_left_alone),
+        cmocka_unit_test(others_sessions_are_left_alone),
+        cmocka_unit_test(adoption_into_a_small_table),
+        cmocka_unit_test(adoption_and_the_index),
         cmocka_unit_test(damage_is_told),
         cmocka_unit_test(moved_contents_are_found),
         cmocka_unit_test(format_is_kept_fresh),
