@@ -82,22 +82,9 @@ int plugin_installed(const struct plugin_program *p, struct err *e)
         err_hint(e, "install it, or correct program = in [plugin \"%s\"]", p->name);
         return -sys;
     }
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, EINVAL, "plugin %s: %s is not a file", p->name, p->path);
-    if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid())) {
-        err_set(e, ERR_PERMISSION, EPERM, "plugin %s: %s belongs to user %u and is not run", p->name, p->path,
-                (unsigned)st.st_uid);
-        return err_hint(e, "make it root's: chown root %s", p->path);
-    }
-    if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        err_set(e, ERR_PERMISSION, EPERM, "plugin %s: %s can be changed by others and is not run", p->name, p->path);
-        return err_hint(e, "chmod go-w %s", p->path);
-    }
-    if (!(st.st_mode & S_IXUSR)) {
-        err_set(e, ERR_PERMISSION, EACCES, "plugin %s: %s is not executable", p->name, p->path);
-        return err_hint(e, "chmod +x %s", p->path);
-    }
-    return 0;
+    char label[160];
+    snprintf(label, sizeof label, "plugin %.140s", p->name);
+    return program_check(label, p->path, e);
 }
 
 json_t *plugin_request(enum plugin_verb v, const json_t *args)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* program-unit.h - the systemd side of program_run(): the same program in a transient unit. Private to base/. */
-#ifndef SNAPFERRY_BASE_PROGRAM_UNIT_H
-#define SNAPFERRY_BASE_PROGRAM_UNIT_H
+/* program-unit.h - the systemd side of program_run(): the same program in a transient unit. Private to proc/. */
+#ifndef SNAPFERRY_PROC_PROGRAM_UNIT_H
+#define SNAPFERRY_PROC_PROGRAM_UNIT_H
 
 #include "proc/program.h"
 

@@ -7,23 +7,21 @@
  * ourselves. The leader is reaped last of all: until then its number, and so the group's, cannot be used again.
  */
 #include "proc/program.h"
-#include "proc/systemd.h"
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "proc/descriptors.h"
+#include "proc/process.h"
 #include "proc/program-unit.h"
+#include "proc/spawn.h"
+#include "proc/systemd.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,27 +31,19 @@
 #define ERR_BYTES_MAX (64u << 20) /* beyond this the program is flooding us */
 #define DIE_MS 5000               /* how long SIGKILL may take */
 #define DRAIN_MS 1000             /* how long output may stay open after the end */
-#define GROUPS_MAX 64
 
 static const char *const default_env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                                           "LANG=C.UTF-8", NULL};
-
-struct identity {
-    bool change;
-    uid_t uid;
-    gid_t gid, groups[GROUPS_MAX];
-    int n_groups;
-};
 
 struct run {
     const struct program *p;
     const char *label;
     struct program_unit unit; /* name "" without systemd */
-    struct identity who;
-    char *const *argv;
-    char *const *env;
-    pid_t pid, guard_pid;
-    int pidfd, in, out, out_child, err, err_child, exec, exec_child, guard, guard_child;
+    struct user who;
+    const char *const *argv, *const *env;
+    struct spawned process;
+    struct spawned guard_process;
+    int in, out, out_child, err, err_child, guard, guard_child;
     char *buf;
     size_t len, cap, max;
     char line[1024], tail[2048];
@@ -66,29 +56,25 @@ struct run {
 
 /* ---- before ---- */
 
-static int check_program(const struct program *p, struct err *e)
+int program_check(const char *label, const char *path, struct err *e)
 {
-    const char *path = p->argv && p->argv[0] ? p->argv[0] : "";
     if (path[0] != '/')
-        return err_set(e, ERR_USAGE, EINVAL, "%s: the program \"%s\" is not an absolute path", p->label, path);
-    if (!p->timeout_s)
-        return err_set(e, ERR_USAGE, EINVAL, "%s: %s would run without a time limit", p->label, path);
+        return err_set(e, ERR_USAGE, EINVAL, "%s: the program \"%s\" is not an absolute path", label, path);
     struct stat st;
     if (stat(path, &st) < 0)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "%s: cannot run %s", p->label, path);
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "%s: cannot run %s", label, path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, EINVAL, "%s: %s is not a file", p->label, path);
+        return err_set(e, ERR_USAGE, EINVAL, "%s: %s is not a file", label, path);
     if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid())) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s belongs to user %u and is not run", p->label, path,
-                (unsigned)st.st_uid);
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s belongs to user %u and is not run", label, path, (unsigned)st.st_uid);
         return err_hint(e, "make it root's: chown root %s", path);
     }
     if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s can be changed by others and is not run", p->label, path);
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s can be changed by others and is not run", label, path);
         return err_hint(e, "chmod go-w %s", path);
     }
     if (!(st.st_mode & S_IXUSR)) {
-        err_set(e, ERR_PERMISSION, EACCES, "%s: %s is not executable", p->label, path);
+        err_set(e, ERR_PERMISSION, EACCES, "%s: %s is not executable", label, path);
         return err_hint(e, "chmod +x %s", path);
     }
     return 0;
@@ -96,47 +82,20 @@ static int check_program(const struct program *p, struct err *e)
 
 static int find_user(struct run *r, struct err *e)
 {
-    const char *user = r->p->user;
-    if (!user || !*user || geteuid() != 0)
-        return 0;
-    char buf[16384];
-    struct passwd pw, *found = NULL;
-    int rc = getpwnam_r(user, &pw, buf, sizeof buf, &found);
-    if (!found) {
-        err_set(e, ERR_NOT_FOUND, rc ? rc : ENOENT, "%s: there is no user \"%s\" to run %s as", r->label, user,
-                r->p->argv[0]);
-        return err_hint(e, "create it (systemd-sysusers does for the package) or set another user");
-    }
-    r->who.uid = pw.pw_uid;
-    r->who.gid = pw.pw_gid;
-    r->who.n_groups = GROUPS_MAX;
-    if (getgrouplist(user, pw.pw_gid, r->who.groups, &r->who.n_groups) < 0)
-        return err_set(e, ERR_GENERIC, E2BIG, "%s: user \"%s\" is in too many groups", r->label, user);
-    r->who.change = true;
-    return 0;
+    int rc = user_find(&r->who, r->p->user, true, e);
+    if (rc != -ENOENT)
+        return rc < 0 ? err_wrap(e, "%s", r->label) : 0;
+    err_set(e, ERR_NOT_FOUND, ENOENT, "%s: there is no user \"%s\" to run %s as", r->label, r->p->user, r->p->argv[0]);
+    return err_hint(e, "create it (systemd-sysusers does for the package) or set another user");
 }
 
 /* A file in memory: no pipe that could fill up, no SIGPIPE, and /dev/stdin can be opened. */
 static int make_input(struct run *r, struct err *e)
 {
-    if (!r->p->input) {
-        r->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        return r->in < 0 ? err_set(e, ERR_GENERIC, errno, "%s: cannot open /dev/null", r->label) : 0;
-    }
-    r->in = memfd_create("snapferry-input", MFD_CLOEXEC);
-    if (r->in < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot make its input", r->label);
-    for (size_t done = 0; done < r->p->input_len;) {
-        ssize_t n = write(r->in, r->p->input + done, r->p->input_len - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_set(e, ERR_GENERIC, n < 0 ? errno : EIO, "%s: cannot write its input", r->label);
-        done += (size_t)n;
-    }
-    if (lseek(r->in, 0, SEEK_SET) < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot rewind its input", r->label);
-    return 0;
+    if (!r->p->input)
+        return 0;
+    r->in = memory_input("input", r->p->input, r->p->input_len, e);
+    return r->in < 0 ? err_wrap(e, "%s", r->label) : 0;
 }
 
 static int make_pipe(int *ours, int *theirs, struct run *r, struct err *e)
@@ -161,96 +120,27 @@ static int make_pipes(struct run *r, struct err *e)
     if (rc == 0)
         rc = make_pipe(&r->err, &r->err_child, r, e);
     if (rc == 0)
-        rc = make_pipe(&r->exec, &r->exec_child, r, e);
-    if (rc == 0)
         rc = make_pipe(&r->guard_child, &r->guard, r, e);
     return rc;
 }
 
-/* ---- between fork and exec: async-signal-safe calls only ---- */
+/* ---- the two processes ---- */
 
-static void reset_signals(void)
+/* Kills the program's group when the pipe breaks; a byte in it means that all is well. */
+static void guard_main(int channel, void *arg)
 {
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    for (int s = 1; s < NSIG; s++)
-        sigaction(s, &dfl, NULL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Puts fd on number `to` for the next program; `to` is never one of the others' numbers because those were moved up. */
-static int place(int fd, int to)
-{
-    return dup2(fd, to) < 0 ? -errno : 0;
-}
-
-static int become(const struct identity *who)
-{
-    if (!who->change)
-        return 0;
-    if (setgroups((size_t)who->n_groups, who->groups) < 0 || setresgid(who->gid, who->gid, who->gid) < 0 ||
-        setresuid(who->uid, who->uid, who->uid) < 0)
-        return -errno;
-    return 0;
-}
-
-static void __attribute__((noreturn)) program_child(struct run *r, pid_t parent)
-{
-    reset_signals();
-    setsid();
-    umask(022);
-    /* Above 2 first: one of them may lie on 0..2 if the caller has these closed. */
-    int in = fcntl(r->in, F_DUPFD_CLOEXEC, 10), out = fcntl(r->out_child, F_DUPFD_CLOEXEC, 10),
-        err = fcntl(r->err_child, F_DUPFD_CLOEXEC, 10), report = fcntl(r->exec_child, F_DUPFD_CLOEXEC, 10);
-    int rc = in < 0 || out < 0 || err < 0 || report < 0 ? -EMFILE : 0;
-    if (rc == 0)
-        rc = place(in, 0);
-    if (rc == 0)
-        rc = place(out, 1);
-    if (rc == 0)
-        rc = place(err, 2);
-    if (rc == 0 && chdir("/") < 0)
-        rc = -errno;
-    if (rc == 0)
-        rc = become(&r->who);
-    if (rc == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-        rc = -errno;
-    if (rc == 0 && getppid() != parent)
-        _exit(127);
-    if (rc == 0) {
-        close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-        execve(r->argv[0], r->argv, r->env);
-        rc = -errno;
-    }
-    (void)!write(report, &rc, sizeof rc);
-    _exit(127);
-}
-
-static void __attribute__((noreturn)) guard_child(struct run *r)
-{
-    reset_signals();
-    setsid();
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    prctl(PR_SET_NAME, "snapferry-guard");
-    int fd = r->guard_child;
-    if (fd > 0)
-        close_range(0, (unsigned)fd - 1, 0);
-    close_range((unsigned)fd + 1, ~0U, 0);
-    fcntl(fd, F_SETFL, 0);
+    const struct run *r = arg;
     char c;
     ssize_t n;
+    fcntl(channel, F_SETFL, 0);
     do
-        n = read(fd, &c, 1);
+        n = read(channel, &c, 1);
     while (n < 0 && errno == EINTR);
     if (n == 1)
-        _exit(0);
-    kill(-r->pid, SIGKILL);
+        return;
+    kill(-r->process.pid, SIGKILL);
     if (r->unit.stop)
-        execve(r->unit.stop[0], r->unit.stop, (char *const *)default_env);
-    _exit(0);
+        execve(r->unit.stop[0], r->unit.stop, (char *const *)(uintptr_t)default_env);
 }
 
 static void close_fd(int *fd)
@@ -262,29 +152,32 @@ static void close_fd(int *fd)
 
 static int launch(struct run *r, struct err *e)
 {
-    pid_t self = getpid();
-    r->pid = fork();
-    if (r->pid == 0)
-        program_child(r, self);
-    if (r->pid < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a process", r->label);
-    r->pidfd = pidfd_open(r->pid, 0);
-    int why = errno;
-    if (r->pidfd >= 0) {
-        r->guard_pid = fork();
-        why = errno;
-        if (r->guard_pid == 0)
-            guard_child(r);
-    }
-    if (r->pidfd < 0 || r->guard_pid < 0) {
-        kill(r->pid, SIGKILL);
-        waitpid(r->pid, NULL, 0);
-        return err_set(e, ERR_GENERIC, why, "%s: cannot watch its process", r->label);
+    struct spawn s = SPAWN_INIT;
+    s.argv = r->argv;
+    s.env = r->env;
+    s.in = r->in;
+    s.out = r->out_child;
+    s.err = r->err_child;
+    s.user = &r->who;
+    s.dies_with_parent = true;
+    int rc = spawn_program(&r->process, &s, e);
+    if (rc < 0)
+        return err_wrap(e, "%s", r->label);
+    const struct spawn_function guard = {.name = "snapferry-guard",
+                                         .fn = guard_main,
+                                         .arg = r,
+                                         .channel = r->guard_child,
+                                         .no_standard = true,
+                                         .detached = true};
+    rc = spawn_function(&r->guard_process, &guard, e);
+    if (rc < 0) {
+        kill(r->process.pid, SIGKILL);
+        waitpid(r->process.pid, NULL, 0);
+        return err_wrap(e, "%s", r->label);
     }
     close_fd(&r->in);
     close_fd(&r->out_child);
     close_fd(&r->err_child);
-    close_fd(&r->exec_child);
     close_fd(&r->guard_child);
     return 0;
 }
@@ -294,8 +187,8 @@ static int launch(struct run *r, struct err *e)
 static void kill_all(struct run *r)
 {
     /* Before its setsid() there is no such group: then the process itself. */
-    kill(-r->pid, SIGKILL);
-    pidfd_send_signal(r->pidfd, SIGKILL, NULL, 0);
+    kill(-r->process.pid, SIGKILL);
+    process_signal(r->process.pidfd, SIGKILL);
     close_fd(&r->guard);
 }
 
@@ -376,27 +269,29 @@ static void read_err(struct run *r)
     }
 }
 
-static void read_exec(struct run *r)
+static void read_report(struct run *r)
 {
-    int rc = 0;
-    ssize_t n = read(r->exec, &rc, sizeof rc);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n == (ssize_t)sizeof rc)
-        r->exec_errno = -rc;
-    close_fd(&r->exec);
+    struct spawn_report report;
+    int rc;
+    while ((rc = spawn_report_next(&r->process, &report)) == 1)
+        if (report.fatal)
+            r->exec_errno = report.sys;
+    if (rc < 0)
+        spawn_report_close(&r->process);
 }
 
 /* One look at all that may happen. */
 static void turn(struct run *r, int64_t until)
 {
     int64_t left = until - mono_ns() / NS_PER_MS;
-    struct pollfd f[4] = {
-        {r->gone ? -1 : r->pidfd, POLLIN, 0}, {r->out, POLLIN, 0}, {r->err, POLLIN, 0}, {r->exec, POLLIN, 0}};
+    struct pollfd f[4] = {{r->gone ? -1 : r->process.pidfd, POLLIN, 0},
+                          {r->out, POLLIN, 0},
+                          {r->err, POLLIN, 0},
+                          {r->process.report, POLLIN, 0}};
     if (poll(f, 4, left < 0 ? 0 : left > 60000 ? 60000 : (int)left) <= 0)
         return;
     if (f[3].revents)
-        read_exec(r);
+        read_report(r);
     if (f[1].revents)
         read_out(r);
     if (f[2].revents)
@@ -426,10 +321,10 @@ static void watch(struct run *r)
         for (int64_t end = mono_ns() / NS_PER_MS + DIE_MS; !r->gone && mono_ns() / NS_PER_MS < end;)
             turn(r, end);
     } else {
-        kill(-r->pid, SIGKILL);
+        kill(-r->process.pid, SIGKILL);
     }
     for (int64_t end = mono_ns() / NS_PER_MS + DRAIN_MS;
-         (r->out >= 0 || r->err >= 0 || r->exec >= 0) && !flooding(r);) {
+         (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !flooding(r);) {
         if (mono_ns() / NS_PER_MS >= end)
             break;
         turn(r, end);
@@ -445,11 +340,11 @@ static bool reap(struct run *r, siginfo_t *si)
         (void)!write(r->guard, "", 1);
         close_fd(&r->guard);
     }
-    while (waitpid(r->guard_pid, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(r->guard_process.pid, NULL, 0) < 0 && errno == EINTR)
         ;
     if (!r->gone)
         return false;
-    while (waitid(P_PIDFD, (id_t)r->pidfd, si, WEXITED) < 0)
+    while (waitid(P_PIDFD, (id_t)r->process.pidfd, si, WEXITED) < 0)
         if (errno != EINTR)
             return false;
     return true;
@@ -524,10 +419,11 @@ static int judge(struct run *r, bool reaped, const siginfo_t *si, int *status, s
 
 static void run_clear(struct run *r)
 {
-    int *fds[] = {&r->pidfd,     &r->in,   &r->out,        &r->out_child, &r->err,
-                  &r->err_child, &r->exec, &r->exec_child, &r->guard,     &r->guard_child};
+    int *fds[] = {&r->in, &r->out, &r->out_child, &r->err, &r->err_child, &r->guard, &r->guard_child};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         close_fd(fds[i]);
+    spawned_close(&r->process);
+    spawned_close(&r->guard_process);
     program_unit_free(&r->unit);
     free(r->buf);
 }
@@ -536,16 +432,18 @@ static int prepare(struct run *r, struct err *e)
 {
     const struct program *p = r->p;
     const char *const *env = p->env ? p->env : default_env;
-    int rc = check_program(p, e);
+    int rc = program_check(p->label, p->argv && p->argv[0] ? p->argv[0] : "", e);
+    if (rc == 0 && !p->timeout_s)
+        rc = err_set(e, ERR_USAGE, EINVAL, "%s: %s would run without a time limit", p->label, p->argv[0]);
     if (rc < 0)
         return rc;
-    r->argv = p->argv;
-    r->env = (char *const *)env;
+    r->argv = (const char *const *)p->argv;
+    r->env = env;
     if (!systemd_runs())
         rc = find_user(r, e);
     else if ((rc = program_unit_make(&r->unit, p, env, e)) == 0) {
-        r->argv = r->unit.run;
-        r->env = (char *const *)default_env;
+        r->argv = (const char *const *)r->unit.run;
+        r->env = default_env;
     }
     return rc < 0 ? rc : make_pipes(r, e);
 }
@@ -555,8 +453,8 @@ int program_run(const struct program *p, char **out, size_t *out_len, int *statu
     struct program named = *p;
     if (!named.label)
         named.label = "program";
-    struct run r = {.p = &named, .label = named.label, .pidfd = -1, .in = -1, .out = -1, .out_child = -1, .err = -1};
-    r.err_child = r.exec = r.exec_child = r.guard = r.guard_child = -1;
+    struct run r = {.p = &named, .label = named.label, .process = SPAWNED_INIT, .guard_process = SPAWNED_INIT};
+    r.in = r.out = r.out_child = r.err = r.err_child = r.guard = r.guard_child = -1;
     r.max = p->out_max ? p->out_max : OUT_MAX_DEFAULT;
     if (out)
         *out = NULL;

@@ -2,8 +2,8 @@
 /*
  * program.h - other programs, run with care: no shell, a clean environment, a deadline, bounded output
  */
-#ifndef SNAPFERRY_BASE_PROGRAM_H
-#define SNAPFERRY_BASE_PROGRAM_H
+#ifndef SNAPFERRY_PROC_PROGRAM_H
+#define SNAPFERRY_PROC_PROGRAM_H
 
 #include "base/err.h"
 
@@ -37,5 +37,9 @@ struct program {
     unsigned timeout_s;
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
+
+/* Whether `path` may be run (AP-21): absolute, a file, root's (or ours if we are not root), not writable by group or
+ * others, executable. Else an error that begins with `label`, with a hint; -ENOENT: there is none. Never waits. */
+int program_check(const char *label, const char *path, struct err *e);
 
 #endif

@@ -10,6 +10,9 @@
 #include "proc/step.h"
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "proc/descriptors.h"
+#include "proc/process.h"
+#include "proc/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +20,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -30,7 +31,6 @@
 #define READ_AT_ONCE 65536u /* the loop has others to serve */
 #define DIE_USEC 2000000u   /* how long SIGKILL may take before the step is called stuck */
 #define FREE_WAIT_MS 500    /* the same when the daemon ends */
-#define CHANNEL_FD 3
 
 enum frame_type { FRAME_LOG = 1, FRAME_RESULT = 2 };
 struct frame {
@@ -86,35 +86,42 @@ static void step_free(struct step *t)
 
 /* ---- the child ---- */
 
-static int send_all(const void *data, size_t n)
+struct child {
+    int channel;
+    unsigned lines; /* logged */
+    step_fn *fn;
+    const json_t *in;
+};
+
+/* All of it, with a descriptor (-1: none) beside the first byte. */
+static int send_all(int channel, const void *data, size_t n, int fd)
 {
     const char *p = data;
     while (n) {
-        ssize_t w = send(CHANNEL_FD, p, n, MSG_NOSIGNAL);
-        if (w < 0 && errno == EINTR)
-            continue;
+        ssize_t w = descriptors_send(channel, p, n, &fd, fd >= 0, 0);
         if (w <= 0)
             return -EPIPE;
         p += w;
         n -= (size_t)w;
+        fd = -1;
     }
     return 0;
 }
 
 static void child_log(enum log_level lvl, const char *line, void *arg)
 {
-    unsigned *lines = arg;
-    if (++*lines > LOG_LINES_MAX)
+    struct child *c = arg;
+    if (++c->lines > LOG_LINES_MAX)
         return;
     char text[LOG_MAX];
-    int n = *lines == LOG_LINES_MAX
+    int n = c->lines == LOG_LINES_MAX
                 ? snprintf(text, sizeof text, "%c%s", '0' + LOG_LVL_WARNING, "further lines dropped")
                 : snprintf(text, sizeof text, "%c%s", '0' + (int)lvl, line);
     if (n >= (int)sizeof text)
         n = (int)sizeof text - 1;
     struct frame f = {FRAME_LOG, (uint32_t)n};
-    if (send_all(&f, sizeof f) == 0)
-        send_all(text, (size_t)n);
+    if (send_all(c->channel, &f, sizeof f, -1) == 0)
+        send_all(c->channel, text, (size_t)n, -1);
 }
 
 /* Text that may not be UTF-8 (what a program said) as JSON. */
@@ -131,35 +138,11 @@ static json_t *text_json(const char *s)
     return json_string(copy);
 }
 
-/* Sends the header, with the descriptor if there is one, and the text. */
-static int send_result(const char *text, size_t n, int fd)
+/* The header, with the descriptor if there is one, and the text. */
+static int send_result(int channel, const char *text, size_t n, int fd)
 {
     struct frame f = {FRAME_RESULT, (uint32_t)n};
-    struct iovec iov = {&f, sizeof f};
-    union {
-        struct cmsghdr align;
-        char buf[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd >= 0) {
-        memset(&control, 0, sizeof control);
-        m.msg_control = control.buf;
-        m.msg_controllen = sizeof control.buf;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    ssize_t w;
-    do
-        w = sendmsg(CHANNEL_FD, &m, MSG_NOSIGNAL);
-    while (w < 0 && errno == EINTR);
-    if (w < 0)
-        return -errno;
-    if ((size_t)w < sizeof f && send_all((char *)&f + w, sizeof f - (size_t)w) < 0)
-        return -EPIPE;
-    return send_all(text, n);
+    return send_all(channel, &f, sizeof f, fd) < 0 ? -EPIPE : send_all(channel, text, n, -1);
 }
 
 static json_t *result_json(json_t *out, const struct err *e)
@@ -168,14 +151,14 @@ static json_t *result_json(json_t *out, const struct err *e)
                      text_json(e->msg), "hint", text_json(e->hint));
 }
 
-static int report(json_t *out, int fd, const struct err *e)
+static int report(int channel, json_t *out, int fd, const struct err *e)
 {
     json_t *j = result_json(json_incref(out), e);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     size_t n = text ? strlen(text) : 0;
     json_decref(j);
     if (n && n <= RESULT_MAX)
-        return send_result(text, n, fd);
+        return send_result(channel, text, n, fd);
     free(text);
     struct err mine = ERR_INIT;
     if (n)
@@ -184,33 +167,22 @@ static int report(json_t *out, int fd, const struct err *e)
         err_nomem(&mine);
     j = result_json(NULL, &mine);
     text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    return text ? send_result(text, strlen(text), -1) : -ENOMEM;
+    return text ? send_result(channel, text, strlen(text), -1) : -ENOMEM;
 }
 
-static void __attribute__((noreturn)) child(int channel, pid_t parent, step_fn *fn, const json_t *in)
+static void child_main(int channel, void *arg)
 {
-    static unsigned lines;
-    /* First of all: what is inherited (the lock of the records) must not outlive the daemon in here. */
-    if (dup2(channel, CHANNEL_FD) < 0 || fcntl(CHANNEL_FD, F_SETFD, FD_CLOEXEC) < 0 ||
-        close_range(CHANNEL_FD + 1, ~0U, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-        _exit(127);
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    for (int s = 1; s < NSIG; s++)
-        sigaction(s, &dfl, NULL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    log_to(NULL, NULL);
-    prctl(PR_SET_NAME, "snapferryd-step");
-    log_to(child_log, &lines);
+    struct child *c = arg;
     struct err e = ERR_INIT;
     json_t *out = NULL;
-    int fd = -1, rc = fn(in, &out, &fd, &e);
+    c->channel = channel;
+    log_to(child_log, c);
+    int fd = -1, rc = c->fn(c->in, &out, &fd, &e);
     if (rc >= 0)
         e = (struct err)ERR_INIT;
     else if (e.cls == ERR_NONE)
         err_set(&e, ERR_GENERIC, -rc, "it failed without saying why");
-    _exit(report(out, rc < 0 ? -1 : fd, &e) < 0 ? 126 : 0);
+    _exit(report(channel, out, rc < 0 ? -1 : fd, &e) < 0 ? 126 : 0);
 }
 
 /* ---- the end of a step, in the daemon ---- */
@@ -296,33 +268,14 @@ static void deliver(struct step *t, const siginfo_t *si)
 
 static void kill_now(struct step *t);
 
-static void drop_fds(struct msghdr *m, int *keep)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (*keep < 0)
-                *keep = fd;
-            else
-                close(fd);
-        }
-    }
-}
-
 static ssize_t receive(struct step *t, void *to, size_t n)
 {
-    struct iovec iov = {to, n};
-    union {
-        struct cmsghdr align;
-        char buf[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof control};
-    ssize_t got = recvmsg(t->channel, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got >= 0)
-        drop_fds(&m, &t->fd);
+    int fd;
+    ssize_t got = descriptors_receive(t->channel, to, n, &fd, 1, NULL);
+    if (fd >= 0 && t->fd >= 0)
+        close(fd);
+    else if (fd >= 0)
+        t->fd = fd;
     return got;
 }
 
@@ -362,10 +315,8 @@ static bool read_some(struct step *t, size_t most)
         char *to = head ? (char *)&t->head + t->head_len : t->body + t->body_len;
         size_t want = head ? sizeof t->head - t->head_len : t->head.len - t->body_len;
         ssize_t n = receive(t, to, want);
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0) {
-            if (n == 0 || errno != EAGAIN)
+            if (n != -EAGAIN)
                 t->on_data = sd_event_source_disable_unref(t->on_data);
             return false;
         }
@@ -438,7 +389,7 @@ static void kill_now(struct step *t)
     if (t->killed)
         return;
     t->killed = true;
-    pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+    process_signal(t->pidfd, SIGKILL);
     if (sd_event_source_set_time(t->on_time, (uint64_t)mono_ns() / 1000 + DIE_USEC) < 0 ||
         sd_event_source_set_enabled(t->on_time, SD_EVENT_ONESHOT) < 0)
         log_warning("%s: cannot set its last deadline", t->name);
@@ -461,7 +412,7 @@ void steps_free(struct steps *s)
     if (!s)
         return;
     for (struct step *t = s->first; t; t = t->next)
-        pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+        process_signal(t->pidfd, SIGKILL);
     uint64_t end = (uint64_t)mono_ns() / 1000 + FREE_WAIT_MS * 1000;
     while (s->first) {
         /* Killed children end at once; one that is stuck must not hold up the daemon's own end. */
@@ -490,27 +441,22 @@ static int watch(struct step *t, struct err *e)
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "%s: cannot watch its process", t->name) : 0;
 }
 
-static int spawn(struct step *t, step_fn *fn, const json_t *in, struct err *e)
+static int step_fork(struct step *t, step_fn *fn, const json_t *in, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make a channel", t->name);
     t->channel = pair[0];
     CLEANUP_CLOSE int theirs = pair[1];
-    pid_t self = getpid();
-    fflush(NULL);
-    t->pid = fork();
-    if (t->pid == 0)
-        child(theirs, self, fn, in);
-    if (t->pid < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a process", t->name);
-    t->pidfd = pidfd_open(t->pid, 0);
-    if (t->pidfd < 0) {
-        int why = errno;
-        kill(t->pid, SIGKILL);
-        waitpid(t->pid, NULL, 0);
-        return err_set(e, ERR_GENERIC, why, "%s: cannot watch its process", t->name);
-    }
+    struct child c = {.fn = fn, .in = in};
+    const struct spawn_function f = {
+        .name = "snapferryd-step", .fn = child_main, .arg = &c, .channel = theirs, .dies_with_parent = true};
+    struct spawned p;
+    int rc = spawn_function(&p, &f, e);
+    if (rc < 0)
+        return err_wrap(e, "%s", t->name);
+    t->pid = p.pid;
+    t->pidfd = p.pidfd;
     return 0;
 }
 
@@ -526,9 +472,9 @@ int step_start(struct steps *s, const char *name, step_fn *fn, const json_t *in,
         .owner = s, .pidfd = -1, .channel = -1, .fd = -1, .timeout_s = timeout_s, .done = done, .arg = arg};
     snprintf(t->name, sizeof t->name, "%s", name);
     t->started_usec = (uint64_t)mono_ns() / 1000;
-    int rc = spawn(t, fn, in, e);
+    int rc = step_fork(t, fn, in, e);
     if (rc == 0 && (rc = watch(t, e)) < 0) {
-        pidfd_send_signal(t->pidfd, SIGKILL, NULL, 0);
+        process_signal(t->pidfd, SIGKILL);
         waitid(P_PIDFD, (id_t)t->pidfd, &(siginfo_t){0}, WEXITED);
     }
     if (rc < 0) {

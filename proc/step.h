@@ -8,8 +8,8 @@
  * again by reconcile. A child that does not die of SIGKILL (stuck in the kernel) is reported as timed out, counted in
  * steps_stuck() and reaped if it ever ends.
  */
-#ifndef SNAPFERRY_DAEMON_STEP_H
-#define SNAPFERRY_DAEMON_STEP_H
+#ifndef SNAPFERRY_PROC_STEP_H
+#define SNAPFERRY_PROC_STEP_H
 
 #include "base/err.h"
 

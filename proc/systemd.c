@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "proc/systemd.h"
 
+#include "base/cleanup.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -28,4 +31,26 @@ int systemd_bus_open(sd_bus **ret)
     if (rc < 0)
         *ret = sd_bus_unref(*ret);
     return rc;
+}
+
+static void bus_freep(sd_bus **bus)
+{
+    sd_bus_flush_close_unref(*bus);
+}
+
+int systemd_main_pid(const char *unit, pid_t *ret)
+{
+    CLEANUP(bus_freep) sd_bus *bus = NULL;
+    CLEANUP_FREE char *path = NULL;
+    sd_bus_error error = SD_BUS_ERROR_NULL;
+    uint32_t pid = 0;
+    int rc = sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path);
+    if (rc >= 0)
+        rc = systemd_bus_open(&bus);
+    if (rc >= 0)
+        rc = sd_bus_get_property_trivial(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Service",
+                                         "MainPID", &error, 'u', &pid);
+    sd_bus_error_free(&error);
+    *ret = (pid_t)pid;
+    return rc < 0 ? rc : pid ? 0 : -ESRCH;
 }

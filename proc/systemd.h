@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* systemd.h - whether systemd runs the machine, and the way to it */
-#ifndef SNAPFERRY_BASE_SYSTEMD_H
-#define SNAPFERRY_BASE_SYSTEMD_H
+#ifndef SNAPFERRY_PROC_SYSTEMD_H
+#define SNAPFERRY_PROC_SYSTEMD_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include <systemd/sd-bus.h>
 
 /*
@@ -17,5 +18,8 @@ bool systemd_runs(void);
  * installed, not up yet, or has been stopped), over the manager's own socket, where the same calls work and JobRemoved
  * comes as well. 0 or -errno. Does not wait for an answer. */
 int systemd_bus_open(sd_bus **ret);
+
+/* The main process of a service: 0 and its number, -ESRCH if there is none, or -errno. Waits for systemd's answer. */
+int systemd_main_pid(const char *unit, pid_t *ret);
 
 #endif

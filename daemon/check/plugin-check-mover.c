@@ -3,6 +3,8 @@
 #include "base/time.h"
 #include "daemon/check/plugin-check-impl.h"
 #include "proc/plugin-run.h"
+#include "proc/service.h"
+#include "proc/tail.h"
 #include "daemon/movers/plugin.h"
 #include "proc/plugin-answer.h"
 
@@ -155,31 +157,31 @@ static int listen_to(struct told *t, const char *operation, unsigned term_after,
 {
     CLEANUP_PLUGIN_JSON json_t *in = run_in(t->k, t->verb, operation, t->k->id);
     CLEANUP_PLUGIN_JSON json_t *out = NULL;
-    struct plugin_process i;
-    struct plugin_tail *tail = NULL, *log = NULL;
+    struct process_identity i;
+    struct tail *tail = NULL, *log = NULL;
     char path[600];
     int fd = -1;
     int rc = in ? plugin_run_step(in, &out, &fd, e) : err_nomem(e);
     if (rc < 0)
         return rc;
-    if (plugin_process_parse(&i, json_string_value(json_object_get(out, "id"))) < 0)
+    if (process_id_parse(&i, json_string_value(json_object_get(out, "id"))) < 0)
         return check_fails(e, "its process has no identity");
     plugin_run_path(path, sizeof path, t->k->dir, operation, t->verb, "out");
-    rc = plugin_tail_open(&tail, path, e);
+    rc = tail_open(&tail, path, e);
     plugin_run_path(path, sizeof path, t->k->dir, operation, t->verb, "log");
     if (rc == 0)
-        rc = plugin_tail_open(&log, path, e);
+        rc = tail_open(&log, path, e);
     int64_t end = mono_ns() + t->k->seconds * NS_PER_S;
     bool alive = true, sent = false;
     while (rc == 0 && alive) {
-        CLEANUP_CLOSE int pidfd = plugin_process_open(&i);
+        CLEANUP_CLOSE int pidfd = process_open_running(&i);
         alive = pidfd >= 0;
         if (alive && mono_ns() > end) {
-            kill(-i.pid, SIGKILL);
+            service_signal(&i, pidfd, SIGKILL);
             rc = check_fails(e, "it did not end within %u s", t->k->seconds);
         }
         if (alive && !sent && term_after && t->lines >= term_after) {
-            kill(-i.pid, SIGTERM);
+            service_signal(&i, pidfd, SIGTERM);
             sent = true;
             end = mono_ns() + 30 * NS_PER_S;
         }
@@ -187,17 +189,17 @@ static int listen_to(struct told *t, const char *operation, unsigned term_after,
             usleep(50000);
         int more;
         do
-            more = plugin_tail_read(tail, !alive, told_line, t);
+            more = tail_read(tail, !alive, told_line, t);
         while (more == 1);
-        plugin_tail_read(log, !alive, no_line, NULL);
+        tail_read(log, !alive, no_line, NULL);
         if (more < 0) {
-            kill(-i.pid, SIGKILL);
+            service_signal(&i, pidfd, SIGKILL);
             rc = check_fails(e, "it floods its output");
         }
     }
-    plugin_tail_free(tail);
-    plugin_tail_free(log);
-    kill(-i.pid, SIGKILL);
+    tail_free(tail);
+    tail_free(log);
+    service_kill_group(&i);
     waitpid(i.pid, NULL, 0); /* ours, unless it is a unit */
     plugin_run_forget(t->k->dir, operation, t->verb);
     if (rc == 0 && t->err.cls) {

@@ -4,15 +4,13 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "proc/program.h"
+#include "proc/spawn.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,36 +177,29 @@ static bool told_in_time(int channel, double deadline, const char **why)
     }
 }
 
-static void __attribute__((noreturn)) watchdog_main(int channel, const json_t *in, double deadline)
+struct watchdog_task {
+    const json_t *in;
+    double deadline;
+};
+
+/* In a process of its own, which the end of the daemon does not end. */
+static void watchdog_main(int channel, void *arg)
 {
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    for (int s = 1; s < NSIG; s++)
-        sigaction(s, &dfl, NULL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    /* The end of the daemon is no reason to end. */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    setsid();
-    prctl(PR_SET_NAME, "snapferryd-thaw");
-    log_to(plain_log, NULL);
-    if (dup2(channel, 3) < 0 || close_range(4, ~0U, 0) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) < 0)
-        _exit(1);
+    const struct watchdog_task *task = arg;
+    const json_t *in = task->in;
     const char *why = "";
-    if (told_in_time(3, deadline, &why))
-        _exit(0);
+    log_to(plain_log, NULL);
+    if (told_in_time(channel, task->deadline, &why))
+        return;
     log_warning("%s: the post-snapshot hook of %s is run by its watchdog: %s", text(in, "operation"),
                 volume_part(in, "name"), why);
-    (void)!write(3, "f", 1);
+    (void)!write(channel, "f", 1);
     for (unsigned i = 0; i < THAW_TRIES; i++) {
         struct err e = ERR_INIT;
         json_t *out = NULL;
         int fd = -1;
         if (hook_step(in, &out, &fd, &e) == 0)
-            _exit(0);
+            return;
         log_line(LOG_LVL_ERROR, "%s", e.msg);
         sleep(i + 1);
     }
@@ -252,18 +243,19 @@ int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
         free(w);
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make the channel of the hooks' watchdog", operation);
     }
-    double deadline = (double)boot_ns() / 1e9 + deadline_s;
-    fflush(NULL);
-    w->pid = fork();
-    if (w->pid == 0)
-        watchdog_main(pair[1], in, deadline);
-    int why = errno;
+    struct watchdog_task task = {in, (double)boot_ns() / 1e9 + deadline_s};
+    const struct spawn_function f = {
+        .name = "snapferryd-thaw", .fn = watchdog_main, .arg = &task, .channel = pair[1], .detached = true};
+    struct spawned p;
+    int rc = spawn_function(&p, &f, e);
     close(pair[1]);
-    if (w->pid < 0) {
+    if (rc < 0) {
         close(pair[0]);
         free(w);
-        return err_set(e, ERR_GENERIC, why, "%s: cannot start the hooks' watchdog", operation);
+        return err_wrap(e, "%s: the hooks' watchdog", operation);
     }
+    w->pid = p.pid;
+    spawned_close(&p);
     w->channel = pair[0];
     w->next = watchdogs;
     watchdogs = w;

@@ -203,7 +203,7 @@ void operation_start(struct engine *g, struct operation *op)
  */
 void operation_adopt(struct engine *g, struct operation *op)
 {
-    struct mover_identity id;
+    struct process_identity id;
     struct cfg_mover limits;
     const char *props[33];
     struct err e = ERR_INIT;
@@ -246,7 +246,7 @@ static bool of_earlier_boot(const struct operation *op)
            sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 && !sd_id128_equal(now, then);
 }
 
-static void mover_ready(const char *operation, const struct mover_identity *id, void *arg)
+static void mover_ready(const char *operation, const struct process_identity *id, void *arg)
 {
     struct engine *g = arg;
     CLEANUP(operation_clear) struct operation op;

@@ -168,7 +168,7 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
     const bool exited = v->status >= 0 && WIFEXITED(v->status);
     if (was_oom(v)) {
         say(end, MOVER_OOM, ERR_MEMORY, v, "was killed because it reached its memory limit of %s%s",
-            amount_text(v->cgroup.memory_max, peak, sizeof peak), last);
+            amount_text(v->memory_max, peak, sizeof peak), last);
         err_hint(&end->err, "raise memory-max, or lower memory, index-memory or workers in [mover]");
     } else if (v->canceled) {
         say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was cancelled and left no result: %s%s", status, last);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* movers-files.c - result files, log files, sealed memory */
+/* movers-files.c - result files, log files */
 #include "daemon/movers/movers-impl.h"
 
 #include "base/cleanup.h"
@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -201,24 +200,4 @@ void logs_prune(struct movers *m)
     qsort(list, n, sizeof *list, newest_first);
     for (size_t i = LOGS_MAX; i < n; i++)
         unlinkat(dirfd(d), list[i].name, 0);
-}
-
-/* ---- memory that nobody can change any more ---- */
-
-int sealed_memory(const char *name, const void *data, size_t len, struct err *e)
-{
-    CLEANUP_CLOSE int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make memory for the %s", name);
-    for (size_t at = 0; at < len;) {
-        ssize_t n = pwrite(fd, (const char *)data + at, len - at, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot fill the memory for the %s", name);
-        at += (size_t)n;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory of the %s", name);
-    return take_fd(&fd);
 }

@@ -30,9 +30,9 @@ unsigned movers_count(const struct movers *m)
 
 static json_t *limits_json(const struct mover *v)
 {
-    const struct mover_cgroup *g = &v->cgroup;
+    const struct cgroup *g = &v->cgroup;
     const bool unit = v->id.unit[0] != '\0';
-    return json_pack("{s:I, s:b, s:b, s:b, s:b}", "memoryMax", (json_int_t)g->memory_max, "memoryEnforced",
+    return json_pack("{s:I, s:b, s:b, s:b, s:b}", "memoryMax", (json_int_t)v->memory_max, "memoryEnforced",
                      (int)(unit || g->memory), "cpuEnforced", (int)(unit || g->cpu), "ioEnforced", (int)(unit || g->io),
                      "tasksEnforced", (int)(unit || g->pids));
 }
@@ -162,9 +162,9 @@ static void end_process(pid_t pid, const char *operation, void *arg)
     const char *which = arg;
     if (strcmp(operation, which) != 0)
         return;
-    CLEANUP_CLOSE int fd = pid_open(pid);
+    CLEANUP_CLOSE int fd = process_open_pid(pid);
     if (fd >= 0)
-        pid_signal(fd, SIGKILL);
+        process_signal(fd, SIGKILL);
 }
 
 int movers_end_stray(struct movers *m, const char *operation, struct err *e)

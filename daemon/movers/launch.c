@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,24 +45,16 @@ static const char **environment(void)
 
 static int find_user(struct mover_launch *l, const char *user, struct err *e)
 {
-    l->uid = geteuid();
-    l->gid = getegid();
-    if (!user || !*user || geteuid() != 0)
-        return 0;
-    char buf[16384];
-    struct passwd pw, *found = NULL;
-    int rc = getpwnam_r(user, &pw, buf, sizeof buf, &found);
-    if (rc)
-        return err_set(e, ERR_GENERIC, rc, "cannot look up the movers' user %s", user);
-    if (!found) {
+    int rc = user_find(&l->as, user, false, e);
+    if (rc == -ENOENT) {
         static bool told;
         if (!told)
             log_warning("there is no user %s: movers run as the daemon's user, without capabilities", user);
         told = true;
         return 0;
     }
-    l->uid = found->pw_uid;
-    l->gid = found->pw_gid;
+    if (rc < 0 || !l->as.change)
+        return rc;
     l->user = strdup(user);
     return l->user ? 0 : err_nomem(e);
 }
@@ -110,7 +101,7 @@ static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
     mkdir(path, 0700);
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->uid || fchown(fd, l->uid, l->gid) == 0))
+    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->as.uid || fchown(fd, l->as.uid, l->as.gid) == 0))
         return 0;
     err_set(e, ERR_GENERIC, errno, "the movers' cache directory %s cannot be made", path);
     return err_hint(e, "its parent, cache-dir in [daemon], must be a directory of root's with room in it");
@@ -146,7 +137,7 @@ int launch_new(struct mover_launch **ret, struct movers *m, const struct mover_s
     if (rc == 0)
         rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
     if (rc == 0)
-        rc = movers_listen(m, l->uid, &l->socket, e);
+        rc = movers_listen(m, l->as.uid, &l->socket, e);
     if (rc < 0)
         return rc;
     const uint64_t memory = c->memory ? c->memory : MEMORY_DEFAULT_BYTES;

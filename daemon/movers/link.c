@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "proc/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,12 +153,11 @@ static int read_one(struct mover *v)
 {
     static char buf[WIRE_MAX + 1]; /* the loop has one thread */
     struct conn *c = v->conn;
-    struct iovec iov = {buf, sizeof buf};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1}; /* no room for descriptors: the kernel drops them */
-    ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int flags;
+    ssize_t n = descriptors_receive(c->fd, buf, sizeof buf, NULL, 0, &flags);
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -EPIPE;
-    if (n == 0 && !(h.msg_flags & MSG_TRUNC))
+        return n == -EAGAIN ? 0 : -EPIPE;
+    if (n == 0 && !(flags & MSG_TRUNC))
         return -EPIPE;
     int64_t now = mono_ns();
     if (now - c->window_ns > second_ns()) {
@@ -168,7 +168,7 @@ static int read_one(struct mover *v)
         snprintf(v->nonsense, sizeof v->nonsense, "it sends more than %d messages a second", MESSAGES_PER_S);
         return -EBADMSG;
     }
-    if ((h.msg_flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
+    if ((flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
         snprintf(v->nonsense, sizeof v->nonsense, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
         return -EBADMSG;
     }
@@ -293,31 +293,16 @@ static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg)
 
 static int say(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
 {
-    union {
-        char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-        struct cmsghdr align;
-    } control = {.buf = {0}};
     CLEANUP_FREE char *text = msg ? json_dumps(msg, JSON_COMPACT) : NULL;
     json_decref(msg);
     if (!text || !v->conn)
         return text ? -ENOTCONN : -ENOMEM;
-    struct iovec iov = {text, strlen(text)};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (n_fds) {
-        h.msg_control = &control;
-        h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    }
-    if (sendmsg(v->conn->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    ssize_t n = descriptors_send(v->conn->fd, text, strlen(text), fds, n_fds, MSG_DONTWAIT);
+    if (n >= 0)
         return 0;
     /* A mover that does not read a handful of small messages is as good as not connected. */
-    int rc = -errno;
     conn_close(v);
-    return rc;
+    return (int)n;
 }
 
 int mover_say(struct mover *v, const char *type)

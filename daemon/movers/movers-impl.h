@@ -6,6 +6,8 @@
 #include "daemon/movers/movers.h"
 #include "daemon/protocol/mover-files.h"
 #include "daemon/protocol/mover-wire.h"
+#include "proc/cgroup.h"
+#include "proc/spawn.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -19,20 +21,11 @@ struct sd_bus_slot;
 
 enum kill_reason { KILL_NONE, KILL_CANCEL, KILL_STALL, KILL_DURATION, KILL_START, KILL_NONSENSE };
 
-/* Where a mover stands in its cgroup, if it has one of its own. */
-struct mover_cgroup {
-    char path[4200]; /* directory, "" none */
-    bool made;       /* by us: ours to remove */
-    uint64_t memory_max;
-    bool memory, cpu, io, pids; /* limits that are really in force */
-};
-
 /* How to start one, made from a spec once, for both back ends. */
 struct mover_launch {
     const char *program, *socket;
-    uid_t uid; /* as which user ... */
-    gid_t gid;
-    const char *user; /* ... by name, NULL: no change */
+    struct user as;
+    const char *user; /* the same by name, NULL: no change */
     const struct cfg_mover *limits;
     uint64_t memory_max, memlock;
     int64_t stop_timeout_s;
@@ -48,7 +41,7 @@ struct mover {
     struct movers *owner;
     struct mover *next;
     char operation[OPERATION_MAX + 1], kind[16];
-    struct mover_identity id; /* pid 0: not known yet */
+    struct process_identity id; /* pid 0: not known yet */
     uid_t uid;
     bool adopted;
     /* what was heard and said */
@@ -66,7 +59,7 @@ struct mover {
     struct conn *conn;
     int pidfd;
     sd_event_source *pid_source;
-    int exec_fd; /* forked child: tells why it could not begin */
+    struct spawned child; /* forked child: tells why it could not begin */
     sd_event_source *exec_source;
     char begin_error[512]; /* phase and reason */
     json_t *refused;       /* error of a mover that did not want its job */
@@ -84,8 +77,9 @@ struct mover {
     char log[LOG_TAIL][256];
     unsigned log_next;
 
-    struct mover_cgroup cgroup;
-    int status; /* wait status, -1 unknown */
+    struct cgroup cgroup;
+    uint64_t memory_max; /* its limit */
+    int status;          /* wait status, -1 unknown */
     uint64_t memory_peak, oom_kills;
     double cpu_seconds;
     bool oom; /* systemd says so */
@@ -163,11 +157,17 @@ void systemd_units(struct movers *m, json_t *list);
 void systemd_open(struct movers *m);
 void systemd_close(struct movers *m);
 void systemd_forget_slot(struct mover *v);
+/* ---- names.c ---- */
+/* The unit of an operation's mover. */
 void mover_unit_name(char *out, size_t cap, const char *operation);
-/* Says whose mover it is: several daemons may share a system, each with a runtime directory of its own. */
-void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation, const char *volume);
 /* The operation in a unit's name; false: it is no unit of ours. */
 bool mover_unit_operation(const char *unit, char *out, size_t cap);
+/* Says whose mover it is: several daemons may share a system, each with a runtime directory of its own. */
+void mover_unit_description(char *out, size_t cap, const char *runtime_dir, const char *operation, const char *volume);
+bool mover_unit_is_ours(const char *description, const char *runtime_dir, const char *operation);
+/* The last part of the path of its cgroup; none of another daemon's is the same. */
+#define MOVER_CGROUP_NAME 64
+void mover_cgroup_name(char out[MOVER_CGROUP_NAME], const char *runtime_dir, const char *operation);
 
 /* ---- movers-unit.c ---- */
 struct sd_bus_message;
@@ -182,29 +182,6 @@ static inline void launch_freep(struct mover_launch **l)
     launch_free(*l);
 }
 
-/* ---- movers-cgroup.c ---- */
-/* A cgroup of its own with the limits; v->cgroup tells what is in force. Never fails loudly. */
-void cgroup_make(struct mover *v, const struct mover_launch *l);
-/* The cgroup a process is in (version 2), "" unknown. */
-void cgroup_of(pid_t pid, char *out, size_t cap);
-uint64_t cgroup_number(const struct mover_cgroup *g, const char *file, const char *key); /* 0 unknown */
-void cgroup_kill(const struct mover_cgroup *g);
-void cgroup_remove(struct mover_cgroup *g);
-void cgroup_forget(const struct movers *m, const char *operation);
-/* That of a process which another daemon has started. */
-void cgroup_find(struct mover *v);
-
-/* ---- movers-identity.c ---- */
-int process_start_time(pid_t pid, uint64_t *ret); /* 0 or -errno */
-uint64_t process_cpu_ticks(pid_t pid);
-uint64_t process_rss(pid_t pid);
-uid_t process_uid(pid_t pid);
-bool process_is_zombie(pid_t pid);
-bool process_in_unit(pid_t pid, const char *unit);
-void boot_id(char out[40]);
-int pid_open(pid_t pid); /* pidfd or -errno */
-int pid_signal(int pidfd, int sig);
-
 /* ---- movers-end.c ---- */
 /* Reads the result file of an operation: new reference, or NULL and why. `pid` 0: any. */
 json_t *result_read(const struct movers *m, const char *operation, const char *kind, pid_t pid, char *why, size_t cap);
@@ -216,7 +193,6 @@ int result_create(struct movers *m, const char *operation, struct err *e); /* de
 int log_create(struct movers *m, const char *operation, struct err *e);    /* descriptor */
 void log_bound(struct mover *v);
 void logs_prune(struct movers *m);
-int sealed_memory(const char *name, const void *data, size_t len, struct err *e); /* descriptor */
 int make_dir(const char *path, mode_t mode, struct err *e);
 
 #endif

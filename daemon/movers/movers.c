@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "proc/descriptors.h"
 #include "proc/systemd.h"
 
 #include <errno.h>
@@ -114,7 +115,8 @@ static struct mover *mover_new(struct movers *m, const char *operation, const ch
         return NULL;
     }
     v->owner = m;
-    v->pidfd = v->exec_fd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->log_fd = -1;
+    v->child = (struct spawned)SPAWNED_INIT;
+    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->log_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -129,9 +131,10 @@ void mover_free(struct mover *v)
     conn_close(v);
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->exec_source);
-    int *const fds[] = {&v->pidfd, &v->exec_fd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->log_fd};
+    int *const fds[] = {&v->pidfd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
+    spawned_close(&v->child);
     systemd_forget_slot(v);
     launch_free(v->launch);
     json_decref(v->progress);
@@ -188,7 +191,7 @@ static int make_job(struct mover *v, const struct mover_spec *s, const struct mo
     size_t len = strlen(text);
     if (len > WIRE_JOB_MAX)
         return err_set(e, ERR_USAGE, E2BIG, "the job of %s has more than %u MiB", v->operation, WIRE_JOB_MAX >> 20);
-    v->job_fd = sealed_memory("snapferry-job", text, len, e);
+    v->job_fd = memory_sealed("job", text, len, e);
     return v->job_fd < 0 ? v->job_fd : 0;
 }
 
@@ -197,7 +200,7 @@ static int make_parts(struct mover *v, const struct mover_spec *s, const struct 
 {
     int rc = make_job(v, s, l, e);
     if (rc == 0 && s->password) {
-        v->password_fd = sealed_memory("snapferry-password", s->password, strlen(s->password), e);
+        v->password_fd = memory_sealed("password", s->password, strlen(s->password), e);
         rc = v->password_fd < 0 ? v->password_fd : 0;
     }
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
@@ -231,8 +234,8 @@ int movers_start(struct movers *m, const struct mover_spec *s, struct err *e)
         rc = make_parts(v, s, l, e);
     crash_point("mover-files");
     if (rc == 0) {
-        v->cgroup.memory_max = l->memory_max;
-        v->uid = l->uid;
+        v->memory_max = l->memory_max;
+        v->uid = l->as.uid;
         v->next = m->list;
         m->list = v;
         if (m->systemd) {
@@ -268,7 +271,7 @@ int mover_watch(struct mover *v, pid_t pid, struct err *e)
 {
     if (v->id.pid)
         return 0;
-    int fd = pid_open(pid);
+    int fd = process_open_pid(pid);
     if (fd < 0)
         return err_set(e, ERR_GENERIC, -fd, "cannot watch the mover of %s (process %d)", v->operation, (int)pid);
     uint64_t start;
@@ -306,7 +309,7 @@ int movers_go(struct movers *m, const char *operation, struct err *e)
 
 /* ---- adopting ---- */
 
-int movers_adopt(struct movers *m, const char *operation, const struct mover_identity *id, const struct mover_spec *s,
+int movers_adopt(struct movers *m, const char *operation, const struct process_identity *id, const struct mover_spec *s,
                  struct err *e)
 {
     char boot[40];
@@ -330,7 +333,9 @@ int movers_adopt(struct movers *m, const char *operation, const struct mover_ide
         v->uid = process_uid(id->pid);
         v->adopted = v->go = v->ready = v->job_sent = true;
         v->go_ns = v->life_ns;
-        cgroup_find(v);
+        char name[MOVER_CGROUP_NAME];
+        mover_cgroup_name(name, m->runtime_dir, operation);
+        cgroup_find(&v->cgroup, id->pid, name);
         if (id->unit[0] && !process_in_unit(id->pid, id->unit) && !process_is_zombie(id->pid))
             rc = err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not in unit %s", (int)id->pid, id->unit);
     }
@@ -373,7 +378,7 @@ void mover_kill(struct mover *v, enum kill_reason why)
         v->killed = why;
     v->killed_now = true;
     if (v->pidfd >= 0)
-        pid_signal(v->pidfd, SIGKILL);
+        process_signal(v->pidfd, SIGKILL);
     cgroup_kill(&v->cgroup);
     if (v->id.unit[0])
         systemd_kill(v);
@@ -394,7 +399,7 @@ int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, 
         return 0;
     mover_say(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
-        pid_signal(v->pidfd, SIGTERM);
+        process_signal(v->pidfd, SIGTERM);
     return 0;
 }
 
@@ -437,7 +442,7 @@ void mover_gone(struct mover *v)
     /* What it said last lies in the socket, and then the end; unless somebody else holds it, which takes 5 s at most.
      */
     const bool heard = !v->conn || conn_drain(v);
-    if (v->exec_fd >= 0 && v->exec_source)
+    if (v->exec_source)
         sd_event_source_set_enabled(v->exec_source, SD_EVENT_OFF);
     if (v->id.unit[0] && systemd_ask_end(v))
         return;
@@ -470,8 +475,11 @@ int movers_forget(struct movers *m, const char *operation, struct err *e)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the result file %s", path);
     if (m->systemd)
         systemd_forget(m, operation);
-    else
-        cgroup_forget(m, operation);
+    else {
+        char name[MOVER_CGROUP_NAME];
+        mover_cgroup_name(name, m->runtime_dir, operation);
+        cgroup_forget(name);
+    }
     return 0;
 }
 
@@ -500,7 +508,7 @@ static void end_slowly(struct mover *v, enum kill_reason why)
     v->kill_at_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
     mover_say(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
-        pid_signal(v->pidfd, SIGTERM);
+        process_signal(v->pidfd, SIGTERM);
 }
 
 /* May free v. */

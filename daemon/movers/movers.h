@@ -17,6 +17,7 @@
 
 #include "cfg/cfg.h"
 #include "daemon/protocol/mover-outcome.h"
+#include "proc/process.h"
 
 #include <jansson.h>
 #include <sys/types.h>
@@ -24,15 +25,9 @@
 
 struct movers;
 
-/* Proof that a process is the one that was started (MS-36); stored in the operation's record. */
-struct mover_identity {
-    pid_t pid;
-    uint64_t start_time; /* /proc/PID/stat field 22 */
-    char boot_id[40];
-    char unit[320]; /* "" for a forked child */
-};
-json_t *mover_identity_to_json(const struct mover_identity *i);
-int mover_identity_from_json(struct mover_identity *ret, const json_t *j, struct err *e);
+/* In the operation's record: {"pid", "startTime", "bootId", "unit"}. */
+json_t *mover_identity_to_json(const struct process_identity *i);
+int mover_identity_from_json(struct process_identity *ret, const json_t *j, struct err *e);
 
 /* How a mover ended. */
 struct mover_end {
@@ -47,7 +42,7 @@ struct mover_end {
 /* All are called from the event loop. `arg` is movers_new()'s. */
 struct movers_events {
     /* It runs, is connected and has its job: the record may say Running; then call movers_go(). */
-    void (*ready)(const char *operation, const struct mover_identity *id, void *arg);
+    void (*ready)(const char *operation, const struct process_identity *id, void *arg);
     void (*started)(const char *operation, void *arg);
     /* Last value wins: members as in docs/mover.md (phase, total, done, read, zero, ...). Borrowed. */
     void (*progress)(const char *operation, const json_t *p, void *arg);
@@ -83,7 +78,7 @@ int movers_start(struct movers *m, const struct mover_spec *s, struct err *e);
 int movers_go(struct movers *m, const char *operation, struct err *e);
 /* Takes over a process of an earlier daemon (MS-50): proves identity, watches it, accepts its new connection. 0:
  * adopted (ended() will come); -ESRCH: it is gone: movers_result() tells what it left. */
-int movers_adopt(struct movers *m, const char *operation, const struct mover_identity *id, const struct mover_spec *s,
+int movers_adopt(struct movers *m, const char *operation, const struct process_identity *id, const struct mover_spec *s,
                  struct err *e);
 /* What a gone mover left: fills `end` (its result is a new reference here). */
 int movers_result(struct movers *m, const char *operation, struct mover_end *end, struct err *e);

@@ -8,13 +8,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 
 void pm_process_clear(struct pm_process *w)
 {
     sd_event_source_disable_unref(w->on_exit);
-    plugin_tail_free(w->out);
-    plugin_tail_free(w->log);
+    tail_free(w->out);
+    tail_free(w->log);
     closep(&w->pidfd);
     *w = (struct pm_process){.pidfd = -1};
 }
@@ -191,18 +190,14 @@ static void heard_log(const char *line, size_t len, void *arg)
 
 void pm_kill_process(struct pm_op *o, int sig)
 {
-    struct plugin_process i;
-    if (o->proc.pidfd < 0 || o->proc.gone || plugin_process_parse(&i, o->proc.id) < 0)
-        return;
-    /* Alive as its pidfd says, so the number is still its own and its group's. */
-    if (kill(-i.pid, sig) < 0)
-        pidfd_send_signal(o->proc.pidfd, sig, NULL, 0);
+    if (!o->proc.gone)
+        service_signal(&o->proc.id, o->proc.pidfd, sig);
 }
 
 bool pm_read_process(struct pm_op *o, bool last)
 {
-    int rc = plugin_tail_read(o->proc.out, last, heard_line, o);
-    int lg = plugin_tail_read(o->proc.log, last, heard_log, o);
+    int rc = tail_read(o->proc.out, last, heard_line, o);
+    int lg = tail_read(o->proc.log, last, heard_log, o);
     if (rc == -EFBIG || lg == -EFBIG) {
         if (!o->proc.flood)
             log_warning("%s: plugin %s floods its output and is killed", o->operation, o->prog.name);
@@ -243,9 +238,7 @@ static int on_exit_of_process(sd_event_source *s, int fd, uint32_t revents, void
     struct pm_op *o = arg;
     (void)fd;
     (void)revents;
-    struct plugin_process i;
-    if (plugin_process_parse(&i, o->proc.id) == 0)
-        kill(-i.pid, SIGKILL); /* what it left of its group */
+    service_kill_group(&o->proc.id);
     sd_event_source_set_enabled(s, SD_EVENT_OFF);
     o->proc.gone = true;
     pm_turn(o);
@@ -256,21 +249,21 @@ static int on_exit_of_process(sd_event_source *s, int fd, uint32_t revents, void
 int pm_attach(struct pm_op *o, const char *id, enum plugin_verb v, struct err *e)
 {
     char path[4200];
-    struct plugin_process i;
-    if (plugin_process_parse(&i, id) < 0)
+    struct process_identity i;
+    if (process_id_parse(&i, id) < 0)
         return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" is not the id of a process, plugin: %s", id, o->prog.name);
     pm_process_clear(&o->proc);
     plugin_run_path(path, sizeof path, o->pm->dir, o->operation, v, "out");
-    int rc = plugin_tail_open(&o->proc.out, path, e);
+    int rc = tail_open(&o->proc.out, path, e);
     plugin_run_path(path, sizeof path, o->pm->dir, o->operation, v, "log");
     if (rc == 0)
-        rc = plugin_tail_open(&o->proc.log, path, e);
+        rc = tail_open(&o->proc.log, path, e);
     if (rc < 0) {
         pm_process_clear(&o->proc);
         return rc;
     }
-    snprintf(o->proc.id, sizeof o->proc.id, "%s", id);
-    o->proc.pidfd = plugin_process_open(&i);
+    o->proc.id = i;
+    o->proc.pidfd = process_open_running(&i);
     o->proc.gone = o->proc.pidfd < 0;
     o->proc.there = o->unit_left = true;
     if (!o->proc.gone)

@@ -6,6 +6,8 @@
 #include "base/time.h"
 #include "daemon/movers/plugin-movers.h"
 #include "proc/plugin-run.h"
+#include "proc/service.h"
+#include "proc/tail.h"
 #include "daemon/movers/plugin.h"
 
 #define PM_CLEANUP_TRIES 8
@@ -21,10 +23,10 @@ enum pm_question { PM_Q_BEGIN, PM_Q_WATCH, PM_Q_PROGRESS, PM_Q_CANCEL, PM_Q_RESU
 /* A long-running process of an operation: `run` or `watch`. */
 struct pm_process {
     bool there, gone, flood;
-    char id[PLUGIN_ID_MAX + 1];
+    struct process_identity id;
     int pidfd;
     sd_event_source *on_exit;
-    struct plugin_tail *out, *log;
+    struct tail *out, *log;
 };
 
 struct pm_op {

@@ -243,8 +243,7 @@ static void begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
 
 static void begun(struct pm_op *o, const json_t *out)
 {
-    struct mover_identity id = {.pid = 0};
-    struct plugin_process i;
+    struct process_identity id = {.pid = 0};
     struct err e = ERR_INIT;
     o->abilities = (unsigned)json_integer_value(json_object_get(out, "abilities"));
     o->style_run = o->abilities & PA_RUN;
@@ -263,11 +262,7 @@ static void begun(struct pm_op *o, const json_t *out)
             pm_conclude(o);
             return;
         }
-        if (plugin_process_parse(&i, o->id) == 0) {
-            id.pid = i.pid;
-            id.start_time = i.start_time;
-            memcpy(id.boot_id, i.boot_id, sizeof id.boot_id);
-        }
+        id = o->proc.id;
     }
     o->pm->events->ready(o->operation, &id, o->pm->arg);
     if (json_is_true(json_object_get(out, "completed"))) {

@@ -30,7 +30,6 @@
 #define ASK_USEC 5000000
 #define TRIES_MAX 10 /* a unit of an earlier attempt has to go first */
 #define RETRY_NS INT64_C(500000000)
-#define VOLUME_SHOWN 200
 #define LOOK_NS INT64_C(3000000000)
 #define FIELDS_DIR "/run/systemd/units/"
 #define FIELDS_PREFIX "log-extra-fields:"
@@ -38,71 +37,6 @@
 static void busp(sd_bus_message **m)
 {
     sd_bus_message_unref(*m);
-}
-
-/* ---- names ---- */
-
-/* As systemd-escape does: what is no letter, digit, ":", "_" or inner "." becomes \xHH, and "/" becomes "-". */
-void mover_unit_name(char *out, size_t cap, const char *operation)
-{
-    size_t n = (size_t)snprintf(out, cap, "%s", UNIT_PREFIX);
-    for (const char *p = operation; *p && n + sizeof UNIT_SUFFIX + 5 < cap; p++) {
-        if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == ':' ||
-            *p == '_' || (*p == '.' && p != operation))
-            out[n++] = *p;
-        else if (*p == '/')
-            out[n++] = '-';
-        else
-            n += (size_t)snprintf(out + n, cap - n, "\\x%02x", (unsigned char)*p);
-    }
-    /* systemd takes names of at most 255 bytes: a longer one is cut and made unique. */
-    if (n > 255 - (sizeof UNIT_SUFFIX - 1)) {
-        char hash[33];
-        operation_hash(hash, operation);
-        n = 255 - (sizeof UNIT_SUFFIX - 1) - 34;
-        n += (size_t)snprintf(out + n, cap - n, ":%s", hash);
-    }
-    snprintf(out + n, cap - n, "%s", UNIT_SUFFIX);
-}
-
-bool mover_unit_operation(const char *unit, char *out, size_t cap)
-{
-    size_t len = strlen(unit), n = 0;
-    const size_t head = sizeof UNIT_PREFIX - 1, tail = sizeof UNIT_SUFFIX - 1;
-    if (len <= head + tail || strncmp(unit, UNIT_PREFIX, head) != 0 || strcmp(unit + len - tail, UNIT_SUFFIX) != 0)
-        return false;
-    for (const char *p = unit + head; p < unit + len - tail && n + 1 < cap; p++) {
-        unsigned byte;
-        if (*p == '-') {
-            out[n++] = '/';
-        } else if (*p == '\\' && sscanf(p, "\\x%2x", &byte) == 1) {
-            out[n++] = (char)byte;
-            p += 3;
-        } else {
-            out[n++] = *p;
-        }
-    }
-    out[n] = '\0';
-    return true;
-}
-
-/* "snapferry VOLUME: OPERATION of RUNTIME-DIR": the end says whose it is. */
-void mover_unit_description(char *out, size_t cap, const struct movers *m, const char *operation, const char *volume)
-{
-    char head[VOLUME_SHOWN + 8] = "";
-    if (volume && *volume)
-        snprintf(head, sizeof head, "%.*s: ", VOLUME_SHOWN, volume);
-    for (char *p = head; *p; p++)
-        if (*p < 0x20 || *p > 0x7e) /* the bus takes no broken UTF-8, and a name may be cut or have any bytes */
-            *p = '?';
-    snprintf(out, cap, "snapferry %s%s of %s", head, operation, m->runtime_dir);
-}
-
-static bool is_ours(const char *description, const struct movers *m, const char *operation)
-{
-    char end[4400];
-    size_t len = strlen(description), n = (size_t)snprintf(end, sizeof end, " %s of %s", operation, m->runtime_dir);
-    return len >= n && n < sizeof end && !strcmp(description + len - n, end);
 }
 
 /* ---- the bus ---- */
@@ -518,7 +452,7 @@ void systemd_units(struct movers *m, json_t *list)
         char operation[OPERATION_MAX + 1];
         if (!mover_unit_operation(unit, operation, sizeof operation))
             continue;
-        if (is_ours(s[0], m, operation))
+        if (mover_unit_is_ours(s[0], m->runtime_dir, operation))
             json_array_append_new(list, json_string(operation));
     }
 }

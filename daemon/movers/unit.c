@@ -405,7 +405,7 @@ static int command(sd_bus_message *m, const struct mover *v, const struct mover_
 int unit_properties_append(sd_bus_message *m, const struct mover *v, const struct mover_launch *l, struct err *e)
 {
     char description[4400];
-    mover_unit_description(description, sizeof description, v->owner, v->operation, l->volume);
+    mover_unit_description(description, sizeof description, v->owner->runtime_dir, v->operation, l->volume);
     int rc = put_string(m, "Description", description);
     if (rc >= 0)
         rc = put_string(m, "Type", "exec");

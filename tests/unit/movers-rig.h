@@ -29,7 +29,7 @@ struct rig {
     int64_t go_timeout_s, stall_timeout_s, grace_s, max_duration_s;
     /* what was heard */
     unsigned ready, started, progress, ended;
-    struct mover_identity id;
+    struct process_identity id;
     json_t *last; /* progress */
     enum mover_outcome outcome;
     struct err err;
@@ -39,7 +39,7 @@ struct rig {
     uint64_t memory_peak;
 };
 
-static inline void rig_ready(const char *operation, const struct mover_identity *id, void *arg)
+static inline void rig_ready(const char *operation, const struct process_identity *id, void *arg)
 {
     struct rig *r = arg;
     struct err e = ERR_INIT;

@@ -563,7 +563,7 @@ static void test_adopt(void **state)
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.progress, 2, 20);
     json_t *j = mover_identity_to_json(&r.id);
-    struct mover_identity id, other;
+    struct process_identity id, other;
     assert_ok(mover_identity_from_json(&id, j, &e), &e);
     json_decref(j);
     movers_free(r.m);
@@ -647,7 +647,7 @@ static void test_adopt_too_late(void **state)
     const char *op = "up-1";
     start(&r, op, "backup", slow_job(&r, op, len), src);
     rig_until(&r, &r.started, 1, 10);
-    struct mover_identity id = r.id;
+    struct process_identity id = r.id;
     char own[4096];
     read_proc(id.pid, "cgroup", own, sizeof own);
     const bool has_cgroup = strstr(own, "snapferry-mover-") != NULL;
@@ -683,7 +683,7 @@ static void test_adopt_and_cancel(void **state)
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.started, 1, 10);
-    struct mover_identity id = r.id;
+    struct process_identity id = r.id;
     movers_free(r.m);
     rig_movers(&r);
     const struct mover_spec s = adopt_spec(&r);

@@ -240,7 +240,7 @@ static void test_adopt(void **state)
     const struct mover_spec s = {.kind = "backup", .device_fd = -1, .stall_timeout_s = 60, .cancel_grace_s = 5};
     start(&r, op, "backup", slow_job(&r, op, 16 * MIB), src);
     rig_until(&r, &r.started, 1, 20);
-    struct mover_identity id = r.id, other;
+    struct process_identity id = r.id, other;
     movers_free(r.m);
     rig_forget(&r);
     rig_movers(&r);

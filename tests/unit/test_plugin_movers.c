@@ -3,6 +3,8 @@
 #include "proc/program.h"
 #include "daemon/movers/plugin-movers.h"
 #include "proc/plugin-run.h"
+#include "proc/process.h"
+#include "proc/tail.h"
 #include "daemon/movers/plugin.h"
 #include "tests/unit/test.h"
 
@@ -30,7 +32,7 @@ static struct {
     bool had_at_end, cancel_when_ready;
 } seen;
 
-static void on_ready(const char *operation, const struct mover_identity *id, void *arg)
+static void on_ready(const char *operation, const struct process_identity *id, void *arg)
 {
     assert_ptr_equal(arg, &seen);
     seen.ready++;
@@ -724,11 +726,11 @@ static void test_run_twice(void **state)
     assert_ok(plugin_run_step(in, &a, &fd, &e), &e);
     assert_ok(plugin_run_step(in, &b, &fd, &e), &e);
     assert_true(json_equal(a, b));
-    struct plugin_process i;
-    assert_int_equal(plugin_process_parse(&i, json_string_value(json_object_get(a, "id"))), 0);
+    struct process_identity i;
+    assert_int_equal(process_id_parse(&i, json_string_value(json_object_get(a, "id"))), 0);
     kill(-i.pid, SIGKILL);
     waitpid(i.pid, NULL, 0);
-    assert_int_equal(plugin_process_open(&i), -ESRCH);
+    assert_int_equal(process_open_running(&i), -ESRCH);
     static const char *const bad[] = {"",
                                       "run:",
                                       "run:1:2:x",
@@ -736,9 +738,9 @@ static void test_run_twice(void **state)
                                       "run:5:1:00000000-0000-0000-0000-000000000000x",
                                       "id-1"};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
-        assert_int_equal(plugin_process_parse(&i, bad[k]), -EINVAL);
-    i = (struct plugin_process){.pid = getpid(), .start_time = 1};
-    assert_int_equal(plugin_process_open(&i), -ESRCH);
+        assert_int_equal(process_id_parse(&i, bad[k]), -EINVAL);
+    i = (struct process_identity){.pid = getpid(), .start_time = 1};
+    assert_int_equal(process_open_running(&i), -ESRCH);
 }
 
 /* Killed at each crash point of the beginning; the next attempt works, and nothing ran beside it. */
@@ -790,41 +792,41 @@ static void test_tail(void **state)
     struct err e = ERR_INIT;
     struct got g = {0};
     struct stat st;
-    struct plugin_tail *t;
+    struct tail *t;
     snprintf(path, sizeof path, "%s/out", dir);
     int fd = open(path, O_CREAT | O_WRONLY | O_APPEND, 0600);
     assert_true(fd >= 0);
-    assert_ok(plugin_tail_open(&t, path, &e), &e);
+    assert_ok(tail_open(&t, path, &e), &e);
     assert_int_equal(write(fd, "one\n\ntw", 7), 7);
-    assert_int_equal(plugin_tail_read(t, false, got_line, &g), 0);
+    assert_int_equal(tail_read(t, false, got_line, &g), 0);
     assert_int_equal(g.n, 1);
     assert_int_equal(write(fd, "o\nthree", 7), 7);
-    assert_int_equal(plugin_tail_read(t, false, got_line, &g), 0);
+    assert_int_equal(tail_read(t, false, got_line, &g), 0);
     assert_string_equal(g.last, "two");
-    assert_int_equal(plugin_tail_read(t, true, got_line, &g), 0);
+    assert_int_equal(tail_read(t, true, got_line, &g), 0);
     assert_string_equal(g.last, "three");
     /* What was read is given back, and a later reader begins at a whole line. */
     for (unsigned i = 0; i < 60000; i++) {
         int n = snprintf(line, sizeof line, "%089u\n", i);
         assert_int_equal(write(fd, line, (size_t)n), n);
         if (i % 1000 == 0)
-            while (plugin_tail_read(t, false, got_line, &g) == 1)
+            while (tail_read(t, false, got_line, &g) == 1)
                 ;
     }
-    while (plugin_tail_read(t, false, got_line, &g) == 1)
+    while (tail_read(t, false, got_line, &g) == 1)
         ;
-    plugin_tail_free(t);
+    tail_free(t);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_blocks * 512 < 2 << 20);
-    assert_ok(plugin_tail_open(&t, path, &e), &e);
+    assert_ok(tail_open(&t, path, &e), &e);
     g.n = 0;
-    while (plugin_tail_read(t, false, got_line, &g) == 1)
+    while (tail_read(t, false, got_line, &g) == 1)
         ;
     assert_true(g.n > 5000 && g.n < 30000);
     assert_int_equal(strlen(g.last), 79);
-    plugin_tail_free(t);
+    tail_free(t);
     close(fd);
-    assert_true(plugin_tail_open(&t, "/nonexistent", &e) < 0);
+    assert_true(tail_open(&t, "/nonexistent", &e) < 0);
 }
 
 /* ---- steps: delete, verify, logs; forget ---- */

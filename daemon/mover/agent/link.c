@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "proc/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -169,39 +170,16 @@ int link_send(struct link *l, const char *type, json_t *members, struct err *e)
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot send %s to the daemon", type) : 0;
 }
 
-static void take_fds(struct msghdr *h, int fds[WIRE_FDS_MAX])
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (i < WIRE_FDS_MAX && fds[i] < 0)
-                fds[i] = fd;
-            else
-                close(fd);
-        }
-    }
-}
-
 /* A message that lies there; -EAGAIN if none does, -EPIPE at the end, -EBADMSG for what is none. */
 static int get(struct link *l, json_t **msg, int fds[WIRE_FDS_MAX])
 {
-    union {
-        char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec iov = {l->buf, WIRE_MAX};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    ssize_t n = recvmsg(l->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int flags;
+    ssize_t n = descriptors_receive(l->fd, l->buf, WIRE_MAX, fds, WIRE_FDS_MAX, &flags);
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
-    take_fds(&h, fds);
+        return n == -EAGAIN ? -EAGAIN : -EPIPE;
     if (n == 0)
         return -EPIPE;
-    if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+    if (flags & (MSG_TRUNC | MSG_CTRUNC))
         return -EBADMSG;
     *msg = json_loadb((char *)l->buf, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
     if (json_is_string(json_object_get(*msg, "type")))

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * spawn.h - the one place that forks: a program with all that it is given, or a function in a child
+ *
+ * Both leave nothing of the caller open in the child but what is named here, with signals at their defaults.
+ * Thread-safe; the child of spawn_function() may use only what is safe after fork() in the program that calls it.
+ * Watching, limiting and ending what was started: process.h, cgroup.h.
+ */
+#ifndef SNAPFERRY_PROC_SPAWN_H
+#define SNAPFERRY_PROC_SPAWN_H
+
+#include "base/err.h"
+#include "proc/user.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* ---- programs ---- */
+
+/* What a child does before it is the program, in this order. */
+enum spawn_phase {
+    SPAWN_SESSION,
+    SPAWN_CGROUP,
+    SPAWN_DESCRIPTORS,
+    SPAWN_LIMITS,
+    SPAWN_PRIORITY,
+    SPAWN_NETWORK,
+    SPAWN_USER,
+    SPAWN_EXEC
+};
+/* "becoming its user". Static. */
+const char *spawn_phase_text(enum spawn_phase p);
+
+/* What failed in the child. Without a session, its descriptors, user or program it ends (`fatal`); limits, priority,
+ * cgroup and network namespace it goes on without. */
+struct spawn_report {
+    int phase, sys, fatal;
+};
+
+struct spawn_limits {
+    uint64_t memlock;      /* RLIMIT_MEMLOCK, bytes */
+    uint64_t data;         /* RLIMIT_DATA, bytes; 0: unchanged */
+    uint64_t files;        /* RLIMIT_NOFILE */
+    int oom_score_adj;     /* 0: unchanged */
+    int nice;              /* 0: unchanged */
+    int io_class;          /* IOPRIO_CLASS_*, 0: unchanged */
+    const cpu_set_t *cpus; /* NULL: any */
+};
+
+/* All borrowed until spawn_program() returns. Begin with SPAWN_INIT. */
+struct spawn {
+    const char *const *argv; /* NULL-terminated; argv[0] an absolute path */
+    const char *const *env;  /* NULL-terminated, the whole environment */
+    int in, out, err;        /* standard descriptors, -1: /dev/null */
+    int cgroup;              /* its cgroup.procs (cgroup_open_procs()), -1: stays in ours */
+    const struct user *user;
+    const struct spawn_limits *limits; /* with these: no core dumps */
+    bool private_network, no_new_privileges;
+    bool dies_with_parent; /* SIGKILL when the calling thread ends */
+    bool waits;            /* for spawn_go(), before it becomes the program; ends if the caller ends before */
+};
+#define SPAWN_INIT                                                                                                     \
+    {                                                                                                                  \
+        .in = -1, .out = -1, .err = -1, .cgroup = -1                                                                   \
+    }
+
+/* A child: its number is its own until it is waited for. Descriptors are close-on-exec, -1 when there is none. */
+struct spawned {
+    pid_t pid;
+    int pidfd;
+    int report; /* readable when spawn_report_next() has something to say; not blocking */
+    int go;
+};
+#define SPAWNED_INIT                                                                                                   \
+    {                                                                                                                  \
+        .pid = -1, .pidfd = -1, .report = -1, .go = -1                                                                 \
+    }
+
+/* Starts a program in a session and process group of its own, working directory "/", umask 022. What goes wrong in the
+ * child comes by spawn_report_next(). */
+int spawn_program(struct spawned *ret, const struct spawn *s, struct err *e);
+/* 1: *r is another report; 0: none yet; -EPIPE: there will be none any more, the program runs or its process has ended.
+ */
+int spawn_report_next(struct spawned *p, struct spawn_report *r);
+/* Closes `report`; whoever watches it must have stopped before. */
+void spawn_report_close(struct spawned *p);
+/* Waits for the program to begin: 0, or the fatal report's phase in *r and -errno. */
+int spawn_begun(struct spawned *p, struct spawn_report *r);
+/* Lets one that waits begin. */
+void spawn_go(struct spawned *p);
+/* Closes its descriptors; the process stays, the caller's to wait for. */
+void spawned_close(struct spawned *p);
+
+/* Starts a program and waits for its end: an error, which names `what`, unless it ends with 0. */
+int spawn_and_wait(const struct spawn *s, const char *what, struct err *e);
+
+/* ---- functions ---- */
+
+/* Runs in the child; when it returns the child ends with 0. */
+typedef void spawn_fn(int channel, void *arg);
+
+struct spawn_function {
+    const char *name; /* of the process, at most 15 bytes */
+    spawn_fn *fn;
+    void *arg;
+    int channel;           /* borrowed; in the child it is another number, close-on-exec */
+    bool no_standard;      /* 0 to 2 are closed, too */
+    bool dies_with_parent; /* as above */
+    bool detached;         /* a session of its own; SIGTERM, SIGINT, SIGHUP and SIGPIPE are ignored */
+};
+/* ret->report and ->go are -1. */
+int spawn_function(struct spawned *ret, const struct spawn_function *f, struct err *e);
+
+#endif
