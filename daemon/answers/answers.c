@@ -186,3 +186,58 @@ json_t *answer_native(const struct native_row *n)
     json_object_set_new(o, "details", details);
     return o;
 }
+
+/* ---- from the counters ---- */
+
+static bool counted(struct records *r, const char *name, const json_t *labels, double scale, int64_t *value)
+{
+    double d;
+    if (!labels || !records_counter_get(r, name, labels, &d) || !(d >= 0 && d * scale < 9e18))
+        return false;
+    *value = (int64_t)(d * scale);
+    return true;
+}
+
+void answer_repository_counts(struct records *r, json_t *repository)
+{
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "repository", jstr(repository, "name"));
+    int64_t stored, backed_up, added, at_ns, damages = 0;
+    double ratio = 1;
+    if (counted(r, "repository_stored_bytes", labels, 1, &stored))
+        jset_int(repository, "stored", stored);
+    if (counted(r, "repository_backed_up_bytes_total", labels, 1, &backed_up) &&
+        counted(r, "repository_added_bytes_total", labels, 1, &added)) {
+        jset_int(repository, "backed_up", backed_up);
+        jset_int(repository, "added", added);
+        if (added > 0)
+            json_object_set_new(repository, "dedup", json_real((double)backed_up / (double)added));
+    }
+    if (!counted(r, "verify_last_end_timestamp_seconds", labels, 1e9, &at_ns))
+        return;
+    counted(r, "verify_last_damages", labels, 1, &damages);
+    if (!records_counter_get(r, "verify_last_read_ratio", labels, &ratio))
+        ratio = 1;
+    json_object_set_new(
+        repository, "verified",
+        json_pack("{s:I, s:I, s:f}", "at_ns", (json_int_t)at_ns, "damages", (json_int_t)damages, "read_ratio", ratio));
+}
+
+void answer_job_result(struct records *r, json_t *job)
+{
+    static const char *const results[][2] = {{"completed", "Completed"},
+                                             {"partially_failed", "PartiallyFailed"},
+                                             {"failed", "Failed"},
+                                             {"canceled", "Canceled"}};
+    const char *state = NULL;
+    int64_t at_ns = -1;
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        CLEANUP_JSON json_t *labels = json_pack("{s:s, s:s}", "schedule", jstr(job, "job"), "result", results[i][0]);
+        int64_t then;
+        if (counted(r, "backup_last_end_timestamp_seconds", labels, 1e9, &then) && then > at_ns) {
+            at_ns = then;
+            state = results[i][1];
+        }
+    }
+    if (state)
+        json_object_set_new(job, "last_result", json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)at_ns));
+}

@@ -213,17 +213,40 @@ static int describe(struct records *r, const char *name, json_t *answer, struct 
 
 /* ---- status ---- */
 
-static json_t *config_state(const struct options *o)
+static json_t *config_state(const struct cfg *c, bool ok, const struct err *e)
 {
-    struct cfg *c = NULL;
-    struct err e = ERR_INIT;
-    int rc = cfg_load_dir(&c, o->config_dir, &e);
-    json_t *j = json_pack("{s:b, s:s, s:I}", "ok", rc >= 0, "hash", c && rc >= 0 ? cfg_hash(c) : "", "loaded_ns",
-                          (json_int_t)0);
-    if (j && rc < 0)
-        json_object_set_new(j, "error", json_string(e.msg));
-    cfg_free(c);
+    json_t *j =
+        json_pack("{s:b, s:s, s:I}", "ok", (int)ok, "hash", c && ok ? cfg_hash(c) : "", "loaded_ns", (json_int_t)0);
+    if (j && !ok)
+        json_object_set_new(j, "error", json_string(e->msg));
     return j;
+}
+
+/* Repositories and jobs of the configuration, with what the counters know of them. */
+static json_t *repositories(const struct cfg *c, struct records *r)
+{
+    json_t *list = json_array(), *o;
+    const struct cfg_repository *x;
+    for (unsigned i = 0; c && (x = cfg_repository_at(c, i)); i++) {
+        if (!(o = json_pack("{s:s, s:s}", "name", x->name, "path", x->path)))
+            continue;
+        answer_repository_counts(r, o);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *jobs(const struct cfg *c, struct records *r, const char *idle)
+{
+    json_t *list = json_array(), *o;
+    const struct cfg_job *x;
+    for (unsigned i = 0; c && (x = cfg_job_at(c, i)); i++) {
+        if (!(o = json_pack("{s:s, s:s, s:s}", "job", x->name, "on_calendar", x->on_calendar, "idle_because", idle)))
+            continue;
+        answer_job_result(r, o);
+        json_array_append_new(list, o);
+    }
+    return list;
 }
 
 static int status(const struct options *o, struct records *r, const struct err *why, bool silent, json_t *answer,
@@ -237,18 +260,22 @@ static int status(const struct options *o, struct records *r, const struct err *
         rc = list_rows(r, ROW_NATIVE, none, false, &natives, e);
     if (rc < 0)
         return rc;
+    CLEANUP(cfg_freep) struct cfg *c = NULL;
+    struct err refused = ERR_INIT;
+    const char *state = silent ? "the daemon does not answer" : "the daemon is not running";
+    const bool ok = cfg_load_dir(&c, o->config_dir, &refused) >= 0;
     json_t *running = json_array(), *queue = json_array(), *op;
     size_t i;
     json_array_foreach(operations, i, op)
         json_array_append(strcmp(jstr(op, "state"), "Queued") != 0 ? running : queue, op);
     CLEANUP_JSON json_t *more = json_pack(
-        "{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:[], s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:[], s:{s:I, "
+        "{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:o, s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:o, s:{s:I, "
         "s:s}, s:[{s:s, s:s, s:s}]}",
         "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0, "config",
-        config_state(o), "repositories", "slots", "total", 0, "used", 0, "restore_reserved", 0, "queued",
-        (json_int_t)json_array_size(queue), "running", running, "queue", queue, "volumes", volumes, "jobs", "natives",
-        "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity", "error", "text",
-        silent ? "the daemon does not answer" : "the daemon is not running", "hint", why->hint);
+        config_state(c, ok, &refused), "repositories", repositories(c, r), "slots", "total", 0, "used", 0,
+        "restore_reserved", 0, "queued", (json_int_t)json_array_size(queue), "running", running, "queue", queue,
+        "volumes", volumes, "jobs", jobs(c, r, state), "natives", "count", (json_int_t)json_array_size(natives), "text",
+        "", "problems", "severity", "error", "text", state, "hint", why->hint);
     if (!more || json_object_update(answer, more) < 0)
         return err_nomem(e);
     return 0;

@@ -14,6 +14,7 @@
 
 #define LABEL 14
 #define LISTED_MAX 100
+#define FULL_WIDTH 60 /* columns: on less, what runs has the room of what repositories hold */
 #define QUEUE_SHOWN 8
 #define FINE_SHOWN 5
 
@@ -100,6 +101,46 @@ static bool told(const json_t *s, const char *text)
     return false;
 }
 
+/* "3.4 TiB of 7.3 TiB free" */
+static void free_text(const json_t *r, char *out, size_t cap)
+{
+    if (jint(r, "size") > 0)
+        snprintf(out, cap, "%s of %s free", text_size(r, "free"), text_size(r, "size"));
+    else
+        snprintf(out, cap, "free space unknown");
+}
+
+/* "1.2 TiB stored, dedup ratio 12.3; verified 3 d ago, no damage" */
+static void show_contents(FILE *f, const json_t *r)
+{
+    const json_t *dedup = json_object_get(r, "dedup"), *v = jobj(r, "verified");
+    const double share = json_number_value(json_object_get(v, "read_ratio"));
+    char line[400], part[40] = "", damage[64] = "no damage";
+    size_t n;
+    if (json_object_get(r, "stored"))
+        n = (size_t)snprintf(line, sizeof line, "%s stored, ", text_size(r, "stored"));
+    else if (jint(r, "added") > 0)
+        n = (size_t)snprintf(line, sizeof line, "%s stored by this node, ", text_size(r, "added"));
+    else
+        n = (size_t)snprintf(line, sizeof line, "stored size unknown, ");
+    if (json_is_number(dedup))
+        n += (size_t)snprintf(line + n, sizeof line - n, "dedup ratio %.1f; ", json_number_value(dedup));
+    else
+        n += (size_t)snprintf(line + n, sizeof line - n, "dedup ratio unknown; ");
+    if (share < 1)
+        snprintf(part, sizeof part, " (%.0f%% read)", share * 100);
+    if (jint(v, "damages"))
+        snprintf(damage, sizeof damage, "%lld DAMAGED", (long long)jint(v, "damages"));
+    if (v)
+        snprintf(line + n, sizeof line - n, "verified %s%s, %s", text_ago(jint(v, "at_ns")), part, damage);
+    else
+        snprintf(line + n, sizeof line - n, "never verified");
+    label(f, "");
+    fputs(tint_on(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
+    print_paragraph(f, line, LABEL, LABEL);
+    fputs(tint_off(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
+}
+
 static void show_repositories(FILE *f, const json_t *s)
 {
     size_t i;
@@ -108,22 +149,28 @@ static void show_repositories(FILE *f, const json_t *s)
     {
         const json_t *up = json_object_get(r, "up");
         const bool full = jbool(r, "full");
-        const char *state = json_is_false(up) ? "DOWN" : full ? "FULL" : json_is_true(up) ? "ok" : "not looked at yet";
+        const char *state = json_is_false(up) ? "DOWN" : full ? "FULL" : json_is_true(up) ? "ok" : "not checked yet";
         unsigned width = screen_width(), used = LABEL + 2;
-        char since[64] = "";
+        char more[4600] = "", room[100];
+        size_t n = 0;
         if (json_is_false(up) && jint(r, "since_ns"))
-            snprintf(since, sizeof since, " since %s", text_ago(jint(r, "since_ns")));
+            n = (size_t)snprintf(more, sizeof more, "since %s", text_ago(jint(r, "since_ns")));
+        free_text(r, room, sizeof room);
+        if (!json_is_false(up) && width >= FULL_WIDTH)
+            n = (size_t)snprintf(more, sizeof more, ", %s", room);
         const char *name = text_fit(text_name(jstr(r, "name")), width > 60 ? width / 3 : 12);
-        used += text_width(name) + (unsigned)strlen(state) + (unsigned)strlen(since);
+        used += text_width(name) + (unsigned)strlen(state) + (unsigned)n;
         label(f, i ? "" : "Repository");
         fprintf(f, "%s ", name);
         tinted(f, json_is_false(up) || full ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
-        fputs(since, f);
-        if (*jstr(r, "path") && width > used + 8)
-            fprintf(f, " %s", text_fit(text_name(jstr(r, "path")), width - used));
-        fputc('\n', f);
+        if (*jstr(r, "path") && width > used + 10)
+            snprintf(more + n, sizeof more - n, ", %s", text_fit(text_name(jstr(r, "path")), width - used - 1));
+        fputs(json_is_false(up) ? " " : "", f);
+        print_escaped(f, more, used - (unsigned)n - 1, LABEL);
         if (json_is_false(up) && *jstr(r, "why") && !told(s, jstr(r, "why")))
             paragraph(f, "", jstr(r, "why"));
+        if (width >= FULL_WIDTH || jint(jobj(r, "verified"), "damages"))
+            show_contents(f, r);
     }
 }
 
@@ -144,31 +191,6 @@ static void show_slots(FILE *f, const json_t *s)
         snprintf(line, sizeof line, "%lld of %lld used%s; %zu at work, %zu waiting", (long long)jint(slots, "used"),
                  (long long)jint(slots, "total"), reserved, json_array_size(jarr(s, "running")), queued);
     paragraph(f, "Slots", line);
-}
-
-/* "nightly in 5 h, hourly in 12 min; weekly is paused" */
-static void show_jobs(FILE *f, const json_t *s)
-{
-    char line[4096];
-    size_t i, n = 0;
-    const json_t *j;
-    json_array_foreach(jarr(s, "jobs"), i, j)
-    {
-        const char *idle = *jstr(j, "problem") ? jstr(j, "problem") : jstr(j, "idle_because");
-        bool paused = jbool(j, "paused");
-        if (n > 600) {
-            snprintf(line + n, sizeof line - n, ", and %zu more", json_array_size(jarr(s, "jobs")) - i);
-            break;
-        }
-        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.100s %s%.200s", n ? ", " : "", jstr(j, "job"),
-                              paused            ? "is paused"
-                              : *idle           ? "does not run: "
-                              : jint(j, "next") ? text_in(jint(j, "next"))
-                                                : "has no next run",
-                              paused ? "" : idle);
-    }
-    if (n)
-        paragraph(f, "Jobs", line);
 }
 
 /* How many, and which goes when. */
@@ -262,6 +284,97 @@ static void draw_queue(FILE *f, const struct screen *x, size_t shown)
         rest(f, "and %zu more: snapferry operations --state Queued", n - shown);
 }
 
+static bool job_failed(const json_t *job)
+{
+    const char *state = jstr(jobj(job, "last_result"), "state");
+    return jobj(job, "failed") || !strcmp(state, "Failed") || !strcmp(state, "PartiallyFailed");
+}
+
+/* "in 5 h", "paused", "not scheduled: ..." */
+static void job_next(const json_t *job, char *out, size_t cap)
+{
+    const char *idle = *jstr(job, "problem") ? jstr(job, "problem") : jstr(job, "idle_because");
+    if (jbool(job, "paused"))
+        snprintf(out, cap, "paused");
+    else if (*idle)
+        snprintf(out, cap, "not scheduled: %.200s", idle);
+    else
+        snprintf(out, cap, "%s", jint(job, "next") ? text_in(jint(job, "next")) : "no next run");
+}
+
+static void job_cells(struct table *t, const json_t *job)
+{
+    const json_t *last = jobj(job, "last_result"), *failed = jobj(job, "failed");
+    char next[256];
+    job_next(job, next, sizeof next);
+    table_cell(t, TINT_NONE, "%s", jstr(job, "job"));
+    table_cell(t, jint(job, "next") || jbool(job, "paused") ? TINT_NONE : TINT_WARN, "%s", next);
+    if (failed)
+        table_cell(t, TINT_BAD, "not started, %s", text_ago(jint(failed, "at_ns")));
+    else if (last)
+        table_cell(t, tint_of_state(jstr(last, "state")), "%s %s", jstr(last, "state"),
+                   text_ago(jint(last, "ended_ns")));
+    else
+        table_cell(t, TINT_DIM, "never run");
+}
+
+static size_t count_jobs(const struct screen *x)
+{
+    return json_array_size(jarr(x->answer, "jobs"));
+}
+
+/* A table whose first row stands in the line of the label. */
+static void print_beside_label(FILE *f, struct table *t)
+{
+    char *text = NULL, indent[LABEL + 1];
+    size_t len = 0;
+    FILE *m = open_memstream(&text, &len);
+    snprintf(indent, sizeof indent, "%*s", LABEL, "");
+    table_print(t, m ? m : f, indent);
+    if (m && fclose(m) == 0 && len > LABEL)
+        fputs(text + LABEL, f);
+    free(text);
+}
+
+/* Those whose last run failed first. */
+static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
+{
+    const json_t *list = jarr(x->answer, "jobs"), *job, *first = NULL;
+    size_t i, n = json_array_size(list), bad = 0, drawn = 0;
+    char text[64], next[256];
+    if (!n)
+        return;
+    json_array_foreach(list, i, job)
+    {
+        bad += job_failed(job);
+        if (jint(job, "next") > 0 && (!first || jint(job, "next") < jint(first, "next")))
+            first = job;
+    }
+    label(f, "Jobs");
+    if (!shown) {
+        if (first)
+            job_next(first, next, sizeof next);
+        snprintf(text, sizeof text, "%zu FAILED", bad);
+        fprintf(f, "%zu%s%s%s", n, first ? ", next " : "", first ? next : "", bad ? ", " : "");
+        tinted(f, TINT_BAD, bad ? text : "");
+        fputc('\n', f);
+        return;
+    }
+    struct table *t = table_new(NULL, "seL");
+    for (int pass = 0; pass < 2; pass++) {
+        json_array_foreach(list, i, job)
+        {
+            if (job_failed(job) != (pass == 0) || drawn == shown)
+                continue;
+            job_cells(t, job);
+            drawn++;
+        }
+    }
+    print_beside_label(f, t);
+    if (n > shown)
+        rest(f, "and %zu more: snapferry status --json", n - shown);
+}
+
 static size_t count_volumes(const struct screen *x)
 {
     size_t fine = x->n_volumes - x->bad;
@@ -336,10 +449,8 @@ static const struct part {
     void (*draw)(FILE *f, const struct screen *x, size_t shown);
     unsigned rank;
 } parts[] = {
-    {count_running, draw_running, 1},
-    {count_queue, draw_queue, 3},
-    {count_volumes, draw_volumes, 2},
-    {count_problems, draw_problems, 0},
+    {count_running, draw_running, 1}, {count_queue, draw_queue, 4},       {count_jobs, draw_jobs, 3},
+    {count_volumes, draw_volumes, 2}, {count_problems, draw_problems, 0},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -351,10 +462,10 @@ static void draw(FILE *f, const struct screen *x, const size_t shown[PARTS])
     show_slots(f, s);
     parts[0].draw(f, x, shown[0]);
     parts[1].draw(f, x, shown[1]);
-    show_jobs(f, s);
     parts[2].draw(f, x, shown[2]);
-    show_natives(f, s);
     parts[3].draw(f, x, shown[3]);
+    show_natives(f, s);
+    parts[4].draw(f, x, shown[4]);
 }
 
 /* Lines that this would take; SIZE_MAX if there is no memory to tell. */

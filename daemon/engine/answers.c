@@ -280,6 +280,7 @@ static json_t *jobs_json(struct engine *g)
             if (time_parse(&at, jstr(j, members[k])) == 0)
                 jset_int(j, members[k], at);
         }
+        answer_job_result(g->records, j);
     }
     return list;
 }
@@ -405,6 +406,7 @@ static json_t *repositories(struct engine *g, json_t *problems)
             }
             problem_of_room(h, problems);
         }
+        answer_repository_counts(g->records, o);
         json_array_append_new(list, o);
     }
     return list;

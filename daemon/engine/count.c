@@ -213,8 +213,7 @@ void count_operation_ended(struct engine *g, struct operation *op, enum outcome 
 
 void count_retry(struct engine *g, const struct operation *op)
 {
-    add(g, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)),
-        1);
+    add(g, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
 }
 
 void count_backup_begun(struct engine *g, const char *schedule, bool restore)
@@ -240,6 +239,8 @@ void count_backup_ended(struct engine *g, const struct backup *b, enum outcome o
     records_counter_add(g->records, "backups_total", labels, 1, NULL);
     if (restore)
         return;
+    set(g, "backup_last_end_timestamp_seconds", two("schedule", schedule, "result", count_result(outcome)),
+        (double)now_ns() / 1e9);
     bool good = outcome == OUTCOME_COMPLETED;
     observe(g, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
             (double)(now_ns() - b->created_ns) / 1e9);
@@ -343,9 +344,28 @@ static void repository_facts(struct engine *g, const char *name, const json_t *r
     }
 }
 
+/* What the repository holds since its last verification, and what it took for how much. */
+static void backed_up(struct engine *g, const char *repository, const json_t *r)
+{
+    CLEANUP_JSON json_t *labels = one("repository", repository);
+    const double added = bytes(r, "uploadedBytes");
+    double stored;
+    add(g, "repository_backed_up_bytes_total", one("repository", repository), bytes(r, "totalBytes"));
+    add(g, "repository_added_bytes_total", one("repository", repository), added);
+    if (records_counter_get(g->records, "repository_stored_bytes", labels, &stored))
+        add(g, "repository_stored_bytes", one("repository", repository), added);
+}
+
 static void verified(struct engine *g, const char *repository, enum mover_outcome outcome, const json_t *r)
 {
+    const double contents = bytes(r, "contents");
     add(g, "verify_errors_total", one("repository", repository), bytes(r, "damages"));
+    if (outcome == MOVER_OK || bytes(r, "damages")) {
+        set(g, "verify_last_end_timestamp_seconds", one("repository", repository), (double)now_ns() / 1e9);
+        set(g, "verify_last_damages", one("repository", repository), bytes(r, "damages"));
+        set(g, "verify_last_read_ratio", one("repository", repository),
+            contents > 0 ? bytes(r, "contentsRead") / contents : 1);
+    }
     if (outcome == MOVER_OK && !bytes(r, "damages"))
         set(g, "verify_last_success_timestamp_seconds", one("repository", repository), (double)(now_ns() / NS_PER_S));
 }
@@ -370,6 +390,9 @@ void count_mover_ended(struct engine *g, const struct operation *op, const struc
     /* A plugin keeps what it moves elsewhere. */
     if (jobj(r, "repository") && cfg_repository(g->cfg, repository))
         repository_facts(g, repository, jobj(r, "repository"));
+    if (!strcmp(direction, "backup") && end->outcome == MOVER_OK && cfg_repository(g->cfg, repository) &&
+        !op->policy->mover[0])
+        backed_up(g, repository, r);
     if (!strcmp(direction, "verify"))
         verified(g, repository, end->outcome, r);
 }

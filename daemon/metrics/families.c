@@ -119,7 +119,9 @@ const struct metric_family metric_families[] = {
     COUNTER("repository_requests_total", "repository,op,code", "Requests of movers to the repository's storage; code is ok or the class of the error; counted when a mover ends.")
     HISTOGRAM("repository_request_seconds", "repository,op", "Seconds that one request to the repository's storage took; observed when a mover ends.")
     COUNTER("repository_retries_total", "repository", "Requests to the repository's storage that were made again after an error, counted when a mover ends.")
-    GAUGE("repository_stored_bytes", "repository", "Bytes of all contents in the repository's index, as the last verification counted them; no sample before.")
+    GAUGE("repository_stored_bytes", "repository", "Bytes of all contents in the repository's index, as the last verification counted them, and what backups of this node have added since; no sample before.")
+    COUNTER("repository_backed_up_bytes_total", "repository", "Bytes of the volumes of which a mover made a snapshot, new or not, counted when it ends.")
+    COUNTER("repository_added_bytes_total", "repository", "Bytes that these snapshots added to the repository, counted when a mover ends.")
     GAUGE("repository_unreferenced_bytes", "repository", "Bytes of contents that no snapshot refers to; no sample until maintenance counts them.")
     GAUGE("repository_contents", "repository", "Contents in the repository's index, as the last mover saw them.")
     GAUGE("repository_index_blobs", "repository", "Index blobs in the repository, as the last mover saw them; many of them slow down opening.")
@@ -133,6 +135,9 @@ const struct metric_family metric_families[] = {
     COUNTER("maintenance_total", "repository,result", "Runs of maintenance that ended; this version does none.")
     GAUGE("verify_last_success_timestamp_seconds", "repository", "Unix time in seconds at which a verification last ended without damage found; 0 if there was none.")
     COUNTER("verify_errors_total", "repository", "Damaged or missing pieces that verifications found, counted when one ends.")
+    GAUGE("verify_last_end_timestamp_seconds", "repository", "Unix time in seconds at which a verification last ended, whatever it found; no sample before.")
+    GAUGE("verify_last_damages", "repository", "Damaged or missing pieces that the last verification found; no sample before.")
+    GAUGE("verify_last_read_ratio", "repository", "Share of the contents that the last verification read, 0 to 1; no sample before.")
 
     /* ---- resources of movers ---- */
     GAUGE("mover_memory_bytes", "direction,volume", "Memory of the running mover in bytes: of its cgroup, else of its process; gone when it ends.")
@@ -153,6 +158,7 @@ const struct metric_family metric_families[] = {
     COUNTER_AS("backup_failures_total", "velero_backup_failure_total", "schedule", "Backups that ended without a good volume, and starts of the job that failed.")
     HISTOGRAM_AS("backup_duration_seconds", "velero_backup_duration_seconds", "schedule", "Seconds from request to end of a backup with all its volumes; observed when it ends.")
     GAUGE_AS("backup_last_success_timestamp_seconds", "velero_backup_last_successful_timestamp", "schedule", "Unix time in seconds at which the job's last good backup ended; 0 if there was none.")
+    GAUGE("backup_last_end_timestamp_seconds", "schedule,result", "Unix time in seconds at which a backup of the job last ended with that result; no sample before.")
     GAUGE_AS("backup_last_status", "velero_backup_last_status", "schedule", "1 if the job's last backup that was not canceled was good, else 0; no sample before the first one.")
     COUNTER_AS("restore_attempts_total", "velero_restore_attempt_total", "schedule", "Restores that were begun, by the job of the backup they read.")
     COUNTER_AS("restore_successes_total", "velero_restore_success_total", "schedule", "Restores that ended well.")

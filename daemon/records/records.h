@@ -231,6 +231,8 @@ int records_intents(struct records *r, const char *owner, intent_fn *fn, void *a
 int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e);
 typedef int counter_fn(const char *name, const json_t *labels, double value, void *arg);
 int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e);
+/* Value of one; false if it was never counted. */
+bool records_counter_get(struct records *r, const char *name, const json_t *labels, double *value);
 /* The same store for what is not added up but known since somebody last looked. */
 int records_counter_set(struct records *r, const char *name, const json_t *labels, double value, struct err *e);
 /* Forgets one; it is gone from the disk with the next commit. */

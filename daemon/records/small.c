@@ -335,6 +335,19 @@ int records_counter_set(struct records *r, const char *name, const json_t *label
     return counter_change(r, name, labels, value, false, e);
 }
 
+bool records_counter_get(struct records *r, const char *name, const json_t *labels, double *value)
+{
+    CLEANUP_FREE char *text = records_labels_text(labels);
+    CLEANUP_FREE char *own = strdup(name);
+    struct counter key = {.name = own, .labels = text};
+    void **node = own && text ? tfind(&key, &r->counter_tree, counter_order) : NULL;
+    const struct counter *c = node ? *node : NULL;
+    if (!c || c->gone)
+        return false;
+    *value = c->value;
+    return true;
+}
+
 void records_counter_remove(struct records *r, const char *name, const json_t *labels)
 {
     CLEANUP_FREE char *text = records_labels_text(labels);

@@ -122,6 +122,10 @@ is "which counts" "$(total restore '' failed password)" 1
 ask verify --wait --quiet >/dev/null 2>&1 || askj verify --wait >/dev/null
 is "a verification" "$(total verify '' completed '')" 1
 check "when it was" until_true 5 eval '[ "$(sum "verify_last_success_timestamp_seconds")" != 0 ]'
+state=$(askj status | jq -c '.repositories[0]')
+check "status: the last verification" jq -e '.verified.damages == 0 and .verified.read_ratio == 1 and .verified.at_ns > 0' <<<"$state"
+check "what is stored, of how much" jq -e '.stored > 1000000 and .backed_up > .added and .added > 0 and .dedup > 1 and .free > 0' <<<"$state"
+expect "for people" 0 'stored, dedup ratio [0-9.]+; verified [^,]* ago, no damage' -- ask status --wide
 check "and what is stored" eval '[ "$(sum "repository_stored_bytes")" -gt 1000000 ]'
 
 # ---- once, whatever dies ----

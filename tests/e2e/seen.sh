@@ -24,7 +24,7 @@ starts "the daemon starts"
 
 on 80x24 status --wide
 told "before: nothing is known of volumes" 'Volumes +\{/\}none known yet'
-told "the job's next run" 'nightly in [0-9]+ (h|min|s)'
+told "the job's next run" 'nightly +in [0-9]+ (h|min|s)'
 on 120x24 volumes
 told "both are seen, and not protected" '2 volumes, \{red\}2 NOT PROTECTED'
 

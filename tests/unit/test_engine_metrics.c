@@ -3,6 +3,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "daemon/answers/answers.h"
 #include "daemon/metrics/collect.h"
 #include "daemon/metrics/samples.h"
 #include "rows.h"
@@ -387,7 +388,8 @@ static void natives_by_reason(void **state)
 /* ---- what is counted ---- */
 
 static const char result_text[] =
-    "{\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,\"incrementalBytes\":800,"
+    "{\"totalBytes\":4000,\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,"
+    "\"incrementalBytes\":800,"
     "\"uploadedBytes\":400,\"badBytes\":512,\"badRanges\":[[0,512,5]],\"reader\":{\"inflightMax\":16,\"skippedBytes\":"
     "32},"
     "\"stages\":[{\"name\":\"write\",\"busySeconds\":2.5,\"stalledSeconds\":1}],\"bottleneck\":\"write\","
@@ -426,11 +428,70 @@ static void a_movers_result_is_counted(void **state)
     count_mover_ended(&x.g, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 2000);
     assert_sample(&x, "repository_contents", "repository=main", 12); /* not a sum */
+    assert_sample(&x, "repository_backed_up_bytes_total", "repository=main", 8000);
+    assert_sample(&x, "repository_added_bytes_total", "repository=main", 800);
+    assert_no_sample(&x, "repository_stored_bytes", "repository=main"); /* before it was ever verified */
     struct mover_end oom = {.outcome = MOVER_OOM, .oom_kills = 1};
     count_mover_ended(&x.g, &op, &oom);
     assert_sample(&x, "mover_oom_total", "", 1);
     assert_sample(&x, "mover_exits_total", "direction=backup,cause=out-of-memory", 1);
     operation_clear(&op);
+    all_fit(&x);
+    close_it(&x);
+}
+
+/* What status says of a repository and a job is what was counted. */
+static void repositories_and_jobs_are_answered_from_counters(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct operation op, verify;
+    operation_from(&op, operation("backup", "/srv/a.img"));
+    operation_from(&verify, operation("verify", ""));
+    open_with(&x, "");
+    CLEANUP_JSON json_t *unknown = json_pack("{s:s}", "name", "main"), *known = json_deep_copy(unknown),
+                        *job = json_pack("{s:s}", "job", "nightly");
+    CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
+    CLEANUP_JSON json_t *sound = json_loads("{\"contents\":10,\"contentsRead\":5,\"damages\":0,"
+                                            "\"repository\":{\"storedBytes\":7000}}",
+                                            0, NULL);
+    CLEANUP_JSON json_t *damaged = json_loads("{\"contents\":10,\"contentsRead\":10,\"damages\":2}", 0, NULL);
+    struct mover_end end = {.outcome = MOVER_OK, .result = result}, good = {.outcome = MOVER_OK, .result = sound},
+                     bad = {.outcome = MOVER_FAILED, .result = damaged};
+    answer_repository_counts(x.g.records, unknown);
+    assert_int_equal(json_object_size(unknown), 1);
+    answer_job_result(x.g.records, job);
+    assert_int_equal(json_object_size(job), 1);
+    count_mover_ended(&x.g, &verify, &good);
+    count_mover_ended(&x.g, &op, &end);
+    answer_repository_counts(x.g.records, known);
+    assert_int_equal(jint(known, "stored"), 7400); /* and what was added since */
+    assert_int_equal(jint(known, "backed_up"), 4000);
+    assert_int_equal(jint(known, "added"), 400);
+    assert_float_equal(json_number_value(json_object_get(known, "dedup")), 10, 1e-9);
+    assert_int_equal(jint(jobj(known, "verified"), "damages"), 0);
+    assert_float_equal(json_number_value(json_object_get(jobj(known, "verified"), "read_ratio")), 0.5, 1e-9);
+    assert_true(jint(jobj(known, "verified"), "at_ns") > now_ns() - 60 * NS_PER_S);
+    count_mover_ended(&x.g, &verify, &bad);
+    answer_repository_counts(x.g.records, known);
+    assert_int_equal(jint(jobj(known, "verified"), "damages"), 2);
+    operation_clear(&op);
+    operation_clear(&verify);
+    struct backup b;
+    backup_init(&b);
+    b.kind = KIND_BACKUP;
+    assert_int_equal(str_set(&b.job, "nightly"), 0);
+    static const enum outcome outcomes[] = {OUTCOME_PARTIALLY_FAILED, OUTCOME_COMPLETED, OUTCOME_CANCELED,
+                                            OUTCOME_FAILED};
+    static const char *const names[] = {"PartiallyFailed", "Completed", "Canceled", "Failed"};
+    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
+        b.created_ns = now_ns();
+        count_backup_ended(&x.g, &b, outcomes[i]);
+        answer_job_result(x.g.records, job);
+        assert_string_equal(jstr(jobj(job, "last_result"), "state"), names[i]);
+    }
+    assert_true(jint(jobj(job, "last_result"), "ended_ns") > now_ns() - 60 * NS_PER_S);
+    backup_clear(&b);
     all_fit(&x);
     close_it(&x);
 }
@@ -651,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_cancel_is_no_verdict),
         cmocka_unit_test(too_old),
         cmocka_unit_test(a_movers_result_is_counted),
+        cmocka_unit_test(repositories_and_jobs_are_answered_from_counters),
         cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
         cmocka_unit_test(ends_are_counted_with_their_reason),
         cmocka_unit_test(restores_to_anywhere_are_counted),

@@ -13,9 +13,11 @@ def id($n): "up-nightly-20261121T020000-3f9a.\("0000000\($n)"[-8:])";
 
 def daemon: {version: "0.1.0", pid: 1234, node: "nas1", started_ns: ago(266400), degraded: false, maintenance: false, stuck: 0};
 def config: {ok: true, hash: "5f2b", loaded_ns: ago(7200), warnings: 0};
-def repository: {name: "main", path: "/srv/backup", up: true};
+def unknown_repository: {name: "main", path: "/srv/backup", up: true};
+def repository: unknown_repository + {free: (3481 * GiB), size: (7475 * GiB), full: false, stored: (1229 * GiB), backed_up: (15112 * GiB), added: (1230 * GiB), dedup: 12.286,
+    verified: {at_ns: ago(262000), damages: 0, read_ratio: 1}};
 def slots: {total: 2, used: 0, restore_reserved: 1, queued: 0};
-def job: {job: "nightly", on_calendar: "*-*-* 02:00:00", next: at(46800), last: ago(36000), interval_s: 86400};
+def job: {job: "nightly", on_calendar: "*-*-* 02:00:00", next: at(46800), last: ago(36000), interval_s: 86400, last_result: {state: "Completed", ended_ns: ago(34000)}};
 def natives_none: {count: 0, used: 0, next: [], text: "none"};
 
 def quiet: {daemon: daemon, config: config, repositories: [repository], slots: slots, running: [], queue: [], volumes: [],
@@ -89,7 +91,7 @@ def natives: [
 def volumes200: [range(200) | . as $i | if $i % 67 == 3 then bad("vg\($i / 50 | floor)/db\($i)"; "not backed up yet, and no job names it") else fine("vg\($i / 50 | floor)/db\($i)"; 36000 + $i) end];
 
 def status($what):
-    if $what == "none" then quiet | .jobs = []
+    if $what == "none" then quiet | .jobs = [] | .repositories = [unknown_repository]
     elif $what == "one" then quiet | .volumes = [fine("vg0/db1"; 36000)] | .natives = {count: 1, used: (512 * MiB), text: "none of them goes with the next backups"}
     elif $what == "busy" then quiet | .running = [states[0, 1, 6]] | .queue = [states[2, 3]] | .slots.used = 2 | .slots.queued = 2
         | .volumes = [fine("vg0/db1"; 36000), fine("vg0/db2"; 36100), unread("vg0/db7")]
@@ -102,9 +104,10 @@ def status($what):
     elif $what == "fine" then quiet | .volumes = [volumes200[] | select(.protected)]
     elif $what == "trouble" then quiet | .daemon.degraded = true | .daemon.maintenance = true
         | .config = {ok: false, hash: "5f2b", loaded_ns: ago(7200), error: "/etc/snapferry/conf.d/50-gold.ini:7: unknown key mtach; the nearest known is match"}
-        | .repositories = [repository + {up: false, since_ns: ago(5400), why: "/srv/backup is not mounted: No such file or directory"}, {name: "offsite-with-a-rather-long-name-of-its-own", path: "/mnt/offsite/backups/of/all/nodes/of/the/cluster/nas1"}]
+        | .repositories = [repository + {up: false, since_ns: ago(5400), why: "/srv/backup is not mounted: No such file or directory", verified: {at_ns: ago(262000), damages: 2, read_ratio: 0.1}}, {name: "offsite-with-a-rather-long-name-of-its-own", path: "/mnt/offsite/backups/of/all/nodes/of/the/cluster/nas1"}]
         | .volumes = [unread("vg0/db7"), bad("vg0/new"; "not backed up yet"), fine("vg0/db1"; 36000)]
-        | .jobs = [job, job + {job: "hourly", paused: true}, job + {job: "weekly", next: 0, idle_because: "it is not for this node"}]
+        | .jobs = [job, job + {job: "hourly", paused: true, last_result: {state: "PartiallyFailed", ended_ns: ago(2000)}}, (job + {job: "weekly", next: 0, idle_because: "it is not for this node"} | del(.last_result)),
+            job + {job: "monthly", failed: {message: "no volume of it exists", hint: "", at_ns: ago(3000)}}]
         | .problems = [{severity: "error", text: "records cannot be written: No space left on device", hint: "make room in /var/lib/snapferry; nothing new starts until then"},
             {severity: "error", text: "repository \"main\" cannot be reached: /srv/backup is not mounted", hint: "mount it; backups into it wait until it is back"},
             {severity: "warning", text: "maintenance mode: slots = 0, nothing is started", hint: "set slots in [daemon] to let work go on"},
