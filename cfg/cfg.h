@@ -232,7 +232,7 @@ struct cfg_rule {
 
 /*
  * Reads CONFIG-DIR/snapferry.ini and CONFIG-DIR/conf.d/ *.ini (a missing main file is an error unless conf.d has one).
- * All errors of all files are collected: cfg_complaints(). On errors *ret is still set (for check-config to show the
+ * All errors of all files are collected: cfg_complaint_at(). On errors *ret is still set (for check-config to show the
  * rest) and -EINVAL is returned; free it in any case.
  */
 int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e);
@@ -248,7 +248,6 @@ struct cfg_complaint {
 };
 /* Complaint number i, NULL past the end: errors and warnings in order of file and line. */
 const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i);
-unsigned cfg_complaints(const struct cfg *c);
 /* For checks that need the drivers or the machine (made by the daemon and check-config after loading). */
 void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
@@ -276,14 +275,7 @@ const char *cfg_near_repository(const struct cfg *c, const char *name);
 const struct cfg_plugin *cfg_plugin_at(const struct cfg *c, unsigned i);
 const struct cfg_plugin *cfg_plugin(const struct cfg *c, const char *name);
 const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);
-const struct cfg_rule *cfg_rule_at(const struct cfg *c, unsigned i);
 
-/* The first [policy] that matches a volume of `size` bytes (UINT64_MAX: not known, policies with a size never match);
- * NULL: none. */
-const struct cfg_rule *cfg_rule_of(const struct cfg *c, const char *volume, uint64_t size);
-/* The plugin that takes a volume whose policy says no mover: the [plugin] of kind mover whose match-* all hold, by
- * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never chosen by itself. */
-const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, uint64_t size);
 /* Whether `node` matches one of the patterns; true for NULL or an empty list (loadAffinity). "!PATTERN" excludes. */
 bool cfg_node_matches(const char *const *only_on_node, const char *node);
 /* Whether volumes of a class are taken on this node: the class's only-on-node, or [daemon]'s where it has none. */
@@ -315,16 +307,6 @@ json_t *cfg_policy_json(const struct cfg_policy *p);
  * {"value", "origin"}}}], "complaints": [{"severity","where","text","hint"}]} (new reference; secrets are never in it:
  * passwords are file names). */
 json_t *cfg_json(const struct cfg *c);
-
-/* Every key there is, for help, documentation and its test: i-th key, NULL past the end. */
-struct cfg_key {
-    const char *name;     /* "snapshots-to-retain", "backup-option.*" */
-    const char *sections; /* space-separated: "daemon driver storage-class job volume" */
-    const char *type;     /* "bytes", "duration", "yes|no", "count", "text", "path", "list", ... */
-    const char *default_text;
-    const char *text; /* one sentence */
-};
-const struct cfg_key *cfg_key_at(unsigned i);
 
 /* Units: "2GiB", "512M", "4096": integers with an optional unit, powers of 1024; durations "30min", "1h 30min", "90"
  * (seconds), "14d". 0 or -EINVAL. snapferry.ini(5) lists the units. */

@@ -148,11 +148,6 @@ const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i)
     return i < c->n_complaints ? &c->complaints[i]->pub : NULL;
 }
 
-unsigned cfg_complaints(const struct cfg *c)
-{
-    return c->n_complaints;
-}
-
 unsigned cfg_errors(const struct cfg *c)
 {
     return c->n_errors;

@@ -74,6 +74,15 @@ enum value_type {
     V_REMOVED     /* anything; removed_keys says what it was */
 };
 
+/* A key as help and documentation show it. */
+struct cfg_key {
+    const char *name;     /* "snapshots-to-retain", "backup-option.*" */
+    const char *sections; /* space-separated: "daemon driver storage-class job volume" */
+    const char *type;     /* "bytes", "duration", "yes|no", "count", "text", "path", "list", ... */
+    const char *default_text;
+    const char *text; /* one sentence */
+};
+
 struct key {
     struct cfg_key pub;
     enum place place;
@@ -91,8 +100,6 @@ bool key_in(const struct key *k, enum kind kind);
 const struct key *key_find(enum kind kind, const char *name);
 /* Any row with that name, wherever it may stand. */
 const struct key *key_anywhere(const char *name);
-/* Row of the policy; there is one per name. */
-const struct key *key_policy(const char *name);
 
 /*
  * A key of an earlier version: whoever upgrades keeps a configuration that loads. Its value is read like any other (a
@@ -218,8 +225,12 @@ int parse_milliseconds(int64_t *ret, const char *text);
  * four in turn. */
 const char *bytes_text(int64_t n);
 const char *duration_text(int64_t ms);
-/* Name of unit number i of durations, NULL past the end. */
-const char *duration_unit(unsigned i);
+struct duration_unit {
+    const char *name;
+    int64_t ms;
+};
+extern const struct duration_unit duration_units[];
+extern const unsigned n_duration_units;
 
 /* ---- reader.c ---- */
 

@@ -397,16 +397,3 @@ const struct key *key_anywhere(const char *name)
             return &key_table[i];
     return NULL;
 }
-
-const struct key *key_policy(const char *name)
-{
-    for (unsigned i = 0; i < n_keys; i++)
-        if (key_table[i].place == IN_POLICY && same_name(&key_table[i], name))
-            return &key_table[i];
-    return NULL;
-}
-
-const struct cfg_key *cfg_key_at(unsigned i)
-{
-    return i < n_keys ? &key_table[i].pub : NULL;
-}

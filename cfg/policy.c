@@ -377,7 +377,8 @@ static bool in_size(uint64_t size, uint64_t min, uint64_t max)
     return size >= min && size <= max;
 }
 
-/* *open: the size is not known and would decide. */
+/* The first [policy] that matches a volume of `size` bytes (UINT64_MAX: not known), NULL: none. *open: the size is not
+ * known and would decide. */
 static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume, uint64_t size, bool *open)
 {
     for (unsigned i = 0; i < c->n_rules; i++) {
@@ -395,12 +396,8 @@ static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume,
     return NULL;
 }
 
-const struct cfg_rule *cfg_rule_of(const struct cfg *c, const char *volume, uint64_t size)
-{
-    bool open = false;
-    return find_rule(c, volume, size, &open);
-}
-
+/* The plugin that takes a volume whose policy names no mover: the [plugin] of kind mover whose match-* all hold, by
+ * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never chosen by itself. */
 static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *volume, uint64_t size, bool *open)
 {
     const struct cfg_class *k = cfg_class_of(c, volume);
@@ -419,12 +416,6 @@ static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *vol
             best = g;
     }
     return best;
-}
-
-const struct cfg_plugin *cfg_plugin_of(const struct cfg *c, const char *volume, uint64_t size)
-{
-    bool open = false;
-    return find_plugin(c, volume, size, &open);
 }
 
 /* Puts a value in front of what is said about a key, unless somebody of higher precedence has spoken. */

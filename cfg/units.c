@@ -54,20 +54,14 @@ int cfg_parse_bytes(uint64_t *ret, const char *text)
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int64_t ms;
-} time_units[] = {
+const struct duration_unit duration_units[] = {
     {"ms", 1},         {"msec", 1},        {"s", 1000},       {"sec", 1000},       {"second", 1000},
     {"seconds", 1000}, {"m", 60000},       {"min", 60000},    {"minute", 60000},   {"minutes", 60000},
     {"h", 3600000},    {"hr", 3600000},    {"hour", 3600000}, {"hours", 3600000},  {"d", 86400000},
     {"day", 86400000}, {"days", 86400000}, {"w", 604800000},  {"week", 604800000}, {"weeks", 604800000},
 };
 
-const char *duration_unit(unsigned i)
-{
-    return i < sizeof time_units / sizeof *time_units ? time_units[i].name : NULL;
-}
+const unsigned n_duration_units = sizeof duration_units / sizeof *duration_units;
 
 /* The unit at *p in milliseconds; none means seconds. 0: unknown. */
 static int64_t take_unit(const char **p)
@@ -77,10 +71,10 @@ static int64_t take_unit(const char **p)
         n++;
     if (!n)
         return 1000;
-    for (size_t i = 0; i < sizeof time_units / sizeof *time_units; i++)
-        if (strlen(time_units[i].name) == n && !strncmp(time_units[i].name, *p, n)) {
+    for (size_t i = 0; i < n_duration_units; i++)
+        if (strlen(duration_units[i].name) == n && !strncmp(duration_units[i].name, *p, n)) {
             *p += n;
-            return time_units[i].ms;
+            return duration_units[i].ms;
         }
     return 0;
 }

@@ -186,11 +186,6 @@ void pool_drain(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-unsigned pool_threads(const struct pool *p)
-{
-    return p->threads;
-}
-
 void pool_stats(struct pool *p, struct pool_stats *ret)
 {
     pthread_mutex_lock(&p->lock);

@@ -33,7 +33,6 @@ void pool_free(struct pool *p);
 void pool_submit(struct pool *p, pool_job_fn *fn, void *arg);
 /* Waits until every job submitted so far has ended. */
 void pool_drain(struct pool *p);
-unsigned pool_threads(const struct pool *p);
 void pool_stats(struct pool *p, struct pool_stats *ret);
 
 #endif

@@ -327,16 +327,6 @@ bool target_is_block(const struct target *t)
     return t->is_block;
 }
 
-bool target_is_new(const struct target *t)
-{
-    return t->is_new;
-}
-
-uint64_t target_size(const struct target *t)
-{
-    return t->size;
-}
-
 void target_stats(const struct target *t, struct target_stats *ret)
 {
     pthread_mutex_t *mu = (pthread_mutex_t *)&t->mu;

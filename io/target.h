@@ -58,8 +58,6 @@ struct target_contents {
 bool target_contents(const char *path, struct target_contents *ret);
 
 bool target_is_block(const struct target *t);
-bool target_is_new(const struct target *t);   /* the file was created or empty: everything in it reads as zeros */
-uint64_t target_size(const struct target *t); /* of the device or file as opened */
 
 /* Reads back: exactly `len` bytes unless the file ends before (returns bytes read >= 0, or negative errno). Any thread.
  */

@@ -46,8 +46,6 @@ struct blob_writer {
 /* ---- blob-stats.c ---- */
 /* A request that began at `since_ns` has ended with rc (negative errno or not). */
 void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc);
-/* For a store that tries again by itself. */
-void blob_count_retry(struct blobs *b);
 
 /* -ENOENT with class ERR_DAMAGE: whoever asks for a blob expects it. */
 int blob_missing(const struct blobs *b, const char *name, struct err *e);

@@ -47,11 +47,6 @@ void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc)
     add(&b->requests.of[q].took[i], 1);
 }
 
-void blob_count_retry(struct blobs *b)
-{
-    add(&b->requests.retries, 1);
-}
-
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret)
 {
     for (unsigned q = 0; q < BLOB_REQUESTS; q++) {

@@ -108,8 +108,4 @@ bool blob_writer_at_once(const struct blob_writer *w);
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
 void blob_writer_abort(struct blob_writer *w);
 
-/* Path of a blob below the root for a given .shards document (test vectors; `out` has room for 1024). -EINVAL: bad
- * document. */
-int shards_path(const char *shards_json, const char *name, char *out, struct err *e);
-
 #endif

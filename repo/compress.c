@@ -392,24 +392,6 @@ static int damaged(struct err *e, const char *what, const char *why)
     return err_set(e, ERR_DAMAGE, 0, "damaged %s stream: %s", what, why);
 }
 
-/* Room for the output of gzip members: fixed, or growing up to `max`. */
-struct outbuf {
-    uint8_t *p;
-    size_t cap, max;
-    bool grows;
-};
-
-static int outbuf_grow(struct outbuf *o, struct err *e)
-{
-    size_t cap = o->cap > o->max / 2 ? o->max : o->cap * 2;
-    uint8_t *p = realloc(o->p, cap);
-    if (!p)
-        return err_nomem(e);
-    o->p = p;
-    o->cap = cap;
-    return 0;
-}
-
 /* Length of the header of a gzip member (RFC 1952), 0 if it is none. Own code because igzip's reads memory that nobody
  * wrote to when the header has a checksum. */
 static size_t gzip_header_len(const uint8_t *p, size_t len)
@@ -443,12 +425,12 @@ static size_t gzip_header_len(const uint8_t *p, size_t len)
  * Inflates one raw stream or all gzip members of `in`. The call at the end with one spare byte tells "exactly full"
  * from "more to come": the end of a block and the trailer may still have to be read when the output is full.
  */
-static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in, size_t in_len, struct outbuf *o,
-                           struct err *e)
+static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in, size_t in_len, uint8_t *out,
+                           size_t cap, struct err *e)
 {
     const char *what = gzip ? "gzip" : "deflate";
-    if (in_len > UINT32_MAX || o->max >= MAX_LEN)
-        return too_long(e, in_len > UINT32_MAX ? in_len : o->max);
+    if (in_len > UINT32_MAX || cap >= MAX_LEN)
+        return too_long(e, in_len > UINT32_MAX ? in_len : cap);
     isal_inflate_init(s);
     s->next_in = (uint8_t *)(uintptr_t)in;
     s->avail_in = (uint32_t)in_len;
@@ -463,15 +445,10 @@ static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in
             s->avail_in -= (uint32_t)header;
         }
         while (s->block_state != ISAL_BLOCK_FINISH) {
-            if (done == o->cap && o->grows && o->cap < o->max) {
-                int rc = outbuf_grow(o, e);
-                if (rc)
-                    return rc;
-            }
             uint8_t spare[16];
-            bool full = done == o->cap;
-            uint32_t room = full ? 1 : (uint32_t)(o->cap - done);
-            s->next_out = full ? spare : o->p + done;
+            bool full = done == cap;
+            uint32_t room = full ? 1 : (uint32_t)(cap - done);
+            s->next_out = full ? spare : out + done;
             s->avail_out = room;
             uint32_t in_before = s->avail_in;
             int rc = isal_inflate(s);
@@ -563,8 +540,7 @@ int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in
     }
     if (!c->inflate && !(c->inflate = calloc(1, sizeof *c->inflate)))
         return err_nomem(e);
-    struct outbuf o = {out, cap, cap, false};
-    return inflate_all(c->inflate, k->family == FAM_GZIP, from, len, &o, e);
+    return inflate_all(c->inflate, k->family == FAM_GZIP, from, len, out, cap, e);
 }
 
 int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t out_len,
@@ -576,25 +552,6 @@ int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t 
     if ((size_t)n != out_len)
         return err_set(e, ERR_DAMAGE, 0, "compressed data expand to %lld bytes instead of %zu", (long long)n, out_len);
     return 0;
-}
-
-int64_t gzip_expand(const void *in, size_t in_len, uint8_t **out, size_t cap, struct err *e)
-{
-    *out = NULL;
-    CLEANUP_FREE struct inflate_state *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_nomem(e);
-    size_t first = in_len < cap / 4 ? in_len * 4 + 256 : cap;
-    first = first < cap ? first : cap;
-    struct outbuf o = {malloc(first ? first : 1), first, cap, true};
-    if (!o.p)
-        return err_nomem(e);
-    int64_t n = inflate_all(s, true, in, in_len, &o, e);
-    if (n < 0)
-        free(o.p);
-    else
-        *out = o.p;
-    return n;
 }
 
 int64_t gzip_compress(const void *in, size_t in_len, uint8_t **out, struct err *e)

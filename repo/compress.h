@@ -57,9 +57,8 @@ int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t 
 int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t cap,
                                struct err *e);
 
-/* Plain gzip members (manifest contents are gzip JSON without a header id): returns the length or negative errno; the
- * caller frees *out. More than `cap` bytes of output: ERR_DAMAGE. */
-int64_t gzip_expand(const void *in, size_t in_len, uint8_t **out, size_t cap, struct err *e);
+/* A plain gzip member (manifest contents are gzip JSON without a header id): returns the length or negative errno; the
+ * caller frees *out. */
 int64_t gzip_compress(const void *in, size_t in_len, uint8_t **out, struct err *e);
 
 #endif

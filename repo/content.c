@@ -294,14 +294,6 @@ static int find_or_refresh(struct content_reader *c, const struct content_id *id
     return rc;
 }
 
-int64_t content_read(struct content_reader *c, const struct content_id *id, void *out, size_t cap, bool check_hash,
-                     struct err *e)
-{
-    struct index_entry n;
-    int rc = find_or_refresh(c, id, &n, e);
-    return rc < 0 ? rc : content_read_entry(c, &n, NULL, out, cap, check_hash, e);
-}
-
 int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e)
 {
     struct index_entry n;

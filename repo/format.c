@@ -80,14 +80,6 @@ bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now)
     return now >= add_sat(add_sat(l->creation_ns, l->advance_notice_ns), d == INT64_MIN ? INT64_MAX : -d);
 }
 
-bool upgrade_lock_drained(const struct upgrade_lock *l, int64_t now)
-{
-    if (!l->present)
-        return false;
-    int64_t d = drain_ns(l);
-    return now >= add_sat(l->creation_ns, l->advance_notice_ns > d ? l->advance_notice_ns : d);
-}
-
 static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struct err *e)
 {
     if (!l->present)

@@ -63,9 +63,8 @@ void format_free(struct repo_format *f); /* wipes the keys */
  */
 int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e);
 
-/* Locked = every operation by others must stop (section 15.3); drained = no one else can still be working. */
+/* Locked = every operation by others must stop (section 15.3). */
 bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now_ns);
-bool upgrade_lock_drained(const struct upgrade_lock *l, int64_t now_ns);
 
 struct format_create {
     unsigned version;                                    /* 1..3; 0: 3 */
@@ -105,9 +104,6 @@ int format_derive_key(const char *algo, const char *password, const uint8_t *sal
 
 /* The 32-byte content key root K0 (section 5.1). */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e);
-
-/* The key of kopia.maintenance (section 14.2, 3.7). */
-int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e);
 
 /* HKDF-SHA256 (RFC 5869). */
 int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t salt_len, const char *info,

@@ -168,14 +168,6 @@ static void id_of_key(const struct index_table *t, const uint8_t *key, struct co
     memset(id->hash + id->len, 0, sizeof id->hash - id->len);
 }
 
-int index_id_at(const struct index_table *t, uint64_t i, struct content_id *ret, struct err *e)
-{
-    if (i >= t->count)
-        return damaged(e, "entry number out of range");
-    id_of_key(t, record(t, i), ret);
-    return 0;
-}
-
 static int copy_name(const struct index_table *t, uint32_t at, uint8_t len, struct index_entry *ret, struct err *e)
 {
     if ((uint64_t)at + len > t->size)
@@ -345,11 +337,6 @@ int index_find_traced(const struct index_table *t, const struct content_id *id, 
         return 0;
     int r = decode(t, i, ret, tr, e);
     return r < 0 ? r : 1;
-}
-
-int index_find(const struct index_table *t, const struct content_id *id, struct index_entry *ret, struct err *e)
-{
-    return index_find_traced(t, id, ret, NULL, e);
 }
 
 bool index_entry_wins(const struct index_entry *a, const struct index_entry *b)
@@ -634,15 +621,6 @@ size_t index_sort(struct index_entry *entries, size_t n)
         kept++;
     }
     return kept;
-}
-
-uint32_t index_shard(const struct content_id *id, uint32_t shards)
-{
-    char text[CONTENT_ID_TEXT];
-    uint32_t h = 0x811c9dc5u; /* FNV-1a, 32 bits */
-    for (const char *p = content_id_text(id, text); *p; p++)
-        h = (h ^ (uint8_t)*p) * 0x01000193u;
-    return shards ? h % shards : 0;
 }
 
 /* ---- postamble -------------------------------------------------------------------------------------------------- */

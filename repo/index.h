@@ -58,10 +58,6 @@ struct index_table {
 int index_parse(struct index_table *ret, const void *data, size_t size, struct err *e);
 /* Entry i < count. ERR_DAMAGE if it points outside the table. */
 int index_entry_at(const struct index_table *t, uint64_t i, struct index_entry *ret, struct err *e);
-/* Only the id and the pack's number of entry i (v1: number = offset of the name): for scans. */
-int index_id_at(const struct index_table *t, uint64_t i, struct content_id *ret, struct err *e);
-/* 1 found, 0 not, negative: damaged. */
-int index_find(const struct index_table *t, const struct content_id *id, struct index_entry *ret, struct err *e);
 /* Position of the first entry whose id is >= `id` (count if none; an id without hash sorts before all of its prefix).
  */
 uint64_t index_lower_bound(const struct index_table *t, const struct content_id *id);
@@ -92,9 +88,6 @@ int index_build(const struct index_entry *entries, size_t n, unsigned version, b
                 size_t *len, struct err *e);
 /* Sorts by id; of several entries for one id the winner stays. Returns the new count. */
 size_t index_sort(struct index_entry *entries, size_t n);
-
-/* Shard number of an id among `shards` (section 8.3). */
-uint32_t index_shard(const struct content_id *id, uint32_t shards);
 
 /* Pack postamble (section 7.3): where the local index lies. Returns 0, or -ENOENT if the bytes end in none. `tail` are
  * the last bytes of the pack (up to 8192), pack_len its whole length. */

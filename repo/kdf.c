@@ -155,13 +155,6 @@ int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_le
     return err_set(e, ERR_PASSWORD, EBADMSG, "a sealed document cannot be opened with this password");
 }
 
-int format_maintenance_key(const struct repo_format *f, uint8_t key[32], struct err *e)
-{
-    const uint8_t *from = f->password_change ? f->master_key : f->format_key;
-    size_t len = f->password_change ? f->master_key_len : sizeof f->format_key;
-    return hkdf_sha256(from, len, f->unique_id, f->unique_id_len, "maintenance schedule", key, 32, e);
-}
-
 /* Unlike all other keys this one has its purpose where the salt belongs. */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e)
 {

@@ -344,14 +344,6 @@ void manifests_free(struct manifests *m)
     free(m);
 }
 
-size_t manifests_count(const struct manifests *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->cap; i++)
-        n += m->table[i].used && !m->table[i].deleted;
-    return n;
-}
-
 struct walk {
     struct manifests *m;
     const char *type;

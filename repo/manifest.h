@@ -39,7 +39,6 @@ static inline void manifests_freep(struct manifests **m)
 typedef bool manifest_want_fn(const char *id, void *arg);
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
                    struct err *e);
-size_t manifests_count(const struct manifests *m); /* live ones of all types */
 
 /* The manifests of one decompressed collection, as manifests_walk() reads them, dead or alive (tests, fuzzing).
  * `deleted` tells tombstones. */

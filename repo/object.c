@@ -421,7 +421,6 @@ struct object_reader {
     struct buffer buf;
     uint64_t start; /* of buf in the object */
     size_t len, at; /* of buf: bytes, and where reading goes on */
-    uint64_t seek;
     bool end;
 };
 
@@ -484,8 +483,6 @@ static int fetch(struct object_reader *o, struct err *e)
     o->start = part.start;
     o->len = (size_t)n;
     o->at = 0;
-    if (o->seek > o->start)
-        o->at = o->seek - o->start < o->len ? (size_t)(o->seek - o->start) : o->len;
     return 1;
 }
 
@@ -502,19 +499,6 @@ int64_t object_reader_read(struct object_reader *o, void *buf, size_t len, struc
     memcpy(buf, o->buf.p + o->at, n);
     o->at += n;
     return (int64_t)n;
-}
-
-int object_reader_seek(struct object_reader *o, uint64_t offset, struct err *e)
-{
-    if (offset <= o->start + o->at)
-        return 0;
-    o->seek = offset;
-    if (offset - o->start < o->len) {
-        o->at = (size_t)(offset - o->start);
-        return 0;
-    }
-    o->at = o->len;
-    return o->parts ? object_parts_seek(o->parts, offset, e) : 0;
 }
 
 int64_t object_get(struct repo *r, const struct object_id *id, uint8_t **ret, size_t max, struct err *e)
@@ -550,17 +534,4 @@ int64_t object_get(struct repo *r, const struct object_id *id, uint8_t **ret, si
     p[len] = '\0';
     *ret = take_ptr(&p);
     return (int64_t)len;
-}
-
-int64_t object_length(struct repo *r, const struct object_id *id, struct err *e)
-{
-    struct object_parts *p CLEANUP(object_parts_freep) = NULL;
-    int rc = object_parts_open(&p, r, id, e);
-    if (rc < 0)
-        return rc;
-    struct object_part part;
-    uint64_t end = 0;
-    while ((rc = object_parts_next(p, &part, e)) == 1)
-        end = part.start + part.len;
-    return rc < 0 ? rc : (int64_t)end;
 }

@@ -53,12 +53,8 @@ static inline void object_reader_freep(struct object_reader **o)
 }
 /* Up to len bytes from the current position (0 = end); negative: error. */
 int64_t object_reader_read(struct object_reader *o, void *buf, size_t len, struct err *e);
-/* Moves forward to an offset. */
-int object_reader_seek(struct object_reader *o, uint64_t offset, struct err *e);
 /* A whole object of at most `max` bytes; *ret is malloc()ed (one NUL behind it). */
 int64_t object_get(struct repo *r, const struct object_id *id, uint8_t **ret, size_t max, struct err *e);
-/* Length of an object (walks the parts). */
-int64_t object_length(struct repo *r, const struct object_id *id, struct err *e);
 
 /* ---- writing ---- */
 

@@ -104,11 +104,6 @@ int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct seal
     return 0;
 }
 
-int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e)
-{
-    return segmented_put(w->body, offset, data, len, e);
-}
-
 /* Encrypts straight into the segments. */
 static int seal_in_pieces(struct pack_writer *w, uint64_t offset, const uint8_t *iv, size_t iv_len, const uint8_t *in,
                           size_t len, uint64_t *wait_ns, struct err *e)

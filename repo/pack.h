@@ -31,8 +31,6 @@ int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct seal
  * to wait for the store. Thread-safe. */
 int pack_writer_seal(struct pack_writer *w, uint32_t offset, const uint8_t *iv, size_t iv_len, const void *in,
                      size_t len, void *scratch, void *ecc, uint64_t *wait_ns, struct err *e);
-/* Bytes at an offset that nobody else writes. Thread-safe. */
-int pack_writer_write(struct pack_writer *w, uint32_t offset, const void *data, size_t len, struct err *e);
 int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
 /* Writes what follows the contents, which end at `end`: padding, the local index of n > 0 sorted entries, postamble. */
 int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e);

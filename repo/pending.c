@@ -15,11 +15,6 @@ static uint32_t slots_for(uint32_t cap)
     return n;
 }
 
-size_t pending_memory(uint32_t cap)
-{
-    return (size_t)cap * sizeof(struct pending_entry) + (size_t)slots_for(cap) * sizeof(uint32_t);
-}
-
 int pending_init(struct pending *t, uint32_t cap, struct err *e)
 {
     uint32_t n = slots_for(cap);

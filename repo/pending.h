@@ -43,8 +43,6 @@ struct pending {
 
 int pending_init(struct pending *t, uint32_t cap, struct err *e);
 void pending_clear(struct pending *t);
-/* Bytes that a table takes. */
-size_t pending_memory(uint32_t cap);
 uint32_t pending_find(const struct pending *t, const struct content_id *id);
 /* An entry for an id that is not there, PENDING_CLAIMED and otherwise zero. PENDING_NONE: full. */
 uint32_t pending_add(struct pending *t, const struct content_id *id);

@@ -3,6 +3,7 @@
 #include "base/time.h"
 #include "repo/item.h"
 #include "repo/session-impl.h"
+#include "repo/session-test.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -245,11 +245,6 @@ const char *repo_cache_dir(const struct repo *r)
     return r->cache_dir;
 }
 
-const char *repo_username(const struct repo *r)
-{
-    return r->username;
-}
-
 void repo_note_skew(struct repo *r, int64_t ns)
 {
     atomic_store(&r->skew_ns, ns);

@@ -43,7 +43,6 @@ const struct repo_format *repo_format(const struct repo *r);
 const struct sealer *repo_sealer(const struct repo *r);
 struct index_set *repo_index(struct repo *r);
 const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */
-const char *repo_username(const struct repo *r);
 const char *repo_hostname(const struct repo *r);
 
 /* How far the store's clock was ahead of ours when a session last compared them (rule of 5 minutes): false if none did
@@ -79,18 +78,15 @@ void content_reader_ahead(struct content_reader *c, const struct index_entry *en
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
 
 /*
- * Reads a content's plaintext into out (cap >= entry length: repo_find() tells; ERANGE if not); returns its length.
- * Not found: index refreshed once and tried again (R8), then ERR_DAMAGE (-ENOENT) naming the content; pack missing or
- * short, AEAD or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also recompute the content's
- * hash (verify and restore do).
+ * Reads the plaintext of a content whose entry is known (repo_find()) into out (cap >= entry->length, else -ERANGE);
+ * returns its length. `stored`: the sealed bytes if the caller has fetched them (entry->packed of them), NULL to fetch.
+ * Pack missing or short, AEAD or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also recompute
+ * the content's hash (verify and restore do).
  */
-int64_t content_read(struct content_reader *c, const struct content_id *id, void *out, size_t cap, bool check_hash,
-                     struct err *e);
-/* The same where the entry is known already (grouped reads). `stored`: the sealed bytes if the caller has fetched them
- * (entry->packed of them), NULL to fetch. `out` must have room for entry->length. */
 int64_t content_read_entry(struct content_reader *c, const struct index_entry *entry, const void *stored, void *out,
                            size_t cap, bool check_hash, struct err *e);
-/* As content_read() into malloc()ed memory of at most `max` bytes. */
+/* A whole content in malloc()ed memory of at most `max` bytes. Not found: index refreshed once and tried again (R8),
+ * then ERR_DAMAGE (-ENOENT) naming the content. */
 int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e);
 
 /* ---- writing contents ---- */
@@ -121,8 +117,6 @@ static inline void session_freep(struct session **s)
 {
     session_free(*s);
 }
-/* Bytes that a session takes at most, packs being written included (budget). NULL: defaults. */
-size_t session_memory(const struct session_opts *o);
 struct repo *session_repo(const struct session *s); /* the repository it writes to (splitter, hash) */
 
 /* Memory of one putting thread: compressor, compressed content, and with error correction the sealed one. */
@@ -179,8 +173,5 @@ struct session_stats {
     uint64_t write_ns, fsync_ns; /* time in writing and in finishing packs (background) */
 };
 void session_stats(struct session *s, struct session_stats *ret);
-
-/* Deletes a content: publishes a deletion entry at the next flush (manifest compaction; tests). */
-int session_delete_content(struct session *s, const struct content_id *id, struct err *e);
 
 #endif

@@ -467,18 +467,6 @@ void session_stats(struct session *s, struct session_stats *ret)
     segments_times(s->segments, &ret->write_ns, &wait_ns);
 }
 
-size_t session_memory(const struct session_opts *o)
-{
-    size_t cap = o && o->max_pending ? o->max_pending : DEFAULT_PENDING;
-    unsigned segments;
-    size_t segment = buffer_plan(o, &segments);
-    /* The table, its order at a flush, tables of an index (at most 52 bytes an entry, and sealed once), large entries,
-     * names of packs, and stacks of the finishing threads. */
-    return pending_memory((uint32_t)cap) + cap * (sizeof(uint32_t) + 52) +
-           (size_t)TABLE_ENTRIES * (sizeof(struct index_entry) + 52 * 4) + (size_t)FINISHERS * (64 << 10) +
-           (256 << 10) + segments * segment;
-}
-
 /* ---- what readers see of it ---- */
 
 int sessions_find(struct repo *r, const struct content_id *id, struct index_entry *ret)

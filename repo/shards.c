@@ -192,14 +192,3 @@ int shards_locate(const struct shards *s, const char *name, char *out)
     memcpy(out + at + len, BLOB_SUFFIX, sizeof BLOB_SUFFIX);
     return 0;
 }
-
-int shards_path(const char *shards_json, const char *name, char *out, struct err *e)
-{
-    CLEANUP(shards_freep) struct shards *s = NULL;
-    int rc = shards_parse(&s, shards_json, strlen(shards_json), e);
-    if (rc < 0)
-        return rc;
-    if (shards_locate(s, name, out) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be the name of a blob", name);
-    return 0;
-}

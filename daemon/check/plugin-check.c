@@ -6,17 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct plugin_rule *plugin_rule_at(unsigned i)
-{
-    if (i < check_n_common_rules)
-        return &check_common_rules[i];
-    i -= check_n_common_rules;
-    if (i < check_n_driver_rules)
-        return &check_driver_rules[i];
-    i -= check_n_driver_rules;
-    return i < check_n_mover_rules ? &check_mover_rules[i] : NULL;
-}
-
 static enum plugin_verdict run_rule(struct check *k, const struct plugin_rule *r, struct err *e)
 {
     if (k->described && (r->ability & k->info.abilities) != r->ability) {

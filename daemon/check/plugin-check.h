@@ -40,6 +40,5 @@ struct plugin_rule {
     const char *expected;
     int (*run)(struct check *k, struct err *e); /* 0 PASS, negative FAIL, 1 not asked: e->msg says why */
 };
-const struct plugin_rule *plugin_rule_at(unsigned i);
 
 #endif

@@ -47,8 +47,7 @@ int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e);
  * the hook ran at the deadline, and a snapshot that was finished after that is not what the hooks promised. False too
  * if there is none. */
 bool hook_watchdog_stop(const char *operation);
-/* Whether it has fired, without stopping it. */
-bool hook_watchdog_fired(const char *operation);
-unsigned hook_watchdogs(void);
+/* How many there are. */
+unsigned hook_watchdogs_test(void);
 
 #endif

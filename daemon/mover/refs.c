@@ -50,11 +50,6 @@ void refs_free(struct refs *x)
     free(x);
 }
 
-uint64_t refs_count(const struct refs *x)
-{
-    return x->written + x->buffered;
-}
-
 static int write_out(struct refs *x, struct err *e)
 {
     size_t len = x->buffered * RECORD, done = 0;

@@ -28,6 +28,5 @@ int refs_add(struct refs *x, const struct content_id *id, struct err *e);
 int refs_check(struct refs *x, struct session *s, const struct object_id *image, struct err *e);
 /* A manifest that refers to all of them is committed. */
 int refs_clear(struct refs *x, struct err *e);
-uint64_t refs_count(const struct refs *x);
 
 #endif

@@ -619,14 +619,6 @@ bool plugin_movers_has(const struct plugin_movers *pm, const char *operation)
     return find(pm, operation) != NULL;
 }
 
-unsigned plugin_movers_count(const struct plugin_movers *pm)
-{
-    unsigned n = 0;
-    for (const struct pm_op *o = pm->first; o; o = o->next)
-        n += !o->aftermath;
-    return n;
-}
-
 const char *plugin_movers_id(const struct plugin_movers *pm, const char *operation)
 {
     const struct pm_op *o = find(pm, operation);

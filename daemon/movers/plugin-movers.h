@@ -58,7 +58,6 @@ int plugin_movers_forget(struct plugin_movers *pm, const char *operation, const 
                          const char *plugin_id, struct err *e);
 
 bool plugin_movers_has(const struct plugin_movers *pm, const char *operation);
-unsigned plugin_movers_count(const struct plugin_movers *pm);
 /* The plugin's id of an operation under way, "" if there is none yet. */
 const char *plugin_movers_id(const struct plugin_movers *pm, const char *operation);
 /* Live facts for status: plugin, id, state, style, watching, failures in a row; NULL if it is not under way. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * fuzz_compress.c - codecs: byte 0 says what is done with the rest
- *   even: expand it, into (byte 0 / 2) * 512 bytes at most; as plain gzip too when it looks like that
+ *   even: expand it, into (byte 0 / 2) * 512 bytes at most
  *   odd: compress it with writable compressor number (byte 0 / 2), expand that again
  */
 #include "tests/fuzz/fuzz.h"
@@ -21,12 +21,6 @@ static void expand(struct compressor *c, size_t cap, const uint8_t *in, size_t l
     if (n >= 0) /* and the exact form agrees */
         MUST(compressor_expand(c, 0, in, len, out, (size_t)n, &e) == 0);
     free(out);
-    if (len > 2 && in[0] == 0x1f && in[1] == 0x8b) {
-        n = gzip_expand(in, len, &out, cap, &e);
-        MUST(n <= (int64_t)cap);
-        MUST(n >= 0 || !out);
-        free(out);
-    }
 }
 
 static void round_trip(struct compressor *c, unsigned codec, const uint8_t *in, size_t len)

@@ -45,7 +45,7 @@ static void inner(const uint8_t *data, size_t len)
     MUST(f.ecc_percent <= 100 && splitter_by_name(&s, f.splitter) == 0);
     MUST(!f.epochs.enabled || (f.epochs.refresh_ns >= 0 && f.epochs.min_duration_ns >= 3 * f.epochs.refresh_ns));
     (void)upgrade_lock_locked(&f.lock, 0);
-    (void)upgrade_lock_drained(&f.lock, INT64_MAX);
+    (void)upgrade_lock_locked(&f.lock, INT64_MAX);
 }
 
 static void blobcfg(const uint8_t *data, size_t len)

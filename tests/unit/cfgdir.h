@@ -66,6 +66,14 @@ static inline bool complains(const struct cfg *c, enum cfg_severity s, const cha
     return false;
 }
 
+static inline unsigned complaints(const struct cfg *c)
+{
+    unsigned n = 0;
+    while (cfg_complaint_at(c, n))
+        n++;
+    return n;
+}
+
 static inline void show_complaints(const struct cfg *c)
 {
     const struct cfg_complaint *x;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_blob.c - the directory store: paths, all-or-nothing puts, listing, owners, full disks, crashes. */
 #include "repo/blob.h"
+#include "repo/shards.h"
 #include "tests/unit/test.h"
 
 #include <dirent.h>
@@ -102,6 +103,14 @@ static unsigned count_files(const char *pattern)
 }
 
 /* ---- paths ---- */
+
+/* Where a blob lies for a .shards document. */
+static int shards_path(const char *doc, const char *name, char path[1024], struct err *e)
+{
+    CLEANUP(shards_freep) struct shards *s = NULL;
+    int rc = shards_parse(&s, doc, strlen(doc), e);
+    return rc < 0 ? rc : shards_locate(s, name, path);
+}
 
 static void golden_paths(void **state)
 {

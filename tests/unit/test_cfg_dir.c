@@ -19,7 +19,7 @@ static void the_documented_example_passes_with_warnings_only(void **state)
                              "hook-pre-snapshot = /etc/snapferry/hooks/freeze-db1\n[job \"nightly\"]\n"
                              "volumes = vg0/db1 vg0/home*\non-calendar = *-*-* 02:00\nkeep-daily = 14   ; Kopia's\n"
                              "keep-weekly = 8\n");
-    assert_int_equal(cfg_complaints(c), 0);
+    assert_int_equal(complaints(c), 0);
     assert_string_equal(cfg_daemon(c)->node_name, "nas1");
     assert_int_equal(cfg_daemon(c)->memory_total, INT64_C(2) << 30);
     assert_string_equal(cfg_class_of(c, "vg0/db1")->name, "gold");
@@ -102,7 +102,7 @@ static void every_error_of_every_file_at_once(void **state)
     assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:2", "no [storage-class \"b\"]; the nearest known is \"a\"");
     assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:3", "keep-daily wants a whole number");
     assert_int_equal(cfg_errors(c), 9);
-    for (unsigned i = 1; i < cfg_complaints(c); i++) /* in the order of files and lines */
+    for (unsigned i = 1; i < complaints(c); i++) /* in the order of files and lines */
         assert_true(strcmp(cfg_complaint_at(c, i - 1)->where, cfg_complaint_at(c, i)->where) <= 0 ||
                     strstr(cfg_complaint_at(c, i - 1)->where, "snapferry.ini"));
     cfg_free(c);
@@ -227,7 +227,7 @@ static void thousands_of_mistakes_are_counted_not_stored(void **state)
         n += (size_t)sprintf(text + n, "bad%d = 1\n", i);
     struct cfg *c = cfgdir_load(text);
     assert_int_equal(cfg_errors(c), 20000);
-    assert_int_equal(cfg_complaints(c), 500);
+    assert_int_equal(complaints(c), 500);
     cfg_free(c);
     /* Sections and keys have a limit, since all are compared with all. */
     n = 0;
@@ -412,7 +412,7 @@ static void what_is_not_read_is_told(void **state)
     assert_complains(c, CFG_WARNING, "conf.d/ini", "is not read");
     assert_complains(c, CFG_WARNING, "conf.d/70.ini", "it is a link to /nowhere/70.ini, which is not there");
     unsigned told = 0;
-    for (unsigned i = 0; i < cfg_complaints(c); i++)
+    for (unsigned i = 0; i < complaints(c); i++)
         told += strstr(cfg_complaint_at(c, i)->where, "/conf.d/") != NULL;
     assert_int_equal(told, 4);
     cfg_free(c);
@@ -552,12 +552,23 @@ static void one_mover_plugin_for_a_volume(void **state)
     "match-path = /v/big*\n" more
     one_error(MOVERS(""), "snapferry.ini:11", "may take the same volume with the same priority 50");
     struct cfg *c = no_error(MOVERS("priority = 60\nmin-size = 1TiB\n"));
-    assert_string_equal(cfg_plugin_of(c, "/v/1", UINT64_MAX)->name, "p");
-    assert_string_equal(cfg_plugin_of(c, "/v/big1", UINT64_C(2) << 40)->name, "q");
-    assert_string_equal(cfg_plugin_of(c, "/v/big1", UINT64_C(1) << 30)->name, "p");
-    assert_null(cfg_plugin_of(c, "/elsewhere", 1));
     struct cfg_policy p;
     struct err e = ERR_INIT;
+    assert_ok(cfg_policy(c, "/v/1", NULL, &p, &e), &e);
+    assert_string_equal(p.mover, "plugin:p"); /* whatever the size is */
+    cfg_policy_clear(&p);
+    static const struct {
+        const char *volume;
+        uint64_t size;
+        const char *mover;
+    } sized[] = {
+        {"/v/big1", UINT64_C(2) << 40, "plugin:q"}, {"/v/big1", UINT64_C(1) << 30, "plugin:p"}, {"/elsewhere", 1, ""}};
+    for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
+        assert_ok(cfg_policy(c, sized[i].volume, NULL, &p, &e), &e);
+        assert_ok(cfg_policy_size(c, &p, sized[i].volume, sized[i].size, &e), &e);
+        assert_string_equal(p.mover, sized[i].mover);
+        cfg_policy_clear(&p);
+    }
     assert_ok(cfg_policy(c, "/v/big1", NULL, &p, &e), &e);
     assert_string_equal(p.mover, ""); /* the size decides */
     assert_ok(cfg_policy_size(c, &p, "/v/big1", UINT64_C(2) << 40, &e), &e);
@@ -587,7 +598,7 @@ static void removed_keys_are_warnings(void **state)
     assert_complains(c, CFG_WARNING, "snapferry.ini:3", "tls-certificate was removed in 0.2");
     assert_complains(c, CFG_WARNING, "snapferry.ini:4", "tls-key was removed in 0.2");
     assert_complains(c, CFG_WARNING, "snapferry.ini:5", "users-file was removed in 0.2");
-    assert_int_equal(cfg_complaints(c), 3);
+    assert_int_equal(complaints(c), 3);
     assert_non_null(strstr(cfg_complaint_at(c, 0)->hint, "snapferry-metrics(7)"));
     assert_string_equal(cfg_metrics(c)->closed, "tls-certificate was removed in 0.2");
     assert_int_equal(cfg_metrics(c)->series_max, 500);
@@ -596,7 +607,7 @@ static void removed_keys_are_warnings(void **state)
     cfgdir_write("conf.d/90.ini", "[metrics]\nusers-file =\n");
     c = no_error("[metrics]\nusers-file = /u\n");
     assert_complains(c, CFG_WARNING, "conf.d/90.ini:2", "users-file was removed in 0.2");
-    assert_int_equal(cfg_complaints(c), 1);
+    assert_int_equal(complaints(c), 1);
     assert_string_equal(cfg_metrics(c)->closed, "");
     cfg_free(c);
     cfgdir_write("conf.d/90.ini", "");

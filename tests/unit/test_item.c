@@ -157,9 +157,6 @@ static void check_master(json_t *v)
     hex_of(v, "contentKeyK0", want, sizeof want);
     assert_ok(format_content_key(&f, key, &e), &e);
     assert_memory_equal(key, want, 32);
-    hex_of(v, "purpose:maintenance schedule", want, sizeof want);
-    assert_ok(format_maintenance_key(&f, key, &e), &e);
-    assert_memory_equal(key, want, 32);
     static const char *const purposes[] = {"AES", "CHECKSUM"};
     for (int i = 0; i < 2; i++) {
         char member[32];

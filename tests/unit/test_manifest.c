@@ -189,6 +189,21 @@ static int find_one(const struct manifest *m, void *arg)
     return 0;
 }
 
+static int count_one(const struct manifest *m, void *arg)
+{
+    (void)m;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int live(struct manifests *m)
+{
+    struct err e = ERR_INIT;
+    int n = 0;
+    assert_ok(manifests_walk(m, NULL, NULL, count_one, &n, &e), &e);
+    return n;
+}
+
 static void test_batch(void **state)
 {
     (void)state;
@@ -215,7 +230,7 @@ static void test_batch(void **state)
     struct manifests *m = NULL;
     struct manifest got = {.id = ""};
     assert_ok(manifests_open(&m, t.r, &e), &e);
-    assert_int_equal(manifests_count(m), 1);
+    assert_int_equal(live(m), 1);
     assert_ok(manifests_walk(m, "x", NULL, find_one, &got, &e), &e);
     assert_string_equal(got.id, id);
     assert_true(got.modified_ns >= before && got.modified_ns <= now_ns());
@@ -232,7 +247,7 @@ static void test_batch(void **state)
     assert_ok(manifest_batch_put(b, t.s, t.p, &e), &e);
     testrepo_flush(&t);
     assert_ok(manifests_open(&m, t.r, &e), &e);
-    assert_int_equal(manifests_count(m), 1);
+    assert_int_equal(live(m), 1);
     got = (struct manifest){.id = ""};
     assert_ok(manifests_walk(m, NULL, NULL, find_one, &got, &e), &e);
     assert_string_equal(got.id, second);

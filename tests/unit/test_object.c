@@ -60,13 +60,12 @@ static void check_bytes(struct testrepo *t, const struct object_id *id, const ui
     assert_int_equal(object_get(t->r, id, &all, len, &e), (int64_t)len);
     assert_memory_equal(all, data, len);
     assert_int_equal(all[len], 0);
-    assert_int_equal(object_length(t->r, id, &e), (int64_t)len);
     if (len) {
         uint8_t *less = NULL;
         assert_int_equal(object_get(t->r, id, &less, len - 1, &e), -EFBIG);
         assert_null(less);
     }
-    /* Forward seeks, and reads of odd sizes across parts. */
+    /* Reads of odd sizes across parts. */
     uint64_t seed = len + 1;
     for (unsigned round = 0; round < 4; round++) {
         struct object_reader *o CLEANUP(object_reader_freep) = NULL;
@@ -74,11 +73,6 @@ static void check_bytes(struct testrepo *t, const struct object_id *id, const ui
         size_t pos = 0;
         uint8_t buf[4099];
         for (;;) {
-            if (splitmix64(&seed) % 3 == 0) {
-                size_t to = pos + splitmix64(&seed) % (len / 4 + 2);
-                assert_ok(object_reader_seek(o, to, &e), &e);
-                pos = to < len ? to : len;
-            }
             size_t want = splitmix64(&seed) % sizeof buf + 1;
             int64_t n = object_reader_read(o, buf, want, &e);
             assert_ok(n, &e);
@@ -347,7 +341,6 @@ static void test_missing(void **state)
         assert_int_equal(object_id_parse(&id, ids[i], strlen(ids[i])), 0);
         assert_int_equal(object_get(t.r, &id, &p, 10, &e), -ENOENT);
         assert_int_equal(e.cls, ERR_DAMAGE);
-        assert_int_equal(object_length(t.r, &id, &e), -ENOENT);
     }
     struct object_id none = {0};
     struct object_parts *p = NULL;

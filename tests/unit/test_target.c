@@ -78,7 +78,7 @@ static void opens_files(void **state)
     struct stat st;
     struct target_opts o = {.size = 1234567};
     assert_ok(target_open(&t, in_dir("new"), &o, &e), &e);
-    assert_true(target_is_new(t));
+    assert_true(t->is_new);
     assert_false(target_is_block(t));
     assert_ok(target_finish(t, &e), &e);
     target_free(t);
@@ -95,8 +95,8 @@ static void opens_files(void **state)
 
     struct target_opts keep = {.size = 6000, .keep_contents = true};
     assert_ok(target_open(&t, in_dir("old"), &keep, &e), &e);
-    assert_false(target_is_new(t));
-    assert_int_equal(target_size(t), 5000);
+    assert_false(t->is_new);
+    assert_int_equal(t->size, 5000);
     assert_int_equal(target_read(t, b, 5000, 0, &e), 5000);
     assert_true(b[0] == 7 && b[4999] == 7);
     assert_int_equal(target_read(t, b, 5000, 4000, &e), 1000);
@@ -108,7 +108,7 @@ static void opens_files(void **state)
 
     struct target_opts resume = {.size = 4000, .resume = true};
     assert_ok(target_open(&t, in_dir("old"), &resume, &e), &e);
-    assert_false(target_is_new(t));
+    assert_false(t->is_new);
     assert_ok(target_finish(t, &e), &e);
     target_free(t);
     assert_return_code(stat(in_dir("old"), &st), errno);
@@ -116,14 +116,14 @@ static void opens_files(void **state)
 
     struct target_opts force = {.size = 100, .force = true};
     assert_ok(target_open(&t, in_dir("old"), &force, &e), &e);
-    assert_true(target_is_new(t));
+    assert_true(t->is_new);
     assert_int_equal(target_read(t, b, 100, 0, &e), 100);
     assert_true(zeros_only(b, 100));
     target_free(t);
 
     make_file(in_dir("empty"), 0, 0);
     assert_ok(target_open(&t, in_dir("empty"), &o, &e), &e);
-    assert_true(target_is_new(t));
+    assert_true(t->is_new);
     target_free(t);
 
     struct target_opts none = {.size = 0};
@@ -241,7 +241,7 @@ static void writes_files(void **state)
         if (i & 2)
             make_file(in_dir("out"), 13 * MIB, 0xaa);
         assert_ok(target_open(&t, in_dir("out"), &o, &e), &e);
-        assert_int_equal(target_is_new(t), !(i & 2));
+        assert_int_equal(t->is_new, !(i & 2));
         write_all(t, o.size);
         struct target_stats st;
         target_stats(t, &st);
@@ -269,8 +269,8 @@ static void writes_devices(void **state)
         struct target *t;
         struct target_opts o = {.size = 12 * MIB + 512 * (i % 3), .no_uring = i & 2};
         assert_ok(target_open(&t, dev, &o, &e), &e);
-        assert_true(target_is_block(t) && !target_is_new(t));
-        assert_int_equal(target_size(t), 13 * MIB);
+        assert_true(target_is_block(t) && !t->is_new);
+        assert_int_equal(t->size, 13 * MIB);
         t->ways = ways[i % 5];
         t->discard = 4096;
         write_all(t, o.size);
