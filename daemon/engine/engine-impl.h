@@ -26,7 +26,7 @@ struct live {
     int64_t step_since_ns;
     operation_done_fn *operation_done; /* of an operation */
     backup_done_fn *backup_done;       /* of a backup */
-    json_t *progress; /* last message of the mover, NULL: none */
+    json_t *progress;                  /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
     int64_t moved_ns;  /* when the mover last got on: it says each second where it is, also while it hangs */
     char waiting[512]; /* what it waits for; not worth a write each time it changes */
@@ -83,7 +83,7 @@ struct engine {
     struct movers *movers;
     struct plugin_movers *plugins;
     struct schedule *schedule;
-    struct live **live; /* LIVE_BUCKETS, by id */
+    struct live **live;  /* LIVE_BUCKETS, by id */
     struct facts *facts; /* facts.h */
     bool room_running;
     struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
@@ -97,6 +97,8 @@ struct engine {
     bool kicked, stopping;
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
+    int64_t strays_ns; /* when stray movers were looked for */
+    bool strays_running;
     int64_t looked_ns;          /* when the look at the storage that runs, or ran last, began */
     unsigned recoveries;        /* of the records, as last seen */
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
@@ -214,7 +216,8 @@ void operation_fail(struct engine *g, struct operation *op, const char *stage, c
 void operation_finish(struct engine *g, struct operation *op, enum outcome outcome);
 void operation_cancel(struct engine *g, struct operation *op, const char *why);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
-void operation_attempt_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e, bool transient);
+void operation_attempt_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e,
+                              bool transient);
 /* Its mover was ended from outside: it goes on from its last checkpoint, of the same native snapshot, and no attempt is
  * counted; at once after a boot. */
 void operation_interrupted(struct engine *g, struct operation *op, const struct err *e, bool rebooted);
@@ -277,6 +280,7 @@ void count_write_errors(struct engine *g);
 void count_migrate(struct records *r);
 
 void sweep_storage(struct engine *g);
+void sweep_movers(struct engine *g);
 void sweep_room(struct engine *g);
 void repositories_refresh(struct engine *g, bool force);
 /* NULL, or why operations on this repository must wait. */
@@ -287,13 +291,13 @@ const char *repository_down(struct engine *g, const char *name);
  * `v` says whether a new one may be made. `done` is the step's end: natives_pruned(), or one that calls it.
  */
 int natives_make_room(struct engine *g, struct operation *op, const struct native_rules *rules, int64_t since_ns,
-                      const char *trust, operation_done_fn *done,
-                      struct native_verdict *v, struct err *e);
+                      const char *trust, operation_done_fn *done, struct native_verdict *v, struct err *e);
 /* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
 bool natives_asked(struct engine *g, const struct operation *op, char *out, size_t cap);
 void natives_pruned(struct engine *g, struct operation *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
 /* `job`: in which the volume is backed up, "" none. */
-void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create);
+void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio,
+                       bool create);
 
 #endif

@@ -504,8 +504,9 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
             g->recoveries = records_recoveries(g->records);
             g->news.recovered = true;
-            g->orphans_ns = 0;
+            g->orphans_ns = g->strays_ns = 0;
         }
+        sweep_movers(g);
         sweep_storage(g);
         sweep_volumes(g);
         sweep_room(g);

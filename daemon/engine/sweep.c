@@ -390,6 +390,52 @@ void sweep_room(struct engine *g)
         g->room_running = true;
 }
 
+/* ---- movers ---- */
+
+/* Unfinished, or its record cannot be read now: unknown is not absent. */
+static bool may_have_a_mover(struct engine *g, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    const int rc = operation_read(g, id, &op);
+    return rc == 0 ? !op_state_terminal(op.state) : rc != -ENOENT;
+}
+
+/* Left by records that were lost, or by a daemon that died between an operation's end and what comes behind it. */
+static void movers_listed(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    const char *id;
+    json_t *processes;
+    g->strays_running = false;
+    if (s->err.cls)
+        log_debug("movers cannot be listed: %s", s->err.msg);
+    json_object_foreach(jobj(s->out, "movers"), id, processes)
+    {
+        struct err e = ERR_INIT;
+        if (movers_has(g->movers, id) || may_have_a_mover(g, id))
+            continue;
+        const int killed = movers_end_stray(g->movers, id, processes, &e);
+        if (killed < 0)
+            log_warning("the mover of %s, which no unfinished operation has, cannot be ended: %s", id, e.msg);
+        else if (killed > 0)
+            log_warning("the mover of %s was terminated: no unfinished operation of that name is recorded", id);
+    }
+}
+
+void sweep_movers(struct engine *g)
+{
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "runtime_dir", g->paths.runtime_dir);
+    if (g->strays_running || (g->strays_ns && now_ns() - g->strays_ns < SWEEP_STORAGE_S * NS_PER_S))
+        return;
+    if (step_start(g->steps, "look for stray movers", movers_list_step, in, 60, movers_listed, g, NULL, NULL) == 0) {
+        g->strays_running = true;
+        g->strays_ns = now_ns();
+    }
+}
+
+/* ---- all of it ---- */
+
 void sweep_storage(struct engine *g)
 {
     CLEANUP_JSON json_t *classes = json_array(), *items = json_array();

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* movers-info.c - what movers there are: for status, and for the sweep */
+/* movers-info.c - what movers there are, for status */
 #include "daemon/movers/movers-impl.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,101 +72,4 @@ json_t *movers_to_json(const struct movers *m, const char *operation)
     json_object_set_new(j, "limits", limits_json(v));
     json_object_set_new(j, "log", log_json(v));
     return j;
-}
-
-/* ---- strays ---- */
-
-/* Arguments of a process whose socket is one of ours: its operation, and 0; else -1. */
-static int our_operation(const struct movers *m, const char *pid, char *out, size_t cap)
-{
-    char path[64], text[8192];
-    snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n <= 0)
-        return -1;
-    text[n] = '\0';
-    const char *args[5] = {NULL};
-    unsigned count = 0;
-    for (const char *p = text; p < text + n && count < 5; p += strlen(p) + 1)
-        args[count++] = p;
-    size_t dir = strlen(m->runtime_dir);
-    const char *name = count == 5 ? strrchr(args[0], '/') : NULL;
-    if (!name || strcmp(name, "/snapferry-mover") != 0 || strcmp(args[1], "--socket") != 0 ||
-        strcmp(args[3], "--operation") != 0 || strncmp(args[2], m->runtime_dir, dir) != 0 ||
-        strncmp(args[2] + dir, "/mover", 6) != 0 || strchr(args[2] + dir + 1, '/'))
-        return -1;
-    return snprintf(out, cap, "%s", args[4]) < (int)cap ? 0 : -1;
-}
-
-static bool listed(const json_t *list, const char *operation)
-{
-    if (json_is_object(list))
-        return json_object_get(list, operation) != NULL;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *s = json_string_value(json_array_get(list, i));
-        if (s && !strcmp(s, operation))
-            return true;
-    }
-    return false;
-}
-
-typedef void process_fn(pid_t pid, const char *operation, void *arg);
-
-static void each_process(const struct movers *m, process_fn *fn, void *arg)
-{
-    CLEANUP_CLOSEDIR DIR *d = opendir("/proc");
-    const struct dirent *entry;
-    while (d && (entry = readdir(d))) {
-        char operation[OPERATION_MAX + 1];
-        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || pid <= 1)
-            continue;
-        if (our_operation(m, entry->d_name, operation, sizeof operation) == 0)
-            fn(pid, operation, arg);
-    }
-}
-
-static void note_process(pid_t pid, const char *operation, void *arg)
-{
-    (void)pid;
-    json_t *list = arg;
-    json_t *name = json_string(operation);
-    if (name && !listed(list, operation))
-        json_array_append_new(list, name);
-    else
-        json_decref(name);
-}
-
-json_t *movers_stray(struct movers *m, const json_t *known_operations)
-{
-    json_t *all = json_array(), *stray = json_array();
-    each_process(m, note_process, all);
-    if (m->systemd)
-        systemd_units(m, all);
-    for (size_t i = 0; i < json_array_size(all); i++) {
-        const char *operation = json_string_value(json_array_get(all, i));
-        if (!movers_find(m, operation) && !listed(known_operations, operation) && !listed(stray, operation))
-            json_array_append(stray, json_array_get(all, i));
-    }
-    json_decref(all);
-    return stray;
-}
-
-static void end_process(pid_t pid, const char *operation, void *arg)
-{
-    const char *which = arg;
-    if (strcmp(operation, which) != 0)
-        return;
-    CLEANUP_CLOSE int fd = process_open_pid(pid);
-    if (fd >= 0)
-        process_signal(fd, SIGKILL);
-}
-
-int movers_end_stray(struct movers *m, const char *operation, struct err *e)
-{
-    if (movers_find(m, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "the mover of %s is no stray: it is watched", operation);
-    each_process(m, end_process, (void *)(uintptr_t)operation);
-    return movers_forget(m, operation, e);
 }

@@ -151,8 +151,6 @@ void systemd_tick(struct mover *v);
 void systemd_forget(struct movers *m, const char *operation);
 /* Synchronously (bounded): wait status of a unit that has ended, -1 unknown. */
 int systemd_status(struct movers *m, const char *unit, bool *oom, char *result, size_t cap);
-/* Operation ids of our units, added to the list. */
-void systemd_units(struct movers *m, json_t *list);
 /* Connects, where that is possible now, and removes what movers of an earlier daemon have left in /run. */
 void systemd_open(struct movers *m);
 void systemd_close(struct movers *m);

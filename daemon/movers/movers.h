@@ -91,10 +91,14 @@ bool movers_has(const struct movers *m, const char *operation);
 unsigned movers_count(const struct movers *m);
 /* Live facts of one mover for status (pid, unit, memory, cpu_seconds, connected, last_progress_s); NULL if none. */
 json_t *movers_to_json(const struct movers *m, const char *operation);
-/* Units or processes of movers that no record names (sweep): operation ids. `known`: a list of ids, or an object with
- * ids as names. Those that movers_has() knows are not stray. */
-json_t *movers_stray(struct movers *m, const json_t *known_operations);
-/* Ends what movers_stray() found: SIGKILL, its unit stopped, its result forgotten. */
-int movers_end_stray(struct movers *m, const char *operation, struct err *e);
+
+/* ---- strays: movers that no record knows ---- */
+
+/* step_fn (proc/step.h): {"runtime_dir"} -> {"movers": {OPERATION: [{"pid", "start_time"}]}}: what runs as a mover of a
+ * daemon with that runtime directory, and units of such that are left (without a process: an empty list). */
+int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e);
+/* Ends one of them that no record knows: SIGKILL to those of `processes` that still are what they were, its unit
+ * stopped, its result forgotten. Returns how many processes were killed; -EBUSY if it is one of ours. */
+int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e);
 
 #endif

@@ -431,28 +431,3 @@ int systemd_status(struct movers *m, const char *unit, bool *oom, char *result, 
     *oom = !strcmp(f.result, "oom-kill");
     return wait_status(&f);
 }
-
-void systemd_units(struct movers *m, json_t *list)
-{
-    CLEANUP(busp) sd_bus_message *call = NULL;
-    CLEANUP(busp) sd_bus_message *reply = NULL;
-    if (bus(m, NULL) < 0)
-        return;
-    int rc = sd_bus_message_new_method_call(m->bus, &call, SERVICE, MANAGER_PATH, MANAGER, "ListUnitsByPatterns");
-    if (rc >= 0)
-        rc = sd_bus_message_append(call, "asas", 0, 1, UNIT_PREFIX "*" UNIT_SUFFIX);
-    if (rc >= 0)
-        rc = sd_bus_call(m->bus, call, ASK_USEC, NULL, &reply);
-    if (rc >= 0)
-        rc = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
-    const char *unit, *s[8];
-    uint32_t job;
-    while (rc >= 0 && sd_bus_message_read(reply, "(ssssssouso)", &unit, &s[0], &s[1], &s[2], &s[3], &s[4], &s[5], &job,
-                                          &s[6], &s[7]) > 0) {
-        char operation[OPERATION_MAX + 1];
-        if (!mover_unit_operation(unit, operation, sizeof operation))
-            continue;
-        if (mover_unit_is_ours(s[0], m->runtime_dir, operation))
-            json_array_append_new(list, json_string(operation));
-    }
-}

@@ -192,4 +192,19 @@ static inline int64_t rig_realtime_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
+/* What movers_list_step() has of an operation; NULL: nothing. */
+static inline json_t *rig_listed(const struct rig *r, const char *operation)
+{
+    char dir[300];
+    struct err e = ERR_INIT;
+    json_t *out = NULL;
+    snprintf(dir, sizeof dir, "%s/run", r->dir);
+    json_t *in = json_pack("{s:s}", "runtime_dir", dir);
+    assert_ok(movers_list_step(in, &out, NULL, &e), &e);
+    json_t *found = json_incref(json_object_get(json_object_get(out, "movers"), operation));
+    json_decref(out);
+    json_decref(in);
+    return found;
+}
+
 #endif

@@ -706,24 +706,23 @@ static void test_stray(void **state)
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.started, 1, 10);
-    json_t *none = json_array(), *known = json_pack("[s]", "up-1");
-    json_t *stray = movers_stray(r.m, none);
-    assert_int_equal(json_array_size(stray), 0); /* it is watched */
-    json_decref(stray);
+    json_t *processes = rig_listed(&r, "up-1");
+    assert_int_equal(json_array_size(processes), 1);
+    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), -EBUSY); /* it is watched */
     movers_free(r.m);
     rig_movers(&r);
-    stray = movers_stray(r.m, known);
-    assert_int_equal(json_array_size(stray), 0);
-    json_decref(stray);
-    stray = movers_stray(r.m, none);
-    assert_int_equal(json_array_size(stray), 1);
-    assert_string_equal(json_string_value(json_array_get(stray, 0)), "up-1");
-    json_decref(stray);
-    assert_ok(movers_end_stray(r.m, "up-1", &e), &e);
+    /* Another process by that number is none of them. */
+    json_t *other = json_pack("[{s:i, s:i}]", "pid", (int)r.id.pid, "start_time", 5);
+    assert_int_equal(movers_end_stray(r.m, "up-1", other, &e), 0);
+    assert_int_equal(kill(r.id.pid, 0), 0);
+    json_decref(other);
+    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), 1);
     assert_int_equal(waitpid(r.id.pid, NULL, 0), r.id.pid);
     assert_int_equal(files_in(&r, "state/results"), 0);
-    json_decref(none);
-    json_decref(known);
+    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), 0);
+    json_decref(processes);
+    processes = rig_listed(&r, "up-1");
+    assert_null(processes);
     close(src);
     rig_free(&r);
 }

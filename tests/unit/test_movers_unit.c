@@ -270,16 +270,26 @@ static void test_adopt(void **state)
     assert_true(WIFSIGNALED(told.status));
     assert_int_equal(WTERMSIG(told.status), SIGKILL);
     /* Its unit is a stray until it is forgotten. */
-    json_t *none = json_array(), *stray = movers_stray(r.m, none);
-    assert_int_equal(json_array_size(stray), 1);
-    assert_string_equal(json_string_value(json_array_get(stray, 0)), op);
-    json_decref(stray);
-    assert_ok(movers_end_stray(r.m, op, &e), &e);
+    json_t *left = rig_listed(&r, op);
+    assert_non_null(left);
+    assert_int_equal(json_array_size(left), 0); /* a unit without a process */
+    assert_int_equal(movers_end_stray(r.m, op, left, &e), 0);
+    json_decref(left);
     rig_for(&r, 0.5);
-    stray = movers_stray(r.m, none);
-    assert_int_equal(json_array_size(stray), 0);
-    json_decref(stray);
-    json_decref(none);
+    left = rig_listed(&r, op);
+    assert_null(left);
+    /* One that runs. */
+    start(&r, op, "backup", slow_job(&r, op, 64 * MIB), big);
+    rig_until(&r, &r.started, 2, 20);
+    movers_free(r.m);
+    rig_movers(&r);
+    left = rig_listed(&r, op);
+    assert_int_equal(json_array_size(left), 1);
+    assert_int_equal(movers_end_stray(r.m, op, left, &e), 1);
+    json_decref(left);
+    rig_for(&r, 0.5);
+    left = rig_listed(&r, op);
+    assert_null(left);
     close(big);
     end(&r, src);
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* stray.c - movers that run, or have left a unit, though no record knows them */
+#include "daemon/movers/movers-impl.h"
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "proc/systemd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-bus.h>
+#include <unistd.h>
+
+#define SERVICE "org.freedesktop.systemd1"
+
+/* ---- what there is: in a step, for /proc/PID/cmdline and systemd may let wait ---- */
+
+/* The operation of a process whose arguments are those of a mover with a socket of ours; false: it is none. */
+static bool is_mover(const char *runtime_dir, const char *pid, char *operation, size_t cap)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *args[5] = {NULL};
+    unsigned count = 0;
+    for (const char *p = text; p < text + n && count < 5; p += strlen(p) + 1)
+        args[count++] = p;
+    const size_t dir = strlen(runtime_dir);
+    const char *name = count == 5 ? strrchr(args[0], '/') : NULL;
+    return name && !strcmp(name, "/snapferry-mover") && !strcmp(args[1], "--socket") &&
+           !strcmp(args[3], "--operation") && !strncmp(args[2], runtime_dir, dir) &&
+           !strncmp(args[2] + dir, "/mover", 6) && !strchr(args[2] + dir + 1, '/') &&
+           (size_t)snprintf(operation, cap, "%s", args[4]) < cap;
+}
+
+/* Whether it is in our PID namespace: in a container may be another daemon, with the same path for its sockets. */
+static bool is_in_our_namespace(const char *pid)
+{
+    char path[64], line[256];
+    unsigned levels = 0;
+    snprintf(path, sizeof path, "/proc/%.20s/status", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "NSpid:", 6))
+            for (char *save, *word = strtok_r(line + 6, " \t\n", &save); word; word = strtok_r(NULL, " \t\n", &save))
+                levels++;
+    if (f)
+        fclose(f);
+    return levels == 1;
+}
+
+/* The list of an operation's processes, made if missing. */
+static json_t *processes_of(json_t *movers, const char *operation)
+{
+    json_t *list = json_object_get(movers, operation);
+    if (!list && json_object_set_new(movers, operation, json_array()) == 0)
+        list = json_object_get(movers, operation);
+    return list;
+}
+
+static void list_processes(const char *runtime_dir, json_t *movers)
+{
+    CLEANUP_CLOSEDIR DIR *d = opendir("/proc");
+    const struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        char operation[OPERATION_MAX + 1];
+        struct process_identity id;
+        const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        /* Identified first: if the number is another's by then, its arguments are read, and its start does not fit. */
+        if (pid > 1 && process_identify(&id, pid) == 0 &&
+            is_mover(runtime_dir, entry->d_name, operation, sizeof operation) && is_in_our_namespace(entry->d_name))
+            json_array_append_new(processes_of(movers, operation),
+                                  json_pack("{s:i, s:I}", "pid", (int)pid, "start_time", (json_int_t)id.start_time));
+    }
+}
+
+static void messagep(sd_bus_message **m)
+{
+    sd_bus_message_unref(*m);
+}
+
+static int list_units(const char *runtime_dir, json_t *movers)
+{
+    CLEANUP(messagep) sd_bus_message *reply = NULL;
+    sd_bus *bus = NULL;
+    const char *unit, *description;
+    int rc = systemd_bus_open(&bus);
+    if (rc >= 0)
+        rc = sd_bus_call_method(bus, SERVICE, "/org/freedesktop/systemd1", SERVICE ".Manager", "ListUnitsByPatterns",
+                                NULL, &reply, "asas", 0, 1, "snapferry-mover@*.service");
+    if (rc >= 0)
+        rc = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
+    while (rc >= 0 && (rc = sd_bus_message_read(reply, "(ssssssouso)", &unit, &description, NULL, NULL, NULL, NULL,
+                                                NULL, NULL, NULL, NULL)) > 0) {
+        char operation[OPERATION_MAX + 1];
+        if (mover_unit_operation(unit, operation, sizeof operation) &&
+            mover_unit_is_ours(description, runtime_dir, operation))
+            processes_of(movers, operation);
+    }
+    sd_bus_flush_close_unref(bus);
+    return rc;
+}
+
+int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    const char *runtime_dir = jstr(in, "runtime_dir");
+    json_t *movers = json_object();
+    (void)fd;
+    *out = json_pack("{s:o}", "movers", movers);
+    if (!*out)
+        return err_nomem(e);
+    list_processes(runtime_dir, movers);
+    const int rc = systemd_runs() ? list_units(runtime_dir, movers) : 0;
+    if (rc < 0)
+        log_debug("systemd does not list the units of movers: %s", strerror(-rc));
+    return 0;
+}
+
+/* ---- their end ---- */
+
+static bool kill_process(const json_t *process)
+{
+    struct process_identity id = {.pid = (pid_t)jint(process, "pid"),
+                                  .start_time = (uint64_t)jint(process, "start_time")};
+    boot_id(id.boot_id);
+    CLEANUP_CLOSE int fd = id.pid > 1 ? process_open_running(&id) : -1;
+    return fd >= 0 && process_signal(fd, SIGKILL) == 0;
+}
+
+int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e)
+{
+    int killed = 0;
+    const json_t *p;
+    size_t i;
+    if (movers_find(m, operation))
+        return err_set(e, ERR_BUSY, EBUSY, "the mover of %s is no stray: it is watched", operation);
+    json_array_foreach(processes, i, p) killed += kill_process(p);
+    const int rc = movers_forget(m, operation, e);
+    return rc < 0 ? rc : killed;
+}
