@@ -41,7 +41,7 @@ AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 # first, once.
 DAEMON_ROOMS := base proc cfg io io/native \
                 $(addprefix daemon/,protocol records movers schedule check answers engine control metrics)
-DATA_ROOMS := chunker repo $(addprefix daemon/,import mover mover/agent)
+DATA_ROOMS := chunker repo $(addprefix daemon/,import bench mover mover/agent)
 with_files = $(foreach r,$(1),$(if $(wildcard $(r)/*.c),$(r)))
 highest_first = $(if $(1),$(call highest_first,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a

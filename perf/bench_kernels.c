@@ -4,78 +4,61 @@
  *
  *   bench_kernels [--size MIB] [--runs N] [--json]
  *
- * Each kernel works on the same MIB (default 32) of random bytes, N times (default 9), all of them in turn so that a
- * slow spell of the machine hits every one; printed is the median of CPU time on one core (and the fastest and slowest
- * run), its ratio to the scalar kernel, and for BLAKE2b the ratio to OpenSSL's BLAKE2BMAC on one stream. "byte loop" is
- * the splitter as the format defines it: a circular window, one byte after another.
+ * Every kernel of perf/kernels.h that this CPU runs, beside two references: "byte loop" is the splitter as the format
+ * defines it (a circular window, one byte after another), and BLAKE2b has OpenSSL's BLAKE2BMAC on one stream. Each
+ * works on the same MIB (default 32) of noise, N times (default 9), all of them in turn; printed is the median of CPU
+ * time on one core (and the slowest and fastest run), its ratio to the scalar kernel, and for BLAKE2b the ratio to
+ * OpenSSL.
  */
 #include "base/cleanup.h"
-#include "chunker/hash.h"
-#include "chunker/kernel.h"
-#include "chunker/rolling.h"
+#include "perf/kernels.h"
 
 #include <openssl/evp.h>
 
+#include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define RUNS_MAX 101
-#define PARTS 16 /* messages of a batch */
-
-struct data {
-    uint8_t *bytes;
-    size_t len;
-    uint64_t sink; /* keeps results in use */
-};
-
-struct bench {
-    const char *group, *kernel;
-    const char *hash;                                  /* a hasher, or */
-    void (*fn)(const struct bench *b, struct data *d); /* a function */
-    rolling_scan_fn *scan;
-    enum kernel_level level;
-    bool batch;
-    struct hasher *hasher;
-    double gbps[RUNS_MAX];
-    double median, low, high;
-};
-
-static double cpu_seconds(void)
+static int begin_nothing(struct bench_work *w, struct err *e)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    (void)w;
+    (void)e;
+    return 0;
 }
 
-/* The definition of section 11.4 of the format, without the cuts; no hash of random data is 0 in all 32 bits for long.
- */
-static void buzhash_byte_loop(const struct bench *b, struct data *d)
+static void end_nothing(struct bench_work *w)
 {
-    (void)b;
+    (void)w;
+}
+
+/* Section 11.4 of the format, without the cuts; no hash of random data is 0 in all 32 bits for long. */
+static int64_t buzhash_byte_loop(struct bench_work *w, struct err *e)
+{
+    (void)e;
+    const uint8_t *bytes = w->sample->random;
     uint8_t window[ROLLING_WINDOW] = {0};
     uint32_t h = 0, count = 0;
-    for (size_t i = 0; i < d->len; i++) {
+    for (size_t i = 0; i < w->sample->len; i++) {
         uint8_t *oldest = &window[count++ % ROLLING_WINDOW];
-        h = (h << 1 | h >> 31) ^ buzhash_table[*oldest] ^ buzhash_table[d->bytes[i]];
-        *oldest = d->bytes[i];
+        h = (h << 1 | h >> 31) ^ buzhash_table[*oldest] ^ buzhash_table[bytes[i]];
+        *oldest = bytes[i];
         if (h == 0)
-            d->sink++;
+            w->sink++;
     }
+    return (int64_t)w->sample->len;
 }
 
 static uint64_t rabin_out[256], rabin_mod[256];
 
-static void make_rabin_tables(void)
+static int make_rabin_tables(struct bench_work *w, struct err *e)
 {
-    static const uint8_t zeros[ROLLING_WINDOW];
+    (void)w;
+    (void)e;
     for (unsigned v = 0; v < 256; v++) {
-        uint8_t window[ROLLING_WINDOW], shifted[8] = {0};
-        memcpy(window, zeros, sizeof window);
+        uint8_t window[ROLLING_WINDOW] = {0}, shifted[8] = {0};
         window[0] = (uint8_t)v;
         rabin_out[v] = rabinkarp_residue(window, sizeof window);
         /* v * x^53 = (v << 5) * x^48: two bytes and six of zeros. */
@@ -83,161 +66,103 @@ static void make_rabin_tables(void)
         shifted[1] = (uint8_t)(v << 5);
         rabin_mod[v] = rabinkarp_residue(shifted, sizeof shifted) ^ (uint64_t)v << 53;
     }
+    return 0;
 }
 
-static void rabinkarp_byte_loop(const struct bench *b, struct data *d)
+static int64_t rabinkarp_byte_loop(struct bench_work *w, struct err *e)
 {
-    (void)b;
+    const uint8_t *bytes = w->sample->random;
+    const size_t len = w->sample->len;
     uint8_t window[ROLLING_WINDOW] = {0};
     uint64_t h = 0;
     uint32_t count = 0;
-    for (size_t i = 0; i < d->len; i++) {
+    for (size_t i = 0; i < len; i++) {
         uint8_t *oldest = &window[count++ % ROLLING_WINDOW];
         h ^= rabin_out[*oldest];
-        h = (h << 8 | d->bytes[i]) ^ rabin_mod[h >> 45];
-        *oldest = d->bytes[i];
+        h = (h << 8 | bytes[i]) ^ rabin_mod[h >> 45];
+        *oldest = bytes[i];
         if ((uint32_t)h == 0)
-            d->sink++;
+            w->sink++;
     }
-    if (h != rabinkarp_residue(d->bytes + d->len - ROLLING_WINDOW, ROLLING_WINDOW)) {
-        fprintf(stderr, "bench_kernels: the byte loop and the kernel disagree\n");
-        exit(1);
-    }
+    if (h != rabinkarp_residue(bytes + len - ROLLING_WINDOW, ROLLING_WINDOW))
+        return err_set(e, ERR_GENERIC, EINVAL, "the byte loop and the kernel disagree");
+    return (int64_t)len;
 }
 
-static void scan(const struct bench *b, struct data *d)
+static int64_t blake2b_of_openssl(struct bench_work *w, struct err *e)
 {
-    size_t from = ROLLING_WINDOW, cut;
-    while ((cut = b->scan(d->bytes, from, d->len, 0xffffffff)) != 0) {
-        d->sink++;
-        from = cut + 1;
-    }
-}
-
-static void digest(const struct bench *b, struct data *d)
-{
-    uint8_t out[HASH_MAX];
-    if (!b->batch) {
-        hasher_digest(b->hasher, d->bytes, d->len, out);
-        d->sink += out[0];
-        return;
-    }
-    /* Messages of different lengths, as contents are. */
-    struct hash_job jobs[PARTS];
-    size_t part = d->len / PARTS, pos = 0;
-    for (size_t i = 0; i < PARTS; i++) {
-        size_t len = i % 2 ? 2 * part - jobs[i - 1].len : part / 2 + i * (part / PARTS);
-        jobs[i] = (struct hash_job){.data = d->bytes + pos, .len = len};
-        pos += len;
-    }
-    hasher_digest_many(b->hasher, jobs, PARTS);
-    d->sink += jobs[0].out[0];
-}
-
-static void blake2b_of_openssl(const struct bench *b, struct data *d)
-{
-    (void)b;
     uint8_t out[64];
     size_t size = 32;
     OSSL_PARAM p[2] = {OSSL_PARAM_construct_size_t("size", &size), OSSL_PARAM_construct_end()};
     EVP_MAC *mac = EVP_MAC_fetch(NULL, "BLAKE2BMAC", NULL);
     EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
-    if (!ctx || !EVP_MAC_init(ctx, (const uint8_t *)"key", 3, p) || !EVP_MAC_update(ctx, d->bytes, d->len) ||
-        !EVP_MAC_final(ctx, out, &size, sizeof out)) {
-        fprintf(stderr, "bench_kernels: OpenSSL has no BLAKE2BMAC\n");
-        exit(1);
-    }
-    d->sink += out[0];
+    bool ok = ctx && EVP_MAC_init(ctx, (const uint8_t *)"key", 3, p) &&
+              EVP_MAC_update(ctx, w->sample->random, w->sample->len) && EVP_MAC_final(ctx, out, &size, sizeof out);
     EVP_MAC_CTX_free(ctx);
     EVP_MAC_free(mac);
+    if (!ok)
+        return err_set(e, ERR_GENERIC, EINVAL, "OpenSSL has no BLAKE2BMAC");
+    w->sink += out[0];
+    return (int64_t)w->sample->len;
 }
 
-static struct bench benches[] = {
-    {.group = "buzhash", .kernel = "byte loop", .fn = buzhash_byte_loop},
-    {.group = "buzhash", .kernel = "scalar", .fn = scan, .scan = buzhash_scan_scalar},
-    {.group = "buzhash", .kernel = "avx2", .fn = scan, .scan = buzhash_scan_avx2, .level = KERNEL_AVX2},
-    {.group = "buzhash", .kernel = "avx512", .fn = scan, .scan = buzhash_scan_avx512, .level = KERNEL_AVX512},
-    {.group = "rabinkarp", .kernel = "byte loop", .fn = rabinkarp_byte_loop},
-    {.group = "rabinkarp", .kernel = "scalar", .fn = scan, .scan = rabinkarp_scan_scalar},
-    {.group = "rabinkarp", .kernel = "avx2", .fn = scan, .scan = rabinkarp_scan_avx2, .level = KERNEL_AVX2},
-    {.group = "blake2b", .kernel = "openssl", .fn = blake2b_of_openssl},
-    {.group = "blake2b", .kernel = "scalar", .fn = digest, .hash = "BLAKE2B-256"},
-    {.group = "blake2b", .kernel = "avx2", .fn = digest, .hash = "BLAKE2B-256", .level = KERNEL_AVX2, .batch = true},
-    {.group = "blake2b",
-     .kernel = "avx512",
-     .fn = digest,
-     .hash = "BLAKE2B-256",
-     .level = KERNEL_AVX512,
-     .batch = true},
-    {.group = "blake3", .kernel = "scalar", .fn = digest, .hash = "BLAKE3-256"},
-    {.group = "blake3", .kernel = "avx2", .fn = digest, .hash = "BLAKE3-256", .level = KERNEL_AVX2},
-    {.group = "blake3", .kernel = "avx512", .fn = digest, .hash = "BLAKE3-256", .level = KERNEL_AVX512},
-    {.group = "blake2s", .kernel = "scalar", .fn = digest, .hash = "BLAKE2S-256"},
-    {.group = "blake2s", .kernel = "avx2", .fn = digest, .hash = "BLAKE2S-256", .level = KERNEL_AVX2, .batch = true},
-    {.group = "hmac-sha256", .kernel = "openssl", .fn = digest, .hash = "HMAC-SHA256"},
-    {.group = "hmac-sha256",
-     .kernel = "avx2",
-     .fn = digest,
-     .hash = "HMAC-SHA256",
-     .level = KERNEL_AVX2,
-     .batch = true},
-    {.group = "hmac-sha3-256", .kernel = "openssl", .fn = digest, .hash = "HMAC-SHA3-256"},
-};
+static const struct bench_kind buzhash_reference = {begin_nothing, buzhash_byte_loop, end_nothing, NULL},
+                               rabinkarp_reference = {make_rabin_tables, rabinkarp_byte_loop, end_nothing, NULL},
+                               blake2b_reference = {begin_nothing, blake2b_of_openssl, end_nothing, NULL};
 
-#define N_BENCHES (sizeof benches / sizeof benches[0])
-
-static bool runs_here(const struct bench *b)
+/* The rows of a group stand together, its reference first. */
+static unsigned all_rows(struct bench_row rows[BENCH_ROWS_MAX])
 {
-    if (!strcmp(b->group, "hmac-sha256")) {
-        unsetenv("SNAPFERRY_KERNEL_SHA256");
-        return b->level <= kernel_level("SHA256", KERNEL_AVX2);
+    static const struct {
+        const char *group, *name;
+        const struct bench_kind *kind;
+    } references[] = {{"buzhash", "byte loop", &buzhash_reference},
+                      {"rabinkarp", "byte loop", &rabinkarp_reference},
+                      {"blake2b", "openssl", &blake2b_reference}};
+    unsigned n = 0;
+    for (size_t i = 0; i < N_KERNELS; i++) {
+        bool first = i == 0 || strcmp(kernels[i].group, kernels[i - 1].group) != 0;
+        for (size_t k = 0; first && k < sizeof references / sizeof *references; k++) {
+            if (strcmp(references[k].group, kernels[i].group) != 0)
+                continue;
+            rows[n] = (struct bench_row){.kind = references[k].kind};
+            snprintf(rows[n].name, sizeof rows[n].name, "%s", references[k].group);
+            snprintf(rows[n++].kernel, sizeof rows[0].kernel, "%s", references[k].name);
+        }
+        if (kernel_runs(&kernels[i]))
+            kernel_row(&rows[n++], &kernels[i]);
     }
-    return b->level <= kernel_cpu_level();
+    return n;
 }
 
-static int make_hasher(struct bench *b, struct err *e)
+static double median_of(const struct bench_row *rows, unsigned n, const char *group, const char *kernel)
 {
-    setenv("SNAPFERRY_KERNEL_BLAKE2B", kernel_level_name(b->level), 1);
-    setenv("SNAPFERRY_KERNEL_BLAKE3", kernel_level_name(b->level), 1);
-    setenv("SNAPFERRY_KERNEL_BLAKE2S", b->level == KERNEL_SCALAR ? "scalar" : "avx2", 1);
-    setenv("SNAPFERRY_KERNEL_SHA256", b->level == KERNEL_SCALAR ? "scalar" : "avx2", 1);
-    return hasher_new(&b->hasher, b->hash, (const uint8_t *)"key", 3, e);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(const char *group, const char *kernel)
-{
-    for (size_t i = 0; i < N_BENCHES; i++)
-        if (!strcmp(benches[i].group, group) && !strcmp(benches[i].kernel, kernel))
-            return benches[i].median;
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(rows[i].name, group) && !strcmp(rows[i].kernel, kernel))
+            return rows[i].core;
     return 0;
 }
 
-static void print_text(const struct bench *b)
+static void print_text(const struct bench_row *rows, unsigned n, const struct bench_row *r)
 {
-    double scalar = median_of(b->group, "scalar");
-    printf("%-14s %-9s %7.3f GB/s  (%.3f - %.3f)", b->group, b->kernel, b->median, b->low, b->high);
+    double scalar = median_of(rows, n, r->name, "scalar");
+    printf("%-14s %-9s %7.3f GB/s  (%.3f - %.3f)", r->name, r->kernel, r->core, r->core_worst, r->core_best);
     if (scalar > 0)
-        printf("  %5.2f x scalar", b->median / scalar);
-    if (!strcmp(b->group, "blake2b"))
-        printf("  %5.2f x OpenSSL", b->median / median_of("blake2b", "openssl"));
+        printf("  %5.2f x scalar", r->core / scalar);
+    if (!strcmp(r->name, "blake2b"))
+        printf("  %5.2f x OpenSSL", r->core / median_of(rows, n, "blake2b", "openssl"));
     putchar('\n');
 }
 
-static void print_json(const struct bench *b, bool first)
+static void print_json(const struct bench_row *rows, unsigned n, const struct bench_row *r)
 {
-    double scalar = median_of(b->group, "scalar");
-    printf("%s{\"group\":\"%s\",\"kernel\":\"%s\",\"gbPerSecond\":%.3f,\"min\":%.3f,\"max\":%.3f", first ? "" : ",",
-           b->group, b->kernel, b->median, b->low, b->high);
+    double scalar = median_of(rows, n, r->name, "scalar");
+    printf("%s{\"group\":\"%s\",\"kernel\":\"%s\",\"gbPerSecond\":%.3f,\"min\":%.3f,\"max\":%.3f", r == rows ? "" : ",",
+           r->name, r->kernel, r->core, r->core_worst, r->core_best);
     if (scalar > 0)
-        printf(",\"ratioToScalar\":%.3f", b->median / scalar);
-    if (!strcmp(b->group, "blake2b"))
-        printf(",\"ratioToOpenSSL\":%.3f", b->median / median_of("blake2b", "openssl"));
+        printf(",\"ratioToScalar\":%.3f", r->core / scalar);
+    if (!strcmp(r->name, "blake2b"))
+        printf(",\"ratioToOpenSSL\":%.3f", r->core / median_of(rows, n, "blake2b", "openssl"));
     putchar('}');
 }
 
@@ -247,6 +172,7 @@ int main(int argc, char **argv)
                                             {"runs", required_argument, NULL, 'r'},
                                             {"json", no_argument, NULL, 'j'},
                                             {NULL, 0, NULL, 0}};
+    static struct bench_row rows[BENCH_ROWS_MAX];
     unsigned long mib = 32, runs = 9;
     bool json = false;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -259,64 +185,32 @@ int main(int argc, char **argv)
         else
             return 2;
     }
-    if (optind != argc || mib < 1 || mib > 4096 || runs < 1 || runs > RUNS_MAX) {
-        fprintf(stderr, "usage: bench_kernels [--size 1..4096] [--runs 1..%d] [--json]\n", RUNS_MAX);
+    if (optind != argc || mib < 1 || mib > 4096 || runs < 1 || runs > BENCH_RUNS_MAX) {
+        fprintf(stderr, "usage: bench_kernels [--size 1..4096] [--runs 1..%d] [--json]\n", BENCH_RUNS_MAX);
         return 2;
     }
-
     struct err e = ERR_INIT;
-    struct data d = {.bytes = malloc(mib << 20), .len = mib << 20};
-    if (!d.bytes) {
-        fprintf(stderr, "bench_kernels: no memory for %lu MiB\n", mib);
+    struct bench_sample s;
+    const struct bench_limits l = {.runs = (unsigned)runs};
+    unsigned n = all_rows(rows);
+    int rc = bench_sample_new(&s, mib << 20, 1 << 20, false, &e);
+    if (rc >= 0)
+        rc = bench_measure_core(rows, n, &s, &l, &e);
+    bench_sample_clear(&s);
+    if (rc < 0) {
+        fprintf(stderr, "bench_kernels: %s\n", e.msg);
         return 1;
     }
-    uint64_t x = 1;
-    for (size_t i = 0; i < d.len; i++) {
-        x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        d.bytes[i] = (uint8_t)(x >> 56);
-    }
-    make_rabin_tables();
-    for (size_t i = 0; i < N_BENCHES; i++) {
-        if (runs_here(&benches[i]) && benches[i].hash && make_hasher(&benches[i], &e) < 0) {
-            fprintf(stderr, "bench_kernels: %s\n", e.msg);
-            return 1;
-        }
-    }
-
-    for (unsigned long r = 0; r < runs; r++) {
-        for (size_t i = 0; i < N_BENCHES; i++) {
-            if (!runs_here(&benches[i]))
-                continue;
-            double t = cpu_seconds();
-            benches[i].fn(&benches[i], &d);
-            benches[i].gbps[r] = (double)d.len / (cpu_seconds() - t) * 1e-9;
-        }
-    }
-    for (size_t i = 0; i < N_BENCHES; i++) {
-        struct bench *b = &benches[i];
-        qsort(b->gbps, runs, sizeof b->gbps[0], by_value);
-        b->median = b->gbps[runs / 2];
-        b->low = b->gbps[0];
-        b->high = b->gbps[runs - 1];
-    }
-
     if (json)
         printf("{\"cpuLevel\":\"%s\",\"mib\":%lu,\"runs\":%lu,\"kernels\":[", kernel_level_name(kernel_cpu_level()),
                mib, runs);
-    bool first = true;
-    for (size_t i = 0; i < N_BENCHES; i++) {
-        if (!runs_here(&benches[i]))
-            continue;
+    for (unsigned i = 0; i < n; i++) {
         if (json)
-            print_json(&benches[i], first);
+            print_json(rows, n, &rows[i]);
         else
-            print_text(&benches[i]);
-        first = false;
-        hasher_free(benches[i].hasher);
+            print_text(rows, n, &rows[i]);
     }
     if (json)
         printf("]}\n");
-    fprintf(stderr, "check value %" PRIu64 "\n", d.sink);
-    free(d.bytes);
     return 0;
 }

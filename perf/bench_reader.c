@@ -5,20 +5,20 @@
  *     bench_reader [--json] [--runs N] [--limit MIB] [--depth N]... SOURCE
  *
  * Each way of reading at each depth is run N times (default 5), in turn so that a drifting machine hurts all alike, and
- * the median is told: rate, core-seconds per 10^9 bytes (user and system, io_uring's kernel threads included as far as
- * the kernel charges them to us), and the ratio to plain preadv through the page cache. The cache of a file is dropped
- * before each run. --limit stops after so many MiB.
+ * the median is printed: rate, core-seconds per 10^9 bytes (user and system, those of io_uring's kernel threads as far
+ * as they are charged to the process), and the ratio to plain preadv through the page cache. The cache of a file is
+ * dropped before each run. --limit stops after so many MiB.
  */
-#include "io/reader.h"
+#include "base/cleanup.h"
+#include "daemon/bench/bench.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define RUNS_MAX 99
@@ -35,75 +35,24 @@ static const struct way ways[] = {{"uring+direct+fixed", false, false},
 #define WAYS (sizeof ways / sizeof ways[0])
 #define DEPTHS_MAX 8
 
-struct sample {
-    double rate, cost; /* 10^6 bytes per second, core-seconds per 10^9 bytes */
-};
-
-static double clock_s(void)
+static double median(const struct bench_read *t, unsigned n, bool cost)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+    double v[RUNS_MAX];
+    for (unsigned i = 0; i < n; i++)
+        v[i] = cost ? t[i].cost : t[i].rate;
+    return bench_median(v, n);
 }
 
-static double cpu_s(void)
+static int read_once(const char *path, uint64_t limit, struct bench_read *t, struct err *e)
 {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6 + (double)u.ru_stime.tv_sec +
-           (double)u.ru_stime.tv_usec / 1e6;
-}
-
-static int read_once(const char *path, const struct way *w, unsigned depth, uint64_t limit, struct sample *out,
-                     struct reader_stats *st, struct err *e)
-{
-    struct source *s;
-    struct reader *r;
-    struct view v;
-    struct reader_opts o = {
-        .ring = 64 * MIB, .window = 8 * MIB, .depth = depth, .no_uring = w->no_uring, .no_direct = w->no_direct};
+    CLEANUP(source_freep) struct source *s = NULL;
+    uint64_t pos = 0;
     int rc = source_open(&s, path, e);
     if (rc < 0)
         return rc;
     posix_fadvise(source_fd(s), 0, 0, POSIX_FADV_DONTNEED);
-    uint64_t end = source_info(s)->size, pos = 0;
-    if (limit && limit < end)
-        end = limit;
-    double t = clock_s(), c = cpu_s();
-    rc = reader_new(&r, s, &o, e);
-    while (rc == 0 && pos < end) {
-        rc = reader_peek(r, pos, MIB, &v, e);
-        if (rc == 0) {
-            pos = v.avail < MIB && v.zero_end > pos + v.avail && v.zero_end - pos > o.window ? v.zero_end - o.window
-                                                                                             : pos + v.avail;
-            reader_release(r, pos);
-        }
-    }
-    if (rc == 0) {
-        t = clock_s() - t;
-        reader_stats(r, st);
-        reader_free(r);
-        c = cpu_s() - c;
-        double bytes = st->read_bytes ? (double)st->read_bytes : 1;
-        *out = (struct sample){bytes / 1e6 / t, c / (bytes / 1e9)};
-    }
-    source_free(s);
-    return rc;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const struct sample *s, unsigned n, bool cost)
-{
-    double v[RUNS_MAX];
-    for (unsigned i = 0; i < n; i++)
-        v[i] = cost ? s[i].cost : s[i].rate;
-    qsort(v, n, sizeof v[0], by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+    uint64_t size = source_info(s)->size;
+    return bench_read(t, s, &pos, limit && limit < size ? limit : size, INFINITY, false, NULL, e);
 }
 
 int main(int argc, char **argv)
@@ -113,8 +62,7 @@ int main(int argc, char **argv)
                                             {"limit", required_argument, NULL, 'l'},
                                             {"depth", required_argument, NULL, 'd'},
                                             {NULL, 0, NULL, 0}};
-    static struct sample sample[WAYS][DEPTHS_MAX][RUNS_MAX];
-    static struct reader_stats st[WAYS][DEPTHS_MAX];
+    static struct bench_read reads[WAYS][DEPTHS_MAX][RUNS_MAX];
     unsigned depth[DEPTHS_MAX], depths = 0, runs = 5;
     uint64_t limit = 0;
     bool json = false;
@@ -143,23 +91,28 @@ int main(int argc, char **argv)
     struct err e = ERR_INIT;
     for (unsigned run = 0; run < runs; run++)
         for (unsigned d = 0; d < depths; d++)
-            for (size_t w = 0; w < WAYS; w++)
-                if (read_once(argv[optind], &ways[w], depth[d], limit, &sample[w][d][run], &st[w][d], &e) < 0) {
+            for (size_t w = 0; w < WAYS; w++) {
+                struct bench_read *t = &reads[w][d][run];
+                *t = (struct bench_read){
+                    .depth = depth[d], .no_uring = ways[w].no_uring, .no_direct = ways[w].no_direct};
+                if (read_once(argv[optind], limit, t, &e) < 0) {
                     fprintf(stderr, "bench_reader: %s\n", e.msg);
                     return 1;
                 }
-    double base = median(sample[WAYS - 1][0], runs, true);
+            }
+    double base = median(reads[WAYS - 1][0], runs, true);
     if (!json)
         printf("%-20s %5s %10s %10s %10s  %s\n", "way", "depth", "MB/s", "core-s/GB", "cost ratio", "not as asked");
     for (size_t w = 0; w < WAYS; w++)
         for (unsigned d = 0; d < depths; d++) {
-            const struct reader_stats *x = &st[w][d];
-            double rate = median(sample[w][d], runs, false), cost = median(sample[w][d], runs, true);
+            struct bench_read *of = reads[w][d];
+            const struct bench_read *x = &of[runs - 1];
+            double rate = median(of, runs, false) * 1e3, cost = median(of, runs, true);
             bool odd = (!ways[w].no_uring && !x->uring) || (!ways[w].no_direct && !x->direct);
             if (json)
                 printf("{\"way\":\"%s\",\"depth\":%u,\"runs\":%u,\"read_bytes\":%" PRIu64
                        ",\"mb_per_s\":%.1f,\"core_s_per_gb\":%.4f,\"uring\":%s,\"direct\":%s,\"fixed_buffers\":%s}\n",
-                       ways[w].name, depth[d], runs, x->read_bytes, rate, cost, x->uring ? "true" : "false",
+                       ways[w].name, depth[d], runs, x->bytes, rate, cost, x->uring ? "true" : "false",
                        x->direct ? "true" : "false", x->fixed_buffers ? "true" : "false");
             else
                 printf("%-20s %5u %10.0f %10.4f %9.2fx  %s\n", ways[w].name, depth[d], rate, cost,

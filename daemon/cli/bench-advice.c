@@ -235,7 +235,7 @@ void bench_advise(struct bench_advice *a, const struct bench_report *r)
 {
     memset(a, 0, sizeof *a);
     struct choice c = {.r = r, .a = a};
-    c.copy = row(r, BENCH_MEMORY, NULL, "");
+    c.copy = row(r, BENCH_MEMORY, "copy", "");
     c.zeros = row(r, BENCH_ZEROS, NULL, "");
     advise_hash(&c);
     advise_splitter(&c);

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #define MIB ((size_t)1 << 20)
-#define WINDOW (4 * MIB)
 
 static const char *media_name(enum source_media m)
 {
@@ -21,76 +20,11 @@ static const char *media_name(enum source_media m)
     return names[m];
 }
 
-/* Goes on from *pos for some seconds, to the end, or until so many bytes have come. */
-static int consume(struct reader *r, uint64_t *pos, uint64_t end, double seconds, uint64_t bytes,
-                   const struct mover_cancel *cancel, struct err *e)
-{
-    struct reader_stats st;
-    double begin = bench_wall();
-    while (*pos < end && bench_wall() - begin < seconds) {
-        int rc = bench_interrupted(cancel, e);
-        if (rc < 0)
-            return rc;
-        reader_stats(r, &st);
-        if (st.read_bytes >= bytes)
-            return 0;
-        struct view v;
-        rc = reader_peek(r, *pos, MIB, &v, e);
-        if (rc < 0)
-            return rc;
-        bool jump = v.zero_end > *pos + v.avail && v.zero_end - *pos > WINDOW;
-        *pos = jump ? v.zero_end - WINDOW : *pos + v.avail;
-        reader_release(r, *pos);
-    }
-    return 0;
-}
-
-/* One way of reading. *pos is where it begins, and then where it ended. Before the clock is started the ring is filled
- * once, as far as that does not take too long: the first touch of its pages costs more than the reading. */
-static int read_some(struct bench_device *d, struct bench_read *t, struct source *s, uint64_t *pos, double seconds,
-                     const struct options *o, const struct mover_cancel *cancel, struct err *e)
-{
-    size_t ring = 2 * t->block * t->depth + 2 * WINDOW + 2 * t->block;
-    const struct reader_opts ro = {.start = *pos,
-                                   .ring = ring < 32 * MIB ? 32 * MIB : ring,
-                                   .window = WINDOW,
-                                   .block = t->block,
-                                   .depth = t->depth,
-                                   .no_uring = o->no_uring,
-                                   .no_direct = o->no_direct};
-    CLEANUP(reader_freep) struct reader *r = NULL;
-    struct reader_stats before = {0}, after;
-    double wall = bench_wall(), cpu = bench_process_cpu();
-    uint64_t end = source_info(s)->size;
-    int rc = reader_new(&r, s, &ro, e);
-    if (rc >= 0)
-        rc = consume(r, pos, end, seconds / 2, ro.ring, cancel, e);
-    if (rc >= 0 && *pos < end) { /* of a small file there is nothing more: then the beginning counts */
-        reader_stats(r, &before);
-        wall = bench_wall();
-        cpu = bench_process_cpu();
-    }
-    if (rc >= 0)
-        rc = consume(r, pos, end, seconds, UINT64_MAX, cancel, e);
-    if (rc < 0)
-        return rc;
-    wall = bench_wall() - wall;
-    cpu = bench_process_cpu() - cpu;
-    reader_stats(r, &after);
-    d->uring = after.uring;
-    d->direct = after.direct;
-    snprintf(d->fallback, sizeof d->fallback, "%s", after.fallback);
-    t->bytes = after.read_bytes - before.read_bytes;
-    t->rate = wall > 0 ? (double)t->bytes / wall * 1e-9 : 0;
-    t->cost = t->bytes ? cpu / ((double)t->bytes * 1e-9) : 0;
-    return 0;
-}
-
 struct sweep {
     struct bench_device *d;
     struct source *s;
     const struct options *o;
-    const struct mover_cancel *cancel;
+    const _Atomic bool *cancel;
     double seconds;
     uint64_t pos;
 };
@@ -102,15 +36,18 @@ static int try_way(struct sweep *w, size_t block, unsigned depth, struct err *e)
         if (d->reads[i].block == block && d->reads[i].depth == depth)
             return 0;
     struct bench_read *t = &d->reads[d->n];
-    *t = (struct bench_read){.block = block, .depth = depth};
+    *t = (struct bench_read){.block = block, .depth = depth, .no_uring = w->o->no_uring, .no_direct = w->o->no_direct};
     /* The rest of a source that is nearly read through is too short to tell anything. */
     if (w->pos > source_info(w->s)->size / 2) {
         w->pos = 0;
         posix_fadvise(source_fd(w->s), 0, 0, POSIX_FADV_DONTNEED);
     }
-    int rc = read_some(d, t, w->s, &w->pos, w->seconds, w->o, w->cancel, e);
+    int rc = bench_read(t, w->s, &w->pos, source_info(w->s)->size, w->seconds, true, w->cancel, e);
     if (rc < 0)
         return rc;
+    d->uring = t->uring;
+    d->direct = t->direct;
+    snprintf(d->fallback, sizeof d->fallback, "%s", t->fallback);
     d->n++;
     return 0;
 }
@@ -124,7 +61,7 @@ static size_t best_block(const struct bench_device *d)
     return d->reads[best].block;
 }
 
-int bench_device(struct bench_device *d, const struct options *o, double seconds, const struct mover_cancel *cancel,
+int bench_device(struct bench_device *d, const struct options *o, double seconds, const _Atomic bool *cancel,
                  struct err *e)
 {
     static const size_t blocks[] = {MIB, MIB / 4, MIB * 4};

@@ -87,7 +87,7 @@ static int write_source(struct bench_run *x, fill_fn *fill, struct err *e)
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot create %s", x->source);
     for (uint64_t pos = 0; pos < x->p->size; pos += CHUNK) {
-        int rc = bench_interrupted(x->cancel, e);
+        int rc = bench_interrupted(&x->cancel->requested, e);
         if (rc < 0)
             return rc;
         fill(buf, CHUNK, pos);

@@ -121,7 +121,7 @@ struct layout {
 };
 
 static const struct layout layouts[] = {
-    [BENCH_MEMORY] = {"Memory", {"COPY", "BY", "1 CORE", "BEST", "ALL"}, "llrrr", {""}, false, true},
+    [BENCH_MEMORY] = {"Memory", {"ACCESS", "BY", "1 CORE", "BEST", "ALL"}, "llrrr", {""}, false, true},
     [BENCH_ZEROS] = {"Zeros", {"TEST", "BY", "1 CORE", "BEST", "ALL"}, "llrrr", {""}, false, true},
     [BENCH_SPLITTERS] = {"Splitters", {"NAME", "KERNEL", "1 CORE", "BEST", "ALL"}, "llrrr", {""}, false, true},
     [BENCH_HASHES] = {"Hashes", {"NAME", "KERNEL", "1 CORE", "BEST", "ALL"}, "llrrr", {""}, false, true},

@@ -6,14 +6,14 @@
 #include "daemon/mover/budget.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLE_MIN (8 * MIB)
 #define SAMPLE_MAX (1024 * MIB)
-#define PIPELINE_TIMES 16 /* the pipeline moves so many samples */
+#define MEMORY_ROWS ((size_t)32 << 20) /* what rows of memory may take beside the sample */
+#define PIPELINE_TIMES 16              /* the pipeline moves so many samples */
 
 struct bench {
     const struct options *o;
@@ -26,15 +26,6 @@ struct bench {
     struct bench_device d;
     struct bench_pipeline p;
 };
-
-static unsigned cpus(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return (unsigned)CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more of them than a set has bits */
-    return n > 0 ? (unsigned)n : 1;
-}
 
 /* ---- what is asked for ---- */
 
@@ -108,9 +99,9 @@ static int choose_sizes(struct bench *b, struct err *e)
                                                  : o->quick     ? 0.03
                                                                 : 0.25,
                                       .runs = o->quick ? 3 : 5,
-                                      .threads = o->workers ? o->workers : cpus(),
+                                      .threads = o->workers ? o->workers : bench_cpus(),
                                       .memory = memory - used,
-                                      .cancel = cli_cancel()};
+                                      .cancel = &cli_cancel()->requested};
     return 0;
 }
 
@@ -148,7 +139,8 @@ static int run_rows(struct bench *b, struct err *e)
     if (!b->n_rows)
         return -EIO;
     struct bench_sample s;
-    int rc = bench_sample_new(&s, b->sample, b->piece, e);
+    int rc = bench_sample_new(&s, b->sample, b->piece, b->groups & 1u << BENCH_COMPRESSORS, e);
+    s.memory = s.len < MEMORY_ROWS ? s.len : MEMORY_ROWS;
     for (unsigned i = 0; rc >= 0 && i < b->n_rows; i++) {
         show(b, bench_group_name(b->rows[i].group), i);
         rc = bench_measure(&b->rows[i], &s, &b->limits, e);

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * bench-measure.c - how fast a row is
+ * measure.c - how fast a row is
  *
- * One core: several short runs on one thread, each timed by that thread's CPU clock; the median counts, and the best is
- * told beside it. All cores: one run on all threads at a time by the wall clock, and what share of the CPUs the threads
- * got, so that a machine that has other work to do does not pass for a slow one. A step comes before either, untimed:
- * it touches the memory and fills the caches.
+ * One core: several short runs on one thread, each timed by that thread's CPU clock; the median counts, the best and
+ * the worst are kept beside it. All cores: one run on all threads at a time by the wall clock, and what share of the
+ * CPUs the threads got, so that a machine that has other work to do does not pass for a slow one. A step comes before
+ * either, untimed: it touches the memory and fills the caches.
  */
-#include "daemon/cli/bench.h"
+#include "daemon/bench/bench.h"
+
+#include "base/cleanup.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#define RUNS_MAX 32
 #define STACK ((size_t)512 << 10)
 
 static double clock_s(clockid_t id)
@@ -34,12 +38,12 @@ double bench_process_cpu(void)
     return clock_s(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static bool canceled(const struct mover_cancel *c)
+static bool canceled(const _Atomic bool *c)
 {
-    return c && atomic_load(&c->requested);
+    return c && atomic_load(c);
 }
 
-int bench_interrupted(const struct mover_cancel *c, struct err *e)
+int bench_interrupted(const _Atomic bool *c, struct err *e)
 {
     return canceled(c) ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted") : 0;
 }
@@ -50,46 +54,96 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_median(double *values, unsigned n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return n ? (values[n / 2] + values[(n - 1) / 2]) / 2 : 0;
+}
+
+unsigned bench_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return (unsigned)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more of them than a set has bits */
+    return n > 0 ? (unsigned)n : 1;
+}
+
 /* ---- one core ---- */
 
-static int time_runs(struct bench_row *r, struct bench_work *w, const struct bench_limits *l, struct err *e)
+/* Steps until so many CPU seconds have passed, at least one; their rate. */
+static int time_run(struct bench_work *w, double seconds, const _Atomic bool *cancel, double *rate, struct err *e)
 {
-    double rates[RUNS_MAX], share = l->seconds / l->runs;
-    int64_t n = r->kind->step(w, e);
-    double enough = clock_s(CLOCK_THREAD_CPUTIME_ID) + l->seconds;
-    for (unsigned i = 0; n >= 0 && i < l->runs; i++) {
-        double begin = clock_s(CLOCK_THREAD_CPUTIME_ID), t = 0;
-        if (i && begin >= enough) /* one step takes longer than a run was meant to */
-            break;
-        uint64_t bytes = 0;
-        do {
-            n = bench_interrupted(l->cancel, e);
-            if (n >= 0)
-                n = r->kind->step(w, e);
-            if (n < 0)
-                return (int)n;
-            bytes += (uint64_t)n;
-            t = clock_s(CLOCK_THREAD_CPUTIME_ID) - begin;
-        } while (t < share);
-        rates[r->runs++] = (double)bytes / t * 1e-9;
-    }
-    if (n < 0)
-        return (int)n;
-    qsort(rates, r->runs, sizeof *rates, by_value);
-    r->core = (rates[r->runs / 2] + rates[(r->runs - 1) / 2]) / 2;
-    r->core_best = rates[r->runs - 1];
-    if (w->stored)
-        r->stored = (double)w->stored / (double)w->sample->piece;
+    double begin = clock_s(CLOCK_THREAD_CPUTIME_ID), t;
+    uint64_t bytes = 0;
+    do {
+        int64_t n = bench_interrupted(cancel, e);
+        if (n >= 0)
+            n = w->row->kind->step(w, e);
+        if (n < 0)
+            return (int)n;
+        bytes += (uint64_t)n;
+        t = clock_s(CLOCK_THREAD_CPUTIME_ID) - begin;
+    } while (t < seconds);
+    *rate = t > 0 ? (double)bytes / t * 1e-9 : 0;
     return 0;
 }
 
-static int measure_core(struct bench_row *r, const struct bench_sample *s, const struct bench_limits *l, struct err *e)
+struct core_runs {
+    struct bench_work w;
+    double rates[BENCH_RUNS_MAX], used; /* CPU seconds of all runs */
+    unsigned n;
+};
+
+static void keep_runs(struct bench_row *r, struct core_runs *c)
 {
-    struct bench_work w = {.row = r, .sample = s};
-    int rc = r->kind->begin(&w, e);
-    if (rc >= 0)
-        rc = time_runs(r, &w, l, e);
-    r->kind->end(&w);
+    r->runs = c->n;
+    r->core = bench_median(c->rates, c->n);
+    r->core_worst = c->rates[0];
+    r->core_best = c->rates[c->n - 1];
+    if (c->w.stored)
+        r->stored = (double)c->w.stored / (double)c->w.sample->piece;
+}
+
+static int begin_runs(struct core_runs *c, const struct bench_row *r, const struct bench_sample *s, struct err *e)
+{
+    *c = (struct core_runs){.w = {.row = r, .sample = s, .threads = 1}};
+    int64_t n = r->kind->begin(&c->w, e);
+    if (n >= 0)
+        n = r->kind->step(&c->w, e);
+    return n < 0 ? (int)n : 0;
+}
+
+/* The time that a row has is that of all its runs: where one step takes longer than a run was meant to, there are
+ * fewer. */
+static int next_run(struct core_runs *c, const struct bench_limits *l, unsigned runs, struct err *e)
+{
+    const double now = clock_s(CLOCK_THREAD_CPUTIME_ID);
+    if (c->n && l->seconds > 0 && c->used >= l->seconds)
+        return 0;
+    int rc = time_run(&c->w, l->seconds / runs, l->cancel, &c->rates[c->n], e);
+    c->used += clock_s(CLOCK_THREAD_CPUTIME_ID) - now;
+    c->n += rc >= 0;
+    return rc;
+}
+
+int bench_measure_core(struct bench_row *rows, unsigned n, const struct bench_sample *s, const struct bench_limits *l,
+                       struct err *e)
+{
+    const unsigned runs = l->runs < 1 ? 1 : l->runs > BENCH_RUNS_MAX ? BENCH_RUNS_MAX : l->runs;
+    CLEANUP_FREE struct core_runs *list = calloc(n + 1, sizeof *list);
+    unsigned begun = 0;
+    int rc = list ? 0 : err_nomem(e);
+    for (; rc >= 0 && begun < n; begun++)
+        rc = begin_runs(&list[begun], &rows[begun], s, e);
+    for (unsigned run = 0; rc >= 0 && run < runs; run++)
+        for (unsigned i = 0; rc >= 0 && i < n; i++)
+            rc = next_run(&list[i], l, runs, e);
+    for (unsigned i = 0; i < begun; i++) {
+        rows[i].kind->end(&list[i].w);
+        if (rc >= 0)
+            keep_runs(&rows[i], &list[i]);
+    }
     return rc;
 }
 
@@ -109,6 +163,7 @@ struct race {
 struct racer {
     struct race *race;
     pthread_t thread;
+    unsigned index, threads;
     double seconds, cpu;
     uint64_t bytes;
     int rc;
@@ -130,7 +185,7 @@ static void *race_run(void *arg)
     struct racer *me = arg;
     struct race *c = me->race;
     const struct bench_kind *k = c->row->kind;
-    struct bench_work w = {.row = c->row, .sample = c->sample};
+    struct bench_work w = {.row = c->row, .sample = c->sample, .index = me->index, .threads = me->threads};
     int64_t n = k->begin(&w, &me->e);
     if (n >= 0)
         n = k->step(&w, &me->e);
@@ -179,7 +234,7 @@ static unsigned race_start(struct race *c, struct racer *racers, unsigned n)
     pthread_attr_setstacksize(&attr, STACK);
     unsigned started = 0;
     for (; started < n; started++) {
-        racers[started] = (struct racer){.race = c};
+        racers[started] = (struct racer){.race = c, .index = started, .threads = n};
         if (pthread_create(&racers[started].thread, &attr, race_run, &racers[started]) != 0)
             break;
     }
@@ -196,13 +251,13 @@ static unsigned race_start(struct race *c, struct racer *racers, unsigned n)
 /* As many threads as there are, or as fit into memory: a code with a window of megabytes on 64 CPUs does not. */
 static unsigned threads_for(const struct bench_row *r, const struct bench_sample *s, const struct bench_limits *l)
 {
-    uint64_t each = r->kind->memory(r, s) + STACK, fit = l->memory / each;
+    uint64_t each = r->kind->memory(r, s, l->threads) + STACK, fit = l->memory / each;
     return fit < l->threads ? (unsigned)fit : l->threads;
 }
 
 static int measure_all(struct bench_row *r, const struct bench_sample *s, const struct bench_limits *l, struct err *e)
 {
-    unsigned n = threads_for(r, s, l);
+    unsigned n = l->threads ? threads_for(r, s, l) : 0;
     if (n == 0)
         return 0;
     CLEANUP_FREE struct racer *racers = calloc(n, sizeof *racers);
@@ -223,7 +278,7 @@ static int measure_all(struct bench_row *r, const struct bench_sample *s, const 
 
 int bench_measure(struct bench_row *r, const struct bench_sample *s, const struct bench_limits *l, struct err *e)
 {
-    int rc = measure_core(r, s, l, e);
+    int rc = bench_measure_core(r, 1, s, l, e);
     if (rc >= 0)
         rc = measure_all(r, s, l, e);
     if (rc < 0)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench-sample.c - the data that bench works on, made from a seed */
-#include "daemon/cli/bench.h"
+/* sample.c - the data that is measured with, made from a seed */
+#include "daemon/bench/bench.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SEGMENT ((size_t)16 << 10)
@@ -89,18 +91,19 @@ void bench_fill_mixed(uint8_t *out, size_t len, uint64_t pos)
     }
 }
 
-int bench_sample_new(struct bench_sample *s, size_t len, size_t piece, struct err *e)
+int bench_sample_new(struct bench_sample *s, size_t len, size_t piece, bool mixed, struct err *e)
 {
-    *s = (struct bench_sample){.len = len, .piece = piece};
-    s->random = malloc(len);
-    s->mixed = malloc(len);
+    *s = (struct bench_sample){.len = len, .piece = piece, .memory = len};
+    s->random = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
+    s->mixed = mixed ? malloc(len) : NULL;
     s->zero = malloc(piece);
-    if (!s->random || !s->mixed || !s->zero) {
+    if (!s->random || (mixed && !s->mixed) || !s->zero) {
         bench_sample_clear(s);
         return err_nomem(e);
     }
     bench_fill_random(s->random, len, 0);
-    bench_fill_mixed(s->mixed, len, 0);
+    if (mixed)
+        bench_fill_mixed(s->mixed, len, 0);
     /* calloc() would give pages that are one and the same page of zeros: reading those costs nothing. */
     memset(s->zero, 1, piece);
     memset(s->zero, 0, piece);

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench-rows.c - what bench measures: memory, zeros, splitters, hashes, ciphers; and the list of all rows */
-#include "daemon/cli/bench.h"
+/* rows.c - zeros, splitters, hashes, ciphers; and the list of all rows, with the kernels that are in use */
+#include "daemon/bench/bench.h"
 
+#include "base/cleanup.h"
 #include "chunker/hash.h"
 #include "chunker/kernel.h"
+#include "chunker/splitter.h"
+#include "io/reader.h"
 #include "repo/aesgcm.h"
+#include "repo/compress.h"
+#include "repo/ecc.h"
+#include "repo/format.h"
 #include "repo/item.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MESSAGES 16 /* of a batch that is hashed */
 
-static size_t no_memory(const struct bench_row *r, const struct bench_sample *s)
+static size_t no_memory(const struct bench_row *r, const struct bench_sample *s, unsigned threads)
 {
     (void)r;
     (void)s;
+    (void)threads;
     return 0;
-}
-
-static size_t piece_memory(const struct bench_row *r, const struct bench_sample *s)
-{
-    (void)r;
-    return s->piece;
 }
 
 static int begin_nothing(struct bench_work *w, struct err *e)
@@ -50,28 +53,7 @@ static const uint8_t *next_piece(struct bench_work *w, const uint8_t *data)
     return p;
 }
 
-/* ---- memory ---- */
-
-static int begin_copy(struct bench_work *w, struct err *e)
-{
-    w->state = malloc(w->sample->piece);
-    if (!w->state)
-        return err_nomem(e);
-    memset(w->state, 1, w->sample->piece);
-    return 0;
-}
-
-static int64_t step_copy(struct bench_work *w, struct err *e)
-{
-    (void)e;
-    uint8_t *out = w->state;
-    memcpy(out, next_piece(w, w->sample->random), w->sample->piece);
-    __asm__ volatile("" : : "r"(out) : "memory");
-    w->sink += out[w->at % w->sample->piece];
-    return (int64_t)w->sample->piece;
-}
-
-static const struct bench_kind copy_kind = {begin_copy, step_copy, end_free, piece_memory};
+/* ---- zeros ---- */
 
 static int64_t step_zeros(struct bench_work *w, struct err *e)
 {
@@ -124,10 +106,8 @@ static int begin_hash(struct bench_work *w, struct err *e)
     return rc;
 }
 
-/* A batch of contents of different lengths, as a backup hashes them. */
-static int64_t step_hash(struct bench_work *w, struct err *e)
+int64_t bench_hash_batch(struct bench_work *w, const void *hasher)
 {
-    (void)e;
     struct hash_job jobs[MESSAGES];
     size_t part = w->sample->len / MESSAGES, pos = 0;
     for (size_t i = 0; i < MESSAGES; i++) {
@@ -135,9 +115,15 @@ static int64_t step_hash(struct bench_work *w, struct err *e)
         jobs[i] = (struct hash_job){.data = w->sample->random + pos, .len = len};
         pos += len;
     }
-    hasher_digest_many(w->state, jobs, MESSAGES);
+    hasher_digest_many(hasher, jobs, MESSAGES);
     w->sink += jobs[0].out[0];
     return (int64_t)pos;
+}
+
+static int64_t step_hash(struct bench_work *w, struct err *e)
+{
+    (void)e;
+    return bench_hash_batch(w, w->state);
 }
 
 static void end_hash(struct bench_work *w)
@@ -205,9 +191,10 @@ static void end_seal(struct bench_work *w)
     free(s);
 }
 
-static size_t seal_memory(const struct bench_row *r, const struct bench_sample *s)
+static size_t seal_memory(const struct bench_row *r, const struct bench_sample *s, unsigned threads)
 {
     (void)r;
+    (void)threads;
     return 2 * s->piece + (64 << 10);
 }
 
@@ -238,6 +225,13 @@ static struct bench_row *add(struct list *l, enum bench_group g, const char *nam
     snprintf(r->variant, sizeof r->variant, "%s", variant);
     snprintf(r->kernel, sizeof r->kernel, "%s", kernel);
     return r;
+}
+
+static void add_memory(struct list *l)
+{
+    add(l, BENCH_MEMORY, "read", "", "sse2", &bench_memory_read);
+    add(l, BENCH_MEMORY, "write", "", "libc", &bench_memory_write);
+    add(l, BENCH_MEMORY, "copy", "", "libc", &bench_memory_copy);
 }
 
 static void add_splitters(struct list *l)
@@ -307,7 +301,7 @@ unsigned bench_rows(struct bench_row rows[BENCH_ROWS_MAX], unsigned groups, stru
 {
     struct list l = {.rows = rows};
     if (groups & 1u << BENCH_MEMORY)
-        add(&l, BENCH_MEMORY, "copy", "", "libc", &copy_kind);
+        add_memory(&l);
     if (groups & 1u << BENCH_ZEROS)
         add(&l, BENCH_ZEROS, "zero test", "", "isa-l", &zeros_kind);
     if (groups & 1u << BENCH_SPLITTERS)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench-codecs.c - rows that make other bytes of a content: compressors and error correction */
-#include "daemon/cli/bench.h"
+/* codecs.c - rows that make other bytes of a content: compressors and error correction */
+#include "daemon/bench/bench.h"
 
+#include "repo/compress.h"
 #include "repo/ecc.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SLACK ((size_t)64 << 10) /* a stream may be a little longer than what it holds */
@@ -42,8 +44,9 @@ static void end_squeeze(struct bench_work *w)
     free(s);
 }
 
-static size_t squeeze_memory(const struct bench_row *r, const struct bench_sample *s)
+static size_t squeeze_memory(const struct bench_row *r, const struct bench_sample *s, unsigned threads)
 {
+    (void)threads;
     return 2 * s->piece + SLACK + compressor_memory(r->number, s->piece);
 }
 
@@ -140,9 +143,10 @@ static void end_ecc(struct bench_work *w)
 }
 
 /* The longest code takes as many bytes again for parity, and checksums. */
-static size_t ecc_memory(const struct bench_row *r, const struct bench_sample *s)
+static size_t ecc_memory(const struct bench_row *r, const struct bench_sample *s, unsigned threads)
 {
     (void)r;
+    (void)threads;
     return 5 * s->piece + (2 << 20);
 }
 
