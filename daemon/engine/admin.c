@@ -31,7 +31,8 @@ static int add_operation(struct engine *g, enum op_kind kind, const char *prefix
     char stamp[32];
     if (!cfg_repository(g->cfg, repository)) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
-        return nearest_hint(e, cfg_near_repository(g->cfg, repository), "`snapferry check-config` lists the repositories");
+        return nearest_hint(e, cfg_near_repository(g->cfg, repository),
+                            "`snapferry check-config` lists the repositories");
     }
     int rc = cfg_policy(g->cfg, "", NULL, &p, e);
     if (rc < 0)
@@ -238,7 +239,7 @@ void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
         CLEANUP(volume_row_clear) struct volume_row v;
-    volume_row_init(&v);
+        volume_row_init(&v);
         if (volume_find(g, volume, &v) < 0) {
             volume_known(g->records, volume, &e);
         } else {

@@ -37,12 +37,15 @@ static json_t *live_progress(struct engine *g, const struct operation *op)
 json_t *engine_operation_json(struct engine *g, const struct operation *op)
 {
     json_t *o = answer_operation(op), *p = live_progress(g, op), *m = movers_to_json(g->movers, op->id);
-    struct live *l = live_find(g, op->id);
     if (p)
         json_object_set_new(o, "progress", p);
     bool waits = op->state == OP_QUEUED || op->state == OP_EXPOSING;
-    if (l && waits && l->waiting[0] && !json_object_get(o, "why"))
-        jset_str(o, "why", l->waiting);
+    if (waits && !json_object_get(o, "why")) {
+        char why[512] = "";
+        operation_waits_for(g, op, why, sizeof why);
+        if (why[0])
+            jset_str(o, "why", why);
+    }
     char asked[1300];
     if (!op_state_terminal(op->state) && !json_object_get(o, "why") && natives_asked(g, op, asked, sizeof asked))
         jset_str(o, "why", asked);
@@ -50,6 +53,7 @@ json_t *engine_operation_json(struct engine *g, const struct operation *op)
         m = plugin_movers_to_json(g->plugins, op->id);
     if (m)
         json_object_set_new(o, "mover", m);
+    const struct live *l = live_find(g, op->id);
     if (l && l->step)
         json_object_set_new(
             jobj(o, "details"), "doing",
@@ -109,6 +113,12 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
     struct overall x = {.engine = g, .operations = with_operations ? json_array() : NULL};
     struct operation_filter f = {.parent = b->id};
     operation_each(g->records, &f, add_progress, &x, NULL);
+    if (b->state == BACKUP_QUEUED) {
+        char by[192];
+        jset_int(o, "position", backup_position(g, b, by));
+        if (by[0])
+            jset_str(o, "blocked_by", by);
+    }
     if (x.operations)
         json_object_set_new(o, "operations", x.operations);
     if (!backup_state_terminal(b->state) && x.total > 0) {
@@ -171,9 +181,11 @@ static int see_operation(const struct operation *op, void *arg)
             jset_int(o, "position", s->queued);
             json_array_append_new(s->queue, o);
         }
-        struct live *l = live_find(s->engine, op->id);
-        if (slot && l && l->waiting[0] && repository_down(s->engine, op->policy->repository))
-            problem(s->problems, "warning", "", "%s waits: %s", name, l->waiting);
+        char why[512] = "";
+        if (slot && repository_down(s->engine, op->policy->repository))
+            operation_waits_for(s->engine, op, why, sizeof why);
+        if (why[0])
+            problem(s->problems, "warning", "", "%s waits: %s", name, why);
     } else if (json_array_size(s->running) < 50) {
         json_array_append_new(s->running, engine_operation_json(s->engine, op));
     }

@@ -23,8 +23,8 @@ static bool is_restore(const struct backup *b)
 
 struct blockers {
     const struct backup *b;
-    unsigned running, position;
-    char by[192];
+    unsigned position;
+    char *by;
 };
 
 /* Texts are shared: equal ones have one address. */
@@ -40,41 +40,120 @@ static bool overlap(const struct backup *a, const struct backup *b)
 static int find_blocker(const struct backup *r, void *arg)
 {
     struct blockers *x = arg;
-    if (!strcmp(r->id, x->b->id) || is_restore(r))
-        return 0;
-    if (r->state == BACKUP_SNAPSHOTTING)
-        x->running++;
-    bool queued = r->state == BACKUP_QUEUED;
-    if (queued && r->seq > x->b->seq)
+    const bool queued = r->state == BACKUP_QUEUED;
+    if (!strcmp(r->id, x->b->id) || is_restore(r) || (queued && r->seq > x->b->seq))
         return 0;
     x->position += queued;
-    /* Never before an earlier one with the same volumes: no starvation (AO-47). */
     if (!x->by[0] && overlap(r, x->b))
-        snprintf(x->by, sizeof x->by, "%s", r->id);
+        snprintf(x->by, 192, "%s", r->id);
     return 0;
 }
 
-static void begin(struct engine *g, struct backup *b)
+unsigned backup_position(struct engine *g, const struct backup *b, char by[192])
 {
-    struct blockers x = {.b = b};
-    struct backup_filter live = {.live = true};
-    if (backup_each(g->records, &live, find_blocker, &x, NULL) < 0)
-        return;
-    bool full = !x.by[0] && x.running >= cfg_daemon(g->cfg)->concurrent_backups;
-    if (x.by[0] || full) {
-        if (strcmp(b->blocked_by, x.by) != 0 || b->position != x.position) {
-            str_set(&b->blocked_by, x.by);
-            b->position = x.position;
-            backup_write(g, b);
-        }
-        return;
+    struct blockers x = {.b = b, .position = 1, .by = by};
+    const struct backup_filter live = {.live = true};
+    by[0] = '\0';
+    backup_each(g->records, &live, find_blocker, &x, NULL);
+    return x.position;
+}
+
+/* Texts by address: the volumes of backups that go first. */
+struct volume_set {
+    const char **v;
+    size_t n, cap; /* cap: a power of two */
+};
+
+static size_t volume_slot(const struct volume_set *s, const char *id)
+{
+    size_t at = ((uintptr_t)id >> 4) * 0x9E3779B97F4A7C15u & (s->cap - 1);
+    while (s->v[at] && s->v[at] != id)
+        at = (at + 1) & (s->cap - 1);
+    return at;
+}
+
+static int volume_set_add(struct volume_set *s, const char *id)
+{
+    if (2 * (s->n + 1) > s->cap) {
+        struct volume_set more = {.cap = s->cap ? 2 * s->cap : 64};
+        more.v = calloc(more.cap, sizeof *more.v);
+        if (!more.v)
+            return -ENOMEM;
+        for (size_t i = 0; i < s->cap; i++)
+            if (s->v[i])
+                more.v[volume_slot(&more, s->v[i])] = s->v[i];
+        more.n = s->n;
+        free(s->v);
+        *s = more;
     }
-    str_clear(&b->blocked_by);
-    b->position = 0;
-    b->started_ns = now_ns();
-    if (backup_become(g, b, is_restore(b) ? BACKUP_MOVING : BACKUP_SNAPSHOTTING) == 0)
+    const size_t at = volume_slot(s, id);
+    s->n += !s->v[at];
+    s->v[at] = id;
+    return 0;
+}
+
+struct begin {
+    struct engine *engine;
+    struct volume_set taken;
+    unsigned running;
+    json_t *ids; /* those that may begin */
+};
+
+static int take_volumes(struct begin *x, const struct backup *b)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < b->volume_ids.n && rc == 0; i++)
+        rc = volume_set_add(&x->taken, b->volume_ids.v[i]);
+    return rc;
+}
+
+static int note_running(const struct backup *b, void *arg)
+{
+    struct begin *x = arg;
+    if (b->state == BACKUP_QUEUED || is_restore(b))
+        return 0;
+    x->running += b->state == BACKUP_SNAPSHOTTING;
+    return take_volumes(x, b);
+}
+
+/* Never before an earlier one with the same volumes: no starvation (AO-47). */
+static int note_queued(const struct backup *b, void *arg)
+{
+    struct begin *x = arg;
+    bool blocked = x->running >= cfg_daemon(x->engine->cfg)->concurrent_backups;
+    if (b->state != BACKUP_QUEUED || b->cancel)
+        return 0;
+    for (unsigned i = 0; i < b->volume_ids.n && x->taken.cap && !blocked; i++)
+        blocked = x->taken.v[volume_slot(&x->taken, b->volume_ids.v[i])] != NULL;
+    if (!blocked) {
+        x->running += !is_restore(b);
+        json_array_append_new(x->ids, json_string(b->id));
+    }
+    return is_restore(b) ? 0 : take_volumes(x, b);
+}
+
+static void begin(struct engine *g, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    const struct board_run *r = board_run(g->board, id);
+    if (backup_read(g, id, &b) < 0 || b.state != BACKUP_QUEUED || !r || !r->live)
+        return;
+    b.started_ns = now_ns();
+    if (backup_become(g, &b, is_restore(&b) ? BACKUP_MOVING : BACKUP_SNAPSHOTTING) == 0)
         crash_point("engine-backup-snapshotting");
-    engine_kick(g);
+}
+
+void begin_backups(struct engine *g)
+{
+    struct begin x = {.engine = g, .ids = json_array()};
+    const struct backup_filter live = {.live = true};
+    const json_t *id;
+    size_t i;
+    if (backup_each(g->records, &live, note_running, &x, NULL) == 0 &&
+        backup_each(g->records, &live, note_queued, &x, NULL) == 0)
+        json_array_foreach(x.ids, i, id) begin(g, json_string_value(id));
+    free(x.taken.v);
+    json_decref(x.ids);
 }
 
 /* ---- counting ---- */
@@ -319,10 +398,22 @@ static int cancel_op(const struct operation *op, void *arg)
     return 0;
 }
 
-static int count_ops(struct engine *g, const struct backup *b, enum op_state state, bool live, uint64_t *n)
+/* How its operations stand; NULL: not known. */
+static const struct board_run *operations_of(struct engine *g, const struct backup *b)
 {
-    struct operation_filter f = {.parent = b->id, .state = state, .live = live};
-    return operation_count(g->records, &f, n, NULL);
+    const struct operation_filter failed = {.parent = b->id, .state = OP_FAILED},
+                                  canceled = {.parent = b->id, .state = OP_CANCELED};
+    struct board_run *r = board_run(g->board, b->id);
+    uint64_t n_failed = 0, n_canceled = 0;
+    if (r && !r->counted) {
+        if (operation_count(g->records, &failed, &n_failed, NULL) < 0 ||
+            operation_count(g->records, &canceled, &n_canceled, NULL) < 0)
+            return NULL;
+        r->failed = (unsigned)n_failed;
+        r->canceled = (unsigned)n_canceled;
+        r->counted = true;
+    }
+    return r;
 }
 
 static void reconcile(struct engine *g, struct backup *b)
@@ -332,21 +423,18 @@ static void reconcile(struct engine *g, struct backup *b)
         operation_each(g->records, &f, cancel_op, g, NULL);
     }
     /* Until Finalizing a backup has no operations but those of its volumes. */
-    uint64_t left = 0, failed = 0, canceled = 0, snapshotting = 0;
-    if (count_ops(g, b, OP_NONE, true, &left) < 0 || count_ops(g, b, OP_FAILED, false, &failed) < 0 ||
-        count_ops(g, b, OP_CANCELED, false, &canceled) < 0 ||
-        count_ops(g, b, OP_SNAPSHOTTING, false, &snapshotting) < 0)
+    const struct board_run *r = operations_of(g, b);
+    if (!r)
         return;
-    bool all_ended = left == 0, degraded = failed || canceled;
+    const bool snapshotting = r->snapshotting > 0;
+    const bool all_ended = r->live == 0, degraded = r->failed || r->canceled;
     if (degraded && !b->degraded_phase) {
         b->degraded_phase = true; /* seen while others go on (AO-13) */
         backup_write(g, b);
     }
     if (b->state == BACKUP_QUEUED) {
         if (all_ended)
-            backup_become(g, b, BACKUP_FINALIZING);
-        else if (!b->cancel)
-            begin(g, b);
+            backup_become(g, b, BACKUP_FINALIZING); /* else begin_backups() sees to it */
     } else if (b->state == BACKUP_SNAPSHOTTING || b->state == BACKUP_MOVING) {
         /* Later, too, where one of them is tried again without a native snapshot. */
         bool phase_1 = !is_restore(b) && (b->state == BACKUP_SNAPSHOTTING || snapshotting);

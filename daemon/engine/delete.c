@@ -160,7 +160,7 @@ static bool delete_plugins(struct engine *g, struct operation *op, const struct 
         json_pack("{s:s,s:s,s:O?}", "operation", jstr(q, "operation"), "id", jstr(jobj(q, "result"), "id"), "stored",
                   json_object_get(jobj(q, "result"), "stored"));
     if (operation_work(g, op, "delete by plugin", plugin_step, plugin_step_in(p, PV_DELETE, args),
-             plugin_step_timeout(p, PV_DELETE), plugin_done, &e) < 0)
+                       plugin_step_timeout(p, PV_DELETE), plugin_done, &e) < 0)
         log_warning("%s", e.msg);
     return false;
 }
@@ -213,7 +213,8 @@ static void refuse(struct engine *g, struct operation *op, const struct owned *o
 /* True when all snapshots of the repositories are gone. */
 static bool delete_snapshots(struct engine *g, struct operation *op, const struct owned *o)
 {
-    json_t *asked = op->deletions ? json_copy(op->deletions) : json_object(); /* documents of rows are not written into */
+    json_t *asked =
+        op->deletions ? json_copy(op->deletions) : json_object(); /* documents of rows are not written into */
     const char *repo;
     json_t *ids;
     bool done = true;
@@ -221,7 +222,7 @@ static bool delete_snapshots(struct engine *g, struct operation *op, const struc
     json_object_foreach(o->snapshots, repo, ids)
     {
         CLEANUP(operation_clear) struct operation admin;
-    operation_init(&admin);
+        operation_init(&admin);
         const char *id = jstr(asked, repo);
         struct err e = ERR_INIT;
         if (id[0] && operation_read(g, id, &admin) == 0) {
@@ -229,16 +230,14 @@ static bool delete_snapshots(struct engine *g, struct operation *op, const struc
                 continue;
             done = false;
             if (!op_state_terminal(admin.state)) {
-                wait_for(g, op,
-                         admin.waiting[0] ? admin.waiting
-                                                       : "the repository deletes its snapshots");
+                wait_for(g, op, admin.waiting[0] ? admin.waiting : "the repository deletes its snapshots");
                 continue;
             }
             const enum err_class code = admin.error.code;
             const bool kept = admin.error.sys == EPERM;
             if (op->force && !kept) {
-                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s", operation_label(op),
-                            repo, admin.error.message);
+                log_warning("%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s",
+                            operation_label(op), repo, admin.error.message);
                 done = true;
                 continue;
             }
@@ -254,8 +253,8 @@ static bool delete_snapshots(struct engine *g, struct operation *op, const struc
         }
         done = false;
         char fresh[512];
-        json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "delete", "snapshots", ids, "last_good",
-                                  op->even_kept, "pinned", op->even_kept);
+        json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "delete", "snapshots", ids, "last_good", op->even_kept,
+                                  "pinned", op->even_kept);
         if (admin_submit(g, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (op->force) {
                 done = true;
@@ -280,8 +279,7 @@ static void forget(struct engine *g, struct operation *op, const struct owned *o
         log_warning("%s", e.msg);
         return;
     }
-    json_array_foreach(o->operations, i, v) if (rc == 0) rc =
-        operation_delete(g->records, json_string_value(v), &e);
+    json_array_foreach(o->operations, i, v) if (rc == 0) rc = operation_delete(g->records, json_string_value(v), &e);
     if (rc == 0)
         rc = backup_delete(g->records, o->backup, &e);
     if (rc == 0)

@@ -24,8 +24,7 @@ struct detach {
 static int look(const struct operation *op, void *arg)
 {
     struct detach *d = arg;
-    bool here = !strcmp(op->policy->repository, d->repository) &&
-                !op->policy->mover[0];
+    bool here = !strcmp(op->policy->repository, d->repository) && !op->policy->mover[0];
     if (here && !op_state_terminal(op->state))
         snprintf(d->user, sizeof d->user, "%s", op->id);
     if (op->parent[0]) {
@@ -70,7 +69,7 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
     json_object_foreach(d->backups, id, v)
     {
         CLEANUP(backup_clear) struct backup b;
-    backup_init(&b);
+        backup_init(&b);
         if (rc < 0 || json_integer_value(v) > 0 || backup_get(r, id, &b, NULL) < 0)
             continue;
         rc = backup_delete(r, id, e);

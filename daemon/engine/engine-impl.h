@@ -4,6 +4,7 @@
 #define SNAPFERRY_DAEMON_ENGINE_IMPL_H
 
 #include "base/cleanup.h"
+#include "daemon/engine/board.h"
 #include "daemon/engine/engine.h"
 #include "base/json.h"
 #include "base/time.h"
@@ -28,25 +29,11 @@ struct live {
     backup_done_fn *backup_done;       /* of a backup */
     json_t *progress;                  /* last message of the mover, NULL: none */
     int64_t progress_ns, saved_ns;
-    int64_t moved_ns;  /* when the mover last got on: it says each second where it is, also while it hangs */
-    char waiting[512]; /* what it waits for; not worth a write each time it changes */
-    struct pace pace;  /* how fast it is */
+    int64_t moved_ns; /* when the mover last got on: it says each second where it is, also while it hangs */
+    struct pace pace; /* how fast it is */
     char id[];
 };
 #define LIVE_BUCKETS 4096 /* a power of two */
-
-/* What the queue has to know of every operation that is not finished: read once, not once for each that asks. */
-struct queue_entry {
-    char id[512];
-    uint64_t seq;
-    int64_t priority;
-    uint64_t memory;
-    int64_t wake_ns;
-    bool other; /* admin, verify, delete: outside the slots */
-    bool restore, moving, exposing, ready, queued, canceled, phase_1 /* its backup sees to it */,
-        stuck /* its repository is away: nobody waits for it */;
-    uint32_t klass, device; /* hashes of the names; 0: none */
-};
 
 struct waiter {
     struct waiter *next;
@@ -86,9 +73,10 @@ struct engine {
     struct live **live;  /* LIVE_BUCKETS, by id */
     struct facts *facts; /* facts.h */
     bool room_running;
-    struct queue_entry *queue; /* view of the records, made anew when one of them was saved */
-    unsigned n_queue, cap_queue;
-    bool queue_known;
+    struct board *board;
+    bool board_stale;     /* it has to be made again from the rows */
+    bool backups_changed; /* which of the queued ones may begin is to be found out */
+    bool was_degraded;    /* when it was last looked: the records could not be written */
     struct waiter *waiters;
     unsigned telling; /* waiters are being told: none may be freed */
     struct repo_health *repos;
@@ -140,6 +128,9 @@ struct live *live_find(struct engine *g, const char *id);
 struct live *live_get(struct engine *g, enum row_kind k, const char *id);
 void live_drop(struct engine *g, const char *id);
 bool busy(struct engine *g, const char *id);
+/* A row has to be looked at although it was not written; all have. */
+void engine_look_at(struct engine *g, enum row_kind k, const char *id);
+void engine_look_at_all(struct engine *g);
 /* Runs a step for a row: when it ends the row is read again and handed to done. Takes over `in`. */
 int operation_work(struct engine *g, const struct operation *op, const char *doing, step_fn *fn, json_t *in,
                    int64_t timeout_s, operation_done_fn *done, struct err *e);
@@ -208,6 +199,11 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* 
 
 /* ---- the parts of the state machine ---- */
 void reconcile_backup(struct engine *g, const char *id);
+/* Begins the queued backups that may begin now, the oldest first. */
+void begin_backups(struct engine *g);
+/* Place of a queued backup in the order, from 1, and the id of the one with the same volumes that goes first ("":
+ * none). */
+unsigned backup_position(struct engine *g, const struct backup *b, char by[192]);
 /* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */
 bool reconcile_snapshots(struct engine *g, struct backup *b);
 void reconcile_operation(struct engine *g, struct operation *op);
@@ -232,14 +228,14 @@ void operation_start(struct engine *g, struct operation *op);
 /* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
 void operation_adopt(struct engine *g, struct operation *op);
 extern const struct movers_events engine_mover_events;
-/* Slots and order: whether `op` may expose (or move) now; else `why` says what it waits for. */
+/* Slots and order: whether `op` may expose (or move) now; else `why` names what it waits for. */
 bool queue_may(struct engine *g, const struct operation *op, bool move, char *why, size_t cap);
-/* The view of the operations that are not finished, in g->queue; < 0: the records cannot be read. */
-int queue_view(struct engine *g);
-/* Whether looking at entry i now can lead to anything: false for those that only wait for others to go first. */
-bool queue_worth_a_look(struct engine *g, unsigned i);
-/* Says (in status, not in the records) what an operation waits for; "": nothing. */
-void operation_waits(struct engine *g, const struct operation *op, const char *why);
+/* Marks the operations that may go next. */
+void queue_mark_next(struct engine *g);
+/* Marks those that wait for a repository that is unavailable. */
+void queue_mark_down(struct engine *g);
+/* What an operation waits for before it may be exposed or moved; "": nothing. */
+void operation_waits_for(struct engine *g, const struct operation *op, char *why, size_t cap);
 
 /* Admin operations: a mover of kind admin with a list of steps; *id gets the operation's id. */
 int admin_submit(struct engine *g, const char *repository, json_t *steps, const char *parent, const char *prefix,

@@ -47,7 +47,6 @@ static int was_read(int rc, const struct err *e)
 int operation_write(struct engine *g, struct operation *op)
 {
     struct err e = ERR_INIT;
-    g->queue_known = false;
     int rc = wrote(op->id, operation_save(g->records, op, &e), &e);
     if (rc == 0)
         tell_operation_waiters(g, op, false);
@@ -240,6 +239,9 @@ static void work_done(struct step_result *s, void *arg)
 {
     struct live *l = arg;
     struct engine *g = l->engine;
+    const enum row_kind kind = l->kind;
+    char id[BOARD_ID_MAX]; /* `l` may be gone then */
+    snprintf(id, sizeof id, "%s", l->id);
     operation_done_fn *operation_done = l->operation_done;
     backup_done_fn *backup_done = l->backup_done;
     l->step = NULL;
@@ -249,7 +251,7 @@ static void work_done(struct step_result *s, void *arg)
         operation_work_done(g, l, operation_done, s);
     else
         backup_work_done(g, l, backup_done, s);
-    engine_kick(g);
+    engine_look_at(g, kind, id);
 }
 
 static int work(struct engine *g, struct live *l, const char *id, const char *doing, step_fn *fn, json_t *in,
@@ -392,11 +394,7 @@ void engine_unwait(struct engine *g, void *arg)
 
 /* ---- the loop ---- */
 
-static int visit_backup(const struct backup *b, void *arg)
-{
-    reconcile_backup(arg, b->id);
-    return 0;
-}
+#define ROUND 64 /* rows that one turn of the loop looks at */
 
 static void look_at_operation(struct engine *g, const char *id)
 {
@@ -423,49 +421,110 @@ static void look_at_operation(struct engine *g, const char *id)
     }
 }
 
-/* Every operation that is not finished, but for those that only wait for others to go first. */
-static int look_at_operations(struct engine *g)
+static int board_add_operation(const struct operation *op, void *arg)
 {
-    typedef char id_text[sizeof g->queue->id];
-    int rc = queue_view(g);
-    if (rc < 0)
-        return rc;
-    unsigned n = 0;
-    CLEANUP_FREE id_text *ids = calloc(g->n_queue + 1, sizeof *ids);
-    if (!ids)
-        return -ENOMEM;
-    for (unsigned i = 0; i < g->n_queue; i++)
-        if (queue_worth_a_look(g, i))
-            memcpy(ids[n++], g->queue[i].id, sizeof *ids);
-    for (unsigned i = 0; i < n; i++)
-        look_at_operation(g, ids[i]);
-    return 0;
+    struct engine *g = arg;
+    return board_operation(g->board, op->id, op);
 }
 
-static void reconcile(struct engine *g)
+static int board_add_backup(const struct backup *b, void *arg)
 {
-    struct err e = ERR_INIT;
-    struct backup_filter live = {.live = true};
-    if (look_at_operations(g) < 0)
-        log_warning("the operations cannot be read, it is tried again");
-    if (backup_each(g->records, &live, visit_backup, g, &e) < 0)
-        log_warning("the records cannot be read, it is tried again: %s", e.msg);
+    struct engine *g = arg;
+    return board_backup(g->board, b->id, b);
+}
+
+/* Makes the board from the rows. */
+static int board_load(struct engine *g, struct err *e)
+{
+    const struct operation_filter operations = {.live = true};
+    const struct backup_filter backups = {.live = true};
+    board_free(g->board);
+    g->board = board_new();
+    if (!g->board)
+        return err_nomem(e);
+    int rc = backup_each(g->records, &backups, board_add_backup, g, e);
+    if (rc >= 0)
+        rc = operation_each(g->records, &operations, board_add_operation, g, e);
+    g->board_stale = rc < 0;
+    g->backups_changed = true;
+    return rc < 0 ? rc : 0;
+}
+
+/* A row was written. */
+static void row_changed(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
+{
+    struct engine *g = arg;
+    int rc = 0;
+    (void)was;
+    if (k == ROW_OPERATION) {
+        rc = board_operation(g->board, id, now);
+    } else if (k == ROW_BACKUP) {
+        rc = board_backup(g->board, id, now);
+        g->backups_changed = true;
+    } else if (k == ROW_KINDS) {
+        g->board_stale = true;
+    }
+    g->board_stale |= rc < 0;
+    if (k == ROW_OPERATION || k == ROW_BACKUP || k == ROW_KINDS)
+        engine_kick(g);
+}
+
+void engine_look_at(struct engine *g, enum row_kind k, const char *id)
+{
+    if (k == ROW_BACKUP)
+        board_mark_backup(g->board, id);
+    else
+        board_mark(g->board, id);
+    engine_kick(g);
+}
+
+void engine_look_at_all(struct engine *g)
+{
+    board_mark_all(g->board);
+    queue_mark_down(g);
+    g->backups_changed = true;
+    engine_kick(g);
 }
 
 /* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
 static void arm(struct engine *g)
 {
-    int64_t now = now_ns(), at = g->sweep_ns + cfg_daemon(g->cfg)->sweep_s * NS_PER_S;
+    int64_t now = now_ns(), at = g->sweep_ns + cfg_daemon(g->cfg)->sweep_s * NS_PER_S, wake = board_wake(g->board);
     if (at > now + cfg_daemon(g->cfg)->sweep_s * NS_PER_S)
         at = now; /* the clock was set back */
-    if (queue_view(g) == 0)
-        for (unsigned i = 0; i < g->n_queue; i++)
-            if (g->queue[i].wake_ns && g->queue[i].wake_ns < at)
-                at = g->queue[i].wake_ns;
+    if (wake && wake < at)
+        at = wake;
     /* Not more often than this, whatever a record says. */
     int64_t wait = at - now < NS_PER_S / 5 ? NS_PER_S / 5 : at - now;
     sd_event_source_set_time_relative(g->sweep, (uint64_t)(wait / 1000));
     sd_event_source_set_enabled(g->sweep, SD_EVENT_ONESHOT);
+}
+
+/* A round looks at what is marked; what the round itself changes is for the next one, so that requests are served in
+ * between. */
+static void reconcile(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    char id[BOARD_ID_MAX];
+    if (g->board_stale && board_load(g, &e) < 0) {
+        log_warning("the records cannot be read, retrying: %s", e.msg);
+        return;
+    }
+    if (g->was_degraded && !records_degraded(g->records))
+        engine_look_at_all(g);
+    g->was_degraded = records_degraded(g->records);
+    board_mark_due(g->board, now_ns());
+    queue_mark_next(g);
+    for (unsigned n = 0; n < ROUND && board_take(g->board, id); n++)
+        look_at_operation(g, id);
+    if (g->backups_changed) {
+        g->backups_changed = false;
+        begin_backups(g);
+    }
+    for (unsigned n = 0; n < ROUND && board_take_backup(g->board, id); n++)
+        reconcile_backup(g, id);
+    if (board_is_marked(g->board) || g->backups_changed)
+        engine_kick(g);
 }
 
 static int on_kick(sd_event_source *s, void *arg)
@@ -473,7 +532,6 @@ static int on_kick(sd_event_source *s, void *arg)
     struct engine *g = arg;
     (void)s;
     g->kicked = false;
-    g->queue_known = false; /* others than save() write records too */
     if (!g->stopping) {
         reconcile(g);
         arm(g);
@@ -516,6 +574,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
             log_warning("counters cannot be written: %s", e.msg);
         if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
             log_warning("old records cannot be removed: %s", e.msg);
+        engine_look_at_all(g);
     }
     engine_kick(g);
     return 0;
@@ -586,12 +645,18 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = plugin_movers_new(&g->plugins, &po, e);
     if (rc < 0)
         goto fail;
+    rc = board_load(g, e);
+    if (rc < 0)
+        goto fail;
+    rows_watch(g->records, row_changed, g);
     if (sd_event_add_defer(loop, &g->kick, on_kick, g) < 0 ||
         sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0) {
         rc = err_set(e, ERR_GENERIC, ENOMEM, "the event loop takes no more sources");
         goto fail;
     }
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
+    /* Requests and the end of movers and steps come first. */
+    sd_event_source_set_priority(g->kick, SD_EVENT_PRIORITY_NORMAL + 10);
     if (cfg_daemon(c)->on_restart == ON_RESTART_FAIL) {
         struct backup_filter live = {.live = true};
         backup_each(g->records, &live, fail_unfinished, g, NULL);
@@ -633,7 +698,7 @@ void engine_free(struct engine *g)
         g->repos = h->next;
         free(h);
     }
-    free(g->queue);
+    board_free(g->board);
     volumes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
@@ -708,6 +773,7 @@ static void reload_done(struct step_result *s, void *arg)
         g->reload_ok = true;
         g->reload_error[0] = '\0';
         g->reload_ns = now_ns();
+        engine_look_at_all(g);
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_refresh(g, true);
         volumes_look_again(g);

@@ -61,9 +61,8 @@ static json_t *restore_job(struct engine *g, const struct operation *op)
     json_t *job =
         json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id,
                   "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
-                  repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot",
-                  op->snapshot, "path", "volume.img", "size", (json_int_t)op->size, "verify",
-                  op->verify, "target", op->target_name);
+                  repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot", op->snapshot,
+                  "path", "volume.img", "size", (json_int_t)op->size, "verify", op->verify, "target", op->target_name);
     limits_job(job, policy);
     return job;
 }
@@ -162,9 +161,8 @@ static void start_plugin(struct engine *g, struct operation *op)
         return;
     }
     plugin_times(&t, op->policy);
-    int rc = op->plugin_id[0]
-                 ? plugin_movers_resume(g->plugins, op->id, p, op->plugin_id, req, &t, &e)
-                 : plugin_movers_start(g->plugins, op->id, p, req, &t, &e);
+    int rc = op->plugin_id[0] ? plugin_movers_resume(g->plugins, op->id, p, op->plugin_id, req, &t, &e)
+                              : plugin_movers_start(g->plugins, op->id, p, req, &t, &e);
     if (rc < 0 && rc != -EEXIST)
         operation_attempt_failed(g, op, "start", &e, false);
 }
@@ -242,8 +240,8 @@ void operation_adopt(struct engine *g, struct operation *op)
 static bool of_earlier_boot(const struct operation *op)
 {
     sd_id128_t now, then;
-    return sd_id128_get_boot(&now) >= 0 &&
-           sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 && !sd_id128_equal(now, then);
+    return sd_id128_get_boot(&now) >= 0 && sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 &&
+           !sd_id128_equal(now, then);
 }
 
 static void mover_ready(const char *operation, const struct process_identity *id, void *arg)
@@ -342,8 +340,8 @@ static void ended(struct engine *g, const char *operation, const struct mover_en
     if (operation_read(g, operation, &op) < 0 || op_state_terminal(op.state) || op.state == OP_CLEANING_UP)
         return;
     json_take(&op.mover, json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(end->outcome), "status",
-                                  end->status, "memory_peak", (json_int_t)end->memory_peak, "oom_kills",
-                                  (json_int_t)end->oom_kills, "cpu_seconds", end->cpu_seconds));
+                                   end->status, "memory_peak", (json_int_t)end->memory_peak, "oom_kills",
+                                   (json_int_t)end->oom_kills, "cpu_seconds", end->cpu_seconds));
     struct live *l = live_find(g, operation);
     if (l && l->progress)
         json_set(&op.progress, l->progress);
@@ -401,6 +399,7 @@ static void mover_ended(const char *operation, const struct mover_end *end, void
     records_counters_hold(g->records);
     ended(g, operation, end);
     records_counters_settle(g->records);
+    engine_look_at(g, ROW_OPERATION, operation);
 }
 
 const struct movers_events engine_mover_events = {mover_ready, mover_started, mover_progress, mover_ended};

@@ -10,7 +10,8 @@
 
 #define CHECKS_MAX 4 /* questions to a repository for one operation */
 
-void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create)
+void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio,
+                       bool create)
 {
     *r = (struct native_rules){
         .retain = (unsigned)policy->snapshots_to_retain,
@@ -66,9 +67,9 @@ static int plan_prune(struct engine *g, const char *volume_id, const struct nati
             if (native_row_become(g, &r, NATIVE_REMOVING) < 0)
                 continue;
         }
-        json_array_append_new(*items, json_pack("{s:s,s:o,s:o,s:b}", "alias", r.id, "class",
-                                                class_desc_to_json(r.klass), "native", native_desc_to_json(r.native),
-                                                "missing", (int)missing));
+        json_array_append_new(*items,
+                              json_pack("{s:s,s:o,s:o,s:b}", "alias", r.id, "class", class_desc_to_json(r.klass),
+                                        "native", native_desc_to_json(r.native), "missing", (int)missing));
     }
     return 0;
 }
@@ -81,7 +82,7 @@ static void note_checked(struct engine *g, const struct operation *check)
     json_object_foreach(check->aliases, snapshot, alias)
     {
         CLEANUP(native_row_clear) struct native_row n;
-    native_row_init(&n);
+        native_row_init(&n);
         const json_t *v = json_object_get(readable, snapshot);
         if (!v || native_row_read(g, json_string_value(alias), &n) < 0)
             continue;
@@ -122,17 +123,14 @@ bool natives_asked(struct engine *g, const struct operation *op, char *out, size
     const char *id = op->check_operation, *why;
     if (!id[0] || operation_read(g, id, &asked) < 0 || op_state_terminal(asked.state))
         return false;
-    why = asked.state == OP_RETRYING ? asked.error.message
-          : asked.state == OP_QUEUED ? asked.waiting
-                                           : "";
+    why = asked.state == OP_RETRYING ? asked.error.message : asked.state == OP_QUEUED ? asked.waiting : "";
     snprintf(out, cap, "waits for %s: %.700s", id,
              why[0] ? why : "is what older native snapshots hold in the repository?");
     return true;
 }
 
 int natives_make_room(struct engine *g, struct operation *op, const struct native_rules *rules, int64_t since_ns,
-                      const char *trust, operation_done_fn *done,
-                      struct native_verdict *v, struct err *e)
+                      const char *trust, operation_done_fn *done, struct native_verdict *v, struct err *e)
 {
     CLEANUP_JSON json_t *items = NULL, *check = NULL;
     CLEANUP(operation_clear) struct operation asked;
@@ -164,7 +162,7 @@ int natives_make_room(struct engine *g, struct operation *op, const struct nativ
     }
     if (json_array_size(items) && op->prune_rounds < 6) {
         rc = operation_work(g, op, "prune for", step_remove, json_pack("{s:O}", "items", items),
-                  op->policy->snapshot_timeout_s, done, e);
+                            op->policy->snapshot_timeout_s, done, e);
         return rc < 0 ? rc : 1;
     }
     return 0;

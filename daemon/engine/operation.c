@@ -57,11 +57,11 @@ void operation_fail(struct engine *g, struct operation *op, const char *stage, c
     operation_finish(g, op, op->cancel ? OUTCOME_CANCELED : OUTCOME_FAILED);
 }
 
-void operation_attempt_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e, bool transient)
+void operation_attempt_failed(struct engine *g, struct operation *op, const char *stage, const struct err *e,
+                              bool transient)
 {
     const struct policy *policy = op->policy;
-    int64_t attempt = op->attempt, first = policy->retry_first_s,
-            most = policy->retry_max_s;
+    int64_t attempt = op->attempt, first = policy->retry_first_s, most = policy->retry_max_s;
     if (op->cancel) {
         operation_finish(g, op, OUTCOME_CANCELED);
         return;
@@ -85,8 +85,8 @@ void operation_attempt_failed(struct engine *g, struct operation *op, const char
     count_retry(g, op);
     op->attempt = attempt + 1;
     op->wake_ns = now_ns() + wait * NS_PER_S;
-    log_warning("%s: %s: %s; attempt %lld of %lld in %lld s", operation_label(op), stage, e->msg, (long long)attempt + 2,
-                (long long)policy->retries + 1, (long long)wait);
+    log_warning("%s: %s: %s; attempt %lld of %lld in %lld s", operation_label(op), stage, e->msg,
+                (long long)attempt + 2, (long long)policy->retries + 1, (long long)wait);
     operation_become(g, op, OP_RETRYING);
     records_counters_settle(g->records);
 }
@@ -187,8 +187,8 @@ static int expose_intent(struct engine *g, struct operation *op, struct err *e)
         return 0;
     alias_new(alias);
     if (operation_is_restore(op))
-        doc = json_pack("{s:o,s:s,s:I,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name,
-                        "size", (json_int_t)op->size, "overwrite", op->overwrite);
+        doc = json_pack("{s:o,s:s,s:I,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name, "size",
+                        (json_int_t)op->size, "overwrite", op->overwrite);
     else
         doc = json_pack("{s:o}", "into", class_desc_to_json(operation_into(op)));
     int rc = records_begin(g->records, e);
@@ -224,26 +224,25 @@ static void expose(struct engine *g, struct operation *op)
         return;
     }
     if (operation_is_restore(op)) {
-        in = json_pack("{s:o,s:s,s:I,s:s,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name,
-                       "size", (json_int_t)op->size, "alias", op->expose_alias, "overwrite",
-                       op->overwrite);
+        in = json_pack("{s:o,s:s,s:I,s:s,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name, "size",
+                       (json_int_t)op->size, "alias", op->expose_alias, "overwrite", op->overwrite);
         if (in && !is_none(op->native_doc)) {
             json_object_set_new(in, "native", native_desc_to_json(op->native_doc));
             json_object_set_new(in, "own", class_desc_to_json(op->native_class));
             json_object_set_new(in, "volume", volume_desc_to_json(op->volume));
         }
-        if (operation_work(g, op, "make the target of", step_target, in, policy->prepare_timeout_s,
-                 expose_done, &e) < 0)
+        if (operation_work(g, op, "make the target of", step_target, in, policy->prepare_timeout_s, expose_done, &e) <
+            0)
             operation_attempt_failed(g, op, "target", &e, true);
         return;
     }
     in = json_pack("{s:o,s:o,s:o,s:b,s:s,s:I}", "own", class_desc_to_json(op->own), "native",
-                   native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only", policy->backup_read_only, "alias",
-                   op->expose_alias, "rate", (json_int_t)policy->copy_limit);
+                   native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only",
+                   policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit);
     if (in && !is_none(op->into))
         json_object_set_new(in, "into", class_desc_to_json(op->into));
-    if (operation_work(g, op, "expose the snapshot of", step_expose, in, policy->prepare_timeout_s,
-             expose_done, &e) < 0)
+    if (operation_work(g, op, "expose the snapshot of", step_expose, in, policy->prepare_timeout_s, expose_done, &e) <
+        0)
         operation_attempt_failed(g, op, "expose", &e, true);
 }
 
@@ -266,12 +265,10 @@ static bool prepare(struct engine *g, struct operation *op)
     struct err e = ERR_INIT;
     if (operation_is_restore(op) || !hook[0] || op->prepared || jbool(x, "read_only"))
         return true;
-    json_t *in =
-        json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup", op->parent,
-                  "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name,
-                  "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
-    if (operation_work(g, op, "prepare hook of", hook_step, in, policy->hook_timeout_s + 10, prepare_done,
-             &e) < 0)
+    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup",
+                           op->parent, "operation", op->id, "volume", volume_desc_to_json(op->volume), "class",
+                           op->own->name, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
+    if (operation_work(g, op, "prepare hook of", hook_step, in, policy->hook_timeout_s + 10, prepare_done, &e) < 0)
         operation_attempt_failed(g, op, "prepare hook", &e, false);
     return false;
 }
@@ -312,8 +309,7 @@ static int collect_intent(struct intent *i, void *arg)
 {
     struct undo *u = arg;
     /* Diagnosis instead of removal, when asked for (PVC-11). */
-    if (!strcmp(i->kind, "exposure") && u->op->policy->expose_keep_on_failure &&
-        u->op->outcome == OUTCOME_FAILED)
+    if (!strcmp(i->kind, "exposure") && u->op->policy->expose_keep_on_failure && u->op->outcome == OUTCOME_FAILED)
         return 0;
     return json_array_append_new(u->list, json_pack("{s:I,s:s,s:s,s:O?}", "id", (json_int_t)i->id, "kind", i->kind,
                                                     "name", i->name, "doc", i->doc));
@@ -420,8 +416,7 @@ static bool retain(struct engine *g, struct operation *op)
             return false;
     }
     native_rules_from(&rules, op->policy, op->job, -1, false);
-    int rc =
-        natives_make_room(g, op, &rules, op->ended_ns, op->native, natives_pruned, &v, &e);
+    int rc = natives_make_room(g, op, &rules, op->ended_ns, op->native, natives_pruned, &v, &e);
     if (rc < 0)
         log_warning("%s: %s", operation_label(op), e.msg);
     return rc <= 0;
@@ -444,7 +439,7 @@ static void clean_up(struct engine *g, struct operation *op)
         if (json_array_size(list)) {
             int64_t timeout = op->policy->snapshot_timeout_s;
             if (operation_work(g, op, "clean up", step_undo, json_pack("{s:O}", "intents", list),
-                     timeout > 60 ? timeout : 60, undo_done, &e) < 0)
+                               timeout > 60 ? timeout : 60, undo_done, &e) < 0)
                 log_warning("%s: %s", operation_label(op), e.msg);
             return;
         }
@@ -475,10 +470,8 @@ static void queued(struct engine *g, struct operation *op)
             op->outage_ns = now_ns();
             operation_write(g, op);
         }
-        operation_waits(g, op, why);
         return;
     }
-    operation_waits(g, op, "");
     op->outage_ns = 0;
     expose(g, op);
 }
@@ -496,11 +489,8 @@ static void exposing(struct engine *g, struct operation *op)
     }
     if (!prepare(g, op))
         return;
-    if (!queue_may(g, op, true, why, sizeof why)) {
-        operation_waits(g, op, why);
+    if (!queue_may(g, op, true, why, sizeof why))
         return;
-    }
-    operation_waits(g, op, "");
     operation_start(g, op);
 }
 

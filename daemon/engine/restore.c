@@ -161,8 +161,8 @@ static int write_restore(struct restore *r, enum restore_from from, const char *
     if (rc < 0)
         return rc;
     log_info("%s: %s from %s (%s)", b.id, target, restore_from_name(from), why);
-    *answer = json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from",
-                        restore_from_name(from), "why", why);
+    *answer = json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from", restore_from_name(from),
+                        "why", why);
     engine_kick(g);
     return 0;
 }
@@ -195,21 +195,20 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
         write_restore(r, FROM_NATIVE, want_native ? "asked for" : "the native snapshot exists and is healthy", &answer,
                       &e);
     } else if (want_native) {
-        err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s",
-                r->op.volume->name, native_why);
+        err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", r->op.volume->name,
+                native_why);
         err_hint(&e, "--from auto or --from repository takes the data from the repository");
     } else if (in_repository(r)) {
         if (r->has_native && !want_repo) {
-            log_warning("the native snapshot of %s cannot be used, the repository is: %s",
-                        r->op.volume->name, native_why);
+            log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name,
+                        native_why);
             records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
         }
         snprintf(why, sizeof why, "%s", want_repo ? "asked for" : native_why);
         write_restore(r, FROM_REPOSITORY, why, &answer, &e);
     } else {
-        err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s",
-                r->op.volume->name, r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "",
-                native_why);
+        err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", r->op.volume->name,
+                r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "", native_why);
         err_hint(&e, "`snapferry backups` shows which backups of it are Completed");
     }
     restore_end(r, answer, &e);

@@ -65,8 +65,7 @@ static void describe_rebuilt(struct operation *op, const char *repository, const
     if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
         op->completed_ns = 0;
     str_set(&op->native, tag(tags, "native"));
-    json_take(&op->result,
-                 json_pack("{s:s,s:I}", "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size));
+    json_take(&op->result, json_pack("{s:s,s:I}", "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size));
     policy_init(&policy);
     str_set(&policy.repository, repository);
     policy.move_data = true;
@@ -203,14 +202,12 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
     operation_read(g, jstr(state, "id"), &op);
     const json_t *answer = admin_answer(&op, 0);
     if (op.state != OP_COMPLETED)
-        err_set(&e, (enum err_class)op.error.code, 0, "%s",
-                op.error.message);
-    json_array_foreach(jarr(answer, "snapshots"), i, v)
-        scan_one(g, op.policy->repository, v, &added, &matched);
+        err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
+    json_array_foreach(jarr(answer, "snapshots"), i, v) scan_one(g, op.policy->repository, v, &added, &matched);
     unsigned lost = e.cls ? 0 : find_missing(g, &op, answer);
-    CLEANUP_JSON json_t *out = json_pack(
-        "{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", op.policy->repository,
-        "snapshots", (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched, "lost", lost);
+    CLEANUP_JSON json_t *out =
+        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", op.policy->repository, "snapshots",
+                  (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched, "lost", lost);
     if (s->reply)
         s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
     else if (e.cls)

@@ -83,8 +83,7 @@ static void prune(struct engine *g, struct operation *op)
     if (rc < 0) {
         operation_attempt_failed(g, op, "snapshot", &e, true);
     } else if (rc == 0 && !v.may_create) {
-        err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name,
-                v.why);
+        err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name, v.why);
         err_hint(&e, "`snapferry native prune --explain --dry-run` shows what could go, `snapferry hold` what is held");
         operation_fail(g, op, "snapshot", &e);
     } else if (rc == 0) {
@@ -148,7 +147,7 @@ static void pre_hook(struct engine *g, struct operation *op)
         }
     }
     if (operation_work(g, op, "pre-snapshot hook of", hook_step, hook_request(op, "pre-snapshot", pre),
-             policy->hook_timeout_s + 10, pre_hook_done, &e) < 0)
+                       policy->hook_timeout_s + 10, pre_hook_done, &e) < 0)
         snapshot_failed(g, op, "pre-snapshot hook", &e);
 }
 
@@ -205,7 +204,7 @@ static void post_hook(struct engine *g, struct operation *op)
         return;
     }
     if (operation_work(g, op, "post-snapshot hook of", hook_step, hook_request(op, "post-snapshot", post),
-             policy->hook_timeout_s + 10, post_hook_done, &e) < 0)
+                       policy->hook_timeout_s + 10, post_hook_done, &e) < 0)
         log_warning("%s", e.msg);
 }
 
@@ -345,7 +344,7 @@ static void snapshot_done(struct engine *g, struct operation *first, struct step
     json_array_foreach(items, i, a)
     {
         CLEANUP(operation_clear) struct operation op;
-    operation_init(&op);
+        operation_init(&op);
         struct err e = ERR_INIT;
         if (operation_read(g, jstr(a, "operation"), &op) < 0 || op.stage != STAGE_SNAPSHOT)
             continue;
@@ -384,15 +383,15 @@ static void take(struct engine *g, struct members *m)
             first = op;
         if (op->policy->snapshot_timeout_s > timeout)
             timeout = op->policy->snapshot_timeout_s;
-        json_array_append_new(items, json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class",
-                                               class_desc_to_json(op->own), "volume", volume_desc_to_json(op->volume),
-                                               "tag", tag_desc_to_json(op->tag)));
+        json_array_append_new(items,
+                              json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class", class_desc_to_json(op->own),
+                                        "volume", volume_desc_to_json(op->volume), "tag", tag_desc_to_json(op->tag)));
     }
     if (!first)
         return;
     crash_point("engine-native-intent");
-    if (operation_work(g, first, "snapshot", step_snapshot, json_pack("{s:O}", "items", items), timeout,
-             snapshot_done, &e) < 0)
+    if (operation_work(g, first, "snapshot", step_snapshot, json_pack("{s:O}", "items", items), timeout, snapshot_done,
+                       &e) < 0)
         snapshot_failed(g, first, "snapshot", &e);
 }
 
@@ -441,67 +440,49 @@ static void group_step(struct engine *g, struct members *m)
     }
 }
 
-struct gather {
-    struct operation *op;
-    unsigned n, cap;
-};
-static int gather_op(const struct operation *op, void *arg)
-{
-    struct gather *x = arg;
-    if (!in_phase_1(op) || op->kind == KIND_ADMIN)
-        return 0;
-    if (x->n == x->cap) {
-        unsigned cap = x->cap ? 2 * x->cap : 16;
-        struct operation *p = reallocarray(x->op, cap, sizeof *p);
-        if (!p)
-            return -ENOMEM;
-        x->op = p;
-        x->cap = cap;
-    }
-    return operation_copy(&x->op[x->n++], op);
-}
-
 static const char *group_of(const struct operation *op)
 {
     const char *group = op->policy->group;
     return group[0] ? group : op->id;
 }
 
+/* The members of the groups whose turn it is: own copies. */
+static struct operation *read_members(struct engine *g, const char *backup, unsigned *n)
+{
+    unsigned found = 0, all = 0;
+    CLEANUP_FREE const char **ids = board_phase_1(g->board, backup, GROUPS_AT_ONCE, &all);
+    struct operation *op = ids ? calloc(all + 1, sizeof *op) : NULL;
+    for (unsigned i = 0; op && i < all; i++) {
+        if (operation_get(g->records, ids[i], &op[found], NULL) == 0 && in_phase_1(&op[found]))
+            found++;
+        else
+            operation_clear(&op[found]);
+    }
+    *n = found;
+    return op;
+}
+
 bool reconcile_snapshots(struct engine *g, struct backup *b)
 {
-    struct gather all = {.op = NULL};
-    struct operation_filter f = {.parent = b->id, .live = true};
-    const bool unknown = operation_each(g->records, &f, gather_op, &all, NULL) < 0;
-    const bool done = !unknown && all.n == 0;
-    CLEANUP_FREE struct operation *member = calloc(all.n + 1, sizeof *member);
-    CLEANUP_FREE bool *taken = calloc(all.n + 1, sizeof *taken);
-    unsigned active = 0;
-    /* Each group's members one after the other, groups side by side. */
-    for (unsigned i = 0; !unknown && member && taken && i < all.n; i++) {
+    unsigned n = 0;
+    struct operation *op = read_members(g, b->id, &n);
+    CLEANUP_FREE struct operation *member = calloc(n + 1, sizeof *member);
+    const struct board_run *run = board_run(g->board, b->id);
+    const bool done = run && run->n_phase_1 == 0;
+    /* Each group's members one after the other, groups side by side; a group's members lie together. */
+    for (unsigned i = 0, end; op && member && i < n; i = end) {
         struct members m = {member, 0};
-        const char *group = group_of(&all.op[i]);
         bool waits = false;
-        if (taken[i])
-            continue;
-        for (unsigned k = i; k < all.n; k++) {
-            if (taken[k] || strcmp(group_of(&all.op[k]), group) != 0)
-                continue;
-            waits |= busy(g, all.op[k].id);
-            member[m.n++] = all.op[k]; /* a loan: group_step() may change it */
-            taken[k] = true;
+        for (end = i; end < n && (end == i || !strcmp(group_of(&op[end]), group_of(&op[i]))); end++) {
+            waits |= busy(g, op[end].id);
+            member[m.n++] = op[end]; /* a loan: group_step() may change it */
         }
-        if (waits)
-            active++;
-        else if (active < GROUPS_AT_ONCE) {
-            active++;
+        if (!waits)
             group_step(g, &m);
-        }
-        for (unsigned k = i, at = 0; at < m.n; k++)
-            if (taken[k] && at < m.n && all.op[k].seq == member[at].seq)
-                all.op[k] = member[at++];
+        memcpy(op + i, member, m.n * sizeof *op);
     }
-    for (unsigned i = 0; i < all.n; i++)
-        operation_clear(&all.op[i]);
-    free(all.op);
+    for (unsigned i = 0; op && i < n; i++)
+        operation_clear(&op[i]);
+    free(op);
     return done;
 }

@@ -38,10 +38,10 @@ static void repository_seen(struct step_result *s, void *arg)
 {
     struct repo_health *h = arg;
     struct engine *g = h->engine;
-    bool up = !s->err.cls;
+    const bool up = !s->err.cls, changed = !h->known || up != h->up;
     h->checking = false;
     h->checked_ns = now_ns();
-    if (!h->known || up != h->up) {
+    if (changed) {
         h->since_ns = h->checked_ns;
         if (!up)
             log_warning("repository \"%s\": %s", h->name, s->err.msg);
@@ -54,6 +54,9 @@ static void repository_seen(struct step_result *s, void *arg)
     h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
     snprintf(h->hint, sizeof h->hint, "%s", up ? "" : s->err.hint);
     snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
+    if (changed)
+        engine_look_at_all(g);
+    queue_mark_down(g);
     engine_kick(g);
 }
 
@@ -226,7 +229,8 @@ static int look_missing(const struct native_row *n, void *arg)
     /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
     if (since_ns >= m->engine->looked_ns)
         return 0;
-    const bool there = json_object_get(m->seen->aliases, n->id) != NULL, changed = there != (n->state == NATIVE_PRESENT);
+    const bool there = json_object_get(m->seen->aliases, n->id) != NULL,
+               changed = there != (n->state == NATIVE_PRESENT);
     if (changed)
         seen_again(m->engine, n->id, there);
     m->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
@@ -246,7 +250,7 @@ static void note_used(struct engine *g, const json_t *natives)
     {
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v, *used = json_object_get(v, "used");
         CLEANUP(native_row_clear) struct native_row n;
-    native_row_init(&n);
+        native_row_init(&n);
         struct native_desc desc;
         if (!json_is_integer(used) || native_row_read(g, jstr(tag, "alias"), &n) < 0 || is_none(n.native) ||
             n.native->used == json_integer_value(used) || native_desc_copy(&desc, n.native) < 0)
@@ -276,7 +280,7 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
     {
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
         CLEANUP(native_row_clear) struct native_row n;
-    native_row_init(&n);
+        native_row_init(&n);
         bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
         json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
         if (!again && native_row_read(g, jstr(tag, "alias"), &n) < 0)
@@ -364,9 +368,9 @@ static int look_removing(const struct native_row *n, void *arg)
         return 0;
     if (operation_read(x->engine, by, &op) == 0 && !op_state_terminal(op.state))
         return 0; /* its own operation sees to it */
-    return json_array_append_new(
-        x->items, json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass), "native",
-                            native_desc_to_json(n->native)));
+    return json_array_append_new(x->items,
+                                 json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass),
+                                           "native", native_desc_to_json(n->native)));
 }
 
 static void leftovers_done(struct step_result *s, void *arg)

@@ -51,7 +51,8 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
-void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out, size_t cap)
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
+                size_t cap)
 {
     const enum outcome status = v ? v->last_status : OUTCOME_NONE;
     const char *error = v ? v->last_error.message : "", *lost = v ? v->last_good_lost : "";
@@ -155,8 +156,8 @@ static int look_at_backup(const struct operation *op, void *arg)
 {
     struct newest *x = arg;
     int64_t end = op->completed_ns;
-    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || end <= x->end_ns ||
-        !strcmp(op->parent, x->except) || !still_there(x->engine, op))
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || end <= x->end_ns || !strcmp(op->parent, x->except) ||
+        !still_there(x->engine, op))
         return 0;
     const json_t *changed = json_object_get(op->result, "incrementalBytes");
     x->end_ns = end;

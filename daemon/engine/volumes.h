@@ -29,7 +29,8 @@ int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *nam
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
 /* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */
-void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out, size_t cap);
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
+                size_t cap);
 
 /* ---- records ---- */
 

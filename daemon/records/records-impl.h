@@ -86,6 +86,8 @@ struct records {
     bool counters_dirty;
     unsigned holds;
     records_watch_fn *watch;
+    rows_watch_fn *rows_watch;
+    void *rows_watch_arg;
     void *watch_arg;
     bool told;                /* of rows of the present transaction */
     int64_t counters_written; /* CLOCK_MONOTONIC of the last write */

@@ -100,6 +100,14 @@ int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f
 /* ---- typed rows ---- */
 
 /*
+ * Tells of each row that a transaction has changed, when that is durable: `was` and `now` are a struct operation, ...,
+ * NULL: there was none, there is none any more. k ROW_KINDS: anything may have changed (the database was replaced). fn
+ * must not use the records.
+ */
+typedef void rows_watch_fn(enum row_kind k, const char *id, const void *was, const void *now, void *arg);
+void rows_watch(struct records *r, rows_watch_fn *fn, void *arg);
+
+/*
  * For each row X (operation, backup, native_row, volume_row, job_run):
  *   X_add(r, &x, e)       new: id, parent, volume_id, state, wake_ns and the fields are the caller's, the rest is
  * filled in. -EEXIST if the id exists X_save(r, &x, e)      writes one that was read before. -ESTALE: it was saved by

@@ -15,6 +15,28 @@ void records_tell(struct records *r, enum rec_kind k, const struct rec *rec)
     r->told |= r->depth > 0;
     if (r->watch)
         r->watch(k, rec, r->watch_arg);
+    if (!r->rows_watch)
+        return;
+    union {
+        struct row row;
+        struct operation operation;
+        struct backup backup;
+        struct native_row native;
+        struct volume_row volume;
+        struct job_run job;
+    } row;
+    row_init(row_types[k].fields, &row);
+    if (rec->doc && row_from_rec((enum row_kind)k, rec, &row, NULL) < 0)
+        r->rows_watch(ROW_KINDS, NULL, NULL, NULL, r->rows_watch_arg);
+    else
+        r->rows_watch((enum row_kind)k, rec->id, NULL, rec->doc ? &row : NULL, r->rows_watch_arg);
+    row_clear(row_types[k].fields, &row);
+}
+
+void rows_watch(struct records *r, rows_watch_fn *fn, void *arg)
+{
+    r->rows_watch = fn;
+    r->rows_watch_arg = arg;
 }
 
 void records_tell_gone(struct records *r, enum rec_kind k, const char *id)
@@ -28,6 +50,8 @@ void records_tell_all(struct records *r)
 {
     if (r->watch)
         r->watch(REC_KINDS, NULL, r->watch_arg);
+    if (r->rows_watch)
+        r->rows_watch(ROW_KINDS, NULL, NULL, NULL, r->rows_watch_arg);
 }
 
 void records_tell_end(struct records *r, bool undone)

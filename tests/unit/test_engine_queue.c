@@ -41,6 +41,10 @@ static void open_with(struct fixture *x, const char *daemon_keys)
     if (cfg_load_dir(&x->cfg, x->dir, &e) < 0)
         fail_msg("%s", e.msg);
     assert_int_equal(records_open(&x->g.records, x->dir, &news, &e), 0);
+    x->g.board = board_new();
+    x->g.live = calloc(LIVE_BUCKETS, sizeof *x->g.live);
+    assert_non_null(x->g.board);
+    assert_non_null(x->g.live);
     x->g.cfg = x->cfg;
     snprintf(x->repo.name, sizeof x->repo.name, "main");
     x->repo.known = x->repo.up = true;
@@ -50,6 +54,8 @@ static void open_with(struct fixture *x, const char *daemon_keys)
 static void close_it(struct fixture *x)
 {
     char command[128];
+    board_free(x->g.board);
+    free(x->g.live);
     records_close(x->g.records);
     cfg_free(x->cfg);
     snprintf(command, sizeof command, "rm -rf %s", x->dir);
@@ -71,6 +77,7 @@ static void add(struct fixture *x, const char *id, const char *kind, const char 
         json_object_del(doc, "native_doc");
     row_from_doc(&r, ROW_OPERATION, id, "", "", state, doc);
     assert_int_equal(operation_add(x->g.records, &r.operation, &e), 0);
+    assert_int_equal(board_operation(x->g.board, id, &r.operation), 0);
     if (ret)
         *ret = r.operation;
     else
@@ -80,7 +87,6 @@ static void add(struct fixture *x, const char *id, const char *kind, const char 
 static bool may(struct fixture *x, const struct operation *op, bool move, const char *because)
 {
     char why[512] = "";
-    x->g.queue_known = false; /* as at the beginning of each round */
     bool ok = queue_may(&x->g, op, move, why, sizeof why);
     if (!ok && because && !strstr(why, because))
         fail_msg("\"%s\" does not say \"%s\"", why, because);
@@ -178,6 +184,7 @@ static void others_go_on(void **s)
     str_set(&other.repository, "other");
     policy_take(&away.policy, policy_make(&other));
     assert_int_equal(operation_save(x.g.records, &away, &e), 0);
+    assert_int_equal(board_operation(x.g.board, away.id, &away), 0);
     assert_true(may(&x, &here, false, NULL));
     assert_false(may(&x, &away, false, "other"));
     while (x.g.repos != &x.repo) { /* "other" was noted */

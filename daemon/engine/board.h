@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * board.h - the operations that are not finished, arranged for decisions
+ *
+ * Made from the rows once and from each row that is written afterwards. It answers without a walk over all operations:
+ * which of them have to be looked at, how many move data, how many would go before another one, when the next stored
+ * deadline is, and how the operations of one backup stand. The cost of one event does not depend on how many there are.
+ *
+ * Not thread-safe: the event loop's thread. No function blocks or touches a row.
+ */
+#ifndef SNAPFERRY_DAEMON_ENGINE_BOARD_H
+#define SNAPFERRY_DAEMON_ENGINE_BOARD_H
+
+#include "daemon/records/types.h"
+
+#define BOARD_ID_MAX 512
+
+struct board;
+/* NULL: no memory. */
+struct board *board_new(void);
+void board_free(struct board *b);
+
+/* A row of an operation was written; now NULL: it is gone. Marks it and its backup. -ENOMEM: the board is not complete:
+ * it has to be made again. */
+int board_operation(struct board *b, const char *id, const struct operation *now);
+/* A row of a backup was written; now NULL: it is gone. */
+int board_backup(struct board *b, const char *id, const struct backup *now);
+
+/* ---- what has to be looked at ---- */
+
+/* Whether a repository is unavailable: what needs it holds up nobody. */
+typedef bool board_down_fn(const char *repository, void *arg);
+
+/* No effect if there is no live one of that id. */
+void board_mark(struct board *b, const char *id);
+int board_mark_backup(struct board *b, const char *id);
+void board_mark_all(struct board *b);
+/* Operations that wait for the end of another one: for what the repository answers. */
+void board_mark_waiting(struct board *b);
+/* Queued operations whose repository is unavailable: they may have waited for too long. */
+void board_mark_down(struct board *b, board_down_fn *down, void *arg);
+/* Operations whose stored deadline has come. */
+void board_mark_due(struct board *b, int64_t now_ns);
+/* The earliest stored deadline; 0: none. */
+int64_t board_wake(const struct board *b);
+/* The next marked one, which is marked no more; false: none. */
+bool board_take(struct board *b, char id[BOARD_ID_MAX]);
+bool board_take_backup(struct board *b, char id[BOARD_ID_MAX]);
+bool board_is_marked(const struct board *b);
+
+/* ---- slots and order (E-02) ---- */
+
+struct board_usage {
+    unsigned moving, moving_restores; /* a mover is started, runs or is being ended */
+    unsigned exposed;                 /* these, and what is exposed or being exposed */
+    uint64_t memory;                  /* of the movers */
+};
+/* All but `except` (an id). */
+struct board_usage board_usage(const struct board *b, const char *except);
+unsigned board_in_class(const struct board *b, const char *klass, const char *except);
+unsigned board_on_device(const struct board *b, const char *device, const char *except);
+/* How many of the queued ones go before `op` by rule (restores have a queue of their own, then priority, then age);
+ * *first (NULL: none): id of the first of them, borrowed until the board changes. */
+unsigned board_ahead(const struct board *b, const struct operation *op, board_down_fn *down, void *arg,
+                     const char **first);
+/* Marks the first `n` queued ones of a queue (those that may be exposed next), and all that are exposed and wait for
+ * their turn to move. */
+void board_mark_next(struct board *b, bool restores, unsigned n, board_down_fn *down, void *arg);
+void board_mark_ready(struct board *b);
+/* Memory that a mover with this policy may take. */
+uint64_t policy_memory(const struct policy *p);
+
+/* ---- one backup ---- */
+
+struct board_run {
+    unsigned live, snapshotting;
+    unsigned failed, canceled; /* ended so since `counted` was set */
+    bool counted;              /* the caller has added those that ended before */
+    unsigned n_phase_1;        /* its operations in phase 1 */
+};
+/* NULL: no memory. Borrowed until the board changes. */
+struct board_run *board_run(struct board *b, const char *backup);
+/* Ids of the members of the next groups of phase 1, oldest first: at most `max` operations, a group never in part; NULL
+ * terminated, malloc()ed, the ids borrowed until the board changes. *n: how many. NULL: no memory. */
+const char **board_phase_1(struct board *b, const char *backup, unsigned max_groups, unsigned *n);
+
+#endif
