@@ -71,7 +71,8 @@ say = $(if $(Q),$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,$(info $(1) $(2
 # What is made depends on how: $(BUILD)/flags has the compiler and all flags, and is written only when they change.
 .PHONY: FORCE
 same = $(and $(findstring <$(1)>,<$(2)>),$(findstring <$(2)>,<$(1)>))
-changed = $(if $(call same,$(file <$(1)),$(2)),,FORCE)
+# Make 4.3 does not always take the line break off what it reads.
+changed = $(if $(call same,$(strip $(file <$(1))),$(strip $(2))),,FORCE)
 quoted = '$(subst ','\'',$(1))'
 FLAGS := $(BUILD)/flags
 FLAGS_TEXT := $(CC) $(shell $(CC) --version 2>/dev/null | head -n 1) $(CFLAGS_ALL) $(LDFLAGS_ALL) \
