@@ -422,8 +422,11 @@ static void movers_listed(struct step_result *s, void *arg)
         const int killed = movers_end_stray(g->movers, id, processes, &e);
         if (killed < 0)
             log_warning("the mover of %s, which no unfinished operation has, cannot be ended: %s", id, e.msg);
-        else if (killed > 0)
+        if (killed > 0) {
+            /* What a unit leaves can be removed once systemd has seen its end. */
+            g->strays_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
             log_warning("the mover of %s was terminated: no unfinished operation of that name is recorded", id);
+        }
     }
 }
 

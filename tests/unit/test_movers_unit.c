@@ -287,8 +287,14 @@ static void test_adopt(void **state)
     assert_int_equal(json_array_size(left), 1);
     assert_int_equal(movers_end_stray(r.m, op, left, &e), 1);
     json_decref(left);
-    rig_for(&r, 0.5);
-    left = rig_listed(&r, op);
+    /* Its unit has failed, and goes when it is found once more. */
+    rig_for(&r, 1);
+    for (int i = 0; i < 20 && (left = rig_listed(&r, op)); i++) {
+        assert_int_equal(json_array_size(left), 0);
+        assert_int_equal(movers_end_stray(r.m, op, left, &e), 0);
+        json_decref(left);
+        rig_for(&r, 0.5);
+    }
     assert_null(left);
     close(big);
     end(&r, src);
