@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * reader-impl.h - what the files of the reader share: reader.c (planning, the thread, the consumer's side) uses
+ * reader-flight.c (reads in flight), both use reader-hand.c (reading by hand), and all reader-lists.c (holes).
+ */
+#ifndef SNAPFERRY_IO_READER_IMPL_H
+#define SNAPFERRY_IO_READER_IMPL_H
+
+#include "io/reader-test.h"
+#include "io/reader.h"
+
+#include <liburing.h>
+#include <pthread.h>
+
+/*
+ * Addresses. A position in the source is `pos`. What goes into the ring has a second, gapless address v = pos - base,
+ * and lies at v % ring. base is a multiple of `block` and grows by the length of each skipped middle of a hole, which
+ * is a multiple of `block` too: so v and pos are equal modulo the block, reads keep the alignment that O_DIRECT wants,
+ * and a block never straddles the end of the ring.
+ *
+ * Pieces (a read, or zeros of a hole) are begun in order, completed in any order, and published in order.
+ */
+#define PAGE ((size_t)4096)
+#define HUGE_PAGE ((size_t)2 << 20)
+#define BLOCK_DEFAULT ((size_t)1 << 20)
+#define BLOCK_MAX ((size_t)64 << 20)
+#define DEPTH_MAX 256u
+#define POOL_MAX 8u                   /* threads that stand in for io_uring */
+#define FIXED_MAX ((size_t)512 << 20) /* bytes per registered buffer; the kernel takes at most 1 GiB */
+#define HOLE_MIN ((uint64_t)64 << 10) /* shorter holes are read: cheaper than two requests around them */
+#define AGAIN_MAX 64u
+
+enum piece_state { PIECE_FLYING, PIECE_DONE, PIECE_BROKEN };
+
+struct piece {
+    uint64_t pos, v;
+    size_t len;   /* what is asked for, sector-aligned where the position is */
+    uint64_t end; /* position up to which it fills the stream; may be less than pos + len at the end of the source */
+    size_t got;
+    unsigned again;
+    enum piece_state state;  /* the reader's thread only */
+    enum piece_state result; /* what state will become, from whoever read */
+    struct piece *next;      /* in the pool's queues */
+};
+
+struct hole {
+    uint64_t start, end;
+};
+
+struct skip {
+    uint64_t from, to; /* positions [from, to) are not in the ring */
+    uint64_t base;     /* of positions before `from` */
+};
+
+/* Threads that call preadv: the stand-in where io_uring is refused. */
+struct pool {
+    pthread_mutex_t mu;
+    pthread_cond_t todo_cv, done_cv;
+    struct piece *todo, **todo_tail, *done;
+    pthread_t thread[POOL_MAX];
+    unsigned threads;
+    bool stop;
+};
+
+struct reader {
+    struct source *src;
+    const struct source_info *info;
+    struct reader_opts o;
+    struct reader_fault fault;
+    uint64_t size, start;
+    size_t ring, window, block, align;
+    unsigned depth;
+    uint8_t *mem;     /* of the ring, and its mirror behind it */
+    uint8_t *mapping; /* what it lies in */
+    size_t mapped;
+
+    int fd_direct, fd_plain; /* fd_direct -1: no O_DIRECT; fd_plain is the source's */
+    int restore_flags;       /* of the source's descriptor, if O_DIRECT had to be set on it; else -1 */
+    bool use_direct;         /* reader's thread, set before the pool starts */
+
+    /* The reader's thread only. */
+    struct piece *fifo;
+    unsigned fifo_cap, fifo_head, fifo_len, flying, flying_max;
+    uint64_t cursor, base; /* next position to begin a piece at */
+    struct extent ext;     /* the last one asked for */
+    bool ext_valid;
+    struct io_uring uring;
+    bool uring_up, fixed;
+    struct pool pool;
+    uint64_t bad_start, bad_end; /* a bad range that may go on in the next piece */
+    int bad_sys;
+    uint64_t reads, read_bytes;
+
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mu;
+    pthread_cond_t data_cv, room_cv;
+    /* Under mu. */
+    bool cancelled, finished;
+    uint64_t filled; /* all before is in the ring, or was, or is a skipped middle */
+    uint64_t released;
+    uint64_t base_first; /* base before the first of skips */
+    struct hole *holes;  /* rings of `list_cap` */
+    struct skip *skips;
+    size_t list_cap, hole_head, hole_len, skip_head, skip_len;
+    struct reader_stats st;
+    struct err err; /* cls ERR_NONE: none */
+};
+
+static inline uint64_t down(uint64_t x, uint64_t a)
+{
+    return x - x % a;
+}
+
+static inline uint64_t up(uint64_t x, uint64_t a)
+{
+    return x % a ? x + (a - x % a) : x;
+}
+
+static inline uint64_t min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t max64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- reader-lists.c: holes and skips; mu is held ---- */
+
+struct hole *reader_hole_at(struct reader *r, size_t i);
+struct skip *reader_skip_at(struct reader *r, size_t i);
+/* Number of holes that begin at or before pos. */
+size_t reader_holes_until(struct reader *r, uint64_t pos);
+/* Number of skips whose middle begins at or before pos. */
+size_t reader_skips_until(struct reader *r, uint64_t pos);
+/* The gapless address of a position; a position in a skipped middle has that of the seam. */
+uint64_t reader_v_of(struct reader *r, uint64_t pos);
+/* The consumer may have released what the cursor has still to pass: that is kept. The reader's thread only. */
+void reader_forget_released(struct reader *r);
+
+/* ---- reader-hand.c ---- */
+
+void reader_fallback(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool reader_is_cancelled(struct reader *r);
+int reader_cancelled(struct reader *r, struct err *e);
+void reader_wait_ms(struct reader *r, unsigned ms);
+int64_t reader_pread(struct reader *r, int fd, void *buf, size_t len, uint64_t pos);
+/* Mends the piece at the head of the line, so that bad ranges come to light in order. */
+int reader_mend(struct reader *r, struct piece *p, struct err *e);
+void reader_flush_bad(struct reader *r);
+
+/* ---- reader-flight.c ---- */
+
+int reader_uring_open(struct reader *r);
+void reader_uring_fix_buffers(struct reader *r);
+int reader_pool_start(struct reader *r);
+void reader_pool_stop(struct reader *r);
+void reader_begin_read(struct reader *r, struct piece *p);
+/* Waits for at least one read that is in flight. */
+int reader_wait_reads(struct reader *r, struct err *e);
+
+#endif
