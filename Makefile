@@ -215,7 +215,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
-TSAN_TESTS := pool hash reader target blob item indexset repo backup
+TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'
