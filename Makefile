@@ -37,8 +37,8 @@ AVX2_AES := -mavx2 -maes -mpclmul -mvaes -mvpclmulqdq
 AVX2_SHA := -mavx2 -msha
 AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 
-# The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked the highest
-# first, once.
+# The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked once, the
+# highest first.
 DAEMON_ROOMS := base proc cfg io io/native \
                 $(addprefix daemon/,protocol records movers schedule check answers engine control metrics)
 DATA_ROOMS := chunker repo $(addprefix daemon/,import bench mover mover/agent)

@@ -15,7 +15,8 @@ src=$work/snapferry-$version
 mkdir "$src"
 cd "$root"
 # Not what was built, in the tree or under debian/.
-tar -c --exclude=./.git --exclude='./build*' --exclude=./debian/build --exclude=./debian/tmp --exclude=./debian/.debhelper \
+tar -c --exclude=./.git --exclude='./build*' --exclude=./debian/build --exclude=./debian/tmp \
+    --exclude=./debian/.debhelper \
     --exclude=./debian/snapferry --exclude=./debian/snapferry-doc --exclude=./perf/results . | tar -x -C "$src"
 cd "$src"
 # -d: tests/deps.sh has installed what it takes; build-essential, which would be asked for, has a C++ compiler, too.

@@ -11,7 +11,8 @@ present() {
 }
 drop_data() { (cd "$W/data" && rm -rf "$@"); rm -f "$W/v/volume.img"; }
 
-# machine_files MIB: a copy in $W/data/tree of programs, libraries, headers and texts of this machine, this much of them.
+# machine_files MIB: a copy in $W/data/tree of programs, libraries, headers and texts of this machine, this much of
+# them.
 machine_files() {
     rm -rf "$W/data/tree"
     mkdir "$W/data/tree"
@@ -21,13 +22,15 @@ machine_files() {
         list_files /usr/share $(($1 * 15 / 100))
         list_files /usr/lib $(($1 * 40 / 100))
     } >"$W/data/list"
-    tar -C / -cf - --no-recursion -T "$W/data/list" 2>/dev/null | tar -C "$W/data/tree" -xf - || die "cannot copy files of this machine"
+    tar -C / -cf - --no-recursion -T "$W/data/list" 2>/dev/null | tar -C "$W/data/tree" -xf - ||
+        die "cannot copy files of this machine"
     rm "$W/data/list"
 }
 # Each file counts 4 KiB more than it holds: empty ones and directories need room too.
 list_files() { # DIRECTORY MIB
     find "$1" -xdev -type f -size -64M -readable -printf '%P\t%k\n' 2>/dev/null | LC_ALL=C sort |
-        awk -F '\t' -v max=$(($2 * 1024)) -v dir="${1#/}" '{ room = $2 + 4; if (sum + room > max) next; sum += room; print dir "/" $1 }'
+        awk -F '\t' -v max=$(($2 * 1024)) -v dir="${1#/}" \
+        '{ room = $2 + 4; if (sum + room > max) next; sum += room; print dir "/" $1 }'
 }
 
 # One tar of ELF and text.
@@ -66,7 +69,8 @@ change_image() {
             0) echo "rm \"$file\"" ;;
             1)
                 { cat "$W/data/tree/$file"; echo "a line more"; } >"$W/data/new/$n"
-                printf 'patched' | dd of="$W/data/new/$n" bs=1 seek=$(($(stat -c %s "$W/data/new/$n") / 2)) conv=notrunc status=none
+                printf 'patched' | dd of="$W/data/new/$n" bs=1 seek=$(($(stat -c %s "$W/data/new/$n") / 2)) \
+                    conv=notrunc status=none
                 printf 'rm "%s"\nwrite "%s" "%s"\n' "$file" "$W/data/new/$n" "$file"
                 ;;
             2)
@@ -76,7 +80,9 @@ change_image() {
             esac
         done < <(cd "$W/data/tree" && find . -type f ! -name '*["]*' | LC_ALL=C sort)
     } >"$W/data/changes"
-    debugfs -w -f "$W/data/changes" "$W/data/image-after" >"$W/data/changed" 2>&1 || die "debugfs fails: $(tail -n 3 "$W/data/changed")"
-    grep -v '^debugfs: ' "$W/data/changed" | grep -E 'rror|not found|No such|No space' && die "the image was not changed as meant"
+    debugfs -w -f "$W/data/changes" "$W/data/image-after" >"$W/data/changed" 2>&1 ||
+        die "debugfs fails: $(tail -n 3 "$W/data/changed")"
+    grep -v '^debugfs: ' "$W/data/changed" | grep -E 'rror|not found|No such|No space' &&
+        die "the image was not changed as meant"
     rm -rf "$W/data/tree" "$W/data/new" "$W/data/changes" "$W/data/changed"
 }

@@ -31,13 +31,15 @@ count() {
             echo "$kernel not counted: this CPU does not run it"
             continue
         fi
-        if ! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=measured "$work/count_kernels" "$kernel" \
+        if ! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=measured \
+            "$work/count_kernels" "$kernel" \
             >"$work/log" 2>&1; then
             cat "$work/log" >&2
             exit 1
         fi
         collected=$(sed -n 's/.*Collected : *\([0-9]*\).*/\1/p' "$work/log")
-        [ "${collected:-0}" -gt 0 ] || { cat "$work/log" >&2; echo "callgrind counted nothing for $kernel" >&2; exit 1; }
+        [ "${collected:-0}" -gt 0 ] ||
+            { cat "$work/log" >&2; echo "callgrind counted nothing for $kernel" >&2; exit 1; }
         echo "$kernel $(bc -l <<<"scale=3; $collected / $bytes" | sed 's/^\./0./')"
     done < <("$program" --list)
 }

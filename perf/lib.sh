@@ -11,7 +11,8 @@ die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 note() { echo "$*" | tee -a "$W/notes" >&2; }
 
 for tool in jq bc /usr/bin/time mkfs.ext4 debugfs tar column; do
-    command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || die "$tool is missing: perf/deps.sh installs what is needed"
+    command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] ||
+        die "$tool is missing: perf/deps.sh installs what is needed"
 done
 PATH=$PATH:/sbin:/usr/sbin
 [ -x "$SNAPFERRY" ] || die "there is no $SNAPFERRY: run make first"
@@ -34,7 +35,8 @@ room() {
     [ "$there" -ge "$1" ] || die "$1 MiB are needed in DIR=$DIR, $there are free: give a smaller SIZE or another DIR"
     memory=$(($(sed -n 's/^MemAvailable: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1024))
     if on_tmpfs && [ "$memory" -lt $(($1 + 700)) ]; then
-        die "DIR=$DIR is memory: $1 MiB and 700 for programs are needed, $memory are available: give a smaller SIZE or another DIR"
+        die "DIR=$DIR is memory: $1 MiB and 700 for programs are needed, $memory are available:" \
+            "give a smaller SIZE or another DIR"
     fi
 }
 

@@ -49,7 +49,8 @@ others() {
     awk '{ split($0, x); if (NR == 1) for (i = 2; i < 10; i++) a[i] = x[i]
            else { for (i = 2; i < 10; i++) { d[i] = x[i] - a[i]; sum += d[i] }
                   if (!sum) sum = 1
-                  printf "{\"busyPercent\":%.1f,\"stolenPercent\":%.1f}", 100 * (sum - d[5] - d[6] - d[9]) / sum, 100 * d[9] / sum } }' \
+                  printf "{\"busyPercent\":%.1f,\"stolenPercent\":%.1f}",
+                      100 * (sum - d[5] - d[6] - d[9]) / sum, 100 * d[9] / sum } }' \
         <<<"$a"$'\n'"$b"
 }
 
@@ -71,6 +72,7 @@ machine_json() {
         '{cpu: $cpu, level: $level, flags: ($flags | split(" ") | map(select(. != ""))), cpus: $cpus,
           governor: $governor, memoryMiB: $mib, kernel: $kernel, os: $os, virtualization: $virt,
           freeMemoryTakenBack: $taken, transparentHugePages: $thp,
-          dataFileSystem: $fs, tmpfsHuge: (if $fs == "tmpfs" then (if $huge == "" then "never" else $huge end) else null end),
+          dataFileSystem: $fs,
+          tmpfsHuge: (if $fs == "tmpfs" then (if $huge == "" then "never" else $huge end) else null end),
           compiler: $compiler, snapferry: $sf, source: $source, others: $others}'
 }

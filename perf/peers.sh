@@ -10,7 +10,8 @@ SCALAR=(SNAPFERRY_KERNEL_BUZHASH=scalar SNAPFERRY_KERNEL_RABINKARP=scalar SNAPFE
         SNAPFERRY_KERNEL_BLAKE2S=scalar SNAPFERRY_KERNEL_BLAKE3=scalar SNAPFERRY_KERNEL_AESGCM=scalar
         SNAPFERRY_KERNEL_SHA256=scalar)
 
-export HOME=$W XDG_CACHE_HOME=$W/cache KOPIA_CHECK_FOR_UPDATES=false RESTIC_PASSWORD=benchmark BORG_PASSPHRASE=benchmark \
+export HOME=$W XDG_CACHE_HOME=$W/cache KOPIA_CHECK_FOR_UPDATES=false RESTIC_PASSWORD=benchmark \
+    BORG_PASSPHRASE=benchmark \
     BORG_BASE_DIR=$W/cache/borg BORG_RELOCATED_REPO_ACCESS_IS_OK=yes
 
 installed() {
@@ -146,8 +147,10 @@ command_borg() {
 # Always compresses, never encrypts.
 command_casync() {
     case $1 in
-    backup | again) CMD=(casync make --store="$W/repo/store.castr" --compression=zstd "$W/repo/v.caibx" "$W/v/volume.img") ;;
-    restore) CMD=(casync extract --store="$W/repo/store.castr" --seed-output=no "$W/repo/v.caibx" "$W/out/volume.img") ;;
+    backup | again) CMD=(casync make --store="$W/repo/store.castr" --compression=zstd "$W/repo/v.caibx"
+        "$W/v/volume.img") ;;
+    restore) CMD=(casync extract --store="$W/repo/store.castr" --seed-output=no "$W/repo/v.caibx"
+        "$W/out/volume.img") ;;
     *) return 1 ;;
     esac
 }

@@ -15,7 +15,8 @@ if [ -n "${QUICK:-}" ]; then
 fi
 SIZE=${SIZE:-1024} RUNS=${RUNS:-3} SPARSE_GIB=${SPARSE_GIB:-64} PARTS=${PARTS:-memory kernels bench reader index work}
 VARIANTS=${VARIANTS-scalar blake3 fixed}
-[[ $SIZE =~ ^[0-9]+$ && $RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $RUNS -ge 1 ]] || { echo "run.sh: SIZE is MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
+[[ $SIZE =~ ^[0-9]+$ && $RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $RUNS -ge 1 ]] ||
+    { echo "run.sh: SIZE is MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
 here=$(realpath "$(dirname "$0")")
 mkdir -p "${RESULTS:=$here/results}"
 RESULTS=$(realpath "$RESULTS")
@@ -35,18 +36,21 @@ find_peers
 machine_json >"$W/machine"
 peers_json >"$W/peers"
 if jq -e '.others.busyPercent > 10 or .others.stolenPercent > 5' "$W/machine" >/dev/null; then
-    note "other work takes $(jq -r '"\(.others.busyPercent) % of the CPUs, the hypervisor \(.others.stolenPercent) %"' "$W/machine"): wall times will mislead"
+    note "other work takes $(jq -r '"\(.others.busyPercent) % of the CPUs, the hypervisor \(.others.stolenPercent) %"' \
+        "$W/machine"): wall times will mislead"
 fi
 pgrep -x snapferryd >/dev/null && note "snapferryd is running"
 "$here/render.sh" --machine "$W/machine" "$W/peers" | tee -a "$W/table"
 echo "data sets of $SIZE MiB in $DIR, medians of $RUNS runs" | tee -a "$W/table"
 
 for p in memory kernels; do
-    part $p && { "$BUILD/perf/bench_$p" --json --runs "$(quick_or 1 9)" --size "$(quick_or 8 $([ $p = memory ] && echo 256 || echo 32))" 2>/dev/null >"$W/$p"
+    part $p && { "$BUILD/perf/bench_$p" --json --runs "$(quick_or 1 9)" \
+        --size "$(quick_or 8 $([ $p = memory ] && echo 256 || echo 32))" 2>/dev/null >"$W/$p"
                  "$here/render.sh" --part $p "$W/$p" | tee -a "$W/table"; }
 done
 if part bench; then # snapferry bench: more kernels, ciphers, compressors
-    "$SNAPFERRY" bench --json $(quick_or "--quick --seconds 0.01 --size 8MiB" "--seconds 0.1") 2>/dev/null | tail -n 1 >"$W/bench" || die "snapferry bench fails: $(jq -r .message "$W/bench")"
+    "$SNAPFERRY" bench --json $(quick_or "--quick --seconds 0.01 --size 8MiB" "--seconds 0.1") 2>/dev/null |
+        tail -n 1 >"$W/bench" || die "snapferry bench fails: $(jq -r .message "$W/bench")"
     "$here/render.sh" --part bench "$W/bench" | tee -a "$W/table"
 fi
 if part reader; then
@@ -56,14 +60,18 @@ if part reader; then
     "$here/render.sh" --part reader "$W/reader" | tee -a "$W/table"
 fi
 if part index; then
-    "$BUILD/perf/bench_index" --json --dir "$W" --seconds "$(quick_or 0.1 2)" --contents 10000 --contents "$(quick_or 20000 1000000)" | jq -s . >"$W/index"
+    "$BUILD/perf/bench_index" --json --dir "$W" --seconds "$(quick_or 0.1 2)" --contents 10000 \
+        --contents "$(quick_or 20000 1000000)" | jq -s . >"$W/index"
     "$here/render.sh" --part index "$W/index" | tee -a "$W/table"
 fi
 part work && all_work
 
-jq -n --slurpfile machine "$W/machine" --slurpfile peers "$W/peers" --slurpfile records "$RECORDS" --rawfile notes "$W/notes" \
-    $(for p in memory kernels bench reader index; do [ -s "$W/$p" ] && echo "--slurpfile $p $W/$p" || echo "--argjson $p []"; done) \
-    --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson runs "$RUNS" --arg dir "$DIR" --arg quick "${QUICK:-}" \
+jq -n --slurpfile machine "$W/machine" --slurpfile peers "$W/peers" --slurpfile records "$RECORDS" \
+    --rawfile notes "$W/notes" \
+    $(for p in memory kernels bench reader index; do [ -s "$W/$p" ] && echo "--slurpfile $p $W/$p" ||
+        echo "--argjson $p []"; done) \
+    --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson runs "$RUNS" --arg dir "$DIR" \
+    --arg quick "${QUICK:-}" \
     --argjson seconds $((SECONDS - started)) -L "$here" -f "$here/results.jq" >"$RESULTS/$stamp.json"
 "$here/render.sh" --limits "$RESULTS/$stamp.json" | tee -a "$W/table"
 cat "$W/notes" >>"$W/table"

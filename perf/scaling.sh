@@ -14,7 +14,8 @@ if [ -n "${QUICK:-}" ]; then
 fi
 PARTS=${PARTS:-volume repository workers} VOLUMES=${VOLUMES:-1 16 256 1024 4096 16384}
 CONTENTS=${CONTENTS:-10000 100000 1000000 10000000} SIZE=${SIZE:-1024} DATA=${DATA:-256} RUNS=${RUNS:-3}
-[[ $SIZE$DATA$RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $DATA -ge 8 && $RUNS -ge 1 ]] || { echo "scaling.sh: SIZE and DATA are MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
+[[ $SIZE$DATA$RUNS =~ ^[0-9]+$ && $SIZE -ge 8 && $DATA -ge 8 && $RUNS -ge 1 ]] ||
+    { echo "scaling.sh: SIZE and DATA are MiB, 8 or more; RUNS 1 or more" >&2; exit 2; }
 here=$(realpath "$(dirname "$0")")
 mkdir -p "${RESULTS:=$here/results}"
 RESULTS=$(realpath "$RESULTS")
@@ -37,14 +38,17 @@ one() {
     before=$(stored)
     about=$(jq -cn --arg part "$part" --arg name "$label" --argjson x "$x" --argjson run "$run" --arg work "$work" \
         '{part: $part, label: $name, x: $x, run: $run, work: $work}')
-    timed "$about" "$writes" "$TOOLS/rss_peak" "$W/peak" "$SNAPFERRY" -r "$W/repo" --password-file "$W/pw" --quiet "$@" ||
+    timed "$about" "$writes" "$TOOLS/rss_peak" "$W/peak" "$SNAPFERRY" -r "$W/repo" --password-file \
+        "$W/pw" --quiet "$@" ||
         die "\"$work\" at $label fails: $(tail -n 3 "$W/stderr")"
     record "$(jq -c --slurpfile peak "$W/peak" --argjson n $(($(stored) - before)) \
-        '. + {ownBytes: $peak[0].own, mappedBytes: $peak[0].mapped, wall: $peak[0].seconds, storedBytes: $n}' <<<"$LAST")"
+        '. + {ownBytes: $peak[0].own, mappedBytes: $peak[0].mapped, wall: $peak[0].seconds, storedBytes: $n}' \
+        <<<"$LAST")"
 }
 show() { # PART HEADING
     echo | tee -a "$W/table"
-    jq -s -r -L "$here" --arg part "$1" --arg title "$2" 'include "summary"; include "text"; scaling_rows | map(select(.part == $part)) | scaling_table($title)' \
+    jq -s -r -L "$here" --arg part "$1" --arg title "$2" \
+        'include "summary"; include "text"; scaling_rows | map(select(.part == $part)) | scaling_table($title)' \
         "$RECORDS" | column -t -s '|' -o '  ' -R 3,4,5,6,7,8 | tee -a "$W/table"
 }
 
@@ -67,7 +71,10 @@ scale_volume() {
             one volume "$gib GiB" "$gib" "$run" "backup again" 64 backup "$W/v/volume.img" "${as[@]}"
             one volume "$gib GiB" "$gib" "$run" restore $((2 * DATA)) restore latest "$W/out/volume.img" "${as[@]}"
             one volume "$gib GiB" "$gib" "$run" verify 0 verify
-            if [ "$run" = 1 ]; then "$BUILD/perf/same_bytes" "$W/v/volume.img" "$W/out/volume.img" || die "other bytes were restored at $gib GiB"; fi
+            if [ "$run" = 1 ]; then
+                "$BUILD/perf/same_bytes" "$W/v/volume.img" "$W/out/volume.img" ||
+                    die "other bytes were restored at $gib GiB"
+            fi
             rm -rf "$W/out"
         done
         drop_data sparse
@@ -95,7 +102,8 @@ scale_repository() {
     done
     rm -rf "$W/repo" "$W/cache"
     drop_data random
-    "$BUILD/perf/bench_index" --json --dir "$W" --seconds "$([ -n "${QUICK:-}" ] && echo 0.1 || echo 2)" $(printf -- '--contents %s ' $CONTENTS) | jq -s . >"$W/index"
+    "$BUILD/perf/bench_index" --json --dir "$W" --seconds "$([ -n "${QUICK:-}" ] && echo 0.1 || echo 2)" \
+        $(printf -- '--contents %s ' $CONTENTS) | jq -s . >"$W/index"
     show repository contents
     "$here/render.sh" --part index "$W/index" | tee -a "$W/table"
 }
@@ -108,10 +116,12 @@ scale_workers() {
             label="$n"
             begin snapferry no
             present random
-            one workers "$label" "$n" "$run" "backup, unique" $((SIZE + 256)) backup "$W/v/volume.img" --as b@b:/b --workers "$n"
+            one workers "$label" "$n" "$run" "backup, unique" $((SIZE + 256)) backup "$W/v/volume.img" --as b@b:/b \
+                --workers "$n"
             one workers "$label" "$n" "$run" "backup, duplicate" 64 backup "$W/v/volume.img" --as b@b:/b --workers "$n"
             rm -rf "$W/out"; mkdir "$W/out"
-            one workers "$label" "$n" "$run" restore $((SIZE + 256)) restore latest "$W/out/volume.img" --as b@b:/b --workers "$n"
+            one workers "$label" "$n" "$run" restore $((SIZE + 256)) restore latest "$W/out/volume.img" --as b@b:/b \
+                --workers "$n"
             rm -rf "$W/out"
             one workers "$label" "$n" "$run" verify 0 verify --workers "$n"
         done
@@ -124,7 +134,8 @@ scale_workers() {
 # Index blobs take some 50 bytes for each content, in the repository and again in the cache.
 needed=$((3 * SIZE + 512))
 for n in $CONTENTS; do
-    case " $PARTS " in *" repository "*) [ $((n / 8000 + 3 * DATA + 512)) -le $needed ] || needed=$((n / 8000 + 3 * DATA + 512)) ;; esac
+    case " $PARTS " in *" repository "*) [ $((n / 8000 + 3 * DATA + 512)) -le $needed ] ||
+        needed=$((n / 8000 + 3 * DATA + 512)) ;; esac
 done
 room $needed
 
@@ -133,18 +144,23 @@ machine_json >"$W/machine"
 echo '{}' >"$W/peers"
 echo '[]' >"$W/index"
 if jq -e '.others.busyPercent > 10 or .others.stolenPercent > 5' "$W/machine" >/dev/null; then
-    note "other work takes $(jq -r '"\(.others.busyPercent) % of the CPUs, the hypervisor \(.others.stolenPercent) %"' "$W/machine"): wall times will mislead"
+    note "other work takes $(jq -r '"\(.others.busyPercent) % of the CPUs, the hypervisor \(.others.stolenPercent) %"' \
+        "$W/machine"): wall times will mislead"
 fi
 "$here/render.sh" --machine "$W/machine" "$W/peers" | tee -a "$W/table"
 for part in $PARTS; do
     declare -F "scale_$part" >/dev/null || die "PARTS: there is no \"$part\""
     "scale_$part"
 done
-jq -n -L "$here" --slurpfile machine "$W/machine" --slurpfile records "$RECORDS" --slurpfile index "$W/index" --rawfile notes "$W/notes" \
-    --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson data "$DATA" --argjson runs "$RUNS" --arg dir "$DIR" \
+jq -n -L "$here" --slurpfile machine "$W/machine" --slurpfile records "$RECORDS" --slurpfile index "$W/index" \
+    --rawfile notes "$W/notes" \
+    --arg date "$(date -uIseconds)" --argjson size "$SIZE" --argjson data "$DATA" --argjson runs "$RUNS" \
+    --arg dir "$DIR" \
     --argjson seconds $((SECONDS - started)) 'include "summary";
-    {schema: 1, kind: "scaling", date: $date, seconds: $seconds, parameters: {sizeMiB: $size, dataMiB: $data, runs: $runs, dir: $dir},
-     machine: $machine[0], notes: ($notes | split("\n") | map(select(. != ""))), index: $index[0], scaling: ($records | scaling_rows)}' \
+    {schema: 1, kind: "scaling", date: $date, seconds: $seconds,
+     parameters: {sizeMiB: $size, dataMiB: $data, runs: $runs, dir: $dir},
+     machine: $machine[0], notes: ($notes | split("\n") | map(select(. != ""))), index: $index[0],
+     scaling: ($records | scaling_rows)}' \
     >"$RESULTS/$stamp.json"
 cat "$W/notes" >>"$W/table"
 cp "$W/table" "$RESULTS/$stamp.txt"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The numbers of docs/sizing.md: what a repository, its index and the daemon's records grow by. As root, for the daemon's part
-# (an XFS on a loop device); about five minutes and 1.5 GiB in $TMPDIR. Prints tables in Markdown.
+# The numbers of docs/sizing.md: what a repository, its index and the daemon's records grow by. As root, for the
+# daemon's part (an XFS on a loop device); about five minutes and 1.5 GiB in $TMPDIR. Prints tables in Markdown.
 # usage: BUILD=build perf/sizing.sh [splitters] [runs] [daemon]
 set -eu
 B=$(realpath "${BUILD:-build}")
@@ -22,7 +22,8 @@ MIB=256 # of the image
 want=" ${*:-splitters runs daemon} "
 
 if [[ $want == *" splitters "* ]]; then
-    printf '| Splitter | contents of %s MiB | mean KiB | index, bytes per content | 16 writes of 4 KiB: stored MiB | 256 writes | 4096 writes |\n|---|---|---|---|---|---|---|\n' $MIB
+    printf '| Splitter | contents of %s MiB | mean KiB | index, bytes per content ' $MIB
+    printf '| 16 writes of 4 KiB: stored MiB | 256 writes | 4096 writes |\n|---|---|---|---|---|---|---|\n'
     for s in DYNAMIC-128K-BUZHASH DYNAMIC-512K-BUZHASH DYNAMIC-1M-BUZHASH DYNAMIC-4M-BUZHASH FIXED-128K FIXED-1M; do
         rm -rf "$W/repo" "$W/cache"
         random $((MIB << 20)) 1 >"$W/image"
@@ -32,9 +33,12 @@ if [[ $want == *" splitters "* ]]; then
         printf '| %s | %s | %s | %s |' $s "$chunks" $((MIB * 1024 / chunks)) $((index / chunks))
         for k in 16 256 4096; do
             random $((MIB << 20)) 1 >"$W/image"
-            perl -e 'open F, "+<", $ARGV[0] or die; srand 7; for (1 .. $ARGV[1]) { seek F, 4096 * int rand $ARGV[2] / 4096, 0; print F pack "N*", map { rand 4294967296 } 1 .. 1024 }' \
+            perl -e 'open F, "+<", $ARGV[0] or die; srand 7;
+                for (1 .. $ARGV[1]) { seek F, 4096 * int rand $ARGV[2] / 4096, 0;
+                    print F pack "N*", map { rand 4294967296 } 1 .. 1024 }' \
                 "$W/image" $k $((MIB << 20))
-            printf ' %s |' "$(sf backup "$W/image" --as a@b:/c$k --json --progress=no | tail -n 1 | jq '.newBytes / 1048576 | floor')"
+            printf ' %s |' "$(sf backup "$W/image" --as a@b:/c$k --json --progress=no | tail -n 1 |
+                jq '.newBytes / 1048576 | floor')"
         done
         echo
     done
@@ -48,7 +52,8 @@ if [[ $want == *" runs "* ]]; then
     read -r a files <<<"$(bytes "$W/repo")"
     for _ in 1 2 3 4 5 6 7 8 9 10; do sf backup "$W/image" --as a@b:/c --quiet; done
     read -r b more <<<"$(bytes "$W/repo")"
-    printf '\nA backup in which nothing has changed adds %s bytes in %s files to the repository.\n' $(((b - a) / 10)) $(((more - files) / 10))
+    printf '\nA backup in which nothing has changed adds %s bytes in %s files to the repository.\n' $(((b - a) / 10)) \
+        $(((more - files) / 10))
 fi
 
 if [[ $want == *" daemon "* ]]; then
@@ -60,9 +65,11 @@ if [[ $want == *" daemon "* ]]; then
     rm -rf "$W/repo"
     sf repo create --quiet
     for i in $(seq $n); do random 65536 "$i" >"$W/vm/volume-$i.img"; done
-    printf '[mover]\nuser = root\nmemory = 96MiB\nworkers = 1\n[metrics]\nlisten =\n[repository "main"]\npath = %s\npassword-file = %s\n[storage-class "c"]\ndriver = reflink\nmatch = %s/*.img\nsnapshots-to-retain = 1\n' \
-        "$W/repo" "$W/password" "$W/vm" >"$W/etc/snapferry.ini"
-    "$B/snapferryd" --foreground --config-dir "$W/etc" --state-dir "$W/state" --runtime-dir "$W/run" --cache-dir "$W/cache" 2>"$W/log" &
+    printf '%s\n' '[mover]' 'user = root' 'memory = 96MiB' 'workers = 1' '[metrics]' 'listen =' \
+        '[repository "main"]' "path = $W/repo" "password-file = $W/password" \
+        '[storage-class "c"]' 'driver = reflink' "match = $W/vm/*.img" 'snapshots-to-retain = 1' >"$W/etc/snapferry.ini"
+    "$B/snapferryd" --foreground --config-dir "$W/etc" --state-dir "$W/state" --runtime-dir "$W/run" \
+        --cache-dir "$W/cache" 2>"$W/log" &
     daemon=$!
     for _ in $(seq 100); do [ -S "$W/run/control.sock" ] && break; sleep 0.1; done
     for _ in 1 2; do "$B/snapferry" backup "$W/vm/*.img" --wait --quiet --runtime-dir "$W/run"; done
@@ -70,12 +77,17 @@ if [[ $want == *" daemon "* ]]; then
     kill "$daemon"; wait "$daemon" || true
     daemon=
     size=$(stat -c %s "$W/state/records.db")
-    printf '\nDaemon with %s volumes after two backups of all: %s KiB resident, records of %s KiB.\n\n| Rows | number | mean bytes |\n|---|---|---|\n' $n "$rss" $((size / 1024))
+    printf '\nDaemon with %s volumes after two backups of all: %s KiB resident, records of %s KiB.\n\n' \
+        $n "$rss" $((size / 1024))
+    printf '| Rows | number | mean bytes |\n|---|---|---|\n'
     for t in operations backups natives volumes; do
-        printf '| %s | %s |\n' $t "$(sqlite3 -readonly -separator ' | ' "$W/state/records.db" "SELECT count(*), cast(avg(length(doc)) AS integer) FROM $t")"
+        printf '| %s | %s |\n' $t \
+            "$(sqlite3 -readonly -separator ' | ' "$W/state/records.db" \
+                "SELECT count(*), cast(avg(length(doc)) AS integer) FROM $t")"
     done
     for i in $(seq 1000); do : >"$W/vm/more-$i.img"; truncate -s 1M "$W/vm/more-$i.img"; done
-    "$B/snapferryd" --foreground --config-dir "$W/etc" --state-dir "$W/state" --runtime-dir "$W/run" --cache-dir "$W/cache" 2>"$W/log" &
+    "$B/snapferryd" --foreground --config-dir "$W/etc" --state-dir "$W/state" --runtime-dir "$W/run" \
+        --cache-dir "$W/cache" 2>"$W/log" &
     daemon=$!
     for _ in $(seq 100); do [ -S "$W/run/control.sock" ] && break; sleep 0.1; done
     for _ in $(seq 60); do

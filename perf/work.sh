@@ -81,8 +81,9 @@ DEFAULTS=(snapferry kopia snapferry-scalar restic borg casync)
 work_random() {
     make_data random "$W/data/random" "$SIZE" "$SEED"
     reading_limits
-    group random no "$SIZE" "$writes" "$RUNS" \
-        "backup=unique_incompressible@random again=duplicate,_full_re-read scan=duplicate,_every_cut_searched restore=restore,_incompressible verify=verify,_all_data_read" \
+    local steps='backup=unique_incompressible@random again=duplicate,_full_re-read scan=duplicate,_every_cut_searched'
+    steps+=' restore=restore,_incompressible verify=verify,_all_data_read'
+    group random no "$SIZE" "$writes" "$RUNS" "$steps" \
         snapferry kopia snapferry-scalar restic snapferry-blake3 kopia-blake3 borg snapferry-fixed kopia-fixed casync
     drop_data random
 }
@@ -114,7 +115,8 @@ work_database() {
     cp "$W/data/database" "$W/data/database-after"
     make_data rewrite "$W/data/database-after" 1 "$((SEED + 1))"
     group database no "$SIZE" "$writes" "$RUNS" \
-        "backup=database_file,_first@database backup=database_file,_1_%_of_pages_rewritten@database-after" "${DEFAULTS[@]}"
+        "backup=database_file,_first@database backup=database_file,_1_%_of_pages_rewritten@database-after" \
+        "${DEFAULTS[@]}"
     drop_data database database-after
 }
 
@@ -152,7 +154,9 @@ reading_limits() {
             fio --name=read --filename="$W/data/random" --rw=read --bs=1M --thread --group_reporting "${engine[@]}" \
                 --numjobs="$jobs" --size=$((SIZE / jobs))M --offset_increment=$((SIZE / jobs))M --output-format=json \
                 2>"$W/stderr" >"$W/fio" || { note "fio failed: $(head -n1 "$W/stderr")"; return; }
-            jq -c --argjson jobs "$jobs" '{limit: "fio read", jobs: $jobs, mibPerSecond: (.jobs[0].read.bw_bytes / 1048576)}' "$W/fio" >>"$RECORDS"
+            jq -c --argjson jobs "$jobs" \
+                '{limit: "fio read", jobs: $jobs, mibPerSecond: (.jobs[0].read.bw_bytes / 1048576)}' \
+                "$W/fio" >>"$RECORDS"
         done
     done
 }
@@ -165,6 +169,8 @@ compressing_limit() {
     for run in $(seq "$RUNS"); do
         drop_caches
         timed '{}' 0 zstd -q -1 -B4194304 -T"$(nproc)" -c "$W/data/text"
-        jq -c --argjson mib "$mib" '{limit: "zstd -1, all CPUs", mibPerSecond: ($mib / .wall), coreSecondsPerGiB: ((.user + .sys) * 1024 / $mib)}' <<<"$LAST" >>"$RECORDS"
+        jq -c --argjson mib "$mib" \
+            '{limit: "zstd -1, all CPUs", mibPerSecond: ($mib / .wall),
+                coreSecondsPerGiB: ((.user + .sys) * 1024 / $mib)}' <<<"$LAST" >>"$RECORDS"
     done
 }

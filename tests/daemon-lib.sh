@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What the tests of snapferryd share, on top of tests/lib.sh: scratch file systems, a daemon of one's own without systemd,
-# questions to it, and the check that nothing is left behind. Needs root and loop devices.
+# What the tests of snapferryd share, on top of tests/lib.sh: scratch file systems, a daemon of one's own without
+# systemd, questions to it, and the check that nothing is left behind. Needs root and loop devices.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 : "${BUILD:=build}"
 SNAPFERRYD=${SNAPFERRYD:-$(realpath "$BUILD")/snapferryd}
@@ -42,7 +42,8 @@ config_main() {
     mkdir -p "$CONF/conf.d" "$STATE" "$RUN" "$CACHE"
     {
         printf '[daemon]\n'
-        for d in 'node-name = testnode' 'sweep = 1s' 'orphan-grace = 2s' 'log-level = debug' 'retry-first = 1s' 'retry-max = 2s' \
+        for d in 'node-name = testnode' 'sweep = 1s' 'orphan-grace = 2s' 'log-level = debug' 'retry-first = 1s' \
+            'retry-max = 2s' \
             'cancel-grace = 3s' 'slots = 2'; do
             for line; do [ "${line%% =*}" = "${d%% =*}" ] && continue 2; done
             printf '%s\n' "$d"
@@ -53,11 +54,13 @@ config_main() {
         printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
     } >"$CONF/snapferry.ini"
 }
-# config_class NAME DIR [LINE...]: a reflink class of the images in DIR, in a file of its own; a second call replaces it.
+# config_class NAME DIR [LINE...]: a reflink class of the images in DIR, in a file of its own; a second call replaces
+# it.
 config_class() {
     local name=$1 dir=$2
     shift 2
-    { printf '[storage-class "%s"]\ndriver = reflink\nmatch = %s/*.img\n' "$name" "$dir"; printf '%s\n' "$@"; } >"$CONF/conf.d/50-$name.ini"
+    { printf '[storage-class "%s"]\ndriver = reflink\nmatch = %s/*.img\n' "$name" "$dir"; printf '%s\n' \
+        "$@"; } >"$CONF/conf.d/50-$name.ini"
 }
 # A time of day for schedules that must not come while the test runs, at whatever time of day that is.
 later() { date -d '+5 hours' +%H:%M; }
@@ -72,22 +75,35 @@ askj() { ask "$@" --json 2>>"$WORK/ask.err" | tail -n 1; }
 
 # daemon_start [VAR=VALUE...]: starts it and waits until it answers. Fails if it ends instead.
 daemon_start() {
-    env "$@" "$SNAPFERRYD" --foreground --config-dir "$CONF" --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE" \
+    env "$@" "$SNAPFERRYD" --foreground --config-dir "$CONF" --state-dir "$STATE" --runtime-dir "$RUN" \
+        --cache-dir "$CACHE" \
         >>"$LOG" 2>&1 </dev/null &
     DPID=$!
     local i
     for i in $(seq 200); do
-        if ask status --json 2>/dev/null | tail -n 1 | jq -e '.offline != true and .daemon.pid > 0' >/dev/null 2>&1; then return 0; fi
+        if ask status --json 2>/dev/null | tail -n 1 |
+            jq -e '.offline != true and .daemon.pid > 0' >/dev/null 2>&1; then
+            return 0
+        fi
         kill -0 $DPID 2>/dev/null || { wait $DPID; return 1; }
         sleep 0.05
     done
     return 1
 }
 # As tests of their own. (check would run them in a subshell, whose children are not ours.)
-starts() { local name=$1; shift; if daemon_start "$@"; then pass "$name"; else fail "$name" "$(tail -n 15 "$LOG")"; fi; }
+starts() {
+    local name=$1
+    shift
+    if daemon_start "$@"; then pass "$name"; else fail "$name" "$(tail -n 15 "$LOG")"; fi
+}
 stops() { if daemon_stop; then pass "$1"; else fail "$1" "$(tail -n 15 "$LOG")"; fi; }
 daemon_alive() { [ -n "$DPID" ] && kill -0 "$DPID" 2>/dev/null; }
-daemon_stop() { [ -n "$DPID" ] && kill -TERM "$DPID" 2>/dev/null && wait "$DPID" 2>/dev/null; local rc=$?; DPID=; return $rc; }
+daemon_stop() {
+    [ -n "$DPID" ] && kill -TERM "$DPID" 2>/dev/null && wait "$DPID" 2>/dev/null
+    local rc=$?
+    DPID=
+    return $rc
+}
 daemon_kill() { [ -n "$DPID" ] && kill -KILL "$DPID" 2>/dev/null && wait "$DPID" 2>/dev/null; DPID=; }
 # daemon_gone SECONDS: waits until it has ended by itself.
 daemon_gone() {
@@ -139,18 +155,21 @@ submit() { askj backup "$@" | jq -r '.backup // empty'; }
 ops() { askj describe "$1" | jq -c '.backup.operations[]?'; }
 op_id() { ops "$1" | jq -r --arg v "${2:-}" 'select($v == "" or .volume == $v) | .id' | head -n 1; }
 mover_pid() { doc "$1" | jq -r '.mover.pid // .details.mover.pid // empty'; }
-# hold_mover OPERATION SECONDS: waits until it is recorded as Running and stops its process at once (SIGSTOP). Prints the PID.
+# hold_mover OPERATION SECONDS: waits until it is recorded as Running and stops its process at once (SIGSTOP). Prints
+# the PID.
 hold_mover() {
     local end=$((SECONDS + $2)) pid
     while [ $SECONDS -le $end ]; do
-        pid=$(sql "SELECT json_extract(doc, '$.identity.pid') FROM operations WHERE id = '$1' AND state = 'Running'" 2>/dev/null)
+        pid=$(sql "SELECT json_extract(doc, '$.identity.pid') FROM operations WHERE id = '$1' AND state = 'Running'" \
+            2>/dev/null)
         if [ -n "$pid" ]; then kill -STOP "$pid" 2>/dev/null && echo "$pid"; return; fi
         sleep 0.01
     done
     return 1
 }
-# running VOLUME [OTHER...]: a backup in which the mover of VOLUME stands still in the middle: sets A (backup), O (operation),
-# PID. Movers of small volumes are quick: one that has ended before it could be stopped is followed by another try.
+# running VOLUME [OTHER...]: a backup in which the mover of VOLUME stands still in the middle: sets A (backup), O
+# (operation), PID. Movers of small volumes are quick: one that has ended before it could be stopped is followed by
+# another try.
 running() {
     local try
     for try in 1 2 3 4 5; do
@@ -167,7 +186,8 @@ running() {
 }
 # Operations and backups that have not ended.
 unfinished() {
-    { askj operations --all | jq -r '.operations[] | .id + " " + .state'; askj backups --all | jq -r '.backups[] | .id + " " + .state'; } |
+    { askj operations --all | jq -r '.operations[] | .id + " " + .state'; askj backups --all |
+        jq -r '.backups[] | .id + " " + .state'; } |
         while read -r id s; do terminal "$s" || echo "$id $s"; done
 }
 settled() { [ -z "$(unfinished)" ]; }
@@ -175,16 +195,23 @@ settled() { [ -z "$(unfinished)" ]; }
 # ---- records and storage from the outside ----
 
 sql() { sqlite3 -readonly "$STATE/records.db" "$1"; }
-natives_of() { askj native list | jq -r --arg v "${1:-}" '.natives[] | select($v == "" or .volume == $v) | select(.state == "present") | .alias'; }
+natives_of() {
+    askj native list | jq -r --arg v "${1:-}" \
+        '.natives[] | select($v == "" or .volume == $v) | select(.state == "present") | .alias'
+}
 stored_natives() { find "$@" -path '*/.snapferry/*' -name '*.native' 2>/dev/null; }
-stored_others() { find "$@" \( -path '*/.snapferry/*' -o -name '*.snapferry-*' -o -name '.snapferry-*' \) -type f ! -name '*.native' 2>/dev/null; }
+stored_others() {
+    find "$@" \( -path '*/.snapferry/*' -o -name '*.snapferry-*' -o -name '.snapferry-*' \) -type f \
+        ! -name '*.native' 2>/dev/null
+}
 
 # clean_state DIR...: nothing is unfinished, no intent is open, no intermediate or staging file lies around, and the
 # native snapshots on storage are those of the records, one for one. Says what is wrong.
 clean_state() {
     local open left known found bad=0
     open=$(unfinished); [ -z "$open" ] || { echo "unfinished: $open"; bad=1; }
-    open=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$open" ] || { echo "open intents: $open"; bad=1; }
+    open=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$open" ] ||
+        { echo "open intents: $open"; bad=1; }
     left=$(stored_others "$@"); [ -z "$left" ] || { echo "left on storage: $left"; bad=1; }
     known=$(sql "SELECT id FROM natives WHERE state = 'present'" | sort)
     found=$(stored_natives "$@" | sed 's/.*\///; s/\.native$//' | sort)
@@ -222,4 +249,6 @@ restored_same() {
     rm -f "$out"
 }
 # When a test fails, what the daemon said helps.
-explain_failure() { [ $failures -eq 0 ] || { echo "# --- last lines of the daemon:"; tail -n "${1:-40}" "$LOG" | sed 's/^/# /'; }; }
+explain_failure() {
+    [ $failures -eq 0 ] || { echo "# --- last lines of the daemon:"; tail -n "${1:-40}" "$LOG" | sed 's/^/# /'; }
+}

@@ -44,7 +44,8 @@ for d in /usr/bin /usr/share/doc /usr/share/perl /usr/share/locale /usr/lib/x86_
     tar -cf - -P --null -T "$DIR/list6000" | tar -xf - -C "$DIR/mnt" 2>/dev/null || true
 done
 umount "$DIR/mnt"
-echo "$source_dev: $(blockdev --getsize64 "$source_dev") bytes, $(blkid -o value -s TYPE "$source_dev"), UUID $(blkid -o value -s UUID "$source_dev")"
+echo "$source_dev: $(blockdev --getsize64 "$source_dev") bytes, $(blkid -o value -s TYPE "$source_dev"), UUID $(blkid \
+    -o value -s UUID "$source_dev")"
 
 say "2. A repository in Kopia's format"
 (umask 077; head -c 24 /dev/urandom | base64 > "$DIR/password")
@@ -98,7 +99,8 @@ on-calendar = *-*-* 02:00
 keep-daily = 14
 EOF
 cat "$DIR/etc/snapferry.ini"
-"$(dirname "$SNAPFERRY")/snapferryd" --foreground --config-dir "$DIR/etc" --state-dir "$DIR/state" --runtime-dir "$DIR/run" \
+"$(dirname "$SNAPFERRY")/snapferryd" --foreground --config-dir "$DIR/etc" --state-dir "$DIR/state" \
+    --runtime-dir "$DIR/run" \
     --cache-dir "$DIR/daemon-cache" 2>"$DIR/daemon.log" &
 daemon_pid=$!
 ask() { printf '$ snapferry %s\n' "$*"; "$SNAPFERRY" "$@" --runtime-dir "$DIR/run"; }
@@ -114,4 +116,5 @@ ask restore "$backup/$DIR/vm/db.img" "$DIR/db.from-repository" --from repository
 run cmp "$DIR/db.before" "$DIR/db.from-repository"
 ask native list
 
-say "Done: what was restored is what was backed up. Any stock kopia can list, verify, mount and restore this repository too."
+say "Done: what was restored is what was backed up." \
+    "Any stock kopia can list, verify, mount and restore this repository too."

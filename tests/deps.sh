@@ -4,19 +4,21 @@
 set -eu
 build=(gcc make pkg-config libc6-dev liburing-dev libisal-dev libzstd-dev libssl-dev libjansson-dev libinih-dev
        liblz4-dev zlib1g-dev libblkid-dev libsystemd-dev libsqlite3-dev libseccomp-dev libmicrohttpd-dev perl)
-test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata bc tar time sqlite3 curl)
-# Packages are built and installed in a booted container by the default tests. lintian and mmdebstrap are for `make deb` and
-# `make test-package`: lintian alone brings a hundred packages of Perl.
+test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata
+    bc tar time sqlite3 curl)
+# Packages are built and installed in a booted container by the default tests. lintian and mmdebstrap are for `make deb`
+# and `make test-package`: lintian alone brings a hundred packages of Perl.
 test+=(systemd dbus systemd-container debhelper dpkg-dev fakeroot)
-package=(debhelper dpkg-dev fakeroot lintian mmdebstrap systemd dbus systemd-container libcmocka-dev xz-utils jq openssl sqlite3 xfsprogs)
+package=(debhelper dpkg-dev fakeroot lintian mmdebstrap systemd dbus systemd-container libcmocka-dev xz-utils
+    jq openssl sqlite3 xfsprogs)
 want=("${build[@]}")
 case ${1:-all} in
 build) ;;
 package) want+=("${package[@]}") ;;
 *) want+=("${test[@]}") ;;
 esac
-# The judges of metrics, rules and dashboards, and the reverse proxy of the manual: the programs alone, without the services that
-# the packages would start. 20 MB; without them those tests are skipped and say so.
+# The judges of metrics, rules and dashboards, and the reverse proxy of the manual: the programs alone, without the
+# services that the packages would start. 20 MB; without them those tests are skipped and say so.
 program_of() { # PACKAGE PROGRAM
     local dir=${BUILD:-build}/$1
     if command -v "$2" >/dev/null || [ -x "$dir/usr/bin/$2" ] || [ -x "$dir/usr/sbin/$2" ]; then return; fi

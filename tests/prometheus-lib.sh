@@ -4,4 +4,6 @@
 export PATH="$PATH:$(realpath -m "$BUILD")/prometheus/usr/bin"
 has_promtool() { command -v promtool >/dev/null; }
 # free_port: a TCP port of 127.0.0.1 that nobody listens on now.
-free_port() { perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1:0", Listen => 1)->sockport'; }
+free_port() {
+    perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1:0", Listen => 1)->sockport'
+}

@@ -4,10 +4,10 @@
 # "N passed, N failed, N skipped". A program that ends badly without saying what failed counts as one failure, and so
 # does one that runs no test at all.
 #
-# Much of what is tested is a daemon with clocks, beside others on a machine that others use too. A program that fails is
-# therefore run once more at the end, alone: only what fails then as well is a failure, and what passes is named before
-# the last line as unsteady, with the log of its failure above, because there is something to mend: in the test, or a
-# race in what it tests. With more than AGAIN of them nothing is run again.
+# Much of what is tested is a daemon with clocks, beside others on a machine that others use too. A program that fails
+# is therefore run once more at the end, alone: only what fails then as well is a failure, and what passes is named
+# before the last line as unsteady, with the log of its failure above, because there is something to mend: in the test,
+# or a race in what it tests. With more than AGAIN of them nothing is run again.
 # usage: tests/run.sh PROGRAM...     TEST_TIMEOUT=600 (seconds per program)   VERBOSE=1 (show everything)
 #        JOBS=2 (programs at a time, default one per CPU and at most 4; they share nothing but the machine)
 #        AGAIN=3 (programs that are given a second run; 0: none)

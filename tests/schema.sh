@@ -4,9 +4,11 @@
 # The ```schema block as {"NAME": {"member": "type"}}.
 schema_json() {
     awk '/^```schema/ {on = 1; next} /^```/ {on = 0} on && /^[a-z-]+: \{/ {name = $1; sub(":", "", name); next}
-         on && /^}/ {name = ""; next} on && name && NF >= 2 {member = $1; sub(":$", "", member); print name, member, $2}' \
+         on && /^}/ {name = ""; next}
+         on && name && NF >= 2 {member = $1; sub(":$", "", member); print name, member, $2}' \
         docs/control.md |
-        jq -Rn '[inputs | split(" ")] | group_by(.[0]) | map({key: .[0][0], value: (map({key: .[1], value: .[2]}) | from_entries)}) | from_entries'
+        jq -Rn '[inputs | split(" ")] | group_by(.[0]) | map({key: .[0][0], value: (map({key: .[1], value: .[2]}) |
+            from_entries)}) | from_entries'
 }
 SCHEMA=$WORK/schema.json
 schema_json >"$SCHEMA"
@@ -16,17 +18,22 @@ def faults($s; $t; $path):
     if ($t | endswith("?")) then (if . == null then empty else faults($s; $t[:-1]; $path) end)
     elif $t == "any" then empty
     elif ($t | startswith("[")) then
-        if type != "array" then "\($path) is no list but \(type)" else to_entries[] | .key as $k | .value | faults($s; $t[1:-1]; "\($path)[\($k)]") end
+        if type != "array" then "\($path) is no list but \(type)"
+        else to_entries[] | .key as $k | .value | faults($s; $t[1:-1]; "\($path)[\($k)]") end
     elif ($t | startswith("{")) then
-        if type != "object" then "\($path) is no object but \(type)" else to_entries[] | .key as $k | .value | faults($s; $t[1:-1]; "\($path).\($k)") end
-    elif $t == "integer" then (if type == "number" and . == floor then empty else "\($path) is no integer but \(tojson)" end)
-    elif ($t == "number" or $t == "string" or $t == "boolean") then (if type == $t then empty else "\($path) is no \($t) but \(tojson)" end)
+        if type != "object" then "\($path) is no object but \(type)"
+        else to_entries[] | .key as $k | .value | faults($s; $t[1:-1]; "\($path).\($k)") end
+    elif $t == "integer" then
+        (if type == "number" and . == floor then empty else "\($path) is no integer but \(tojson)" end)
+    elif ($t == "number" or $t == "string" or $t == "boolean") then
+        (if type == $t then empty else "\($path) is no \($t) but \(tojson)" end)
     elif ($s | has($t) | not) then "the schema has no \($t)"
     elif type != "object" then "\($path) is no \($t) but \(type)"
     else
         . as $o | $s[$t] as $m |
         ($o | keys[] | select(. as $k | $m | has($k) | not) | "\($path).\(.) is not documented in \($t)"),
-        ($m | to_entries[] | . as $e | if ($o | has($e.key)) then ($o[$e.key] | faults($s; $e.value; "\($path).\($e.key)"))
+        ($m | to_entries[] | . as $e |
+            if ($o | has($e.key)) then ($o[$e.key] | faults($s; $e.value; "\($path).\($e.key)"))
             elif ($e.value | endswith("?")) then empty else "\($path).\($e.key) is missing" end)
     end;'
 # schema NAME "TEST" COMMAND...: the last line of the command's output is a result with that document.

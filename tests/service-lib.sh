@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What the tests of the installed service share, on top of tests/daemon-lib.sh: `make install` into /opt/snapferry with units in
-# /etc, which only a container of our own may have done to it (tests/nspawn.sh). The daemon is systemd's, no child of the script.
+# What the tests of the installed service share, on top of tests/daemon-lib.sh: `make install` into /opt/snapferry with
+# units in
+# /etc, which only a container of our own may have done to it (tests/nspawn.sh). The daemon is systemd's, no child of
+# the script.
 mkdir -p /srv
 export TMPDIR=${SNAPFERRY_SERVICE_DIR:-/srv}
 . "$(dirname "${BASH_SOURCE[0]}")/daemon-lib.sh"
@@ -20,8 +22,10 @@ service_install() {
     exec 9>/run/snapferry-tests.lock
     flock 9
     chmod 755 "$WORK"
-    make -s -o all install BUILD="$BUILD" PREFIX=$OPT UNITDIR=/etc/systemd/system SYSCONFDIR=/etc >"$WORK/install.log" 2>&1 || return
-    systemd-sysusers $OPT/lib/sysusers.d/snapferry.conf && systemd-tmpfiles --create $OPT/lib/tmpfiles.d/snapferry.conf || return
+    make -s -o all install BUILD="$BUILD" PREFIX=$OPT UNITDIR=/etc/systemd/system \
+        SYSCONFDIR=/etc >"$WORK/install.log" 2>&1 || return
+    systemd-sysusers $OPT/lib/sysusers.d/snapferry.conf &&
+        systemd-tmpfiles --create $OPT/lib/tmpfiles.d/snapferry.conf || return
     SNAPFERRY=$OPT/bin/snapferry
     systemctl daemon-reload
     at_exit service_remove
@@ -39,8 +43,8 @@ dropin() {
     systemctl daemon-reload
 }
 
-# config_service [LINE...]: as in daemon-lib.sh; movers run as their own user, the repository is theirs, the password is a
-# credential of the service.
+# config_service [LINE...]: as in daemon-lib.sh; movers run as their own user, the repository is theirs, the password is
+# a credential of the service.
 config_service() {
     mkdir -p "$CONF/conf.d"
     CACHE=$WORK/cache config_main "$@"

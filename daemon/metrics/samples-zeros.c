@@ -62,9 +62,13 @@ static void of_schedule(struct samples *s, const char *schedule)
 
 static void of_repository(struct samples *s, const char *name)
 {
-    static const char *const names[] = {"upload_bytes_total", "download_bytes_total", "repository_retries_total",
-                                        "repository_backed_up_bytes_total", "repository_added_bytes_total",
-                                        "verify_errors_total", "verify_last_success_timestamp_seconds"};
+    static const char *const names[] = {"upload_bytes_total",
+                                        "download_bytes_total",
+                                        "repository_retries_total",
+                                        "repository_backed_up_bytes_total",
+                                        "repository_added_bytes_total",
+                                        "verify_errors_total",
+                                        "verify_last_success_timestamp_seconds"};
     for (size_t i = 0; i < N(names); i++)
         sample_zero(s, names[i], "repository", name, NULL);
     for (size_t i = 0; i < N(requests); i++) {

@@ -11,9 +11,9 @@
 #define NAME_NATIVE (1u << ROW_NATIVE)
 
 /*
- * Finds the kind and id of the row that `name` means among the kinds of `among`: an id; BACKUP/VOLUME for an operation; the beginning of
- * an id, at least four characters; or an id cut in the middle as tables do ("up-nightly…db1"). Several: ERR_USAGE, the
- * newest of them in the hint. None: ERR_NOT_FOUND.
+ * Finds the kind and id of the row that `name` means among the kinds of `among`: an id; BACKUP/VOLUME for an operation;
+ * the beginning of an id, at least four characters; or an id cut in the middle as tables do ("up-nightly…db1").
+ * Several: ERR_USAGE, the newest of them in the hint. None: ERR_NOT_FOUND.
  */
 #define NAME_ID_MAX 512
 int name_find(struct records *r, const char *name, unsigned among, enum row_kind *kind, char id[NAME_ID_MAX],

@@ -30,7 +30,8 @@ same "second words" "$(offers native "") $(offers snapshot "")" "list prune expi
 same "with -r" "$(offers -r main snapshot p)" pin
 same "options of the verb" "$(offers native list --vo)" --volume
 same "not of its neighbour" "$(offers native list --dry)" ""
-same "of the form that is typed" "$(offers backup --c) $(offers -r main backup --co)" "--config-dir --compression --config"
+same "of the form that is typed" "$(offers backup --c) $(offers -r main backup --co)" \
+    "--config-dir --compression --config"
 same "nothing behind all arguments" "$(offers wait x "")" ""
 same "files where files are wanted" "$(offers import-velero "") $(offers -r main backup f)" "file sub file"
 
@@ -43,14 +44,15 @@ same "where readline leaves = alone" "$(offers restore x --from=na)" --from=nati
 same "of an option that can do without" "$(offers wait x --progress = n)" no
 same "files" "$(offers --password-file "") $(offers --password-file = f)" "file sub file"
 same "directories alone" "$(offers --cache-dir "")" sub
-same "algorithms" "$(offers -r main backup --compression zstd-f) $(offers -r main repo create --key-derivation s)" "zstd-fastest scrypt-65536-8-1"
+same "algorithms" "$(offers -r main backup --compression zstd-f) $(offers -r main repo create --key-derivation s)" \
+    "zstd-fastest scrypt-65536-8-1"
 same "states" "$(offers operations --state F)" "Failed Finalizing"
 same "what bench measures" "$(offers bench sp) $(offers bench splitters ha)" "splitters hashes"
 same "nothing where any text will do" "$(offers hold x --note "")" ""
 # Each option with a value has words, or is one of those that cannot have any.
-free="--as --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length --limit --lines
-    --memory --note --offset --owner --pack-size --queue-depth --read-limit --read-percent --seconds --size --tag --workers
-    --write-limit"
+free="--as --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length --limit
+    --lines --memory --note --offset --owner --pack-size --queue-depth --read-limit --read-percent --seconds --size
+    --tag --workers --write-limit"
 without=$("$SNAPFERRY" --help | grep -oE -- '^ +(-., )?--[a-z-]+ [A-Z]\S*' | grep -oE -- '--[a-z-]+' | sort -u |
     while read -r o; do grep -qE -- "^ +(-r \| )?$o\) want=" "$SCRIPT" || echo "$o"; done | paste -sd ' ')
 same "each option has words, or cannot have any" "$without" "$(echo $free)"
@@ -66,7 +68,8 @@ same "what the shell takes apart is quoted" "$(of_stub tw) $(of_stub i)" "two\\ 
 same "and understood when it is" "$(of_stub 'two\ w')" "two\\ words"
 same "in quotes it is left alone" "$(of_stub '"two w') $(of_stub "'two w")" "two words two words"
 same "other letters are not quoted" "$(of_stub t | LC_ALL=C grep -oP 't\xc3\xa4st')" $'t\xc3\xa4st'
-same "behind a colon, only what follows it is replaced" "$(of_stub vm : col) $(of_stub vm :)" "cold colon=x cold colon=x"
+same "behind a colon, only what follows it is replaced" "$(of_stub vm : col) $(of_stub vm :)" \
+    "cold colon=x cold colon=x"
 same "and behind an equals sign" "$(of_stub vm : colon = "x")" x
 
 # ---- names: of the daemon ----
@@ -102,12 +105,15 @@ operation=$(ask operations --json | result 'operations[] | select(.backup == "'"
 native=$(ask native list --json | result 'natives[0].alias')
 check "there is something to offer" test -n "$done_id" -a -n "$runs" -a -n "$operation" -a -n "$native"
 same "backups" "$(there delete "${done_id:0:-2}")" "$done_id"
-same "only what runs can be cancelled" "$(there cancel "")" "$(printf '%s\n' "$runs" "$operation" op-1 | LC_ALL=C sort | paste -sd ' ')"
+same "only what runs can be cancelled" "$(there cancel "")" "$(printf '%s\n' "$runs" "$operation" op-1 |
+    LC_ALL=C sort | paste -sd ' ')"
 same "or waited for" "$(there wait "")" "$(there cancel "")"
-same "one after the other" "$(there cancel "$operation" "$runs")" "$(printf '%s\n' "$runs" "$operation" | grep "^$runs" | LC_ALL=C sort | paste -sd ' ')"
+same "one after the other" "$(there cancel "$operation" "$runs")" "$(printf '%s\n' "$runs" "$operation" |
+    grep "^$runs" | LC_ALL=C sort | paste -sd ' ')"
 same "operations have logs" "$(there logs "$operation")" "$operation"
 same "native snapshots can be held" "$(there hold "$native")" "$native"
-same "describe takes all of them" "$(there describe "$native" | tr ' ' '\n' | sort -u) $(there describe "$done_id") $(there describe "$operation")" "$native $done_id $operation"
+same "describe takes all of them" "$(there describe "$native" | tr ' ' '\n' |
+    sort -u) $(there describe "$done_id") $(there describe "$operation")" "$native $done_id $operation"
 volumes=$(ask status --json | jq -r '.volumes[].name' | LC_ALL=C sort | paste -sd ' ')
 same "volumes" "$(there explain "")" "$volumes"
 same "several of them" "$(there backup x "")" "$volumes"
@@ -130,7 +136,10 @@ nowhere=(--runtime-dir "$WORK/none" --state-dir "$WORK/none" --config-dir "$WORK
 for words in "cancel" "backup --job" "describe" "explain" "scan" "volumes --class"; do
     same "nothing there: $words" "$(offers "${nowhere[@]}" $words "")" ""
 done
-same "nothing to ask" "$(cd "$WORK/cwd" && bash -c '. "$1"; COMP_WORDS=(/nonexistent/snapferry cancel ""); COMP_CWORD=2; _snapferry 2>&1; echo "${#COMPREPLY[@]}"' - "$SCRIPT")" 0
+same "nothing to ask" \
+    "$(cd "$WORK/cwd" && bash \
+        -c '. "$1"; COMP_WORDS=(/nonexistent/snapferry cancel ""); COMP_CWORD=2; _snapferry 2>&1
+        echo "${#COMPREPLY[@]}"' - "$SCRIPT")" 0
 mkdir "$WORK/broken"; echo 'nonsense' >"$WORK/broken/snapferry.ini"
 same "a configuration with errors says none of them" "$(offers --config-dir "$WORK/broken" backup --job "")" ""
 
@@ -140,7 +149,8 @@ sf "$WORK/repo" repo create --quiet
 random_file "$WORK/image" 100001 7
 sf "$WORK/repo" backup "$WORK/image" --as t@h:/v --quiet
 id=$(sf "$WORK/repo" snapshot list --json | result 'snapshots[0].id')
-same "snapshots" "$(offers -r "$WORK/repo" --password-file "$WORK/password" snapshot show "")" "$(printf '%s\n' "$id" latest | LC_ALL=C sort | paste -sd ' ')"
+same "snapshots" "$(offers -r "$WORK/repo" --password-file "$WORK/password" snapshot show "")" \
+    "$(printf '%s\n' "$id" latest | LC_ALL=C sort | paste -sd ' ')"
 same "with the password's file in one word" "$(offers -r "$WORK/repo" --password-file = "$WORK/password" ls la)" latest
 same "none without the password" "$(offers -r "$WORK/repo" ls "")" ""
 finish

@@ -26,7 +26,8 @@ fi
 conf --json >"$WORK/json"
 same "--json: no errors" "$(jq -r .errors "$WORK/json")" 0
 same "--json: files" "$(jq -r '.files | length' "$WORK/json")" 3
-same "--json: a value" "$(jq -r '.sections[] | select(.kind == "storage-class" and .name == "images") | .keys.driver.value' \
+same "--json: a value" \
+    "$(jq -r '.sections[] | select(.kind == "storage-class" and .name == "images") | .keys.driver.value' \
     "$WORK/json")" reflink
 same "--json: memory" "$(jq -r '.memory.largest' "$WORK/json")" $((384 << 20))
 same "--json: the kind of answer" "$(jq -r '.type + " " + .verb' "$WORK/json")" "result check-config"
@@ -35,7 +36,8 @@ echo "; more" >>"$C/snapferry.ini"
 check "the hash tells that a file changed" test "$(conf --json | jq -r .hash)" != "$hash"
 
 # All mistakes of all files at once, by class of exit code.
-printf '[storage-class "images"]\nsnapshots-to-retain = -1\nmtach = x\nsplitter = FIXED-3M\n[jbo "x"]\n' >"$C/conf.d/60-bad.ini"
+printf '[storage-class "images"]\nsnapshots-to-retain = -1\nmtach = x\nsplitter = FIXED-3M\n[jbo "x"]\n' \
+    >"$C/conf.d/60-bad.ini"
 expect "errors: exit code 2" 2 '' -- conf
 expect "errors: the line and the value (RS-06)" 2 'conf\.d/60-bad\.ini:2' -- conf
 expect "errors: the nearest key" 2 'unknown key mtach.*' -- conf
@@ -46,7 +48,8 @@ conf --json >"$WORK/json" 2>/dev/null
 same "errors: --json" "$(jq -r 'select(.type == "result") | .errors' "$WORK/json")" 4
 same "errors: nothing behind the result" "$(wc -l <"$WORK/json")" 1
 rm "$C/conf.d/60-bad.ini"
-expect "a directory that is not there" 2 'cannot read configuration' -- "$SNAPFERRY" check-config --config-dir "$WORK/none"
+expect "a directory that is not there" 2 'cannot read configuration' \
+    -- "$SNAPFERRY" check-config --config-dir "$WORK/none"
 
 # What another file broke does not stand between a repository and its restore.
 printf '[repository "here"]\npath = %s/repo\npassword-file = %s/password\n[volume "x"]\nnonsense = 1\n[job "y"]\n' \
@@ -57,7 +60,8 @@ expect "which check-config tells" 2 'unknown key nonsense' -- conf
 rm "$C/conf.d/70.ini"
 
 # An S3 repository is understood, and not there.
-printf '[repository "far"]\ntype = s3\nendpoint = s3.example.org\nbucket = b\ncredentials = cred:s3\n' >"$C/conf.d/70.ini"
+printf '[repository "far"]\ntype = s3\nendpoint = s3.example.org\nbucket = b\ncredentials = cred:s3\n' \
+    >"$C/conf.d/70.ini"
 printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
 expect "type s3: a warning" 0 'this build has no S3 store' -- conf
 expect "type s3: an error when used" 2 'is of type s3, for which this build has no store' -- \
@@ -74,8 +78,11 @@ L=$WORK/left
 mkdir -p "$L/conf.d"
 printf '[daemon]\nslots = 3\n' | tee "$L/snapferry.ini" >"$L/conf.d/50-local.conf"
 ln -s /nowhere/70.ini "$L/conf.d/70.ini"
-expect "a file that is not read" 0 'conf.d/50-local.conf: warning: the file is not read: its name does not end in .ini; rename' -- "$SNAPFERRY" check-config --config-dir "$L"
-expect "a link that leads nowhere" 0 'conf.d/70.ini: warning: nothing is read here: it is a link to /nowhere/70.ini' -- "$SNAPFERRY" check-config --config-dir "$L"
+expect "a file that is not read" 0 \
+    'conf.d/50-local.conf: warning: the file is not read: its name does not end in .ini; rename' \
+    -- "$SNAPFERRY" check-config --config-dir "$L"
+expect "a link that leads nowhere" 0 'conf.d/70.ini: warning: nothing is read here: it is a link to /nowhere/70.ini' \
+    -- "$SNAPFERRY" check-config --config-dir "$L"
 
 # Import.
 cat >"$WORK/velero.json" <<'JSON'
@@ -97,7 +104,8 @@ same "import: nodes" "$(value daemon '' only-on-node)" "nas1 nas2"
 same "import: the intermediate's class" "$(value storage-class fast backup-storage-class)" scratch
 same "import: read-only" "$(value storage-class fast backup-read-only)" yes
 same "import: an empty entry is writable, as there" "$(value storage-class slow backup-read-only)" no
-same "import: what it gives is understood" "$(jq -r '[.complaints[] | select(.text | test("unknown|wants"))] | length' "$WORK/json")" 0
+same "import: what it gives is understood" \
+    "$(jq -r '[.complaints[] | select(.text | test("unknown|wants"))] | length' "$WORK/json")" 0
 expect "import: from standard input" 0 'slots = 3' -- sh -c "'$SNAPFERRY' import-velero - <'$WORK/velero.json'"
 same "import: --json" "$("$SNAPFERRY" import-velero --json "$WORK/velero.json" | jq -r .type)" result
 echo '{"loadAffinity": [{"nodeSelector": {"matchLabels": {"disk": "ssd"}}}]}' >"$WORK/velero.json"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What removes or overwrites data asks on a terminal, names what will be lost, and does nothing unless the answer is yes;
+# What removes or overwrites data asks on a terminal, names what will be lost, and does nothing unless the answer is
+# yes;
 # --yes, --json, --dry-run and what is no terminal are not asked.
 . "$(dirname "$0")/../lib.sh"
 export LC_ALL=C.UTF-8 TERM=xterm TZ=UTC
@@ -28,7 +29,8 @@ for reply in n "" no nonsense ^D; do
     same "\"$reply\" is no: exit code" $RC 1
     same "\"$reply\" is no: nothing is deleted" "$(count)" 4
 done
-has "what will be lost is named" "^Snapshot ${ids[0]} of snapferry@nas1:/srv/a \(2[0-9-]+ [0-9:]+ UTC, 2\.9 MiB\) will be deleted from repository $R\.$"
+which="Snapshot ${ids[0]} of snapferry@nas1:/srv/a \(2[0-9-]+ [0-9:]+ UTC, 2\.9 MiB\)"
+has "what will be lost is named" "^$which will be deleted from repository $R\.$"
 has "the answer that is taken is shown" '^Continue\? \[y/N\]'
 has "and that nothing happened" '^snapferry: not confirmed; nothing was changed$'
 typed ^C $(repo) snapshot delete "${ids[0]}"
@@ -59,7 +61,8 @@ for i in $(seq 15); do sf "$R" backup "$WORK/image" --as snapferry@nas1:/srv/a -
 expired=$(sf "$R" snapshot expire --all --dry-run --json | result expired)
 check "there is something to expire" test "$expired" -gt 0
 typed n $(repo) snapshot expire --all
-has "expiry counts what goes first" "^$expired of 15 snapshots in repository $R are not kept by retention and will be deleted \(--dry-run --explain lists them\)\.$"
+which="$expired of 15 snapshots in repository $R are not kept by retention"
+has "expiry counts what goes first" "^$which and will be deleted \(--dry-run --explain lists them\)\.$"
 same "no: nothing has expired" "$RC $(count)" "1 15"
 typed y $(repo) snapshot expire --all
 same "yes: it has" "$RC $(count)" "0 $((15 - expired))"
@@ -113,12 +116,17 @@ fi
 
 # ---- what asks the daemon ----
 
-backup='{id: "nightly-20261121T020000-3f9a", kind: "backup", state: "Completed", created_ns: ((now - 7200) * 1e9 | floor), volumes: ["vg0/db1", "vg0/\u001b[2Jdb2"]}'
-admin='{id: "admin-expire-1", kind: "admin", does: "expire", state: "Completed", created_ns: 1, result: {answers: [{verb: "expire", kept: 17, expired: 3, dryRun: true}]}}'
-natives='[{alias: "a", volume: "v", state: "present", created_ns: 1, used: 1048576, prune: true}, {alias: "b", volume: "v", state: "present", created_ns: 1, prune: false}]'
+backup='{id: "nightly-20261121T020000-3f9a", kind: "backup", state: "Completed",
+    
+    created_ns: ((now - 7200) * 1e9 | floor), volumes: ["vg0/db1", "vg0/\u001b[2Jdb2"]}'
+admin='{id: "admin-expire-1", kind: "admin", does: "expire", state: "Completed", created_ns: 1,
+    result: {answers: [{verb: "expire", kept: 17, expired: 3, dryRun: true}]}}'
+natives='[{alias: "a", volume: "v", state: "present", created_ns: 1, used: 1048576, prune: true},
+    {alias: "b", volume: "v", state: "present", created_ns: 1, prune: false}]'
 # A request that is not expected is an error of the server, with another exit code.
 script() { jq -n -c "$1" >"$RUN/script.new" && mv "$RUN/script.new" "$RUN/script.json"; }
-script "{describe: {answer: {kind: \"backup\", backup: $backup}}, expire: {answer: {operation: \"admin-expire-1\"}}, wait: {answer: $admin}, \"native-prune\": {answer: {natives: $natives, started: 0}}}"
+script "{describe: {answer: {kind: \"backup\", backup: $backup}}, expire: {answer: {operation: \"admin-expire-1\"}},
+    wait: {answer: $admin}, \"native-prune\": {answer: {natives: $natives, started: 0}}}"
 "$TOOLS/script_server" "$RUN" "$RUN/script.json" >"$RUN/log" 2>&1 &
 SERVER=$!
 at_exit 'kill $(pgrep -P $SERVER) $SERVER'
@@ -126,7 +134,9 @@ for _ in $(seq 100); do grep -q ready "$RUN/log" && break; sleep 0.05; done
 daemon() { typed "$1" "$SNAPFERRY" "${@:2}" --runtime-dir "$RUN"; }
 
 daemon n delete nightly
-has "delete names the backup, its volumes and its age" '^Backup nightly-20261121T020000-3f9a of 2 volumes \(vg0/db1, vg0/\\x1b\[2Jdb2\), 2 h ago, will be deleted: its snapshots in the repository, its native snapshots and its records\.$'
+which='Backup nightly-20261121T020000-3f9a of 2 volumes \(vg0/db1, vg0/\\x1b\[2Jdb2\), 2 h ago'
+has "delete names the backup, its volumes and its age" \
+    "^$which, will be deleted: its snapshots in the repository, its native snapshots and its records\.$"
 same "no: nothing is asked of the daemon" $RC 1
 daemon y delete nightly
 same "yes: it is" "$RC $(grep -c 'the daemon has no verb "delete"' "$WORK/screen")" "2 1"
@@ -145,7 +155,8 @@ daemon n forget vg0/old
 has "forget" '^Volume vg0/old will be removed from the records\. Its backups and native snapshots are kept\.$'
 same "forget: no" $RC 1
 daemon n repo detach old
-has "repo detach" '^The backups in repository old will be removed from the records and no longer protect their volumes\. The repository.s data is kept\.$'
+which='The backups in repository old will be removed from the records and no longer protect their volumes\.'
+has "repo detach" "^$which The repository.s data is kept\.$"
 same "repo detach: no" $RC 1
 daemon n restore nightly/vg0/db1 vg0/db1 --overwrite
 has "restore --overwrite" '^The data on vg0/db1 will be overwritten, if it exists\.$'

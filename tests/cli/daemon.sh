@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What the verbs without -r show: the real control socket, a pretended engine behind it. Tables fit, nothing on the screen
-# comes from a name, JSON is as docs/control.md says, and what can be told while the daemon is down is told (AO-21).
+# What the verbs without -r show: the real control socket, a pretended engine behind it. Tables fit, nothing on the
+# screen comes from a name, JSON is as docs/control.md says, and what can be told while the daemon is down is told
+# (AO-21).
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../schema.sh"
 RUN=
@@ -23,7 +24,11 @@ fits() {
     out=$("${@:2}" 2>&1)
     wide=$(LC_ALL=C.UTF-8 grep -E "^.{$((${COLUMNS_WANTED:-80} + 1))}" <<<"$out" | head -n 3)
     if [ -n "$wide" ]; then fail "$1 fits" "$wide"; else pass "$1 fits"; fi
-    if LC_ALL=C.UTF-8 grep -qP '[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}]' <<<"$out"; then fail "$1 has no control characters" "$(cat -v <<<"$out" | grep -n '\^\|M-' | head -n 3)"; else pass "$1 has no control characters"; fi
+    if LC_ALL=C.UTF-8 grep -qP '[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}]' <<<"$out"; then
+        fail "$1 has no control characters" "$(cat -v <<<"$out" | grep -n '\^\|M-' | head -n 3)"
+    else
+        pass "$1 has no control characters"
+    fi
 }
 
 mkdir -p "$WORK/etc/conf.d"
@@ -84,10 +89,14 @@ schema backups "backups in JSON" ask backups --json
 expect "explain" 0 'snapshots-to-retain' -- ask explain vg0/db1
 schema explain "explain in JSON" ask explain vg0/db1 --json
 
-expect "a restore, relative to the working directory" 0 'from the native snapshot: the native snapshot is there' -- ask restore "$id/vg0/db1" out.img
+expect "a restore, relative to the working directory" 0 'from the native snapshot: the native snapshot is there' \
+    -- ask restore "$id/vg0/db1" out.img
 check "arrives as an absolute path" grep -q "\"target\":\"$PWD/out.img\"" "$RUN/log"
-ask restore "$id/vg0/db1" /srv/x --class-map gold=silver --class-map a=b --overwrite --allow-incomplete --from repository --quiet
-check "class map, overwrite and incomplete backups are passed on (CF-51, AO-14)" grep -q '"from":"repository","overwrite":true,"allow_incomplete":true,"class_map":{"gold":"silver","a":"b"}' "$RUN/log"
+ask restore "$id/vg0/db1" /srv/x --class-map gold=silver --class-map a=b --overwrite --allow-incomplete \
+    --from repository --quiet
+check "class map, overwrite and incomplete backups are passed on (CF-51, AO-14)" \
+    grep -q '"from":"repository","overwrite":true,"allow_incomplete":true,"class_map":{"gold":"silver","a":"b"}' \
+    "$RUN/log"
 schema submitted-restore "restore in JSON" ask restore "$id" /x --json
 schema held "hold in JSON" ask hold 0b5e --note "for the audit" --json
 check "with its note" grep -q 'for the audit' "$RUN/log"
@@ -163,8 +172,10 @@ printf 'note = hunter2-correct-horse stood here\n' >"$WORK/etc/conf.d/20.ini"
 umask 022
 expect "debug-bundle" 0 'Secrets were taken out' -- ask debug-bundle "$WORK/bundle.tar.gz"
 same "it is for its owner alone" "$(stat -c %a "$WORK/bundle.tar.gz")" 600
-mkdir "$WORK/bundle"; check "a tar file that tar reads" tar xf "$WORK/bundle.tar.gz" -C "$WORK/bundle" --strip-components 1
-check "with records, configuration and status" test -s "$WORK/bundle/records/operations.jsonl" -a -s "$WORK/bundle/config/snapferry.ini" -a -s "$WORK/bundle/status.json"
+mkdir "$WORK/bundle"
+check "a tar file that tar reads" tar xf "$WORK/bundle.tar.gz" -C "$WORK/bundle" --strip-components 1
+check "with records, configuration and status" test -s "$WORK/bundle/records/operations.jsonl" \
+    -a -s "$WORK/bundle/config/snapferry.ini" -a -s "$WORK/bundle/status.json"
 for secret in hunter2 tok-4711 sesame oldpassword continued-secret; do
     same "no $secret in it" "$(grep -rl "$secret" "$WORK/bundle")" ""
 done

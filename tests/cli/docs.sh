@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# All documentation against the code: links, files, units, verbs and options of commands that are shown, verbs of the control
-# socket, environment variables, metrics, exit codes, samples of configuration and JSON, the import from Velero. (Options, verbs
-# and exit codes of snapferry(8): man.sh. Keys of snapferry.ini(5): test_cfg_man.c. What commands print: golden files.)
+# All documentation against the code: links, files, units, verbs and options of commands that are shown, verbs of the
+# control socket, environment variables, metrics, exit codes, samples of configuration and JSON, the import from Velero.
+# (Options, verbs and exit codes of snapferry(8): man.sh. Keys of snapferry.ini(5): test_cfg_man.c. What commands print:
+# golden files.)
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../docs-lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
@@ -20,7 +21,9 @@ links() { # FILE...
         while read -r target; do
             path=${target%%#*}
             [ -z "$path" ] || [ -e "$(dirname "$f")/$path" ] || echo "$f: $target"
-            if [ -n "$path" ] && [ "$path" != "$target" ] && ! grep -qiE "^#+ .*" "$(dirname "$f")/$path"; then echo "$f: $target"; fi
+            if [ -n "$path" ] && [ "$path" != "$target" ] && ! grep -qiE "^#+ .*" "$(dirname "$f")/$path"; then
+                echo "$f: $target"
+            fi
         done < <(grep -oE '\]\([^)]+\)' "$f" | sed 's/^](//; s/)$//' | grep -vE '^(https?|mailto):')
     done
 }
@@ -49,20 +52,24 @@ man_links() { # FILE...
 }
 empty "links between manual pages lead somewhere" "$(man_links "${PODS[@]}")"
 # Pages that are named without a link, in manual pages, texts, units and help.
-named=$(grep -rhoE '\bsnapferry(d|-[a-z]+|\.ini)?\([1-9]\)' README.md docs examples systemd daemon/cli debian 2>/dev/null | sort -u |
+named=$(grep -rhoE '\bsnapferry(d|-[a-z]+|\.ini)?\([1-9]\)' README.md docs examples systemd daemon/cli \
+    debian 2>/dev/null | sort -u |
     while read -r p; do n=${p%(*} s=${p##*(}; [ -f "docs/man/$n.${s%)}.pod" ] || echo "$p"; done)
 empty "every manual page that is named exists" "$named"
 # Paths of the tree in the text. What is built, or has a variable in it, is not there.
-paths=$(grep -noE '(^|[ (`<"])(docs|tests|examples|perf|systemd|monitoring|debian|cfg|repo|io|daemon|chunker|base)/[A-Za-z0-9_./-]+\.(md|sh|c|h|ini|pod|service|socket|txt|json|yml|yaml)\b' \
+dirs='docs|tests|examples|perf|systemd|monitoring|debian|cfg|repo|io|daemon|chunker|base'
+paths=$(grep -noE "(^|[ (\`<\"])($dirs)/[A-Za-z0-9_./-]+\.(md|sh|c|h|ini|pod|service|socket|txt|json|yml|yaml)\b" \
     "${PAGES[@]}" tests/README.md "${PODS[@]}" | while IFS=: read -r f l p; do
     p=${p#[ (\`<\"]}
     [ -e "$p" ] || echo "$f:$l: $p"; done)
 empty "files of the tree that are named exist" "$paths"
 # In the directory of the documentation, too: "control.md".
-bare=$(grep -noE 'F<[a-z-]+\.md>' "${PODS[@]}" | while IFS=: read -r f l p; do p=${p#F<}; [ -e "docs/${p%>}" ] || echo "$f:$l: $p"; done)
+bare=$(grep -noE 'F<[a-z-]+\.md>' "${PODS[@]}" | while IFS=: read -r f l p; do p=${p#F<}; [ -e "docs/${p%>}" ] ||
+    echo "$f:$l: $p"; done)
 empty "pages that manual pages name exist" "$bare"
 
-units=$(grep -rhoE '\bsnapferryd?(-[a-z]+)?@?\.(service|socket|slice|timer|target)\b' README.md docs examples debian 2>/dev/null | sort -u | while read -r u; do
+units=$(grep -rhoE '\bsnapferryd?(-[a-z]+)?@?\.(service|socket|slice|timer|target)\b' README.md docs examples \
+    debian 2>/dev/null | sort -u | while read -r u; do
     case $u in
     snapferry-mover@.service | snapferry-backup-*.timer) ;; # made at run time, see below
     snapferryd-metrics.socket) ;; # of versions before 0.2: the package stops it
@@ -70,7 +77,8 @@ units=$(grep -rhoE '\bsnapferryd?(-[a-z]+)?@?\.(service|socket|slice|timer|targe
     esac
 done)
 empty "units that are named exist" "$units"
-check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers/unit.c daemon/movers/systemd.c daemon/movers/movers.c
+check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers/unit.c \
+    daemon/movers/systemd.c daemon/movers/movers.c
 
 # ---- commands that are shown ----
 
@@ -99,12 +107,14 @@ commands() {
         close ARGV if eof' "$@"
 }
 "$SNAPFERRY" --help >"$WORK/help"
-sed -n '/^verbs/,/^options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sed 's/^ *//' | sort -u >"$WORK/verbs"
+sed -n '/^verbs/,/^options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sed 's/^ *//' |
+    sort -u >"$WORK/verbs"
 while read -r v; do "$SNAPFERRY" $v --help >"$WORK/help.${v// /_}"; done <"$WORK/verbs"
 judge() { # lines of commands() on standard input
     local where words verb w
     while IFS=$'\t' read -r where words; do
-        words=$(sed -E 's/(^| )-r +[^ ]+/\1/g; s/--(password-file|config|cache-dir) +[^ ]+//g; s/[]["'"'"']//g' <<<"$words")
+        words=$(sed -E 's/(^| )-r +[^ ]+/\1/g; s/--(password-file|config|cache-dir) +[^ ]+//g; s/[]["'"'"']//g' \
+            <<<"$words")
         read -ra w <<<"$words"
         [ ${#w[@]} -gt 0 ] || continue
         case ${w[0]} in -*) verb= ;; *) verb=${w[0]} ;; esac
@@ -119,11 +129,14 @@ judge() { # lines of commands() on standard input
         done
     done
 }
-commands "${PAGES[@]}" "${PODS[@]}" examples/*.ini examples/conf.d/*.ini examples/hooks/* systemd/* debian/snapferry.README.Debian debian/snapferry.ini >"$WORK/commands" 2>/dev/null
+commands "${PAGES[@]}" "${PODS[@]}" examples/*.ini examples/conf.d/*.ini examples/hooks/* systemd/* \
+    debian/snapferry.README.Debian debian/snapferry.ini >"$WORK/commands" 2>/dev/null
 check "commands are found in the pages" test "$(wc -l <"$WORK/commands")" -gt 80
 empty "every command that is shown exists, with its options" "$(judge <"$WORK/commands")"
-printf 'here\tnative purge\nhere\tstatus --loud\nhere\t-r /x --password-file y restore latest /z --verify\n' >"$WORK/bad"
-same "one that does not is noticed" "$(judge <"$WORK/bad")" $'here: there is no verb "native purge"\nhere: status has no option --loud'
+printf 'here\tnative purge\nhere\tstatus --loud\nhere\t-r /x --password-file y restore latest /z --verify\n' \
+    >"$WORK/bad"
+same "one that does not is noticed" "$(judge <"$WORK/bad")" \
+    $'here: there is no verb "native purge"\nhere: status has no option --loud'
 
 # ---- every verb's help ----
 
@@ -138,11 +151,14 @@ empty "the examples of the help exist, with their options" "$(judge <"$WORK/exam
 
 # ---- control socket ----
 
-sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | grep -oE '^    \{"[a-z-]+"' | tr -d ' {"' | sort >"$WORK/control.code"
-sed -n '/^## Verbs/,/^## The command/p' docs/control.md | grep '^| `' | cut -d'|' -f2 | grep -oE '`[a-z-]+`' | tr -d '`' | sort >"$WORK/control.docs"
+sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | grep -oE '^    \{"[a-z-]+"' | tr -d ' {"' |
+    sort >"$WORK/control.code"
+sed -n '/^## Verbs/,/^## The command/p' docs/control.md | grep '^| `' | cut -d'|' -f2 | grep -oE '`[a-z-]+`' |
+    tr -d '`' | sort >"$WORK/control.docs"
 check "verbs of the socket are found" test "$(wc -l <"$WORK/control.code")" -gt 15
 check "verbs of the control socket are those of docs/control.md" diff "$WORK/control.code" "$WORK/control.docs"
-args=$(sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | tr -d '\n' | grep -oE '\{"[a-z-]+", [a-z_]+, (true|false), *("[^"]*" *)+' | while read -r line; do
+args=$(sed -n '/^    {"ping"/,/^};/p' daemon/control/verbs.c | tr -d '\n' |
+    grep -oE '\{"[a-z-]+", [a-z_]+, (true|false), *("[^"]*" *)+' | while read -r line; do
     v=$(cut -d'"' -f2 <<<"$line")
     row=$(sed -n '/^## Verbs/,/^## The command/p' docs/control.md | grep -E "^\| [^|]*\`$v\`" | head -n 1)
     for a in $(cut -d'"' -f4- <<<"$line" | tr -d '"' | grep -oE '[a-z_-]+:' | tr -d :); do
@@ -154,13 +170,18 @@ empty "and so are their arguments" "$args"
 # ---- environment ----
 
 # For tests alone: told in tests/README.md or snapferry-mover(8).
-grep -rhoE '(getenv|env_get)\("[A-Z_]+"' --include=*.c base proc cfg chunker io repo daemon | grep -oE '[A-Z_]{3,}' | sort -u >"$WORK/env.code"
-grep -rhoE '"SNAPFERRY_[A-Z_]+' --include=*.c --include=*.h base proc cfg chunker io repo daemon | tr -d '"' | sed 's/_KERNEL_NAME$/_KERNEL_/' | sort -u >>"$WORK/env.code"
-undocumented=$(sort -u "$WORK/env.code" | while read -r v; do grep -qE "\b$v" "${PODS[@]}" docs/hooks.md tests/README.md || echo "$v"; done)
+grep -rhoE '(getenv|env_get)\("[A-Z_]+"' --include=*.c base proc cfg chunker io repo daemon | grep -oE '[A-Z_]{3,}' |
+    sort -u >"$WORK/env.code"
+grep -rhoE '"SNAPFERRY_[A-Z_]+' --include=*.c --include=*.h base proc cfg chunker io repo daemon | tr -d '"' |
+    sed 's/_KERNEL_NAME$/_KERNEL_/' | sort -u >>"$WORK/env.code"
+undocumented=$(sort -u "$WORK/env.code" |
+    while read -r v; do grep -qE "\b$v" "${PODS[@]}" docs/hooks.md tests/README.md || echo "$v"; done)
 empty "every environment variable that is read or set is documented" "$undocumented"
-unknown=$(grep -ohE '\bSNAPFERRY_[A-Z0-9_]+' "${PODS[@]}" docs/*.md README.md examples/hooks/* examples/plugins/* | sort -u | while read -r v; do
+unknown=$(grep -ohE '\bSNAPFERRY_[A-Z0-9_]+' "${PODS[@]}" docs/*.md README.md examples/hooks/* examples/plugins/* |
+    sort -u | while read -r v; do
     case $v in
-    SNAPFERRY_KERNEL_*) grep -rqi "${v#SNAPFERRY_KERNEL_}" --include='kernel*.c' --include='*select*.c' --include='*.c' chunker || [ "$v" = SNAPFERRY_KERNEL_ ] || echo "$v" ;;
+    SNAPFERRY_KERNEL_*) grep -rqi "${v#SNAPFERRY_KERNEL_}" --include='kernel*.c' --include='*select*.c' \
+        --include='*.c' chunker || [ "$v" = SNAPFERRY_KERNEL_ ] || echo "$v" ;;
     SNAPFERRY_OBJECTS) grep -q "$v" debian/rules || echo "$v" ;; # of the package's build
     *) grep -rqE "\b$v\b" --include=*.c --include=*.h base proc cfg chunker io repo daemon || echo "$v" ;;
     esac
@@ -171,11 +192,13 @@ empty "none is documented that does not exist" "$unknown"
 
 grep -oE 'ERR_[A-Z_]+ = [0-9]+' base/err.h | grep -oE '[0-9]+$' | sort -n >"$WORK/codes"
 for page in snapferryd.8 snapferry-recovery.7; do
-    wrong=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 [^E]/p' "docs/man/$page.pod" | sed 's/(\([0-9]\))//g' | grep -oE '\b[0-9]{1,3}\b' | sort -un | grep -vxFf "$WORK/codes" | grep -vx 0)
+    wrong=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 [^E]/p' "docs/man/$page.pod" | sed 's/(\([0-9]\))//g' |
+        grep -oE '\b[0-9]{1,3}\b' | sort -un | grep -vxFf "$WORK/codes" | grep -vx 0)
     empty "exit codes of $page exist" "$wrong"
 done
 # 65 is a plugin's (snapferry-plugin(7)).
-wrong=$(grep -rhoiE '\b(exit codes?|ends with|ended with) [0-9]+' "${PAGES[@]}" "${PODS[@]}" | grep -oE '[0-9]+$' | sort -un | grep -vxFf "$WORK/codes" | grep -vx -e 0 -e 65)
+wrong=$(grep -rhoiE '\b(exit codes?|ends with|ended with) [0-9]+' "${PAGES[@]}" "${PODS[@]}" | grep -oE '[0-9]+$' |
+    sort -un | grep -vxFf "$WORK/codes" | grep -vx -e 0 -e 65)
 empty "exit codes in the text exist" "$wrong"
 
 # ---- metrics ----
@@ -203,8 +226,10 @@ sample() { # NAME FILE
     cp "$2" "$d/snapferry.ini"
     if grep -q '^\[' "$2"; then
         if ! "$SNAPFERRY" check-config --config-dir "$d" --json >"$WORK/sample.json" 2>/dev/null; then
-            jq -r 'select(.type == "result") | .complaints[] | select(.severity == "error") | .text' "$WORK/sample.json" |
-                grep -vE "there is no \[(repository|storage-class|plugin|job)|No such file|of kind driver, not mover" | sed "s|^|$1: |"
+            jq -r 'select(.type == "result") | .complaints[] | select(.severity == "error") | .text' \
+                "$WORK/sample.json" |
+                grep -vE "there is no \[(repository|storage-class|plugin|job)|No such file|of kind driver, not mover" \
+                | sed "s|^|$1: |"
         fi
     fi
 }
@@ -236,7 +261,8 @@ empty "also when what is commented out is not" "$bad"
 printf '[job "x"]\nvolumes = *\nsnapshot-to-retain = 3\n' >"$WORK/block.ini"
 check "a mistake would be noticed" sh -c "[ -n '$(sample bad "$WORK/block.ini" | tr -d "'")' ]"
 # Keys that the text names: `key = value` in the pages.
-grep -oE '^=item B<[a-z-]+(\.\*)?>' docs/man/snapferry.ini.5.pod | sed 's/=item B<//; s/>//; s/\.\*//' | sort -u >"$WORK/keys"
+grep -oE '^=item B<[a-z-]+(\.\*)?>' docs/man/snapferry.ini.5.pod | sed 's/=item B<//; s/>//; s/\.\*//' |
+    sort -u >"$WORK/keys"
 bad=$(grep -noE '[`<][a-z-]+ = [^`>]*[`>]' "${PAGES[@]}" "${PODS[@]}" | while IFS=: read -r f l k; do
     k=${k#[\`<]} k=${k%% =*}
     grep -qx -- "$k" "$WORK/keys" || [[ $k == backup-option* ]] || echo "$f:$l: $k"; done | grep -vE ': key$')
@@ -245,7 +271,8 @@ empty "keys that the text sets exist" "$bad"
 # ---- JSON ----
 
 bad=$(for f in "${PAGES[@]}" "${PODS[@]}"; do
-    grep -nE '^ {4,}[{[].*[]}]$' "$f" | grep -vE '\.\.\.|…|: (string|integer|any|N\b)|^[0-9]+: +\[[a-z]|fds' | while IFS=: read -r l x; do
+    grep -nE '^ {4,}[{[].*[]}]$' "$f" | grep -vE '\.\.\.|…|: (string|integer|any|N\b)|^[0-9]+: +\[[a-z]|fds' |
+    while IFS=: read -r l x; do
         jq empty <<<"$x" >/dev/null 2>&1 || echo "$f:$l: $x"
     done
     for ((i = 1; i <= $(md_blocks "$f" json); i++)); do
@@ -258,7 +285,8 @@ empty "JSON in the pages is JSON" "$bad"
 
 mkdir -p "$WORK/sizing"
 md_block docs/sizing.md ini 1 >"$WORK/sizing/snapferry.ini"
-check "the configuration of docs/sizing.md needs the memory that it shows" diff <(md_block docs/sizing.md text 1 | grep -v '^\$') \
+check "the configuration of docs/sizing.md needs the memory that it shows" diff <(md_block docs/sizing.md text 1 |
+    grep -v '^\$') \
     <("$SNAPFERRY" check-config --config-dir "$WORK/sizing" | grep -A3 '^Memory')
 
 # ---- the import from Velero: the page's document gives the page's output ----

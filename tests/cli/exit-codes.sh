@@ -20,18 +20,24 @@ command_on() { "$SNAPFERRY" -r "$R" --password-file "$WORK/password" "$@"; }
 code "a repository is created" 0 'Created|created' -- sf "$R" repo create
 random_file "$WORK/image" 3000001 61
 sf "$R" backup "$WORK/image" --as t@h:/v --quiet
-code "standard output is full" 18 'No space left' -- sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img >/dev/full"
-code "standard output is closed" 1 'standard output|Bad file descriptor' -- sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list >&-"
-code "standard output is a pipe that nobody reads" 1 'Broken pipe' -- bash -c "set -o pipefail; { '$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img; echo \$? >'$WORK/rc'; } | true; exit \$(cat '$WORK/rc')"
+code "standard output is full" 18 'No space left' \
+    -- sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img >/dev/full"
+code "standard output is closed" 1 'standard output|Bad file descriptor' \
+    -- sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list >&-"
+code "standard output is a pipe that nobody reads" 1 'Broken pipe' \
+    -- bash -c "set -o pipefail; { '$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img;
+        echo \$? >'$WORK/rc'; } | true; exit \$(cat '$WORK/rc')"
 code "an option that does not exist" 2 'unknown option' -- sf "$R" snapshot list --nonsense
 echo "another password" >"$WORK/other"
 code "a wrong password" 10 'wrong password' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/other" snapshot list
 code "no repository there" 11 'no repository|No repository' -- sf "$WORK/nowhere" snapshot list
 code "create where something is" 12 'repository|file' -- sf "$R" repo create
 jq -j .password "$GOLDEN/format-version-99.expected.json" >"$WORK/pw"
-code "a format of the future" 13 '99' -- "$SNAPFERRY" -r "$GOLDEN/format-version-99" --password-file "$WORK/pw" snapshot list
+code "a format of the future" 13 '99' -- "$SNAPFERRY" -r "$GOLDEN/format-version-99" --password-file \
+    "$WORK/pw" snapshot list
 jq -j .password "$GOLDEN/upgrade-lock.expected.json" >"$WORK/pw"
-code "under an upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file "$WORK/pw" snapshot list
+code "under an upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file \
+    "$WORK/pw" snapshot list
 jq -j .password "$GOLDEN/missing-pack.expected.json" >"$WORK/pw"
 code "a pack is missing" 15 'DAMAGE' -- "$SNAPFERRY" -r "$GOLDEN/missing-pack" --password-file "$WORK/pw" verify
 code "no such snapshot" 16 'ffffffff' -- sf "$R" ls ffffffff
@@ -41,23 +47,28 @@ same "and still does" "$(cat "$WORK/target")" precious
 code "what is no disk and no file" 19 '/dev/null' -- sf "$R" backup /dev/null
 code "a budget too small for the repository" 22 'give --memory' -- sh -c "
     '$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' repo create --splitter DYNAMIC-8M-BUZHASH --quiet &&
-    '$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' --memory 96M --compression zstd-best-compression"
-expect "it says how much is enough" 0 -- sh -c "'$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' --quiet \
-    --compression zstd-best-compression --memory \$('$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' \
+    '$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' --memory 96M \
+        --compression zstd-best-compression"
+expect "it says how much is enough" 0 \
+    -- sh -c "'$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' --quiet \
+    --compression zstd-best-compression --memory \
+    \$('$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' \
     --compression zstd-best-compression --memory 96M 2>&1 | grep -oE 'memory [0-9]+MiB' | cut -d' ' -f2)"
 
 # The clock of the storage is the time of its files; a client's that is off must not write.
 before=$(find "$R" -type f | sort | xargs sha256sum | sha256sum)
 command -v faketime >/dev/null || fail "faketime is missing" "make deps installs it"
 for shift in +3h -3h; do
-    code "a clock that is off by $shift" 21 'clock' -- faketime -f "$shift" "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/c
+    code "a clock that is off by $shift" 21 'clock' -- faketime -f "$shift" "$SNAPFERRY" -r "$R" --password-file \
+        "$WORK/password" backup "$WORK/image" --as t@h:/c
 done
 same "nothing was stored" "$(find "$R" -type f | sort | xargs sha256sum | sha256sum)" "$before"
 
 # 130: a signal in mid-run.
 truncate -s 300M "$WORK/many"
 random_file "$WORK/part" 150000000 62; dd if="$WORK/part" of="$WORK/many" bs=1M conv=notrunc status=none
-"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/many" --as t@h:/i --no-direct --workers 1 --compression zstd-better-compression >"$WORK/log" 2>&1 &
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/many" --as t@h:/i --no-direct --workers 1 \
+    --compression zstd-better-compression >"$WORK/log" 2>&1 &
 pid=$!
 before=$(find "$R/p" -name '*.f' | wc -l)
 for _ in $(seq 1000); do [ "$(find "$R/p" -name '*.f' | wc -l)" -gt "$before" ] && break; sleep 0.01; done
@@ -67,9 +78,11 @@ asserted="$asserted 130"
 
 if is_root; then
     # 20: who may not read. As nobody, in a place that nobody can reach.
-    chmod 755 "$WORK"; mkdir -p "$WORK/nobody"; chown nobody "$WORK/nobody"; cp "$WORK/password" "$WORK/nobody/pw"; chown nobody "$WORK/nobody/pw"
+    chmod 755 "$WORK"; mkdir -p "$WORK/nobody"; chown nobody "$WORK/nobody"; cp "$WORK/password" "$WORK/nobody/pw"
+    chown nobody "$WORK/nobody/pw"
     chmod 700 "$R"
-    code "a repository that may not be read" 20 'Permission denied' -- setpriv --reuid nobody --clear-groups env HOME="$WORK/nobody" XDG_CACHE_HOME="$WORK/nobody" \
+    code "a repository that may not be read" 20 'Permission denied' \
+        -- setpriv --reuid nobody --clear-groups env HOME="$WORK/nobody" XDG_CACHE_HOME="$WORK/nobody" \
         "$SNAPFERRY" -r "$R" --password-file "$WORK/nobody/pw" snapshot list
     cp "$WORK/image" "$WORK/backing"; truncate -s 3000320 "$WORK/backing"
     dev=$(loop_device "$WORK/backing"); at_exit "losetup -d $dev"
@@ -103,6 +116,7 @@ ask cancel "$id" --quiet
 code "what is waited for is canceled" 24 'canceled' -- ask wait "$id"
 same "24 in JSON: the result is what has ended" "$(ask wait "$id" --json 2>/dev/null | result state)" Canceled
 
-documented=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' docs/man/snapferry.8.pod | grep -oE '^=item Z<>[0-9]+' | grep -oE '[0-9]+$' | sort -n)
+documented=$(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' docs/man/snapferry.8.pod | grep -oE '^=item Z<>[0-9]+' |
+    grep -oE '[0-9]+$' | sort -n)
 same "every documented code is asserted here" "$(tr ' ' '\n' <<<"$asserted" | grep . | sort -nu)" "$documented"
 finish

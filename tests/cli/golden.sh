@@ -18,7 +18,8 @@ NOON=(faketime -f '2026-11-21 13:00:00') # 12:00 UTC
 
 # answers NAME: what the server says from now on.
 answers() {
-    jq -n -c -f "$GOLD/answers.jq" --arg what "$1" | sed -E 's/"@(-?[0-9]+)@"/\1/g' >"$RUN/script.new" && mv "$RUN/script.new" "$RUN/script.json"
+    jq -n -c -f "$GOLD/answers.jq" --arg what "$1" | sed -E 's/"@(-?[0-9]+)@"/\1/g' >"$RUN/script.new" &&
+        mv "$RUN/script.new" "$RUN/script.json"
 }
 answers none
 "$TOOLS/script_server" "$RUN" "$RUN/script.json" >"$RUN/log" 2>&1 &
@@ -38,11 +39,14 @@ echo '{"status": {"hang": true}, "backups": {"hang": true}, "submit-backup": {"h
 at_exit 'kill $(pgrep -P $STUCK_PID) $STUCK_PID'
 for _ in $(seq 100); do grep -q ready "$STUCK/log" && break; sleep 0.05; done
 for v in status backups; do
-    "$TOOLS/terminal" "$SNAPFERRY" $v --runtime-dir "$STUCK" --state-dir "$STUCK/state" --config-dir "$WORK/none" >"$STUCK/$v.out" 2>&1 &
+    "$TOOLS/terminal" "$SNAPFERRY" $v --runtime-dir "$STUCK" --state-dir "$STUCK/state" --config-dir "$WORK/none" \
+        >"$STUCK/$v.out" 2>&1 &
     STUCK_ASKED="${STUCK_ASKED:-} $!"
 done
 
-own_paths() { sed -e "s,$RUN,/run/snapferry,g; s,$WORK/etc,/etc/snapferry,g; s,$WORK/state,/var/lib/snapferry,g; s,$WORK,/WORK,g"; }
+own_paths() {
+    sed -e "s,$RUN,/run/snapferry,g; s,$WORK/etc,/etc/snapferry,g; s,$WORK/state,/var/lib/snapferry,g; s,$WORK,/WORK,g"
+}
 where() { echo --runtime-dir "$RUN" --state-dir "$WORK/state"; }
 # shown FILE TITLE SIZE COMMAND...: appends what COMMAND shows on a terminal of that size ("pipe": without one).
 shown() {
@@ -133,7 +137,11 @@ screen describe one 80x24 describe up-nightly-20261121T020000-3f9a.00000001
 answers busy
 for v in NO_COLOR=1 TERM=dumb TERM=; do
     out=$(env "$v" "$TOOLS/terminal" "${NOON[@]}" "$SNAPFERRY" status $(where))
-    if grep -qE '\{(red|green|yellow|dim)\}' <<<"$out"; then fail "no colour with $v" "$out"; else pass "no colour with $v"; fi
+    if grep -qE '\{(red|green|yellow|dim)\}' <<<"$out"; then
+        fail "no colour with $v" "$out"
+    else
+        pass "no colour with $v"
+    fi
 done
 check "colour without" grep -qF '{red}' <<<"$("$TOOLS/terminal" "${NOON[@]}" "$SNAPFERRY" status $(where))"
 check "none in a pipe" sh -c "! grep -q \$'\033' '$OUT'/*.txt"
@@ -144,13 +152,20 @@ same "the words are the same" "$(NO_COLOR=1 "$TOOLS/terminal" "${NOON[@]}" "$SNA
 # ---- --wide, --check ----
 
 answers states
-same "--wide on a terminal is what a pipe gets" "$("$TOOLS/terminal" --size 40x24 "${NOON[@]}" "$SNAPFERRY" operations --wide $(where) | tr -d '\\\n' | plain)" \
+same "--wide on a terminal is what a pipe gets" \
+    "$("$TOOLS/terminal" --size 40x24 "${NOON[@]}" "$SNAPFERRY" operations --wide $(where) | tr -d '\\\n' | plain)" \
     "$("${NOON[@]}" "$SNAPFERRY" operations $(where) | tr -d '\n')"
-health() { answers "$1"; "$SNAPFERRY" status --check --quiet $(where) >"$WORK/check" 2>&1; echo "$? $(wc -c <"$WORK/check")"; }
+health() {
+    answers "$1"
+    "$SNAPFERRY" status --check --quiet $(where) >"$WORK/check" 2>&1
+    echo "$? $(wc -c <"$WORK/check")"
+}
 same "--check: all is well" "$(health fine)" "0 0"
 same "--check: a volume is not protected" "$(health many)" "3 0"
 same "--check: problems" "$(health trouble)" "3 0"
-same "--check: no daemon" "$("$SNAPFERRY" status --check --quiet --runtime-dir "$WORK/nowhere" --state-dir "$STUCK/state" --config-dir "$WORK/none" >/dev/null 2>&1; echo $?)" 23
+same "--check: no daemon" \
+    "$("$SNAPFERRY" status --check --quiet --runtime-dir "$WORK/nowhere" --state-dir "$STUCK/state" \
+        --config-dir "$WORK/none" >/dev/null 2>&1; echo $?)" 23
 same "without it status is an answer" "$(answers trouble; "$SNAPFERRY" status --quiet $(where); echo $?)" 0
 
 # ---- whatever a name holds ----
@@ -160,12 +175,22 @@ for v in status operations volumes "native list"; do
     for size in 20x5 37x24 80x24 133x43; do
         out=$("$TOOLS/terminal" --size $size "${NOON[@]}" "$SNAPFERRY" $v $(where) 2>&1); rc=$?
         check "$v at $size: nothing but text and colours" test $rc -eq 0
-        if [ $size != 20x5 ] && grep -q '\\$' <<<"$out"; then fail "$v at $size: no line is folded" "$(grep -A 1 '\\$' <<<"$out")"; else pass "$v at $size: no line is folded"; fi
+        if [ $size != 20x5 ] && grep -q '\\$' <<<"$out"; then
+            fail "$v at $size: no line is folded" "$(grep -A 1 '\\$' <<<"$out")"
+        else
+            pass "$v at $size: no line is folded"
+        fi
     done
     "${NOON[@]}" "$SNAPFERRY" $v $(where) >"$WORK/pipe" 2>&1
-    if grep -qP '[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{200b}\x{202e}\x{feff}]' "$WORK/pipe"; then fail "$v in a pipe: no control characters" "$(cat -v "$WORK/pipe" | head -n 5)"; else pass "$v in a pipe: no control characters"; fi
+    if grep -qP '[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{200b}\x{202e}\x{feff}]' "$WORK/pipe"; then
+        fail "$v in a pipe: no control characters" "$(cat -v "$WORK/pipe" | head -n 5)"
+    else
+        pass "$v in a pipe: no control characters"
+    fi
 done
-for f in "$OUT"/*.txt; do check "$(basename "$f"): no blanks at the end of a line" sh -c "! grep -n '[[:blank:]]\$' '$f'"; done
+for f in "$OUT"/*.txt; do
+    check "$(basename "$f"): no blanks at the end of a line" sh -c "! grep -n '[[:blank:]]\$' '$f'"
+done
 
 # ---- errors ----
 
@@ -182,18 +207,22 @@ for _ in $(seq 100); do [ -S "$WORK/dead/control.sock" ] && break; sleep 0.05; d
 kill $DEAD; wait $DEAD 2>/dev/null
 shown errors "the socket of a dead daemon" pipe "$SNAPFERRY" backup vg0/db1 --runtime-dir "$WORK/dead"
 shown errors "another version" pipe "$SNAPFERRY" scan $(where)
-echo '{"status": {"line": "HTTP/1.0 200 OK"}, "ping": {"answer": {"version": "0.0.9", "pid": 1, "protocol": 1}}}' >"$RUN/script.json"
+echo '{"status": {"line": "HTTP/1.0 200 OK"}, "ping": {"answer": {"version": "0.0.9", "pid": 1, "protocol": 1}}}' \
+    >"$RUN/script.json"
 shown errors "another program" pipe "$SNAPFERRY" status $(where)
 echo '{"submit-backup": {"close": true}}' >"$RUN/script.json"
 shown errors "it goes away" pipe "$SNAPFERRY" backup vg0/db1 $(where)
-echo '{"status": {"error": {"class": "permission", "code": 20, "message": "user 1000 may not use the control socket", "hint": "root and the members of the group that [daemon] socket-group names may"}}}' >"$RUN/script.json"
+echo '{"status": {"error": {"class": "permission", "code": 20, "message": "user 1000 may not use the control socket",
+    "hint": "root and the members of the group that [daemon] socket-group names may"}}}' >"$RUN/script.json"
 shown errors "not in the group" pipe "$SNAPFERRY" status $(where)
-echo "{\"status\": {\"error\": {\"class\": \"error\", \"code\": 1, \"message\": \"an escape \\u001b[2J in an error\", \"hint\": \"and \\u009b2J in its hint\"}}}" >"$RUN/script.json"
+echo "{\"status\": {\"error\": {\"class\": \"error\", \"code\": 1, \"message\": \"an escape \\u001b[2J in an error\",
+    \"hint\": \"and \\u009b2J in its hint\"}}}" >"$RUN/script.json"
 shown errors "an error with control characters" 80x24 "$SNAPFERRY" status $(where)
 if is_root && id nobody >/dev/null 2>&1 && command -v setpriv >/dev/null; then
     chmod 711 "$WORK"; chmod 700 "$RUN"
     cp "$SNAPFERRY" "$WORK/snapferry"; chmod 755 "$WORK/snapferry"
-    shown errors "the socket is not for this user" pipe setpriv --reuid=nobody --regid=nogroup --clear-groups "$WORK/snapferry" status $(where)
+    shown errors "the socket is not for this user" pipe setpriv --reuid=nobody --regid=nogroup --clear-groups \
+        "$WORK/snapferry" status $(where)
 else
     skip "the socket is not for this user" "needs root and setpriv"
     sed -n '/^=== the socket is not for this user/,/^===/p' "$GOLD/errors.txt" | sed '$d' >>"$OUT/errors.txt"
@@ -214,8 +243,11 @@ cat >"$WORK/etc/conf.d/10-main.ini" <<X
 path = $WORK/repository
 password-file = $WORK/password
 X
-printf '[storage-class "gold"]\ndriver = reflink\nmtach = /srv/vm/*.img\nmatch = /srv/vm/*.img\n[jbo "nightly"]\n[job "weekly"]\non-calendar = every blue moon\n' >"$WORK/etc/conf.d/50-gold.ini"
-for size in 40x24 80x24 pipe; do shown check-config "two files with mistakes" $size here "$SNAPFERRY" check-config --config-dir etc; done
+printf '%s\n' '[storage-class "gold"]' 'driver = reflink' 'mtach = /srv/vm/*.img' 'match = /srv/vm/*.img' \
+    '[jbo "nightly"]' '[job "weekly"]' 'on-calendar = every blue moon' >"$WORK/etc/conf.d/50-gold.ini"
+for size in 40x24 80x24 pipe; do
+    shown check-config "two files with mistakes" $size here "$SNAPFERRY" check-config --config-dir etc
+done
 
 # ---- the snapshots in a repository ----
 
@@ -224,19 +256,26 @@ head -c 100000 /dev/zero >"$WORK/image"
 for path in /srv/vm/a.img /srv/vm/a-directory-with-a-name-of-some-length/db.img; do
     sf "$WORK/repository" backup "$WORK/image" --as "snapferry@nas1:$path" --quiet >>"$WORK/log" 2>&1
 done
-sf "$WORK/repository" snapshot pin "$(sf "$WORK/repository" snapshot list --json | result 'snapshots[0].id')" audit --quiet
+sf "$WORK/repository" snapshot pin "$(sf "$WORK/repository" snapshot list --json | result 'snapshots[0].id')" audit \
+    --quiet
 # Ids and times are new in each run.
 for size in 80x24 40x24 pipe; do
-    shown snapshot-list "snapshot list" $size env TZ=UTC "$SNAPFERRY" -r "$WORK/repository" --password-file "$WORK/password" snapshot list
+    shown snapshot-list "snapshot list" $size env TZ=UTC "$SNAPFERRY" -r "$WORK/repository" --password-file \
+        "$WORK/password" snapshot list
 done
-sed -E 's/^[0-9a-f]{16}  /0123456789abcdef  /; s/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-11-21 12:00:00 UTC/' "$OUT/snapshot-list.txt" >"$WORK/list" && mv "$WORK/list" "$OUT/snapshot-list.txt"
+sed -E 's/^[0-9a-f]{16}  /0123456789abcdef  /; s/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-11-21 12:00:00 UTC/' \
+    "$OUT/snapshot-list.txt" >"$WORK/list" && mv "$WORK/list" "$OUT/snapshot-list.txt"
 
 # ---- the daemon that does not answer ----
 
 for p in $STUCK_ASKED; do wait "$p"; same "a daemon that does not answer: exit code" $? 0; done
 check "status says so" grep -q 'DOES NOT ANSWER.*; what follows is from its records' "$STUCK/status.out"
-check "as a problem, with what to do" sh -c "grep -q '{red}!{/} the daemon does not answer' '$STUCK/status.out' && grep -q 'journalctl -u snapferryd' '$STUCK/status.out'"
-check "backups are listed from the records" sh -c "grep -q 'PartiallyFailed.*manual-' '$STUCK/backups.out' && tr -s '\n ' ' ' <'$STUCK/backups.out' | grep -q 'the daemon does not answer; this is read from'"
+check "as a problem, with what to do" \
+    sh -c "grep -q '{red}!{/} the daemon does not answer' '$STUCK/status.out' &&
+        grep -q 'journalctl -u snapferryd' '$STUCK/status.out'"
+check "backups are listed from the records" \
+    sh -c "grep -q 'PartiallyFailed.*manual-' '$STUCK/backups.out' && tr -s '\n ' ' ' <'$STUCK/backups.out' |
+        grep -q 'the daemon does not answer; this is read from'"
 check "no trace of the waiting is left" sh -c "! grep -q 'waiting for the daemon' '$STUCK/status.out'"
 
 # ---- compare ----
@@ -247,7 +286,12 @@ for f in "$OUT"/*.txt; do
         diff -u "$GOLD/$name" "$f" 2>/dev/null | sed 's/^/# /'
         cp "$f" "$GOLD/$name"
     fi
-    if cmp -s "$f" "$GOLD/$name"; then pass "golden/$name"; else fail "golden/$name" "$(diff -u "$GOLD/$name" "$f" | head -n 60)" "GOLDEN_ACCEPT=1 tests/cli/golden.sh takes it for right"; fi
+    if cmp -s "$f" "$GOLD/$name"; then
+        pass "golden/$name"
+    else
+        fail "golden/$name" "$(diff -u "$GOLD/$name" "$f" | head -n 60)" \
+            "GOLDEN_ACCEPT=1 tests/cli/golden.sh takes it for right"
+    fi
 done
 for f in "$GOLD"/*.txt; do [ -e "$OUT/$(basename "$f")" ] || fail "golden/$(basename "$f") is still made"; done
 finish

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The law of dependencies (docs/architecture.md): which room may use which, and no circle of files. tests/law/rooms is the law,
-# tests/law/exceptions what is not yet so, tests/law/law.pl reads sources, dependency files, objects and programs.
+# The law of dependencies (docs/architecture.md): which room may use which, and no circle of files. tests/law/rooms is
+# the law, tests/law/exceptions what is not yet so, tests/law/law.pl reads sources, dependency files, objects and
+# programs.
 . "$(dirname "$0")/../lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
 build=$(realpath "${BUILD:-build}")
@@ -10,7 +11,11 @@ law() { perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exception
 
 out=$(law)
 rc=$?
-if [ $rc -eq 0 ]; then pass "no room uses what it may not, no files in a circle: ${out##*# }"; else fail "the law of dependencies" "$out"; fi
+if [ $rc -eq 0 ]; then
+    pass "no room uses what it may not, no files in a circle: ${out##*# }"
+else
+    fail "the law of dependencies" "$out"
+fi
 check "rooms are linked in their order, without a group" bash -c '! grep -e --start-group Makefile'
 sed -n 's/^\([a-z][^: ]*\): */\1 /p' tests/law/rooms >"$WORK/rooms"
 sed -n 's/^| `\([^`]*\)` |[^|]*| \(.*\) |$/\1 \2/p' docs/architecture.md | sed 's/ -$/ /' >"$WORK/rooms.docs"
@@ -23,18 +28,21 @@ add() { # FILE: its text on standard input; a C file is compiled
     mkdir -p "$(dirname "$new/$1")" "$(dirname "$new/build/$1")"
     cat >"$new/$1"
     case $1 in
-    *.c) (cd "$new" && "${CC:-cc}" -D_GNU_SOURCE -I. -I"$root" -MMD -c -o "build/${1%.c}.o" "$1") || echo "$1 does not compile" ;;
+    *.c) (cd "$new" && "${CC:-cc}" -D_GNU_SOURCE -I. -I"$root" -MMD -c -o "build/${1%.c}.o" "$1") ||
+        echo "$1 does not compile" ;;
     esac
 }
 noticed() { # NAME PATTERN [MORE]: exactly this line is new
     local name=$1 pattern=$2 got
     shift 2
-    got=$(perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exceptions}" "$root" "$build" "$new" "$new/build" "$@" | grep -v '^#')
+    got=$(perl tests/law/law.pl tests/law/rooms "${EXCEPTIONS:-tests/law/exceptions}" "$root" "$build" "$new" \
+        "$new/build" "$@" | grep -v '^#')
     if grep -qxE -- "$pattern" <<<"$got"; then pass "$name"; else fail "$name" "no /$pattern/ in: $got"; fi
 }
 reset
 add cfg/added.h <<<'int added(void);'
-same "more files that keep the law are no violation" "$(law "$new" "$new/build" | grep -v "^#")" "$(grep -v "^#" <<<"$out")"
+same "more files that keep the law are no violation" "$(law "$new" "$new/build" | grep -v "^#")" \
+    "$(grep -v "^#" <<<"$out")"
 add cfg/added.c <<<'int reader_free(void); int added(void); int added(void) { return reader_free(); }'
 noticed "a forbidden symbol is noticed and named" 'cfg/added\.c may not use io: symbols of io/reader\.c: reader_free'
 reset
@@ -44,8 +52,8 @@ reset
 add base/first.c <<<'int first(void), second(void); int first(void) { return second(); }'
 add base/second.c <<<'int third(void), second(void); int second(void) { return third(); }'
 add base/third.c <<<'int first(void), third(void); int third(void) { return first(); }'
-noticed "a circle of symbols, with what leads round" \
-    'circle of 3 files by symbols: base/first\.c -> \(second\) base/second\.c -> \(third\) base/third\.c -> \(first\) base/first\.c'
+round='base/first\.c -> \(second\) base/second\.c -> \(third\) base/third\.c -> \(first\) base/first\.c'
+noticed "a circle of symbols, with what leads round" "circle of 3 files by symbols: $round"
 reset
 printf '#pragma once\n#include "base/two.h"\n' | add base/one.h
 printf '#pragma once\n#include "one.h"\n' | add base/two.h

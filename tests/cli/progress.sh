@@ -14,7 +14,8 @@ ID=nightly-20261121T020000-3f9a
 event() {
     jq -n -c --arg state "$1" --argjson a "$2" --argjson b "$3" --arg id "$ID" '
         def op($n; $name; $done): {id: "up-\($id).\($n)", kind: "backup", volume: $name, created_ns: 1, started_ns: 1,
-            state: "Running", attempt: 1, progress: {phase: "moving", total: 1073741824, done: ($done * 1048576), zero: 104857600,
+            state: "Running", attempt: 1, progress: {phase: "moving", total: 1073741824,
+            done: ($done * 1048576), zero: 104857600,
             skipped: 209715200, duplicate: 0, rate: 104857600, eta_s: 12.3}};
         {id: $id, kind: "backup", state: $state, created_ns: 1, total: 2, completed: 0, failed: 0,
          progress: {phase: "moving", total: 2147483648, done: (($a + $b) * 1048576), rate: 209715200, eta_s: 21.5},
@@ -24,7 +25,8 @@ event() {
 script() {
     local pause=$1
     shift
-    printf '%s\n' "$@" | jq -s -c --argjson p "$pause" '{wait: {events: [.[:-1][] | [$p, .]], answer: .[-1]}}' >"$RUN/script.new"
+    printf '%s\n' "$@" | jq -s -c --argjson p "$pause" '{wait: {events: [.[:-1][] | [$p, .]], answer: .[-1]}}' \
+        >"$RUN/script.new"
     mv "$RUN/script.new" "$RUN/script.json"
 }
 script 0 "$(event Moving 1 1)"
@@ -38,16 +40,19 @@ hasnt() { check "$1" sh -c '! grep -qE -- "$1" "$2"' - "$2" "$3"; }
 # The screens that were seen, one after the other, and the last one alone.
 last_screen() { sed -n '/^== end$/,$p' "$1" | sed 1d; }
 
-done_='.state = "Completed" | .completed = 2 | .started_ns = 1000000000 | .ended_ns = 71000000000 | .operations[].state = "Completed" | del(.progress, .operations[].progress)'
+done_='.state = "Completed" | .completed = 2 | .started_ns = 1000000000 | .ended_ns = 71000000000 |
+    .operations[].state = "Completed" | del(.progress, .operations[].progress)'
 END=$(event Completed 1024 1024 "$done_")
 
 # ---- two volumes on a terminal ----
 
 cleaning='.operations[0].state = "CleaningUp"'
-script 0.4 "$(event Moving 100 200)" "$(event Moving 300 400)" "$(event Moving 512 1024)" "$(event Moving 1024 1024 "$cleaning")" "$(event Moving 1024 1024 "$cleaning")" "$END"
+script 0.4 "$(event Moving 100 200)" "$(event Moving 300 400)" "$(event Moving 512 1024)" \
+    "$(event Moving 1024 1024 "$cleaning")" "$(event Moving 1024 1024 "$cleaning")" "$END"
 "$T" --size 130x24 --every 0.1 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/two" 2>&1
 has "the whole" "^$ID: Moving 34%, 700.0 MiB of 2.0 GiB, 200.0 MiB/s, 25 s left, 0 of 2 volumes" "$WORK/two"
-has "a line for each volume" '^  vg0/db1: moving 29%, 300.0 MiB of 1.0 GiB, 100.0 MiB/s, 15 s left, 100.0 MiB zero, 200.0 MiB' "$WORK/two"
+has "a line for each volume" \
+    '^  vg0/db1: moving 29%, 300.0 MiB of 1.0 GiB, 100.0 MiB/s, 15 s left, 100.0 MiB zero, 200.0 MiB' "$WORK/two"
 has "what is not moving says what it does" '^  vg0/db1: CleaningUp' "$WORK/two"
 hasnt "never 100 % before the end" '100%' "$WORK/two"
 hasnt "no line is folded" '\\$' "$WORK/two"
@@ -58,7 +63,8 @@ for c in 24 40 60 200; do
     sed '/^== end$/,$d' "$WORK/two" | grep -v Completed >"$WORK/live"
     hasnt "$c columns: no line is folded" '(oving|CleaningUp).*\\$' "$WORK/live"
     has "$c columns: phase and share stay" '^  .*: moving [0-9]+%' "$WORK/live"
-    same "$c columns: nothing is left" "$(last_screen "$WORK/two" | tr -d '\\\n')" "$ID {green}Completed{/} in 1 min 10 s"
+    same "$c columns: nothing is left" "$(last_screen "$WORK/two" | tr -d '\\\n')" \
+        "$ID {green}Completed{/} in 1 min 10 s"
 done
 for r in 2 3; do
     "$T" --size 80x$r --every 0.1 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/two" 2>&1
@@ -67,17 +73,27 @@ done
 
 # ---- the window changes ----
 
-script 0.4 "$(event Moving 100 200)" "$(event Moving 150 250)" "$(event Moving 200 300)" "$(event Moving 250 350)" "$(event Moving 300 400)" "$(event Moving 350 450)" "$END"
-"$T" --size 120x24 --resize 50x24@0.6 --resize 30x24@1.0 --resize 100x24@1.4 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/resized" 2>&1
+script 0.4 "$(event Moving 100 200)" "$(event Moving 150 250)" "$(event Moving 200 300)" "$(event Moving 250 350)" \
+    "$(event Moving 300 400)" "$(event Moving 350 450)" "$END"
+"$T" --size 120x24 --resize 50x24@0.6 --resize 30x24@1.0 --resize 100x24@1.4 "$SNAPFERRY" wait \
+    $ID --runtime-dir "$RUN" >"$WORK/resized" 2>&1
 same "narrower, narrower and wider: nothing is left" "$(cat "$WORK/resized")" "$ID {green}Completed{/} in 1 min 10 s"
 
 # ---- a failure and a retry are lines that stay ----
 
-retrying='.operations[0].state = "Retrying" | .operations[0].error = {class: "source", code: 19, message: "cannot read: Input/output \u001b[2Jerror"} | del(.operations[0].progress)'
+retrying='.operations[0].state = "Retrying" |
+    .operations[0].error = {class: "source", code: 19, message: "cannot read: Input/output \u001b[2Jerror"} |
+    del(.operations[0].progress)'
 again='.operations[0].attempt = 2'
-failed='.operations[1].state = "Failed" | .failed = 1 | .degraded = true | .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"}'
-ended='.state = "PartiallyFailed" | .started_ns = 1000000000 | .ended_ns = 71000000000 | .completed = 1 | .operations[0].state = "Completed" | .operations[1].state = "Failed" | .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"} | .failed = 1 | del(.progress, .operations[].progress)'
-script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" "$(event PartiallyFailed 1 1 "$ended")"
+failed='.operations[1].state = "Failed" | .failed = 1 | .degraded = true |
+    .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"}'
+ended='.state = "PartiallyFailed" | .started_ns = 1000000000 | .ended_ns = 71000000000 | .completed = 1 |
+    .operations[0].state = "Completed" | .operations[1].state = "Failed" |
+    .operations[1].error = {class: "no-space", code: 18, message: "No space left on device"} | .failed = 1 |
+    del(.progress, .operations[].progress)'
+script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" \
+    "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" \
+    "$(event PartiallyFailed 1 1 "$ended")"
 "$T" --size 90x24 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/retry" 2>&1
 same "partial: exit code" $? 3
 cat >"$WORK/want" <<X
@@ -91,8 +107,10 @@ same "a retry, a setback and a failure are told" "$(cat "$WORK/retry")" "$(cat "
 
 # ---- what was done ----
 
-result='def result: {snapshotID: "0123456789abcdef0123456789abcdef", totalBytes: 1073741824, doneBytes: 1073741824, readBytes: 536870912, dedupedBytes: 1048576, incrementalBytes: 4194304, uploadedBytes: 2097152,
-    seconds: 4, bottleneck: "hash", stages: [{name: "read", busySeconds: 1.5, stalledSeconds: 0.25}, {name: "hash", busySeconds: 2, stalledSeconds: 0}]}; '
+result='def result: {snapshotID: "0123456789abcdef0123456789abcdef", totalBytes: 1073741824, doneBytes: 1073741824,
+    readBytes: 536870912, dedupedBytes: 1048576, incrementalBytes: 4194304, uploadedBytes: 2097152,
+    seconds: 4, bottleneck: "hash", stages: [{name: "read", busySeconds: 1.5, stalledSeconds: 0.25},
+        {name: "hash", busySeconds: 2, stalledSeconds: 0}]}; '
 one='del(.operations[1]) | .total = 1 | .started_ns = 1000000000 | .ended_ns = 5500000000'
 script 0 "$(event Completed 1024 0 "$result $done_ | $one | .operations[0].result = result")"
 cat >"$WORK/want" <<X
@@ -107,7 +125,9 @@ X
 same "--verbose: counts, and the time of each stage" "$(await --verbose 2>/dev/null)" "$(cat "$WORK/want")"
 same "--json has them" "$(await --json | result 'operations[0].result.bottleneck')" hash
 error='{class: "target", code: 17, message: "there is no directory /nowhere"}'
-script 0 "$(event Finalizing 1024 0 "$one | .kind = \"restore\"")" "$(event Failed 0 0 "$one | .kind = \"restore\" | .operations[0] += {state: \"Failed\", error: $error} | del(.progress)")"
+script 0 "$(event Finalizing 1024 0 "$one | .kind = \"restore\"")" \
+    "$(event Failed 0 0 "$one | .kind = \"restore\" | .operations[0] += {state: \"Failed\", error: $error} |
+        del(.progress)")"
 await >"$WORK/out" 2>&1
 same "a failure: exit code" $? 17
 same "the error of a restore is told once" "$(grep -c 'no directory /nowhere' "$WORK/out")" 1
@@ -117,18 +137,22 @@ await >"$WORK/out" 2>"$WORK/err"
 has "volumes that failed: each tells why" 'vg0/db1 Failed: there is no directory /nowhere' "$WORK/out"
 has "and the command that none was completed" "$ID failed: none of its volumes was completed" "$WORK/err"
 has "--quiet: the reason of the first" "$ID failed: there is no directory /nowhere" <(await --quiet 2>&1)
-expired='{id: "admin-expire-1", kind: "admin", does: "expire", state: "Completed", created_ns: 1, started_ns: 1000000000, ended_ns: 1500000000,
+expired='{id: "admin-expire-1", kind: "admin", does: "expire", state: "Completed", created_ns: 1,
+    started_ns: 1000000000, ended_ns: 1500000000,
     result: {answers: [{verb: "expire", error: null, kept: 17, expired: 3, dryRun: false}]}}'
 script 0 "$(jq -n -c "$expired")"
 has "an expiry: what went" '^  3 of 20 snapshots are deleted$' <(await)
-verified='{id: "verify-1", kind: "verify", state: "Completed", created_ns: 1, result: {snapshots: 2, objects: 4, contents: 9, contentsRead: 9, bytesRead: 2097152, damages: 0,
+verified='{id: "verify-1", kind: "verify", state: "Completed", created_ns: 1,
+    result: {snapshots: 2, objects: 4, contents: 9, contentsRead: 9, bytesRead: 2097152, damages: 0,
     seconds: 2, bottleneck: "read", stages: [{name: "read", busySeconds: 1, stalledSeconds: 0}]}}'
 script 0 "$(jq -n -c "$verified")"
 has "a verification: what was read" '^  2 snapshots: 2.0 MiB in 2.0 s \(1.0 MiB/s\), no damage found$' <(await)
 has "--verbose: its counts" '^    9 of 9 contents read, 4 objects$' <(await -v)
 has "and the time of each stage" '^    time: read 1.00 s; bottleneck: read$' <(await -v)
 hasnt "not without it" 'time: ' <(await)
-script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" "$(event PartiallyFailed 1 1 "$ended")"
+script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" \
+    "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" \
+    "$(event PartiallyFailed 1 1 "$ended")"
 
 # ---- elsewhere ----
 
@@ -152,13 +176,16 @@ random_file "$WORK/part" $((144 << 20)) 7
 base64 -w 0 "$WORK/part" >"$WORK/image"
 truncate -s 256M "$WORK/image"
 sf "$R" repo create --quiet
-real() { "$T" --size "$1" --every 0.1 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" "${@:2}" >"$WORK/real" 2>&1; }
+real() {
+    "$T" --size "$1" --every 0.1 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" "${@:2}" >"$WORK/real" 2>&1
+}
 real 80x24 backup "$WORK/image" --as t@h:/i --workers 1 --compression zstd-better-compression
 same "backup -r on a terminal" $? 0
 has "the line" '^backup: (opening|moving [0-9]+%|committing)' "$WORK/real"
 hasnt "no line is folded" '^backup:.*\\$' "$WORK/real"
 hasnt "never 100 %" '100%' "$WORK/real"
-check "at the end the result and nothing else" sh -c "sed -n '/^== end/,\$p' '$WORK/real' | sed -n 2p | grep -q '^Snapshot'"
+check "at the end the result and nothing else" \
+    sh -c "sed -n '/^== end/,\$p' '$WORK/real' | sed -n 2p | grep -q '^Snapshot'"
 check "and nothing of the line" sh -c "! sed -n '/^== end/,\$p' '$WORK/real' | grep -q '^backup:'"
 real 30x10 restore latest "$WORK/back" --verify
 same "restore -r on a small one" $? 0
@@ -166,5 +193,7 @@ check "nothing of the line is left" sh -c "! sed -n '/^== end/,\$p' '$WORK/real'
 check "what it restored" cmp "$WORK/image" "$WORK/back"
 rm "$WORK/back"
 out=$(sf "$R" backup "$WORK/image" --as t@h:/i --full-scan --json 2>/dev/null)
-same "JSON: done never exceeds the total" "$(jq -s '[.[] | select(.type == "progress" and .doneBytes > .totalBytes and .totalBytes > 0)] | length' <<<"$out")" 0
+same "JSON: done never exceeds the total" \
+    "$(jq -s '[.[] | select(.type == "progress" and .doneBytes > .totalBytes and .totalBytes > 0)] | length' \
+        <<<"$out")" 0
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# docs/requirements.md: every number stands there once, with a test that exists, runs by default (or by a make target of the
-# Makefile) and holds the named case; or with a reason why nothing is built.
+# docs/requirements.md: every number stands there once, with a test that exists, runs by default (or by a make target of
+# the Makefile) and holds the named case; or with a reason why nothing is built.
 . "$(dirname "$0")/../lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
 TABLE=${TABLE:-$root/docs/requirements.md}
@@ -23,8 +23,10 @@ reference() { # ID PATH[:CASE]
     fi
     case $path in
     tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
-    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh | tests/package/*.sh) [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
-    tests/systemd/*.sh) [ -x "$root/$path" ] && has_text "$root/tests/e2e/systemd.sh" tests/systemd || echo "$id: $path is not run" ;;
+    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh | tests/package/*.sh) [ -x "$root/$path" ] ||
+        echo "$id: $path cannot be run" ;;
+    tests/systemd/*.sh) [ -x "$root/$path" ] && has_text "$root/tests/e2e/systemd.sh" tests/systemd ||
+        echo "$id: $path is not run" ;;
     tests/vm/*.sh) has_text "$root/Makefile" $'\ntest-vm:' || echo "$id: nothing runs $path" ;;
     tests/interop/*.sh) has_text "$root/Makefile" $'\ntest-interop:' || echo "$id: nothing runs $path" ;;
     *) echo "$id: $path is no test" ;;
@@ -69,12 +71,14 @@ complaints() {
 out=$(complaints "$TABLE")
 if [ -z "$out" ]; then pass "every number has its line, every line its test"; else fail "the table" "$out"; fi
 # Metrics that have another name than required: the one that they have exists.
-none=$(sed -n '/^## Names of metrics/,$s/^|[^|]*|\([^|]*\)|.*/\1/p' "$TABLE" | grep -v 'label\|text format' | grep -o '`[a-z_]*' | tr -d '`' | while read -r n; do
+none=$(sed -n '/^## Names of metrics/,$s/^|[^|]*|\([^|]*\)|.*/\1/p' "$TABLE" | grep -v 'label\|text format' |
+    grep -o '`[a-z_]*' | tr -d '`' | while read -r n; do
     grep -q "=item B<snapferry_$n> (" "$root/docs/man/snapferry-metrics.7.pod" || echo "$n"
 done)
 same "the names of metrics are there" "$none" ""
 # Named by wildcard, so that all of them run: nothing takes one out.
-check "the Makefile runs all scripts" grep -q 'wildcard tests/cli/\*.sh tests/e2e/\*.sh tests/fault/\*.sh' "$root/Makefile"
+check "the Makefile runs all scripts" grep -q 'wildcard tests/cli/\*.sh tests/e2e/\*.sh tests/fault/\*.sh' \
+    "$root/Makefile"
 check "and all unit tests" grep -q 'wildcard tests/unit/test_\*.c' "$root/Makefile"
 
 # It can fail.
@@ -86,7 +90,8 @@ wrong() { # NAME PATTERN SED
 wrong "a missing line is noticed" '^RS-17 stands there 0 times' '/^| RS-17 |/d'
 wrong "one that is there twice" '^AO-28 stands there 2 times' '/^| AO-28 |/p'
 wrong "one that does not exist" '^E-77 is no requirement' 's/^| E-20 |/| E-77 |/'
-wrong "a test that does not exist" 'MS-62: there is no tests/unit/test_nothing.c' '/^| MS-62 /s/`[^`]*`/`tests\/unit\/test_nothing.c`/'
+wrong "a test that does not exist" 'MS-62: there is no tests/unit/test_nothing.c' \
+    '/^| MS-62 /s/`[^`]*`/`tests\/unit\/test_nothing.c`/'
 wrong "a case that does not exist" 'MS-36: .* has no "unheard of"' '/^| MS-36 /s/:[^`]*`/:unheard of`/'
 wrong "no test at all" '^CF-13: no test' '/^| CF-13 /s/`//g'
 wrong "nothing said" '^CF-13: nothing is said' '/^| CF-13 /s/|[^|]*|\([^|]*\)|$/| |\1|/'

@@ -12,7 +12,8 @@ now=$(unused . "$build")
 # "FILE SYMBOL: why", or "ROOM/: why" for all of a room.
 exceptions=$(sed -n 's/^\([^#:]*\):.*/\1/p' tests/law/unused-exceptions)
 same "no symbol of the product is unused" "$(grep -vF -e "${exceptions:-none}" <<<"$now")" ""
-same "no exception is left over" "$(while read -r x; do grep -qF -e "$x" <<<"$now" || echo "$x"; done <<<"$exceptions")" ""
+same "no exception is left over" "$(while read -r x; do grep -qF -e "$x" <<<"$now" ||
+    echo "$x"; done <<<"$exceptions")" ""
 
 # It can fail: the product with files of $WORK/product added.
 new=$WORK/product
@@ -22,7 +23,8 @@ add() { # FILE: its text on standard input; a C file is compiled
     case $1 in *.c) "${CC:-cc}" -O2 -c -o "$new/build/${1%.c}.o" "$new/$1" || echo "$1 does not compile" ;; esac
 }
 is_new() { comm -13 <(echo "$now") <(unused . "$build" "$new" "$new/build"); }
-add base/added.h <<<'int lonely(void), called_here(int), inlined(int), probe_test(void), in_test_header(void), of_the_other(void);'
+add base/added.h <<<'int lonely(void), called_here(int), inlined(int), probe_test(void), in_test_header(void),
+    of_the_other(void);'
 add base/added.c <<'X'
 #include "added.h"
 /* lonely() is named in a comment, and in "a text". */

@@ -34,13 +34,15 @@ expect "a budget that is too small" 2 'at least 96MiB' -- sf "$R" backup x --mem
 expect "no repository" 2 'no repository is given' -- "$SNAPFERRY" ls latest
 expect "no password" 2 'no password is given' -- "$SNAPFERRY" -r "$R" snapshot list
 expect "a URL of another kind" 2 'directories only' -- sf s3://bucket/x snapshot list
-expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 "$SNAPFERRY" -r "$R" ls latest
+expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 \
+    "$SNAPFERRY" -r "$R" ls latest
 
 : >"$WORK/empty"
 expect "an empty password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/empty" repo create
 printf '  \n\t ' >"$WORK/blank"
 expect "a blank password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/blank" repo create
-expect "a password file that is not there" 2 "nowhere.*No such file" -- "$SNAPFERRY" -r "$R" --password-file "$WORK/nowhere" repo create
+expect "a password file that is not there" 2 "nowhere.*No such file" \
+    -- "$SNAPFERRY" -r "$R" --password-file "$WORK/nowhere" repo create
 expect "an unknown hash names the known" 2 'BLAKE2B-256-128' -- sf "$R" repo create --block-hash MD5
 expect "an unknown splitter" 2 'DYNAMIC-4M-BUZHASH' -- sf "$R" repo create --splitter FIXED-3M
 expect "error correction needs format 2" 2 -- sf "$R" repo create --format-version 1 --ecc-percent 5
@@ -58,7 +60,8 @@ expect "lost+found does not count" 0 -- sf "$WORK/lf" repo create
 echo "other password" >"$WORK/other"
 expect "10: wrong password" 10 'wrong password' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/other" snapshot list
 printf ' \t test password \r\n\n' >"$WORK/padded"
-expect "white space around the password is dropped" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/padded" snapshot list
+expect "white space around the password is dropped" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/padded" snapshot \
+    list
 expect "empty list" 0 'No snapshots' -- sf "$R" snapshot list
 expect "file URL" 0 -- "$SNAPFERRY" -r "file://$R" --password-file "$WORK/password" snapshot list
 
@@ -118,13 +121,15 @@ for g in format-version-99 required-feature-unknown; do
     expect "13: $g" 13 -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" snapshot list
 done
 jq -j .password "$GOLDEN/upgrade-lock.expected.json" >"$WORK/pw"
-expect "14: upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file "$WORK/pw" snapshot list
+expect "14: upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file \
+    "$WORK/pw" snapshot list
 for g in missing-pack truncated-pack flipped-data-byte flipped-directory-byte missing-index-blob-first; do
     jq -j .password "$GOLDEN/$g.expected.json" >"$WORK/pw"
     expect "15: verify finds $g" 15 'DAMAGE' -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" verify
 done
 jq -j .password "$GOLDEN/flipped-manifest-byte.expected.json" >"$WORK/pw"
-expect "15: flipped-manifest-byte" 15 -- "$SNAPFERRY" -r "$GOLDEN/flipped-manifest-byte" --password-file "$WORK/pw" snapshot list
+expect "15: flipped-manifest-byte" 15 -- "$SNAPFERRY" -r "$GOLDEN/flipped-manifest-byte" --password-file \
+    "$WORK/pw" snapshot list
 
 cat >"$WORK/x.ini" <<INI
 [repository "main"]
@@ -135,8 +140,10 @@ expect "a section of the configuration" 0 -- "$SNAPFERRY" --config "$WORK/x.ini"
 sed -i 's/^path/compression = zstd-fastest\nsplitter = FIXED-1M\npath/' "$WORK/x.ini"
 head -c 4000000 /dev/zero | tr '\0' 'a' >"$WORK/aaa"
 out=$("$SNAPFERRY" --config "$WORK/x.ini" -r main backup "$WORK/aaa" --as t@h:/cfg --json)
-check "the section's compression and splitter are used" test "$(result chunks <<<"$out")" -eq 4 -a "$(result storedBytes <<<"$out")" -lt 100000
+check "the section's compression and splitter are used" test "$(result chunks <<<"$out")" -eq 4 \
+    -a "$(result storedBytes <<<"$out")" -lt 100000
 expect "a name that is no section" 11 -- "$SNAPFERRY" --config "$WORK/x.ini" -r nain snapshot list
 echo "nonsense = 1" >>"$WORK/x.ini"
-expect "2: a bad configuration has file and line" 2 'x.ini:6' -- "$SNAPFERRY" --config "$WORK/x.ini" -r main snapshot list
+expect "2: a bad configuration has file and line" 2 'x.ini:6' -- "$SNAPFERRY" --config "$WORK/x.ini" \
+    -r main snapshot list
 finish

@@ -10,19 +10,22 @@ expect "without a daemon" 23 'not running' -- "$SNAPFERRY" cancel --all --runtim
 expect "no password file" 2 'no password is given' -- "$SNAPFERRY" -r "$WORK/r" repo create --make-password
 expect "one that cannot be made" 1 'cannot make the password file' -- \
     "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/none/p" repo create --make-password
-expect "a credential is systemd's" 2 'is a credential' -- "$SNAPFERRY" -r "$WORK/r" --password-file cred:x repo create --make-password
+expect "a credential is systemd's" 2 'is a credential' -- "$SNAPFERRY" -r "$WORK/r" --password-file cred:x repo \
+    create --make-password
 expect "made" 0 'Made a password in' -- "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/p" repo create --make-password
 same "for its owner only" "$(stat -c %a "$WORK/p")" 600
 same "of 24 bytes" "$(base64 -d <"$WORK/p" | wc -c)" 24
 check "which opens the repository" "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/p" snapshot list
 before=$(sum_of "$WORK/p")
-expect "one that is there is used" 0 '' -- "$SNAPFERRY" -r "$WORK/r2" --password-file "$WORK/p" repo create --make-password
+expect "one that is there is used" 0 '' -- "$SNAPFERRY" -r "$WORK/r2" --password-file "$WORK/p" repo \
+    create --make-password
 same "and left as it is" "$(sum_of "$WORK/p")" "$before"
 
 need_root "backups of the daemon"
 # Who writes there: the movers' user, where a section says what the repository is for.
 mkdir -p "$WORK/etc" && chmod 755 "$WORK"
-printf '[mover]\nuser = nobody\n[repository "s"]\npath = %s/deep/down/s\npassword-file = %s/p\n' "$WORK" "$WORK" >"$WORK/etc/snapferry.ini"
+printf '[mover]\nuser = nobody\n[repository "s"]\npath = %s/deep/down/s\npassword-file = %s/p\n' "$WORK" \
+    "$WORK" >"$WORK/etc/snapferry.ini"
 section() { "$SNAPFERRY" --config "$WORK/etc/snapferry.ini" -r s repo create --quiet; }
 check "a section's repository" section
 same "belongs to the movers" "$(stat -c '%U %a' "$WORK/deep/down/s")" "nobody 700"
@@ -44,8 +47,13 @@ expect "nothing runs" 0 'Nothing runs or waits' -- ask cancel --all
 running "$WORK/xfs/a.img"
 RUNNING=$A
 WAITING=$(submit "$WORK/xfs/b.img" "$WORK/xfs/c.img")
-if ask cancel --all --wait --json >"$WORK/out" 2>"$WORK/err"; then pass "all are cancelled"; else fail "all are cancelled" "$(cat "$WORK/err")"; fi
-same "one result at the end, of both" "$(tail -n 1 "$WORK/out" | jq -r '[.type, .verb, (.canceled | length)] | join(" ")')" "result cancel 2"
+if ask cancel --all --wait --json >"$WORK/out" 2>"$WORK/err"; then
+    pass "all are cancelled"
+else
+    fail "all are cancelled" "$(cat "$WORK/err")"
+fi
+same "one result at the end, of both" \
+    "$(tail -n 1 "$WORK/out" | jq -r '[.type, .verb, (.canceled | length)] | join(" ")')" "result cancel 2"
 same "and nothing else" "$(wc -l <"$WORK/out")" 1
 same "nothing is unfinished when it returns" "$(unfinished)" ""
 same "the one that ran" "$(state "$RUNNING")" Canceled

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The command against the real daemon on a reflink file system: every verb once, JSON as docs/control.md says, and what is
-# left when the daemon is stopped (AO-21).
+# The command against the real daemon on a reflink file system: every verb once, JSON as docs/control.md says, and what
+# is left when the daemon is stopped (AO-21).
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../schema.sh"
 DAEMON=$(dirname "$SNAPFERRY")/snapferryd
@@ -34,7 +34,8 @@ on-calendar = *-*-* $(date -d "+5 hours" +%H:%M)
 keep-daily = 3
 X
 start() {
-    "$DAEMON" --foreground --config-dir "$WORK/etc" --state-dir "$WORK/state" --runtime-dir "$WORK/run" --cache-dir "$WORK/cache" >>"$WORK/log" 2>&1 &
+    "$DAEMON" --foreground --config-dir "$WORK/etc" --state-dir "$WORK/state" --runtime-dir "$WORK/run" \
+        --cache-dir "$WORK/cache" >>"$WORK/log" 2>&1 &
     SERVER=$!
     for _ in $(seq 200); do ask status --json 2>/dev/null | grep -q '"config"' && return; sleep 0.05; done
     fail "the daemon starts" "$(tail -n 5 "$WORK/log")"
@@ -97,13 +98,16 @@ schema submitted "verify" ask verify --json
 schema scan "scan" ask scan --json
 schema operation "snapshot expire --dry-run" ask snapshot expire --dry-run --json
 expect "with reasons" 0 '^  [0-9a-f]{16}  .*  kept  latest-1' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
-expect "of a volume with its name" 0 "^$WORK/vm/a.img \\(snapferry@" -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "of a volume with its name" 0 "^$WORK/vm/a.img \\(snapferry@" \
+    -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
 expect "and the policy" 0 '^  keeps: .*daily 3' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
 expect "times are local and say of which zone" 0 " $(TZ=America/New_York date +%Y-%m-%d).* E[SD]T  kept" -- \
     env TZ=America/New_York "$SNAPFERRY" --runtime-dir "$WORK/run" snapshot expire --explain
 dry() { "$SNAPFERRY" -r "$WORK/repo" --password-file "$WORK/password" snapshot "$@"; }
-same "with -r in the same form" "$(dry expire --dry-run --explain --all | grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")" \
-    "$(ask snapshot expire --dry-run --explain | grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")"
+same "with -r in the same form" "$(dry expire --dry-run --explain --all |
+    grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")" \
+    "$(ask snapshot expire --dry-run --explain |
+        grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")"
 expect "the list has the name of the volume" 0 "iB  +$WORK/vm/a.img  +snapferry@" -- dry list
 schema reload "reload --wait" ask reload --wait --json
 echo nonsense >"$WORK/etc/conf.d" 2>/dev/null; mv "$WORK/etc/snapferry.ini" "$WORK/etc/good"; rm -f "$WORK/etc/conf.d"

@@ -6,7 +6,8 @@ need_root "cancel"
 fs_make xfs xfs && fs_make far btrfs || exit 1
 mkdir "$WORK/far/scratch"
 for v in a b; do image "$WORK/xfs/$v.img" 32 "$((${#v} + RANDOM))"; done
-printf '#!/bin/sh\necho "$1" >>%s/hooks\n[ "$1" = post-snapshot ] || sleep 100\n' "$WORK" >"$WORK/slow"; chmod 755 "$WORK/slow"
+printf '#!/bin/sh\necho "$1" >>%s/hooks\n[ "$1" = post-snapshot ] || sleep 100\n' "$WORK" >"$WORK/slow"
+chmod 755 "$WORK/slow"
 daemon_setup 'slots = 1' 'restore-reserved = 0'
 config_add far "[storage-class \"far\"]
 driver = reflink
@@ -34,7 +35,8 @@ canceled() {
 running "$WORK/xfs/a.img"; OA=$O
 B=$(submit "$WORK/xfs/b.img"); OB=$(op_id "$B")
 check "the second one waits" grep -qvE 'Running|Completed' <<<"$(state "$OB")"
-check "its snapshot is taken all the same, while the other one moves (AO-02)" until_true 10 eval '[ -n "$(natives_of "$WORK/xfs/b.img")" ]'
+check "its snapshot is taken all the same, while the other one moves (AO-02)" until_true 10 eval \
+    '[ -n "$(natives_of "$WORK/xfs/b.img")" ]'
 canceled "waiting for a slot" "$B"
 canceled "running, with a mover that does not answer" "$A"
 check "its mover is gone" test ! -d "/proc/$PID"

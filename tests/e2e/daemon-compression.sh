@@ -18,7 +18,11 @@ stored() {
     O=$(op_id "$b")
     doc "$O" | jq -r '.details.result.uploadedBytes // .result.uploadedBytes // empty'
 }
-by() { ask explain "$WORK/vol/a.img" --json | tail -n 1 | jq -r ".. | objects | select(has(\"$1\")) | .[\"$1\"] | select(type == \"object\") | .value + \" \" + .origin" | head -n 1; }
+by() {
+    ask explain "$WORK/vol/a.img" --json | tail -n 1 |
+        jq -r ".. | objects | select(has(\"$1\")) | .[\"$1\"] | select(type == \"object\") | .value + \" \" + .origin" \
+        | head -n 1
+}
 config_class vol "$WORK/vol"
 text 0
 starts "the daemon starts"
@@ -27,15 +31,23 @@ more 'compression = zstd-fastest' 'splitter = FIXED-2M'
 check "reload" ask reload --wait --quiet
 n=$(stored)
 check "the repository's section says zstd-fastest: ${n:-nothing} bytes" test "${n:-9999999}" -lt $((1 * MIB))
-check "explain names it ($(by compression))" grep -q "^zstd-fastest \[repository \"main\"\] .*snapferry.ini:[0-9]*$" <<<"$(by compression)"
+check "explain names it ($(by compression))" grep -q "^zstd-fastest \[repository \"main\"\] .*snapferry.ini:[0-9]*$" \
+    <<<"$(by compression)"
 check "and the splitter's ($(by splitter))" grep -q "^FIXED-2M \[repository \"main\"\]" <<<"$(by splitter)"
-same "the image was cut so" "$(sf "$REPO" cat latest/volume.json --as "$(sf "$REPO" snapshot list --json | tail -n 1 | jq -r '[.. | objects | .source? // empty] | last | if type == "object" then .userName + "@" + .host + ":" + .path else . end')" 2>/dev/null | jq -r '.splitter // empty')" FIXED-2M
+same "the image was cut so" \
+    "$(sf "$REPO" cat latest/volume.json --as "$(sf "$REPO" snapshot list --json | tail -n 1 |
+        jq -r '[.. | objects | .source? // empty] | last |
+            if type == "object" then .userName + "@" + .host + ":" + .path else . end')" 2>/dev/null |
+        jq -r '.splitter // empty')" FIXED-2M
 config_class vol "$WORK/vol" 'compression = none'
 check "reload again" ask reload --wait --quiet
 check "the class says none: it wins" test "$(stored)" -gt $((6 * MIB))
-check "explain names it, and what it overrides ($(by compression))" grep -q '^none \[storage-class "vol"\]' <<<"$(by compression)"
+check "explain names it, and what it overrides ($(by compression))" grep -q '^none \[storage-class "vol"\]' \
+    <<<"$(by compression)"
 config_class vol "$WORK/vol" 'compression = zstd-fastets'
-expect "a name that does not exist is refused" 2 'there is no compression zstd-fastets; the nearest known is zstd-fastest' -- "$SNAPFERRY" check-config --config-dir "$CONF"
+expect "a name that does not exist is refused" 2 \
+    'there is no compression zstd-fastets; the nearest known is zstd-fastest' \
+    -- "$SNAPFERRY" check-config --config-dir "$CONF"
 expect "by reload, too" 2 'there is no compression zstd-fastets' -- ask reload --wait
 stops "the daemon stops"
 explain_failure

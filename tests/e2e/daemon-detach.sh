@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A repository that is given up (CF-55), a restore into another class by map (CF-51), records of a node that was installed
+# A repository that is given up (CF-55), a restore into another class by map (CF-51), records of a node that was
+# installed
 # anew (RS-15).
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "the daemon backs volumes up"
@@ -31,18 +32,24 @@ native=$(natives_of "$WORK/xfs/a.img")
 stops "the daemon stops"
 rm -rf "$STATE"; mkdir "$STATE"
 starts "it starts with empty records"
-has_backup() { askj backups --all | jq -e --arg b "$B" '.backups[] | select(.id == $b and .state == "Completed")' >/dev/null; }
+has_backup() {
+    askj backups --all | jq -e --arg b "$B" '.backups[] | select(.id == $b and .state == "Completed")' >/dev/null
+}
 check "the backup is known again" until_true 20 has_backup
-moved() { askj native list | jq -e --arg a "$native" '.natives[] | select(.alias == $a and .reasons == "retained")' >/dev/null; }
+moved() {
+    askj native list | jq -e --arg a "$native" '.natives[] | select(.alias == $a and .reasons == "retained")' >/dev/null
+}
 check "so is its native snapshot, and that its data is safe" until_true 20 moved
 restored_same "it can be restored from the repository" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" repository
 restored_same "and from the native snapshot" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" native
 
 expect "an unknown repository" 16 'no backup in the records' -- ask repo detach nothing
 check "detach" ask repo detach main
-same "the backup is forgotten" "$(askj backups --all | jq -r --arg b "$B" '[.backups[] | select(.id == $b)] | length')" 0
+same "the backup is forgotten" \
+    "$(askj backups --all | jq -r --arg b "$B" '[.backups[] | select(.id == $b)] | length')" 0
 same "its native snapshot stays, as the only copy" \
-    "$(askj native list | jq -r --arg a "$native" '.natives[] | select(.alias == $a) | .reasons' | grep -o only-copy)" only-copy
+    "$(askj native list | jq -r --arg a "$native" '.natives[] | select(.alias == $a) | .reasons' | grep -o only-copy)" \
+    only-copy
 same "what the repository stores stays" "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 1
 explain_failure
 finish

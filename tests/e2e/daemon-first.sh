@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The daemon's main job: a [job] of image volumes on XFS and btrfs goes through native snapshot and mover into the repository
-# and comes back from either place (MS-01, MS-11, AO-30, RS-01, RS-26, CF-49).
+# The daemon's main job: a [job] of image volumes on XFS and btrfs goes through native snapshot and mover into the
+# repository and comes back from either place (MS-01, MS-11, AO-30, RS-01, RS-26, CF-49).
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "the daemon backs volumes up"
 fs_make xfs xfs && fs_make btrfs btrfs || exit 1
@@ -17,8 +17,10 @@ check "the configuration is accepted" "$SNAPFERRY" check-config --config-dir "$C
 starts "the daemon starts without systemd and answers"
 expect "a second daemon on the same records is refused" 14 'in use|another|already|held' -- timeout 10 \
     "$SNAPFERRYD" --foreground --config-dir "$CONF" --state-dir "$STATE" --runtime-dir "$WORK/run2" --cache-dir "$CACHE"
-same "both volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" "$WORK/btrfs/b.img $WORK/xfs/a.img "
-expect "an unknown volume is refused and leaves nothing behind" 2 "no storage class matches" -- ask backup /no/such/volume
+same "both volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" \
+    "$WORK/btrfs/b.img $WORK/xfs/a.img "
+expect "an unknown volume is refused and leaves nothing behind" 2 "no storage class matches" \
+    -- ask backup /no/such/volume
 same "no record of it" "$(sql 'SELECT count(*) FROM backups')" 0
 
 out=$(ask backup --job nightly --wait --json); rc=$?
@@ -33,10 +35,13 @@ same "two snapshots in the repository, tagged with the backup" \
     "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 2
 id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("a.img")) | .id')
 check "the source is snapferry@NODE:/VOLUME-ID" sf "$REPO" snapshot show latest --as "snapferry@testnode:/$id"
-same "exact size, not padded" "$(sf "$REPO" ls latest --as "snapferry@testnode:/$id" --json | result 'entries | map(select(.name == "volume.img")) | .[0].size')" $((24 * MIB))
+same "exact size, not padded" "$(sf "$REPO" ls latest --as "snapferry@testnode:/$id" --json |
+    result 'entries | map(select(.name == "volume.img")) | .[0].size')" $((24 * MIB))
 
-check "when its snapshots were there is recorded beside its end (AO-42)" jq -e '.snapshots_done_ns > 0 and .snapshots_done_ns <= .ended_ns' <<<"$(doc "$B")"
-check "each operation names its native snapshot (RS-14, RS-25)" jq -e '[.operations[].details.native_doc | (.alias | length) == 36 and .handle != "" and .size > 0] | all' \
+check "when its snapshots were there is recorded beside its end (AO-42)" \
+    jq -e '.snapshots_done_ns > 0 and .snapshots_done_ns <= .ended_ns' <<<"$(doc "$B")"
+check "each operation names its native snapshot (RS-14, RS-25)" \
+    jq -e '[.operations[].details.native_doc | (.alias | length) == 36 and .handle != "" and .size > 0] | all' \
     <<<"$(doc "$B")"
 
 # The volume goes on changing: the backup is of then.
@@ -44,7 +49,8 @@ printf 'changed' | dd of="$WORK/xfs/a.img" bs=1 seek=4096 conv=notrunc status=no
 restored_same "restored from the native snapshot" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" native
 restored_same "restored from the repository" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" repository
 restored_same "the btrfs volume from the repository" "$B" "$WORK/btrfs/b.img" "$WORK/b.orig" repository
-same "auto prefers the native snapshot (RS-26)" "$(askj restore "$B$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait | jq -r '.from // .backup.from')" native
+same "auto prefers the native snapshot (RS-26)" "$(askj restore "$B$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait |
+    jq -r '.from // .backup.from')" native
 check "the same bytes" cmp "$WORK/a.orig" "$WORK/xfs/auto.out"
 expect "a target that exists is refused" 17 -- ask restore "$B/$WORK/xfs/a.img" "$WORK/xfs/auto.out" --wait
 check "and is as it was" cmp "$WORK/a.orig" "$WORK/xfs/auto.out"
@@ -64,14 +70,21 @@ restored_same "it has the change" "$B2" "$WORK/xfs/a.img" "$WORK/xfs/a.img" repo
 # Where the time of movers went is recorded with each operation, and added up.
 op=$(op_id "$B2")
 check "an operation's record has its stages and bottleneck" jq -e '.result | (.stages | length) > 3 and
-    (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' <<<"$(doc "$op")"
+    (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' \
+    <<<"$(doc "$op")"
 expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op"
-same "seconds in stages are counted by kind" "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
+same "seconds in stages are counted by kind" \
+    "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
     AND json_extract(labels, '\$.direction') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2
-same "restores too" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_busy_seconds_total' AND json_extract(labels, '\$.direction') = 'restore'")" 1
+same "restores too" "$(sql \
+    "SELECT count(*) > 0 FROM counters WHERE name = 'stage_busy_seconds_total'
+        AND json_extract(labels, '\$.direction') = 'restore'")" 1
 same "stalls" "$(sql "SELECT count(*) > 0 FROM counters WHERE name = 'stage_stall_seconds_total' AND value > 0")" 1
-same "each backup has one bottleneck" "$(sql "SELECT sum(value) FROM counters WHERE name = 'bottleneck_total' AND json_extract(labels, '\$.direction') = 'backup'")" 3.0
-for verb in status operations backups volumes "native list" "describe $B" "explain $WORK/xfs/a.img" "logs $(op_id "$B")"; do
+same "each backup has one bottleneck" \
+    "$(sql "SELECT sum(value) FROM counters WHERE name = 'bottleneck_total'
+        AND json_extract(labels, '\$.direction') = 'backup'")" 3.0
+for verb in status operations backups volumes "native list" "describe $B" "explain $WORK/xfs/a.img" \
+    "logs $(op_id "$B")"; do
     expect "$verb" 0 -- ask $verb
 done
 clean "nothing is left behind" 5 "$WORK/xfs" "$WORK/btrfs"

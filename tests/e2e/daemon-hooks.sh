@@ -16,7 +16,8 @@ cat >$WORK/facts.\$1
 HOOK
 chmod 755 "$WORK/hook"
 daemon_setup
-policy() { config_class xfs "$WORK/xfs" "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" 'hook-timeout = 5s' \
+policy() { config_class xfs "$WORK/xfs" "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" \
+    'hook-timeout = 5s' \
     "hook-post-backup = $WORK/hook" "hook-post-restore = $WORK/hook" 'retries = 0' "$@"; }
 policy
 starts "the daemon starts"
@@ -27,8 +28,10 @@ out=$(run)
 same "Completed" "$(result state <<<"$out")" Completed
 until_true 5 grep -q post-backup "$WORK/ran"
 same "order" "$(ran)" "pre-snapshot post-snapshot post-backup "
-same "before the snapshot there is none, after it one" "$(sed -n 's/.*natives=\([0-9]*\).*/\1/p' "$WORK/ran" | head -n 2 | tr '\n' ' ')" "0 1 "
-check "facts come as JSON" jq -e '.version == 1 and .phase == "post-snapshot" and .volume.size == 4194304' "$WORK/facts.post-snapshot"
+same "before the snapshot there is none, after it one" "$(sed -n 's/.*natives=\([0-9]*\).*/\1/p' "$WORK/ran" |
+    head -n 2 | tr '\n' ' ')" "0 1 "
+check "facts come as JSON" jq -e '.version == 1 and .phase == "post-snapshot" and .volume.size == 4194304' \
+    "$WORK/facts.post-snapshot"
 B=$(result id <<<"$out")
 check "the time in between is recorded" jq -e '.operations[0].details.frozen_ms >= 0' <<<"$(doc "$B")"
 check "restore" ask restore "$B/$WORK/xfs/v.img" "$WORK/xfs/out.img" --wait --quiet
@@ -84,14 +87,16 @@ hook-post-snapshot = $WORK/loop-freeze"
     for i in $(seq 50); do echo "$i" >"$WORK/inner/$i"; done
     ( i=0; while echo "$i" >>"$WORK/inner/log"; do i=$((i + 1)); sleep 0.01; done ) 2>/dev/null &
     writer=$!
-    same "example: a mounted file system is backed up" "$(ask backup "$WORK/xfs/fs.img" --wait --json 2>/dev/null | result state)" Completed
+    same "example: a mounted file system is backed up" "$(ask backup "$WORK/xfs/fs.img" --wait --json 2>/dev/null |
+        result state)" Completed
     before=$(stat -c %s "$WORK/inner/log")
     check "its writer goes on afterwards" until_true 5 eval "[ \$(stat -c %s '$WORK/inner/log') -gt $before ]"
     kill $writer; wait $writer 2>/dev/null
     B=$(askj backups | jq -r '.backups[0].id')
     ask restore "$B/$WORK/xfs/fs.img" "$WORK/xfs/fs.out" --from repository --wait --quiet
     check "its file system is whole" e2fsck -fn "$WORK/xfs/fs.out"
-    check "frozen, not merely crash-consistent: no journal to replay" eval '! dumpe2fs -h "$WORK/xfs/fs.out" 2>/dev/null | grep -q needs_recovery'
+    check "frozen, not merely crash-consistent: no journal to replay" eval \
+        '! dumpe2fs -h "$WORK/xfs/fs.out" 2>/dev/null | grep -q needs_recovery'
     check "thawed twice: no error" "$WORK/loop-freeze" post-snapshot "$WORK/xfs/fs.img"
     umount "$WORK/inner"; losetup -d "$dev"
     rm -f "$WORK/xfs/fs.img" "$WORK/xfs/fs.out" "$CONF/conf.d/fs.ini"
@@ -113,8 +118,10 @@ ask reload --wait --quiet
 rm -f "$WORK/ran"
 out=$(ask backup "$WORK/xfs/v.img" "$WORK/xfs/w.img" --wait --json 2>/dev/null | tail -n 1)
 same "a group: Completed" "$(result state <<<"$out")" Completed
-same "all hooks before the first snapshot (CF-47)" "$(ran | tr ' ' '\n' | grep snapshot | tr '\n' ' ')" "pre-snapshot pre-snapshot post-snapshot post-snapshot "
-check "the skew is recorded" jq -e '[.operations[].details | .. | .group_skew_ms? // empty] | length > 0' <<<"$(doc "$(result id <<<"$out")")"
+same "all hooks before the first snapshot (CF-47)" "$(ran | tr ' ' '\n' | grep snapshot | tr '\n' ' ')" \
+    "pre-snapshot pre-snapshot post-snapshot post-snapshot "
+check "the skew is recorded" jq -e '[.operations[].details | .. | .group_skew_ms? // empty] | length > 0' \
+    <<<"$(doc "$(result id <<<"$out")")"
 clean "nothing is left behind" 8 "$WORK/xfs"
 explain_failure
 finish

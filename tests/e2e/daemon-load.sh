@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Snapshots under load on XFS and btrfs: a writer runs all the time, and each restored snapshot is one point in time, with
-# later ones later (RS-01, E-18).
+# Snapshots under load on XFS and btrfs: a writer runs all the time, and each restored snapshot is one point in time,
+# with later ones later (RS-01, E-18).
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "snapshots under load"
 fs_make xfs xfs 900 && fs_make btrfs btrfs 900 || exit 1
@@ -16,7 +16,8 @@ for fs in xfs btrfs; do
 done
 check "the judge can tell: a torn copy is found" bash -c "
     for i in \$(seq 50); do
-        { dd if=$WORK/xfs/v.img bs=1M count=10; sleep 0.2; dd if=$WORK/xfs/v.img bs=1M skip=10; } >$WORK/torn 2>/dev/null
+        { dd if=$WORK/xfs/v.img bs=1M count=10; sleep 0.2; dd if=$WORK/xfs/v.img bs=1M skip=10; } \
+            >$WORK/torn 2>/dev/null
         $PIT check $WORK/torn >/dev/null || exit 0
     done
     exit 1"

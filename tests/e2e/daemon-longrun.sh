@@ -16,7 +16,8 @@ config_add far "[storage-class \"far\"]
 driver = reflink
 match =
 target = $WORK/far/scratch"
-config_class xfs "$WORK/xfs" 'snapshots-to-retain = 2' 'retries = 1' 'stall-timeout = 5s' "hook-pre-snapshot = $WORK/hook"
+config_class xfs "$WORK/xfs" 'snapshots-to-retain = 2' 'retries = 1' 'stall-timeout = 5s' \
+    "hook-pre-snapshot = $WORK/hook"
 config_add vol "[volume \"$WORK/xfs/2.img\"]
 backup-storage-class = far
 [volume \"$WORK/xfs/3.img\"]
@@ -46,7 +47,10 @@ one() {
     wait_state "$b" none 60 >/dev/null
     terminal "$(state "$b")" || { echo "# $b is $(state "$b")"; return 1; }
     ended=$((ended + 1))
-    if [ $((RANDOM % 5)) -eq 0 ]; then ask restore "$b/$v" "$WORK/xfs/out.img" --wait --quiet >/dev/null 2>&1; rm -f "$WORK/xfs/out.img"; fi
+    if [ $((RANDOM % 5)) -eq 0 ]; then
+        ask restore "$b/$v" "$WORK/xfs/out.img" --wait --quiet >/dev/null 2>&1
+        rm -f "$WORK/xfs/out.img"
+    fi
     if [ $((RANDOM % 6)) -eq 0 ]; then ask delete "$b" --quiet >/dev/null 2>&1; fi
     return 0
 }
@@ -66,7 +70,8 @@ check "memory: $base_rss KiB, then $(rss)" test "$(rss)" -le $((base_rss + base_
 clean "nothing is left behind" 30 "$WORK/xfs" "$WORK/far"
 rows=$(sql 'SELECT (SELECT count(*) FROM intents) + (SELECT count(*) FROM natives)')
 check "records of natives and intents: $rows" test "$rows" -le $((OPERATIONS / 2 + 20))
-check "result files: $(find "$STATE/results" -type f 2>/dev/null | wc -l)" test "$(find "$STATE/results" -type f 2>/dev/null | wc -l)" -le 3
+check "result files: $(find "$STATE/results" -type f 2>/dev/null | wc -l)" \
+    test "$(find "$STATE/results" -type f 2>/dev/null | wc -l)" -le 3
 check "runtime directory: $(find "$RUN" | wc -l)" test "$(find "$RUN" | wc -l)" -le 12
 check "no zombies" test -z "$(ps --ppid "$DPID" -o stat= | grep Z)"
 check "the repository is whole" sf "$REPO" verify --quiet

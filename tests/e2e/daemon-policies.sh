@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What backup-storage-class and backup-read-only do (PVC-01..09, PVC-21, decisions: exposing): for every cell where the
-# intermediate really lies while the mover reads it, which mechanism was used, whether it can be written, that it is gone
-# afterwards; and what is impossible is refused with its place in the configuration (PVC-10).
+# intermediate really lies while the mover reads it, which mechanism was used, whether it can be written, that it is
+# gone afterwards; and what is impossible is refused with its place in the configuration (PVC-10).
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "intermediates on real file systems"
 fs_make xfs xfs && fs_make far btrfs || exit 1
@@ -27,7 +27,8 @@ source_of() {
     local fd
     for fd in /proc/"$1"/fd/*; do
         case $(readlink "$fd") in
-        */.snapferry/*) echo "$(readlink "$fd") $(($(sed -n 's/^flags:[[:space:]]*\([0-9]*\)/0\1/p' "/proc/$1/fdinfo/${fd##*/}") & 3))"; return ;;
+        */.snapferry/*) echo "$(readlink "$fd") $(($(sed -n 's/^flags:[[:space:]]*\([0-9]*\)/0\1/p' \
+            "/proc/$1/fdinfo/${fd##*/}") & 3))"; return ;;
         esac
     done
 }
@@ -45,11 +46,14 @@ cell() {
     same "$name: $mechanism" "$(jq -r .mechanism <<<"$x")" "$mechanism"
     if [ "$mechanism" = native ]; then
         same "$name: no intermediate" "$found" ""
-        check "$name: the mover reads the native snapshot ($src)" grep -q "^$WORK/xfs/.snapferry/.*\.native 0$" <<<"$src"
+        check "$name: the mover reads the native snapshot ($src)" \
+            grep -q "^$WORK/xfs/.snapferry/.*\.native 0$" <<<"$src"
     else
-        check "$name: one intermediate, where it belongs ($found)" grep -qx "$where/.snapferry/[0-9a-f-]*\.intermediate" <<<"$found"
+        check "$name: one intermediate, where it belongs ($found)" \
+            grep -qx "$where/.snapferry/[0-9a-f-]*\.intermediate" <<<"$found"
         # What is writable for a hook may be so for the mover, what is read-only must not.
-        check "$name: the mover reads that ($src)" grep -qxE "$found $([ "$ro" = yes ] && echo 0 || echo '[02]')" <<<"$src"
+        check "$name: the mover reads that ($src)" grep -qxE "$found $([ "$ro" = yes ] && echo 0 ||
+            echo '[02]')" <<<"$src"
     fi
     same "$name: read_only in the record" "$(jq -r .read_only <<<"$x")" "$([ "$ro" = yes ] && echo true || echo false)"
     check "$name: place and time are recorded" jq -e '.where != "" and .seconds >= 0 and .size == 16777216' <<<"$x"
@@ -95,11 +99,13 @@ same "and an error when used" "$(wait_state "$B" Failed 10)" Failed
 rm -f "$CONF/conf.d/elsewhere.ini"
 
 # The prepare timeout: diagnosed, and what was made is gone.
-config_class own "$WORK/xfs" 'backup-storage-class = far' 'copy-limit = 1MiB' 'snapshot-timeout = 1s' 'prepare-timeout = 2s' 'retries = 0'
+config_class own "$WORK/xfs" 'backup-storage-class = far' 'copy-limit = 1MiB' 'snapshot-timeout = 1s' \
+    'prepare-timeout = 2s' 'retries = 0'
 check "reload" ask reload --wait --quiet
 B=$(submit "$WORK/xfs/v.img")
 same "prepare timeout: Failed" "$(wait_state "$B" Failed 20)" Failed
-check "the record names stage and time" jq -e '.error.stage == "expose" and (.error.message | test("not done after 2 s|prepare"))' \
+check "the record names stage and time" \
+    jq -e '.error.stage == "expose" and (.error.message | test("not done after 2 s|prepare"))' \
     <<<"$(doc "$(op_id "$B")")"
 expect "the command tells it" 0 'expose' -- ask describe "$B"
 

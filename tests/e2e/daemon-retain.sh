@@ -34,7 +34,8 @@ has() { [ "$(count "$1")" -eq "$2" ]; }
 settle() { until_true 10 settled; }
 settle
 same "1: one native snapshot stays (RS-05)" "$(count one)" 1
-same "never more than one at once: the old one goes before the new one is taken (RS-17)" "$(sort -u "$WORK/count.one" | tr '\n' ' ')" "1 "
+same "never more than one at once: the old one goes before the new one is taken (RS-17)" \
+    "$(sort -u "$WORK/count.one" | tr '\n' ' ')" "1 "
 for i in 1 2; do backup zero >/dev/null; done
 until_true 10 has zero 0
 same "0: none stays" "$(count zero)" 0
@@ -42,18 +43,25 @@ first=$(backup three)
 held=$(natives_of "$WORK/xfs/three.img")
 check "hold" ask hold "$held" --quiet
 ids=("$first")
-for i in 2 3 4 5; do echo "$i" | dd of="$WORK/xfs/three.img" bs=1 conv=notrunc status=none; ids+=("$(backup three)"); done
+for i in 2 3 4 5; do
+    echo "$i" | dd of="$WORK/xfs/three.img" bs=1 conv=notrunc status=none
+    ids+=("$(backup three)")
+done
 settle
 same "3 and a held one" "$(count three)" 4
 check "the held one is there" grep -qx "$held" <(natives_of "$WORK/xfs/three.img")
-check "its reason is told" grep -q hold <<<"$(askj native list | jq -r --arg a "$held" '.natives[] | select(.alias == $a) | .reasons')"
+check "its reason is told" grep -q hold <<<"$(askj native list |
+    jq -r --arg a "$held" '.natives[] | select(.alias == $a) | .reasons')"
 check "unhold" ask unhold "$held" --quiet
 expect "native prune --dry-run names it" 0 "${held:0:8}" -- ask native prune --dry-run
 check "and removes nothing" grep -qx "$held" <(natives_of "$WORK/xfs/three.img")
 check "native prune" ask native prune --quiet
 until_true 10 has three 3
 same "without the hold three stay" "$(count three)" 3
-same "the newest three" "$(askj native list | jq -r --arg v "$WORK/xfs/three.img" '.natives[] | select(.volume == $v and .state == "present") | .backup' | sort | tr '\n' ' ')" \
+same "the newest three" \
+    "$(askj native list |
+        jq -r --arg v "$WORK/xfs/three.img" '.natives[] | select(.volume == $v and .state == "present") | .backup' |
+        sort | tr '\n' ' ')" \
     "$(printf '%s\n' "${ids[@]:2}" | sort | tr '\n' ' ')"
 
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
@@ -61,14 +69,17 @@ id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("three.img")) | 
 before=$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json | result 'snapshots | length')
 check "delete" ask delete "${ids[4]}" --wait --quiet
 same "its native snapshot is gone" "$(count three)" 2
-same "one snapshot less in the repository" "$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json | result 'snapshots | length')" $((before - 1))
+same "one snapshot less in the repository" "$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json |
+    result 'snapshots | length')" $((before - 1))
 expect "it is no longer known" 16 -- ask describe "${ids[4]}"
-restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(ask restore "${ids[3]}/$WORK/xfs/three.img" "$WORK/x.out" --from native --wait --quiet >&2; cat "$WORK/x.out") repository
+restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(ask restore \
+    "${ids[3]}/$WORK/xfs/three.img" "$WORK/x.out" --from native --wait --quiet >&2; cat "$WORK/x.out") repository
 
 # The last good copy goes if that is said, and only then.
 image "$WORK/xfs/last.img" 2 9
 last=$(submit "$WORK/xfs/last.img"); wait_state "$last" Completed 30 >/dev/null
-expect "the last good copy is not deleted" 2 "/last.img: .*last good copy.*nothing is deleted" -- ask delete "$last" --wait
+expect "the last good copy is not deleted" 2 "/last.img: .*last good copy.*nothing is deleted" \
+    -- ask delete "$last" --wait
 expect "the refusal says how" 2 "snapferry delete $last --even-kept" -- ask delete "$last" --wait
 expect "by force neither: that is for what runs" 2 'last good copy' -- ask delete "$last" --force --wait
 same "it is still there" "$(state "$last")" Completed
@@ -81,7 +92,10 @@ rm -f "$WORK/xfs/last.img"
 for i in 1 2 3 4; do backup only >/dev/null; done
 settle
 same "snapshot-only-keep = 2" "$(count only)" 2
-same "never moved" "$(askj native list | jq -r --arg v "$WORK/xfs/only.img" '[.natives[] | select(.volume == $v and .state == "present") | .reasons | test("snapshot-only|only-copy")] | all')" true
+same "never moved" "$(askj native list |
+    jq -r --arg v "$WORK/xfs/only.img" \
+    '[.natives[] | select(.volume == $v and .state == "present") | .reasons | test("snapshot-only|only-copy")] |
+        all')" true
 image "$WORK/only.now" 2 5
 ask native prune --quiet
 same "native prune leaves them" "$(count only)" 2
@@ -95,7 +109,8 @@ until_true 10 has three 1
 same "a native snapshot that vanished is not listed as present" "$(count three)" 1
 rm -f "$WORK/x.out"
 same "its backup is restored from the repository when the native snapshot is gone (RS-26)" \
-    "$(ask restore "$id/$WORK/xfs/three.img" "$WORK/xfs/gone.out" --wait --json 2>/dev/null | result 'from // .backup.from')" repository
+    "$(ask restore "$id/$WORK/xfs/three.img" "$WORK/xfs/gone.out" --wait --json 2>/dev/null |
+        result 'from // .backup.from')" repository
 clean "nothing is left behind" 8 "$WORK/xfs"
 explain_failure
 finish

@@ -44,17 +44,20 @@ crashes() {
     for point in intermediate-filled intermediate-tagged intermediate-linked intermediate-durable; do
         for how in "call clone" "far copy"; do
             alias=$(uuid)
-            die $point ${how% *} expose "$n" ${how#* } rw "$alias" || { fail "$fs $point: ${how#* } dies there"; continue; }
+            die $point ${how% *} expose "$n" ${how#* } rw "$alias" ||
+                { fail "$fs $point: ${how#* } dies there"; continue; }
             swept "$fs $point, ${how#* }"
             x=$(${how% *} expose "$n" ${how#* } rw "$alias")
-            check "$fs $point: the same call again makes the ${how#* } whole" cmp "$M/vm/disk.img" "$(jq -r .path <<<"$x")"
+            check "$fs $point: the same call again makes the ${how#* } whole" cmp "$M/vm/disk.img" \
+                "$(jq -r .path <<<"$x")"
             die intermediate-unlinked ${how% *} unexpose "$x"
             ${how% *} unexpose "$x"; same "$fs $point: removed in two goes" "$(files)" "$(jq -r .handle <<<"$n")"
         done
     done
     for point in staging-filled staging-tagged staging-linked staging-durable; do
         alias=$(uuid)
-        die $point call target "$M/vm/final.img" 9000001 "$alias" keep || { fail "$fs $point: the call dies there"; continue; }
+        die $point call target "$M/vm/final.img" 9000001 "$alias" keep ||
+            { fail "$fs $point: the call dies there"; continue; }
         swept "$fs $point"
         t=$(call target "$M/vm/final.img" 9000001 "$alias" keep)
         check "$fs $point: the same call again" test -f "$(jq -r .handle <<<"$t")"
@@ -66,8 +69,10 @@ crashes() {
         t=$(call target "$M/vm/final.img" 9000001 "$alias" keep); call fill "$n" "$t"
         die $point call commit "$t" || { fail "$fs $point: the call dies there"; continue; }
         case $point in
-        staging-renamed | staging-committed) same "$fs $point: it is a volume" "$(call volumes | wc -l)" 2; same "$fs $point: not the sweep's" "$(call exposures)" "" ;;
-        *) same "$fs $point: not yet a volume" "$(call volumes | wc -l)" 1; same "$fs $point: the sweep knows it" "$(call exposures | jq -r .alias)" "$alias" ;;
+        staging-renamed | staging-committed) same "$fs $point: it is a volume" "$(call volumes | wc -l)" 2; same \
+            "$fs $point: not the sweep's" "$(call exposures)" "" ;;
+        *) same "$fs $point: not yet a volume" "$(call volumes | wc -l)" 1; same "$fs $point: the sweep knows it" \
+            "$(call exposures | jq -r .alias)" "$alias" ;;
         esac
         expect "$fs $point: committed in the second go" 0 -- call commit "$t"
         same "$fs $point: a volume" "$(call volumes | wc -l)" 2
@@ -77,7 +82,8 @@ crashes() {
     done
     # A staging file whose restore nobody knows any more goes the way of all intermediates.
     t=$(call target "$M/vm/final.img" 9000001 "$(uuid)" keep)
-    call unexpose "$(call exposures)"; same "$fs: the sweep removes a forgotten staging file" "$(files)" "$(jq -r .handle <<<"$n")"
+    call unexpose "$(call exposures)"
+    same "$fs: the sweep removes a forgotten staging file" "$(files)" "$(jq -r .handle <<<"$n")"
     call remove "$n" >/dev/null; empty "$fs"
 }
 
@@ -111,7 +117,8 @@ for FS in xfs btrfs; do
     if ! command -v mkfs.$FS >/dev/null; then skip "$FS" "mkfs.$FS is not installed"; continue; fi
     M=$WORK/$FS
     truncate -s 350M "$WORK/$FS.disk"; mkdir "$M"
-    mkfs.$FS -q "$WORK/$FS.disk" >/dev/null 2>&1 && mount -o loop "$WORK/$FS.disk" "$M" || { fail "$FS: make and mount"; continue; }
+    mkfs.$FS -q "$WORK/$FS.disk" >/dev/null 2>&1 && mount -o loop "$WORK/$FS.disk" "$M" ||
+        { fail "$FS: make and mount"; continue; }
     at_exit "umount -l $M"
     mkdir "$M/vm"; head -c 9000001 /dev/urandom >"$M/vm/disk.img"; sync -f "$M"
     crashes $FS

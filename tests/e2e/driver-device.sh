@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Raw devices: what is in use is refused unless told, in words (PVC-24); identities that stay (MS-05); overlays by a hook,
-# an honest one and lying ones (PVC-06, PVC-07); restore in place (CF-27).
+# Raw devices: what is in use is refused unless told, in words (PVC-24); identities that stay (MS-05); overlays by a
+# hook, an honest one and lying ones (PVC-06, PVC-07); restore in place (CF-27).
 . "$(dirname "$0")/../lib.sh"
 is_root || { skip "raw devices" "needs root for loop devices"; finish; }
 uuid() { cat /proc/sys/kernel/random/uuid; }
@@ -14,24 +14,31 @@ mkdir "$WORK/mnt"; ln -s "$dev" "$WORK/by-name"
 id=$(call resolve "$dev" | jq -r .id)
 same "the identity is the file system's" "$id" "device:fs-uuid:$(blkid -p -s UUID -o value "$dev")"
 same "whatever name leads there" "$(call resolve "$WORK/by-name" | jq -r .id)" "$id"
-same "two names are one volume" "$("$TOOLS/driver_call" --driver device --match "$WORK/by-*" --match "$dev" volumes | wc -l)" 1
-same "unused loop devices are none" "$("$TOOLS/driver_call" --driver device --match '/dev/loop*' volumes 2>/dev/null | jq -r 'select(.size == 0)' | wc -l)" 0
+same "two names are one volume" "$("$TOOLS/driver_call" --driver device --match "$WORK/by-*" --match "$dev" volumes |
+    wc -l)" 1
+same "unused loop devices are none" "$("$TOOLS/driver_call" --driver device --match '/dev/loop*' volumes 2>/dev/null |
+    jq -r 'select(.size == 0)' | wc -l)" 0
 n=$(call snapshot "$dev" "$(uuid)")
 same "no snapshot, and it says so" "$(jq -r '"\(.crash_consistent) \(.handle) \(.used)"' <<<"$n")" "false $dev 0"
 
 mount "$dev" "$WORK/mnt"; at_exit "umount -l $WORK/mnt"
 same "mounted: in use" "$(call resolve "$dev" | jq .in_use)" true
-expect "mounted read-write: refused" 19 "mounted at $WORK/mnt.*mix different moments.*accept-inconsistent" -- call snapshot "$dev" "$(uuid)"
+expect "mounted read-write: refused" 19 "mounted at $WORK/mnt.*mix different moments.*accept-inconsistent" \
+    -- call snapshot "$dev" "$(uuid)"
 expect "unless told (accept-inconsistent)" 0 '"crash_consistent":false' -- call --accept snapshot "$dev" "$(uuid)"
-expect "no restore onto a mounted device, told or not" 17 "in use \(mounted at" -- call target "$dev" 1048576 "$(uuid)" overwrite
+expect "no restore onto a mounted device, told or not" 17 "in use \(mounted at" \
+    -- call target "$dev" 1048576 "$(uuid)" overwrite
 mount -o remount,ro "$WORK/mnt"
 expect "mounted read-only: nothing changes it" 0 -- call snapshot "$dev" "$(uuid)"
 umount "$WORK/mnt"
-expect "a device that holds something is not overwritten" 17 'not empty: it holds ext4' -- call target "$dev" 1048576 "$(uuid)" keep
+expect "a device that holds something is not overwritten" 17 'not empty: it holds ext4' \
+    -- call target "$dev" 1048576 "$(uuid)" keep
 expect "unless told" 0 "\"path\":\"$dev\"" -- call target "$dev" 1048576 "$(uuid)" overwrite
-expect "too small" 17 'too small: it has 16777216 bytes, the image has 16777217' -- call target "$dev" 16777217 "$(uuid)" overwrite
+expect "too small" 17 'too small: it has 16777216 bytes, the image has 16777217' \
+    -- call target "$dev" 16777217 "$(uuid)" overwrite
 expect "not there" 16 -- call target /dev/no-such-thing 1 "$(uuid)" keep
-expect "another device than the one that was looked up" 19 'another device' -- call snapshot "$dev" "$(uuid)" device:fs-uuid:0
+expect "another device than the one that was looked up" 19 'another device' -- call snapshot "$dev" \
+    "$(uuid)" device:fs-uuid:0
 mkswap "$dev" >/dev/null 2>&1
 if swapon "$dev" 2>/dev/null; then
     at_exit "swapoff $dev"
@@ -42,7 +49,8 @@ else
 fi
 wipefs -qa "$dev"
 expect "an empty device is taken" 0 -- call target "$dev" 1048576 "$(uuid)" keep
-same "without contents the loop's file is the identity" "$(call resolve "$dev" | jq -r .id)" "device:loop$(sed 's#/#:#g' <<<"$WORK")$(sed 's#_#_5f#g' <<<:raw)"
+same "without contents the loop's file is the identity" "$(call resolve "$dev" | jq -r .id)" \
+    "device:loop$(sed 's#/#:#g' <<<"$WORK")$(sed 's#_#_5f#g' <<<:raw)"
 
 # Overlays: this hook keeps changes in a file of its own behind a loop device.
 cat >"$WORK/hook" <<'END'
@@ -55,16 +63,21 @@ case $1 in
 create)
     if [ ! -e $state/$alias ]; then
         cp --sparse=always "$(jq -r .device <<<"$request")" HERE/cow-$alias
-        losetup -f --show $(jq -r 'if .read_only then "-r" else empty end' <<<"$request") HERE/cow-$alias >$state/$alias.new
+        losetup -f --show $(jq -r 'if .read_only then "-r" else empty end' <<<"$request") HERE/cow-$alias \
+            >$state/$alias.new
         jq -c .tag <<<"$request" >$state/$alias.tag; mv $state/$alias.new $state/$alias
     fi
     echo "{\"device\": \"$(cat $state/$alias)\", \"handle\": \"cow-$alias\", \"where\": \"HERE\"}" ;;
 remove)
-    [ ! -e $state/$alias ] || { losetup -d "$(cat $state/$alias)"; rm -f $state/$alias $state/$alias.tag HERE/cow-$alias; } ;;
+    if [ -e $state/$alias ]; then
+        losetup -d "$(cat $state/$alias)"
+        rm -f $state/$alias $state/$alias.tag HERE/cow-$alias
+    fi ;;
 list)
     for f in $state/*.tag; do
         [ -e "$f" ] || continue; a=$(basename "$f" .tag)
-        jq -nc --arg a "$a" --arg d "$(cat $state/$a)" --slurpfile t "$f" '{alias: $a, device: $d, handle: "cow-\($a)", tag: $t[0]}'
+        jq -nc --arg a "$a" --arg d "$(cat $state/$a)" --slurpfile t "$f" \
+            '{alias: $a, device: $d, handle: "cow-\($a)", tag: $t[0]}'
     done | jq -sc '{overlays: .}' ;;
 *) exit 64 ;;
 esac
@@ -77,7 +90,8 @@ expect "without one it is refused in words" 2 'neither clones nor overlays' -- c
 for mode in ro rw; do
     a=$(uuid)
     x=$(call --hook "$WORK/hook" expose "$n" overlay $mode "$a"); path=$(jq -r .path <<<"$x")
-    same "$mode: an overlay" "$(jq -r '"\(.mechanism) \(.alias) \(.where) \(.size)"' <<<"$x")" "overlay $a $WORK 16777216"
+    same "$mode: an overlay" "$(jq -r '"\(.mechanism) \(.alias) \(.where) \(.size)"' <<<"$x")" \
+        "overlay $a $WORK 16777216"
     same "$mode: the same again" "$(call --hook "$WORK/hook" expose "$n" overlay $mode "$a" | jq -r .path)" "$path"
     same "$mode: in the list for the sweep" "$(call --hook "$WORK/hook" exposures | jq -r .alias)" "$a"
     check "$mode: holds what the device holds" cmp <(call --hook "$WORK/hook" cat "$x") "$dev"
@@ -88,28 +102,41 @@ for mode in ro rw; do
         check "rw: a write goes to the overlay only" cmp <(head -c 8 "$dev") <(head -c 8 /dev/zero)
     fi
     call --hook "$WORK/hook" unexpose "$x"
-    same "$mode: gone afterwards" "$(losetup -n -O BACK-FILE | grep -c "$a") $(call --hook "$WORK/hook" exposures | wc -l)" "0 0"
+    same "$mode: gone afterwards" "$(losetup -n -O BACK-FILE | grep -c "$a") $(call --hook "$WORK/hook" exposures |
+        wc -l)" "0 0"
     expect "$mode: again: gone already" 0 -- call --hook "$WORK/hook" unexpose "$x"
 done
 a=$(uuid); call --hook "$WORK/hook" expose "$n" overlay rw "$a" >/dev/null
-call --hook "$WORK/hook" unexpose "{\"mechanism\":\"native\",\"read_only\":false,\"path\":\"\",\"handle\":\"\",\"alias\":\"$a\",\"class\":\"raw\",\"where\":\"\",\"size\":0,\"copied\":0,\"seconds\":0}"
+call --hook "$WORK/hook" unexpose \
+    "$(jq -nc --arg a "$a" '{mechanism: "native", read_only: false, path: "", handle: "", alias: $a, class: "raw",
+        where: "", size: 0, copied: 0, seconds: 0}')"
 same "removed by its alias alone" "$(call --hook "$WORK/hook" exposures | wc -l)" 0
 a=$(uuid)
 for point in overlay-asked overlay-made; do
     SNAPFERRY_CRASH_AT=$point call --hook "$WORK/hook" expose "$n" overlay rw "$a" >/dev/null 2>&1
-    same "killed at $point: the sweep sees all that is there" "$(call --hook "$WORK/hook" exposures | wc -l)" "$(losetup -n -O BACK-FILE | grep -c "$WORK/cow-")"
+    same "killed at $point: the sweep sees all that is there" "$(call --hook "$WORK/hook" exposures | wc -l)" \
+        "$(losetup -n -O BACK-FILE | grep -c "$WORK/cow-")"
 done
 expect "the same call again" 0 -- call --hook "$WORK/hook" expose "$n" overlay rw "$a"
 call --hook "$WORK/hook" unexpose "$(call --hook "$WORK/hook" exposures)"
-check "the whole suite with overlays" "$TOOLS/driver_suite" --driver device --match "$dev" --volume "$dev" --hook "$WORK/hook"
+check "the whole suite with overlays" "$TOOLS/driver_suite" --driver device --match "$dev" \
+    --volume "$dev" --hook "$WORK/hook"
 
 # Hooks that lie.
-lie() { printf '#!/bin/bash\ncat >/dev/null\n[ "$1" = create ] || exit 0\n%s\n' "$1" >"$WORK/liar"; chmod 755 "$WORK/liar"; }
+lie() {
+    printf '#!/bin/bash\ncat >/dev/null\n[ "$1" = create ] || exit 0\n%s\n' "$1" >"$WORK/liar"
+    chmod 755 "$WORK/liar"
+}
 truncate -s 8M "$WORK/small"; small=$(loop_device "$WORK/small"); at_exit "losetup -d $small"
-liar() { local name=$1 what=$2; lie "$3"; expect "a hook that $name" 1 "$what" -- call --hook "$WORK/liar" expose "$n" overlay ro "$(uuid)"; }
+liar() {
+    local name=$1 what=$2
+    lie "$3"
+    expect "a hook that $name" 1 "$what" -- call --hook "$WORK/liar" expose "$n" overlay ro "$(uuid)"
+}
 liar "names the volume itself" 'is the volume itself' "echo '{\"device\": \"$dev\"}'"
 truncate -s 16M "$WORK/open"; open=$(loop_device "$WORK/open"); at_exit "losetup -d $open"
-liar "names a writable one where it was to be read-only" 'was to be read-only and is not' "echo '{\"device\": \"$open\"}'"
+liar "names a writable one where it was to be read-only" 'was to be read-only and is not' \
+    "echo '{\"device\": \"$open\"}'"
 liar "names a device of another size" 'has 8388608 bytes, the volume 16777216' "echo '{\"device\": \"$small\"}'"
 truncate -s 16M "$WORK/busy"; busy=$(loop_device "$WORK/busy"); at_exit "losetup -d $busy"
 mkfs.ext4 -q "$busy"; mount "$busy" "$WORK/mnt"; at_exit "umount -l $WORK/mnt"
@@ -120,8 +147,10 @@ liar "says nonsense" 'no JSON object' 'echo hello'
 liar "says nothing" 'no JSON object' ':'
 liar "fails and says why" 'exit status 3: no room' 'echo "{\"error\": \"no room\"}"; exit 3'
 liar "floods its output" 'overlay hook' 'yes'
-same "after all of these the volume is as writable as before" "$(blockdev --getro "$dev") $(blockdev --getro "$busy") $(blockdev --getro "$open")" "0 0 0"
+same "after all of these the volume is as writable as before" \
+    "$(blockdev --getro "$dev") $(blockdev --getro "$busy") $(blockdev --getro "$open")" "0 0 0"
 chmod 777 "$WORK/liar"
-if call --hook "$WORK/liar" expose "$n" overlay ro "$(uuid)" >"$WORK/out" 2>&1; then fail "a hook that others may write to is not run"; else
+if call --hook "$WORK/liar" expose "$n" overlay ro "$(uuid)" >"$WORK/out" 2>&1; then fail \
+    "a hook that others may write to is not run"; else
     check "a hook that others may write to is not run" grep -q 'can be changed by others' "$WORK/out"; fi
 finish

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # System calls of the reflink driver that fail, the first, the second, ... of each kind: the call ends well or with one
-# clear sentence, the sweep sees all that is left, and the same call made again completes the work. (RS-20, RS-21, PVC-21)
+# clear sentence, the sweep sees all that is left, and the same call made again completes the work. (RS-20, RS-21,
+# PVC-21)
 . "$(dirname "$0")/../lib.sh"
 is_root || { skip "failing system calls of drivers" "needs root for mounts"; finish; }
-if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "failing system calls of drivers" "sanitizers do not run under strace"; finish; fi
+if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then
+    skip "failing system calls of drivers" "sanitizers do not run under strace"
+    finish
+fi
 if ! strace -f -o /dev/null -e trace=none true 2>/dev/null; then
     skip "failing system calls of drivers" "strace is missing or may not trace here"; finish
 fi
@@ -12,7 +16,8 @@ command -v mkfs.xfs >/dev/null || { skip "failing system calls of drivers" "mkfs
 uuid() { cat /proc/sys/kernel/random/uuid; }
 for fs in "xfs 320" "ext4 100"; do
     name=${fs% *}; truncate -s "${fs#* }M" "$WORK/$name.disk"; mkdir "$WORK/$name"
-    mkfs.$name -q "$WORK/$name.disk" && mount -o loop "$WORK/$name.disk" "$WORK/$name" || { fail "$name: make and mount"; finish; }
+    mkfs.$name -q "$WORK/$name.disk" && mount -o loop "$WORK/$name.disk" "$WORK/$name" ||
+        { fail "$name: make and mount"; finish; }
     at_exit "umount -l $WORK/$name"
 done
 M=$WORK/xfs/vm; mkdir "$M"; head -c 3000001 /dev/urandom >"$M/disk.img"
@@ -48,17 +53,20 @@ faults() {
     while [ $n -lt 40 ]; do
         n=$((n + 1))
         before_$way >/dev/null 2>&1
-        INJECT="timeout -k 5 30 strace -f -qq -o $WORK/trace -e trace=$calls -e inject=$calls:error=$error:when=$n" do_$way >"$WORK/out" 2>"$WORK/err"
+        INJECT="timeout -k 5 30 strace -f -qq -o $WORK/trace -e trace=$calls -e inject=$calls:error=$error:when=$n" \
+            do_$way >"$WORK/out" 2>"$WORK/err"
         rc=$?
         if grep -q INJECTED "$WORK/trace"; then
             runs=$((runs + 1)); [ $rc -eq 0 ] || failed=$((failed + 1))
             if [ $rc -ge 90 ]; then wrong="$wrong [$n: exit $rc: $(tail -n1 "$WORK/err")]"; fi
             if [ $rc -ne 0 ] && ! grep -qE '.{15}' "$WORK/err"; then wrong="$wrong [$n: exit $rc without a word]"; fi
-            [ "$(files)" = "$(told)" ] || wrong="$wrong [$n: not all is seen: $(grep INJECTED "$WORK/trace" | head -n1)]"
+            [ "$(files)" = "$(told)" ] ||
+                wrong="$wrong [$n: not all is seen: $(grep INJECTED "$WORK/trace" | head -n1)]"
             do_$way >"$WORK/out" 2>"$WORK/err" || wrong="$wrong [$n: again: $(tail -n1 "$WORK/err")]"
         fi
         undo_$way >/dev/null 2>"$WORK/err"
-        [ -z "$(files)" ] || { wrong="$wrong [$n: left: $(files)]"; rm -rf "$M/.snapferry" "$M"/*.snapferry-* "$WORK/ext4/.snapferry"; }
+        [ -z "$(files)" ] || { wrong="$wrong [$n: left: $(files)]"; rm -rf "$M/.snapferry" "$M"/*.snapferry-* \
+            "$WORK/ext4/.snapferry"; }
         grep -q INJECTED "$WORK/trace" || break
     done
     if [ -n "$wrong" ]; then fail "$way, $calls: $error" "$wrong"

@@ -6,7 +6,8 @@ is_root || { skip "a driver plugin" "needs root for mounts"; finish; }
 command -v mkfs.xfs >/dev/null || { skip "a driver plugin" "mkfs.xfs is not installed"; finish; }
 for fs in "xfs 320" "ext4 100"; do
     name=${fs% *}; truncate -s "${fs#* }M" "$WORK/$name.disk"; mkdir "$WORK/$name"
-    mkfs.$name -q "$WORK/$name.disk" && mount -o loop "$WORK/$name.disk" "$WORK/$name" || { fail "$name: make and mount"; finish; }
+    mkfs.$name -q "$WORK/$name.disk" && mount -o loop "$WORK/$name.disk" "$WORK/$name" ||
+        { fail "$name: make and mount"; finish; }
     at_exit "umount -l $WORK/$name"
 done
 chmod 755 "$WORK"

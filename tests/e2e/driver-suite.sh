@@ -10,7 +10,8 @@ mounted() {
     local name=$1 mib=$2
     shift 2
     truncate -s "${mib}M" "$WORK/$name.disk"
-    "$@" "$WORK/$name.disk" >/dev/null 2>&1 && mkdir "$WORK/$name" && mount -o loop "$WORK/$name.disk" "$WORK/$name" || return 1
+    "$@" "$WORK/$name.disk" >/dev/null 2>&1 && mkdir "$WORK/$name" &&
+        mount -o loop "$WORK/$name.disk" "$WORK/$name" || return 1
     at_exit "umount -l $WORK/$name"
 }
 # suite NAME PROGRAM ARGS...: the TAP of the program becomes ours.
@@ -38,15 +39,19 @@ for fs in xfs btrfs; do
     mounted $fs 400 mkfs.$fs -q || { fail "$fs: make and mount"; continue; }
     mkdir "$WORK/$fs/vm images" "$WORK/$fs/scratch"
     head -c 9000001 /dev/urandom >"$WORK/$fs/vm images/disk.img"
-    suite $fs "$TOOLS/driver_suite" --driver reflink --match "$WORK/$fs/vm images/*.img" --volume "$WORK/$fs/vm images/disk.img" \
+    suite $fs "$TOOLS/driver_suite" --driver reflink --match "$WORK/$fs/vm images/*.img" \
+        --volume "$WORK/$fs/vm images/disk.img" \
         --dir "$WORK/$fs/vm images" --near "$WORK/$fs/scratch" --far "$WORK/far" --tiny "$WORK/tiny"
     # Without privileges: other attributes, the same promises.
     install -m 755 "$TOOLS/driver_suite" "$WORK/suite"; chmod 755 "$WORK"
-    mkdir "$WORK/$fs/own" "$WORK/$fs/near"; head -c 5000001 /dev/urandom >"$WORK/$fs/own/disk.img"; chown -R nobody "$WORK/$fs/own" "$WORK/$fs/near"
-    suite "$fs unprivileged" "setpriv --reuid=nobody --clear-groups $WORK/suite" --driver reflink --match "$WORK/$fs/own/*.img" \
+    mkdir "$WORK/$fs/own" "$WORK/$fs/near"; head -c 5000001 /dev/urandom >"$WORK/$fs/own/disk.img"
+    chown -R nobody "$WORK/$fs/own" "$WORK/$fs/near"
+    suite "$fs unprivileged" "setpriv --reuid=nobody --clear-groups $WORK/suite" --driver reflink \
+        --match "$WORK/$fs/own/*.img" \
         --volume "$WORK/$fs/own/disk.img" --dir "$WORK/$fs/own" --near "$WORK/$fs/near"
     rm -r "$WORK/$fs/own" "$WORK/$fs/near"
-    same "$fs: nothing but the volume is left" "$(find "$WORK/$fs" -type f ! -path '*/lost+found*' | sed "s#^$WORK/##")" "$fs/vm images/disk.img"
+    same "$fs: nothing but the volume is left" "$(find "$WORK/$fs" -type f ! -path '*/lost+found*' |
+        sed "s#^$WORK/##")" "$fs/vm images/disk.img"
 done
 if [ -d "$WORK/btrfs" ]; then
     # Images without checksums (chattr +C), as many people keep them; and a target in another subvolume.
@@ -56,23 +61,27 @@ if [ -d "$WORK/btrfs" ]; then
     check "btrfs: the image is not copied on write" grep -q C <(lsattr "$WORK/btrfs/nocow/vm/disk.img")
     # The hidden directory may have been made before: without the attribute.
     mkdir -m 700 "$WORK/btrfs/nocow/vm/.snapferry"; chattr -C "$WORK/btrfs/nocow/vm/.snapferry"
-    suite "btrfs nocow" "$TOOLS/driver_suite" --driver reflink --match "$WORK/btrfs/nocow/vm/*.img" --volume "$WORK/btrfs/nocow/vm/disk.img" \
+    suite "btrfs nocow" "$TOOLS/driver_suite" --driver reflink --match "$WORK/btrfs/nocow/vm/*.img" \
+        --volume "$WORK/btrfs/nocow/vm/disk.img" \
         --dir "$WORK/btrfs/nocow/vm" --near "$WORK/btrfs/sub"
 fi
 
 # Classes that cannot work are refused in words, before anything is tried (PVC-10).
 call() { "$TOOLS/driver_call" "$@"; }
-expect "a file system that cannot clone" 2 'cannot share blocks .its file system is ext4' -- call --match "$WORK/far/*.img" abilities
+expect "a file system that cannot clone" 2 'cannot share blocks .its file system is ext4' \
+    -- call --match "$WORK/far/*.img" abilities
 if command -v mkfs.xfs >/dev/null; then
     mounted noreflink 320 mkfs.xfs -q -m reflink=0 || fail "XFS without reflink"
     expect "an XFS that cannot clone" 2 'xfs, made without reflink=1' -- call --match "$WORK/noreflink/*.img" abilities
     : >"$WORK/noreflink/a.img"
-    expect "nor when it is tried all the same" 19 'the file system cannot share blocks.*reflink=1' -- call snapshot "$WORK/noreflink/a.img" "$(cat /proc/sys/kernel/random/uuid)"
+    expect "nor when it is tried all the same" 19 'the file system cannot share blocks.*reflink=1' \
+        -- call snapshot "$WORK/noreflink/a.img" "$(cat /proc/sys/kernel/random/uuid)"
     expect "and leaves nothing" 0 -- test -z "$(find "$WORK/noreflink" -type f ! -name a.img)"
 fi
 expect "a target that is not there" 2 'no directory /no/such/place' -- call --target /no/such/place abilities
 expect "a target that is no directory" 2 'is no directory' -- call --target /etc/passwd abilities
-expect "a target on a file system without what it takes" 2 'which cannot hold our files' -- call --target /proc abilities
+expect "a target on a file system without what it takes" 2 'which cannot hold our files' \
+    -- call --target /proc abilities
 expect "a relative pattern" 2 'no absolute path' -- call --match 'vm/*.img' abilities
 expect "a class of intermediates only" 0 -- call --target "$WORK/far" abilities
 : >"$WORK/a.img"

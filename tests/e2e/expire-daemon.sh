@@ -7,14 +7,18 @@ export TZ=UTC
 fs_make pool xfs || { fail "file system"; finish; }
 random_file "$WORK/pool/a.img" 300000 1
 daemon_setup
-config_class images "$WORK/pool" "keep-latest = 2" "keep-hourly = 0" "keep-daily = 0" "keep-weekly = 0" "keep-monthly = 0" "keep-annual = 0"
+config_class images "$WORK/pool" "keep-latest = 2" "keep-hourly = 0" "keep-daily = 0" "keep-weekly = 0" \
+    "keep-monthly = 0" "keep-annual = 0"
 job() { config_add 60-job "[job \"often\"]
 volumes = $WORK/pool/*.img
 on-calendar = *:*:0/2
 ${1:-}"; }
 job
 starts "daemon"
-query() { sql "SELECT json_extract(doc, '\$.planned_ns') / 1000000000 FROM backups WHERE json_extract(doc, '\$.job') = 'often' ${1:-}"; }
+query() {
+    sql "SELECT json_extract(doc, '\$.planned_ns') / 1000000000 FROM backups
+        WHERE json_extract(doc, '\$.job') = 'often' ${1:-}"
+}
 runs_at_least() { [ "$(query "AND state = 'Completed'" | wc -l)" -ge "$1" ]; }
 check "three runs come" until_true 20 runs_at_least 3
 same "each at a time of its own" "$(query | sort | uniq -d)" ""

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# snapshot expire, delete, pin and unpin on a repository (E-11, CF-43, CF-44): dry runs, reasons, the last good copy, crashes.
+# snapshot expire, delete, pin and unpin on a repository (E-11, CF-43, CF-44): dry runs, reasons, the last good copy,
+# crashes.
 . "$(dirname "$0")/../lib.sh"
 R=$WORK/repo
 NODE=$(hostname -s | tr A-Z a-z)
@@ -19,27 +20,33 @@ check "another one" keep $other 1 0 0 0 0 0
 # What would go, and why.
 out=$(sf "$R" snapshot expire --dry-run --explain 2>&1)
 same "a dry run counts" "$(tail -n 1 <<<"$out")" "4 of 6 snapshots of 1 source would go; nothing was changed."
-same "one line for each" "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} [A-Z+0-9-]+  (kept|goes)  [a-z]' <<<"$out")" 6
+same "one line for each" \
+    "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2} [A-Z+0-9-]+  (kept|goes)  [a-z]' \
+        <<<"$out")" 6
 same "in 80 columns" "$(COLUMNS=80 sf "$R" snapshot expire --dry-run --explain 2>&1 | awk 'length > 80')" ""
 check "the newest has its reasons" grep -q 'kept  latest-1, daily-1$' <<<"$out"
 check "those that go, too" grep -q 'goes  not among the newest 2; a newer one' <<<"$out"
-check "the policy and where it is from" grep -q 'keeps: latest 2 (source), hourly 0 (source), daily 1 (source)' <<<"$out"
+check "the policy and where it is from" grep -q 'keeps: latest 2 (source), hourly 0 (source), daily 1 (source)' \
+    <<<"$out"
 same "nothing went" "$(count "$mine")" 6
 json=$(sf "$R" snapshot expire --dry-run --all --json | tail -n 1)
 same "in JSON" "$(jq -c '[.type, .verb, .dryRun, (.sources | length), .kept, .expired, .unreadable]' <<<"$json")" \
     '["result","snapshot expire",true,2,3,6,0]'
 same "each with a reason" "$(jq '[.sources[].snapshots[] | select(.why != "")] | length' <<<"$json")" 9
-same "and the policy" "$(jq -c --arg s "$mine" '.sources[] | select(.source == $s) | .policy.keepDaily' <<<"$json")" '{"value":1,"from":"source"}'
+same "and the policy" "$(jq -c --arg s "$mine" '.sources[] | select(.source == $s) | .policy.keepDaily' <<<"$json")" \
+    '{"value":1,"from":"source"}'
 same "without --explain only what goes" "$(sf "$R" snapshot expire --dry-run | grep -c kept)" 0
 
 # A crash before it is durable changes nothing, one behind it everything.
 pinned=$(ids "$mine" | head -n 1)
 pin=$(sf "$R" snapshot pin "$pinned" keep-me --json | result id)
 same "a pin gives a new id" "$(ids "$mine" | grep -c "$pinned")$(ids "$mine" | grep -c "$pin")" 01
-expect "killed before" 137 -- env SNAPFERRY_CRASH_AT=expire-decided "$SNAPFERRY" -r "$R" --password-file "$WORK/password" snapshot expire --quiet
+expect "killed before" 137 -- env SNAPFERRY_CRASH_AT=expire-decided "$SNAPFERRY" -r "$R" --password-file \
+    "$WORK/password" snapshot expire --quiet
 same "nothing went" "$(count "$mine")" 6
 check "the repository is whole" sf "$R" verify --quiet
-expect "killed behind" 137 -- env SNAPFERRY_CRASH_AT=expire-deleted "$SNAPFERRY" -r "$R" --password-file "$WORK/password" snapshot expire --quiet
+expect "killed behind" 137 -- env SNAPFERRY_CRASH_AT=expire-deleted "$SNAPFERRY" -r "$R" --password-file \
+    "$WORK/password" snapshot expire --quiet
 same "all went, but the pinned one" "$(count "$mine")" 3
 check "the pinned one is there" test -n "$(ids "$mine" | grep "$pin")"
 same "other nodes' are untouched" "$(count $other)" 3
@@ -55,7 +62,8 @@ expect "pinned twice is once" 0 'Nothing to do' -- sf "$R" snapshot pin "$pin" k
 expect "a pinned one is not deleted" 2 'is pinned: nothing is deleted' -- sf "$R" snapshot delete "$pin"
 expect "nor is the last good copy" 2 'last good copy' -- sf "$R" snapshot delete latest --as $other
 same "both are there" "$(count "$mine")$(count $other)" 31
-expect "killed at a pin" 137 -- env SNAPFERRY_CRASH_AT=pin-decided "$SNAPFERRY" -r "$R" --password-file "$WORK/password" snapshot unpin "$pin" keep-me
+expect "killed at a pin" 137 -- env SNAPFERRY_CRASH_AT=pin-decided "$SNAPFERRY" -r "$R" --password-file \
+    "$WORK/password" snapshot unpin "$pin" keep-me
 same "it is as it was" "$(sf "$R" snapshot show "$pin" --json | result 'snapshot.pins[0]')" keep-me
 plain=$(sf "$R" snapshot unpin "$pin" keep-me --json | result id)
 expect "unpinned" 0 -- sf "$R" snapshot show "$plain"

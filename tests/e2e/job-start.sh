@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A job that cannot be started: its runs count as failures, status, its first line and Prometheus tell of it, over a restart
-# too, until it runs again.
+# A job that cannot be started: its runs count as failures, status, its first line and Prometheus tell of it, over a
+# restart too, until it runs again.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "a daemon with a storage class"
@@ -70,7 +70,8 @@ check "it is counted" until_true 60 eval 'page; [ "$(value "schedule_volumes_mis
 is "the others are not" 'schedule_volumes_missing{schedule="never"}' 0
 check "a problem of status" eval 'problems | grep -q "^job \"good\" did not find 1 of what it names: .*b.img"'
 daemon_stop; starts "the daemon starts once more"
-check "it is remembered, too" until_true 60 eval 'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'
+check "it is remembered, too" until_true 60 eval \
+    'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'
 config_add 60-jobs "[job \"never\"]
 volumes = $V/typo*.img
 on-calendar = $(later)

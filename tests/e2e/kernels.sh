@@ -15,7 +15,12 @@ levels=()
 for level in scalar avx2 avx512; do
     some=
     for n in "${names[@]}"; do
-        if has $level "$n"; then some=1; settings[$level]+=" SNAPFERRY_KERNEL_$n=$level"; else settings[$level]+=" SNAPFERRY_KERNEL_$n=scalar"; fi
+        if has $level "$n"; then
+            some=1
+            settings[$level]+=" SNAPFERRY_KERNEL_$n=$level"
+        else
+            settings[$level]+=" SNAPFERRY_KERNEL_$n=scalar"
+        fi
     done
     if [ -n "$some" ]; then levels+=($level); else skip "$level" "this CPU runs no $level kernel"; fi
 done
@@ -44,7 +49,8 @@ for hash in BLAKE2B-256-128 BLAKE3-256 HMAC-SHA256-128 BLAKE2S-256; do
     for splitter in DYNAMIC-4M-BUZHASH DYNAMIC-128K-BUZHASH DYNAMIC-128K-RABINKARP DYNAMIC-1M-RABINKARP; do
         first=
         for level in "${levels[@]}"; do
-            out=$(at $level backup "$WORK/file" --as t@h:/f --splitter $splitter --no-parent --full-scan --json 2>"$WORK/err") ||
+            out=$(at $level backup "$WORK/file" --as t@h:/f --splitter $splitter --no-parent --full-scan \
+                --json 2>"$WORK/err") ||
                 { fail "$hash, $splitter: backup at $level" "$(cat "$WORK/err")"; continue; }
             object=$(result object <<<"$out")
             : "${first:=$object}"

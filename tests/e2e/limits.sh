@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# read-limit and write-limit: kept to by the mover itself, by the command with -r and by the daemon's movers without systemd
-# (MS-02). How long something takes at least is certain: all but the first piece at the rate.
+# read-limit and write-limit: kept to by the mover itself, by the command with -r and by the daemon's movers without
+# systemd (MS-02). How long something takes at least is certain: all but the first piece at the rate.
 . "$(dirname "$0")/../daemon-lib.sh"
 R=$WORK/own
 sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH --key-derivation pbkdf2-sha256-600000
@@ -12,10 +12,15 @@ lasts() {
     local name=$1 least=$2 s
     shift 2
     s=$("$@" --json 2>"$WORK/err" | result seconds)
-    if [ "$(bc <<<"${s:-0} >= $least")" = 1 ]; then pass "$name"; else fail "$name" "took ${s:-nothing} s, not $least" "$(tail -n 5 "$WORK/err")"; fi
+    if [ "$(bc <<<"${s:-0} >= $least")" = 1 ]; then
+        pass "$name"
+    else
+        fail "$name" "took ${s:-nothing} s, not $least" "$(tail -n 5 "$WORK/err")"
+    fi
 }
 lasts "backup --read-limit" 2.4 sf "$R" backup "$WORK/image" --as t@h:/a --read-limit 4MiB
-check "it is what it was" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img | cmp - '$WORK/image'"
+check "it is what it was" \
+    sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img | cmp - '$WORK/image'"
 cp -r "$R" "$WORK/once"
 random_file "$WORK/image2" $((12 * MIB)) 6
 lasts "backup --write-limit" 2.4 sf "$R" backup "$WORK/image2" --as t@h:/b --write-limit 4MiB
@@ -39,7 +44,8 @@ check "progress goes by chunks: $n steps" test "$n" -ge 4
 
 # A cancelled one does not keep to it: hours would be left.
 random_file "$WORK/image" $((24 * MIB)) 7
-"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB --write-limit 256KiB --json >"$WORK/out" 2>&1 &
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB \
+    --write-limit 256KiB --json >"$WORK/out" 2>&1 &
 pid=$!
 until_true 60 grep -q '"readBytes": *[1-9]' "$WORK/out"
 kill -INT $pid
@@ -61,7 +67,8 @@ fs_make vol xfs || exit 1
 random_file "$WORK/vol/a.img" $((12 * MIB)) 8
 daemon_setup
 config_class vol "$WORK/vol" 'read-limit = 1KiB'
-expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it is at least 256KiB' -- "$SNAPFERRY" check-config --config-dir "$CONF"
+expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it is at least 256KiB' \
+    -- "$SNAPFERRY" check-config --config-dir "$CONF"
 config_class vol "$WORK/vol" 'read-limit = 4MiB'
 starts "the daemon starts"
 # operation_lasts NAME SECONDS OPERATION

@@ -9,7 +9,8 @@ MIB=1048576
 R=$WORK/repo
 
 # within NAME BUDGET-MIB CODE ARGS...: runs the command under the sampler; both bounds and the exit code are asserted.
-# MAPPED: what may be mapped, MiB: index pages, and a little for what the kernel maps around a fault. The report is left in $WORK/peak, the output in $WORK/out.json and $WORK/err.
+# MAPPED: what may be mapped, MiB: index pages, and a little for what the kernel maps around a fault. The report is left
+# in $WORK/peak, the output in $WORK/out.json and $WORK/err.
 MAPPED=66
 within() {
     local name=$1 budget=$2 code=$3 own mapped rc
@@ -18,7 +19,8 @@ within() {
         >"$WORK/out.json" 2>"$WORK/err"
     rc=$?
     own=$(jq .own "$WORK/peak") mapped=$(jq .mapped "$WORK/peak")
-    local told="$((own / MIB)) of $budget MiB, $((mapped / MIB)) MiB mapped, $(jq -r '"\(.seconds) s, \(.samples) samples"' "$WORK/peak")"
+    local told="$((own / MIB)) of $budget MiB, $((mapped / MIB)) MiB mapped, $(jq \
+        -r '"\(.seconds) s, \(.samples) samples"' "$WORK/peak")"
     if [ $rc -ne "$code" ]; then
         fail "$name" "exited with $rc, not $code: $(tail -n 3 "$WORK/err")"
     elif [ "$own" -gt $((budget * MIB)) ] || [ "$mapped" -gt $((MAPPED * MIB)) ]; then
@@ -33,7 +35,8 @@ within() {
 random_file "$WORK/random" $((1024 * MIB)) 21
 sf "$R" repo create --quiet
 within "incompressible, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M
-within "the same again with its parent, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M --compression zstd
+within "the same again with its parent, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random \
+    --memory 96M --compression zstd
 same "nothing is new" "$(result newBytes <"$WORK/out.json")" 0
 within "restore, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
 within "differential restore, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M --differential --verify
@@ -47,7 +50,8 @@ rm -rf "$R"
 
 truncate -s 1T "$WORK/sparse"
 for i in $(seq 0 15); do
-    dd if="$WORK/random" of="$WORK/sparse" bs=1M skip=$((i * 16)) seek=$((i * 65000 + 17)) count=16 conv=notrunc status=none
+    dd if="$WORK/random" of="$WORK/sparse" bs=1M skip=$((i * 16)) seek=$((i * 65000 + 17)) count=16 \
+        conv=notrunc status=none
 done
 sf "$R" repo create --quiet
 within "1 TiB sparse, 96 MiB" 96 0 -r "$R" backup "$WORK/sparse" --as t@h:/sparse --memory 96M
@@ -71,7 +75,8 @@ within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/rand
 within "8 MiB chunks restored, default" 256 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --workers 8
 check "the right bytes" cmp "$WORK/random" "$WORK/out"
 within "8 MiB chunks restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force --verify
-within "8 MiB chunks, differential, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --differential
+within "8 MiB chunks, differential, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d \
+    --memory 96M --differential
 within "8 MiB chunks verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
 rm -rf "$R" "$WORK/out"
 
@@ -80,9 +85,11 @@ head -c $((64 * MIB)) "$WORK/random" >"$WORK/part"
 sf "$R" repo create --quiet --splitter DYNAMIC-8M-BUZHASH --ecc-percent 5
 check "a backup with error correction" sf "$R" backup "$WORK/part" --as t@h:/ecc --quiet
 within "8 MiB chunks with error correction restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
-within "8 MiB chunks with error correction, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" --memory 96M --differential
+within "8 MiB chunks with error correction, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" \
+    --memory 96M --differential
 need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
-within "8 MiB chunks with error correction, differential, what was asked for" "${need:-0}" 0 -r "$R" restore latest "$WORK/out" \
+within "8 MiB chunks with error correction, differential, what was asked for" "${need:-0}" 0 -r "$R" \
+    restore latest "$WORK/out" \
     --memory "${need:-0}M" --differential
 check "the right bytes" cmp "$WORK/part" "$WORK/out"
 rm -rf "$R" "$WORK/out" "$WORK/part" "$CACHE"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What the metrics say: families and zeros from the start, then a backup that ends well, fails, is canceled, is retried; a
-# restore and a verification; each counted once, over restarts and a daemon that is killed between a mover's result and its
-# record; series of what is no longer there go away (requirements D.3, E-15).
+# What the metrics say: families and zeros from the start, then a backup that ends well, fails, is canceled, is retried;
+# a restore and a verification; each counted once, over restarts and a daemon that is killed between a mover's result
+# and its record; series of what is no longer there go away (requirements D.3, E-15).
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "metrics of a working daemon"
@@ -21,8 +21,11 @@ compat-metrics = yes"
 starts "the daemon starts"
 
 page() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
-# value NAME{LABELS}: one sample of the last page; labels in the order of the page do not matter to us: they are sorted there.
-value() { awk -v n="snapferry_$1" '{ i = length($0) - length($NF); if (substr($0, 1, i - 1) == n) print $NF }' "$WORK/page"; }
+# value NAME{LABELS}: one sample of the last page; labels in the order of the page do not matter to us: they are sorted
+# there.
+value() {
+    awk -v n="snapferry_$1" '{ i = length($0) - length($NF); if (substr($0, 1, i - 1) == n) print $NF }' "$WORK/page"
+}
 now_is() { page; [ "$(value "$1")" = "$2" ]; }
 # is NAME SAMPLE VALUE: within some seconds.
 is() { if until_true 15 now_is "$2" "$3"; then pass "$1"; else fail "$1" "$2 is '$(value "$2")', wanted $3"; fi; }
@@ -35,7 +38,8 @@ moved() { printf 'mover_exits_total{direction="backup",cause="%s"}' "$1"; }
 page
 same "every family has a type" "$(grep -c '^# TYPE' "$WORK/page")" "$(grep -c '^# HELP' "$WORK/page")"
 check "promtool has nothing to say but for Velero's names" eval 'has_promtool || exit 0
-    out=$(grep -v "velero_\|podVolume_" "$WORK/page" | promtool check metrics 2>&1); [ -z "$out" ] || { echo "$out"; false; }'
+    out=$(grep -v "velero_\|podVolume_" "$WORK/page" | promtool check metrics 2>&1)
+    [ -z "$out" ] || { echo "$out"; false; }'
 same "no sample was left out" "$(value metrics_dropped_samples)" 0
 is "the class counts from 0" "$(total backup gold completed '')" 0
 is "failures, too, whatever the reason" "$(total backup gold failed password)" 0
@@ -63,7 +67,9 @@ is "retained" 'snapshots{class="gold",reason="retained"}' 2
 is "their limit" 'snapshot_limit{class="gold"}' 2
 check "bytes read" test "$(sum 'read_bytes_total\{class="gold"')" -gt $((8 * MIB))
 check "bytes that lie in holes" test "$(sum 'skipped_bytes_total\{class="gold",why="unallocated"')" -gt $((8 * MIB))
-same "they are those that were not read" "$(($(sum 'read_bytes_total\{class="gold"') + $(sum 'skipped_bytes_total\{class="gold",why="unallocated"')))" $((32 * MIB))
+same "they are those that were not read" \
+    "$(($(sum 'read_bytes_total\{class="gold"') + $(sum 'skipped_bytes_total\{class="gold",why="unallocated"')))" \
+    $((32 * MIB))
 check "bytes into the repository" test "$(sum 'upload_bytes_total\{repository="main"\}')" -gt $((8 * MIB))
 check "requests" test "$(sum 'repository_requests_total\{repository="main",op="put",code="ok"\}')" -gt 3
 check "as many times" test "$(value 'repository_request_seconds_count{repository="main",op="put"}')" = \
@@ -94,7 +100,8 @@ ask cancel "$A" --quiet; wait_state "$A" Canceled 15 >/dev/null
 is "canceled" "$(total backup gold canceled '')" 1
 is "by Velero's name" "uploads_canceled_total{node=\"testnode\"}" 1
 is "which is no failure of the volume's" "volume_last_status{volume=\"$V/a.img\"}" 1
-check "what ran is gone from the page" until_true 10 eval 'page; ! grep -q "^snapferry_operation_done_bytes{" "$WORK/page"'
+check "what ran is gone from the page" until_true 10 eval \
+    'page; ! grep -q "^snapferry_operation_done_bytes{" "$WORK/page"'
 
 # ---- one that fails ----
 mv "$WORK/password" "$WORK/password.right"; echo wrong >"$WORK/password"
@@ -108,7 +115,8 @@ is "the volume's last status" "volume_last_status{volume=\"$V/b.img\"}" 0
 G=$(askj backups | jq -r '[.backups[] | select(.state == "Completed")] | last | .id')
 ask restore "$G/$V/a.img" "$V/out.raw" --from repository --wait --quiet >/dev/null
 is "a restore" "downloads_completed_total{node=\"testnode\"}" 1
-is "begun by the job's backup" "$(grep -o 'restore_attempts_total{schedule="[^"]*"} 1$' "$WORK/page" | sed 's/ 1$//;s/^snapferry_//' | head -n 1)" 1
+is "begun by the job's backup" "$(grep -o 'restore_attempts_total{schedule="[^"]*"} 1$' "$WORK/page" |
+    sed 's/ 1$//;s/^snapferry_//' | head -n 1)" 1
 check "bytes out of the repository" test "$(sum 'download_bytes_total')" -gt $((8 * MIB))
 rm -f "$V/out.raw"
 # No class matches its target: it counts for none.
@@ -116,15 +124,18 @@ is "outside of all classes" "$(total restore '' completed '')" 1
 check "its bytes" test "$(value 'written_bytes_total{class=""}')" -gt $((8 * MIB))
 is "failures of such have a sample" "$(total restore '' failed password)" 0
 mv "$WORK/password" "$WORK/password.right"; echo wrong >"$WORK/password"
-check "with a wrong password one fails" eval '! ask restore "$G/$V/a.img" "$V/again.raw" --from repository --wait --quiet'
+check "with a wrong password one fails" eval \
+    '! ask restore "$G/$V/a.img" "$V/again.raw" --from repository --wait --quiet'
 mv "$WORK/password.right" "$WORK/password"
 is "which counts" "$(total restore '' failed password)" 1
 ask verify --wait --quiet >/dev/null 2>&1 || askj verify --wait >/dev/null
 is "a verification" "$(total verify '' completed '')" 1
 check "when it was" until_true 5 eval '[ "$(sum "verify_last_success_timestamp_seconds")" != 0 ]'
 state=$(askj status | jq -c '.repositories[0]')
-check "status: the last verification" jq -e '.verified.damages == 0 and .verified.read_ratio == 1 and .verified.at_ns > 0' <<<"$state"
-check "what is stored, of how much" jq -e '.stored > 1000000 and .backed_up > .added and .added > 0 and .dedup > 1 and .free > 0' <<<"$state"
+check "status: the last verification" \
+    jq -e '.verified.damages == 0 and .verified.read_ratio == 1 and .verified.at_ns > 0' <<<"$state"
+check "what is stored, of how much" \
+    jq -e '.stored > 1000000 and .backed_up > .added and .added > 0 and .dedup > 1 and .free > 0' <<<"$state"
 expect "for people" 0 'stored, dedup ratio [0-9.]+; verified [^,]* ago, no damage' -- ask status --wide
 check "and what is stored" eval '[ "$(sum "repository_stored_bytes")" -gt 1000000 ]'
 
@@ -135,16 +146,22 @@ daemon_stop
 # What a native holds alone grows with what is written to its volume.
 head -c $((4 * MIB)) /dev/urandom | dd of="$V/b.img" bs=1M conv=notrunc,fsync 2>/dev/null
 starts "after a restart"
-check "what natives hold is known" until_true 30 eval 'page; [ "$(value "snapshot_used_bytes{class=\"gold\"}")" -ge $((4 * MIB)) ]'
+check "what natives hold is known" until_true 30 eval \
+    'page; [ "$(value "snapshot_used_bytes{class=\"gold\"}")" -ge $((4 * MIB)) ]'
 is "counters are as they were" "$(total backup gold completed '')" "$N"
 is "bytes as well" 'read_bytes_total{class="gold"}' "$R"
 running "$V/a.img"
 page # now: it may have taken more than one backup to find a mover at work
-N=$(value "$(total backup gold completed '')") R=$(value 'read_bytes_total{class="gold"}') X=$(sum 'mover_exits_total\{direction="backup",cause="ok"')
+N=$(value "$(total backup gold completed '')") R=$(value 'read_bytes_total{class="gold"}') X=$(sum \
+    'mover_exits_total\{direction="backup",cause="ok"')
 daemon_kill
 kill -CONT "$PID"; until_true 20 eval "! kill -0 $PID 2>/dev/null"
 daemon_start SNAPFERRY_CRASH_AT=engine-outcome
-if daemon_gone 20; then pass "the next daemon dies right behind the record"; else fail "the next daemon dies right behind the record"; fi
+if daemon_gone 20; then
+    pass "the next daemon dies right behind the record"
+else
+    fail "the next daemon dies right behind the record"
+fi
 starts "a third one"
 same "the backup is good" "$(wait_state "$A" Completed 20)" Completed
 is "its mover counts once" "$(moved ok)" $((X + 1))
@@ -177,7 +194,8 @@ rm "$CONF/conf.d/60-bad.ini"; ask reload --wait --quiet
 is "and one that was not" config_last_reload_successful 1
 page; same "no sample was left out" "$(value metrics_dropped_samples)" 0
 # After all of that: what the man page calls without samples has none.
-idle=$(sed -n '/^Some families have no sample in this version/,/^$/p' "$(dirname "$0")/../../docs/man/snapferry-metrics.7.pod" | grep -o 'snapferry_[a-z_]*')
+idle=$(sed -n '/^Some families have no sample in this version/,/^$/p' \
+    "$(dirname "$0")/../../docs/man/snapferry-metrics.7.pod" | grep -o 'snapferry_[a-z_]*')
 check "the man page knows families without samples" test "$(wc -l <<<"$idle")" -ge 5
 same "they have none" "$(for n in $idle; do grep -oE "^${n}(_count)?[{ ]" "$WORK/page"; done)" ""
 same "they are families" "$(for n in $idle; do grep -q "^# TYPE $n " "$WORK/page" || echo "$n"; done)" ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The metrics endpoint of the real daemon: what is served over TCP and a unix socket; clients that are slow, many or hostile; a
-# scrape while the event loop hangs; reloads; keys that were removed; the text file; counters over a restart.
+# The metrics endpoint of the real daemon: what is served over TCP and a unix socket; clients that are slow, many or
+# hostile; a scrape while the event loop hangs; reloads; keys that were removed; the text file; counters over a restart.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "the metrics endpoint"
@@ -24,15 +24,18 @@ page() { get "$URL/metrics" >"$WORK/page"; }
 # ---- what is served ----
 same "metrics" "$(code "$URL/metrics")" 200
 check "they begin with a head" grep -q '^# HELP snapferry_build_info' "$WORK/body"
-same "their type is the format's" "$(get -o /dev/null -w '%{content_type}' "$URL/metrics")" "text/plain; version=0.0.4; charset=utf-8"
+same "their type is the format's" "$(get -o /dev/null -w '%{content_type}' "$URL/metrics")" \
+    "text/plain; version=0.0.4; charset=utf-8"
 if has_promtool; then
-    check "promtool finds nothing to say" eval 'out=$(promtool check metrics <"$WORK/body" 2>&1); [ -z "$out" ] || { echo "$out"; false; }'
+    check "promtool finds nothing to say" eval \
+        'out=$(promtool check metrics <"$WORK/body" 2>&1); [ -z "$out" ] || { echo "$out"; false; }'
 else
     skip "promtool finds nothing to say" "there is no promtool"
 fi
 same "health" "$(code "$URL/healthz") $(cat "$WORK/body")" "200 ok"
 same "readiness" "$(code "$URL/readyz") $(cat "$WORK/body")" "200 ready"
-same "nothing else" "$(code "$URL/") $(code "$URL/metrics/") $(code "$URL/../etc/passwd") $(code "$URL/favicon.ico")" "404 404 404 404"
+same "nothing else" "$(code "$URL/") $(code "$URL/metrics/") $(code "$URL/../etc/passwd") $(code "$URL/favicon.ico")" \
+    "404 404 404 404"
 check "in one sentence" grep -qE '^There is nothing here; .*\.$' "$WORK/body"
 same "HEAD" "$(get -I -o "$WORK/head" -w '%{http_code} %{size_download}' "$URL/metrics")" "200 0"
 for m in POST PUT DELETE OPTIONS TRACE BREW; do same "$m is refused" "$(code -X $m "$URL/metrics")" 405; done
@@ -44,7 +47,8 @@ check "the text file is written" until_true 10 test -s "$WORK/snapferry.prom"
 same "and readable by all" "$(stat -c %a "$WORK/snapferry.prom")" 644
 old=$(stat -c %i "$WORK/snapferry.prom")
 check "again and again, by a rename" until_true 10 eval '[ "$(stat -c %i "$WORK/snapferry.prom")" != "$old" ]'
-check "it has the same families" eval 'page; diff <(grep "^# TYPE" "$WORK/page") <(grep "^# TYPE" "$WORK/snapferry.prom")'
+check "it has the same families" eval \
+    'page; diff <(grep "^# TYPE" "$WORK/page") <(grep "^# TYPE" "$WORK/snapferry.prom")'
 
 metrics_config "listen = 127.0.0.1:$PORT" "textfile = $WORK/other.prom" "textfile-period = 1s"
 check "a reload gives it another name" ask reload --wait
@@ -61,7 +65,8 @@ raw() { exec 9<>"/dev/tcp/127.0.0.1/$PORT" && cat >&9 && timeout 5 cat <&9; exec
 head -c 100000 /dev/urandom | raw >/dev/null 2>&1
 printf 'GET /metrics HTTP/9.9\r\n\r\n' | raw >"$WORK/raw" 2>&1
 check "another version of HTTP is refused" grep -qE '^HTTP/1.[01] (400|505)' "$WORK/raw"
-{ printf 'GET / HTTP/1.1\r\nHost: x\r\nX: '; head -c 70000 /dev/zero | tr '\0' a; printf '\r\n\r\n'; } | raw >"$WORK/raw" 2>&1
+{ printf 'GET / HTTP/1.1\r\nHost: x\r\nX: '; head -c 70000 /dev/zero | tr '\0' a; printf '\r\n\r\n'; } |
+    raw >"$WORK/raw" 2>&1
 check "a huge header is refused" eval '[ ! -s "$WORK/raw" ] || grep -qE "^HTTP/1.1 (431|413|400)" "$WORK/raw"'
 { printf 'GET /'; head -c 70000 /dev/zero | tr '\0' a; printf ' HTTP/1.1\r\nHost: x\r\n\r\n'; } | raw >"$WORK/raw" 2>&1
 check "a huge request line, too" eval '[ ! -s "$WORK/raw" ] || grep -qE "^HTTP/1.1 (414|431|400)" "$WORK/raw"'
@@ -81,7 +86,8 @@ check "and do not fill the daemon ($fds0, $(fds) descriptors)" test "$(fds)" -lt
 kill $crowd; wait $crowd 2>/dev/null
 # 200 that ask and never read
 perl -MIO::Socket::INET -e '$| = 1; for (1 .. 200) { my $s = IO::Socket::INET->new("127.0.0.1:'"$PORT"'") or next;
-    $s->syswrite("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" x 50); push @s, $s; } print "ready\n"; sleep 60' >"$WORK/crowd" &
+    $s->syswrite("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" x 50); push @s, $s; }
+    print "ready\n"; sleep 60' >"$WORK/crowd" &
 crowd=$!
 at_exit "kill $crowd"
 until_true 20 grep -q ready "$WORK/crowd"
@@ -91,7 +97,8 @@ check "all of them are forgotten" until_true 30 eval '[ "$(fds)" -le $((fds0 + 5
 check "memory stays in bounds ($rss0, $(rss) KiB)" test "$(rss)" -lt $((rss0 + 40000))
 for i in $(seq 40); do get "$URL/metrics" >"$WORK/p.$i" & pids[i]=$!; done
 wait "${pids[@]}"
-check "scrapes at the same time share pages" test "$(cat "$WORK"/p.* | awk '$1 == "snapferry_metrics_timestamp_seconds" {print $2}' | sort -u | wc -l)" -lt 20
+check "scrapes at the same time share pages" test "$(cat "$WORK"/p.* |
+    awk '$1 == "snapferry_metrics_timestamp_seconds" {print $2}' | sort -u | wc -l)" -lt 20
 same "and all are whole" "$(cat "$WORK"/p.* | grep -c '^snapferry_metrics_dropped_samples 0')" 40
 
 # ---- counters ----
@@ -123,7 +130,8 @@ if until_true 15 hangs; then
     at0=$(metric snapferry_metrics_timestamp_seconds); sleep 0.5
     same "the page tells its time" "$(metric snapferry_metrics_timestamp_seconds)" "$at0"
     check "unhealthy after ten seconds" until_true 20 eval '[ "$(code "$URL/healthz")" = 503 ]'
-    same "and not ready" "$(code "$URL/readyz") $(grep -c 'the event loop has not turned for [0-9]* s' "$WORK/body")" "503 1"
+    same "and not ready" "$(code "$URL/readyz") $(grep -c 'the event loop has not turned for [0-9]* s' "$WORK/body")" \
+        "503 1"
 else
     fail "while it hangs the last page is handed out, with its age" "the loop did not hang"
 fi
@@ -152,13 +160,15 @@ check "a reload of something else" ask reload --wait
 printf 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&8
 check "connections go on" eval 'timeout 5 cat <&8 | grep -q "200 OK"'
 exec 8<&-
-perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:'"$TAKEN"'", Listen => 1) or die; sleep 60' &
+perl -MIO::Socket::INET \
+    -e 'my $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:'"$TAKEN"'", Listen => 1) or die; sleep 60' &
 thief=$!
 at_exit "kill $thief"
 sleep 0.3
 metrics_config "listen = 127.0.0.1:$TAKEN"
 check "a reload to a port that is taken" ask reload --wait
-check "is a problem of status" eval 'askj status | jq -e ".problems[] | select(.text | test(\"127.0.0.1:'"$TAKEN"'.*in use\"))"'
+check "is a problem of status" eval \
+    'askj status | jq -e ".problems[] | select(.text | test(\"127.0.0.1:'"$TAKEN"'.*in use\"))"'
 check "the address before is closed" eval '! get "$URL/metrics"'
 check "the daemon goes on" daemon_alive
 kill $thief; wait $thief 2>/dev/null
@@ -169,7 +179,8 @@ metrics_config "listen = unix:$SOCK"
 check "a reload to a unix socket" ask reload --wait
 same "which is served" "$(code --unix-socket "$SOCK" http://x/metrics)" 200
 same "is root's" "$(stat -c '%a %U' "$SOCK")" "600 root"
-check "nobody else may connect" eval '! setpriv --reuid=65534 --clear-groups curl -s --max-time 5 --unix-socket "$SOCK" http://x/metrics'
+check "nobody else may connect" eval \
+    '! setpriv --reuid=65534 --clear-groups curl -s --max-time 5 --unix-socket "$SOCK" http://x/metrics'
 metrics_config "listen = unix:$SOCK" "unix-group = nogroup"
 check "a reload to a group" ask reload --wait
 same "which may connect" "$(stat -c '%a %U %G' "$SOCK")" "660 root nogroup"
@@ -180,14 +191,18 @@ check "leaves no socket" test ! -e "$SOCK"
 same "and no address" "$(askj status | jq -c .metrics.listen)" "[]"
 
 # ---- a configuration of 0.1: TLS, passwords, several addresses ----
-metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER" "tls-certificate = /etc/m.crt" "tls-key = cred:m" "users-file = /etc/m.users"
-expect "removed keys are warnings of check-config" 0 'tls-certificate was removed in 0\.2; metrics are not served while it is set' -- \
+metrics_config "listen = 127.0.0.1:$PORT 127.0.0.1:$OTHER" "tls-certificate = /etc/m.crt" "tls-key = cred:m" \
+    "users-file = /etc/m.users"
+expect "removed keys are warnings of check-config" 0 \
+    'tls-certificate was removed in 0\.2; metrics are not served while it is set' -- \
     "$SNAPFERRY" check-config --config-dir "$CONF"
 check "a reload takes it" ask reload --wait
-same "the address is closed, and so is the other" "$(code "$URL/metrics") $(code "http://127.0.0.1:$OTHER/metrics")" "000 000"
+same "the address is closed, and so is the other" "$(code "$URL/metrics") $(code "http://127.0.0.1:$OTHER/metrics")" \
+    "000 000"
 same "which is a problem of status" "$(askj status | jq -r '.problems[].text' | head -n 1)" \
     "metrics are not served at 127.0.0.1:$PORT: tls-certificate was removed in 0.2"
-check "with a way out" eval 'askj status | jq -e ".problems[0].hint | test(\"reverse proxy, see snapferry-metrics\\\\(7\\\\)\")"'
+check "with a way out" eval \
+    'askj status | jq -e ".problems[0].hint | test(\"reverse proxy, see snapferry-metrics\\\\(7\\\\)\")"'
 daemon_stop; starts "a daemon starts with it"
 same "closed as well" "$(code "$URL/metrics")" 000
 B=$(submit "$WORK/vol/a.img"); same "its backups go on" "$(wait_state "$B" Completed 60)" Completed

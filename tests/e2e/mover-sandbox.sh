@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What a locked-down mover cannot do, tried from inside (MS-04): the program's own self-test, and the real lock-down seen
-# from outside is in test_movers.c (test_process).
+# What a locked-down mover cannot do, tried from inside (MS-04): the program's own self-test, and the real lock-down
+# seen from outside is in test_movers.c (test_process).
 . "$(dirname "$0")/../lib.sh"
 MOVER=$(realpath "${BUILD:-build}/snapferry-mover")
 check "there is a mover" test -x "$MOVER"
@@ -25,7 +25,8 @@ done <<<"$out"
 same "the self-test agrees" $rc 0
 same "it tried them all" "$(grep -c 'refused: ' <<<"$out")" "$(grep -cE '^    \{"' daemon/mover/agent/self-test.c)"
 
-expect "a mover without a daemon gives up and says why" 3 'cannot reach the daemon' -- timeout 30 "$MOVER" --socket "$WORK/none.sock" --operation up-1
+expect "a mover without a daemon gives up and says why" 3 'cannot reach the daemon' \
+    -- timeout 30 "$MOVER" --socket "$WORK/none.sock" --operation up-1
 expect "options are checked" 2 usage -- "$MOVER" --socket "$WORK/none.sock"
 expect "an unknown user is named" 1 'no user' -- "$MOVER" --self-test-sandbox no-such-user-here
 finish

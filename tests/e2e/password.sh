@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A password that cannot be read is told before the night: at the start, at a reload and while it lasts; what needs it waits and
-# says for what, and goes on when it is back. Nothing is tried in a hurry.
+# A password that cannot be read is told before the night: at the start, at a reload and while it lasts; what needs it
+# waits and says for what, and goes on when it is back. Nothing is tried in a hurry.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon with volumes"
 fs_make xfs xfs 320 || exit 1
@@ -15,7 +15,8 @@ hints() { askj status | jq -r '.problems[].hint'; }
 
 rm "$WORK/password"
 starts "the daemon starts" CREDENTIALS_DIRECTORY="$WORK/credentials"
-check "a password file that is not there: a problem of status" until_true 40 eval 'problems | grep -q "^repository \"main\": cannot read the password file $WORK/password: No such file"'
+check "a password file that is not there: a problem of status" until_true 40 eval \
+    'problems | grep -q "^repository \"main\": cannot read the password file $WORK/password: No such file"'
 B=$(submit "$WORK/xfs/a.img")
 check "a backup waits" until_true 40 eval '[ "$(ops "$B" | jq -r .state)" = Queued ]'
 O=$(op_id "$B")
@@ -27,16 +28,20 @@ check "no problem any more" until_true 20 eval '[ -z "$(problems)" ]'
 
 # ---- credentials ----
 sed -i 's/^password-file = .*/password-file = cred:main/' "$CONF/snapferry.ini"
-expect "a credential that the daemon has not got: a reload says so" 0 'cannot read the credential main: it was not passed' -- ask reload --wait
+expect "a credential that the daemon has not got: a reload says so" 0 \
+    'cannot read the credential main: it was not passed' -- ask reload --wait
 expect "and what to do" 0 'systemctl restart snapferryd' -- ask reload --wait
 check "so does status" until_true 40 eval 'problems | grep -q "^repository \"main\": cannot read the credential main"'
 check "with a hint" grep -q 'LoadCredential=main:FILE' <<<"$(hints)"
 # A second native snapshot may only go when the repository was asked about the first: not again and again.
 before=$(askj operations --all | jq '[.operations[] | select(.kind == "admin")] | length')
 B=$(submit "$WORK/xfs/a.img")
-check "it says what it waits for, and why that waits" until_true 40 eval 'ask operations | tr -s " \n" "  " | grep -qE "waits for admin-check-[^ ]+: repository \"main\": cannot read the credential main"'
+check "it says what it waits for, and why that waits" until_true 40 eval \
+    'ask operations | tr -s " \n" "  " |
+        grep -qE "waits for admin-check-[^ ]+: repository \"main\": cannot read the credential main"'
 sleep 3
-check "the repository is asked once at most" test "$(askj operations --all | jq '[.operations[] | select(.kind == "admin")] | length')" -le $((before + 1))
+check "the repository is asked once at most" test "$(askj operations --all |
+    jq '[.operations[] | select(.kind == "admin")] | length')" -le $((before + 1))
 cp "$WORK/kept" "$WORK/credentials/main" # as after a restart
 same "with it: the backup completes" "$(wait_state "$B" Completed 90)" Completed
 check "the reload has nothing to say" eval '! ask reload --wait | grep -q credential'

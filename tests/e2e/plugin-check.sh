@@ -19,7 +19,8 @@ same "driver-dir passes: exit code" $? 0
 same "driver-dir passes: failed rules" "$(jq -r '.failed' <<<"$out")" 0
 check "driver-dir: rules that it can be asked" test "$(jq -r '.passed' <<<"$out")" -ge 30
 same "driver-dir: the rest are abilities that it lacks" \
-    "$(jq -r '[.rules[] | select(.verdict == "not-asked") | .rule] | join(" ")' <<<"$out")" "driver.allocated driver.changed"
+    "$(jq -r '[.rules[] | select(.verdict == "not-asked") | .rule] | join(" ")' <<<"$out")" \
+    "driver.allocated driver.changed"
 same "nothing is left behind" "$(find "$WORK/vm" -type f)" "$WORK/vm/disk.img"
 check "the volume was not touched" cmp "$WORK/vm/disk.img" "$WORK/disk.before"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Both kinds of plugins under the daemon: the driver's snapshots go into the repository and come back; the mover takes whole
-# operations in both styles, is cancelled, survives a restart, restores, deletes. (AP-01..25, AO-06..09, AO-24..28, AO-54,
-# RS-27, MS-07)
+# Both kinds of plugins under the daemon: the driver's snapshots go into the repository and come back; the mover takes
+# whole operations in both styles, is cancelled, survives a restart, restores, deletes. (AP-01..25, AO-06..09,
+# AO-24..28, AO-54, RS-27, MS-07)
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "plugins under the daemon"
 examples=$(realpath "$(dirname "$0")/../../examples/plugins")
@@ -41,11 +41,13 @@ archives() { find "$WORK/archive/archives" -name '*.json' 2>/dev/null | wc -l; }
 out=$(ask backup "$WORK/xfs/vm/a.img" --wait --json)
 same "a volume of a driver plugin: Completed" "$(result state <<<"$out")" Completed
 B=$(result id <<<"$out")
-same "its native snapshot is where the plugin makes them" "$(find "$WORK/xfs/vm/.snap/snapshots" -name '*.img' | wc -l)" 1
+same "its native snapshot is where the plugin makes them" \
+    "$(find "$WORK/xfs/vm/.snap/snapshots" -name '*.img' | wc -l)" 1
 alias=$(natives_of)
 check "and carries the record's alias" test -f "$WORK/xfs/vm/.snap/snapshots/$alias.img"
 printf changed | dd of="$WORK/xfs/vm/a.img" bs=1 seek=4096 conv=notrunc status=none
-check "restored from the native snapshot" ask restore "$B/$WORK/xfs/vm/a.img" "$WORK/xfs/vm/back.img" --from native --wait --quiet
+check "restored from the native snapshot" ask restore "$B/$WORK/xfs/vm/a.img" "$WORK/xfs/vm/back.img" \
+    --from native --wait --quiet
 check "the same bytes" cmp "$WORK/a.orig" "$WORK/xfs/vm/back.img"
 rm -f "$WORK/xfs/vm/back.img"
 restored_same "restored from the repository" "$B" "$WORK/xfs/vm/a.img" "$WORK/a.orig" repository
@@ -56,14 +58,17 @@ same "no intermediate is left" "$(find "$WORK/xfs/vm/.snap/exposed" -type f)" ""
 # Storage that fails, or does not answer: its volumes are shown as the records have them, and that is said.
 mv "$WORK/driver-dir" "$WORK/driver-real"
 for how in 'exit 5' 'sleep 60'; do
-    printf '#!/bin/bash\ncase $1 in volumes | resolve) %s ;; esac\nexec %s "$@"\n' "$how" "$WORK/driver-real" >"$WORK/driver-dir"
+    printf '#!/bin/bash\ncase $1 in volumes | resolve) %s ;; esac\nexec %s "$@"\n' "$how" \
+        "$WORK/driver-real" >"$WORK/driver-dir"
     chmod 755 "$WORK/driver-dir"
     out=$(askj volumes 2>/dev/null)
     same "volumes while the plugin does \"$how\": it is there and protected" \
         "$(jq -r --arg v "$WORK/xfs/vm/a.img" '.volumes[] | select(.name == $v) | .protected' <<<"$out")" true
-    check "and why it may be otherwise" jq -e '.unsure | length == 1 and (.[0] | test("as the records have them"))' <<<"$out"
+    check "and why it may be otherwise" jq -e '.unsure | length == 1 and (.[0] | test("as the records have them"))' \
+        <<<"$out"
     expect "a person is told, too" 0 "as the records have them" -- ask volumes
-    [ "$how" = "exit 5" ] || expect "explain answers as well" 0 "storage does not answer" -- ask explain "$WORK/xfs/vm/a.img"
+    [ "$how" = "exit 5" ] || expect "explain answers as well" 0 "storage does not answer" \
+        -- ask explain "$WORK/xfs/vm/a.img"
 done
 mv "$WORK/driver-real" "$WORK/driver-dir"
 check "then it is asked again" jq -e '.unsure == null' <<<"$(askj volumes 2>/dev/null)"
@@ -79,7 +84,8 @@ for style in run start; do
     same "style $style: Completed" "$(result state <<<"$out")" Completed
     B=$(result id <<<"$out")
     same "style $style: one archive more" "$(archives)" $((before + 1))
-    same "style $style: nothing of it in our repository" "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 0
+    same "style $style: nothing of it in our repository" "$(sf "$REPO" snapshot list --all --json |
+        result 'snapshots | length')" 0
     check "style $style: the record says who has it" grep -q archive <<<"$(ops "$B")"
     restored_same "style $style: restored (AP-13)" "$B" "$WORK/xfs/img/b.img" "$WORK/b.orig" repository
     check "style $style: deleted with its backup" ask delete "$B" --wait --quiet

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The monitoring that is shipped, against the real thing: Debian's Prometheus scrapes a live daemon through backups, a restore,
-# a verification, a failure and a cancel; then every query of the dashboard returns data, and the alerts that should fire do.
+# The monitoring that is shipped, against the real thing: Debian's Prometheus scrapes a live daemon through backups, a
+# restore, a verification, a failure and a cancel; then every query of the dashboard returns data, and the alerts that
+# should fire do.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 M=$(realpath "$(dirname "$0")/../../monitoring")
 
 # ---- what needs no daemon ----
 check "the dashboard is JSON" jq -e '.panels | length > 10' "$M/snapferry-dashboard.json"
-same "the documentation lists the alerts" "$(sed -n 's/^| \(Snapferry[A-Za-z]*\) | \([a-z]*\) |.*/\1 \2/p' "$M/../docs/monitoring.md")" \
+same "the documentation lists the alerts" \
+    "$(sed -n 's/^| \(Snapferry[A-Za-z]*\) | \([a-z]*\) |.*/\1 \2/p' "$M/../docs/monitoring.md")" \
     "$(sed -n 's/^ *- alert: //p; s/^ *labels: {severity: \(.*\)}/\1/p' "$M/snapferry.rules.yml" | paste -d ' ' - -)"
 if ! has_promtool; then skip "rules, scrape configuration and dashboard" "there is no promtool"; finish; fi
 check "the rules are good" promtool check rules "$M/snapferry.rules.yml"
-check "each alert fires when it should, and not else" promtool test rules "$M"/../tests/fixtures/snapferry.rules-test*.yml
+check "each alert fires when it should, and not else" promtool test rules \
+    "$M"/../tests/fixtures/snapferry.rules-test*.yml
 # Each alert has a test in which it fires.
 for a in $(sed -n 's/^ *- alert: //p' "$M/snapferry.rules.yml"); do
-    grep -q "ALERTS{alertname=\"$a\", alertstate=\"firing\"" "$M"/../tests/fixtures/snapferry.rules-test*.yml || missing+=" $a"
+    grep -q "ALERTS{alertname=\"$a\", alertstate=\"firing\"" "$M"/../tests/fixtures/snapferry.rules-test*.yml ||
+        missing+=" $a"
 done
 same "there is a test in which each fires" "${missing:-}" ""
 need_root "Prometheus and a live daemon"
@@ -37,12 +41,14 @@ hook-pre-snapshot = /bin/false"
 image "$WORK/vol/a.img" 8 1; image "$WORK/vol/b.img" 8 2; cp "$WORK/vol/b.img" "$WORK/vol/bad.img"
 random_file "$WORK/vol/large.img" $((128 * MIB)) 3
 # The example, on ports of our own and in a hurry.
-sed -e "s/127\.0\.0\.1:9747/127.0.0.1:$PORT/; s/scrape_interval: .*/scrape_interval: 1s/; s/scrape_timeout: .*/scrape_timeout: 1s/; s/evaluation_interval: .*/evaluation_interval: 1s/" \
+sed -e "s/127\.0\.0\.1:9747/127.0.0.1:$PORT/; s/scrape_interval: .*/scrape_interval: 1s/
+    s/scrape_timeout: .*/scrape_timeout: 1s/; s/evaluation_interval: .*/evaluation_interval: 1s/" \
     -e "s,snapferry\.rules\.yml,$WORK/rules.yml," "$M/prometheus-example.yml" >"$WORK/prometheus.yml"
 sed 's/for: .*/for: 1s/' "$M/snapferry.rules.yml" >"$WORK/rules.yml"
 check "the example of a scrape configuration is good" promtool check config "$WORK/prometheus.yml"
 starts "the daemon starts"
-prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK/tsdb" --web.listen-address="127.0.0.1:$PROM" >"$WORK/prometheus.log" 2>&1 &
+prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK/tsdb" \
+    --web.listen-address="127.0.0.1:$PROM" >"$WORK/prometheus.log" 2>&1 &
 prom=$!
 at_exit "kill $prom; wait $prom"
 query() { curl -s --max-time 10 -G "http://127.0.0.1:$PROM/api/v1/query" --data-urlencode "query=$1"; }
@@ -52,11 +58,18 @@ check "Prometheus scrapes it" until_true 20 above 'up{job="snapferry"}' 0
 
 B=$(submit --job nightly); wait_state "$B" none 60 >/dev/null
 same "a run with one failure" "$(state "$B")" PartiallyFailed
-ask restore "$B/$WORK/vol/a.img" "$WORK/vol/restored.out" --from repository --wait --quiet >/dev/null 2>&1; rm -f "$WORK/vol/restored.out"
+ask restore "$B/$WORK/vol/a.img" "$WORK/vol/restored.out" --from repository --wait --quiet >/dev/null 2>&1
+rm -f "$WORK/vol/restored.out"
 ask verify --wait --quiet >/dev/null 2>&1
 running "$WORK/vol/large.img"
 # A little at a time, until it has told of its progress.
-progresses() { kill -CONT "$PID"; sleep 0.05; kill -STOP "$PID"; sleep 1.2; above "snapferry_operation_done_bytes{volume=\"$WORK/vol/large.img\"}" 0; }
+progresses() {
+    kill -CONT "$PID"
+    sleep 0.05
+    kill -STOP "$PID"
+    sleep 1.2
+    above "snapferry_operation_done_bytes{volume=\"$WORK/vol/large.img\"}" 0
+}
 check "the running operation is seen" until_true 30 progresses
 # What is there only while something runs is looked at now.
 jq -r '.. | objects | select(has("expr")) | .expr' "$M/snapferry-dashboard.json" | sort -u >"$WORK/exprs"
@@ -75,7 +88,8 @@ ask cancel "$A" >/dev/null 2>&1; kill -CONT "$PID"; wait_state "$A" none 30 >/de
 same "a cancel" "$(state "$A")" Canceled
 daemon_stop; starts "the daemon is started again"
 B=$(submit "$WORK/vol/b.img"); wait_state "$B" Completed 60 >/dev/null
-check "the end of it is scraped" until_true 15 above 'sum(snapferry_operations_total{direction="backup", result="canceled"})' 0
+check "the end of it is scraped" until_true 15 above \
+    'sum(snapferry_operations_total{direction="backup", result="canceled"})' 0
 sleep 2
 ask_all
 while IFS= read -r e; do
@@ -88,25 +102,36 @@ done <"$WORK/exprs"
 check "there are many of them" test "$(wc -l <"$WORK/exprs")" -ge 30
 
 # ---- variables and names ----
-vars=$(jq -r '.templating.list[] | select(.type == "query") | .query | if type == "object" then .query else . end' "$M/snapferry-dashboard.json")
+vars=$(jq -r '.templating.list[] | select(.type == "query") | .query | if type == "object" then .query else . end' \
+    "$M/snapferry-dashboard.json")
 while IFS= read -r v; do
-    s=$(sed -n 's/^label_values(\(.*\), *[a-z_]*)$/\1/p' <<<"$v") l=$(sed -n 's/^label_values(.*, *\([a-z_]*\))$/\1/p' <<<"$v")
-    n=$(query "count by ($l) ($(fill "$s"))" | jq '[.data.result[] | select(.metric[$l] // "" != "")] | length' --arg l "$l")
+    s=$(sed -n 's/^label_values(\(.*\), *[a-z_]*)$/\1/p' <<<"$v") \
+        l=$(sed -n 's/^label_values(.*, *\([a-z_]*\))$/\1/p' <<<"$v")
+    n=$(query "count by ($l) ($(fill "$s"))" |
+        jq '[.data.result[] | select(.metric[$l] // "" != "")] | length' --arg l "$l")
     check "variable $v" test "${n:-0}" -gt 0
 done <<<"$vars"
 # Each metric that rules and dashboard name exists: a family of the daemon.
 curl -s "http://127.0.0.1:$PORT/metrics" | sed -n 's/^# TYPE \([^ ]*\) .*/\1/p' | sort >"$WORK/families"
-unknown=$(cat "$M"/snapferry.rules.yml "$M"/snapferry-dashboard.json | grep -oE 'snapferry_[a-z_]+' | grep -vE '^snapferry_(dashboard|rules)' |
-    sort -u | while read -r n; do grep -qxF -e "$n" -e "${n%_bucket}" -e "${n%_sum}" -e "${n%_count}" "$WORK/families" || echo "$n"; done)
+unknown=$(cat "$M"/snapferry.rules.yml "$M"/snapferry-dashboard.json | grep -oE 'snapferry_[a-z_]+' |
+    grep -vE '^snapferry_(dashboard|rules)' |
+    sort -u | while read -r n; do grep -qxF -e "$n" -e "${n%_bucket}" -e "${n%_sum}" -e "${n%_count}" \
+    "$WORK/families" || echo "$n"; done)
 same "no metric is named that does not exist" "$unknown" ""
 
 # ---- alerts ----
-firing() { curl -s "http://127.0.0.1:$PROM/api/v1/alerts" | jq -r '.data.alerts[] | select(.state == "firing") | .labels.alertname + " " + (.labels.volume // "")'; }
+firing() {
+    curl -s "http://127.0.0.1:$PROM/api/v1/alerts" |
+        jq -r '.data.alerts[] | select(.state == "firing") | .labels.alertname + " " + (.labels.volume // "")'
+}
 check "the failure is an alert" until_true 15 eval 'firing | grep -qx "SnapferryLastBackupFailed $WORK/vol/bad.img"'
 firing >"$WORK/firing"
 check "the good volumes are none" eval '! grep -q "SnapferryLastBackupFailed $WORK/vol/b.img" "$WORK/firing"'
-check "no rule is broken" eval 'curl -s "http://127.0.0.1:$PROM/api/v1/rules" | jq -e "[.data.groups[].rules[] | select(.health != \"ok\")] == []"'
-check "alerts are told with texts that are filled in" eval 'curl -s "http://127.0.0.1:$PROM/api/v1/alerts" | jq -e "[.data.alerts[].annotations[] | select(test(\"<no value>|<error\"))] == []"'
+check "no rule is broken" eval \
+    'curl -s "http://127.0.0.1:$PROM/api/v1/rules" | jq -e "[.data.groups[].rules[] | select(.health != \"ok\")] == []"'
+check "alerts are told with texts that are filled in" eval \
+    'curl -s "http://127.0.0.1:$PROM/api/v1/alerts" |
+        jq -e "[.data.alerts[].annotations[] | select(test(\"<no value>|<error\"))] == []"'
 daemon_stop
 check "a daemon that is gone is an alert" until_true 15 eval 'firing | grep -q "^SnapferryDown"'
 explain_failure

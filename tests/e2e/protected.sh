@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Protected is what has a backup that still exists: status, volumes, explain and metrics say the same when volumes come and
-# go, when backups are deleted, detached, expired or taken away by somebody else. New volumes count without being asked for.
+# Protected is what has a backup that still exists: status, volumes, explain and metrics say the same when volumes come
+# and go, when backups are deleted, detached, expired or taken away by somebody else. New volumes count without being
+# asked for.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon that looks for volumes"
 fs_make xfs xfs || exit 1
@@ -24,10 +25,23 @@ config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 starts "the daemon starts"
 
-metric() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | awk -v n="snapferry_$1" '{ i = length($0) - length($NF); if (substr($0, 1, i - 1) == n) print $NF }'; }
-counts() { askj status | jq -r '[.volumes[].state] | "\(map(select(. == "protected")) | length) \(map(select(. == "unprotected")) | length) \(map(select(. == "gone")) | length) \(map(select(. == "excluded")) | length)"'; }
-listed() { askj volumes | jq -r '[.volumes[].state] | "\(map(select(. == "protected")) | length) \(map(select(. == "unprotected")) | length) \(map(select(. == "gone")) | length) \(map(select(. == "excluded")) | length)"'; }
-metrics() { for s in protected unprotected gone excluded; do metric "volumes{state=\"$s\"}"; done | tr '\n' ' ' | sed 's/ $//'; }
+metric() {
+    curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics |
+        awk -v n="snapferry_$1" '{ i = length($0) - length($NF); if (substr($0, 1, i - 1) == n) print $NF }'
+}
+states='[.volumes[].state] as $s | ["protected", "unprotected", "gone", "excluded"] |
+    map(. as $w | [$s[] | select(. == $w)] | length | tostring) | join(" ")'
+states='[.volumes[].state] as $s | ["protected", "unprotected", "gone", "excluded"] |
+    map(. as $w | [$s[] | select(. == $w)] | length | tostring) | join(" ")'
+counts() {
+    askj status | jq -r "$states"
+}
+listed() {
+    askj volumes | jq -r "$states"
+}
+metrics() {
+    for s in protected unprotected gone excluded; do metric "volumes{state=\"$s\"}"; done | tr '\n' ' ' | sed 's/ $//'
+}
 are() { [ "$(counts)" = "$1" ]; }
 shown() { [ "$(metrics)" = "$1" ]; }
 # all NAME "PROTECTED UNPROTECTED GONE EXCLUDED": status without being asked to look, metrics, volumes.
@@ -69,7 +83,11 @@ bare "deleted" "$V/a.img" "none of its backups is left: the last one, $A, was de
 check "the newer backup of the other is deleted" ask delete "$B2" --wait --even-kept --quiet
 same "the older one protects it" "$(of "$V/b.img" .state)" protected
 same "since then" "$(of "$V/b.img" .last_success_ns)" "$first"
-near() { local t; t=$(metric "volume_last_success_timestamp_seconds{volume=\"$V/b.img\"}"); awk -v a="$t" -v b="$first" 'BEGIN {d = a - b / 1e9; exit d < -1 || d > 1}'; }
+near() {
+    local t
+    t=$(metric "volume_last_success_timestamp_seconds{volume=\"$V/b.img\"}")
+    awk -v a="$t" -v b="$first" 'BEGIN {d = a - b / 1e9; exit d < -1 || d > 1}'
+}
 check "the metric has its time" near
 stops "a restart"
 starts "changes nothing"
@@ -90,7 +108,9 @@ check "a scan" ask scan main --quiet
 bare "taken away" "$V/a.img" 'is no longer in repository "main"'
 A=$(good "$V/a.img")
 same "a new backup protects again" "$(of "$V/a.img" .state)" protected
-expect "and nothing of that is left" 1 -- sh -c "$(declare -f ask); SNAPFERRY=$SNAPFERRY RUN=$RUN STATE=$STATE CONF=$CONF; ask volumes | grep 'none of its'"
+expect "and nothing of that is left" 1 \
+    -- sh -c "$(declare -f \
+        ask); SNAPFERRY=$SNAPFERRY RUN=$RUN STATE=$STATE CONF=$CONF; ask volumes | grep 'none of its'"
 
 # ---- a snapshot alone ----
 image "$V/only/s.img" 2 5
@@ -114,12 +134,14 @@ expect "nor one that is not known" 16 'no volume' -- ask forget "$V/x.img"
 check "forget" ask forget "$V/only/s.img" --quiet
 all "then it does not count" "1 0 1 1"
 check "status --check: one that is gone alone is no problem" ask status --check --quiet
-check "and its backups are there" sh -c "[ $(askj backups --all | jq --arg b "$B3" '[.backups[] | select(.id == $b)] | length') = 1 ]"
+check "and its backups are there" sh -c "[ $(askj backups --all |
+    jq --arg b "$B3" '[.backups[] | select(.id == $b)] | length') = 1 ]"
 printf 'x' >"$V/$(printf 'bad\377.img')"
 odd() { ask status | grep -q 'no UTF-8'; }
 check "a name that cannot be recorded is a problem" until_true 60 odd
 same "told once in the log" "$(grep -c 'passed over.*no UTF-8' "$LOG")" 1
-expect "volumes tells as well" 0 'no UTF-8' -- sh -c "$SNAPFERRY volumes --runtime-dir $RUN --state-dir $STATE --config-dir $CONF 2>&1"
+expect "volumes tells as well" 0 'no UTF-8' \
+    -- sh -c "$SNAPFERRY volumes --runtime-dir $RUN --state-dir $STATE --config-dir $CONF 2>&1"
 rm -f "$V"/bad*
 
 # ---- the repository is given up ----

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The README cannot rot: every command in its fenced blocks is run as it stands there, against a daemon of this build on
-# an XFS of its own. Paths and the port are mapped into a scratch directory; `apt` starts the daemon, `systemctl` reloads
-# it (the package is tested by tests/package). A block that this script does not know is a failure.
+# an XFS of its own. Paths and the port are mapped into a scratch directory; `apt` starts the daemon, `systemctl`
+# reloads it (the package is tested by tests/package). A block that this script does not know is a failure.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../docs-lib.sh"
 PAGE=README.md
@@ -11,7 +11,8 @@ names=$(grep -oE '^```sh( .*)?$' $PAGE | sed 's/^```sh *//')
 same "every block of commands is known here" "$(grep -vxF -f <(tr ' ' '\n' <<<"$known") <<<"$names")" ""
 same "and each is there" "$(sort <<<"$names" | tr '\n' ' ')" "$(tr ' ' '\n' <<<"$known" | sort | tr '\n' ' ')"
 # Other fences: the two make targets at the top and the configuration.
-same "other blocks are known, too" "$(grep -E '^```.' $PAGE | grep -vE '^```sh ' | sort | tr '\n' ' ')" '```ini conf.d/50-local.ini '
+same "other blocks are known, too" "$(grep -E '^```.' $PAGE | grep -vE '^```sh ' | sort | tr '\n' ' ')" \
+    '```ini conf.d/50-local.ini '
 for t in demo test deb help deps; do
     check "make $t is a target" grep -qE "^(\.PHONY:.* )?$t( |:)" Makefile
 done
@@ -56,8 +57,10 @@ echo "systemctl \$*: not known here" >&2
 exit 1
 END
 chmod 755 "$WORK/bin/"*
-mapped() { sed -e "s,/etc/snapferry,$CONF,g" -e "s,/srv/vm,$WORK/vm,g" -e "s,/srv/backup,$WORK/backup,g" -e "s,/srv/alone,$WORK/alone,g" \
-    -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1_copy,$WORK/dev/copy,g" -e "s,/dev/vg0/db1,$WORK/dev/db1,g" -e "s,127.0.0.1:9747,127.0.0.1:$PORT,g" \
+mapped() { sed -e "s,/etc/snapferry,$CONF,g" -e "s,/srv/vm,$WORK/vm,g" -e "s,/srv/backup,$WORK/backup,g" \
+    -e "s,/srv/alone,$WORK/alone,g" \
+    -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1_copy,$WORK/dev/copy,g" -e "s,/dev/vg0/db1,$WORK/dev/db1,g" \
+    -e "s,127.0.0.1:9747,127.0.0.1:$PORT,g" \
     -e "s,/etc/prometheus,$PROMETHEUS,g" -e "s,/usr/share/snapferry/monitoring,$PWD/monitoring,g" "$@"; }
 export PROMETHEUS=$WORK/prometheus # the directory of the package of that name
 nth() { grep -oE '^```sh .*$' $PAGE | grep -nx "\`\`\`sh $1" | cut -d: -f1; }
@@ -68,7 +71,8 @@ run() {
     n=$(nth "$name")
     { printf 'set -e -o pipefail\nshopt -s expand_aliases\n'; md_block $PAGE sh "$n" | mapped "$@"; } >"$WORK/$name.sh"
     expect "$name: every command, in their order" 0 "$pattern" -- \
-        sh -c "PATH='$WORK/bin:$PATH' bash '$WORK/$name.sh' >'$WORK/$name.out' 2>&1 </dev/null; rc=\$?; cat '$WORK/$name.out'; exit \$rc"
+        sh -c "PATH='$WORK/bin:$PATH' bash '$WORK/$name.sh' >'$WORK/$name.out' 2>&1 </dev/null; rc=\$?;
+            cat '$WORK/$name.out'; exit \$rc"
 }
 
 starts "the daemon with nothing to back up"
@@ -106,9 +110,11 @@ check "the copy is the same" cmp "$WORK/dev/db1" "$WORK/dev/copy"
 run bench 'pipeline|Pipeline'
 
 # The commands for stock Kopia are those of snapferry-recovery(7), which tests/interop/recovery.sh runs.
-missing=$(md_block $PAGE sh "$(nth kopia)" | sed -e 's/ *#.*//' -e 's/NEW_DEVICE/vg0\/db1/' -e 's/percent=100/percent=10/' | while read -r line; do
+missing=$(md_block $PAGE sh "$(nth kopia)" |
+    sed -e 's/ *#.*//' -e 's/NEW_DEVICE/vg0\/db1/' -e 's/percent=100/percent=10/' | while read -r line; do
     w=$(tr ' ' '\n' <<<"$line" | sort); found=
-    while read -r l; do [ "$(tr ' ' '\n' <<<"$l" | sort)" = "$w" ] && found=1; done < <(sed -n 's/^    //p' docs/man/snapferry-recovery.7.pod)
+    while read -r l; do [ "$(tr ' ' '\n' <<<"$l" | sort)" = "$w" ] &&
+    found=1; done < <(sed -n 's/^    //p' docs/man/snapferry-recovery.7.pod)
     [ "$found" ] || echo "$line"; done)
 same "the commands for stock Kopia are those of the manual page" "$missing" ""
 explain_failure

@@ -21,10 +21,12 @@ device() { # NAME MIB: a loop device
 run() {
     local name=$1 code=$2 pattern=${3:-} x
     shift 3 2>/dev/null || shift 2
-    x=$(pod_block "$PAGE" "$name" | sed -e "s,/srv/backup,$R,g" -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1,$TARGET,g" \
+    x=$(pod_block "$PAGE" "$name" |
+        sed -e "s,/srv/backup,$R,g" -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1,$TARGET,g" \
         -e "s,/dev/vg0/small,$SMALL,g" -e "s,snapferry@nas1:/VOLUME-ID,snapferry@nas1:/db1,g" "$@")
     [ -n "$x" ] || { fail "$name is in the page"; return; }
-    printf 'set -e\nshopt -s expand_aliases\nalias sf="snapferry -r %s --password-file %s/root/backup.password"\n%s\n' "$R" "$WORK" "$x" >"$WORK/$name.sh"
+    printf 'set -e\nshopt -s expand_aliases\nalias sf="snapferry -r %s --password-file %s/root/backup.password"\n%s\n' \
+        "$R" "$WORK" "$x" >"$WORK/$name.sh"
     expect "$name" "$code" "$pattern" -- env PATH="$WORK/bin:$PATH" bash "$WORK/$name.sh"
 }
 same_as() { cmp "$1" -n "$(stat -c %s "$WORK/db1.img")" "$WORK/db1.img"; }
@@ -56,22 +58,28 @@ run range 0
 check "the beginning" cmp -n $((16 * MIB)) "$WORK/root/head.img" "$WORK/db1.img"
 run stream 0 "$(sum_of "$WORK/db1.img")"
 run smaller 0 '' -e 's,^resize2fs,resize2fs -f,'
-check "a smaller device holds the files" sh -c "e2fsck -fn '$SMALL' && debugfs -R 'dump /data $WORK/data.out' '$SMALL' && cmp '$WORK/data.out' '$WORK/tree/data'"
+check "a smaller device holds the files" \
+    sh -c "e2fsck -fn '$SMALL' && debugfs -R 'dump /data $WORK/data.out' '$SMALL' &&
+        cmp '$WORK/data.out' '$WORK/tree/data'"
 rm -f "$WORK/root/db1.img"
 
 # What the page quotes is what is said.
 quoted() { sed -n "s/^    snapferry: //p" "$PAGE" | grep -F "$1" | sed "s,/srv/backup,$2,"; }
 echo wrong >"$WORK/wrong"; chmod 600 "$WORK/wrong"
-expect "a wrong password, in those words" 10 "$(quoted 'wrong password' "$R" | sed 's/[().]/\\&/g')" -- "$SNAPFERRY" -r "$R" --password-file "$WORK/wrong" snapshot list
+expect "a wrong password, in those words" 10 "$(quoted 'wrong password' "$R" | sed 's/[().]/\\&/g')" \
+    -- "$SNAPFERRY" -r "$R" --password-file "$WORK/wrong" snapshot list
 rm "$R/kopia.repository.f"
-expect "no kopia.repository, in those words" 11 "$(quoted 'holds packs' "$R" | sed 's/[().]/\\&/g')" -- sf "$R" snapshot list
+expect "no kopia.repository, in those words" 11 "$(quoted 'holds packs' "$R" | sed 's/[().]/\\&/g')" \
+    -- sf "$R" snapshot list
 run put-back 0
 check "the copy from the safe opens it" sf "$R" snapshot list
 # Both belong together, and old ones open with the old password.
 echo "another password" >"$WORK/new"; chmod 600 "$WORK/new"
 cp -a "$R" "$WORK/changed"
-check "change the password" "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" repo change-password --new-password-file "$WORK/new" --quiet
-expect "the old one is refused then" 10 -- "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" snapshot list
+check "change the password" "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" repo change-password \
+    --new-password-file "$WORK/new" --quiet
+expect "the old one is refused then" 10 -- "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" snapshot \
+    list
 cp "$WORK/root/safe/"* "$WORK/changed/"
 check "old copies open with the old one" "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" snapshot list
 rm -rf "$WORK/changed"
@@ -106,14 +114,17 @@ for at in $(seq 500000 2500000 18000000); do
     rm -f "$WORK/stopped.img"
 done
 run verify 15 'DAMAGE .* hits volume.img of snapshot'
-range=$(sf "$R" verify --json 2>/dev/null | jq -r 'select(.type == "damage" and .source == "snapferry@nas1:/db1") | "\(.offset) \(.length)"' | tail -n 1)
+range=$(sf "$R" verify --json 2>/dev/null |
+    jq -r 'select(.type == "damage" and .source == "snapferry@nas1:/db1") | "\(.offset) \(.length)"' | tail -n 1)
 read -r first length <<<"$range"
 check "the range is told" test "${length:-0}" -gt 0
-expect "the restore stops at it" 15 "bytes $first to" -- sf "$R" restore latest "$WORK/stopped.img" --as snapferry@nas1:/db1
+expect "the restore stops at it" 15 "bytes $first to" -- sf "$R" restore latest "$WORK/stopped.img" \
+    --as snapferry@nas1:/db1
 run around 0 '' -e "s,FIRST_BAD,$first," -e "s,AFTER_BAD,$((first + length)),"
 check "all before it is there" cmp -n "$first" "$WORK/root/db1.img" "$WORK/db1.img"
 check "and all behind it" cmp "$WORK/root/db1.img" "$WORK/db1.img" -i $((first + length))
-check "a plain backup does not mend it" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' backup '$WORK/db1.img' --as snapferry@nas1:/db1 --quiet"
+check "a plain backup does not mend it" \
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
 expect "... the new one is hit, too" 15 '3 of 4 snapshots are hit' -- sf "$R" verify
 run resplit 0 '' -e "s,backup $TARGET,backup $WORK/db1.img --as snapferry@nas1:/db1,"
 check "with another splitter the new one is whole" sf "$R" restore latest "$WORK/whole.img" --as snapferry@nas1:/db1
@@ -138,7 +149,8 @@ mkdir -p "$STATE" "$RUN" "$CACHE"
 starts "the new one"
 until_true 20 sh -c "'$SNAPFERRY' backups --all --json --runtime-dir '$RUN' | jq -e '.backups | length > 0'" || true
 B=$(askj backups --all | jq -r '.backups[0].id')
-printf '#!/bin/sh\nexec "%s" "$@" --runtime-dir "%s" --state-dir "%s" --config-dir "%s"\n' "$(realpath "$SNAPFERRY")" "$RUN" "$STATE" "$CONF" >"$WORK/bin/snapferry"
+printf '#!/bin/sh\nexec "%s" "$@" --runtime-dir "%s" --state-dir "%s" --config-dir "%s"\n' "$(realpath "$SNAPFERRY")" \
+    "$RUN" "$STATE" "$CONF" >"$WORK/bin/snapferry"
 run scan 0 "Completed" -e "s,BACKUP/VOLUME TARGET,$B/$WORK/data/web.img $WORK/data/web.img,"
 check "the volume is back" cmp "$WORK/data/web.img" "$WORK/web.before"
 stops "and down"

@@ -10,18 +10,23 @@ uuid() { cat /proc/sys/kernel/random/uuid; }
 for fs in xfs btrfs; do
     if ! command -v mkfs.$fs >/dev/null; then skip "$fs" "mkfs.$fs is not installed"; continue; fi
     truncate -s 600M "$WORK/$fs.disk"; mkdir "$WORK/$fs"
-    mkfs.$fs -q "$WORK/$fs.disk" >/dev/null 2>&1 && mount -o loop "$WORK/$fs.disk" "$WORK/$fs" || { fail "$fs: make and mount"; continue; }
+    mkfs.$fs -q "$WORK/$fs.disk" >/dev/null 2>&1 && mount -o loop "$WORK/$fs.disk" "$WORK/$fs" ||
+        { fail "$fs: make and mount"; continue; }
     at_exit "umount -l $WORK/$fs"
     for mode in buffered direct mmap; do
         image=$WORK/$fs/$mode.img status=$WORK/$fs-$mode.status
         "$TOOLS/driver_writer" write "$image" "$status" $mode 3000 2>"$WORK/writer.err" &
         writer=$!
         at_exit "kill -9 $writer"
-        for _ in $(seq 200); do [ "$("$TOOLS/driver_writer" status "$status" 2>/dev/null || echo 0)" -gt 300 ] && break; sleep 0.02; done
+        for _ in $(seq 200); do
+            [ "$("$TOOLS/driver_writer" status "$status" 2>/dev/null || echo 0)" -gt 300 ] && break
+            sleep 0.02
+        done
         bad= natives=() bounds=()
         for i in $(seq "$ROUNDS"); do
             low=$("$TOOLS/driver_writer" status "$status")
-            n=$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" snapshot "$image" "$(uuid)" 2>"$WORK/err") || bad="$bad $i: $(cat "$WORK/err")"
+            n=$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" snapshot "$image" "$(uuid)" 2>"$WORK/err") ||
+                bad="$bad $i: $(cat "$WORK/err")"
             natives+=("$n") bounds+=("$low $("$TOOLS/driver_writer" status "$status")")
             sleep 0.1
         done
@@ -32,7 +37,8 @@ for fs in xfs btrfs; do
             for _ in 1 2 3 4 5; do
                 low=$("$TOOLS/driver_writer" status "$status")
                 cp --reflink=never "$image" "$WORK/copy"
-                "$TOOLS/driver_writer" check "$WORK/copy" "$low" "$("$TOOLS/driver_writer" status "$status")" >/dev/null || torn=yes
+                "$TOOLS/driver_writer" check "$WORK/copy" "$low" "$("$TOOLS/driver_writer" status "$status")" \
+                    >/dev/null || torn=yes
             done
             same "$fs: a copy by reading mixes moments, and the check sees it" "$torn" yes
         fi
@@ -47,7 +53,8 @@ for fs in xfs btrfs; do
             seen="$seen ${out##* }"
         done
         same "$fs $mode: each is one point in time" "$bad" ""
-        check "$fs $mode: and they are different ones:$seen" test "$(wc -w <<<"$seen")" -eq "$(tr ' ' '\n' <<<"$seen" | grep . | sort -u | wc -l)"
+        check "$fs $mode: and they are different ones:$seen" test "$(wc -w <<<"$seen")" \
+            -eq "$(tr ' ' '\n' <<<"$seen" | grep . | sort -u | wc -l)"
     done
 
     # Frozen: a snapshot waits, for as long as it takes; the daemon gives it a process of its own and a deadline.
@@ -65,7 +72,8 @@ for fs in xfs btrfs; do
         same "$fs: killed at its deadline it ends at once or with the thaw" $? 137
         fsfreeze -u "$WORK/$fs"
         same "$fs: the one that was waited for is there, the killed one is not" \
-            "$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" list | grep -c "$alias"),$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" list | wc -l)" \
+            "$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" list |
+                grep -c "$alias"),$("$TOOLS/driver_call" --match "$WORK/$fs/*.img" list | wc -l)" \
             "1,$((3 * ROUNDS + 1))"
     else
         skip "$fs: frozen" "fsfreeze is not installed"

@@ -11,9 +11,12 @@ daemon_setup
 config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 starts "the daemon starts"
-value() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | sed -n "s/^snapferry_$1{repository=\"main\"} //p"; }
+value() {
+    curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | sed -n "s/^snapferry_$1{repository=\"main\"} //p"
+}
 number() { local v; v=$(value "$1"); printf '%.0f' "${v:-0}"; }
-seen() { ask reload --wait --quiet && [ "$(askj status | jq -r '.repositories[0].full')" = "$1" ]; } # a reload looks again
+# A reload looks again.
+seen() { ask reload --wait --quiet && [ "$(askj status | jq -r '.repositories[0].full')" = "$1" ]; }
 texts() { askj status | jq -r '.problems[].text'; }
 
 check "there is room" until_true 40 seen false
@@ -22,7 +25,8 @@ check "so is what is free" test "$(number repository_free_bytes)" -gt $((20 * MI
 same "no problem" "$(texts)" ""
 dd if=/dev/zero of="$WORK/small/fill" bs=1M status=none 2>/dev/null
 check "it is full" until_true 40 seen true
-check "a problem of status" eval 'texts | grep -qE "^repository \"main\" is full: [0-9.]+ % of its file system \([0-9]+ MiB\) are free$"'
+check "a problem of status" eval \
+    'texts | grep -qE "^repository \"main\" is full: [0-9.]+ % of its file system \([0-9]+ MiB\) are free$"'
 check "in its table" eval 'ask status | grep -qE "^ *Repository +main FULL"'
 # Whoever scrapes gets what the last look found, a moment later than status.
 alerting() { [ "$(($(number repository_free_bytes) * 20))" -lt "$(number repository_size_bytes)" ]; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Restore in all its ways: interrupted and resumed, of a checkpoint's partial image, in ranges, onto devices, onto a full
-# file system, and of what the real Kopia stored.
+# Restore in all its ways: interrupted and resumed, of a checkpoint's partial image, in ranges, onto devices, onto a
+# full file system, and of what the real Kopia stored.
 . "$(dirname "$0")/../lib.sh"
 MIB=1048576
 R=$WORK/repo
@@ -10,11 +10,14 @@ sum() { sha256sum | cut -d' ' -f1; }
 
 # Interrupted, and resumed. The image is data in three parts with holes between them.
 random_file "$WORK/random" $((700 * MIB)) 41
-{ cat "$WORK/random"; head -c $((60 * MIB)) /dev/zero; tail -c $((300 * MIB)) "$WORK/random" | tr 'a' 'b'; } >"$WORK/image"
+{ cat "$WORK/random"; head -c $((60 * MIB)) /dev/zero; tail -c $((300 * MIB)) "$WORK/random" |
+    tr 'a' 'b'; } >"$WORK/image"
 sf "$R" backup "$WORK/image" --as t@h:/v --quiet --no-direct
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --json >"$WORK/log" 2>"$WORK/err" &
 pid=$!
-noted() { find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [1-9][0-9]*$' {} \; -print 2>/dev/null | grep -q .; }
+noted() {
+    find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [1-9][0-9]*$' {} \; -print 2>/dev/null | grep -q .
+}
 for _ in $(seq 3000); do noted && break; kill -0 $pid 2>/dev/null || break; sleep 0.005; done
 kill -INT $pid; wait $pid; rc=$?
 if [ $rc -eq 0 ]; then
@@ -27,7 +30,8 @@ else
     printf 'damage' | dd of="$WORK/out" bs=1M seek=1000 conv=notrunc status=none
     printf 'damage' | dd of="$WORK/out" bs=1M seek=100 conv=notrunc status=none
     out=$(sf "$R" restore latest "$WORK/out" --json)
-    check "the same command goes on: $(result resumedBytes <<<"$out") bytes were there" test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
+    check "the same command goes on: $(result resumedBytes <<<"$out") bytes were there" \
+        test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
     check "the right bytes" cmp "$WORK/image" "$WORK/out"
     check "the note is gone" test -z "$(find "$CACHE" -name 'restore-*')"
     expect "a complete file is refused" 17 -- sf "$R" restore latest "$WORK/out"
@@ -61,23 +65,27 @@ else
     size=$(stat -c %s "$WORK/part")
     data=$(cmp "$WORK/part" "$WORK/image" 2>/dev/null | grep -oE 'byte [0-9]+' | grep -oE '[0-9]+')
     check "it holds the beginning: ${data:-$size} of $size bytes" test "${data:-$size}" -gt $((20 * MIB))
-    check "and only zeros behind it" cmp -n $((size - ${data:-$size})) -i $((${data:-$size} - 1)):0 "$WORK/part" /dev/zero
+    check "and only zeros behind it" cmp -n $((size - ${data:-$size})) -i $((${data:-$size} - 1)):0 \
+        "$WORK/part" /dev/zero
 fi
 rm -f "$WORK/part" "$WORK/out" "$WORK/random"; rm -rf "$R"
 
 # Ranges that begin and end anywhere, over borders of chunks and zeros.
 sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH
-{ head -c 5000001 "$WORK/image"; head -c 9000007 /dev/zero; head -c 12000003 "$WORK/image" | tail -c 6000000; head -c 3000000 /dev/zero; echo end; } >"$WORK/v"
+{ head -c 5000001 "$WORK/image"; head -c 9000007 /dev/zero; head -c 12000003 "$WORK/image" |
+    tail -c 6000000; head -c 3000000 /dev/zero; echo end; } >"$WORK/v"
 size=$(stat -c %s "$WORK/v")
 sf "$R" backup "$WORK/v" --as t@h:/v --quiet
 tr '\0' 'x' </dev/zero | head -c "$size" >"$WORK/filled"
 bad=
-for range in "0 1" "1 4095" "511 513" "4999999 4" "5000000 9000010" "999 13000000" "6000000 1000" "14000007 2" "13999999 6000100" \
+for range in "0 1" "1 4095" "511 513" "4999999 4" "5000000 9000010" "999 13000000" "6000000 1000" \
+    "14000007 2" "13999999 6000100" \
     "$((size - 5)) 5" "$((size - 1)) 1000" "0 $size" "20000000 3000000" "1048575 2097154"; do
     read -r offset length <<<"$range"
     cp "$WORK/filled" "$WORK/out"
     end=$((offset + length < size ? offset + length : size))
-    { head -c "$offset" "$WORK/filled"; tail -c +$((offset + 1)) "$WORK/v" | head -c $((end - offset)); tail -c +$((end + 1)) "$WORK/filled"; } >"$WORK/want"
+    { head -c "$offset" "$WORK/filled"; tail -c +$((offset + 1)) "$WORK/v" |
+        head -c $((end - offset)); tail -c +$((end + 1)) "$WORK/filled"; } >"$WORK/want"
     sf "$R" restore latest "$WORK/out" --offset "$offset" --length "$length" --verify --quiet 2>"$WORK/err" &&
         cmp -s "$WORK/want" "$WORK/out" || bad="$bad [$range: $(tail -n 1 "$WORK/err")]"
 done
@@ -103,7 +111,8 @@ if is_root; then
     mkdir "$WORK/tiny"
     mount -t tmpfs -o size=8m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
     expect "18: a full file system" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" --quiet
-    expect "18: a full file system, ordinary writes" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" --force --no-io-uring
+    expect "18: a full file system, ordinary writes" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" \
+        --force --no-io-uring
 else
     skip "devices and full file systems" "needs root"
 fi
@@ -112,7 +121,8 @@ fi
 odd=$WORK/odd-repo
 sf "$odd" repo create --splitter DYNAMIC-128K-BUZHASH --quiet
 random_file "$WORK/long" $((40 * MIB)) 77
-expect "a backup with larger chunks than the repository's" 0 -- sf "$odd" backup "$WORK/long" --splitter DYNAMIC-4M-RABINKARP --quiet
+expect "a backup with larger chunks than the repository's" 0 -- sf "$odd" backup "$WORK/long" \
+    --splitter DYNAMIC-4M-RABINKARP --quiet
 expect "is restored" 0 -- sf "$odd" restore latest "$WORK/long.out" --verify --memory 96MiB --quiet
 check "with the right bytes" cmp "$WORK/long" "$WORK/long.out"
 printf x | dd of="$WORK/long.out" bs=1 seek=$((20 * MIB)) conv=notrunc status=none
@@ -130,10 +140,12 @@ for g in compress-all v1-compress-all v1-compressed sections indirect-two-levels
     while IFS=$'\t' read -r id path hash; do
         [ $n -ge 8 ] && break
         rm -f "$WORK/out"
-        "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" restore "$id/$path" "$WORK/out" --quiet --verify 2>"$WORK/err"
+        "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" restore "$id/$path" "$WORK/out" \
+            --quiet --verify 2>"$WORK/err"
         [ "$(sum <"$WORK/out")" = "$hash" ] || bad="$bad $id/$path: $(tail -n 1 "$WORK/err")"
         n=$((n + 1))
-    done < <(jq -r '.snapshots[] | .id as $i | .entries | map(select(.entry.type == "f" and .sha256)) | max_by(.length) |
+    done < <(jq -r '.snapshots[] | .id as $i | .entries | map(select(.entry.type == "f" and .sha256)) |
+        max_by(.length) |
         select(. != null) | [$i, .path, .sha256] | @tsv' "$expected")
     if [ $n -eq 0 ]; then fail "$g: no files"; else same "$g: $n files restored as Kopia stored them" "$bad" ""; fi
 done

@@ -24,11 +24,13 @@ round zeros "$WORK/z"
 dd if=/dev/zero of="$WORK/dense" bs=1M count=40 status=none
 round dense-zeros "$WORK/dense"
 same "dense zeros store next to nothing" "$(($(backup "$WORK/dense" dense-zeros | result storedBytes) < 65536))" 1
-{ head -c 5000000 "$WORK/f"; head -c 30000000 /dev/zero; head -c 100 "$WORK/f"; head -c 3000000 /dev/zero; cat "$WORK/f"; } >"$WORK/mixed"
+{ head -c 5000000 "$WORK/f"; head -c 30000000 /dev/zero; head -c 100 "$WORK/f"; head -c 3000000 /dev/zero; cat \
+    "$WORK/f"; } >"$WORK/mixed"
 round mixed "$WORK/mixed"
 cp --sparse=always "$WORK/mixed" "$WORK/sparse"
 round sparse "$WORK/sparse"
-same "a sparse copy is the same object" "$(backup "$WORK/sparse" sparse | result object)" "$(backup "$WORK/mixed" mixed | result object)"
+same "a sparse copy is the same object" "$(backup "$WORK/sparse" sparse | result object)" \
+    "$(backup "$WORK/mixed" mixed | result object)"
 for c in zstd-fastest zstd zstd-best-compression gzip deflate-best-speed pgzip; do
     tar -cf "$WORK/text" -C /usr/include . 2>/dev/null
     head -c 12000000 "$WORK/text" >"$WORK/text2"
@@ -39,7 +41,8 @@ for c in zstd-fastest zstd zstd-best-compression gzip deflate-best-speed pgzip; 
     sf "$WORK/rc" restore latest "$WORK/out" --quiet
     check "$c round trip" cmp "$WORK/text2" "$WORK/out"
 done
-for opts in "--no-io-uring" "--no-direct" "--workers 1" "--memory 96M" "--splitter FIXED-1M" "--splitter DYNAMIC-1M-RABINKARP" "--queue-depth 1"; do
+for opts in "--no-io-uring" "--no-direct" "--workers 1" "--memory 96M" "--splitter FIXED-1M" \
+    "--splitter DYNAMIC-1M-RABINKARP" "--queue-depth 1"; do
     # shellcheck disable=SC2086
     round "mixed${opts// /}" "$WORK/mixed" $opts
 done
@@ -52,8 +55,10 @@ cp "$WORK/mixed" "$WORK/changed"
 printf 'X' | dd of="$WORK/changed" bs=1 seek=2500000 conv=notrunc status=none
 out=$(backup "$WORK/changed" mixed)
 check "a changed byte stores at most two chunks" test "$(result newChunks <<<"$out")" -le 2
-same "with and without parent: the same object" "$(result object <<<"$out")" "$(backup "$WORK/changed" mixed --no-parent | result object)"
-same "with a full scan: the same object" "$(result object <<<"$out")" "$(backup "$WORK/changed" mixed --full-scan | result object)"
+same "with and without parent: the same object" "$(result object <<<"$out")" \
+    "$(backup "$WORK/changed" mixed --no-parent | result object)"
+same "with a full scan: the same object" "$(result object <<<"$out")" \
+    "$(backup "$WORK/changed" mixed --full-scan | result object)"
 
 # Restores in other ways.
 id=$(result snapshot <<<"$out")
@@ -64,7 +69,9 @@ check "differential: writes little" test "$(result writtenBytes <<<"$out")" -le 
 # Many chunks that differ in one batch, some of them alike: each is compared with its own place.
 out=$(backup "$WORK/changed" fine --splitter FIXED-128K)
 cp "$WORK/changed" "$WORK/target"
-for at in 0 131072 262144 400000 9000000 20000000 30000000 38100100; do printf 'Y' | dd of="$WORK/target" bs=1 seek=$at conv=notrunc status=none; done
+for at in 0 131072 262144 400000 9000000 20000000 30000000 38100100; do
+    printf 'Y' | dd of="$WORK/target" bs=1 seek=$at conv=notrunc status=none
+done
 out=$(sf "$R" restore "$(result snapshot <<<"$out")" "$WORK/target" --differential --json --verify)
 check "differential in many places: right" cmp "$WORK/changed" "$WORK/target"
 check "differential in many places: writes little" test "$(result writtenBytes <<<"$out")" -le $((8 * 65536))
@@ -74,8 +81,10 @@ same "range: the right bytes at their place" "$(tail -c +2000001 "$WORK/part" | 
     "$(tail -c +2000001 "$WORK/changed" | head -c 7000001 | sha256sum)"
 cp "$WORK/mixed" "$WORK/target"
 dd if=/dev/zero of="$WORK/target" bs=1M seek=3 count=2 conv=notrunc status=none
-expect "range into an existing file" 0 -- sf "$R" restore "$id" "$WORK/target" --offset 3145728 --length 2097152 --verify
-cp "$WORK/changed" "$WORK/want"; printf "$(dd if="$WORK/mixed" bs=1 skip=2500000 count=1 status=none | od -An -to1 | sed 's/ /\\/')" | dd of="$WORK/want" bs=1 seek=2500000 conv=notrunc status=none
+expect "range into an existing file" 0 -- sf "$R" restore "$id" "$WORK/target" --offset 3145728 \
+    --length 2097152 --verify
+cp "$WORK/changed" "$WORK/want"; printf "$(dd if="$WORK/mixed" bs=1 skip=2500000 count=1 status=none | od -An -to1 |
+    sed 's/ /\\/')" | dd of="$WORK/want" bs=1 seek=2500000 conv=notrunc status=none
 check "the rest is left alone" cmp "$WORK/want" "$WORK/target"
 rm -f "$WORK/out"
 expect "verify after restore" 0 'verified' -- sf "$R" restore "$id" "$WORK/out" --verify
@@ -108,7 +117,8 @@ check "1 TiB sparse is backed up in under a minute" test $((SECONDS - start)) -l
 same "its size is exact" "$(result sizeBytes <<<"$out")" 1099511627776
 check "the file reads little" test "$(result readBytes <<<"$out")" -lt 60000000
 sf "$R" restore "$(result snapshot <<<"$out")" "$WORK/huge.out" --quiet
-same "and is restored with its data in place" "$(dd if="$WORK/huge.out" bs=1M skip=700000 count=20 status=none | sha256sum)" "$(head -c 20971520 "$WORK/f" | sha256sum)"
+same "and is restored with its data in place" "$(dd if="$WORK/huge.out" bs=1M skip=700000 count=20 status=none |
+    sha256sum)" "$(head -c 20971520 "$WORK/f" | sha256sum)"
 same "at its size" "$(stat -c %s "$WORK/huge.out")" 1099511627776
 
 if is_root; then
@@ -116,12 +126,16 @@ if is_root; then
         truncate -s 96M "$WORK/disk"
         mkfs.ext4 -q -F "$WORK/disk"
         dd if="$WORK/f" of="$WORK/disk" bs=1M seek=30 conv=notrunc status=none
-        if ! dev=$(loop_device "$WORK/disk" --sector-size $sector); then skip "loop device with $sector" "losetup refuses"; continue; fi
+        if ! dev=$(loop_device "$WORK/disk" --sector-size $sector); then
+            skip "loop device with $sector" "losetup refuses"
+            continue
+        fi
         at_exit "losetup -d $dev"
         truncate -s 96M "$WORK/disk2"
         dev2=$(loop_device "$WORK/disk2" --sector-size $sector); at_exit "losetup -d $dev2"
         out=$(sf "$R" backup "$dev" --json)
-        same "device ($sector): io_uring and O_DIRECT" "$(result reader.ioUring <<<"$out") $(result reader.direct <<<"$out")" "true true"
+        same "device ($sector): io_uring and O_DIRECT" \
+            "$(result reader.ioUring <<<"$out") $(result reader.direct <<<"$out")" "true true"
         check "device ($sector): a stable source" grep -qvE '/dev/loop' <<<"$(result source <<<"$out")"
         expect "device ($sector): restore" 0 -- sf "$R" restore "$(result snapshot <<<"$out")" "$dev2" --verify
         check "device ($sector): the same bytes" cmp "$dev" "$dev2"

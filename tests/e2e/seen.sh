@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What a person sees of a real daemon: status before and after, two volumes backed up on a terminal, a restore, the lists.
-# The shapes are those that tests/cli/golden.sh compares byte by byte; here what is told must be what has happened.
+# What a person sees of a real daemon: status before and after, two volumes backed up on a terminal, a restore, the
+# lists. The shapes are those that tests/cli/golden.sh compares byte by byte; here what is told must be what has
+# happened.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a real daemon on a terminal"
 unset COLUMNS LINES NO_COLOR
 export TERM=xterm LC_ALL=C.UTF-8
 T=$TOOLS/terminal
-on() { "$T" --size "$1" --every 0.1 "$SNAPFERRY" "${@:2}" --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >"$WORK/seen" 2>&1; }
+on() {
+    "$T" --size "$1" --every 0.1 "$SNAPFERRY" "${@:2}" --runtime-dir "$RUN" --state-dir "$STATE" \
+        --config-dir "$CONF" >"$WORK/seen" 2>&1
+}
 last() { sed -n '/^== end$/,$p' "$WORK/seen" | sed 1d; }
 # told NAME REGEX: in what was on the screen at the end.
 told() { if last | grep -qE -- "$2"; then pass "$1"; else fail "$1" "no /$2/ in:" "$(last)"; fi; }

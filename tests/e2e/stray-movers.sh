@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Movers that no record knows: the records were lost, or the daemon died at the wrong moment. A daemon ends them when it starts;
-# what its records know, and what belongs to another daemon, it leaves alone.
+# Movers that no record knows: the records were lost, or the daemon died at the wrong moment. A daemon ends them when it
+# starts; what its records know, and what belongs to another daemon, it leaves alone.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "stray movers"
 fs_make xfs xfs || { fail "a scratch file system"; finish; }
@@ -36,7 +36,8 @@ check "another daemon leaves it alone as well" mover_runs
 mkdir "$WORK/lost" && mv "$STATE"/records.db* "$WORK/lost/"
 starts "a daemon that has lost its records"
 check "ends the mover" until_true 20 ended
-check "and reports it" grep -qF "the mover of $O was terminated: no unfinished operation of that name is recorded" "$LOG"
+check "and reports it" grep -qF "the mover of $O was terminated: no unfinished operation of that name is recorded" \
+    "$LOG"
 A=$(submit "$V/a.img")
 same "the next backup is good" "$(wait_state "$A" Completed 60)" Completed
 until_true 20 settled

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What needs systemd as PID 1: units of hooks and plugins (AP-21), of movers (MS-01, MS-02), timers of jobs (CF-45), and the
-# installed service. Runs in a container made of this machine's own /usr (tests/nspawn.sh); where that is not possible but
-# systemd is PID 1, here, without what installs the service.
+# What needs systemd as PID 1: units of hooks and plugins (AP-21), of movers (MS-01, MS-02), timers of jobs (CF-45), and
+# the installed service. Runs in a container made of this machine's own /usr (tests/nspawn.sh); where that is not
+# possible but systemd is PID 1, here, without what installs the service.
 . "$(dirname "$0")/../lib.sh"
 BUILD=${BUILD:-build}
 programs=$(ls "$BUILD"/tests/unit/test_*_unit tests/systemd/*.sh 2>/dev/null)
-if is_root && command -v systemd-nspawn >/dev/null && [ -x /usr/lib/systemd/systemd ] && [ -x /usr/bin/dbus-daemon ]; then
+if is_root && command -v systemd-nspawn >/dev/null && [ -x /usr/lib/systemd/systemd ] &&
+    [ -x /usr/bin/dbus-daemon ]; then
     runner=tests/nspawn.sh
 elif [ -d /run/systemd/system ] && is_root; then
     runner=tests/run.sh

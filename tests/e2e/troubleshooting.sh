@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# docs/troubleshooting.md: each situation is made, the command of the page is run, and what it says is what the page shows
-# (ids, numbers, units and the width of columns aside). ACCEPT=1 writes what was said into the page.
+# docs/troubleshooting.md: each situation is made, the command of the page is run, and what it says is what the page
+# shows (ids, numbers, units and the width of columns aside). ACCEPT=1 writes what was said into the page.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../docs-lib.sh"
 need_root "troubleshooting as the page tells"
@@ -23,9 +23,12 @@ seen=
 # The words of it, without what differs from run to run.
 normal() {
     sed -E -e 's/[a-z]+-[0-9]{8}T[0-9]{6}-[0-9a-f]{4}/ID/g' -e 's/[a-z]+(-[a-z]+)?-[0-9T]*…[0-9A-Za-z.-]*/ID/g' \
-        -e 's/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+/UUID/g' -e 's/UUID\.[0-9]+\.[0-9a-f]+/UUID.N.HEX/g' -e 's/\b[0-9a-f]{32}\b/HEX/g' -e 's/\b[pq][0-9a-f]{32}-s[0-9a-f]+/PACK/g' \
-        -e 's/\b[0-9a-f]{8,16}\b/HEX/g' -e 's/[0-9]+(\.[0-9]+)?/N/g' -e 's/N (B|KiB|MiB|GiB)(\/s)?/N/g' -e 's/N (ms|s|min|h|d)\b( N (s|min|h)\b)?/N/g' \
-        -e 's/(bottleneck:?) +[a-z]+/\1 STAGE/' -e 's/^( +time) .*/\1 STAGES/' -e 's/ \(waited N\)//g' | tr -s ' \n' '\n' |
+        -e 's/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+/UUID/g' -e 's/UUID\.[0-9]+\.[0-9a-f]+/UUID.N.HEX/g' \
+        -e 's/\b[0-9a-f]{32}\b/HEX/g' -e 's/\b[pq][0-9a-f]{32}-s[0-9a-f]+/PACK/g' \
+        -e 's/\b[0-9a-f]{8,16}\b/HEX/g' -e 's/[0-9]+(\.[0-9]+)?/N/g' -e 's/N (B|KiB|MiB|GiB)(\/s)?/N/g' \
+        -e 's/N (ms|s|min|h|d)\b( N (s|min|h)\b)?/N/g' \
+        -e 's/(bottleneck:?) +[a-z]+/\1 STAGE/' -e 's/^( +time) .*/\1 STAGES/' -e 's/ \(waited N\)//g' |
+        tr -s ' \n' '\n' |
         sort # what goes to standard error may come before or after the rest
 }
 block() { awk -v n="$1" '/^```/ { if (on) exit; on = $0 == "```text " n; next } on' "$PAGE"; }
@@ -40,9 +43,12 @@ show() {
     env PATH="$WORK/bin:$PATH" bash -o pipefail -c "$x" >"$WORK/$name.out" 2>&1 </dev/null
     rc=$?
     same "$name: exit code" $rc "$code"
-    sed -e "s,$WORK/vm,/srv/vm,g" -e "s,$REPO,/srv/backup,g" -e "s,$CONF,/etc/snapferry,g" -e "s,$STATE,/var/lib/snapferry,g" \
-        -e "s,$RUN,/run/snapferry,g" -e "s,$WORK/password,/etc/snapferry/main.password,g" -e "s,$WORK,/srv,g" "$WORK/$name.out" |
-        sed -E -e "s/VOLUME {$((${#WORK} - 4))}/VOLUME/" -e '/^[a-z]+(-[a-z]+)?-[0-9]{8}T[0-9a-f-]+: /d' -e '/^  \/srv.*: /d' >"$WORK/$name.txt" # not what moves on
+    sed -e "s,$WORK/vm,/srv/vm,g" -e "s,$REPO,/srv/backup,g" -e "s,$CONF,/etc/snapferry,g" \
+        -e "s,$STATE,/var/lib/snapferry,g" \
+        -e "s,$RUN,/run/snapferry,g" -e "s,$WORK/password,/etc/snapferry/main.password,g" -e "s,$WORK,/srv,g" \
+        "$WORK/$name.out" |
+        sed -E -e "s/VOLUME {$((${#WORK} - 4))}/VOLUME/" -e '/^[a-z]+(-[a-z]+)?-[0-9]{8}T[0-9a-f-]+: /d' \
+            -e '/^  \/srv.*: /d' >"$WORK/$name.txt" # not what moves on
     if [ -n "${ACCEPT:-}" ]; then
         awk -v n="$name" -v f="$WORK/$name.txt" '
             /^```/ { if (on) on = 0; else if ($0 == "```text " n) { on = 1; print; next } }
@@ -69,7 +75,10 @@ stops "the daemon ends for a moment" # it looks at repositories that were there 
 mv "$REPO" "$REPO.away"
 starts "without its repository"
 W=$(submit "$WORK/vm/web.img")
-waits() { [ "$(askj operations --backup "$W" | jq -r '.operations[0].state + .operations[0].why' | cut -c1-16)" = 'Queuedrepository' ]; }
+waits() {
+    [ "$(askj operations --backup "$W" | jq -r '.operations[0].state + .operations[0].why' | cut -c1-16)" \
+        = 'Queuedrepository' ]
+}
 check "a backup waits" until_true 30 waits
 show stuck 0 -e "s,operations,& --backup $W,"
 show stuck-status 0

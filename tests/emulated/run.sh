@@ -68,6 +68,12 @@ make_initrd() {
 # Why these parameters: the emulator's XSAVEC tells sizes that the kernel refuses; delays are counted in ticks of a
 # clock that runs much slower than the CPU's name promises; without ACPI and APICs there is less to set up.
 make_disk() {
+    local append='console=ttyS0,115200 quiet loglevel=3 panic=-1 nokaslr mitigations=off nowatchdog audit=0 lsm='
+    append+=' lpj=10000 tsc=reliable tsc_early_khz=2000 no_timer_check nolapic noapic acpi=off cryptomgr.notests'
+    append+=' clearcpuid=aperfmperf,pku,xsavec,xsaves'
+    local append='console=ttyS0,115200 quiet loglevel=3 panic=-1 nokaslr mitigations=off nowatchdog audit=0 lsm='
+    append+=' lpj=10000 tsc=reliable tsc_early_khz=2000 no_timer_check nolapic noapic acpi=off cryptomgr.notests'
+    append+=' clearcpuid=aperfmperf,pku,xsavec,xsaves'
     cp /usr/lib/ISOLINUX/isolinux.bin /usr/lib/syslinux/modules/bios/ldlinux.c32 "$dir/iso/"
     cat >"$dir/iso/isolinux.cfg" <<EOF
 DEFAULT linux
@@ -75,7 +81,7 @@ PROMPT 0
 LABEL linux
  KERNEL /vmlinuz
  INITRD /initrd
- APPEND console=ttyS0,115200 quiet loglevel=3 panic=-1 nokaslr mitigations=off nowatchdog audit=0 lsm= lpj=10000 tsc=reliable tsc_early_khz=2000 no_timer_check nolapic noapic acpi=off cryptomgr.notests clearcpuid=aperfmperf,pku,xsavec,xsaves
+ APPEND $append
 EOF
     xorriso -as mkisofs -quiet -o "$dir/disk.iso" -b isolinux.bin -c boot.cat -no-emul-boot -boot-load-size 4 \
         -boot-info-table "$dir/iso" 2>/dev/null
@@ -107,7 +113,8 @@ emulate() {
     local lines=0 now pid
     : >"$dir/serial.txt"
     # Its screen wants a terminal.
-    TERM=vt100 script -qec "timeout -s KILL $EMULATED_TIMEOUT bochs-bin -q -f $dir/bochsrc -rc $dir/commands" /dev/null \
+    TERM=vt100 script -qec "timeout -s KILL $EMULATED_TIMEOUT bochs-bin -q -f $dir/bochsrc -rc $dir/commands" \
+        /dev/null \
         </dev/null >"$dir/screen.txt" 2>&1 &
     pid=$!
     while kill -0 $pid 2>/dev/null; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Unfriendly clients of the real daemon: garbage, endless lines, crowds that hold connections, ask without reading, or stop in
-# the middle. It answers others promptly all the time, holds no more memory or descriptors afterwards, and goes on.
+# Unfriendly clients of the real daemon: garbage, endless lines, crowds that hold connections, ask without reading, or
+# stop in the middle. It answers others promptly all the time, holds no more memory or descriptors afterwards, and goes
+# on.
 . "$(dirname "$0")/../lib.sh"
 DAEMON=$(dirname "$SNAPFERRY")/snapferryd
 [ -x "$DAEMON" ] || { fail "there is no $DAEMON"; finish; }
@@ -15,7 +16,8 @@ type = filesystem
 path = $WORK/repo
 password-file = $WORK/password
 X
-"$DAEMON" --foreground --config-dir "$WORK/etc" --state-dir "$WORK/state" --runtime-dir "$WORK/run" --cache-dir "$WORK/cache" >"$WORK/log" 2>&1 &
+"$DAEMON" --foreground --config-dir "$WORK/etc" --state-dir "$WORK/state" --runtime-dir "$WORK/run" \
+    --cache-dir "$WORK/cache" >"$WORK/log" 2>&1 &
 SERVER=$!
 at_exit 'kill $SERVER; wait $SERVER'
 SOCK=$WORK/run/control.sock
@@ -27,7 +29,11 @@ memory() { awk '/^RssAnon/ {print $2}' "/proc/$SERVER/status"; }
 prompt() {
     local from to
     from=$(date +%s%N)
-    if ! timeout 10 "$SNAPFERRY" --runtime-dir "$WORK/run" operations --json >"$WORK/out" 2>&1 || grep -q offline "$WORK/out"; then fail "$1" "$(cat "$WORK/out")"; return; fi
+    if ! timeout 10 "$SNAPFERRY" --runtime-dir "$WORK/run" operations --json >"$WORK/out" 2>&1 ||
+        grep -q offline "$WORK/out"; then
+        fail "$1" "$(cat "$WORK/out")"
+        return
+    fi
     to=$(date +%s%N)
     check "$1 ($(((to - from) / 1000000)) ms)" test $((to - from)) -lt 5000000000
 }
@@ -51,7 +57,13 @@ prompt "answered after 300 connections of noise"
 sleep 1
 for i in 1 2 3; do prompt "answered while 8 clients ask without reading ($i)"; done
 # less NAME KIB: it has grown by less; a sanitizer keeps what was freed.
-less() { if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "$1" "memory under a sanitizer says nothing"; else check "$1 ($memory0 to $(memory) KiB)" test $(($(memory) - memory0)) -lt "$2"; fi; }
+less() {
+    if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then
+        skip "$1" "memory under a sanitizer says nothing"
+    else
+        check "$1 ($memory0 to $(memory) KiB)" test $(($(memory) - memory0)) -lt "$2"
+    fi
+}
 less "which costs a bounded amount of memory" 70000
 wait $crowd
 

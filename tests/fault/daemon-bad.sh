@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Bad surroundings: a repository that is gone, a volume that vanishes, a broken configuration, records that are corrupt, newer
-# or on a full disk, a file system that does not answer. One clear sentence each, visible in status, everything else goes on.
+# Bad surroundings: a repository that is gone, a volume that vanishes, a broken configuration, records that are corrupt,
+# newer or on a full disk, a file system that does not answer. One clear sentence each, visible in status, everything
+# else goes on.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "bad surroundings"
 fs_make xfs xfs && fs_make btrfs btrfs 300 || exit 1
 image "$WORK/xfs/v.img" 2 21
 image "$WORK/xfs/w.img" 2 22
 image "$WORK/btrfs/x.img" 2 23
-expect "no configuration at all" 2 'snapferry.ini' -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$WORK/nothing" \
+expect "no configuration at all" 2 'snapferry.ini' \
+    -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$WORK/nothing" \
     --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE"
 daemon_setup
 config_class xfs "$WORK/xfs"
@@ -36,9 +38,11 @@ config_add names "[job \"names\"]
 volumes = class:btrfs"
 check "reload with odd names" ask reload --wait --quiet
 check "a run over the class" ask backup --job names --wait --quiet
-same "has those that have a name" "$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].volumes | length' 2>/dev/null)" 2
+same "has those that have a name" \
+    "$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].volumes | length' 2>/dev/null)" 2
 odd=$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].id')
-check "both are restored" ask restore "$odd/$WORK/btrfs/"$'bell\a and\nline.img' "$WORK/btrfs/"$'back\t.img' --from repository --wait --quiet
+check "both are restored" ask restore "$odd/$WORK/btrfs/"$'bell\a and\nline.img' "$WORK/btrfs/"$'back\t.img' \
+    --from repository --wait --quiet
 check "to what they were" cmp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'back\t.img'
 check "the log tells of the other" grep -q "passed over: .*rename the file" "$LOG"
 rm -f "$WORK"/btrfs/bell* "$WORK"/btrfs/back* "$WORK"/btrfs/latin* "$CONF/conf.d/names.ini"
@@ -56,7 +60,8 @@ out=$(ask backup --job both --wait --json 2>/dev/null); rc=$?
 same "a volume vanishes: PartiallyFailed (AO-25)" "$(result state <<<"$out")" PartiallyFailed
 same "exit code" $rc 3
 same "degraded from the first failure on (AO-13)" "$(result degraded <<<"$out")" true
-check "it names the volume" grep -q 'w.img' <<<"$(ops "$(result id <<<"$out")" | jq -r 'select(.state == "Failed") | .error.message')"
+check "it names the volume" grep -q 'w.img' <<<"$(ops "$(result id <<<"$out")" |
+    jq -r 'select(.state == "Failed") | .error.message')"
 rm -f "$CONF/conf.d/job.ini" "$CONF/conf.d/more.ini"
 ask reload --wait --quiet
 
@@ -78,13 +83,19 @@ check "SIGHUP with a good one" until_true 5 eval '[ "$(askj status | jq -r .conf
 # A file system that does not answer: its volume waits, the others do not.
 fsfreeze -f "$WORK/btrfs"; at_exit "fsfreeze -u $WORK/btrfs"
 B=$(submit "$WORK/btrfs/x.img")
-same "one file system hangs: another volume is backed up" "$(timeout 20 "$SNAPFERRY" backup "$WORK/xfs/v.img" --wait --json --runtime-dir "$RUN" 2>/dev/null | result state)" Completed
+same "one file system hangs: another volume is backed up" \
+    "$(timeout 20 "$SNAPFERRY" backup "$WORK/xfs/v.img" --wait --json --runtime-dir "$RUN" 2>/dev/null |
+        result state)" Completed
 check "status answers" timeout 5 "$SNAPFERRY" status --runtime-dir "$RUN"
 fsfreeze -u "$WORK/btrfs"
 [ -z "$B" ] || same "it answers again: Completed" "$(wait_state "$B" Completed 90)" Completed
 
 # Garbage on the control socket hurts nobody.
-throw() { timeout 5 perl -MIO::Socket::UNIX -e '$SIG{PIPE} = "IGNORE"; $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; print $s <STDIN>; sleep 1' "$RUN/control.sock"; }
+throw() {
+    timeout 5 perl -MIO::Socket::UNIX \
+        -e '$SIG{PIPE} = "IGNORE"; $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; print $s <STDIN>; sleep 1' \
+        "$RUN/control.sock"
+}
 for g in 'garbage' '{"id":1}' '[]' "$(head -c 100000 /dev/zero | tr '\0' '[')"; do
     printf '%s\n' "$g" | throw
 done
@@ -97,7 +108,8 @@ cp -a "$STATE" "$WORK/state.good"
 newer=$(($(sql "SELECT value FROM meta WHERE key = 'schema'") + 1))
 sqlite3 "$STATE/records.db" "UPDATE meta SET value = '$newer' WHERE key = 'schema'"
 sum=$(sha256sum <"$STATE/records.db")
-expect "records of a newer version are refused" 13 'newer|version|schema' -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$CONF" \
+expect "records of a newer version are refused" 13 'newer|version|schema' \
+    -- timeout 10 "$SNAPFERRYD" --foreground --config-dir "$CONF" \
     --state-dir "$STATE" --runtime-dir "$RUN" --cache-dir "$CACHE"
 same "and not touched" "$(sha256sum <"$STATE/records.db")" "$sum"
 rm -rf "$STATE"; cp -a "$WORK/state.good" "$STATE"
@@ -117,7 +129,8 @@ starts "no records at all (a re-installed node): it starts"
 check "scan" ask scan --wait --quiet
 check "it finds the backups in the repository (RS-15)" test "$(askj backups --all | jq '.backups | length')" -ge 3
 check "and the native snapshot that was kept" grep -qx "$kept" <(natives_of)
-restored_same "from which a volume comes back" "$(sql "SELECT parent FROM natives WHERE id = '$kept'")" "$WORK/xfs/v.img" "$WORK/xfs/v.img" native
+restored_same "from which a volume comes back" "$(sql "SELECT parent FROM natives WHERE id = '$kept'")" \
+    "$WORK/xfs/v.img" "$WORK/xfs/v.img" native
 same "and new ones work" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
 clean "nothing is left behind" 10 "$WORK/xfs" "$WORK/btrfs"
 explain_failure

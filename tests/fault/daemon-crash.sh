@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The daemon (or the step or mover it started) dies at every named point of its state machine, one by one; started again it
-# comes to an end by itself, with nothing leaked, and the next backup and restore work (AO-41, MS-36, RS-20, E-04).
+# The daemon (or the step or mover it started) dies at every named point of its state machine, one by one; started again
+# it comes to an end by itself, with nothing leaked, and the next backup and restore work (AO-41, MS-36, RS-20, E-04).
 # POINTS="a b" tries only these.
 SHARDS=4
 if [ -z "${SHARD:-}" ]; then
     # Most of the time is waiting: several at once, each with a daemon and file systems of its own.
     . "$(dirname "$0")/../lib.sh"
-    if ! is_root || [ ! -e /dev/loop-control ]; then skip "crashes around real snapshots" "needs root and loop devices"; finish; fi
+    if ! is_root || [ ! -e /dev/loop-control ]; then
+        skip "crashes around real snapshots" "needs root and loop devices"
+        finish
+    fi
     for i in $(seq 0 $((SHARDS - 1))); do SHARD=$i "$0" >"$WORK/$i" 2>&1 & done
     wait
     reached=0
@@ -37,7 +40,8 @@ config_add far "[storage-class \"far\"]
 driver = reflink
 match =
 target = $WORK/far/scratch"
-config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = far' "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook"
+config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = far' "hook-pre-snapshot = $WORK/hook" \
+    "hook-post-snapshot = $WORK/hook"
 
 # All points of the rooms that a backup, a restore and a delete run through: from the sources, so that no new one is
 # forgotten. Those of opening damaged or older records, of plugins and of schedules have tests of their own.
@@ -51,7 +55,8 @@ for point in $POINTS; do
     rm -f "$WORK/ran"
     touch "$LOG"; from=$(wc -l <"$LOG")
     daemon_start SNAPFERRY_CRASH_AT="$point" || true
-    A=$(timeout 10 "$SNAPFERRY" backup "$WORK/xfs/v.img" --json --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" 2>/dev/null | tail -n 1 | jq -r '.backup // empty' 2>/dev/null)
+    A=$(timeout 10 "$SNAPFERRY" backup "$WORK/xfs/v.img" --json --runtime-dir "$RUN" --state-dir "$STATE" \
+        --config-dir "$CONF" 2>/dev/null | tail -n 1 | jq -r '.backup // empty' 2>/dev/null)
     end=$((SECONDS + 6))
     hit=no
     while [ $SECONDS -lt $end ]; do
@@ -63,8 +68,10 @@ for point in $POINTS; do
     daemon_alive || hit=daemon
     if [ $hit = no ] && [ -n "$A" ]; then
         # Not on the way of a backup: a restore, then a delete.
-        timeout 8 "$SNAPFERRY" restore "$A/$WORK/xfs/v.img" "$WORK/xfs/out.$point" --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >/dev/null 2>&1
-        daemon_alive && timeout 5 "$SNAPFERRY" delete "$A" --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >/dev/null 2>&1
+        timeout 8 "$SNAPFERRY" restore "$A/$WORK/xfs/v.img" "$WORK/xfs/out.$point" --wait --quiet --runtime-dir "$RUN" \
+            --state-dir "$STATE" --config-dir "$CONF" >/dev/null 2>&1
+        daemon_alive && timeout 5 "$SNAPFERRY" delete "$A" --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" \
+            --config-dir "$CONF" >/dev/null 2>&1
         daemon_alive || hit=daemon
         tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9' && hit=step
     fi
@@ -76,11 +83,21 @@ for point in $POINTS; do
     fi
     bad=
     daemon_start || bad="does not start again"
-    [ -n "$bad" ] || until_true 20 clean_state "$WORK/xfs" "$WORK/far" || bad="not clean: $(clean_state "$WORK/xfs" "$WORK/far" | tr '\n' ' ')"
-    if [ -z "$bad" ] && [ "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" != Completed ]; then bad="the next backup fails"; fi
+    [ -n "$bad" ] || until_true 20 clean_state "$WORK/xfs" "$WORK/far" ||
+        bad="not clean: $(clean_state "$WORK/xfs" "$WORK/far" | tr '\n' ' ')"
+    if [ -z "$bad" ] && [ "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" \
+        != Completed ]; then
+        bad="the next backup fails"
+    fi
     daemon_stop
     rm -f "$WORK"/xfs/out.*
-    if [ -z "$bad" ]; then pass "crash at $point ($hit)"; else fail "crash at $point ($hit)" "$bad" "$(tail -n 15 "$LOG")"; fi
+    if [ -z "$bad" ]; then
+        pass "crash at $point ($hit)"
+    else
+        fail "crash at $point ($hit)" "$bad" "$(tail -n 15 "$LOG")"
+    fi
 done
-if grep -q engine-hook-intent <<<"$POINTS"; then check "the post-snapshot hook ran after each crash" grep -q post-snapshot "$WORK/ran"; fi
+if grep -q engine-hook-intent <<<"$POINTS"; then
+    check "the post-snapshot hook ran after each crash" grep -q post-snapshot "$WORK/ran"
+fi
 finish

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The state directory is full while the daemon runs: a request is refused with the reason, failed writes are counted, work
-# goes on with room, and the count survives a restart (MS-21, D.3). In mid-backup and on a real disk: tests/vm/05-full-state.sh.
+# The state directory is full while the daemon runs: a request is refused with the reason, failed writes are counted,
+# work goes on with room, and the count survives a restart (MS-21, D.3). In mid-backup and on a real disk:
+# tests/vm/05-full-state.sh.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon on a full disk"
 fs_make xfs xfs || exit 1
@@ -15,7 +16,10 @@ listen = unix:$SOCK"
 mount -t tmpfs -o size=8m tmpfs "$STATE" || exit 1
 at_exit "umount -l '$STATE'"
 starts "the daemon starts"
-errors() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | awk '$1 == "snapferry_record_write_errors_total" {print $2}'; }
+errors() {
+    curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics |
+        awk '$1 == "snapferry_record_write_errors_total" {print $2}'
+}
 degraded() { askj status | jq -e .daemon.degraded >/dev/null; }
 same "nothing has failed" "$(errors)" 0
 check "a backup while there is room" eval '[ "$(askj backup "$V/a.img" --wait | result state)" = Completed ]'

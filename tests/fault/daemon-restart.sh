@@ -74,7 +74,8 @@ ask reload --wait --quiet
 running "$WORK/xfs/v.img" "$WORK/xfs/w.img"
 same "one of two volumes is finished" "$(wait_state "$(op_id "$A" "$WORK/xfs/w.img")" Completed 20)" Completed
 same "the other one is not" "$(state "$O")" Running
-check "an incomplete backup is not restored from" eval '! ask restore "$A/$WORK/xfs/w.img" "$WORK/xfs/w.out" --wait --quiet'
+check "an incomplete backup is not restored from" eval \
+    '! ask restore "$A/$WORK/xfs/w.img" "$WORK/xfs/w.out" --wait --quiet'
 check "unless told" ask restore "$A/$WORK/xfs/w.img" "$WORK/xfs/w.out" --allow-incomplete --from native --wait --quiet
 check "the right bytes" cmp "$WORK/w.orig" "$WORK/xfs/w.out"
 rm -f "$WORK/xfs/w.out"
@@ -89,7 +90,9 @@ daemon_kill
 kill -KILL "$PID"
 sleep 60 &
 other=$!
-sqlite3 "$STATE/records.db" "UPDATE operations SET doc = json_set(doc, '$.mover.pid', $other) WHERE id = '$O' AND json_extract(doc, '$.mover.pid') IS NOT NULL"
+sqlite3 "$STATE/records.db" \
+    "UPDATE operations SET doc = json_set(doc, '$.mover.pid', $other)
+        WHERE id = '$O' AND json_extract(doc, '$.mover.pid') IS NOT NULL"
 starts "restart"
 same "tried again with a process of its own" "$(wait_state "$A" Completed 30)" Completed
 check "the stranger lives" kill -0 $other

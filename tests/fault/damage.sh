@@ -25,7 +25,8 @@ while read -r blob; do
         esac
         n=$((n + 1))
         rm -f "$WORK/out"; rm -rf "$CACHE"
-        "$SNAPFERRY" -r "$WORK/d" --password-file "$WORK/password" restore latest "$WORK/out" --as t@h:/v --quiet >"$WORK/log" 2>&1
+        "$SNAPFERRY" -r "$WORK/d" --password-file "$WORK/password" restore latest "$WORK/out" --as t@h:/v \
+            --quiet >"$WORK/log" 2>&1
         rc=$?
         if [ $rc -eq 0 ]; then
             cmp -s "$WORK/image" "$WORK/out" || { bad=$((bad + 1)); echo "# $blob $how: wrong bytes came out"; }
@@ -41,6 +42,8 @@ pack=$(find "$R/p" -name '*.f' -size +100k | head -n 1)
 mv "$pack" "$WORK/lost"; rm -rf "$CACHE"
 out=$(sf "$R" verify --json 2>/dev/null); rc=$?
 same "verify: exit code" $rc 15
-same "verify names both volumes" "$(grep '"damage"' <<<"$out" | jq -r 'select(.snapshot != "") | .source' | sort -u | tr '\n' ' ')" "t@h:/v t@h:/w "
-check "verify names byte ranges" sh -c "[ \$(printf '%s\n' '$(grep '"damage"' <<<"$out" | jq -c 'select(.path == "volume.img") | .length' | tr '\n' ' ')' | wc -w) -ge 1 ]"
+same "verify names both volumes" "$(grep '"damage"' <<<"$out" | jq -r 'select(.snapshot != "") | .source' | sort -u |
+    tr '\n' ' ')" "t@h:/v t@h:/w "
+check "verify names byte ranges" sh -c "[ \$(printf '%s\n' '$(grep '"damage"' <<<"$out" |
+    jq -c 'select(.path == "volume.img") | .length' | tr '\n' ' ')' | wc -w) -ge 1 ]"
 finish

@@ -32,13 +32,15 @@ expect "no snapshot of it" 0 'No snapshots' -- sf "$R" snapshot list --as t@h:/d
 out=$(sf "$R" backup "$dev" --as t@h:/dev --bad-reads map --json 2>"$WORK/err"); rc=$?
 same "3: bad ranges are mapped if asked" $rc 3
 check "and told: $(result badBytes <<<"$out")" test "$(result badBytes <<<"$out")" -ge 39000000
-check "in volume.json too" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.json --as t@h:/dev | grep -q bad"
+check "in volume.json too" \
+    sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.json --as t@h:/dev | grep -q bad"
 expect "the snapshot shows errors" 0 'ERRORS' -- sf "$R" snapshot list
 expect "it verifies" 0 -- sf "$R" verify --quiet
 
 # The clock.
 if command -v faketime >/dev/null; then
-    expect "21: a clock that is hours off" 21 'clock' -- faketime -f '+3h' "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/c
+    expect "21: a clock that is hours off" 21 'clock' -- faketime -f '+3h' "$SNAPFERRY" -r "$R" --password-file \
+        "$WORK/password" backup "$WORK/image" --as t@h:/c
     expect "nothing was stored by it" 0 'No snapshots' -- sf "$R" snapshot list --as t@h:/c
 else
     skip "a clock that is hours off" "faketime is not installed"

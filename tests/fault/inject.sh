@@ -14,7 +14,8 @@ strace -f --seccomp-bpf -o /dev/null -e trace=none true 2>/dev/null && BPF=--sec
 random_file "$WORK/image" 6000000 31
 R=$WORK/repo
 sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH
-DOCUMENTED=" $(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' docs/man/snapferry.8.pod | grep -oE '^=item Z<>[0-9]+' | grep -oE '[0-9]+$' | tr '\n' ' ')"
+DOCUMENTED=" $(sed -n '/^=head1 EXIT STATUS/,/^=head1 JSON/p' docs/man/snapferry.8.pod | grep -oE '^=item Z<>[0-9]+' |
+    grep -oE '[0-9]+$' | tr '\n' ' ')"
 
 # judge RC: what is wrong with how the run ended, or nothing.
 judge() {
@@ -31,7 +32,8 @@ judge() {
 injected() {
     local calls=$1 error=$2 n=$3
     shift 3
-    timeout -k 5 60 strace -f $BPF -qq -o "$WORK/trace" -e "trace=$calls" -e "inject=$calls:error=$error:when=$n" "$@" >"$WORK/said" 2>"$WORK/err"
+    timeout -k 5 60 strace -f $BPF -qq -o "$WORK/trace" -e "trace=$calls" -e "inject=$calls:error=$error:when=$n" \
+        "$@" >"$WORK/said" 2>"$WORK/err"
     rc=$?
     fired=$(grep -c 'INJECTED' "$WORK/trace")
 }
@@ -62,7 +64,8 @@ each() {
 }
 
 serial=0
-PREPARE='serial=$((serial + 1)); printf "%016d" $serial | dd of="$WORK/image" bs=16 seek=$((serial * 9973 % 370000)) conv=notrunc status=none'
+PREPARE='serial=$((serial + 1))
+    printf "%016d" $serial | dd of="$WORK/image" bs=16 seek=$((serial * 9973 % 370000)) conv=notrunc status=none'
 LEFT='find "$R" -name "*.tmp.*" | head -n 1 | sed "s/^/left behind /"'
 BACKUP=("$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/v --quiet)
 # Programs open their libraries first: counting begins behind these.
@@ -114,8 +117,10 @@ each "restore, pread: EIO" pread64 EIO "$PREADS" "${RESTORE[@]}"
 if is_root; then
     truncate -s "$(($(stat -c %s "$WORK/holes") / 4096 * 4096 + 4096))" "$WORK/disk"
     DEVICE=$(losetup -f --show "$WORK/disk") && at_exit "losetup -d $DEVICE"
-    DOWN=("$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$DEVICE" --as t@h:/holes --quiet --force)
-    PREPARE='tr "\0" x </dev/zero | head -c "$(stat -c %s "$WORK/disk")" | dd of="$DEVICE" bs=1M status=none iflag=fullblock'
+    DOWN=("$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$DEVICE"
+        --as t@h:/holes --quiet --force)
+    PREPARE='tr "\0" x </dev/zero | head -c "$(stat -c %s "$WORK/disk")" |
+        dd of="$DEVICE" bs=1M status=none iflag=fullblock'
     LEFT='[ $rc -ne 0 ] || cmp -n "$(stat -c %s "$WORK/holes")" "$WORK/holes" "$DEVICE" 2>&1'
     each "restore, io_uring_setup: EPERM" io_uring_setup EPERM 1 "${DOWN[@]}"
     each "restore, io_uring_enter: EINVAL" io_uring_enter EINVAL 1 "${DOWN[@]}"

@@ -15,12 +15,13 @@ sf "$full" repo create --quiet
 sf "$full" backup "$WORK/image" --as t@h:/v --quiet
 want=$(packs "$full")
 for p in $points; do
-    # Packs that are being synced at that moment are lost as well: on a disk that another test keeps busy there may be one
-    # of them besides the open one, so a count that is too high is taken once more.
+    # Packs that are being synced at that moment are lost as well: on a disk that another test keeps busy there may be
+    # one of them besides the open one, so a count that is too high is taken once more.
     for _ in 1 2; do
         R=$WORK/r; rm -rf "$R" "$CACHE"
         sf "$R" repo create --quiet
-        SNAPFERRY_CRASH_AT=$p "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/v --quiet >"$WORK/log" 2>&1 &
+        SNAPFERRY_CRASH_AT=$p "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/v \
+            --quiet >"$WORK/log" 2>&1 &
         pid=$!
         # A checkpoint is made to come by a signal in mid-run.
         if [ "$p" = checkpoint-manifest-put ]; then
@@ -59,12 +60,14 @@ check "and restores" cmp "$WORK/image" "$WORK/out"
 check "no pack was stored twice over: $(packs "$R") of $want" test "$(packs "$R")" -le $((want + 7))
 
 # Interrupted with a signal: a checkpoint, code 130, and the rest in the next run.
-truncate -s 3G "$WORK/big"; for i in 0 1 2 3 4 5; do dd if="$WORK/image" of="$WORK/big" bs=1M seek=$((i * 500)) conv=notrunc status=none; done
+truncate -s 3G "$WORK/big"; for i in 0 1 2 3 4 5; do dd if="$WORK/image" of="$WORK/big" bs=1M seek=$((i * 500)) \
+    conv=notrunc status=none; done
 for i in 0 1 2 3 4 5; do printf "%d" $i | dd of="$WORK/big" bs=1M seek=$((i * 500 + 1)) conv=notrunc status=none; done
 for sig in INT TERM; do
     R=$WORK/sig-$sig
     sf "$R" repo create --quiet
-    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/big" --as "t@h:/$sig" --json --no-direct >"$WORK/log" 2>"$WORK/err" &
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/big" --as "t@h:/$sig" \
+        --json --no-direct >"$WORK/log" 2>"$WORK/err" &
     pid=$!
     for _ in $(seq 100); do [ "$(packs "$R")" -ge 1 ] && break; sleep 0.02; done
     kill -$sig $pid
@@ -72,10 +75,12 @@ for sig in INT TERM; do
     if [ $rc -eq 0 ]; then skip "SIG$sig" "the backup ended before the signal came"; continue; fi
     same "SIG$sig: exit code" $rc 130
     check "SIG$sig: says that the next run continues" grep -q 'goes on from there' "$WORK/err"
-    check "SIG$sig: the checkpoint is listed" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
+    check "SIG$sig: the checkpoint is listed" \
+        sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
     out=$(sf "$R" backup "$WORK/big" --as "t@h:/$sig" --json)
     same "SIG$sig: the next run is complete" "$(result incomplete <<<"$out")" false
-    check "SIG$sig: the checkpoint is gone" sh -c "! '$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
+    check "SIG$sig: the checkpoint is gone" \
+        sh -c "! '$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
     expect "SIG$sig: all of it verifies" 0 -- sf "$R" verify --quiet
 done
 finish

@@ -29,13 +29,16 @@ for i in $(seq 7); do
     before=$told told=$((told + $(grep -cE '^[0-9]+$' "$WORK/told")))
     found=$(rows "$S"); n=${found%% *}
     # The last one may be durable without having been told.
-    if ! [[ $found =~ ^[0-9]+\ rows$ ]] || [ "$n" -lt $told ] || [ "$n" -gt $((told + 1)) ]; then bad="$bad $i: $before+ $told $found;"; fi
+    if ! [[ $found =~ ^[0-9]+\ rows$ ]] || [ "$n" -lt $told ] || [ "$n" -gt $((told + 1)) ]; then
+        bad="$bad $i: $before+ $told $found;"
+    fi
     told=$n
 done
 same "killed at any moment, $told rows in seven lives" "$bad" ""
 
-# Reading does not disturb, and needs no writer's leave. A reader copies the records, which a writer that rewrites them all
-# the time faster than they can be read would never allow (14: it says so): this one does some hundred transactions a second.
+# Reading does not disturb, and needs no writer's leave. A reader copies the records, which a writer that rewrites them
+# all the time faster than they can be read would never allow (14: it says so): this one does some hundred transactions
+# a second.
 "$R" "$WORK/beside" write 0 100000 2 >"$WORK/told" 2>/dev/null &
 pid=$!
 for i in $(seq 200); do [ -s "$WORK/told" ] && break; sleep 0.05; done
@@ -71,6 +74,7 @@ for point in records-salvaged records-rebuilt records-log-aside records-aside re
     "$R" "$S" check >"$WORK/out" 2>/dev/null # rows may have lost their other half with the page
     found=$(sed 's/ .*//' "$WORK/out")
     check "all but a page is there: $found of $n" test "$found" -ge $((n - 200)) -a "$found" -le "$n"
-    check "the damaged one is kept, nothing else" sh -c "[ \$(ls '$S' | grep -c 'corrupt-[0-9T-]*\$') = 1 ] && ! ls '$S' | grep -qE 'salvage|rebuilt'"
+    check "the damaged one is kept, nothing else" \
+        sh -c "[ \$(ls '$S' | grep -c 'corrupt-[0-9T-]*\$') = 1 ] && ! ls '$S' | grep -qE 'salvage|rebuilt'"
 done
 finish

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# systemd-analyze as the judge of calendar events (CF-45): what it refuses we refuse, and the next three times are the same.
-# Left out is what its version 252 gives up on ("Infinite loop in calendar calculation"), and what differs on purpose: times that a change of clocks leaves out (we run when it is over), and lists of
-# last days, of which systemd refuses some.
+# systemd-analyze as the judge of calendar events (CF-45): what it refuses we refuse, and the next three times are the
+# same. Left out is what its version 252 gives up on ("Infinite loop in calendar calculation"), and what differs on
+# purpose: times that a change of clocks leaves out (we run when it is over), and lists of last days, of which systemd
+# refuses some.
 . "$(dirname "$0")/../lib.sh"
 if ! command -v systemd-analyze >/dev/null; then
     skip "calendar events beside systemd's" "there is no systemd-analyze"
@@ -19,7 +20,9 @@ theirs() { # EVENT BASE: three times, "refused", or "lost"
     }
     # Where local time is not UTC there is a second line; the last one of each counts.
     sed -nE 's/^ *Next elapse: (.*)/N \1/p; s/^ *Iter\. #[0-9]+: (.*)/N \1/p; s/^ *\(in UTC\): (.*)/U \1/p' <<<"$out" |
-        awk '/^N/ { if (have) print last; last = substr($0, 3); have = 1 } /^U/ { last = substr($0, 3) } END { if (have) print last }'
+        awk '/^N/ { if (have) print last; last = substr($0, 3); have = 1 }
+            /^U/ { last = substr($0, 3) }
+            END { if (have) print last }'
 }
 ours() {
     local out t
@@ -151,8 +154,10 @@ list() { # FROM TO
     esac
 }
 for _ in $(seq 200); do
-    event="$(pick '' '' 'Mon ' 'Sat,Sun ' 'Tue..Fri ')$(pick '' "$(list 1 12)-$(list 1 31) " "*-$(list 1 12)-$(list 1 31) " "*-*~$(number 1 28) ")$(list 0 23):$(list 0 59)"
-    judge "$(pick UTC Europe/Berlin America/New_York Australia/Lord_Howe Asia/Kolkata)" $((1577836800 + RANDOM * 13000)) "$event"
+    event="$(pick '' '' 'Mon ' 'Sat,Sun ' 'Tue..Fri ')$(pick '' "$(list 1 12)-$(list 1 31) " \
+        "*-$(list 1 12)-$(list 1 31) " "*-*~$(number 1 28) ")$(list 0 23):$(list 0 59)"
+    judge "$(pick UTC Europe/Berlin America/New_York Australia/Lord_Howe Asia/Kolkata)" \
+        $((1577836800 + RANDOM * 13000)) "$event"
 done
 same "random ones" "$differ" ""
 check "many were compared" test $agreed -gt 300

@@ -10,7 +10,8 @@ if [ -z "${KOPIA:-}" ] || [ ! -x "${KOPIA:-/nonexistent}" ]; then
 fi
 PAGE=docs/man/snapferry-recovery.7.pod
 R=$WORK/backup
-export KOPIA_PASSWORD="test password" KOPIA_CHECK_FOR_UPDATES=false KOPIA_CONFIG_PATH=$WORK/k.config KOPIA_LOG_DIR=$WORK/klog
+export KOPIA_PASSWORD="test password" KOPIA_CHECK_FOR_UPDATES=false KOPIA_CONFIG_PATH=$WORK/k.config \
+    KOPIA_LOG_DIR=$WORK/klog
 unset KOPIA_DANGEROUS_COMMANDS
 mkdir -p "$WORK/bin" "$WORK/root/safe" "$WORK/root/aside" "$WORK/mnt/space" "$WORK/mnt/backup"
 cp "$WORK/password" "$WORK/root/backup.password"
@@ -30,15 +31,18 @@ if is_root && d=$(loop_device "$WORK/dev.img"); then
     at_exit "losetup -d $d"; blockdev --setrw "$d"
     DEVICE=$d
 fi
-sub() { sed -e "s,/srv/backup,$R,g" -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1,$DEVICE,g" -e "s,/mnt/space,$WORK/mnt/space,g" \
-    -e "s,/mnt/backup,$WORK/mnt/backup,g" -e "s,snapferry@nas1:/VOLUME-ID,snapferry@nas1:/db1,g" -e "s,SNAPSHOT_ID,${SID:-},g" \
+sub() { sed -e "s,/srv/backup,$R,g" -e "s,/root/,$WORK/root/,g" -e "s,/dev/vg0/db1,$DEVICE,g" \
+    -e "s,/mnt/space,$WORK/mnt/space,g" \
+    -e "s,/mnt/backup,$WORK/mnt/backup,g" -e "s,snapferry@nas1:/VOLUME-ID,snapferry@nas1:/db1,g" \
+    -e "s,SNAPSHOT_ID,${SID:-},g" \
     -e "s,ROOT_ID,${RID:-},g" "$@"; }
 run() { # NAME CODE [PATTERN] [SED...]
     local name=$1 code=$2 pattern=${3:-} x
     shift 3 2>/dev/null || shift 2
     x=$(pod_block "$PAGE" "$name" | sub "$@")
     [ -n "$x" ] || { fail "$name is in the page"; return; }
-    printf 'set -e\nshopt -s expand_aliases\nalias sf="snapferry -r %s --password-file %s/password"\n%s\n' "$R" "$WORK" "$x" >"$WORK/$name.sh"
+    printf 'set -e\nshopt -s expand_aliases\nalias sf="snapferry -r %s --password-file %s/password"\n%s\n' "$R" \
+        "$WORK" "$x" >"$WORK/$name.sh"
     expect "$name" "$code" "$pattern" -- env PATH="$WORK/bin:$PATH" bash "$WORK/$name.sh"
 }
 kopia() { PATH="$WORK/bin:$PATH" command kopia "$@"; }
@@ -89,9 +93,11 @@ fi
 KOPIA_PASSWORD=wrong expect "a wrong password" 1 "$(sed -n 's/.*(Kopia: C<\(invalid[^>]*\)>.*/\1/p' "$PAGE")" -- \
     kopia repository connect filesystem --path "$R" --config-file "$WORK/k2.config"
 run safe 0
-check "stock keeps a copy in its cache" sh -c "cmp '$R/kopia.repository.f' \$(find '$CACHE/kopia' -name kopia.repository | head -n 1)"
+check "stock keeps a copy in its cache" \
+    sh -c "cmp '$R/kopia.repository.f' \$(find '$CACHE/kopia' -name kopia.repository | head -n 1)"
 rm "$R/kopia.repository.f"
-expect "no kopia.repository" 1 "$(tr '\n' ' ' <"$PAGE" | sed -n 's/.*(Kopia: C<\(repository not init[^>]*\)>.*/\1/p')" -- \
+expect "no kopia.repository" 1 "$(tr '\n' ' ' <"$PAGE" | sed -n 's/.*(Kopia: C<\(repository not init[^>]*\)>.*/\1/p')" \
+    -- \
     kopia repository connect filesystem --path "$R" --config-file "$WORK/k2.config"
 run put-back 0
 run connect 0
@@ -108,14 +114,17 @@ same "all of them" "$(sf "$R" snapshot list --json | result 'snapshots | length'
 # A damaged pack: stock stops there, a mount with small blocks does not.
 pack=$(cd "$R" && find p -type f -size +10M | head -n 1)
 printf 'XXXXXXXX' | dd of="$R/$pack" bs=1 seek=3000000 conv=notrunc status=none
-range=$(sf "$R" verify --json 2>/dev/null | jq -r 'select(.type == "damage" and .path == "volume.img") | "\(.offset) \(.length)"' | tail -n 1)
+range=$(sf "$R" verify --json 2>/dev/null |
+    jq -r 'select(.type == "damage" and .path == "volume.img") | "\(.offset) \(.length)"' | tail -n 1)
 read -r first length <<<"$range"
 check "the damage is told" test "${length:-0}" -gt 0
 run connect 0
 rm -rf "$CACHE/kopia/"*/contents 2>/dev/null
-expect "stock stops at the damage" 1 'invalid checksum' -- kopia snapshot restore "$SID" "$WORK/k-out" --write-sparse-files
+expect "stock stops at the damage" 1 'invalid checksum' -- kopia snapshot restore "$SID" \
+    "$WORK/k-out" --write-sparse-files
 kopia snapshot restore "$SID" "$WORK/k-out2" --write-sparse-files --ignore-errors >/dev/null 2>&1
-check "... also when it ignores errors: what lies behind is missing" sh -c "! cmp -s '$WORK/k-out2/volume.img' '$WORK/db1.img' -i $((first + length))"
+check "... also when it ignores errors: what lies behind is missing" \
+    sh -c "! cmp -s '$WORK/k-out2/volume.img' '$WORK/db1.img' -i $((first + length))"
 if [ -n "$can_mount" ] && mount_it; then
     run kopia-around 0 '' -e '/^dd/s/$/ || true/'
     check "around it: all before" cmp -n $((first / 4096 * 4096)) "$WORK/root/db1.img" "$WORK/db1.img"
@@ -126,7 +135,8 @@ else
 fi
 check "a backup alone does not mend it" sf "$R" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
 expect "... it is hit as well" 15 -- sf "$R" verify
-run heal 0 ' 1 of 4 snapshots are hit' -e "s,BAD_PACK,$pack," -e "s,backup $DEVICE,backup $WORK/db1.img --as snapferry@nas1:/db1," -e 's,^sf verify,sf verify || true,'
+run heal 0 ' 1 of 4 snapshots are hit' -e "s,BAD_PACK,$pack," \
+    -e "s,backup $DEVICE,backup $WORK/db1.img --as snapferry@nas1:/db1," -e 's,^sf verify,sf verify || true,'
 # The first snapshot held data that the volume no longer has.
 newest=$(sf "$R" snapshot list --json | result 'snapshots[-1].id')
 hit=$(sf "$R" verify --json 2>/dev/null | jq -r 'select(.type == "damage") | .snapshot' | sort -u)

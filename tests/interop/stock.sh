@@ -13,7 +13,8 @@ k() { local n=$1; shift; "$KOPIA" --config-file "$WORK/k-$n.config" --password "
 kconnect() { k "$1" repository connect filesystem --path "$2" --cache-directory "$WORK/kc-$1" --no-check-for-updates \
     --override-username "${3:-snapferry-maintenance}" --override-hostname "${4:-$(hostname -s | tr A-Z a-z)}"; }
 
-{ random_file "$WORK/a" 30000000 3; tar -cf - -C /usr/include . 2>/dev/null | head -c 20000000; head -c 20000000 /dev/zero; } >"$WORK/tail"
+{ random_file "$WORK/a" 30000000 3; tar -cf - -C /usr/include . 2>/dev/null |
+    head -c 20000000; head -c 20000000 /dev/zero; } >"$WORK/tail"
 cat "$WORK/a" "$WORK/tail" >"$WORK/image"
 cp "$WORK/image" "$WORK/image2"
 random_file "$WORK/b" 100000 4
@@ -22,7 +23,7 @@ dd if="$WORK/b" of="$WORK/image2" bs=1000 seek=20000 conv=notrunc status=none
 judge() { # NAME REPO: everything that stock can check about a repository of ours
     local name=$1 repo=$2 id
     check "$name: connect" kconnect "$name" "$repo"
-    check "$name: snapshot list" sh -c "[ \$('$KOPIA' --config-file '$WORK/k-$name.config' --password '$PW' snapshot list --all --json 2>/dev/null | jq length) -ge 2 ]"
+    check "$name: snapshot list" test "$(k "$name" snapshot list --all --json 2>/dev/null | jq length)" -ge 2
     check "$name: snapshot verify" k "$name" snapshot verify --verify-files-percent=100
     check "$name: content verify" k "$name" content verify --full
     check "$name: index inspect" k "$name" index inspect --all
@@ -57,15 +58,20 @@ mkdir "$WORK/src"; cp "$WORK/image" "$WORK/src/disk.img"; cp -r /usr/share/doc/b
 check "stock snapshots its own files beside ours" k default snapshot create "$WORK/src"
 kid=$(sf "$R" snapshot list --json | jq -r '.snapshots[] | select(.source.path | endswith("/src")) | .id')
 ours=$(sf "$R" backup "$WORK/image" --as snapferry@n:/same --json)
-same "the same bytes are the same object" "$(sf "$R" ls "$kid/disk.img" --json | result 'entries[0].object')" "$(result object <<<"$ours")"
+same "the same bytes are the same object" "$(sf "$R" ls "$kid/disk.img" --json | result 'entries[0].object')" \
+    "$(result object <<<"$ours")"
 same "and are not stored again" "$(result newBytes <<<"$ours")" 0
-check "we read what stock wrote" sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat '$kid/disk.img' | cmp - '$WORK/image'"
+check "we read what stock wrote" \
+    sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat '$kid/disk.img' | cmp - '$WORK/image'"
 check "a file over 2 GiB" truncate -s 4400M "$WORK/src/large"
-for i in 1 1500 2047 2048 3000 4095 4096 4390; do dd if="$WORK/image" of="$WORK/src/large" bs=1M seek=$i count=8 conv=notrunc status=none; done
+for i in 1 1500 2047 2048 3000 4095 4096 4390; do
+    dd if="$WORK/image" of="$WORK/src/large" bs=1M seek=$i count=8 conv=notrunc status=none
+done
 check "stock takes it" k default snapshot create "$WORK/src"
 kid=$(sf "$R" snapshot list --json | jq -r '[.snapshots[] | select(.source.path | endswith("/src"))][-1].id')
 ours=$(sf "$R" backup "$WORK/src/large" --as snapferry@n:/large --json)
-same "over 2 GiB: the same object" "$(sf "$R" ls "$kid/large" --json | result 'entries[0].object')" "$(result object <<<"$ours")"
+same "over 2 GiB: the same object" "$(sf "$R" ls "$kid/large" --json | result 'entries[0].object')" \
+    "$(result object <<<"$ours")"
 rm -rf "$WORK/src/large"
 check "verify takes both clients' snapshots" sf "$R" verify
 check "maintenance" k default maintenance run --full --safety=none
@@ -75,7 +81,8 @@ check "stock agrees" k default snapshot verify --verify-files-percent=100
 check "and we go on" sf "$R" backup "$WORK/image2" --as snapferry@n:/v --quiet
 check "stock reads on" k default snapshot verify --verify-files-percent=100
 if [ -e /dev/fuse ] && mkdir "$WORK/mnt" && id=$(sf "$R" snapshot list --json | result 'snapshots[-1].id'); then
-    "$KOPIA" --config-file "$WORK/k-default.config" --password "$PW" --log-dir "$WORK/log" mount "$id" "$WORK/mnt" >"$WORK/mount.log" 2>&1 &
+    "$KOPIA" --config-file "$WORK/k-default.config" --password "$PW" --log-dir "$WORK/log" mount "$id" \
+        "$WORK/mnt" >"$WORK/mount.log" 2>&1 &
     mounter=$!
     at_exit "kill $mounter; umount -l $WORK/mnt"
     for _ in $(seq 50); do [ -e "$WORK/mnt/volume.img" ] && break; sleep 0.2; done
@@ -90,10 +97,12 @@ fi
 kvariant() { # NAME CREATE-OPTIONS...
     local name=$1 repo=$WORK/kr-$1
     shift
-    check "stock $name: create" k "k$name" repository create filesystem --path "$repo" --cache-directory "$WORK/kc-k$name" "$@"
+    check "stock $name: create" k "k$name" repository create filesystem --path "$repo" --cache-directory \
+        "$WORK/kc-k$name" "$@"
     check "stock $name: snapshot" k "k$name" snapshot create "$WORK/src"
     id=$(sf "$repo" snapshot list --json | result 'snapshots[0].id')
-    check "stock $name: we read it" sh -c "'$SNAPFERRY' -r '$repo' --password-file '$WORK/password' cat '$id/disk.img' | cmp - '$WORK/image'"
+    check "stock $name: we read it" \
+        sh -c "'$SNAPFERRY' -r '$repo' --password-file '$WORK/password' cat '$id/disk.img' | cmp - '$WORK/image'"
     check "stock $name: we extend it" sf "$repo" backup "$WORK/image2" --as snapferry@n:/v --quiet
     check "stock $name: stock verifies" k "k$name" snapshot verify --verify-files-percent=100
     check "stock $name: content verify" k "k$name" content verify --full

@@ -8,7 +8,8 @@ if ! command -v dpkg-buildpackage >/dev/null || ! command -v dh >/dev/null; then
     finish
 fi
 version=$(sed -n 's/^VERSION := //p' "$root/Makefile")
-same "the changelog has the version of the Makefile" "$(dpkg-parsechangelog -l "$root/debian/changelog" -S Version)" "$version"
+same "the changelog has the version of the Makefile" "$(dpkg-parsechangelog -l "$root/debian/changelog" -S Version)" \
+    "$version"
 out=$(packages) || { fail "the packages are built" "$out"; finish; }
 pass "the packages are built"
 deb=$DEBS/1/snapferry_${version}_amd64.deb doc=$DEBS/1/snapferry-doc_${version}_all.deb
@@ -22,11 +23,14 @@ for f in usr/bin/snapferry usr/sbin/snapferryd usr/libexec/snapferry/snapferry-m
     check "$f is stripped" sh -c "! readelf -SW '$WORK/x/$f' | grep -q '\.debug_info'"
 done
 # Every page, unit, plugin, guide and example of the tree, and no other.
-same "man pages" "$(find "$WORK/x/usr/share/man" -type f -printf '%f\n' | sed 's/\.gz$//' | sort)" "$(ls "$root/docs/man" | sed 's/\.pod$//' | sort)"
-same "units" "$(ls "$WORK/x/lib/systemd/system")" "$(cd "$root/systemd" && ls -- *.service *.socket *.slice *.timer *.target 2>/dev/null)"
+same "man pages" "$(find "$WORK/x/usr/share/man" -type f -printf '%f\n' | sed 's/\.gz$//' | sort)" \
+    "$(ls "$root/docs/man" | sed 's/\.pod$//' | sort)"
+same "units" "$(ls "$WORK/x/lib/systemd/system")" \
+    "$(cd "$root/systemd" && ls -- *.service *.socket *.slice *.timer *.target 2>/dev/null)"
 same "guides" "$(cd "$WORK/doc/usr/share/doc/snapferry" && ls -- *.md)" "$(cd "$root/docs" && ls -- *.md)"
 check "examples" diff -r "$root/examples" "$WORK/doc/usr/share/doc/snapferry/examples"
-same "no unit names a file that the package does not have" "$(grep -rhoE '(/usr|/lib)/[a-z/.-]*snapferry[a-z.-]*' "$WORK/x/lib" | sort -u |
+same "no unit names a file that the package does not have" \
+    "$(grep -rhoE '(/usr|/lib)/[a-z/.-]*snapferry[a-z.-]*' "$WORK/x/lib" | sort -u |
     while read -r f; do [ -e "$WORK/x$f" ] || echo "$f"; done)" ""
 check "no placeholder is left in them" sh -c "! grep -rE '@[a-z]+@' '$WORK/x/lib' '$WORK/x/usr/lib'"
 same "the configuration is a conffile, and it alone" "$(cat "$WORK/control/conffiles")" /etc/snapferry/snapferry.ini
@@ -36,16 +40,20 @@ sed 's/^;//' "$WORK/x/etc/snapferry/snapferry.ini" >"$WORK/snapferry.ini"
 mkdir -p "$WORK/edited/conf.d" && mv "$WORK/snapferry.ini" "$WORK/edited/"
 "$WORK/x/usr/bin/snapferry" check-config --config-dir "$WORK/edited" --json >"$WORK/json" 2>/dev/null
 same "nor has what it keeps behind semicolons" "$(jq -c .errors "$WORK/json")" 0
-check "a job, a class and a repository are in it" jq -e '[.sections[].kind] | contains(["job", "repository", "storage-class"])' "$WORK/json"
+check "a job, a class and a repository are in it" \
+    jq -e '[.sections[].kind] | contains(["job", "repository", "storage-class"])' "$WORK/json"
 # What README.Debian shows is a configuration as well.
-zcat "$WORK/x/usr/share/doc/snapferry/README.Debian.gz" | sed -n '/^        \[repository/,/^        keep-daily/s/^ *//p' >"$WORK/edited/conf.d/50.ini"
+zcat "$WORK/x/usr/share/doc/snapferry/README.Debian.gz" |
+    sed -n '/^        \[repository/,/^        keep-daily/s/^ *//p' >"$WORK/edited/conf.d/50.ini"
 check "README.Debian has an example" test -s "$WORK/edited/conf.d/50.ini"
 : >"$WORK/edited/snapferry.ini"
 expect "which is right" 0 'no errors' -- "$WORK/x/usr/bin/snapferry" check-config --config-dir "$WORK/edited"
 for s in preinst postinst prerm postrm; do
     [ ! -e "$WORK/control/$s" ] || check "$s is a program for sh" sh -n "$WORK/control/$s"
 done
-check "each is safe to be called for nothing" sh -c "DPKG_ROOT='$WORK/none' sh '$WORK/control/postrm' upgrade 1 && DPKG_ROOT='$WORK/none' sh '$WORK/control/prerm' upgrade 1"
+check "each is safe to be called for nothing" \
+    sh -c "DPKG_ROOT='$WORK/none' sh '$WORK/control/postrm' upgrade 1 &&
+        DPKG_ROOT='$WORK/none' sh '$WORK/control/prerm' upgrade 1"
 same "every file is root's" "$(dpkg-deb -c "$deb" "$doc" 2>/dev/null | awk '$2 != "root/root"')" ""
 same "nothing is writable by others" "$(find "$WORK/x" "$WORK/doc" -mindepth 1 ! -type l -perm /022)" ""
 depends=$(dpkg-deb -f "$deb" Depends)
@@ -53,7 +61,8 @@ for lib in libmicrohttpd12 libsystemd0 libsqlite3-0 liburing2 libisal2 libzstd1 
     check "it depends on $lib" grep -q "$lib" <<<"$depends"
 done
 if command -v lintian >/dev/null; then
-    # Of a build that strips and compresses as the real one does; what only the debug symbols could have is not looked at.
+    # Of a build that strips and compresses as the real one does; what only the debug symbols could have is not looked
+    # at.
     lintian --allow-root --fail-on error,warning --info --pedantic "$DEBS"/1/*.changes >"$WORK/lintian" 2>&1
     rc=$?
     grep -E '^[EWIP]:' "$WORK/lintian" | sed 's/^/# /'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The installed service where no system bus is to be had when it starts: what needs units works all the same, over systemd's own
-# socket. (MS-01, CF-45)
+# The installed service where no system bus is to be had when it starts: what needs units works all the same, over
+# systemd's own socket. (MS-01, CF-45)
 . "$(dirname "$0")/../service-lib.sh"
 need_container "the service without a system bus"
 service_install || { fail "make install" "$(cat "$WORK/install.log")"; finish; }
@@ -18,7 +18,8 @@ at_exit "systemctl start dbus.socket dbus.service"
 systemctl stop dbus.socket dbus.service
 expect "there is no bus" 1 -- busctl --system list
 check "the service starts" systemctl start snapferryd.socket snapferryd.service
-check "it says how movers run" until_true 20 eval 'journalctl -u $UNIT --no-pager -o cat | grep -q "movers, hooks and plugins run as units of systemd"'
+check "it says how movers run" until_true 20 eval \
+    'journalctl -u $UNIT --no-pager -o cat | grep -q "movers, hooks and plugins run as units of systemd"'
 expect "a backup completes" 0 -- ask backup --job nightly --wait --quiet
 check "its movers had units" eval 'journalctl --no-pager -o cat _SYSTEMD_SLICE=snapferry.slice | grep -q .'
 check "the timer of the job is there" until_true 60 systemctl is-active snapferry-job-nightly.timer

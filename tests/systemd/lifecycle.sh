@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What start, reload, restart, stop, a kill, a hang and a crash of the installed service mean for running movers, and what a
-# person is told of them (snapferryd(8)). (MS-50, MS-53, CF-45)
+# What start, reload, restart, stop, a kill, a hang and a crash of the installed service mean for running movers, and
+# what a person is told of them (snapferryd(8)). (MS-50, MS-53, CF-45)
 . "$(dirname "$0")/../service-lib.sh"
 need_container "start, reload, stop and death of the service"
 service_install || { fail "make install" "$(cat "$WORK/install.log")"; finish; }
@@ -21,15 +21,18 @@ systemctl start snapferryd.socket
 systemctl start $UNIT 2>/dev/null
 same "a bad configuration: the start fails" "$(show ActiveState)" failed
 same "with the documented exit code" "$(show ExecMainStatus)" 2
-check "systemctl status says what is wrong, and where" grep -q 'snapferry.ini:[0-9]*.*nonsense' <<<"$(systemctl status --no-pager -l $UNIT)"
+check "systemctl status says what is wrong, and where" grep -q 'snapferry.ini:[0-9]*.*nonsense' \
+    <<<"$(systemctl status --no-pager -l $UNIT)"
 check "so does the status line" grep -q nonsense <<<"$(show StatusText)"
 same "a person has to act: it is not started again" "$(show NRestarts)" 0
 same "a command is told why, at once" "$(ask operations 2>&1 | grep -c 'the daemon cannot start: .*nonsense')" 1
 same "the socket goes on listening" "$(show ActiveState snapferryd.socket)" active
 other() { setpriv --reuid=65534 --regid="$1" --clear-groups "$SNAPFERRY" operations 2>&1; }
-check "and a member of the group only that it is so" eval 'out=$(other snapferry); grep -q "cannot start" <<<"$out" && ! grep -q nonsense <<<"$out"'
+check "and a member of the group only that it is so" eval \
+    'out=$(other snapferry); grep -q "cannot start" <<<"$out" && ! grep -q nonsense <<<"$out"'
 starts=$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')
-check "who is not in it is told which group it is" eval 'out=$(other 65534); grep -q "Permission denied" <<<"$out" && grep -q "not in the group snapferry" <<<"$out"'
+check "who is not in it is told which group it is" eval \
+    'out=$(other 65534); grep -q "Permission denied" <<<"$out" && grep -q "not in the group snapferry" <<<"$out"'
 same "and does not start it" "$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')" "$starts"
 sed -i '$d' "$CONF/snapferry.ini"
 check "mended, a command starts it (socket activation)" ask operations
@@ -37,7 +40,8 @@ same "active" "$(show ActiveState)" active
 config_add group '[daemon]
 socket-group = games'
 systemctl restart $UNIT
-same "the socket of systemd is given to the group that is configured" "$(stat -c '%G %a' /run/snapferry/control.sock)" "games 660"
+same "the socket of systemd is given to the group that is configured" "$(stat -c '%G %a' /run/snapferry/control.sock)" \
+    "games 660"
 check "whose members are answered" other games
 rm "$CONF/conf.d/group.ini"; systemctl restart $UNIT
 same "and back" "$(stat -c '%G %a' /run/snapferry/control.sock)" "snapferry 660"
@@ -52,7 +56,8 @@ sed -i '$d' "$CONF/snapferry.ini"
 check "mended: reload" systemctl reload $UNIT
 check "forgotten" until_true 10 eval '! grep -q refused <<<"$(show StatusText)"'
 systemctl kill -s HUP --kill-who=main $UNIT
-check "SIGHUP is a reload, too" until_true 10 eval '[ "$(journalctl -u $UNIT --no-pager -o cat | grep -c "was read again")" -ge 3 ]'
+check "SIGHUP is a reload, too" until_true 10 eval \
+    '[ "$(journalctl -u $UNIT --no-pager -o cat | grep -c "was read again")" -ge 3 ]'
 same "and ends" "$(until_true 5 eval '[ "$(show SubState)" = running ]'; show SubState)" running
 
 # ---- a restart ----
@@ -76,7 +81,9 @@ same "in order" "$(show Result)" success
 check "a stop: the mover goes on" lives
 kill -CONT "$PID"
 check "and ends by itself" until_true 60 eval '[ "$(show SubState "$(unit_of "$O")")" = exited ]'
-check "systemctl status tells what a stop means" until_true 20 eval '[ "$(journalctl -u $UNIT --no-pager -o cat | grep -c "running movers go on")" -ge 4 ]' # three restarts, one stop
+# Three restarts, one stop.
+check "systemctl status tells what a stop means" until_true 20 eval \
+    '[ "$(journalctl -u $UNIT --no-pager -o cat | grep -c "running movers go on")" -ge 4 ]'
 systemctl start $UNIT
 same "its result is taken at the next start" "$(wait_state "$A" Completed 20)" Completed
 check "the unit is gone then" until_true 5 eval '[ "$(show LoadState "$(unit_of "$O")")" = not-found ]'
@@ -101,14 +108,16 @@ echo "\$1" >>$WORK/ran
 [ "\$1" != pre-snapshot ] || [ ! -e $WORK/slow ] || sleep 3
 HOOK
 chmod 755 "$WORK/hook"; touch "$WORK/slow"
-config_class img "$WORK/xfs" 'snapshots-to-retain = 1' "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" 'hook-timeout = 10s'
+config_class img "$WORK/xfs" 'snapshots-to-retain = 1' "hook-pre-snapshot = $WORK/hook" \
+    "hook-post-snapshot = $WORK/hook" 'hook-timeout = 10s'
 ask reload --wait --quiet
 dropin 60-short '[Service]' 'WatchdogSec=4' 'RestartSec=20' '[Unit]' 'StartLimitBurst=50'
 A=$(submit "$V")
 until_true 10 grep -q pre-snapshot "$WORK/ran"
 rm "$WORK/slow"
 kill -KILL "$(main_pid)"
-check "the daemon dies between the hooks: the second one runs without it" until_true 15 grep -q post-snapshot "$WORK/ran"
+check "the daemon dies between the hooks: the second one runs without it" until_true 15 \
+    grep -q post-snapshot "$WORK/ran"
 same "before it is back" "$(main_pid)" 0
 systemctl start $UNIT
 wait_state "$A" 'Completed|Failed' 30 >/dev/null
@@ -138,10 +147,12 @@ rm "$CONF/conf.d/job.ini"; ask reload --wait --quiet
 check "it goes with its job" until_true 10 eval '[ -z "$(timer)" ]'
 
 # ---- an encrypted credential ----
-if systemd-creds setup >/dev/null 2>&1 && systemd-creds encrypt --with-key=host --name=main "$WORK/password" "$WORK/main.cred" 2>/dev/null; then
+if systemd-creds setup >/dev/null 2>&1 &&
+    systemd-creds encrypt --with-key=host --name=main "$WORK/password" "$WORK/main.cred" 2>/dev/null; then
     dropin 50-credentials '[Service]' "LoadCredentialEncrypted=main:$WORK/main.cred"
     systemctl restart $UNIT
-    same "a credential encrypted for this machine: a backup completes" "$(askj backup "$V" --wait | jq -r .state)" Completed
+    same "a credential encrypted for this machine: a backup completes" "$(askj backup "$V" --wait | jq -r .state)" \
+        Completed
 else
     skip "a credential encrypted for this machine" "systemd-creds cannot keep a key here"
 fi
@@ -153,7 +164,8 @@ dropin 70-broken '[Service]' 'ExecStart=' 'ExecStart=/bin/sh -c "kill -SEGV $$$$
 systemctl start snapferryd.socket; systemctl start --no-block $UNIT
 sleep 3
 check "a crash loop: it waits between its starts" test "$(show SubState)/$(show NRestarts)" = auto-restart/0
-check "also with a command at the socket" eval 'timeout 2 "$SNAPFERRY" operations >/dev/null 2>&1; [ "$(show NRestarts)" = 0 ]'
+check "also with a command at the socket" eval \
+    'timeout 2 "$SNAPFERRY" operations >/dev/null 2>&1; [ "$(show NRestarts)" = 0 ]'
 systemctl stop snapferryd.socket $UNIT
 
 explain_service 150

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The memory limit of movers is the kernel's (MS-02, MS-03, MS-40): a mover that reaches it is killed, is recorded as out of memory in
-# words that help, and takes nothing with it.
+# The memory limit of movers is the kernel's (MS-02, MS-03, MS-40): a mover that reaches it is killed, is recorded as
+# out of memory in words that help, and takes nothing with it.
 VM_DISKS="data:400M more:400M"
 . "$(dirname "$0")/lib.sh"
 disk_fs data xfs /data && disk_fs more xfs /more || exit 1
@@ -22,7 +22,8 @@ moving /data/v.img /more/w.img
 cgroup=/sys/fs/cgroup$(cut -d: -f3- "/proc/$PID/cgroup")
 same "memory-max is in the mover's cgroup" "$(cat "$cgroup/memory.max")" $((192 * MIB))
 same "without swap" "$(cat "$cgroup/memory.swap.max")" 0
-check "the record says that the limit is enforced" jq -e '[.. | .memoryEnforced? // .memory_enforced? // empty] | any' <<<"$(doc "$O")"
+check "the record says that the limit is enforced" jq -e '[.. | .memoryEnforced? // .memory_enforced? // empty] | any' \
+    <<<"$(doc "$O")"
 check "it has what it needs in much less: $(cat "$cgroup/memory.peak" 2>/dev/null || cat "$cgroup/memory.current")" \
     test "$(cat "$cgroup/memory.current")" -lt $((192 * MIB))
 other=$(op_id "$A" /more/w.img)

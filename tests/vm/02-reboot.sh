@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The machine goes down in mid-backup, in order and without: after the boot the same operation goes on from the same native
-# snapshot and completes, and nothing is left over (E-03, MS-36, MS-50).
+# The machine goes down in mid-backup, in order and without: after the boot the same operation goes on from the same
+# native snapshot and completes, and nothing is left over (E-03, MS-36, MS-50).
 VM_DISKS="data:500M repo:600M"
 VM_TIMEOUT=1800
 . "$(dirname "$0")/lib.sh"
@@ -44,7 +44,8 @@ case $VM_BOOT in
 2)
     after_boot "after a reboot" 1
     new=$(doc "$O" | jq '.result.new // .result.incrementalBytes')
-    check "after a reboot: it went on from the mover's checkpoint, $new of $((32 * MIB)) bytes were still to be stored" \
+    left="$new of $((32 * MIB)) bytes were still to be stored"
+    check "after a reboot: it went on from the mover's checkpoint, $left" \
         test "$new" -lt $((31 * MIB))
     begin "before a reset"
     reboot_by reset A O N PID

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Jobs are timers of systemd. A run that was missed, because the daemon or the machine was off, is caught up once (CF-45).
+# Jobs are timers of systemd. A run that was missed, because the daemon or the machine was off, is caught up once
+# (CF-45).
 VM_DISKS="data:400M"
 VM_TIMEOUT=1200
 . "$(dirname "$0")/lib.sh"
@@ -8,7 +9,12 @@ timer=snapferry-job-nightly.timer
 runs() { sql "SELECT count(*) FROM backups WHERE id LIKE 'nightly-%'"; }
 set_clock() { date -s "$1" >/dev/null && hwclock --systohc --utc; }
 # Everything that is to come has come, and no second run.
-runs_stay() { until_true 180 eval "[ \"\$(runs)\" -ge $2 ]"; until_true 180 settled; sleep 10; same "$1" "$(runs)" "$2"; }
+runs_stay() {
+    until_true 180 eval "[ \"\$(runs)\" -ge $2 ]"
+    until_true 180 settled
+    sleep 10
+    same "$1" "$(runs)" "$2"
+}
 
 case $VM_BOOT in
 1)
@@ -50,7 +56,8 @@ on-calendar = *-*-* 02:00'
     check "the clock is later than the run" test "$(date +%H)" -eq 3
     until_true 120 answers
     runs_stay "the machine was off over the run: caught up once" 3
-    check "the timer waits for tomorrow" eval "systemctl list-timers --no-legend $timer | grep -q \"$(date -d tomorrow +%F) 02:00:00\""
+    check "the timer waits for tomorrow" eval \
+        "systemctl list-timers --no-legend $timer | grep -q \"$(date -d tomorrow +%F) 02:00:00\""
     same "all of them are Completed" "$(sql "SELECT count(*) FROM backups WHERE state = 'Completed'")" 3
     clean "nothing is left behind" 30 /data
     ;;

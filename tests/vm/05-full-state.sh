@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The disk with the daemon's records fills up in mid-backup (MS-21): the daemon says so, begins nothing, loses nothing, and
-# goes on by itself when there is room again.
+# The disk with the daemon's records fills up in mid-backup (MS-21): the daemon says so, begins nothing, loses nothing,
+# and goes on by itself when there is room again.
 VM_DISKS="data:400M state:64M"
 . "$(dirname "$0")/lib.sh"
 systemctl stop snapferryd.socket snapferryd.service 2>/dev/null
@@ -20,7 +20,8 @@ same "ready" "$(http_code /readyz)" 200
 moving /data/v.img
 head -c 1G /dev/zero >$STATE/ballast 2>/dev/null
 sync -f $STATE
-check "the disk is full: $(df --output=avail $STATE | tail -n 1) KiB" test "$(df --output=avail $STATE | tail -n 1)" -lt 64
+check "the disk is full: $(df --output=avail $STATE | tail -n 1) KiB" \
+    test "$(df --output=avail $STATE | tail -n 1)" -lt 64
 expect "status answers" 0 -- ask status
 until_true 300 eval "! kill -0 $PID"
 check "the mover comes to its end" test ! -d "/proc/$PID"

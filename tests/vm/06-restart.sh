@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Restart, new program and stop of the daemon in mid-backup: the mover keeps its process and its work counts (E-03, MS-36).
+# Restart, new program and stop of the daemon in mid-backup: the mover keeps its process and its work counts (E-03,
+# MS-36).
 VM_DISKS="data:400M"
 . "$(dirname "$0")/lib.sh"
 disk_fs data xfs /data || exit 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Devices with faults, by device-mapper: a range that cannot be read, and a device that answers nothing at all, while the
-# daemon must answer everybody (E-02, AO-28).
+# Devices with faults, by device-mapper: a range that cannot be read, and a device that answers nothing at all, while
+# the daemon must answer everybody (E-02, AO-28).
 VM_DISKS="raw:64M"
 VM_TIMEOUT=1500
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +13,8 @@ linear() { echo "$1 $2 linear $raw $1"; }
 dmsetup create --uuid SNAPFERRY-TEST-bad bad <<<"$(linear 0 $((bad_at / 512)))
 $((bad_at / 512)) $((bad_length / 512)) error
 $(linear $(((bad_at + bad_length) / 512)) $((sectors - (bad_at + bad_length) / 512)))"
-check "the range cannot be read" eval '! dd if=/dev/mapper/bad of=/dev/null bs=64K skip=$((bad_at / 65536)) count=1 iflag=direct 2>/dev/null'
+check "the range cannot be read" eval \
+    '! dd if=/dev/mapper/bad of=/dev/null bs=64K skip=$((bad_at / 65536)) count=1 iflag=direct 2>/dev/null'
 setup
 policy() {
     config_add bad '[storage-class "bad"]
@@ -32,14 +33,18 @@ became "the backup fails" "$B" Failed 200
 O=$(op_id "$B")
 check "in words: what and where" eval "error_of $O | grep -qE 'Input/output error|cannot be read|unreadable'"
 expect "the class is the source's" 19 -- ask wait "$B"
-check "the metric counts it" until_true 30 eval '[ "$(metric operations_total "result=\"failed\"" | cut -d. -f1)" -ge 1 ]' # a page is good for a moment
+# A page is good for a moment.
+check "the metric counts it" until_true 30 eval \
+    '[ "$(metric operations_total "result=\"failed\"" | cut -d. -f1)" -ge 1 ]'
 check "bad-reads = map" policy 'bad-reads = map'
 B=$(submit /dev/mapper/bad)
 wait_state "$B" 'Completed|PartiallyFailed' 200 >/dev/null
 same "the backup is there, in part" "$(state "$B")" PartiallyFailed
 O=$(op_id "$B")
-same "the record has the range" "$(doc "$O" | jq -c '[.. | .badRanges? // .bad_ranges? // empty] | first | map([.[0], .[1]])')" "[[$bad_at,$bad_length]]"
-expect "the repository gives it back, zeros for the range" 0 -- ask restore "$B//dev/mapper/bad" /srv/back.img --from repository --allow-incomplete --wait --quiet
+same "the record has the range" "$(doc "$O" |
+    jq -c '[.. | .badRanges? // .bad_ranges? // empty] | first | map([.[0], .[1]])')" "[[$bad_at,$bad_length]]"
+expect "the repository gives it back, zeros for the range" 0 -- ask restore "$B//dev/mapper/bad" /srv/back.img \
+    --from repository --allow-incomplete --wait --quiet
 cp /srv/raw.orig /srv/expected
 dd if=/dev/zero of=/srv/expected bs=64K seek=$((bad_at / 65536)) count=$((bad_length / 65536)) conv=notrunc status=none
 check "the same bytes elsewhere" cmp /srv/expected /srv/back.img
@@ -49,20 +54,24 @@ dmsetup load bad --table "$(linear 0 $sectors)" && dmsetup suspend bad && dmsetu
 # ---- a device that stands still ----
 answers_quickly() { # within limits that only something that hangs can exceed
     local verb
-    for verb in status operations backups "describe $O" "explain /dev/mapper/bad"; do timeout 60 snapferry $verb >/dev/null || { echo "$verb"; return 1; }; done
+    for verb in status operations backups "describe $O" "explain /dev/mapper/bad"; do
+        timeout 60 snapferry $verb >/dev/null || { echo "$verb"; return 1; }
+    done
 }
 check "stall-timeout" policy 'stall-timeout = 15s' 'retries = 0' 'cancel-grace = 3s' "$SLOWLY"
 moving /dev/mapper/bad
 dmsetup suspend --noflush --nolockfs bad
 check "the daemon answers everything while the device is stuck" answers_quickly
 same "and its metrics" "$(http_code /metrics)" 200
-check "what asks the storage itself ends in bounded time" eval 'timeout 300 snapferry volumes >/dev/null 2>&1; [ $? -ne 124 ]'
+check "what asks the storage itself ends in bounded time" eval \
+    'timeout 300 snapferry volumes >/dev/null 2>&1; [ $? -ne 124 ]'
 wait_state "$O" 'Failed|CleaningUp' 120 >/dev/null
 # A process that waits for the disk cannot be killed: it goes when the device answers.
 check "the operation is ended for lack of progress" eval 'ask describe "$O" | grep -qE "hung|no byte|progress|stall"'
 check "the daemon answers" answers_quickly
 same "the watchdog had nothing to do" "$(systemctl show -P NRestarts snapferryd.service)" 0
-check "another backup of it is refused in bounded time" eval 'timeout 300 snapferry backup /dev/mapper/bad >/srv/refused 2>&1; rc=$?; [ $rc -ne 0 ] && [ $rc -ne 124 ]'
+check "another backup of it is refused in bounded time" eval \
+    'timeout 300 snapferry backup /dev/mapper/bad >/srv/refused 2>&1; rc=$?; [ $rc -ne 0 ] && [ $rc -ne 124 ]'
 check "in words: $(head -n 1 /srv/refused)" test -s /srv/refused
 check "the daemon answers" answers_quickly
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What people have on servers: images on XFS and raw volumes, both on LVM, an intermediate on another file system, the whole
-# under the installed, sandboxed service, there and back.
+# What people have on servers: images on XFS and raw volumes, both on LVM, an intermediate on another file system, the
+# whole under the installed, sandboxed service, there and back.
 VM_DISKS="pv:700M scratch:200M"
 VM_TIMEOUT=1200
 . "$(dirname "$0")/lib.sh"
@@ -34,7 +34,8 @@ match = /dev/vg0/raw /dev/vg0/back
 volumes = class:images class:copied /dev/vg0/raw'
 expect "the configuration is accepted" 0 -- snapferry check-config
 check "reload" systemctl reload snapferryd
-same "the volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" "/data/a.img /data/copied.img /dev/vg0/back /dev/vg0/raw "
+same "the volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" \
+    "/data/a.img /data/copied.img /dev/vg0/back /dev/vg0/raw "
 out=$(ask backup --job all --wait --json); rc=$?
 B=$(result id <<<"$out")
 same "the job: exit code" $rc 0

@@ -26,7 +26,8 @@ limits_of() { cat "/sys/fs/cgroup$(cut -d: -f3- "/proc/$PID/cgroup")/$1"; }
 
 moving "$(dev raw)"
 check "read-limit: the volume's device" grep -qE "^$(number "$raw") .*rbps=4194304( |$)" <<<"$(limits_of io.max)"
-check "write-limit: the repository's device" grep -qE "^$(number "$(dev repo)") .*wbps=16777216( |$)" <<<"$(limits_of io.max)"
+check "write-limit: the repository's device" grep -qE "^$(number "$(dev repo)") .*wbps=16777216( |$)" \
+    <<<"$(limits_of io.max)"
 same "cpu-quota" "$(limits_of cpu.max)" "150000 100000"
 same "tasks-max" "$(limits_of pids.max)" 40
 same "nice" "$(awk '{print $19}' "/proc/$PID/stat")" 5
@@ -35,7 +36,8 @@ became "Completed" "$A" Completed 300
 check "40 MiB at 4 MiB/s took no less than 8 s" jq -e '.result.seconds >= 8' <<<"$(doc "$O")"
 
 moving /data/v.img
-check "read-limit of an image: its file system's device" grep -qE "^$(number "$(dev data)") .*rbps=2097152( |$)" <<<"$(limits_of io.max)"
+check "read-limit of an image: its file system's device" grep -qE "^$(number "$(dev data)") .*rbps=2097152( |$)" \
+    <<<"$(limits_of io.max)"
 same "cpu-weight" "$(limits_of cpu.weight)" 20
 check "slice" grep -q '/system-backup.slice/' "/proc/$PID/cgroup"
 became "Completed" "$A" Completed 300

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Makes the machine that tests/vm/run.sh boots: Debian 12 with its stock kernel, systemd, LVM and XFS tools and the libraries
-# that snapferry links. Prints the directory that holds root.ext4, vmlinux and initrd. Made once (a minute, some 100 MB from
-# the host's own apt sources) and kept in ${XDG_CACHE_HOME:-~/.cache}/snapferry-vm under a key of all that goes into it;
+# Makes the machine that tests/vm/run.sh boots: Debian 12 with its stock kernel, systemd, LVM and XFS tools and the
+# libraries that snapferry links. Prints the directory that holds root.ext4, vmlinux and initrd. Made once (a minute,
+# some 100 MB from the host's own apt sources) and kept in ${XDG_CACHE_HOME:-~/.cache}/snapferry-vm under a key of all
+# that goes into it;
 # VM_REBUILD=1 makes it again with the newest packages. Needs root.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,13 +20,16 @@ in_guest=(
 without=(
     '/usr/share/doc/*' '/usr/share/man/*' '/usr/share/locale/*' '/usr/share/info/*' '/usr/share/bug/*'
     '/lib/modules/*/kernel/sound/*' '/lib/modules/*/kernel/drivers/gpu/*' '/lib/modules/*/kernel/drivers/media/*'
-    '/lib/modules/*/kernel/drivers/net/*' '/lib/modules/*/kernel/drivers/infiniband/*' '/lib/modules/*/kernel/drivers/usb/*'
-    '/lib/modules/*/kernel/drivers/hid/*' '/lib/modules/*/kernel/drivers/iio/*' '/lib/modules/*/kernel/drivers/staging/*'
+    '/lib/modules/*/kernel/drivers/net/*' '/lib/modules/*/kernel/drivers/infiniband/*'
+    '/lib/modules/*/kernel/drivers/usb/*'
+    '/lib/modules/*/kernel/drivers/hid/*' '/lib/modules/*/kernel/drivers/iio/*'
+    '/lib/modules/*/kernel/drivers/staging/*'
     '/etc/kernel/postinst.d/initramfs-tools'
 )
 modules=(virtio_pci virtio_blk ext4)
 
-[ "$(id -u)" -eq 0 ] || { echo "the image of the virtual machine is made by root (mmdebstrap, owners of files)" >&2; exit 1; }
+[ "$(id -u)" -eq 0 ] ||
+    { echo "the image of the virtual machine is made by root (mmdebstrap, owners of files)" >&2; exit 1; }
 missing=()
 for p in "${on_host[@]}"; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
@@ -61,7 +65,8 @@ mkdir -p "$new"
 
 opts=()
 for p in "${without[@]}"; do opts+=("--dpkgopt=path-exclude=$p"); done
-mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$(IFS=,; echo "${in_guest[*]}")" "${opts[@]}" \
+mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$(IFS=,; echo "${in_guest[*]}")" \
+    "${opts[@]}" \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' "$suite" "$root" "${sources[@]}" \
     >"$new/log" 2>&1 || { tail -n 20 "$new/log" >&2; exit 1; }
 
@@ -76,7 +81,8 @@ echo 5e1f0c2d9a7b4c3e8d6f1a2b3c4d5e6f >"$root/etc/machine-id"
 mkdir -p "$root/vm" "$root/var/log/journal" # a journal that survives a reset
 chroot "$root" systemctl -q set-default multi-user.target
 chroot "$root" systemctl -q mask getty@.service serial-getty@.service apt-daily.timer apt-daily-upgrade.timer \
-    dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer modprobe@drm.service modprobe@efi_pstore.service
+    dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer modprobe@drm.service \
+    modprobe@efi_pstore.service
 
 # Debian's kernels have virtio as modules.
 version=$(basename "$root"/lib/modules/*)

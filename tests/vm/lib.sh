@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What the tests in virtual machines share. A test sets VM_DISKS, VM_MEMORY, VM_TIMEOUT (run.sh) if it wants others and
-# sources this: on the host that boots a machine which runs the same script again; there snapferry gets installed, and what
-# follows runs as root beside a real systemd. After reboot_by the script runs from its beginning with VM_BOOT one higher.
+# sources this: on the host that boots a machine which runs the same script again; there snapferry gets installed, and
+# what follows runs as root beside a real systemd. After reboot_by the script runs from its beginning with VM_BOOT one
+# higher.
 if [ -z "${SNAPFERRY_IN_VM:-}" ]; then
     for v in ${!VM_*}; do export "${v?}"; done
     exec "$(dirname "${BASH_SOURCE[0]}")/run.sh" "$0"
@@ -13,7 +14,8 @@ install_snapferry() {
     if ls /vm/stage/*.deb >/dev/null 2>&1; then
         DEBIAN_FRONTEND=noninteractive dpkg -i /vm/stage/*.deb
     else
-        tar -C /vm/stage/root -c . | tar -C / -x --keep-directory-symlink --no-overwrite-dir && systemd-sysusers && systemd-tmpfiles --create /usr/lib/tmpfiles.d/snapferry.conf &&
+        tar -C /vm/stage/root -c . | tar -C / -x --keep-directory-symlink --no-overwrite-dir && systemd-sysusers &&
+            systemd-tmpfiles --create /usr/lib/tmpfiles.d/snapferry.conf &&
             systemctl daemon-reload && systemctl -q enable snapferryd.socket snapferryd.service
     fi
 }
@@ -31,8 +33,8 @@ dev() { echo "/dev/disk/by-id/virtio-$1"; }
 
 # ---- the machine ----
 
-# reboot_by reset|systemctl [VARIABLE...]: counts and these variables are known to the next boot. "reset" is the power switch:
-# nothing is synced, nobody is asked.
+# reboot_by reset|systemctl [VARIABLE...]: counts and these variables are known to the next boot. "reset" is the power
+# switch: nothing is synced, nobody is asked.
 reboot_by() {
     local how=$1
     shift
@@ -58,7 +60,8 @@ config_main() {
     mkdir -p $CONF/conf.d
     {
         printf '[daemon]\n'
-        for d in 'node-name = testnode' 'sweep = 2s' 'orphan-grace = 3s' 'retry-first = 2s' 'retry-max = 4s' 'cancel-grace = 20s'; do
+        for d in 'node-name = testnode' 'sweep = 2s' 'orphan-grace = 3s' 'retry-first = 2s' 'retry-max = 4s' \
+            'cancel-grace = 20s'; do
             for line; do [ "${line%% =*}" = "${d%% =*}" ] && continue 2; done
             printf '%s\n' "$d"
         done
@@ -90,7 +93,8 @@ starts() { if daemon_start; then pass "$1"; else fail "$1" "$(log -n 15)"; fi; }
 mover_units() { systemctl list-units --plain --no-legend --all 'snapferry-mover@*' | awk '{print $1}'; }
 unit_value() { systemctl show -P "$2" "$1"; }
 
-# A mover reads at its read-limit, and an emulated machine is slow at everything else: SLOWLY leaves the time to disturb it.
+# A mover reads at its read-limit, and an emulated machine is slow at everything else: SLOWLY leaves the time to disturb
+# it.
 SLOWLY='read-limit = 1MiB'
 # moving VOLUME...: a backup of which the first volume's mover is at work. Sets A (backup), O (operation), PID, UNIT.
 moving() {
@@ -121,25 +125,31 @@ became() { same "$1" "$(wait_state "$2" "$3" "$4")" "$3"; }
 # What monitoring sees: a path of the daemon's port; the sum of a family's samples that have this label.
 page() { curl -s -m 10 "http://127.0.0.1:9747$1"; }
 http_code() { curl -s -m 10 -o /dev/null -w '%{http_code}' "http://127.0.0.1:9747$1"; }
-metric() { page /metrics | awk -v n="snapferry_$1" -v l="${2:-}" '$1 ~ ("^" n "([{]|$)") && index($0, l) {sum += $NF; seen = 1} END {if (seen) print sum}'; }
+metric() {
+    page /metrics | awk -v n="snapferry_$1" -v l="${2:-}" \
+        '$1 ~ ("^" n "([{]|$)") && index($0, l) {sum += $NF; seen = 1} END {if (seen) print sum}'
+}
 metric_is() { [ "$(metric "$1" "${3:-}")" = "$2" ]; }
 
-# clean_state DIR...: nothing is unfinished; no intents, movers, units, loop devices or foreign mounts; native snapshots are
-# those of the records.
+# clean_state DIR...: nothing is unfinished; no intents, movers, units, loop devices or foreign mounts; native snapshots
+# are those of the records.
 clean_state() {
     local bad=0 left known found
     left=$(unfinished); [ -z "$left" ] || { echo "unfinished: $left"; bad=1; }
-    left=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$left" ] || { echo "open intents: $left"; bad=1; }
+    left=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$left" ] ||
+        { echo "open intents: $left"; bad=1; }
     left=$(pgrep -x snapferry-mover); [ -z "$left" ] || { echo "movers: $left"; bad=1; }
     left=$(mover_units); [ -z "$left" ] || { echo "units: $left"; bad=1; }
     left=$(losetup -n -l); [ -z "$left" ] || { echo "loop devices: $left"; bad=1; }
-    left=$(findmnt -rno TARGET | grep -i 'snapferry' | grep -vxE '/var/lib/snapferry|/run/credentials/.*'); [ -z "$left" ] || { echo "mounts: $left"; bad=1; }
+    left=$(findmnt -rno TARGET | grep -i 'snapferry' | grep -vxE '/var/lib/snapferry|/run/credentials/.*'); [ -z \
+        "$left" ] || { echo "mounts: $left"; bad=1; }
     left=$(find $STATE/results -type f 2>/dev/null); [ -z "$left" ] || { echo "results: $left"; bad=1; }
     if [ $# -gt 0 ]; then
         left=$(stored_others "$@"); [ -z "$left" ] || { echo "left on storage: $left"; bad=1; }
         known=$(sql "SELECT id FROM natives WHERE state = 'present'" | sort)
         found=$(stored_natives "$@" | sed 's/.*\///; s/\.native$//' | sort)
-        [ "$known" = "$found" ] || { echo "native snapshots on storage: $found"; echo "recorded:"; sql "SELECT id, state FROM natives"; bad=1; }
+        [ "$known" = "$found" ] || { echo "native snapshots on storage: $found"; echo "recorded:"; sql \
+            "SELECT id, state FROM natives"; bad=1; }
     fi
     return $bad
 }

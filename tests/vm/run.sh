@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Runs one test of tests/vm in a virtual machine of its own: stock Debian 12, systemd as PID 1, device-mapper, cgroup
-# controllers, and snapferry as VM_STAGE has it (the directory root/ from `make install`, or packages). The root disk is as new
-# each time; what the test writes there survives its reboots, not its end. The test's output is this program's.
+# controllers, and snapferry as VM_STAGE has it (the directory root/ from `make install`, or packages). The root disk is
+# as new each time; what the test writes there survives its reboots, not its end. The test's output is this program's.
 # usage: tests/vm/run.sh TEST        (`make test-vm` runs all and counts)
-#   VM_STAGE=build/vm  VM_DISKS="NAME:SIZE ..." (/dev/disk/by-id/virtio-NAME)  VM_MEMORY=1024 (MiB)  VM_TIMEOUT=900 (seconds)
+#   VM_STAGE=build/vm  VM_DISKS="NAME:SIZE ..." (/dev/disk/by-id/virtio-NAME)  VM_MEMORY=1024 (MiB)  VM_TIMEOUT=900
+#   (seconds)
 #   VM_ACCEL=auto|kvm|tcg  VM_CONSOLE=FILE (keeps what the kernel says)  VM_REBUILD=1 (tests/vm/image.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +14,8 @@ source=$(realpath "$here/../..")
 [ $# -eq 1 ] || { sed -n '6,9s/^# //p' "$0" >&2; exit 2; }
 test=$(realpath --relative-to="$source" "$1")
 image=$("$here/image.sh")
-[ -d "$VM_STAGE/root" ] || ls "$VM_STAGE"/*.deb >/dev/null 2>&1 || { echo "nothing to install in $VM_STAGE: make vm-stage" >&2; exit 1; }
+[ -d "$VM_STAGE/root" ] || ls "$VM_STAGE"/*.deb >/dev/null 2>&1 ||
+    { echo "nothing to install in $VM_STAGE: make vm-stage" >&2; exit 1; }
 VM_STAGE=$(realpath "$VM_STAGE")
 
 work=$(mktemp -d /var/tmp/snapferry-vm.XXXXXX)
@@ -31,8 +33,8 @@ machine=(qemu-system-x86_64 -nodefaults -no-user-config -display none -machine "
     -kernel "$image/vmlinux" -initrd "$image/initrd")
 append='console=ttyS0 panic=-1 reboot=t mitigations=off'
 
-# That there is a /dev/kvm does not mean that it can run a stock kernel: nested ones may stop in mid-boot, for ever. So one
-# boot decides, for as long as this host is up.
+# That there is a /dev/kvm does not mean that it can run a stock kernel: nested ones may stop in mid-boot, for ever. So
+# one boot decides, for as long as this host is up.
 kvm_boots() {
     local answer
     [ -r /dev/kvm ] && [ -w /dev/kvm ] || return 1

@@ -29,8 +29,10 @@ active() { systemctl is-active --quiet "$1"; }
 daemon_pid() { systemctl show -P MainPID snapferryd.service; }
 ask() { snapferry "$@" --json 2>/dev/null | tail -n 1; }
 files() {
-    find /etc /usr /var /srv -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache/apt -o -path /var/cache/man -o -path /var/cache/ldconfig \
-        -o -path /var/log -o -path /var/lib/systemd -o -path '/etc/*-' -o -path /var/tmp -o -path '*/__pycache__' \) -prune -o -print | sort
+    find /etc /usr /var /srv -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache/apt \
+        -o -path /var/cache/man -o -path /var/cache/ldconfig \
+        -o -path /var/log -o -path /var/lib/systemd -o -path '/etc/*-' -o -path /var/tmp -o -path '*/__pycache__' \) \
+        -prune -o -print | sort
 }
 # hold: a backup whose mover stands still in the middle: sets B, O, PID.
 hold() {
@@ -39,7 +41,8 @@ hold() {
         random_file /srv/vm/big.img $((48 * MIB)) $RANDOM
         B=$(ask backup /srv/vm/big.img | jq -r '.backup // empty') O= PID=
         for i in $(seq 500); do
-            PID=$(records "SELECT json_extract(doc, '$.identity.pid') FROM operations WHERE parent = '$B' AND state = 'Running'")
+            PID=$(records "SELECT json_extract(doc, '$.identity.pid') FROM operations
+                WHERE parent = '$B' AND state = 'Running'")
             [ -z "$PID" ] || break
             sleep 0.01
         done
@@ -53,7 +56,11 @@ hold() {
 records() { sqlite3 -readonly /var/lib/snapferry/records.db "$1" 2>/dev/null; }
 held() { # as a test of its own, not in a subshell: sets variables
     local out=$WORK/hold
-    if hold >"$out" 2>&1; then pass "a backup is under way"; else fail "a backup is under way" "$(tail -n 30 "$out")"; fi
+    if hold >"$out" 2>&1; then
+        pass "a backup is under way"
+    else
+        fail "a backup is under way" "$(tail -n 30 "$out")"
+    fi
 }
 started() { stat -c %Y.%i "/proc/$PID" 2>/dev/null && cut -d' ' -f22 "/proc/$PID/stat"; }
 state() { ask describe "$1" | jq -r '(.backup // .operation).state'; }
@@ -68,7 +75,12 @@ if [ "$INSTALL" = apt ]; then check "apt finds its mirror" apt-get update -qq; f
 files >"$WORK/before"
 
 # ---- installed ----
-if install_deb "$V1" >"$WORK/out" 2>&1; then pass "it installs"; else fail "it installs" "$(tail -n 20 "$WORK/out")"; finish; fi
+if install_deb "$V1" >"$WORK/out" 2>&1; then
+    pass "it installs"
+else
+    fail "it installs" "$(tail -n 20 "$WORK/out")"
+    finish
+fi
 same "it says nothing but what dpkg says" "$(grep -iE 'snapferry: |warning|error' "$WORK/out")" ""
 same "it is configured, its dependencies are there" "$(dpkg-query -W -f '${db:Status-Abbrev}' snapferry)" "ii "
 check "the daemon runs at once" active snapferryd.service
@@ -86,7 +98,8 @@ expect "metrics" 0 '^snapferry_build_info' -- metrics
 expect "the packaged configuration has no complaint" 0 '' -- snapferry check-config
 check "without a warning" sh -c "snapferry check-config --json | tail -n 1 | jq -e '.errors == 0 and .warnings == 0'"
 check "the man page is there" test -e /usr/share/man/man8/snapferryd.8.gz
-same "the configuration is a conffile" "$(dpkg-query -W -f '${Conffiles}' snapferry | awk '{ print $1 }' | xargs)" /etc/snapferry/snapferry.ini
+same "the configuration is a conffile" "$(dpkg-query -W -f '${Conffiles}' snapferry | awk '{ print $1 }' | xargs)" \
+    /etc/snapferry/snapferry.ini
 same "what is private is" "$(stat -c '%a %U' /var/lib/snapferry)" "700 root"
 same "the socket is for the group" "$(stat -c '%a %G' /run/snapferry/control.sock)" "660 snapferry"
 
@@ -94,7 +107,8 @@ same "the socket is for the group" "$(stat -c '%a %G' /run/snapferry/control.soc
 # What the packaged file has behind semicolons is a configuration, too.
 mkdir -p "$WORK/edited/conf.d"
 sed 's/^;//' /etc/snapferry/snapferry.ini >"$WORK/edited/snapferry.ini"
-check "its comments make a configuration" sh -c "snapferry check-config --config-dir '$WORK/edited' --json | tail -n 1 | jq -e '.errors == 0'"
+check "its comments make a configuration" \
+    sh -c "snapferry check-config --config-dir '$WORK/edited' --json | tail -n 1 | jq -e '.errors == 0'"
 random_file /srv/vm/a.img $((8 * MIB)) 5
 truncate -s 64M /srv/vm/a.img
 cat >/etc/snapferry/conf.d/50-local.ini <<'EDIT'
@@ -120,7 +134,8 @@ if snapferry backup --job nightly --wait >"$WORK/out" 2>&1; then pass "a backup"
 fi
 FIRST=$(ask backups | jq -r '.backups[0].id')
 same "it is recorded" "$(state "$FIRST")" Completed
-expect "volumes are protected" 0 '' -- sh -c "snapferry volumes --json | tail -n 1 | jq -e '.volumes | length == 1 and .[0].protected'"
+expect "volumes are protected" 0 '' \
+    -- sh -c "snapferry volumes --json | tail -n 1 | jq -e '.volumes | length == 1 and .[0].protected'"
 check "it comes back" snapferry restore "$FIRST" /srv/vm/back --from repository --wait --quiet
 check "as it was" cmp /srv/vm/a.img /srv/vm/back
 rm -f /srv/vm/back
@@ -140,7 +155,8 @@ check "a good one is taken" systemctl reload snapferryd
 chmod 750 /etc/snapferry
 systemctl stop snapferryd.service
 # As a version before 0.2 left it.
-printf '[Socket]\nListenStream=127.0.0.1:9747\nFileDescriptorName=metrics\nService=snapferryd.service\n[Install]\nWantedBy=sockets.target\n' \
+printf '%s\n' '[Socket]' ListenStream=127.0.0.1:9747 FileDescriptorName=metrics Service=snapferryd.service \
+    '[Install]' WantedBy=sockets.target \
     >/lib/systemd/system/snapferryd-metrics.socket
 systemctl daemon-reload
 check "the old socket for metrics is enabled" systemctl enable --quiet --now snapferryd-metrics.socket
@@ -201,9 +217,11 @@ check "the list names it" grep -q "$alias" $LIST
 check "and where it is" grep -q "/srv/vm/.snapferry" $LIST
 sed 's/^/# /' "$WORK/out" $LIST
 check "it is there" sh -c "find /srv/vm -name '$alias*' | grep -q ."
-same "of what was cancelled nothing is" "$(find /srv/vm -path '*snapferry*' -type f ! -name '*.native' ! -name '*.img')" ""
+same "of what was cancelled nothing is" \
+    "$(find /srv/vm -path '*snapferry*' -type f ! -name '*.native' ! -name '*.img')" ""
 check "records and configuration stay" test -s /var/lib/snapferry/records.db -a -s /etc/snapferry/snapferry.ini
-check "the repository is whole" "$SNAPFERRY" -r /srv/backups/main --password-file /etc/snapferry/main.password verify --quiet
+check "the repository is whole" "$SNAPFERRY" -r /srv/backups/main --password-file /etc/snapferry/main.password verify \
+    --quiet
 
 # ---- again, and removed without a daemon ----
 check "installed again" install_deb "$V1"
@@ -273,7 +291,8 @@ files >"$WORK/after"
 same "nothing that was there is gone" "$(comm -23 "$WORK/before" "$WORK/after")" ""
 # What other packages own came with apt and stays as theirs.
 others=$(awk 1 /var/lib/dpkg/info/*.list | sort -u)
-same "what stays is what must" "$(comm -13 "$WORK/before" "$WORK/after" | grep -vE '^/srv/' | grep -vxFf <(grep -v '^/etc/snapferry' <<<"$others") | xargs)" \
+same "what stays is what must" "$(comm -13 "$WORK/before" "$WORK/after" | grep -vE '^/srv/' |
+    grep -vxFf <(grep -v '^/etc/snapferry' <<<"$others") | xargs)" \
     "/etc/snapferry /etc/snapferry/conf.d /etc/snapferry/conf.d/50-local.ini /etc/snapferry/main.password $LIST"
 check "the repository" "$SNAPFERRY" -r /srv/backups/main --password-file /etc/snapferry/main.password verify --quiet
 check "the users stay" getent passwd snapferry-mover

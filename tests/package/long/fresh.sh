@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The packages in a minimal Debian 12 that mmdebstrap makes: apt installs them with what they need and nothing else, then
-# the same life as in ../life.sh. Wants a Debian mirror (MIRROR=URL) and root; ROOT=FILE.tar keeps and takes the system.
+# The packages in a minimal Debian 12 that mmdebstrap makes: apt installs them with what they need and nothing else,
+# then the same life as in ../life.sh. Wants a Debian mirror (MIRROR=URL) and root; ROOT=FILE.tar keeps and takes the
+# system.
 BUILD=$(realpath "${BUILD:-build}")
 export SNAPFERRY=${SNAPFERRY:-$BUILD/snapferry} INSTALL=apt
 cd "$(dirname "$0")/../../.." || exit 1
@@ -22,8 +23,10 @@ next_version || exit 1
 ROOT=${ROOT:-$BUILD/debian-12.tar}
 if [ ! -s "$ROOT" ]; then
     # Beyond a minimal system only what the test itself calls.
-    mmdebstrap --variant=minbase --include=systemd,systemd-sysv,jq,openssl,sqlite3,procps,diffutils,ca-certificates,mount,xfsprogs \
-        bookworm "$WORK/root.tar" ${MIRROR:+"$MIRROR"} 2>"$WORK/mmdebstrap" || { tail -n 20 "$WORK/mmdebstrap"; exit 1; }
+    mmdebstrap --variant=minbase \
+        --include=systemd,systemd-sysv,jq,openssl,sqlite3,procps,diffutils,ca-certificates,mount,xfsprogs \
+        bookworm "$WORK/root.tar" ${MIRROR:+"$MIRROR"} 2>"$WORK/mmdebstrap" ||
+        { tail -n 20 "$WORK/mmdebstrap"; exit 1; }
     mv "$WORK/root.tar" "$ROOT"
 fi
 mkdir "$WORK/fresh" && tar -xf "$ROOT" -C "$WORK/fresh" --exclude='./dev/*' || exit 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds the packages twice, from the beginning, with everything different that must not matter: directory and its length,
-# time zone, locale, umask, user's name and home, number of jobs, the clock. The bytes are the same.
+# Builds the packages twice, from the beginning, with everything different that must not matter: directory and its
+# length, time zone, locale, umask, user's name and home, number of jobs, the clock. The bytes are the same.
 # usage: tests/package/long/reproducible.sh DIR
 set -eu
 root=$(realpath "$(dirname "$0")/../../..")
@@ -18,7 +18,8 @@ export DEB_BUILD_OPTIONS
     umask 077
     later=(faketime -f +400d)
     command -v faketime >/dev/null || later=()
-    DEB_BUILD_OPTIONS="nocheck parallel=1" TZ=Pacific/Kiritimati LC_ALL=C LANGUAGE=de USER=somebody LOGNAME=somebody HOME=/nonexistent \
+    DEB_BUILD_OPTIONS="nocheck parallel=1" TZ=Pacific/Kiritimati LC_ALL=C LANGUAGE=de USER=somebody LOGNAME=somebody \
+    HOME=/nonexistent \
         "${later[@]}" debian/build.sh "$dir/another/and/a/longer/directory"
 )
 bad=0
@@ -33,5 +34,6 @@ for deb in "$dir"/a/*.deb; do
         diff -rq "$deb.x" "$other.x" || true
     fi
 done
-[ "$(ls "$dir"/a/*.deb | wc -l)" -ge 3 ] || { echo "not ok - there are packages for programs, documentation and debug symbols"; bad=1; }
+[ "$(ls "$dir"/a/*.deb | wc -l)" -ge 3 ] ||
+    { echo "not ok - there are packages for programs, documentation and debug symbols"; bad=1; }
 exit $bad

@@ -14,7 +14,8 @@ config_class vol /srv/vol 'snapshots-to-retain = 1'
 check "the service starts" systemctl start snapferryd.socket $UNIT
 running "$V"
 cp -r "$CONF" /persist/etc
-printf 'A=%s O=%s NATIVE=%s MACHINE=%s\n' "$A" "$O" "$(doc "$O" | jq -r .details.native)" "$(cat /etc/machine-id)" >/persist/facts
+printf 'A=%s O=%s NATIVE=%s MACHINE=%s\n' "$A" "$O" "$(doc "$O" | jq -r .details.native)" \
+    "$(cat /etc/machine-id)" >/persist/facts
 journalctl --flush
 pass "the machine goes down while the mover runs"
 cleanup_commands=()
