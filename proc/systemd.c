@@ -54,3 +54,26 @@ int systemd_main_pid(const char *unit, pid_t *ret)
     *ret = (pid_t)pid;
     return rc < 0 ? rc : pid ? 0 : -ESRCH;
 }
+
+static void message_freep(sd_bus_message **m)
+{
+    sd_bus_message_unref(*m);
+}
+
+int systemd_list(const char *pattern, systemd_unit_fn *fn, void *arg)
+{
+    CLEANUP(bus_freep) sd_bus *bus = NULL;
+    CLEANUP(message_freep) sd_bus_message *reply = NULL;
+    const char *unit, *description;
+    int rc = systemd_bus_open(&bus);
+    if (rc >= 0)
+        rc = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+                                "org.freedesktop.systemd1.Manager", "ListUnitsByPatterns", NULL, &reply, "asas", 0, 1,
+                                pattern);
+    if (rc >= 0)
+        rc = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
+    while (rc >= 0 && (rc = sd_bus_message_read(reply, "(ssssssouso)", &unit, &description, NULL, NULL, NULL, NULL,
+                                                NULL, NULL, NULL, NULL)) > 0)
+        fn(unit, description, arg);
+    return rc;
+}

@@ -22,4 +22,8 @@ int systemd_bus_open(sd_bus **ret);
 /* The main process of a service: 0 and its number, -ESRCH if there is none, or -errno. Waits for systemd's answer. */
 int systemd_main_pid(const char *unit, pid_t *ret);
 
+/* The units whose names match a pattern of glob(7). Waits for systemd's answer: 0 or -errno. */
+typedef void systemd_unit_fn(const char *unit, const char *description, void *arg);
+int systemd_list(const char *pattern, systemd_unit_fn *fn, void *arg);
+
 #endif

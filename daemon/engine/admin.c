@@ -103,9 +103,9 @@ static void start(struct engine *g, struct operation *op)
                            .device_fd = -1,
                            .password = password,
                            .limits = &view,
-                           .go_timeout_s = policy->go_timeout_s,
-                           .stall_timeout_s = policy->stall_timeout_s,
-                           .cancel_grace_s = policy->cancel_grace_s};
+                           .times = {.go_timeout_s = policy->go_timeout_s,
+                                     .stall_timeout_s = policy->stall_timeout_s,
+                                     .cancel_grace_s = policy->cancel_grace_s}};
     int rc = movers_start(g->movers, &s, &e);
     explicit_bzero(password, strlen(password));
     if (rc < 0 && rc != -EEXIST)
@@ -125,7 +125,7 @@ static void end(struct engine *g, struct operation *op)
     records_counters_settle(g->records);
     if (rc < 0)
         return;
-    movers_forget(g->movers, op->id, NULL);
+    movers_forget(g->movers, op->id, NULL, NULL, NULL);
     live_drop(g, op->id);
     engine_kick(g);
 }

@@ -8,7 +8,6 @@
 #include "base/time.h"
 #include "daemon/answers/answers.h"
 #include "daemon/engine/facts.h"
-#include "daemon/movers/plugin-movers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -49,8 +48,6 @@ json_t *engine_operation_json(struct engine *g, const struct operation *op)
     char asked[1300];
     if (!op_state_terminal(op->state) && !json_object_get(o, "why") && natives_asked(g, op, asked, sizeof asked))
         jset_str(o, "why", asked);
-    if (!m)
-        m = plugin_movers_to_json(g->plugins, op->id);
     if (m)
         json_object_set_new(o, "mover", m);
     const struct live *l = live_find(g, op->id);

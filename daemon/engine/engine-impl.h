@@ -58,8 +58,6 @@ struct repo_health {
 #define REPOSITORY_FULL 0.05
 bool repository_full(const struct repo_health *h);
 
-struct plugin_movers;
-
 struct engine {
     sd_event *loop;
     struct engine_paths paths;
@@ -68,7 +66,6 @@ struct engine {
     struct records_news news;
     struct steps *steps;
     struct movers *movers;
-    struct plugin_movers *plugins;
     struct schedule *schedule;
     struct live **live;  /* LIVE_BUCKETS, by id */
     struct facts *facts; /* facts.h */

@@ -9,7 +9,6 @@
 #include "proc/systemd.h"
 #include "daemon/engine/facts.h"
 #include "daemon/check/check.h"
-#include "daemon/movers/plugin-movers.h"
 #include "proc/notify.h"
 
 #include <errno.h>
@@ -635,14 +634,14 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = steps_new(&g->steps, loop, e);
     if (rc < 0)
         goto fail;
-    struct movers_opts mo = {
-        loop, g->paths.runtime_dir, g->paths.state_dir, g->paths.mover_program, &engine_mover_events, g};
+    const struct movers_opts mo = {.loop = loop,
+                                   .steps = g->steps,
+                                   .runtime_dir = g->paths.runtime_dir,
+                                   .state_dir = g->paths.state_dir,
+                                   .program = g->paths.mover_program,
+                                   .events = &engine_mover_events,
+                                   .arg = g};
     rc = movers_new(&g->movers, &mo, e);
-    if (rc < 0)
-        goto fail;
-    struct plugin_movers_opts po = {
-        .loop = loop, .steps = g->steps, .events = &engine_mover_events, .arg = g, .runtime_dir = g->paths.runtime_dir};
-    rc = plugin_movers_new(&g->plugins, &po, e);
     if (rc < 0)
         goto fail;
     rc = board_load(g, e);
@@ -682,7 +681,6 @@ void engine_free(struct engine *g)
     if (!g)
         return;
     schedule_free(g->schedule);
-    plugin_movers_free(g->plugins);
     movers_free(g->movers);
     steps_free(g->steps);
     sd_event_source_disable_unref(g->kick);

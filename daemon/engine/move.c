@@ -6,7 +6,6 @@
  */
 #include "base/crash.h"
 #include "daemon/engine/engine-impl.h"
-#include "daemon/movers/plugin-movers.h"
 #include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
@@ -67,12 +66,12 @@ static json_t *restore_job(struct engine *g, const struct operation *op)
     return job;
 }
 
-static void spec_times(struct mover_spec *s, const struct policy *policy)
+static struct mover_times times_of(const struct policy *policy)
 {
-    s->go_timeout_s = policy->go_timeout_s;
-    s->stall_timeout_s = policy->stall_timeout_s;
-    s->cancel_grace_s = policy->cancel_grace_s;
-    s->max_duration_s = policy->max_duration_s;
+    return (struct mover_times){.go_timeout_s = policy->go_timeout_s,
+                                .stall_timeout_s = policy->stall_timeout_s,
+                                .cancel_grace_s = policy->cancel_grace_s,
+                                .max_duration_s = policy->max_duration_s};
 }
 
 static void start_with(struct engine *g, struct operation *op, int device)
@@ -93,13 +92,13 @@ static void start_with(struct engine *g, struct operation *op, int device)
     }
     limits_view(&limits, policy, props);
     struct mover_spec s = {.operation = op->id,
+                           .times = times_of(policy),
                            .kind = op_kind_name(op->kind),
                            .job = job,
                            .device_fd = device,
                            .password = password,
                            .limits = &limits,
                            .debug = op->debug};
-    spec_times(&s, policy);
     int rc = movers_start(g->movers, &s, &e);
     explicit_bzero(password, strlen(password));
     crash_point("engine-mover-started");
@@ -141,17 +140,10 @@ static json_t *plugin_request(const struct operation *op)
     return r;
 }
 
-static void plugin_times(struct plugin_movers_times *t, const struct policy *policy)
-{
-    t->stall_timeout_s = policy->stall_timeout_s;
-    t->max_duration_s = policy->max_duration_s;
-    t->cancel_grace_s = policy->cancel_grace_s;
-}
-
+/* A plugin that has begun under an earlier daemon is found again by its id. */
 static void start_plugin(struct engine *g, struct operation *op)
 {
     const struct cfg_plugin *p = operation_plugin(g, op);
-    struct plugin_movers_times t = {0};
     struct err e = ERR_INIT;
     CLEANUP_JSON json_t *req = plugin_request(op);
     if (!p) {
@@ -160,9 +152,13 @@ static void start_plugin(struct engine *g, struct operation *op)
         operation_attempt_failed(g, op, "start", &e, false);
         return;
     }
-    plugin_times(&t, op->policy);
-    int rc = op->plugin_id[0] ? plugin_movers_resume(g->plugins, op->id, p, op->plugin_id, req, &t, &e)
-                              : plugin_movers_start(g->plugins, op->id, p, req, &t, &e);
+    const struct mover_spec s = {.operation = op->id,
+                                 .plugin = p,
+                                 .plugin_id = op->plugin_id,
+                                 .times = times_of(op->policy),
+                                 .job = req,
+                                 .device_fd = -1};
+    int rc = op->plugin_id[0] ? movers_adopt(g->movers, NULL, &s, &e) : movers_start(g->movers, &s, &e);
     if (rc < 0 && rc != -EEXIST)
         operation_attempt_failed(g, op, "start", &e, false);
 }
@@ -177,7 +173,7 @@ void operation_start(struct engine *g, struct operation *op)
             return;
         crash_point("engine-unit-intent");
     }
-    if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id))
+    if (movers_has(g->movers, op->id))
         return;
     if (op->policy->mover[0]) {
         start_plugin(g, op);
@@ -206,18 +202,21 @@ void operation_adopt(struct engine *g, struct operation *op)
     const char *props[33];
     struct err e = ERR_INIT;
     const struct policy *policy = op->policy;
-    if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id))
+    if (movers_has(g->movers, op->id))
         return;
     if (policy->mover[0]) {
         start_plugin(g, op);
         return;
     }
     limits_view(&limits, policy, props);
-    struct mover_spec s = {.operation = op->id, .kind = op_kind_name(op->kind), .device_fd = -1, .limits = &limits};
-    spec_times(&s, policy);
+    const struct mover_spec s = {.operation = op->id,
+                                 .times = times_of(policy),
+                                 .kind = op_kind_name(op->kind),
+                                 .device_fd = -1,
+                                 .limits = &limits};
     int rc = mover_identity_from_json(&id, op->identity, &e);
     if (rc == 0)
-        rc = movers_adopt(g->movers, op->id, &id, &s, &e);
+        rc = movers_adopt(g->movers, &id, &s, &e);
     if (rc == 0) {
         log_info("%s: its mover (process %d) still runs and is watched again", operation_label(op), (int)id.pid);
         if (op->cancel)
@@ -244,7 +243,7 @@ static bool of_earlier_boot(const struct operation *op)
            !sd_id128_equal(now, then);
 }
 
-static void mover_ready(const char *operation, const struct process_identity *id, void *arg)
+static void mover_ready(const char *operation, const struct mover_ready *r, void *arg)
 {
     struct engine *g = arg;
     CLEANUP(operation_clear) struct operation op;
@@ -254,20 +253,20 @@ static void mover_ready(const char *operation, const struct process_identity *id
         return;
     if (op.state != OP_STARTING && op.state != OP_RUNNING)
         return;
-    json_take(&op.identity, mover_identity_to_json(id));
+    json_take(&op.identity, mover_identity_to_json(r->identity));
     if (op.cancel) {
         operation_cancel(g, &op, op.cancel_reason);
         return;
     }
-    if (plugin_movers_has(g->plugins, operation))
-        str_set(&op.plugin_id, plugin_movers_id(g->plugins, operation));
+    if (r->plugin_id[0])
+        str_set(&op.plugin_id, r->plugin_id);
     if (!op.running_ns)
         op.running_ns = now_ns();
     /* Only when this is durable may it begin: no result can be lost before somebody listens (MS-19). */
     if (operation_become(g, &op, OP_RUNNING) < 0)
         return;
     crash_point("engine-running");
-    if (movers_has(g->movers, operation) && movers_go(g->movers, operation, &e) < 0)
+    if (movers_go(g->movers, operation, &e) < 0)
         log_warning("%s: %s", operation, e.msg);
 }
 
@@ -382,7 +381,7 @@ static void ended(struct engine *g, const char *operation, const struct mover_en
         struct err e = end->err;
         if (!e.cls)
             err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(end->outcome));
-        movers_forget(g->movers, operation, NULL); /* the next attempt starts with an empty result file */
+        movers_forget(g->movers, operation, NULL, NULL, NULL); /* the next attempt starts with an empty result file */
         const bool rebooted = of_earlier_boot(&op);
         if (rebooted || (end->outcome == MOVER_CANCELED && !op.policy->mover[0]))
             operation_interrupted(g, &op, &e, rebooted);

@@ -14,7 +14,6 @@
 #include "base/crash.h"
 #include "daemon/engine/volumes.h"
 #include "daemon/engine/hooks.h"
-#include "daemon/movers/plugin-movers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -122,13 +121,11 @@ void operation_cancel(struct engine *g, struct operation *op, const char *why)
         if (operation_write(g, op) < 0)
             return;
     }
-    if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id)) {
+    if (movers_has(g->movers, op->id)) {
         int64_t deadline = op->cancel_deadline_ns;
         if (op->state != OP_CANCELLING && operation_become(g, op, OP_CANCELLING) < 0)
             return;
-        int rc = movers_has(g->movers, op->id) ? movers_cancel(g->movers, op->id, deadline, &e)
-                                               : plugin_movers_cancel(g->plugins, op->id, deadline, &e);
-        if (rc < 0)
+        if (movers_cancel(g->movers, op->id, deadline, &e) < 0)
             log_warning("%s cannot be told to stop, it is tried again: %s", op->id, e.msg);
         return;
     }
@@ -350,11 +347,11 @@ static void terminal(struct engine *g, struct operation *op)
     if (rc < 0)
         return;
     journal_operation(op);
-    movers_forget(g->movers, op->id, NULL);
+    movers_forget(g->movers, op->id, NULL, NULL, NULL);
     /* Asked for already unless a daemon died in between; idempotent. */
     const struct cfg_plugin *plugin = op->plugin_id[0] ? operation_plugin(g, op) : NULL;
     if (plugin)
-        plugin_movers_forget(g->plugins, op->id, plugin, op->plugin_id, NULL);
+        movers_forget(g->movers, op->id, plugin, op->plugin_id, NULL);
     live_drop(g, op->id);
     if (!operation_is_restore(op))
         volume_note(g, op->volume, op->own->name, volume_ended, op);
@@ -427,7 +424,7 @@ static void clean_up(struct engine *g, struct operation *op)
     struct err e = ERR_INIT;
     if (op->wake_ns > now_ns())
         return;
-    if (movers_has(g->movers, op->id) || plugin_movers_has(g->plugins, op->id))
+    if (movers_has(g->movers, op->id))
         return; /* its end comes; nothing is taken away under it */
     if (!op->undone) {
         CLEANUP_JSON json_t *list = json_array();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* movers-files.c - result files, log files */
-#include "daemon/movers/movers-impl.h"
+/* files.c - result files, log files */
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -30,7 +30,7 @@ static int sync_dir(const char *path)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-int result_create(struct movers *m, const char *operation, struct err *e)
+int result_create(struct builtin_movers *m, const char *operation, struct err *e)
 {
     char path[4300];
     mover_result_path(path, sizeof path, m->state_dir, operation);
@@ -118,7 +118,8 @@ static const char *wrong(const json_t *j, const char *operation, const char *kin
     return NULL;
 }
 
-json_t *result_read(const struct movers *m, const char *operation, const char *kind, pid_t pid, char *why, size_t cap)
+json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
+                    size_t cap)
 {
     char path[4300];
     size_t len = 0;
@@ -136,9 +137,18 @@ json_t *result_read(const struct movers *m, const char *operation, const char *k
     return NULL;
 }
 
+int result_forget(struct builtin_movers *m, const char *operation, struct err *e)
+{
+    char path[4400];
+    mover_result_path(path, sizeof path, m->state_dir, operation);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set(e, ERR_GENERIC, errno, "cannot remove the result file %s", path);
+    return 0;
+}
+
 /* ---- logs ---- */
 
-int log_create(struct movers *m, const char *operation, struct err *e)
+int log_create(struct builtin_movers *m, const char *operation, struct err *e)
 {
     char path[4300], head[OPERATION_MAX + 32];
     mover_log_path(path, sizeof path, m->state_dir, operation);
@@ -173,7 +183,7 @@ static int newest_first(const void *a, const void *b)
     return x->mtime < y->mtime ? 1 : x->mtime > y->mtime ? -1 : strcmp(x->name, y->name);
 }
 
-void logs_prune(struct movers *m)
+void logs_prune(struct builtin_movers *m)
 {
     CLEANUP_CLOSEDIR DIR *d = opendir(m->logs_dir);
     CLEANUP_FREE struct log_file *list = NULL;

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* movers-info.c - what movers there are, for status */
-#include "daemon/movers/movers-impl.h"
+/* info.c - what is known of a built-in mover, for status */
+#include "daemon/movers/builtin-impl.h"
 
-#include "base/cleanup.h"
 #include "base/time.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define NS 1e-9
-
-bool movers_has(const struct movers *m, const char *operation)
-{
-    return movers_find(m, operation) != NULL;
-}
-
-unsigned movers_count(const struct movers *m)
-{
-    unsigned n = 0;
-    for (const struct mover *v = m->list; v; v = v->next)
-        n++;
-    return n;
-}
 
 static json_t *limits_json(const struct mover *v)
 {
@@ -45,16 +29,16 @@ static json_t *log_json(const struct mover *v)
     return list;
 }
 
-json_t *movers_to_json(const struct movers *m, const char *operation)
+json_t *builtin_to_json(const struct builtin_movers *m, const char *operation)
 {
-    const struct mover *v = movers_find(m, operation);
+    const struct mover *v = mover_find(m, operation);
     if (!v)
         return NULL;
     const int64_t now = mono_ns();
     const double tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
     json_t *j = json_pack("{s:i, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f}", "pid", (int)v->id.pid, "unit",
                           v->id.unit, "backend", v->id.unit[0] ? "systemd" : "fork", "adopted", (int)v->adopted,
-                          "connected", (int)mover_connected(v), "ready", (int)v->ready, "go", (int)v->go, "started",
+                          "connected", (int)(v->conn != NULL), "ready", (int)v->ready, "go", (int)v->go, "started",
                           (int)v->start_seen, "cancel", (int)v->canceled, "age_s", (double)(now - v->began_ns) * NS);
     const uint64_t memory = cgroup_number(&v->cgroup, "memory.current", NULL);
     const bool own = v->cgroup.made || v->id.unit[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* movers-launch.c - what a mover is started with: user, limits, environment; the same for both back ends */
-#include "daemon/movers/movers-impl.h"
+/* launch.c - what a mover is started with: user, limits, environment; the same for both back ends */
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
 
@@ -125,7 +125,7 @@ static struct cfg_mover *copy_limits(const struct cfg_mover *from)
     return c;
 }
 
-int launch_new(struct mover_launch **ret, struct movers *m, const struct mover_spec *s, struct err *e)
+int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err *e)
 {
     CLEANUP(launch_freep) struct mover_launch *l = calloc(1, sizeof *l);
     if (!l || !(l->limits = copy_limits(s->limits)) || !(l->env = environment()))
@@ -136,16 +136,13 @@ int launch_new(struct mover_launch **ret, struct movers *m, const struct mover_s
         rc = describe(l, s, e);
     if (rc == 0)
         rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
-    if (rc == 0)
-        rc = movers_listen(m, l->as.uid, &l->socket, e);
     if (rc < 0)
         return rc;
     const uint64_t memory = c->memory ? c->memory : MEMORY_DEFAULT_BYTES;
     const uint64_t index = c->index_memory ? c->index_memory : INDEX_DEFAULT_BYTES;
     l->memory_max = c->memory_max ? c->memory_max : memory + index + MEMORY_EXTRA;
     l->memlock = memory;
-    l->stop_timeout_s = s->cancel_grace_s > 0 ? s->cancel_grace_s : 30;
-    l->program = m->program;
+    l->stop_timeout_s = s->times.cancel_grace_s > 0 ? s->times.cancel_grace_s : 30;
     *ret = take_ptr(&l);
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * movers-link.c - the sockets that movers dial
+ * link.c - the sockets that movers dial
  *
  * One listening socket for each user that movers run as, mode 0600 and that user's. Who connects is known by its
  * process id: a connection of nobody we started is closed at once. What is said is bounded in size and rate.
  */
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -29,7 +29,7 @@
 
 struct listener {
     struct listener *next;
-    struct movers *owner;
+    struct builtin_movers *owner;
     uid_t uid;
     int fd;
     char path[108];
@@ -76,7 +76,7 @@ static void listener_free(struct listener *n)
     free(n);
 }
 
-int movers_listen(struct movers *m, uid_t uid, const char **path, struct err *e)
+int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct err *e)
 {
     for (struct listener *n = m->listeners; n; n = n->next) {
         if (n->uid == uid) {
@@ -107,7 +107,7 @@ int movers_listen(struct movers *m, uid_t uid, const char **path, struct err *e)
 }
 
 /* The paths stay: a daemon that starts next may have bound them already. */
-void movers_unlisten(struct movers *m)
+void movers_unlisten(struct builtin_movers *m)
 {
     while (m->listeners) {
         struct listener *n = m->listeners;
@@ -117,11 +117,6 @@ void movers_unlisten(struct movers *m)
 }
 
 /* ---- connections ---- */
-
-bool mover_connected(const struct mover *v)
-{
-    return v->conn != NULL;
-}
 
 void conn_close(struct mover *v)
 {
@@ -142,10 +137,10 @@ static int64_t second_ns(void)
 /* Breaking the protocol once may be a bug of an older version; doing it again and again is not what movers are for. */
 static void violated(struct mover *v)
 {
-    log_warning("mover of %s: %s; its connection is closed", v->operation, v->nonsense);
+    log_warning("mover of %s: %s; its connection is closed", v->operation, v->violation);
     conn_close(v);
     if (++v->violations >= VIOLATIONS_MAX && !v->gone)
-        mover_kill(v, KILL_NONSENSE);
+        v->owner->ops->misbehaved(v);
 }
 
 /* 1: one message was heard; 0: none lies there; -EPIPE: the end; -EBADMSG: the protocol was broken. */
@@ -165,14 +160,14 @@ static int read_one(struct mover *v)
         c->in_window = 0;
     }
     if (++c->in_window > MESSAGES_PER_S && !v->gone) {
-        snprintf(v->nonsense, sizeof v->nonsense, "it sends more than %d messages a second", MESSAGES_PER_S);
+        snprintf(v->violation, sizeof v->violation, "it sends more than %d messages a second", MESSAGES_PER_S);
         return -EBADMSG;
     }
     if ((flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
-        snprintf(v->nonsense, sizeof v->nonsense, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
+        snprintf(v->violation, sizeof v->violation, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
         return -EBADMSG;
     }
-    return mover_hear(v, buf, (size_t)n, &c->greeted) ? 1 : -EBADMSG;
+    return v->owner->ops->message(v, buf, (size_t)n, &c->greeted) ? 1 : -EBADMSG;
 }
 
 static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
@@ -209,7 +204,7 @@ bool conn_drain(struct mover *v)
     return true;
 }
 
-static struct mover *who_is(struct movers *m, const struct ucred *peer)
+static struct mover *who_is(struct builtin_movers *m, const struct ucred *peer)
 {
     for (struct mover *v = m->list; v; v = v->next) {
         if (v->gone)
@@ -229,13 +224,13 @@ static bool dials_too_often(struct mover *v)
     }
     if (++v->dials <= DIALS_MAX)
         return false;
-    snprintf(v->nonsense, sizeof v->nonsense, "it dials again and again");
-    log_warning("mover of %s: %s; it is killed", v->operation, v->nonsense);
-    mover_kill(v, KILL_NONSENSE);
+    snprintf(v->violation, sizeof v->violation, "it dials again and again");
+    log_warning("mover of %s: %s; it is killed", v->operation, v->violation);
+    v->owner->ops->misbehaved(v);
     return true;
 }
 
-static void take_connection(struct movers *m, int fd)
+static void take_connection(struct builtin_movers *m, int fd)
 {
     struct ucred peer = {0};
     socklen_t len = sizeof peer;
@@ -246,7 +241,7 @@ static void take_connection(struct movers *m, int fd)
     }
     struct mover *v = who_is(m, &peer);
     if (!v || peer.uid != v->uid) {
-        if (m->strangers++ % 100 == 0)
+        if (m->unknown_peers++ % 100 == 0)
             log_warning("process %d of user %u dialled the movers' socket and is none of ours: refused", (int)peer.pid,
                         (unsigned)peer.uid);
         close(fd);
@@ -305,12 +300,12 @@ static int say(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
     return (int)n;
 }
 
-int mover_say(struct mover *v, const char *type)
+int mover_send(struct mover *v, const char *type)
 {
     return say(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
 }
 
-int mover_say_job(struct mover *v)
+int mover_send_job(struct mover *v)
 {
     const struct {
         const char *role;

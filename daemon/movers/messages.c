@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * movers-messages.c - what movers say, and how far it is believed
+ * messages.c - what movers say, and how far it is believed
  *
  * Nothing here decides how an operation ends; the process's end and its result file do. A message that is no JSON
  * object, of another operation, of an unknown type or out of turn breaks the protocol. Progress has to be numbers that
  * can be true, else it is not taken.
  */
 #include "base/time.h"
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 static const char *const counters[] = {WIRE_COUNTERS(COUNTER_NAME)};
 #define N_COUNTERS (sizeof counters / sizeof *counters)
 
-static bool nonsense(struct mover *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool nonsense(struct mover *v, const char *fmt, ...)
+static bool violation(struct mover *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool violation(struct mover *v, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(v->nonsense, sizeof v->nonsense, fmt, ap);
+    vsnprintf(v->violation, sizeof v->violation, fmt, ap);
     va_end(ap);
-    for (char *p = v->nonsense; *p; p++)
+    for (char *p = v->violation; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?';
     return false;
@@ -37,32 +37,41 @@ static bool on_hello(struct mover *v, const json_t *m)
     bool resumed = json_is_true(json_object_get(m, "resumed"));
     if (!json_is_integer(protocol) || (p != MOVER_PROTOCOL && p != MOVER_PROTOCOL - 1)) {
         snprintf(v->begin_error, sizeof v->begin_error, "it speaks another protocol than %d", MOVER_PROTOCOL);
-        return nonsense(v, "it speaks protocol %lld, not %d", (long long)p, MOVER_PROTOCOL);
+        return violation(v, "it speaks protocol %lld, not %d", (long long)p, MOVER_PROTOCOL);
     }
     if (resumed != v->go)
-        return nonsense(v, resumed ? "it says that it works already, and nobody told it to"
-                                   : "it asks for its job a second time");
+        return violation(v, resumed ? "it says that it works already, and nobody told it to"
+                                    : "it asks for its job a second time");
     if (!resumed) {
         if (v->job_sent)
-            return nonsense(v, "it asks for its job a second time");
+            return violation(v, "it asks for its job a second time");
         v->job_sent = true;
-        if (mover_say_job(v) < 0)
+        if (mover_send_job(v) < 0)
             log_warning("mover of %s: its job cannot be sent", v->operation);
     }
     if (v->canceled)
-        mover_say(v, WIRE_CANCEL);
+        mover_send(v, WIRE_CANCEL);
     return true;
 }
 
 static bool on_ready(struct mover *v, const json_t *m)
 {
+    const struct mover_ready r = {.identity = &v->id, .plugin_id = ""};
     (void)m;
     if (v->ready || !v->job_sent)
-        return nonsense(v, "it says READY out of turn");
+        return violation(v, "it says READY out of turn");
     v->ready = true;
     v->ready_ns = mono_ns();
     if (v->owner->events->ready)
-        v->owner->events->ready(v->operation, &v->id, v->owner->arg);
+        v->owner->events->ready(v->operation, &r, v->owner->arg);
+    return true;
+}
+
+/* Known types that tell nothing that has to be remembered. */
+static bool on_hint(struct mover *v, const json_t *m)
+{
+    (void)v;
+    (void)m;
     return true;
 }
 
@@ -77,7 +86,7 @@ static bool on_start(struct mover *v, const json_t *m)
 {
     (void)m;
     if (!v->go)
-        return nonsense(v, "it begins before it was told to");
+        return violation(v, "it begins before it was told to");
     if (v->start_seen)
         return true;
     v->start_seen = true;
@@ -128,11 +137,11 @@ static bool same_place(const json_t *a, const json_t *b)
 static bool on_progress(struct mover *v, const json_t *m)
 {
     if (!v->go)
-        return nonsense(v, "it reports progress before it was told to begin");
+        return violation(v, "it reports progress before it was told to begin");
     json_int_t seq = json_integer_value(json_object_get(m, "seq"));
     json_t *p = believable(v, m);
     if (!p)
-        return nonsense(v, "it reports a progress that cannot be");
+        return violation(v, "it reports a progress that cannot be");
     if (v->progress && seq < v->progress_seq) { /* an older one came late */
         json_decref(p);
         return true;
@@ -154,7 +163,7 @@ static bool on_log(struct mover *v, const json_t *m)
     const char *level = json_string_value(json_object_get(m, "level"));
     const char *line = json_string_value(json_object_get(m, "line"));
     if (!level || !line)
-        return nonsense(v, "it sends a log line without level or text");
+        return violation(v, "it sends a log line without level or text");
     char *to = v->log[v->log_next++ % LOG_TAIL];
     size_t n = (size_t)snprintf(to, sizeof v->log[0], "%.10s: %s", level, line);
     for (size_t i = 0; i < n && to[i]; i++)
@@ -163,26 +172,12 @@ static bool on_log(struct mover *v, const json_t *m)
     return true;
 }
 
-static bool on_canceling(struct mover *v, const json_t *m)
-{
-    (void)m;
-    v->canceling = true;
-    return true;
-}
-
 static bool on_result(struct mover *v, const json_t *m)
 {
     const json_t *code = json_object_get(m, "code");
     if (!json_is_integer(code) || json_integer_value(code) < 0 || json_integer_value(code) >= RESULT_CODES)
-        return nonsense(v, "it reports a result code that there is not");
+        return violation(v, "it reports a result code that there is not");
     v->life_ns = mono_ns();
-    return true;
-}
-
-static bool on_stopped(struct mover *v, const json_t *m)
-{
-    (void)m;
-    v->stopped = true;
     return true;
 }
 
@@ -190,9 +185,9 @@ static const struct {
     const char *type;
     bool (*take)(struct mover *v, const json_t *m);
 } types[] = {
-    {WIRE_HELLO, on_hello},          {WIRE_READY, on_ready},       {WIRE_REFUSED, on_refused},
-    {WIRE_START, on_start},          {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},
-    {WIRE_CANCELLING, on_canceling}, {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_stopped},
+    {WIRE_HELLO, on_hello},     {WIRE_READY, on_ready},       {WIRE_REFUSED, on_refused},
+    {WIRE_START, on_start},     {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},
+    {WIRE_CANCELLING, on_hint}, {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_hint},
 };
 
 static bool take(struct mover *v, const json_t *m, bool *greeted)
@@ -201,23 +196,23 @@ static bool take(struct mover *v, const json_t *m, bool *greeted)
     const char *operation = json_string_value(json_object_get(m, "operation"));
     const json_t *seq = json_object_get(m, "seq");
     if (!type || !operation || !json_is_integer(seq) || json_integer_value(seq) <= 0)
-        return nonsense(v, "it sent a message without type, operation or number");
+        return violation(v, "it sent a message without type, operation or number");
     if (strcmp(operation, v->operation) != 0)
-        return nonsense(v, "it speaks for another operation (%.60s)", operation);
+        return violation(v, "it speaks for another operation (%.60s)", operation);
     const bool hello = !strcmp(type, WIRE_HELLO);
     if (hello == *greeted)
-        return nonsense(v, hello ? "it says HELLO twice" : "it does not say HELLO first");
+        return violation(v, hello ? "it says HELLO twice" : "it does not say HELLO first");
     *greeted = true;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].type, type))
             return types[i].take(v, m);
-    return nonsense(v, "it sent a message of the unknown type \"%.40s\"", type);
+    return violation(v, "it sent a message of the unknown type \"%.40s\"", type);
 }
 
-bool mover_hear(struct mover *v, const char *text, size_t len, bool *greeted)
+bool mover_message(struct mover *v, const char *text, size_t len, bool *greeted)
 {
     json_t *m = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    bool ok = json_is_object(m) ? take(v, m, greeted) : nonsense(v, "it sent something that is no JSON object");
+    bool ok = json_is_object(m) ? take(v, m, greeted) : violation(v, "it sent something that is no JSON object");
     json_decref(m);
     return ok;
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* names.c - what the units and cgroups of movers are called */
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define UNIT_PREFIX "snapferry-mover@"
 #define UNIT_SUFFIX ".service"
 #define VOLUME_SHOWN 200
 
 /* As systemd-escape does: what is no letter, digit, ":", "_" or inner "." becomes \xHH, and "/" becomes "-". */
 void mover_unit_name(char *out, size_t cap, const char *operation)
 {
-    size_t n = (size_t)snprintf(out, cap, "%s", UNIT_PREFIX);
+    size_t n = (size_t)snprintf(out, cap, "%s", MOVER_UNIT_PREFIX);
     for (const char *p = operation; *p && n + sizeof UNIT_SUFFIX + 5 < cap; p++) {
         if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == ':' ||
             *p == '_' || (*p == '.' && p != operation))
@@ -35,8 +34,9 @@ void mover_unit_name(char *out, size_t cap, const char *operation)
 bool mover_unit_operation(const char *unit, char *out, size_t cap)
 {
     size_t len = strlen(unit), n = 0;
-    const size_t head = sizeof UNIT_PREFIX - 1, tail = sizeof UNIT_SUFFIX - 1;
-    if (len <= head + tail || strncmp(unit, UNIT_PREFIX, head) != 0 || strcmp(unit + len - tail, UNIT_SUFFIX) != 0)
+    const size_t head = sizeof MOVER_UNIT_PREFIX - 1, tail = sizeof UNIT_SUFFIX - 1;
+    if (len <= head + tail || strncmp(unit, MOVER_UNIT_PREFIX, head) != 0 ||
+        strcmp(unit + len - tail, UNIT_SUFFIX) != 0)
         return false;
     for (const char *p = unit + head; p < unit + len - tail && n + 1 < cap; p++) {
         unsigned byte;

@@ -35,7 +35,7 @@ struct pm_op {
     char operation[512];
     struct cfg_plugin plugin; /* without its patterns */
     struct plugin_program prog;
-    struct plugin_movers_times times;
+    struct mover_times times;
     bool restore, style_run;
     unsigned abilities;
     json_t *request, *stored;
@@ -78,7 +78,12 @@ struct plugin_movers {
     struct pm_op *first;
 };
 
-void pm_turn(struct pm_op *o);
+/* Has its turn at `usec` (monotonic). */
+static inline void pm_wake(struct pm_op *o, uint64_t usec)
+{
+    sd_event_source_set_time(o->timer, usec);
+    sd_event_source_set_enabled(o->timer, SD_EVENT_ONESHOT);
+}
 
 /* What the plugin says, and what follows from it. */
 void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc);

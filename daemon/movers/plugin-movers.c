@@ -7,7 +7,6 @@
  * the next thing. Why an operation is being stopped (a cancel, a stall, a plugin that no longer answers) is remembered
  * and becomes its outcome, unless the plugin says that it completed: a result is a fact.
  */
-#include "daemon/movers/plugin-movers.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
@@ -46,23 +45,18 @@ static void op_unlink(struct pm_op *o)
         }
 }
 
+static void op_turn(struct pm_op *o);
+
 static int on_timer(sd_event_source *s, uint64_t usec, void *arg)
 {
     (void)s;
     (void)usec;
-    pm_turn(arg);
+    op_turn(arg);
     return 0;
 }
 
-/* Wakes turn() at `usec` (monotonic). */
-static void arm(struct pm_op *o, uint64_t usec)
-{
-    sd_event_source_set_time(o->timer, usec);
-    sd_event_source_set_enabled(o->timer, SD_EVENT_ONESHOT);
-}
-
 static int op_new(struct pm_op **ret, struct plugin_movers *pm, const char *operation, const struct cfg_plugin *p,
-                  const json_t *request, const struct plugin_movers_times *t, struct err *e)
+                  const json_t *request, const struct mover_times *t, struct err *e)
 {
     if (strlen(operation) >= sizeof((struct pm_op *)NULL)->operation)
         return err_set(e, ERR_GENERIC, ENAMETOOLONG, "operation id %.60s... is too long", operation);
@@ -264,7 +258,7 @@ static void begun(struct pm_op *o, const json_t *out)
         }
         id = o->proc.id;
     }
-    o->pm->events->ready(o->operation, &id, o->pm->arg);
+    o->pm->events->ready(o->operation, &(struct mover_ready){.identity = &id, .plugin_id = o->id}, o->pm->arg);
     if (json_is_true(json_object_get(out, "completed"))) {
         const char *error = json_string_value(json_object_get(out, "error"));
         o->told_started = true;
@@ -375,7 +369,7 @@ static void on_answer(struct step_result *r, void *arg)
             log_warning("%s: %s", o->operation, r->err.msg);
         break;
     }
-    pm_turn(o);
+    op_turn(o);
 }
 
 /* ---- what is next ---- */
@@ -469,7 +463,7 @@ static void arm_next(struct pm_op *o, uint64_t now)
                 at = earlier(at, o->began_usec + (uint64_t)o->times.max_duration_s * 1000000);
         }
     }
-    arm(o, at > now ? at : now + 1000);
+    pm_wake(o, at > now ? at : now + 1000);
 }
 
 /* States after the plugin was heard for the last time; nothing is being asked. False: o is gone. */
@@ -496,7 +490,7 @@ static bool turn_end(struct pm_op *o, uint64_t now)
 }
 
 /* May free o: nothing is done with it afterwards. */
-void pm_turn(struct pm_op *o)
+static void op_turn(struct pm_op *o)
 {
     uint64_t now = (uint64_t)mono_ns() / 1000;
     check_clocks(o, now);
@@ -519,7 +513,7 @@ void pm_turn(struct pm_op *o)
 
 /* ---- the interface ---- */
 
-int plugin_movers_new(struct plugin_movers **ret, const struct plugin_movers_opts *opts, struct err *e)
+int plugin_movers_new(struct plugin_movers **ret, const struct movers_opts *opts, struct err *e)
 {
     struct plugin_movers *pm = calloc(1, sizeof *pm);
     if (!pm)
@@ -528,9 +522,8 @@ int plugin_movers_new(struct plugin_movers **ret, const struct plugin_movers_opt
     pm->steps = opts->steps;
     pm->events = opts->events;
     pm->arg = opts->arg;
-    pm->backoff_ms = opts->backoff_ms ? opts->backoff_ms : 1000;
-    snprintf(pm->dir, sizeof pm->dir, "%s",
-             opts->runtime_dir && *opts->runtime_dir ? opts->runtime_dir : "/run/snapferry");
+    pm->backoff_ms = opts->plugin_backoff_ms ? opts->plugin_backoff_ms : 1000;
+    snprintf(pm->dir, sizeof pm->dir, "%s", opts->runtime_dir);
     *ret = pm;
     return 0;
 }
@@ -547,34 +540,31 @@ void plugin_movers_free(struct plugin_movers *pm)
     free(pm);
 }
 
-static int begin(struct plugin_movers *pm, const char *operation, const struct cfg_plugin *p, const char *id,
-                 const json_t *request, const struct plugin_movers_times *t, struct err *e)
+static int begin(struct plugin_movers *pm, const struct mover_spec *s, const char *id, struct err *e)
 {
     struct pm_op *o;
-    if (find(pm, operation))
-        return err_plain(e, ERR_BUSY, EEXIST, "operation %s is under way already", operation);
-    int rc = op_new(&o, pm, operation, p, request, t, e);
+    if (!pm->steps)
+        return err_set(e, ERR_GENERIC, ENOTSUP, "operation %s: there are no plugins here", s->operation);
+    int rc = op_new(&o, pm, s->operation, s->plugin, s->job, &s->times, e);
     if (rc < 0)
         return rc;
     snprintf(o->id, sizeof o->id, "%s", id);
     op_link(o);
-    arm(o, (uint64_t)mono_ns() / 1000);
+    pm_wake(o, (uint64_t)mono_ns() / 1000);
     return 0;
 }
 
-int plugin_movers_start(struct plugin_movers *pm, const char *operation, const struct cfg_plugin *p,
-                        const json_t *request, const struct plugin_movers_times *t, struct err *e)
+int plugin_movers_start(struct plugin_movers *pm, const struct mover_spec *s, struct err *e)
 {
-    return begin(pm, operation, p, "", request, t, e);
+    return begin(pm, s, "", e);
 }
 
-int plugin_movers_resume(struct plugin_movers *pm, const char *operation, const struct cfg_plugin *p,
-                         const char *plugin_id, const json_t *request, const struct plugin_movers_times *t,
-                         struct err *e)
+int plugin_movers_adopt(struct plugin_movers *pm, const struct mover_spec *s, struct err *e)
 {
-    if (!plugin_id || !*plugin_id || strlen(plugin_id) > PLUGIN_ID_MAX)
-        return err_set(e, ERR_GENERIC, EINVAL, "operation %s has no id of plugin %s to go on with", operation, p->name);
-    return begin(pm, operation, p, plugin_id, request, t, e);
+    if (!s->plugin_id || !*s->plugin_id || strlen(s->plugin_id) > PLUGIN_ID_MAX)
+        return err_set(e, ERR_GENERIC, EINVAL, "operation %s has no id of plugin %s to go on with", s->operation,
+                       s->plugin->name);
+    return begin(pm, s, s->plugin_id, e);
 }
 
 int plugin_movers_cancel(struct plugin_movers *pm, const char *operation, int64_t deadline_ns, struct err *e)
@@ -589,7 +579,7 @@ int plugin_movers_cancel(struct plugin_movers *pm, const char *operation, int64_
     }
     pm_stop(o, MOVER_CANCELED, ERR_INTERRUPTED, "it was canceled", now + grace);
     /* Not from here: the caller may be one of our own events. */
-    arm(o, now);
+    pm_wake(o, now);
     return 0;
 }
 
@@ -597,8 +587,6 @@ int plugin_movers_forget(struct plugin_movers *pm, const char *operation, const 
                          const char *plugin_id, struct err *e)
 {
     struct pm_op *o;
-    if (find(pm, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "operation %s is under way", operation);
     int rc = op_new(&o, pm, operation, p, NULL, NULL, e);
     if (rc < 0)
         return rc;
@@ -619,10 +607,12 @@ bool plugin_movers_has(const struct plugin_movers *pm, const char *operation)
     return find(pm, operation) != NULL;
 }
 
-const char *plugin_movers_id(const struct plugin_movers *pm, const char *operation)
+unsigned plugin_movers_count(const struct plugin_movers *pm)
 {
-    const struct pm_op *o = find(pm, operation);
-    return o ? o->id : "";
+    unsigned n = 0;
+    for (const struct pm_op *o = pm->first; o; o = o->next)
+        n += !o->aftermath;
+    return n;
 }
 
 json_t *plugin_movers_to_json(const struct plugin_movers *pm, const char *operation)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* stray.c - movers that run, or have left a unit, though no record knows them */
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
 #include "base/json.h"
@@ -12,10 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-bus.h>
 #include <unistd.h>
-
-#define SERVICE "org.freedesktop.systemd1"
 
 /* ---- what there is: in a step, for /proc/PID/cmdline and systemd may let wait ---- */
 
@@ -82,31 +79,18 @@ static void list_processes(const char *runtime_dir, json_t *movers)
     }
 }
 
-static void messagep(sd_bus_message **m)
-{
-    sd_bus_message_unref(*m);
-}
+struct listing {
+    const char *runtime_dir;
+    json_t *movers;
+};
 
-static int list_units(const char *runtime_dir, json_t *movers)
+static void add_unit(const char *unit, const char *description, void *arg)
 {
-    CLEANUP(messagep) sd_bus_message *reply = NULL;
-    sd_bus *bus = NULL;
-    const char *unit, *description;
-    int rc = systemd_bus_open(&bus);
-    if (rc >= 0)
-        rc = sd_bus_call_method(bus, SERVICE, "/org/freedesktop/systemd1", SERVICE ".Manager", "ListUnitsByPatterns",
-                                NULL, &reply, "asas", 0, 1, "snapferry-mover@*.service");
-    if (rc >= 0)
-        rc = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
-    while (rc >= 0 && (rc = sd_bus_message_read(reply, "(ssssssouso)", &unit, &description, NULL, NULL, NULL, NULL,
-                                                NULL, NULL, NULL, NULL)) > 0) {
-        char operation[OPERATION_MAX + 1];
-        if (mover_unit_operation(unit, operation, sizeof operation) &&
-            mover_unit_is_ours(description, runtime_dir, operation))
-            processes_of(movers, operation);
-    }
-    sd_bus_flush_close_unref(bus);
-    return rc;
+    const struct listing *l = arg;
+    char operation[OPERATION_MAX + 1];
+    if (mover_unit_operation(unit, operation, sizeof operation) &&
+        mover_unit_is_ours(description, l->runtime_dir, operation))
+        processes_of(l->movers, operation);
 }
 
 int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
@@ -118,7 +102,8 @@ int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
     if (!*out)
         return err_nomem(e);
     list_processes(runtime_dir, movers);
-    const int rc = systemd_runs() ? list_units(runtime_dir, movers) : 0;
+    struct listing l = {runtime_dir, movers};
+    const int rc = systemd_runs() ? systemd_list(MOVER_UNIT_PREFIX "*.service", add_unit, &l) : 0;
     if (rc < 0)
         log_debug("systemd does not list the units of movers: %s", strerror(-rc));
     return 0;
@@ -135,14 +120,11 @@ static bool kill_process(const json_t *process)
     return fd >= 0 && process_signal(fd, SIGKILL) == 0;
 }
 
-int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e)
+int stray_kill(const json_t *processes)
 {
     int killed = 0;
     const json_t *p;
     size_t i;
-    if (movers_find(m, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "the mover of %s is no stray: it is watched", operation);
     json_array_foreach(processes, i, p) killed += kill_process(p);
-    const int rc = movers_forget(m, operation, e);
-    return rc < 0 ? rc : killed;
+    return killed;
 }

@@ -39,12 +39,13 @@ struct rig {
     uint64_t memory_peak;
 };
 
-static inline void rig_ready(const char *operation, const struct process_identity *id, void *arg)
+static inline void rig_ready(const char *operation, const struct mover_ready *ready, void *arg)
 {
     struct rig *r = arg;
     struct err e = ERR_INIT;
     r->ready++;
-    r->id = *id;
+    r->id = *ready->identity;
+    assert_string_equal(ready->plugin_id, "");
     if (!r->no_go)
         assert_ok(movers_go(r->m, operation, &e), &e);
 }
@@ -178,10 +179,10 @@ static inline int rig_start(struct rig *r, const char *operation, const char *ki
                                  .device_fd = fd,
                                  .password = password,
                                  .limits = &r->limits,
-                                 .go_timeout_s = r->go_timeout_s,
-                                 .stall_timeout_s = r->stall_timeout_s,
-                                 .cancel_grace_s = r->grace_s,
-                                 .max_duration_s = r->max_duration_s};
+                                 .times = {.go_timeout_s = r->go_timeout_s,
+                                           .stall_timeout_s = r->stall_timeout_s,
+                                           .cancel_grace_s = r->grace_s,
+                                           .max_duration_s = r->max_duration_s}};
     return movers_start(r->m, &s, e);
 }
 

@@ -50,7 +50,13 @@ static void open_with(struct fixture *x, const char *more)
     assert_true(sd_event_new(&loop) >= 0);
     x->g.loop = loop;
     assert_int_equal(steps_new(&x->g.steps, loop, &e), 0);
-    struct movers_opts mo = {loop, x->dir, x->dir, "/bin/true", &engine_mover_events, &x->g};
+    const struct movers_opts mo = {.loop = loop,
+                                   .steps = x->g.steps,
+                                   .runtime_dir = x->dir,
+                                   .state_dir = x->dir,
+                                   .program = "/bin/true",
+                                   .events = &engine_mover_events,
+                                   .arg = &x->g};
     assert_int_equal(movers_new(&x->g.movers, &mo, &e), 0);
 }
 

@@ -349,7 +349,7 @@ static void test_cancel(void **state)
     assert_int_equal(WEXITSTATUS(r.status), 2);
     assert_true(json_is_true(json_object_get(r.result, "incomplete")));
     assert_int_equal(strlen(text_of(r.result, "snapshotID")), 32);
-    assert_ok(movers_forget(r.m, "up-1", &e), &e);
+    assert_ok(movers_forget(r.m, "up-1", NULL, NULL, &e), &e);
     assert_int_equal(movers_cancel(r.m, "up-1", 0, &e), -ESRCH);
     close(src);
     rig_free(&r);
@@ -544,11 +544,11 @@ static void test_cannot_execute(void **state)
 
 static struct mover_spec adopt_spec(const struct rig *r)
 {
-    return (struct mover_spec){.kind = "backup",
+    return (struct mover_spec){.operation = "up-1",
+                               .kind = "backup",
                                .device_fd = -1,
                                .limits = &r->limits,
-                               .stall_timeout_s = r->stall_timeout_s,
-                               .cancel_grace_s = r->grace_s};
+                               .times = {.stall_timeout_s = r->stall_timeout_s, .cancel_grace_s = r->grace_s}};
 }
 
 static void test_adopt(void **state)
@@ -575,13 +575,13 @@ static void test_adopt(void **state)
     /* Another start time, another boot: not this process. */
     other = id;
     other.start_time++;
-    assert_int_equal(movers_adopt(r.m, "up-1", &other, &s, &e), -ESRCH);
+    assert_int_equal(movers_adopt(r.m, &other, &s, &e), -ESRCH);
     other = id;
     other.boot_id[0] ^= 1;
-    assert_int_equal(movers_adopt(r.m, "up-1", &other, &s, &e), -ESRCH);
+    assert_int_equal(movers_adopt(r.m, &other, &s, &e), -ESRCH);
     assert_int_equal(movers_count(r.m), 0);
-    assert_ok(movers_adopt(r.m, "up-1", &id, &s, &e), &e);
-    assert_int_equal(movers_adopt(r.m, "up-1", &id, &s, &e), -EEXIST);
+    assert_ok(movers_adopt(r.m, &id, &s, &e), &e);
+    assert_int_equal(movers_adopt(r.m, &id, &s, &e), -EEXIST);
     rig_until(&r, &r.progress, 1, 15); /* it has dialled again */
     json_t *facts = movers_to_json(r.m, "up-1");
     assert_int_equal(number_of(facts, "pid"), id.pid);
@@ -591,7 +591,7 @@ static void test_adopt(void **state)
     rig_until(&r, &r.ended, 1, 60);
     assert_outcome(&r, MOVER_OK);
     assert_int_equal(number_of(r.result, "pid"), id.pid);
-    assert_ok(movers_forget(r.m, "up-1", &e), &e);
+    assert_ok(movers_forget(r.m, "up-1", NULL, NULL, &e), &e);
     assert_int_equal(files_in(&r, "state/results"), 0);
     close(src);
     rig_free(&r);
@@ -656,14 +656,14 @@ static void test_adopt_too_late(void **state)
     assert_int_equal(waitpid(id.pid, NULL, 0), id.pid);
     rig_movers(&r);
     const struct mover_spec s = adopt_spec(&r);
-    assert_int_equal(movers_adopt(r.m, op, &id, &s, &e), -ESRCH);
+    assert_int_equal(movers_adopt(r.m, &id, &s, &e), -ESRCH);
     assert_ok(movers_result(r.m, op, &end, &e), &e);
     assert_int_equal(end.outcome, MOVER_OK);
     assert_int_equal(strlen(text_of(end.result, "snapshotID")), 32);
     json_decref(end.result);
-    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
     assert_false(cgroup_left(&r, op));
-    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
     assert_ok(movers_result(r.m, op, &end, &e), &e);
     assert_int_equal(end.outcome, MOVER_DIED);
     assert_null(end.result);
@@ -687,7 +687,7 @@ static void test_adopt_and_cancel(void **state)
     movers_free(r.m);
     rig_movers(&r);
     const struct mover_spec s = adopt_spec(&r);
-    assert_ok(movers_adopt(r.m, "up-1", &id, &s, &e), &e);
+    assert_ok(movers_adopt(r.m, &id, &s, &e), &e);
     cancel(&r, "up-1", 30);
     rig_until(&r, &r.ended, 1, 30);
     assert_outcome(&r, MOVER_CANCELED);
@@ -883,7 +883,7 @@ static void test_two(void **state)
     json_object_set_new(j, "as", json_string("snapferry@node:/vol-2"));
     start(&r, "up-2", "backup", j, src);
     assert_int_equal(movers_count(r.m), 2);
-    assert_int_equal(movers_forget(r.m, "up-1", &e), -EBUSY);
+    assert_int_equal(movers_forget(r.m, "up-1", NULL, NULL, &e), -EBUSY);
     rig_until(&r, &r.ended, 2, 30);
     assert_outcome(&r, MOVER_OK);
     assert_int_equal(movers_count(r.m), 0);

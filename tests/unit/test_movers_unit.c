@@ -61,7 +61,7 @@ static void end(struct rig *r, int fd)
 {
     struct err e = ERR_INIT;
     if (!movers_has(r->m, op))
-        assert_ok(movers_forget(r->m, op, &e), &e);
+        assert_ok(movers_forget(r->m, op, NULL, NULL, &e), &e);
     rig_for(r, 0.2);
     close(fd);
     rig_free(r);
@@ -149,7 +149,7 @@ static void test_unit(void **state)
     property("ActiveState", "active");
     property("SubState", "exited");
     struct err e = ERR_INIT;
-    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
     rig_for(&r, 0.5);
     property("LoadState", "not-found");
     /* MS-47 */
@@ -237,7 +237,8 @@ static void test_adopt(void **state)
     struct mover_end told;
     (void)state;
     int src = begin(&r, 16 * MIB);
-    const struct mover_spec s = {.kind = "backup", .device_fd = -1, .stall_timeout_s = 60, .cancel_grace_s = 5};
+    const struct mover_spec s = {
+        .operation = op, .kind = "backup", .device_fd = -1, .times = {.stall_timeout_s = 60, .cancel_grace_s = 5}};
     start(&r, op, "backup", slow_job(&r, op, 16 * MIB), src);
     rig_until(&r, &r.started, 1, 20);
     struct process_identity id = r.id, other;
@@ -246,14 +247,14 @@ static void test_adopt(void **state)
     rig_movers(&r);
     other = id;
     snprintf(other.unit, sizeof other.unit, "snapferry-mover@other.service");
-    assert_int_equal(movers_adopt(r.m, op, &other, &s, &e), -ESRCH);
-    assert_ok(movers_adopt(r.m, op, &id, &s, &e), &e);
+    assert_int_equal(movers_adopt(r.m, &other, &s, &e), -ESRCH);
+    assert_ok(movers_adopt(r.m, &id, &s, &e), &e);
     rig_until(&r, &r.progress, 1, 15);
     rig_until(&r, &r.ended, 1, 60);
     assert_outcome(&r, MOVER_OK);
     assert_int_equal(number_of(r.result, "pid"), id.pid);
     assert_true(WIFEXITED(r.status)); /* no child of ours: the unit tells */
-    assert_ok(movers_forget(r.m, op, &e), &e);
+    assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
     /* Dead before anybody could adopt it: the unit remembers how. */
     rig_forget(&r);
     int big = make_file(&r, "other", 64 * MIB, 77);
@@ -264,7 +265,7 @@ static void test_adopt(void **state)
     assert_int_equal(kill(id.pid, SIGKILL), 0);
     usleep(500000);
     rig_movers(&r);
-    assert_int_equal(movers_adopt(r.m, op, &id, &s, &e), -ESRCH);
+    assert_int_equal(movers_adopt(r.m, &id, &s, &e), -ESRCH);
     assert_ok(movers_result(r.m, op, &told, &e), &e);
     assert_int_equal(told.outcome, MOVER_DIED);
     assert_true(WIFSIGNALED(told.status));

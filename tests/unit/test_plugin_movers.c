@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Mover plugins under way: started, watched, cancelled, lost and found (AO-06, AO-24..28, AO-34..36, AP-05..10). */
 #include "proc/program.h"
-#include "daemon/movers/plugin-movers.h"
+#include "daemon/movers/movers.h"
 #include "proc/plugin-run.h"
 #include "proc/process.h"
 #include "proc/tail.h"
@@ -18,7 +18,7 @@
 static char dir[256];
 static sd_event *loop;
 static struct steps *steps;
-static struct plugin_movers *pm;
+static struct movers *movers;
 
 /* What the events said. */
 static struct {
@@ -32,14 +32,15 @@ static struct {
     bool had_at_end, cancel_when_ready;
 } seen;
 
-static void on_ready(const char *operation, const struct process_identity *id, void *arg)
+static void on_ready(const char *operation, const struct mover_ready *r, void *arg)
 {
     assert_ptr_equal(arg, &seen);
     seen.ready++;
-    seen.pid = id->pid;
-    snprintf(seen.id, sizeof seen.id, "%s", plugin_movers_id(pm, operation));
+    seen.pid = r->identity->pid;
+    snprintf(seen.id, sizeof seen.id, "%s", r->plugin_id);
     if (seen.cancel_when_ready)
-        plugin_movers_cancel(pm, operation, 0, NULL);
+        movers_cancel(movers, operation, 0, NULL);
+    assert_int_equal(movers_go(movers, operation, NULL), 0); /* as of any mover */
 }
 static void on_started(const char *operation, void *arg)
 {
@@ -61,7 +62,7 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     seen.outcome = end->outcome;
     seen.result = json_incref(end->result);
     seen.err = end->err;
-    seen.had_at_end = plugin_movers_has(pm, operation);
+    seen.had_at_end = movers_has(movers, operation);
     snprintf(seen.operation, sizeof seen.operation, "%s", operation);
 }
 static const struct movers_events events = {on_ready, on_started, on_progress, on_ended};
@@ -69,9 +70,15 @@ static const struct movers_events events = {on_ready, on_started, on_progress, o
 static void make_movers(void)
 {
     struct err e = ERR_INIT;
-    struct plugin_movers_opts o = {
-        .loop = loop, .steps = steps, .events = &events, .arg = &seen, .runtime_dir = dir, .backoff_ms = 20};
-    assert_ok(plugin_movers_new(&pm, &o, &e), &e);
+    const struct movers_opts o = {.loop = loop,
+                                  .steps = steps,
+                                  .runtime_dir = dir,
+                                  .state_dir = dir,
+                                  .program = "/bin/true",
+                                  .plugin_backoff_ms = 20,
+                                  .events = &events,
+                                  .arg = &seen};
+    assert_ok(movers_new(&movers, &o, &e), &e);
 }
 
 static void show(enum log_level lvl, const char *line, void *arg)
@@ -100,7 +107,7 @@ static int tear_down(void **state)
 {
     (void)state;
     char cmd[600];
-    plugin_movers_free(pm);
+    movers_free(movers);
     steps_free(steps);
     sd_event_unref(loop);
     json_decref(seen.result);
@@ -165,16 +172,26 @@ static bool no_steps(void)
     return steps_running(steps) == 0;
 }
 
-static void start(const struct cfg_plugin *p, const struct plugin_movers_times *t)
+static void start(const struct cfg_plugin *p, const struct mover_times *t)
 {
     struct err e = ERR_INIT;
     CLEANUP_PLUGIN_JSON json_t *q =
         json_pack("{s:s, s:s, s:i}", "direction", "backup", "device", "/dev/null", "size", 0);
-    assert_ok(plugin_movers_start(pm, "up-1.v", p, q, t, &e), &e);
-    assert_true(plugin_movers_has(pm, "up-1.v"));
-    assert_int_equal(plugin_movers_start(pm, "up-1.v", p, q, t, &e), -EEXIST);
+    struct mover_spec s = {.operation = "up-1.v", .plugin = p, .job = q, .device_fd = -1};
+    if (t)
+        s.times = *t;
+    assert_ok(movers_start(movers, &s, &e), &e);
+    assert_true(movers_has(movers, "up-1.v"));
+    assert_int_equal(movers_start(movers, &s, &e), -EEXIST);
+    assert_int_equal(movers_adopt(movers, NULL, &s, &e), -EEXIST);
+    assert_int_equal(movers_forget(movers, "up-1.v", p, "", &e), -EBUSY);
 }
-static void run(const struct cfg_plugin *p, const struct plugin_movers_times *t, int seconds)
+static int adopt(const struct cfg_plugin *p, const char *id, struct err *e)
+{
+    const struct mover_spec s = {.operation = "up-1.v", .plugin = p, .plugin_id = id, .device_fd = -1};
+    return movers_adopt(movers, NULL, &s, e);
+}
+static void run(const struct cfg_plugin *p, const struct mover_times *t, int seconds)
 {
     start(p, t);
     turn_until(has_ended, seconds);
@@ -182,7 +199,7 @@ static void run(const struct cfg_plugin *p, const struct plugin_movers_times *t,
     assert_false(seen.had_at_end);
     assert_string_equal(seen.operation, "up-1.v");
     turn_until(no_steps, 5);
-    assert_false(plugin_movers_has(pm, "up-1.v"));
+    assert_int_equal(movers_count(movers), 0);
 }
 static unsigned calls(const char *verb)
 {
@@ -361,7 +378,8 @@ static void test_no_restore(void **state)
     struct cfg_plugin p = plugin("\"" ALL "\"", "");
     struct err e = ERR_INIT;
     CLEANUP_PLUGIN_JSON json_t *q = json_pack("{s:s}", "direction", "restore");
-    assert_ok(plugin_movers_start(pm, "down-1.v", &p, q, NULL, &e), &e);
+    const struct mover_spec s = {.operation = "down-1.v", .plugin = &p, .job = q, .device_fd = -1};
+    assert_ok(movers_start(movers, &s, &e), &e);
     turn_until(has_ended, 5);
     assert_ended(MOVER_FAILED, "restore: it says in its abilities that it cannot");
     assert_int_equal(calls("start"), 0);
@@ -408,7 +426,7 @@ static void test_progress_errors(void **state)
     again();
     /* It never says anything of use again: cleanup ends it. */
     p = plugin("\"" ALL "\"", "progress) exit 1;;\ncancel) exit 1;;");
-    struct plugin_movers_times t = {.cancel_grace_s = 1};
+    struct mover_times t = {.cancel_grace_s = 1};
     char path[300];
     snprintf(path, sizeof path, "%s/cleaned", dir);
     unlink(path);
@@ -425,7 +443,7 @@ static void test_stall_and_duration(void **state)
         plugin("\"" ALL "\"", "progress) [ -e $D/canceled ] && c=true || c=false\n"
                               "echo \"{$P,\\\"completed\\\":$c,\\\"canceled\\\":$c,\\\"nCompleted\\\":7,"
                               "\\\"nTotal\\\":9}\";;");
-    struct plugin_movers_times t = {.stall_timeout_s = 2};
+    struct mover_times t = {.stall_timeout_s = 2};
     run(&p, &t, 10);
     assert_ended(MOVER_HUNG, "no progress for 2 s (last: 7 of 9 Bytes)");
     assert_true(there("cleaned"));
@@ -435,7 +453,7 @@ static void test_stall_and_duration(void **state)
     char path[300];
     snprintf(path, sizeof path, "%s/canceled", dir);
     unlink(path);
-    t = (struct plugin_movers_times){.max_duration_s = 2, .stall_timeout_s = 60};
+    t = (struct mover_times){.max_duration_s = 2, .stall_timeout_s = 60};
     run(&p, &t, 10);
     assert_ended(MOVER_FAILED, "longer than max-duration");
 }
@@ -449,11 +467,11 @@ static void test_cancel(void **state)
     struct cfg_plugin p =
         plugin("\"" ALL "\"", "progress) [ -e $D/canceled ] && c=true || c=false\n"
                               "echo \"{$P,\\\"completed\\\":$c,\\\"canceled\\\":$c,\\\"nCompleted\\\":7}\";;");
-    assert_int_equal(plugin_movers_cancel(pm, "up-1.v", 0, &e), -ESRCH);
+    assert_int_equal(movers_cancel(movers, "up-1.v", 0, &e), -ESRCH);
     start(&p, NULL);
     turn_until(has_progress, 5);
-    assert_ok(plugin_movers_cancel(pm, "up-1.v", 0, &e), &e);
-    assert_ok(plugin_movers_cancel(pm, "up-1.v", 0, &e), &e);
+    assert_ok(movers_cancel(movers, "up-1.v", 0, &e), &e);
+    assert_ok(movers_cancel(movers, "up-1.v", 0, &e), &e);
     turn_until(has_ended, 5);
     assert_ended(MOVER_CANCELED, "it was canceled");
     assert_int_equal(seen.err.cls, ERR_INTERRUPTED);
@@ -472,7 +490,7 @@ static void test_cancel_deaf(void **state)
     turn_until(has_progress, 5);
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    plugin_movers_cancel(pm, "up-1.v", ((int64_t)t.tv_sec + 2) * 1000000000, NULL);
+    movers_cancel(movers, "up-1.v", ((int64_t)t.tv_sec + 2) * 1000000000, NULL);
     turn_until(has_ended, 8);
     assert_ended(MOVER_CANCELED, "it was canceled");
     assert_true(there("cleaned"));
@@ -489,7 +507,7 @@ static void test_cancel_early_and_late(void **state)
                                                           "echo \"{$P,\\\"completed\\\":$c,\\\"canceled\\\":$c}\";;");
     /* before anything was asked */
     start(&p, NULL);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 5);
     assert_ended(MOVER_CANCELED, "it was canceled");
     assert_int_equal(calls("start"), 0);
@@ -498,7 +516,7 @@ static void test_cancel_early_and_late(void **state)
     start(&p, NULL);
     sd_event_run(loop, 100000);
     sd_event_run(loop, 100000);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 5);
     assert_ended(MOVER_CANCELED, "it was canceled");
     /* from within the event */
@@ -518,7 +536,7 @@ static void test_cancel_early_and_late(void **state)
                "progress) " SAYS("\\\"completed\\\":true") ";;\nresult) " SAYS("\\\"result\\\":{}") ";;");
     start(&p, NULL);
     turn_until(is_ready, 5);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 5);
     assert_ended(MOVER_OK, "");
 }
@@ -528,10 +546,10 @@ static void test_cleanup_fails(void **state)
 {
     (void)state;
     struct cfg_plugin p = plugin("\"" ALL "\"", "progress) " SAYS("\\\"nCompleted\\\":7") ";;\ncleanup) exit 1;;");
-    struct plugin_movers_times t = {.cancel_grace_s = 1};
+    struct mover_times t = {.cancel_grace_s = 1};
     start(&p, &t);
     turn_until(has_progress, 5);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 15);
     assert_ended(MOVER_CANCELED, "it may still be at work");
     assert_int_equal(calls("cleanup"), 8);
@@ -540,7 +558,7 @@ static void test_cleanup_fails(void **state)
     p = plugin("\"progress\"", "progress) " SAYS("\\\"nCompleted\\\":7") ";;");
     start(&p, &t);
     turn_until(has_progress, 5);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 15);
     assert_ended(MOVER_CANCELED, "no ability \"cleanup\"");
 }
@@ -559,14 +577,14 @@ static void test_resume(void **state)
     turn_until(has_progress, 5);
     char id[PLUGIN_ID_MAX + 1], path[300];
     snprintf(id, sizeof id, "%s", seen.id);
-    plugin_movers_free(pm);
+    movers_free(movers);
     steps_free(steps);
     assert_ok(steps_new(&steps, loop, &e), &e);
     make_movers();
     snprintf(path, sizeof path, "%s/finish", dir);
     close(open(path, O_CREAT | O_WRONLY, 0600));
-    assert_int_equal(plugin_movers_resume(pm, "up-1.v", &p, "", NULL, NULL, &e), -EINVAL);
-    assert_ok(plugin_movers_resume(pm, "up-1.v", &p, id, NULL, NULL, &e), &e);
+    assert_int_equal(adopt(&p, "", &e), -EINVAL);
+    assert_ok(adopt(&p, id, &e), &e);
     turn_until(has_ended, 5);
     assert_ended(MOVER_OK, "");
     assert_int_equal(calls("start"), 1);
@@ -630,7 +648,7 @@ static void test_run_bad_ends(void **state)
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct cfg_plugin p = plugin("\"run\"", t[i].cases);
-        struct plugin_movers_times times = {.cancel_grace_s = 1};
+        struct mover_times times = {.cancel_grace_s = 1};
         again();
         run(&p, &times, 20);
         assert_ended(t[i].outcome, t[i].says);
@@ -646,10 +664,10 @@ static void test_run_cancel(void **state)
     struct cfg_plugin p =
         plugin("\"run\"", "run) trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >'$D'/child; exec sleep 500' &\n"
                           "while :; do echo '{\"nCompleted\":1}'; sleep 0.2; done;;");
-    struct plugin_movers_times t = {.cancel_grace_s = 1};
+    struct mover_times t = {.cancel_grace_s = 1};
     start(&p, &t);
     turn_until(has_progress, 5);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 8);
     assert_ended(MOVER_CANCELED, "it was canceled");
     snprintf(path, sizeof path, "%s/child", dir);
@@ -667,7 +685,7 @@ static void test_run_cancel(void **state)
     t.cancel_grace_s = 60;
     start(&p, &t);
     turn_until(has_progress, 5);
-    plugin_movers_cancel(pm, "up-1.v", 0, NULL);
+    movers_cancel(movers, "up-1.v", 0, NULL);
     turn_until(has_ended, 8);
     assert_ended(MOVER_CANCELED, "it was canceled");
 }
@@ -685,30 +703,29 @@ static void test_run_resume(void **state)
     char id[PLUGIN_ID_MAX + 1], path[300];
     pid_t pid = seen.pid;
     snprintf(id, sizeof id, "%s", seen.id);
-    plugin_movers_free(pm);
+    movers_free(movers);
     steps_free(steps);
     assert_true(alive(pid));
     assert_ok(steps_new(&steps, loop, &e), &e);
     make_movers();
-    assert_ok(plugin_movers_resume(pm, "up-1.v", &p, id, NULL, NULL, &e), &e);
+    assert_ok(adopt(&p, id, &e), &e);
     seen.ready = 0;
     turn_until(is_ready, 5);
     assert_int_equal(seen.pid, pid);
     /* again, and this time it ends while nobody looks */
-    plugin_movers_free(pm);
+    movers_free(movers);
     snprintf(path, sizeof path, "%s/finish", dir);
     close(open(path, O_CREAT | O_WRONLY, 0600));
     for (int i = 0; i < 50 && alive(pid); i++)
         usleep(50000);
     make_movers();
-    assert_ok(plugin_movers_resume(pm, "up-1.v", &p, id, NULL, NULL, &e), &e);
+    assert_ok(adopt(&p, id, &e), &e);
     turn_until(has_ended, 5);
     assert_ended(MOVER_OK, "");
     assert_int_equal(json_integer_value(json_object_get(seen.result, "bytes")), 2);
     /* an id of another life */
     again();
-    assert_ok(plugin_movers_resume(pm, "up-1.v", &p, "run:4711:1:00000000-0000-0000-0000-000000000000", NULL, NULL, &e),
-              &e);
+    assert_ok(adopt(&p, "run:4711:1:00000000-0000-0000-0000-000000000000", &e), &e);
     turn_until(has_ended, 5);
     assert_ended(MOVER_DIED, "");
 }
@@ -870,8 +887,8 @@ static void test_steps(void **state)
     assert_int_equal(calls("verify"), 0);
     json_decref(answer);
     answer = NULL;
-    assert_ok(plugin_movers_forget(pm, "up-9.v", &p, "x", &e), &e);
-    assert_false(plugin_movers_has(pm, "up-9.v"));
+    assert_ok(movers_forget(movers, "up-9.v", &p, "x", &e), &e);
+    assert_false(movers_has(movers, "up-9.v"));
     turn_until(no_steps, 5);
     assert_true(there("cleaned"));
 }
@@ -885,7 +902,7 @@ static void test_free_in_the_middle(void **state)
     start(&p, NULL);
     for (int i = 0; i < 5; i++)
         sd_event_run(loop, 50000);
-    plugin_movers_free(pm);
+    movers_free(movers);
     steps_free(steps);
     assert_ok(steps_new(&steps, loop, &e), &e);
     make_movers();

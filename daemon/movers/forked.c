@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * fork.c - a mover as a child process, where systemd does not run
+ * forked.c - a mover as a child process, where systemd does not run
  *
  * The child leaves our session and cgroup, takes its limits, priorities and user, closes everything and becomes the
  * mover (proc/spawn.h). What goes wrong on the way comes back as phase and errno (MS-55).
  */
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
 
@@ -34,16 +34,16 @@ static int on_report(sd_event_source *s, int fd, uint32_t events, void *arg)
             log_warning("mover of %s: %s failed: %s; it goes on without", v->operation, what, strerror(r.sys));
     }
     if (rc < 0) {
-        v->exec_source = sd_event_source_disable_unref(v->exec_source);
+        v->report_source = sd_event_source_disable_unref(v->report_source);
         spawn_report_close(&v->child);
     }
     return 0;
 }
 
-void fork_last_words(struct mover *v)
+void forked_last_report(struct mover *v)
 {
-    if (v->exec_source)
-        on_report(v->exec_source, v->child.report, 0, v);
+    if (v->report_source)
+        on_report(v->report_source, v->child.report, 0, v);
 }
 
 static bool parse_cpus(const char *text, cpu_set_t *set)
@@ -86,7 +86,7 @@ static uint64_t data_limit(const struct mover *v, const struct mover_launch *l)
     return v->cgroup.memory ? 0 : l->memory_max + STACKS;
 }
 
-int fork_start(struct mover *v, const struct mover_launch *l, struct err *e)
+int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
 {
     const struct cfg_mover *m = l->limits;
     const char *const argv[] = {l->program, "--socket", l->socket, "--operation", v->operation, NULL};
@@ -120,7 +120,7 @@ int fork_start(struct mover *v, const struct mover_launch *l, struct err *e)
         process_signal(v->child.pidfd, SIGKILL);
         return rc;
     }
-    rc = sd_event_add_io(v->owner->loop, &v->exec_source, v->child.report, EPOLLIN, on_report, v);
+    rc = sd_event_add_io(v->owner->loop, &v->report_source, v->child.report, EPOLLIN, on_report, v);
     if (rc < 0)
         log_warning("mover of %s: its start is not watched: %s", v->operation, strerror(-rc));
     return 0;

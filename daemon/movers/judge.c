@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * movers-end.c - how a mover ended: result file and exit status against each other, and the words for it
+ * judge.c - how a mover ended: result file and exit status against each other, and the words for it
  *
  * Three cases are told apart (MS-31): it never started, it died while it ran, it finished and its result cannot be
  * read. A result and an exit status that contradict each other are a failure that quotes both (MS-27).
  */
-#include "daemon/movers/movers-impl.h"
+#include "daemon/movers/builtin-impl.h"
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -148,9 +148,9 @@ static void judge_killed(const struct mover *v, struct mover_end *end)
         say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: it was not ready within %s and was killed",
             text_duration(v->go_timeout_s, t, sizeof t));
         break;
-    case KILL_NONSENSE:
+    case KILL_PROTOCOL:
         say(end, MOVER_DIED, ERR_GENERIC, v, "was killed because it broke the protocol again and again: %s",
-            v->nonsense);
+            v->violation);
         break;
     case KILL_CANCEL:
     case KILL_NONE:

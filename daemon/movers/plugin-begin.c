@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * plugin-movers-begin.c - the step that begins (or finds again) the operation of a mover plugin
+ * plugin-begin.c - the step that begins (or finds again) the operation of a mover plugin
  *
  * Idempotent by operation id: a step that was killed after the plugin had begun is run again, and the plugin answers
  * with the id that it gave before. Crash point: plugin-started (the plugin has begun, nobody knows its id yet).

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-movers-heard.c - what a mover plugin says, by answer, stream or death, and what follows from it */
+/* plugin-progress.c - what a mover plugin says, by answer, stream or death, and what follows from it */
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
@@ -241,7 +241,7 @@ static int on_exit_of_process(sd_event_source *s, int fd, uint32_t revents, void
     service_kill_group(&o->proc.id);
     sd_event_source_set_enabled(s, SD_EVENT_OFF);
     o->proc.gone = true;
-    pm_turn(o);
+    pm_wake(o, (uint64_t)mono_ns() / 1000);
     return 0;
 }
 

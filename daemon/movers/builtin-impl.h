@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * builtin-impl.h - what the parts of the built-in movers share (internal to the room)
+ *
+ * builtin.c supervises; the parts below it know the processes' sockets (link.c, messages.c), their units (unit.c,
+ * systemd.c) or children (forked.c), their files and their ends (files.c, judge.c). A part tells builtin.c what
+ * happened by struct mover_ops and calls nothing above it.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVERS_BUILTIN_IMPL_H
+#define SNAPFERRY_DAEMON_MOVERS_BUILTIN_IMPL_H
+
+#include "daemon/movers/builtin.h"
+#include "daemon/protocol/mover-files.h"
+#include "daemon/protocol/mover-wire.h"
+#include "proc/cgroup.h"
+#include "proc/spawn.h"
+#include "proc/unit.h"
+
+struct conn;
+struct listener;
+struct mover;
+
+#define LOG_TAIL 16
+#define MOVER_UNIT_PREFIX "snapferry-mover@"
+
+enum kill_reason { KILL_NONE, KILL_CANCEL, KILL_STALL, KILL_DURATION, KILL_START, KILL_PROTOCOL };
+
+/* How to start one, made from a spec once, for both back ends. */
+struct mover_launch {
+    const char *program, *socket; /* borrowed */
+    struct user as;
+    const char *user; /* the same by name, NULL: no change */
+    const struct cfg_mover *limits;
+    uint64_t memory_max, memlock; /* bytes */
+    int64_t stop_timeout_s;
+    bool private_network;
+    const char *repository_path, *device_path; /* "" if none */
+    const char *cache_dir;                     /* the job's, or the one in it of `user`; "" if none */
+    const char *volume, *backup;               /* for the journal */
+    bool writes_device;
+    const char *const *env;
+};
+
+struct mover {
+    struct builtin_movers *owner;
+    struct mover *next;
+    char operation[OPERATION_MAX + 1], kind[16];
+    struct process_identity id; /* pid 0: not known yet */
+    uid_t uid;
+    bool adopted;
+    /* what was received and sent */
+    bool job_sent, ready, go, start_seen;
+    bool canceled; /* by movers_cancel() */
+    bool gone;     /* the process has ended */
+    enum kill_reason killed;
+    bool killed_now;     /* SIGKILL was sent */
+    char violation[200]; /* of the protocol, the last one */
+    unsigned violations;
+    int64_t dial_window_ns;
+    unsigned dials; /* in that window */
+
+    struct conn *conn; /* NULL: not connected */
+    int pidfd;
+    sd_event_source *pid_source;
+    char begin_error[512]; /* phase and reason */
+    json_t *refused;       /* error of a mover that refused its job */
+
+    /* descriptors of JOB, and of the log */
+    int job_fd, result_fd, device_fd, password_fd, log_fd;
+
+    int64_t go_timeout_s, stall_timeout_s, cancel_grace_s, max_duration_s;
+    int64_t began_ns, ready_ns, go_ns, life_ns, gone_ns; /* monotonic; life: last sign of life */
+    int64_t kill_at_ns;                                  /* realtime, 0: never */
+
+    json_t *progress;
+    int64_t progress_ns, progress_seq;
+    uint64_t cpu_ticks;
+    char log[LOG_TAIL][256];
+    unsigned log_next;
+
+    struct cgroup cgroup;
+    uint64_t memory_max; /* its limit */
+    int status;          /* wait status, -1 unknown */
+    uint64_t memory_peak, oom_kills;
+    double cpu_seconds;
+    bool oom; /* systemd says so */
+
+    struct spawned child; /* forked.c: says why it could not begin */
+    sd_event_source *report_source;
+
+    /* systemd.c */
+    struct unit_call *call;
+    char unit_job[128]; /* the manager's job that starts it */
+    unsigned unit_tries;
+    int64_t retry_ns, asked_ns;
+    struct mover_launch *launch; /* kept until the unit runs */
+};
+
+/* From the parts to builtin.c. */
+struct mover_ops {
+    /* A message of a mover: false if it breaks the protocol, with v->violation. `greeted`: HELLO has come. */
+    bool (*message)(struct mover *v, const char *text, size_t len, bool *greeted);
+    /* It breaks the protocol again and again. */
+    void (*misbehaved)(struct mover *v);
+    /* The process has ended. May free v. */
+    void (*gone)(struct mover *v);
+    /* All that can be known of its end is known. Frees v. */
+    void (*known)(struct mover *v);
+};
+
+struct builtin_movers {
+    sd_event *loop;
+    const struct movers_events *events;
+    void *arg;
+    const struct mover_ops *ops;
+    char runtime_dir[4096], state_dir[4096], results_dir[4200], logs_dir[4200], program[4096];
+    struct mover *list;
+    struct listener *listeners;
+    sd_event_source *tick;
+    struct unit_manager *units; /* NULL: movers are children */
+    unsigned unknown_peers;     /* connections of processes that are no movers */
+    unsigned starts;
+};
+
+/* ---- watch.c ---- */
+struct mover *mover_find(const struct builtin_movers *m, const char *operation);
+/* The process is known: watches it, ops->gone() will come. -ESRCH: it has ended already. */
+int mover_watch(struct mover *v, pid_t pid, struct err *e);
+
+/* ---- names.c ---- */
+/* The unit of an operation's mover. */
+void mover_unit_name(char *out, size_t cap, const char *operation);
+/* The operation in a unit's name; false: it is no unit of ours. */
+bool mover_unit_operation(const char *unit, char *out, size_t cap);
+/* Says whose mover it is: several daemons may share a system, each with a runtime directory of its own. */
+void mover_unit_description(char *out, size_t cap, const char *runtime_dir, const char *operation, const char *volume);
+bool mover_unit_is_ours(const char *description, const char *runtime_dir, const char *operation);
+/* The last part of the path of its cgroup; none of another daemon's is the same. */
+#define MOVER_CGROUP_NAME 64
+void mover_cgroup_name(char out[MOVER_CGROUP_NAME], const char *runtime_dir, const char *operation);
+
+/* ---- files.c ---- */
+int make_dir(const char *path, mode_t mode, struct err *e);
+int result_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
+/* The result file of an operation: new reference, or NULL and why. `pid` 0: any. */
+json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
+                    size_t cap);
+int result_forget(struct builtin_movers *m, const char *operation, struct err *e);
+int log_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
+void log_bound(struct mover *v);
+void logs_prune(struct builtin_movers *m);
+
+/* ---- launch.c ---- */
+/* `socket` (link.c) and `program` are borrowed. */
+int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err *e);
+void launch_free(struct mover_launch *l);
+static inline void launch_freep(struct mover_launch **l)
+{
+    launch_free(*l);
+}
+
+/* ---- link.c ---- */
+/* The socket that `uid` may connect to; made if missing. The path belongs to m. */
+int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct err *e);
+void movers_unlisten(struct builtin_movers *m);
+/* {"type": type, ...}; 0 or -errno. */
+int mover_send(struct mover *v, const char *type);
+int mover_send_job(struct mover *v);
+/* Reads what is left. True: the other end is closed. */
+bool conn_drain(struct mover *v);
+void conn_close(struct mover *v);
+
+/* ---- messages.c ---- */
+/* For struct mover_ops. */
+bool mover_message(struct mover *v, const char *text, size_t len, bool *greeted);
+
+/* ---- forked.c, systemd.c: the back ends ---- */
+int forked_start(struct mover *v, const struct mover_launch *l, struct err *e);
+/* A child that ended at once may have said why and not been read. */
+void forked_last_report(struct mover *v);
+
+/* Of the names of its unit; v->launch describes it. */
+int systemd_start(struct mover *v, struct err *e);
+/* struct unit_manager_opts.job_ended */
+void systemd_job_ended(const char *job, const char *unit, const char *result, void *arg);
+/* Looks after a unit that is slow to start. */
+void systemd_tick(struct mover *v);
+/* Asks for the unit's exit status, then ops->known(); false: it cannot be asked. */
+bool systemd_ask_end(struct mover *v);
+/* Synchronously (bounded): how the operation's unit ended, if it did. */
+void systemd_read_end(struct mover *v);
+
+/* ---- unit.c ---- */
+/* unit_describe_fn of a `const struct mover`. */
+int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *e);
+
+/* ---- judge.c ---- */
+/* Outcome and words from all that is known; end->result gets a new reference. */
+void mover_judge(const struct mover *v, struct mover_end *end);
+
+#endif

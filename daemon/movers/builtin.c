@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * builtin.c - built-in movers from start to end
+ *
+ * Decisive are the process's end (pidfd; under systemd also its unit) and the result file. Messages set flags and the
+ * time of the last progress, nothing else. A second's tick keeps the deadlines: start, stall, duration, cancel.
+ *
+ * Crash points: mover-files (result file made, no process yet), mover-started (the process runs), mover-go-sent.
+ */
+#include "daemon/movers/builtin-impl.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "base/time.h"
+#include "proc/descriptors.h"
+#include "proc/systemd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DRAIN_S 5
+#define GO_TIMEOUT_S 60
+#define CANCEL_GRACE_S 30
+#define PRUNE_EVERY 50 /* starts */
+
+static void mover_free(struct mover *v);
+static void mover_gone(struct mover *v);
+static void mover_finish(struct mover *v);
+static void mover_kill(struct mover *v, enum kill_reason why);
+static int on_tick(sd_event_source *s, uint64_t usec, void *arg);
+
+/* ---- all of them ---- */
+
+static void mover_misbehaved(struct mover *v)
+{
+    mover_kill(v, KILL_PROTOCOL);
+}
+
+static const struct mover_ops ops = {
+    .message = mover_message, .misbehaved = mover_misbehaved, .gone = mover_gone, .known = mover_finish};
+
+static int open_units(struct builtin_movers *m, struct err *e)
+{
+    const struct unit_manager_opts o = {
+        .loop = m->loop, .prefix = MOVER_UNIT_PREFIX, .job_ended = systemd_job_ended, .arg = m};
+    int rc = unit_manager_new(&m->units, &o, e);
+    if (rc == 0)
+        unit_manager_connect(m->units, NULL); /* later, if not now */
+    return rc;
+}
+
+int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct err *e)
+{
+    struct builtin_movers *m = calloc(1, sizeof *m);
+    const char *path;
+    if (!m)
+        return err_nomem(e);
+    m->loop = sd_event_ref(o->loop);
+    m->events = o->events;
+    m->arg = o->arg;
+    m->ops = &ops;
+    const bool systemd = systemd_runs();
+    log_info("movers, hooks and plugins run as %s", systemd ? "units of systemd" : "child processes");
+    snprintf(m->runtime_dir, sizeof m->runtime_dir, "%s", o->runtime_dir);
+    snprintf(m->state_dir, sizeof m->state_dir, "%s", o->state_dir);
+    snprintf(m->results_dir, sizeof m->results_dir, "%s/" MOVER_RESULTS, o->state_dir);
+    snprintf(m->logs_dir, sizeof m->logs_dir, "%s/" MOVER_LOGS, o->state_dir);
+    snprintf(m->program, sizeof m->program, "%s", o->program);
+    int rc = 0;
+    if (o->program[0] != '/' || access(o->program, X_OK) < 0)
+        rc = err_set(e, ERR_USAGE, o->program[0] == '/' ? errno : EINVAL, "the mover's program %s cannot be executed",
+                     o->program);
+    if (rc == 0)
+        rc = make_dir(m->runtime_dir, 0755, e);
+    if (rc == 0)
+        rc = make_dir(o->state_dir, 0700, e);
+    if (rc == 0)
+        rc = make_dir(m->results_dir, 0700, e);
+    if (rc == 0)
+        rc = make_dir(m->logs_dir, 0700, e);
+    if (rc == 0)
+        rc = movers_listen(m, geteuid(), &path, e);
+    if (rc == 0 && systemd)
+        rc = open_units(m, e);
+    if (rc == 0) {
+        rc = sd_event_add_time_relative(m->loop, &m->tick, CLOCK_MONOTONIC, 1000000, 100000, on_tick, m);
+        if (rc < 0)
+            err_set(e, ERR_GENERIC, -rc, "cannot make the movers' timer");
+    }
+    if (rc < 0) {
+        builtin_free(m);
+        return rc;
+    }
+    logs_prune(m);
+    *ret = m;
+    return 0;
+}
+
+void builtin_free(struct builtin_movers *m)
+{
+    if (!m)
+        return;
+    while (m->list) {
+        struct mover *v = m->list;
+        m->list = v->next;
+        mover_free(v);
+    }
+    movers_unlisten(m);
+    unit_manager_free(m->units);
+    sd_event_source_disable_unref(m->tick);
+    sd_event_unref(m->loop);
+    free(m);
+}
+
+/* ---- one ---- */
+
+static struct mover *mover_new(struct builtin_movers *m, const char *operation, const char *kind, struct err *e)
+{
+    struct mover *v = calloc(1, sizeof *v);
+    if (!v) {
+        err_nomem(e);
+        return NULL;
+    }
+    v->owner = m;
+    v->child = (struct spawned)SPAWNED_INIT;
+    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->log_fd = -1;
+    v->status = -1;
+    snprintf(v->operation, sizeof v->operation, "%s", operation);
+    snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
+    v->began_ns = v->life_ns = mono_ns();
+    return v;
+}
+
+static void mover_free(struct mover *v)
+{
+    if (!v)
+        return;
+    conn_close(v);
+    sd_event_source_disable_unref(v->pid_source);
+    sd_event_source_disable_unref(v->report_source);
+    int *const fds[] = {&v->pidfd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->log_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        closep(fds[i]);
+    spawned_close(&v->child);
+    unit_call_drop(&v->call);
+    launch_free(v->launch);
+    json_decref(v->progress);
+    json_decref(v->refused);
+    free(v);
+}
+
+static void unlink_mover(struct mover *v)
+{
+    for (struct mover **p = &v->owner->list; *p; p = &(*p)->next) {
+        if (*p == v) {
+            *p = v->next;
+            return;
+        }
+    }
+}
+
+static void take_times(struct mover *v, const struct mover_times *t)
+{
+    v->go_timeout_s = t->go_timeout_s > 0 ? t->go_timeout_s : GO_TIMEOUT_S;
+    v->stall_timeout_s = t->stall_timeout_s > 0 ? t->stall_timeout_s : 0;
+    v->cancel_grace_s = t->cancel_grace_s > 0 ? t->cancel_grace_s : CANCEL_GRACE_S;
+    v->max_duration_s = t->max_duration_s > 0 ? t->max_duration_s : 0;
+}
+
+/* ---- starting ---- */
+
+static int check_spec(const struct mover_spec *s, struct err *e)
+{
+    size_t len = s->operation ? strlen(s->operation) : 0;
+    if (!len || len > OPERATION_MAX)
+        return err_set(e, ERR_USAGE, EINVAL, "an operation needs a name of at most %d bytes", OPERATION_MAX);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)s->operation[i] < 0x21 || s->operation[i] == 0x7f)
+            return err_set(e, ERR_USAGE, EINVAL, "the operation's name has blanks or control characters");
+    if (!s->kind || !json_is_object(s->job))
+        return err_set(e, ERR_USAGE, EINVAL, "operation %s has no kind or no job", s->operation);
+    return 0;
+}
+
+static int make_job(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
+{
+    json_t *job = json_copy((json_t *)(uintptr_t)s->job);
+    if (!job)
+        return err_nomem(e);
+    if (s->debug)
+        json_object_set_new(job, "debug", json_true());
+    if (l->cache_dir[0])
+        json_object_set_new(job, "cache_dir", json_string(l->cache_dir));
+    CLEANUP_FREE char *text = json_dumps(job, JSON_COMPACT);
+    json_decref(job);
+    if (!text)
+        return err_nomem(e);
+    size_t len = strlen(text);
+    if (len > WIRE_JOB_MAX)
+        return err_set(e, ERR_USAGE, E2BIG, "the job of %s has more than %u MiB", v->operation, WIRE_JOB_MAX >> 20);
+    v->job_fd = memory_sealed("job", text, len, e);
+    return v->job_fd < 0 ? v->job_fd : 0;
+}
+
+/* Everything that goes with JOB, before there is a process. */
+static int make_parts(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
+{
+    int rc = make_job(v, s, l, e);
+    if (rc == 0 && s->password) {
+        v->password_fd = memory_sealed("password", s->password, strlen(s->password), e);
+        rc = v->password_fd < 0 ? v->password_fd : 0;
+    }
+    if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
+    if (rc == 0) {
+        v->result_fd = result_create(v->owner, v->operation, e);
+        rc = v->result_fd < 0 ? v->result_fd : 0;
+    }
+    if (rc == 0) {
+        v->log_fd = log_create(v->owner, v->operation, e);
+        rc = v->log_fd < 0 ? v->log_fd : 0;
+    }
+    return rc;
+}
+
+/* The process; v is in the list from here on, also if that fails. */
+static int start_process(struct mover *v, struct mover_launch **l, struct err *e)
+{
+    v->memory_max = (*l)->memory_max;
+    v->uid = (*l)->as.uid;
+    v->next = v->owner->list;
+    v->owner->list = v;
+    if (!v->owner->units)
+        return forked_start(v, *l, e);
+    v->launch = take_ptr(l);
+    return systemd_start(v, e);
+}
+
+int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct err *e)
+{
+    CLEANUP(launch_freep) struct mover_launch *l = NULL;
+    int rc = check_spec(s, e);
+    struct mover *v = rc == 0 ? mover_new(m, s->operation, s->kind, e) : NULL;
+    if (!v)
+        return rc < 0 ? rc : -ENOMEM;
+    take_times(v, &s->times);
+    boot_id(v->id.boot_id);
+    rc = launch_new(&l, s, e);
+    if (rc == 0) {
+        l->program = m->program;
+        rc = movers_listen(m, l->as.uid, &l->socket, e);
+    }
+    if (rc == 0)
+        rc = make_parts(v, s, l, e);
+    crash_point("mover-files");
+    if (rc == 0 && (rc = start_process(v, &l, e)) < 0)
+        unlink_mover(v);
+    if (rc < 0) {
+        cgroup_remove(&v->cgroup);
+        mover_free(v);
+        return rc;
+    }
+    crash_point("mover-started");
+    if (++m->starts % PRUNE_EVERY == 0)
+        logs_prune(m);
+    return 0;
+}
+
+int builtin_go(struct builtin_movers *m, const char *operation, struct err *e)
+{
+    struct mover *v = mover_find(m, operation);
+    if (!v || v->gone)
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "operation %s has no mover", operation);
+    if (v->go)
+        return 0;
+    if (!v->ready)
+        return err_set(e, ERR_BUSY, EAGAIN, "the mover of %s is not ready", operation);
+    v->go = true;
+    v->go_ns = v->life_ns = mono_ns();
+    int rc = mover_send(v, WIRE_GO);
+    crash_point("mover-go-sent");
+    /* Its end comes by itself: a mover that cannot hear "go" exits. */
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "the mover of %s does not hear \"go\"", operation) : 0;
+}
+
+/* ---- adopting ---- */
+
+/* The descriptor first: while it is held the number means this process. */
+static int prove(struct mover *v, const struct process_identity *id, struct err *e)
+{
+    char name[MOVER_CGROUP_NAME];
+    int rc = mover_watch(v, id->pid, e);
+    if (rc < 0)
+        return rc;
+    if (v->id.start_time != id->start_time)
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not the mover of %s any more", (int)id->pid,
+                       v->operation);
+    if (id->unit[0] && !process_in_unit(id->pid, id->unit) && !process_is_zombie(id->pid))
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not in unit %s", (int)id->pid, id->unit);
+    v->id = *id;
+    v->uid = process_uid(id->pid);
+    mover_cgroup_name(name, v->owner->runtime_dir, v->operation);
+    cgroup_find(&v->cgroup, id->pid, name);
+    return 0;
+}
+
+int builtin_adopt(struct builtin_movers *m, const struct process_identity *id, const struct mover_spec *s,
+                  struct err *e)
+{
+    char boot[BOOT_ID_TEXT];
+    const char *path;
+    boot_id(boot);
+    if (id->pid <= 1 || strcmp(boot, id->boot_id) != 0)
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "the mover of %s ran before the system was started", s->operation);
+    struct mover *v = mover_new(m, s->operation, s->kind, e);
+    if (!v)
+        return -ENOMEM;
+    take_times(v, &s->times);
+    v->adopted = v->go = v->ready = v->job_sent = true;
+    v->go_ns = v->life_ns;
+    int rc = prove(v, id, e);
+    if (rc == 0 && v->uid != (uid_t)-1)
+        rc = movers_listen(m, v->uid, &path, e);
+    if (rc < 0) {
+        mover_free(v);
+        return rc == -ENOENT ? -ESRCH : rc;
+    }
+    v->next = m->list;
+    m->list = v;
+    return 0;
+}
+
+int builtin_result(struct builtin_movers *m, const char *operation, struct mover_end *end, struct err *e)
+{
+    struct mover *v = mover_new(m, operation, NULL, e);
+    if (!v)
+        return -ENOMEM;
+    v->adopted = true;
+    if (m->units)
+        systemd_read_end(v);
+    mover_judge(v, end);
+    mover_free(v);
+    return 0;
+}
+
+/* ---- ending ---- */
+
+static void mover_kill(struct mover *v, enum kill_reason why)
+{
+    if (v->gone)
+        return;
+    if (v->killed == KILL_NONE || why != KILL_CANCEL)
+        v->killed = why;
+    v->killed_now = true;
+    if (v->pidfd >= 0)
+        process_signal(v->pidfd, SIGKILL);
+    cgroup_kill(&v->cgroup);
+    /* Not known by its number: it has not begun, and may not do so any more. */
+    if (v->id.unit[0])
+        unit_kill(v->owner->units, v->id.unit, SIGKILL, v->pidfd < 0);
+    if (v->pidfd < 0 && !v->id.unit[0])
+        mover_gone(v);
+}
+
+int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t deadline_ns, struct err *e)
+{
+    struct mover *v = mover_find(m, operation);
+    if (!v)
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "operation %s has no mover", operation);
+    v->canceled = true;
+    if (deadline_ns <= 0)
+        deadline_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
+    if (!v->kill_at_ns || deadline_ns < v->kill_at_ns)
+        v->kill_at_ns = deadline_ns;
+    if (v->gone)
+        return 0;
+    mover_send(v, WIRE_CANCEL);
+    if (v->pidfd >= 0)
+        process_signal(v->pidfd, SIGTERM);
+    return 0;
+}
+
+static void reap(struct mover *v)
+{
+    struct rusage u;
+    int status;
+    pid_t pid = v->id.pid ? wait4(v->id.pid, &status, WNOHANG, &u) : -1;
+    if (pid <= 0)
+        return; /* not our child: adopted, or systemd's */
+    v->status = status;
+    v->cpu_seconds = (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec * 1e-6 + (double)u.ru_stime.tv_sec +
+                     (double)u.ru_stime.tv_usec * 1e-6;
+    if (!v->memory_peak)
+        v->memory_peak = (uint64_t)u.ru_maxrss << 10;
+}
+
+static void read_cgroup(struct mover *v)
+{
+    uint64_t peak = cgroup_number(&v->cgroup, "memory.peak", NULL);
+    uint64_t now = peak ? peak : cgroup_number(&v->cgroup, "memory.current", NULL);
+    if (!v->cgroup.made && !v->id.unit[0])
+        return; /* shared with others */
+    if (now > v->memory_peak)
+        v->memory_peak = now;
+    v->oom_kills = cgroup_number(&v->cgroup, "memory.events", "oom_kill");
+}
+
+static void mover_gone(struct mover *v)
+{
+    if (v->gone)
+        return;
+    v->gone = true;
+    v->gone_ns = mono_ns();
+    sd_event_source_disable_unref(v->pid_source);
+    v->pid_source = NULL;
+    read_cgroup(v);
+    reap(v);
+    cgroup_kill(&v->cgroup);
+    /* What it said last lies in the socket, and then the end; unless somebody else holds it, which takes 5 s at most.
+     */
+    const bool heard = !v->conn || conn_drain(v);
+    if (v->report_source)
+        sd_event_source_set_enabled(v->report_source, SD_EVENT_OFF);
+    if (v->id.unit[0] && systemd_ask_end(v))
+        return;
+    if (heard)
+        mover_finish(v);
+}
+
+static void mover_finish(struct mover *v)
+{
+    struct builtin_movers *m = v->owner;
+    struct mover_end end;
+    conn_close(v);
+    forked_last_report(v);
+    mover_judge(v, &end);
+    cgroup_remove(&v->cgroup);
+    unlink_mover(v);
+    if (m->events->ended)
+        m->events->ended(v->operation, &end, m->arg);
+    json_decref(end.result);
+    mover_free(v);
+}
+
+int builtin_forget(struct builtin_movers *m, const char *operation, struct err *e)
+{
+    char unit[UNIT_NAME_TEXT], name[MOVER_CGROUP_NAME];
+    int rc = result_forget(m, operation, e);
+    if (rc < 0)
+        return rc;
+    if (m->units) {
+        mover_unit_name(unit, sizeof unit, operation);
+        unit_forget(m->units, unit);
+    } else {
+        mover_cgroup_name(name, m->runtime_dir, operation);
+        cgroup_forget(name);
+    }
+    return 0;
+}
+
+bool builtin_has(const struct builtin_movers *m, const char *operation)
+{
+    return mover_find(m, operation) != NULL;
+}
+
+unsigned builtin_count(const struct builtin_movers *m)
+{
+    unsigned n = 0;
+    for (const struct mover *v = m->list; v; v = v->next)
+        n++;
+    return n;
+}
+
+/* ---- deadlines ---- */
+
+static bool past(int64_t since_ns, int64_t limit_s, int64_t now)
+{
+    return limit_s > 0 && now - since_ns > limit_s * NS_PER_S;
+}
+
+/* While nobody hears from it, processor time is its sign of life. */
+static void look_for_life(struct mover *v, int64_t now)
+{
+    if (v->conn || !v->id.pid)
+        return;
+    uint64_t ticks = process_cpu_ticks(v->id.pid);
+    if (ticks != v->cpu_ticks)
+        v->life_ns = now;
+    v->cpu_ticks = ticks;
+}
+
+static void end_slowly(struct mover *v, enum kill_reason why)
+{
+    log_warning("mover of %s: it took longer than max-duration and is asked to end", v->operation);
+    v->killed = why;
+    v->kill_at_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
+    mover_send(v, WIRE_CANCEL);
+    if (v->pidfd >= 0)
+        process_signal(v->pidfd, SIGTERM);
+}
+
+/* May free v. */
+static void look_after(struct mover *v, int64_t now, int64_t wall)
+{
+    if (v->gone) {
+        if (past(v->gone_ns, DRAIN_S, now))
+            mover_finish(v);
+        return;
+    }
+    systemd_tick(v);
+    log_bound(v);
+    read_cgroup(v);
+    look_for_life(v, now);
+    if (v->kill_at_ns && wall >= v->kill_at_ns)
+        mover_kill(v, KILL_CANCEL);
+    else if (v->killed_now)
+        mover_kill(v, v->killed); /* again, until it is gone */
+    else if (!v->ready && past(v->began_ns, v->go_timeout_s, now))
+        mover_kill(v, KILL_START);
+    else if (v->ready && !v->go && past(v->ready_ns, 2 * v->go_timeout_s, now))
+        mover_kill(v, KILL_START);
+    else if (v->go && past(v->life_ns, v->stall_timeout_s, now))
+        mover_kill(v, KILL_STALL);
+    else if (v->go && v->killed == KILL_NONE && past(v->go_ns, v->max_duration_s, now))
+        end_slowly(v, KILL_DURATION);
+}
+
+static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
+{
+    struct builtin_movers *m = arg;
+    (void)usec;
+    /* Whatever ends in between, the list is walked again from its head; each is looked at once. */
+    const int64_t now = mono_ns(), wall = now_ns();
+    struct mover *next;
+    for (struct mover *v = m->list; v; v = next) {
+        next = v->next;
+        look_after(v, now, wall);
+    }
+    sd_event_source_set_time_relative(s, 1000000);
+    return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+}
