@@ -179,11 +179,23 @@ static void print_member(const char *key, const json_t *v, unsigned depth)
     }
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* In the order of their names: that of a document is the order in which it was made. */
 static void print_members(const json_t *o, unsigned depth)
 {
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)o, key, v) print_member(key, v, depth);
+    size_t n = 0;
+    CLEANUP_FREE const char **keys = calloc(json_object_size(o) + 1, sizeof *keys);
+    json_object_foreach((json_t *)(uintptr_t)o, key, v) if (keys) keys[n++] = key;
+    if (keys)
+        qsort(keys, n, sizeof *keys, by_name);
+    for (size_t i = 0; i < n; i++)
+        print_member(keys[i], json_object_get(o, keys[i]), depth);
 }
 
 static void print_error_of(const json_t *doc)
