@@ -77,8 +77,7 @@ units=$(grep -rhoE '\bsnapferryd?(-[a-z]+)?@?\.(service|socket|slice|timer|targe
     esac
 done)
 empty "units that are named exist" "$units"
-check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers/unit.c \
-    daemon/movers/systemd.c daemon/movers/movers.c
+check "the movers' units are named as documented" grep -q '"snapferry-mover@' daemon/movers/builtin-impl.h
 
 # ---- commands that are shown ----
 
