@@ -22,12 +22,14 @@ mkdir "$WORK/vm"
 fs_make vm xfs 400 || { fail "a file system"; finish; }
 image "$WORK/vm/a.img" 40 1
 image "$WORK/vm/b.img" 40 2
-config_class gold "$WORK/vm" 'snapshots-to-retain = 1'
-config_add 60-job "$(printf '[job "nightly"]\nvolumes = %s/vm/*.img\non-calendar = *-*-* %s:00\n' "$WORK" "$(later)")"
 starts "the daemon starts"
 
 on 80x24 status --wide
 told "before: nothing is known of volumes" 'Volumes +\{/\}none known yet'
+config_class gold "$WORK/vm" 'snapshots-to-retain = 1'
+config_add 60-job "$(printf '[job "nightly"]\nvolumes = %s/vm/*.img\non-calendar = *-*-* %s:00\n' "$WORK" "$(later)")"
+check "a class and a job are added" ask reload --wait
+on 80x24 status --wide
 told "the job's next run" 'nightly +in [0-9]+ (h|min|s)'
 on 120x24 volumes
 told "both are seen, and not protected" '2 volumes, \{red\}2 NOT PROTECTED'
