@@ -20,261 +20,250 @@
 /* clang-format off */
 const struct metric_family metric_families[] = {
     /* ---- the daemon ---- */
-    GAUGE("build_info", "version,commit", "Always 1; the labels tell which build of the daemon this is.")
-    GAUGE("start_time_seconds", "", "Unix time in seconds at which the daemon was started.")
+    GAUGE("build_info", "version,commit", "Always 1; the labels identify the build of the daemon.")
+    GAUGE("start_time_seconds", "", "Unix time in seconds of the start of the daemon.")
     COUNTER("process_cpu_seconds_total", "",
-        "Processor seconds, user and system, that the daemon's own process has used since its start.")
-    GAUGE("process_resident_memory_bytes", "", "Resident memory of the daemon's own process, in bytes.")
+        "User and system CPU time in seconds used by the daemon process since its start.")
+    GAUGE("process_resident_memory_bytes", "", "Resident memory of the daemon process in bytes.")
     GAUGE("config_last_reload_successful", "",
-        "1 if the configuration on disk was accepted when it was last read, 0 if it was refused and the one before is "
-        "in force.")
+        "1 if the last reload of the configuration succeeded, 0 if it was refused and the previous configuration is "
+        "in use.")
     GAUGE("config_last_reload_timestamp_seconds", "",
-        "Unix time in seconds at which the configuration that is in force was read.")
-    GAUGE("config_hash", "",
-        "First 48 bits of the hash of the configuration in force, as a number; it changes when the configuration does.")
-    GAUGE("config_warnings", "", "Warnings that check-config has for the configuration in force.")
-    COUNTER("record_write_errors_total", "", "Writes of the records that failed.")
-    GAUGE("records_degraded", "", "1 while the records cannot be written and nothing new is started, else 0.")
-    GAUGE("state_dir_free_bytes", "",
-        "Bytes free for the daemon on the file system of its state directory, as last looked at by the sweep.")
-    GAUGE("state_dir_size_bytes", "",
-        "Bytes in all on the file system of the state directory, as last looked at by the sweep.")
-    GAUGE("steps_running", "", "Short pieces of work (storage commands, look-ups) that run in children of the daemon.")
-    GAUGE("steps_stuck", "",
-        "Pieces of work that hang in the kernel and cannot be ended; more than 0 means dead storage.")
-    GAUGE("movers", "", "Mover processes that run.")
+        "Unix time in seconds at which the configuration in use was loaded.")
+    GAUGE("config_hash", "", "First 48 bits of the hash of the configuration in use, as a number.")
+    GAUGE("config_warnings", "", "Warnings of check-config for the configuration in use.")
+    COUNTER("record_write_errors_total", "", "Failed writes of the records.")
+    GAUGE("records_degraded", "", "1 while the records cannot be written and no new operations are started, else 0.")
+    GAUGE("state_dir_free_bytes", "", "Free bytes of the file system of the state directory, at the last sweep.")
+    GAUGE("state_dir_size_bytes", "", "Size in bytes of the file system of the state directory, at the last sweep.")
+    GAUGE("steps_running", "", "Short tasks (storage commands, look-ups) running in child processes of the daemon.")
+    GAUGE("steps_stuck", "", "Child processes that hang in the kernel and cannot be killed.")
+    GAUGE("movers", "", "Running mover processes.")
     GAUGE("metrics_timestamp_seconds", "",
-        "Unix time in seconds at which this answer was made: older than a second only while the daemon's event loop "
-        "does not turn.")
+        "Unix time in seconds at which this page was created; older than a second only if the event loop of the "
+        "daemon hangs.")
     GAUGE("metrics_dropped_samples", "",
-        "Samples left out of this answer because their family or labels are unknown, they came twice, or a family had "
-        "too many.")
+        "Samples omitted from this page because of unknown families or labels, duplicates, or too many samples of a "
+        "family.")
 
     /* ---- state ---- */
     GAUGE("operations", "direction,state",
-        "Operations that are not finished, by state; the finished ones are counted by operations_total.")
+        "Unfinished operations by state; finished ones are counted by operations_total.")
     GAUGE("operation_state_age_seconds", "state",
-        "Seconds that the operation which has been longest in this state has been in it; 0 if there is none.")
-    GAUGE("queue_length", "direction", "Operations that wait for their turn.")
+        "Time in seconds for which the oldest operation in this state has been in it; 0 if there is none.")
+    GAUGE("queue_length", "direction", "Queued operations.")
     HISTOGRAM("queue_wait_seconds", "direction",
-        "Seconds from request to the first work for it; observed when that begins.")
+        "Time in seconds from the request to the start of an operation; observed at the start.")
     GAUGE("slots", "",
-        "Movers of backups and restores that may run at once (slots of the configuration); 0 is maintenance mode.")
-    GAUGE("slots_used", "", "Slots that are taken.")
-    GAUGE("slots_restore_reserved", "", "Slots that only restores may take.")
-    GAUGE("backups", "direction,phase",
-        "Runs (a backup or restore with all its volumes) that are not finished, by phase.")
+        "Maximum number of movers for backups and restores at the same time (slots of the configuration); 0 is "
+        "maintenance mode.")
+    GAUGE("slots_used", "", "Slots that are in use.")
+    GAUGE("slots_restore_reserved", "", "Additional slots reserved for restores.")
+    GAUGE("backups", "direction,phase", "Unfinished runs (backups and restores with all their volumes) by phase.")
 
     /* ---- outcome ---- */
     COUNTER("operations_total", "direction,class,result,reason",
-        "Operations that ended, counted with the record of their end; reason is the class of the error.")
+        "Finished operations, counted in the transaction that records the end; reason is the class of the error.")
     COUNTER("operation_retries_total", "direction,reason",
-        "Attempts that failed and are followed by another one; reason is the class of the error.")
+        "Failed attempts that are retried; reason is the class of the error.")
     COUNTER("backups_total", "direction,schedule,result",
-        "Runs that ended, by the job they were made for; a start of the job that failed is one that failed.")
+        "Finished runs by job; a failed start of a job counts as a failed run.")
 
     /* ---- time ---- */
     HISTOGRAM("operation_duration_seconds", "direction,stage",
-        "Seconds that one operation spent in each stage and in all (stage total); observed when it ends.")
+        "Time in seconds spent by an operation in each stage and in total (stage total); observed at the end.")
     COUNTER("stage_busy_seconds_total", "direction,stage",
-        "Seconds of work in the stages of movers, summed over their threads, counted when a mover ends.")
+        "Working time in seconds of the stages of movers, summed over their threads, counted when a mover exits.")
     COUNTER("stage_stall_seconds_total", "direction,stage",
-        "Seconds in which stages of movers could not work because of their neighbours, counted when a mover ends.")
-    COUNTER("bottleneck_total", "direction,stage", "Movers whose time this stage bound, counted when a mover ends.")
+        "Time in seconds for which stages of movers waited for other stages, counted when a mover exits.")
+    COUNTER("bottleneck_total", "direction,stage",
+        "Movers by the stage that limited their speed, counted when a mover exits.")
 
     /* ---- running operations ---- */
     GAUGE("operation_expected_bytes", "direction,volume",
-        "Bytes that the running operation has to go through, zeros and holes among them; gone when it ends.")
-    GAUGE("operation_done_bytes", "direction,volume",
-        "Bytes that the running operation has gone through; gone when it ends.")
+        "Bytes to be processed by the running operation, including zeros and holes; absent after its end.")
+    GAUGE("operation_done_bytes", "direction,volume", "Bytes processed by the running operation; absent after its end.")
     GAUGE("operation_last_progress_timestamp_seconds", "direction,volume",
-        "Unix time in seconds of the running operation's last progress, before the first of its start; gone when it "
-        "ends.")
+        "Unix time in seconds of the last progress of the running operation, initially of its start; absent after its "
+        "end.")
 
     /* ---- volumes ---- */
     GAUGE("volumes", "state",
-        "Volumes that are known, by how they are judged (state: protected, unprotected, gone, excluded); the counts "
-        "of `snapferry status`.")
+        "Known volumes by state (protected, unprotected, gone, excluded), as in `snapferry status`.")
     GAUGE("volume_info", "volume,id,class,driver",
-        "Always 1; ties a volume's name to its id, storage class and driver.")
+        "Always 1; maps the name of a volume to its id, storage class and driver.")
     GAUGE("volume_protected", "volume",
-        "1 if the last good backup that still exists is not older than 2.5 intervals of its job, else 0; the answer "
-        "of `snapferry status`. None for volumes that are gone or excluded.")
+        "1 if the last existing successful backup is not older than 2.5 intervals of its job, else 0, as in "
+        "`snapferry status`; absent for volumes that are gone or excluded.")
     GAUGE("volume_last_success_timestamp_seconds", "volume",
-        "Unix time in seconds at which the last good backup ended; 0 if there was none.")
+        "Unix time in seconds of the end of the last successful backup; 0 if there was none.")
     GAUGE("volume_last_attempt_timestamp_seconds", "volume",
-        "Unix time in seconds at which the last backup ended, however it did; 0 if there was none.")
+        "Unix time in seconds of the end of the last backup, regardless of its result; 0 if there was none.")
     GAUGE("volume_last_snapshot_timestamp_seconds", "volume",
-        "Unix time in seconds of the point in time that the last good backup holds; 0 if there was none.")
+        "Unix time in seconds of the point in time captured by the last successful backup; 0 if there was none.")
     GAUGE("volume_last_status", "volume",
-        "1 if the last backup that was neither canceled nor skipped was good, 0 if not; no sample before the first "
+        "1 if the last backup that was neither canceled nor skipped was successful, 0 if not; absent before the first "
         "one.")
     GAUGE("volume_expected_interval_seconds", "volume",
-        "Seconds between runs of the most frequent job of this volume; no sample if no job has a schedule for it.")
+        "Interval in seconds between runs of the most frequent job of this volume; absent without a scheduled job.")
     GAUGE("volume_expected_since_timestamp_seconds", "volume",
-        "Unix time in seconds since when a job with a schedule names this volume; no sample if none does.")
-    GAUGE("volume_size_bytes", "volume", "Size of the volume in bytes, as last seen by a backup.")
+        "Unix time in seconds since which a scheduled job has included this volume; absent without a scheduled job.")
+    GAUGE("volume_size_bytes", "volume", "Size of the volume in bytes, at the last backup.")
     GAUGE("volume_allocated_bytes", "volume",
-        "Bytes that the storage has allocated for the volume, as last seen by a backup; no sample if its driver does "
-        "not tell.")
+        "Allocated bytes of the volume, at the last backup; absent if not supported by its driver.")
     GAUGE("volume_last_changed_bytes", "volume",
-        "Bytes of the last good backup that were not yet in the repository, before compression.")
+        "Bytes of the last successful backup that were new in the repository, before compression.")
 
     /* ---- data path ---- */
-    COUNTER("read_bytes_total", "class", "Bytes that backups read from sources, counted when a mover ends.")
-    COUNTER("zero_bytes_total", "class", "Bytes among those read that were zeros, counted when a mover ends.")
+    COUNTER("read_bytes_total", "class", "Bytes read from sources by backups, counted when a mover exits.")
+    COUNTER("zero_bytes_total", "class", "Bytes read from sources that were zero, counted when a mover exits.")
     COUNTER("skipped_bytes_total", "class,why",
-        "Bytes that backups did not have to read (why: unallocated, unchanged), counted when a mover ends.")
-    COUNTER("chunks_total", "class", "Chunks that backups cut, counted when a mover ends.")
+        "Bytes that backups did not need to read (why: unallocated, unchanged), counted when a mover exits.")
+    COUNTER("chunks_total", "class", "Chunks created by backups, counted when a mover exits.")
     COUNTER("dedup_hit_bytes_total", "class",
-        "Bytes of chunks that were in the repository already, counted when a mover ends.")
+        "Bytes of chunks that were already in the repository, counted when a mover exits.")
     COUNTER("new_bytes_total", "class",
-        "Bytes of chunks that were not in the repository yet, before compression, counted when a mover ends.")
+        "Bytes of chunks that were new in the repository, before compression, counted when a mover exits.")
     COUNTER("compressed_bytes_total", "class",
-        "Bytes that the new chunks took after compression and encryption, counted when a mover ends.")
-    COUNTER("written_bytes_total", "class", "Bytes that restores wrote to their targets, counted when a mover ends.")
+        "Bytes of new chunks after compression and encryption, counted when a mover exits.")
+    COUNTER("written_bytes_total", "class", "Bytes written to targets by restores, counted when a mover exits.")
     COUNTER("unreadable_bytes_total", "class",
-        "Bytes of sources that could not be read and were stored as zeros (bad-reads = map), counted when a mover "
-        "ends.")
+        "Bytes of sources that were unreadable and stored as zeros (bad-reads = map), counted when a mover exits.")
     COUNTER("upload_bytes_total", "repository",
-        "Bytes that movers of all kinds wrote to the repository's storage, counted when one ends.")
+        "Bytes written to the storage of the repository by all movers, counted when a mover exits.")
     COUNTER("download_bytes_total", "repository",
-        "Bytes that movers of all kinds read from the repository's storage, counted when one ends.")
-    COUNTER("io_errors_total", "op",
-        "Requests to sources and targets that the storage answered with an error (op: read, write), counted when a "
-        "mover ends.")
+        "Bytes read from the storage of the repository by all movers, counted when a mover exits.")
+    COUNTER("io_errors_total", "op", "I/O errors of sources and targets (op: read, write), counted when a mover exits.")
     GAUGE("io_uring_inflight", "class",
-        "Most requests that the reader of the last backup in this class had in flight at once; 0: it did without "
-        "io_uring.")
+        "Maximum number of read requests in flight during the last backup in this class; 0 without io_uring.")
 
     /* ---- changed-block tracking ---- */
     COUNTER("cbt_runs_total", "source,result",
-        "Backups that asked the storage for changed blocks; this version never does.")
+        "Backups that requested changed blocks from the storage; always absent in this version.")
     COUNTER("full_fallback_total", "reason",
-        "Backups that read all of a volume although changed blocks were asked for; this version never asks.")
+        "Backups that read the whole volume although changed blocks were requested; always absent in this version.")
     COUNTER("cbt_verify_mismatch_total", "",
-        "Blocks that differed although the storage had called them unchanged; this version never asks.")
+        "Blocks reported as unchanged by the storage that had changed; always 0 in this version.")
 
     /* ---- native snapshots ---- */
-    GAUGE("snapshots", "class,reason",
-        "Native snapshots on the storage, each under the strongest reason it is kept for.")
-    GAUGE("snapshots_missing", "class", "Native snapshots on record that are not on the storage.")
+    GAUGE("snapshots", "class,reason", "Native snapshots on the storage by the main reason for which they are kept.")
+    GAUGE("snapshots_missing", "class", "Recorded native snapshots that are missing on the storage.")
     GAUGE("snapshot_limit", "class",
-        "Native snapshots of one volume that are retained when their data has moved (snapshots-to-retain).")
+        "Native snapshots to retain per volume after their data has been moved (snapshots-to-retain).")
     GAUGE("snapshot_max", "class",
-        "Native snapshots that one volume may have for any reason (max-snapshots-per-volume); 0: no limit.")
+        "Maximum number of native snapshots per volume (max-snapshots-per-volume); 0: no limit.")
     GAUGE("snapshot_used_bytes", "class",
-        "Bytes that the native snapshots hold alone, as last looked at by the sweep; no sample if the driver does not "
-        "tell.")
+        "Bytes used exclusively by native snapshots, at the last sweep; absent if not supported by the driver.")
     GAUGE("snapshot_oldest_timestamp_seconds", "class",
-        "Unix time in seconds at which the oldest native snapshot was taken; no sample if there is none.")
-    HISTOGRAM("snapshot_create_seconds", "class",
-        "Seconds from the call of the driver to the finished native snapshot; observed for each.")
-    COUNTER("snapshot_delete_failures_total", "", "Native snapshots that could not be removed; each attempt counts.")
+        "Unix time in seconds at which the oldest native snapshot was taken; absent if there is none.")
+    HISTOGRAM("snapshot_create_seconds", "class", "Time in seconds to take a native snapshot; observed for each.")
+    COUNTER("snapshot_delete_failures_total", "", "Failed attempts to remove a native snapshot.")
     COUNTER("restore_native_missing_total", "",
-        "Restores that had to read the repository because the native snapshot they preferred was gone.")
+        "Restores that used the repository because the preferred native snapshot was missing.")
     GAUGE("orphans", "kind",
-        "Objects with our tag on the storage that no record knows, as last looked at by the sweep; must be 0.")
-    GAUGE("pool_used_ratio", "class,pool",
-        "How full the pool of native snapshots is, 0 to 1, as last looked at by the sweep.")
+        "Objects on the storage with the owner tag of this node but without a record, at the last sweep.")
+    GAUGE("pool_used_ratio", "class,pool", "Usage of the pool of native snapshots, 0 to 1, at the last sweep.")
     GAUGE("pool_metadata_used_ratio", "class,pool",
-        "How full the metadata of the pool is, 0 to 1; no sample if its driver does not tell.")
+        "Usage of the metadata of the pool, 0 to 1; absent if not supported by its driver.")
 
     /* ---- repositories ---- */
-    GAUGE("repository_up", "repository", "1 if the repository's storage answered when it was last looked at, 0 if not.")
-    GAUGE("repository_free_bytes", "repository", "Bytes free on the file system of the repository, as last looked at.")
+    GAUGE("repository_up", "repository",
+        "1 if the storage of the repository was available at the last check, 0 if not.")
+    GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
-        "Bytes in all on the file system of the repository, as last looked at.")
+        "Size in bytes of the file system of the repository, at the last check.")
     COUNTER("repository_requests_total", "repository,op,code",
-        "Requests of movers to the repository's storage; code is ok or the class of the error; counted when a mover "
-        "ends.")
+        "Requests of movers to the storage of the repository; code is ok or the class of the error; counted when a "
+        "mover exits.")
     HISTOGRAM("repository_request_seconds", "repository,op",
-        "Seconds that one request to the repository's storage took; observed when a mover ends.")
+        "Duration in seconds of requests to the storage of the repository; observed when a mover exits.")
     COUNTER("repository_retries_total", "repository",
-        "Requests to the repository's storage that were made again after an error, counted when a mover ends.")
+        "Requests to the storage of the repository that were retried after an error, counted when a mover exits.")
     GAUGE("repository_stored_bytes", "repository",
-        "Bytes of all contents in the repository's index, as the last verification counted them, and what backups of "
-        "this node have added since; no sample before.")
+        "Bytes of all contents in the index of the repository at the last verification, plus those added by backups "
+        "of this node since then; absent before.")
     COUNTER("repository_backed_up_bytes_total", "repository",
-        "Bytes of the volumes of which a mover made a snapshot, new or not, counted when it ends.")
+        "Size in bytes of the volumes of which a mover created a snapshot, counted when it exits.")
     COUNTER("repository_added_bytes_total", "repository",
-        "Bytes that these snapshots added to the repository, counted when a mover ends.")
+        "Bytes added to the repository by these snapshots, counted when a mover exits.")
     GAUGE("repository_unreferenced_bytes", "repository",
-        "Bytes of contents that no snapshot refers to; no sample until maintenance counts them.")
-    GAUGE("repository_contents", "repository", "Contents in the repository's index, as the last mover saw them.")
+        "Bytes of contents without a snapshot that uses them; absent until counted by maintenance.")
+    GAUGE("repository_contents", "repository", "Contents in the index of the repository, at the last mover.")
     GAUGE("repository_index_blobs", "repository",
-        "Index blobs in the repository, as the last mover saw them; many of them slow down opening.")
+        "Index blobs in the repository, at the last mover; a large number slows down opening.")
     GAUGE("repository_clock_skew_seconds", "repository",
-        "Seconds that the clock of the repository's storage was ahead of ours when the last mover compared them.")
+        "Offset in seconds of the clock of the repository's storage (positive: ahead), at the last mover.")
     GAUGE("repository_lease_age_seconds", "repository",
-        "Seconds since a lease on the repository was last renewed; this version takes none.")
+        "Time in seconds since a lease on the repository was last renewed; always absent in this version.")
 
     /* ---- maintenance and verification ---- */
     GAUGE("maintenance_last_success_timestamp_seconds", "repository,kind",
-        "Unix time in seconds at which maintenance last ended well; this version does none.")
+        "Unix time in seconds of the end of the last successful maintenance; always absent in this version.")
     HISTOGRAM("maintenance_duration_seconds", "repository,kind",
-        "Seconds that one run of maintenance took; this version does none.")
+        "Duration in seconds of maintenance; always absent in this version.")
     COUNTER("maintenance_reclaimed_bytes_total", "repository",
-        "Bytes that maintenance gave back; this version does none.")
-    COUNTER("maintenance_total", "repository,result", "Runs of maintenance that ended; this version does none.")
+        "Bytes reclaimed by maintenance; always absent in this version.")
+    COUNTER("maintenance_total", "repository,result", "Finished runs of maintenance; always absent in this version.")
     GAUGE("verify_last_success_timestamp_seconds", "repository",
-        "Unix time in seconds at which a verification last ended without damage found; 0 if there was none.")
+        "Unix time in seconds of the end of the last verification without damage; 0 if there was none.")
     COUNTER("verify_errors_total", "repository",
-        "Damaged or missing pieces that verifications found, counted when one ends.")
+        "Damaged or missing objects found by verifications, counted at the end.")
     GAUGE("verify_last_end_timestamp_seconds", "repository",
-        "Unix time in seconds at which a verification last ended, whatever it found; no sample before.")
+        "Unix time in seconds of the end of the last verification, regardless of its result; absent before the first "
+        "one.")
     GAUGE("verify_last_damages", "repository",
-        "Damaged or missing pieces that the last verification found; no sample before.")
+        "Damaged or missing objects found by the last verification; absent before the first one.")
     GAUGE("verify_last_read_ratio", "repository",
-        "Share of the contents that the last verification read, 0 to 1; no sample before.")
+        "Share of the contents read by the last verification, 0 to 1; absent before the first one.")
 
     /* ---- resources of movers ---- */
     GAUGE("mover_memory_bytes", "direction,volume",
-        "Memory of the running mover in bytes: of its cgroup, else of its process; gone when it ends.")
+        "Memory in bytes of the running mover: of its cgroup, otherwise of its process; absent after its end.")
     GAUGE("mover_memory_limit_bytes", "direction,volume",
-        "Memory that the running mover may take, in bytes; no sample if nothing enforces a limit.")
-    COUNTER("mover_cpu_seconds_total", "direction", "Processor seconds that movers used, counted when one ends.")
-    COUNTER("mover_oom_total", "", "Movers that were killed because they reached their memory limit.")
-    COUNTER("mover_exits_total", "direction,cause", "Movers that ended, attempts included, by how they did.")
+        "Memory limit in bytes of the running mover; absent if no limit is enforced.")
+    COUNTER("mover_cpu_seconds_total", "direction", "CPU time in seconds used by movers, counted when a mover exits.")
+    COUNTER("mover_oom_total", "", "Movers killed at their memory limit.")
+    COUNTER("mover_exits_total", "direction,cause", "Exits of movers by cause, including attempts that are retried.")
 
     /* ---- jobs, and what dashboards made for Velero ask for ---- */
     GAUGE_AS("schedule_expected_interval_seconds", "velero_schedule_expected_interval_seconds", "schedule",
-        "Longest time between two runs of the job in seconds, nights and weekends included; no sample while it is "
+        "Longest time in seconds between two runs of the job, including nights and weekends; absent while it is "
         "paused or has no schedule.")
     GAUGE("schedule_since_timestamp_seconds", "schedule",
-        "Unix time in seconds since when the job has its present schedule; no sample while it is paused or has none.")
+        "Unix time in seconds at which the present schedule of the job was set; absent while it is paused or has "
+        "none.")
     GAUGE("schedule_next_timestamp_seconds", "schedule",
-        "Unix time in seconds of the job's next run; no sample while it is paused or has no schedule.")
+        "Unix time in seconds of the next run of the job; absent while it is paused or has no schedule.")
     GAUGE("schedule_volumes_missing", "schedule",
-        "Volumes that the job names and its last start did not find or could not take, and classes that could not be "
-        "listed then.")
+        "Volumes of the job that its last start did not find or could not include, and classes that could not be "
+        "listed.")
     GAUGE("schedule_paused", "schedule", "1 if the job is paused, else 0.")
     COUNTER_AS("backup_attempts_total", "velero_backup_attempt_total", "schedule",
-        "Backups that were begun, and starts of the job that failed before there was one.")
+        "Backups started, including failed starts of the job.")
     COUNTER_AS("backup_successes_total", "velero_backup_success_total", "schedule",
-        "Backups that ended with all their volumes good.")
+        "Backups in which all volumes succeeded.")
     COUNTER_AS("backup_partial_failures_total", "velero_backup_partial_failure_total", "schedule",
-        "Backups that ended with some of their volumes good.")
+        "Backups in which some volumes succeeded.")
     COUNTER_AS("backup_failures_total", "velero_backup_failure_total", "schedule",
-        "Backups that ended without a good volume, and starts of the job that failed.")
+        "Backups in which no volume succeeded, and failed starts of the job.")
     HISTOGRAM_AS("backup_duration_seconds", "velero_backup_duration_seconds", "schedule",
-        "Seconds from request to end of a backup with all its volumes; observed when it ends.")
+        "Time in seconds from request to end of a backup with all its volumes; observed at the end.")
     GAUGE_AS("backup_last_success_timestamp_seconds", "velero_backup_last_successful_timestamp", "schedule",
-        "Unix time in seconds at which the job's last good backup ended; 0 if there was none.")
+        "Unix time in seconds of the end of the job's last successful backup; 0 if there was none.")
     GAUGE("backup_last_end_timestamp_seconds", "schedule,result",
-        "Unix time in seconds at which a backup of the job last ended with that result; no sample before.")
+        "Unix time in seconds of the end of the job's last backup with this result; absent before the first one.")
     GAUGE_AS("backup_last_status", "velero_backup_last_status", "schedule",
-        "1 if the job's last backup that was not canceled was good, else 0; no sample before the first one.")
+        "1 if the job's last backup that was not canceled was successful, else 0; absent before the first one.")
     COUNTER_AS("restore_attempts_total", "velero_restore_attempt_total", "schedule",
-        "Restores that were begun, by the job of the backup they read.")
-    COUNTER_AS("restore_successes_total", "velero_restore_success_total", "schedule", "Restores that ended well.")
-    COUNTER_AS("restore_failures_total", "velero_restore_failed_total", "schedule", "Restores that failed.")
+        "Restores started, by the job of the backup.")
+    COUNTER_AS("restore_successes_total", "velero_restore_success_total", "schedule", "Successful restores.")
+    COUNTER_AS("restore_failures_total", "velero_restore_failed_total", "schedule", "Failed restores.")
     COUNTER_AS("snapshot_attempts_total", "velero_volume_snapshot_attempt_total", "schedule",
-        "Native snapshots that a driver was asked to take.")
+        "Attempts to take a native snapshot.")
     COUNTER_AS("snapshot_successes_total", "velero_volume_snapshot_success_total", "schedule",
-        "Native snapshots that were taken.")
+        "Native snapshots taken.")
     COUNTER_AS("snapshot_failures_total", "velero_volume_snapshot_failure_total", "schedule",
-        "Native snapshots that could not be taken.")
+        "Failed attempts to take a native snapshot.")
     COUNTER_AS("uploads_completed_total", "podVolume_data_upload_success_total", "node",
         "Volumes whose backup completed: the sum of operations_total.")
     COUNTER_AS("uploads_failed_total", "podVolume_data_upload_failure_total", "node",

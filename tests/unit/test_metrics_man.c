@@ -38,7 +38,7 @@ static void each_family_has_its_item(void **state)
         const char *end = strstr(at + 1, "\n=");
         const char *help = strstr(at, f->help);
         if (!help || (end && help > end))
-            fail_msg("the man page says something else of %s than its HELP: %s", f->name, f->help);
+            fail_msg("the man page has another description of %s than its HELP line: %s", f->name, f->help);
         if (f->alias) {
             char alias[300];
             snprintf(alias, sizeof alias, "B<%s>", f->alias);
@@ -46,10 +46,10 @@ static void each_family_has_its_item(void **state)
             if (!known || (end && known > end))
                 fail_msg("the man page does not name %s as alias of %s", f->alias, f->name);
         }
-        /* What it is good for, too. */
-        const char *question = strstr(at, "Tells:");
+        /* The use of the family must be documented, too. */
+        const char *question = strstr(at, "Use:");
         if (!question || (end && question > end))
-            fail_msg("the man page does not say what question %s answers", f->name);
+            fail_msg("the man page does not say what %s is used for", f->name);
     }
     free(man);
 }
