@@ -17,11 +17,6 @@ void notify_reloading(void)
     sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(mono_ns() / NS_PER_US));
 }
 
-void notify_stopping(void)
-{
-    sd_notify(0, "STOPPING=1\nSTATUS=The daemon ends, running movers go on");
-}
-
 /* A newline would begin another assignment. */
 void notify_status(const char *line)
 {
@@ -31,6 +26,12 @@ void notify_status(const char *line)
         if ((unsigned char)*s < ' ')
             *s = ' ';
     sd_notifyf(0, "STATUS=%s", text);
+}
+
+void notify_stopping(const char *status)
+{
+    sd_notify(0, "STOPPING=1");
+    notify_status(status);
 }
 
 void notify_failed(const struct err *e)

@@ -13,7 +13,7 @@
 void notify_ready(void);
 /* RELOADING=1 with its time, as Type=notify-reload requires; notify_ready() ends it, with either outcome. */
 void notify_reloading(void);
-void notify_stopping(void);
+void notify_stopping(const char *status);
 /* STATUS=, one line; control characters are replaced by spaces. */
 void notify_status(const char *line);
 /* Why the daemon ends: STATUS= stays visible in `systemctl status` of the failed unit. */

@@ -8,7 +8,7 @@
 #include <systemd/sd-bus.h>
 
 /*
- * Whether movers, hooks, plugins and timers are units: systemd is PID 1 here, we are root, and SNAPFERRY_NO_SYSTEMD is
+ * Whether movers, hooks and plugins are units: systemd is PID 1 here, we are root, and SNAPFERRY_NO_SYSTEMD is
  * not 1. That systemd does not answer right now is no reason for a "no": inside of a unit's sandbox a child could not
  * become its user and reach its files. Who asks it then gets an error, and tries again.
  */

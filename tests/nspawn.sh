@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Runs tests where systemd is PID 1: this machine's own /usr, booted as a container with an empty /etc and /var. What
-# units, timers and the bus do is tested there; limits of memory and CPU are not enforced in a container everywhere.
+# units and the bus do is tested there; limits of memory and CPU are not enforced in a container everywhere.
 # usage: tests/nspawn.sh PROGRAM...      (as root, with the packages systemd, dbus and systemd-container)
 # NSPAWN_PERSIST=DIR: is /persist in the container, its lib and journal are those of the service and of the journal.
 set -u

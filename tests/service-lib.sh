@@ -31,7 +31,7 @@ service_install() {
     at_exit service_remove
 }
 service_remove() {
-    systemctl stop snapferryd.socket snapferryd.service 'snapferry-*.timer' 'snapferry-*.service'
+    systemctl stop snapferryd.socket snapferryd.service 'snapferry-*.service'
     systemctl reset-failed
     rm -rf "$CONF" "$STATE" /var/cache/snapferry /etc/systemd/system/snapferry* $OPT
     systemctl daemon-reload

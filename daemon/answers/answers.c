@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* answers.c - see answers.h and docs/control.md */
 #include "daemon/answers/answers.h"
+#include "base/cleanup.h"
 #include "base/json.h"
 
 #include <string.h>
@@ -222,7 +223,8 @@ void answer_repository_counts(struct records *r, json_t *repository)
         json_pack("{s:I, s:I, s:f}", "at_ns", (json_int_t)at_ns, "damages", (json_int_t)damages, "read_ratio", ratio));
 }
 
-void answer_job_result(struct records *r, json_t *job)
+/* Adds `last_result` to a job: how its last backup ended, and when. */
+static void add_result(struct records *r, json_t *job)
 {
     static const char *const results[][2] = {{"completed", "Completed"},
                                              {"partially_failed", "PartiallyFailed"},
@@ -240,4 +242,83 @@ void answer_job_result(struct records *r, json_t *job)
     }
     if (state)
         json_object_set_new(job, "last_result", json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)at_ns));
+}
+
+/* ---- jobs ---- */
+
+/* Its last run, and what became of its last start. */
+static json_t *job_past(const char *name, int64_t last_ns, const char *backup, const struct job_failure *failed,
+                        const json_t *missing, struct records *r)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    json_t *o = json_object();
+    jset_str(o, "job", name);
+    jset_int(o, "last", last_ns);
+    copy_text(o, "last_backup", backup);
+    if (backup[0] && backup_get(r, backup, &b, NULL) == 0)
+        jset_str(o, "last_state", backup_state_name(b.state));
+    add_result(r, o);
+    if (failed)
+        json_object_set_new(o, "failed",
+                            json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",
+                                      (json_int_t)failed->at_ns));
+    if (json_array_size(missing))
+        json_object_set(o, "missing", (json_t *)(uintptr_t)missing);
+    return o;
+}
+
+static json_t *job_json(const struct job_view *v, struct records *r)
+{
+    json_t *o = job_past(v->name, v->last_ns, v->last_backup, v->failed, v->missing, r);
+    jset_str(o, "on_calendar", v->on_calendar);
+    jset_int(o, "next", v->next_ns);
+    jset_bool(o, "due", v->due);
+    jset_bool(o, "paused", v->paused);
+    jset_bool(o, "elsewhere", v->elsewhere);
+    copy_text(o, "idle_because", v->idle_because);
+    jset_int(o, "since_ns", v->since_ns);
+    jset_int(o, "interval_s", v->interval_s);
+    jset_int(o, "jitter_s", v->jitter_s);
+    return o;
+}
+
+json_t *answer_jobs(const struct schedule *s, struct records *r, int64_t now_ns)
+{
+    json_t *list = json_array();
+    unsigned n;
+    struct job_view *v = schedule_views(s, now_ns, &n);
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, job_json(&v[i], r));
+    free(v);
+    return list;
+}
+
+struct past {
+    json_t *list;
+    struct records *records;
+};
+
+static int add_past(const struct job_run *m, void *arg)
+{
+    const struct past *p = arg;
+    json_t *o =
+        job_past(m->id, m->last_run_ns, m->last_backup, m->failed.there ? &m->failed : NULL, m->missing, p->records);
+    jset_str(o, "on_calendar", m->on_calendar);
+    jset_str(o, "idle_because", "the configuration cannot be read");
+    return json_array_append_new(p->list, o);
+}
+
+json_t *answer_jobs_offline(const struct cfg *c, struct records *r, int64_t now_ns)
+{
+    const struct schedule_opts o = {.records = r};
+    struct schedule *s = NULL;
+    json_t *list = NULL;
+    if (c && schedule_new(&s, &o, NULL) == 0 && schedule_apply(s, c, now_ns, NULL) == 0)
+        list = answer_jobs(s, r, now_ns);
+    schedule_free(s);
+    if (list)
+        return list;
+    struct past p = {json_array(), r};
+    job_run_each(r, NULL, add_past, &p, NULL);
+    return p.list;
 }

@@ -8,7 +8,7 @@
 #include "daemon/check/endpoint.h"
 #include "base/json.h"
 #include "base/time.h"
-#include "daemon/schedule/schedule.h"
+#include "daemon/schedule/calendar.h"
 
 #include <errno.h>
 #include <fcntl.h>

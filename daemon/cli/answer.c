@@ -28,7 +28,7 @@ bool answered(const struct options *o, const json_t *answer)
  * at storage, and storage may be slow. */
 static unsigned patience(const char *verb)
 {
-    static const char *const quick[] = {"status", "operations", "backups", "natives", "describe"};
+    static const char *const quick[] = {"status", "operations", "backups", "jobs", "natives", "describe"};
     for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
         if (!strcmp(verb, quick[i]))
             return 15;

@@ -40,6 +40,7 @@ enum verb {
     VERB_OPERATIONS,
     VERB_BACKUPS,
     VERB_VOLUMES,
+    VERB_JOBS,
     VERB_DESCRIBE,
     VERB_LOGS,
     VERB_WAIT,

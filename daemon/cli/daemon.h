@@ -122,6 +122,8 @@ enum standing volume_standing(const json_t *volume);
 void volumes_count(const json_t *list, size_t n[STANDINGS]);
 /* "; 1 gone, 2 excluded", or "". Static buffer. */
 const char *volumes_apart(const size_t n[STANDINGS]);
+/* When a job runs next: "in 5 h", "paused", "not scheduled: ..."; offline: the daemon does not run. */
+void job_next(const json_t *job, bool offline, char *out, size_t cap);
 /* Protected, name, last success, next run: four cells, and why not as a note. */
 void volume_cells(struct table *t, const json_t *v);
 
@@ -141,6 +143,7 @@ int ask_status(const struct options *o, struct err *e);
 int ask_operations(const struct options *o, struct err *e);
 int ask_backups(const struct options *o, struct err *e);
 int ask_volumes(const struct options *o, struct err *e);
+int ask_jobs(const struct options *o, struct err *e);
 int ask_natives(const struct options *o, struct err *e);
 int ask_describe(const struct options *o, struct err *e);
 int ask_explain(const struct options *o, struct err *e);

@@ -17,6 +17,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_OPERATIONS] = "  snapferry operations --state Failed --all\n"
                         "  snapferry operations --volume /srv/vm/db1.img --limit 5\n",
     [VERB_BACKUPS] = "  snapferry backups --state PartiallyFailed\n",
+    [VERB_JOBS] = "  snapferry jobs\n",
     [VERB_VOLUMES] = "  snapferry volumes --class images\n",
     [VERB_DESCRIBE] = "  snapferry describe nightly-20261121T020000-3f9a\n"
                       "  snapferry describe /srv/vm/db1.img\n",

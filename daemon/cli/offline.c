@@ -222,7 +222,7 @@ static json_t *config_state(const struct cfg *c, bool ok, const struct err *e)
     return j;
 }
 
-/* Repositories and jobs of the configuration, with what the counters know of them. */
+/* Repositories of the configuration, with what the counters know of them. */
 static json_t *repositories(const struct cfg *c, struct records *r)
 {
     json_t *list = json_array(), *o;
@@ -231,19 +231,6 @@ static json_t *repositories(const struct cfg *c, struct records *r)
         if (!(o = json_pack("{s:s, s:s}", "name", x->name, "path", x->path)))
             continue;
         answer_repository_counts(r, o);
-        json_array_append_new(list, o);
-    }
-    return list;
-}
-
-static json_t *jobs(const struct cfg *c, struct records *r, const char *idle)
-{
-    json_t *list = json_array(), *o;
-    const struct cfg_job *x;
-    for (unsigned i = 0; c && (x = cfg_job_at(c, i)); i++) {
-        if (!(o = json_pack("{s:s, s:s, s:s}", "job", x->name, "on_calendar", x->on_calendar, "idle_because", idle)))
-            continue;
-        answer_job_result(r, o);
         json_array_append_new(list, o);
     }
     return list;
@@ -268,17 +255,27 @@ static int status(const struct options *o, struct records *r, const struct err *
     size_t i;
     json_array_foreach(operations, i, op)
         json_array_append(strcmp(jstr(op, "state"), "Queued") != 0 ? running : queue, op);
-    CLEANUP_JSON json_t *more = json_pack(
-        "{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:o, s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:o, s:{s:I, "
-        "s:s}, s:[{s:s, s:s, s:s}]}",
-        "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0, "config",
-        config_state(c, ok, &refused), "repositories", repositories(c, r), "slots", "total", 0, "used", 0,
-        "restore_reserved", 0, "queued", (json_int_t)json_array_size(queue), "running", running, "queue", queue,
-        "volumes", volumes, "jobs", jobs(c, r, state), "natives", "count", (json_int_t)json_array_size(natives), "text",
-        "", "problems", "severity", "error", "text", state, "hint", why->hint);
+    CLEANUP_JSON json_t *more =
+        json_pack("{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:o, s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:o, s:{s:I, "
+                  "s:s}, s:[{s:s, s:s, s:s}]}",
+                  "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0,
+                  "config", config_state(c, ok, &refused), "repositories", repositories(c, r), "slots", "total", 0,
+                  "used", 0, "restore_reserved", 0, "queued", (json_int_t)json_array_size(queue), "running", running,
+                  "queue", queue, "volumes", volumes, "jobs", answer_jobs_offline(ok ? c : NULL, r, now_ns()),
+                  "natives", "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity", "error",
+                  "text", state, "hint", why->hint);
     if (!more || json_object_update(answer, more) < 0)
         return err_nomem(e);
     return 0;
+}
+
+static int jobs(const struct options *o, struct records *r, json_t *answer, struct err *e)
+{
+    CLEANUP(cfg_freep) struct cfg *c = NULL;
+    struct err ignored = ERR_INIT;
+    const bool ok = cfg_load_dir(&c, o->config_dir, &ignored) >= 0;
+    json_t *list = answer_jobs_offline(ok ? c : NULL, r, now_ns());
+    return json_object_set_new(answer, "jobs", list) < 0 ? err_nomem(e) : 0;
 }
 
 /* ---- explain ---- */
@@ -326,6 +323,8 @@ static int from_records(const struct options *o, const char *verb, const json_t 
         return status(o, r, why, silent, answer, e);
     if (!strcmp(verb, "describe"))
         return describe(r, jstr(args, "id"), answer, e);
+    if (!strcmp(verb, "jobs"))
+        return jobs(o, r, answer, e);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         json_t *list = NULL;
         if (strcmp(verb, lists[i].verb) != 0)

@@ -29,6 +29,7 @@ const struct verb_info verb_table[] = {
     {VERB_OPERATIONS, FORM_DAEMON, {"operations", NULL}, "", 0, 0, "list operations: what runs, waits and ended"},
     {VERB_BACKUPS, FORM_DAEMON, {"backups", NULL}, "", 0, 0, "list backups and restores"},
     {VERB_VOLUMES, FORM_DAEMON, {"volumes", NULL}, "", 0, 0, "list volumes and whether each is protected"},
+    {VERB_JOBS, FORM_DAEMON, {"jobs", NULL}, "", 0, 0, "list jobs with their last and next runs"},
     {VERB_DESCRIBE, FORM_DAEMON, {"describe", NULL}, "ID", 1, 1, "show all that is recorded about one thing"},
     {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION", 1, 1, "show what an operation logged"},
     {VERB_EXPLAIN,
@@ -155,7 +156,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
 /* They print tables. */
 #define TABLES                                                                                                         \
-    (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |            \
+    (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(JOBS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |  \
      V(EXPLAIN) | V(SNAPSHOT_LIST) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
 /* They remove or overwrite data. */
 #define DESTROYS                                                                                                       \
@@ -235,7 +236,7 @@ const struct option_info option_table[] = {
     {OPT_WAIT, "wait", NULL, V(RELOAD), "wait until it is in force or refused; the exit code tells"},
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read everything, whatever is known to be unchanged"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: native snapshots only (default: as configured)"},
-    {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "a timer runs this: it counts as the job's scheduled run"},
+    {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},
     {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
     {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "replace a target that exists"},
     {OPT_NEW, "new", NULL, V(ASK_RESTORE), "make a new volume; refuse one that exists"},

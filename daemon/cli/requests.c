@@ -63,7 +63,6 @@ static int backup_args(const struct options *o, json_t *args, struct err *e)
         }
     }
     add_flag(args, "full", o->full);
-    add_flag(args, "from_timer", o->from_timer);
     add_flag(args, "debug", o->debug);
     if (o->move_data >= 0)
         json_object_set_new(args, "move-data", json_boolean(o->move_data));
@@ -75,6 +74,11 @@ int ask_backup(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args)
         return err_nomem(e);
+    if (o->from_timer) { /* of an earlier version, on its way out: the daemon runs the job */
+        if (!o->quiet)
+            fprintf(stderr, "snapferry: --from-timer: nothing is done, the daemon runs its jobs itself\n");
+        return 0;
+    }
     int rc = backup_args(o, args, e);
     if (rc >= 0)
         rc = daemon_ask(o, "submit-backup", json_incref(args), &answer, e);

@@ -290,23 +290,11 @@ static bool job_failed(const json_t *job)
     return jobj(job, "failed") || !strcmp(state, "Failed") || !strcmp(state, "PartiallyFailed");
 }
 
-/* "in 5 h", "paused", "not scheduled: ..." */
-static void job_next(const json_t *job, char *out, size_t cap)
-{
-    const char *idle = *jstr(job, "problem") ? jstr(job, "problem") : jstr(job, "idle_because");
-    if (jbool(job, "paused"))
-        snprintf(out, cap, "paused");
-    else if (*idle)
-        snprintf(out, cap, "not scheduled: %.200s", idle);
-    else
-        snprintf(out, cap, "%s", jint(job, "next") ? text_in(jint(job, "next")) : "no next run");
-}
-
-static void job_cells(struct table *t, const json_t *job)
+static void job_cells(struct table *t, const json_t *job, bool offline)
 {
     const json_t *last = jobj(job, "last_result"), *failed = jobj(job, "failed");
     char next[256];
-    job_next(job, next, sizeof next);
+    job_next(job, offline, next, sizeof next);
     table_cell(t, TINT_NONE, "%s", jstr(job, "job"));
     table_cell(t, jint(job, "next") || jbool(job, "paused") ? TINT_NONE : TINT_WARN, "%s", next);
     if (failed)
@@ -341,6 +329,7 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
 {
     const json_t *list = jarr(x->answer, "jobs"), *job, *first = NULL;
     size_t i, n = json_array_size(list), bad = 0, drawn = 0;
+    const bool offline = jbool(x->answer, "offline");
     char text[64], next[256];
     if (!n)
         return;
@@ -353,7 +342,7 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
     label(f, "Jobs");
     if (!shown) {
         if (first)
-            job_next(first, next, sizeof next);
+            job_next(first, offline, next, sizeof next);
         snprintf(text, sizeof text, "%zu FAILED", bad);
         fprintf(f, "%zu%s%s%s", n, first ? ", next " : "", first ? next : "", bad ? ", " : "");
         tinted(f, TINT_BAD, bad ? text : "");
@@ -366,13 +355,13 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
         {
             if (job_failed(job) != (pass == 0) || drawn == shown)
                 continue;
-            job_cells(t, job);
+            job_cells(t, job, offline);
             drawn++;
         }
     }
     print_beside_label(f, t);
     if (n > shown)
-        rest(f, "and %zu more: snapferry status --json", n - shown);
+        rest(f, "and %zu more: snapferry jobs", n - shown);
 }
 
 static size_t count_volumes(const struct screen *x)

@@ -108,6 +108,7 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args);
 void control_operations(struct request *q, const json_t *args);
 void control_backups(struct request *q, const json_t *args);
 void control_natives(struct request *q, const json_t *args);
+void control_jobs(struct request *q, const json_t *args);
 void control_describe(struct request *q, const json_t *args);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "base/nearest.h"
 #include "base/time.h"
+#include "daemon/answers/answers.h"
 #include "daemon/control/control-impl.h"
 #include "daemon/records/names.h"
 
@@ -169,6 +170,13 @@ void control_natives(struct request *q, const json_t *args)
         return;
     }
     request_answer(q, json_pack("{s:o}", "natives", p.list));
+}
+
+void control_jobs(struct request *q, const json_t *args)
+{
+    struct engine *g = q->control->engine;
+    (void)args;
+    request_answer(q, json_pack("{s:o}", "jobs", answer_jobs(engine_schedule(g), engine_records(g), now_ns())));
 }
 
 /* ---- describe ---- */

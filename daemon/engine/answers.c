@@ -199,20 +199,19 @@ struct jobs_of {
     const char *name;
     json_t *names;
     int64_t next;
-    const json_t *schedule;
+    const struct jobs_now *jobs;
 };
 static void jobs_for(struct jobs_of *x)
 {
-    const struct cfg_job *j;
-    const json_t *s;
-    size_t k;
     x->names = json_array();
-    for (unsigned i = 0; (j = cfg_job_at(x->cfg, i)); i++) {
-        if (!cfg_job_has(x->cfg, j, x->name))
+    for (unsigned i = 0; i < x->jobs->n; i++) {
+        const struct job_view *v = &x->jobs->v[i];
+        const struct cfg_job *j = cfg_job(x->cfg, v->name);
+        if (!j || !cfg_job_has(x->cfg, j, x->name))
             continue;
         json_array_append_new(x->names, json_string(j->name));
-        json_array_foreach(x->schedule, k, s) if (!strcmp(jstr(s, "job"), j->name) && jint(s, "next") > 0 &&
-                                                  (!x->next || jint(s, "next") < x->next)) x->next = jint(s, "next");
+        if (v->next_ns > 0 && (!x->next || v->next_ns < x->next))
+            x->next = v->next_ns;
     }
 }
 
@@ -234,16 +233,16 @@ static int count_native(const struct native_row *n, void *arg)
 
 /* A volume's line. */
 static json_t *volume_line(struct engine *g, const struct volume_row *v, const struct volume_desc *volume,
-                           const char *klass, const json_t *schedule)
+                           const char *klass, const struct jobs_now *now_jobs)
 {
     const char *name = volume->name, *excluded = volume_excluded(g->cfg, name);
-    struct jobs_of jobs = {g->cfg, name, NULL, 0, schedule};
+    struct jobs_of jobs = {g->cfg, name, NULL, 0, now_jobs};
     struct count_natives natives = {0, 0};
     const struct native_row_filter f = {.volume_id = volume->id};
     json_t *o = json_object();
     int64_t good = v ? v->last_success_ns : 0, now = now_ns();
     enum volume_state state =
-        volume_judge(v && v->state == VOL_GONE, excluded != NULL, good, volume_interval(g->cfg, schedule, name), now);
+        volume_judge(v && v->state == VOL_GONE, excluded != NULL, good, volume_interval(g->cfg, now_jobs, name), now);
     char why[1400];
     jobs_for(&jobs);
     volume_why(state, v, excluded, json_array_size(jobs.names) > 0, why, sizeof why);
@@ -276,33 +275,15 @@ static json_t *volume_line(struct engine *g, const struct volume_row *v, const s
     return o;
 }
 
-/* Jobs as documented: times as numbers. */
-static json_t *jobs_json(struct engine *g)
-{
-    json_t *list = schedule_to_json(g->schedule), *j;
-    size_t i;
-    json_array_foreach(list, i, j)
-    {
-        static const char *const members[] = {"next", "last"};
-        for (unsigned k = 0; k < 2; k++) {
-            int64_t at;
-            if (time_parse(&at, jstr(j, members[k])) == 0)
-                jset_int(j, members[k], at);
-        }
-        answer_job_result(g->records, j);
-    }
-    return list;
-}
-
 struct volumes_seen {
     struct engine *engine;
     json_t *list;
-    const json_t *schedule;
+    const struct jobs_now *jobs;
 };
 static int see_volume(const struct volume_row *v, void *arg)
 {
     struct volumes_seen *x = arg;
-    return json_array_append_new(x->list, volume_line(x->engine, v, v->volume, v->klass, x->schedule));
+    return json_array_append_new(x->list, volume_line(x->engine, v, v->volume, v->klass, x->jobs));
 }
 
 /* Unprotected ones first, then the oldest; what does not count at the end. */
@@ -472,7 +453,7 @@ static void look_problem(const char *text, bool passed_over, void *arg)
                 "%s", text);
 }
 
-static void general_problems(struct engine *g, const json_t *jobs, json_t *list)
+static void general_problems(struct engine *g, const struct jobs_now *jobs, json_t *list)
 {
     if (records_degraded(g->records))
         problem(list, "error", "free space in the state directory; nothing new is started until then",
@@ -482,7 +463,7 @@ static void general_problems(struct engine *g, const json_t *jobs, json_t *list)
                 "the last reload was refused: %s", g->reload_error);
     if (g->news.recovered)
         problem(list, "warning", "", "%s", g->news.text);
-    problems_of_jobs(jobs, list);
+    problems_of_jobs(jobs->v, jobs->n, list);
     if (g->orphans)
         problem(list, "warning",
                 "they are removed when they are older than orphan-grace; `snapferry status --json` lists them",
@@ -515,10 +496,10 @@ json_t *engine_status(struct engine *g)
                        .next = json_array(),
                        .seen = json_object()};
     const struct operation_filter live = {.live = true};
-    CLEANUP_JSON json_t *schedule = jobs_json(g);
-    struct volumes_seen vs = {g, json_array(), schedule};
+    CLEANUP(jobs_now_clear) struct jobs_now jobs = jobs_now(g);
+    struct volumes_seen vs = {g, json_array(), &jobs};
     json_t *steps = steps_to_json(g->steps);
-    general_problems(g, schedule, s.problems);
+    general_problems(g, &jobs, s.problems);
     json_t *repos = repositories(g, s.problems);
     operation_each(g->records, &live, see_operation, &s, NULL);
     volume_row_each(g->records, NULL, see_volume, &vs, NULL);
@@ -545,10 +526,11 @@ json_t *engine_status(struct engine *g)
                                (json_int_t)g->reload_ns, "warnings", warnings);
     if (g->reload_error[0])
         jset_str(config, "error", g->reload_error);
-    json_t *o = json_pack("{s:o,s:o,s:o,s:{s:i,s:i,s:i,s:i},s:o,s:o,s:o,s:O,s:o,s:o}", "daemon", daemon, "config",
+    json_t *o = json_pack("{s:o,s:o,s:o,s:{s:i,s:i,s:i,s:i},s:o,s:o,s:o,s:o,s:o,s:o}", "daemon", daemon, "config",
                           config, "repositories", repos, "slots", "total", d->slots, "used", s.used, "restore_reserved",
                           d->restore_reserved, "queued", s.queued, "running", s.running, "queue", s.queue, "volumes",
-                          vs.list, "jobs", schedule, "natives", natives_summary(&s), "problems", s.problems);
+                          vs.list, "jobs", answer_jobs(g->schedule, g->records, now_ns()), "natives",
+                          natives_summary(&s), "problems", s.problems);
     if (g->observer)
         observer_status(g, o);
     json_decref(s.next);
@@ -580,7 +562,8 @@ static void volumes_done(struct step_result *s, void *arg)
 {
     struct look *l = arg;
     struct engine *g = l->engine;
-    CLEANUP_JSON json_t *list = json_array(), *schedule = jobs_json(g), *seen = json_object(), *unsure = json_array();
+    CLEANUP_JSON json_t *list = json_array(), *seen = json_object(), *unsure = json_array();
+    CLEANUP(jobs_now_clear) struct jobs_now jobs = jobs_now(g);
     const json_t *a, *v;
     size_t i, k;
     if (s->err.cls)
@@ -602,11 +585,11 @@ static void volumes_done(struct step_result *s, void *arg)
             json_object_set_new(seen, jstr(v, "id"), json_true());
             bool known = volume_row_read(g, jstr(v, "id"), &r) == 0;
             CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
-            json_array_append_new(list, volume_line(g, known ? &r : NULL, desc, klass, schedule));
+            json_array_append_new(list, volume_line(g, known ? &r : NULL, desc, klass, &jobs));
         }
     }
     /* Volumes that were backed up and are gone are still of interest. */
-    struct volumes_seen vs = {g, json_array(), schedule};
+    struct volumes_seen vs = {g, json_array(), &jobs};
     volume_row_each(g->records, NULL, see_volume, &vs, NULL);
     json_t *line;
     json_array_foreach(vs.list, i, line)
@@ -728,8 +711,8 @@ static void explain_done(struct step_result *s, void *arg)
     struct look *l = arg;
     struct engine *g = l->engine;
     const struct cfg_class *k = cfg_class_of(g->cfg, l->what);
-    CLEANUP_JSON json_t *text = json_array(), *notes = json_array(), *answer = json_object(), *schedule = jobs_json(g),
-                        *natives = json_array();
+    CLEANUP_JSON json_t *text = json_array(), *notes = json_array(), *answer = json_object(), *natives = json_array();
+    CLEANUP(jobs_now_clear) struct jobs_now jobs = jobs_now(g);
     const json_t *a, *volume = NULL, *missing = NULL;
     struct cfg_policy p = {.effective = NULL};
     struct err e = s->err;
@@ -791,7 +774,7 @@ static void explain_done(struct step_result *s, void *arg)
         if (known)
             volume_desc_set(&vol, v.volume);
         if (!is_none(vol)) {
-            CLEANUP_JSON json_t *line = volume_line(g, known ? &v : NULL, vol, k ? k->name : "", schedule);
+            CLEANUP_JSON json_t *line = volume_line(g, known ? &v : NULL, vol, k ? k->name : "", &jobs);
             struct volumes_seen ns = {g, natives, NULL};
             const struct native_row_filter f = {.volume_id = vol->id};
             const json_t *n;

@@ -84,6 +84,7 @@ struct engine {
     bool orphans_running;
     int64_t strays_ns; /* when stray movers were looked for */
     bool strays_running;
+    enum { OLD_TIMERS_GONE, OLD_TIMERS_LEFT, OLD_TIMERS_STOPPING } old_timers;
     int64_t looked_ns;          /* when the look at the storage that runs, or ran last, began */
     unsigned recoveries;        /* of the records, as last seen */
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
@@ -145,8 +146,8 @@ const char *operation_label(const struct operation *op);
 /* The line of an operation of a volume, and of a backup or restore, that has ended. */
 void journal_operation(const struct operation *op);
 void journal_run(const struct backup *b);
-/* Adds the jobs (schedule_to_json()) whose last start failed. */
-void problems_of_jobs(const json_t *jobs, json_t *list);
+/* Adds the jobs whose last start failed. */
+void problems_of_jobs(const struct job_view *jobs, unsigned n, json_t *list);
 /* Adds a repository that is full. */
 void problem_of_room(const struct repo_health *h, json_t *list);
 

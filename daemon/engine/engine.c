@@ -9,6 +9,7 @@
 #include "proc/systemd.h"
 #include "daemon/engine/facts.h"
 #include "daemon/check/check.h"
+#include "daemon/schedule/old-timers.h"
 #include "proc/notify.h"
 
 #include <errno.h>
@@ -546,6 +547,27 @@ void engine_kick(struct engine *g)
     sd_event_source_set_enabled(g->kick, SD_EVENT_ONESHOT);
 }
 
+static void old_timers_stopped(struct step_result *r, void *arg)
+{
+    struct engine *g = arg;
+    g->old_timers = r->err.cls ? OLD_TIMERS_LEFT : OLD_TIMERS_GONE;
+    if (r->err.cls)
+        log_warning("timers of an earlier version cannot be removed, retrying: %s", r->err.msg);
+    else if (jint(r->out, "stopped") > 0)
+        log_info("removed %lld timer%s of an earlier version: the daemon runs its jobs itself",
+                 (long long)jint(r->out, "stopped"), jint(r->out, "stopped") == 1 ? "" : "s");
+}
+
+/* What an earlier version left with systemd. */
+static void stop_old_timers(struct engine *g)
+{
+    CLEANUP_JSON json_t *none = json_object();
+    struct err e = ERR_INIT;
+    if (g->old_timers == OLD_TIMERS_LEFT &&
+        step_start(g->steps, "remove old timers", old_timers_step, none, 60, old_timers_stopped, g, NULL, &e) == 0)
+        g->old_timers = OLD_TIMERS_STOPPING;
+}
+
 static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
@@ -557,6 +579,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
     if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
         struct err e = ERR_INIT;
         g->sweep_ns = now;
+        stop_old_timers(g);
         repositories_refresh(g, false);
         if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
             g->recoveries = records_recoveries(g->records);
@@ -586,7 +609,6 @@ static void job_due(const char *job, int64_t planned, bool caught_up, void *arg)
     struct engine *g = arg;
     CLEANUP_JSON json_t *req = json_object();
     jset_str(req, "job", job);
-    jset_bool(req, "from_timer", true);
     jset_bool(req, "caught_up", caught_up);
     jset_int(req, "planned_ns", planned);
     engine_submit_backup(g, req, NULL, NULL);
@@ -660,13 +682,15 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         struct backup_filter live = {.live = true};
         backup_each(g->records, &live, fail_unfinished, g, NULL);
     }
-    struct schedule_opts so = {loop, g->records, g->paths.command, g->paths.runtime_dir, systemd_runs(), job_due, g};
+    struct schedule_opts so = {.records = g->records, .loop = loop, .start = job_due, .arg = g};
     rc = schedule_new(&g->schedule, &so, e);
     if (rc < 0)
         goto fail;
-    rc = schedule_apply(g->schedule, c, e);
+    rc = schedule_apply(g->schedule, c, now_ns(), e);
     if (rc < 0)
         goto fail;
+    if (systemd_runs())
+        g->old_timers = OLD_TIMERS_LEFT;
     repositories_refresh(g, true);
     engine_kick(g);
     *ret = g;
@@ -711,9 +735,16 @@ void engine_observe(struct engine *g, const struct engine_observer *o)
     g->observer = o;
 }
 
-void engine_stop(struct engine *g)
+void engine_stop(struct engine *g, char *out, size_t cap)
 {
+    const unsigned movers = movers_count(g->movers);
     g->stopping = true;
+    int n = snprintf(out, cap, "stopping");
+    if (movers)
+        n += snprintf(out + n, cap - (size_t)n, "; %u running mover%s", movers,
+                      movers == 1 ? " continues" : "s continue");
+    if (schedule_active(g->schedule))
+        snprintf(out + n, cap - (size_t)n, "; no jobs run until the daemon is started again");
 }
 
 struct records *engine_records(struct engine *g)
@@ -724,6 +755,11 @@ struct records *engine_records(struct engine *g)
 const struct cfg *engine_cfg(const struct engine *g)
 {
     return g->cfg;
+}
+
+const struct schedule *engine_schedule(const struct engine *g)
+{
+    return g->schedule;
 }
 
 /* ---- reload ---- */
@@ -761,7 +797,7 @@ static void reload_done(struct step_result *s, void *arg)
     if (!e.cls)
         cfg_load_dir(&fresh, g->paths.config_dir, &e);
     if (!e.cls)
-        schedule_apply(g->schedule, fresh, &e);
+        schedule_apply(g->schedule, fresh, now_ns(), &e);
     if (e.cls) {
         cfg_free(fresh);
         reload_refused(g, &e);

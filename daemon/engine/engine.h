@@ -23,7 +23,7 @@
 
 struct engine_paths {
     char config_dir[4096], state_dir[4096], runtime_dir[4096], cache_dir[4096];
-    char mover_program[4096], command[4096];
+    char mover_program[4096];
 };
 
 struct engine;
@@ -31,6 +31,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
 void engine_free(struct engine *g);
 struct records *engine_records(struct engine *g);
 const struct cfg *engine_cfg(const struct engine *g);
+const struct schedule *engine_schedule(const struct engine *g);
 
 /* Asks for a reconcile soon (in this loop iteration). */
 void engine_kick(struct engine *g);
@@ -39,9 +40,9 @@ void engine_kick(struct engine *g);
  * maybe before the function returns. On success `answer` (borrowed) is the documented object; else e is set. */
 typedef void engine_reply_fn(json_t *answer, const struct err *e, void *arg);
 
-/* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description", "from_timer",
- * "planned_ns", "caught_up". Answer: {"backup": ID, "operations": [{"id","volume"}], "skipped": [{"volume","reason"}],
- * "position": n, "blocked_by": ID|null}. */
+/* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description"; of a run by
+ * the schedule "planned_ns" (not 0) and "caught_up". Answer: {"backup": ID, "operations": [{"id","volume"}], "skipped":
+ * [{"volume","reason"}], "position": n, "blocked_by": ID|null}. */
 void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"backup": ID, "volume": NAME|absent, "target": PATH, "from": "auto|native|repository", "overwrite": bool, "new":
  * bool, "allow_incomplete": bool, "class_map": {..}}. Answer: {"restore": ID, "operation": ID, "from":
@@ -103,7 +104,8 @@ typedef void engine_wait_fn(const json_t *state, bool terminal, void *arg);
 int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e);
 void engine_unwait(struct engine *g, void *arg);
 
-/* Ordered end of the daemon (SIGTERM): no new work, records flushed, movers stay. */
-void engine_stop(struct engine *g);
+/* Ordered end of the daemon (SIGTERM): no new work, records flushed, movers stay. `out`: what that means for movers and
+ * jobs, in one line. */
+void engine_stop(struct engine *g, char *out, size_t cap);
 
 #endif

@@ -5,7 +5,6 @@
 #include <search.h>
 #include <stdlib.h>
 
-#define JOBS_FRESH_S 30
 #define VIEW_FRESH_S 600 /* intervals of calendars change with the seasons only */
 
 const char *const fact_states[FACT_STATES] = {"Queued",  "Snapshotting", "Exposing",   "Starting",
@@ -17,8 +16,7 @@ struct facts {
     void *tree[REC_KINDS]; /* tsearch(3) */
     bool stale;
     struct cfg *cfg; /* under which the volumes were looked at */
-    json_t *jobs;
-    int64_t jobs_ns, view_ns;
+    int64_t view_ns;
     bool fresh_volumes; /* one was added or changed since */
     uint64_t free_bytes, total_bytes;
 };
@@ -233,7 +231,6 @@ void facts_free(struct engine *g)
     if (g->records)
         records_watch(g->records, NULL, NULL);
     clear(x);
-    json_decref(x->jobs);
     cfg_free(x->cfg);
     free(x);
     g->facts = NULL;
@@ -241,12 +238,18 @@ void facts_free(struct engine *g)
 
 /* ---- what the configuration makes of volumes ---- */
 
-static void look_at_volume(struct engine *g, struct fact *f)
+struct volume_looks {
+    const struct engine *engine;
+    struct jobs_now jobs;
+};
+
+static void look_at_volume(const struct volume_looks *l, struct fact *f)
 {
+    const struct cfg *c = l->engine->cfg;
     json_decref(f->samples);
     f->samples = NULL;
-    f->used_here = !volume_excluded(g->cfg, f->name);
-    f->interval_s = volume_interval(g->cfg, g->facts->jobs, f->name);
+    f->used_here = !volume_excluded(c, f->name);
+    f->interval_s = volume_interval(c, &l->jobs, f->name);
 }
 
 static void visit_volume(const void *node, VISIT which, void *arg)
@@ -263,18 +266,15 @@ void facts_refresh(struct engine *g)
     bool other = x->cfg != g->cfg;
     if (x->stale && read_all(g, &e) < 0)
         log_warning("facts for metrics: %s", e.msg);
-    if (other || !x->jobs || now - x->jobs_ns > JOBS_FRESH_S * NS_PER_S || now < x->jobs_ns) {
-        json_decref(x->jobs);
-        x->jobs = g->schedule ? schedule_to_json(g->schedule) : json_array();
-        x->jobs_ns = now;
-    }
     if (!other && !x->fresh_volumes && now >= x->view_ns && now - x->view_ns < VIEW_FRESH_S * NS_PER_S)
         return;
     cfg_free(x->cfg);
     x->cfg = cfg_ref(g->cfg);
     x->view_ns = now;
     x->fresh_volumes = false;
-    twalk_r(x->tree[REC_VOLUME], visit_volume, g);
+    struct volume_looks l = {g, jobs_now(g)};
+    twalk_r(x->tree[REC_VOLUME], visit_volume, &l);
+    jobs_now_clear(&l.jobs);
 }
 
 struct visit {
@@ -297,11 +297,6 @@ void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg)
 const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id)
 {
     return g->facts ? find(g->facts, k, id) : NULL;
-}
-
-const json_t *facts_jobs(const struct engine *g)
-{
-    return g->facts->jobs;
 }
 
 void facts_plan(struct engine *g, const struct native_facts *f, size_t n)

@@ -54,8 +54,6 @@ typedef void fact_fn(struct fact *f, void *arg);
 void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg);
 /* NULL: there is none. Borrowed until the records are written again. */
 const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id);
-/* Jobs as schedule_to_json() has them, at most half a minute old; borrowed. */
-const json_t *facts_jobs(const struct engine *g);
 /* The reasons of native snapshots that a plan has found. */
 void facts_plan(struct engine *g, const struct native_facts *f, size_t n);
 /* Room of the state directory, as last looked at; total 0: not yet. */

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define PROBLEMS_MAX 40 /* more than a person reads */
+
 void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
 {
     char text[1400];
@@ -20,22 +22,19 @@ void problem(json_t *list, const char *severity, const char *hint, const char *f
     json_array_append_new(list, o);
 }
 
-void problems_of_jobs(const json_t *jobs, json_t *list)
+void problems_of_jobs(const struct job_view *jobs, unsigned n, json_t *list)
 {
-    const json_t *j;
-    size_t i;
-    json_array_foreach(jobs, i, j)
-    {
-        const json_t *failed = jobj(j, "failed"), *missing = json_array_get(jarr(j, "missing"), 0);
-        const size_t n = json_array_size(jarr(j, "missing"));
-        if (jbool(j, "paused") || jbool(j, "elsewhere"))
+    for (unsigned i = 0; i < n && json_array_size(list) < PROBLEMS_MAX; i++) {
+        const struct job_view *j = &jobs[i];
+        const json_t *first = json_array_get(j->missing, 0);
+        const size_t missing = json_array_size(j->missing);
+        if (j->paused || j->elsewhere)
             continue;
-        if (missing && !failed)
-            problem(list, "warning", n > 1 ? "`snapferry status --json` lists all" : "",
-                    "job \"%s\" did not find %zu of what it names: %s", jstr(j, "job"), n, jstr(missing, "reason"));
-        if (failed)
-            problem(list, "error", jstr(failed, "hint"), "job \"%s\" could not be started: %s", jstr(j, "job"),
-                    jstr(failed, "message"));
+        if (missing && !j->failed)
+            problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
+                    "job \"%s\" did not find %zu of what it names: %s", j->name, missing, jstr(first, "reason"));
+        if (j->failed)
+            problem(list, "error", j->failed->hint, "job \"%s\" could not be started: %s", j->name, j->failed->message);
     }
 }
 

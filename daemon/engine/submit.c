@@ -36,12 +36,20 @@ static void submit_free(struct submit *s)
     free(s);
 }
 
+/* Of the machine, not of the request: a process that could not be made or was killed, storage that did not answer in
+ * time, records that cannot be written. */
+static bool reason_passes(const struct err *e)
+{
+    return e->cls == ERR_GENERIC || e->cls == ERR_MEMORY || e->cls == ERR_BUSY || e->cls == ERR_NO_SPACE;
+}
+
 /* Who counts runs and watches jobs must not miss one that came to nothing. */
 static void start_failed(struct submit *s, const struct err *why)
 {
     struct err e = ERR_INIT;
     count_start_failed(s->engine, s->job);
-    if (schedule_failed(s->engine->schedule, s->job, why, s->missing, &e) < 0)
+    if (schedule_failed(s->engine->schedule, s->job, jint(s->req, "planned_ns"), why, reason_passes(why), s->missing,
+                        now_ns(), &e) < 0)
         log_warning("job \"%s\": %s", s->job, e.msg);
 }
 
@@ -247,7 +255,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     b.state = BACKUP_QUEUED;
     b.kind = KIND_BACKUP;
     str_set(&b.job, s->job);
-    b.origin = jbool(s->req, "from_timer") ? ORIGIN_TIMER : ORIGIN_REQUEST;
+    b.origin = jint(s->req, "planned_ns") ? ORIGIN_TIMER : ORIGIN_REQUEST;
     b.caught_up = jbool(s->req, "caught_up");
     b.planned_ns = jint(s->req, "planned_ns");
     str_set(&b.description, jstr(s->req, "description"));
@@ -286,7 +294,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     rc = backup_add(g->records, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
-        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), s->missing, e);
+        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), b.id, s->missing, now_ns(), e);
     if (rc < 0) {
         records_counters_settle(g->records);
         goto undo;
@@ -364,18 +372,12 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
         if (!j) {
             err_set(&e, ERR_NOT_FOUND, 0, "there is no job \"%s\" in the configuration", s->job);
             nearest_hint(&e, cfg_near_job(s->cfg, s->job), "`snapferry check-config` lists the jobs");
-        } else if (jbool(req, "from_timer") && j->paused)
-            err_set(&e, ERR_BUSY, 0, "job \"%s\" is paused in the configuration", s->job);
-        else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
+        } else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
             err_set(&e, ERR_USAGE, 0, "job \"%s\" is for other nodes (only-on-node)", s->job);
-        else if (jbool(req, "from_timer") && !jint(req, "planned_ns")) {
-            int64_t planned = 0;
-            if (schedule_claims(g->schedule, s->job, &planned))
-                jset_int(s->req, "planned_ns", planned);
-            else
-                err_set(&e, ERR_BUSY, 0, "this run of job \"%s\" has been made already", s->job);
-        }
-        s->begun = !e.cls;
+        else if (jbool(req, "from_timer"))
+            err_set(&e, ERR_BUSY, 0, "the daemon runs job \"%s\" by itself: a timer of an earlier version does nothing",
+                    s->job);
+        s->begun = !e.cls || jint(req, "planned_ns");
         for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
             ask_all(s, classes, j->volumes[i], &e);
     } else {

@@ -24,18 +24,22 @@ const char *volume_excluded(const struct cfg *c, const char *name)
     return excluded ? "excluded by the configuration" : NULL;
 }
 
-int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *name)
+struct jobs_now jobs_now(const struct engine *g)
+{
+    struct jobs_now j;
+    j.v = schedule_views(g->schedule, now_ns(), &j.n);
+    return j;
+}
+
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name)
 {
     const struct cfg_job *job;
-    const json_t *j;
     int64_t interval = 0;
-    size_t i;
-    json_array_foreach(jobs, i, j)
-    {
-        int64_t s = jint(j, "interval_s");
-        if (s > 0 && !jbool(j, "paused") && (!interval || s < interval) && (job = cfg_job(c, jstr(j, "job"))) &&
+    for (unsigned i = 0; i < jobs->n; i++) {
+        const struct job_view *j = &jobs->v[i];
+        if (j->interval_s > 0 && !j->paused && (!interval || j->interval_s < interval) && (job = cfg_job(c, j->name)) &&
             cfg_job_has(c, job, name))
-            interval = s;
+            interval = j->interval_s;
     }
     return interval;
 }

@@ -24,8 +24,18 @@ extern const char *const volume_states[VOLUME_STATES];
 
 /* Why the configuration does not have a volume of this name backed up here, NULL: it does. Static text. */
 const char *volume_excluded(const struct cfg *c, const char *name);
-/* Seconds between two runs of the most frequent job that has a schedule for it (jobs: schedule_to_json()); 0: none. */
-int64_t volume_interval(const struct cfg *c, const json_t *jobs, const char *name);
+/* The jobs of the configuration as they are now, in its order. */
+struct jobs_now {
+    struct job_view *v;
+    unsigned n;
+};
+struct jobs_now jobs_now(const struct engine *g);
+static inline void jobs_now_clear(struct jobs_now *j)
+{
+    free(j->v);
+}
+/* Seconds between two runs of the most frequent job that has a schedule for it; 0: none. */
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name);
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
 /* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */

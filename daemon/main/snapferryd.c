@@ -113,8 +113,8 @@ static int options(struct server *s, int argc, char **argv)
     return 0;
 }
 
-/* The other programs lie beside this one (a build directory), or under the prefix where it is installed. */
-static void find_program(char out[4096], const char *name, const char *installed)
+/* It lies beside this program (a build directory), or under the prefix where that is installed. */
+static void find_mover(char out[4096])
 {
     char self[2048];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -122,13 +122,13 @@ static void find_program(char out[4096], const char *name, const char *installed
     char *slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';
-    snprintf(out, 4096, "%s/%s", self, name);
+    snprintf(out, 4096, "%s/snapferry-mover", self);
     if (access(out, X_OK) == 0)
         return;
     slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';
-    snprintf(out, 4096, "%s/%s/%s", slash ? self : "/usr", installed, name);
+    snprintf(out, 4096, "%s/libexec/snapferry/snapferry-mover", slash ? self : "/usr");
 }
 
 static int make_dir(const char *path, mode_t mode, struct err *e)
@@ -169,8 +169,7 @@ static int load(struct server *s, struct cfg **c, struct err *e)
     default_path(s->paths.state_dir, d->state_dir, "/var/lib/snapferry");
     default_path(s->paths.cache_dir, d->cache_dir, "/var/cache/snapferry");
     default_path(s->paths.runtime_dir, NULL, "/run/snapferry");
-    find_program(s->paths.mover_program, "snapferry-mover", "libexec/snapferry");
-    find_program(s->paths.command, "snapferry", "bin");
+    find_mover(s->paths.mover_program);
     if ((rc = make_dir(s->paths.state_dir, 0700, e)) < 0 || (rc = make_dir(s->paths.runtime_dir, 0755, e)) < 0 ||
         (rc = make_dir(s->paths.cache_dir, 0755, e)) < 0)
         return rc;
@@ -189,11 +188,12 @@ static int on_hup(sd_event_source *src, const struct signalfd_siginfo *si, void 
 static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
 {
     struct server *s = arg;
+    char line[160];
     (void)src;
-    notify_stopping();
-    log_info("signal %u: the daemon ends, running movers go on", si->ssi_signo);
+    engine_stop(s->engine, line, sizeof line);
+    notify_stopping(line);
+    log_info("signal %u: %s", si->ssi_signo, line);
     endpoint_stopping(s->endpoint);
-    engine_stop(s->engine);
     return sd_event_exit(s->loop, 0);
 }
 

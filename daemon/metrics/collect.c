@@ -88,24 +88,20 @@ static void of_repositories(struct samples *s)
 
 static void of_jobs(struct samples *s)
 {
-    const json_t *j;
-    size_t i;
-    json_array_foreach(facts_jobs(s->engine), i, j)
-    {
-        const char *name = jstr(j, "job");
-        bool paused = jbool(j, "paused"), idle = jstr(j, "idle_because")[0] != '\0';
-        int64_t next;
-        if (time_parse(&next, jstr(j, "next")) < 0)
-            next = 0;
-        sample(s, "schedule_paused", paused, "schedule", name, NULL);
-        if (!jbool(j, "elsewhere"))
-            sample(s, "schedule_volumes_missing", (double)json_array_size(jarr(j, "missing")), "schedule", name, NULL);
-        if (!idle && jint(j, "interval_s") > 0)
-            sample(s, "schedule_expected_interval_seconds", (double)jint(j, "interval_s"), "schedule", name, NULL);
-        if (!idle && jint(j, "since_ns") > 0)
-            sample(s, "schedule_since_timestamp_seconds", (double)jint(j, "since_ns") / 1e9, "schedule", name, NULL);
-        if (!idle && next > 0)
-            sample(s, "schedule_next_timestamp_seconds", (double)next / 1e9, "schedule", name, NULL);
+    unsigned n;
+    struct job_view *v CLEANUP_FREE = schedule_views(engine_schedule(s->engine), now_ns(), &n);
+    for (unsigned i = 0; i < n; i++) {
+        const struct job_view *j = &v[i];
+        const bool idle = j->idle_because[0] != '\0';
+        sample(s, "schedule_paused", j->paused, "schedule", j->name, NULL);
+        if (!j->elsewhere)
+            sample(s, "schedule_volumes_missing", (double)json_array_size(j->missing), "schedule", j->name, NULL);
+        if (!idle && j->interval_s > 0)
+            sample(s, "schedule_expected_interval_seconds", (double)j->interval_s, "schedule", j->name, NULL);
+        if (!idle && j->since_ns > 0)
+            sample(s, "schedule_since_timestamp_seconds", (double)j->since_ns / 1e9, "schedule", j->name, NULL);
+        if (!idle && j->next_ns > 0)
+            sample(s, "schedule_next_timestamp_seconds", (double)j->next_ns / 1e9, "schedule", j->name, NULL);
     }
 }
 

@@ -460,6 +460,7 @@ static const struct field_desc job_run_table[] = {
     TIME(since_ns, .about = "since when it has this schedule"),
     TIME(last_planned_ns),
     TIME(last_run_ns),
+    STR(last_backup, .about = "what its last run began"),
     STRUCT(failed, job_failure, .about = "its last start"),
     FIELD(missing, "missing", FIELD_ARRAY, .about = "volume and reason, of what its last start did not find"),
 };

@@ -525,7 +525,7 @@ struct job_failure {
 struct job_run {
     ROW_HEAD;
     enum job_state state;
-    char *on_calendar;
+    char *on_calendar, *last_backup;
     bool active;
     int64_t since_ns, last_planned_ns, last_run_ns;
     struct job_failure failed;

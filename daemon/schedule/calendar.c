@@ -5,7 +5,7 @@
  * Local times are searched as dates of the civil calendar; only what is found is turned into a moment, because a local
  * time may exist once, twice or not at all. Seconds have fractions of down to a microsecond, as systemd's.
  */
-#include "daemon/schedule/schedule.h"
+#include "daemon/schedule/calendar.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -554,4 +555,50 @@ int64_t calendar_next(const struct calendar *c, int64_t after_ns)
             return found * 1000;
         local = again; /* local time comes a second time, and this has run */
     }
+}
+
+/* ---- others than the next one ---- */
+
+static int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t calendar_latest(const struct calendar *c, int64_t from_ns, int64_t now_ns)
+{
+    /* Windows that grow, until one has an event in it; then the last of those few. */
+    for (int64_t window = NS_PER_S / 1000;; window *= 8) {
+        int64_t from = window > now_ns - from_ns ? from_ns : now_ns - window;
+        int64_t t = calendar_next(c, from), last = 0;
+        for (; t <= now_ns; t = calendar_next(c, t))
+            last = t;
+        if (last || from == from_ns)
+            return last;
+    }
+}
+
+#define LOOK_AHEAD_NS (32 * NS_PER_DAY) /* holds every week, and a month's first days as well as its others */
+#define RUNS_MIN 10                     /* of rare ones so many, however far they are */
+
+/*
+ * Runs every second are too many to walk through. A distance longer than `step` is found by asking for the first run
+ * that is at least `step` after another: if it lies in such a distance, it is its end. So the walk may leap, and does
+ * by more the farther it has come: what repeats each day or week is met early enough.
+ */
+int64_t calendar_interval_s(const struct calendar *c, int64_t now)
+{
+    int64_t longest = 0, before = calendar_latest(c, 0, now), t = before ? before : calendar_next(c, now);
+    if (t == INT64_MAX)
+        return 0;
+    for (int runs = 0; t - now < LOOK_AHEAD_NS || runs < RUNS_MIN; runs++) {
+        int64_t step = max_of((t - now) / 100, runs < RUNS_MIN ? 0 : longest);
+        int64_t next = calendar_next(c, step > 0 ? t + step - 1 : t);
+        if (next == INT64_MAX)
+            break;
+        /* Nothing in the `longest` before it: the distance that ends with it is the longest so far. */
+        if (next - longest > t && calendar_next(c, next - longest - 1) == next)
+            longest = next - calendar_latest(c, t - 1, next - 1);
+        t = next;
+    }
+    return longest / NS_PER_S;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * schedule.h - when jobs run: transient systemd timers from the accepted configuration, or the daemon's own clock
+ * schedule.h - when jobs run
  *
- * Under systemd each job with on-calendar is a transient timer snapferry-job-NAME.timer (`systemctl list-timers`) whose
- * service runs `snapferry backup --job NAME --from-timer`; they are made anew from each accepted configuration and
- * removed with it. Elsewhere timers of the event loop do the same. Missed runs (daemon down, node off, clock jump) are
- * caught up once (persistent), found from the last run that is in the records (REC_JOB), not from timers' own memory.
- * Jitter is a fixed offset per node and job.
+ * The daemon runs its jobs itself, with or without systemd, and nobody else does. A time of a job that has come is due
+ * until its run was started: what is due waits in order, a few are started at a time, so that none is lost for being
+ * one of many. Missed runs (daemon down, node off, clock jump) are caught up once (persistent), found from the last run
+ * that is in the records (REC_JOB). Jitter is a fixed offset per node and job. What is due stays due over a reload.
+ *
+ * The event loop's thread only. Every function takes the wall clock's time from its caller.
  */
 #ifndef SNAPFERRY_DAEMON_SCHEDULE_H
 #define SNAPFERRY_DAEMON_SCHEDULE_H
@@ -17,61 +18,59 @@
 #include <systemd/sd-event.h>
 
 struct schedule;
-/* A job is due: the callback submits it. planned_ns is when it should have run, caught_up that this is late: missed,
- * and run once for all that was missed. Called once for each time in a process, whether or not the run is noted then;
- * after a restart again if it was not. It must not call schedule_apply() or schedule_free() before it returns. */
-typedef void schedule_due_fn(const char *job, int64_t planned_ns, bool caught_up, void *arg);
+/* Starts a run. It is answered by schedule_ran() or schedule_failed() with the same planned_ns, once, before this
+ * returns or later; a daemon that ends before that starts it again the next time. planned_ns is when it should have
+ * run, caught_up that this is late: missed, and run once for all that was missed. It must not call schedule_apply(),
+ * schedule_look() or schedule_free(). */
+typedef void schedule_start_fn(const char *job, int64_t planned_ns, bool caught_up, void *arg);
 
 struct schedule_opts {
-    sd_event *loop;
     struct records *records;
-    const char *command;     /* absolute path of snapferry, for the timers' services */
-    const char *runtime_dir; /* for its --runtime-dir */
-    bool systemd;            /* use timers; false: own clock */
-    schedule_due_fn *due;
+    sd_event *loop;           /* NULL: its owner calls schedule_look() */
+    schedule_start_fn *start; /* NULL: only to be looked at, nothing is started and nothing is written */
     void *arg;
 };
 int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct err *e);
-/* Own clock's timers end; transient timers stay (they start the daemon again through the socket). */
 void schedule_free(struct schedule *s);
-/* Accepts a configuration (at start and after each reload). */
-int schedule_apply(struct schedule *s, const struct cfg *c, struct err *e);
-/* Removes all transient timers of ours (package removal). */
-int schedule_clear(struct schedule *s, struct err *e);
-/* Notes a run in the records so that it is not caught up again. Called by the engine when a job was submitted, best in
- * the transaction that adds the backup. planned_ns 0 (a timer's run, or one by hand): the latest time that has passed;
- * so a run by hand makes up for one that was missed. missing: [{"volume", "reason"}] of what the job names and this
- * start did not find, kept until the next start; NULL: nothing. */
-int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const json_t *missing, struct err *e);
-/* Notes that a job could not be started; forgotten with its next run. */
-int schedule_failed(struct schedule *s, const char *job, const struct err *why, const json_t *missing, struct err *e);
+/* Accepts a configuration (at start and after each reload). On failure the old one goes on. */
+int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now_ns, struct err *e);
+/* Starts what is due. Returns when to look again, in a minute at the latest; with a loop that happens by itself. */
+int64_t schedule_look(struct schedule *s, int64_t now_ns);
+
+/*
+ * Notes a run in the records, in the transaction that adds the backup: it is not caught up again. planned_ns 0 is a run
+ * by hand, which makes up for one that was missed. missing: [{"volume", "reason"}] of what the job names and this start
+ * did not find, kept until the next start; NULL: nothing. Should the transaction fail, schedule_failed() is called as
+ * well.
+ */
+int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const char *backup, const json_t *missing,
+                 int64_t now_ns, struct err *e);
+/* Notes that a job could not be started; forgotten with its next run. `again`: for a reason that passes, so that a
+ * persistent job is started again after a while (one minute at first, then up to 15). */
+int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, const struct err *why, bool again,
+                    const json_t *missing, int64_t now_ns, struct err *e);
+
+/* A job as it is now; texts and documents are the schedule's, until one of the functions above is called. */
+struct job_view {
+    const char *name, *on_calendar, *last_backup /* "": none, or not known */;
+    const char *idle_because; /* "", or why it has no next run */
+    int64_t next_ns;          /* with jitter; 0: none */
+    int64_t last_ns;          /* 0: never */
+    int64_t since_ns;         /* since when it has this schedule */
+    int64_t jitter_s;
+    int64_t interval_s; /* the longest time between two runs, see calendar_interval_s(); 0: there are not two */
+    bool paused, elsewhere;
+    bool due;                         /* it waits for its turn, for another attempt, or (nothing runs) for the daemon */
+    const struct job_failure *failed; /* NULL: its last start has not failed */
+    const json_t *missing;            /* what its last start did not find; NULL: nothing */
+};
+/* All jobs, in the order of the configuration; malloc()ed. NULL: no memory, and *n is 0. `s` may be
+ * NULL: there is none yet. */
+struct job_view *schedule_views(const struct schedule *s, int64_t now_ns, unsigned *n);
+/* How many jobs run by themselves. */
+unsigned schedule_active(const struct schedule *s);
 /* How many jobs of this node could not be started last time; of the first one the name and the reason, both borrowed.
  */
 unsigned schedule_failing(const struct schedule *s, const char **job, const char **why);
-/* For a request of a timer (from_timer without planned_ns): which of the job's times it stands for. False: that one has
- * had its run already (timer and daemon were both late), or the job is paused or for other nodes. */
-bool schedule_claims(const struct schedule *s, const char *job, int64_t *planned_ns);
-/* {"job", "on_calendar", "next", "last", "paused", "interval_s"} for each job (new reference). Times are "2026-11-21T
- * 02:00:00Z" or null; next has the jitter in it where the daemon's clock runs the job; interval_s is the longest time
- * between two runs in the coming weeks (weekdays: over the weekend), that which spans now among them, 0 if there are
- * not two runs. Beside them: "jitter_s", "idle_because" ("" or why it has no next run), "runs_by" ("systemd" or
- * "daemon"), "problem" ("" or why its timer could not be made), "elsewhere" (it is for other nodes), "since_ns" (since
- * when it has this schedule), "failed" ({"message", "hint", "at_ns"} if its last start failed), "missing" (what its
- * last start did not find, if there is any). */
-json_t *schedule_to_json(const struct schedule *s);
-
-/*
- * systemd.time(7) calendar events, as far as jobs use them: weekdays and ranges, dates with *, lists, ranges, steps and
- * "~" (last days), times, time zone suffix "UTC" or a name, shorthands (minutely, hourly, daily, weekly, monthly,
- * quarterly, semiannually, yearly).
- */
-struct calendar;
-int calendar_parse(struct calendar **ret, const char *text, struct err *e); /* ERR_USAGE naming the part */
-void calendar_free(struct calendar *c);
-/* The first time strictly after `after_ns`, INT64_MAX if there is none (as for 30 February). Local time zone unless the
- * text names one; daylight saving: a time that does not exist runs at the next that does (systemd leaves it out; the
- * daemon catches it up), one that exists twice runs once, the first time, hourly events too (as with systemd).
- * Immutable after parsing; the local zone is the process's at the time of the call. */
-int64_t calendar_next(const struct calendar *c, int64_t after_ns);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What needs systemd as PID 1: units of hooks and plugins (AP-21), of movers (MS-01, MS-02), timers of jobs (CF-45), and
+# What needs systemd as PID 1: units of hooks and plugins (AP-21), of movers (MS-01, MS-02), jobs (CF-45), and
 # the installed service. Runs in a container made of this machine's own /usr (tests/nspawn.sh); where that is not
 # possible but systemd is PID 1, here, without what installs the service.
 . "$(dirname "$0")/../lib.sh"
@@ -12,7 +12,7 @@ if is_root && command -v systemd-nspawn >/dev/null && [ -x /usr/lib/systemd/syst
 elif [ -d /run/systemd/system ] && is_root; then
     runner=tests/run.sh
 else
-    skip "units and timers" "needs root, and systemd as PID 1 or the packages systemd, dbus and systemd-container"
+    skip "units and the service" "needs root, and systemd as PID 1 or the packages systemd, dbus and systemd-container"
     finish
 fi
 check "there are programs" test -n "$programs"

@@ -22,7 +22,7 @@ check "it says how movers run" until_true 20 eval \
     'journalctl -u $UNIT --no-pager -o cat | grep -q "movers, hooks and plugins run as units of systemd"'
 expect "a backup completes" 0 -- ask backup --job nightly --wait --quiet
 check "its movers had units" eval 'journalctl --no-pager -o cat _SYSTEMD_SLICE=snapferry.slice | grep -q .'
-check "the timer of the job is there" until_true 60 systemctl is-active snapferry-job-nightly.timer
+expect "the daemon has the job" 0 'nightly' -- ask jobs
 same "nothing is a problem" "$(askj status | jq -c .problems)" "[]"
 
 # ---- the bus comes and goes while it runs ----

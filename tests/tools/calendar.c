@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* calendar.c - prints when a calendar event comes next: calendar EVENT SECONDS-SINCE-1970 N. Exit code 2: refused. */
-#include "daemon/schedule/schedule.h"
+#include "daemon/schedule/calendar.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -57,6 +57,12 @@ struct records *engine_records(struct engine *g)
 {
     return g->records;
 }
+const struct schedule *engine_schedule(const struct engine *g)
+{
+    (void)g;
+    return NULL;
+}
+
 const struct cfg *engine_cfg(const struct engine *g)
 {
     return g->cfg;

@@ -4,10 +4,11 @@
  * random events against a second way of finding their times, what is refused, hostile text
  */
 #include "base/time.h"
-#include "daemon/schedule/schedule.h"
+#include "daemon/schedule/calendar.h"
 
 #include "tests/unit/test.h"
 
+#include <stdbool.h>
 #include <time.h>
 
 static int64_t utc(const char *text)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_schedule.h - a schedule with records, a configuration and a loop of its own, and what became due */
+/* test_schedule.h - a schedule with records, a configuration and a clock that the test sets, and what it started */
 #ifndef SNAPFERRY_TESTS_UNIT_TEST_SCHEDULE_H
 #define SNAPFERRY_TESTS_UNIT_TEST_SCHEDULE_H
 
@@ -13,73 +13,101 @@
 
 #define JOB(name, on_calendar) "[job \"" name "\"]\nvolumes = /srv/a.img\non-calendar = " on_calendar "\n"
 
-struct bench {
-    char dir[64], conf[80], state[80], runtime[80];
-    const char *command;
-    sd_event *loop;
-    struct records *records;
-    struct schedule *s;
-    bool systemd, note; /* note: each run is put into the records */
-    unsigned n_due;
-    struct {
-        char job[128];
-        int64_t planned_ns, at_ns;
-        bool caught_up;
-    } due[64];
+struct bench_run {
+    char job[64];
+    int64_t planned_ns, at_ns;
+    bool caught_up;
 };
 
-static inline int64_t bench_now(void)
+struct bench {
+    char dir[64], conf[80], state[80];
+    struct records *records;
+    struct schedule *s;
+    int64_t now;
+    enum { NOTE, HOLD, FAIL } answer; /* to a start: it runs, no answer yet, it fails for a reason that passes */
+    unsigned n_runs, cap;
+    struct bench_run *runs; /* everything that was started */
+    unsigned n_held;        /* the last so many have no answer */
+};
+
+static inline int64_t utc(const char *text)
 {
-    return now_ns();
+    char rfc[40];
+    int64_t ns;
+    snprintf(rfc, sizeof rfc, "%.10sT%sZ", text, text + 11);
+    assert_int_equal(time_parse(&ns, rfc), 0);
+    return ns;
 }
 
-static inline void bench_due(const char *job, int64_t planned_ns, bool caught_up, void *arg)
+static inline void bench_ran(struct bench *b, const struct bench_run *r)
+{
+    struct err e = ERR_INIT;
+    char id[96];
+    snprintf(id, sizeof id, "%s-1", r->job);
+    assert_ok(schedule_ran(b->s, r->job, r->planned_ns, id, NULL, b->now, &e), &e);
+}
+
+static inline void bench_fails(struct bench *b, const struct bench_run *r, bool again)
+{
+    struct err e = ERR_INIT, why = ERR_INIT;
+    err_set(&why, ERR_MEMORY, ENOMEM, "no process");
+    assert_ok(schedule_failed(b->s, r->job, r->planned_ns, &why, again, NULL, b->now, &e), &e);
+}
+
+static inline void bench_start(const char *job, int64_t planned_ns, bool caught_up, void *arg)
 {
     struct bench *b = arg;
-    struct err e = ERR_INIT;
-    assert_true(b->n_due < 64);
-    snprintf(b->due[b->n_due].job, sizeof b->due[0].job, "%s", job);
-    b->due[b->n_due].planned_ns = planned_ns;
-    b->due[b->n_due].at_ns = bench_now();
-    b->due[b->n_due++].caught_up = caught_up;
-    if (b->note)
-        assert_ok(schedule_ran(b->s, job, planned_ns, NULL, &e), &e);
+    if (b->n_runs == b->cap) {
+        b->cap = b->cap ? b->cap * 2 : 64;
+        b->runs = realloc(b->runs, b->cap * sizeof *b->runs);
+        assert_non_null(b->runs);
+    }
+    struct bench_run *r = &b->runs[b->n_runs++];
+    *r = (struct bench_run){.planned_ns = planned_ns, .at_ns = b->now, .caught_up = caught_up};
+    snprintf(r->job, sizeof r->job, "%s", job);
+    if (b->answer == NOTE)
+        bench_ran(b, r);
+    else if (b->answer == FAIL)
+        bench_fails(b, r, true);
+    else
+        b->n_held++;
+}
+
+/* Answers the oldest start that has no answer. */
+static inline void bench_release(struct bench *b)
+{
+    assert_true(b->n_held > 0);
+    bench_ran(b, &b->runs[b->n_runs - b->n_held--]);
 }
 
 static inline void bench_open(struct bench *b)
 {
     struct err e = ERR_INIT;
     struct records_news news;
-    assert_ok(sd_event_new(&b->loop), &e);
     assert_ok(records_open(&b->records, b->state, &news, &e), &e);
-    struct schedule_opts o = {.loop = b->loop,
-                              .records = b->records,
-                              .command = b->command ? b->command : "/usr/bin/snapferry",
-                              .runtime_dir = b->runtime,
-                              .systemd = b->systemd,
-                              .due = bench_due,
-                              .arg = b};
+    const struct schedule_opts o = {.records = b->records, .start = bench_start, .arg = b};
     assert_ok(schedule_new(&b->s, &o, &e), &e);
+    b->n_held = 0;
 }
 
 static inline void bench_close(struct bench *b)
 {
     schedule_free(b->s);
     records_close(b->records);
-    sd_event_unref(b->loop);
 }
 
-static inline void bench_new(struct bench *b, bool systemd)
+static inline void bench_new(struct bench *b, const char *now)
 {
-    *b = (struct bench){.dir = "/var/tmp/snapferry-schedule.XXXXXX", .systemd = systemd, .note = true};
+    *b = (struct bench){.now = utc(now)};
+    snprintf(b->dir, sizeof b->dir, "%s/snapferry-schedule.XXXXXX", access("/dev/shm", W_OK) ? "/var/tmp" : "/dev/shm");
     assert_non_null(mkdtemp(b->dir));
     snprintf(b->conf, sizeof b->conf, "%s/conf", b->dir);
     snprintf(b->state, sizeof b->state, "%s/state", b->dir);
-    snprintf(b->runtime, sizeof b->runtime, "%s/run", b->dir);
-    assert_int_equal(mkdir(b->conf, 0755) | mkdir(b->state, 0755) | mkdir(b->runtime, 0755), 0);
+    assert_int_equal(mkdir(b->conf, 0755) | mkdir(b->state, 0755), 0);
     bench_open(b);
 }
 
+/* The daemon ends, whatever it had begun, and starts again. */
 static inline void bench_restart(struct bench *b)
 {
     bench_close(b);
@@ -90,6 +118,7 @@ static inline void bench_free(struct bench *b)
 {
     char cmd[128];
     bench_close(b);
+    free(b->runs);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", b->dir);
     assert_int_equal(system(cmd), 0);
 }
@@ -114,29 +143,43 @@ static inline void bench_apply(struct bench *b, const char *jobs)
     struct cfg *c = NULL;
     struct err e = ERR_INIT;
     assert_ok(bench_cfg(b, jobs, &c, &e), &e);
-    assert_ok(schedule_apply(b->s, c, &e), &e);
+    assert_ok(schedule_apply(b->s, c, b->now, &e), &e);
     cfg_free(c);
 }
 
-static inline void bench_run(struct bench *b, int64_t ms)
+/* Looks whenever the schedule wants to, up to that time. */
+static inline void bench_until(struct bench *b, int64_t to)
 {
-    int64_t end = bench_now() + ms * 1000000, left;
-    while ((left = end - bench_now()) > 0)
-        assert_true(sd_event_run(b->loop, (uint64_t)left / 1000 + 1) >= 0);
+    for (int64_t next; (next = schedule_look(b->s, b->now)) <= to;) {
+        assert_true(next >= b->now);
+        b->now = next > b->now ? next : b->now + 1;
+    }
+    b->now = to;
+    schedule_look(b->s, b->now);
 }
 
-/* Makes all that is remembered of a job older. */
-static inline void bench_age(struct bench *b, const char *job, int64_t by_ns)
+static inline void bench_later(struct bench *b, int64_t by_ns)
 {
-    static const char *const members[] = {"since_ns", "last_planned_ns", "last_run_ns"};
-    struct rec r = REC_INIT;
-    struct err e = ERR_INIT;
-    assert_ok(records_get(b->records, REC_JOB, job, &r, &e), &e);
-    for (int i = 0; i < 3; i++)
-        if (jint(r.doc, members[i]))
-            jset_int(r.doc, members[i], jint(r.doc, members[i]) - by_ns);
-    assert_ok(records_save(b->records, REC_JOB, &r, &e), &e);
-    rec_clear(&r);
+    bench_until(b, b->now + by_ns);
+}
+
+/* The clock is another, without anybody having looked meanwhile: set, or the machine slept. */
+static inline void bench_jump(struct bench *b, int64_t by_ns)
+{
+    b->now += by_ns;
+    schedule_look(b->s, b->now);
+}
+
+static inline struct job_view bench_view(struct bench *b, const char *job)
+{
+    unsigned n;
+    struct job_view *v = schedule_views(b->s, b->now, &n), found = {.name = NULL};
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(v[i].name, job))
+            found = v[i];
+    assert_non_null(found.name);
+    free(v);
+    return found;
 }
 
 #endif
