@@ -31,6 +31,8 @@ static void job_notes(struct table *t, const json_t *j)
     const json_t *failed = jobj(j, "failed"), *missing = jarr(j, "missing");
     const size_t n = json_array_size(missing);
     char text[1400];
+    if (!jbool(j, "paused"))
+        table_note(t, TINT_DIM, jstr(j, "idle_because"));
     if (failed) {
         snprintf(text, sizeof text, "could not be started %s: %.1200s", text_ago(jint(failed, "at_ns")),
                  jstr(failed, "message"));
@@ -57,18 +59,19 @@ int ask_jobs(const struct options *o, struct err *e)
         return 0;
     static const char *const heads[] = {"JOB", "LAST RUN", "RESULT", "NEXT RUN", "SCHEDULE"};
     const bool offline = jbool(answer, "offline");
-    struct table *t = table_new(heads, "sLlLe");
+    struct table *t = table_new(heads, "sLllE");
     const json_t *j;
     size_t i;
     json_array_foreach(jarr(answer, "jobs"), i, j)
     {
         const char *state = result_of(j);
         char next[256];
+        const bool idle = *jstr(j, "idle_because") && !jbool(j, "paused"); /* a note says why */
         job_next(j, offline, next, sizeof next);
         table_cell(t, TINT_NONE, "%s", jstr(j, "job"));
         table_cell(t, TINT_NONE, "%s", text_ago(jint(j, "last")));
         table_cell(t, tint_of_state(state), "%s", *state ? state : "-");
-        table_cell(t, TINT_NONE, "%s", next);
+        table_cell(t, TINT_NONE, "%s", idle ? "-" : next);
         table_cell(t, TINT_NONE, "%s", *jstr(j, "on_calendar") ? jstr(j, "on_calendar") : "-");
         job_notes(t, j);
     }

@@ -31,6 +31,7 @@ struct sched_job {
     unsigned index; /* in the order of the configuration */
     bool queued;
     int64_t look_ns;                 /* when to ask again; INT64_MAX: never */
+    struct sched_job *same;          /* the first job with this on_calendar: it has the interval */
     int64_t interval_s, interval_ns; /* calendar_interval_s(), and when that was worked out; 0: not yet */
 };
 

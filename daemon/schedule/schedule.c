@@ -27,6 +27,7 @@
 struct table {
     struct sched_job **job; /* in the order of the configuration */
     struct sched_job **by_name;
+    struct sched_job **by_calendar; /* and by name */
     unsigned n;
 };
 
@@ -51,12 +52,20 @@ static void table_clear(struct table *t)
         sched_job_free(t->job[i]);
     free(t->job);
     free(t->by_name);
-    *t = (struct table){NULL, NULL, 0};
+    free(t->by_calendar);
+    *t = (struct table){0};
 }
 
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(struct sched_job *const *)a)->name, (*(struct sched_job *const *)b)->name);
+}
+
+static int by_calendar(const void *a, const void *b)
+{
+    const struct sched_job *x = *(struct sched_job *const *)a, *y = *(struct sched_job *const *)b;
+    int order = strcmp(x->on_calendar, y->on_calendar);
+    return order ? order : strcmp(x->name, y->name);
 }
 
 static int table_make(struct table *t, const struct cfg *c, struct err *e)
@@ -66,16 +75,23 @@ static int table_make(struct table *t, const struct cfg *c, struct err *e)
         n++;
     t->job = calloc(n + 1, sizeof *t->job);
     t->by_name = calloc(n + 1, sizeof *t->by_name);
-    if (!t->job || !t->by_name)
+    t->by_calendar = calloc(n + 1, sizeof *t->by_calendar);
+    if (!t->job || !t->by_name || !t->by_calendar)
         return err_nomem(e);
     for (unsigned i = 0; i < n; i++) {
         int rc = sched_job_new(&t->job[i], c, cfg_job_at(c, i), e);
         if (rc < 0)
             return rc;
         t->job[i]->index = i;
-        t->by_name[t->n++] = t->job[i];
+        t->by_calendar[i] = t->by_name[i] = t->job[i];
+        t->n++;
     }
-    qsort(t->by_name, t->n, sizeof(struct sched_job *), by_name);
+    qsort(t->by_name, n, sizeof(struct sched_job *), by_name);
+    qsort(t->by_calendar, n, sizeof(struct sched_job *), by_calendar);
+    for (unsigned i = 0; i < n; i++) {
+        struct sched_job *j = t->by_calendar[i], *before = i ? t->by_calendar[i - 1] : NULL;
+        j->same = before && !strcmp(before->on_calendar, j->on_calendar) ? before->same : j;
+    }
     return 0;
 }
 
@@ -327,6 +343,10 @@ static void carry_over(struct schedule *s, struct sched_job *j, const struct sch
     }
     if (!old)
         return;
+    if (!strcmp(old->on_calendar, j->on_calendar)) {
+        j->same->interval_s = old->same->interval_s;
+        j->same->interval_ns = old->same->interval_ns;
+    }
     j->due = old->due && sched_job_active(j);
     j->caught_up = old->caught_up;
     j->planned_ns = old->planned_ns;
@@ -467,8 +487,10 @@ void schedule_free(struct schedule *s)
 
 /* ---- what is shown ---- */
 
+/* That takes up to milliseconds: once for all jobs with the same calendar. */
 static int64_t interval_s(struct sched_job *j, int64_t now)
 {
+    j = j->same;
     if (!j->calendar)
         return 0;
     if (!j->interval_ns || now < j->interval_ns || now - j->interval_ns > INTERVAL_FRESH_NS) {

@@ -69,6 +69,10 @@ expect "backup --job" 0 'nightly-' -- ask backup --job nightly
 expect "both job and volume" 2 'not both' -- ask backup vg0/db1 --job nightly
 expect "neither" 2 'volumes or --job' -- ask backup
 expect "--from-timer without a job" 2 'wants --job' -- ask backup x --from-timer
+expect "--from-timer does nothing" 0 'the daemon runs its jobs itself' -- ask backup --job nightly --from-timer
+expect "without a daemon neither" 0 '' -- "$SNAPFERRY" backup --job nightly --from-timer --runtime-dir "$WORK/nowhere"
+expect "no jobs" 0 'No jobs' -- ask jobs
+schema jobs "no jobs in JSON" ask jobs --json
 expect "an option of the other form" 2 'does not take --compression' -- ask backup x --compression zstd
 expect "-r with a verb of the daemon" 2 'does not take -r' -- ask -r x status
 expect "one word of two" 2 'list, prune' -- ask native

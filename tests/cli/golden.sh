@@ -78,6 +78,7 @@ done
 schema operations "answers.jq: operations" "$SNAPFERRY" operations --json $(where)
 schema backups "answers.jq: backups" "$SNAPFERRY" backups --json $(where)
 schema natives "answers.jq: natives" "$SNAPFERRY" native list --json $(where)
+schema jobs "answers.jq: jobs" "$SNAPFERRY" jobs --json $(where)
 schema describe "answers.jq: describe" "$SNAPFERRY" describe x --json $(where)
 schema explain "answers.jq: explain" "$SNAPFERRY" explain x --json $(where)
 
@@ -102,12 +103,13 @@ answers states
 for size in 40x24 80x24 120x40 200x60 pipe; do
     screen operations states $size operations
     screen backups states $size backups
+    screen jobs states $size jobs
     screen native-list states $size native list
 done
 answers none
-for v in operations backups volumes "native list"; do screen empty none 80x24 $v; done
+for v in operations backups volumes jobs "native list"; do screen empty none 80x24 $v; done
 answers names
-for v in operations volumes "native list"; do
+for v in operations volumes jobs "native list"; do
     screen names names 80x24 $v
     screen names names pipe $v
 done
@@ -171,7 +173,7 @@ same "without it status is an answer" "$(answers trouble; "$SNAPFERRY" status --
 # ---- whatever a name holds ----
 
 answers names
-for v in status operations volumes "native list"; do
+for v in status operations volumes jobs "native list"; do
     for size in 20x5 37x24 80x24 133x43; do
         out=$("$TOOLS/terminal" --size $size "${NOON[@]}" "$SNAPFERRY" $v $(where) 2>&1); rc=$?
         check "$v at $size: nothing but text and colours" test $rc -eq 0

@@ -115,6 +115,19 @@ def status($what):
     elif $what == "names" then quiet | .volumes = [hard_names[] | fine(.; 36000)]
     else error("no status \($what)") end;
 
+def jobs($what):
+    if $what == "names" then [hard_names[] | job + {job: .}]
+    elif $what == "states" then [
+        job + {last_backup: "nightly-20261121T020000-3f9a", last_state: "Completed"},
+        job + {job: "hourly", on_calendar: "Mon..Fri *-*-* *:00", next: at(30), last: ago(4000), last_state: "Running",
+            last_result: {state: "PartiallyFailed", ended_ns: ago(7000)}},
+        job + {job: "paused", paused: true, next: 0, idle_because: "paused", last_result: {state: "Failed", ended_ns: ago(900000)}},
+        (job + {job: "elsewhere", elsewhere: true, next: 0, last: 0, idle_because: "for other nodes (only-on-node)"} | del(.last_result)),
+        (job + {job: "by-hand", on_calendar: "", next: 0, last: ago(90000), idle_because: "no on-calendar"}),
+        job + {job: "monthly", due: true, next: ago(300), failed: {message: "cannot fork: Resource temporarily unavailable", hint: "see dmesg", at_ns: ago(240)}},
+        job + {job: "lacking", missing: [{volume: "/srv/vm/b.img", reason: "/srv/vm/b.img does not exist"}, {volume: "/srv/vm/c.img", reason: "/srv/vm/c.img does not exist"}]}]
+    else status($what).jobs end;
+
 def numbers: [
     fine("tiny"; 3) + {size: 1}, fine("zero"; 59) + {size: 0}, fine("sector"; 61) + {size: 512}, fine("huge"; 3600) + {size: "@9223372036854775807@"},
     fine("negative"; 86400) + {size: -1}, fine("future"; -10800), fine("old"; 1700000000), fine("due"; 172800) + {next_ns: ago(7200)},
@@ -148,4 +161,5 @@ def end_of_summer: {kind: "operation", operation: (operation(1; "vg0/db1"; "Comp
  operations: {answer: {operations: (if $what == "states" then states elif $what == "names" then [hard_names | to_entries[] | operation(.key; .value; "Running") + {progress: moving(GiB; 0.5 * GiB; 1000000; 500)}] else [] end)}},
  backups: {answer: {backups: (if $what == "states" then backups else [] end)}},
  natives: {answer: {natives: (if $what == "states" then natives elif $what == "names" then [hard_names[] | natives[0] + {volume: .}] else [] end)}},
+ jobs: {answer: {jobs: jobs($what | if . == "numbers" or . == "described" then "one" else . end)}},
  describe: {answer: (if $what == "one" then end_of_summer else described end)}, explain: {answer: explained}, ping: {answer: {version: "0.0.9", pid: 1, protocol: 1}}}
