@@ -401,7 +401,7 @@ unsigned records_recoveries(const struct records *r)
     return r->recoveries;
 }
 
-unsigned records_set_aside_test(const struct records *r)
+unsigned records_set_aside(const struct records *r)
 {
     return r->set_aside;
 }

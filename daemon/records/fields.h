@@ -135,6 +135,6 @@ bool shared_is_none(const void *p);
 /* The one with the contents of `doc`; what is no object is the type's none. */
 const void *shared_from_json(const struct fields *t, const json_t *doc);
 /* How many different ones there are of all types. */
-size_t shared_count_test(void);
+size_t shared_count(void);
 
 #endif

@@ -31,6 +31,16 @@ void rec_clear(struct rec *r)
     *r = (struct rec)REC_INIT;
 }
 
+int rec_copy(struct rec *ret, const struct rec *r, struct err *e)
+{
+    json_t *doc = r->doc ? json_deep_copy(r->doc) : json_object();
+    if (!doc)
+        return err_nomem(e);
+    *ret = *r;
+    ret->doc = doc;
+    return 0;
+}
+
 /* ---- documents ---- */
 
 static int dump_doc(const json_t *doc, char **ret, struct err *e)

@@ -50,6 +50,8 @@ static inline void rec_clearp(struct rec *r)
 {
     rec_clear(r);
 }
+/* Deep copy. */
+int rec_copy(struct rec *ret, const struct rec *r, struct err *e);
 
 struct records;
 
@@ -275,10 +277,9 @@ void records_watch(struct records *r, records_watch_fn *fn, void *arg);
 /* Writes counters that wait now; for the timer of who counts without writing anything else. */
 int records_flush(struct records *r, struct err *e);
 
-/* Small values by name, of which this version has none beside its own (schema, seq): those of a newer one are kept.
- * NULL text: not set. Get: -ENOENT if it is not set. */
-int records_meta_set_test(struct records *r, const char *key, const char *text, struct err *e);
-int records_meta_get_test(struct records *r, const char *key, char *ret, size_t cap, struct err *e);
+/* Small values by name (machine id, last sweep, ...). NULL text: not set. Get: -ENOENT if it is not set. */
+int records_meta_set(struct records *r, const char *key, const char *text, struct err *e);
+int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, struct err *e);
 
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
@@ -286,7 +287,7 @@ bool records_degraded(const struct records *r);
 /* How often the database was rebuilt after damage met while running (when it rises: sweep), and how many rows whose
  * document could not be used were set aside since the start. */
 unsigned records_recoveries(const struct records *r);
-unsigned records_set_aside_test(const struct records *r);
+unsigned records_set_aside(const struct records *r);
 
 /* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
  * Returns how many went. */

@@ -406,7 +406,7 @@ static bool key_is_ours(const char *key)
     return strcmp(key, "schema") == 0 || strcmp(key, "seq") == 0;
 }
 
-int records_meta_set_test(struct records *r, const char *key, const char *text, struct err *e)
+int records_meta_set(struct records *r, const char *key, const char *text, struct err *e)
 {
     sqlite3_stmt *st;
     int rc = records_refuse_read_only(r, e);
@@ -425,7 +425,7 @@ int records_meta_set_test(struct records *r, const char *key, const char *text, 
     return records_tx_end(r, rc, e);
 }
 
-int records_meta_get_test(struct records *r, const char *key, char *ret, size_t cap, struct err *e)
+int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, struct err *e)
 {
     sqlite3_stmt *st;
     ret[0] = '\0';

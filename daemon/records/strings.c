@@ -128,9 +128,14 @@ uint32_t str_hash(const char *s)
     return *s ? str_of((char *)(uintptr_t)s)->hash : 0;
 }
 
-size_t str_count_test(void)
+size_t str_count(void)
 {
     return n_strings;
+}
+
+size_t str_bytes(void)
+{
+    return bytes + n_buckets * sizeof *buckets;
 }
 
 /* Bytes of the UTF-8 sequence at `s` (which ends with NUL), 0: it is none. */
@@ -245,6 +250,14 @@ int strs_from_json(struct strs *s, const json_t *array)
             rc = strs_add(s, json_string_value(v));
     }
     return rc;
+}
+
+json_t *strs_to_json(const struct strs *s)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < s->n; i++)
+        json_array_append_new(a, json_string(s->v[i]));
+    return a;
 }
 
 bool strs_has(const struct strs *s, const char *text)

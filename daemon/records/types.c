@@ -43,6 +43,16 @@ enum backup_state backup_state_of(enum outcome o)
     return o == OUTCOME_NONE ? BACKUP_FAILED : (enum backup_state)(BACKUP_COMPLETED + (o - OUTCOME_COMPLETED));
 }
 
+enum outcome op_outcome(enum op_state s)
+{
+    return op_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - OP_COMPLETED)) : OUTCOME_NONE;
+}
+
+enum outcome backup_outcome(enum backup_state s)
+{
+    return backup_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - BACKUP_COMPLETED)) : OUTCOME_NONE;
+}
+
 /* ---- tables ---- */
 
 #define FIELD(member, wire, t, ...)                                                                                    \
@@ -551,6 +561,11 @@ void op_error_to_err(struct err *ret, const struct op_error *x)
     ret->sys = (int)x->sys;
     snprintf(ret->msg, sizeof ret->msg, "%s", x->message);
     snprintf(ret->hint, sizeof ret->hint, "%s", x->hint);
+}
+
+const struct op_error *operation_attempt_at(const struct operation *op, unsigned i)
+{
+    return i < op->attempts.n ? (const struct op_error *)op->attempts.v + i : NULL;
 }
 
 int operation_attempt_add(struct operation *op)

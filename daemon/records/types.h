@@ -147,6 +147,9 @@ static inline bool backup_state_terminal(enum backup_state s)
 /* The terminal state of an outcome; none is Failed. */
 enum op_state op_state_of(enum outcome o);
 enum backup_state backup_state_of(enum outcome o);
+/* OUTCOME_NONE: not terminal. */
+enum outcome op_outcome(enum op_state s);
+enum outcome backup_outcome(enum backup_state s);
 
 /* ---- parts ---- */
 
@@ -384,7 +387,7 @@ struct operation {
     char *cancel_reason;
     /* attempts */
     struct op_error error;
-    struct list_of_structs attempts; /* of struct op_error */
+    struct list_of_structs attempts; /* of struct op_error: operation_attempt_at() */
     int64_t attempt, interruptions, outage_ns;
     char *waiting, *skip_reason;
     /* phase 1 */
@@ -586,6 +589,8 @@ static inline void row_set_state(enum row_kind k, void *row, int state)
     *(int *)(void *)((char *)row + row_types[k].state) = state;
 }
 
+/* Attempt number i, from 0; NULL past the end. */
+const struct op_error *operation_attempt_at(const struct operation *op, unsigned i);
 /* Adds a copy of op->error to the attempts. */
 int operation_attempt_add(struct operation *op);
 

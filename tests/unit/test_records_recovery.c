@@ -25,7 +25,7 @@ static void fill(struct records *r, unsigned n)
             assert_ok(records_intent_add(r, id, "native", id, NULL, NULL, &e), &e);
     }
     assert_ok(records_counter_add(r, "ops", NULL, 5, &e), &e);
-    assert_ok(records_meta_set_test(r, "machine", "m", &e), &e);
+    assert_ok(records_meta_set(r, "machine", "m", &e), &e);
     assert_ok(records_commit(r, &e), &e);
 }
 
@@ -134,7 +134,7 @@ static void rows_around_a_damaged_page_are_saved(void **state)
     assert_int_equal(news.lost_rows, ROWS - t.n);
     assert_int_equal(intents(r), ROWS / 10);
     char v[8];
-    assert_ok(records_meta_get_test(r, "machine", v, sizeof v, &e), &e);
+    assert_ok(records_meta_get(r, "machine", v, sizeof v, &e), &e);
     assert_string_equal(v, "m");
     assert_non_null(strstr(news.text, "records.db.corrupt-"));
     assert_int_equal(files("records.db.corrupt-"), 1);
@@ -364,7 +364,7 @@ static void a_salvage_that_dies_is_finished(void **state)
         unsigned page = leaf_page(r, "operations", 20);
         r = reopen(r);
         struct err e = ERR_INIT;
-        assert_ok(records_meta_set_test(r, "late", "in the log", &e), &e);
+        assert_ok(records_meta_set(r, "late", "in the log", &e), &e);
         records_abandon(r);
         scribble("records.db", (off_t)(page - 1) * 4096, junk, sizeof junk);
         assert_true(dies_at(points[i], child_opens));
@@ -374,7 +374,7 @@ static void a_salvage_that_dies_is_finished(void **state)
         assert_true(t.n >= ROWS - 4 && t.bad == 0);
         assert_int_equal(intents(r), ROWS / 10);
         char v[16];
-        assert_ok(records_meta_get_test(r, "late", v, sizeof v, &e), &e);
+        assert_ok(records_meta_get(r, "late", v, sizeof v, &e), &e);
         assert_int_equal(files("records.db.corrupt-"), 2); /* with its log */
         assert_int_equal(files("records.db.salvage"), 0);
         assert_int_equal(files("records.db.rebuilt"), 0);
@@ -595,7 +595,7 @@ static int read_only_child(bool unprivileged, unsigned at_least, unsigned times)
             if (t.n < at_least || t.n != natives || t.bad)
                 _exit(3);
             if (records_add(r, REC_BACKUP, &a, &e) != -EROFS || records_begin(r, &e) != -EROFS ||
-                records_meta_set_test(r, "k", "v", &e) != -EROFS || records_prune(r, 0, 0, &e) != -EROFS ||
+                records_meta_set(r, "k", "v", &e) != -EROFS || records_prune(r, 0, 0, &e) != -EROFS ||
                 records_intent_add(r, "o", "k", "n", NULL, NULL, &e) != -EROFS || e.cls != ERR_PERMISSION)
                 _exit(4);
             records_close(r);

@@ -119,7 +119,7 @@ static void see_rows(struct records *r, unsigned saved)
         json_decref(v.ids);
     }
     assert_int_equal(lost, 0);
-    assert_int_equal(records_set_aside_test(r), 0);
+    assert_int_equal(records_set_aside(r), 0);
 }
 
 static int see_intent(struct intent *i, void *arg)
@@ -165,7 +165,7 @@ static void see_the_rest(struct records *r)
     assert_int_equal(intents, json_array_size(json_object_get(expected, "intents")));
     assert_ok(records_counters(r, see_counter, &counters, &e), &e);
     assert_int_equal(counters, json_array_size(json_object_get(expected, "counters")));
-    assert_ok(records_meta_get_test(r, "of-a-newer-version", value, sizeof value, &e), &e);
+    assert_ok(records_meta_get(r, "of-a-newer-version", value, sizeof value, &e), &e);
     assert_string_equal(value, "any text");
     assert_int_equal(number(r, "SELECT count(*) FROM set_aside"),
                      json_array_size(json_object_get(expected, "set_aside")));
