@@ -669,7 +669,11 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = board_load(g, e);
     if (rc < 0)
         goto fail;
-    rows_watch(g->records, row_changed, g);
+    rc = rows_watch(g->records, row_changed, g);
+    if (rc < 0) {
+        err_set(e, ERR_GENERIC, -rc, "the records cannot be watched");
+        goto fail;
+    }
     if (sd_event_add_defer(loop, &g->kick, on_kick, g) < 0 ||
         sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0) {
         rc = err_set(e, ERR_GENERIC, ENOMEM, "the event loop takes no more sources");
@@ -720,6 +724,8 @@ void engine_free(struct engine *g)
         g->repos = h->next;
         free(h);
     }
+    if (g->records)
+        rows_unwatch(g->records, g);
     board_free(g->board);
     volumes_free(g);
     facts_free(g);

@@ -20,7 +20,7 @@ void volumes_expect(struct engine *g)
     const json_t *id;
     size_t i;
     facts_refresh(g);
-    facts_each(g, REC_VOLUME, other_than_kept, change);
+    facts_each(g, ROW_VOLUME, other_than_kept, change);
     if (!json_array_size(change) || records_degraded(g->records) || records_begin(g->records, &e) < 0)
         return;
     int rc = 0;

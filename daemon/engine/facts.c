@@ -13,7 +13,7 @@ const char *const fact_phases[FACT_PHASES] = {"Queued", "Snapshotting", "Moving"
 const char *const fact_directions[FACT_DIRECTIONS] = {"backup", "restore", "verify", "admin", "delete"};
 
 struct facts {
-    void *tree[REC_KINDS]; /* tsearch(3) */
+    void *tree[ROW_KINDS]; /* tsearch(3) */
     bool stale;
     struct cfg *cfg; /* under which the volumes were looked at */
     int64_t view_ns;
@@ -40,20 +40,20 @@ static void fact_free(void *node)
 
 static void clear(struct facts *x)
 {
-    for (int k = 0; k < REC_KINDS; k++) {
+    for (int k = 0; k < ROW_KINDS; k++) {
         tdestroy(x->tree[k], fact_free);
         x->tree[k] = NULL;
     }
 }
 
-static struct fact *find(const struct facts *x, enum rec_kind k, const char *id)
+static struct fact *find(const struct facts *x, enum row_kind k, const char *id)
 {
     const struct fact key = {.id = (char *)(uintptr_t)id};
     void *const *node = tfind(&key, &x->tree[k], order);
     return node ? *node : NULL;
 }
 
-static void drop(struct facts *x, enum rec_kind k, const char *id)
+static void drop(struct facts *x, enum row_kind k, const char *id)
 {
     struct fact *f = find(x, k, id);
     if (!f)
@@ -70,84 +70,75 @@ static void keep_text(char **at, const char *text)
     *at = strdup(text);
 }
 
-static unsigned index_of(const char *const *names, unsigned n, const char *name)
+/* Number of an enum's value among names that leave its first one out; n: it is none of them. */
+static unsigned index_of(unsigned value, unsigned n)
 {
-    unsigned i = 0;
-    while (i < n && strcmp(names[i], name))
-        i++;
-    return i;
+    return value && value <= n ? value - 1 : n;
 }
 
 /* ---- what is kept of a row ---- */
 
-static void of_run(struct fact *f, const struct rec *r)
+static void of_run(struct fact *f, const struct backup *b)
 {
-    f->direction = strcmp(jstr(r->doc, "kind"), "restore") ? 0 : 1;
-    f->state = index_of(fact_phases, FACT_PHASES, r->state);
+    f->direction = b->kind == KIND_RESTORE;
+    f->state = index_of(b->state, FACT_PHASES);
 }
 
-static void of_operation(struct fact *f, const struct rec *r)
+static void of_operation(struct fact *f, const struct operation *op)
 {
-    const char *name = jstr(jobj(r->doc, "volume"), "name");
-    f->direction = index_of(fact_directions, FACT_DIRECTIONS, jstr(r->doc, "kind"));
-    f->state = index_of(fact_states, FACT_STATES, r->state);
-    f->since_ns = jint(r->doc, "state_since_ns");
-    if (!f->since_ns)
-        f->since_ns = r->created_ns;
-    keep_text(&f->name, name);
+    f->direction = index_of(op->kind, FACT_DIRECTIONS);
+    f->state = index_of(op->state, FACT_STATES);
+    f->since_ns = op->state_since_ns ? op->state_since_ns : op->created_ns;
+    keep_text(&f->name, op->volume->name);
 }
 
-static void of_native(struct fact *f, const struct rec *r)
+static void of_native(struct fact *f, const struct native_row *n)
 {
-    const json_t *n = jobj(r->doc, "native"), *c = jobj(r->doc, "class");
-    keep_text(&f->name, jstr(jobj(r->doc, "volume"), "name"));
-    keep_text(&f->volume, r->volume);
-    keep_text(&f->klass, jstr(c, "name"));
-    f->gone = !strcmp(r->state, "missing");
-    f->state = !strcmp(r->state, "creating"); /* 1: not there yet */
-    f->hold = json_object_get(r->doc, "hold") && !json_is_false(json_object_get(r->doc, "hold"));
-    f->moved = jbool(r->doc, "moved") && jbool(r->doc, "moved_verified");
-    f->failed = jbool(r->doc, "failed");
-    f->snapshot_only = jbool(r->doc, "snapshot_only");
-    f->used = json_is_integer(json_object_get(n, "used")) ? jint(n, "used") : -1;
-    f->since_ns = jint(n, "created_ns") ? jint(n, "created_ns") : r->created_ns;
+    keep_text(&f->name, n->volume->name);
+    keep_text(&f->volume, n->volume_id);
+    keep_text(&f->klass, n->klass->name);
+    f->gone = n->state == NATIVE_MISSING;
+    f->state = n->state == NATIVE_CREATING; /* 1: not there yet */
+    f->hold = n->hold.held;
+    f->moved = n->moved && n->moved_verified;
+    f->failed = n->failed;
+    f->snapshot_only = n->snapshot_only;
+    f->used = n->native->used;
+    f->since_ns = n->native->created_ns ? n->native->created_ns : n->created_ns;
 }
 
-static void of_volume(struct facts *x, struct fact *f, const struct rec *r)
+static void of_volume(struct facts *x, struct fact *f, const struct volume_row *v)
 {
-    const json_t *v = jobj(r->doc, "volume"), *d = r->doc;
-    const char *name = jstr(v, "name"), *klass = jstr(d, "class");
-    if (!f->name || strcmp(f->name, name) || !f->klass || strcmp(f->klass, klass))
+    if (!f->name || strcmp(f->name, v->volume->name) || !f->klass || strcmp(f->klass, v->klass))
         x->fresh_volumes = true;
     json_decref(f->samples);
     f->samples = NULL;
-    keep_text(&f->name, name);
-    keep_text(&f->klass, klass);
-    keep_text(&f->pool, jstr(v, "pool"));
-    f->gone = !strcmp(r->state, "gone");
-    f->since_ns = jint(d, "gone_ns");
-    f->size = jint(v, "size");
-    f->allocated = json_is_integer(json_object_get(v, "allocated")) ? jint(v, "allocated") : -1;
-    const char *verdict = jstr(d, "last_verdict"),
-               *status = jstr(d, "last_status"); /* canceled or skipped: no verdict */
-    if (!verdict[0] && strcmp(status, "Canceled") != 0 && strcmp(status, "Skipped") != 0)
+    keep_text(&f->name, v->volume->name);
+    keep_text(&f->klass, v->klass);
+    keep_text(&f->pool, v->volume->pool);
+    f->gone = v->state == VOL_GONE;
+    f->since_ns = v->gone_ns;
+    f->size = v->volume->size;
+    f->allocated = v->volume->allocated;
+    enum outcome verdict = v->last_verdict, status = v->last_status; /* canceled or skipped: no verdict */
+    if (verdict == OUTCOME_NONE && status != OUTCOME_CANCELED && status != OUTCOME_SKIPPED)
         verdict = status;
-    f->tried = verdict[0] != '\0';
-    f->good = !strcmp(verdict, "Completed");
-    f->last_success_ns = jint(d, "last_success_ns");
-    f->last_end_ns = jint(d, "last_end_ns");
-    f->expected_ns = jint(d, "expected_ns");
-    f->last_snapshot_ns = jint(d, "last_snapshot_ns");
-    f->last_changed = json_is_integer(json_object_get(d, "last_changed_bytes")) ? jint(d, "last_changed_bytes") : -1;
+    f->tried = verdict != OUTCOME_NONE;
+    f->good = verdict == OUTCOME_COMPLETED;
+    f->last_success_ns = v->last_success_ns;
+    f->last_end_ns = v->last_end_ns;
+    f->expected_ns = v->expected_ns;
+    f->last_snapshot_ns = v->last_snapshot_ns;
+    f->last_changed = v->last_changed_bytes;
 }
 
-static struct fact *keep(struct facts *x, enum rec_kind k, const struct rec *r)
+static struct fact *keep(struct facts *x, enum row_kind k, const char *id)
 {
-    struct fact *f = find(x, k, r->id);
+    struct fact *f = find(x, k, id);
     if (f)
         return f;
     f = calloc(1, sizeof *f);
-    if (!f || !(f->id = strdup(r->id)) || !tsearch(f, &x->tree[k], order)) {
+    if (!f || !(f->id = strdup(id)) || !tsearch(f, &x->tree[k], order)) {
         free(f ? f->id : NULL);
         free(f);
         x->stale = true; /* no memory now: read again later */
@@ -157,55 +148,56 @@ static struct fact *keep(struct facts *x, enum rec_kind k, const struct rec *r)
     return f;
 }
 
-static void row_seen(enum rec_kind k, const struct rec *r, void *arg)
+static void row_seen(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
 {
     struct facts *x = arg;
-    if (k == REC_KINDS) {
+    const struct row *head = now;
+    (void)was;
+    if (k == ROW_KINDS) {
         x->stale = true;
         return;
     }
-    if (k == REC_JOB)
+    if (k == ROW_JOB)
         return;
-    if (!r->doc || ((k == REC_OPERATION || k == REC_BACKUP) && state_terminal(r->state))) {
-        drop(x, k, r->id);
+    if (!now || row_state(k, now) >= row_types[k].terminal) {
+        drop(x, k, id);
         return;
     }
-    struct fact *f = keep(x, k, r);
+    struct fact *f = keep(x, k, id);
     if (!f)
         return;
-    f->seq = r->seq;
-    f->created_ns = r->created_ns;
-    if (k == REC_BACKUP)
-        of_run(f, r);
-    else if (k == REC_OPERATION)
-        of_operation(f, r);
-    else if (k == REC_NATIVE)
-        of_native(f, r);
+    f->seq = head->seq;
+    f->created_ns = head->created_ns;
+    if (k == ROW_BACKUP)
+        of_run(f, now);
+    else if (k == ROW_OPERATION)
+        of_operation(f, now);
+    else if (k == ROW_NATIVE)
+        of_native(f, now);
     else
-        of_volume(x, f, r);
+        of_volume(x, f, now);
 }
 
 struct reading {
     struct facts *facts;
-    enum rec_kind kind;
+    enum row_kind kind;
 };
-static int read_row(struct rec *r, void *arg)
+static int read_row(const void *row, void *arg)
 {
     struct reading *x = arg;
-    row_seen(x->kind, r, x->facts);
+    row_seen(x->kind, ((const struct row *)row)->id, NULL, row, x->facts);
     return 0;
 }
 
 static int read_all(struct engine *g, struct err *e)
 {
-    static const enum rec_kind kinds[] = {REC_BACKUP, REC_OPERATION, REC_NATIVE, REC_VOLUME};
+    static const struct row_filter live = {.live = true};
     struct facts *x = g->facts;
     clear(x);
     x->stale = false;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct rec_filter live = {.live = kinds[i] == REC_BACKUP || kinds[i] == REC_OPERATION};
-        struct reading r = {x, kinds[i]};
-        int rc = records_each(g->records, kinds[i], &live, read_row, &r, e);
+    for (enum row_kind k = 0; k < ROW_JOB; k++) {
+        struct reading r = {x, k};
+        int rc = row_each(g->records, k, &live, read_row, &r, e);
         if (rc < 0) {
             x->stale = true;
             return rc;
@@ -219,7 +211,9 @@ int facts_new(struct engine *g, struct err *e)
     g->facts = calloc(1, sizeof *g->facts);
     if (!g->facts)
         return err_nomem(e);
-    records_watch(g->records, row_seen, g->facts);
+    int rc = rows_watch(g->records, row_seen, g->facts);
+    if (rc < 0)
+        return err_set(e, ERR_GENERIC, -rc, "the records cannot be watched");
     return read_all(g, e);
 }
 
@@ -229,7 +223,7 @@ void facts_free(struct engine *g)
     if (!x)
         return;
     if (g->records)
-        records_watch(g->records, NULL, NULL);
+        rows_unwatch(g->records, x);
     clear(x);
     cfg_free(x->cfg);
     free(x);
@@ -273,7 +267,7 @@ void facts_refresh(struct engine *g)
     x->view_ns = now;
     x->fresh_volumes = false;
     struct volume_looks l = {g, jobs_now(g)};
-    twalk_r(x->tree[REC_VOLUME], visit_volume, &l);
+    twalk_r(x->tree[ROW_VOLUME], visit_volume, &l);
     jobs_now_clear(&l.jobs);
 }
 
@@ -288,13 +282,13 @@ static void visit_fact(const void *node, VISIT which, void *arg)
         v->fn(*(struct fact *const *)node, v->arg);
 }
 
-void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg)
+void facts_each(const struct engine *g, enum row_kind k, fact_fn *fn, void *arg)
 {
     struct visit v = {fn, arg};
     twalk_r(g->facts->tree[k], visit_fact, &v);
 }
 
-const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id)
+const struct fact *facts_find(const struct engine *g, enum row_kind k, const char *id)
 {
     return g->facts ? find(g->facts, k, id) : NULL;
 }
@@ -302,7 +296,7 @@ const struct fact *facts_find(const struct engine *g, enum rec_kind k, const cha
 void facts_plan(struct engine *g, const struct native_facts *f, size_t n)
 {
     for (size_t i = 0; g->facts && i < n; i++) {
-        struct fact *x = find(g->facts, REC_NATIVE, f[i].alias);
+        struct fact *x = find(g->facts, ROW_NATIVE, f[i].alias);
         if (!x)
             continue;
         x->planned = true;

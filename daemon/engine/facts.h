@@ -2,7 +2,7 @@
 /*
  * facts.h - what metrics need of the records, kept in memory; the engine's files include it
  *
- * The records tell of each row that is written (records_watch), so that a scrape reads no row: with thousands of native
+ * The records tell of each row that is written (rows_watch), so that a scrape reads no row: with thousands of native
  * snapshots it would parse megabytes of documents while the event loop waits. Finished operations and backups are not
  * kept: they are counted when they end.
  */
@@ -20,7 +20,7 @@ extern const char *const fact_phases[FACT_PHASES];
 extern const char *const fact_directions[FACT_DIRECTIONS];
 
 struct fact {
-    enum rec_kind kind;
+    enum row_kind kind;
     char *id;
     char *name;   /* of the volume (operation, native, volume) */
     char *volume; /* its id */
@@ -51,9 +51,9 @@ void facts_free(struct engine *g);
 /* What depends on the configuration and the schedule is brought up to date, and rows are read again after damage. */
 void facts_refresh(struct engine *g);
 typedef void fact_fn(struct fact *f, void *arg);
-void facts_each(const struct engine *g, enum rec_kind k, fact_fn *fn, void *arg);
+void facts_each(const struct engine *g, enum row_kind k, fact_fn *fn, void *arg);
 /* NULL: there is none. Borrowed until the records are written again. */
-const struct fact *facts_find(const struct engine *g, enum rec_kind k, const char *id);
+const struct fact *facts_find(const struct engine *g, enum row_kind k, const char *id);
 /* The reasons of native snapshots that a plan has found. */
 void facts_plan(struct engine *g, const struct native_facts *f, size_t n);
 /* Room of the state directory, as last looked at; total 0: not yet. */

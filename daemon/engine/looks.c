@@ -86,7 +86,7 @@ static void is_gone(struct engine *g, const char *id)
 
 static void is_there(struct engine *g, const json_t *v, const char *klass)
 {
-    const struct fact *f = facts_find(g, REC_VOLUME, jstr(v, "id"));
+    const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
     const char *name = jstr(v, "name");
     if (f && !f->gone && f->name && !strcmp(f->name, name) && f->klass && !strcmp(f->klass, klass) &&
         f->size == jint(v, "size"))
@@ -152,7 +152,7 @@ void volumes_listed(struct engine *g, const json_t *classes)
             if (cfg_class_of(g->cfg, jstr(v, "name")) == c)
                 is_there(g, v, klass);
         }
-        facts_each(g, REC_VOLUME, compare, &x);
+        facts_each(g, ROW_VOLUME, compare, &x);
         json_array_foreach(ids, k, v) is_gone(g, json_string_value(v));
     }
     if (records_commit(g->records, &e) < 0)
@@ -206,7 +206,7 @@ static void forget_aged(struct engine *g)
     struct aged x = {g, now_ns() - cfg_daemon(g->cfg)->keep_records_s * NS_PER_S, ids};
     const json_t *v;
     size_t i;
-    facts_each(g, REC_VOLUME, find_aged, &x);
+    facts_each(g, ROW_VOLUME, find_aged, &x);
     json_array_foreach(ids, i, v)
     {
         const struct native_row_filter f = {.volume_id = json_string_value(v)};

@@ -50,27 +50,15 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     snprintf(f->repository, sizeof f->repository, "%s", native->repository);
 }
 
-/* How the backup it was taken for stands; one that the records do not know (any more) says nothing. */
-static int read_backup(struct gather *g, const struct native_row *n, struct native_facts *f)
+/* How the backup it was taken for stands; one that is finished, or that the records do not know (any more), needs
+ * nothing. */
+static void read_backup(const struct gather *g, const struct native_row *n, struct native_facts *f)
 {
-    CLEANUP(backup_clear) struct backup b;
-    struct err e = ERR_INIT;
-    backup_init(&b);
-    if (!n->parent[0])
-        return 0;
-    int rc = backup_get(g->r, n->parent, &b, &e);
-    if (rc == -ENOENT || (rc == -EBADMSG && e.cls == ERR_DAMAGE))
-        return 0;
-    if (rc < 0) {
-        if (g->e)
-            *g->e = e;
-        return rc;
-    }
-    if (b.state == BACKUP_DELETING)
+    const struct backup *b = n->parent[0] ? backup_peek(g->r, n->parent) : NULL;
+    if (b && b->state == BACKUP_DELETING)
         f->expired = true;
     else
-        f->running = !backup_state_terminal(b.state);
-    return 0;
+        f->running = b != NULL;
 }
 
 static int gather_one(const struct native_row *n, void *arg)
@@ -88,10 +76,9 @@ static int gather_one(const struct native_row *n, void *arg)
     memset(f, 0, sizeof *f);
     read_row(n, f);
     f->in_use = strs_has(&g->used, n->id);
-    int rc = read_backup(g, n, f);
-    if (rc >= 0)
-        g->n++;
-    return rc;
+    read_backup(g, n, f);
+    g->n++;
+    return 0;
 }
 
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e)

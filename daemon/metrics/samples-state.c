@@ -107,8 +107,8 @@ void samples_of_operations(struct samples *s)
     const struct cfg_daemon *d = cfg_daemon(s->engine->cfg);
     CLEANUP_JSON json_t *rows = json_object();
     struct going x = {.samples = s, .by_volume = rows};
-    facts_each(s->engine, REC_OPERATION, see_operation, &x);
-    facts_each(s->engine, REC_BACKUP, see_run, &x);
+    facts_each(s->engine, ROW_OPERATION, see_operation, &x);
+    facts_each(s->engine, ROW_BACKUP, see_run, &x);
     for (unsigned i = 0; i < FACT_DIRECTIONS; i++) {
         for (unsigned k = 0; k < FACT_STATES; k++)
             sample(s, "operations", x.n[i][k], "direction", fact_directions[i], "state", fact_states[k], NULL);
@@ -214,9 +214,9 @@ void samples_of_volumes(struct samples *s)
     struct by_name x = {.newest = newest, .pools = pools, .samples = s};
     const char *key;
     json_t *row;
-    facts_each(s->engine, REC_VOLUME, see_name, &x);
-    facts_each(s->engine, REC_VOLUME, see_volume, &x);
-    facts_each(s->engine, REC_VOLUME, count_volume, &x);
+    facts_each(s->engine, ROW_VOLUME, see_name, &x);
+    facts_each(s->engine, ROW_VOLUME, see_volume, &x);
+    facts_each(s->engine, ROW_VOLUME, count_volume, &x);
     for (unsigned i = 0; i < VOLUME_STATES; i++)
         sample(s, "volumes", x.n[i], "state", volume_states[i], NULL);
     json_object_foreach(pools, key, row) sample(s, "pool_used_ratio", json_number_value(json_object_get(row, "ratio")),
@@ -316,7 +316,7 @@ void samples_of_natives(struct samples *s)
         return;
     for (unsigned n = 0; n < x.n && (k = cfg_class_at(s->engine->cfg, n)); n++)
         of[n].name = k->name;
-    facts_each(s->engine, REC_NATIVE, see_native, &x);
+    facts_each(s->engine, ROW_NATIVE, see_native, &x);
     for (unsigned n = 0; n < x.n; n++)
         put_class(s, &of[n]);
     json_array_foreach(s->engine->orphan_list, i, o) orphans[strcmp(jstr(o, "kind"), kinds[0]) != 0]++;

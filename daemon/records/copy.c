@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records_copy.c - the read-only view: works on a private copy, so that nothing of the daemon's is written or locked
+ * copy.c - the read-only view: works on a private copy, so that nothing of the daemon's is written or locked
  *
  * Not for the process that has the same records open for writing: closing a descriptor of the database would drop the
  * locks that SQLite holds on it.
@@ -26,7 +26,7 @@ struct moment {
     char log[WAL_HEADER];
     ssize_t log_len; /* 0: there is no log, or it is empty */
     struct stat db;
-    bool rebuilt; /* a salvage has decided: its result counts, not the damaged one */
+    bool rebuilt; /* a replacement was decided: it counts, not the damaged one */
 };
 
 static int look(const char *dir, struct moment *m, struct err *e)
@@ -118,24 +118,23 @@ static int copy_once(const char *dir, const char *to, struct err *e)
     return same_moment(&before, &after) ? 0 : 1;
 }
 
-static int open_copy(struct records *r, const char *dir, struct records_news *news, struct err *e)
+static int open_copy(struct records *r, const char *dir, struct err *e)
 {
+    struct records_news news = {0};
     int rc = 1;
     for (int i = 0; i < ATTEMPTS; i++) {
         struct timespec pause = {.tv_nsec = 20000000L * (i < 5 ? i : 5)};
         nanosleep(&pause, NULL);
         records_close_database(r);
         empty_dir(r->dir);
-        *news = (struct records_news){0};
         if ((rc = copy_once(dir, r->dir, e)) < 0)
             return rc;
         if (rc > 0)
             continue;
-        if ((rc = records_open_database(r, true, news, e)) < 0)
-            return rc;
+        rc = records_open_database(r, true, &news, e);
         /* Damage may come from the copying after all: only believed when it stays. */
-        if (!news->recovered || i >= 2)
-            return 0;
+        if (rc != -EBADMSG || i >= 2)
+            return rc;
     }
     if (rc > 0)
         return err_set(e, ERR_BUSY, EBUSY, "the records in %s change too fast to be copied", dir);
@@ -151,7 +150,7 @@ int records_open_read_only(struct records **ret, const char *state_dir, struct e
     r->lock_fd = -1;
     r->read_only = true;
     r->schema = &records_schema_shipped;
-    struct records_news news = {0};
+    image_init(&r->image);
     struct moment first;
     int rc = look(state_dir, &first, e);
     if (rc >= 0) {
@@ -161,11 +160,7 @@ int records_open_read_only(struct records **ret, const char *state_dir, struct e
     }
     if (rc >= 0) {
         snprintf(r->path, sizeof r->path, "%s/%s", r->dir, RECORDS_DB);
-        rc = open_copy(r, state_dir, &news, e);
-        if (rc >= 0)
-            rc = records_counters_load(r, e);
-        if (news.recovered)
-            log_warning("a copy of %s is read: %s", state_dir, news.text);
+        rc = open_copy(r, state_dir, e);
         /* The files stay open without names: nothing is left behind, whatever ends the process. */
         empty_dir(r->dir);
         rmdir(r->dir);

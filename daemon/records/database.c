@@ -1,126 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records_db.c - opening and closing the records, the lock of the one writer, recovery while running
+ * database.c - opening and closing the database, and what is done about damage
  *
  * Crash points: records-created (the file exists, no tables yet).
  */
 #include "daemon/records/records-impl.h"
 
-#include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#define BUSY_MS 2000   /* how long somebody with sqlite3(1) may make the daemon wait */
-#define LOCK_TRIES 100 /* times LOCK_PAUSE_US: how long a dead daemon's children may hold its lock */
-#define LOCK_PAUSE_US 50000
-#define RECOVER_AGAIN_S 30      /* between attempts to rebuild, when one failed */
-#define SEQ_GAP_SALVAGE 1000000 /* above what was found: the newest rows may be among the lost */
+#define RECOVER_AGAIN_S 30 /* between attempts to replace a damaged database, when one failed */
+#define SEQ_GAP 1000000    /* above the last number that is known of a damaged one */
 
-int records_exec(sqlite3 *db, const char *path, const char *sql, struct err *e, const char *what)
-{
-    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : records_sqlite_fail(db, rc, path, e, what);
-}
-
-int records_sync_dir(const char *dir, struct err *e)
-{
-    CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot sync the directory %s", dir);
-    return 0;
-}
-
-int records_connect(sqlite3 **ret, const char *path, struct err *e)
-{
-    sqlite3 *db = NULL;
-    int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
-    if (rc != SQLITE_OK) {
-        int fail = records_sqlite_fail(db, rc, path, e, "open");
-        sqlite3_close(db);
-        return fail;
-    }
-    sqlite3_busy_timeout(db, BUSY_MS);
-    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, 64 << 20);
-    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    *ret = db;
-    return 0;
-}
-
-/* ---- the state directory and its lock ---- */
-
-/* Makes the directory and its parents; the last one is ours alone. */
-static int make_dir(const char *dir, struct err *e)
-{
-    char p[PATH_MAX];
-    if (snprintf(p, sizeof p, "%s", dir) >= (int)sizeof p || !p[0])
-        return err_set(e, ERR_USAGE, EINVAL, "\"%s\" is no state directory", dir);
-    for (char *s = p + 1; (s = strchr(s, '/')); s++) {
-        *s = '\0';
-        if (mkdir(p, 0755) < 0 && errno != EEXIST)
-            return err_set(e, ERR_GENERIC, errno, "cannot make the directory %s", p);
-        *s = '/';
-    }
-    if (mkdir(p, 0700) < 0 && errno != EEXIST)
-        return err_set(e, ERR_GENERIC, errno, "cannot make the state directory %s", p);
-    struct stat st;
-    if (stat(p, &st) < 0 || !S_ISDIR(st.st_mode))
-        return err_set(e, ERR_GENERIC, ENOTDIR, "the state directory %s cannot be used", p);
-    if (st.st_mode & 0022)
-        log_warning("the state directory %s can be written by others than its owner", p);
-    return 0;
-}
-
-static int take_lock(struct records *r, struct err *e)
-{
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/records.lock", r->dir);
-    r->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (r->lock_fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot open %s", path);
-    for (unsigned tries = 0; flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0; tries++) {
-        if (errno == EINTR)
-            continue;
-        if (errno != EWOULDBLOCK)
-            return err_set(e, ERR_GENERIC, errno, "cannot lock %s", path);
-        char holder[24] = "";
-        ssize_t n = pread(r->lock_fd, holder, sizeof holder - 1, 0);
-        holder[n > 0 ? strspn(holder, "0123456789") : 0] = '\0';
-        /* A daemon that was killed while it forked leaves the lock to a child that is about to end or to close it. */
-        long pid = strtol(holder, NULL, 10);
-        if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH && tries < LOCK_TRIES) {
-            usleep(LOCK_PAUSE_US);
-            continue;
-        }
-        err_set(e, ERR_BUSY, EBUSY, "the records in %s are held by another process%s%s", r->dir,
-                holder[0] ? ", number " : "", holder);
-        return err_hint(e, "one snapferryd at a time may use a state directory");
-    }
-    /* For the other one's message only: a failure to write it harms nothing. */
-    char me[24];
-    int n = snprintf(me, sizeof me, "%ld\n", (long)getpid());
-    if (ftruncate(r->lock_fd, 0) < 0 || pwrite(r->lock_fd, me, (size_t)n, 0) < 0)
-        log_debug("cannot write %s", path);
-    return 0;
-}
-
-/* ---- the database ---- */
+int64_t records_check_max = RECORDS_CHECK_MAX;
 
 struct found {
     bool empty;       /* no tables: new, or made by a crash just after */
     unsigned version; /* of the schema */
     bool damaged;
     char why[256];
+    uint64_t least; /* numbers below were given already */
 };
 
 /* First column of the first row; "" if there is none. Returns an SQLite code. */
@@ -137,11 +44,6 @@ static int one_value(sqlite3 *db, const char *sql, char *out, size_t cap)
     }
     sqlite3_finalize(st);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-static bool is_damage(int rc)
-{
-    return (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB;
 }
 
 static bool parse_version(const char *text, unsigned *ret)
@@ -172,7 +74,7 @@ static int look_at_schema(struct records *r, struct found *f, struct err *e)
             return 0;
         rc = one_value(r->db, "SELECT value FROM meta WHERE key='schema'", text, sizeof text);
     }
-    if (is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
+    if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
         set_damaged(f, sqlite3_errmsg(r->db));
     else if (rc != SQLITE_OK)
         return records_sqlite_fail(r->db, rc, r->path, e, "read");
@@ -186,7 +88,7 @@ static int check_integrity(struct records *r, struct found *f, struct err *e)
     char text[256];
     int rc = one_value(r->db, "PRAGMA integrity_check(1)", text, sizeof text);
     text[strcspn(text, "\n")] = '\0';
-    if (is_damage(rc))
+    if (records_is_damage(rc))
         set_damaged(f, sqlite3_errmsg(r->db));
     else if (rc != SQLITE_OK)
         return records_sqlite_fail(r->db, rc, r->path, e, "check");
@@ -217,17 +119,17 @@ static uint64_t seq_seed(void)
 }
 
 /* The next number: what is remembered, and in any case above all there is. */
-static int load_seq(struct records *r, uint64_t gap, struct err *e)
+static int load_seq(struct records *r, uint64_t least, struct err *e)
 {
     char text[64];
     uint64_t next = 0, max = 0;
     int rc = one_value(r->db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text);
     if (rc == SQLITE_OK)
         next = strtoull(text, NULL, 10);
-    for (int k = 0; rc == SQLITE_OK && k <= REC_KINDS; k++) {
+    for (int k = 0; rc == SQLITE_OK && k <= ROW_KINDS; k++) {
         char sql[96];
-        snprintf(sql, sizeof sql, "SELECT max(%s) FROM %s", k == REC_KINDS ? "id" : "seq",
-                 k == REC_KINDS ? "intents" : records_tables[k]);
+        snprintf(sql, sizeof sql, "SELECT max(%s) FROM %s", k == ROW_KINDS ? "id" : "seq",
+                 k == ROW_KINDS ? "intents" : row_types[k].table);
         rc = one_value(r->db, sql, text, sizeof text);
         uint64_t m = strtoull(text, NULL, 10);
         max = m > max && m < INT64_MAX / 2 ? m : max;
@@ -239,7 +141,9 @@ static int load_seq(struct records *r, uint64_t gap, struct err *e)
     r->next_seq = max + 1 > next ? max + 1 : next;
     if (next == 0 && seq_seed() > r->next_seq)
         r->next_seq = seq_seed();
-    r->next_seq += gap;
+    if (r->next_seq < least)
+        r->next_seq = least;
+    r->seq_written = next;
     return 0;
 }
 
@@ -297,16 +201,24 @@ static int refuse_newer(struct records *r, unsigned version, bool had_log, struc
                     r->path);
 }
 
-static int open_salvaged(struct records *r, const char *why, struct records_news *news, struct err *e)
+/* The damaged one is set aside; an empty one takes its place. What can be read of it is its last number. */
+static int open_replaced(struct records *r, struct found *f, struct records_news *news, struct err *e)
 {
+    char text[64] = "";
+    if (r->db && one_value(r->db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text) == SQLITE_OK) {
+        uint64_t n = strtoull(text, NULL, 10);
+        f->least = n && n < INT64_MAX / 2 ? n + SEQ_GAP : 0;
+    }
     records_close_database(r);
-    int rc = records_salvage(r, why, news, e);
+    image_free(&r->image);
+    r->corrupt = false;
+    int rc = records_replace(r, f->why, news, e);
     if (rc < 0 || (rc = records_connect(&r->db, r->path, e)) < 0 || (rc = set_modes(r, e)) < 0)
         return rc;
-    return load_seq(r, SEQ_GAP_SALVAGE, e);
+    return load_seq(r, f->least, e);
 }
 
-static int open_good(struct records *r, struct found *f, struct records_news *news, struct err *e)
+static int open_good(struct records *r, const struct found *f, struct records_news *news, struct err *e)
 {
     int rc = set_modes(r, e);
     if (rc < 0)
@@ -325,7 +237,64 @@ static int open_good(struct records *r, struct found *f, struct records_news *ne
     return load_seq(r, 0, e);
 }
 
-int records_open_database(struct records *r, bool check, struct records_news *news, struct err *e)
+/* A copy for reading is not repaired: the daemon does that to the original. */
+static int refuse_damaged(const struct records *r, const struct found *f, struct err *e)
+{
+    err_set(e, ERR_DAMAGE, EBADMSG, "the records are damaged: %s", f->why);
+    (void)r;
+    return err_hint(e, "snapferryd sets them aside and rebuilds them when it starts");
+}
+
+/* A large one is checked while it is in use. */
+static bool is_small(const struct records *r)
+{
+    struct stat st;
+    return stat(r->path, &st) == 0 && st.st_size <= records_check_max;
+}
+
+/* Whether tables and columns have their names: damage may lie there, too. */
+static int check_names(struct records *r, struct found *f, struct err *e)
+{
+    static const char *const others[] = {"SELECT key,value FROM meta LIMIT 0",
+                                         "SELECT id,owner,kind,name,doc,created_ns FROM intents LIMIT 0",
+                                         "SELECT name,labels,value FROM counters LIMIT 0"};
+    char sql[200], text[8];
+    for (unsigned i = 0; !f->damaged && i < ROW_KINDS + 3; i++) {
+        if (i < ROW_KINDS)
+            snprintf(sql, sizeof sql, "SELECT " ROW_COLUMNS " FROM %s LIMIT 0", row_types[i].table);
+        int rc = one_value(r->db, i < ROW_KINDS ? sql : others[i - ROW_KINDS], text, sizeof text);
+        if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
+            set_damaged(f, sqlite3_errmsg(r->db));
+        else if (rc != SQLITE_OK)
+            return records_sqlite_fail(r->db, rc, r->path, e, "read");
+    }
+    return 0;
+}
+
+static int look_for_damage(struct records *r, bool check, struct found *f, struct err *e)
+{
+    if (f->damaged || f->empty || !check)
+        return 0;
+    int rc = f->version == r->schema->version ? check_names(r, f, e) : 0;
+    return rc < 0 || f->damaged || !is_small(r) ? rc : check_integrity(r, f, e);
+}
+
+/* The rows that are kept in memory; what they lie on is read, and so checked. */
+static int load(struct records *r, struct found *f, struct err *e)
+{
+    struct err why = ERR_INIT;
+    int rc = records_load(r, &why);
+    if (rc < 0 && r->corrupt) {
+        set_damaged(f, why.msg);
+        return 0;
+    }
+    if (rc < 0 && e)
+        *e = why;
+    return rc;
+}
+
+/* first: at start; else memory has what is to be in it. */
+int records_open_database(struct records *r, bool first, struct records_news *news, struct err *e)
 {
     struct found f = {0};
     bool swapped, had_log = exists(r, "-wal");
@@ -339,24 +308,29 @@ int records_open_database(struct records *r, bool check, struct records_news *ne
         return rc;
     if (!f.damaged && f.version > r->schema->version)
         return refuse_newer(r, f.version, had_log, e);
-    if (!f.damaged && check && !f.empty && (rc = check_integrity(r, &f, e)) < 0)
+    if ((rc = look_for_damage(r, first, &f, e)) < 0)
         return rc;
-    rc = f.damaged ? open_salvaged(r, f.why, news, e) : open_good(r, &f, news, e);
-    if (rc < 0)
+    if (!f.damaged && (rc = open_good(r, &f, news, e)) < 0)
+        return rc;
+    if (!f.damaged && first && (rc = load(r, &f, e)) < 0)
+        return rc;
+    if (f.damaged && (rc = r->read_only ? refuse_damaged(r, &f, e) : open_replaced(r, &f, news, e)) < 0)
         return rc;
     if (swapped && !news->recovered) {
         news->recovered = true;
         news->created = false;
-        snprintf(news->text, sizeof news->text, "the records were damaged and have been rebuilt; the old ones are %s",
-                 kept);
+        snprintf(news->text, sizeof news->text, "the records were corrupt and are set aside as %s", kept);
     }
     /* From now on the log is folded into the database when it is closed. */
     sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (first && !r->read_only && !is_small(r))
+        records_integrity_start(r);
     return 0;
 }
 
 void records_close_database(struct records *r)
 {
+    records_integrity_stop(r);
     records_finalize(r);
     sqlite3_close(r->db);
     r->db = NULL;
@@ -373,9 +347,10 @@ int records_recover(struct records *r, struct err *e)
     sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     records_close_database(r);
     uint64_t next = r->next_seq;
-    int rc = records_salvage(r, "damage was met while working", &news, &first);
+    int rc = records_replace(r, "damage was met while working", &news, &first);
     if (rc >= 0)
         rc = records_open_database(r, false, &news, &first);
+    r->next_seq = r->next_seq > next ? r->next_seq : next;
     if (rc < 0) {
         r->write_errors++;
         r->degraded = true;
@@ -383,15 +358,12 @@ int records_recover(struct records *r, struct err *e)
             log_line(LOG_LVL_ERROR, "the records cannot be opened again: %s", first.msg);
         if (e)
             *e = first;
-        return err_wrap(e, "the records are damaged and could not be rebuilt");
+        return err_wrap(e, "the records are damaged and could not be replaced");
     }
     r->corrupt = false;
     r->recover_after = 0;
     r->recoveries++;
-    r->next_seq = (r->next_seq > next ? r->next_seq : next) + SEQ_GAP_SALVAGE;
-    for (size_t i = 0; i < r->counter_n; i++)
-        r->counters[i]->dirty = r->counters_dirty = true;
-    records_tell_all(r);
+    records_counters_written(r);
     log_line(LOG_LVL_ERROR, "%s", news.text);
     return 0;
 }
@@ -399,74 +371,4 @@ int records_recover(struct records *r, struct err *e)
 unsigned records_recoveries(const struct records *r)
 {
     return r->recoveries;
-}
-
-unsigned records_set_aside(const struct records *r)
-{
-    return r->set_aside;
-}
-
-void records_free(struct records *r)
-{
-    if (!r)
-        return;
-    records_close_database(r);
-    if (r->lock_fd >= 0)
-        close(r->lock_fd);
-    records_counters_free(r);
-    free(r);
-}
-
-static int open_locked(struct records *r, struct records_news *news, struct err *e)
-{
-    int rc = take_lock(r, e);
-    if (rc < 0 || (rc = records_open_database(r, true, news, e)) < 0)
-        return rc;
-    return records_counters_load(r, e);
-}
-
-int records_open_with(struct records **ret, const char *state_dir, const struct records_schema *schema,
-                      struct records_news *news, struct err *e)
-{
-    struct records_news unused;
-    if (!news)
-        news = &unused;
-    *news = (struct records_news){0};
-    int rc = make_dir(state_dir, e);
-    if (rc < 0)
-        return rc;
-    struct records *r = calloc(1, sizeof *r);
-    if (!r)
-        return err_nomem(e);
-    r->lock_fd = -1;
-    r->schema = schema;
-    snprintf(r->dir, sizeof r->dir, "%s", state_dir);
-    snprintf(r->path, sizeof r->path, "%s/%s", r->dir, RECORDS_DB);
-    if ((rc = open_locked(r, news, e)) < 0) {
-        records_free(r);
-        return rc;
-    }
-    *ret = r;
-    return 0;
-}
-
-int records_open(struct records **ret, const char *state_dir, struct records_news *news, struct err *e)
-{
-    return records_open_with(ret, state_dir, &records_schema_shipped, news, e);
-}
-
-void records_close(struct records *r)
-{
-    if (!r)
-        return;
-    struct err e = ERR_INIT;
-    if (r->depth > 0) {
-        r->depth = 1;
-        records_rollback(r);
-    }
-    if (!r->read_only && !r->corrupt && r->counters_dirty && records_flush(r, &e) < 0)
-        log_warning("the counters could not be saved: %s", e.msg);
-    if (r->corrupt && r->db)
-        sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    records_free(r);
 }

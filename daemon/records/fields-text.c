@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* fields-text.c - structs by their table: as JSON, and their schema as text */
+/* fields-text.c - structs by their table, as JSON */
 #include "daemon/records/fields-impl.h"
 
 #include <errno.h>
@@ -180,8 +180,6 @@ static void put_value(struct text *x, const struct field_desc *f, const void *p)
         break;
     case FIELD_ERR:
         put_int(x, (int64_t) * (const enum err_class *)p);
-        put(x, ",\"class\":", 9);
-        put_string(x, err_class_name(*(const enum err_class *)p));
         break;
     case FIELD_STRS:
         put_strs(x, p);
@@ -229,6 +227,10 @@ static void put_fields(struct text *x, const struct fields *t, const void *s)
             put(x, "null", 4);
         else
             put_value(x, f, (const char *)s + f->offset);
+        if (f->type == FIELD_ERR && !json_object_get(unknown, "class")) {
+            put_name(x, "class");
+            put_string(x, err_class_name(*(const enum err_class *)(const void *)((const char *)s + f->offset)));
+        }
     }
     json_object_foreach(unknown, name, v)
     {
@@ -259,85 +261,7 @@ json_t *fields_to_json(const struct fields *t, const void *s)
 {
     size_t n = 0;
     char *text = fields_text(t, s, &n);
-    json_t *ret = text ? json_loadb(text, n, 0, NULL) : NULL;
+    json_t *ret = text ? json_loadb(text, n, JSON_ALLOW_NUL, NULL) : NULL;
     free(text);
     return ret;
-}
-
-/* ---- schema ---- */
-
-static const char *type_word(const struct field_desc *f, char *out, size_t cap)
-{
-    switch ((enum field_type)f->type) {
-    case FIELD_STR:
-    case FIELD_ENUM:
-        return "string";
-    case FIELD_INT:
-    case FIELD_UINT:
-    case FIELD_ERR:
-        return "integer";
-    case FIELD_BOOL:
-        return "boolean";
-    case FIELD_REAL:
-        return "number";
-    case FIELD_STRS:
-        return "[string]";
-    case FIELD_JSON:
-        return "any";
-    case FIELD_OBJECT:
-        return "{any}";
-    case FIELD_ARRAY:
-        return "[any]";
-    case FIELD_STRUCT:
-    case FIELD_SHARED:
-        return f->of->name;
-    case FIELD_STRUCTS:
-        snprintf(out, cap, "[%s]", f->of->name);
-        return out;
-    }
-    return "any";
-}
-
-static void put_about(struct text *x, const struct field_desc *f, size_t column)
-{
-    const char *sep = "";
-    while (x->n < column)
-        put_char(x, ' ');
-    if (f->unit) {
-        putf(x, " %s", f->unit);
-        sep = ":";
-    }
-    if (f->about)
-        putf(x, "%s %s", sep, f->about);
-    if (f->type == FIELD_ENUM) {
-        if (f->about || f->unit)
-            put_char(x, ':');
-        for (unsigned i = 1; i < f->names->n; i++)
-            putf(x, " %s", f->names->names[i]);
-    }
-}
-
-char *fields_schema(const struct fields *t)
-{
-    struct text x = {.v = NULL};
-    char buf[80];
-    putf(&x, "%s: {\n", t->name);
-    for (unsigned i = 0; i < t->n; i++) {
-        const struct field_desc *f = &t->v[i];
-        size_t line = x.n;
-        if (f->flags & FIELD_THERE)
-            continue;
-        putf(&x, "    %s: %s%s", f->name, type_word(f, buf, sizeof buf), f->flags & FIELD_ALWAYS ? "" : "?");
-        if (f->about || f->unit || f->type == FIELD_ENUM)
-            put_about(&x, f, line + 35);
-        put_char(&x, '\n');
-        if (f->type == FIELD_ERR)
-            putf(&x, "    class: string                  its word\n");
-    }
-    put(&x, "}\n", 2);
-    if (x.failed) {
-        free(x.v);
-        return NULL;
-    }
-    return x.v;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* fields.c - structs by their table: made, copied, compared, loaded */
 #include "daemon/records/fields-impl.h"
+#include "daemon/records/records-test.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -420,7 +421,10 @@ static int load_field(const struct field_desc *f, void *p, const json_t *v)
 {
     switch ((enum field_type)f->type) {
     case FIELD_STR:
-        return json_is_string(v) ? str_set(p, json_string_value(v)) : -EINVAL;
+        /* Text with a NUL in it cannot be held. */
+        return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v)
+                   ? str_set(p, json_string_value(v))
+                   : -EINVAL;
     case FIELD_INT:
         if (!json_is_integer(v))
             return -EINVAL;
@@ -483,35 +487,41 @@ static int keep_unknown(json_t **unknown, const char *name, const json_t *v)
     return json_object_set(*unknown, name, (json_t *)(uintptr_t)v) < 0 ? strings_set_nomem() : 0;
 }
 
-/* The word of an error's class is made from its number; steps write the number under that name. */
-static bool load_class(const struct fields *t, void *s, const char *name, const json_t *v)
+/* The word of an error's class is made from its number, unless it is another one; steps write the number under that
+ * name. */
+static int load_class(const struct fields *t, void *s, const json_t *v)
 {
     const struct field_desc *f = &t->v[0];
-    if (f->type != FIELD_ERR || strcmp(name, "class"))
-        return false;
-    if (json_is_integer(v) && !field_is_set(f, s))
-        load_field(f, place(f, s), v);
-    return json_is_integer(v) || json_is_string(v);
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_integer(v) && !field_is_set(f, s) && load_field(f, place(f, s), v) == 0)
+        return 0;
+    const enum err_class code = *(const enum err_class *)place_in(f, s);
+    return json_is_string(v) && !strcmp(json_string_value(v), err_class_name(code))
+               ? 0
+               : keep_unknown(unknown_of(t, s), "class", v);
 }
 
 int fields_load(const struct fields *t, void *s, const json_t *doc)
 {
     const char *name;
     json_t *v;
+    const bool has_class = t->n && t->v[0].type == FIELD_ERR;
     int rc = 0;
     fields_clear(t, s);
     json_object_foreach((json_t *)(uintptr_t)doc, name, v)
     {
         const struct field_desc *f = field_find(t, name);
-        if (json_is_null(v) && f)
+        if ((json_is_null(v) && f) || (has_class && !strcmp(name, "class")))
             continue;
-        int loaded = f ? load_field(f, place(f, s), v) : load_class(t, s, name, v) ? 0 : -EINVAL;
+        int loaded = f ? load_field(f, place(f, s), v) : -EINVAL;
         if (loaded == -EINVAL)
             loaded = keep_unknown(unknown_of(t, s), name, v);
         if (loaded < 0)
             rc = loaded;
     }
-    return rc;
+    const int loaded = has_class ? load_class(t, s, json_object_get(doc, "class")) : 0;
+    return loaded < 0 ? loaded : rc;
 }
 
 /* ---- shared structs ---- */

@@ -103,8 +103,6 @@ int fields_load(const struct fields *t, void *s, const json_t *doc);
 char *fields_text(const struct fields *t, const void *s, size_t *len);
 /* New reference; NULL: no memory. */
 json_t *fields_to_json(const struct fields *t, const void *s);
-/* Schema of the documents in the notation of docs/control.md, malloc()ed. */
-char *fields_schema(const struct fields *t);
 
 /* A member that is a json_t * becomes another reference to v (NULL: none); json_take() takes the reference over. */
 static inline void json_take(json_t **at, json_t *v)
@@ -134,7 +132,5 @@ void shared_unref(const void *p);
 bool shared_is_none(const void *p);
 /* The one with the contents of `doc`; what is no object is the type's none. */
 const void *shared_from_json(const struct fields *t, const json_t *doc);
-/* How many different ones there are of all types. */
-size_t shared_count(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* records_histogram.c - distributions as counters that survive restart */
+/* histogram.c - distributions as counters that survive restart */
 #include "daemon/records/records-impl.h"
 
 #include "base/cleanup.h"

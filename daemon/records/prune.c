@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records_prune.c - finished rows that are old go, in small transactions
+ * prune.c - finished rows that are old go, in small transactions
  *
  * A backup goes with all its operations, and stays as long as a native snapshot was taken for it, an operation of it is
  * not finished, or an intent is open. An operation without a backup in the records goes by itself. What is known of
@@ -15,19 +15,32 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#define BATCH 200          /* backups or operations in one transaction */
+#define WINDOW 500 /* rows that are looked at, and may go, together */
+#define WINDOW_TEXT "500"
 #define FREE_PAGES_KEPT 64 /* for the next rows */
 
+/* ?1 updated before, ?2 seq below, ?3 seq above; of the next WINDOW rows. */
 static const char old_backups[] =
-    "SELECT b.seq FROM backups b WHERE b.state IN " RECORDS_TERMINAL_SQL " AND b.updated_ns < ?1 AND b.seq < ?2"
+    "SELECT b.seq FROM (SELECT seq,id,state,updated_ns FROM backups WHERE seq > ?3 ORDER BY seq LIMIT " WINDOW_TEXT
+    ") b"
+    " WHERE b.state IN " RECORDS_TERMINAL_SQL " AND b.updated_ns < ?1 AND b.seq < ?2"
     " AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.parent = b.id AND (o.state NOT IN " RECORDS_TERMINAL_SQL
     "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id)))"
     " AND NOT EXISTS (SELECT 1 FROM natives n WHERE n.parent = b.id)"
-    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id) ORDER BY b.seq LIMIT ?3";
+    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id)";
 static const char old_operations[] =
-    "SELECT o.seq FROM operations o WHERE o.state IN " RECORDS_TERMINAL_SQL " AND o.updated_ns < ?1 AND o.seq < ?2"
+    "SELECT o.seq FROM (SELECT seq,id,parent,state,updated_ns FROM operations WHERE seq > ?3 ORDER BY seq "
+    "LIMIT " WINDOW_TEXT ") o WHERE o.state IN " RECORDS_TERMINAL_SQL " AND o.updated_ns < ?1 AND o.seq < ?2"
     " AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = o.parent)"
-    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) ORDER BY o.seq LIMIT ?3";
+    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id)";
+/* The last row of the window after ?3 if any of it is old enough; else nothing that follows is, since rows are changed
+ * roughly in the order in which they were made. */
+static const char last_of_backups[] =
+    "SELECT max(seq) FROM (SELECT seq,updated_ns FROM backups WHERE seq > ?3 ORDER BY seq LIMIT " WINDOW_TEXT ")"
+    " HAVING min(updated_ns) < ?1 AND min(seq) < ?2";
+static const char last_of_operations[] =
+    "SELECT max(seq) FROM (SELECT seq,updated_ns FROM operations WHERE seq > ?3 ORDER BY seq LIMIT " WINDOW_TEXT ")"
+    " HAVING min(updated_ns) < ?1 AND min(seq) < ?2";
 
 static void finalizep(sqlite3_stmt **st)
 {
@@ -79,8 +92,8 @@ static int change(struct records *r, const char *sql, sqlite3_int64 seq, int *re
 
 static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool backups, int *removed, struct err *e)
 {
-    int rc = records_tx_begin(r, e), gone = 0;
-    if (rc < 0)
+    int rc = n ? records_sql_begin(r, e) : 0, gone = 0;
+    if (rc < 0 || !n)
         return rc;
     for (size_t i = 0; rc >= 0 && i < n; i++) {
         if (backups)
@@ -90,7 +103,7 @@ static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool b
             rc = change(r, backups ? "DELETE FROM backups WHERE seq=?1" : "DELETE FROM operations WHERE seq=?1",
                         (sqlite3_int64)seq[i], &gone, e);
     }
-    rc = records_tx_end(r, rc, e);
+    rc = records_sql_end(r, rc, e);
     if (rc >= 0)
         *removed += gone;
     return rc;
@@ -103,11 +116,16 @@ static int remove_old(struct records *r, bool backups, int64_t before_ns, unsign
                    backups ? "SELECT seq FROM backups ORDER BY seq DESC LIMIT 1 OFFSET ?1"
                            : "SELECT seq FROM operations ORDER BY seq DESC LIMIT 1 OFFSET ?1",
                    keep_n, &below, e);
-    for (size_t n = BATCH; rc >= 0 && n == BATCH;) {
-        CLEANUP_FREE uint64_t *seq = NULL;
-        rc = numbers(r, backups ? old_backups : old_operations, before_ns, below, BATCH, &seq, &n, e);
-        if (rc >= 0 && n > 0)
+    for (sqlite3_int64 from = INT64_MIN; rc >= 0;) {
+        CLEANUP_FREE uint64_t *last = NULL, *seq = NULL;
+        size_t some, n;
+        rc = numbers(r, backups ? last_of_backups : last_of_operations, before_ns, below, from, &last, &some, e);
+        if (rc < 0 || !some)
+            break;
+        rc = numbers(r, backups ? old_backups : old_operations, before_ns, below, from, &seq, &n, e);
+        if (rc >= 0)
             rc = remove_batch(r, seq, n, backups, removed, e);
+        from = (sqlite3_int64)last[0];
     }
     return rc;
 }
@@ -138,9 +156,9 @@ int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err
     int64_t now = records_clock();
     int64_t before = keep_s > now / NS_PER_S ? 0 : now - keep_s * NS_PER_S;
     if ((rc = remove_old(r, true, before, keep_n, &removed, e)) < 0 ||
-        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_tx_begin(r, e)) < 0)
+        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_sql_begin(r, e)) < 0)
         return rc;
-    rc = records_tx_end(r, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
+    rc = records_sql_end(r, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
     if (rc < 0)
         return rc;
     if (removed)

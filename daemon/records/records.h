@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records.h - what the daemon remembers: SQLite (WAL, synchronous=FULL) in STATE-DIR/records.db
+ * records.h - what the daemon remembers: typed rows (types.h) in SQLite (WAL, synchronous=FULL), STATE-DIR/records.db
  *
- * Only the daemon writes (MS-11); one process at a time (lock file). Each row has the columns that queries need and a
- * JSON document for all the rest, so that a new field needs no migration. A row is changed by read, modify,
- * records_save(), which compares the generation: a stale copy is refused (-ESTALE). A terminal state is absorbing: save
- * refuses to leave it (MS-62); only a backup may go from there to "Deleting", which it leaves by records_delete().
- * Everything a call wrote is durable (fsync) when it returns, or when the transaction around it commits. Not
- * thread-safe: one thread, the event loop's.
+ * Only the daemon writes (MS-11); one process at a time (lock file). A row is changed by get, modify, save, which
+ * compares the generation: a stale copy is refused (-ESTALE). A terminal state is absorbing: save refuses to leave it
+ * (MS-62); only a backup may go from there to BACKUP_DELETING, which it leaves by being deleted. Everything a call
+ * wrote is durable (fsync) when it returns, or when the transaction around it commits.
+ *
+ * What is not finished, and all that is known of native snapshots, volumes and jobs, is in memory: reading it reads no
+ * disk. Finished operations and backups are only on disk. Not thread-safe: one thread, the event loop's.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_H
 #define SNAPFERRY_DAEMON_RECORDS_H
@@ -21,105 +22,50 @@
 
 #define RECORDS_SCHEMA 1
 
-enum rec_kind {
-    REC_BACKUP,    /* a run over volumes; also restores ("restore-..." with one operation) */
-    REC_OPERATION, /* one volume of a backup, or one restore, verify, maintain, admin run */
-    REC_NATIVE,    /* a native snapshot on this node's storage; id = alias */
-    REC_VOLUME,    /* what is known of a volume; id = volume id */
-    REC_JOB,       /* last runs of a job's schedule; id = job name */
-    REC_KINDS
-};
-
-struct rec {
-    char id[512];
-    char parent[192];    /* operation: its backup; native: the backup it was taken for */
-    char volume[256];    /* operation, native: volume id */
-    char state[24];      /* phase or state; see engine.h; natives: "creating", "present", "removing", "missing" */
-    uint64_t seq;        /* creation order over all kinds, given by records_add(); never reused */
-    uint64_t generation; /* given by records_add() and records_save() */
-    int64_t created_ns, updated_ns;
-    int64_t wake_ns; /* stored deadline or next attempt (CLOCK_REALTIME), 0: none */
-    json_t *doc;     /* object, never NULL; owned by the rec */
-};
-#define REC_INIT                                                                                                       \
-    {                                                                                                                  \
-        .doc = NULL                                                                                                    \
-    }
-void rec_clear(struct rec *r);
-static inline void rec_clearp(struct rec *r)
-{
-    rec_clear(r);
-}
-/* Deep copy. */
-int rec_copy(struct rec *ret, const struct rec *r, struct err *e);
-
 struct records;
 
 /* How opening went, for status and log. */
 struct records_news {
-    bool created;       /* there was no database */
-    bool migrated;      /* from an older schema (a copy records.db.v<N> is kept) */
-    bool recovered;     /* it was corrupt: set aside as records.db.corrupt-<time>, rebuilt from what could be read */
-    unsigned lost_rows; /* rows that could not be read then, as far as is known */
+    bool created;   /* there was no database */
+    bool migrated;  /* from an older schema (a copy records.db.v<N> is kept) */
+    bool recovered; /* it was corrupt: set aside as records.db.corrupt-<time>, a new one is empty */
     char text[512];
 };
 /*
- * Opens or makes the database. A newer schema: ERR_FORMAT, nothing is touched. Corrupt: what can be read is salvaged
- * into a new database, the old one is kept, news->recovered is set (natives and intents missing then are found again by
- * the sweep). Held by another process: ERR_BUSY. Disk full: ERR_NO_SPACE.
+ * Opens or makes the database. A newer schema: ERR_FORMAT, nothing is touched. Corrupt: it is set aside and a new one
+ * is made, news->recovered is set; what was in it is found again from storage and repositories. Held by another
+ * process: ERR_BUSY. Disk full: ERR_NO_SPACE.
  */
 int records_open(struct records **ret, const char *state_dir, struct records_news *news, struct err *e);
 /* Read-only view for the command while the daemon is down (works on a copy of the state, takes no lock). */
 int records_open_read_only(struct records **ret, const char *state_dir, struct err *e);
 void records_close(struct records *r);
 
-/* New row: id, parent, volume, state, wake_ns, doc are the caller's; the rest is filled in. -EEXIST if the id exists.
- */
-int records_add(struct records *r, enum rec_kind k, struct rec *rec, struct err *e);
-/* Writes a row that was read before. -ESTALE: somebody saved it meanwhile. -EINVAL: it left a terminal state. On
- * success generation and updated_ns of *rec are the new ones. */
-int records_save(struct records *r, enum rec_kind k, struct rec *rec, struct err *e);
-/* -ENOENT with class ERR_NOT_FOUND. */
-int records_get(struct records *r, enum rec_kind k, const char *id, struct rec *ret, struct err *e);
-int records_delete(struct records *r, enum rec_kind k, const char *id, struct err *e);
-
-struct rec_filter {
-    const char *parent, *volume, *state; /* NULL: any */
-    bool live;                           /* only rows whose state is not terminal */
-    bool newest_first;                   /* by seq; default oldest first */
-    unsigned limit;                      /* 0: none */
-};
-/* Calls fn for each row (cleared afterwards; fn may move it out and set doc to NULL). The rows are those of the moment
- * of the call, each as it is when its turn comes; what is gone or no longer matches by then is left out. fn may write
- * to the records. A non-zero return ends it and is returned. A row whose document cannot be used is set aside, counted
- * and logged, never handed out. */
-typedef int rec_fn(struct rec *rec, void *arg);
-int records_each(struct records *r, enum rec_kind k, const struct rec_filter *f, rec_fn *fn, void *arg, struct err *e);
-int records_count(struct records *r, enum rec_kind k, const struct rec_filter *f, uint64_t *ret, struct err *e);
-
-/* ---- typed rows ---- */
-
-/*
- * Tells of each row that a transaction has changed, when that is durable: `was` and `now` are a struct operation, ...,
- * NULL: there was none, there is none any more. k ROW_KINDS: anything may have changed (the database was replaced). fn
- * must not use the records.
- */
-typedef void rows_watch_fn(enum row_kind k, const char *id, const void *was, const void *now, void *arg);
-void rows_watch(struct records *r, rows_watch_fn *fn, void *arg);
+/* ---- rows ---- */
 
 /*
  * For each row X (operation, backup, native_row, volume_row, job_run):
- *   X_add(r, &x, e)       new: id, parent, volume_id, state, wake_ns and the fields are the caller's, the rest is
- * filled in. -EEXIST if the id exists X_save(r, &x, e)      writes one that was read before. -ESTALE: it was saved by
- * others meanwhile. -EINVAL: it left a terminal state. On success generation and updated_ns of x are the new ones
- *   X_get(r, id, &x, e)   a copy; x is initialized in any case, and empty on failure. -ENOENT with class ERR_NOT_FOUND
- *   X_delete(r, id, e)
- *   X_each(r, filter, fn, arg, e)
- *                         calls fn for each row that matches (NULL: all). The rows are those of the moment of the call,
- *                         each as it is when its turn comes; what is gone or no longer matches by then is left out. fn
- *                         may write to the records; the row it was given stays as it is until it returns. A non-zero
- *                         return ends it and is returned
- *   X_count(r, filter, &n, e)
+ *
+ * X_add(r, &x, e): a new one. id, parent, volume_id, state, wake_ns and the fields are the caller's, the rest is filled
+ * in. -EEXIST if the id exists.
+ *
+ * X_save(r, &x, e): writes one that was read before. -ESTALE: it was saved meanwhile. -EINVAL: it left a terminal
+ * state. On success generation and updated_ns of x are the new ones.
+ *
+ * X_get(r, id, &x, e): a copy into x, which holds nothing before; it is initialized in any case, and empty on failure.
+ * -ENOENT with class ERR_NOT_FOUND.
+ *
+ * X_peek(r, id): the row in memory, valid until the records are written again. NULL: there is none, or it is a finished
+ * operation or backup.
+ *
+ * X_delete(r, id, e).
+ *
+ * X_each(r, filter, fn, arg, e): calls fn for each row that matches (NULL: all). The rows are those of the moment of
+ * the call, each as it is when its turn comes; what is gone or no longer matches by then is left out. fn may write to
+ * the records; the row it was given stays as it was until it returns. A non-zero return ends it and is returned. A row
+ * whose document cannot be used is set aside and logged, never handed out.
+ *
+ * X_count(r, filter, &n, e).
  */
 struct row_filter {
     const char *parent, *volume_id; /* NULL: any */
@@ -135,10 +81,16 @@ int row_get(struct records *r, enum row_kind k, const char *id, void *ret, struc
 int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e);
 int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e);
 int row_count(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e);
+const void *row_peek(const struct records *r, enum row_kind k, const char *id);
 
-/* Between typed and untyped rows, as long as there are both; row: initialized. */
-int row_to_rec(enum row_kind k, const void *row, struct rec *ret, struct err *e);
-int row_from_rec(enum row_kind k, const struct rec *rec, void *row, struct err *e);
+/*
+ * Tells of each row that a transaction has changed, when that is durable: `was` and `now` are a struct operation, ...,
+ * NULL: there was none, there is none any more. k ROW_KINDS: anything may have changed (the database was replaced). fn
+ * must not use the records.
+ */
+typedef void rows_watch_fn(enum row_kind k, const char *id, const void *was, const void *now, void *arg);
+int rows_watch(struct records *r, rows_watch_fn *fn, void *arg);
+void rows_unwatch(struct records *r, const void *arg);
 
 #define RECORDS_ROW(X, KIND, STATE)                                                                                    \
     struct X##_filter {                                                                                                \
@@ -174,6 +126,10 @@ int row_from_rec(enum row_kind k, const struct rec *rec, void *row, struct err *
     {                                                                                                                  \
         return row_get(r, KIND, id, ret, e);                                                                           \
     }                                                                                                                  \
+    static inline const struct X *X##_peek(const struct records *r, const char *id)                                    \
+    {                                                                                                                  \
+        return (const struct X *)row_peek(r, KIND, id);                                                                \
+    }                                                                                                                  \
     static inline int X##_delete(struct records *r, const char *id, struct err *e)                                     \
     {                                                                                                                  \
         return row_delete(r, KIND, id, e);                                                                             \
@@ -198,13 +154,6 @@ RECORDS_ROW(job_run, ROW_JOB, enum job_state)
 /* Makes the next number of the sequence greater than `seq`: before a native snapshot with a number of its own (its tag)
  * is adopted. */
 int records_seq_at_least(struct records *r, uint64_t seq, struct err *e);
-
-/* Every state of backups and operations. */
-#define RECORDS_STATES                                                                                                 \
-    "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "         \
-    "Completed PartiallyFailed Failed Canceled Skipped"
-/* Terminal states: "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped". */
-bool state_terminal(const char *state);
 
 /* Several writes as one. Nesting counts; rollback undoes all: what follows in the outer ones fails with -ECANCELED.
  * commit ends its level whether it succeeds or not; rollback without a transaction does nothing. */
@@ -267,27 +216,14 @@ int records_histogram_add(struct records *r, const char *name, const json_t *lab
 /* Label "le" of a bound. */
 const char *records_bound_text(double bound, char out[32]);
 
-/*
- * Tells of every row that is written: `rec` as it is now, for one that is gone with doc NULL. k REC_KINDS (rec NULL):
- * anything may have changed (a transaction was undone, the database was rebuilt). fn must not use the records.
- */
-typedef void records_watch_fn(enum rec_kind k, const struct rec *rec, void *arg);
-void records_watch(struct records *r, records_watch_fn *fn, void *arg);
-
 /* Writes counters that wait now; for the timer of who counts without writing anything else. */
 int records_flush(struct records *r, struct err *e);
-
-/* Small values by name (machine id, last sweep, ...). NULL text: not set. Get: -ENOENT if it is not set. */
-int records_meta_set(struct records *r, const char *key, const char *text, struct err *e);
-int records_meta_get(struct records *r, const char *key, char *ret, size_t cap, struct err *e);
 
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
-/* How often the database was rebuilt after damage met while running (when it rises: sweep), and how many rows whose
- * document could not be used were set aside since the start. */
+/* How often the database was replaced after damage met while running (when it rises: sweep). */
 unsigned records_recoveries(const struct records *r);
-unsigned records_set_aside(const struct records *r);
 
 /* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
  * Returns how many went. */

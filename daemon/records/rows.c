@@ -1,141 +1,276 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* rows.c - typed rows over the untyped ones, as long as both are in use */
-#include "daemon/records/records.h"
+/* rows.c - rows of the records: add, save, get, delete. docs/records.md describes tables and documents. */
+#include "daemon/records/records-impl.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static int fits(const char *what, const char *text, size_t cap, struct err *e)
+static int not_found(enum row_kind k, const char *id, struct err *e)
 {
-    return strlen(text) < cap ? 0 : err_set(e, ERR_GENERIC, ENAMETOOLONG, "the %s %.64s... is too long", what, text);
+    return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no record of %s %s", records_kind_words[k], id);
 }
 
-int row_to_rec(enum row_kind k, const void *row, struct rec *ret, struct err *e)
+/* Whether there are rows of that kind that are only on disk. */
+static bool on_disk(enum row_kind k)
 {
-    const struct row *h = row;
-    *ret = (struct rec){.seq = h->seq,
-                        .generation = h->generation,
-                        .created_ns = h->created_ns,
-                        .updated_ns = h->updated_ns,
-                        .wake_ns = h->wake_ns};
-    int rc = strings_nomem() ? err_nomem(e) : fits("id", h->id, sizeof ret->id, e);
-    if (rc >= 0)
-        rc = fits("parent", h->parent, sizeof ret->parent, e);
-    if (rc >= 0)
-        rc = fits("volume", h->volume_id, sizeof ret->volume, e);
+    return row_types[k].terminal != INT_MAX;
+}
+
+/* ---- from disk ---- */
+
+int records_fetch(struct records *r, enum row_kind k, sqlite3_stmt *st, struct version **ret, struct err *e)
+{
+    const char *why = NULL;
+    char id[200] = "";
+    uint64_t seq = 0;
+    int rc = sqlite3_step(st), fail = 0;
+    *ret = NULL;
+    if (rc == SQLITE_ROW && !(*ret = records_take_row(k, st, &why))) {
+        const char *text = (const char *)sqlite3_column_text(st, 2);
+        seq = (uint64_t)sqlite3_column_int64(st, 0);
+        snprintf(id, sizeof id, "%s", text ? text : "");
+        fail = why ? err_set(e, ERR_DAMAGE, EBADMSG, "the record of %s %s cannot be used: %s", records_kind_words[k],
+                             id, why)
+                   : err_nomem(e);
+    } else if (rc != SQLITE_ROW) {
+        fail = rc == SQLITE_DONE ? -ENOENT : records_fail(r, rc, false, e, "read");
+    }
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    if (why)
+        records_set_row_aside(r, k, seq, id, why);
+    return fail;
+}
+
+/* A finished one. -ENOENT without words if there is none. */
+static int fetch_id(struct records *r, enum row_kind k, const char *id, struct version **ret, struct err *e)
+{
+    sqlite3_stmt *st;
+    *ret = NULL;
+    if (!on_disk(k))
+        return -ENOENT;
+    int rc = records_kind_stmt(r, k, KS_BY_ID, &st, e);
     if (rc < 0)
         return rc;
-    snprintf(ret->id, sizeof ret->id, "%s", h->id);
-    snprintf(ret->parent, sizeof ret->parent, "%s", h->parent);
-    snprintf(ret->volume, sizeof ret->volume, "%s", h->volume_id);
-    snprintf(ret->state, sizeof ret->state, "%s", enum_name(row_types[k].states, row_state(k, row)));
-    ret->doc = fields_to_json(row_types[k].fields, row);
-    return ret->doc ? 0 : err_nomem(e);
-}
-
-int row_from_rec(enum row_kind k, const struct rec *rec, void *row, struct err *e)
-{
-    struct row *h = row;
-    h->seq = rec->seq;
-    h->generation = rec->generation;
-    h->created_ns = rec->created_ns;
-    h->updated_ns = rec->updated_ns;
-    h->wake_ns = rec->wake_ns;
-    int rc = fields_load(row_types[k].fields, row, rec->doc);
-    *h = (struct row){str_empty,       str_empty,       str_empty,       rec->seq,
-                      rec->generation, rec->created_ns, rec->updated_ns, rec->wake_ns};
-    row_set_state(k, row, enum_value(row_types[k].states, rec->state));
-    if (rc < 0 || str_set(&h->id, rec->id) < 0 || str_set(&h->parent, rec->parent) < 0 ||
-        str_set(&h->volume_id, rec->volume) < 0) {
-        row_clear(row_types[k].fields, row);
-        return err_nomem(e);
-    }
-    return 0;
-}
-
-static int written(int rc, const struct rec *rec, void *row)
-{
-    struct row *h = row;
-    if (rc >= 0) {
-        h->seq = rec->seq;
-        h->generation = rec->generation;
-        h->created_ns = rec->created_ns;
-        h->updated_ns = rec->updated_ns;
-    }
-    return rc;
-}
-
-int row_add(struct records *r, enum row_kind k, void *row, struct err *e)
-{
-    CLEANUP(rec_clearp) struct rec rec = REC_INIT;
-    int rc = row_to_rec(k, row, &rec, e);
-    return rc < 0 ? rc : written(records_add(r, (enum rec_kind)k, &rec, e), &rec, row);
-}
-
-int row_save(struct records *r, enum row_kind k, void *row, struct err *e)
-{
-    CLEANUP(rec_clearp) struct rec rec = REC_INIT;
-    int rc = row_to_rec(k, row, &rec, e);
-    return rc < 0 ? rc : written(records_save(r, (enum rec_kind)k, &rec, e), &rec, row);
+    sqlite3_bind_text(st, 1, id, -1, SQLITE_STATIC);
+    return records_fetch(r, k, st, ret, e);
 }
 
 int row_get(struct records *r, enum row_kind k, const char *id, void *ret, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec rec = REC_INIT;
+    struct version *v = NULL;
     row_init(row_types[k].fields, ret);
-    int rc = records_get(r, (enum rec_kind)k, id, &rec, e);
-    return rc < 0 ? rc : row_from_rec(k, &rec, ret, e);
+    int rc = records_ready(r, e);
+    if (rc < 0)
+        return rc;
+    const struct object *obj = image_find(&r->image, k, id);
+    if (obj) {
+        rc = obj->now ? row_copy(row_types[k].fields, ret, obj->now->data) : -ENOENT;
+    } else if ((rc = fetch_id(r, k, id, &v, e)) >= 0) {
+        rc = row_copy(row_types[k].fields, ret, v->data);
+        version_unref(v);
+    }
+    return rc == -ENOENT ? not_found(k, id, e) : rc == -ENOMEM ? err_nomem(e) : rc;
+}
+
+const void *row_peek(const struct records *r, enum row_kind k, const char *id)
+{
+    const struct object *obj = image_find(&r->image, k, id);
+    return obj && obj->now && image_keeps(k, version_state(obj->now)) ? obj->now->data : NULL;
+}
+
+/* ---- writing ---- */
+
+/* A version of what is to be written, with its text. */
+static int version_of(enum row_kind k, const void *row, struct version **ret, struct err *e)
+{
+    /* What could not be set for lack of memory is not written as if it had been. */
+    struct version *v = strings_nomem() ? NULL : version_new(k, row);
+    *ret = NULL;
+    if (v)
+        v->text = fields_text(row_types[k].fields, v->data, &v->text_len);
+    if (!v || !v->text) {
+        version_unref(v);
+        return err_nomem(e);
+    }
+    if (v->text_len > RECORDS_DOC_MAX) {
+        version_unref(v);
+        return err_set(e, ERR_GENERIC, E2BIG, "the document of a record is larger than %u bytes", RECORDS_DOC_MAX);
+    }
+    *ret = v;
+    return 0;
+}
+
+static int no_memory(int rc, struct err *e)
+{
+    return rc == -ENOMEM ? err_nomem(e) : rc;
+}
+
+/* Whether the id is taken by a row that is only on disk. */
+static int is_taken(struct records *r, enum row_kind k, const char *id, bool *ret, struct err *e)
+{
+    sqlite3_stmt *st;
+    uint64_t *seq;
+    size_t n = 0;
+    const struct object *obj = image_find(&r->image, k, id);
+    *ret = obj && obj->now;
+    if (obj || !on_disk(k))
+        return 0;
+    int rc = records_kind_stmt(r, k, KS_HAS_ID, &st, e);
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_text(st, 1, id, -1, SQLITE_STATIC);
+    rc = records_collect(r, st, &seq, &n, e);
+    free(seq);
+    *ret = n > 0;
+    return rc;
+}
+
+static int add(struct records *r, enum row_kind k, struct version *v, struct err *e)
+{
+    struct row *h = version_row(v);
+    bool taken;
+    int rc = is_taken(r, k, h->id, &taken, e);
+    if (rc >= 0 && taken)
+        rc = err_plain(e, ERR_EXISTS, EEXIST, "a record of %s %s exists already", records_kind_words[k], h->id);
+    if (rc < 0) {
+        version_unref(v);
+        return rc;
+    }
+    h->seq = records_next_seq(r);
+    h->generation = 1;
+    h->created_ns = h->updated_ns = records_clock();
+    return no_memory(image_add(&r->image, v), e);
+}
+
+static void take_head(struct row *to, const struct row *from)
+{
+    to->seq = from->seq;
+    to->generation = from->generation;
+    to->created_ns = from->created_ns;
+    to->updated_ns = from->updated_ns;
+}
+
+int row_add(struct records *r, enum row_kind k, void *row, struct err *e)
+{
+    struct row *h = row;
+    struct version *v;
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0)
+        return rc;
+    if (!h->id[0])
+        return err_set(e, ERR_GENERIC, EINVAL, "a record of a %s needs an id", records_kind_words[k]);
+    if ((rc = version_of(k, row, &v, e)) < 0)
+        return rc;
+    version_ref(v);
+    if ((rc = records_tx_begin(r, e)) < 0)
+        version_unref(v);
+    else
+        rc = records_tx_end(r, add(r, k, v, e), e);
+    if (rc >= 0)
+        take_head(h, version_row(v));
+    version_unref(v);
+    return rc;
+}
+
+/* "Deleting" is the way out of a finished backup (RS-23); it ends with the record. */
+static bool may_become(enum row_kind k, int from, int to)
+{
+    if (from == to)
+        return true;
+    if (k == ROW_BACKUP && from == BACKUP_DELETING)
+        return false;
+    return from < row_types[k].terminal || (k == ROW_BACKUP && to == BACKUP_DELETING);
+}
+
+static int check_change(enum row_kind k, struct version *old, struct version *v, struct err *e)
+{
+    const struct row *a = version_row(old), *b = version_row(v);
+    const struct enum_names *names = row_types[k].states;
+    if (a->seq != b->seq || a->generation != b->generation)
+        return err_set(e, ERR_BUSY, ESTALE, "the record of %s %s was changed meanwhile", records_kind_words[k], b->id);
+    if (!may_become(k, version_state(old), version_state(v)))
+        return err_set(e, ERR_GENERIC, EINVAL, "%s %s is %s and cannot become %s", records_kind_words[k], b->id,
+                       enum_name(names, version_state(old)), enum_name(names, version_state(v)));
+    return 0;
+}
+
+/* The object of an id; one that is only on disk comes into memory. -ENOENT. */
+static int find(struct records *r, enum row_kind k, const char *id, struct object **ret, struct err *e)
+{
+    struct version *v;
+    *ret = image_find(&r->image, k, id);
+    if (*ret)
+        return (*ret)->now ? 0 : not_found(k, id, e);
+    int rc = fetch_id(r, k, id, &v, e);
+    if (rc < 0)
+        return rc == -ENOENT ? not_found(k, id, e) : rc;
+    *ret = image_put(&r->image, v);
+    return *ret ? 0 : no_memory(-ENOMEM, e);
+}
+
+static int save(struct records *r, enum row_kind k, struct version *v, struct err *e)
+{
+    struct row *h = version_row(v);
+    struct object *obj;
+    int rc = find(r, k, h->id, &obj, e);
+    if (rc >= 0 && (rc = check_change(k, obj->now, v, e)) < 0)
+        image_tidy(&r->image, obj);
+    if (rc < 0) {
+        version_unref(v);
+        return rc;
+    }
+    h->generation++;
+    h->created_ns = version_row(obj->now)->created_ns;
+    h->updated_ns = records_clock();
+    if ((rc = image_change(&r->image, obj, v)) < 0)
+        image_tidy(&r->image, obj);
+    return no_memory(rc, e);
+}
+
+int row_save(struct records *r, enum row_kind k, void *row, struct err *e)
+{
+    struct version *v;
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0 || (rc = version_of(k, row, &v, e)) < 0)
+        return rc;
+    version_ref(v);
+    if ((rc = records_tx_begin(r, e)) < 0)
+        version_unref(v);
+    else
+        rc = records_tx_end(r, save(r, k, v, e), e);
+    if (rc >= 0)
+        take_head(row, version_row(v));
+    version_unref(v);
+    return rc;
+}
+
+static int remove_row(struct records *r, enum row_kind k, const char *id, struct err *e)
+{
+    struct object *obj;
+    int rc = find(r, k, id, &obj, e);
+    return rc < 0 ? rc : image_change(&r->image, obj, NULL);
 }
 
 int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e)
 {
-    return records_delete(r, (enum rec_kind)k, id, e);
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0 || (rc = records_tx_begin(r, e)) < 0)
+        return rc;
+    return records_tx_end(r, remove_row(r, k, id, e), e);
 }
 
-struct visit {
-    enum row_kind kind;
-    row_fn *fn;
-    void *arg;
-    struct err *e;
-};
-static int visit(struct rec *rec, void *arg)
+int records_seq_at_least(struct records *r, uint64_t seq, struct err *e)
 {
-    const struct visit *v = arg;
-    const struct fields *t = row_types[v->kind].fields;
-    void *row = calloc(1, t->size);
-    if (!row)
-        return err_nomem(v->e);
-    row_init(t, row);
-    int rc = row_from_rec(v->kind, rec, row, v->e);
-    if (rc >= 0)
-        rc = v->fn(row, v->arg);
-    row_clear(t, row);
-    free(row);
-    return rc;
-}
-
-static struct rec_filter untyped(enum row_kind k, const struct row_filter *f)
-{
-    if (!f)
-        return (struct rec_filter){.parent = NULL};
-    return (struct rec_filter){.parent = f->parent,
-                               .volume = f->volume_id,
-                               .state = f->state ? enum_name(row_types[k].states, f->state) : NULL,
-                               .live = f->live,
-                               .newest_first = f->newest_first,
-                               .limit = f->limit};
-}
-
-int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e)
-{
-    const struct rec_filter any = untyped(k, f);
-    struct visit v = {k, fn, arg, e};
-    return records_each(r, (enum rec_kind)k, &any, visit, &v, e);
-}
-
-int row_count(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e)
-{
-    const struct rec_filter any = untyped(k, f);
-    return records_count(r, (enum rec_kind)k, &any, ret, e);
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0 || seq < r->next_seq)
+        return rc;
+    if (seq >= INT64_MAX / 2)
+        return err_set(e, ERR_GENERIC, ERANGE, "%llu is no number of a sequence", (unsigned long long)seq);
+    if ((rc = records_tx_begin(r, e)) < 0)
+        return rc;
+    r->next_seq = seq + 1;
+    return records_tx_end(r, 0, e);
 }

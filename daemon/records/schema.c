@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records_schema.c - tables of the records, and the way from an older schema to this one
+ * schema.c - tables of the records, and the way from an older schema to this one
  *
- * seq is the rowid of every row: the order of creation, and what a salvage walks along. There are no foreign keys on
+ * seq is the rowid of every row: the order of creation. There are no foreign keys on
  * purpose: records are rebuilt from storage and repository in any order (RS-15), and a reference to what is not known
  * (any more) is a fact that reconcile deals with, not an error.
  *
@@ -18,11 +18,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-
-const char *const records_tables[REC_KINDS] = {
-    [REC_BACKUP] = "backups", [REC_OPERATION] = "operations", [REC_NATIVE] = "natives", [REC_VOLUME] = "volumes",
-    [REC_JOB] = "jobs",
-};
 
 const struct records_schema records_schema_shipped = {.version = RECORDS_SCHEMA};
 
@@ -67,8 +62,8 @@ static int set_version(sqlite3 *db, const char *path, unsigned version, struct e
 int records_schema_create(sqlite3 *db, const char *path, unsigned version, struct err *e)
 {
     int rc = records_exec(db, path, "BEGIN IMMEDIATE", e, "write");
-    for (int k = 0; rc >= 0 && k < REC_KINDS; k++)
-        rc = create_rows_table(db, path, records_tables[k], e);
+    for (int k = 0; rc >= 0 && k < ROW_KINDS; k++)
+        rc = create_rows_table(db, path, row_types[k].table, e);
     if (rc >= 0)
         rc = records_exec(db, path, other_tables, e, "make the tables of");
     if (rc >= 0)

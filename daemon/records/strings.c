@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* strings.c - see strings.h */
 #include "daemon/records/strings.h"
+#include "daemon/records/records-test.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static const char str_nothing[1] __attribute__((used)) = "";
 extern char str_empty[1] __attribute__((alias("str_nothing")));
 
 static struct str **buckets;
-static size_t n_buckets, n_strings, bytes;
+static size_t n_buckets, n_strings;
 static bool nomem;
 
 bool strings_nomem(void)
@@ -89,7 +90,6 @@ static char *intern(const char *text, size_t n)
     s->next = buckets[h & (n_buckets - 1)];
     buckets[h & (n_buckets - 1)] = s;
     n_strings++;
-    bytes += sizeof *s + n + 1;
     return s->text;
 }
 
@@ -113,7 +113,6 @@ static void unref(char *text)
         at = &(*at)->next;
     *at = s->next;
     n_strings--;
-    bytes -= sizeof *s + strlen(s->text) + 1;
     free(s);
 }
 
@@ -131,11 +130,6 @@ uint32_t str_hash(const char *s)
 size_t str_count(void)
 {
     return n_strings;
-}
-
-size_t str_bytes(void)
-{
-    return bytes + n_buckets * sizeof *buckets;
 }
 
 /* Bytes of the UTF-8 sequence at `s` (which ends with NUL), 0: it is none. */
@@ -250,14 +244,6 @@ int strs_from_json(struct strs *s, const json_t *array)
             rc = strs_add(s, json_string_value(v));
     }
     return rc;
-}
-
-json_t *strs_to_json(const struct strs *s)
-{
-    json_t *a = json_array();
-    for (unsigned i = 0; i < s->n; i++)
-        json_array_append_new(a, json_string(s->v[i]));
-    return a;
 }
 
 bool strs_has(const struct strs *s, const char *text)

@@ -28,9 +28,6 @@ char *str_ref(char *s);
 void str_clear(char **at);
 /* Of one that str_set() made, or str_empty. */
 uint32_t str_hash(const char *s);
-/* How many different texts there are, and the memory that they take. */
-size_t str_count(void);
-size_t str_bytes(void);
 
 /* A list of strings. */
 struct strs {
@@ -41,7 +38,6 @@ int strs_add(struct strs *s, const char *text);
 int strs_copy(struct strs *ret, const struct strs *s); /* ret is empty */
 /* From a JSON array: what is no string is left out. `s` is emptied first. */
 int strs_from_json(struct strs *s, const json_t *array);
-json_t *strs_to_json(const struct strs *s);
 bool strs_has(const struct strs *s, const char *text);
 bool strs_equal(const struct strs *a, const struct strs *b);
 void strs_clear(struct strs *s);

@@ -1,212 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * records_tx.c - transactions, errors and prepared statements
+ * transactions.c - changes are made in memory and written together
  *
  * Crash points: records-commit (all written, not yet durable), records-committed (durable, the caller not yet told).
  */
 #include "daemon/records/records-impl.h"
 
-#include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/statvfs.h>
 
-int64_t (*records_clock)(void) = now_ns;
-
-#define LOG_NEEDS (128 << 10) /* bytes: a log and its index */
-
-/* Whether there is room where the database lies: asked by a file without a name. ENOSPC, EDQUOT or 0. */
-static int no_room(const char *path)
+uint64_t records_next_seq(struct records *r)
 {
-    struct statvfs s;
-    char dir[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    if (statvfs(dir, &s) == 0 && (uint64_t)s.f_bavail * s.f_frsize < LOG_NEEDS)
-        return ENOSPC;
-    CLEANUP_CLOSE int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    int sys = fd < 0 ? errno : posix_fallocate(fd, 0, LOG_NEEDS);
-    return sys == ENOSPC || sys == EDQUOT ? sys : 0;
+    return r->next_seq++;
 }
 
-/* SQLite reports some failures for lack of space as others: its index of the log as plain I/O error, a log that cannot
- * be made as one that is not there. */
-static int io_errno(sqlite3 *db, const char *path)
+/* ---- who watches ---- */
+
+int rows_watch(struct records *r, rows_watch_fn *fn, void *arg)
 {
-    int sys = db ? sqlite3_system_errno(db) : 0;
-    if (sys == ENOSPC || sys == EDQUOT || sys == EACCES || sys == EPERM || sys == EROFS)
-        return sys;
-    int full = no_room(path);
-    return full ? full : sys > 0 ? sys : EIO;
+    if (r->n_watchers == WATCHERS_MAX)
+        return -ENOBUFS;
+    r->watchers[r->n_watchers++] = (struct watcher){fn, arg};
+    return 0;
 }
 
-int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, const char *what)
+void rows_unwatch(struct records *r, const void *arg)
 {
-    const char *text = db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
-    switch (rc & 0xff) {
-    case SQLITE_FULL:
-        err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s %s", what, path);
-        return err_hint(e, "make room on the file system of %s; work goes on by itself then", path);
-    case SQLITE_IOERR:
-    case SQLITE_CANTOPEN:
-        return err_set(e, ERR_GENERIC, io_errno(db, path), "cannot %s %s: %s", what, path, text);
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-        return err_set(e, ERR_DAMAGE, EBADMSG, "cannot %s %s: it is damaged (%s)", what, path, text);
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        err_set(e, ERR_BUSY, EBUSY, "cannot %s %s: another program has locked it", what, path);
-        return err_hint(e, "end the program that has it open (fuser %s)", path);
-    case SQLITE_READONLY:
-        return err_set(e, ERR_PERMISSION, EROFS, "cannot %s %s", what, path);
-    case SQLITE_PERM:
-    case SQLITE_AUTH:
-        return err_set(e, ERR_PERMISSION, EACCES, "cannot %s %s", what, path);
-    case SQLITE_NOMEM:
-        return err_nomem(e);
-    case SQLITE_TOOBIG:
-        return err_set(e, ERR_GENERIC, E2BIG, "cannot %s %s", what, path);
-    case SQLITE_CONSTRAINT:
-        return err_set(e, ERR_GENERIC, EINVAL, "cannot %s %s: %s", what, path, text);
-    default:
-        return err_set(e, ERR_GENERIC, EIO, "cannot %s %s: %s", what, path, text);
-    }
+    unsigned n = 0;
+    for (unsigned i = 0; i < r->n_watchers; i++)
+        if (r->watchers[i].arg != arg)
+            r->watchers[n++] = r->watchers[i];
+    r->n_watchers = n;
 }
 
-static void roll_back(struct records *r)
+static void tell(const struct records *r, enum row_kind k, const char *id, const struct version *was,
+                 const struct version *now)
 {
-    if (!sqlite3_get_autocommit(r->db))
-        sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
-    r->doomed = true;
+    for (unsigned i = 0; i < r->n_watchers; i++)
+        r->watchers[i].fn(k, id, was ? was->data : NULL, now ? now->data : NULL, r->watchers[i].arg);
 }
 
-int records_fail(struct records *r, int rc, bool writing, struct err *e, const char *what)
+static void tell_changes(const struct records *r)
 {
-    int ret = records_sqlite_fail(r->db, rc, r->path, e, what);
-    int base = rc & 0xff;
-    if (base == SQLITE_CORRUPT || base == SQLITE_NOTADB)
-        r->corrupt = true;
-    if (writing && base != SQLITE_CONSTRAINT && base != SQLITE_TOOBIG) {
-        r->write_errors++;
-        r->degraded = true;
-    }
-    /* SQLite may or may not have undone the whole transaction by itself: then it is surely undone. */
-    if (r->depth > 0 && !r->doomed && (r->corrupt || (base != SQLITE_CONSTRAINT && base != SQLITE_TOOBIG)))
-        roll_back(r);
-    return ret;
+    for (const struct object *obj = r->image.changed; obj; obj = obj->next_changed)
+        if (obj->now || obj->was)
+            tell(r, obj->kind, obj->id, obj->was, obj->now);
 }
 
-/* ---- statements ---- */
-
-int records_prepare(struct records *r, sqlite3_stmt **slot, const char *sql, struct err *e)
-{
-    if (*slot)
-        return 0;
-    int rc = sqlite3_prepare_v3(r->db, sql, -1, SQLITE_PREPARE_PERSISTENT, slot, NULL);
-    return rc == SQLITE_OK ? 0 : records_fail(r, rc, false, e, "read");
-}
-
-static const char *const one_text[OS_N] = {
-    [OS_BEGIN] = "BEGIN IMMEDIATE",
-    [OS_COMMIT] = "COMMIT",
-    [OS_ROLLBACK] = "ROLLBACK",
-    [OS_META_SET] = "INSERT INTO meta(key,value) VALUES(?1,?2) ON CONFLICT(key) DO UPDATE SET value=excluded.value",
-    [OS_META_DELETE] = "DELETE FROM meta WHERE key=?1",
-    [OS_META_GET] = "SELECT value FROM meta WHERE key=?1",
-    [OS_INTENT_ADD] = "INSERT INTO intents(id,owner,kind,name,doc,created_ns) VALUES(?1,?2,?3,?4,?5,?6)",
-    [OS_INTENT_UPDATE] = "UPDATE intents SET doc=?2 WHERE id=?1",
-    [OS_INTENT_RESOLVE] = "DELETE FROM intents WHERE id=?1",
-    [OS_INTENT_IDS] = "SELECT id FROM intents ORDER BY id DESC",
-    [OS_INTENT_IDS_OF] = "SELECT id FROM intents WHERE owner=?1 ORDER BY id DESC",
-    [OS_INTENT_GET] = "SELECT owner,kind,name,doc FROM intents WHERE id=?1",
-    [OS_COUNTER_SET] = ("INSERT INTO counters(name,labels,value) VALUES(?1,?2,?3)"
-                        " ON CONFLICT(name,labels) DO UPDATE SET value=excluded.value"),
-    [OS_COUNTER_DELETE] = "DELETE FROM counters WHERE name=?1 AND labels=?2",
-    [OS_ASIDE_TRIM] = "DELETE FROM set_aside WHERE n NOT IN (SELECT n FROM set_aside ORDER BY n DESC LIMIT ?1)",
-};
-
-int records_stmt(struct records *r, enum one_stmt which, sqlite3_stmt **ret, struct err *e)
-{
-    int rc = records_prepare(r, &r->stmts[which], one_text[which], e);
-    *ret = r->stmts[which];
-    return rc;
-}
-
-#define ROW_COLUMNS "seq,generation,id,parent,volume,state,created_ns,updated_ns,wake_ns,doc"
-/* Text before and after the name of the table. */
-static const char *const kind_text[KS_N][2] = {
-    [KS_BY_ID] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE id=?1"},
-    [KS_BY_SEQ] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE seq=?1"},
-    [KS_INSERT] = {"INSERT INTO ", "(" ROW_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"},
-    [KS_UPDATE] = {"UPDATE ", " SET generation=?2,parent=?4,volume=?5,state=?6,updated_ns=?8,wake_ns=?9,doc=?10"
-                              " WHERE seq=?1 AND id=?3"},
-    [KS_DELETE] = {"DELETE FROM ", " WHERE id=?1"},
-    [KS_ASIDE_COPY] = {"INSERT INTO set_aside(kind,seq,id,parent,volume,state,doc,reason,at_ns)"
-                       " SELECT ?2,seq,id,parent,volume,state,doc,?3,?4 FROM ",
-                       " WHERE seq=?1"},
-    [KS_ASIDE_DELETE] = {"DELETE FROM ", " WHERE seq=?1"},
-};
-
-int records_kind_stmt(struct records *r, enum rec_kind k, enum kind_stmt which, sqlite3_stmt **ret, struct err *e)
-{
-    sqlite3_stmt **slot = &r->kind_stmts[k][which];
-    int rc = 0;
-    if (!*slot) {
-        char sql[512];
-        snprintf(sql, sizeof sql, "%s%s%s", kind_text[which][0], records_tables[k], kind_text[which][1]);
-        rc = records_prepare(r, slot, sql, e);
-    }
-    *ret = *slot;
-    return rc;
-}
-
-static void finalize_all(sqlite3_stmt **st, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        sqlite3_finalize(st[i]);
-        st[i] = NULL;
-    }
-}
-
-void records_finalize(struct records *r)
-{
-    for (int k = 0; k < REC_KINDS; k++) {
-        finalize_all(r->kind_stmts[k], KS_N);
-        finalize_all(r->lists[k], LIST_SHAPES);
-    }
-    finalize_all(r->stmts, OS_N);
-}
-
-int records_step(struct records *r, sqlite3_stmt *st, struct err *e, const char *what)
-{
-    int rc = sqlite3_step(st);
-    int ret = rc == SQLITE_DONE ? 0 : records_fail(r, rc == SQLITE_ROW ? SQLITE_INTERNAL : rc, true, e, what);
-    sqlite3_reset(st);
-    sqlite3_clear_bindings(st);
-    return ret;
-}
-
-/* ---- transactions ---- */
+/* ---- begin, commit ---- */
 
 int records_ready(struct records *r, struct err *e)
 {
-    if (!r->corrupt || r->depth > 0)
+    if (r->depth > 0)
+        return 0;
+    r->corrupt |= records_integrity_bad(r);
+    if (!r->corrupt)
         return 0;
     if (mono_ns() < r->recover_after)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "%s is damaged and could not be rebuilt yet", r->path);
-    return records_recover(r, e);
-}
-
-static int run(struct records *r, enum one_stmt which, struct err *e)
-{
-    sqlite3_stmt *st;
-    int rc = records_stmt(r, which, &st, e);
-    return rc < 0 ? rc : records_step(r, st, e, "write");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%s is damaged and could not be replaced yet", r->path);
+    int rc = records_recover(r, e);
+    if (rc >= 0)
+        tell(r, ROW_KINDS, "", NULL, NULL);
+    return rc;
 }
 
 static int refuse_doomed(struct err *e)
@@ -216,65 +73,57 @@ static int refuse_doomed(struct err *e)
 
 int records_tx_begin(struct records *r, struct err *e)
 {
-    int rc;
-    if (r->depth > 0 && r->doomed)
+    if (r->depth > 0 && (r->doomed || r->corrupt))
         return refuse_doomed(e); /* what is written now would stand alone */
-    if (r->depth == 0) {
-        if ((rc = records_ready(r, e)) < 0 || (rc = run(r, OS_BEGIN, e)) < 0)
-            return rc;
-        r->doomed = false;
-        r->changes_before = sqlite3_total_changes64(r->db);
-    }
+    int rc = records_ready(r, e);
+    if (rc < 0)
+        return rc;
     r->depth++;
     return 0;
 }
 
-static int commit(struct records *r, struct err *e)
+static int write_all(struct records *r, struct err *e)
 {
-    int rc = records_counters_write(r, e);
+    int rc = records_sql_begin(r, e);
     if (rc < 0)
         return rc;
-    bool changed = sqlite3_total_changes64(r->db) != r->changes_before;
-    crash_point("records-commit");
-    if ((rc = run(r, OS_COMMIT, e)) < 0)
+    rc = records_write_changes(r, e);
+    if (rc >= 0)
+        crash_point("records-commit");
+    return records_sql_end(r, rc, e);
+}
+
+static int commit(struct records *r, struct err *e)
+{
+    bool rows = image_is_changed(&r->image) || r->next_seq != r->seq_written;
+    if (!rows && !r->counters_dirty)
+        return 0;
+    int rc = write_all(r, e);
+    if (rc < 0)
         return rc;
     crash_point("records-committed");
+    r->seq_written = r->next_seq;
     records_counters_written(r);
-    if (changed)
-        r->degraded = false; /* something reached the disk */
+    r->degraded = false; /* something reached the disk */
+    tell_changes(r);
+    image_settle(&r->image);
     return 0;
 }
 
-static int commit_or(struct records *r, int ret, struct err *e)
+int records_tx_end(struct records *r, int rc, struct err *e)
 {
-    int rc = commit(r, e);
-    return rc < 0 ? rc : ret;
-}
-
-int records_tx_end(struct records *r, int ret, struct err *e)
-{
-    if (r->depth > 1) {
-        r->depth--;
-        return ret >= 0 && r->doomed ? refuse_doomed(e) : ret;
+    if (--r->depth > 0)
+        return rc >= 0 && r->doomed ? refuse_doomed(e) : rc;
+    if (rc >= 0 && (r->doomed || r->corrupt))
+        rc = refuse_doomed(e);
+    if (rc >= 0) {
+        int fail = commit(r, e);
+        rc = fail < 0 ? fail : rc;
     }
-    if (ret >= 0)
-        ret = r->doomed ? refuse_doomed(e) : commit_or(r, ret, e);
-    if (ret < 0)
-        roll_back(r);
-    r->depth = 0;
+    if (rc < 0)
+        image_undo(&r->image);
     r->doomed = false;
-    records_tell_end(r, ret < 0);
-    /* On a full disk the log may be all that can be had: folded in, it can be written again from its start. */
-    if (ret == -ENOSPC)
-        sqlite3_wal_checkpoint_v2(r->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-    return ret;
-}
-
-int records_refuse_read_only(const struct records *r, struct err *e)
-{
-    return r->read_only
-               ? err_set(e, ERR_PERMISSION, EROFS, "these records are a copy for reading: only the daemon writes them")
-               : 0;
+    return rc;
 }
 
 int records_begin(struct records *r, struct err *e)
@@ -294,11 +143,8 @@ void records_rollback(struct records *r)
 {
     if (r->depth == 0)
         return;
-    roll_back(r);
-    if (--r->depth == 0) {
-        r->doomed = false;
-        records_tell_end(r, true);
-    }
+    image_undo(&r->image);
+    r->doomed = --r->depth > 0;
 }
 
 uint64_t records_write_errors(const struct records *r)

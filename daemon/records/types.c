@@ -43,14 +43,9 @@ enum backup_state backup_state_of(enum outcome o)
     return o == OUTCOME_NONE ? BACKUP_FAILED : (enum backup_state)(BACKUP_COMPLETED + (o - OUTCOME_COMPLETED));
 }
 
-enum outcome op_outcome(enum op_state s)
+bool state_terminal(const char *state)
 {
-    return op_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - OP_COMPLETED)) : OUTCOME_NONE;
-}
-
-enum outcome backup_outcome(enum backup_state s)
-{
-    return backup_state_terminal(s) ? (enum outcome)(OUTCOME_COMPLETED + (s - BACKUP_COMPLETED)) : OUTCOME_NONE;
+    return op_state_terminal((enum op_state)enum_value(&op_state_names, state));
 }
 
 /* ---- tables ---- */
@@ -429,7 +424,7 @@ static const struct field_desc volume_row_table[] = {
     TIME(gone_ns),
     TIME(expected_ns, .about = "since when a job with a schedule names it"),
     ENUM(last_status, outcome),
-    ENUM(last_verdict, outcome, .about = "of the last backup that was neither canceled nor skipped"),
+    ENUM(last_verdict, outcome, .about = "neither canceled nor skipped"),
     STR(last_backup),
     TIME(last_end_ns),
     TIME(last_success_ns),
@@ -561,11 +556,6 @@ void op_error_to_err(struct err *ret, const struct op_error *x)
     ret->sys = (int)x->sys;
     snprintf(ret->msg, sizeof ret->msg, "%s", x->message);
     snprintf(ret->hint, sizeof ret->hint, "%s", x->hint);
-}
-
-const struct op_error *operation_attempt_at(const struct operation *op, unsigned i)
-{
-    return i < op->attempts.n ? (const struct op_error *)op->attempts.v + i : NULL;
 }
 
 int operation_attempt_add(struct operation *op)

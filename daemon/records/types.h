@@ -144,12 +144,15 @@ static inline bool backup_state_terminal(enum backup_state s)
 {
     return s >= BACKUP_COMPLETED;
 }
+/* By the word of the wire: "Completed". */
+bool state_terminal(const char *state);
+/* Every state of backups and operations. */
+#define RECORDS_STATES                                                                                                 \
+    "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "         \
+    "Completed PartiallyFailed Failed Canceled Skipped"
 /* The terminal state of an outcome; none is Failed. */
 enum op_state op_state_of(enum outcome o);
 enum backup_state backup_state_of(enum outcome o);
-/* OUTCOME_NONE: not terminal. */
-enum outcome op_outcome(enum op_state s);
-enum outcome backup_outcome(enum backup_state s);
 
 /* ---- parts ---- */
 
@@ -387,7 +390,7 @@ struct operation {
     char *cancel_reason;
     /* attempts */
     struct op_error error;
-    struct list_of_structs attempts; /* of struct op_error: operation_attempt_at() */
+    struct list_of_structs attempts; /* of struct op_error */
     int64_t attempt, interruptions, outage_ns;
     char *waiting, *skip_reason;
     /* phase 1 */
@@ -589,8 +592,6 @@ static inline void row_set_state(enum row_kind k, void *row, int state)
     *(int *)(void *)((char *)row + row_types[k].state) = state;
 }
 
-/* Attempt number i, from 0; NULL past the end. */
-const struct op_error *operation_attempt_at(const struct operation *op, unsigned i);
 /* Adds a copy of op->error to the attempts. */
 int operation_attempt_add(struct operation *op);
 

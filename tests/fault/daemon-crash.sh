@@ -48,7 +48,7 @@ config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = f
 if [ -z "${POINTS:-}" ]; then
     POINTS=$({ grep -ohE 'crash_point\("[a-z-]+"\)' daemon/*/*.c proc/*.c io/native/*.c | sed 's/.*"\(.*\)".*/\1/'
         sed -n '/points\[.*\] *=/,/};/p' io/native/tag.c | grep -oE '"[a-z-]+"' | tr -d '"'; } |
-        grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|salvaged|swapped)|plugin-|schedule-)' | sort -u |
+        grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|new|swapped)|plugin-|schedule-)' | sort -u |
         awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
 fi
 for point in $POINTS; do

@@ -34,21 +34,26 @@ static int complain(const struct err *e)
 
 static int write_one(struct records *r, long i, struct err *e)
 {
-    CLEANUP(rec_clearp) struct rec op = {.doc = json_object()}, n = {.doc = json_object()};
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
     char pad[4000];
     memset(pad, 'p', sizeof pad - 1);
     pad[sizeof pad - 1] = '\0';
-    snprintf(op.id, sizeof op.id, "op-%ld", i);
-    snprintf(op.state, sizeof op.state, "Running");
-    json_object_set_new(op.doc, "pad", json_string(pad));
-    snprintf(n.id, sizeof n.id, "op-%ld", i);
-    snprintf(n.state, sizeof n.state, "creating");
+    operation_init(&op);
+    native_row_init(&n);
+    str_setf(&op.id, "op-%ld", i);
+    op.state = i % 2 ? OP_RUNNING : OP_COMPLETED;
+    str_set(&op.description, pad);
+    str_set(&n.id, op.id);
+    n.state = NATIVE_CREATING;
     int rc = records_begin(r, e);
-    if (rc < 0 || (rc = records_add(r, REC_OPERATION, &op, e)) < 0 ||
-        (rc = records_intent_add(r, op.id, "native", op.id, NULL, NULL, e)) < 0 ||
-        (rc = records_add(r, REC_NATIVE, &n, e)) < 0 || (rc = records_commit(r, e)) < 0)
+    if (rc < 0)
+        return rc;
+    if ((rc = operation_add(r, &op, e)) < 0 ||
+        (rc = records_intent_add(r, op.id, "native", op.id, NULL, NULL, e)) < 0 || (rc = native_row_add(r, &n, e)) < 0)
         records_rollback(r);
-    rec_clear(&n);
+    else
+        rc = records_commit(r, e);
     return rc;
 }
 
@@ -81,15 +86,14 @@ static int count_intent(struct intent *i, void *arg)
     return 0;
 }
 
-static int check_row(struct rec *op, void *arg)
+static int check_row(const struct operation *op, void *arg)
 {
     struct check *c = arg;
-    CLEANUP(rec_clearp) struct rec n = REC_INIT;
     unsigned intents = 0;
     struct err e = ERR_INIT;
     c->rows++;
-    c->halves += records_get(c->r, REC_NATIVE, op->id, &n, &e) < 0 ||
-                 records_intents(c->r, op->id, count_intent, &intents, &e) < 0 || intents != 1;
+    c->halves +=
+        !native_row_peek(c->r, op->id) || records_intents(c->r, op->id, count_intent, &intents, &e) < 0 || intents != 1;
     return 0;
 }
 
@@ -98,8 +102,7 @@ static int check(struct records *r, const struct records_news *news)
     struct err e = ERR_INIT;
     struct check c = {.r = r};
     uint64_t natives;
-    if (records_each(r, REC_OPERATION, NULL, check_row, &c, &e) < 0 ||
-        records_count(r, REC_NATIVE, NULL, &natives, &e) < 0)
+    if (operation_each(r, NULL, check_row, &c, &e) < 0 || native_row_count(r, NULL, &natives, &e) < 0)
         return complain(&e);
     printf("%llu rows%s%s\n", (unsigned long long)c.rows, news && news->recovered ? ", recovered" : "",
            news && news->created ? ", created" : "");

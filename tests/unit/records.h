@@ -74,23 +74,38 @@ static inline void records_abandon(struct records *r)
     records_close(r);
 }
 
-static inline struct rec make_rec(const char *id, const char *state, const char *doc)
-{
-    struct rec r = REC_INIT;
-    snprintf(r.id, sizeof r.id, "%s", id);
-    snprintf(r.state, sizeof r.state, "%s", state);
-    r.doc = json_loads(doc, 0, NULL);
-    assert_non_null(r.doc);
-    return r;
-}
+/* A new row; its document is `doc` (JSON text, NULL: none). */
+#define MAKE(X, STATE)                                                                                                 \
+    static inline struct X make_##X(const char *id, STATE state, const char *doc) {                                    \
+        struct X x;                                                                                                    \
+        X##_init(&x);                                                                                                  \
+        if (doc) {                                                                                                     \
+            json_t *j = json_loads(doc, 0, NULL);                                                                      \
+            assert_int_equal(fields_load(&X##_fields, &x, j), 0);                                                      \
+            json_decref(j);                                                                                            \
+            x.id = x.parent = x.volume_id = str_empty;                                                                 \
+        }                                                                                                              \
+        str_set(&x.id, id);                                                                                            \
+        x.state = state;                                                                                               \
+        return x;                                                                                                      \
+    }
+MAKE(operation, enum op_state)
+MAKE(backup, enum backup_state)
+MAKE(native_row, enum native_state)
+MAKE(volume_row, enum known_state)
+MAKE(job_run, enum job_state)
 
-static inline uint64_t count(struct records *r, enum rec_kind k, const struct rec_filter *f)
-{
-    uint64_t n;
-    struct err e = ERR_INIT;
-    assert_ok(records_count(r, k, f, &n, &e), &e);
-    return n;
-}
+#define COUNT_ROWS(X)                                                                                                  \
+    static inline uint64_t count_##X(struct records *r, const struct X##_filter *f)                                    \
+    {                                                                                                                  \
+        uint64_t n;                                                                                                    \
+        struct err e = ERR_INIT;                                                                                       \
+        assert_ok(X##_count(r, f, &n, &e), &e);                                                                        \
+        return n;                                                                                                      \
+    }
+COUNT_ROWS(operation)
+COUNT_ROWS(backup)
+COUNT_ROWS(native_row)
 
 static inline void exec(struct records *r, const char *sql)
 {

@@ -9,26 +9,74 @@ static void a_row_comes_back_as_it_was_written(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    struct rec a = make_rec("nightly-1", "Queued", "{\"x\":[1,2.5,\"\\u00fc\"],\"n\":null}");
-    snprintf(a.parent, sizeof a.parent, "p");
-    snprintf(a.volume, sizeof a.volume, "v");
+    CLEANUP(backup_clear)
+    struct backup a = make_backup("nightly-1", BACKUP_QUEUED, "{\"x\":[1,2.5,\"\\u00fc\"],\"n\":null}");
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    str_set(&a.parent, "p");
+    str_set(&a.volume_id, "v");
     a.wake_ns = -5;
-    assert_ok(records_add(r, REC_BACKUP, &a, &e), &e);
+    assert_ok(backup_add(r, &a, &e), &e);
     assert_true(a.seq > 0 && a.generation == 1 && a.created_ns > 0 && a.updated_ns == a.created_ns);
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    assert_ok(records_get(r, REC_BACKUP, "nightly-1", &b, &e), &e);
-    assert_true(json_equal(a.doc, b.doc));
-    assert_string_equal(b.parent, "p");
-    assert_string_equal(b.volume, "v");
-    assert_string_equal(b.state, "Queued");
-    assert_true(b.seq == a.seq && b.generation == 1 && b.wake_ns == -5 && b.created_ns == a.created_ns);
-    rec_clear(&b);
-    assert_int_equal(records_get(r, REC_OPERATION, "nightly-1", &b, &e), -ENOENT);
+    for (int i = 0; i < 2; i++) {
+        backup_clear(&b);
+        assert_ok(backup_get(r, "nightly-1", &b, &e), &e);
+        assert_true(fields_equal(&backup_fields, &a, &b));
+        assert_string_equal(b.parent, "p");
+        assert_string_equal(b.volume_id, "v");
+        assert_int_equal(b.state, BACKUP_QUEUED);
+        assert_true(b.seq == a.seq && b.generation == 1 && b.wake_ns == -5 && b.created_ns == a.created_ns);
+        r = reopen(r);
+    }
+    assert_int_equal(operation_get(r, "nightly-1", &op, &e), -ENOENT);
     assert_int_equal(e.cls, ERR_NOT_FOUND);
-    assert_int_equal(records_add(r, REC_BACKUP, &a, &e), -EEXIST);
+    assert_int_equal(backup_add(r, &a, &e), -EEXIST);
     assert_int_equal(e.cls, ERR_EXISTS);
     assert_int_equal(records_write_errors(r), 0);
-    rec_clear(&a);
+    done(r);
+}
+
+/* A row that is finished is only on disk, and is found, saved and deleted there. */
+static void finished_rows_leave_the_memory(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP(operation_clear) struct operation a = make_operation("a", OP_RUNNING, "{\"newer\":[1]}"), b = ROW_INIT;
+    assert_ok(operation_add(r, &a, &e), &e);
+    const struct operation *seen = operation_peek(r, "a");
+    assert_non_null(seen);
+    assert_int_equal(seen->state, OP_RUNNING);
+    assert_null(operation_peek(r, "b"));
+    a.state = OP_COMPLETED;
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(operation_save(r, &a, &e), &e);
+    assert_null(operation_peek(r, "a"));
+    assert_ok(operation_get(r, "a", &b, &e), &e); /* not yet on disk as it is now */
+    assert_int_equal(b.state, OP_COMPLETED);
+    assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_COMPLETED}), 1);
+    assert_ok(records_commit(r, &e), &e);
+    assert_int_equal(r->image.ids[ROW_OPERATION].n, 0);
+    operation_clear(&b);
+    assert_ok(operation_get(r, "a", &b, &e), &e);
+    assert_true(fields_equal(&operation_fields, &a, &b));
+    assert_int_equal(operation_add(r, &a, &e), -EEXIST);
+    b.lost = true;
+    assert_ok(operation_save(r, &b, &e), &e);
+    assert_int_equal(operation_save(r, &a, &e), -ESTALE);
+    b.state = OP_RUNNING;
+    assert_int_equal(operation_save(r, &b, &e), -EINVAL);
+    assert_int_equal(r->image.ids[ROW_OPERATION].n, 0);
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(operation_delete(r, "a", &e), &e);
+    assert_int_equal(count_operation(r, NULL), 0);
+    operation_clear(&a);
+    assert_int_equal(operation_get(r, "a", &a, &e), -ENOENT);
+    records_rollback(r);
+    assert_int_equal(count_operation(r, NULL), 1);
+    assert_ok(operation_delete(r, "a", &e), &e);
+    r = reopen(r);
+    assert_int_equal(count_operation(r, NULL), 0);
     done(r);
 }
 
@@ -37,22 +85,30 @@ static void a_stale_copy_is_refused(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    struct rec a = make_rec("x", "Queued", "{}");
-    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
-    CLEANUP(rec_clearp) struct rec b = REC_INIT;
-    assert_ok(rec_copy(&b, &a, &e), &e);
-    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    CLEANUP(operation_clear) struct operation a = make_operation("x", OP_QUEUED, NULL), b = ROW_INIT;
+    assert_ok(operation_add(r, &a, &e), &e);
+    operation_copy(&b, &a);
+    assert_ok(operation_save(r, &a, &e), &e);
     assert_int_equal(a.generation, 2);
-    assert_int_equal(records_save(r, REC_OPERATION, &b, &e), -ESTALE);
+    assert_int_equal(operation_save(r, &b, &e), -ESTALE);
     /* The same id made anew is another row, whatever its generation. */
-    assert_ok(records_delete(r, REC_OPERATION, "x", &e), &e);
-    assert_int_equal(records_delete(r, REC_OPERATION, "x", &e), -ENOENT);
-    assert_int_equal(records_save(r, REC_OPERATION, &b, &e), -ENOENT);
-    CLEANUP(rec_clearp) struct rec c = make_rec("x", "Queued", "{}");
-    assert_ok(records_add(r, REC_OPERATION, &c, &e), &e);
+    assert_ok(operation_delete(r, "x", &e), &e);
+    assert_int_equal(operation_delete(r, "x", &e), -ENOENT);
+    assert_int_equal(operation_save(r, &b, &e), -ENOENT);
+    CLEANUP(operation_clear) struct operation c = make_operation("x", OP_QUEUED, NULL);
+    assert_ok(operation_add(r, &c, &e), &e);
     assert_int_equal(c.generation, b.generation);
-    assert_int_equal(records_save(r, REC_OPERATION, &b, &e), -ESTALE);
-    rec_clear(&a);
+    assert_int_equal(operation_save(r, &b, &e), -ESTALE);
+    /* Also within one transaction. */
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(operation_delete(r, "x", &e), &e);
+    CLEANUP(operation_clear) struct operation d = make_operation("x", OP_RUNNING, NULL);
+    assert_ok(operation_add(r, &d, &e), &e);
+    assert_int_equal(operation_save(r, &c, &e), -ESTALE);
+    assert_ok(records_commit(r, &e), &e);
+    r = reopen(r);
+    assert_int_equal(operation_peek(r, "x")->seq, d.seq);
+    assert_int_equal(number(r, "SELECT count(*) FROM operations"), 1);
     done(r);
 }
 
@@ -60,35 +116,36 @@ static void a_stale_copy_is_refused(void **state)
 static void terminal_states_are_absorbing(void **state)
 {
     (void)state;
-    static const char *const terminal[] = {"Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped"};
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    for (size_t i = 0; i < 5; i++) {
-        assert_true(state_terminal(terminal[i]));
-        for (int k = 0; k < 2; k++) {
-            enum rec_kind kind = k ? REC_BACKUP : REC_OPERATION;
-            CLEANUP(rec_clearp) struct rec a = make_rec(terminal[i], "Running", "{}");
-            assert_ok(records_add(r, kind, &a, &e), &e);
-            snprintf(a.state, sizeof a.state, "%s", terminal[i]);
-            assert_ok(records_save(r, kind, &a, &e), &e);
-            json_object_set_new(a.doc, "note", json_string("later"));
-            assert_ok(records_save(r, kind, &a, &e), &e);
-            snprintf(a.state, sizeof a.state, "Running");
-            assert_int_equal(records_save(r, kind, &a, &e), -EINVAL);
-            snprintf(a.state, sizeof a.state, "%s", terminal[(i + 1) % 5]);
-            assert_int_equal(records_save(r, kind, &a, &e), -EINVAL);
-            snprintf(a.state, sizeof a.state, "Deleting");
-            if (kind == REC_OPERATION) {
-                assert_int_equal(records_save(r, kind, &a, &e), -EINVAL);
-                continue;
-            }
-            assert_ok(records_save(r, kind, &a, &e), &e);
-            snprintf(a.state, sizeof a.state, "Completed");
-            assert_int_equal(records_save(r, kind, &a, &e), -EINVAL);
-        }
+    for (enum outcome o = OUTCOME_COMPLETED; o < OUTCOMES; o++) {
+        CLEANUP(operation_clear) struct operation op = make_operation(outcome_name(o), OP_RUNNING, NULL);
+        CLEANUP(backup_clear) struct backup b = make_backup(outcome_name(o), BACKUP_MOVING, NULL);
+        assert_ok(operation_add(r, &op, &e), &e);
+        assert_ok(backup_add(r, &b, &e), &e);
+        op.state = op_state_of(o);
+        b.state = backup_state_of(o);
+        assert_true(op_state_terminal(op.state) && backup_state_terminal(b.state));
+        assert_ok(operation_save(r, &op, &e), &e);
+        assert_ok(backup_save(r, &b, &e), &e);
+        str_set(&op.why, "later");
+        assert_ok(operation_save(r, &op, &e), &e);
+        op.state = OP_RUNNING;
+        assert_int_equal(operation_save(r, &op, &e), -EINVAL);
+        op.state = o == OUTCOME_FAILED ? OP_COMPLETED : OP_FAILED;
+        assert_int_equal(operation_save(r, &op, &e), -EINVAL);
+        b.state = BACKUP_MOVING;
+        assert_int_equal(backup_save(r, &b, &e), -EINVAL);
+        b.state = o == OUTCOME_FAILED ? BACKUP_COMPLETED : BACKUP_FAILED;
+        assert_int_equal(backup_save(r, &b, &e), -EINVAL);
+        b.state = BACKUP_DELETING;
+        assert_ok(backup_save(r, &b, &e), &e);
+        assert_non_null(backup_peek(r, b.id));
+        b.state = BACKUP_COMPLETED;
+        assert_int_equal(backup_save(r, &b, &e), -EINVAL);
     }
-    assert_false(state_terminal("Deleting"));
-    assert_false(state_terminal(""));
+    assert_false(backup_state_terminal(BACKUP_DELETING));
+    assert_false(op_state_terminal(OP_NONE));
     done(r);
 }
 
@@ -97,21 +154,29 @@ static void bad_rows_are_refused(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    struct rec a = make_rec("", "Queued", "{}");
-    assert_int_equal(records_add(r, REC_BACKUP, &a, &e), -EINVAL);
-    rec_clear(&a);
-    a = make_rec("a", "Queued", "[1]");
-    assert_int_equal(records_add(r, REC_BACKUP, &a, &e), -EINVAL);
-    rec_clear(&a);
-    a = make_rec("a", "Queued", "{}");
+    CLEANUP(backup_clear) struct backup a = make_backup("", BACKUP_QUEUED, NULL);
+    assert_int_equal(backup_add(r, &a, &e), -EINVAL);
+    str_set(&a.id, "a");
     char *big = malloc(17u << 20);
     memset(big, 'x', (17u << 20) - 1);
     big[(17u << 20) - 1] = '\0';
-    json_object_set_new(a.doc, "big", json_string(big));
+    str_set(&a.description, big);
     free(big);
-    assert_int_equal(records_add(r, REC_BACKUP, &a, &e), -E2BIG);
-    rec_clear(&a);
-    assert_int_equal(count(r, REC_BACKUP, NULL), 0);
+    assert_int_equal(backup_add(r, &a, &e), -E2BIG);
+    assert_int_equal(count_backup(r, NULL), 0);
+    done(r);
+}
+
+/* What could not be set for lack of memory is not saved as if it had been. */
+static void a_row_that_lacks_something_is_not_saved(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP(backup_clear) struct backup a = make_backup("a", BACKUP_QUEUED, NULL);
+    strings_set_nomem();
+    assert_int_equal(backup_add(r, &a, &e), -ENOMEM);
+    assert_ok(backup_add(r, &a, &e), &e);
     done(r);
 }
 
@@ -122,19 +187,19 @@ struct seen {
     struct records *r;
     int rc;
 };
-static int note(struct rec *rec, void *arg)
+static int note(const struct operation *op, void *arg)
 {
     struct seen *s = arg;
-    strcat(s->text, rec->id);
+    strcat(s->text, op->id);
     strcat(s->text, " ");
     return s->rc;
 }
-static const char *walk(struct records *r, struct rec_filter f)
+static const char *walk(struct records *r, struct operation_filter f)
 {
     static struct seen s;
     struct err e = ERR_INIT;
     s = (struct seen){.r = r};
-    assert_ok(records_each(r, REC_OPERATION, &f, note, &s, &e), &e);
+    assert_ok(operation_each(r, &f, note, &s, &e), &e);
     return s.text;
 }
 
@@ -143,52 +208,65 @@ static void filters_and_order(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    static const char *const rows[][4] = {{"a", "p1", "v1", "Queued"},
-                                          {"b", "p1", "v2", "Completed"},
-                                          {"c", "p2", "v1", "Running"},
-                                          {"d", "p2", "v2", "Failed"},
-                                          {"e", "p1", "v1", "Running"}};
+    static const struct {
+        const char *id, *parent, *volume_id;
+        enum op_state state;
+    } rows[] = {{"a", "p1", "v1", OP_QUEUED},
+                {"b", "p1", "v2", OP_COMPLETED},
+                {"c", "p2", "v1", OP_RUNNING},
+                {"d", "p2", "v2", OP_FAILED},
+                {"e", "p1", "v1", OP_RUNNING}};
     for (int i = 0; i < 5; i++) {
-        CLEANUP(rec_clearp) struct rec a = make_rec(rows[i][0], rows[i][3], "{}");
-        snprintf(a.parent, sizeof a.parent, "%s", rows[i][1]);
-        snprintf(a.volume, sizeof a.volume, "%s", rows[i][2]);
-        assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+        CLEANUP(operation_clear) struct operation a = make_operation(rows[i].id, rows[i].state, NULL);
+        str_set(&a.parent, rows[i].parent);
+        str_set(&a.volume_id, rows[i].volume_id);
+        assert_ok(operation_add(r, &a, &e), &e);
     }
-    assert_string_equal(walk(r, (struct rec_filter){.parent = NULL}), "a b c d e ");
-    assert_string_equal(walk(r, (struct rec_filter){.newest_first = true, .limit = 2}), "e d ");
-    assert_string_equal(walk(r, (struct rec_filter){.live = true}), "a c e ");
-    assert_string_equal(walk(r, (struct rec_filter){.live = true, .newest_first = true}), "e c a ");
-    assert_string_equal(walk(r, (struct rec_filter){.parent = "p1", .live = true}), "a e ");
-    assert_string_equal(walk(r, (struct rec_filter){.volume = "v1", .state = "Running"}), "c e ");
-    assert_string_equal(walk(r, (struct rec_filter){.state = "Completed"}), "b ");
-    assert_string_equal(walk(r, (struct rec_filter){.state = "Running"}), "c e ");
-    assert_string_equal(walk(r, (struct rec_filter){.state = "Completed", .live = true}), "");
-    assert_int_equal(count(r, REC_OPERATION, &(struct rec_filter){.live = true}), 3);
-    assert_int_equal(count(r, REC_OPERATION, &(struct rec_filter){.parent = "p2"}), 2);
-    assert_int_equal(count(r, REC_OPERATION, &(struct rec_filter){.limit = 4}), 4);
+    for (int again = 0; again < 2; again++) {
+        assert_string_equal(walk(r, (struct operation_filter){.parent = NULL}), "a b c d e ");
+        assert_string_equal(walk(r, (struct operation_filter){.newest_first = true, .limit = 2}), "e d ");
+        assert_string_equal(walk(r, (struct operation_filter){.live = true}), "a c e ");
+        assert_string_equal(walk(r, (struct operation_filter){.live = true, .newest_first = true}), "e c a ");
+        assert_string_equal(walk(r, (struct operation_filter){.parent = "p1", .live = true}), "a e ");
+        assert_string_equal(walk(r, (struct operation_filter){.volume_id = "v1", .state = OP_RUNNING}), "c e ");
+        assert_string_equal(walk(r, (struct operation_filter){.state = OP_COMPLETED}), "b ");
+        assert_string_equal(walk(r, (struct operation_filter){.state = OP_RUNNING}), "c e ");
+        assert_string_equal(walk(r, (struct operation_filter){.state = OP_COMPLETED, .live = true}), "");
+        assert_int_equal(count_operation(r, &(struct operation_filter){.live = true}), 3);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.parent = "p2"}), 2);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.limit = 4}), 4);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.parent = "p1", .live = true}), 2);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_RUNNING}), 2);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_FAILED}), 1);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.volume_id = "v2"}), 2);
+        assert_int_equal(count_operation(r, NULL), 5);
+        r = reopen(r);
+    }
     struct seen s = {.rc = 7};
-    assert_int_equal(records_each(r, REC_OPERATION, NULL, note, &s, &e), 7);
+    assert_int_equal(operation_each(r, NULL, note, &s, &e), 7);
     assert_string_equal(s.text, "a ");
     done(r);
 }
 
 /* While walking, rows are added, changed and deleted. */
-static int meddle(struct rec *rec, void *arg)
+static int meddle(const struct operation *op, void *arg)
 {
     struct seen *s = arg;
     struct err e = ERR_INIT;
-    note(rec, arg);
-    if (strcmp(rec->id, "r01") == 0) {
-        CLEANUP(rec_clearp) struct rec n = make_rec("new", "Queued", "{}");
-        assert_ok(records_add(s->r, REC_OPERATION, &n, &e), &e);
-        assert_ok(records_delete(s->r, REC_OPERATION, "r02", &e), &e);
-        CLEANUP(rec_clearp) struct rec m = REC_INIT;
-        assert_ok(records_get(s->r, REC_OPERATION, "r03", &m, &e), &e);
-        snprintf(m.state, sizeof m.state, "Failed");
-        assert_ok(records_save(s->r, REC_OPERATION, &m, &e), &e);
+    note(op, arg);
+    if (strcmp(op->id, "r01") == 0) {
+        CLEANUP(operation_clear) struct operation n = make_operation("new", OP_QUEUED, NULL), m = ROW_INIT;
+        assert_ok(operation_add(s->r, &n, &e), &e);
+        assert_ok(operation_delete(s->r, "r02", &e), &e);
+        assert_ok(operation_get(s->r, "r03", &m, &e), &e);
+        m.state = OP_FAILED;
+        assert_ok(operation_save(s->r, &m, &e), &e);
     }
-    snprintf(rec->state, sizeof rec->state, "Running");
-    assert_ok(records_save(s->r, REC_OPERATION, rec, &e), &e);
+    CLEANUP(operation_clear) struct operation own = ROW_INIT;
+    operation_copy(&own, op);
+    own.state = OP_RUNNING;
+    assert_ok(operation_save(s->r, &own, &e), &e);
+    assert_int_equal(op->state, OP_QUEUED); /* what is looked at stays as it was */
     return 0;
 }
 
@@ -196,18 +274,29 @@ static void walking_bears_writing(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
-    struct records *r = fresh();
-    for (int i = 0; i < 6; i++) {
-        char id[8];
-        snprintf(id, sizeof id, "r%02d", i);
-        CLEANUP(rec_clearp) struct rec a = make_rec(id, "Queued", "{}");
-        assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    for (int in_transaction = 0; in_transaction < 2; in_transaction++) {
+        struct records *r = fresh();
+        for (int i = 0; i < 6; i++) {
+            char id[8];
+            snprintf(id, sizeof id, "r%02d", i);
+            CLEANUP(operation_clear) struct operation a = make_operation(id, OP_QUEUED, NULL);
+            assert_ok(operation_add(r, &a, &e), &e);
+        }
+        struct seen s = {.r = r};
+        if (in_transaction)
+            assert_ok(records_begin(r, &e), &e);
+        assert_ok(operation_each(r, &(struct operation_filter){.live = true}, meddle, &s, &e), &e);
+        assert_string_equal(s.text, "r00 r01 r04 r05 ");
+        assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_RUNNING}), 4);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_FAILED}), 1);
+        assert_int_equal(count_operation(r, NULL), 6);
+        if (in_transaction)
+            assert_ok(records_commit(r, &e), &e);
+        r = reopen(r);
+        assert_int_equal(count_operation(r, &(struct operation_filter){.state = OP_RUNNING}), 4);
+        assert_int_equal(count_operation(r, NULL), 6);
+        done(r);
     }
-    struct seen s = {.r = r};
-    assert_ok(records_each(r, REC_OPERATION, &(struct rec_filter){.live = true}, meddle, &s, &e), &e);
-    assert_string_equal(s.text, "r00 r01 r04 r05 ");
-    assert_int_equal(count(r, REC_OPERATION, &(struct rec_filter){.state = "Running"}), 4);
-    done(r);
 }
 
 /* ---- transactions ---- */
@@ -217,37 +306,37 @@ static void transactions_are_all_or_nothing(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Queued", "{}"), b = make_rec("b", "Queued", "{}");
+    CLEANUP(backup_clear)
+    struct backup a = make_backup("a", BACKUP_QUEUED, NULL), b = make_backup("b", BACKUP_QUEUED, NULL);
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(records_add(r, REC_BACKUP, &a, &e), &e);
+    assert_ok(backup_add(r, &a, &e), &e);
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(records_add(r, REC_BACKUP, &b, &e), &e);
+    assert_ok(backup_add(r, &b, &e), &e);
     assert_ok(records_commit(r, &e), &e);
-    assert_int_equal(records_add(r, REC_BACKUP, &b, &e), -EEXIST); /* a refusal does not undo the rest */
+    assert_int_equal(backup_add(r, &b, &e), -EEXIST); /* a refusal does not undo the rest */
     assert_ok(records_commit(r, &e), &e);
-    assert_int_equal(count(r, REC_BACKUP, NULL), 2);
+    assert_int_equal(count_backup(r, NULL), 2);
     uint64_t last = b.seq;
 
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(records_delete(r, REC_BACKUP, "a", &e), &e);
+    assert_ok(backup_delete(r, "a", &e), &e);
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(records_delete(r, REC_BACKUP, "b", &e), &e);
+    assert_ok(backup_delete(r, "b", &e), &e);
     records_rollback(r);
-    assert_int_equal(records_save(r, REC_BACKUP, &a, &e), -ECANCELED);
+    assert_int_equal(backup_save(r, &a, &e), -ECANCELED);
     assert_int_equal(records_commit(r, &e), -ECANCELED);
-    assert_int_equal(count(r, REC_BACKUP, NULL), 2);
+    assert_int_equal(count_backup(r, NULL), 2);
     assert_int_equal(records_commit(r, &e), -EINVAL);
     records_rollback(r);
 
     /* Numbers of what was undone are not given again. */
     assert_ok(records_begin(r, &e), &e);
-    CLEANUP(rec_clearp) struct rec c = make_rec("c", "Queued", "{}"), d = make_rec("d", "Queued", "{}");
-    assert_ok(records_add(r, REC_BACKUP, &c, &e), &e);
+    CLEANUP(backup_clear)
+    struct backup c = make_backup("c", BACKUP_QUEUED, NULL), d = make_backup("d", BACKUP_QUEUED, NULL);
+    assert_ok(backup_add(r, &c, &e), &e);
     records_rollback(r);
-    assert_ok(records_add(r, REC_BACKUP, &d, &e), &e);
+    assert_ok(backup_add(r, &d, &e), &e);
     assert_true(c.seq > last && d.seq > c.seq);
-    rec_clear(&b);
-    rec_clear(&d);
     done(r);
 }
 
@@ -256,22 +345,22 @@ static void the_sequence_is_never_reused(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Queued", "{}"), b = make_rec("b", "Queued", "{}");
-    assert_ok(records_add(r, REC_BACKUP, &a, &e), &e);
-    assert_ok(records_delete(r, REC_BACKUP, "a", &e), &e);
+    CLEANUP(backup_clear) struct backup a = make_backup("a", BACKUP_QUEUED, NULL);
+    CLEANUP(native_row_clear)
+    struct native_row b = make_native_row("b", NATIVE_PRESENT, NULL), c = make_native_row("c", NATIVE_PRESENT, NULL);
+    assert_ok(backup_add(r, &a, &e), &e);
+    assert_ok(backup_delete(r, "a", &e), &e);
     r = reopen(r);
-    assert_ok(records_add(r, REC_NATIVE, &b, &e), &e);
+    assert_ok(native_row_add(r, &b, &e), &e);
     assert_true(b.seq > a.seq);
     /* A number that was found on storage (RS-15) is passed by. */
     assert_ok(records_seq_at_least(r, b.seq + 1000, &e), &e);
     assert_ok(records_seq_at_least(r, 5, &e), &e);
     assert_int_equal(records_seq_at_least(r, UINT64_MAX, &e), -ERANGE);
-    r = reopen(r);
-    rec_clear(&a);
-    a = make_rec("c", "Queued", "{}");
-    assert_ok(records_add(r, REC_NATIVE, &a, &e), &e);
-    assert_true(a.seq > b.seq + 1000);
-    rec_clear(&b);
+    records_abandon(r);
+    r = open_again();
+    assert_ok(native_row_add(r, &c, &e), &e);
+    assert_true(c.seq > b.seq + 1000);
     done(r);
 }
 
@@ -291,14 +380,14 @@ static void order_does_not_follow_the_clock(void **state)
     static const int64_t at[] = {2000000000000000000, 1000000000, 1700000000000000000, -5};
     for (int i = 0; i < 4; i++) {
         char id[4] = {(char)('a' + i), 0};
-        CLEANUP(rec_clearp) struct rec a = make_rec(id, "Queued", "{}");
+        CLEANUP(operation_clear) struct operation a = make_operation(id, OP_QUEUED, NULL);
         jump = at[i];
-        assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+        assert_ok(operation_add(r, &a, &e), &e);
         assert_true(a.created_ns == at[i]);
         r = reopen(r);
     }
     records_clock = real;
-    assert_string_equal(walk(r, (struct rec_filter){.newest_first = true}), "d c b a ");
+    assert_string_equal(walk(r, (struct operation_filter){.newest_first = true}), "d c b a ");
     done(r);
 }
 
@@ -344,7 +433,7 @@ static void intents_survive_until_resolved(void **state)
     done(r);
 }
 
-/* ---- counters and small values ---- */
+/* ---- counters ---- */
 
 static int sum_counters(const char *name, const json_t *labels, double v, void *arg)
 {
@@ -369,7 +458,8 @@ static void counters_survive(void **state)
     assert_string_equal(text, "bytes{}=1e+15 ops{gold}=3.5 ");
     assert_ok(records_counter_add(r, "ops", gold, 1, &e), &e);
     /* They go with the next commit: nothing is lost by a crash after it. */
-    assert_ok(records_meta_set(r, "k", "v", &e), &e);
+    CLEANUP(backup_clear) struct backup b = make_backup("b", BACKUP_QUEUED, NULL);
+    assert_ok(backup_add(r, &b, &e), &e);
     records_abandon(r);
     r = open_again();
     text[0] = '\0';
@@ -386,26 +476,6 @@ static void counters_survive(void **state)
     assert_ok(records_counters(r, sum_counters, text, &e), &e);
     assert_string_equal(text, "bytes{}=1e+15 ops{gold}=5.5 ");
     json_decref(gold);
-    done(r);
-}
-
-static void small_values(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    struct records *r = fresh();
-    char v[16];
-    assert_int_equal(records_meta_get(r, "k", v, sizeof v, &e), -ENOENT);
-    assert_ok(records_meta_set(r, "k", "one", &e), &e);
-    assert_ok(records_meta_set(r, "k", "two", &e), &e);
-    r = reopen(r);
-    assert_ok(records_meta_get(r, "k", v, sizeof v, &e), &e);
-    assert_string_equal(v, "two");
-    assert_int_equal(records_meta_get(r, "k", v, 3, &e), -ERANGE);
-    assert_ok(records_meta_set(r, "k", NULL, &e), &e);
-    assert_int_equal(records_meta_get(r, "k", v, sizeof v, &e), -ENOENT);
-    assert_int_equal(records_meta_set(r, "schema", "9", &e), -EINVAL);
-    assert_int_equal(records_meta_set(r, "seq", "1", &e), -EINVAL);
     done(r);
 }
 
@@ -433,53 +503,66 @@ static void one_process_and_private_files(void **state)
     done(r);
 }
 
-static void a_document_that_is_none_is_set_aside(void **state)
+static void spoil(struct records *r)
 {
-    (void)state;
     static const char *const bad[] = {"{\"a\":", "[1]", "", "{\"a\":1}trailing", "\xff\xfe", "nul"};
-    struct err e = ERR_INIT;
-    struct records *r = fresh();
-    for (int i = 0; i < 8; i++) {
-        char id[8];
-        snprintf(id, sizeof id, "r%d", i);
-        CLEANUP(rec_clearp) struct rec a = make_rec(id, "Queued", "{}");
-        assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
-    }
-    uint64_t intent;
-    assert_ok(records_intent_add(r, "o", "native", "alias", json_object(), &intent, &e), &e);
+    char sql[800];
     for (int i = 0; i < 6; i++) {
-        char sql[200];
         snprintf(sql, sizeof sql, "UPDATE operations SET doc='%s' WHERE id='r%d'", bad[i], i);
         exec(r, sql);
     }
-    char sql[800];
-    snprintf(sql, sizeof sql, "UPDATE operations SET id='%0*d' WHERE id='r6'", 700, 1);
-    exec(r, sql);
-    exec(r, "UPDATE intents SET doc='{{'");
-    logged = 0;
-    CLEANUP(rec_clearp) struct rec a = REC_INIT;
-    assert_int_equal(records_get(r, REC_OPERATION, "r0", &a, &e), -EBADMSG);
-    assert_int_equal(e.cls, ERR_DAMAGE);
-    assert_int_equal(records_get(r, REC_OPERATION, "r0", &a, &e), -ENOENT);
-    assert_string_equal(walk(r, (struct rec_filter){.live = true}), "r7 ");
-    assert_int_equal(logged, 7);
-    assert_int_equal(records_set_aside(r), 7);
-    assert_int_equal(number(r, "SELECT count(*) FROM set_aside"), 7);
-    assert_int_equal(number(r, "SELECT count(*) FROM set_aside WHERE doc='[1]' AND kind='operations'"), 1);
-    /* An intent is kept: its name is enough. */
-    struct seen s = {.r = r};
-    assert_ok(records_intents(r, "o", note_intent, &s, &e), &e);
-    assert_string_equal(s.text, "native/alias= ");
-    done(r);
+    exec(r, "UPDATE operations SET state='Dreaming' WHERE id='r6'");
+}
+
+/* Of rows that are live all are met at start, of finished ones when they are read. */
+static void a_document_that_is_none_is_set_aside(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    for (int live = 0; live < 2; live++) {
+        struct records *r = fresh();
+        for (int i = 0; i < 8; i++) {
+            char id[8];
+            snprintf(id, sizeof id, "r%d", i);
+            CLEANUP(operation_clear) struct operation a = make_operation(id, live ? OP_QUEUED : OP_FAILED, NULL);
+            assert_ok(operation_add(r, &a, &e), &e);
+        }
+        uint64_t intent;
+        assert_ok(records_intent_add(r, "o", "native", "alias", json_object(), &intent, &e), &e);
+        spoil(r);
+        exec(r, "UPDATE intents SET doc='{{'");
+        logged = 0;
+        r = reopen(r);
+        assert_int_equal(logged, live ? 7 : 1); /* of a finished one the state is looked at, too */
+        CLEANUP(operation_clear) struct operation a = ROW_INIT;
+        if (!live) {
+            assert_int_equal(operation_get(r, "r0", &a, &e), -EBADMSG);
+            assert_int_equal(e.cls, ERR_DAMAGE);
+        }
+        assert_int_equal(operation_get(r, "r0", &a, &e), -ENOENT);
+        assert_string_equal(walk(r, (struct operation_filter){.parent = NULL}), "r7 ");
+        assert_int_equal(logged, 7);
+        assert_int_equal(r->set_aside, 7);
+        assert_int_equal(number(r, "SELECT count(*) FROM set_aside"), 7);
+        assert_int_equal(number(r, "SELECT count(*) FROM set_aside WHERE doc='[1]' AND kind='operations'"), 1);
+        assert_int_equal(count_operation(r, NULL), 1);
+        /* An intent is kept: its name is enough. */
+        struct seen s = {.r = r};
+        assert_ok(records_intents(r, "o", note_intent, &s, &e), &e);
+        assert_string_equal(s.text, "native/alias= ");
+        done(r);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_comes_back_as_it_was_written),
+        cmocka_unit_test(finished_rows_leave_the_memory),
         cmocka_unit_test(a_stale_copy_is_refused),
         cmocka_unit_test(terminal_states_are_absorbing),
         cmocka_unit_test(bad_rows_are_refused),
+        cmocka_unit_test(a_row_that_lacks_something_is_not_saved),
         cmocka_unit_test(filters_and_order),
         cmocka_unit_test(walking_bears_writing),
         cmocka_unit_test(transactions_are_all_or_nothing),
@@ -487,7 +570,6 @@ int main(void)
         cmocka_unit_test(order_does_not_follow_the_clock),
         cmocka_unit_test(intents_survive_until_resolved),
         cmocka_unit_test(counters_survive),
-        cmocka_unit_test(small_values),
         cmocka_unit_test(one_process_and_private_files),
         cmocka_unit_test(a_document_that_is_none_is_set_aside),
     };

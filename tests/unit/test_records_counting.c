@@ -46,13 +46,13 @@ static void what_is_held_goes_with_the_record(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}");
-    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    CLEANUP(operation_clear) struct operation a = make_operation("a", OP_RUNNING, NULL);
+    assert_ok(operation_add(r, &a, &e), &e);
     records_counters_hold(r);
     assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
     assert_true(on_disk(r, "ended") == 0);
-    snprintf(a.state, sizeof a.state, "Completed");
-    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    a.state = OP_COMPLETED;
+    assert_ok(operation_save(r, &a, &e), &e);
     assert_true(on_disk(r, "ended") == 1); /* by the same commit */
     records_counters_settle(r);
     assert_true(value(r, "ended", NULL) == 1);
@@ -64,22 +64,22 @@ static void what_failed_is_not_counted(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}");
-    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
+    CLEANUP(operation_clear) struct operation a = make_operation("a", OP_RUNNING, NULL);
+    assert_ok(operation_add(r, &a, &e), &e);
     assert_ok(records_counter_add(r, "ended", NULL, 5, &e), &e);
     for (int i = 0; i < 3; i++) { /* tried again and again */
         records_counters_hold(r);
         assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
         assert_ok(records_counter_add(r, "fresh", NULL, 1, &e), &e);
         faults.after = 0, faults.count = 100, faults.code = SQLITE_FULL;
-        assert_true(records_save(r, REC_OPERATION, &a, NULL) < 0);
+        assert_true(operation_save(r, &a, NULL) < 0);
         faults.count = 0;
         records_counters_settle(r);
         assert_true(value(r, "ended", NULL) == 5 && value(r, "fresh", NULL) == 0);
     }
     records_counters_hold(r);
     assert_ok(records_counter_add(r, "ended", NULL, 1, &e), &e);
-    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
+    assert_ok(operation_save(r, &a, &e), &e);
     records_counters_settle(r);
     assert_true(value(r, "ended", NULL) == 6 && on_disk(r, "ended") == 6);
     done(r);
@@ -151,14 +151,15 @@ static void distributions_are_cumulative(void **state)
 }
 
 struct heard {
-    char text[400];
+    char text[1000];
 };
-static void hear(enum rec_kind k, const struct rec *rec, void *arg)
+static void hear(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
 {
     struct heard *h = arg;
     size_t n = strlen(h->text);
-    snprintf(h->text + n, sizeof h->text - n, "%d:%s:%s ", (int)k, rec ? rec->id : "*",
-             rec && rec->doc ? rec->state : "-");
+    snprintf(h->text + n, sizeof h->text - n, "%d:%s:%s>%s ", (int)k, id,
+             was ? enum_name(row_types[k].states, row_state(k, was)) : "-",
+             now ? enum_name(row_types[k].states, row_state(k, now)) : "-");
 }
 
 static void who_watches_is_told(void **state)
@@ -167,32 +168,46 @@ static void who_watches_is_told(void **state)
     struct err e = ERR_INIT;
     struct heard h = {""};
     struct records *r = fresh();
-    CLEANUP(rec_clearp) struct rec a = make_rec("a", "Running", "{}"), b = make_rec("b", "known", "{}");
-    records_watch(r, hear, &h);
-    assert_ok(records_add(r, REC_OPERATION, &a, &e), &e);
-    snprintf(a.state, sizeof a.state, "Completed");
-    assert_ok(records_save(r, REC_OPERATION, &a, &e), &e);
-    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
-    assert_ok(records_delete(r, REC_VOLUME, "b", &e), &e);
-    assert_string_equal(h.text, "1:a:Running 1:a:Completed 3:b:known 3:b:- ");
+    CLEANUP(operation_clear) struct operation a = make_operation("a", OP_RUNNING, NULL);
+    CLEANUP(volume_row_clear)
+    struct volume_row b = make_volume_row("b", VOL_KNOWN, NULL), c = make_volume_row("c", VOL_KNOWN, NULL);
+    struct heard other = {""};
+    assert_int_equal(rows_watch(r, hear, &h), 0);
+    assert_int_equal(rows_watch(r, hear, &other), 0);
+    assert_ok(operation_add(r, &a, &e), &e);
+    a.state = OP_COMPLETED;
+    assert_ok(operation_save(r, &a, &e), &e);
+    a.lost = true;
+    assert_ok(operation_save(r, &a, &e), &e); /* one that is only on disk */
+    assert_ok(volume_row_add(r, &b, &e), &e);
+    assert_ok(volume_row_delete(r, "b", &e), &e);
+    assert_string_equal(h.text, "1:a:->Running 1:a:Running>Completed 1:a:Completed>Completed 3:b:->known 3:b:known>- ");
     h.text[0] = '\0';
-    assert_true(records_delete(r, REC_VOLUME, "b", &e) < 0); /* nothing happened, nothing is told */
-    assert_string_equal(h.text, "");
-    /* What is undone has to be looked at again. */
-    rec_clear(&b);
-    b = make_rec("c", "known", "{}");
+    assert_true(volume_row_delete(r, "b", &e) < 0); /* nothing happened, nothing is told */
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
+    assert_ok(volume_row_add(r, &c, &e), &e);
     records_rollback(r);
-    assert_string_equal(h.text, "3:c:known 5:*:- ");
-    h.text[0] = '\0';
     assert_ok(records_begin(r, &e), &e);
-    b.seq = 0;
-    assert_ok(records_add(r, REC_VOLUME, &b, &e), &e);
+    assert_ok(volume_row_add(r, &c, &e), &e);
     faults.after = 0, faults.count = 100, faults.code = SQLITE_FULL;
     assert_true(records_commit(r, NULL) < 0);
     faults.count = 0;
-    assert_string_equal(h.text, "3:c:known 5:*:- ");
+    assert_string_equal(h.text, "");
+    /* Once for each row of a transaction, when it is durable. */
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(volume_row_add(r, &c, &e), &e);
+    c.state = VOL_GONE;
+    assert_ok(volume_row_save(r, &c, &e), &e);
+    assert_ok(volume_row_add(r, &b, &e), &e);
+    assert_ok(volume_row_delete(r, "b", &e), &e);
+    assert_string_equal(h.text, "");
+    assert_ok(records_commit(r, &e), &e);
+    assert_string_equal(h.text, "3:c:->gone ");
+    assert_non_null(strstr(other.text, h.text));
+    rows_unwatch(r, &other);
+    rows_unwatch(r, &h);
+    assert_ok(volume_row_delete(r, "c", &e), &e);
+    assert_string_equal(h.text, "3:c:->gone ");
     done(r);
 }
 

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/records.h"
 
+#include "daemon/records/records-test.h"
+
 #include "daemon/engine/natives-plan.h"
 #include "tests/unit/faulty_vfs.h"
 
@@ -20,18 +22,28 @@ static int64_t test_clock(void)
     return now_ns;
 }
 
-static void add(struct records *r, enum rec_kind k, const char *id, const char *parent, const char *state)
+static void add(struct records *r, enum row_kind k, const char *id, const char *parent, int state)
 {
     struct err e = ERR_INIT;
-    CLEANUP(rec_clearp) struct rec a = make_rec(id, state, "{}");
-    snprintf(a.parent, sizeof a.parent, "%s", parent);
-    assert_ok(records_add(r, k, &a, &e), &e);
+    const struct fields *t = row_types[k].fields;
+    struct row *row = malloc(t->size);
+    row_init(t, row);
+    str_set(&row->id, id);
+    str_set(&row->parent, parent);
+    row_set_state(k, row, state);
+    assert_ok(row_add(r, k, row, &e), &e);
+    row_clear(t, row);
+    free(row);
 }
 
-static bool has(struct records *r, enum rec_kind k, const char *id)
+static bool has(struct records *r, enum row_kind k, const char *id)
 {
-    CLEANUP(rec_clearp) struct rec a = REC_INIT;
-    return records_get(r, k, id, &a, NULL) == 0;
+    const struct fields *t = row_types[k].fields;
+    void *row = malloc(t->size);
+    bool found = row_get(r, k, id, row, NULL) == 0;
+    row_clear(t, row);
+    free(row);
+    return found;
 }
 
 /* ---- records_prune ---- */
@@ -41,46 +53,46 @@ static void old_and_finished_rows_go(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct records *r = fresh();
-    add(r, REC_BACKUP, "done", "", "Completed");
-    add(r, REC_OPERATION, "up-done.a", "done", "Completed");
-    add(r, REC_OPERATION, "up-done.b", "done", "Failed");
-    add(r, REC_BACKUP, "has-native", "", "Completed");
-    add(r, REC_OPERATION, "up-has-native", "has-native", "Completed");
-    add(r, REC_NATIVE, "alias", "has-native", "present");
-    add(r, REC_BACKUP, "has-live", "", "Failed");
-    add(r, REC_OPERATION, "up-has-live", "has-live", "CleaningUp");
-    add(r, REC_BACKUP, "has-intent", "", "Failed");
-    add(r, REC_OPERATION, "up-has-intent", "has-intent", "Failed");
+    add(r, ROW_BACKUP, "done", "", BACKUP_COMPLETED);
+    add(r, ROW_OPERATION, "up-done.a", "done", OP_COMPLETED);
+    add(r, ROW_OPERATION, "up-done.b", "done", OP_FAILED);
+    add(r, ROW_BACKUP, "has-native", "", BACKUP_COMPLETED);
+    add(r, ROW_OPERATION, "up-has-native", "has-native", OP_COMPLETED);
+    add(r, ROW_NATIVE, "alias", "has-native", NATIVE_PRESENT);
+    add(r, ROW_BACKUP, "has-live", "", BACKUP_FAILED);
+    add(r, ROW_OPERATION, "up-has-live", "has-live", OP_CLEANING_UP);
+    add(r, ROW_BACKUP, "has-intent", "", BACKUP_FAILED);
+    add(r, ROW_OPERATION, "up-has-intent", "has-intent", OP_FAILED);
     assert_ok(records_intent_add(r, "up-has-intent", "unit", "u", NULL, NULL, &e), &e);
-    add(r, REC_BACKUP, "has-own", "", "Failed");
-    add(r, REC_OPERATION, "up-has-own", "has-own", "Failed");
+    add(r, ROW_BACKUP, "has-own", "", BACKUP_FAILED);
+    add(r, ROW_OPERATION, "up-has-own", "has-own", OP_FAILED);
     assert_ok(records_intent_add(r, "has-own", "hook-post", "h", NULL, NULL, &e), &e);
-    add(r, REC_BACKUP, "live", "", "Moving");
-    add(r, REC_BACKUP, "deleting", "", "Deleting");
-    add(r, REC_OPERATION, "down-old", "restore-gone", "Completed");
-    add(r, REC_OPERATION, "admin-live", "", "Running");
-    add(r, REC_VOLUME, "v", "", "");
-    add(r, REC_JOB, "nightly", "", "");
+    add(r, ROW_BACKUP, "live", "", BACKUP_MOVING);
+    add(r, ROW_BACKUP, "deleting", "", BACKUP_DELETING);
+    add(r, ROW_OPERATION, "down-old", "restore-gone", OP_COMPLETED);
+    add(r, ROW_OPERATION, "admin-live", "", OP_RUNNING);
+    add(r, ROW_VOLUME, "v", "", VOL_NONE);
+    add(r, ROW_JOB, "nightly", "", JOB_NONE);
     now_ns += 100 * HOUR;
-    add(r, REC_BACKUP, "young", "", "Completed");
-    add(r, REC_OPERATION, "up-young", "young", "Completed");
+    add(r, ROW_BACKUP, "young", "", BACKUP_COMPLETED);
+    add(r, ROW_OPERATION, "up-young", "young", OP_COMPLETED);
     /* Not as old as that; then among the newest; then none of both. */
     assert_int_equal(records_prune(r, 200 * 3600, 0, &e), 0);
     assert_int_equal(records_prune(r, 50 * 3600, 100, &e), 0);
     assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 4);
-    assert_true(!has(r, REC_BACKUP, "done") && !has(r, REC_OPERATION, "up-done.a") &&
-                !has(r, REC_OPERATION, "up-done.b"));
-    assert_false(has(r, REC_OPERATION, "down-old"));
+    assert_true(!has(r, ROW_BACKUP, "done") && !has(r, ROW_OPERATION, "up-done.a") &&
+                !has(r, ROW_OPERATION, "up-done.b"));
+    assert_false(has(r, ROW_OPERATION, "down-old"));
     static const char *const stay[] = {"has-native", "has-live", "has-intent", "has-own", "live", "deleting", "young"};
     for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) {
         char id[40];
-        assert_true(has(r, REC_BACKUP, stay[i]));
+        assert_true(has(r, ROW_BACKUP, stay[i]));
         snprintf(id, sizeof id, "up-%s", stay[i]);
-        assert_true(i == 4 || i == 5 || has(r, REC_OPERATION, id));
+        assert_true(i == 4 || i == 5 || has(r, ROW_OPERATION, id));
     }
-    assert_true(has(r, REC_OPERATION, "admin-live") && has(r, REC_VOLUME, "v") && has(r, REC_JOB, "nightly"));
+    assert_true(has(r, ROW_OPERATION, "admin-live") && has(r, ROW_VOLUME, "v") && has(r, ROW_JOB, "nightly"));
     /* What kept it is gone: so does it. */
-    assert_ok(records_delete(r, REC_NATIVE, "alias", &e), &e);
+    assert_ok(native_row_delete(r, "alias", &e), &e);
     assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 2);
     assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 0);
     assert_ok(records_begin(r, &e), &e);
@@ -103,14 +115,14 @@ static void the_newest_are_kept(void **state)
     for (int i = 0; i < 700; i++) {
         snprintf(id, sizeof id, "b%03d", i);
         snprintf(op, sizeof op, "up-%s", id);
-        add(r, REC_BACKUP, id, "", "Completed");
-        add(r, REC_OPERATION, op, id, "Completed");
+        add(r, ROW_BACKUP, id, "", BACKUP_COMPLETED);
+        add(r, ROW_OPERATION, op, id, OP_COMPLETED);
     }
     now_ns += 10 * HOUR;
     assert_int_equal(records_prune(r, 3600, 30, &e), 2 * 670);
-    assert_int_equal(count(r, REC_BACKUP, NULL), 30);
-    assert_int_equal(count(r, REC_OPERATION, NULL), 30);
-    assert_true(has(r, REC_BACKUP, "b670") && !has(r, REC_BACKUP, "b669"));
+    assert_int_equal(count_backup(r, NULL), 30);
+    assert_int_equal(count_operation(r, NULL), 30);
+    assert_true(has(r, ROW_BACKUP, "b670") && !has(r, ROW_BACKUP, "b669"));
     assert_true(number(r, "PRAGMA freelist_count") <= 64);
     done(r);
 }
@@ -167,7 +179,7 @@ static bool prune_natives(struct records *r, const char *volume, bool before)
         return false;
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++)
-        if (f[i].prune && !may(records_delete(r, REC_NATIVE, f[i].alias, &e), &e))
+        if (f[i].prune && !may(native_row_delete(r, f[i].alias, &e), &e))
             return false;
     return v.may_create;
 }
@@ -175,40 +187,47 @@ static bool prune_natives(struct records *r, const char *volume, bool before)
 static bool begin_operation(struct records *r, unsigned i, const char *volume, uint64_t *intent)
 {
     struct err e = ERR_INIT;
-    char b[24], id[40];
+    char b[24];
     snprintf(b, sizeof b, "b%06u", i);
-    snprintf(id, sizeof id, "up-%s", b);
-    CLEANUP(rec_clearp) struct rec op = make_rec(id, "Snapshotting", "{}");
-    CLEANUP(rec_clearp) struct rec back = make_rec(b, "Snapshotting", "{}");
-    CLEANUP(rec_clearp) struct rec n = make_rec("", "present", "{\"moved\":false}");
-    snprintf(n.id, sizeof n.id, "n-%s", b);
-    snprintf(op.parent, sizeof op.parent, "%s", b);
-    snprintf(n.parent, sizeof n.parent, "%s", b);
-    snprintf(op.volume, sizeof op.volume, "%s", volume);
-    snprintf(n.volume, sizeof n.volume, "%s", volume);
-    json_object_set_new(op.doc, "native", json_string(n.id));
+    CLEANUP(operation_clear) struct operation op = make_operation("", OP_SNAPSHOTTING, NULL);
+    CLEANUP(backup_clear) struct backup back = make_backup(b, BACKUP_SNAPSHOTTING, NULL);
+    CLEANUP(native_row_clear) struct native_row n = make_native_row("", NATIVE_PRESENT, NULL);
+    str_setf(&op.id, "up-%s", b);
+    str_setf(&n.id, "n-%s", b);
+    str_set(&op.parent, b);
+    str_set(&n.parent, b);
+    str_set(&op.volume_id, volume);
+    str_set(&n.volume_id, volume);
+    str_set(&op.native, n.id);
     if (!may(records_begin(r, &e), &e))
         return false;
-    if (records_add(r, REC_BACKUP, &back, &e) < 0 || records_add(r, REC_OPERATION, &op, &e) < 0 ||
-        records_add(r, REC_NATIVE, &n, &e) < 0 ||
-        records_intent_add(r, id, "exposure", n.id, json_object(), intent, &e) < 0) {
+    if (backup_add(r, &back, &e) < 0 || operation_add(r, &op, &e) < 0 || native_row_add(r, &n, &e) < 0 ||
+        records_intent_add(r, op.id, "exposure", n.id, json_object(), intent, &e) < 0) {
         records_rollback(r);
         return may(-1, &e);
     }
     return may(records_commit(r, &e), &e);
 }
 
-/* Brings one row to a state, with the native's end for an operation; true when it is so. */
-static bool set_state(struct records *r, enum rec_kind k, const char *id, const char *state)
+/* Brings a row to its end; true when it is so. */
+static bool end_operation(struct records *r, const char *id, enum op_state to)
 {
     struct err e = ERR_INIT;
-    CLEANUP(rec_clearp) struct rec a = REC_INIT;
-    if (records_get(r, k, id, &a, &e) < 0 || strcmp(a.state, state) == 0)
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (operation_get(r, id, &op, &e) < 0 || op_state_terminal(op.state))
         return true;
-    if (state_terminal(a.state))
+    op.state = to;
+    return may(operation_save(r, &op, &e), &e);
+}
+
+static bool end_backup(struct records *r, const char *id, enum backup_state to)
+{
+    struct err e = ERR_INIT;
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (backup_get(r, id, &b, &e) < 0 || backup_state_terminal(b.state))
         return true;
-    snprintf(a.state, sizeof a.state, "%s", state);
-    return may(records_save(r, k, &a, &e), &e);
+    b.state = to;
+    return may(backup_save(r, &b, &e), &e);
 }
 
 static int drop_intent(struct intent *i, void *arg)
@@ -217,33 +236,32 @@ static int drop_intent(struct intent *i, void *arg)
     return may(records_intent_resolve(arg, i->id, &e), &e) ? 0 : -1;
 }
 
-static int finish(struct rec *op, void *arg)
+static int finish(const struct operation *op, void *arg)
 {
     struct records *r = arg;
     struct err e = ERR_INIT;
-    CLEANUP(rec_clearp) struct rec n = REC_INIT;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
     bool failed = op->seq % 7 == 0;
-    const char *alias = json_string_value(json_object_get(op->doc, "native"));
     if (records_intents(r, op->id, drop_intent, r, &e) != 0)
         return 0;
-    if (records_get(r, REC_NATIVE, alias, &n, &e) == 0) {
-        json_object_set_new(n.doc, failed ? "failed" : "moved", json_true());
-        json_object_set_new(n.doc, "moved_verified", json_boolean(!failed));
-        if (!may(records_save(r, REC_NATIVE, &n, &e), &e))
+    if (native_row_get(r, op->native, &n, &e) == 0) {
+        n.failed = failed;
+        n.moved = n.moved_verified = !failed;
+        if (!may(native_row_save(r, &n, &e), &e))
             return 0;
     }
-    if (set_state(r, REC_OPERATION, op->id, failed ? "Failed" : "Completed"))
-        set_state(r, REC_BACKUP, op->parent, failed ? "Failed" : "Completed");
+    if (end_operation(r, op->id, failed ? OP_FAILED : OP_COMPLETED))
+        end_backup(r, op->parent, failed ? BACKUP_FAILED : BACKUP_COMPLETED);
     return 0;
 }
 
-static int end_backup(struct rec *b, void *arg)
+static int look_at_backup(const struct backup *b, void *arg)
 {
-    struct rec_filter f = {.parent = b->id, .live = true};
+    struct operation_filter f = {.parent = b->id, .live = true};
     uint64_t n;
     struct err e = ERR_INIT;
-    if (may(records_count(arg, REC_OPERATION, &f, &n, &e), &e) && n == 0)
-        set_state(arg, REC_BACKUP, b->id, "Failed");
+    if (may(operation_count(arg, &f, &n, &e), &e) && n == 0)
+        end_backup(arg, b->id, BACKUP_FAILED);
     return 0;
 }
 
@@ -251,24 +269,27 @@ static int end_backup(struct rec *b, void *arg)
 static void sweep(struct records *r)
 {
     struct err e = ERR_INIT;
-    struct rec_filter live = {.live = true};
-    may(records_each(r, REC_OPERATION, &live, finish, r, &e), &e);
-    may(records_each(r, REC_BACKUP, &live, end_backup, r, &e), &e);
+    may(operation_each(r, &(struct operation_filter){.live = true}, finish, r, &e), &e);
+    may(backup_each(r, &(struct backup_filter){.live = true}, look_at_backup, r, &e), &e);
 }
 
 struct size {
     unsigned files, fds;
     off_t bytes;
     int64_t memory;
+    size_t strings, in_memory;
     uint64_t backups, operations, natives;
 };
 static struct size measure(struct records *r)
 {
     struct size s = {.fds = descriptors(), .memory = sqlite3_memory_used()};
     s.files = files_in_dir(&s.bytes);
-    s.backups = count(r, REC_BACKUP, NULL);
-    s.operations = count(r, REC_OPERATION, NULL);
-    s.natives = count(r, REC_NATIVE, NULL);
+    s.strings = str_count();
+    for (enum row_kind k = 0; k < ROW_KINDS; k++)
+        s.in_memory += r->image.ids[k].n + r->image.groups[k].n;
+    s.backups = count_backup(r, NULL);
+    s.operations = count_operation(r, NULL);
+    s.natives = count_native_row(r, NULL);
     return s;
 }
 
@@ -310,13 +331,14 @@ static void a_thousand_operations_leave_no_growth(void **state)
     }
     end = measure(r);
     assert_true(crashes > 10 && lost > 10);
-    assert_int_equal(count(r, REC_OPERATION, &(struct rec_filter){.live = true}), 0);
-    assert_int_equal(count(r, REC_BACKUP, &(struct rec_filter){.live = true}), 0);
+    assert_int_equal(count_operation(r, &(struct operation_filter){.live = true}), 0);
+    assert_int_equal(count_backup(r, &(struct backup_filter){.live = true}), 0);
     assert_int_equal(number(r, "SELECT count(*) FROM intents"), 0);
     assert_true(end.natives <= VOLUMES * RETAIN);
     assert_true(end.backups <= warm.backups + 10 && end.operations <= warm.operations + 10);
     assert_int_equal(end.files, warm.files);
     assert_int_equal(end.fds, warm.fds);
+    assert_true(end.strings <= warm.strings + 60 && end.in_memory <= warm.in_memory + 60);
     assert_true(end.bytes <= warm.bytes + (256 << 10));
     assert_true(end.memory <= warm.memory + (256 << 10));
     done(r);
