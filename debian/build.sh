@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds the Debian packages from a copy of the source tree, so that the tree stays clean and two builds do not meet.
-# usage: debian/build.sh DIR [DPKG-BUILDPACKAGE-OPTION...]   packages, .changes and .buildinfo go to DIR
+# Builds the Debian packages from a copy of the source tree, so that the tree remains clean and builds may run in
+# parallel. usage: debian/build.sh DIR [DPKG-BUILDPACKAGE-OPTION...]   packages, .changes and .buildinfo go to DIR
 # SNAPFERRY_OBJECTS=DIR: see debian/rules
 set -eu
 root=$(realpath "$(dirname "$0")/..")
@@ -14,12 +14,12 @@ trap 'rm -rf "$work"' EXIT
 src=$work/snapferry-$version
 mkdir "$src"
 cd "$root"
-# Not what was built, in the tree or under debian/.
+# Exclude build output, in the tree and under debian/.
 tar -c --exclude=./.git --exclude='./build*' --exclude=./debian/build --exclude=./debian/tmp \
     --exclude=./debian/.debhelper \
     --exclude=./debian/snapferry --exclude=./debian/snapferry-doc --exclude=./perf/results . | tar -x -C "$src"
 cd "$src"
-# -d: tests/deps.sh has installed what it takes; build-essential, which would be asked for, has a C++ compiler, too.
+# -d: tests/deps.sh has installed the dependencies; without it, build-essential with a C++ compiler would be required.
 if ! dpkg-buildpackage -b -d -us -uc "$@" >"$work/log" 2>&1; then
     tail -n 25 "$work/log" >&2
     echo "the packages could not be built" >&2
