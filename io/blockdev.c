@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* Devices are stacked (partition on md on dm on loop ...); a circle is impossible, a tower this high is not sensible.
- */
+/* Devices may be stacked (partition on md on dm on loop ...); this limits the depth. */
 #define STACK_MAX 8
 
 bool blockdev_sysfs(dev_t dev, char *out, size_t size)
@@ -63,15 +62,16 @@ uint64_t blockdev_size(int fd)
     return ioctl(fd, BLKGETSIZE64, &size) < 0 ? 0 : size;
 }
 
-/* One line of mountinfo. Octal escapes in paths (space, tab, newline, backslash) are undone. */
+/* One line of mountinfo. Octal escapes in paths (space, tab, newline, backslash) are decoded. */
 struct mount_row {
     int id;
     dev_t dev;
     char point[PATH_MAX], type[64], source[PATH_MAX];
-    bool rw; /* of the superblock, not of this mount point: the file system writes when any mount point of it may */
+    bool
+        rw; /* of the superblock, not of this mount point: the file system may write if any of its mount points is rw */
 };
 
-static void unescape(char *s)
+static void mount_unescape(char *s)
 {
     char *w = s;
     for (; *s; s++) {
@@ -99,8 +99,8 @@ static bool parse_mount(char *line, struct mount_row *m)
     if (!sep || sscanf(sep + 3, "%63s %4095s %255s", m->type, m->source, super) != 3)
         return false;
     m->rw = strncmp(super, "rw", 2) == 0 && (super[2] == '\0' || super[2] == ',');
-    unescape(m->point);
-    unescape(m->source);
+    mount_unescape(m->point);
+    mount_unescape(m->source);
     return true;
 }
 
@@ -128,8 +128,7 @@ struct mount_query {
     dev_t found;
 };
 
-/* The device that a mount is made from. btrfs and others have anonymous device numbers: then the source's node tells.
- */
+/* The device of a mount. btrfs and others have anonymous device numbers; then the device node of the source is used. */
 static dev_t mount_device(const struct mount_row *m)
 {
     struct stat st;
@@ -170,8 +169,8 @@ static bool each_child(const char *dir, const char *sub, bool (*fn)(dev_t, const
         dev_t dev;
         if (de->d_name[0] == '.')
             continue;
-        /* Of the directories in a disk's own only partitions are block devices (an NVMe's "device" is a character one).
-         */
+        /* Among the subdirectories of a disk only partitions are block devices (an NVMe's "device" is a character
+         * device). */
         snprintf(name, sizeof name, "%s/%s/partition", path, de->d_name);
         if (!*sub && access(name, F_OK) != 0)
             continue;
@@ -208,7 +207,7 @@ static bool is_swap(dev_t dev)
     size_t cap = 0;
     while (f && getline(&line, &cap, f) >= 0) {
         line[strcspn(line, " \t\n")] = '\0';
-        unescape(line);
+        mount_unescape(line);
         struct stat st;
         if (line[0] == '/' && stat(line, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev)
             return true;
@@ -237,7 +236,7 @@ bool blockdev_user(dev_t dev, char *out, size_t size)
 {
     struct mount_query q = {.rw = false};
     if (mounted_above(dev, "", 0, &q)) {
-        snprintf(out, size, q.dev == dev ? "mounted at %s" : "a device upon it is mounted at %s", q.point);
+        snprintf(out, size, q.dev == dev ? "mounted at %s" : "a device stacked on it is mounted at %s", q.point);
         return true;
     }
     if (is_swap(dev)) {
@@ -249,8 +248,8 @@ bool blockdev_user(dev_t dev, char *out, size_t size)
     return blockdev_sysfs(dev, dir, sizeof dir) && each_child(dir, "holders", name_holder, 0, &w);
 }
 
-/* Of several members the one that suffers most from the wrong depth decides. */
-static enum source_media slower(enum source_media a, enum source_media b)
+/* Of several members, the slowest medium determines the depth. */
+static enum source_media slower_media(enum source_media a, enum source_media b)
 {
     static const int rank[] = {
         [MEDIA_UNKNOWN] = 0, [MEDIA_NVME] = 1, [MEDIA_SSD] = 2, [MEDIA_NETWORK] = 3, [MEDIA_HDD] = 4};
@@ -270,7 +269,7 @@ static bool add_member(dev_t dev, const char *name, int depth, void *arg)
 {
     (void)name;
     struct media_walk *w = arg;
-    w->media = slower(w->media, media_at(dev, depth));
+    w->media = slower_media(w->media, media_at(dev, depth));
     w->any = true;
     return false;
 }
@@ -281,7 +280,7 @@ static enum source_media media_at(dev_t dev, int depth)
     if (depth > STACK_MAX || !blockdev_sysfs(dev, dir, sizeof dir))
         return MEDIA_UNKNOWN;
     if (sysfs_line(dir, "partition", line, sizeof line))
-        *strrchr(dir, '/') = '\0'; /* the disk has the attributes */
+        *strrchr(dir, '/') = '\0'; /* attributes are those of the disk */
     const char *slash = strrchr(dir, '/');
     const char *name = slash ? slash + 1 : dir;
     struct media_walk w = {MEDIA_UNKNOWN, false};
@@ -302,7 +301,7 @@ static enum source_media media_at(dev_t dev, int depth)
     if (strstr(dir, "/session") && strstr(dir, "/target")) /* .../host3/session1/target3:0:0/...: iSCSI */
         return MEDIA_NETWORK;
     bool rotational = sysfs_line(dir, "queue/rotational", line, sizeof line) && line[0] == '1';
-    /* Paravirtual disks say "rotational" whatever is under them. */
+    /* Paravirtual disks report "rotational" regardless of the underlying medium. */
     if (rotational && (strncmp(name, "vd", 2) == 0 || strncmp(name, "xvd", 3) == 0))
         return MEDIA_UNKNOWN;
     return rotational ? MEDIA_HDD : MEDIA_SSD;
@@ -337,7 +336,7 @@ static enum source_media fd_media(int fd, int depth)
 
 static enum source_media path_media(const char *path, int depth)
 {
-    /* O_PATH: the name is only looked up, nothing is opened that could block or act. */
+    /* O_PATH: only looks up the name; opening it could block or have side effects. */
     CLEANUP_CLOSE int fd = open(path, O_PATH | O_CLOEXEC);
     return fd < 0 ? MEDIA_UNKNOWN : fd_media(fd, depth);
 }

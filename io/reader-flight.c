@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Reads in flight: io_uring, or threads. */
+/* reader-flight.c - reads in flight: io_uring, or threads */
 #include "io/reader-impl.h"
 
 #include "base/cleanup.h"
@@ -93,7 +93,7 @@ void reader_begin_read(struct reader *r, struct piece *p)
         pthread_mutex_unlock(&q->mu);
         return;
     }
-    /* The queue has twice `depth` entries, and no more than `depth` reads are ever in flight. */
+    /* The queue has twice `depth` entries, and at most `depth` reads are in flight. */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
     size_t at = p->v % r->ring + p->got;
     unsigned len = (unsigned)(p->len - p->got);
@@ -113,7 +113,7 @@ static void uring_result(struct reader *r, struct piece *p, int64_t res)
     bool again = (res == -EINTR || res == -EAGAIN) && p->again++ < AGAIN_MAX;
     if (!again)
         piece_result(p, res);
-    /* A short read is continued where a sector begins; otherwise reader_mend() looks whether the source ends there. */
+    /* A short read is continued at a sector boundary; otherwise reader_mend() checks for the end of the source. */
     if (again || (p->result == PIECE_BROKEN && res > 0 && res % (int64_t)r->align == 0)) {
         reader_begin_read(r, p);
     } else {
@@ -141,7 +141,7 @@ int reader_wait_reads(struct reader *r, struct err *e)
         rc = io_uring_submit_and_wait(&r->uring, 1);
     } while (rc == -EINTR);
     if (rc < 0 && rc != -EAGAIN && rc != -EBUSY)
-        return err_set(e, ERR_SOURCE, -rc, "io_uring cannot read %s", r->info->path);
+        return err_set(e, ERR_SOURCE, -rc, "cannot read %s by io_uring", r->info->path);
     struct io_uring_cqe *cqe;
     while (io_uring_peek_cqe(&r->uring, &cqe) == 0) {
         struct piece *p = io_uring_cqe_get_data(cqe);
@@ -186,7 +186,7 @@ void reader_uring_fix_buffers(struct reader *r)
     r->fixed = rc == 0;
     struct rlimit lim;
     if (rc == -ENOMEM && getrlimit(RLIMIT_MEMLOCK, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
-        reader_fallback(r, "no registered buffers: RLIMIT_MEMLOCK is %llu KiB, the ring has %zu KiB",
+        reader_fallback(r, "no registered buffers: RLIMIT_MEMLOCK is %llu KiB, the ring needs %zu KiB",
                         (unsigned long long)lim.rlim_cur >> 10, r->ring >> 10);
     else if (rc < 0)
         reader_fallback(r, "no registered buffers: %s", strerror(-rc));

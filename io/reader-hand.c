@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Reading by hand: the tail of an odd size, and whatever went wrong. */
+/* reader-hand.c - synchronous reads: the tail of an odd size, and repairs of failed reads */
 #include "io/reader-impl.h"
 
 #include "base/time.h"
@@ -43,7 +43,7 @@ void reader_wait_ms(struct reader *r, unsigned ms)
 
 int reader_cancelled(struct reader *r, struct err *e)
 {
-    return err_set(e, ERR_INTERRUPTED, ECANCELED, "reading of %s was cancelled", r->info->path);
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "reading %s was canceled", r->info->path);
 }
 
 int64_t reader_pread(struct reader *r, int fd, void *buf, size_t len, uint64_t pos)
@@ -60,7 +60,7 @@ int64_t reader_pread(struct reader *r, int fd, void *buf, size_t len, uint64_t p
     return res;
 }
 
-/* Reads until len bytes are there, an error comes, or the source ends: returns bytes or negative errno. */
+/* Reads until len bytes are read, an error occurs, or the source ends: returns bytes or negative errno. */
 static int64_t pread_full(struct reader *r, int fd, uint8_t *buf, size_t len, uint64_t pos)
 {
     size_t got = 0;
@@ -75,7 +75,7 @@ static int64_t pread_full(struct reader *r, int fd, uint8_t *buf, size_t len, ui
             break;
         got += (size_t)n;
         if (fd == r->fd_direct && got % r->info->sector != 0)
-            break; /* O_DIRECT stops in mid-sector only at the end of a file, and cannot go on from there */
+            break; /* with O_DIRECT this is the end of a file; the rest of the sector cannot be read */
     }
     return (int64_t)got;
 }
@@ -85,17 +85,17 @@ static bool source_is_gone(int sys)
     return sys == ENODEV || sys == ENXIO || sys == ENOMEDIUM || sys == ESTALE || sys == EBADF || sys == ESHUTDOWN;
 }
 
-/* What a read by hand came to. */
+/* Result of a synchronous read. */
 enum hand { HAND_OK, HAND_BAD, HAND_FAILED };
 
-/* The source ended at `pos`, or is not there any more: fills r->err through e. */
+/* The source ended at `pos`, or no longer exists: fills in the error. */
 static int ended_early(struct reader *r, uint64_t pos, struct err *e)
 {
     int rc = source_recheck(r->src, NULL, NULL, e);
     if (rc < 0)
         return err_wrap(e, "at byte %" PRIu64, pos);
-    err_set(e, ERR_SOURCE, 0, "source %s ends at byte %" PRIu64 " although its size is %" PRIu64 " bytes",
-            r->info->path, pos, r->size);
+    err_set(e, ERR_SOURCE, 0, "source %s ends at byte %" PRIu64 ", but its size is %" PRIu64 " bytes", r->info->path,
+            pos, r->size);
     return -EIO;
 }
 
@@ -107,11 +107,11 @@ static enum hand hand_read(struct reader *r, uint8_t *buf, size_t len, uint64_t 
         if (fd != r->fd_plain)
             fd = r->fd_plain;
         else
-            ask = (size_t)up(len, r->info->sector); /* still inside the block */
+            ask = (size_t)round_up(len, r->info->sector); /* still within the block */
     }
     int64_t n = pread_full(r, fd, buf, ask, pos);
     if (fd != r->fd_plain && (n == -EINVAL || (n >= 0 && (size_t)n < len))) {
-        /* The page cache knows better: no alignment rule, and the exact end of a file. */
+        /* The page cache has no alignment rule and returns the exact end of a file. */
         size_t have = n > 0 ? (size_t)n : 0;
         int64_t m = pread_full(r, r->fd_plain, buf + have, len - have, pos + have);
         n = m < 0 ? m : (int64_t)have + m;
@@ -127,10 +127,10 @@ static enum hand hand_read(struct reader *r, uint8_t *buf, size_t len, uint64_t 
         return HAND_FAILED;
     }
     *sys = (int)-n;
-    /* A device that was pulled out answers EIO, and has no size. Zeros must not stand for the rest of it. */
+    /* A removed device returns EIO and has no size; its remaining bytes must not be replaced by zeros. */
     if (source_is_gone(*sys) || source_recheck(r->src, NULL, NULL, NULL) < 0) {
         if (source_recheck(r->src, NULL, NULL, e) == 0)
-            err_set(e, ERR_SOURCE, *sys, "source %s has vanished at byte %" PRIu64, r->info->path, pos);
+            err_set(e, ERR_SOURCE, *sys, "source %s was removed during the read at byte %" PRIu64, r->info->path, pos);
         return HAND_FAILED;
     }
     return HAND_BAD;
@@ -156,14 +156,16 @@ static void add_bad(struct reader *r, uint64_t pos, uint64_t end, int sys)
     pthread_mutex_unlock(&r->mu);
 }
 
-/* One sector that stays unreadable: by policy an error, or zeros. */
+/* A sector that remains unreadable: an error, or zeros, according to the policy. */
 static int bad_sector(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int sys, struct err *e)
 {
     uint64_t end = min64(pos + len, r->size);
     if (r->o.bad_read == BAD_READ_FAIL) {
         int rc = err_set(e, ERR_SOURCE, sys, "cannot read bytes %" PRIu64 " to %" PRIu64 " of %s", pos, end - 1,
                          r->info->path);
-        err_hint(e, "check the device's log; a run that maps unreadable ranges to zeros can save the rest");
+        err_hint(
+            e,
+            "check the kernel log for errors of the device; use --bad-reads map to store unreadable ranges as zeros");
         return rc;
     }
     memset(buf, 0, len);
@@ -172,8 +174,8 @@ static int bad_sector(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, 
     return 0;
 }
 
-/* Halves a range that cannot be read until the bad sectors stand alone. Depth: log2(BLOCK_MAX / 512). */
-static int narrow(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int sys, struct err *e)
+/* Bisects an unreadable range down to its bad sectors. Depth: log2(BLOCK_MAX / 512). */
+static int bisect_bad(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int sys, struct err *e)
 {
     size_t sector = r->info->sector;
     if (reader_is_cancelled(r))
@@ -186,11 +188,11 @@ static int narrow(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int 
         }
         return bad_sector(r, buf, len, pos, sys, e);
     }
-    size_t half = (size_t)up(len / 2, sector);
+    size_t half = (size_t)round_up(len / 2, sector);
     for (size_t at = 0; at < len; at += half) {
         size_t n = at + half < len ? half : len - at;
         enum hand h = hand_read(r, buf + at, n, pos + at, &sys, e);
-        int rc = h == HAND_OK ? 0 : h == HAND_FAILED ? -EIO : narrow(r, buf + at, n, pos + at, sys, e);
+        int rc = h == HAND_OK ? 0 : h == HAND_FAILED ? -EIO : bisect_bad(r, buf + at, n, pos + at, sys, e);
         if (rc < 0)
             return rc;
     }
@@ -199,7 +201,7 @@ static int narrow(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int 
 
 int reader_mend(struct reader *r, struct piece *p, struct err *e)
 {
-    size_t off = (size_t)down(p->got, r->align);
+    size_t off = (size_t)round_down(p->got, r->align);
     uint8_t *buf = r->mem + p->v % r->ring + off;
     size_t len = p->len - off;
     int sys = EIO;
@@ -210,7 +212,7 @@ int reader_mend(struct reader *r, struct piece *p, struct err *e)
         if (h != HAND_BAD)
             return h == HAND_OK ? 0 : -EIO;
         if (i < r->o.retries)
-            reader_wait_ms(r, 20u << (i < 5 ? i : 5)); /* a path that fails over needs a moment */
+            reader_wait_ms(r, 20u << (i < 5 ? i : 5)); /* allows time for a path failover */
     }
-    return narrow(r, buf, len, p->pos + off, sys, e);
+    return bisect_bad(r, buf, len, p->pos + off, sys, e);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * reader-impl.h - what the files of the reader share: reader.c (planning, the thread, the consumer's side) uses
- * reader-flight.c (reads in flight), both use reader-hand.c (reading by hand), and all reader-lists.c (holes).
+ * reader-impl.h - shared by the files of the reader: reader.c (planning, thread, consumer) uses reader-flight.c (reads
+ * in flight), both use reader-hand.c (synchronous reads), and all use reader-lists.c (holes).
  */
 #ifndef SNAPFERRY_IO_READER_IMPL_H
 #define SNAPFERRY_IO_READER_IMPL_H
@@ -13,33 +13,33 @@
 #include <pthread.h>
 
 /*
- * Addresses. A position in the source is `pos`. What goes into the ring has a second, gapless address v = pos - base,
- * and lies at v % ring. base is a multiple of `block` and grows by the length of each skipped middle of a hole, which
- * is a multiple of `block` too: so v and pos are equal modulo the block, reads keep the alignment that O_DIRECT wants,
- * and a block never straddles the end of the ring.
+ * Addresses. A position in the source is `pos`. Bytes in the ring have a second, gapless address v = pos - base and are
+ * stored at v % ring. base is a multiple of `block` and grows by the length of each skipped middle of a hole, which is
+ * a multiple of `block`, too. Therefore v and pos are equal modulo the block, reads have the alignment required by
+ * O_DIRECT, and no block straddles the end of the ring.
  *
- * Pieces (a read, or zeros of a hole) are begun in order, completed in any order, and published in order.
+ * Pieces (a read, or zeros of a hole) are started in order, completed in any order, and published in order.
  */
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 #define BLOCK_DEFAULT ((size_t)1 << 20)
 #define BLOCK_MAX ((size_t)64 << 20)
 #define DEPTH_MAX 256u
-#define POOL_MAX 8u                   /* threads that stand in for io_uring */
-#define FIXED_MAX ((size_t)512 << 20) /* bytes per registered buffer; the kernel takes at most 1 GiB */
-#define HOLE_MIN ((uint64_t)64 << 10) /* shorter holes are read: cheaper than two requests around them */
+#define POOL_MAX 8u                   /* threads used without io_uring */
+#define FIXED_MAX ((size_t)512 << 20) /* bytes per registered buffer; the kernel allows at most 1 GiB */
+#define HOLE_MIN ((uint64_t)64 << 10) /* shorter holes are read, which is cheaper than two requests */
 #define AGAIN_MAX 64u
 
 enum piece_state { PIECE_FLYING, PIECE_DONE, PIECE_BROKEN };
 
 struct piece {
     uint64_t pos, v;
-    size_t len;   /* what is asked for, sector-aligned where the position is */
-    uint64_t end; /* position up to which it fills the stream; may be less than pos + len at the end of the source */
+    size_t len;   /* requested length, sector-aligned if the position is */
+    uint64_t end; /* end of the piece in the stream; may be less than pos + len at the end of the source */
     size_t got;
     unsigned again;
     enum piece_state state;  /* the reader's thread only */
-    enum piece_state result; /* what state will become, from whoever read */
+    enum piece_state result; /* next state, set by the thread that read */
     struct piece *next;      /* in the pool's queues */
 };
 
@@ -52,7 +52,7 @@ struct skip {
     uint64_t base;     /* of positions before `from` */
 };
 
-/* Threads that call preadv: the stand-in where io_uring is refused. */
+/* Threads that call preadv if io_uring is not available. */
 struct pool {
     pthread_mutex_t mu;
     pthread_cond_t todo_cv, done_cv;
@@ -70,8 +70,8 @@ struct reader {
     uint64_t size, start;
     size_t ring, window, block, align;
     unsigned depth;
-    uint8_t *mem;     /* of the ring, and its mirror behind it */
-    uint8_t *mapping; /* what it lies in */
+    uint8_t *mem;     /* the ring, followed by its mirror */
+    uint8_t *mapping; /* the whole mapping */
     size_t mapped;
 
     int fd_direct, fd_plain; /* fd_direct -1: no O_DIRECT; fd_plain is the source's */
@@ -81,13 +81,13 @@ struct reader {
     /* The reader's thread only. */
     struct piece *fifo;
     unsigned fifo_cap, fifo_head, fifo_len, flying, flying_max;
-    uint64_t cursor, base; /* next position to begin a piece at */
-    struct extent ext;     /* the last one asked for */
+    uint64_t cursor, base; /* position of the next piece */
+    struct extent ext;     /* last queried extent */
     bool ext_valid;
     struct io_uring uring;
     bool uring_up, fixed;
     struct pool pool;
-    uint64_t bad_start, bad_end; /* a bad range that may go on in the next piece */
+    uint64_t bad_start, bad_end; /* a bad range that may continue in the next piece */
     int bad_sys;
     uint64_t reads, read_bytes;
 
@@ -97,7 +97,7 @@ struct reader {
     pthread_cond_t data_cv, room_cv;
     /* Under mu. */
     bool cancelled, finished;
-    uint64_t filled; /* all before is in the ring, or was, or is a skipped middle */
+    uint64_t filled; /* end of the published data */
     uint64_t released;
     uint64_t base_first; /* base before the first of skips */
     struct hole *holes;  /* rings of `list_cap` */
@@ -107,12 +107,12 @@ struct reader {
     struct err err; /* cls ERR_NONE: none */
 };
 
-static inline uint64_t down(uint64_t x, uint64_t a)
+static inline uint64_t round_down(uint64_t x, uint64_t a)
 {
     return x - x % a;
 }
 
-static inline uint64_t up(uint64_t x, uint64_t a)
+static inline uint64_t round_up(uint64_t x, uint64_t a)
 {
     return x % a ? x + (a - x % a) : x;
 }
@@ -135,9 +135,9 @@ struct skip *reader_skip_at(struct reader *r, size_t i);
 size_t reader_holes_until(struct reader *r, uint64_t pos);
 /* Number of skips whose middle begins at or before pos. */
 size_t reader_skips_until(struct reader *r, uint64_t pos);
-/* The gapless address of a position; a position in a skipped middle has that of the seam. */
+/* The gapless address of a position; for a position in a skipped middle, that of its end. */
 uint64_t reader_v_of(struct reader *r, uint64_t pos);
-/* The consumer may have released what the cursor has still to pass: that is kept. The reader's thread only. */
+/* Drops released entries, except those at or after the cursor. The reader's thread only. */
 void reader_forget_released(struct reader *r);
 
 /* ---- reader-hand.c ---- */
@@ -147,7 +147,7 @@ bool reader_is_cancelled(struct reader *r);
 int reader_cancelled(struct reader *r, struct err *e);
 void reader_wait_ms(struct reader *r, unsigned ms);
 int64_t reader_pread(struct reader *r, int fd, void *buf, size_t len, uint64_t pos);
-/* Mends the piece at the head of the line, so that bad ranges come to light in order. */
+/* Repairs the first piece in order by synchronous reads, so that bad ranges are found in order. */
 int reader_mend(struct reader *r, struct piece *p, struct err *e);
 void reader_flush_bad(struct reader *r);
 
@@ -158,7 +158,7 @@ void reader_uring_fix_buffers(struct reader *r);
 int reader_pool_start(struct reader *r);
 void reader_pool_stop(struct reader *r);
 void reader_begin_read(struct reader *r, struct piece *p);
-/* Waits for at least one read that is in flight. */
+/* Waits for at least one read in flight. */
 int reader_wait_reads(struct reader *r, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The lists of holes and of what is skipped of them. */
+/* reader-lists.c - the lists of holes and of their skipped middles */
 #include "io/reader-impl.h"
 
 struct hole *reader_hole_at(struct reader *r, size_t i)

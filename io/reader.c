@@ -24,7 +24,7 @@ bool zeros_only(const void *data, size_t len)
 
 /* ---- planning ---- */
 
-/* The extent at pos, its hole edges drawn in to whole pages so that reads beside it stay aligned. */
+/* The extent at pos; the edges of holes are moved inward to whole pages so that adjacent reads remain aligned. */
 static int extent_at(struct reader *r, uint64_t pos, struct extent *ret, struct err *e)
 {
     struct extent *x = &r->ext;
@@ -35,8 +35,8 @@ static int extent_at(struct reader *r, uint64_t pos, struct extent *ret, struct 
             return rc;
         r->ext_valid = true;
         if (x->hole) {
-            uint64_t a = pos == r->start ? pos : up(pos, r->align);
-            uint64_t b = x->start + x->len == r->size ? r->size : down(x->start + x->len, r->align);
+            uint64_t a = pos == r->start ? pos : round_up(pos, r->align);
+            uint64_t b = x->start + x->len == r->size ? r->size : round_down(x->start + x->len, r->align);
             if (b < a || b - a < HOLE_MIN)
                 x->hole = false;
             else if (a > pos)
@@ -49,12 +49,12 @@ static int extent_at(struct reader *r, uint64_t pos, struct extent *ret, struct 
     return 0;
 }
 
-/* The cursor stands at a hole: notes it, so that the consumer can know its end before its zeros are through. */
+/* The cursor is at a hole: records it, so that the consumer knows its end before its zeros are published. */
 static void enter_hole(struct reader *r, const struct extent *x)
 {
     uint64_t end = x->start + x->len;
-    uint64_t from = up(x->start + r->window, r->block);
-    uint64_t to = end > r->window ? down(end - r->window, r->block) : 0;
+    uint64_t from = round_up(x->start + r->window, r->block);
+    uint64_t to = end > r->window ? round_down(end - r->window, r->block) : 0;
     pthread_mutex_lock(&r->mu);
     *reader_hole_at(r, r->hole_len) = (struct hole){x->start, end};
     r->hole_len++;
@@ -67,10 +67,10 @@ static void enter_hole(struct reader *r, const struct extent *x)
 }
 
 /*
- * Plans the piece at the cursor. Returns 1 if there is one, 0 if there is no room for it yet, negative on error.
+ * Plans the piece at the cursor. Returns 1 if there is one, 0 if there is no space for it yet, negative on error.
  * *zero: it is part of a hole.
  */
-static int plan(struct reader *r, struct piece *p, bool *zero, struct err *e)
+static int plan_piece(struct reader *r, struct piece *p, bool *zero, struct err *e)
 {
     struct extent x;
     int rc = extent_at(r, r->cursor, &x, e);
@@ -96,7 +96,7 @@ static int plan(struct reader *r, struct piece *p, bool *zero, struct err *e)
         }
     }
     uint64_t room = reader_v_of(r, min64(r->released, r->cursor)) + r->ring;
-    uint64_t end = min64(down(r->cursor, r->block) + r->block, r->size);
+    uint64_t end = min64(round_down(r->cursor, r->block) + r->block, r->size);
     if (x.hole) {
         end = min64(end, x.start + x.len);
         if (r->skip_len > 0 && reader_skip_at(r, r->skip_len - 1)->from > r->cursor)
@@ -105,9 +105,9 @@ static int plan(struct reader *r, struct piece *p, bool *zero, struct err *e)
     pthread_mutex_unlock(&r->mu);
     *zero = x.hole;
 
-    uint64_t at = x.hole || r->cursor != r->start ? r->cursor : down(r->cursor, r->align);
+    uint64_t at = x.hole || r->cursor != r->start ? r->cursor : round_down(r->cursor, r->align);
     if (!x.hole) {
-        /* Data goes on through holes that are too short to be worth a request, but not behind the block. */
+        /* Data includes holes that are too short for a separate request, up to the end of the block. */
         uint64_t to = x.start + x.len;
         while (to < end) {
             rc = extent_at(r, to, &x, e);
@@ -118,8 +118,8 @@ static int plan(struct reader *r, struct piece *p, bool *zero, struct err *e)
             to = x.start + x.len;
         }
         end = min64(end, to);
-        /* The last part of a sector cannot be read with O_DIRECT: it is a piece of its own. */
-        uint64_t whole = down(end, r->info->sector);
+        /* The last part of a sector cannot be read with O_DIRECT and becomes a separate piece. */
+        uint64_t whole = round_down(end, r->info->sector);
         if (whole > r->cursor)
             end = whole;
     }
@@ -134,14 +134,14 @@ static struct piece *fifo_at(struct reader *r, unsigned i)
     return &r->fifo[(r->fifo_head + i) % r->fifo_cap];
 }
 
-/* Begins pieces as far as depth, line and room allow. Returns 1 if it stopped for want of room. */
+/* Starts pieces as depth, fifo and space allow. Returns 1 if it stopped for lack of space. */
 static int begin_pieces(struct reader *r, struct err *e)
 {
     while (r->cursor < r->size && r->flying < r->depth && r->fifo_len < r->fifo_cap &&
            throttle_ahead_ns(r->o.limit) == 0) {
         struct piece *p = fifo_at(r, r->fifo_len);
         bool zero = false;
-        int rc = plan(r, p, &zero, e);
+        int rc = plan_piece(r, p, &zero, e);
         if (rc <= 0)
             return rc < 0 ? rc : 1;
         r->fifo_len++;
@@ -152,7 +152,7 @@ static int begin_pieces(struct reader *r, struct err *e)
             memset(r->mem + p->v % r->ring, 0, p->len);
             p->state = PIECE_DONE;
         } else if (p->len % r->info->sector != 0) {
-            p->state = PIECE_BROKEN; /* the odd tail: read by hand when its turn comes */
+            p->state = PIECE_BROKEN; /* the odd tail: read synchronously, in order */
         } else {
             r->flying++;
             if (r->flying > r->flying_max)
@@ -163,7 +163,7 @@ static int begin_pieces(struct reader *r, struct err *e)
     return 0;
 }
 
-static void publish(struct reader *r, uint64_t end)
+static void publish_to(struct reader *r, uint64_t end)
 {
     pthread_mutex_lock(&r->mu);
     r->filled = end;
@@ -174,7 +174,7 @@ static void publish(struct reader *r, uint64_t end)
     pthread_mutex_unlock(&r->mu);
 }
 
-/* Hands out what is complete at the head of the line. */
+/* Publishes the complete pieces at the head of the fifo. */
 static int publish_pieces(struct reader *r, struct err *e)
 {
     while (r->fifo_len > 0 && fifo_at(r, 0)->state != PIECE_FLYING) {
@@ -186,12 +186,12 @@ static int publish_pieces(struct reader *r, struct err *e)
         } else if (p->got) {
             r->read_bytes += p->len;
         }
-        /* A bad range is reported before any byte behind it is handed out. */
+        /* A bad range is reported before any byte after it is published. */
         if (r->bad_end != p->end || p->end == r->size)
             reader_flush_bad(r);
         r->fifo_head = (r->fifo_head + 1) % r->fifo_cap;
         r->fifo_len--;
-        publish(r, p->end);
+        publish_to(r, p->end);
     }
     return 0;
 }
@@ -207,14 +207,14 @@ static void wait_room(struct reader *r, uint64_t seen)
     pthread_mutex_unlock(&r->mu);
 }
 
-/* Nothing is in flight, and the limit says not yet. */
+/* Nothing is in flight, and the rate limit does not allow a read yet. */
 static void wait_turn(struct reader *r)
 {
     const uint64_t ms = throttle_ahead_ns(r->o.limit) / 1000000 + 1;
     reader_wait_ms(r, ms < 100 ? (unsigned)ms : 100);
 }
 
-static int run(struct reader *r, struct err *e)
+static int reader_run(struct reader *r, struct err *e)
 {
     int rc = 0;
     struct err plan_err = ERR_INIT;
@@ -226,7 +226,7 @@ static int run(struct reader *r, struct err *e)
         int no_room = 0;
         if (planning) {
             no_room = begin_pieces(r, &plan_err);
-            planning = no_room >= 0; /* what lies before the error is still handed out */
+            planning = no_room >= 0; /* data before the error is still published */
         }
         if (r->uring_up && r->flying > 0)
             io_uring_submit(&r->uring);
@@ -251,13 +251,13 @@ static int run(struct reader *r, struct err *e)
     return reader_cancelled(r, e);
 }
 
-/* Opens the source once more for O_DIRECT, or where that is not allowed (a descriptor that was handed over) sets the
- * flag on the one there is; and tries it, because some file systems only refuse the read. */
+/* Opens the source once more with O_DIRECT or, if that is not permitted (a descriptor that was passed), sets the flag
+ * on the existing descriptor; tests it, because some file systems refuse only the read. */
 static void direct_open(struct reader *r)
 {
-    uint64_t at = down(r->start, r->align);
+    uint64_t at = round_down(r->start, r->align);
     if (r->o.no_direct) {
-        reader_fallback(r, "no O_DIRECT: switched off");
+        reader_fallback(r, "no O_DIRECT: disabled");
         return;
     }
     if (r->size < r->info->sector) {
@@ -278,7 +278,7 @@ static void direct_open(struct reader *r)
         reader_fallback(r, "no O_DIRECT: %s", strerror(errno));
         return;
     }
-    uint64_t left = down(r->size, r->info->sector) - min64(at, down(r->size, r->info->sector));
+    uint64_t left = round_down(r->size, r->info->sector) - min64(at, round_down(r->size, r->info->sector));
     size_t len = (size_t)min64(r->align, left);
     if (len > 0 && pread(fd, r->mem, len, (off_t)at) < 0 && errno == EINVAL) {
         reader_fallback(r, "no O_DIRECT: the file system refuses it");
@@ -289,8 +289,8 @@ static void direct_open(struct reader *r)
         r->restore_flags = -1;
         return;
     }
-    /* O_DIRECT has dirty pages written out piece by piece before each read: a file that was just written is faster read
-     * when all of it is on its way already. */
+    /* Before each O_DIRECT read the kernel writes dirty pages of the range piece by piece; for a recently written file
+     * it is faster to start writeback of all of it. */
     if (!r->info->is_block)
         sync_file_range(r->fd_plain, 0, 0, SYNC_FILE_RANGE_WRITE);
     r->fd_direct = fd;
@@ -307,7 +307,7 @@ static void *reader_main(void *arg)
         if (!r->use_direct)
             posix_fadvise(r->fd_plain, 0, 0, POSIX_FADV_SEQUENTIAL);
         if (r->o.no_uring)
-            reader_fallback(r, "no io_uring: switched off");
+            reader_fallback(r, "no io_uring: disabled");
         else if ((rc = reader_uring_open(r)) < 0)
             reader_fallback(r, "no io_uring: %s", strerror(-rc));
         else
@@ -315,7 +315,7 @@ static void *reader_main(void *arg)
         if (r->uring_up)
             reader_uring_fix_buffers(r);
         else if ((rc = reader_pool_start(r)) < 0)
-            err_set(&e, ERR_GENERIC, -rc, "cannot start a thread that reads %s", r->info->path);
+            err_set(&e, ERR_GENERIC, -rc, "cannot start the reader thread for %s", r->info->path);
         else
             rc = 0;
         pthread_mutex_lock(&r->mu);
@@ -324,9 +324,9 @@ static void *reader_main(void *arg)
         r->st.fixed_buffers = r->fixed;
         pthread_mutex_unlock(&r->mu);
         if (rc == 0 || r->uring_up)
-            rc = run(r, &e);
+            rc = reader_run(r, &e);
     }
-    /* On an error or a cancellation the kernel may still be writing into the ring. */
+    /* After an error or a cancellation the kernel may still be writing to the ring. */
     struct err ignored = ERR_INIT;
     while (r->flying > 0 && reader_wait_reads(r, &ignored) == 0)
         ;
@@ -340,8 +340,8 @@ static void *reader_main(void *arg)
     pthread_cond_broadcast(&r->data_cv);
     pthread_mutex_unlock(&r->mu);
     if (r->uring_up) {
-        /* A ring is torn down some time after its end. What it holds is taken back now, or whoever removes the volume
-         * right after its backup would find it busy. */
+        /* The kernel frees an io_uring some time after it is closed. Its references are dropped now, because otherwise
+         * a volume removed right after its backup would be busy. */
         if (r->fixed)
             io_uring_unregister_buffers(&r->uring);
         io_uring_unregister_files(&r->uring);
@@ -351,16 +351,16 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* ---- the consumer's side ---- */
+/* ---- consumer ---- */
 
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
 
 /*
- * Memory in huge pages where the kernel can: the ring is read in many places at a time, more than there are entries for
- * small pages in the second-level TLB, and to make and pin 60 MiB takes 7 ms instead of 55. What is to become a huge
- * page must have a page already. Where it fails the ring is one of small pages.
+ * Uses huge pages if possible: the ring is read in many places at a time, more than the second-level TLB has entries
+ * for small pages, and allocating and pinning 60 MiB takes 7 ms instead of 55. A page must exist before it can be
+ * collapsed into a huge page. On failure the ring has small pages.
  */
 static void in_huge_pages(const struct reader *r)
 {
@@ -373,10 +373,10 @@ static void in_huge_pages(const struct reader *r)
 
 static int map_ring(struct reader *r, struct err *e)
 {
-    size_t mirror = (size_t)up(r->window, PAGE);
+    size_t mirror = (size_t)round_up(r->window, PAGE);
     CLEANUP_CLOSE int fd = memfd_create("snapferry-ring", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)r->ring) < 0)
-        return err_set(e, ERR_MEMORY, errno, "cannot make a ring buffer of %zu bytes", r->ring);
+        return err_set(e, ERR_MEMORY, errno, "cannot allocate a ring buffer of %zu bytes", r->ring);
     r->mapped = r->ring + mirror + HUGE_PAGE;
     uint8_t *p = mmap(NULL, r->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -387,7 +387,7 @@ static int map_ring(struct reader *r, struct err *e)
     if (mmap(p, r->ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
         mmap(p + r->ring, mirror, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
         return err_set(e, ERR_MEMORY, errno, "cannot map a ring buffer of %zu bytes", r->ring);
-    madvise(r->mapping, r->mapped, MADV_DONTDUMP); /* a user's data has no place in a core dump of ours */
+    madvise(r->mapping, r->mapped, MADV_DONTDUMP); /* keeps user data out of core dumps */
     in_huge_pages(r);
     return 0;
 }
@@ -396,27 +396,27 @@ static int reader_size(struct reader *r, struct err *e)
 {
     const struct reader_opts *o = &r->o;
     if (r->start > r->size)
-        return err_set(e, ERR_USAGE, EINVAL, "reading of %s cannot begin at byte %" PRIu64 ": it has %" PRIu64,
+        return err_set(e, ERR_USAGE, EINVAL, "cannot start reading %s at byte %" PRIu64 ": its size is %" PRIu64,
                        r->info->path, r->start, r->size);
     r->align = max64(PAGE, r->info->sector);
     r->block = o->block ? o->block : BLOCK_DEFAULT;
     if ((r->block & (r->block - 1)) != 0 || r->block > BLOCK_MAX || r->align > BLOCK_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "%zu is no possible size of a read", r->block);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid read size %zu", r->block);
     r->block = max64(throttle_piece(o->limit, HOLE_MIN < r->block ? (size_t)HOLE_MIN : r->block, r->block), r->align);
     r->window = o->window ? o->window : 1;
     if (r->window > SIZE_MAX / 8 || o->ring > SIZE_MAX / 8)
-        return err_set(e, ERR_USAGE, EINVAL, "a ring of %zu bytes for chunks of %zu is impossible", o->ring, o->window);
-    size_t least = (size_t)up(2 * r->window + 2 * r->block, r->block);
-    r->ring = (size_t)up(max64(o->ring, least), r->block);
-    /* A small source does not need it all: registered buffers are pinned whether they are used or not. */
-    uint64_t span = up(r->size - down(r->start, r->block), r->block);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid ring size %zu for chunks of %zu bytes", o->ring, o->window);
+    size_t least = (size_t)round_up(2 * r->window + 2 * r->block, r->block);
+    r->ring = (size_t)round_up(max64(o->ring, least), r->block);
+    /* A small source does not need the whole ring, and registered buffers are always pinned. */
+    uint64_t span = round_up(r->size - round_down(r->start, r->block), r->block);
     if (span + r->block < r->ring)
         r->ring = (size_t)max64(least, span + r->block);
     uint64_t depth = o->depth ? o->depth : r->info->depth;
     depth = min64(min64(depth, DEPTH_MAX), r->ring / r->block);
     r->depth = depth ? (unsigned)depth : 1;
     r->fifo_cap = r->depth * 4 < 64 ? 64 : r->depth * 4;
-    /* Of each hole in the ring this much is there, so that there cannot be more of them. */
+    /* At least this much of each hole is in the ring, which limits the number of holes. */
     r->list_cap = r->ring / (size_t)min64(HOLE_MIN, 2 * r->window) + 8;
     return 0;
 }
@@ -449,7 +449,7 @@ int reader_new_faulty(struct reader **ret, struct source *s, const struct reader
     if (rc == 0)
         rc = map_ring(r, e);
     if (rc == 0) {
-        r->base = r->base_first = down(r->start, r->block);
+        r->base = r->base_first = round_down(r->start, r->block);
         r->fifo = calloc(r->fifo_cap, sizeof *r->fifo);
         r->holes = calloc(r->list_cap, sizeof *r->holes);
         r->skips = calloc(r->list_cap, sizeof *r->skips);
@@ -457,14 +457,14 @@ int reader_new_faulty(struct reader **ret, struct source *s, const struct reader
             rc = err_nomem(e);
     }
     if (rc == 0) {
-        /* Signals are for the threads of the program that wait for them. */
+        /* Signals are handled by other threads of the program. */
         sigset_t all, old;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
         int sys = pthread_create(&r->thread, NULL, reader_main, r);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (sys)
-            rc = err_set(e, ERR_GENERIC, sys, "cannot start a thread that reads %s", r->info->path);
+            rc = err_set(e, ERR_GENERIC, sys, "cannot start the reader thread for %s", r->info->path);
         r->started = sys == 0;
     }
     if (rc < 0)
@@ -528,19 +528,20 @@ void reader_stats(struct reader *r, struct reader_stats *ret)
     pthread_mutex_unlock(&r->mu);
 }
 
-/* What peek can say now: 1 it is enough, 0 more is to come, negative: an error of the caller. mu is held. */
-static int look(struct reader *r, uint64_t pos, size_t want, struct view *ret, struct err *e)
+/* State of a view: 1 available, 0 not yet, negative: an error of the caller. mu is held. */
+static int view_at(struct reader *r, uint64_t pos, size_t want, struct view *ret, struct err *e)
 {
     if (pos < r->released || pos > r->size || want > r->window)
-        return err_set(e, ERR_GENERIC, EINVAL, "no view of %zu bytes at %" PRIu64 " of %s (released to %" PRIu64 ")",
-                       want, pos, r->info->path, r->released);
+        return err_set(e, ERR_GENERIC, EINVAL,
+                       "invalid view of %zu bytes at %" PRIu64 " of %s (released up to %" PRIu64 ")", want, pos,
+                       r->info->path, r->released);
     *ret = (struct view){r->mem, 0, pos};
     if (pos == r->size)
         return 1;
     uint64_t limit = r->size;
     size_t n = reader_skips_until(r, pos);
     if (n > 0 && pos < reader_skip_at(r, n - 1)->to)
-        return err_set(e, ERR_GENERIC, EINVAL, "byte %" PRIu64 " of %s lies in the skipped middle of a hole", pos,
+        return err_set(e, ERR_GENERIC, EINVAL, "byte %" PRIu64 " of %s is in the skipped middle of a hole", pos,
                        r->info->path);
     if (n < r->skip_len)
         limit = reader_skip_at(r, n)->from;
@@ -560,7 +561,7 @@ int reader_peek(struct reader *r, uint64_t pos, size_t want, struct view *ret, s
     int rc;
     pthread_mutex_lock(&r->mu);
     for (;;) {
-        rc = r->cancelled ? reader_cancelled(r, e) : look(r, pos, want, ret, e);
+        rc = r->cancelled ? reader_cancelled(r, e) : view_at(r, pos, want, ret, e);
         if (rc == 0 && r->finished) {
             if (e)
                 *e = r->err;

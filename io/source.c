@@ -25,8 +25,8 @@ struct source {
 };
 
 /*
- * Appends `s` to the id so that it can be a part of a repository path, in a way that keeps different strings different:
- * bytes that do not belong there are written as \xHH, as udev does it. `component`: slashes do not belong there either.
+ * Appends `s` to the id, encoded as part of a repository path so that different strings remain different: bytes that
+ * are not allowed are written as \xHH, as in udev. `component`: slashes are not allowed, either.
  */
 static bool id_append(char *id, size_t size, const char *s, bool component)
 {
@@ -36,7 +36,7 @@ static bool id_append(char *id, size_t size, const char *s, bool component)
         unsigned char c = (unsigned char)*s;
         size_t seq = 1;
         bool plain = c > 0x1f && c < 0x7f && c != '\\' && !(component && (c == '/' || c == ' ')) && !dots;
-        if (c >= 0xc2 && c < 0xf5) { /* a well-formed UTF-8 sequence that is no C1 control (U+0080 to U+009F) stays */
+        if (c >= 0xc2 && c < 0xf5) { /* well-formed UTF-8 other than C1 controls (U+0080 to U+009F) is kept */
             size_t want = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
             while (seq < want && ((unsigned char)s[seq] & 0xc0) == 0x80)
                 seq++;
@@ -73,7 +73,7 @@ static bool id_set(struct source_info *i, const char *kind, const char *prefix, 
     return true;
 }
 
-/* What libblkid finds on the device and in the partition table that it is part of. */
+/* Results of libblkid for the device and for the partition table that contains it. */
 struct probed {
     char uuid[256], uuid_sub[256], part_uuid[256], table_uuid[256];
 };
@@ -86,7 +86,7 @@ static void blkid_value(blkid_probe pr, const char *name, char *out, size_t size
         snprintf(out, size, "%.*s", (int)n, v);
 }
 
-static void probe(int fd, struct probed *p)
+static void blkid_probe_fd(int fd, struct probed *p)
 {
     blkid_probe pr = blkid_new_probe();
     if (!pr)
@@ -96,7 +96,7 @@ static void probe(int fd, struct probed *p)
         blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_UUID | BLKID_SUBLKS_TYPE);
         blkid_probe_enable_partitions(pr, 1);
         blkid_probe_set_partitions_flags(pr, BLKID_PARTS_ENTRY_DETAILS);
-        /* "Safe": an ambivalent result, as after a careless mkfs over something else, counts as none. */
+        /* Safe probing: an ambiguous result, for example after mkfs over another signature, counts as none. */
         if (blkid_do_safeprobe(pr) == 0) {
             blkid_value(pr, "UUID", p->uuid, sizeof p->uuid);
             blkid_value(pr, "UUID_SUB", p->uuid_sub, sizeof p->uuid_sub);
@@ -125,17 +125,17 @@ static bool udev_value(dev_t dev, const char *name, char *out, size_t size)
     return false;
 }
 
-/* The names that do not move, best first (source.h). The superblock itself is asked before udev: its database may be
- * older than the file system, and is absent where no udev runs. */
+/* Persistent names, in order of preference (source.h). The superblock is probed before udev is queried: udev's database
+ * may be older than the file system, or absent. */
 static bool device_id(struct source_info *i, int fd)
 {
     struct probed p = {"", "", "", ""};
     char dir[PATH_MAX], v[PATH_MAX], off[64];
     dev_t dev = i->rdev;
-    probe(fd, &p);
+    blkid_probe_fd(fd, &p);
     if (!p.uuid[0] && udev_value(dev, "ID_FS_UUID", p.uuid, sizeof p.uuid))
         udev_value(dev, "ID_FS_UUID_SUB", p.uuid_sub, sizeof p.uuid_sub);
-    /* Members of one btrfs, RAID or pool share the UUID; the second one tells them apart. */
+    /* Members of one btrfs, RAID or pool share the UUID and differ in the second one. */
     if (id_set(i, "fs-uuid", "/fs-uuid/", p.uuid, p.uuid_sub))
         return true;
     if (!blockdev_sysfs(dev, dir, sizeof dir))
@@ -149,7 +149,7 @@ static bool device_id(struct source_info *i, int fd)
     }
     if (sysfs_line(dir, "loop/backing_file", v, sizeof v)) {
         struct stat st;
-        if (v[0] != '/' || stat(v, &st) < 0) /* " (deleted)" is part of the line then */
+        if (v[0] != '/' || stat(v, &st) < 0) /* the line may end in " (deleted)" */
             return false;
         i->id[0] = '\0';
         if (!id_append(i->id, sizeof i->id, "/loop", false) || !id_append(i->id, sizeof i->id, v, false))
@@ -185,20 +185,20 @@ static unsigned default_depth(enum source_media m)
 {
     switch (m) {
     case MEDIA_HDD:
-        return 2; /* sequential already: more only makes it seek */
+        return 2; /* reads are sequential; a higher depth causes seeks */
     case MEDIA_SSD:
         return 4;
     case MEDIA_NVME:
         return 12;
     case MEDIA_NETWORK:
-        return 16; /* latency is what has to be hidden */
+        return 16; /* to hide latency */
     case MEDIA_UNKNOWN:
         break;
     }
     return 8;
 }
 
-/* What O_DIRECT wants of a file: the kernel tells since 6.1 (STATX_DIOALIGN), before that a trial does. */
+/* Alignment of O_DIRECT for a file: from the kernel since 6.1 (STATX_DIOALIGN), before that by a test read. */
 static uint32_t file_sector(int fd)
 {
 #ifdef STATX_DIOALIGN
@@ -229,7 +229,7 @@ static int describe_device(struct source *s, const struct stat *st, struct err *
     i->is_block = true;
     i->rdev = st->st_rdev;
     if (ioctl(s->fd, BLKGETSIZE64, &i->size) < 0)
-        return err_set(e, ERR_SOURCE, errno, "cannot learn the size of device %s", i->path);
+        return err_set(e, ERR_SOURCE, errno, "cannot determine the size of device %s", i->path);
     int logical = 0;
     unsigned physical = 0;
     if (ioctl(s->fd, BLKSSZGET, &logical) < 0 || logical < 512 || (logical & (logical - 1)) != 0)
@@ -253,14 +253,14 @@ static int source_setup(struct source **ret, struct source *s, const char *id, s
         rc = describe_device(s, &st, e);
     } else if (S_ISREG(st.st_mode)) {
         if (st.st_size < 0)
-            return err_set(e, ERR_SOURCE, 0, "size of %s is unknown", i->path);
+            return err_set(e, ERR_SOURCE, 0, "cannot determine the size of %s", i->path);
         i->size = (uint64_t)st.st_size;
         i->sector = file_sector(s->fd);
         i->mtime_ns = mtime_of(&st);
         i->media = file_media(s->fd);
     } else {
         return err_set(e, ERR_SOURCE, 0, "%s is neither a block device nor a regular file%s", i->path,
-                       S_ISDIR(st.st_mode) ? " but a directory" : "");
+                       S_ISDIR(st.st_mode) ? " (it is a directory)" : "");
     }
     if (rc < 0)
         return rc;
@@ -269,9 +269,9 @@ static int source_setup(struct source **ret, struct source *s, const char *id, s
         snprintf(i->id, sizeof i->id, "%s", id);
         snprintf(i->id_kind, sizeof i->id_kind, "given");
     } else if (i->is_block ? !device_id(i, s->fd) : !file_id(i, s->fd, st.st_nlink)) {
-        err_set(e, ERR_USAGE, 0, "%s has no name that stays: no file system UUID, serial number or the like was found",
+        err_set(e, ERR_USAGE, 0, "%s has no persistent name: no file system UUID, serial number or similar was found",
                 i->path);
-        err_hint(e, "name the volume yourself: --as USER@HOST:/PATH");
+        err_hint(e, "set the source with --as USER@HOST:/PATH");
         return -EINVAL;
     }
     *ret = s;
@@ -312,12 +312,12 @@ int source_open(struct source **ret, const char *path, struct err *e)
     struct stat st;
     if (strlen(path) >= sizeof((struct source_info *)0)->path)
         return open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
-    /* Only what can be a source is opened at all: opening a FIFO blocks, opening a tape rewinds it. */
+    /* Only possible sources are opened: opening a FIFO blocks, opening a tape rewinds it. */
     if (stat(path, &st) < 0)
         return open_error(path, errno, e);
     if (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode))
         return err_set(e, ERR_SOURCE, 0, "%s is neither a block device nor a regular file%s", path,
-                       S_ISDIR(st.st_mode) ? " but a directory" : "");
+                       S_ISDIR(st.st_mode) ? " (it is a directory)" : "");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return open_error(path, errno, e);
@@ -342,29 +342,28 @@ int source_fd(const struct source *s)
     return s->fd;
 }
 
-/* A file cut short looks like a hole behind its new end: that must never pass for zeros. */
+/* The end of a truncated file looks like a hole and must not be stored as zeros. */
 static int check_size(const struct source *s, uint64_t *now, struct err *e)
 {
     const struct source_info *i = &s->info;
     uint64_t size = 0;
     if (i->is_block) {
         if (ioctl(s->fd, BLKGETSIZE64, &size) < 0 || (size == 0 && i->size > 0))
-            return err_set(e, ERR_SOURCE, ENODEV, "device %s has vanished", i->path);
+            return err_set(e, ERR_SOURCE, ENODEV, "device %s no longer exists", i->path);
     } else {
         struct stat st;
         if (fstat(s->fd, &st) < 0)
-            return err_set(e, ERR_SOURCE, errno, "cannot stat %s any more", i->path);
+            return err_set(e, ERR_SOURCE, errno, "cannot stat %s", i->path);
         size = (uint64_t)st.st_size;
     }
     if (now)
         *now = size;
     if (size < i->size) {
         err_set(e, ERR_SOURCE, 0,
-                "source %s has shrunk while it was read: it had %" PRIu64
-                " bytes when it was opened and now has %" PRIu64,
+                "source %s became smaller during the read: its size was %" PRIu64
+                " bytes when it was opened and is now %" PRIu64,
                 i->path, i->size, size);
-        return err_hint(e,
-                        "nothing was padded; back up a snapshot of the volume, or keep its size while a backup runs");
+        return err_hint(e, "back up a snapshot of the volume, or do not shrink it during a backup");
     }
     return 0;
 }
@@ -373,7 +372,7 @@ int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err
 {
     const struct source_info *i = &s->info;
     if (pos >= i->size)
-        return err_set(e, ERR_GENERIC, EINVAL, "no extent of %s begins at byte %" PRIu64, i->path, pos);
+        return err_set(e, ERR_GENERIC, EINVAL, "%s has no byte %" PRIu64, i->path, pos);
     *ret = (struct extent){pos, i->size - pos, false};
     if (i->is_block)
         return 0;
@@ -381,8 +380,8 @@ int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err
     int sys = data < 0 ? errno : 0;
     if (data < 0 && sys != ENXIO) {
         if (sys != EINVAL && sys != EOPNOTSUPP && sys != ENOTTY)
-            return err_set(e, ERR_SOURCE, sys, "cannot find the extents of %s at byte %" PRIu64, i->path, pos);
-        return 0; /* the file system does not know: all is data */
+            return err_set(e, ERR_SOURCE, sys, "cannot read the extents of %s at byte %" PRIu64, i->path, pos);
+        return 0; /* not supported by the file system: all is data */
     }
     uint64_t end = i->size;
     if (data < 0 || (uint64_t)data > pos) {
@@ -392,7 +391,7 @@ int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err
     } else {
         off_t hole = lseek(s->fd, (off_t)pos, SEEK_HOLE);
         if (hole < 0 && errno != ENXIO)
-            return err_set(e, ERR_SOURCE, errno, "cannot find the extents of %s at byte %" PRIu64, i->path, pos);
+            return err_set(e, ERR_SOURCE, errno, "cannot read the extents of %s at byte %" PRIu64, i->path, pos);
         if (hole > (off_t)pos && (uint64_t)hole < end)
             end = (uint64_t)hole;
     }

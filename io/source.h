@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * source.h - a block device or image file that is going to be read whole
+ * source.h - a block device or image file to be read completely
  *
- * A source is opened read-only and never written. Its size is fixed at opening time; a source that turns out shorter
- * while it is read is an error of class ERR_SOURCE, never silently padded.
+ * A source is opened read-only. Its size is fixed when it is opened; a source that turns out to be shorter while it is
+ * read is an error of class ERR_SOURCE and is never padded.
  */
 #ifndef SNAPFERRY_IO_SOURCE_H
 #define SNAPFERRY_IO_SOURCE_H
@@ -20,13 +20,13 @@ enum source_media { MEDIA_UNKNOWN, MEDIA_HDD, MEDIA_SSD, MEDIA_NVME, MEDIA_NETWO
 
 struct source_info {
     char path[4096];   /* as given */
-    char id[4096];     /* stable path for the repository: see below */
-    char id_kind[32];  /* what id was made from: "fs-uuid", "serial", "wwid", "dm-uuid", "partuuid", "file", ... */
+    char id[4096];     /* persistent path for the repository, see below */
+    char id_kind[32];  /* origin of the id: "fs-uuid", "serial", "wwid", "dm-uuid", "partuuid", "file", ... */
     uint64_t size;     /* exact, bytes */
-    uint32_t sector;   /* logical sector size: 512 or 4096 for devices; for files what O_DIRECT wants */
+    uint32_t sector;   /* logical sector size: 512 or 4096 for devices; for files the alignment required by O_DIRECT */
     uint32_t physical; /* physical sector size, 0 if unknown */
     bool is_block;     /* block device (else regular file) */
-    bool mounted_rw;   /* block device that is mounted read-write: the image will be crash-inconsistent at best */
+    bool mounted_rw;   /* block device mounted read-write: the image is not crash-consistent */
     enum source_media media;
     unsigned depth;   /* default queue depth for this medium */
     int64_t mtime_ns; /* regular file: modification time; device: 0 */
@@ -34,17 +34,18 @@ struct source_info {
 };
 
 /*
- * Opens `path`. The stable id is an absolute path that names the volume and not the node through which it was reached:
- * for a file its real path; for a device "/dev/disk/..."-like names that do not move, best first: file system UUID
+ * Opens `path`. The id is an absolute path that identifies the volume independently of the device name: for a file its
+ * real path; for a device "/dev/disk/..."-like persistent names, in order of preference: file system UUID
  * ("/fs-uuid/UUID", probed from the superblock or taken from udev's database), dm uuid, partition uuid, wwid or serial
- * of the disk, loop device: "/loop" + the real path of its backing file (+ "@offset" if not 0). If nothing stable is
- * known: an error of class ERR_USAGE whose hint names --as.
- * Members of one btrfs, RAID or pool share a UUID: "/fs-uuid/UUID/SUB-UUID". A disk with neither wwid nor serial goes
- * by its partition table's UUID ("/ptuuid/..."). Control characters, backslashes and malformed UTF-8 are written as
- * \xHH. Errors: ERR_NOT_FOUND (no such file), ERR_PERMISSION, ERR_SOURCE (neither file nor block device, size unknown).
+ * of the disk, loop device: "/loop" + the real path of its backing file (+ "@offset" if not 0). If there is none: an
+ * error of class ERR_USAGE whose hint names --as. Members of one btrfs, RAID or pool share a UUID:
+ * "/fs-uuid/UUID/SUB-UUID". A disk with neither wwid nor serial is identified by the UUID of its partition table
+ * ("/ptuuid/..."). Control characters, backslashes and malformed UTF-8 are written as \xHH. Errors: ERR_NOT_FOUND (no
+ * such file), ERR_PERMISSION, ERR_SOURCE (neither file nor block device, size unknown).
  */
 int source_open(struct source **ret, const char *path, struct err *e);
-/* As source_open(), on a descriptor that the caller hands over (a mover gets it by SCM_RIGHTS); `id` may be NULL. */
+/* As source_open(), for a descriptor that becomes the source's (a mover receives it by SCM_RIGHTS); `id` may be NULL.
+ */
 int source_from_fd(struct source **ret, int fd, const char *name, const char *id, struct err *e);
 void source_free(struct source *s);
 static inline void source_freep(struct source **s)
@@ -57,7 +58,7 @@ int source_fd(const struct source *s); /* stays owned by the source */
 
 struct extent {
     uint64_t start, len; /* bytes */
-    bool hole;           /* known to read as zeros, without reading */
+    bool hole;           /* known to be zeros without reading */
 };
 
 /* The extent that begins at `pos` < size (start == pos, len >= 1, clipped to the size). Block devices are one data

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* target-impl.h - what target.c and writer.c share (internal to io/, and for tests) */
+/* target-impl.h - shared by target.c and writer.c (internal to io/, and for tests) */
 #ifndef SNAPFERRY_IO_TARGET_IMPL_H
 #define SNAPFERRY_IO_TARGET_IMPL_H
 
@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-/* Ways to zero that have not been refused yet. Tests take some away. */
+/* Ways to zero that have not been refused yet. Tests disable some. */
 enum { WAY_PUNCH = 1, WAY_DISCARD = 2, WAY_ZEROOUT = 4 };
 
 #define DIRTY_SLOTS 64
@@ -18,7 +18,7 @@ struct write_buffer;
 struct target {
     char path[4096];
     struct target_opts o;
-    int fd, direct; /* direct: the same past the page cache; -1: none */
+    int fd, direct; /* direct: the same with O_DIRECT; -1: none */
     bool is_block, is_new, created;
     uint64_t size;
     dev_t rdev;
@@ -28,30 +28,30 @@ struct target {
     /* Under mu. */
     unsigned ways;
     struct target_stats st;
-    int bad_sys; /* writeback failed: fsync may not tell a second time */
+    int bad_sys; /* writeback failed; fsync may not report it again */
     uint64_t bad_pos;
     struct {
         uint64_t pos, len;
-    } dirty[DIRTY_SLOTS]; /* written, writeback begun, oldest first */
+    } dirty[DIRTY_SLOTS]; /* written, writeback started, oldest first */
     unsigned dirty_head, dirty_len;
     uint64_t dirty_bytes;
 
-    /* Files: what waits to be written, oldest first, and whether somebody does. */
+    /* Files: queue of buffers to be written, oldest first, and whether a thread is writing. */
     pthread_mutex_t queue_mu;
     pthread_cond_t queue_moved; /* a buffer was written */
     struct write_buffer *queue_first, *queue_last;
     bool writing;
 };
 
-/* `len` bytes at pos have gone into the page cache: starts their way to the medium, and waits for those that went
- * before when too much is under way. Any thread. */
+/* `len` bytes at pos have been written to the page cache: starts writeback, and waits for earlier writeback if there is
+ * too much of it. Any thread. */
 void target_wrote(struct target *t, uint64_t pos, uint64_t len);
-/* `len` bytes have been written past the page cache. */
+/* `len` bytes have been written with O_DIRECT. */
 void target_count_written(struct target *t, uint64_t len);
-/* Time that went into writing, and into waiting for it. */
+/* Adds time spent writing, and waiting for writes. */
 void target_spent(struct target *t, uint64_t write_ns, uint64_t wait_ns);
 
-/* Refuses a range that does not lie within a device. */
+/* Refuses a range outside a device. */
 int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e);
 
 int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e);

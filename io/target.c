@@ -23,17 +23,17 @@
 #include <sys/vfs.h>
 
 #define PAGE ((uint64_t)4096)
-#define DIRTY_MAX ((uint64_t)64 << 20) /* bytes under way to the medium before a writer waits */
+#define DIRTY_MAX ((uint64_t)64 << 20) /* bytes in writeback before a writer waits */
 #define ZERO_IOV 16
 
 static const uint8_t zero_page[64 << 10];
 
-static uint64_t down(uint64_t x, uint64_t a)
+static uint64_t round_down(uint64_t x, uint64_t a)
 {
     return x - x % a;
 }
 
-static uint64_t up(uint64_t x, uint64_t a)
+static uint64_t round_up(uint64_t x, uint64_t a)
 {
     return x % a ? x + (a - x % a) : x;
 }
@@ -65,11 +65,11 @@ static int in_use(const struct target *t, dev_t dev, struct err *e)
         err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", t->path, who);
     else
         err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by another program or by the kernel", t->path);
-    err_hint(e, "unmount or release it first; overwriting a device in use has to be forced and destroys what uses it");
+    err_hint(e, "unmount or release it first; overwriting a device in use (--force) destroys the data of its user");
     return -EBUSY;
 }
 
-/* What is restored is not read soon: it need not go through the page cache, where the target has another way. */
+/* Restored data is not read again soon and should not fill the page cache. */
 static void open_direct(struct target *t)
 {
     struct statfs fs;
@@ -77,7 +77,7 @@ static void open_direct(struct target *t)
     if (t->o.no_uring ||
         (!t->is_block && (fstatfs(t->fd, &fs) < 0 || fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)))
         return;
-    /* What was opened, not what has its name now. A mover that may not open it again writes through the page cache. */
+    /* Reopens what was opened, not what has the name now. A mover that may not reopen it uses the page cache. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", t->fd);
     t->direct = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOCTTY);
 }
@@ -102,7 +102,7 @@ static int setup_device(struct target *t, struct err *e)
     open_direct(t);
     char dir[PATH_MAX], line[64];
     t->ways = WAY_PUNCH | WAY_ZEROOUT;
-    /* Thin volumes zero by discarding only (dm-thin takes no write-zeroes), and zeros written would allocate. */
+    /* Thin volumes zero by discarding only (dm-thin has no write-zeroes), and written zeros would allocate. */
     if (blockdev_sysfs(t->rdev, dir, sizeof dir) && strstr(dir, "/block/dm-") &&
         sysfs_line(dir, "queue/discard_granularity", line, sizeof line)) {
         unsigned long g = strtoul(line, NULL, 10);
@@ -117,7 +117,7 @@ static int setup_device(struct target *t, struct err *e)
 static int open_device(struct target *t, const struct stat *st, struct err *e)
 {
     int flags = O_RDWR | O_CLOEXEC | O_NOCTTY;
-    /* O_EXCL on a device: the kernel itself refuses what is mounted, swapped on, or part of something. */
+    /* O_EXCL on a device: the kernel refuses devices that are mounted, used as swap, or part of another device. */
     t->fd = open(t->path, t->o.force ? flags : flags | O_EXCL);
     if (t->fd < 0)
         return errno == EBUSY ? in_use(t, st->st_rdev, e) : open_error(t->path, errno, e);
@@ -129,17 +129,17 @@ static int setup_existing(struct target *t, struct err *e)
     struct stat st;
     if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
-    /* A file that was only given a size holds nothing that could be lost, and reads as zeros like a new one. */
+    /* A file with a size but no data can be overwritten without loss, and reads as zeros like a new one. */
     bool empty = st.st_size == 0 || (lseek(t->fd, 0, SEEK_DATA) < 0 && errno == ENXIO);
     if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {
         err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
                   (long long)st.st_size);
-        err_hint(e, "name another file, or allow it to be overwritten");
+        err_hint(e, "use another file, or allow overwriting (--force, --overwrite)");
         return -EEXIST;
     }
     if (!empty && !t->o.keep_contents && !t->o.resume) {
         if (ftruncate(t->fd, 0) < 0)
-            return err_set(e, ERR_TARGET, errno, "cannot empty restore target %s", t->path);
+            return err_set(e, ERR_TARGET, errno, "cannot truncate restore target %s", t->path);
         st.st_size = 0;
         empty = true;
     }
@@ -182,18 +182,19 @@ static int setup_size(struct target *t, struct err *e)
 {
     if (!t->is_new)
         return 0;
-    /* At once, so that a file system that cannot hold such a file says so before hours of work. */
+    /* Set immediately, so that a file system that cannot hold the file reports it before the restore. */
     if (t->o.size > INT64_MAX || ftruncate(t->fd, (off_t)t->o.size) < 0) {
         int sys = t->o.size > INT64_MAX ? EFBIG : errno;
         if (t->created)
             unlink(t->path);
-        return err_set(e, ERR_TARGET, sys, "cannot make %s a file of %" PRIu64 " bytes", t->path, t->o.size);
+        return err_set(e, ERR_TARGET, sys, "cannot set the size of restore target %s to %" PRIu64 " bytes", t->path,
+                       t->o.size);
     }
     t->size = t->o.size;
     struct statvfs vfs;
     if (fstatvfs(t->fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < t->o.size)
-        log_warning("%s will have %" PRIu64 " bytes, its file system has %" PRIu64
-                    " free: enough only if the image is sparse",
+        log_warning("restore target %s needs up to %" PRIu64 " bytes, its file system has %" PRIu64
+                    " free, which suffices only if the image is sparse",
                     t->path, t->o.size, (uint64_t)vfs.f_bavail * vfs.f_frsize);
     return 0;
 }
@@ -218,10 +219,10 @@ static struct target *target_alloc(const char *path, const struct target_opts *o
     return t;
 }
 
-static int neither(const char *path, const struct stat *st, struct err *e)
+static int wrong_type(const char *path, const struct stat *st, struct err *e)
 {
     return err_set(e, ERR_TARGET, 0, "restore target %s is neither a block device nor a regular file%s", path,
-                   S_ISDIR(st->st_mode) ? " but a directory" : "");
+                   S_ISDIR(st->st_mode) ? " (it is a directory)" : "");
 }
 
 int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e)
@@ -232,13 +233,13 @@ int target_from_fd(struct target **ret, int fd, const char *name, const struct t
         return -EINVAL;
     int flags = fcntl(fd, F_GETFL), rc = 0;
     if (flags < 0 || fstat(fd, &st) < 0 || (t->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
-        rc = err_set(e, ERR_TARGET, errno, "the descriptor of restore target %s cannot be used", name);
+        rc = err_set(e, ERR_TARGET, errno, "cannot use the descriptor of restore target %s", name);
     else if ((flags & O_ACCMODE) != O_RDWR)
         rc = err_set(e, ERR_TARGET, EBADF, "restore target %s was not opened for reading and writing", name);
     else if (S_ISBLK(st.st_mode))
         rc = setup_device(t, e);
     else if (!S_ISREG(st.st_mode))
-        rc = neither(name, &st, e);
+        rc = wrong_type(name, &st, e);
     else {
         t->ways = WAY_PUNCH;
         rc = setup_existing(t, e);
@@ -268,7 +269,7 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
     else if (S_ISREG(st.st_mode))
         rc = open_file(t, true, e);
     else
-        rc = neither(path, &st, e);
+        rc = wrong_type(path, &st, e);
     if (rc < 0)
         target_free(t);
     else
@@ -373,8 +374,8 @@ int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struc
 {
     uint64_t end = t->is_block ? t->size : INT64_MAX;
     if (pos > end || len > end - pos)
-        return err_set(e, ERR_TARGET, EINVAL, "%" PRIu64 " bytes at %" PRIu64 " do not lie within restore target %s",
-                       len, pos, t->path);
+        return err_set(e, ERR_TARGET, EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are outside restore target %s", len,
+                       pos, t->path);
     return 0;
 }
 
@@ -424,7 +425,7 @@ void target_wrote(struct target *t, uint64_t pos, uint64_t len)
         uint64_t from = mono_ns();
         int rc = sync_file_range(t->fd, (off_t)at, (off_t)n,
                                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-        /* This wait takes the error away from the fsync at the end, so it has to be kept here. */
+        /* This wait consumes the error of a later fsync, so it is recorded here. */
         if (rc < 0 && errno != EINVAL && errno != ESPIPE && errno != ENOSYS)
             writeback_failed(t, at, errno);
         posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_DONTNEED);
@@ -462,7 +463,7 @@ static int write_zeros(struct target *t, uint64_t pos, uint64_t len, struct err 
     return 0;
 }
 
-static bool way_open(struct target *t, unsigned way)
+static bool zero_way_usable(struct target *t, unsigned way)
 {
     pthread_mutex_lock(&t->mu);
     bool yes = (t->ways & way) != 0;
@@ -470,30 +471,30 @@ static bool way_open(struct target *t, unsigned way)
     return yes;
 }
 
-static void way_shut(struct target *t, unsigned way)
+static void zero_way_disable(struct target *t, unsigned way)
 {
     pthread_mutex_lock(&t->mu);
     t->ways &= ~way;
     pthread_mutex_unlock(&t->mu);
 }
 
-static bool refused(int sys)
+static bool zeroing_refused(int sys)
 {
     return sys == EOPNOTSUPP || sys == ENOSYS || sys == EINVAL || sys == ENOTTY || sys == EPERM || sys == EREMOTEIO;
 }
 
-/* Discards whole units of [pos, end) and reads them back. Says in [*a, *b) what is zero now, possibly nothing. */
+/* Discards whole units of [pos, end) and reads them back. [*a, *b) is the part that is zero, possibly empty. */
 static int discard_zero(struct target *t, uint64_t pos, uint64_t end, uint64_t *a, uint64_t *b, struct err *e)
 {
     enum { STEP = 256 << 10 };
-    uint64_t range[2] = {up(pos, t->discard), down(end, t->discard)};
+    uint64_t range[2] = {round_up(pos, t->discard), round_down(end, t->discard)};
     *a = *b = pos;
     if (range[1] <= range[0])
         return 0;
     range[1] -= range[0];
     if (ioctl(t->fd, BLKDISCARD, range) < 0) {
-        if (refused(errno)) {
-            way_shut(t, WAY_DISCARD);
+        if (zeroing_refused(errno)) {
+            zero_way_disable(t, WAY_DISCARD);
             return 0;
         }
         return target_write_error(t, range[0], range[1], errno, e);
@@ -508,7 +509,7 @@ static int discard_zero(struct target *t, uint64_t pos, uint64_t end, uint64_t *
         if (got < 0)
             return (int)got;
         if ((size_t)got < n || !zeros_only(buf, n)) {
-            way_shut(t, WAY_DISCARD); /* this one does not give zeros: never again */
+            zero_way_disable(t, WAY_DISCARD); /* this device does not return zeros after a discard */
             break;
         }
         at += n;
@@ -519,20 +520,20 @@ static int discard_zero(struct target *t, uint64_t pos, uint64_t end, uint64_t *
     return 0;
 }
 
-/* The whole pages of a device's range. */
+/* Zeroes the whole pages of a device's range. */
 static int zero_pages(struct target *t, uint64_t pos, uint64_t end, enum target_zero_how *how, struct err *e)
 {
-    /* On a device this is no discard but a write of zeros that may unmap, and fails where the device cannot do it. */
-    if (way_open(t, WAY_PUNCH)) {
+    /* On a device this writes zeros and may unmap, and fails if the device does not support it. */
+    if (zero_way_usable(t, WAY_PUNCH)) {
         if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pos, (off_t)(end - pos)) == 0) {
             *how = ZERO_PUNCHED;
             return 0;
         }
-        if (!refused(errno))
+        if (!zeroing_refused(errno))
             return target_write_error(t, pos, end - pos, errno, e);
-        way_shut(t, WAY_PUNCH);
+        zero_way_disable(t, WAY_PUNCH);
     }
-    if (way_open(t, WAY_DISCARD)) {
+    if (zero_way_usable(t, WAY_DISCARD)) {
         uint64_t a, b;
         int rc = discard_zero(t, pos, end, &a, &b, e);
         if (rc < 0)
@@ -540,22 +541,22 @@ static int zero_pages(struct target *t, uint64_t pos, uint64_t end, enum target_
         if (b > a) {
             enum target_zero_how rest;
             *how = ZERO_PUNCHED;
-            /* Less than a unit is left at the ends, or all behind the place where it was not zero. */
+            /* Remaining: less than a unit at the ends, or all after the first nonzero byte. */
             rc = a > pos ? zero_pages(t, pos, a, &rest, e) : 0;
             if (rc == 0 && b < end)
                 rc = zero_pages(t, b, end, &rest, e);
             return rc;
         }
     }
-    if (way_open(t, WAY_ZEROOUT)) {
+    if (zero_way_usable(t, WAY_ZEROOUT)) {
         uint64_t range[2] = {pos, end - pos};
         if (ioctl(t->fd, BLKZEROOUT, range) == 0) {
             *how = ZERO_BLKZEROOUT;
             return 0;
         }
-        if (!refused(errno))
+        if (!zeroing_refused(errno))
             return target_write_error(t, pos, end - pos, errno, e);
-        way_shut(t, WAY_ZEROOUT);
+        zero_way_disable(t, WAY_ZEROOUT);
     }
     *how = ZERO_WRITTEN;
     return write_zeros(t, pos, end - pos, e);
@@ -563,8 +564,8 @@ static int zero_pages(struct target *t, uint64_t pos, uint64_t end, enum target_
 
 static int zero_device(struct target *t, uint64_t pos, uint64_t end, enum target_zero_how *how, struct err *e)
 {
-    /* Whole pages, so that the kernel's invalidation of the page cache never meets a half-written page. */
-    uint64_t a = up(pos, PAGE), b = down(end, PAGE);
+    /* Whole pages, so that the kernel does not invalidate partly written pages of the page cache. */
+    uint64_t a = round_up(pos, PAGE), b = round_down(end, PAGE);
     *how = ZERO_WRITTEN;
     if (a >= b)
         return write_zeros(t, pos, end - pos, e);
@@ -592,7 +593,7 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
         return rc;
     if (t->is_block)
         return zero_device(t, pos, pos + len, how, e);
-    if (way_open(t, WAY_PUNCH)) {
+    if (zero_way_usable(t, WAY_PUNCH)) {
         if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pos, (off_t)len) == 0) {
             pthread_mutex_lock(&t->mu);
             t->st.punched += len;
@@ -600,9 +601,9 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
             *how = ZERO_PUNCHED;
             return 0;
         }
-        if (!refused(errno))
+        if (!zeroing_refused(errno))
             return target_write_error(t, pos, len, errno, e);
-        way_shut(t, WAY_PUNCH);
+        zero_way_disable(t, WAY_PUNCH);
     }
     *how = ZERO_WRITTEN;
     return write_zeros(t, pos, len, e);
@@ -621,7 +622,7 @@ static int sync_directory(const struct target *t, struct err *e)
         slash[slash == dir] = '\0';
     CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL && errno != EBADF && errno != EOPNOTSUPP))
-        return err_set(e, ERR_TARGET, errno, "cannot make the new file %s durable in its directory", t->path);
+        return err_set(e, ERR_TARGET, errno, "cannot sync the directory of restore target %s", t->path);
     return 0;
 }
 
@@ -629,7 +630,7 @@ int target_sync(struct target *t, struct err *e)
 {
     if (fdatasync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
-                       "data written to restore target %s did not reach it", t->path);
+                       "cannot sync restore target %s", t->path);
     return 0;
 }
 
@@ -640,20 +641,20 @@ int target_finish(struct target *t, struct err *e)
         if (fstat(t->fd, &st) < 0)
             return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
         if ((uint64_t)st.st_size != t->o.size && ftruncate(t->fd, (off_t)t->o.size) < 0)
-            return err_set(e, ERR_TARGET, errno, "cannot give restore target %s its size of %" PRIu64 " bytes", t->path,
-                           t->o.size);
+            return err_set(e, ERR_TARGET, errno, "cannot set the size of restore target %s to %" PRIu64 " bytes",
+                           t->path, t->o.size);
     }
     if (fsync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
-                       "data written to restore target %s did not reach it", t->path);
+                       "cannot sync restore target %s", t->path);
     pthread_mutex_lock(&t->mu);
     int sys = t->bad_sys;
     uint64_t pos = t->bad_pos;
     pthread_mutex_unlock(&t->mu);
     if (sys)
         return err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, sys,
-                       "data written near byte %" PRIu64 " of restore target %s did not reach it", pos, t->path);
-    /* Who reads back to verify wants to see the medium and not this cache. */
+                       "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
+    /* Verification must read from the medium, not from the page cache. */
     posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED);
     return t->created ? sync_directory(t, e) : 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * writer.c - buffers on their way to a restore target
+ * writer.c - write buffers for a restore target
  *
- * Files: writes of one file exclude each other in the kernel, and who waits there spins. So one thread writes at a
- * time; the others leave their buffers in the target's queue with it, and go on. Devices: each writer has an io_uring
- * with as many writes in flight as it has buffers, and without io_uring writes at once. Both go past the page cache but
- * for the blocks that two contents share; where that is refused, or gains nothing (memory), through it.
+ * Files: the kernel serializes writes to one file, and waiting writers spin. Therefore one thread writes at a time, and
+ * the others queue their buffers and continue. Devices: each writer has an io_uring with as many writes in flight as it
+ * has buffers; without io_uring it writes synchronously. Both use O_DIRECT except for blocks shared by two contents,
+ * and the page cache if O_DIRECT is refused or has no advantage (memory).
  */
 #include "io/target.h"
 
@@ -21,24 +21,24 @@
 #include <string.h>
 
 #define BUFFERS_MAX 1024u
-#define BLOCK ((size_t)4096)    /* written past the page cache in multiples of this */
-#define LARGE ((size_t)2 << 20) /* from here on huge pages gain */
+#define BLOCK ((size_t)4096)    /* unit of O_DIRECT writes */
+#define LARGE ((size_t)2 << 20) /* minimum size for huge pages */
 
 struct write_buffer {
     struct writer *w;
     uint8_t *mem;
     size_t skip, len, done;
     uint64_t pos;
-    unsigned next;               /* of the free list */
-    struct write_buffer *behind; /* in the target's queue */
+    unsigned next;               /* in the free list */
+    struct write_buffer *behind; /* in the queue of the target */
     bool direct;
 };
 
 struct writer {
     struct target *t;
     bool queued;
-    _Atomic bool direct; /* changed by whoever writes */
-    /* Of a queued writer, under queue_mu: other threads write for it. */
+    _Atomic bool direct; /* changed by the writing thread */
+    /* Under queue_mu for a queued writer, because other threads write for it. */
     unsigned n, flying;
     unsigned first_free; /* n: none */
     size_t size, stride;
@@ -46,17 +46,17 @@ struct writer {
     struct write_buffer *buf;
     struct io_uring uring;
     bool uring_up;
-    struct err err; /* the first that happened */
+    struct err err; /* the first error */
     bool failed;
 };
 
-static void lock(const struct writer *w)
+static void writer_lock(const struct writer *w)
 {
     if (w->queued)
         pthread_mutex_lock(&w->t->queue_mu);
 }
 
-static void unlock(const struct writer *w)
+static void writer_unlock(const struct writer *w)
 {
     if (w->queued)
         pthread_mutex_unlock(&w->t->queue_mu);
@@ -84,12 +84,12 @@ static void note_error(struct writer *w, const struct write_buffer *b, int sys)
     w->failed = true;
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e)
 {
     if (buffers == 0 || buffers > BUFFERS_MAX || buffer_size == 0 || buffer_size > UINT32_MAX / 2)
-        return err_set(e, ERR_USAGE, EINVAL, "%u write buffers of %zu bytes are impossible", buffers, buffer_size);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid write buffers: %u of %zu bytes", buffers, buffer_size);
     struct writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e);
@@ -109,9 +109,9 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
         w->buf[i].mem = w->pages.memory + i * w->stride;
         put_free(w, &w->buf[i]);
     }
-    /* Not SINGLE_ISSUER: the thread that makes a writer need not be the one that uses it. No registered file: the
-     * kernel would let go of it some time after the ring is gone, and whoever mounts the target at once would find it
-     * busy. */
+    /* Not SINGLE_ISSUER, because a writer may be created and used by different threads. No registered file, because the
+     * kernel would release it some time after the ring is closed, so that an immediate mount of the target would fail.
+     */
     w->uring_up = !w->queued && !t->o.no_uring &&
                   (io_uring_queue_init(buffers, &w->uring, IORING_SETUP_COOP_TASKRUN) == 0 ||
                    io_uring_queue_init(buffers, &w->uring, 0) == 0);
@@ -119,9 +119,9 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
     return 0;
 }
 
-/* ---- writing at once ---- */
+/* ---- synchronous writes ---- */
 
-/* 0, or what went wrong; b->done tells how far it came. */
+/* Returns 0 or an errno; b->done is the number of bytes written. */
 static int write_by(struct write_buffer *b, int fd)
 {
     struct target *t = b->w->t;
@@ -129,7 +129,7 @@ static int write_by(struct write_buffer *b, int fd)
     int sys = 0;
     while (b->done < b->len && !sys) {
         if (fd != t->fd && b->done % BLOCK)
-            fd = t->fd; /* a short write: past the page cache there is no going on in mid-block */
+            fd = t->fd; /* after a short write, O_DIRECT cannot continue within a block */
         ssize_t n = pwrite(fd, b->mem + b->skip + b->done, b->len - b->done, (off_t)(b->pos + b->done));
         if (n > 0)
             b->done += (size_t)n;
@@ -145,8 +145,8 @@ static int write_now(struct write_buffer *b)
     return write_by(b, b->w->t->fd);
 }
 
-/* The blocks at both ends that belong to neighbours too go through the page cache, and stay there until the neighbour
- * was written too, or the next sync; what is left of b lies in whole blocks. */
+/* The blocks at both ends that are shared with adjacent contents are written to the page cache, where they remain until
+ * the adjacent content is written or until the next sync; the rest of b then consists of whole blocks. */
 static int write_edges(struct write_buffer *b)
 {
     const size_t head = (size_t)(-b->pos % BLOCK), tail = (size_t)((b->pos + b->len) % BLOCK);
@@ -167,7 +167,7 @@ static int write_edges(struct write_buffer *b)
     return sys;
 }
 
-/* Whether its whole blocks can go past the page cache, and are worth it. */
+/* Whether its whole blocks should be written with O_DIRECT. */
 static bool suits_direct(const struct write_buffer *b)
 {
     const size_t in_block = (uintptr_t)(b->mem + b->skip) % BLOCK;
@@ -186,7 +186,8 @@ static int write_and_start(struct write_buffer *b)
             target_count_written(b->w->t, b->len);
         if (sys != EINVAL)
             return sys;
-        atomic_store_explicit(&b->w->direct, false, memory_order_relaxed); /* opened, but refused */
+        atomic_store_explicit(&b->w->direct, false,
+                              memory_order_relaxed); /* O_DIRECT was opened, but writes are refused */
     }
     sys = write_now(b);
     if (!sys)
@@ -194,7 +195,7 @@ static int write_and_start(struct write_buffer *b)
     return sys;
 }
 
-/* Writes what is in the queue, whosever it is. Called with queue_mu held, by the only one who writes. */
+/* Writes the queued buffers of all writers. Called with queue_mu held, by one thread at a time. */
 static void write_queue(struct target *t)
 {
     t->writing = true;
@@ -212,7 +213,7 @@ static void write_queue(struct target *t)
     t->writing = false;
 }
 
-static void enqueue(struct target *t, struct write_buffer *b)
+static void queue_append(struct target *t, struct write_buffer *b)
 {
     b->behind = NULL;
     if (t->queue_first)
@@ -225,7 +226,7 @@ static void enqueue(struct target *t, struct write_buffer *b)
         write_queue(t);
 }
 
-/* Waits until the writer has at most `flying` buffers in the queue. Called with queue_mu held: somebody writes. */
+/* Waits until the writer has at most `flying` buffers in the queue. Called with queue_mu held while a thread writes. */
 static void wait_queue(struct writer *w, unsigned flying)
 {
     if (w->flying <= flying)
@@ -238,10 +239,10 @@ static void wait_queue(struct writer *w, unsigned flying)
 
 /* ---- io_uring ---- */
 
-static void start(struct writer *w, struct write_buffer *b)
+static void uring_start(struct writer *w, struct write_buffer *b)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&w->uring);
-    if (!sqe) { /* there are as many entries as buffers, so that this is out of reach */
+    if (!sqe) { /* unreachable: there are as many entries as buffers */
         note_error(w, b, EBUSY);
         w->flying--;
         put_free(w, b);
@@ -252,16 +253,16 @@ static void start(struct writer *w, struct write_buffer *b)
     io_uring_sqe_set_data(sqe, b);
 }
 
-static void written(struct writer *w, struct write_buffer *b, int res)
+static void uring_written(struct writer *w, struct write_buffer *b, int res)
 {
     if (res == -EINTR || res == -EAGAIN) {
-        start(w, b);
+        uring_start(w, b);
         return;
     }
     if (res == -EINVAL && b->direct) {
-        /* Opened, but refused. */
+        /* O_DIRECT was opened, but writes are refused. */
         w->direct = b->direct = false;
-        start(w, b);
+        uring_start(w, b);
         return;
     }
     if (res > 0) {
@@ -269,7 +270,7 @@ static void written(struct writer *w, struct write_buffer *b, int res)
         if (b->done < b->len) {
             if (b->done % BLOCK)
                 b->direct = false;
-            start(w, b); /* the error that cut it short comes with the rest */
+            uring_start(w, b); /* the error will be reported for the rest */
             return;
         }
         if (b->direct)
@@ -283,8 +284,8 @@ static void written(struct writer *w, struct write_buffer *b, int res)
     put_free(w, b);
 }
 
-/* Waits until a write in flight is done, and takes all that are. */
-static void reap(struct writer *w)
+/* Waits until a write in flight is completed, and collects all completed ones. */
+static void uring_reap(struct writer *w)
 {
     unsigned before = w->flying;
     while (w->flying == before && w->flying > 0) {
@@ -292,9 +293,9 @@ static void reap(struct writer *w)
         int rc = io_uring_submit_and_wait(&w->uring, 1);
         target_spent(w->t, 0, mono_ns() - from);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
-            /* The ring itself is broken: buffers in flight are lost to it, so nothing more may be promised. */
+            /* The ring has failed: its buffers in flight are lost, and no more writes are possible. */
             if (!w->failed)
-                err_set(&w->err, ERR_TARGET, -rc, "io_uring cannot write %s", w->t->path);
+                err_set(&w->err, ERR_TARGET, -rc, "cannot write %s by io_uring", w->t->path);
             w->failed = true;
             return;
         }
@@ -303,12 +304,12 @@ static void reap(struct writer *w)
             struct write_buffer *b = io_uring_cqe_get_data(cqe);
             int res = cqe->res;
             io_uring_cqe_seen(&w->uring, cqe);
-            written(w, b, res);
+            uring_written(w, b, res);
         }
     }
 }
 
-static void submit(struct writer *w, struct write_buffer *b)
+static void uring_submit(struct writer *w, struct write_buffer *b)
 {
     b->direct = suits_direct(b);
     int sys = b->direct ? write_edges(b) : 0;
@@ -319,13 +320,13 @@ static void submit(struct writer *w, struct write_buffer *b)
     }
     uint64_t from = mono_ns();
     w->flying++;
-    start(w, b);
+    uring_start(w, b);
     int rc = io_uring_submit(&w->uring);
-    (void)rc; /* what could not be submitted now is when somebody waits */
+    (void)rc; /* the rest is submitted by the next wait */
     target_spent(w->t, mono_ns() - from, 0);
 }
 
-/* ---- what users call ---- */
+/* ---- public functions ---- */
 
 static void wait_all(struct writer *w)
 {
@@ -336,7 +337,7 @@ static void wait_all(struct writer *w)
     unsigned before = w->flying + 1;
     while (w->flying > 0 && w->flying < before) {
         before = w->flying;
-        reap(w);
+        uring_reap(w);
     }
 }
 
@@ -344,9 +345,9 @@ void writer_free(struct writer *w)
 {
     if (!w)
         return;
-    lock(w);
+    writer_lock(w);
     wait_all(w);
-    unlock(w);
+    writer_unlock(w);
     if (w->uring_up)
         io_uring_queue_exit(&w->uring);
     pages_unmap(&w->pages);
@@ -356,22 +357,22 @@ void writer_free(struct writer *w)
 
 int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e)
 {
-    lock(w);
+    writer_lock(w);
     if (w->first_free == w->n && w->flying > 0) {
         if (w->queued)
             wait_queue(w, w->flying - 1);
         else
-            reap(w);
+            uring_reap(w);
     }
     int rc = first_error(w, e);
     if (rc == 0 && w->first_free == w->n)
-        rc = err_set(e, ERR_GENERIC, EBUSY, "all %u write buffers are in the caller's hands", w->n);
+        rc = err_set(e, ERR_GENERIC, EBUSY, "all %u write buffers are held by the caller", w->n);
     if (rc == 0) {
         struct write_buffer *b = &w->buf[w->first_free];
         w->first_free = b->next;
         *ret = b->mem + (w->stride > w->size ? pos % BLOCK : 0);
     }
-    unlock(w);
+    writer_unlock(w);
     return rc;
 }
 
@@ -382,23 +383,23 @@ static struct write_buffer *buffer_of(struct writer *w, const uint8_t *mem)
 
 void writer_return(struct writer *w, uint8_t *buf)
 {
-    lock(w);
+    writer_lock(w);
     put_free(w, buffer_of(w, buf));
-    unlock(w);
+    writer_unlock(w);
 }
 
 int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint64_t pos, struct err *e)
 {
     struct write_buffer *b = buffer_of(w, buf);
     int rc = skip > w->size || len > w->size - skip
-                 ? err_set(e, ERR_GENERIC, EINVAL, "a write of %zu bytes goes beyond its buffer", len)
+                 ? err_set(e, ERR_GENERIC, EINVAL, "a write of %zu bytes exceeds its buffer", len)
                  : target_check_range(w->t, pos, len, e);
-    lock(w);
+    writer_lock(w);
     if (rc == 0)
         rc = first_error(w, e);
     if (rc < 0 || len == 0) {
         put_free(w, b);
-        unlock(w);
+        writer_unlock(w);
         return rc;
     }
     b->skip = (size_t)(buf - b->mem) + skip;
@@ -406,9 +407,9 @@ int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint6
     b->pos = pos;
     b->done = 0;
     if (w->queued) {
-        enqueue(w->t, b);
+        queue_append(w->t, b);
     } else if (w->uring_up) {
-        submit(w, b);
+        uring_submit(w, b);
     } else {
         int sys = write_and_start(b);
         if (sys)
@@ -416,15 +417,15 @@ int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint6
         put_free(w, b);
     }
     rc = w->uring_up ? 0 : first_error(w, e);
-    unlock(w);
+    writer_unlock(w);
     return rc;
 }
 
 int writer_flush(struct writer *w, struct err *e)
 {
-    lock(w);
+    writer_lock(w);
     wait_all(w);
     int rc = first_error(w, e);
-    unlock(w);
+    writer_unlock(w);
     return rc;
 }
