@@ -5,7 +5,8 @@
  * The daemon runs its jobs itself, with or without systemd, and nobody else does. A time of a job that has come is due
  * until its run was started: what is due waits in order, a few are started at a time, so that none is lost for being
  * one of many. Missed runs (daemon down, node off, clock jump) are caught up once (persistent), found from the last run
- * that is in the records (struct job_run). Jitter is a fixed offset per node and job. What is due stays due over a reload.
+ * that is in the records (struct job_run). Jitter is a fixed offset per node and job. What is due stays due over a
+ * reload.
  *
  * The event loop's thread only. Every function takes the wall clock's time from its caller.
  */

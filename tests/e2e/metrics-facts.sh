@@ -194,7 +194,7 @@ rm "$CONF/conf.d/60-bad.ini"; ask reload --wait --quiet
 is "and one that was not" config_last_reload_successful 1
 page; same "no sample was left out" "$(value metrics_dropped_samples)" 0
 # After all of that: what the man page calls without samples has none.
-idle=$(sed -n '/^Some families have no sample in this version/,/^$/p' \
+idle=$(sed -n '/^Some families are reserved and have no samples/,/^$/p' \
     "$(dirname "$0")/../../docs/man/snapferry-metrics.7.pod" | grep -o 'snapferry_[a-z_]*')
 check "the man page knows families without samples" test "$(wc -l <<<"$idle")" -ge 5
 same "they have none" "$(for n in $idle; do grep -oE "^${n}(_count)?[{ ]" "$WORK/page"; done)" ""
