@@ -112,9 +112,14 @@ $(BUILD)/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_ALL) $(KERNEL_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/recipe.o $(LIBS) $(FLAGS)
+# What unit tests share. Deriving a key of a repository takes 0.1 s by design: keys.c remembers those that a process has
+# derived, but not in the tests of the derivation itself.
+UNIT_OBJ := $(addprefix $(BUILD)/tests/unit/,recipe.o keys.o)
+$(BUILD)/tests/unit/%: KEYS := $(UNIT_OBJ) -Wl,--wrap=format_derive_key
+$(addprefix $(BUILD)/tests/unit/test_,kdf format format_keys): KEYS := $(BUILD)/tests/unit/recipe.o
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(BUILD)/tests/unit/recipe.o $(LIBS) $(PKG_LIBS) -lcmocka -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(KEYS) $(LIBS) $(PKG_LIBS) -lcmocka -lm
 # Of the command those files that only make text; print_error() of the others is also a name of cmocka's.
 CLI_TEXT_OBJ := $(addprefix $(BUILD)/daemon/cli/,ages.o live.o progress-line.o screen.o table.o text.o width.o)
 $(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS) $(FLAGS)

@@ -104,6 +104,7 @@ static inline struct repo *new_repo(const char *name, const struct format_create
     struct err e = ERR_INIT;
     static const uint8_t secret[32] = {1, 2, 3}, master[32] = {4, 5, 6};
     struct format_create f = c ? *c : (struct format_create){0};
+    f.unique_id = test_unique_id; /* its key is derived once in a process (keys.c) */
     f.secret = secret;
     f.master_key = master;
     if (!f.splitter)

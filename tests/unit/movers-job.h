@@ -12,7 +12,7 @@ static inline void make_repo(struct rig *r)
     struct err e = ERR_INIT;
     struct blobs *b = NULL;
     struct repo *repo = NULL;
-    const struct format_create c = {.key_algo = "pbkdf2-sha256-600000"};
+    const struct format_create c = {.unique_id = test_unique_id}; /* its key is derived once in a process (keys.c) */
     assert_ok(blobs_open_dir(&b, r->repo, BLOBS_CREATE, NULL, 0, &e), &e);
     assert_ok(format_create(b, &c, RIG_PASSWORD, &e), &e);
     const struct repo_opts o = {.cache_dir = r->cache};

@@ -2,24 +2,33 @@
 /* recipe.c - source data of the golden repositories, from their recipes (tests/fixtures/README.md). */
 #include "tests/unit/test.h"
 
-#include <inttypes.h>
-
 static void append_prng(uint8_t *out, uint64_t seed, size_t len)
 {
-    for (size_t i = 0; i < len; i += 8) {
-        uint8_t w[8];
-        put_le64(w, splitmix64(&seed));
-        memcpy(out + i, w, len - i < 8 ? len - i : 8);
-    }
+    size_t i = 0;
+    for (; len - i >= 8; i += 8)
+        put_le64(out + i, splitmix64(&seed));
+    uint8_t w[8];
+    put_le64(w, splitmix64(&seed));
+    memcpy(out + i, w, len - i);
 }
 
 static void append_lines(uint8_t *out, uint64_t seed, size_t len)
 {
+    uint8_t line[64 + 1] = "00000000 the quick brown fox jumps over the lazy dog 0123456789\n";
     for (size_t i = 0; i < len; i += 64) {
-        char line[80];
-        snprintf(line, sizeof line, "%08" PRIx32 " the quick brown fox jumps over the lazy dog 0123456789\n",
-                 (uint32_t)splitmix64(&seed));
+        uint32_t w = (uint32_t)splitmix64(&seed);
+        for (unsigned k = 0; k < 8; k++)
+            line[k] = (uint8_t) "0123456789abcdef"[w >> (28 - 4 * k) & 15];
         memcpy(out + i, line, len - i < 64 ? len - i : 64);
+    }
+}
+
+static void append_count(uint8_t *out, uint64_t mod, size_t len)
+{
+    uint64_t c = 0;
+    for (size_t i = 0; i < len; i++) {
+        out[i] = (uint8_t)c;
+        c = c + 1 == mod ? 0 : c + 1;
     }
 }
 
@@ -66,8 +75,7 @@ uint8_t *recipe_expand(const char *recipe, size_t *len)
             else if (!strcmp(seg, "fill"))
                 memset(out + n, (int)a, l);
             else if (!strcmp(seg, "count"))
-                for (size_t i = 0; i < l; i++)
-                    out[n + i] = (uint8_t)(i % a);
+                append_count(out + n, a, l);
             else
                 fail_msg("unknown recipe segment %s", seg);
             n += l;

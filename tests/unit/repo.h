@@ -90,12 +90,14 @@ static inline struct repo *open_repo(const char *dir, const char *cache, struct 
 static inline void create_repo(const char *dir, const struct format_create *f)
 {
     struct blobs *b;
+    struct format_create c = *f;
+    c.unique_id = test_unique_id;
     assert_ok(blobs_open_dir(&b, dir, BLOBS_CREATE, NULL, 0, &err), &err);
-    assert_ok(format_create(b, f, PASSWORD, &err), &err);
+    assert_ok(format_create(b, &c, PASSWORD, &err), &err);
     blobs_free(b);
 }
 
-/* Deriving a key takes long: the repository of most tests is made once. */
+/* The repository of most tests is made once. */
 static inline void copy_small_repo(const char *dir)
 {
     static char first[512];

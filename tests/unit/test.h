@@ -50,6 +50,9 @@ static inline uint64_t splitmix64(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* For repositories whose id does not matter. */
+static const uint8_t test_unique_id[32] __attribute__((unused)) = "snapferry: the id of unit tests";
+
 /* Fails the test with the sentence of `e` when `rc` is negative. */
 #define assert_ok(rc, e)                                                                                               \
     do {                                                                                                               \

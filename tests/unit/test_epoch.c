@@ -278,7 +278,7 @@ static void open_repo(struct repo *r, unsigned version)
     strcpy(r->dir, "/tmp/test_epoch.XXXXXX");
     assert_non_null(mkdtemp(r->dir));
     assert_ok(blobs_open_dir(&r->b, r->dir, BLOBS_CREATE, NULL, 0, &e), &e);
-    struct format_create c = {.version = version};
+    struct format_create c = {.version = version, .unique_id = test_unique_id};
     assert_ok(format_create(r->b, &c, "password", &e), &e);
     assert_ok(format_load(&r->f, r->b, "password", &e), &e);
     assert_ok(sealer_new(&r->s, r->f, &e), &e);

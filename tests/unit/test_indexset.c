@@ -34,7 +34,7 @@ static void make_repo(struct repo *r, unsigned version, unsigned ecc)
     snprintf(r->store, sizeof r->store, "%s/store", r->dir);
     snprintf(r->cache, sizeof r->cache, "%s/cache", r->dir);
     assert_ok(blobs_open_dir(&r->b, r->store, BLOBS_CREATE, NULL, 0, &e), &e);
-    struct format_create c = {.version = version, .ecc_percent = ecc};
+    struct format_create c = {.version = version, .ecc_percent = ecc, .unique_id = test_unique_id};
     assert_ok(format_create(r->b, &c, "password", &e), &e);
     assert_ok(format_load(&r->f, r->b, "password", &e), &e);
     assert_ok(sealer_new(&r->s, r->f, &e), &e);

@@ -545,14 +545,15 @@ static void test_driver_cycle(void **state)
 
 /* ---- liars: the real driver with one answer bent by a filter ---- */
 
+/* The real driver answers each request once: what it says is kept and bent again and again. */
 static void bend(const char *verb, const char *filter)
 {
     char text[1500];
     snprintf(text, sizeof text,
-             "#!/bin/bash\nout=$('%s' \"$1\"); rc=$?\n"
-             "if [ \"$1\" = '%s' ] && [ $rc -eq 0 ]; then printf '%%s\\n' \"$out\" | jq -c '%s'; else printf '%%s\\n' "
-             "\"$out\"; fi\nexit $rc\n",
-             real_driver, verb, filter);
+             "#!/bin/bash\nrequest=$(cat)\nkept=%s/kept.$(cksum <<<\"$1$request\" | tr ' ' -)\n"
+             "[ -e $kept ] || '%s' \"$1\" <<<\"$request\" >$kept || { rc=$?; cat $kept; rm $kept; exit $rc; }\n"
+             "if [ \"$1\" = '%s' ]; then jq -c '%s' <$kept; else cat $kept; fi\n",
+             dir, real_driver, verb, filter);
     klass.plugin = script("liar", text);
 }
 

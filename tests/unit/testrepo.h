@@ -50,7 +50,8 @@ static inline void testrepo_new(struct testrepo *t, const char *splitter, const 
     char repo[64];
     testrepo_dir(t);
     snprintf(repo, sizeof repo, "%s/repo", t->dir);
-    struct format_create c = {.splitter = splitter, .key_algo = "pbkdf2-sha256-600000", .secret = secret};
+    /* The same id each time: its key is derived once in a process (keys.c). */
+    struct format_create c = {.splitter = splitter, .unique_id = test_unique_id, .secret = secret};
     assert_ok(blobs_open_dir(&b, repo, BLOBS_CREATE, NULL, 0, &e), &e);
     assert_ok(format_create(b, &c, "test", &e), &e);
     blobs_free(b);
