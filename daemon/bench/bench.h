@@ -21,7 +21,7 @@
 
 struct bench_sample {
     uint8_t *random; /* cannot be compressed */
-    uint8_t *mixed;  /* text, records, zeros and random bytes in turn; NULL if not asked for */
+    uint8_t *mixed;  /* text, records, zeros and random bytes in turn; may be NULL */
     uint8_t *zero;   /* `piece` bytes, really written, not shared zero pages */
     size_t len;      /* of random and mixed, a multiple of piece */
     size_t piece;    /* one content */
@@ -30,7 +30,7 @@ struct bench_sample {
 
 int bench_sample_new(struct bench_sample *s, size_t len, size_t piece, bool mixed, struct err *e);
 void bench_sample_clear(struct bench_sample *s);
-/* Fills out[0..len) with what lies at `pos` of an endless stream of that kind; pos and len are multiples of 64 KiB. */
+/* Fills out[0..len) from `pos` of an infinite stream of that kind; pos and len are multiples of 64 KiB. */
 void bench_fill_random(uint8_t *out, size_t len, uint64_t pos);
 void bench_fill_mixed(uint8_t *out, size_t len, uint64_t pos);
 
@@ -51,7 +51,7 @@ const char *bench_group_name(enum bench_group g);
 
 struct bench_row;
 
-/* One thread at work on a row. */
+/* One thread working on a row. */
 struct bench_work {
     const struct bench_row *row;
     const struct bench_sample *sample;
@@ -75,7 +75,7 @@ struct bench_kind {
 struct bench_row {
     enum bench_group group;
     char name[48], variant[16]; /* "zstd-fastest", "mixed" */
-    char kernel[24];            /* what does the work: "avx2", "openssl", ... */
+    char kernel[24];            /* "avx2", "openssl", ... */
     const struct bench_kind *kind;
     unsigned number;  /* percentage, header id: what the kind needs */
     const void *what; /* likewise */

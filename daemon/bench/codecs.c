@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* codecs.c - rows that make other bytes of a content: compressors and error correction */
+/* codecs.c - rows of compressors and error correction */
 #include "daemon/bench/bench.h"
 
 #include "repo/compress.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK ((size_t)64 << 10) /* a stream may be a little longer than what it holds */
+#define SLACK ((size_t)64 << 10) /* a stream may be longer than its content */
 
 /* ---- compressors ---- */
 
 struct squeeze {
     struct compressor *c;
     uint8_t *packed, *plain;
-    size_t len; /* of packed; 0: the content was stored as it is */
+    size_t len; /* of packed; 0: stored uncompressed */
 };
 
 static int begin_squeeze(struct bench_work *w, struct err *e)
@@ -142,7 +142,7 @@ static void end_ecc(struct bench_work *w)
     free(s);
 }
 
-/* The longest code takes as many bytes again for parity, and checksums. */
+/* The longest code has as many parity bytes, and checksums. */
 static size_t ecc_memory(const struct bench_row *r, const struct bench_sample *s, unsigned threads)
 {
     (void)r;

@@ -2,10 +2,9 @@
 /*
  * measure.c - how fast a row is
  *
- * One core: several short runs on one thread, each timed by that thread's CPU clock; the median counts, the best and
- * the worst are kept beside it. All cores: one run on all threads at a time by the wall clock, and what share of the
- * CPUs the threads got, so that a machine that has other work to do does not pass for a slow one. A step comes before
- * either, untimed: it touches the memory and fills the caches.
+ * One core: several short runs on one thread by its CPU clock: median, best and worst. All cores: one run on all
+ * threads by the wall clock, and the share of the CPUs that they got, to detect other load. Each starts with an untimed
+ * step, which touches the memory and fills the caches.
  */
 #include "daemon/bench/bench.h"
 
@@ -114,8 +113,7 @@ static int begin_runs(struct core_runs *c, const struct bench_row *r, const stru
     return n < 0 ? (int)n : 0;
 }
 
-/* The time that a row has is that of all its runs: where one step takes longer than a run was meant to, there are
- * fewer. */
+/* There are fewer runs if one step takes longer than a run should. */
 static int next_run(struct core_runs *c, const struct bench_limits *l, unsigned runs, struct err *e)
 {
     const double now = clock_s(CLOCK_THREAD_CPUTIME_ID);
@@ -206,7 +204,7 @@ static void *race_run(void *arg)
     return NULL;
 }
 
-/* Each thread's own rate, added up: the last ones to end are then not taken for slow. */
+/* The sum of the rates of all threads, each by its own time. */
 static int race_sum(struct bench_row *r, const struct racer *racers, unsigned n, struct err *e)
 {
     double rate = 0, cpu = 0, wall = 0;
@@ -226,7 +224,7 @@ static int race_sum(struct bench_row *r, const struct racer *racers, unsigned n,
     return 0;
 }
 
-/* All begin when the last one is ready. Returns how many could be started. */
+/* All start when the last one is ready. Returns the number of started threads. */
 static unsigned race_start(struct race *c, struct racer *racers, unsigned n)
 {
     pthread_attr_t attr;
@@ -248,7 +246,7 @@ static unsigned race_start(struct race *c, struct racer *racers, unsigned n)
     return started;
 }
 
-/* As many threads as there are, or as fit into memory: a code with a window of megabytes on 64 CPUs does not. */
+/* All threads, or as many as fit into memory. */
 static unsigned threads_for(const struct bench_row *r, const struct bench_sample *s, const struct bench_limits *l)
 {
     uint64_t each = r->kind->memory(r, s, l->threads) + STACK, fit = l->memory / each;
@@ -272,7 +270,7 @@ static int measure_all(struct bench_row *r, const struct bench_sample *s, const 
     if (rc < 0)
         return rc;
     if (started == 0)
-        return err_set(e, ERR_GENERIC, EAGAIN, "no thread can be started");
+        return err_set(e, ERR_GENERIC, EAGAIN, "cannot start a thread");
     return race_sum(r, racers, started, e);
 }
 

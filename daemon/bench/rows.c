@@ -45,7 +45,7 @@ static void end_free(struct bench_work *w)
     free(w->state);
 }
 
-/* The next piece of the sample, round and round. */
+/* The next piece of the sample, cyclically. */
 static const uint8_t *next_piece(struct bench_work *w, const uint8_t *data)
 {
     const uint8_t *p = data + w->at;
@@ -73,11 +73,11 @@ static int begin_split(struct bench_work *w, struct err *e)
     if (!s)
         return err_nomem(e);
     if (splitter_by_name(s, w->row->name) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "the splitter %s is not known", w->row->name);
+        return err_set(e, ERR_GENERIC, EINVAL, "unknown splitter %s", w->row->name);
     return 0;
 }
 
-/* A pass over the sample. Bytes that a splitter need not look at count too: they are bytes of the source. */
+/* A pass over the sample. Bytes that a splitter skips are counted, too. */
 static int64_t step_split(struct bench_work *w, struct err *e)
 {
     (void)e;
@@ -133,7 +133,7 @@ static void end_hash(struct bench_work *w)
 
 static const struct bench_kind hash_kind = {begin_hash, step_hash, end_hash, no_memory};
 
-/* ---- ciphers: the whole way of an item, key derivation included ---- */
+/* ---- ciphers: a complete item with key derivation ---- */
 
 struct sealing {
     struct sealer *sealer;
@@ -274,7 +274,7 @@ static void add_compressors(struct list *l)
         const char *library = codec_library(name);
         add(l, BENCH_COMPRESSORS, name, "mixed", library, &bench_compress)->number = (unsigned)id;
         add(l, BENCH_COMPRESSORS, name, "random", library, &bench_compress)->number = (unsigned)id;
-        /* Every stream of the deflate family is expanded by the same code, whoever wrote it. */
+        /* All streams of the deflate family are expanded by the same code. */
         add(l, BENCH_COMPRESSORS, name, "expand", strcmp(library, "zlib") != 0 ? library : "isa-l", &bench_expand)
             ->number = (unsigned)id;
     }

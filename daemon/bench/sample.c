@@ -8,7 +8,7 @@
 
 #define SEGMENT ((size_t)16 << 10)
 
-/* splitmix64: any place of the stream can be begun at. */
+/* splitmix64: the stream can be started at any place. */
 static uint64_t mix(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
@@ -26,7 +26,7 @@ void bench_fill_random(uint8_t *out, size_t len, uint64_t pos)
     }
 }
 
-/* Lines of a log: words of which few are frequent and many are rare, and numbers. */
+/* Lines of a log: few frequent words, many rare ones, and numbers. */
 static void fill_text(uint8_t *out, size_t len, uint64_t seed)
 {
     static const char *const words[] = {
@@ -53,7 +53,7 @@ static void fill_text(uint8_t *out, size_t len, uint64_t seed)
     }
 }
 
-/* A table of a database: counters, few values, and a field of noise in each record of 64 bytes. */
+/* A table of a database: counters, few values, and random bytes in each record of 64 bytes. */
 static void fill_records(uint8_t *out, size_t len, uint64_t seed)
 {
     memset(out, 0, len);
@@ -104,7 +104,7 @@ int bench_sample_new(struct bench_sample *s, size_t len, size_t piece, bool mixe
     bench_fill_random(s->random, len, 0);
     if (mixed)
         bench_fill_mixed(s->mixed, len, 0);
-    /* calloc() would give pages that are one and the same page of zeros: reading those costs nothing. */
+    /* calloc() would return the shared page of zeros, which is read from cache. */
     memset(s->zero, 1, piece);
     memset(s->zero, 0, piece);
     __asm__ volatile("" : : "r"(s->zero) : "memory");

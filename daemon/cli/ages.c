@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ages.c - how long ago and how soon, and how much of it is done */
+/* ages.c - ages, times to come, percentages */
 #include "base/time.h"
 #include "daemon/cli/daemon.h"
 #include "base/pace.h"
@@ -7,17 +7,17 @@
 #include <math.h>
 
 #define TURNS 8
-/* Two clocks of one machine may differ by so much without meaning anything. */
+/* Differences up to this are not shown as a time in the future. */
 #define SLACK_S 5
 
-/* Seconds from a to b; differences of any two numbers, however odd. */
-static double between(int64_t a, int64_t b)
+/* Seconds from a to b, without overflow. */
+static double seconds_between(int64_t a, int64_t b)
 {
     return ((double)b - (double)a) * 1e-9;
 }
 
-/* One unit is enough to see how old something is. */
-static void span(double s, char *out, size_t cap)
+/* An age in one unit. */
+static void age_text(double s, char *out, size_t cap)
 {
     static const struct {
         double below, unit;
@@ -44,9 +44,9 @@ const char *text_ago(int64_t ns)
     if (ns <= 0)
         return "never";
     char *out = next_buffer(), s[32];
-    double age = between(ns, now_ns());
-    /* A clock was wrong, then or now: told as it is, not as something that is to come. */
-    span(age < -SLACK_S ? -age : age < 0 ? 0 : age, s, sizeof s);
+    double age = seconds_between(ns, now_ns());
+    /* A clock is or was wrong: shown as "ahead". */
+    age_text(age < -SLACK_S ? -age : age < 0 ? 0 : age, s, sizeof s);
     snprintf(out, sizeof(char[48]), "%s %s", s, age < -SLACK_S ? "ahead" : "ago");
     return out;
 }
@@ -56,8 +56,8 @@ const char *text_in(int64_t ns)
     if (ns <= 0)
         return "-";
     char *out = next_buffer(), s[32];
-    double left = between(now_ns(), ns);
-    span(left < 0 ? -left : left, s, sizeof s);
+    double left = seconds_between(now_ns(), ns);
+    age_text(left < 0 ? -left : left, s, sizeof s);
     if (left < -60)
         snprintf(out, sizeof(char[48]), "%s late", s);
     else if (left < 1)
@@ -69,7 +69,7 @@ const char *text_in(int64_t ns)
 
 const char *text_took(int64_t from, int64_t to)
 {
-    return from > 0 && to >= from ? text_seconds(between(from, to)) : "";
+    return from > 0 && to >= from ? text_seconds(seconds_between(from, to)) : "";
 }
 
 const char *text_percent(const json_t *progress)
@@ -84,7 +84,7 @@ const char *text_percent(const json_t *progress)
 
 const char *text_left(double seconds)
 {
-    /* Seconds in steps that stand still between two looks. */
+    /* Rounded up in steps, so that the text does not change with each update. */
     if (seconds >= 10 && seconds < 3600)
         seconds = ceil(seconds / (seconds < 120 ? 5 : 10)) * (seconds < 120 ? 5 : 10);
     else if (seconds >= 0 && seconds < 10)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* answer.c - an answer of the daemon, or from files in its place, and how it becomes the result */
+/* answer.c - answers of the daemon, or from its files, as results */
 #include "daemon/cli/daemon.h"
 
 #include <errno.h>
@@ -24,9 +24,9 @@ bool answered(const struct options *o, const json_t *answer)
     return o->json;
 }
 
-/* Verbs that the daemon answers from its memory, at once: if it does not, something is wrong with it. The others look
- * at storage, and storage may be slow. */
-static unsigned patience(const char *verb)
+/* Seconds to wait for an answer. Verbs answered from memory have a short limit; the others access storage, which may be
+ * slow. */
+static unsigned answer_timeout(const char *verb)
 {
     static const char *const quick[] = {"status", "operations", "backups", "jobs", "natives", "describe"};
     for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
@@ -49,7 +49,7 @@ int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t 
     CLEANUP(daemon_closep) struct daemon *d = NULL;
     int rc = daemon_open(&d, o, &down);
     if (rc >= 0)
-        rc = daemon_call(d, verb, json_incref(owned), patience(verb), NULL, NULL, answer, &down);
+        rc = daemon_call(d, verb, json_incref(owned), answer_timeout(verb), NULL, NULL, answer, &down);
     if (rc >= 0)
         return rc;
     if (down.cls != ERR_NO_DAEMON) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * bench-device.c - how fast a device or file is read
+ * bench-device.c - read performance of a device or file
  *
- * By the reader that backups use, with other sizes of blocks at the usual depth, and then with other depths at the best
- * size. Each try begins where the one before ended, so that none finds in a cache what another has read. Nothing is
- * written.
+ * With several block sizes at the default depth, then with several depths at the best size. Each measurement starts
+ * where the previous one ended, so that nothing is read from a cache. Nothing is written.
  */
 #include "daemon/cli/bench.h"
 
@@ -37,7 +36,7 @@ static int try_way(struct sweep *w, size_t block, unsigned depth, struct err *e)
             return 0;
     struct bench_read *t = &d->reads[d->n];
     *t = (struct bench_read){.block = block, .depth = depth, .no_uring = w->o->no_uring, .no_direct = w->o->no_direct};
-    /* The rest of a source that is nearly read through is too short to tell anything. */
+    /* The rest of the source may be too short. */
     if (w->pos > source_info(w->s)->size / 2) {
         w->pos = 0;
         posix_fadvise(source_fd(w->s), 0, 0, POSIX_FADV_DONTNEED);
@@ -77,9 +76,9 @@ int bench_device(struct bench_device *d, const struct options *o, double seconds
     snprintf(d->media, sizeof d->media, "%s", media_name(i->media));
     struct extent x;
     if (i->size == 0 || (rc = source_extent(s, 0, &x, e)) < 0 || (x.hole && x.len == i->size))
-        return rc < 0 ? rc : err_set(e, ERR_SOURCE, 0, "%s holds no data that could be read", i->path);
+        return rc < 0 ? rc : err_set(e, ERR_SOURCE, 0, "%s contains no data", i->path);
     posix_fadvise(source_fd(s), 0, 0, POSIX_FADV_DONTNEED);
-    /* The ring is twice what is in flight, and a little. */
+    /* The ring is a little more than twice the data in flight. */
     uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
     unsigned usual = o->depth ? o->depth : i->depth;
     struct sweep w = {.d = d, .s = s, .o = o, .cancel = cancel, .seconds = seconds};

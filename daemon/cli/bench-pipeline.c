@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * bench-pipeline.c - whole backups, verification and restore, in a repository that lives as long as the measurement
+ * bench-pipeline.c - backups, verification and restore with a temporary repository
  *
- * The source is a file that was just written and is read through the page cache, so the figures are those of CPU,
- * memory and the disk with the repository; what a device adds, bench-device.c tells. Before data are read back from the
- * repository its pages are dropped from the cache (which a tmpfs cannot do).
+ * The source is a new file in the page cache: the results are those of CPU, memory and the disk of the repository; the
+ * device is measured by bench-device.c. The pages of the repository are dropped from the cache before they are read
+ * (not on a tmpfs).
  */
 #include "daemon/cli/bench.h"
 
@@ -34,7 +34,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     (void)st;
     (void)where;
     if ((type == FTW_DP ? rmdir(path) : unlink(path)) < 0)
-        log_warning("%s cannot be removed: %s", path, strerror(errno));
+        log_warning("cannot remove %s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -53,21 +53,21 @@ static int make_dir(struct bench_run *x, struct err *e)
     const struct bench_pipeline *p = x->p;
     struct statvfs fs;
     if (statvfs(x->o->dir, &fs) < 0)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "--dir %s cannot be used",
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "cannot use --dir %s",
                        text_name(x->o->dir));
-    /* Source, two backups of it and what is restored, and room for the others who write there. */
+    /* Source, two backups, the restored file, and a reserve. */
     uint64_t need = 4 * p->size + (64u << 20), have = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (have < need) {
-        err_set(e, ERR_NO_SPACE, 0, "%s has %s free, the pipeline wants %s", text_name(x->o->dir), text_bytes(have),
+        err_set(e, ERR_NO_SPACE, 0, "%s has %s free, the pipeline requires %s", text_name(x->o->dir), text_bytes(have),
                 text_bytes(need));
-        return err_hint(e, "give another --dir or a smaller --size: the pipeline moves 16 times as much");
+        return err_hint(e, "use another --dir or a smaller --size: the pipeline uses 16 times as much");
     }
     if ((size_t)snprintf(x->dir, sizeof x->dir, "%s/snapferry-bench-XXXXXX", x->o->dir) >= sizeof x->dir)
         return err_set(e, ERR_USAGE, ENAMETOOLONG, "--dir is too long");
     if (!mkdtemp(x->dir)) {
         int sys = errno;
         x->dir[0] = '\0';
-        return err_set(e, ERR_GENERIC, sys, "no directory can be made in %s", text_name(x->o->dir));
+        return err_set(e, ERR_GENERIC, sys, "cannot create a directory in %s", text_name(x->o->dir));
     }
     snprintf(x->repo_dir, sizeof x->repo_dir, "%s/repository", x->dir);
     snprintf(x->source, sizeof x->source, "%s/source.img", x->dir);
@@ -95,7 +95,7 @@ static int write_source(struct bench_run *x, fill_fn *fill, struct err *e)
         if (n != (ssize_t)CHUNK)
             return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot write %s", x->source);
     }
-    /* Or the disk would still be writing it while the backup runs. */
+    /* Not to be written during the backup. */
     if (fsync(fd) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot write %s", x->source);
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench-print.c - the report of bench for a person and for programs */
+/* bench-print.c - the report of bench as text and JSON */
 #include "daemon/cli/bench.h"
 
 #include "chunker/kernel.h"
@@ -10,7 +10,7 @@
 
 extern char **environ;
 
-#define FREE 1000 /* GB/s: a splitter that needs not look at the data */
+#define FREE 1000 /* GB/s: the data are not read */
 
 /* ---- the machine ---- */
 
@@ -30,7 +30,7 @@ static void cpu_model(char *out, size_t cap)
     }
 }
 
-/* The kernels that the environment asks for. */
+/* Kernels selected by the environment. */
 static json_t *forced_kernels(void)
 {
     static const char prefix[] = "SNAPFERRY_KERNEL_";
@@ -46,7 +46,7 @@ static json_t *forced_kernels(void)
     return o;
 }
 
-/* Below 1: others used the CPUs while all cores were measured. */
+/* Below 1: other processes used the CPUs. */
 static double lowest_share(const struct bench_report *r)
 {
     double sum = 0;
@@ -72,10 +72,10 @@ static void print_machine(const struct bench_report *r)
     const char *key;
     json_t *v;
     json_object_foreach(forced, key, v)
-        printf("SNAPFERRY_KERNEL_%s asks for %s\n", text_name(key), text_name(json_string_value(v)));
+        printf("SNAPFERRY_KERNEL_%s selects %s\n", text_name(key), text_name(json_string_value(v)));
     if (!r->n_rows)
         return;
-    printf("GB/s (10^9 bytes) of plaintext in memory: a sample of %s in contents of %s, made from a seed.\n"
+    printf("GB/s (10^9 bytes) of plaintext in memory: a sample of %s in contents of %s, generated.\n"
            "1 core: CPU time of one thread, median of up to %u runs; %u cores: wall clock.\n",
            text_bytes(r->sample_len), text_bytes(r->sample_piece), r->limits->runs, r->limits->threads);
 }
@@ -182,7 +182,7 @@ static void print_group(const struct bench_report *r, enum bench_group g)
     printf("\n%s\n", l->title);
     table_print(t, stdout, "  ");
     if (fewer)
-        puts("  * on fewer threads, or none: more do not fit into --memory");
+        puts("  * fewer threads, or none: limited by --memory");
 }
 
 static void print_device(const struct bench_device *d)
@@ -190,7 +190,7 @@ static void print_device(const struct bench_device *d)
     static const char *const heads[] = {"BLOCK", "DEPTH", "GB/s", "CORE-S/GB", "READ"};
     printf("\nDevice %s: %s, %s, %s%s%s\n", text_name(d->path), text_bytes(d->size), d->is_block ? d->media : "file",
            d->uring ? "io_uring" : "preadv", d->direct ? ", direct" : ", page cache",
-           d->is_block || d->direct ? "" : " (of a file in memory it is memory that is measured)");
+           d->is_block || d->direct ? "" : " (a cached file measures memory)");
     if (d->fallback[0])
         printf("  %s\n", text_name(d->fallback));
     struct table *t = table_new(heads, "rrrrr");
@@ -208,8 +208,8 @@ static void print_device(const struct bench_device *d)
 static void print_pipeline(const struct bench_pipeline *p)
 {
     static const char *const heads[] = {"WORK", "SECONDS", "RATE", "CORE-S/GiB"};
-    printf("\nPipeline: %s, %s, %s, %s, %u workers; opening the repository took %.2f s more\n", text_bytes(p->size),
-           p->hash, p->splitter, p->encryption, p->workers, p->open_seconds);
+    printf("\nPipeline: %s, %s, %s, %s, %u workers; plus %.2f s to open the repository\n", text_bytes(p->size), p->hash,
+           p->splitter, p->encryption, p->workers, p->open_seconds);
     struct table *t = table_new(heads, "lrrr");
     for (unsigned i = 0; i < p->n; i++) {
         const struct bench_move *m = &p->moves[i];
@@ -257,11 +257,10 @@ void bench_print(const struct bench_report *r, const struct bench_advice *a)
     print_advice(a);
     double share = lowest_share(r);
     if (share < 0.9)
-        printf("\nThe machine had other work to do: the threads got %.0f %% of the CPUs, so more is possible on all "
-               "cores.\n",
+        printf("\nOther processes were running: the threads got %.0f %% of the CPUs; rates of all cores are too low.\n",
                100 * share);
     if (r->interrupted)
-        puts("\nInterrupted: the rest was not measured.");
+        puts("\nInterrupted: results are incomplete.");
 }
 
 /* ---- JSON ---- */

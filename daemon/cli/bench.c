@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench.c - snapferry bench: what this machine's data path can do, and what to choose because of it */
+/* bench.c - snapferry bench: performance of the data path, and advice */
 #include "daemon/cli/bench.h"
 
 #include "chunker/kernel.h"
@@ -13,7 +13,7 @@
 #define SAMPLE_MIN (8 * MIB)
 #define SAMPLE_MAX (1024 * MIB)
 #define MEMORY_ROWS ((size_t)32 << 20) /* what rows of memory may take beside the sample */
-#define PIPELINE_TIMES 16              /* the pipeline moves so many samples */
+#define PIPELINE_TIMES 16              /* samples that the pipeline moves */
 
 struct bench {
     const struct options *o;
@@ -27,7 +27,7 @@ struct bench {
     struct bench_pipeline p;
 };
 
-/* ---- what is asked for ---- */
+/* ---- selection ---- */
 
 static int unknown_word(const char *word, struct err *e)
 {
@@ -35,8 +35,8 @@ static int unknown_word(const char *word, struct err *e)
     size_t n = 0;
     for (unsigned g = 0; g < BENCH_GROUPS && n < sizeof list; g++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s, ", bench_group_name(g));
-    err_set(e, ERR_USAGE, EINVAL, "bench knows no \"%s\"", text_name(word));
-    return err_hint(e, "choose of %sdevice, pipeline", list);
+    err_set(e, ERR_USAGE, EINVAL, "unknown benchmark \"%s\"", text_name(word));
+    return err_hint(e, "use one of %sdevice, pipeline", list);
 }
 
 static int choose_word(struct bench *b, const char *word, struct err *e)
@@ -49,7 +49,7 @@ static int choose_word(struct bench *b, const char *word, struct err *e)
     }
     if (!strcmp(word, "device")) {
         if (!b->o->device) {
-            err_set(e, ERR_USAGE, EINVAL, "bench device wants --device PATH");
+            err_set(e, ERR_USAGE, EINVAL, "bench device requires --device PATH");
             return err_hint(e, "it is only read");
         }
         return 0;
@@ -71,29 +71,29 @@ static int choose_parts(struct bench *b, struct err *e)
     if (!o->n_args)
         b->groups = (1u << BENCH_GROUPS) - 1;
     if (b->pipeline && !o->dir) {
-        err_set(e, ERR_USAGE, EINVAL, "the pipeline wants --dir DIR for a repository while it is measured");
-        return err_hint(e, "the file system where repositories will lie, or a tmpfs for what CPU and memory can do");
+        err_set(e, ERR_USAGE, EINVAL, "the pipeline requires --dir DIR for a temporary repository");
+        return err_hint(e, "use the file system of future repositories, or a tmpfs to measure CPU and memory alone");
     }
     if (!b->pipeline && o->dir)
-        return err_set(e, ERR_USAGE, EINVAL, "--dir is for --pipeline");
+        return err_set(e, ERR_USAGE, EINVAL, "--dir requires --pipeline");
     return 0;
 }
 
-/* The sample, twice, and one thread's part at least must fit into the budget. */
+/* Two samples and the memory of one thread must fit into the budget. */
 static int choose_sizes(struct bench *b, struct err *e)
 {
     const struct options *o = b->o;
     uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
     uint64_t sample = o->size ? o->size : o->quick ? 8 * MIB : 32 * MIB;
     if (sample < SAMPLE_MIN || sample > SAMPLE_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "--size wants 8MiB to 1GiB, not %s", text_bytes(sample));
+        return err_set(e, ERR_USAGE, EINVAL, "--size requires 8MiB to 1GiB, not %s", text_bytes(sample));
     b->piece = o->quick ? MIB / 2 : 4 * MIB;
     b->sample = sample / b->piece * b->piece;
     uint64_t used = 2 * b->sample + b->piece + (8 << 20);
     if (b->groups && used + 32 * MIB > memory) {
         err_set(e, ERR_USAGE, EINVAL, "two samples of %s do not fit into %s of memory", text_bytes(b->sample),
                 text_bytes(memory));
-        return err_hint(e, "give a smaller --size or a larger --memory");
+        return err_hint(e, "use a smaller --size or a larger --memory");
     }
     b->limits = (struct bench_limits){.seconds = o->seconds > 0 ? o->seconds
                                                  : o->quick     ? 0.03
@@ -105,9 +105,9 @@ static int choose_sizes(struct bench *b, struct err *e)
     return 0;
 }
 
-/* ---- the work ---- */
+/* ---- measurement ---- */
 
-static void show(const struct bench *b, const char *what, unsigned i)
+static void show_progress(const struct bench *b, const char *what, unsigned i)
 {
     bool tty = isatty(STDERR_FILENO);
     if (b->o->progress == PROGRESS_OFF || b->o->quiet || b->o->json || (!tty && b->o->progress != PROGRESS_ON))
@@ -142,14 +142,14 @@ static int run_rows(struct bench *b, struct err *e)
     int rc = bench_sample_new(&s, b->sample, b->piece, b->groups & 1u << BENCH_COMPRESSORS, e);
     s.memory = s.len < MEMORY_ROWS ? s.len : MEMORY_ROWS;
     for (unsigned i = 0; rc >= 0 && i < b->n_rows; i++) {
-        show(b, bench_group_name(b->rows[i].group), i);
+        show_progress(b, bench_group_name(b->rows[i].group), i);
         rc = bench_measure(&b->rows[i], &s, &b->limits, e);
     }
     bench_sample_clear(&s);
     return rc;
 }
 
-/* A device needs longer than a core to show what it can do. */
+/* A device is measured longer than a core. */
 static double device_seconds(const struct bench *b)
 {
     double s = b->limits.seconds * 4;
@@ -160,18 +160,18 @@ static int run_all(struct bench *b, struct err *e)
 {
     int rc = run_rows(b, e);
     if (rc >= 0 && b->device) {
-        show(b, "the device", b->n_rows);
+        show_progress(b, "the device", b->n_rows);
         rc = bench_device(&b->d, b->o, device_seconds(b), b->limits.cancel, e);
     }
     if (rc >= 0 && b->pipeline) {
-        show(b, "the pipeline", b->n_rows);
+        show_progress(b, "the pipeline", b->n_rows);
         rc = bench_pipeline(&b->p, b->o, b->sample * PIPELINE_TIMES, e);
     }
     show_end(b);
     return rc;
 }
 
-static void report(const struct bench *b, bool interrupted)
+static void print_report(const struct bench *b, bool interrupted)
 {
     const struct bench_report r = {.rows = b->rows,
                                    .n_rows = b->n_rows,
@@ -202,11 +202,11 @@ int cli_bench(const struct options *o, struct err *e)
         rc = choose_sizes(b, e);
     if (rc < 0)
         return rc;
-    budget_tame_malloc(); /* or what one row frees would be kept beside what the next one takes */
+    budget_tame_malloc(); /* or memory freed by one row would be kept while the next allocates */
     rc = run_all(b, e);
-    /* What was measured before it ended is worth as much as without the end. */
+    /* Partial results are printed. */
     bool interrupted = rc < 0 && e->cls == ERR_INTERRUPTED;
     if (rc >= 0 || interrupted)
-        report(b, interrupted);
+        print_report(b, interrupted);
     return rc;
 }

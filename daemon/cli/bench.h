@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bench.h - what the files of `snapferry bench` share, beside the measuring core (daemon/bench/bench.h) */
+/* bench.h - declarations of `snapferry bench`; the measuring core is daemon/bench/bench.h */
 #ifndef SNAPFERRY_DAEMON_CLI_BENCH_H
 #define SNAPFERRY_DAEMON_CLI_BENCH_H
 
@@ -17,7 +17,7 @@ struct bench_device {
     struct bench_read reads[BENCH_READS_MAX];
     unsigned n, usual; /* `usual`: index of the reader's default */
 };
-/* Reads only. Members are valid for as far as it got. */
+/* Reads only. Members are valid as far as measured. */
 int bench_device(struct bench_device *d, const struct options *o, double seconds, const _Atomic bool *cancel,
                  struct err *e);
 
@@ -36,11 +36,11 @@ struct bench_pipeline {
     char hash[40], splitter[40], encryption[48];
     uint64_t size;
     unsigned workers;
-    double open_seconds; /* of the repository: the key is derived from the password */
+    double open_seconds; /* of the repository, with key derivation */
     struct bench_move moves[BENCH_MOVES_MAX];
     unsigned n;
 };
-/* In a new directory below o->dir, which is removed again whatever happens. */
+/* In a new directory below o->dir, which is always removed. */
 int bench_pipeline(struct bench_pipeline *p, const struct options *o, uint64_t size, struct err *e);
 
 /* ---- results (bench-advice.c, bench-print.c) ---- */
@@ -50,8 +50,8 @@ struct bench_report {
     unsigned n_rows;
     size_t sample_len, sample_piece;
     const struct bench_limits *limits;
-    const struct bench_device *device;     /* NULL: not asked for */
-    const struct bench_pipeline *pipeline; /* NULL: not asked for */
+    const struct bench_device *device;     /* NULL: not measured */
+    const struct bench_pipeline *pipeline; /* NULL: not measured */
     bool interrupted;
 };
 
@@ -62,9 +62,9 @@ struct bench_advice {
         char choice[64], why[512];
     } lines[BENCH_ADVICE_MAX];
     unsigned n;
-    char command[512]; /* that makes such a repository, "" if too little was measured */
+    char command[512]; /* to create such a repository, "" without enough results */
 };
-/* Says only what the rows that were measured bear out. */
+/* Based on measured rows only. */
 void bench_advise(struct bench_advice *a, const struct bench_report *r);
 
 void bench_print(const struct bench_report *r, const struct bench_advice *a);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * bundle.c - what a bug report needs in one tar file (CF-52): status, facts, records, configuration, logs; no secrets
+ * bundle.c - information for a bug report in a tar file (CF-52): status, facts, records, configuration, logs; no
+ * secrets
  *
- * Works while the daemon is down. Everything passes through redact.c on its way into the archive.
+ * Also works while the daemon is down. Everything is redacted (redact.c) before it is written to the archive.
  */
 #include "base/time.h"
 #include "daemon/cli/logs.h"
@@ -32,7 +33,7 @@ struct bundle {
 
 /* ---- tar ---- */
 
-static void put(struct bundle *b, const void *data, size_t n)
+static void put_bytes(struct bundle *b, const void *data, size_t n)
 {
     if (n && gzwrite(b->gz, data, (unsigned)n) != (int)n)
         b->failed = true;
@@ -60,10 +61,10 @@ static void put_file(struct bundle *b, const char *name, const char *data, size_
         sum += (unsigned char)h[i];
     snprintf(h + 148, 8, "%06o", sum);
     h[155] = ' ';
-    put(b, h, sizeof h);
-    put(b, data, n);
+    put_bytes(b, h, sizeof h);
+    put_bytes(b, data, n);
     static const char zeros[512];
-    put(b, zeros, (512 - n % 512) % 512);
+    put_bytes(b, zeros, (512 - n % 512) % 512);
 }
 
 static void put_text(struct bundle *b, const char *name, const char *text)
@@ -85,7 +86,7 @@ static void put_json(struct bundle *b, const char *name, const json_t *v)
         b->failed = true;
 }
 
-/* ---- what goes in ---- */
+/* ---- contents ---- */
 
 static void put_answer(struct bundle *b, const struct options *o, const char *verb, const char *name)
 {
@@ -156,7 +157,7 @@ struct rows {
     struct bundle *b;
     FILE *f;
     enum row_kind kind;
-    json_t *failed; /* ids of operations whose logs are wanted */
+    json_t *failed; /* ids of operations whose logs are included */
 };
 
 static int put_row(const void *any, void *arg)
@@ -257,17 +258,16 @@ static void put_system(struct bundle *b)
 }
 
 static const char readme[] =
-    "What a bug report about snapferry needs, collected by `snapferry debug-bundle`.\n\n"
-    "status.json, facts.json   what the daemon says, or what its files say while it is down\n"
-    "records/                  the newest rows of its records\n"
-    "config/                   the configuration\n"
-    "logs/                     of the newest operations that did not complete\n"
+    "Information for a bug report, collected by `snapferry debug-bundle`.\n\n"
+    "status.json, facts.json   state of the daemon, or of its files if it is down\n"
+    "records/                  newest rows of the records\n"
+    "config/                   configuration\n"
+    "logs/                     logs of the newest operations that did not complete\n"
     "system.txt                release and machine\n\n"
-    "Values whose name says that they are secret, passwords in URLs, and the contents of the password files that the\n"
-    "configuration names were replaced by \"(removed)\". Names of volumes, paths and hosts are left: look through it\n"
-    "before you pass it on.\n";
+    "Values with names of secrets, passwords in URLs, and the contents of the configured password files have been\n"
+    "replaced by \"(removed)\". Names of volumes, paths and hosts are included: review them before you pass it on.\n";
 
-static void fill(struct bundle *b, const struct options *o, const struct cfg *c)
+static void put_everything(struct bundle *b, const struct options *o, const struct cfg *c)
 {
     CLEANUP_JSON json_t *failed = json_array();
     put_text(b, "README", readme);
@@ -278,10 +278,10 @@ static void fill(struct bundle *b, const struct options *o, const struct cfg *c)
     put_records(b, o, failed);
     put_logs(b, o, failed);
     static const char end[1024];
-    put(b, end, sizeof end);
+    put_bytes(b, end, sizeof end);
 }
 
-static int create(const struct options *o, const struct bundle *b, char path[4096], struct err *e)
+static int create_bundle(const struct options *o, const struct bundle *b, char path[4096], struct err *e)
 {
     if (o->n_args && !strcmp(o->args[0], "-")) {
         snprintf(path, 4096, "standard output");
@@ -290,7 +290,7 @@ static int create(const struct options *o, const struct bundle *b, char path[409
     snprintf(path, 4096, "%s%s", o->n_args ? o->args[0] : b->top, o->n_args ? "" : ".tar.gz");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST)
-        err_plain(e, ERR_EXISTS, EEXIST, "%s is there already", text_name(path));
+        err_plain(e, ERR_EXISTS, EEXIST, "%s already exists", text_name(path));
     else if (fd < 0)
         err_set(e, ERR_GENERIC, errno, "cannot create %s", text_name(path));
     return fd;
@@ -303,7 +303,7 @@ int ask_debug_bundle(const struct options *o, struct err *e)
     struct cfg *c = NULL;
     struct err ignored = ERR_INIT;
     snprintf(b.top, sizeof b.top, "snapferry-debug-%s", time_stamp(b.now_ns, stamp));
-    CLEANUP_CLOSE int fd = create(o, &b, path, e);
+    CLEANUP_CLOSE int fd = create_bundle(o, &b, path, e);
     if (fd < 0)
         return -EIO;
     (void)cfg_load_dir(&c, o->config_dir, &ignored);
@@ -313,7 +313,7 @@ int ask_debug_bundle(const struct options *o, struct err *e)
         rc = b.gz ? (take_fd(&fd), 0) : err_nomem(e);
     }
     if (rc >= 0) {
-        fill(&b, o, c);
+        put_everything(&b, o, c);
         if (gzclose(b.gz) != Z_OK || b.failed)
             rc = err_set(e, ERR_GENERIC, errno, "cannot write %s", text_name(path));
     }
@@ -326,7 +326,7 @@ int ask_debug_bundle(const struct options *o, struct err *e)
         CLEANUP_JSON json_t *answer = json_pack("{s:s}", "file", path);
         print_answer(o, answer);
     } else if (!o->quiet && !to_stdout) {
-        printf("%s\nSecrets were taken out; look through it before you pass it on.\n", text_name(path));
+        printf("%s\nSecrets have been removed; review it before you pass it on.\n", text_name(path));
     }
     return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* cancel.c - snapferry cancel ID..., and --all for who is about to remove or to move a node */
+/* cancel.c - snapferry cancel ID..., and --all */
 #include "daemon/cli/daemon.h"
 
 #include "daemon/records/records.h"
 
 #include <string.h>
 
-/* A job may begin one more while the others are cancelled; whoever submits without end is not waited for. */
+/* Jobs may start more while others are canceled; limits the number of rounds. */
 #define PASSES 20
 
 /* One of them; its answer is added to `all`. */
@@ -18,12 +18,12 @@ static int cancel_one(const struct options *o, const char *name, json_t *all, st
         return rc;
     const char *id = *jstr(answer, "id") ? jstr(answer, "id") : name;
     if (!o->json && !o->quiet)
-        printf(jbool(answer, "already") ? "%s had ended before: %s\n" : "%s is being canceled (%s)\n", text_name(id),
+        printf(jbool(answer, "already") ? "%s has already ended: %s\n" : "%s is being canceled (%s)\n", text_name(id),
                text_name(jstr(answer, "state")));
     return json_array_append(all, answer) < 0 ? err_nomem(e) : 0;
 }
 
-/* Canceled is what was asked for here. */
+/* Canceled is success. */
 static int wait_canceled(const struct options *o, const char *id, struct err *e)
 {
     struct err ended = ERR_INIT;
@@ -36,7 +36,7 @@ static int wait_canceled(const struct options *o, const char *id, struct err *e)
 
 /* ---- all of them ---- */
 
-/* Ids of what has not ended: the backup or restore that an operation belongs to, where it has one. */
+/* Ids of those that have not ended: of the backup or restore if the operation belongs to one. */
 static int add_live(const json_t *list, json_t *ids, struct err *e)
 {
     size_t i;
@@ -58,13 +58,13 @@ static int live_ids(const struct options *o, json_t *ids, struct err *e)
         rc = add_live(jarr(status, "running"), ids, e);
     if (rc >= 0)
         rc = add_live(jarr(status, "queue"), ids, e);
-    /* Those that have no operation yet, or only ended ones. */
+    /* Those without operations, or with ended ones only. */
     if (rc >= 0)
         rc = daemon_ask(o, "backups", json_pack("{s:i}", "limit", 1000), &backups, e);
     return rc < 0 ? rc : add_live(jarr(backups, "backups"), ids, e);
 }
 
-/* What has ended meanwhile, or gone with its backup, needs no cancelling; anything else is an error. */
+/* Those that have ended or been deleted meanwhile are no error. */
 static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, json_t *all, bool *any, struct err *e)
 {
     const char *id;
@@ -88,7 +88,7 @@ static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, 
 
 static int wait_all(const struct options *o, const json_t *all, struct err *e)
 {
-    /* One result at the end: what the waits find is not printed each. */
+    /* One result at the end, not one for each. */
     struct options silent = *o;
     silent.quiet = silent.quiet || o->json;
     silent.json = false;
@@ -98,7 +98,7 @@ static int wait_all(const struct options *o, const json_t *all, struct err *e)
     json_array_foreach(all, i, c)
     {
         struct err one = ERR_INIT;
-        /* It may end otherwise in the last moment: then, too, it does not run any more. */
+        /* Any outcome will do: it has ended. */
         int got = jbool(c, "already") ? 0 : wait_canceled(&silent, jstr(c, "id"), &one);
         if (got < 0 && (one.cls == ERR_NO_DAEMON || one.cls == ERR_INTERRUPTED)) {
             *e = one;
@@ -128,7 +128,7 @@ static int cancel_all(const struct options *o, struct err *e)
         CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
         print_answer(o, result);
     } else if (!o->quiet && !json_array_size(all)) {
-        puts("Nothing runs or waits.");
+        puts("No running or waiting operations.");
     }
     return 0;
 }

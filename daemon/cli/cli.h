@@ -2,8 +2,8 @@
 /*
  * cli.h - the command snapferry: what its files share
  *
- * One table (options-table.c) holds every option with its help text and the verbs that take it; parsing, --help, the
- * bash completion and the test against the man page all read it.
+ * One table (options-table.c) has every option with its help text and the verbs that take it; parsing, --help, the bash
+ * completion and the test of the man page use it.
  */
 #ifndef SNAPFERRY_DAEMON_CLI_CLI_H
 #define SNAPFERRY_DAEMON_CLI_CLI_H
@@ -12,8 +12,8 @@
 #include "chunker/splitter.h"
 #include "daemon/mover/mover.h"
 
-/* A word such as "backup" may stand for two verbs: with -r it works on a repository in this process, without it asks
- * the daemon. Only -r decides. */
+/* A word such as "backup" may be two verbs: with -r it works on a repository in this process, without -r it is a
+ * request to the daemon. */
 enum verb {
     VERB_NONE,
     /* with -r */
@@ -76,7 +76,7 @@ struct options {
     const char *repo, *password_file, *config, *cache_dir;
     uint64_t cache_size, index_memory;
     bool json, help, version, completion, quiet, verbose, debug, yes;
-    const char *complete; /* kinds of names, as names_print() takes them; NULL: not asked for */
+    const char *complete; /* kinds of names for names_print(); NULL: not given */
     enum progress_mode progress;
     /* repo create, change-password */
     unsigned format_version, ecc_percent;
@@ -98,7 +98,7 @@ struct options {
     uint64_t offset, length;
     /* verify */
     double read_percent;
-    /* where the daemon is; never NULL after options_parse() */
+    /* directories of the daemon; never NULL after options_parse() */
     const char *config_dir, *state_dir, *runtime_dir;
     /* the daemon's verbs */
     const char *job, *from, *note, *kind;
@@ -117,7 +117,7 @@ struct options {
     bool wide, check;
 };
 
-/* Parses argv; ERR_USAGE with one clear sentence. options_free() afterwards in any case. */
+/* Parses argv; ERR_USAGE on failure. options_free() afterwards in any case. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 void options_free(struct options *o);
 const char *verb_name(enum verb v);
@@ -125,30 +125,30 @@ const char *verb_name(enum verb v);
 void options_help(FILE *f, const struct options *o);
 
 /*
- * Prints the names of the kinds in o->complete, one on each line, for the completion of the shell: "backups",
- * "operations", "running" (backups and operations that have not ended), "natives", "volumes", "jobs", "classes",
- * "repositories", "snapshots" (of -r), with commas between. From the daemon, else from its files. Never takes longer
- * than two seconds, and what cannot be had is left out without a word: nobody waits for a key.
+ * Prints the names of the kinds in o->complete, one per line, for the completion of the shell: "backups", "operations",
+ * "running" (backups and operations that have not ended), "natives", "volumes", "jobs", "classes", "repositories",
+ * "snapshots" (with -r), separated by commas. From the daemon, or from its files if it is down. Ends after two seconds
+ * at most; names that are not available are omitted silently.
  */
 void names_print(const struct options *o);
 
-/* The repository that -r and --password-file name: directory, URL or section of the configuration. `password` is set
- * for verbs that need it again (free with password_free()). */
+/* The repository that -r and --password-file name: directory, URL or section of the configuration. cli_password():
+ * free with password_free(). */
 int cli_open_repo(const struct options *o, struct repo **ret, struct err *e);
 int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct blobs **ret, struct err *e);
 int cli_password(const struct options *o, char **ret, struct err *e);
-/* Splitter and compressor for new data: the options', else those of the configuration's section, else "". */
+/* Splitter and compressor for new data: of the options, else of the section of the configuration, else "". */
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e);
 
-/* A password of 24 random bytes in base64 in a new file that only its owner can read. 1 if it was made, 0 if there was
- * a file before (which is left as it is). */
+/* A password of 24 random bytes in base64 in a new file of mode 0600. 1 if it was created, 0 if the file exists (it is
+ * not changed). */
 int password_make(const char *file, struct err *e);
-/* The directory for a new repository, given to `user` (NULL or "": left as it is) if it was made here, or is root's and
- * empty: movers, who are not root, write there. Does nothing but for root. */
+/* Creates the directory of a new repository and changes its owner to `user` (NULL or "": not changed) if it was created
+ * here, or is empty and owned by root: movers write to it as that user. No effect unless run as root. */
 int repository_dir_make(const char *dir, const char *user, struct err *e);
 
-/* Verbs: 0 or a positive exit code that is no error (ERR_PARTIAL), or negative with e set. */
+/* Verbs: 0 or a positive exit code (ERR_PARTIAL), or negative with e set. */
 int cli_repo_create(const struct options *o, struct err *e);
 int cli_repo_status(const struct options *o, struct err *e);
 int cli_repo_change_password(const struct options *o, struct err *e);
@@ -160,40 +160,40 @@ int cli_cat(const struct options *o, struct err *e);
 int cli_restore(const struct options *o, struct err *e);
 int cli_verify(const struct options *o, struct err *e);
 int cli_snapshot_expire(const struct options *o, struct err *e);
-int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin: o->verb tells */
+int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin, by o->verb */
 int cli_snapshot_delete(const struct options *o, struct err *e);
-/* Without daemon and repository. */
+/* Neither daemon nor repository. */
 int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
 int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */
 int cli_plugin_check(const struct options *o, struct err *e);  /* args[0]: program; o->kind or NULL */
-int cli_bench(const struct options *o, struct err *e);         /* args: what to measure; none: everything */
+int cli_bench(const struct options *o, struct err *e);         /* args: what to measure; none: all */
 /* The daemon's verbs. */
 int cli_ask(const struct options *o, struct err *e);
 
-/* snapshot_find() for the command line: hints name this repository, so that they can be typed. */
+/* snapshot_find() with hints that name this repository, ready to be typed. */
 int cli_find_snapshot(const struct options *o, struct repo *r, const char *what, const struct snapshot_source *only,
                       struct snapshot *ret, struct err *e);
-/* "snapferry -r main --password-file p": how a command on this repository begins. Static buffer. */
+/* "snapferry -r main --password-file p": the beginning of a command on this repository. Static buffer. */
 const char *cli_how(const struct options *o);
 
 /* SNAPSHOT[/PATH]: finds the snapshot and the entry. path "" = the root. Clear both afterwards. */
 int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,
              const char **path, struct err *e);
 
-/* The flag that SIGINT and SIGTERM set; installing the handlers is part of the first call. A second signal ends the
- * process at once with code 130. */
+/* The flag set by SIGINT and SIGTERM; the first call installs the handlers. A second signal exits with code 130
+ * immediately. */
 struct mover_cancel *cli_cancel(void);
 
-/* Shows progress from its own thread until progress_stop(). */
+/* Shows progress from a thread until progress_stop(). */
 struct progress_view;
 int progress_start(struct progress_view **ret, const struct options *o, const char *what, struct mover_progress *p,
                    struct err *e);
 void progress_stop(struct progress_view *v);
 
-/* Prints one JSON object on a line of its own, flushed; takes over the reference. */
+/* Prints a JSON object on one line and flushes; takes the reference. */
 void print_json(json_t *v);
 
-/* The error for the person, and with --json as the last object unless a result has been printed. */
+/* Prints the error to standard error, and with --json as the last object unless a result has been printed. */
 void print_error(const struct options *o, const struct err *e);
 
 /* "1.5 GiB", "12.3 MiB/s", "1 h 02 min". Static buffers, eight in turn. */
@@ -201,7 +201,7 @@ const char *text_bytes(uint64_t n);
 const char *text_rate(double bytes_per_second);
 const char *text_seconds(double s);
 const char *text_local_time(int64_t ns);
-/* Name that is safe to print on a terminal: control characters become \xNN. Static buffers, eight in turn. */
+/* A name made safe for a terminal: control characters become \xNN. Static buffers, eight in turn. */
 const char *text_name(const char *s);
 
 /* "20MiB", "1G", "4096": bytes. 0 or -EINVAL. */

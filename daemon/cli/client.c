@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* client.c - the command's end of the control socket */
+/* client.c - client of the control socket */
 #include "base/time.h"
 #include "daemon/cli/live.h"
 
@@ -13,9 +13,9 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-/* An answer line; docs/control.md promises at most 16 MiB. */
-/* An answer that takes longer is said to be waited for. */
-#define PATIENCE_TOLD_MS 3000
+/* After this time "waiting for the daemon" is shown. */
+#define WAITING_SHOWN_MS 3000
+/* An answer line; docs/control.md limits it to 16 MiB. */
 #define LINE_MAX_BYTES ((size_t)17 << 20)
 
 struct daemon {
@@ -24,15 +24,14 @@ struct daemon {
     size_t at, len, cap;
     json_int_t next_id;
     char path[4096 + 32];
-    struct live waiting; /* what is said when an answer takes long */
+    struct live waiting; /* "waiting for the daemon" */
 };
 
 static int no_answer(struct err *e)
 {
     err_set(e, ERR_NO_DAEMON, 0, "the daemon does not answer");
-    e->sys = ETIMEDOUT; /* for who asks; the sentence says it already */
-    return err_hint(
-        e, "look at its log, journalctl -u snapferryd; it may be restarted: backups and restores go on meanwhile");
+    e->sys = ETIMEDOUT; /* for the caller; not part of the message */
+    return err_hint(e, "see journalctl -u snapferryd; it can be restarted, running backups and restores continue");
 }
 
 static int no_daemon(const struct daemon *d, int sys, struct err *e)
@@ -42,16 +41,16 @@ static int no_daemon(const struct daemon *d, int sys, struct err *e)
         struct stat st;
         const struct group *g = stat(d->path, &st) == 0 && st.st_mode & S_IWGRP ? getgrgid(st.st_gid) : NULL;
         if (g && st.st_gid != 0)
-            return err_hint(e, "you are not in the group %s: run this as root or as a member of it", g->gr_name);
-        return err_hint(e, "run this as root or as a member of the group that [daemon] socket-group names");
+            return err_hint(e, "run this as root or as a member of group %s", g->gr_name);
+        return err_hint(e, "run this as root or as a member of the group set by [daemon] socket-group");
     }
-    if (sys == EAGAIN || sys == ETIMEDOUT) /* its queue is full: it has long not taken anything from it */
+    if (sys == EAGAIN || sys == ETIMEDOUT) /* its queue is full: it does not accept connections */
         return no_answer(e);
     err_set(e, ERR_NO_DAEMON, sys, "the daemon is not running: cannot connect to %s", d->path);
-    return err_hint(e, "start it: systemctl start snapferryd; or name its directory with --runtime-dir");
+    return err_hint(e, "start it with systemctl start snapferryd, or set its directory with --runtime-dir");
 }
 
-static int dial(struct daemon *d, const char *dir, struct err *e)
+static int connect_daemon(struct daemon *d, const char *dir, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     CLEANUP_CLOSE int dirfd = -1;
@@ -65,10 +64,10 @@ static int dial(struct daemon *d, const char *dir, struct err *e)
     }
     d->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (d->fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a socket");
-    /* A daemon that hangs with a full queue would block connect() for ever. */
-    const struct timeval patience = {.tv_sec = 10};
-    setsockopt(d->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+        return err_set(e, ERR_GENERIC, errno, "cannot create a socket");
+    /* connect() would block if the queue of a hung daemon is full. */
+    const struct timeval limit = {.tv_sec = 10};
+    setsockopt(d->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     while (connect(d->fd, (const struct sockaddr *)&a, sizeof a) < 0) {
         if (errno == EINTR)
             continue;
@@ -84,7 +83,7 @@ int daemon_open(struct daemon **ret, const struct options *o, struct err *e)
         return err_nomem(e);
     d->fd = -1;
     snprintf(d->path, sizeof d->path, "%s/control.sock", o->runtime_dir);
-    int rc = dial(d, o->runtime_dir, e);
+    int rc = connect_daemon(d, o->runtime_dir, e);
     if (rc < 0) {
         daemon_close(d);
         return rc;
@@ -103,10 +102,10 @@ void daemon_close(struct daemon *d)
     free(d);
 }
 
-static int gone(const struct daemon *d, int sys, struct err *e)
+static int connection_lost(const struct daemon *d, int sys, struct err *e)
 {
-    err_set(e, ERR_NO_DAEMON, sys, "the daemon went away while it was asked (%s)", d->path);
-    return err_hint(e, "what was begun goes on when it is back; snapferry status tells");
+    err_set(e, ERR_NO_DAEMON, sys, "the daemon closed the connection (%s)", d->path);
+    return err_hint(e, "operations resume when the daemon returns; see snapferry status");
 }
 
 static int send_all(struct daemon *d, const char *text, size_t n, struct err *e)
@@ -115,25 +114,25 @@ static int send_all(struct daemon *d, const char *text, size_t n, struct err *e)
         ssize_t w = send(d->fd, text, n, MSG_NOSIGNAL);
         if (w < 0 && errno == EINTR)
             continue;
-        /* A daemon that turned us away has closed its end, but its reason may still be there to be read. */
+        /* A daemon that refused the connection has closed it, but its reason can still be read. */
         if (w < 0 && errno == EPIPE)
             return 0;
         if (w < 0)
-            return gone(d, errno == EAGAIN ? ETIMEDOUT : errno, e);
+            return connection_lost(d, errno == EAGAIN ? ETIMEDOUT : errno, e);
         text += w;
         n -= (size_t)w;
     }
     return 0;
 }
 
-/* Waits until there is something to read. */
-static int await(struct daemon *d, int64_t until_ms, struct err *e)
+/* Waits for data. */
+static int await_data(struct daemon *d, int64_t until_ms, struct err *e)
 {
     const struct mover_cancel *cancel = cli_cancel();
     int64_t since = mono_ns() / NS_PER_MS;
     for (;;) {
-        /* Who looks at an empty screen may think that it is the command that hangs. */
-        if (until_ms && !d->waiting.n && mono_ns() / NS_PER_MS - since >= PATIENCE_TOLD_MS && live_possible())
+        /* So that the command does not seem to hang. */
+        if (until_ms && !d->waiting.n && mono_ns() / NS_PER_MS - since >= WAITING_SHOWN_MS && live_possible())
             live_draw(&d->waiting, (char *[]){(char *)(uintptr_t) "waiting for the daemon..."}, 1);
         if (atomic_load(&cancel->requested))
             return err_set(e, ERR_INTERRUPTED, EINTR, "interrupted");
@@ -149,7 +148,7 @@ static int await(struct daemon *d, int64_t until_ms, struct err *e)
     }
 }
 
-/* One line without its end; *line is borrowed until the next call. */
+/* One line without the newline; *line is valid until the next call. */
 static int read_line(struct daemon *d, int64_t until_ms, const char **line, size_t *n, struct err *e)
 {
     size_t seen = d->at;
@@ -175,7 +174,7 @@ static int read_line(struct daemon *d, int64_t until_ms, const char **line, size
             d->in = more;
             d->cap = cap;
         }
-        int rc = await(d, until_ms, e);
+        int rc = await_data(d, until_ms, e);
         live_clear(&d->waiting);
         if (rc < 0)
             return rc;
@@ -183,30 +182,31 @@ static int read_line(struct daemon *d, int64_t until_ms, const char **line, size
         if (r < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (r <= 0)
-            return gone(d, r < 0 ? errno : 0, e);
+            return connection_lost(d, r < 0 ? errno : 0, e);
         d->len += (size_t)r;
     }
 }
 
-/* The daemon's error becomes ours. */
+/* Converts the error of the daemon. */
 static int daemon_error(const json_t *error, struct err *e)
 {
     int64_t code = jint(error, "code");
     const char *msg = jstr(error, "message"), *hint = jstr(error, "hint");
     err_set(e, code > 0 && code <= 255 ? (enum err_class)code : ERR_GENERIC, 0, "%s",
-            *msg ? msg : "the daemon refused without a reason");
+            *msg ? msg : "the daemon refused the request without a reason");
     return err_hint(e, "%s", hint);
 }
 
 static int bad_answer(struct err *e)
 {
-    err_set(e, ERR_GENERIC, 0, "the daemon's answer makes no sense");
-    return err_hint(e, "are command and daemon of the same version? Restart the daemon after an upgrade: systemctl "
-                       "restart snapferryd");
+    err_set(e, ERR_GENERIC, 0, "malformed answer from the daemon");
+    return err_hint(e,
+                    "command and daemon may be of different versions: restart the daemon after an upgrade, systemctl "
+                    "restart snapferryd");
 }
 
-static int call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
-                void *arg, json_t **answer, struct err *e)
+static int call_daemon(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
+                       void *arg, json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *req = json_pack("{s:I, s:s, s:o*}", "id", ++d->next_id, "verb", verb, "args", args);
     CLEANUP_FREE char *text = req ? json_dumps(req, JSON_COMPACT) : NULL;
@@ -226,7 +226,7 @@ static int call(struct daemon *d, const char *verb, json_t *args, unsigned timeo
             return bad_answer(e);
         const json_t *id = json_object_get(o, "id");
         if (json_is_integer(id) && json_integer_value(id) != d->next_id)
-            continue; /* of an earlier request that was given up */
+            continue; /* answer to an abandoned request */
         json_t *event = json_object_get(o, "event"), *got = jobj(o, "answer");
         if (event) {
             rc = on_event ? on_event(event, arg) : 0;
@@ -242,12 +242,12 @@ static int call(struct daemon *d, const char *verb, json_t *args, unsigned timeo
     return rc;
 }
 
-/* Where the daemon knows less than the command, or the other way round, their versions are the reason to tell. */
+/* After a usage error: adds a hint if the versions of daemon and command differ. */
 static void compare_versions(struct daemon *d, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
     struct err ignored = ERR_INIT;
-    if (call(d, "ping", NULL, 2, NULL, NULL, &answer, &ignored) < 0)
+    if (call_daemon(d, "ping", NULL, 2, NULL, NULL, &answer, &ignored) < 0)
         return;
     const char *version = jstr(answer, "version");
     if (*version && strcmp(version, SNAPFERRY_VERSION) != 0)
@@ -258,7 +258,7 @@ static void compare_versions(struct daemon *d, struct err *e)
 int daemon_call(struct daemon *d, const char *verb, json_t *args, unsigned timeout_s, daemon_event_fn *on_event,
                 void *arg, json_t **answer, struct err *e)
 {
-    int rc = call(d, verb, args, timeout_s, on_event, arg, answer, e);
+    int rc = call_daemon(d, verb, args, timeout_s, on_event, arg, answer, e);
     if (rc < 0 && ((e->cls == ERR_USAGE && !e->hint[0]) || e->cls == ERR_GENERIC))
         compare_versions(d, e);
     return rc;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * completion.c - a completion script for bash, made from the table of options
+ * completion.c - the completion script for bash, from the tables of options and verbs
  *
- * What may stand behind a verb or an option is told the script in words: <file>, <dir>, @KIND,... for names that
- * names_print() knows, and anything else as it is.
+ * Words after a verb or an option: <file>, <dir>, @KIND,... for names of names_print(), anything else literally.
  */
 #include "chunker/hash.h"
 #include "daemon/cli/bench.h"
@@ -14,13 +13,13 @@
 
 #include <string.h>
 
-/* ---- what stands behind an option ---- */
+/* ---- values of options ---- */
 
-/* Options whose value is free (a number, a size, a text) have no line. */
+/* Not for free values (numbers, sizes, texts). */
 static const struct {
     enum option_id id;
     const char *words;
-    const char *(*name)(unsigned i); /* and those that the data path has */
+    const char *(*name)(unsigned i); /* and names from the data path */
 } values[] = {
     {OPT_REPO, "@repositories <dir>", NULL},
     {OPT_PASSWORD_FILE, "<file>", NULL},
@@ -50,7 +49,7 @@ static const struct {
     {OPT_DIR, "<dir>", NULL},
 };
 
-/* ---- what stands behind a verb: first, and from then on ---- */
+/* ---- arguments of verbs: the first, and the others ---- */
 
 static const struct {
     enum verb verb;
@@ -100,13 +99,13 @@ static void words_of(FILE *f, uint64_t mask)
     }
 }
 
-/* What is typed with -r, and what without. */
+/* Verbs with -r, or without. */
 static bool of_form(const struct verb_info *v, bool repo)
 {
     return repo == (v->form == FORM_REPO);
 }
 
-/* First words (of == NULL), or the second words behind one. */
+/* First words (of == NULL), or the second words of one. */
 static void verbs_of(FILE *f, bool repo, const char *of)
 {
     bool first = true;
@@ -139,8 +138,8 @@ static void all_first_words(FILE *f)
     }
 }
 
-/* "--a | --b": options with a value behind them: all, or those that say where to look. */
-static void valued(FILE *f, bool places)
+/* "--a | --b": options with a value: all, or those that set places. */
+static void options_with_value(FILE *f, bool places)
 {
     static const enum option_id place[] = {OPT_REPO,        OPT_PASSWORD_FILE, OPT_CONFIG,    OPT_CACHE_DIR,
                                            OPT_RUNTIME_DIR, OPT_CONFIG_DIR,    OPT_STATE_DIR, 0};
@@ -195,7 +194,7 @@ static void case_of(FILE *f, const struct verb_info *v)
     fputs("        ;;\n", f);
 }
 
-/* No verb yet, or the first of its two words. */
+/* No verb, or the first of two words. */
 static void case_of_words(FILE *f, bool repo, const char *first)
 {
     uint64_t mask = 0;
@@ -212,7 +211,7 @@ static void case_of_words(FILE *f, bool repo, const char *first)
     fputs("\"\n        ;;\n", f);
 }
 
-/* First words that another follows; " | " between them, or a case for each. */
+/* First words of verbs with two words; separated by " | ", or a case for each. */
 static void two_words(FILE *f, bool cases)
 {
     bool first = true;
@@ -257,12 +256,12 @@ void options_completion(FILE *f)
           "        case $w in -r* | --repo | --repo=*) form=-r ;; esac\n"
           "        case $w in\n        ",
           f);
-    valued(f, true);
+    options_with_value(f, true);
     fputs(")\n            i=$((i + 1))\n"
           "            if [ \"$i\" -eq \"$n\" ]; then opt=$w; else given+=(\"$w\" \"${words[i]/#\\~\\//$HOME/}\"); fi\n"
           "            ;;\n        ",
           f);
-    valued(f, false);
+    options_with_value(f, false);
     fputs(")\n            i=$((i + 1))\n"
           "            [ \"$i\" -eq \"$n\" ] && opt=$w\n"
           "            ;;\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* config.c - check-config and import-velero: what the configuration says, and what is wrong with it */
+/* config.c - check-config and import-velero */
 #include "cfg/cfg.h"
 #include "daemon/check/check.h"
 #include "daemon/cli/daemon.h"
@@ -13,7 +13,7 @@
 
 /* ---- printing ---- */
 
-/* Files of the directory by their names in it. */
+/* Paths relative to the configuration directory. */
 static const char *short_origin(const struct options *o, const char *origin)
 {
     size_t n = strlen(o->config_dir);
@@ -64,7 +64,7 @@ static void print_memory(const json_t *m)
            (long long)jint(m, "at_once"));
 }
 
-/* A hint that is a sentence of its own goes on in this one. */
+/* Appends a hint; one that is a sentence becomes a part of this one. */
 static void join_hint(char *text, size_t cap, const char *hint)
 {
     size_t n = strlen(text), len = strlen(hint);
@@ -77,7 +77,7 @@ static void join_hint(char *text, size_t cap, const char *hint)
     }
 }
 
-/* "FILE:LINE: error: what is wrong; what to do", as compilers say it and editors read it: the whole path. */
+/* "FILE:LINE: error: message; hint", like compilers, with the complete path. */
 static void print_complaints(const struct cfg *c)
 {
     const struct cfg_complaint *x;
@@ -90,7 +90,7 @@ static void print_complaints(const struct cfg *c)
         unsigned column = text_width(text_name(head)) + 1, width = screen_width();
         snprintf(text, sizeof text, "%s%s", x->text, x->hint[0] ? "; " : "");
         join_hint(text, sizeof text, x->hint);
-        if (column + 16 > width) { /* a place of its own */
+        if (column + 16 > width) { /* on its own line */
             print_paragraph(stdout, head, 0, 4);
             printf("    ");
             column = 4;
@@ -122,7 +122,7 @@ static void print_all(const struct options *o, const struct cfg *c)
         print_answer(o, j);
         return;
     }
-    /* What is in force comes of no use to whom it is refused. */
+    /* Effective values are not shown if the configuration is refused. */
     if (cfg_errors(c)) {
         print_complaints(c);
         return;
@@ -174,7 +174,7 @@ static int read_document(const char *path, char **ret, struct err *e)
     if (n == IMPORT_MAX)
         return err_set(e, ERR_USAGE, EFBIG, "%s is too large for a ConfigMap", text_name(path));
     if (memchr(text, 0, n))
-        return err_set(e, ERR_USAGE, EINVAL, "%s is no text", text_name(path));
+        return err_set(e, ERR_USAGE, EINVAL, "%s is not a text file", text_name(path));
     text[n] = '\0';
     *ret = take_ptr(&text);
     return 0;

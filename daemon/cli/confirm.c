@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* confirm.c - the question of destructive verbs */
+/* confirm.c - confirmation of destructive verbs */
 #include "daemon/cli/confirm.h"
 
 #include "daemon/cli/live.h"

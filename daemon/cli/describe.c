@@ -25,7 +25,7 @@ static bool in_bytes(const char *key)
     return ends_with(key, "_bytes") || ends_with(key, "Bytes");
 }
 
-/* Times that lie ahead by their meaning: for all others that would be a clock that is wrong. */
+/* Times in the future by definition. */
 static bool is_to_come(const char *key)
 {
     static const char *const keys[] = {"next_ns", "wake_ns", "deadline_ns", "cancel_deadline_ns"};
@@ -35,7 +35,7 @@ static bool is_to_come(const char *key)
     return false;
 }
 
-/* One value in words: times, sizes and durations by the end of the member's name, as docs/control.md fixes them. */
+/* The text of a value; the suffix of the name gives the unit (docs/control.md). */
 static void value_text(const char *key, const json_t *v, char *out, size_t cap)
 {
     int64_t n = json_is_integer(v) ? json_integer_value(v) : 0;
@@ -57,7 +57,7 @@ static void value_text(const char *key, const json_t *v, char *out, size_t cap)
         snprintf(out, cap, "%s", json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "-");
 }
 
-/* Behind what has been printed up to `column`. */
+/* After text that ends in `column`. */
 static void print_value(const char *key, const json_t *v, unsigned column, unsigned indent)
 {
     char text[8192];
@@ -65,7 +65,7 @@ static void print_value(const char *key, const json_t *v, unsigned column, unsig
     print_paragraph(stdout, text, column, indent);
 }
 
-/* A member's name without its unit, which the value has. Static buffers, four in turn. */
+/* The name of a member without the suffix of its unit. Static buffers, four in turn. */
 static const char *plain_key(const char *key)
 {
     static char buf[4][128];
@@ -76,7 +76,7 @@ static const char *plain_key(const char *key)
     return text_name(out);
 }
 
-/* "  key                 " and the column behind it. */
+/* "  key                 "; returns the column after it. */
 static unsigned print_key(const char *key, unsigned depth)
 {
     const char *name = plain_key(key);
@@ -85,7 +85,7 @@ static unsigned print_key(const char *key, unsigned depth)
     return left + width + (width < room ? room - width : 0);
 }
 
-/* The blanks behind it: not where nothing follows in the line. */
+/* The blanks after it. */
 static unsigned print_gap(const char *key, unsigned depth, unsigned column)
 {
     unsigned at = 2 * depth + text_width(plain_key(key));
@@ -102,7 +102,7 @@ static bool is_empty(const json_t *v)
 
 static void print_members(const json_t *o, unsigned depth);
 
-/* Members of an object with that name are amounts whatever they are called themselves. */
+/* The members of an object "bytes". */
 static void print_amounts(const json_t *o, unsigned depth)
 {
     const char *key;
@@ -116,7 +116,7 @@ static void print_amounts(const json_t *o, unsigned depth)
     }
 }
 
-/* Long, and of use to somebody who takes --json anyway. */
+/* Long documents, only shown with --json. */
 static bool for_machines(const char *key)
 {
     static const char *const keys[] = {"stages", "policy", "own", "into", "native_doc", "lockdown", "native_class"};
@@ -126,7 +126,7 @@ static bool for_machines(const char *key)
     return false;
 }
 
-/* As it is shown while it goes on. */
+/* One line, as by wait. */
 static void print_progress(const json_t *v, unsigned column)
 {
     struct shown s;
@@ -136,7 +136,7 @@ static void print_progress(const json_t *v, unsigned column)
     print_escaped(stdout, line, column, KEY_WIDTH);
 }
 
-/* The stages of a result in one sentence instead of a list of numbers. */
+/* The stages of a result as one text. */
 static void print_stages(const json_t *result, unsigned depth)
 {
     char text[1024];
@@ -248,7 +248,7 @@ static void print_operations(const json_t *list)
     }
 }
 
-/* Known members first, what else is recorded last. */
+/* Known members first, details last. */
 static void print_document(const json_t *doc)
 {
     const char *key;
@@ -262,7 +262,7 @@ static void print_document(const json_t *doc)
             print_gap(key, 0, print_key(key, 0));
             printf("%s%s%s\n", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
         } else if (!strcmp(key, "volumes") && json_array_size(jarr(doc, "operations")))
-            continue; /* the operations tell */
+            continue; /* listed as operations */
         else
             print_member(key, v, 0);
     }
@@ -270,7 +270,7 @@ static void print_document(const json_t *doc)
     print_operations(jarr(doc, "operations"));
     const json_t *details = jobj(doc, "details");
     if (details && json_object_size(details)) {
-        puts("\nDetails (--json has all)");
+        puts("\nDetails (complete with --json)");
         print_members(details, 1);
     }
 }

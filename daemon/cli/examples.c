@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* examples.c - what to type, for the help of each verb */
+/* examples.c - examples for the help of each verb */
 #include "daemon/cli/examples.h"
 
 #define R "  snapferry -r main "

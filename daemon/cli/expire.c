@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* expire.c - snapshots that go from a repository: snapshot expire, delete, pin, unpin (all with -r) */
+/* expire.c - snapshot expire, delete, pin and unpin with -r */
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "repo/expire.h"
@@ -18,7 +18,7 @@ static int source_option(const struct options *o, struct snapshot_source *src, b
 
 struct expire_view {
     const struct options *o;
-    char source[5000];         /* the one that is being told */
+    char source[5000];         /* the current one */
     json_t *sources, *current; /* --json; current: the snapshots of that source */
 };
 
@@ -35,7 +35,7 @@ static const struct {
 #undef S
 };
 
-static int setting(const struct expire_verdict *v, size_t i)
+static int setting_value(const struct expire_verdict *v, size_t i)
 {
     return *(const int *)(const void *)((const char *)v->policy + settings[i].at);
 }
@@ -50,9 +50,9 @@ static void policy_text(const struct expire_verdict *v, char *out, size_t cap)
     size_t n = 0;
     *out = '\0';
     for (size_t i = 0; i < RETENTION_KINDS && n < cap; i++) {
-        if (setting(v, i) >= 0)
-            n += (size_t)snprintf(out + n, cap - n, "%s%s %d (%s)", n ? ", " : "", settings[i].name, setting(v, i),
-                                  setting_origin(v, i));
+        if (setting_value(v, i) >= 0)
+            n += (size_t)snprintf(out + n, cap - n, "%s%s %d (%s)", n ? ", " : "", settings[i].name,
+                                  setting_value(v, i), setting_origin(v, i));
     }
 }
 
@@ -60,9 +60,9 @@ static json_t *policy_json(const struct expire_verdict *v)
 {
     json_t *j = json_object();
     for (size_t i = 0; i < RETENTION_KINDS; i++) {
-        if (setting(v, i) >= 0)
+        if (setting_value(v, i) >= 0)
             json_object_set_new(j, settings[i].key,
-                                json_pack("{s:i, s:s}", "value", setting(v, i), "from", setting_origin(v, i)));
+                                json_pack("{s:i, s:s}", "value", setting_value(v, i), "from", setting_origin(v, i)));
     }
     return j;
 }
@@ -88,7 +88,7 @@ static json_t *verdict_json(const struct expire_verdict *v)
                      "pinned", (int)v->pinned, "keep", (int)v->keep, "reasons", reasons, "why", v->why);
 }
 
-static int tell(const struct expire_verdict *v, void *arg)
+static int add_verdict(const struct expire_verdict *v, void *arg)
 {
     struct expire_view *x = arg;
     char source[sizeof x->source], policy[256];
@@ -109,22 +109,19 @@ static int tell(const struct expire_verdict *v, void *arg)
     return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
 }
 
-static void summary(const struct options *o, const struct expire_result *r)
+static void print_summary(const struct options *o, const struct expire_result *r)
 {
     if (o->json || o->quiet)
         return;
     if (!r->sources) {
-        printf("There is nothing to expire: no such snapshots.\n");
+        printf("No snapshots.\n");
         return;
     }
     printf("%s%lu of %lu snapshot%s of %u source%s %s.\n", r->expired || o->explain ? "\n" : "",
            (unsigned long)r->expired, (unsigned long)(r->kept + r->expired), r->kept + r->expired == 1 ? "" : "s",
-           r->sources, r->sources == 1 ? "" : "s",
-           o->dry_run        ? "would go; nothing was changed"
-           : r->expired == 1 ? "is deleted"
-                             : "are deleted");
+           r->sources, r->sources == 1 ? "" : "s", o->dry_run ? "would be deleted; nothing was changed" : "deleted");
     if (r->expired && !o->dry_run)
-        printf("Their space comes back with the maintenance of the repository.\n");
+        printf("The space is freed by maintenance of the repository.\n");
 }
 
 static int no_verdict(const struct expire_verdict *v, void *arg)
@@ -134,7 +131,7 @@ static int no_verdict(const struct expire_verdict *v, void *arg)
     return 0;
 }
 
-/* Names what would go before anything does. */
+/* A dry run first, for the counts. */
 static int confirm_expire(const struct options *o, struct repo *r, const struct expire_opts *x, struct err *e)
 {
     struct expire_opts dry = *x;
@@ -145,10 +142,10 @@ static int confirm_expire(const struct options *o, struct repo *r, const struct 
     int rc = snapshots_expire(r, &dry, no_verdict, NULL, &res, e);
     if (rc < 0 || !res.expired)
         return rc;
-    return confirm(o, e,
-                   "%lu of %lu snapshots in repository %s are not kept by retention and will be deleted "
-                   "(--dry-run --explain lists them).",
-                   (unsigned long)res.expired, (unsigned long)(res.kept + res.expired), o->repo);
+    return confirm(
+        o, e,
+        "%lu of %lu snapshots in repository %s have expired and will be deleted (--dry-run --explain lists them).",
+        (unsigned long)res.expired, (unsigned long)(res.kept + res.expired), o->repo);
 }
 
 int cli_snapshot_expire(const struct options *o, struct err *e)
@@ -159,7 +156,7 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (given && o->all)
-        return err_set(e, ERR_USAGE, 0, "either a source or --all, not both");
+        return err_set(e, ERR_USAGE, 0, "a source and --all are mutually exclusive");
     CLEANUP(repo_freep) struct repo *r = NULL;
     rc = cli_open_repo(o, &r, e);
     if (rc < 0)
@@ -178,7 +175,7 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
     struct expire_result res = {0};
     if (o->json && !(v.sources = json_array()))
         return err_nomem(e);
-    rc = snapshots_expire(r, &x, tell, &v, &res, e);
+    rc = snapshots_expire(r, &x, add_verdict, &v, &res, e);
     if (rc < 0) {
         json_decref(v.sources);
         return e->cls ? rc : err_nomem(e);
@@ -187,9 +184,9 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
         print_json(json_pack("{s:s, s:s, s:b, s:o, s:I, s:I, s:i}", "type", "result", "verb", "snapshot expire",
                              "dryRun", (int)o->dry_run, "sources", v.sources, "kept", (json_int_t)res.kept, "expired",
                              (json_int_t)res.expired, "unreadable", (int)res.unreadable));
-    summary(o, &res);
+    print_summary(o, &res);
     if (res.unreadable)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read; %s left alone", res.unreadable,
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read; %s not changed", res.unreadable,
                        res.unreadable == 1 ? "" : "s", res.unreadable == 1 ? "it was" : "they were");
     return 0;
 }
@@ -199,11 +196,10 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
 static void hint_force(struct err *e, int rc)
 {
     if (rc == -EPERM)
-        err_hint(e, "--force deletes it all the same");
+        err_hint(e, "use --force to delete it anyway");
 }
 
-/* The full id of a snapshot that is named by a prefix or as "latest". A full one may belong to a manifest that cannot
- * be parsed. */
+/* The full id of a snapshot given by a prefix or as "latest". A full id is accepted even if its manifest is damaged. */
 static int full_id(const struct options *o, struct repo *r, const char *arg, char id[33], struct err *e)
 {
     struct snapshot_source src;
@@ -213,7 +209,7 @@ static int full_id(const struct options *o, struct repo *r, const char *arg, cha
     if (rc < 0)
         return rc;
     if (strchr(arg, '/')) {
-        err_set(e, ERR_USAGE, 0, "\"%s\" is no snapshot", text_name(arg));
+        err_set(e, ERR_USAGE, 0, "\"%s\" is not a snapshot", text_name(arg));
         return err_hint(e, "a snapshot is a manifest id, a unique prefix of it, or \"latest\"");
     }
     rc = cli_find_snapshot(o, r, arg, given ? &src : NULL, &s, e);
@@ -279,9 +275,7 @@ int cli_snapshot_delete(const struct options *o, struct err *e)
                              (json_int_t)res.gone));
     } else if (!o->quiet) {
         printf("%zu snapshot%s %s.\n", res.deleted, res.deleted == 1 ? "" : "s",
-               o->dry_run         ? "would be deleted"
-               : res.deleted == 1 ? "is deleted"
-                                  : "are deleted");
+               o->dry_run ? "would be deleted" : "deleted");
     }
     return 0;
 }
@@ -312,8 +306,8 @@ int cli_snapshot_pin(const struct options *o, struct err *e)
                              unpin ? "snapshot unpin" : "snapshot pin", "old", id, "id", fresh, "changed",
                              (int)changed));
     else if (!o->quiet && changed)
-        printf("%s; the snapshot's id is now %s.\n", unpin ? "Unpinned" : "Pinned", fresh);
+        printf("%s; the new id of the snapshot is %s.\n", unpin ? "Unpinned" : "Pinned", fresh);
     else if (!o->quiet)
-        printf("Nothing to do: it is %s already.\n", unpin ? "without that pin" : "pinned so");
+        printf("Nothing to do: it %s.\n", unpin ? "has no such pin" : "is already pinned");
     return 0;
 }

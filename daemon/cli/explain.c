@@ -39,7 +39,7 @@ static void print_protection(const json_t *volume)
         const char *word;
     } words[STANDINGS] = {[STANDING_UNPROTECTED] = {TINT_BAD, "NO"},
                           [STANDING_PROTECTED] = {TINT_GOOD, "yes"},
-                          [STANDING_GONE] = {TINT_DIM, "missing"},
+                          [STANDING_GONE] = {TINT_DIM, "gone"},
                           [STANDING_EXCLUDED] = {TINT_DIM, "excluded"}};
     const enum standing s = volume_standing(volume);
     const char *why = jstr(volume, "why");
@@ -87,7 +87,7 @@ static void print_volume(const json_t *answer)
 
 struct setting {
     const char *key;
-    const json_t *value; /* as docs/control.md has it */
+    const json_t *value; /* see docs/control.md */
     char section[1100];  /* "[storage-class "gold"]"; "" for the default */
     const char *where;   /* file:line */
     unsigned rank;       /* of the section */

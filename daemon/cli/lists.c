@@ -10,9 +10,9 @@
 
 #define LIMIT_DEFAULT 50
 
-/* All pages, or as many rows as the limit says, as one answer. */
-static int pages(const struct options *o, const char *verb, const char *name, const json_t *filter, json_t **ret,
-                 struct err *e)
+/* All pages up to the limit as one answer. */
+static int all_pages(const struct options *o, const char *verb, const char *name, const json_t *filter, json_t **ret,
+                     struct err *e)
 {
     size_t limit = o->limit ? o->limit : o->all ? SIZE_MAX : LIMIT_DEFAULT;
     json_t *list = json_array();
@@ -56,16 +56,16 @@ static json_t *filter_of(const struct options *o)
 static void more_note(const json_t *answer)
 {
     if (jbool(answer, "more"))
-        puts("There are more: --all, --limit N");
+        puts("More exist: --all, --limit N");
 }
 
-static bool running(const json_t *op)
+static bool is_running(const json_t *op)
 {
     return !strcmp(jstr(op, "state"), "Running");
 }
 
-/* "45%, 3 min left", the place in the queue, or how long it took. */
-static const char *how(const json_t *s)
+/* "45%, 3 min left", the position in the queue, or the duration. */
+static const char *progress_text(const json_t *s)
 {
     static char buf[4][256];
     static unsigned turn;
@@ -84,7 +84,7 @@ static const char *how(const json_t *s)
     return out;
 }
 
-/* The reason of a state: a line of its own, it may be long. */
+/* The reason of a state, as a note. */
 static void reason_note(struct table *t, const json_t *s)
 {
     const json_t *error = jobj(s, "error");
@@ -98,26 +98,26 @@ static void reason_note(struct table *t, const json_t *s)
 int ask_operations(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
-    int rc = filter ? pages(o, "operations", "operations", filter, &answer, e) : err_nomem(e);
+    int rc = filter ? all_pages(o, "operations", "operations", filter, &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))
         return 0;
-    static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "HOW"};
+    static const char *const heads[] = {"STATE", "BACKUP", "VOLUME", "AGE", "PROGRESS"};
     struct table *t = table_new(heads, "lssLE");
     size_t i;
     const json_t *op;
     for (int pass = 0; pass < 2; pass++) {
         json_array_foreach(jarr(answer, "operations"), i, op)
         {
-            if (running(op) != (pass == 0))
+            if (is_running(op) != (pass == 0))
                 continue;
             int64_t when = jint(op, "ended_ns") ? jint(op, "ended_ns") : jint(op, "created_ns");
             table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "backup") ? jstr(op, "backup") : jstr(op, "id"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : result_task(op));
             table_cell(t, TINT_NONE, "%s", text_ago(when));
-            table_cell(t, TINT_NONE, "%s", how(op));
+            table_cell(t, TINT_NONE, "%s", progress_text(op));
             reason_note(t, op);
         }
     }
@@ -131,12 +131,12 @@ int ask_operations(const struct options *o, struct err *e)
 int ask_backups(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
-    int rc = filter ? pages(o, "backups", "backups", filter, &answer, e) : err_nomem(e);
+    int rc = filter ? all_pages(o, "backups", "backups", filter, &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))
         return 0;
-    static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "HOW"};
+    static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "PROGRESS"};
     struct table *t = table_new(heads, "lsrRLE");
     size_t i;
     const json_t *b;
@@ -152,10 +152,10 @@ int ask_backups(const struct options *o, struct err *e)
             table_cell(t, TINT_NONE, "%zu", json_array_size(jarr(b, "volumes")));
         table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_size(b, "new") : "");
         table_cell(t, TINT_NONE, "%s", text_ago(when));
-        table_cell(t, TINT_NONE, "%s", how(b));
+        table_cell(t, TINT_NONE, "%s", progress_text(b));
         reason_note(t, b);
         if (jbool(b, "degraded") && !state_terminal(jstr(b, "state")))
-            table_note(t, TINT_BAD, "some of it has failed, the rest goes on: snapferry describe tells more");
+            table_note(t, TINT_BAD, "some operations have failed, the others continue; see snapferry describe");
     }
     if (!table_rows(t))
         puts("No backups.");
@@ -173,7 +173,7 @@ enum standing volume_standing(const json_t *v)
                                         : STANDING_UNPROTECTED;
 }
 
-/* Unprotected volumes first, then the longest without success; what does not count at the end. */
+/* Unprotected volumes first, then by age of the last success; gone and excluded ones last. */
 static int by_need(const void *a, const void *b)
 {
     const json_t *v = *(json_t *const *)a, *w = *(json_t *const *)b;
@@ -272,8 +272,7 @@ int ask_volumes(const struct options *o, struct err *e)
         volume_note(t, v);
     }
     if (!n)
-        puts(o->class_name ? "No volumes of this class."
-                           : "No volumes: no storage class of the configuration matches one.");
+        puts(o->class_name ? "No volumes in this class." : "No volumes match a storage class.");
     table_print(t, stdout, "");
     size_t count[STANDINGS];
     volumes_count(list, count);
@@ -292,7 +291,7 @@ int ask_volumes(const struct options *o, struct err *e)
 
 static void print_natives(const json_t *list)
 {
-    static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT FOR"};
+    static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT AS"};
     struct table *t = table_new(heads, "lsLRe");
     size_t i;
     const json_t *n;
@@ -325,7 +324,7 @@ int ask_natives(const struct options *o, struct err *e)
     return 0;
 }
 
-/* Names what would go before anything does. */
+/* A dry run first, for the counts. */
 static int confirm_prune(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
@@ -373,7 +372,7 @@ int ask_native_prune(const struct options *o, struct err *e)
     const json_t *shown = o->explain ? list : going;
     if (json_array_size(shown) && !o->quiet)
         print_natives(shown);
-    printf("%zu of %zu native snapshots %s removed\n", go, json_array_size(list),
-           o->dry_run ? "would be" : "are being");
+    printf("%zu of %zu native snapshots %s\n", go, json_array_size(list),
+           o->dry_run ? "would be removed" : "will be removed");
     return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * live.c - lines that stand still on a terminal
+ * live.c - status lines that are updated in place on a terminal
  *
- * The cursor stays at the end of the last line. When the window becomes narrower, terminals fold what is on the screen:
- * the way back up is counted in lines of the new width.
+ * The cursor stays at the end of the last line. Terminals fold lines when the window becomes narrower: the number of
+ * lines to move up is counted for the new width.
  */
 #include "daemon/cli/live.h"
 
@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct live *current; /* whose lines are on the screen */
+static struct live *current; /* the one on the screen */
 
 bool live_possible(void)
 {
@@ -28,7 +28,7 @@ void live_size(unsigned *columns, unsigned *rows)
     *rows = known && ws.ws_row > 0 ? ws.ws_row : 24;
 }
 
-/* To the beginning of the first line. */
+/* To the start of the first line. */
 static void rewind_cursor(const struct live *l, unsigned columns)
 {
     unsigned up = 0;
@@ -39,7 +39,7 @@ static void rewind_cursor(const struct live *l, unsigned columns)
         fprintf(stderr, "\033[%uA", up - 1);
 }
 
-static void draw(struct live *l, char *const *lines, unsigned n)
+static void draw_lines(struct live *l, char *const *lines, unsigned n)
 {
     unsigned columns, rows;
     live_size(&columns, &rows);
@@ -63,7 +63,7 @@ static void draw(struct live *l, char *const *lines, unsigned n)
     fflush(stderr);
 }
 
-static void clear(struct live *l)
+static void clear_lines(struct live *l)
 {
     unsigned columns, rows;
     if (!l->n)
@@ -78,7 +78,7 @@ static void clear(struct live *l)
 void live_draw(struct live *l, char *const *lines, unsigned n)
 {
     pthread_mutex_lock(&lock);
-    draw(l, lines, n);
+    draw_lines(l, lines, n);
     current = l;
     pthread_mutex_unlock(&lock);
 }
@@ -86,17 +86,17 @@ void live_draw(struct live *l, char *const *lines, unsigned n)
 void live_clear(struct live *l)
 {
     pthread_mutex_lock(&lock);
-    clear(l);
+    clear_lines(l);
     if (current == l)
         current = NULL;
     pthread_mutex_unlock(&lock);
 }
 
-void live_say(const char *escaped)
+void live_print(const char *escaped)
 {
     pthread_mutex_lock(&lock);
     if (current)
-        clear(current);
+        clear_lines(current);
     unsigned columns = SCREEN_ENDLESS, rows;
     if (isatty(STDERR_FILENO))
         live_size(&columns, &rows);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * logs.c - what an operation logged
+ * logs.c - logs of operations
  *
- * Under systemd daemon and movers write to the journal with the field SNAPFERRY_OPERATION; elsewhere a mover's lines
- * are in STATE-DIR/logs. Both are read by the command itself, so that it works while the daemon is down and a large
- * journal cannot hold the daemon up.
+ * With systemd, daemon and movers write to the journal with the field OPERATION; otherwise the lines of a mover are in
+ * STATE-DIR/logs. The command reads both itself: it works while the daemon is down, and a large journal does not delay
+ * the daemon.
  */
 #include "daemon/cli/logs.h"
 
@@ -51,7 +51,7 @@ int logs_open(struct logs **ret, const struct options *o, const char *id, struct
     l->file = fopen(path, "re");
     if (!l->file && errno != ENOENT) {
         int rc = err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
-        err_hint(e, "logs are for root, and for the group systemd-journal where the journal has them");
+        err_hint(e, "only root may read logs, and the group systemd-journal those in the journal");
         logs_close(l);
         return rc;
     }
@@ -74,7 +74,7 @@ bool logs_in_journal(const struct logs *l)
     return l->journal && l->journal_begun;
 }
 
-static int field(sd_journal *j, const char *name, char *out, size_t cap)
+static int journal_field(sd_journal *j, const char *name, char *out, size_t cap)
 {
     const void *data;
     size_t n, skip = strlen(name) + 1;
@@ -97,9 +97,9 @@ static int from_journal(struct logs *l, log_entry_fn *fn, void *arg)
         char text[TEXT_MAX], priority[16] = "6";
         uint64_t usec = 0;
         l->journal_begun = true;
-        if (field(l->journal, "MESSAGE", text, sizeof text) < 0)
+        if (journal_field(l->journal, "MESSAGE", text, sizeof text) < 0)
             continue;
-        field(l->journal, "PRIORITY", priority, sizeof priority);
+        journal_field(l->journal, "PRIORITY", priority, sizeof priority);
         sd_journal_get_realtime_usec(l->journal, &usec);
         int rc = fn((int64_t)usec * 1000, level_name((int)strtol(priority, NULL, 10)), text, arg);
         if (rc)
@@ -108,8 +108,7 @@ static int from_journal(struct logs *l, log_entry_fn *fn, void *arg)
     return 0;
 }
 
-/* "2026-11-21T02:00:00.123Z warning text", as a mover writes it; "# text" and anything else is a line without either.
- */
+/* "2026-11-21T02:00:00.123Z warning text"; other lines have neither time nor level. */
 static int one_line(const char *line, log_entry_fn *fn, void *arg)
 {
     static const char *const levels[] = {"debug ", "info ", "warning ", "error "};
@@ -142,7 +141,7 @@ static int from_file(struct logs *l, log_entry_fn *fn, void *arg)
             continue;
         }
         if (c != '\n')
-            continue; /* what is too long is cut */
+            continue; /* truncated */
         l->partial[l->partial_len] = '\0';
         l->partial_len = 0;
         l->any = true;
@@ -157,7 +156,7 @@ int logs_read(struct logs *l, log_entry_fn *fn, void *arg)
 {
     int rc = from_journal(l, fn, arg);
     l->any |= l->journal_begun;
-    /* A unit's lines are in the journal alone; where both are, the journal has all. */
+    /* Logs of units are only in the journal; if both exist, the journal is complete. */
     return rc || logs_in_journal(l) ? rc : from_file(l, fn, arg);
 }
 
@@ -165,7 +164,7 @@ int logs_read(struct logs *l, log_entry_fn *fn, void *arg)
 
 struct printing {
     const struct options *o;
-    json_t *ring; /* the last lines, as many as asked for; NULL: printed at once */
+    json_t *ring; /* the last lines; NULL: printed immediately */
     size_t max;
 };
 
@@ -188,7 +187,7 @@ static void print_entry(const json_t *j)
     printf("%s%s%s\n", tint_on(t), text_name(jstr(j, "text")), tint_off(t));
 }
 
-static int take(int64_t at_ns, const char *level, const char *text, void *arg)
+static int keep_line(int64_t at_ns, const char *level, const char *text, void *arg)
 {
     struct printing *p = arg;
     CLEANUP_JSON json_t *j = entry_json(at_ns, level, text);
@@ -206,7 +205,7 @@ static int take(int64_t at_ns, const char *level, const char *text, void *arg)
     return json_array_append(p->ring, j) < 0 ? -ENOMEM : 0;
 }
 
-/* BACKUP/VOLUME, a prefix or the id: the id, and whether it has ended. */
+/* The full id of BACKUP/VOLUME, a prefix or an id, and whether it has ended. */
 static int find_operation(const struct options *o, char id[512], bool *ended, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
@@ -218,8 +217,7 @@ static int find_operation(const struct options *o, char id[512], bool *ended, st
     if (!strcmp(jstr(answer, "kind"), "backup")) {
         if (json_array_size(ops) != 1) {
             err_set(e, ERR_USAGE, 0, "%s has %zu operations", jstr(doc, "id"), json_array_size(ops));
-            return err_hint(e, "name one: %s/VOLUME; snapferry describe %s lists them", jstr(doc, "id"),
-                            jstr(doc, "id"));
+            return err_hint(e, "use %s/VOLUME; snapferry describe %s lists them", jstr(doc, "id"), jstr(doc, "id"));
         }
         op = json_array_get(ops, 0);
     } else {
@@ -228,11 +226,11 @@ static int find_operation(const struct options *o, char id[512], bool *ended, st
     snprintf(id, 512, "%s", jstr(op, "id"));
     *ended = state_terminal(jstr(op, "state"));
     if (!*id)
-        return err_set(e, ERR_USAGE, 0, "%s is no operation: it has no log", text_name(o->args[0]));
+        return err_set(e, ERR_USAGE, 0, "%s is not an operation", text_name(o->args[0]));
     return 0;
 }
 
-static int follow(const struct options *o, struct logs *l, struct printing *p, struct err *e)
+static int follow_log(const struct options *o, struct logs *l, struct printing *p, struct err *e)
 {
     const struct mover_cancel *cancel = cli_cancel();
     char id[512];
@@ -240,11 +238,11 @@ static int follow(const struct options *o, struct logs *l, struct printing *p, s
     json_decref(p->ring);
     p->ring = NULL;
     while (!atomic_load(&cancel->requested)) {
-        /* The state first: what was logged before the end is then read after it. */
+        /* The state is read first, so that no line before the end is missed. */
         int rc = find_operation(o, id, &ended, e);
         if (rc < 0)
             return rc;
-        logs_read(l, take, p);
+        logs_read(l, keep_line, p);
         fflush(stdout);
         if (ended)
             return 0;
@@ -268,7 +266,7 @@ int ask_logs(const struct options *o, struct err *e)
     struct printing p = {.o = o, .ring = at_once ? NULL : json_array(), .max = o->lines};
     if (!p.ring && !at_once)
         return err_nomem(e);
-    rc = logs_read(l, take, &p) < 0 ? err_nomem(e) : 0;
+    rc = logs_read(l, keep_line, &p) < 0 ? err_nomem(e) : 0;
     size_t i;
     const json_t *j;
     if (rc >= 0 && o->json && !o->follow) {
@@ -284,9 +282,9 @@ int ask_logs(const struct options *o, struct err *e)
                 print_entry(j);
         }
         if (!l->any && !o->follow && !o->quiet)
-            printf("%s has logged nothing.\n", text_name(id));
+            printf("No log of %s.\n", text_name(id));
         if (o->follow)
-            rc = follow(o, l, &p, e);
+            rc = follow_log(o, l, &p, e);
     }
     json_decref(p.ring);
     return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* main.c - snapferry, the command: verbs, errors, signals */
+/* main.c - main() of snapferry: verbs, errors, signals */
 #include "daemon/cli/live.h"
 #include "daemon/cli/options-table.h"
 
@@ -19,10 +19,10 @@ static void print_log(enum log_level lvl, const char *line, void *arg)
         return;
     char text[4600];
     snprintf(text, sizeof text, "snapferry: %s: %s", names[lvl], text_name(line));
-    live_say(text);
+    live_print(text);
 }
 
-static int run(const struct options *o, struct err *e)
+static int run_verb(const struct options *o, struct err *e)
 {
     switch (o->verb) {
     case VERB_REPO_CREATE:
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
     } else if (rc >= 0) {
         rc = o.repo ? kernels_check(&e) : 0;
         if (rc >= 0)
-            rc = run(&o, &e);
+            rc = run_verb(&o, &e);
     }
     if (rc >= 0 && (fflush(stdout) || ferror(stdout)))
         rc = err_set(&e, ERR_GENERIC, errno, "cannot write to standard output");

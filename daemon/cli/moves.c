@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* moves.c - the verbs that move data: backup, restore, verify */
+/* moves.c - backup, restore and verify with -r */
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
@@ -100,8 +100,8 @@ static int backup_source(const struct options *o, const struct source *src, stru
         return snapshot_source_parse(as, o->as, e);
     const struct source_info *i = source_info(src);
     if (!i->id[0]) {
-        err_set(e, ERR_USAGE, 0, "%s has no stable identity", text_name(i->path));
-        return err_hint(e, "name the source with --as USER@HOST:/PATH");
+        err_set(e, ERR_USAGE, 0, "%s has no persistent id", text_name(i->path));
+        return err_hint(e, "set the source with --as USER@HOST:/PATH");
     }
     snprintf(as->user, sizeof as->user, "snapferry");
     snprintf(as->host, sizeof as->host, "%s", repo_hostname(r));
@@ -120,7 +120,7 @@ int cli_backup(const struct options *o, struct err *e)
         return (int)compression_id;
     struct splitter sp;
     if (splitter[0] && splitter_by_name(&sp, splitter) < 0)
-        return err_set(e, ERR_USAGE, 0, "splitter %s is unknown", text_name(splitter));
+        return err_set(e, ERR_USAGE, 0, "unknown splitter %s", text_name(splitter));
     struct mover_progress progress = {0};
     struct mover_cancel *cancel = cli_cancel();
     CLEANUP(source_freep) struct source *src = NULL;
@@ -195,10 +195,12 @@ static int find_image(const struct options *o, struct repo *r, const struct snap
         return rc;
     }
     if (s->incomplete[0])
-        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s is incomplete (%s): it holds no volume.img", s->id, s->incomplete);
+        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s is incomplete (%s): it does not contain volume.img", s->id,
+                s->incomplete);
     else
-        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s holds no volume.img: another client made it", s->id);
-    return err_hint(e, "name the file: SNAPSHOT/PATH; %s ls %s lists what there is", cli_how(o), s->id);
+        err_set(e, ERR_NOT_FOUND, 0, "snapshot %s does not contain volume.img: it was created by another client",
+                s->id);
+    return err_hint(e, "give a file, SNAPSHOT/PATH; %s ls %s lists them", cli_how(o), s->id);
 }
 
 static void print_restore(const struct options *o, const struct restore_result *t, const char *target)
@@ -236,7 +238,7 @@ static json_t *restore_json(const struct restore_result *t, const char *snapshot
                      "stages", stages_json(t->stages, t->n_stages), "bottleneck", t->bottleneck ? t->bottleneck : "");
 }
 
-/* A device that is not in use is overwritten without --force; a file with data in it is refused. */
+/* Restores overwrite devices that are not in use without --force. */
 static bool is_device(const char *path)
 {
     struct stat st;
@@ -260,7 +262,7 @@ int cli_restore(const struct options *o, struct err *e)
     if (!*path)
         rc = find_image(o, r, &s, &entry, e);
     else if (entry.type != 'f')
-        rc = err_set(e, ERR_USAGE, 0, "\"%s\" is not a regular file: only files are restored", text_name(path));
+        rc = err_set(e, ERR_USAGE, 0, "\"%s\" is not a regular file: only files can be restored", text_name(path));
     if (rc >= 0 && entry.size < 0)
         entry.size = 0;
     if (rc >= 0 && (o->force || o->differential || o->ranged || is_device(o->args[1])))
@@ -317,7 +319,7 @@ static void show_damage(const struct verify_damage *d, void *arg)
     if (*d->pack)
         printf(" pack %s", d->pack);
     if (*d->snapshot)
-        printf(" hits %s of snapshot %.16s (%s) bytes %lu to %lu", text_name(*d->path ? d->path : "/"), d->snapshot,
+        printf(" affects %s of snapshot %.16s (%s), bytes %lu to %lu", text_name(*d->path ? d->path : "/"), d->snapshot,
                text_name(d->source), (unsigned long)d->start, (unsigned long)(d->start + (d->len ? d->len - 1 : 0)));
     printf(": %s\n", text_name(d->why));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* names.c - names that can be typed, for the completion of the shell: what there is, at once and without a word */
+/* names.c - names for the completion of the shell, within two seconds, without messages */
 #include "cfg/cfg.h"
 #include "chunker/kernel.h"
 #include "daemon/cli/daemon.h"
@@ -8,24 +8,23 @@
 #include <signal.h>
 #include <string.h>
 
-/* Who pressed a key looks at a screen that does nothing. */
-#define PATIENCE_S 2
+#define TIME_LIMIT_S 2
 #define ROWS_MAX 1000
 
-static void give_up(int sig)
+static void exit_on_alarm(int sig)
 {
     (void)sig;
     _exit(0);
 }
 
-static void say_nothing(enum log_level lvl, const char *line, void *arg)
+static void ignore_log(enum log_level lvl, const char *line, void *arg)
 {
     (void)lvl;
     (void)line;
     (void)arg;
 }
 
-/* A name that a line cannot hold, or a terminal should not get, is not offered. */
+/* Names with control characters are not offered. */
 static void print_name(const char *name)
 {
     if (*name && !strcmp(name, text_name(name)))
@@ -34,7 +33,7 @@ static void print_name(const char *name)
 
 /* ---- from the daemon or its records ---- */
 
-/* A member of each row of a list; `live`: of those alone that have not ended. */
+/* A member of each row of a list; `live`: only of those that have not ended. */
 static void print_rows(const struct options *o, const char *verb, const char *list, const char *member, bool live)
 {
     struct err e = ERR_INIT;
@@ -52,37 +51,37 @@ static void print_rows(const struct options *o, const char *verb, const char *li
     }
 }
 
-static void backups(const struct options *o)
+static void complete_backups(const struct options *o)
 {
     print_rows(o, "backups", "backups", "id", false);
 }
 
-static void operations(const struct options *o)
+static void complete_operations(const struct options *o)
 {
     print_rows(o, "operations", "operations", "id", false);
 }
 
-static void running(const struct options *o)
+static void complete_running(const struct options *o)
 {
     print_rows(o, "backups", "backups", "id", true);
     print_rows(o, "operations", "operations", "id", true);
 }
 
-static void natives(const struct options *o)
+static void complete_natives(const struct options *o)
 {
     print_rows(o, "natives", "natives", "alias", false);
 }
 
-/* The volumes that the records know: `volumes` would look at storage, and storage may be slow. */
-static void volumes(const struct options *o)
+/* Recorded volumes: the verb volumes accesses storage, which may be slow. */
+static void complete_volumes(const struct options *o)
 {
     print_rows(o, "status", "volumes", "name", false);
 }
 
 /* ---- from the configuration ---- */
 
-/* Also one with errors has names. */
-static struct cfg *configuration(const struct options *o)
+/* Also with errors. */
+static struct cfg *load_configuration(const struct options *o)
 {
     struct cfg *c = NULL;
     struct err e = ERR_INIT;
@@ -93,25 +92,25 @@ static struct cfg *configuration(const struct options *o)
     return c;
 }
 
-static void jobs(const struct options *o)
+static void complete_jobs(const struct options *o)
 {
-    CLEANUP(cfg_freep) struct cfg *c = configuration(o);
+    CLEANUP(cfg_freep) struct cfg *c = load_configuration(o);
     const struct cfg_job *j;
     for (unsigned i = 0; c && (j = cfg_job_at(c, i)); i++)
         print_name(j->name);
 }
 
-static void classes(const struct options *o)
+static void complete_classes(const struct options *o)
 {
-    CLEANUP(cfg_freep) struct cfg *c = configuration(o);
+    CLEANUP(cfg_freep) struct cfg *c = load_configuration(o);
     const struct cfg_class *k;
     for (unsigned i = 0; c && (k = cfg_class_at(c, i)); i++)
         print_name(k->name);
 }
 
-static void repositories(const struct options *o)
+static void complete_repositories(const struct options *o)
 {
-    CLEANUP(cfg_freep) struct cfg *c = configuration(o);
+    CLEANUP(cfg_freep) struct cfg *c = load_configuration(o);
     const struct cfg_repository *r;
     for (unsigned i = 0; c && (r = cfg_repository_at(c, i)); i++)
         print_name(r->name);
@@ -126,7 +125,7 @@ static int print_snapshot(struct snapshot *s, void *arg)
     return 0;
 }
 
-static void snapshots(const struct options *o)
+static void complete_snapshots(const struct options *o)
 {
     struct err e = ERR_INIT;
     CLEANUP(repo_freep) struct repo *r = NULL;
@@ -143,13 +142,13 @@ void names_print(const struct options *o)
         const char *kind;
         void (*print)(const struct options *o);
     } kinds[] = {
-        {"backups", backups},           {"operations", operations}, {"running", running},
-        {"natives", natives},           {"volumes", volumes},       {"jobs", jobs},
-        {"repositories", repositories}, {"classes", classes},       {"snapshots", snapshots},
+        {"backups", complete_backups},           {"operations", complete_operations}, {"running", complete_running},
+        {"natives", complete_natives},           {"volumes", complete_volumes},       {"jobs", complete_jobs},
+        {"repositories", complete_repositories}, {"classes", complete_classes},       {"snapshots", complete_snapshots},
     };
-    log_to(say_nothing, NULL);
-    signal(SIGALRM, give_up);
-    alarm(PATIENCE_S);
+    log_to(ignore_log, NULL);
+    signal(SIGALRM, exit_on_alarm);
+    alarm(TIME_LIMIT_S);
     for (const char *at = o->complete; *at; at += strspn(at, ",")) {
         size_t n = strcspn(at, ",");
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * offline.c - what can be told while the daemon is down (AO-21)
+ * offline.c - answers while the daemon is down (AO-21)
  *
- * The records are read as the daemon left them, and the configuration from its files. Answers have the form that the
- * daemon gives them, with "offline" and "offline_why"; what only the daemon can know (what storage holds just now,
- * which volumes match) is what was last recorded.
+ * From the records and the files of the configuration. Answers have the form of the daemon's, with "offline" and
+ * "offline_why"; the state of storage is that last recorded.
  */
 #include "base/time.h"
 #include "daemon/cli/daemon.h"
@@ -30,7 +29,7 @@ static void keep_int(json_t *to, const char *key, int64_t v)
         json_object_set_new(to, key, json_integer(v));
 }
 
-static void keep(json_t *to, const char *key, const json_t *from, const char *member)
+static void copy_member(json_t *to, const char *key, const json_t *from, const char *member)
 {
     json_t *v = json_object_get(from, member);
     if (v && !json_is_null(v))
@@ -58,23 +57,23 @@ static json_t *volume_json(struct records *records, const struct volume_row *r, 
         json_object_set_new(j, "natives", json_integer(natives));
     keep_text(j, "state", gone ? "gone" : good > 0 ? "protected" : "unprotected");
     keep_text(j, "class", r->klass);
-    keep(j, "size", jobj(doc, "volume"), "size");
+    copy_member(j, "size", jobj(doc, "volume"), "size");
     keep_int(j, "last_success_ns", good);
     keep_text(j, "last_backup", r->last_backup);
     keep_text(j, "last_state", outcome_name(r->last_status));
-    keep(j, "error", doc, "last_error");
+    copy_member(j, "error", doc, "last_error");
     if (good > 0)
         json_object_set_new(j, "age_s", json_real((double)(now_ns() - good) * 1e-9));
     if (gone)
-        json_object_set_new(j, "why", json_string("it is not there any more"));
+        json_object_set_new(j, "why", json_string("gone: no longer in its class"));
     else if (good <= 0)
-        json_object_set_new(j, "why", json_string("no backup has succeeded yet, or none is left"));
+        json_object_set_new(j, "why", json_string("no successful backup exists"));
     if (details)
         json_object_set(j, "details", doc);
     return j;
 }
 
-/* Lists do without the details. */
+/* Details only on request. */
 static json_t *row_json(struct records *r, enum row_kind k, const void *row, bool details)
 {
     json_t *j = k == ROW_OPERATION ? answer_operation(row)
@@ -111,7 +110,7 @@ static const char *volume_of(enum row_kind k, const void *row)
                               : "";
 }
 
-static bool ended(enum row_kind k, const void *row)
+static bool has_ended(enum row_kind k, const void *row)
 {
     const int state = row_state(k, row);
     return k == ROW_OPERATION ? op_state_terminal((enum op_state)state)
@@ -124,7 +123,7 @@ static int add_row(const void *row, void *arg)
     struct rows *w = arg;
     const char *state = enum_name(row_types[w->kind].states, row_state(w->kind, row));
     bool paged = w->kind == ROW_OPERATION || w->kind == ROW_BACKUP;
-    if (paged && ended(w->kind, row) == w->live)
+    if (paged && has_ended(w->kind, row) == w->live)
         return 0;
     if (!text_matches(w->args, "volume", r->volume_id, volume_of(w->kind, row)) ||
         !text_matches(w->args, "backup", r->parent, r->parent) || !text_matches(w->args, "state", state, state) ||
@@ -156,7 +155,7 @@ static int list_rows(struct records *r, enum row_kind k, const json_t *args, boo
 
 /* ---- describe ---- */
 
-static int described(json_t *answer, const char *kind, json_t *doc, struct err *e)
+static int put_document(json_t *answer, const char *kind, json_t *doc, struct err *e)
 {
     if (!doc)
         return err_nomem(e);
@@ -195,7 +194,7 @@ static json_t *found_json(struct records *r, enum row_kind k, const char *id)
     return native_row_get(r, id, &n, NULL) < 0 ? NULL : row_json(r, k, &n, true);
 }
 
-static int describe(struct records *r, const char *name, json_t *answer, struct err *e)
+static int offline_describe(struct records *r, const char *name, json_t *answer, struct err *e)
 {
     static const char *const kinds[] = {
         [ROW_BACKUP] = "backup", [ROW_OPERATION] = "operation", [ROW_NATIVE] = "native"};
@@ -203,11 +202,11 @@ static int describe(struct records *r, const char *name, json_t *answer, struct 
     enum row_kind k;
     int rc = name_find(r, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, id, e);
     if (rc >= 0)
-        return described(answer, kinds[k], found_json(r, k, id), e);
+        return put_document(answer, kinds[k], found_json(r, k, id), e);
     struct volume_search s = {.records = r, .name = name};
     struct err ignored = ERR_INIT;
     if (e->cls == ERR_NOT_FOUND && volume_row_each(r, NULL, search_volume, &s, &ignored) >= 0 && s.found)
-        return described(answer, "volume", s.found, e);
+        return put_document(answer, "volume", s.found, e);
     return rc;
 }
 
@@ -223,7 +222,7 @@ static json_t *config_state(const struct cfg *c, bool ok, const struct err *e)
 }
 
 /* Repositories of the configuration, with what the counters know of them. */
-static json_t *repositories(const struct cfg *c, struct records *r)
+static json_t *offline_repositories(const struct cfg *c, struct records *r)
 {
     json_t *list = json_array(), *o;
     const struct cfg_repository *x;
@@ -236,8 +235,8 @@ static json_t *repositories(const struct cfg *c, struct records *r)
     return list;
 }
 
-static int status(const struct options *o, struct records *r, const struct err *why, bool silent, json_t *answer,
-                  struct err *e)
+static int offline_status(const struct options *o, struct records *r, const struct err *why, bool silent,
+                          json_t *answer, struct err *e)
 {
     CLEANUP_JSON json_t *none = json_object(), *operations = NULL, *volumes = NULL, *natives = NULL;
     int rc = list_rows(r, ROW_OPERATION, none, true, &operations, e);
@@ -259,8 +258,8 @@ static int status(const struct options *o, struct records *r, const struct err *
         json_pack("{s:{s:s, s:i, s:s, s:i, s:b, s:b}, s:o, s:o, s:{s:i, s:i, s:i, s:I}, s:o, s:o, s:O, s:o, s:{s:I, "
                   "s:s}, s:[{s:s, s:s, s:s}]}",
                   "daemon", "version", "", "pid", 0, "node", "", "started_ns", 0, "degraded", 0, "maintenance", 0,
-                  "config", config_state(c, ok, &refused), "repositories", repositories(c, r), "slots", "total", 0,
-                  "used", 0, "restore_reserved", 0, "queued", (json_int_t)json_array_size(queue), "running", running,
+                  "config", config_state(c, ok, &refused), "repositories", offline_repositories(c, r), "slots", "total",
+                  0, "used", 0, "restore_reserved", 0, "queued", (json_int_t)json_array_size(queue), "running", running,
                   "queue", queue, "volumes", volumes, "jobs", answer_jobs_offline(ok ? c : NULL, r, now_ns()),
                   "natives", "count", (json_int_t)json_array_size(natives), "text", "", "problems", "severity", "error",
                   "text", state, "hint", why->hint);
@@ -269,7 +268,7 @@ static int status(const struct options *o, struct records *r, const struct err *
     return 0;
 }
 
-static int jobs(const struct options *o, struct records *r, json_t *answer, struct err *e)
+static int offline_jobs(const struct options *o, struct records *r, json_t *answer, struct err *e)
 {
     CLEANUP(cfg_freep) struct cfg *c = NULL;
     struct err ignored = ERR_INIT;
@@ -280,7 +279,7 @@ static int jobs(const struct options *o, struct records *r, json_t *answer, stru
 
 /* ---- explain ---- */
 
-static int explain(const struct options *o, const char *volume, json_t *answer, struct err *e)
+static int offline_explain(const struct options *o, const char *volume, json_t *answer, struct err *e)
 {
     struct cfg *c = NULL;
     int rc = cfg_load_dir(&c, o->config_dir, e);
@@ -320,11 +319,11 @@ static int from_records(const struct options *o, const char *verb, const json_t 
     if (rc < 0)
         return rc;
     if (!strcmp(verb, "status"))
-        return status(o, r, why, silent, answer, e);
+        return offline_status(o, r, why, silent, answer, e);
     if (!strcmp(verb, "describe"))
-        return describe(r, jstr(args, "id"), answer, e);
+        return offline_describe(r, jstr(args, "id"), answer, e);
     if (!strcmp(verb, "jobs"))
-        return jobs(o, r, answer, e);
+        return offline_jobs(o, r, answer, e);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         json_t *list = NULL;
         if (strcmp(verb, lists[i].verb) != 0)
@@ -340,7 +339,7 @@ static int from_records(const struct options *o, const char *verb, const json_t 
             json_object_set_new(answer, verb, list);
         return rc;
     }
-    return err_set(e, ERR_NO_DAEMON, 0, "%s cannot be told without the daemon", verb);
+    return err_set(e, ERR_NO_DAEMON, 0, "%s requires the daemon", verb);
 }
 
 int offline_ask(const struct options *o, const char *verb, const json_t *args, const struct err *why, bool silent,
@@ -348,19 +347,19 @@ int offline_ask(const struct options *o, const char *verb, const json_t *args, c
 {
     CLEANUP_JSON json_t *a = json_object();
     struct err own = ERR_INIT;
-    bool looked = !strcmp(verb, "describe"); /* into the records, for something that is named */
+    bool looked = !strcmp(verb, "describe"); /* for a given id in the records */
     int rc = !a                         ? err_nomem(&own)
-             : !strcmp(verb, "explain") ? explain(o, jstr(args, "volume"), a, &own)
+             : !strcmp(verb, "explain") ? offline_explain(o, jstr(args, "volume"), a, &own)
                                         : from_records(o, verb, args, why, silent, a, &looked, &own);
     if (rc < 0) {
-        /* Without records the first reason is the one to tell; what was looked for and is not there is an answer. */
+        /* Without records, the reason why the daemon is down; an id that does not exist is an error of its own. */
         *e = looked && own.cls == ERR_NOT_FOUND ? own : *why;
         if (e->cls == ERR_NO_DAEMON)
-            err_hint(e, "%.150s (its records cannot be read either: %.180s)", why->hint, own.msg);
+            err_hint(e, "%.150s (the records cannot be read: %.180s)", why->hint, own.msg);
         return -EIO;
     }
     char text[1200];
-    snprintf(text, sizeof text, "%s; this is read from %s", why->msg,
+    snprintf(text, sizeof text, "%s; reading %s instead", why->msg,
              !strcmp(verb, "explain") ? o->config_dir : o->state_dir);
     json_object_set_new(a, "offline", json_true());
     json_object_set_new(a, "offline_why", json_string(text));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* options-table.c - every verb and option there is; help and completion come from the same lines */
+/* options-table.c - all verbs and options, for parsing, help and completion */
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/options-table.h"
 
@@ -9,14 +9,14 @@
 #include <string.h>
 
 const struct verb_info verb_table[] = {
-    {VERB_STATUS, FORM_DAEMON, {"status", NULL}, "", 0, 0, "show on one screen how things are and what to do"},
-    {VERB_ASK_BACKUP,
+    {VERB_STATUS,
      FORM_DAEMON,
-     {"backup", NULL},
-     "VOLUME...|--job JOB",
+     {"status", NULL},
+     "",
      0,
-     10000,
-     "back volumes up as the configuration says"},
+     0,
+     "show the state of everything on one screen, with problems and remedies"},
+    {VERB_ASK_BACKUP, FORM_DAEMON, {"backup", NULL}, "VOLUME...|--job JOB", 0, 10000, "back up volumes as configured"},
     {VERB_ASK_RESTORE,
      FORM_DAEMON,
      {"restore", NULL},
@@ -25,13 +25,25 @@ const struct verb_info verb_table[] = {
      2,
      "restore a volume of a backup from its native snapshot or the repository"},
     {VERB_CANCEL, FORM_DAEMON, {"cancel", NULL}, "ID...|--all", 0, 1000, "cancel backups, restores or operations"},
-    {VERB_WAIT, FORM_DAEMON, {"wait", NULL}, "ID", 1, 1, "show progress until it ends; the exit code tells how"},
-    {VERB_OPERATIONS, FORM_DAEMON, {"operations", NULL}, "", 0, 0, "list operations: what runs, waits and ended"},
+    {VERB_WAIT,
+     FORM_DAEMON,
+     {"wait", NULL},
+     "ID",
+     1,
+     1,
+     "show progress until it ends; the exit code is that of its outcome"},
+    {VERB_OPERATIONS, FORM_DAEMON, {"operations", NULL}, "", 0, 0, "list operations: running, waiting and ended ones"},
     {VERB_BACKUPS, FORM_DAEMON, {"backups", NULL}, "", 0, 0, "list backups and restores"},
     {VERB_VOLUMES, FORM_DAEMON, {"volumes", NULL}, "", 0, 0, "list volumes and whether each is protected"},
     {VERB_JOBS, FORM_DAEMON, {"jobs", NULL}, "", 0, 0, "list jobs with their last and next runs"},
-    {VERB_DESCRIBE, FORM_DAEMON, {"describe", NULL}, "ID", 1, 1, "show all that is recorded about one thing"},
-    {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION", 1, 1, "show what an operation logged"},
+    {VERB_DESCRIBE,
+     FORM_DAEMON,
+     {"describe", NULL},
+     "ID",
+     1,
+     1,
+     "show the complete record of a backup, operation, native snapshot or volume"},
+    {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION", 1, 1, "show the log of an operation"},
     {VERB_EXPLAIN,
      FORM_DAEMON,
      {"explain", NULL},
@@ -39,19 +51,13 @@ const struct verb_info verb_table[] = {
      1,
      1,
      "show the settings of a volume and where they are set"},
-    {VERB_DELETE, FORM_DAEMON, {"delete", NULL}, "BACKUP", 1, 1, "delete a backup with everything that it owns"},
-    {VERB_NATIVE_LIST, FORM_DAEMON, {"native", "list"}, "", 0, 0, "list native snapshots and why each is kept"},
-    {VERB_NATIVE_PRUNE, FORM_DAEMON, {"native", "prune"}, "", 0, 0, "remove native snapshots that nothing needs"},
+    {VERB_DELETE, FORM_DAEMON, {"delete", NULL}, "BACKUP", 1, 1, "delete a backup with its snapshots and records"},
+    {VERB_NATIVE_LIST, FORM_DAEMON, {"native", "list"}, "", 0, 0, "list native snapshots, and why each is kept"},
+    {VERB_NATIVE_PRUNE, FORM_DAEMON, {"native", "prune"}, "", 0, 0, "remove native snapshots that are not needed"},
     {VERB_HOLD, FORM_DAEMON, {"hold", NULL}, "NATIVE|BACKUP", 1, 1, "keep native snapshots until unhold"},
-    {VERB_UNHOLD, FORM_DAEMON, {"unhold", NULL}, "NATIVE|BACKUP", 1, 1, "take a hold away"},
-    {VERB_ASK_EXPIRE,
-     FORM_DAEMON,
-     {"snapshot", "expire"},
-     "",
-     0,
-     0,
-     "delete snapshots in the repository that retention does not keep"},
-    {VERB_ASK_VERIFY, FORM_DAEMON, {"verify", NULL}, "[REPOSITORY]", 0, 1, "have a repository checked for damage"},
+    {VERB_UNHOLD, FORM_DAEMON, {"unhold", NULL}, "NATIVE|BACKUP", 1, 1, "release a hold"},
+    {VERB_ASK_EXPIRE, FORM_DAEMON, {"snapshot", "expire"}, "", 0, 0, "delete expired snapshots in the repository"},
+    {VERB_ASK_VERIFY, FORM_DAEMON, {"verify", NULL}, "[REPOSITORY]", 0, 1, "check a repository for damage"},
     {VERB_SCAN, FORM_DAEMON, {"scan", NULL}, "[REPOSITORY]", 0, 1, "rebuild records from repository and storage"},
     {VERB_REPO_DETACH,
      FORM_DAEMON,
@@ -59,40 +65,40 @@ const struct verb_info verb_table[] = {
      "REPOSITORY",
      1,
      1,
-     "forget the backups in a repository that is given up; its data stays"},
-    {VERB_FORGET, FORM_DAEMON, {"forget", NULL}, "VOLUME", 1, 1, "count a volume that is gone no longer"},
-    {VERB_RELOAD, FORM_DAEMON, {"reload", NULL}, "", 0, 0, "have the daemon read its configuration again"},
+     "remove the records of backups in a repository; its data are kept"},
+    {VERB_FORGET, FORM_DAEMON, {"forget", NULL}, "VOLUME", 1, 1, "remove a missing volume from the records"},
+    {VERB_RELOAD, FORM_DAEMON, {"reload", NULL}, "", 0, 0, "reload the configuration"},
     {VERB_DEBUG_BUNDLE,
      FORM_DAEMON,
      {"debug-bundle", NULL},
      "[FILE]",
      0,
      1,
-     "collect what a bug report needs into a tar file, without secrets"},
+     "collect information for a bug report in a tar file, without secrets"},
     {VERB_CHECK_CONFIG,
      FORM_LOCAL,
      {"check-config", NULL},
      "",
      0,
      0,
-     "check the configuration and show what is in force"},
-    {VERB_IMPORT_VELERO, FORM_LOCAL, {"import-velero", NULL}, "FILE", 1, 1, "turn a node-agent ConfigMap into INI"},
+     "check the configuration and show the effective values"},
+    {VERB_IMPORT_VELERO, FORM_LOCAL, {"import-velero", NULL}, "FILE", 1, 1, "convert a node-agent ConfigMap to INI"},
     {VERB_PLUGIN_CHECK,
      FORM_LOCAL,
      {"plugin-check", NULL},
      "PROGRAM [KEY=VALUE...]",
      1,
      64,
-     "test whether a plugin keeps the protocol"},
+     "test a plugin for conformance to the protocol"},
     {VERB_BENCH,
      FORM_LOCAL,
      {"bench", NULL},
      "[WHAT...]",
      0,
      16,
-     "measure what this machine can do and suggest settings"},
+     "measure the performance of this machine and suggest settings"},
     {VERB_HELP, FORM_LOCAL, {"help", NULL}, "[VERB]", 0, 2, "show the help of a verb"},
-    {VERB_REPO_CREATE, FORM_REPO, {"repo", "create"}, "", 0, 0, "create a repository in an empty or new directory"},
+    {VERB_REPO_CREATE, FORM_REPO, {"repo", "create"}, "", 0, 0, "create a repository in a new or empty directory"},
     {VERB_REPO_STATUS,
      FORM_REPO,
      {"repo", "status"},
@@ -106,25 +112,19 @@ const struct verb_info verb_table[] = {
      "",
      0,
      0,
-     "seal the repository with a new password"},
-    {VERB_BACKUP,
-     FORM_REPO,
-     {"backup", NULL},
-     "SOURCE",
-     1,
-     1,
-     "back a block device or image file up as a new snapshot"},
+     "change the password of the repository"},
+    {VERB_BACKUP, FORM_REPO, {"backup", NULL}, "SOURCE", 1, 1, "back up a block device or image file"},
     {VERB_SNAPSHOT_LIST, FORM_REPO, {"snapshot", "list"}, "", 0, 0, "list the snapshots"},
-    {VERB_SNAPSHOT_SHOW, FORM_REPO, {"snapshot", "show"}, "SNAPSHOT", 1, 1, "show one snapshot in full"},
+    {VERB_SNAPSHOT_SHOW, FORM_REPO, {"snapshot", "show"}, "SNAPSHOT", 1, 1, "show a snapshot in detail"},
     {VERB_SNAPSHOT_EXPIRE,
      FORM_REPO,
      {"snapshot", "expire"},
      "",
      0,
      0,
-     "delete the snapshots that the policies in the repository do not keep"},
+     "delete the snapshots that have expired by the policies in the repository"},
     {VERB_SNAPSHOT_PIN, FORM_REPO, {"snapshot", "pin"}, "SNAPSHOT PIN", 2, 2, "keep a snapshot until unpin"},
-    {VERB_SNAPSHOT_UNPIN, FORM_REPO, {"snapshot", "unpin"}, "SNAPSHOT PIN", 2, 2, "take a pin away"},
+    {VERB_SNAPSHOT_UNPIN, FORM_REPO, {"snapshot", "unpin"}, "SNAPSHOT PIN", 2, 2, "remove a pin"},
     {VERB_SNAPSHOT_DELETE, FORM_REPO, {"snapshot", "delete"}, "SNAPSHOT...", 1, 10000, "delete snapshots"},
     {VERB_LS, FORM_REPO, {"ls", NULL}, "SNAPSHOT[/PATH]", 1, 1, "list a directory of a snapshot"},
     {VERB_CAT, FORM_REPO, {"cat", NULL}, "SNAPSHOT/PATH", 1, 1, "write a file of a snapshot to standard output"},
@@ -138,7 +138,7 @@ const struct verb_info verb_table[] = {
     {VERB_VERIFY, FORM_REPO, {"verify", NULL}, "[SNAPSHOT...]", 0, 10000, "check index, packs and contents for damage"},
 };
 const size_t verb_table_len = sizeof verb_table / sizeof *verb_table;
-_Static_assert(sizeof verb_table / sizeof *verb_table == VERB_COUNT - 1, "each verb has its line");
+_Static_assert(sizeof verb_table / sizeof *verb_table == VERB_COUNT - 1, "one row for each verb");
 _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 
 #define V(v) (UINT64_C(1) << VERB_##v)
@@ -152,7 +152,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
-/* They start something that can be waited for. */
+/* They start an operation that can be waited for. */
 #define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
 /* They print tables. */
 #define TABLES                                                                                                         \
@@ -174,10 +174,10 @@ const struct option_info option_table[] = {
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
     {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},
-    {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print nothing but results and errors"},
+    {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print only results and errors"},
     {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT),
      "also show counts and the time of each stage at the end"},
-    {OPT_DEBUG, "debug", NULL, ALL_VERBS, "tell on standard error what is going on inside"},
+    {OPT_DEBUG, "debug", NULL, ALL_VERBS, "print debug messages to standard error"},
     {OPT_FORMAT_VERSION, "format-version", "N", V(REPO_CREATE), "1, 2 or 3 (default 3)"},
     {OPT_BLOCK_HASH, "block-hash", "NAME", V(REPO_CREATE) | V(BENCH), "content hash (default BLAKE2B-256-128)"},
     {OPT_ENCRYPTION, "encryption", "NAME", V(REPO_CREATE) | V(BENCH), "cipher (default AES256-GCM-HMAC-SHA256)"},
@@ -189,7 +189,8 @@ const struct option_info option_table[] = {
     {OPT_KEY_DERIVATION, "key-derivation", "NAME", V(REPO_CREATE),
      "scrypt-65536-8-1 (default) or pbkdf2-sha256-600000"},
     {OPT_OWNER, "owner", "USER@HOST", V(REPO_CREATE), "maintenance owner (default snapferry-maintenance@NODE)"},
-    {OPT_MAKE_PASSWORD, "make-password", NULL, V(REPO_CREATE), "make the password file if there is none, at random"},
+    {OPT_MAKE_PASSWORD, "make-password", NULL, V(REPO_CREATE),
+     "create the password file with a random password if it does not exist"},
     {OPT_NEW_PASSWORD_FILE, "new-password-file", "FILE", V(REPO_CHANGE_PASSWORD), "file with the new password"},
     {OPT_AS, "as", "USER@HOST:/PATH", V(BACKUP) | FINDS, "name of the source in the repository"},
     {OPT_COMPRESSION, "compression", "NAME", V(BACKUP), "compressor, for example zstd-fastest (default none)"},
@@ -199,77 +200,78 @@ const struct option_info option_table[] = {
     {OPT_TAG, "tag", "KEY:VALUE", V(BACKUP), "tag of the snapshot; may be repeated"},
     {OPT_MEMORY, "memory", "SIZE", MOVES | V(BENCH), "memory budget (default 256MiB, at least 96MiB)"},
     {OPT_WORKERS, "workers", "N", MOVES | V(BENCH), "worker threads (default: one per CPU)"},
-    {OPT_READ_LIMIT, "read-limit", "SIZE", MOVES, "bytes per second that are read at most (default: no limit)"},
+    {OPT_READ_LIMIT, "read-limit", "SIZE", MOVES, "maximum bytes read per second (default: no limit)"},
     {OPT_WRITE_LIMIT, "write-limit", "SIZE", V(BACKUP) | V(RESTORE),
-     "bytes per second that are written at most (default: no limit)"},
+     "maximum bytes written per second (default: no limit)"},
     {OPT_QUEUE_DEPTH, "queue-depth", "N", V(BACKUP) | V(BENCH), "reads in flight (default: by kind of device)"},
     {OPT_CHECKPOINT_INTERVAL, "checkpoint-interval", "SECONDS", V(BACKUP),
      "seconds between checkpoints (default 1800, at most 2700)"},
     {OPT_BAD_READS, "bad-reads", "POLICY", V(BACKUP), "fail (default), or map: zeros, recorded, exit code 3"},
-    {OPT_NO_IO_URING, "no-io-uring", NULL, V(BACKUP) | V(RESTORE) | V(BENCH), "use ordinary reads and writes"},
+    {OPT_NO_IO_URING, "no-io-uring", NULL, V(BACKUP) | V(RESTORE) | V(BENCH), "use preadv and pwritev"},
     {OPT_NO_DIRECT, "no-direct", NULL, V(BACKUP) | V(BENCH), "read through the page cache"},
-    {OPT_NO_PARENT, "no-parent", NULL, V(BACKUP), "do not use an earlier snapshot's chunk boundaries"},
-    {OPT_FULL_SCAN, "full-scan", NULL, V(BACKUP), "find every chunk boundary by scanning"},
-    {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "incomplete snapshots (checkpoints) too"},
-    {OPT_ALL, "all", NULL, V(SNAPSHOT_EXPIRE), "of all nodes and other clients too (default: this node's volumes)"},
-    {OPT_ALL, "all", NULL, V(OPERATIONS) | V(BACKUPS), "also what ended long ago"},
+    {OPT_NO_PARENT, "no-parent", NULL, V(BACKUP), "do not use the chunk boundaries of an earlier snapshot"},
+    {OPT_FULL_SCAN, "full-scan", NULL, V(BACKUP), "find all chunk boundaries by scanning"},
+    {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "also incomplete snapshots (checkpoints)"},
+    {OPT_ALL, "all", NULL, V(SNAPSHOT_EXPIRE),
+     "also snapshots of other nodes and clients (default: volumes of this node)"},
+    {OPT_ALL, "all", NULL, V(OPERATIONS) | V(BACKUPS), "also those that ended more than a week ago"},
     {OPT_ALL, "all", NULL, V(EXPLAIN), "also settings that have their default values"},
-    {OPT_ALL, "all", NULL, V(CANCEL), "everything that runs or waits"},
-    {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE), "write only what differs from the target"},
+    {OPT_ALL, "all", NULL, V(CANCEL), "all running and waiting ones"},
+    {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE), "write only blocks that differ from the target"},
     {OPT_VERIFY, "verify", NULL, V(RESTORE), "read the target back and compare"},
     {OPT_OFFSET, "offset", "N", V(RESTORE), "first byte to restore (same place in the target)"},
     {OPT_LENGTH, "length", "N", V(RESTORE), "number of bytes to restore"},
     {OPT_FORCE, "force", NULL, V(RESTORE), "allow a target that is in use or not empty"},
-    {OPT_FORCE, "force", NULL, V(DELETE), "cancel it first if it still runs; forget what cannot be reached"},
-    {OPT_EVEN_KEPT, "even-kept", NULL, V(DELETE), "also what is held, pinned, or the last good copy of a volume"},
-    {OPT_FORCE, "force", NULL, V(SNAPSHOT_DELETE), "also what is pinned, or the last good copy of its volume"},
-    {OPT_RESUME, "resume", NULL, V(RESTORE), "take a non-empty file for an interrupted restore"},
+    {OPT_FORCE, "force", NULL, V(DELETE), "cancel it first if it is running; abandon data in unreachable repositories"},
+    {OPT_EVEN_KEPT, "even-kept", NULL, V(DELETE), "also if held, pinned, or the last good copy of a volume"},
+    {OPT_FORCE, "force", NULL, V(SNAPSHOT_DELETE), "also if pinned, or the last good copy of its source"},
+    {OPT_RESUME, "resume", NULL, V(RESTORE), "treat a non-empty file as an interrupted restore"},
     {OPT_READ_PERCENT, "read-percent", "N", V(VERIFY) | V(ASK_VERIFY),
-     "share of contents to read and hash (default 100)"},
-    {OPT_RUNTIME_DIR, "runtime-dir", "DIR", ASKS, "where the daemon's socket is (default /run/snapferry)"},
-    {OPT_STATE_DIR, "state-dir", "DIR", ASKS,
-     "the daemon's records, read when it is down (default /var/lib/snapferry)"},
+     "percentage of contents to read and verify (default 100)"},
+    {OPT_RUNTIME_DIR, "runtime-dir", "DIR", ASKS, "directory of the daemon's socket (default /run/snapferry)"},
+    {OPT_STATE_DIR, "state-dir", "DIR", ASKS, "the daemon's records, read if it is down (default /var/lib/snapferry)"},
     {OPT_CONFIG_DIR, "config-dir", "DIR", ASKS | V(CHECK_CONFIG),
      "the daemon's configuration (default /etc/snapferry)"},
-    {OPT_JOB, "job", "JOB", V(ASK_BACKUP), "run this [job] instead of naming volumes"},
-    {OPT_WAIT, "wait", NULL, STARTS | V(CANCEL) | V(DELETE), "wait until it ended; the exit code is the operation's"},
-    {OPT_WAIT, "wait", NULL, V(RELOAD), "wait until it is in force or refused; the exit code tells"},
-    {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read everything, whatever is known to be unchanged"},
-    {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: native snapshots only (default: as configured)"},
+    {OPT_JOB, "job", "JOB", V(ASK_BACKUP), "run this [job]"},
+    {OPT_WAIT, "wait", NULL, STARTS | V(CANCEL) | V(DELETE),
+     "wait until it has ended; the exit code is that of the operation"},
+    {OPT_WAIT, "wait", NULL, V(RELOAD), "wait until the configuration is active or refused"},
+    {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
+    {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},
     {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},
     {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
-    {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "replace a target that exists"},
-    {OPT_NEW, "new", NULL, V(ASK_RESTORE), "make a new volume; refuse one that exists"},
-    {OPT_ALLOW_INCOMPLETE, "allow-incomplete", NULL, V(ASK_RESTORE), "a finished volume of a backup that still runs"},
+    {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "overwrite an existing target"},
+    {OPT_NEW, "new", NULL, V(ASK_RESTORE), "create a new volume; fail if it exists"},
+    {OPT_ALLOW_INCOMPLETE, "allow-incomplete", NULL, V(ASK_RESTORE), "a completed volume of a running backup"},
     {OPT_CLASS_MAP, "class-map", "OLD=NEW", V(ASK_RESTORE), "restore into another storage class; may be repeated"},
     {OPT_VOLUME, "volume", "VOLUME", V(OPERATIONS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(ASK_EXPIRE),
-     "of this volume only"},
-    {OPT_BACKUP, "backup", "BACKUP", V(OPERATIONS), "of this backup or restore only"},
-    {OPT_STATE, "state", "STATE", V(OPERATIONS) | V(BACKUPS), "in this state only, for example Failed"},
-    {OPT_CLASS, "class", "NAME", V(VOLUMES), "of this storage class only"},
+     "only of this volume"},
+    {OPT_BACKUP, "backup", "BACKUP", V(OPERATIONS), "only of this backup or restore"},
+    {OPT_STATE, "state", "STATE", V(OPERATIONS) | V(BACKUPS), "only in this state, for example Failed"},
+    {OPT_CLASS, "class", "NAME", V(VOLUMES), "only of this storage class"},
     {OPT_LIMIT, "limit", "N", V(OPERATIONS) | V(BACKUPS), "at most this many (default 50)"},
-    {OPT_FOLLOW, "follow", NULL, V(LOGS), "go on until the operation ends"},
+    {OPT_FOLLOW, "follow", NULL, V(LOGS), "continue until the operation ends"},
     {OPT_LINES, "lines", "N", V(LOGS), "only the last N lines"},
-    {OPT_NOTE, "note", "TEXT", V(HOLD), "why it is held"},
-    {OPT_WIDE, "wide", NULL, TABLES, "whole values in long lines, as in a pipe, whatever the terminal's width"},
-    {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or a volume is not protected"},
-    {OPT_EXPLAIN, "explain", NULL, PLANS, "give the reason for each snapshot that stays or goes"},
-    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "remove nothing"},
+    {OPT_NOTE, "note", "TEXT", V(HOLD), "reason of the hold"},
+    {OPT_WIDE, "wide", NULL, TABLES, "do not shorten values to the width of the terminal"},
+    {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or an unprotected volume"},
+    {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
+    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
-    {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: what the plugin says)"},
-    {OPT_DEVICE, "device", "PATH", V(BENCH), "also how fast this device or file is read; it is not written"},
-    {OPT_PIPELINE, "pipeline", NULL, V(BENCH), "also whole backups, verification and restore of generated data"},
-    {OPT_DIR, "dir", "DIR", V(BENCH), "where the pipeline makes its repository, and removes it afterwards"},
-    {OPT_QUICK, "quick", NULL, V(BENCH), "short runs on a smaller sample: rough figures in seconds"},
+    {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},
+    {OPT_DEVICE, "device", "PATH", V(BENCH), "also measure reads of this device or file; it is not written"},
+    {OPT_PIPELINE, "pipeline", NULL, V(BENCH), "also measure backups, verification and restore of generated data"},
+    {OPT_DIR, "dir", "DIR", V(BENCH), "directory for the temporary repository of the pipeline"},
+    {OPT_QUICK, "quick", NULL, V(BENCH), "short runs on a smaller sample: rough figures within seconds"},
     {OPT_SECONDS, "seconds", "N", V(BENCH), "seconds per figure, 0.01 to 60 (default 0.25)"},
-    {OPT_SIZE, "size", "SIZE", V(BENCH), "sample in memory (default 32MiB); the pipeline moves 16 times as much"},
-    {OPT_HELP, "help", NULL, ALL_VERBS, "this text; behind a verb, the verb's"},
+    {OPT_SIZE, "size", "SIZE", V(BENCH), "sample in memory (default 32MiB); the pipeline uses 16 times as much"},
+    {OPT_HELP, "help", NULL, ALL_VERBS, "show this help; after a verb, the help of the verb"},
     {OPT_VERSION, "version", NULL, ALL_VERBS, "print the version"},
     {OPT_COMPLETION, "bash-completion", NULL, ALL_VERBS, "print a completion script for bash"},
-    {OPT_COMPLETE, "complete", "KIND", NO_VERB, "what that script asks for names with; no help lists it"},
+    {OPT_COMPLETE, "complete", "KIND", NO_VERB, "names for the completion script; not listed by help"},
 };
 const size_t option_table_len = sizeof option_table / sizeof *option_table;
-_Static_assert(sizeof option_table / sizeof *option_table < OPTIONS_MAX, "options_parse() has room for all");
+_Static_assert(sizeof option_table / sizeof *option_table < OPTIONS_MAX, "OPTIONS_MAX is large enough");
 
 const struct verb_info *verb_info(enum verb v)
 {
@@ -302,18 +304,18 @@ const char *verb_name(enum verb v)
     return buf;
 }
 
-/* Columns for help: a file or a pipe, and what is printed from it, has no more than the usual ones. */
+/* Columns for help: 80 in a file or pipe, at most 100 on a terminal. */
 static unsigned help_width(void)
 {
     unsigned width = screen_width();
     return width > 100 ? (width == SCREEN_ENDLESS ? 80 : 100) : width;
 }
 
-/* What is to be typed, and behind it, in a column of its own, what it does. */
+/* Two columns: what is typed, and its description. */
 static void help_line(FILE *f, const char *left, unsigned at, const char *text)
 {
     unsigned width = help_width(), have = (unsigned)fprintf(f, "  %-*s ", (int)at - 3, left);
-    if (width < at + 20) { /* no room for two columns */
+    if (width < at + 20) { /* too narrow for two columns */
         fputs("\n      ", f);
         at = have = 6;
     } else if (have > at) {
@@ -359,7 +361,7 @@ static void help_form(FILE *f, const struct verb_info *i)
     fprintf(f, "\nexamples:\n%s", verb_example(i->verb));
 }
 
-/* Those of a form, or of those the ones with that first word. */
+/* Verbs of a form; with `group`, those with that first word. */
 static void help_verbs(FILE *f, enum verb_form form, const char *group)
 {
     for (size_t i = 0; i < verb_table_len; i++) {
@@ -414,8 +416,8 @@ void options_help(FILE *f, const struct options *o)
           "       snapferry VERB [ARGUMENT...] [OPTION...]\n\n",
           f);
     print_within(f,
-                 "Backs block volumes up into a Kopia repository and brings them back. With -r the command works on "
-                 "that repository by itself, without it the daemon is asked.",
+                 "Backs up block volumes to a Kopia repository and restores them. With -r the command works on that "
+                 "repository itself, without -r it sends requests to the daemon.",
                  0, 0, help_width());
     fputs("\nverbs:\n", f);
     help_verbs(f, FORM_DAEMON, NULL);
@@ -423,7 +425,7 @@ void options_help(FILE *f, const struct options *o)
     help_verbs(f, FORM_LOCAL, NULL);
     fputs("\nverbs with -r:\n", f);
     help_verbs(f, FORM_REPO, NULL);
-    fputs("\noptions (of which each verb takes those that `snapferry VERB --help` lists):\n", f);
+    fputs("\noptions (`snapferry VERB --help` lists those of a verb):\n", f);
     help_options(f, ALL_VERBS);
-    fputs("\nEverything else is in snapferry(8).\n", f);
+    fputs("\nSee snapferry(8).\n", f);
 }

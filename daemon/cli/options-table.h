@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* options-table.h - the table of verbs and options, as parsing, help and completion read it */
+/* options-table.h - the table of verbs and options, for parsing, help and completion */
 #ifndef SNAPFERRY_DAEMON_CLI_OPTIONS_TABLE_H
 #define SNAPFERRY_DAEMON_CLI_OPTIONS_TABLE_H
 
 #include "daemon/cli/cli.h"
 
-/* With -r a verb works on a repository in this process, without it the daemon is asked; some need neither. */
+/* Work on a repository in this process (-r), a request to the daemon, or neither. */
 enum verb_form { FORM_REPO, FORM_DAEMON, FORM_LOCAL };
 
 struct verb_info {
@@ -102,7 +102,7 @@ enum option_id {
     OPT_SIZE,
 };
 
-/* One option; two rows may share id and name where verbs mean different things by it. */
+/* One option; rows may share id and name where verbs give it different meanings. */
 struct option_info {
     enum option_id id;
     const char *name;
@@ -111,7 +111,7 @@ struct option_info {
     const char *help;
 };
 
-/* More than there are rows. */
+/* More than the number of rows. */
 #define OPTIONS_MAX 128
 
 extern const struct verb_info verb_table[];
@@ -120,7 +120,7 @@ extern const struct option_info option_table[];
 extern const size_t option_table_len;
 
 const struct verb_info *verb_info(enum verb v);
-/* Whether any row of that option is for the verb. */
+/* True if the verb takes the option. */
 bool option_for(enum option_id id, enum verb v);
 
 /* The completion script for bash. */

@@ -13,7 +13,7 @@
 
 static int bad_value(const char *name, const char *value, const char *want, struct err *e)
 {
-    return err_set(e, ERR_USAGE, EINVAL, "--%s wants %s, not \"%s\"", name, want, value);
+    return err_set(e, ERR_USAGE, EINVAL, "--%s requires %s, not \"%s\"", name, want, value);
 }
 
 static int want_size(uint64_t *ret, const char *name, const char *value, struct err *e)
@@ -64,7 +64,7 @@ static int add_pair(json_t **to, const char *name, const char *value, char sep, 
     return 0;
 }
 
-/* Those of bench alone. */
+/* Options of bench. */
 static int set_bench_option(struct options *o, enum option_id id, const char *name, const char *v, struct err *e)
 {
     char *end;
@@ -93,7 +93,7 @@ static int set_bench_option(struct options *o, enum option_id id, const char *na
     }
 }
 
-/* Those of the verbs that ask the daemon. */
+/* Options of verbs that send requests to the daemon. */
 static int set_daemon_option(struct options *o, enum option_id id, const char *name, const char *v, struct err *e)
 {
     switch (id) {
@@ -368,7 +368,7 @@ static const struct option_info *option_info(int id)
     return NULL;
 }
 
-/* The verb that the words begin with, in the form that -r asks for if there is one; *used tells how many words. */
+/* The verb at the beginning of the words, in the form selected by -r if it exists; *used: number of words. */
 static const struct verb_info *find_verb(char **words, int n, bool repo, int *used)
 {
     const struct verb_info *found = NULL;
@@ -415,7 +415,7 @@ static int unknown_option(const char *arg, struct err *e)
     return -EINVAL;
 }
 
-/* Verbs of as many words as `arg` says; "" in place of the others. */
+/* Verbs of *arg words; "" for the others. */
 static const char *verb_of_words(unsigned i, void *arg)
 {
     static char texts[VERB_COUNT][64];
@@ -439,7 +439,7 @@ static int unknown_verb(char **words, int n, struct err *e)
             !strstr(known, verb_table[i].words[1]))
             len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "", verb_table[i].words[1]);
     if (len && n == 1) {
-        err_set(e, ERR_USAGE, EINVAL, "%s wants another word: %s", words[0], known);
+        err_set(e, ERR_USAGE, EINVAL, "%s requires a second word: %s", words[0], known);
         return err_hint(e, "snapferry --help lists the verbs");
     }
     snprintf(two, sizeof two, "%.120s %.120s", words[0], n > 1 ? words[1] : "");
@@ -450,7 +450,7 @@ static int unknown_verb(char **words, int n, struct err *e)
             n > 1 ? text_name(words[1]) : "");
     if (near)
         return err_hint(e, "did you mean %s? snapferry --help lists the verbs", near);
-    return len ? err_hint(e, "%s wants another word: %s", words[0], known)
+    return len ? err_hint(e, "%s requires a second word: %s", words[0], known)
                : err_hint(e, "snapferry --help lists the verbs");
 }
 
@@ -468,7 +468,7 @@ static int parse_options(struct options *o, int argc, char **argv, unsigned char
         if (c < 0)
             return 0;
         if (c == ':') {
-            err_set(e, ERR_USAGE, EINVAL, "option %s wants an argument", argv[at]);
+            err_set(e, ERR_USAGE, EINVAL, "option %s requires an argument", argv[at]);
             return -EINVAL;
         }
         if (c == '?')
@@ -482,43 +482,42 @@ static int parse_options(struct options *o, int argc, char **argv, unsigned char
     }
 }
 
-/* -r and the verb must fit: only -r decides between the two ways of working. */
+/* -r and the verb must match: -r alone selects the mode. */
 static int check_form(const struct options *o, const struct verb_info *v, struct err *e)
 {
     if (v->form == FORM_REPO && !o->repo) {
         err_set(e, ERR_USAGE, EINVAL, "no repository is given");
-        return err_hint(e, "say -r REPO: a directory, a file:// URL or the name of a [repository] section");
+        return err_hint(e, "use -r REPO: a directory, a file:// URL or the name of a [repository] section");
     }
     if (v->form != FORM_REPO && o->repo) {
         err_set(e, ERR_USAGE, EINVAL, "%s does not take -r: it %s", verb_name(v->verb),
-                v->form == FORM_DAEMON ? "asks the daemon" : "needs no repository");
-        return err_hint(e, "snapferry %s --help tells more", verb_name(v->verb));
+                v->form == FORM_DAEMON ? "is a request to the daemon" : "does not use a repository");
+        return err_hint(e, "see snapferry %s --help", verb_name(v->verb));
     }
     return 0;
 }
 
-/* What one option says about another. */
+/* Options that require or exclude others. */
 static int check_together(const struct options *o, struct err *e)
 {
     if (o->verb == VERB_ASK_BACKUP) {
         if (!o->job == !o->n_args) {
             err_set(e, ERR_USAGE, EINVAL,
-                    o->job ? "backup takes volumes or --job, not both" : "backup wants volumes or --job JOB");
-            return err_hint(e,
-                            "with -r REPO it backs up one device or file by itself; snapferry volumes lists volumes");
+                    o->job ? "backup takes volumes or --job, not both" : "backup requires volumes or --job JOB");
+            return err_hint(e, "snapferry volumes lists them; with -r REPO, backup takes a device or file");
         }
         if (o->from_timer && !o->job)
-            return err_set(e, ERR_USAGE, EINVAL, "--from-timer wants --job JOB");
+            return err_set(e, ERR_USAGE, EINVAL, "--from-timer requires --job JOB");
     }
     if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
         return err_set(e, ERR_USAGE, EINVAL,
-                       o->all ? "cancel takes ids or --all, not both" : "cancel wants ids or --all");
+                       o->all ? "cancel takes ids or --all, not both" : "cancel requires ids or --all");
     if (o->overwrite && o->new_target)
-        return err_set(e, ERR_USAGE, EINVAL, "--overwrite and --new exclude each other");
+        return err_set(e, ERR_USAGE, EINVAL, "--overwrite and --new are mutually exclusive");
     return 0;
 }
 
-/* An error is told in JSON even if it was found before --json was. */
+/* An error is printed as JSON even if it occurs before --json is parsed. */
 static bool asks_for_json(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -567,7 +566,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     if (o->n_args < v->min_args || o->n_args > v->max_args) {
         err_set(e, ERR_USAGE, EINVAL, "%s takes %s, but %d argument%s given", verb_name(v->verb),
                 *v->args ? v->args : "no argument", o->n_args, o->n_args == 1 ? " is" : "s are");
-        return err_hint(e, "snapferry %s --help tells more", verb_name(v->verb));
+        return err_hint(e, "see snapferry %s --help", verb_name(v->verb));
     }
     if (check_form(o, v, e) < 0)
         return -EINVAL;

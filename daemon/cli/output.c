@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* output.c - JSON lines and errors as the command tells them, and the signals that interrupt it */
+/* output.c - JSON lines, errors, and signals */
 #include "daemon/cli/live.h"
 
 #include <signal.h>
@@ -26,8 +26,7 @@ struct mover_cancel *cli_cancel(void)
     return &cancel;
 }
 
-/* The result is the last line: an error that comes with one (damage found, interrupted) is told in words and code only.
- */
+/* The result is the last line: an error after it (damage found, interrupted) is not printed as JSON. */
 static bool result_printed;
 
 void print_json(json_t *v)
@@ -37,7 +36,7 @@ void print_json(json_t *v)
     char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
     if (!text)
         text = strdup(
-            "{\"type\":\"error\",\"class\":\"error\",\"message\":\"the result cannot be told in JSON: no memory, or "
+            "{\"type\":\"error\",\"class\":\"error\",\"message\":\"cannot print the result as JSON: out of memory, or "
             "a name that is not UTF-8\",\"hint\":\"\",\"exitCode\":1}");
     if (text) {
         flockfile(stdout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin.c - snapferry plugin-check: what the rules found, for people and programs */
+/* plugin.c - snapferry plugin-check */
 #include "daemon/cli/cli.h"
 #include "daemon/check/plugin-check.h"
 
@@ -17,7 +17,7 @@ static const char *const words[] = {[PLUGIN_PASS] = "PASS", [PLUGIN_FAIL] = "FAI
 static const char *const json_words[] = {
     [PLUGIN_PASS] = "pass", [PLUGIN_FAIL] = "fail", [PLUGIN_NOT_ASKED] = "not-asked"};
 
-static void show(const struct plugin_finding *f, void *arg)
+static void print_rule(const struct plugin_finding *f, void *arg)
 {
     struct report *r = arg;
     r->passed += f->verdict == PLUGIN_PASS;
@@ -32,9 +32,9 @@ static void show(const struct plugin_finding *f, void *arg)
         return;
     printf("%s  %-24s  %s\n", words[f->verdict], f->rule, f->expected);
     if (f->verdict == PLUGIN_FAIL)
-        printf("      %-24s  but: %s\n", "", text_name(f->said));
+        printf("      %-24s  actual: %s\n", "", text_name(f->said));
     else if (f->verdict == PLUGIN_NOT_ASKED)
-        printf("      %-24s  not asked: %s\n", "", text_name(f->said));
+        printf("      %-24s  not tested: %s\n", "", text_name(f->said));
     fflush(stdout);
 }
 
@@ -74,12 +74,12 @@ int cli_plugin_check(const struct options *o, struct err *e)
     struct plugin_check_opts c = {.p = {.name = base, .path = path}, .kind = o->kind, .options = opts};
     struct report r = {.json = o->json, .quiet = o->quiet, .rules = json_array()};
     unsigned failed = 0;
-    int rc = plugin_check(&c, show, &r, &failed, e);
+    int rc = plugin_check(&c, print_rule, &r, &failed, e);
     if (rc == 0 && o->json)
         print_json(json_pack("{s:s, s:s, s:O, s:i, s:i, s:i}", "plugin", base, "program", path, "rules", r.rules,
                              "passed", (int)r.passed, "failed", (int)r.failed, "not_asked", (int)r.not_asked));
     else if (rc == 0)
-        printf("%u passed, %u failed, %u not asked\n", r.passed, r.failed, r.not_asked);
+        printf("%u passed, %u failed, %u not tested\n", r.passed, r.failed, r.not_asked);
     json_decref(r.rules);
     json_decref(opts);
     return rc < 0 ? rc : failed ? ERR_GENERIC : 0;

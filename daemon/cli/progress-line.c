@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* progress-line.c - what goes on, in one line of any width */
+/* progress-line.c - progress in one line of any width */
 #include "daemon/cli/live.h"
 #include "base/pace.h"
 
@@ -8,15 +8,15 @@
 
 #define PARTS_MAX 12
 
-/* Parts of a line; `rank` 0 is never left out, the highest is left out first. */
+/* Parts of a line; rank 0 is never omitted, the highest is omitted first. */
 struct parts {
     char text[PARTS_MAX][256];
     unsigned rank[PARTS_MAX];
     unsigned n;
 };
 
-static void part(struct parts *p, unsigned rank, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void part(struct parts *p, unsigned rank, const char *fmt, ...)
+static void add_part(struct parts *p, unsigned rank, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add_part(struct parts *p, unsigned rank, const char *fmt, ...)
 {
     va_list ap;
     if (p->n == PARTS_MAX)
@@ -27,15 +27,15 @@ static void part(struct parts *p, unsigned rank, const char *fmt, ...)
     p->rank[p->n++] = rank;
 }
 
-static void join(const struct parts *p, const char *head, char *out, size_t cap)
+static void join_parts(const struct parts *p, const char *head, char *out, size_t cap)
 {
     size_t n = (size_t)snprintf(out, cap, "%s", head);
     for (unsigned i = 0; i < p->n && n < cap; i++)
         n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : *head ? " " : "", p->text[i]);
 }
 
-/* The part of highest rank goes, if that is at least `least`. */
-static bool take_out(struct parts *p, unsigned least)
+/* Removes the part of the highest rank, if it is at least `least`. */
+static bool remove_part(struct parts *p, unsigned least)
 {
     unsigned worst = 0;
     for (unsigned i = 1; i < p->n; i++)
@@ -51,33 +51,33 @@ static bool take_out(struct parts *p, unsigned least)
     return true;
 }
 
-/* Joins all so that it fits, taking out parts of rank `least` and higher, then cutting the name to `name_min`. */
-static bool fit(struct parts *p, const char *what, unsigned least, unsigned name_min, unsigned width, char *out,
-                size_t cap)
+/* Joins the parts; removes parts of rank `least` and higher, then shortens the name to `name_min` until they fit. */
+static bool fit_parts(struct parts *p, const char *what, unsigned least, unsigned name_min, unsigned width, char *out,
+                      size_t cap)
 {
     char head[1024];
     unsigned have = text_width(what);
     snprintf(head, sizeof head, "%.1000s%s", what, *what ? ":" : "");
-    join(p, head, out, cap);
-    while (text_width(out) > width && take_out(p, least))
-        join(p, head, out, cap);
+    join_parts(p, head, out, cap);
+    while (text_width(out) > width && remove_part(p, least))
+        join_parts(p, head, out, cap);
     unsigned now = text_width(out), over = now > width ? now - width : 0;
     if (!over)
         return true;
     if (have > name_min) {
         snprintf(head, sizeof head, "%.1000s:", text_fit(what, have > over + name_min ? have - over : name_min));
-        join(p, head, out, cap);
+        join_parts(p, head, out, cap);
     }
     return text_width(out) <= width;
 }
 
 /* "12.3 GiB of 27.0 GiB" */
-static void amounts(struct parts *p, const struct shown *s)
+static void add_amounts(struct parts *p, const struct shown *s)
 {
     if (s->total > 0)
-        part(p, 4, "%s of %s", text_bytes((uint64_t)s->done), text_bytes((uint64_t)s->total));
+        add_part(p, 4, "%s of %s", text_bytes((uint64_t)s->done), text_bytes((uint64_t)s->total));
     else if (s->done > 0)
-        part(p, 4, "%s", text_bytes((uint64_t)s->done));
+        add_part(p, 4, "%s", text_bytes((uint64_t)s->done));
 }
 
 void progress_line(const struct shown *s, unsigned width, char *out, size_t cap)
@@ -85,30 +85,30 @@ void progress_line(const struct shown *s, unsigned width, char *out, size_t cap)
     struct parts p = {.n = 0};
     int percent = pace_percent(s->done, s->total, false);
     if (*s->phase && percent >= 0)
-        part(&p, 0, "%s %d%%", text_name(s->phase), percent);
+        add_part(&p, 0, "%s %d%%", text_name(s->phase), percent);
     else if (*s->phase)
-        part(&p, 0, "%s", text_name(s->phase));
-    amounts(&p, s);
+        add_part(&p, 0, "%s", text_name(s->phase));
+    add_amounts(&p, s);
     if (s->rate > 0)
-        part(&p, 3, "%s", text_rate(s->rate));
+        add_part(&p, 3, "%s", text_rate(s->rate));
     if (s->stalled >= LIVE_STALL)
-        part(&p, 0, "no progress for %s", text_seconds(s->stalled));
+        add_part(&p, 0, "no progress for %s", text_seconds(s->stalled));
     else if (s->left >= 0)
-        part(&p, 0, "%s", text_left(s->left));
+        add_part(&p, 0, "%s", text_left(s->left));
     if (s->errors)
-        part(&p, 0, "%llu ERRORS", (unsigned long long)s->errors);
+        add_part(&p, 0, "%llu ERRORS", (unsigned long long)s->errors);
     if (*s->rest)
-        part(&p, 2, "%.200s", text_name(s->rest));
+        add_part(&p, 2, "%.200s", text_name(s->rest));
     if (s->zero > 0)
-        part(&p, 6, "%s zero", text_bytes((uint64_t)s->zero));
+        add_part(&p, 6, "%s zero", text_bytes((uint64_t)s->zero));
     if (s->skipped > 0)
-        part(&p, 5, "%s skipped", text_bytes((uint64_t)s->skipped));
+        add_part(&p, 5, "%s skipped", text_bytes((uint64_t)s->skipped));
     if (s->duplicate > 0)
-        part(&p, 7, "%s duplicate", text_bytes((uint64_t)s->duplicate));
+        add_part(&p, 7, "%s duplicate", text_bytes((uint64_t)s->duplicate));
     const char *what = text_name(s->what);
-    /* First what was zero or known, then some of the name, then rate and amounts, then more of the name. */
-    if (!fit(&p, what, 5, 20, width, out, cap))
-        fit(&p, what, 1, 8, width, out, cap);
+    /* Omitted in this order: zero and known amounts, some of the name, rate and amounts, more of the name. */
+    if (!fit_parts(&p, what, 5, 20, width, out, cap))
+        fit_parts(&p, what, 1, 8, width, out, cap);
 }
 
 void shown_from_json(struct shown *s, const json_t *progress)

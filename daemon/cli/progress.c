@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * progress.c - what a running operation shows
+ * progress.c - progress of an operation with -r
  *
  * On a terminal one live line, five times a second; elsewhere a plain line every ten seconds; with --json one object a
  * second. Rate and time left are those of base/pace.h.
@@ -27,7 +27,7 @@ struct progress_view {
     uint64_t allocated;
     struct pace pace;
     struct live live;
-    double start, told;
+    double start, printed;
 };
 
 static const char *const phase_names[] = {"opening", "moving", "committing", "checking", "done"};
@@ -81,7 +81,7 @@ static void print_sample_json(struct progress_view *v, const struct sample *s)
         print_json(j);
 }
 
-static void show(struct progress_view *v)
+static void show_progress(struct progress_view *v)
 {
     struct sample s;
     take_sample(v, &s);
@@ -89,9 +89,9 @@ static void show(struct progress_view *v)
         print_sample_json(v, &s);
         return;
     }
-    if (!v->live.on && s.at - v->told < PLAIN_S - 0.5)
+    if (!v->live.on && s.at - v->printed < PLAIN_S - 0.5)
         return;
-    v->told = s.at;
+    v->printed = s.at;
     const struct shown shown = {.what = v->what,
                                 .phase = s.phase,
                                 .total = (int64_t)s.total,
@@ -116,7 +116,7 @@ static void show(struct progress_view *v)
     }
 }
 
-static void *run(void *arg)
+static void *progress_thread(void *arg)
 {
     struct progress_view *v = arg;
     const double interval = v->live.on ? 0.2 : 1;
@@ -125,7 +125,7 @@ static void *run(void *arg)
         struct timespec until = ns_timespec(mono_ns() + (int64_t)(interval * 1e9));
         pthread_cond_timedwait(&v->wake, &v->lock, &until);
         if (!v->stop)
-            show(v);
+            show_progress(v);
     }
     pthread_mutex_unlock(&v->lock);
     return NULL;
@@ -144,14 +144,14 @@ int progress_start(struct progress_view **ret, const struct options *o, const ch
     v->what = what;
     v->json = o->json;
     v->live.on = !o->json && live_possible();
-    v->start = v->told = mono_s();
+    v->start = v->printed = mono_s();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&v->wake, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&v->lock, NULL);
-    int rc = pthread_create(&v->thread, NULL, run, v);
+    int rc = pthread_create(&v->thread, NULL, progress_thread, v);
     if (rc)
         return err_set(e, ERR_GENERIC, rc, "cannot start the progress thread");
     *ret = take_ptr(&v);

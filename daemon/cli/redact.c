@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * redact.c - what must not leave the machine is taken out of texts and documents
+ * redact.c - removal of secrets from texts and documents
  *
- * Three nets: members and keys whose name says that they are secret lose their value (a path of a file with a secret
- * stays: it helps and tells nothing), user and password in URLs go, and the contents of every password file that the
- * configuration names are looked for in everything else.
+ * In three ways: values of members and keys with names of secrets are removed (paths of files with secrets are kept),
+ * so are user and password in URLs, and the contents of all configured password files wherever they occur.
  */
 #include "daemon/cli/redact.h"
 
@@ -18,7 +17,7 @@
 
 #define REMOVED "(removed)"
 #define KNOWN_MAX 64
-#define SECRET_MIN 4 /* shorter ones would be found everywhere */
+#define SECRET_MIN 4 /* shorter ones would match everywhere */
 #define SECRET_MAX 4096
 
 struct secrets {
@@ -37,7 +36,7 @@ static bool secret_name(const char *name, size_t n)
     return false;
 }
 
-/* A place where a secret is, not the secret. */
+/* The path of a secret, not the secret itself. */
 static bool place_of_secret(const char *name, size_t n, const char *value)
 {
     bool file = n > 5 && (!strncasecmp(name + n - 5, "-file", 5) || !strncasecmp(name + n - 5, "_file", 5));
@@ -86,8 +85,8 @@ void secrets_free(struct secrets *s)
     free(s);
 }
 
-/* Replaces [at, at + n) of a text that has `len` bytes and room for `cap`. False: there is no room. */
-static bool take_out(char *text, size_t *len, size_t cap, size_t at, size_t n)
+/* Replaces [at, at + n) of a text of `len` bytes in a buffer of `cap`. False: too long. */
+static bool replace_secret(char *text, size_t *len, size_t cap, size_t at, size_t n)
 {
     size_t with = sizeof REMOVED - 1;
     if (*len - n + with >= cap)
@@ -107,7 +106,7 @@ static void redact_urls(char *text, size_t *len, size_t cap)
             return;
         size_t from = (size_t)(scheme - text) + 3, n = strcspn(text + from, "/ \t\n\"'?#@");
         at = from;
-        if (text[from + n] == '@' && n && !take_out(text, len, cap, from, n))
+        if (text[from + n] == '@' && n && !replace_secret(text, len, cap, from, n))
             return;
     }
 }
@@ -123,8 +122,8 @@ char *redact_text(const struct secrets *s, const char *text)
     for (size_t i = 0; i < s->n; i++) {
         for (char *hit = out; (hit = strstr(hit, s->known[i]));) {
             size_t at = (size_t)(hit - out);
-            if (!take_out(out, &len, cap, at, strlen(s->known[i]))) {
-                out[at] = '\0'; /* cut rather than told */
+            if (!replace_secret(out, &len, cap, at, strlen(s->known[i]))) {
+                out[at] = '\0'; /* truncated */
                 len = at;
                 break;
             }
@@ -161,7 +160,7 @@ json_t *redact_json(const struct secrets *s, const json_t *v)
     return out;
 }
 
-/* One line of INI; *in_secret: the value goes on from the line before (an indented line). */
+/* One line of INI; *in_secret: an indented line continues the value of the line before. */
 static void ini_line(const struct secrets *s, const char *line, size_t n, bool *in_secret, FILE *f)
 {
     size_t at = strspn(line, " \t");
@@ -170,7 +169,7 @@ static void ini_line(const struct secrets *s, const char *line, size_t n, bool *
         fputs("  " REMOVED "\n", f);
         return;
     }
-    while (at < n && strchr(";# \t", line[at])) /* what was commented out may be as secret */
+    while (at < n && strchr(";# \t", line[at])) /* comments may contain secrets, too */
         at++;
     size_t eq = at;
     while (eq < n && line[eq] != '=' && line[eq] != ':')

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* redact.h - secrets taken out of what a debug bundle holds */
+/* redact.h - removal of secrets from a debug bundle */
 #ifndef SNAPFERRY_DAEMON_CLI_REDACT_H
 #define SNAPFERRY_DAEMON_CLI_REDACT_H
 
@@ -7,7 +7,7 @@
 #include "daemon/cli/daemon.h"
 
 struct secrets;
-/* Knows what the password files of a configuration (may be NULL) hold, as far as they can be read. */
+/* Reads the password files of a configuration (may be NULL), as far as possible. */
 int secrets_new(struct secrets **ret, const struct cfg *c, struct err *e);
 void secrets_free(struct secrets *s);
 static inline void secrets_freep(struct secrets **s)

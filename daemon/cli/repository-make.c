@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* repository-make.c - what a new repository needs beside its blobs: a password, and a directory of the right owner */
+/* repository-make.c - the password and the directory of a new repository */
 #include "daemon/cli/cli.h"
 
 #include <dirent.h>
@@ -17,17 +17,17 @@ int password_make(const char *file, struct err *e)
 {
     unsigned char raw[PASSWORD_BYTES], text[PASSWORD_BYTES / 3 * 4 + 2];
     if (!strncmp(file, "cred:", 5)) {
-        err_set(e, ERR_USAGE, 0, "%s is a credential, which systemd provides", text_name(file));
-        return err_hint(e, "systemd-creds(1) encrypts one; snapferry.ini(5) tells how the unit gets it");
+        err_set(e, ERR_USAGE, 0, "%s is a systemd credential", text_name(file));
+        return err_hint(e, "create it with systemd-creds(1); see snapferry.ini(5) for the unit");
     }
     if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw)
-        return err_set(e, ERR_GENERIC, errno, "there are no random numbers");
+        return err_set(e, ERR_GENERIC, errno, "getrandom");
     int n = EVP_EncodeBlock(text, raw, sizeof raw);
     text[n++] = '\n';
     explicit_bzero(raw, sizeof raw);
     CLEANUP_CLOSE int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int failed = fd < 0 ? errno : 0;
-    /* On disk before anything is encrypted with it. */
+    /* Durable before it is used. */
     if (!failed && (write(fd, text, (size_t)n) != n || fsync(fd) < 0)) {
         failed = errno ? errno : EIO;
         unlink(file);
@@ -35,11 +35,11 @@ int password_make(const char *file, struct err *e)
     explicit_bzero(text, sizeof text);
     if (failed == EEXIST)
         return 0;
-    return failed ? err_set(e, ERR_GENERIC, failed, "cannot make the password file %s", text_name(file)) : 1;
+    return failed ? err_set(e, ERR_GENERIC, failed, "cannot create the password file %s", text_name(file)) : 1;
 }
 
-/* Nothing in it but what a new file system has. */
-static bool empty(int dir)
+/* Empty except for lost+found. */
+static bool dir_is_empty(int dir)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -54,7 +54,7 @@ static bool empty(int dir)
     return !found;
 }
 
-/* Movers must get through what is above it. Failures show when the directory itself is made. */
+/* Searchable for movers. Errors are found when the directory itself is created. */
 static void make_parents(const char *dir)
 {
     char path[4096];
@@ -73,18 +73,18 @@ int repository_dir_make(const char *dir, const char *user, struct err *e)
     if (!user || !*user || geteuid() != 0)
         return 0;
     const struct passwd *p = getpwnam(user);
-    /* Without the user the daemon says what to do; with root there is nothing to do. */
+    /* A missing user is reported by the daemon; root needs nothing. */
     if (!p || p->pw_uid == 0)
         return 0;
     make_parents(dir);
     bool made = mkdir(dir, 0700) == 0;
-    /* What else may be wrong with the directory is told by who opens it. */
+    /* Other errors are reported when the repository is opened. */
     CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != 0 || (!made && !empty(fd)))
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != 0 || (!made && !dir_is_empty(fd)))
         return 0;
     if (fchown(fd, p->pw_uid, p->pw_gid) < 0)
-        return err_set(e, ERR_GENERIC, errno, "the directory %s cannot be given to %s, as whom movers write into it",
+        return err_set(e, ERR_GENERIC, errno, "cannot change the owner of directory %s to %s, the user of movers",
                        text_name(dir), user);
     return 0;
 }

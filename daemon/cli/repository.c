@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* repository.c - what -r and --password-file stand for, and the verbs of `repo` */
+/* repository.c - opening the repository of -r, and the verbs of `repo` */
 #include "daemon/cli/cli.h"
 
 #include "base/bytes.h"
@@ -10,16 +10,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What the command line means by a repository. */
+/* The repository of the command line. */
 struct meant {
     char dir[4096], password_file[4096];
-    char splitter[40], compression[40]; /* of a section, "" otherwise */
-    char mover_user[64];                /* likewise: who writes there when the daemon works */
+    char splitter[40], compression[40]; /* of a section, otherwise "" */
+    char mover_user[64];                /* likewise: user of the daemon's movers */
 };
 
-/* Directory and password file that the command line means. A name without a slash that is a section of the
- * configuration is that section; ./NAME is always the directory. */
-static int resolve(const struct options *o, struct meant *m, struct err *e)
+/* Directory and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
+ * always a directory. */
+static int resolve_repository(const struct options *o, struct meant *m, struct err *e)
 {
     *m = (struct meant){.dir = ""};
     if (o->password_file)
@@ -30,8 +30,8 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
             snprintf(m->dir, sizeof m->dir, "%s", o->repo + 7);
             return 0;
         }
-        err_set(e, ERR_USAGE, 0, "repository %s: this version reads and writes directories only", text_name(o->repo));
-        return err_hint(e, "give a directory, a file:///PATH URL or the name of a [repository] section");
+        err_set(e, ERR_USAGE, 0, "repository %s: only directories are supported", text_name(o->repo));
+        return err_hint(e, "use a directory, a file:///PATH URL or the name of a [repository] section");
     }
     if (!strchr(o->repo, '/')) {
         CLEANUP(cfg_freep) struct cfg *c = NULL;
@@ -39,9 +39,8 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
             return -EINVAL;
         const struct cfg_repository *s = cfg_repository(c, o->repo);
         if (s && strcmp(s->type, "filesystem") != 0) {
-            err_set(e, ERR_USAGE, 0, "[repository \"%s\"] is of type %s, for which this build has no store", s->name,
-                    s->type);
-            return err_hint(e, "this version reads and writes directories only");
+            err_set(e, ERR_USAGE, 0, "[repository \"%s\"] is of type %s, which is not supported", s->name, s->type);
+            return err_hint(e, "only directories are supported");
         }
         if (s) {
             memcpy(m->dir, s->path, sizeof m->dir);
@@ -54,8 +53,7 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
         }
         struct stat st;
         if (o->verb != VERB_REPO_CREATE && stat(o->repo, &st) < 0) {
-            err_set(e, ERR_NO_REPO, 0, "there is neither a directory nor a [repository] section named \"%s\"",
-                    text_name(o->repo));
+            err_set(e, ERR_NO_REPO, 0, "no directory and no [repository] section \"%s\"", text_name(o->repo));
             char from[400];
             snprintf(from, sizeof from, "sections are read from %.300s and its conf.d",
                      o->config ? o->config : CFG_DEFAULT_FILE);
@@ -63,7 +61,7 @@ static int resolve(const struct options *o, struct meant *m, struct err *e)
         }
     }
     if (!*o->repo)
-        return err_set(e, ERR_USAGE, 0, "-r wants a repository, not an empty word");
+        return err_set(e, ERR_USAGE, 0, "-r requires a repository");
     snprintf(m->dir, sizeof m->dir, "%s", o->repo);
     return 0;
 }
@@ -72,7 +70,7 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
                    struct blobs **ret, struct err *e)
 {
     struct meant m;
-    int rc = resolve(o, &m, e);
+    int rc = resolve_repository(o, &m, e);
     if (rc < 0)
         return rc;
     return blobs_open_dir(ret, m.dir, mode, shards, n_shards, e);
@@ -81,13 +79,14 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
 int cli_password(const struct options *o, char **ret, struct err *e)
 {
     struct meant m;
-    int rc = resolve(o, &m, e);
+    int rc = resolve_repository(o, &m, e);
     if (rc < 0)
         return rc;
     if (!m.password_file[0]) {
         err_set(e, ERR_USAGE, 0, "no password is given for repository %s", text_name(o->repo));
-        return err_hint(e, "say --password-file FILE, or set password-file in the [repository] section; a password is "
-                           "never taken from the command line or the environment");
+        return err_hint(e,
+                        "use --password-file FILE, or set password-file in the [repository] section; passwords are not "
+                        "read from the command line or the environment");
     }
     return password_read(ret, m.password_file, e);
 }
@@ -95,7 +94,7 @@ int cli_password(const struct options *o, char **ret, struct err *e)
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e)
 {
     struct meant m;
-    int rc = resolve(o, &m, e);
+    int rc = resolve_repository(o, &m, e);
     snprintf(splitter, 40, "%s", o->splitter ? o->splitter : m.splitter);
     snprintf(compression, 40, "%s", o->compression ? o->compression : m.compression);
     return rc;
@@ -141,15 +140,15 @@ static json_t *format_json(const struct repo_format *f)
                      (int)f->epochs.enabled, "passwordChange", (int)f->password_change, "keyDerivation", f->key_algo);
 }
 
-/* What has to be there before: the password, and a directory that the movers can write into. */
-static int prepare(const struct options *o, struct err *e)
+/* The password, and a directory writable for movers. */
+static int prepare_create(const struct options *o, struct err *e)
 {
     struct meant m;
-    int rc = resolve(o, &m, e);
+    int rc = resolve_repository(o, &m, e);
     if (rc >= 0 && o->make_password && m.password_file[0]) {
         rc = password_make(m.password_file, e);
         if (rc > 0 && !o->quiet && !o->json)
-            printf("Made a password in %s. Keep a copy of it elsewhere.\n", text_name(m.password_file));
+            printf("Created a password in %s. Keep a copy elsewhere.\n", text_name(m.password_file));
     }
     return rc < 0 ? rc : repository_dir_make(m.dir, m.mover_user, e);
 }
@@ -157,7 +156,7 @@ static int prepare(const struct options *o, struct err *e)
 int cli_repo_create(const struct options *o, struct err *e)
 {
     CLEANUP(wipe_password) char *password = NULL;
-    int rc = prepare(o, e);
+    int rc = prepare_create(o, e);
     if (rc >= 0)
         rc = cli_password(o, &password, e);
     if (rc < 0)
@@ -198,8 +197,8 @@ int cli_repo_create(const struct options *o, struct err *e)
     if (rc >= 0)
         rc = manifests_initialise(r, owner, e);
     if (rc < 0) {
-        err_wrap(e, "the format was written, but not the first policies");
-        err_hint(e, "the repository can be used; a stock client adds the policies when it needs them");
+        err_wrap(e, "the format was written, but not the default policies");
+        err_hint(e, "the repository is usable; a stock client adds the policies when needed");
         return rc;
     }
     const struct repo_format *f = repo_format(r);
@@ -211,7 +210,7 @@ int cli_repo_create(const struct options *o, struct err *e)
                f->encryption, f->splitter);
         if (f->ecc_percent)
             printf(", %u %% error correction", f->ecc_percent);
-        printf(".\nKeep the password safe: without it nobody can read this repository.\n");
+        printf(".\nKeep the password safe: without it this repository cannot be read.\n");
     }
     return 0;
 }
@@ -304,7 +303,7 @@ int cli_repo_status(const struct options *o, struct err *e)
 int cli_repo_change_password(const struct options *o, struct err *e)
 {
     if (!o->new_password_file)
-        return err_set(e, ERR_USAGE, 0, "repo change-password wants --new-password-file FILE");
+        return err_set(e, ERR_USAGE, 0, "repo change-password requires --new-password-file FILE");
     CLEANUP(wipe_password) char *old = NULL;
     CLEANUP(wipe_password) char *new = NULL;
     int rc = cli_password(o, &old, e);
@@ -312,8 +311,7 @@ int cli_repo_change_password(const struct options *o, struct err *e)
         rc = password_read(&new, o->new_password_file, e);
     if (rc < 0)
         return rc;
-    /* Only the blobs are opened: an interrupted change leaves a format that does not open, and running this again is
-     * what mends it. */
+    /* Only the blobs are opened: after an interrupted change the format cannot be opened; this verb repairs it. */
     CLEANUP(blobs_freep) struct blobs *b = NULL;
     rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
     CLEANUP_FREE char *dir = NULL;
@@ -327,8 +325,8 @@ int cli_repo_change_password(const struct options *o, struct err *e)
         print_json(json_pack("{s:s, s:s, s:s}", "type", "result", "verb", "repo change-password", "repository",
                              blobs_location(b)));
     else if (!o->quiet)
-        printf("The password of %s is changed. Clients that are connected keep working until they read the format "
-               "again (within 15 minutes), then they need the new one.\n",
+        printf("Changed the password of %s. Connected clients continue until they read the format again (within 15 "
+               "minutes) and then need the new password.\n",
                blobs_location(b));
     return 0;
 }

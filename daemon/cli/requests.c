@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* requests.c - the verbs that ask the daemon to do something */
+/* requests.c - verbs that request an operation from the daemon */
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "daemon/records/records.h"
@@ -22,13 +22,14 @@ static void add_flag(json_t *args, const char *key, bool value)
         json_object_set_new(args, key, json_true());
 }
 
-/* "./x" and "../x" mean files here; the daemon has another working directory. A target without a slash does, too. */
-static int absolute(const char *name, bool bare_is_file, char out[4096], struct err *e)
+/* "./x" and "../x" become absolute paths: the daemon has another working directory. So does a target without a slash.
+ */
+static int absolute_path(const char *name, bool bare_is_file, char out[4096], struct err *e)
 {
     bool here = !strncmp(name, "./", 2) || !strncmp(name, "../", 3) || (bare_is_file && !strchr(name, '/'));
     char cwd[4096] = "";
     if (here && !getcwd(cwd, sizeof cwd))
-        return err_set(e, ERR_GENERIC, errno, "cannot tell the working directory");
+        return err_set(e, ERR_GENERIC, errno, "cannot determine the working directory");
     size_t n =
         (size_t)snprintf(out, 4096, "%s%s%s", cwd, here ? "/" : "", here && !strncmp(name, "./", 2) ? name + 2 : name);
     if (n >= 4096)
@@ -43,7 +44,7 @@ static void print_skipped(const json_t *answer)
     size_t i;
     const json_t *s;
     json_array_foreach(jarr(answer, "skipped"), i, s)
-        printf("  %s is skipped: %s\n", text_name(jstr(s, "volume")), text_name(jstr(s, "reason")));
+        printf("  %s skipped: %s\n", text_name(jstr(s, "volume")), text_name(jstr(s, "reason")));
 }
 
 static int backup_args(const struct options *o, json_t *args, struct err *e)
@@ -56,7 +57,7 @@ static int backup_args(const struct options *o, json_t *args, struct err *e)
         json_object_set_new(args, "volumes", list);
         for (int i = 0; i < o->n_args; i++) {
             char name[4096];
-            if (absolute(o->args[i], false, name, e) < 0)
+            if (absolute_path(o->args[i], false, name, e) < 0)
                 return -EINVAL;
             if (json_array_append_new(list, json_string(name)) < 0)
                 return err_set(e, ERR_USAGE, EINVAL, "\"%s\" is not UTF-8 text", text_name(name));
@@ -96,12 +97,12 @@ int ask_backup(const struct options *o, struct err *e)
         size_t n = json_array_size(jarr(answer, "operations"));
         printf("Backup %s of %zu volume%s", text_name(id), n, n == 1 ? "" : "s");
         if (jint(answer, "position") > 0)
-            printf(" waits at position %lld", (long long)jint(answer, "position"));
+            printf(", position %lld in the queue", (long long)jint(answer, "position"));
         if (*jstr(answer, "blocked_by"))
-            printf(" behind %s", text_name(jstr(answer, "blocked_by")));
+            printf(", behind %s", text_name(jstr(answer, "blocked_by")));
         putchar('\n');
         print_skipped(answer);
-        printf("Follow it: snapferry wait %s\n", text_name(id));
+        printf("Show progress: snapferry wait %s\n", text_name(id));
     }
     return 0;
 }
@@ -115,14 +116,13 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     char backup[512], target[4096];
     size_t n = slash ? (size_t)(slash - what) : strlen(what);
     if (!n || n >= sizeof backup)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" does not begin with the id of a backup", text_name(what));
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" does not begin with a backup id", text_name(what));
     snprintf(backup, sizeof backup, "%.*s", (int)n, what);
     if (o->n_args < 2 && !o->class_map) {
-        err_set(e, ERR_USAGE, EINVAL, "restore needs a target");
-        return err_hint(
-            e, "name a file or device, or give --class-map OLD=NEW for the volume's own name in another class");
+        err_set(e, ERR_USAGE, EINVAL, "restore requires a target");
+        return err_hint(e, "give a file or device, or --class-map OLD=NEW for the same name in another class");
     }
-    if (absolute(o->n_args > 1 ? o->args[1] : "", o->n_args > 1, target, e) < 0 ||
+    if (absolute_path(o->n_args > 1 ? o->args[1] : "", o->n_args > 1, target, e) < 0 ||
         add_text(args, "backup", backup, e) < 0 || add_text(args, "volume", slash ? slash + 1 : NULL, e) < 0 ||
         add_text(args, "target", o->n_args > 1 ? target : NULL, e) < 0 || add_text(args, "from", o->from, e) < 0)
         return -EINVAL;
@@ -134,7 +134,7 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     return 0;
 }
 
-/* A path that does not exist, or a device without data, loses nothing. What is no path is a volume of the storage. */
+/* Nothing is lost on a path that does not exist or a device without data. A target that is not a path is a volume. */
 static int confirm_restore(const struct options *o, const json_t *args, struct err *e)
 {
     const char *target = jstr(args, "target");
@@ -144,7 +144,7 @@ static int confirm_restore(const struct options *o, const json_t *args, struct e
         return confirm_target(o, target, e);
     if (!o->overwrite)
         return 0;
-    return confirm(o, e, "The data on %s will be overwritten, if it exists.",
+    return confirm(o, e, "The data on %s will be overwritten if it exists.",
                    *target ? target : "the volume of that name in the other class");
 }
 
@@ -166,7 +166,7 @@ int ask_restore(const struct options *o, struct err *e)
                !strcmp(jstr(answer, "from"), "native") ? "native snapshot" : "repository");
         printf("%s%s\n", *jstr(answer, "why") ? ": " : "", text_name(jstr(answer, "why")));
         if (!o->wait)
-            printf("Follow it: snapferry wait %s\n", text_name(id));
+            printf("Show progress: snapferry wait %s\n", text_name(id));
     }
     if (o->wait)
         return wait_for(o, id, e);
@@ -195,7 +195,7 @@ static void volumes_text(const json_t *backup, char *out, size_t cap)
         snprintf(out + len, cap - len, ")");
 }
 
-/* What will be deleted, by its full id. */
+/* Also replaces the id by the full one. */
 static int confirm_backup(const struct options *o, json_t *args, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
@@ -205,7 +205,7 @@ static int confirm_backup(const struct options *o, json_t *args, struct err *e)
     int rc = daemon_ask(o, "describe", json_pack("{s:s}", "id", o->args[0]), &answer, e);
     const json_t *b = jobj(answer, "backup");
     if (rc < 0 || !b)
-        return rc; /* it is no backup: refused by the request itself */
+        return rc; /* not a backup: the request will fail */
     json_object_set(args, "id", json_object_get(b, "id"));
     if (!strcmp(jstr(b, "kind"), "restore"))
         return confirm(o, e, "The record of restore %s will be deleted.", jstr(b, "id"));
@@ -214,7 +214,7 @@ static int confirm_backup(const struct options *o, json_t *args, struct err *e)
                    "Backup %s of %s, %s, will be deleted: its snapshots in the repository, its native snapshots and "
                    "its records.%s",
                    jstr(b, "id"), volumes, text_ago(jint(b, "created_ns")),
-                   state_terminal(jstr(b, "state")) ? "" : " It still runs and is canceled first.");
+                   state_terminal(jstr(b, "state")) ? "" : " It is still running and will be canceled first.");
 }
 
 int ask_delete(const struct options *o, struct err *e)
@@ -233,7 +233,7 @@ int ask_delete(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%s is being deleted%s%s\n", text_name(jstr(answer, "id")), *op ? "; follow it: snapferry wait " : "",
+        printf("Deleting %s%s%s\n", text_name(jstr(answer, "id")), *op ? "; show progress: snapferry wait " : "",
                text_name(op));
     return 0;
 }
@@ -253,15 +253,14 @@ int ask_hold(const struct options *o, struct err *e)
         size_t i;
         const json_t *v;
         json_array_foreach(jarr(answer, "held"), i, v)
-            printf("%s is %s\n", text_name(json_string_value(v) ? json_string_value(v) : ""),
-                   hold ? "held until `snapferry unhold`" : "no longer held");
+            printf("%s %s\n", text_name(json_string_value(v) ? json_string_value(v) : ""), hold ? "held" : "released");
     }
     return 0;
 }
 
 /* ---- admin runs ---- */
 
-static int started(const struct options *o, const char *verb, json_t *args, const char *what, struct err *e)
+static int start_operation(const struct options *o, const char *verb, json_t *args, const char *what, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
     int rc = daemon_ask(o, verb, args, &answer, e);
@@ -273,7 +272,7 @@ static int started(const struct options *o, const char *verb, json_t *args, cons
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%s: %s\nFollow it: snapferry wait %s\n", what, text_name(op), text_name(op));
+        printf("%s: %s\nShow progress: snapferry wait %s\n", what, text_name(op), text_name(op));
     return 0;
 }
 
@@ -282,7 +281,7 @@ int ask_verify(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_pack("{s:f}", "read_percent", o->read_percent);
     if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    return started(o, "verify", json_incref(args), "Verification", e);
+    return start_operation(o, "verify", json_incref(args), "Verification", e);
 }
 
 int ask_scan(const struct options *o, struct err *e)
@@ -290,7 +289,7 @@ int ask_scan(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    /* The answer comes when it is done. */
+    /* Answered when it is done. */
     CLEANUP(daemon_closep) struct daemon *d = NULL;
     cli_cancel();
     int rc = daemon_open(&d, o, e);
@@ -301,12 +300,11 @@ int ask_scan(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%lld snapshots of this node in the repository: %lld were on record already, %lld were added\n",
+        printf("%lld snapshots of this node in the repository: %lld already recorded, %lld added\n",
                (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
                (long long)jint(answer, "added"));
     if (!o->json && !o->quiet && jint(answer, "lost"))
-        printf("%lld that were on record are no longer there and count as backups no more\n",
-               (long long)jint(answer, "lost"));
+        printf("%lld recorded snapshots are missing and no longer count as backups\n", (long long)jint(answer, "lost"));
     return 0;
 }
 
@@ -317,7 +315,7 @@ int ask_detach(const struct options *o, struct err *e)
         return args ? -EINVAL : err_nomem(e);
     int rc = confirm(o, e,
                      "The backups in repository %s will be removed from the records and no longer protect their "
-                     "volumes. The repository's data is kept.",
+                     "volumes. The data in the repository are kept.",
                      o->args[0]);
     if (rc >= 0)
         rc = daemon_ask(o, "detach", json_incref(args), &answer, e);
@@ -326,7 +324,7 @@ int ask_detach(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("Repository %s is detached: %lld backups are forgotten; what it stores stays where it is\n",
+        printf("Repository %s detached: %lld backups removed from the records; its data are kept\n",
                text_name(jstr(answer, "repository")), (long long)jint(answer, "backups"));
     return 0;
 }
@@ -345,11 +343,11 @@ int ask_forget(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%s is forgotten; its backups stay\n", text_name(jstr(answer, "volume")));
+        printf("%s removed from the records; its backups are kept\n", text_name(jstr(answer, "volume")));
     return 0;
 }
 
-/* "latest 10, daily 7": as the source's policy has them. */
+/* "latest 10, daily 7": the policy of a source. */
 static void keeps_text(const json_t *policy, char *out, size_t cap)
 {
     static const char *const kinds[] = {"latest", "hourly", "daily", "weekly", "monthly", "annual"};
@@ -361,7 +359,7 @@ static void keeps_text(const json_t *policy, char *out, size_t cap)
                                   (long long)jint(policy, kinds[i]));
 }
 
-/* What retention decided about each snapshot. */
+/* The decision of retention on each snapshot. */
 static void print_verdicts(const struct options *o, const json_t *ended)
 {
     const json_t *answer = json_array_get(jarr(jobj(ended, "result"), "answers"), 0), *v;
@@ -383,10 +381,10 @@ static void print_verdicts(const struct options *o, const json_t *ended)
     }
     printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
            (long long)(jint(answer, "expired") + jint(answer, "kept")),
-           o->dry_run ? "would go; nothing was changed" : "are deleted");
+           o->dry_run ? "would be deleted; nothing was changed" : "deleted");
 }
 
-/* Names what would go before anything does. */
+/* A dry run first, for the counts. */
 static int confirm_expire(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:b}", "dry_run", 1), *answer = NULL, *ended = NULL;
@@ -402,10 +400,11 @@ static int confirm_expire(const struct options *o, struct err *e)
     const json_t *plan = json_array_get(jarr(jobj(ended, "result"), "answers"), 0);
     if (rc < 0 || jint(plan, "expired") <= 0)
         return rc;
-    return confirm(o, e,
-                   "%lld of %lld snapshots in the repository are not kept by retention and will be deleted "
-                   "(--dry-run --explain lists them).",
-                   (long long)jint(plan, "expired"), (long long)(jint(plan, "expired") + jint(plan, "kept")));
+    return confirm(
+        o, e,
+        "%lld of %lld snapshots in the repository have expired and will be deleted (--dry-run --explain lists "
+        "them).",
+        (long long)jint(plan, "expired"), (long long)(jint(plan, "expired") + jint(plan, "kept")));
 }
 
 int ask_expire(const struct options *o, struct err *e)
@@ -418,8 +417,8 @@ int ask_expire(const struct options *o, struct err *e)
     add_flag(args, "dry_run", o->dry_run);
     add_flag(args, "explain", o->explain);
     if (!o->dry_run && !o->explain)
-        return started(o, "expire", json_incref(args), "Expiry", e);
-    /* Who wants reasons wants them now. */
+        return start_operation(o, "expire", json_incref(args), "Expiry", e);
+    /* Reasons are printed when it has ended. */
     int rc = daemon_ask(o, "expire", json_incref(args), &answer, e);
     if (rc >= 0)
         rc = wait_until_ended(o, jstr(answer, "operation"), &ended, e);
@@ -441,8 +440,8 @@ int ask_reload(const struct options *o, struct err *e)
     if (o->json) {
         print_answer(o, answer);
     } else if (!o->quiet) {
-        puts(jbool(answer, "requested") ? "The daemon reads its configuration; snapferry status tells the outcome"
-                                        : "The configuration is in force");
+        puts(jbool(answer, "requested") ? "Reload requested; snapferry status shows the outcome"
+                                        : "Configuration reloaded");
         size_t i;
         const json_t *c;
         json_array_foreach(jarr(answer, "complaints"), i, c)

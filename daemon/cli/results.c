@@ -18,15 +18,15 @@ const char *result_task(const json_t *op)
     return out;
 }
 
-/* ---- sentences ---- */
+/* ---- texts ---- */
 
 struct text {
     char *out;
     size_t cap, len;
 };
 
-static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct text *t, const char *fmt, ...)
+static void put_text(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(struct text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -39,25 +39,25 @@ static void put(struct text *t, const char *fmt, ...)
 static void put_pace(struct text *t, int64_t bytes, const json_t *r)
 {
     double s = json_number_value(json_object_get(r, "seconds"));
-    put(t, "%s in %s", text_bytes(bytes > 0 ? (uint64_t)bytes : 0), text_seconds(s));
+    put_text(t, "%s in %s", text_bytes(bytes > 0 ? (uint64_t)bytes : 0), text_seconds(s));
     if (bytes > 0 && s > 1e-6)
-        put(t, " (%s)", text_rate((double)bytes / s));
+        put_text(t, " (%s)", text_rate((double)bytes / s));
 }
 
 /* "ITEM, ITEM": the comma only where something is before. */
 static void put_item(struct text *t, const json_t *r, const char *member, const char *what)
 {
     if (jint(r, member) > 0)
-        put(t, "%s%s %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, member)), what);
+        put_text(t, "%s%s %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, member)), what);
 }
 
 static void backup_text(struct text *t, const json_t *r)
 {
     put_pace(t, jint(r, json_object_get(r, "doneBytes") ? "doneBytes" : "totalBytes"), r);
-    put(t, ", %s new", text_size(r, "incrementalBytes"));
+    put_text(t, ", %s new", text_size(r, "incrementalBytes"));
     put_item(t, r, "uploadedBytes", "stored");
     if (*jstr(r, "snapshotID"))
-        put(t, ", snapshot %.16s", jstr(r, "snapshotID"));
+        put_text(t, ", snapshot %.16s", jstr(r, "snapshotID"));
     put_item(t, r, "badBytes", "UNREADABLE, stored as zeros");
 }
 
@@ -86,21 +86,21 @@ static void restore_details(struct text *t, const json_t *r)
 
 static void verify_text(struct text *t, const json_t *r)
 {
-    put(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
+    put_text(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
     put_pace(t, jint(r, "bytesRead"), r);
     if (jint(r, "damages"))
-        put(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
+        put_text(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
     else
-        put(t, ", no damage found");
+        put_text(t, ", no damage found");
 }
 
 static void verify_details(struct text *t, const json_t *r)
 {
-    put(t, "%lld of %lld contents read, %lld objects", (long long)jint(r, "contentsRead"),
-        (long long)jint(r, "contents"), (long long)jint(r, "objects"));
+    put_text(t, "%lld of %lld contents read, %lld objects", (long long)jint(r, "contentsRead"),
+             (long long)jint(r, "contents"), (long long)jint(r, "objects"));
 }
 
-static long long readable(const json_t *list)
+static long long count_readable(const json_t *list)
 {
     const char *id;
     json_t *v;
@@ -117,26 +117,27 @@ static void admin_text(struct text *t, const json_t *r)
     {
         const char *verb = jstr(a, "verb");
         if (jobj(a, "error"))
-            continue; /* told as the operation's */
-        put(t, "%s", t->len ? "; " : "");
+            continue; /* the error of the operation */
+        put_text(t, "%s", t->len ? "; " : "");
         if (!strcmp(verb, "scan"))
-            put(t, "%zu snapshots found", json_array_size(jarr(a, "snapshots")));
+            put_text(t, "%zu snapshots found", json_array_size(jarr(a, "snapshots")));
         else if (!strcmp(verb, "check"))
-            put(t, "%lld of %zu snapshots can be restored", readable(jobj(a, "readable")),
-                json_object_size(jobj(a, "readable")));
+            put_text(t, "%lld of %zu snapshots readable", count_readable(jobj(a, "readable")),
+                     json_object_size(jobj(a, "readable")));
         else if (!strcmp(verb, "delete"))
-            put(t, "%lld snapshots deleted, %lld were gone before", (long long)jint(a, "deleted"),
-                (long long)jint(a, "gone"));
+            put_text(t, "%lld snapshots deleted, %lld did not exist", (long long)jint(a, "deleted"),
+                     (long long)jint(a, "gone"));
         else if (!strcmp(verb, "expire"))
-            put(t, "%lld of %lld snapshots %s", (long long)jint(a, "expired"),
-                (long long)(jint(a, "expired") + jint(a, "kept")), jbool(a, "dryRun") ? "would go" : "are deleted");
+            put_text(t, "%lld of %lld snapshots %s", (long long)jint(a, "expired"),
+                     (long long)(jint(a, "expired") + jint(a, "kept")),
+                     jbool(a, "dryRun") ? "would be deleted" : "deleted");
         else
-            put(t, "%s done", verb);
+            put_text(t, "%s done", verb);
     }
 }
 
 static const struct kind {
-    const char *kind, *member; /* without that member it did not get so far */
+    const char *kind, *member; /* absent if it ended too early */
     void (*put)(struct text *t, const json_t *r);
     void (*put_details)(struct text *t, const json_t *r);
 } kinds[] = {{"backup", "readBytes", backup_text, backup_details},
@@ -161,7 +162,7 @@ static bool result_text(const json_t *op, char *out, size_t cap)
     if (k)
         k->put(&t, jobj(op, "result"));
     if (!strcmp(jstr(op, "kind"), "delete") && !strcmp(jstr(op, "state"), "Completed") && *jstr(op, "deletes"))
-        put(&t, "%s deleted", jstr(op, "deletes"));
+        put_text(&t, "%s deleted", jstr(op, "deletes"));
     return t.len > 0;
 }
 

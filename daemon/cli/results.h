@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* results.h - what an operation of the daemon did, in words (docs/mover.md has the results) */
+/* results.h - results of operations as text (docs/mover.md) */
 #ifndef SNAPFERRY_DAEMON_CLI_RESULTS_H
 #define SNAPFERRY_DAEMON_CLI_RESULTS_H
 
 #include "daemon/cli/daemon.h"
 
-/* What an operation without a volume is about: "check main", "verify main", "delete nightly-...". Static buffers, four
- * in turn. */
+/* The task of an operation without a volume: "check main", "delete nightly-...". Static buffers, four in turn. */
 const char *result_task(const json_t *op);
 
-/* Bytes that its volume has and bytes of new chunks, from the result or from the progress; "" where neither tells. */
+/* Size of the volume, and bytes of new chunks, from result or progress; "" if unknown. */
 const char *result_size(const json_t *op);
 const char *result_new(const json_t *op);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* screen.c - how large the screen is, whether it has colours, and sentences in lines that fit it */
+/* screen.c - size and colours of the screen, and wrapped text */
 #include "daemon/cli/daemon.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ unsigned screen_width(void)
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= SCREEN_MIN)
         return ws.ws_col;
     unsigned n = from_environment("COLUMNS", SCREEN_MIN);
-    /* What reads a pipe wants whole values, and one line for each row. */
+    /* In a pipe values are complete, and each row is one line. */
     return n ? n : isatty(STDOUT_FILENO) ? 80 : SCREEN_ENDLESS;
 }
 
@@ -49,7 +49,7 @@ unsigned screen_rows(void)
 
 /* ---- colour ---- */
 
-static bool colour(void)
+static bool colour_wanted(void)
 {
     static int known = -1;
     if (known < 0) {
@@ -66,12 +66,12 @@ const char *tint_on(enum tint t)
                                         [TINT_WARN] = "\033[33m",
                                         [TINT_BAD] = "\033[31m",
                                         [TINT_DIM] = "\033[2m"};
-    return colour() ? codes[t] : "";
+    return colour_wanted() ? codes[t] : "";
 }
 
 const char *tint_off(enum tint t)
 {
-    return t != TINT_NONE && colour() ? "\033[0m" : "";
+    return t != TINT_NONE && colour_wanted() ? "\033[0m" : "";
 }
 
 enum tint tint_of_state(const char *state)
@@ -89,7 +89,7 @@ enum tint tint_of_state(const char *state)
     return TINT_NONE;
 }
 
-/* ---- sentences ---- */
+/* ---- wrapped text ---- */
 
 void print_within(FILE *f, const char *text, unsigned column, unsigned indent, unsigned width)
 {
@@ -107,7 +107,7 @@ void print_within(FILE *f, const char *text, unsigned column, unsigned indent, u
             fputc(' ', f);
             at++;
         }
-        /* A word that is longer than a line, a path, goes on in the next. */
+        /* A word longer than a line is continued on the next. */
         const char *rest = word;
         while (at + text_width(rest) > width && width > indent + 1) {
             size_t head = text_head(rest, width > at ? width - at : 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* snapshots.c - looking at snapshots: list, show, ls, cat */
+/* snapshots.c - snapshot list and show, ls, cat */
 #include "daemon/cli/daemon.h"
 
 #include <errno.h>
@@ -29,11 +29,11 @@ int cli_find_snapshot(const struct options *o, struct repo *r, const char *what,
 {
     int rc = snapshot_find(r, what, only, ret, e);
     if (rc < 0 && e->cls == ERR_NOT_FOUND)
-        err_hint(e, "%s snapshot list --all shows what there is", cli_how(o));
+        err_hint(e, "%s snapshot list --all lists them", cli_how(o));
     return rc;
 }
 
-/* The entry that a bare SNAPSHOT stands for in `restore`, and SNAPSHOT/PATH everywhere. */
+/* The entry of SNAPSHOT or SNAPSHOT/PATH. */
 int cli_find(const struct options *o, struct repo *r, const char *arg, struct snapshot *snap, struct dir_entry *entry,
              const char **path, struct err *e)
 {
@@ -46,7 +46,7 @@ int cli_find(const struct options *o, struct repo *r, const char *arg, struct sn
     char what[128];
     size_t n = slash ? (size_t)(slash - arg) : strlen(arg);
     if (!n || n >= sizeof what) {
-        err_set(e, ERR_USAGE, 0, "\"%s\" is no snapshot", text_name(arg));
+        err_set(e, ERR_USAGE, 0, "\"%s\" is not a snapshot", text_name(arg));
         return err_hint(e, "a snapshot is a manifest id, a unique prefix of it, or \"latest\"; /PATH may follow");
     }
     memcpy(what, arg, n);
@@ -86,7 +86,7 @@ static int list_one(struct snapshot *s, void *arg)
     table_cell(l->table, TINT_NONE, "%.16s", s->id);
     table_cell(l->table, TINT_NONE, "%s", text_local_time(s->start_ns));
     table_cell(l->table, TINT_NONE, "%s", s->total_size >= 0 ? text_bytes((uint64_t)s->total_size) : "-");
-    /* Ids of volumes tell people little: the name, if the daemon gave it one. */
+    /* The name of the volume if the daemon recorded it, else its id. */
     table_cell(l->table, TINT_NONE, "%s", *jstr(s->tags, "tag:volume") ? jstr(s->tags, "tag:volume") : s->source.path);
     table_cell(l->table, TINT_NONE, "%s", snapshot_source_text(&s->source, src, sizeof src));
     table_cell(l->table, s->error_count ? TINT_BAD : s->incomplete[0] ? TINT_WARN : TINT_NONE, "%s", remarks);
@@ -112,7 +112,7 @@ int cli_snapshot_list(const struct options *o, struct err *e)
     rc = snapshots_each(r, only, true, list_one, &l, &bad, e);
     if (rc < 0) {
         json_decref(l.json);
-        table_print(l.table, stdout, ""); /* those before it are there */
+        table_print(l.table, stdout, ""); /* those read so far */
         return e->cls ? rc : err_nomem(e);
     }
     table_print(l.table, stdout, "");
@@ -123,8 +123,7 @@ int cli_snapshot_list(const struct options *o, struct err *e)
         if (!l.shown)
             printf("No %ssnapshots%s.\n", l.hidden ? "complete " : "", only ? " of that source" : "");
         if (l.hidden)
-            printf("%u incomplete snapshot%s not shown (--all shows them).\n", l.hidden,
-                   l.hidden == 1 ? " is" : "s are");
+            printf("%u incomplete snapshot%s omitted (--all lists them).\n", l.hidden, l.hidden == 1 ? "" : "s");
     }
     if (bad)
         return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read", bad, bad == 1 ? "" : "s");
@@ -146,7 +145,7 @@ int cli_snapshot_show(const struct options *o, struct err *e)
     dir_entry_clear(&entry);
     if (*path) {
         snapshot_clear(&s);
-        return err_set(e, ERR_USAGE, 0, "snapshot show takes a snapshot without a path; ls shows paths");
+        return err_set(e, ERR_USAGE, 0, "snapshot show does not take a path; use ls");
     }
     if (o->json) {
         print_json(
@@ -298,7 +297,7 @@ int cli_cat(const struct options *o, struct err *e)
         return rc;
     if (entry.type == 'd') {
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is a directory", text_name(*path ? path : o->args[0]));
-        err_hint(e, "name a file in it; %s ls %s lists them", cli_how(o), text_name(o->args[0]));
+        err_hint(e, "give a file in it; %s ls %s lists them", cli_how(o), text_name(o->args[0]));
     } else if (entry.type != 'f' && entry.type != 's') {
         rc = err_set(e, ERR_USAGE, 0, "\"%s\" is neither a file nor a symbolic link", text_name(path));
     } else {

@@ -6,15 +6,15 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define SHOWN 0.0005 /* seconds: less is 0.00 s on the screen */
+#define SHOWN 0.0005 /* seconds; less would be 0.00 s */
 
 struct line {
     char *out;
     size_t cap, len;
 };
 
-static void put(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct line *l, const char *fmt, ...)
+static void put_text(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(struct line *l, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -27,9 +27,9 @@ static void put_stage(struct line *l, const char *name, double busy, double stal
 {
     if (busy < SHOWN && stalled < SHOWN)
         return;
-    put(l, "%s%s %.2f s", l->len ? ", " : "", name, busy);
+    put_text(l, "%s%s %.2f s", l->len ? ", " : "", name, busy);
     if (stalled >= 0.005)
-        put(l, " (waited %.2f s)", stalled);
+        put_text(l, " (waited %.2f s)", stalled);
 }
 
 void stages_text(char *out, size_t cap, const struct stage_time *s, unsigned n, const char *bottleneck)
@@ -39,7 +39,7 @@ void stages_text(char *out, size_t cap, const struct stage_time *s, unsigned n, 
     for (unsigned i = 0; i < n; i++)
         put_stage(&l, s[i].name, s[i].busy, s[i].stalled);
     if (l.len && bottleneck && *bottleneck)
-        put(&l, "; bottleneck: %s", bottleneck);
+        put_text(&l, "; bottleneck: %s", bottleneck);
 }
 
 bool stages_text_json(char *out, size_t cap, const json_t *stages, const char *bottleneck)
@@ -52,7 +52,7 @@ bool stages_text_json(char *out, size_t cap, const json_t *stages, const char *b
         put_stage(&l, jstr(s, "name"), json_number_value(json_object_get(s, "busySeconds")),
                   json_number_value(json_object_get(s, "stalledSeconds")));
     if (l.len && *bottleneck)
-        put(&l, "; bottleneck: %s", bottleneck);
+        put_text(&l, "; bottleneck: %s", bottleneck);
     return l.len > 0;
 }
 

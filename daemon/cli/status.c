@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * status.c - how things are, on one screen
+ * status.c - the state of everything on one screen
  *
- * Order: what is wrong with the daemon, what runs and waits, which volumes are not protected, what goes next, what is
- * wrong and what to do. Four parts are lists: each is drawn with more and more of its lines as long as the whole fits
- * the screen, problems first, and tells which verb lists the rest.
+ * Order: daemon, repositories, running and queued operations, jobs, volumes, native snapshots, problems. Five parts are
+ * lists: rows are added to each in turn while the whole fits the screen, problems first; the verb that lists the
+ * omitted ones is printed.
  */
 #include "base/time.h"
 #include "daemon/cli/daemon.h"
@@ -14,27 +14,27 @@
 
 #define LABEL 14
 #define LISTED_MAX 100
-#define FULL_WIDTH 60 /* columns: on less, what runs has the room of what repositories hold */
+#define FULL_WIDTH 60 /* columns; narrower screens omit the contents of repositories */
 #define QUEUE_SHOWN 8
 #define FINE_SHOWN 5
 
 /* ---- single lines ---- */
 
-static void label(FILE *f, const char *name)
+static void print_label(FILE *f, const char *name)
 {
     fprintf(f, "%s%-*s%s", tint_on(TINT_DIM), *name ? LABEL : 0, name, tint_off(TINT_DIM));
     if (!*name)
         fprintf(f, "%*s", LABEL, "");
 }
 
-static void tinted(FILE *f, enum tint t, const char *text)
+static void print_tinted(FILE *f, enum tint t, const char *text)
 {
     fprintf(f, "%s%s%s", tint_on(t), text, tint_off(t));
 }
 
-/* What of a list is not shown, and which verb does. */
-static void rest(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void rest(FILE *f, const char *fmt, ...)
+/* The number of omitted rows, and the verb that lists them. */
+static void print_omitted(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void print_omitted(FILE *f, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
@@ -45,10 +45,10 @@ static void rest(FILE *f, const char *fmt, ...)
     print_escaped(f, text, 2, 4);
 }
 
-/* A sentence behind a label, in as many lines as it needs. */
-static void paragraph(FILE *f, const char *name, const char *text)
+/* A wrapped text after a label. */
+static void print_labelled(FILE *f, const char *name, const char *text)
 {
-    label(f, name);
+    print_label(f, name);
     print_paragraph(f, text, LABEL, LABEL);
 }
 
@@ -57,26 +57,26 @@ static void show_daemon(FILE *f, const json_t *s)
     const json_t *d = jobj(s, "daemon"), *c = jobj(s, "config");
     char line[2048];
     if (jbool(s, "offline")) {
-        label(f, "Daemon");
-        tinted(f, TINT_BAD, daemon_silent() ? "DOES NOT ANSWER" : "NOT RUNNING");
-        fputs("; what follows is from its records\n", f);
+        print_label(f, "Daemon");
+        print_tinted(f, TINT_BAD, daemon_silent() ? "NOT RESPONDING" : "NOT RUNNING");
+        fputs("; the following is from its records\n", f);
     } else {
         snprintf(line, sizeof line, "snapferryd %s on %s, up %s, pid %lld", jstr(d, "version"), jstr(d, "node"),
                  text_took(jint(d, "started_ns"), now_ns()), (long long)jint(d, "pid"));
-        paragraph(f, "Daemon", line);
+        print_labelled(f, "Daemon", line);
         if (jbool(d, "degraded") || jbool(d, "maintenance")) {
-            label(f, "");
-            tinted(f, TINT_BAD, jbool(d, "degraded") ? "DEGRADED" : "");
+            print_label(f, "");
+            print_tinted(f, TINT_BAD, jbool(d, "degraded") ? "DEGRADED" : "");
             fputs(jbool(d, "degraded") && jbool(d, "maintenance") ? ", " : "", f);
-            tinted(f, TINT_WARN, jbool(d, "maintenance") ? "MAINTENANCE" : "");
-            fputs(": nothing new is started\n", f);
+            print_tinted(f, TINT_WARN, jbool(d, "maintenance") ? "MAINTENANCE" : "");
+            fputs(": no operations are started\n", f);
         }
         if (*jstr(d, "news"))
-            paragraph(f, "", jstr(d, "news"));
+            print_labelled(f, "", jstr(d, "news"));
     }
-    label(f, "Configuration");
+    print_label(f, "Configuration");
     if (!c || jbool(c, "ok")) {
-        tinted(f, TINT_GOOD, "ok");
+        print_tinted(f, TINT_GOOD, "ok");
         if (jint(c, "loaded_ns"))
             fprintf(f, ", loaded %s", text_ago(jint(c, "loaded_ns")));
         if (jint(c, "warnings"))
@@ -85,15 +85,15 @@ static void show_daemon(FILE *f, const json_t *s)
         fputc('\n', f);
         return;
     }
-    tinted(f, TINT_BAD, "REFUSED");
+    print_tinted(f, TINT_BAD, "REFUSED");
     if (jint(c, "loaded_ns"))
-        fprintf(f, "; the one of %s is in force", text_ago(jint(c, "loaded_ns")));
+        fprintf(f, "; the configuration of %s is in use", text_ago(jint(c, "loaded_ns")));
     fputc('\n', f);
-    paragraph(f, "", jstr(c, "error"));
+    print_labelled(f, "", jstr(c, "error"));
 }
 
-/* Whether a problem says it with the same words. */
-static bool told(const json_t *s, const char *text)
+/* True if a problem contains the text. */
+static bool problem_contains(const json_t *s, const char *text)
 {
     size_t i;
     const json_t *p;
@@ -135,7 +135,7 @@ static void show_contents(FILE *f, const json_t *r)
         snprintf(line + n, sizeof line - n, "verified %s%s, %s", text_ago(jint(v, "at_ns")), part, damage);
     else
         snprintf(line + n, sizeof line - n, "never verified");
-    label(f, "");
+    print_label(f, "");
     fputs(tint_on(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
     print_paragraph(f, line, LABEL, LABEL);
     fputs(tint_off(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
@@ -160,15 +160,15 @@ static void show_repositories(FILE *f, const json_t *s)
             n = (size_t)snprintf(more, sizeof more, ", %s", room);
         const char *name = text_fit(text_name(jstr(r, "name")), width > 60 ? width / 3 : 12);
         used += text_width(name) + (unsigned)strlen(state) + (unsigned)n;
-        label(f, i ? "" : "Repository");
+        print_label(f, i ? "" : "Repository");
         fprintf(f, "%s ", name);
-        tinted(f, json_is_false(up) || full ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
+        print_tinted(f, json_is_false(up) || full ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
         if (*jstr(r, "path") && width > used + 10)
             snprintf(more + n, sizeof more - n, ", %s", text_fit(text_name(jstr(r, "path")), width - used - 1));
         fputs(json_is_false(up) ? " " : "", f);
         print_escaped(f, more, used - (unsigned)n - 1, LABEL);
-        if (json_is_false(up) && *jstr(r, "why") && !told(s, jstr(r, "why")))
-            paragraph(f, "", jstr(r, "why"));
+        if (json_is_false(up) && *jstr(r, "why") && !problem_contains(s, jstr(r, "why")))
+            print_labelled(f, "", jstr(r, "why"));
         if (width >= FULL_WIDTH || jint(jobj(r, "verified"), "damages"))
             show_contents(f, r);
     }
@@ -180,20 +180,19 @@ static void show_slots(FILE *f, const json_t *s)
     char line[512], reserved[64] = "";
     size_t queued = json_array_size(jarr(s, "queue"));
     if (jint(slots, "restore_reserved"))
-        snprintf(reserved, sizeof reserved, ", %lld more for restores only",
-                 (long long)jint(slots, "restore_reserved"));
+        snprintf(reserved, sizeof reserved, ", %lld reserved for restores", (long long)jint(slots, "restore_reserved"));
     if ((size_t)jint(slots, "queued") > queued)
         queued = (size_t)jint(slots, "queued");
     if (jbool(s, "offline"))
-        snprintf(line, sizeof line, "%zu at work, %zu waiting, as last recorded", json_array_size(jarr(s, "running")),
+        snprintf(line, sizeof line, "%zu running, %zu waiting, as last recorded", json_array_size(jarr(s, "running")),
                  queued);
     else
-        snprintf(line, sizeof line, "%lld of %lld used%s; %zu at work, %zu waiting", (long long)jint(slots, "used"),
+        snprintf(line, sizeof line, "%lld of %lld used%s; %zu running, %zu waiting", (long long)jint(slots, "used"),
                  (long long)jint(slots, "total"), reserved, json_array_size(jarr(s, "running")), queued);
-    paragraph(f, "Slots", line);
+    print_labelled(f, "Slots", line);
 }
 
-/* How many, and which goes when. */
+/* Count, space, and what is pruned next. */
 static void show_natives(FILE *f, const json_t *s)
 {
     const json_t *n = jobj(s, "natives"), *first = json_array_get(jarr(n, "next"), 0), *v;
@@ -209,17 +208,17 @@ static void show_natives(FILE *f, const json_t *s)
     snprintf(line, sizeof line, "%lld snapshot%s%s%s%s%s%s", (long long)jint(n, "count"),
              jint(n, "count") == 1 ? "" : "s", used ? ", " : "", used ? text_size(n, "used") : "",
              some && *jstr(n, "text") ? "; " : "", some ? jstr(n, "text") : "", when);
-    paragraph(f, "Native", line);
+    print_labelled(f, "Native", line);
 }
 
 /* ---- lists ---- */
 
 struct screen {
     const json_t *answer;
-    const json_t **volumes; /* by need */
-    size_t n_volumes, bad;  /* those that count */
+    const json_t **volumes; /* sorted */
+    size_t n_volumes, bad;  /* without gone and excluded ones */
     size_t standing[STANDINGS];
-    json_t *problems; /* without those that the volumes tell */
+    json_t *problems; /* without those of unprotected volumes */
 };
 
 static const char *name_of(const json_t *op)
@@ -252,7 +251,7 @@ static void draw_running(FILE *f, const struct screen *x, size_t shown)
     }
     table_print(t, f, "  ");
     if (n > shown)
-        rest(f, "and %zu more: snapferry operations", n - shown);
+        print_omitted(f, "and %zu more: snapferry operations", n - shown);
 }
 
 static size_t count_queue(const struct screen *x)
@@ -281,7 +280,7 @@ static void draw_queue(FILE *f, const struct screen *x, size_t shown)
     if (all > (int64_t)n)
         n = (size_t)all;
     if (n > shown)
-        rest(f, "and %zu more: snapferry operations --state Queued", n - shown);
+        print_omitted(f, "and %zu more: snapferry operations --state Queued", n - shown);
 }
 
 static bool job_failed(const json_t *job)
@@ -311,7 +310,7 @@ static size_t count_jobs(const struct screen *x)
     return json_array_size(jarr(x->answer, "jobs"));
 }
 
-/* A table whose first row stands in the line of the label. */
+/* A table with its first row in the line of the label. */
 static void print_beside_label(FILE *f, struct table *t)
 {
     char *text = NULL, indent[LABEL + 1];
@@ -339,13 +338,13 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
         if (jint(job, "next") > 0 && (!first || jint(job, "next") < jint(first, "next")))
             first = job;
     }
-    label(f, "Jobs");
+    print_label(f, "Jobs");
     if (!shown) {
         if (first)
             job_next(first, offline, next, sizeof next);
         snprintf(text, sizeof text, "%zu FAILED", bad);
         fprintf(f, "%zu%s%s%s", n, first ? ", next " : "", first ? next : "", bad ? ", " : "");
-        tinted(f, TINT_BAD, bad ? text : "");
+        print_tinted(f, TINT_BAD, bad ? text : "");
         fputc('\n', f);
         return;
     }
@@ -361,7 +360,7 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
     }
     print_beside_label(f, t);
     if (n > shown)
-        rest(f, "and %zu more: snapferry jobs", n - shown);
+        print_omitted(f, "and %zu more: snapferry jobs", n - shown);
 }
 
 static size_t count_volumes(const struct screen *x)
@@ -373,10 +372,10 @@ static size_t count_volumes(const struct screen *x)
 static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
 {
     size_t bad = x->bad, n = x->n_volumes;
-    label(f, "Volumes");
+    print_label(f, "Volumes");
     const char *apart = volumes_apart(x->standing);
     if (!n && !*apart)
-        fputs("none known yet: snapferry volumes looks for them\n", f);
+        fputs("none found yet; see snapferry volumes\n", f);
     else if (!n)
         fprintf(f, "none%s\n", apart);
     else if (!bad)
@@ -391,11 +390,11 @@ static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
     size_t bad_left = bad > shown ? bad - shown : 0, left = n > shown ? n - shown : 0, fine = left - bad_left;
     const char *more = shown ? " more" : "", *and = shown ? "and " : "";
     if (bad_left && fine)
-        rest(f, "%s%zu%s not protected, and %zu fine: snapferry volumes", and, bad_left, more, fine);
+        print_omitted(f, "%s%zu%s not protected, %zu protected: snapferry volumes", and, bad_left, more, fine);
     else if (bad_left)
-        rest(f, "%s%zu%s not protected: snapferry volumes", and, bad_left, more);
+        print_omitted(f, "%s%zu%s not protected: snapferry volumes", and, bad_left, more);
     else if (fine)
-        rest(f, "and %zu%s fine: snapferry volumes", fine, fine == 1 ? " more is" : " more are");
+        print_omitted(f, "and %zu more protected: snapferry volumes", fine);
 }
 
 static size_t count_problems(const struct screen *x)
@@ -407,9 +406,9 @@ static void draw_problems(FILE *f, const struct screen *x, size_t shown)
 {
     const json_t *p;
     size_t i, n = json_array_size(x->problems);
-    label(f, "Problems");
+    print_label(f, "Problems");
     if (!n) {
-        tinted(f, x->bad ? TINT_NONE : TINT_GOOD, x->bad ? "none besides volumes" : "none");
+        print_tinted(f, x->bad ? TINT_NONE : TINT_GOOD, x->bad ? "none besides volumes" : "none");
         fputc('\n', f);
         return;
     }
@@ -427,12 +426,12 @@ static void draw_problems(FILE *f, const struct screen *x, size_t shown)
         }
     }
     if (n > shown)
-        rest(f, "and %zu more: snapferry status --json", n - shown);
+        print_omitted(f, "and %zu more: snapferry status --json", n - shown);
 }
 
-/* ---- the whole ---- */
+/* ---- the screen ---- */
 
-/* In the order of the screen; the rank says who gets room first. */
+/* In the order of the screen; rows are given out by rank. */
 static const struct part {
     size_t (*count)(const struct screen *x);
     void (*draw)(FILE *f, const struct screen *x, size_t shown);
@@ -443,7 +442,7 @@ static const struct part {
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
-static void draw(FILE *f, const struct screen *x, const size_t shown[PARTS])
+static void draw_screen(FILE *f, const struct screen *x, const size_t shown[PARTS])
 {
     const json_t *s = x->answer;
     show_daemon(f, s);
@@ -457,15 +456,15 @@ static void draw(FILE *f, const struct screen *x, const size_t shown[PARTS])
     parts[4].draw(f, x, shown[4]);
 }
 
-/* Lines that this would take; SIZE_MAX if there is no memory to tell. */
-static size_t height(const struct screen *x, const size_t shown[PARTS])
+/* Number of lines; SIZE_MAX without memory. */
+static size_t screen_height(const struct screen *x, const size_t shown[PARTS])
 {
     char *text = NULL;
     size_t len = 0, lines = 0;
     FILE *f = open_memstream(&text, &len);
     if (!f)
         return SIZE_MAX;
-    draw(f, x, shown);
+    draw_screen(f, x, shown);
     if (fclose(f) == 0)
         for (size_t i = 0; i < len; i++)
             lines += text[i] == '\n';
@@ -475,11 +474,11 @@ static size_t height(const struct screen *x, const size_t shown[PARTS])
     return lines;
 }
 
-/* Gives each list one more line in turn, as long as the whole fits. */
-static void fit(const struct screen *x, size_t shown[PARTS])
+/* Gives each list one more row in turn while the whole fits. */
+static void fit_screen(const struct screen *x, size_t shown[PARTS])
 {
     unsigned rows = screen_rows();
-    size_t room = rows > 1 ? rows - 1 : 1; /* the prompt's line */
+    size_t room = rows > 1 ? rows - 1 : 1; /* one for the prompt */
     bool more = true;
     memset(shown, 0, PARTS * sizeof *shown);
     while (more) {
@@ -489,7 +488,7 @@ static void fit(const struct screen *x, size_t shown[PARTS])
                 if (parts[i].rank != rank || shown[i] >= parts[i].count(x) || shown[i] >= LISTED_MAX)
                     continue;
                 shown[i]++;
-                if (height(x, shown) <= room)
+                if (screen_height(x, shown) <= room)
                     more = true;
                 else
                     shown[i]--;
@@ -497,7 +496,7 @@ static void fit(const struct screen *x, size_t shown[PARTS])
     }
 }
 
-/* "vg0/db1 is not protected: ..." is told by the volume's own line. */
+/* "vg0/db1 is not protected: ..." is printed with the volume. */
 static bool told_by_volume(const struct screen *x, const char *text)
 {
     for (size_t i = 0; i < x->n_volumes; i++) {
@@ -510,7 +509,7 @@ static bool told_by_volume(const struct screen *x, const char *text)
     return false;
 }
 
-static int show(const struct options *o, const json_t *s, struct err *e)
+static int show_status(const struct options *o, const json_t *s, struct err *e)
 {
     const json_t *list = jarr(s, "volumes"), *p;
     struct screen x = {.answer = s};
@@ -520,21 +519,21 @@ static int show(const struct options *o, const json_t *s, struct err *e)
     if (!sorted || !problems)
         return err_nomem(e);
     sort_volumes(list, sorted);
-    x.volumes = sorted; /* those that do not count are at the end */
+    x.volumes = sorted; /* gone and excluded ones last */
     volumes_count(list, x.standing);
     x.bad = x.standing[STANDING_UNPROTECTED];
     x.n_volumes = x.bad + x.standing[STANDING_PROTECTED];
     x.problems = problems;
     json_array_foreach(jarr(s, "problems"), i, p) if (!told_by_volume(&x, jstr(p, "text")))
         json_array_append(problems, (json_t *)(uintptr_t)p);
-    fit(&x, shown);
+    fit_screen(&x, shown);
     if (!o->quiet)
-        draw(stdout, &x, shown);
+        draw_screen(stdout, &x, shown);
     return 0;
 }
 
-/* 0, ERR_PARTIAL if something is not as it should be, ERR_NO_DAEMON if that cannot be told. */
-static int health(const json_t *s)
+/* Exit code of --check: 0, ERR_PARTIAL with problems, ERR_NO_DAEMON if the daemon does not answer. */
+static int check_status(const json_t *s)
 {
     size_t i;
     const json_t *v;
@@ -551,6 +550,6 @@ int ask_status(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (!answered(o, s))
-        rc = show(o, s, e);
-    return rc < 0 || !o->check ? rc : health(s);
+        rc = show_status(o, s, e);
+    return rc < 0 || !o->check ? rc : check_status(s);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define COLUMNS_MAX 12
-#define SHRINK_FIRST 16 /* as long as there is something else to leave out */
+#define SHRINK_FIRST 16 /* while columns can be omitted */
 #define SHRINK_MIN 8
 
 struct cell {
@@ -43,8 +43,8 @@ struct table *table_new(const char *const *heads, const char *kinds)
     return t;
 }
 
-/* Room for one more item of `size` bytes; false if there is no memory. */
-static bool grow(void **list, size_t n, size_t *cap, size_t size)
+/* Room for one more item of `size` bytes; false without memory. */
+static bool grow_list(void **list, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return true;
@@ -68,7 +68,7 @@ void table_cell(struct table *t, enum tint tint, const char *fmt, ...)
     va_end(ap);
     void *list = t->cells;
     struct cell c = {strdup(text_name(text)), tint};
-    t->failed = !c.text || !grow(&list, t->n, &t->cap, sizeof *t->cells);
+    t->failed = !c.text || !grow_list(&list, t->n, &t->cap, sizeof *t->cells);
     t->cells = list;
     if (t->failed)
         free(c.text);
@@ -82,7 +82,7 @@ void table_note(struct table *t, enum tint tint, const char *text)
         return;
     void *list = t->notes;
     struct note note = {strdup(text_name(text)), tint, t->n / t->columns - 1};
-    t->failed = !note.text || !grow(&list, t->n_notes, &t->notes_cap, sizeof *t->notes);
+    t->failed = !note.text || !grow_list(&list, t->n_notes, &t->notes_cap, sizeof *t->notes);
     t->notes = list;
     if (t->failed)
         free(note.text);
@@ -95,12 +95,12 @@ size_t table_rows(const struct table *t)
     return t ? t->n / t->columns : 0;
 }
 
-static char kind(const struct table *t, unsigned c)
+static char column_kind(const struct table *t, unsigned c)
 {
     return (char)tolower((unsigned char)t->kinds[c]);
 }
 
-/* Width of a row with columns of these widths; 0 is a column that is left out. */
+/* Width of a row; 0 is an omitted column. */
 static unsigned row_width(const struct table *t, const unsigned *w)
 {
     unsigned sum = 0;
@@ -109,13 +109,13 @@ static unsigned row_width(const struct table *t, const unsigned *w)
     return sum;
 }
 
-/* Takes columns away from the widest of those that may shrink, none below `least`; whether all fit then. */
-static bool shrink(const struct table *t, unsigned *w, unsigned least, unsigned room)
+/* Shrinks the widest of the columns that may shrink, none below `least`, until the row fits; false if it does not. */
+static bool shrink_columns(const struct table *t, unsigned *w, unsigned least, unsigned room)
 {
     while (row_width(t, w) > room) {
         unsigned widest = COLUMNS_MAX;
         for (unsigned c = 0; c < t->columns; c++)
-            if (strchr("se", kind(t, c)) && w[c] > least && (widest == COLUMNS_MAX || w[c] > w[widest]))
+            if (strchr("se", column_kind(t, c)) && w[c] > least && (widest == COLUMNS_MAX || w[c] > w[widest]))
                 widest = c;
         if (widest == COLUMNS_MAX)
             return false;
@@ -124,28 +124,27 @@ static bool shrink(const struct table *t, unsigned *w, unsigned least, unsigned 
     return true;
 }
 
-/* A name of which too little is left is like every other: before that, columns that may be missing are left out,
- * rightmost first, and only without any left names shrink further. */
+/* Names are shortened to SHRINK_FIRST; then columns are omitted, rightmost first; then names are shortened further. */
 static void fit_columns(const struct table *t, unsigned *w, unsigned room)
 {
     unsigned full[COLUMNS_MAX];
     memcpy(full, w, sizeof full);
     for (;;) {
         memcpy(w, full, sizeof full);
-        if (shrink(t, w, SHRINK_FIRST, room))
+        if (shrink_columns(t, w, SHRINK_FIRST, room))
             return;
         unsigned spare = COLUMNS_MAX;
         for (unsigned c = 0; c < t->columns; c++)
-            if (full[c] && t->kinds[c] != kind(t, c))
+            if (full[c] && t->kinds[c] != column_kind(t, c))
                 spare = c;
         if (spare == COLUMNS_MAX)
             break;
         full[spare] = 0;
     }
-    shrink(t, w, SHRINK_MIN, room);
+    shrink_columns(t, w, SHRINK_MIN, room);
 }
 
-/* No blanks at the end of a line: what separates is printed before the next text. */
+/* No trailing blanks: separators are printed before the next text. */
 static void print_row(const struct table *t, FILE *f, const char *indent, const unsigned *w, const struct cell *row)
 {
     unsigned blanks = (unsigned)strlen(indent);
@@ -154,29 +153,29 @@ static void print_row(const struct table *t, FILE *f, const char *indent, const 
             continue;
         const char *text = row ? row[c].text : t->heads[c];
         enum tint tint = row ? row[c].tint : TINT_DIM;
-        if (kind(t, c) == 's')
+        if (column_kind(t, c) == 's')
             text = text_fit(text, w[c]);
-        else if (kind(t, c) == 'e')
+        else if (column_kind(t, c) == 'e')
             text = text_cut(text, w[c]);
         unsigned have = text_width(text), pad = have < w[c] ? w[c] - have : 0;
         if (*text) {
-            fprintf(f, "%*s%s%s%s", (int)(blanks + (kind(t, c) == 'r' ? pad : 0)), "", tint_on(tint), text,
+            fprintf(f, "%*s%s%s%s", (int)(blanks + (column_kind(t, c) == 'r' ? pad : 0)), "", tint_on(tint), text,
                     tint_off(tint));
             blanks = 0;
         }
-        blanks += (*text && kind(t, c) == 'r' ? 0 : pad) + 2;
+        blanks += (*text && column_kind(t, c) == 'r' ? 0 : pad) + 2;
     }
     fputc('\n', f);
 }
 
-/* Whoever misses a column shall know that it is there. */
+/* The names of omitted columns. */
 static void print_left_out(const struct table *t, FILE *f, const char *indent, const unsigned *w)
 {
     char text[512] = "";
     for (unsigned c = 0; c < t->columns; c++) {
         size_t n = strlen(text);
         if (!w[c] && t->heads && *t->heads[c])
-            snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "not shown, there is no room: ", t->heads[c]);
+            snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "omitted (terminal too narrow): ", t->heads[c]);
     }
     if (!*text)
         return;
@@ -185,7 +184,7 @@ static void print_left_out(const struct table *t, FILE *f, const char *indent, c
     fputs(tint_off(TINT_DIM), f);
 }
 
-/* A column's own width: its heading's, or its widest cell's; 0 if it has neither and may be missing. */
+/* Width of the heading or the widest cell of each column; 0 for neither. */
 static void natural_widths(const struct table *t, unsigned *w)
 {
     for (unsigned c = 0; c < t->columns; c++)
@@ -218,7 +217,7 @@ void table_print(struct table *t, FILE *f, const char *indent)
     if (t->n)
         print_left_out(t, f, indent, w);
     if (t->failed)
-        fputs("(there is no memory for the rest)\n", f);
+        fputs("(out of memory, output is incomplete)\n", f);
     for (size_t i = 0; i < t->n; i++)
         free(t->cells[i].text);
     for (size_t i = 0; i < t->n_notes; i++)

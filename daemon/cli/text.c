@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* text.c - sizes, times and names as a person reads and writes them */
+/* text.c - sizes, times and names as text */
 #include "base/time.h"
 #include "daemon/cli/daemon.h"
 
@@ -22,7 +22,7 @@ static char *next_buffer(void)
 
 static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 
-static const char *scaled(double v, const char *suffix)
+static const char *scaled_text(double v, const char *suffix)
 {
     char *out = next_buffer();
     unsigned u = 0;
@@ -39,14 +39,14 @@ static const char *scaled(double v, const char *suffix)
 
 const char *text_bytes(uint64_t n)
 {
-    return scaled((double)n, "");
+    return scaled_text((double)n, "");
 }
 
 const char *text_rate(double bytes_per_second)
 {
     if (!isfinite(bytes_per_second) || bytes_per_second < 0)
         return "-";
-    return scaled(bytes_per_second, "/s");
+    return scaled_text(bytes_per_second, "/s");
 }
 
 const char *text_seconds(double s)
@@ -78,9 +78,9 @@ const char *text_local_time(int64_t ns)
     return out;
 }
 
-/* Length of the UTF-8 character at s, 0 if there is none or a terminal would act on it: C0 and C1 controls, overlong
- * forms, surrogates, and what is not drawn but does something (marks of direction, separators, tags). */
-static size_t harmless(const unsigned char *s, uint32_t *ret)
+/* Length of the UTF-8 character at s, 0 for invalid ones and those with an effect on a terminal: C0 and C1 controls,
+ * overlong forms, surrogates, invisible characters (direction marks, separators, tags). */
+static size_t safe_char(const unsigned char *s, uint32_t *ret)
 {
     *ret = s[0];
     if (s[0] < 0x80)
@@ -98,7 +98,7 @@ static size_t harmless(const unsigned char *s, uint32_t *ret)
     return char_acts(u) ? 0 : n;
 }
 
-/* More marks than any script puts on one letter grow over the lines above and below. */
+/* More combining marks than scripts use would cover the lines above and below. */
 #define MARKS_MAX 6
 
 const char *text_name(const char *s)
@@ -107,10 +107,10 @@ const char *text_name(const char *s)
     static _Thread_local unsigned turn;
     char *out = buf[turn++ % TURNS];
     size_t n = 0;
-    unsigned marks = MARKS_MAX; /* none without a letter */
+    unsigned marks = MARKS_MAX; /* none without a base character */
     while (*s && n + 5 < sizeof buf[0]) {
         uint32_t u;
-        size_t len = harmless((const unsigned char *)s, &u);
+        size_t len = safe_char((const unsigned char *)s, &u);
         bool mark = len && char_width(u) == 0;
         if (mark && marks == MARKS_MAX)
             len = 0;

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#define LEAST 24 /* columns for a reason; where there are fewer it gets a line of its own */
+#define REASON_MIN 24 /* columns; on narrower screens the reason has its own line */
 
-/* The name that people know comes first; a source without one is all there is. */
+/* The name of the volume and the source, or the source alone. */
 static void print_heading(const struct verdict_line *v, bool first)
 {
     char line[10000];
@@ -35,10 +35,10 @@ void verdict_print(const struct verdict_line *v, char last[5000])
     enum tint t = v->keep ? TINT_GOOD : TINT_WARN;
     char head[128];
     snprintf(head, sizeof head, "  %.16s  %s  ", v->id, text_local_time(v->start_ns));
-    unsigned at = text_width(head) + 6;
-    printf("%s%s%s%s", head, tint_on(t), v->keep ? "kept" : "goes", tint_off(t));
-    if (screen_width() >= at + LEAST) {
-        fputs("  ", stdout);
+    unsigned at = text_width(head) + 9;
+    printf("%s%s%s%s", head, tint_on(t), v->keep ? "kept" : "expired", tint_off(t));
+    if (screen_width() >= at + REASON_MIN) {
+        printf("%*s", v->keep ? 5 : 2, "");
         print_paragraph(stdout, v->why, at, at);
     } else {
         fputs("\n      ", stdout);

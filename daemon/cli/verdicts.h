@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* verdicts.h - what retention decides about snapshots, printed the same with -r and by the daemon */
+/* verdicts.h - decisions of retention, printed in the same way with -r and by the daemon */
 #ifndef SNAPFERRY_DAEMON_CLI_VERDICTS_H
 #define SNAPFERRY_DAEMON_CLI_VERDICTS_H
 
 #include "daemon/cli/daemon.h"
 
 struct verdict_line {
-    const char *source, *volume; /* volume: "" where the snapshots do not tell */
-    const char *policy;          /* "latest 10, daily 7"; NULL: is not told */
+    const char *source, *volume; /* volume: "" if unknown */
+    const char *policy;          /* "latest 10, daily 7"; NULL: not printed */
     const char *id, *why;
     int64_t start_ns;
-    bool keep, explain; /* explain: also what is kept, and the policy */
+    bool keep, explain; /* explain: also kept ones, and the policy */
 };
 
-/* Source by source: a heading whenever `last` (the source before, "" at first) is another one, then a line for the
- * snapshot. What is kept is not told without `explain`. */
+/* Prints a heading if the source differs from `last` ("" at first), then a line for the snapshot. Kept ones only with
+ * `explain`. */
 void verdict_print(const struct verdict_line *v, char last[5000]);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * wait.c - progress of what the daemon does, until it has ended
+ * wait.c - progress of an operation of the daemon until it has ended
  *
- * As the progress of the modes with -r: live lines on a terminal (one for the whole and one for each volume that is at
- * work), plain lines every ten seconds elsewhere, JSON objects with --json. What fails or begins again is told in a
- * line that stays. A daemon that is restarted meanwhile is waited for: movers go on without it.
+ * Like the progress with -r: live lines on a terminal (one for the whole and one for each running volume), plain lines
+ * every ten seconds elsewhere, JSON objects with --json. Failures and restarts are printed in lines that stay. If the
+ * daemon is restarted, the wait continues: movers run without it.
  */
 #include "base/time.h"
 #include "daemon/cli/live.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-/* How long a daemon may be away before a wait gives up. */
+/* A wait fails when the daemon has been unavailable for so long. */
 #define AWAY_S 120
 
 struct waiting {
@@ -24,9 +24,9 @@ struct waiting {
     const char *id;
     bool quiet;
     struct live live;
-    double told; /* when the last plain line was printed */
+    double printed; /* time of the last plain line */
     char state[32];
-    json_t *seen; /* by operation: what was told of it, to tell what changes */
+    json_t *seen; /* by operation: its last state, to detect changes */
 };
 
 static enum err_class class_by_name(const char *name)
@@ -37,7 +37,7 @@ static enum err_class class_by_name(const char *name)
     return ERR_FAILED_OP;
 }
 
-/* The class of an error document that may say 0 or nothing. */
+/* The class of an error document; its code may be 0 or absent. */
 static enum err_class class_of(const json_t *error)
 {
     int64_t code = jint(error, "code");
@@ -46,7 +46,7 @@ static enum err_class class_of(const json_t *error)
     return class_by_name(jstr(error, "class"));
 }
 
-/* The error of a backup is its own, or that of its first operation that failed. */
+/* The error of a backup, or of its first failed operation. */
 static const json_t *error_of(const json_t *ended)
 {
     const json_t *error = jobj(ended, "error"), *op;
@@ -57,8 +57,8 @@ static const json_t *error_of(const json_t *ended)
     return NULL;
 }
 
-/* Its reason is that of one of several volumes, which print_ended() has told. */
-static bool told_by_volume(const json_t *ended)
+/* The reason is that of one of several volumes; print_ended() prints it. */
+static bool printed_by_volume(const json_t *ended)
 {
     return json_array_size(jarr(ended, "operations")) > 1 && !jobj(ended, "error");
 }
@@ -74,24 +74,23 @@ int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
     if (!strcmp(state, "Canceled"))
         return err_set(e, ERR_CANCELED, 0, "%s was canceled", jstr(ended, "id"));
     const char *msg = jstr(error, "message");
-    if (!o->quiet && !o->json && told_by_volume(ended))
-        msg = "none of its volumes was completed";
+    if (!o->quiet && !o->json && printed_by_volume(ended))
+        msg = "no volume completed";
     err_set(e, class_of(error), 0, "%s failed%s%s", jstr(ended, "id"), *msg ? ": " : "", msg);
-    return err_hint(e, "%s",
-                    *jstr(error, "hint") ? jstr(error, "hint") : "snapferry describe and snapferry logs tell more");
+    return err_hint(e, "%s", *jstr(error, "hint") ? jstr(error, "hint") : "see snapferry describe and snapferry logs");
 }
 
 /* ---- what is shown meanwhile ---- */
 
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *fmt, ...)
+static void print_change(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void print_change(const char *fmt, ...)
 {
     char text[3000];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    live_say(text_name(text));
+    live_print(text_name(text));
 }
 
 static const char *name_of(const json_t *s)
@@ -99,8 +98,8 @@ static const char *name_of(const json_t *s)
     return *jstr(s, "volume") ? jstr(s, "volume") : jstr(s, "id");
 }
 
-/* What a person must not overlook: an operation that failed while others go on, and one that begins again. */
-static void tell_changes(struct waiting *v, const json_t *op, bool one_of_many)
+/* Prints changes that must not be missed: an operation that failed while others continue, or is restarted. */
+static void print_changes(struct waiting *v, const json_t *op, bool one_of_many)
 {
     const char *id = jstr(op, "id"), *state = jstr(op, "state"), *phase = jstr(jobj(op, "progress"), "phase");
     const json_t *error = jobj(op, "error");
@@ -115,12 +114,12 @@ static void tell_changes(struct waiting *v, const json_t *op, bool one_of_many)
     bool other = strcmp(jstr(before, "state"), state) != 0;
     bool same_phase = !strcmp(jstr(before, "phase"), phase);
     if (other && one_of_many && !strcmp(state, "Failed"))
-        say("%s failed%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
+        print_change("%s failed%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
     else if (other && !strcmp(state, "Retrying"))
-        say("%s is tried again%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
+        print_change("%s: retrying%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
     else if (same_phase && done < jint(before, "done") && !state_terminal(state))
-        say("%s begins again%s; what was stored is not stored twice", name_of(op),
-            jint(op, "attempt") > 1 ? ", in another attempt" : "");
+        print_change("%s: restarted%s; stored data are not stored again", name_of(op),
+                     jint(op, "attempt") > 1 ? " (new attempt)" : "");
     if (done != jint(before, "done") || !same_phase || other)
         json_object_set_new(before, "moved", json_real(mono_s()));
     json_object_set_new(before, "state", json_string(state));
@@ -172,7 +171,7 @@ static void whole_line(const json_t *s, unsigned width, char *out, size_t cap)
     progress_line(&x, width, out, cap);
 }
 
-/* Those that run, then those that come before running, as many as there is room. */
+/* Running operations, then those before running, as far as they fit. */
 static unsigned lines_of(struct waiting *v, const json_t *s, char (*text)[2048], unsigned max, unsigned width)
 {
     const json_t *ops = jarr(s, "operations"), *op;
@@ -222,7 +221,7 @@ static void print_event(const json_t *state)
     print_json(j);
 }
 
-/* A line for all, with the shares of those that run. */
+/* Plain lines for the whole and for running volumes. */
 static void show_plain(struct waiting *v, const json_t *s)
 {
     char text[LIVE_LINES][2048];
@@ -230,7 +229,7 @@ static void show_plain(struct waiting *v, const json_t *s)
     for (unsigned i = 0; i < n; i++)
         fprintf(stderr, "%s\n", text[i]);
     fflush(stderr);
-    v->told = mono_s();
+    v->printed = mono_s();
 }
 
 static void show_live(struct waiting *v, const json_t *s)
@@ -256,21 +255,21 @@ static int on_state(const json_t *state, void *arg)
         return 0;
     }
     if (json_array_size(ops))
-        json_array_foreach(ops, i, op) tell_changes(v, op, json_array_size(ops) > 1);
+        json_array_foreach(ops, i, op) print_changes(v, op, json_array_size(ops) > 1);
     else
-        tell_changes(v, state, false);
+        print_changes(v, state, false);
     bool changed = strcmp(v->state, jstr(state, "state")) != 0;
     snprintf(v->state, sizeof v->state, "%s", jstr(state, "state"));
     if (v->live.on)
         show_live(v, state);
-    else if (changed || mono_s() - v->told >= 10)
+    else if (changed || mono_s() - v->printed >= 10)
         show_plain(v, state);
     return 0;
 }
 
 /* ---- waiting ---- */
 
-/* Without a daemon: what has ended can be told from the records, the rest cannot. */
+/* Without the daemon: the result of an ended operation is in the records. */
 static int wait_offline(struct waiting *v, json_t **ended, const struct err *down, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:s}", "id", v->id), *found = NULL;
@@ -290,11 +289,11 @@ static int wait_offline(struct waiting *v, json_t **ended, const struct err *dow
     return -EIO;
 }
 
-/* Waits over restarts of the daemon. */
+/* Also across restarts of the daemon. */
 static int wait_long(struct waiting *v, json_t **ended, struct err *e)
 {
     int64_t away_since = 0;
-    bool told = false, met = v->o->verb != VERB_WAIT; /* the others have just spoken with it */
+    bool warned = false, met = v->o->verb != VERB_WAIT; /* other verbs have just sent a request */
     for (;;) {
         CLEANUP(daemon_closep) struct daemon *d = NULL;
         struct err now = ERR_INIT;
@@ -316,18 +315,18 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
         if (now.cls != ERR_NO_DAEMON || interrupted || now_ns() - away_since > AWAY_S * NS_PER_S) {
             *e = now;
             if (interrupted)
-                err_set(e, ERR_INTERRUPTED, 0, "no longer waiting for %s, which goes on", v->id);
-            return e->cls == ERR_INTERRUPTED ? err_hint(e, "snapferry cancel %s ends it", v->id) : rc;
+                err_set(e, ERR_INTERRUPTED, 0, "interrupted; %s continues", v->id);
+            return e->cls == ERR_INTERRUPTED ? err_hint(e, "snapferry cancel %s cancels it", v->id) : rc;
         }
-        if (!told) {
-            log_warning("the daemon is away; waiting for it up to %d s, operations go on meanwhile", AWAY_S);
-            told = true;
+        if (!warned) {
+            log_warning("lost the connection to the daemon; waiting up to %d s, operations continue", AWAY_S);
+            warned = true;
         }
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     }
 }
 
-/* One of its volumes: what was done, or why not. An error that ends the command itself is told there, once. */
+/* The result of a volume, or its error, unless it is printed as the error of the command. */
 static void print_volume(const struct options *o, const json_t *s, const json_t *op)
 {
     const json_t *error = jobj(op, "error");
@@ -337,7 +336,7 @@ static void print_volume(const struct options *o, const json_t *s, const json_t 
         const char *target = jstr(s, "target");
         snprintf(line, sizeof line, "%.1200s%s%.1200s", name_of(op), *target ? " to " : "", target);
         result_print(op, line, 2, o->verbose);
-    } else if (told_by_volume(s) || strcmp(state, "Failed") != 0) {
+    } else if (printed_by_volume(s) || strcmp(state, "Failed") != 0) {
         snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), state, *why ? ": " : "", why);
         fputs("  ", stdout);
         print_paragraph(stdout, line, 2, 4);
@@ -361,8 +360,8 @@ static void print_ended(const struct options *o, const json_t *s)
 
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
 {
-    fflush(stdout); /* what was said before comes before it in a file, too */
-    cli_cancel();   /* from now on a signal ends the wait, not the operation */
+    fflush(stdout); /* keeps the order of output in a file */
+    cli_cancel();   /* a signal ends the wait, not the operation */
     struct waiting v = {.o = o, .id = id};
     v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
     v.live.on = !o->json && live_possible();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * width.c - how many columns a text takes, and how it is cut to fewer
+ * width.c - width of text in columns, and shortening
  *
- * The ranges are those of Unicode 14: what is drawn over the character before it (Mn, Me, the joiners, Hangul's inner
- * letters), what takes two columns (East Asian width W or F), and what is not drawn at all but does something (Cf, Zl,
- * Zp: marks of direction, separators, tags). Unassigned code points belong to the range around them.
+ * Ranges of Unicode 14: combining characters (Mn, Me, joiners, inner Hangul letters), characters of two columns (East
+ * Asian width W or F), and invisible ones with an effect (Cf, Zl, Zp: direction marks, separators, tags). Unassigned
+ * code points belong to the range around them.
  */
 #include "daemon/cli/daemon.h"
 
@@ -127,7 +127,7 @@ unsigned char_width(uint32_t u)
     return u < 0x300 ? 1 : IN(u, over) ? 0 : IN(u, wide) ? 2 : 1;
 }
 
-/* One character of valid UTF-8 (text_name() lets nothing else through); *n is its length in bytes. */
+/* One character of valid UTF-8 (of text_name()); *n: length in bytes. */
 static uint32_t next_char(const char *s, unsigned *n)
 {
     unsigned char c = (unsigned char)*s;
@@ -165,7 +165,7 @@ size_t text_head(const char *s, unsigned width)
     return (size_t)(at - s);
 }
 
-/* Where the last characters that take at most `width` columns begin; not with one that is drawn over another. */
+/* Start of the last characters that fit `width` columns; not a combining one. */
 static size_t tail_at(const char *s, unsigned have, unsigned width)
 {
     const char *at = s;
@@ -198,7 +198,7 @@ const char *text_fit(const char *s, unsigned width)
     }
     unsigned tail = (width - 1) / 2, head = width - 1 - tail;
     size_t hb = text_head(s, head), skip = tail_at(s, have, tail);
-    /* Marks upon marks may be any number of bytes in no width. */
+    /* Combining marks: bytes without width. */
     if (hb + strlen(s + skip) + sizeof "…" > cap)
         return text_cut(s, width);
     snprintf(out, cap, "%.*s…%s", (int)hb, s, s + skip);

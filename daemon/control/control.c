@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * control.c - the control socket: who may connect, lines in, lines out, and what an unfriendly client cannot do
+ * control.c - the control socket: access, input and output of clients, limits
  *
- * Nothing here blocks. A client owns at most one input line (1 MiB) and its unread answers; both have deadlines, the
- * answers of all clients together have a limit, and a client with much unread output is not read from. A client that is
- * cut off is marked dead at once and freed by the next tick, so that no caller holds a stale pointer.
+ * Nothing here blocks. A client has at most one input line (1 MiB) and its unread answers; both have deadlines, the
+ * answers of all clients have a common limit, and no input is read from a client with much unread output. A
+ * disconnected client is marked dead and freed by the next tick, so that no caller has a stale pointer.
  */
 #include "base/time.h"
 #include "daemon/control/control-impl.h"
@@ -32,20 +32,18 @@ static void clients_reap(struct control *ctl)
     }
 }
 
-static void garbage(struct client *c, const char *what)
+static void client_malformed(struct client *c, const char *what)
 {
     struct err e = ERR_INIT;
     err_set(&e, ERR_USAGE, 0, "%s", what);
-    err_hint(
-        &e,
-        "a request is one line, {\"id\": NUMBER, \"verb\": \"...\", \"args\": {...}}; docs/control.md has the rest");
+    err_hint(&e, "a request is one line, {\"id\": NUMBER, \"verb\": \"...\", \"args\": {...}}; see docs/control.md");
     client_fail(c, json_null(), &e);
-    if (++c->garbage >= CONTROL_GARBAGE_MAX)
-        client_kill(c, "it sends garbage");
+    if (++c->malformed >= CONTROL_MALFORMED_MAX)
+        client_kill(c, "malformed requests");
 }
 
-/* Requests that the engine has yet to answer, also of clients that went away: each may be a child at work. */
-static unsigned working(const struct control *ctl)
+/* Requests that the engine has not answered yet, also of disconnected clients: each may be running in a child. */
+static unsigned working_requests(const struct control *ctl)
 {
     unsigned n = 0;
     for (const struct request *q = ctl->requests; q; q = q->next)
@@ -60,29 +58,29 @@ static void client_line(struct client *c, const char *line, size_t n)
     json_error_t je;
     CLEANUP_JSON json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(o)) {
-        garbage(c, o ? "a request is a JSON object" : "this line is not JSON");
+        client_malformed(c, o ? "a request is a JSON object" : "this line is not JSON");
         return;
     }
     json_t *id = json_object_get(o, "id"), *verb = json_object_get(o, "verb"), *args = json_object_get(o, "args");
     if (!json_is_integer(id) || !json_is_string(verb) || (args && !json_is_object(args))) {
-        garbage(c, "a request has an integer \"id\", a string \"verb\" and an object \"args\" or none");
+        client_malformed(c, "a request has an integer \"id\", a string \"verb\" and an object \"args\" or none");
         return;
     }
     struct err e = ERR_INIT;
-    if (working(c->control) >= CONTROL_WORKING_MAX) {
-        err_set(&e, ERR_BUSY, 0, "%u requests of all clients are under way", CONTROL_WORKING_MAX);
+    if (working_requests(c->control) >= CONTROL_WORKING_MAX) {
+        err_set(&e, ERR_BUSY, 0, "too many requests of all clients (%u)", CONTROL_WORKING_MAX);
         err_hint(&e, "try again in a moment");
         client_fail(c, id, &e);
         return;
     }
     if (c->requests >= CONTROL_REQUESTS_MAX) {
-        err_set(&e, ERR_BUSY, 0, "%u requests of this connection are under way", c->requests);
+        err_set(&e, ERR_BUSY, 0, "too many requests of this connection (%u)", c->requests);
         client_fail(c, id, &e);
         return;
     }
     struct request *q = request_new(c, id);
     if (!q) {
-        client_kill(c, "there is no memory for its request");
+        client_kill(c, "out of memory");
         return;
     }
     snprintf(q->verb, sizeof q->verb, "%.20s", json_string_value(verb));
@@ -90,7 +88,7 @@ static void client_line(struct client *c, const char *line, size_t n)
     control_dispatch(q, json_string_value(verb), args ? args : none);
 }
 
-/* All whole lines that are there; what is left moves to the front. */
+/* All complete lines; the rest is moved to the front. */
 static void client_lines(struct client *c)
 {
     size_t at = 0;
@@ -126,13 +124,13 @@ static bool client_grow(struct client *c)
     if (cap > CONTROL_LINE_MAX + 1)
         cap = CONTROL_LINE_MAX + 1;
     if (cap <= c->in_len) {
-        garbage(c, "this line is longer than 1 MiB");
-        client_kill(c, "it sends a line without end");
+        client_malformed(c, "this line is longer than 1 MiB");
+        client_kill(c, "request line too long");
         return false;
     }
     char *more = realloc(c->in, cap);
     if (!more) {
-        client_kill(c, "there is no memory for its request");
+        client_kill(c, "out of memory");
         return false;
     }
     c->in = more;
@@ -168,7 +166,7 @@ static int on_client(sd_event_source *s, int fd, uint32_t revents, void *arg)
     (void)fd;
     struct client *c = arg;
     if (revents & (EPOLLHUP | EPOLLERR)) {
-        /* Both directions are gone: nobody is there to answer. */
+        /* Disconnected in both directions. */
         client_kill(c, NULL);
         return 0;
     }
@@ -196,9 +194,9 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
         if (c->dead)
             continue;
         if (c->out_len > c->out_at && now - c->out_since >= ctl->stuck_s)
-            client_kill(c, "it does not take its answers");
+            client_kill(c, "it does not read its answers");
         else if (c->in_len && c->out_len == c->out_at && now - c->in_since >= ctl->stuck_s)
-            client_kill(c, "it does not finish its request");
+            client_kill(c, "incomplete request");
         else if (!c->in_len && !c->requests && c->out_len == c->out_at &&
                  (c->eof || now - c->idle_since >= ctl->idle_s))
             client_kill(c, NULL);
@@ -221,7 +219,7 @@ static void tick_on(struct control *ctl)
     }
 }
 
-/* ---- who may ---- */
+/* ---- access ---- */
 
 static bool in_group(int fd, gid_t primary, gid_t wanted)
 {
@@ -237,8 +235,8 @@ static bool in_group(int fd, gid_t primary, gid_t wanted)
     return false;
 }
 
-/* A line to somebody who does not become a client. */
-static void turn_away(int fd, const struct err *e)
+/* An error line to a refused peer. */
+static void refuse_peer(int fd, const struct err *e)
 {
     CLEANUP_JSON json_t *line = json_pack("{s:n, s:b, s:o}", "id", "ok", 0, "error", error_json(e));
     CLEANUP_FREE char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
@@ -249,23 +247,23 @@ static void turn_away(int fd, const struct err *e)
     (void)!send(fd, text, n + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static bool admit(struct control *ctl, int fd, struct ucred *u, struct err *e)
+static bool client_admit(struct control *ctl, int fd, struct ucred *u, struct err *e)
 {
     socklen_t len = sizeof *u;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, u, &len) < 0) {
-        err_set(e, ERR_PERMISSION, 0, "it is not known who you are");
+        err_set(e, ERR_PERMISSION, 0, "cannot determine the user of the connection");
         return false;
     }
     bool other = u->uid != 0 && u->uid != geteuid();
     if (other && !(ctl->has_group && in_group(fd, u->gid, ctl->group))) {
         err_set(e, ERR_PERMISSION, 0, "user %lu may not use the control socket", (unsigned long)u->uid);
-        err_hint(e, "root and the members of the group that [daemon] socket-group names may");
+        err_hint(e, "allowed are root and members of the group set by [daemon] socket-group");
         return false;
     }
     if (ctl->n_clients >= CONTROL_CLIENTS_MAX ||
         (other && ctl->n_others >= CONTROL_CLIENTS_MAX - CONTROL_CLIENTS_RESERVED)) {
-        err_set(e, ERR_BUSY, 0, "there are %u connections to the control socket", ctl->n_clients);
-        err_hint(e, "end some of the snapferry commands that wait, or try again");
+        err_set(e, ERR_BUSY, 0, "too many connections to the control socket (%u)", ctl->n_clients);
+        err_hint(e, "end some waiting snapferry commands, or try again");
         return false;
     }
     return true;
@@ -312,9 +310,9 @@ static int on_accept(sd_event_source *s, int fd, uint32_t revents, void *arg)
     }
     struct ucred u = {0};
     struct err e = ERR_INIT;
-    if (!admit(ctl, peer, &u, &e)) {
-        log_warning("control socket: process %ld is turned away: %s", (long)u.pid, e.msg);
-        turn_away(peer, &e);
+    if (!client_admit(ctl, peer, &u, &e)) {
+        log_warning("control socket: process %ld refused: %s", (long)u.pid, e.msg);
+        refuse_peer(peer, &e);
         return 0;
     }
     if (client_new(ctl, peer, &u) == 0)
@@ -322,7 +320,7 @@ static int on_accept(sd_event_source *s, int fd, uint32_t revents, void *arg)
     return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- start and end ---- */
 
 int control_new(struct control **ret, sd_event *loop, struct engine *g, const char *runtime_dir, const char *group,
                 struct err *e)

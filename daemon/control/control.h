@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * control.h - RUNTIME-DIR/control.sock: the command talks to the daemon
+ * control.h - RUNTIME-DIR/control.sock: requests of the command to the daemon
  *
  * Stream socket, one JSON object per line, peer checked by SO_PEERCRED: root, the daemon's own user, or a member of the
  * configured group. A request is {"id": n, "verb": "...", "args": {...}}; each answer line is {"id": n, "event": {...}}
  * (progress of a wait) or the last one {"id": n, "ok": true, "answer": {...}} / {"id": n, "ok": false, "error":
- * {"class", "code", "message", "hint"}}. A client that sends garbage, too much, or never reads is cut off and hurts
- * nobody else: each connection has a bounded buffer and a deadline. docs/control.md has every verb and limit.
+ * {"class", "code", "message", "hint"}}. A client that sends malformed or too many requests, or does not
+ * read, is disconnected without effect on others: each connection has a bounded buffer and a deadline. See
+ * docs/control.md for verbs and limits.
  */
 #ifndef SNAPFERRY_DAEMON_CONTROL_H
 #define SNAPFERRY_DAEMON_CONTROL_H
@@ -14,12 +15,12 @@
 #include "daemon/engine/engine.h"
 
 struct control;
-/* Takes a listening socket from systemd (LISTEN_FDS, name "control") where there is one, else binds it itself. */
+/* Uses the listening socket of systemd (LISTEN_FDS, name "control") if it exists, else binds one. */
 int control_new(struct control **ret, sd_event *loop, struct engine *g, const char *runtime_dir, const char *group,
                 struct err *e);
 void control_free(struct control *c);
-/* A daemon that ends before control_new() tells whoever waits at systemd's socket why, and so does not leave the socket
- * readable, which would start it again at once. Waits for nothing. */
+/* For a daemon that exits before control_new(): answers the connections waiting at the socket of systemd with the
+ * error, so that the socket is not readable and does not start it again. Does not block. */
 void control_refuse(const struct err *why);
 unsigned control_clients(const struct control *c);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* listen.c - the listening socket: systemd's, or our own in place of a dead daemon's */
+/* listen.c - the listening socket, of systemd or bound by the daemon */
 #include "daemon/control/control-impl.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
 
-/* The path is longer than sun_path in deep test directories: through /proc/self/fd then. */
+/* A path longer than sun_path is bound through /proc/self/fd. */
 static int socket_address(struct sockaddr_un *a, const char *dir, const char *path, int *dirfd, struct err *e)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -26,29 +26,29 @@ static int socket_address(struct sockaddr_un *a, const char *dir, const char *pa
     return 0;
 }
 
-/* A socket that nobody listens on is a dead daemon's: removed. */
+/* Removes the socket of a dead daemon. */
 static int remove_stale(const struct sockaddr_un *a, const char *path, struct err *e)
 {
     struct stat st;
     if (lstat(path, &st) < 0)
         return 0;
     if (!S_ISSOCK(st.st_mode))
-        return err_plain(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", path);
+        return err_plain(e, ERR_EXISTS, EEXIST, "%s exists and is not a socket", path);
     CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN)) {
-        err_set(e, ERR_BUSY, EADDRINUSE, "another daemon listens on %s", path);
-        return err_hint(e, "stop it, or give this one another --runtime-dir");
+        err_set(e, ERR_BUSY, EADDRINUSE, "another daemon is listening on %s", path);
+        return err_hint(e, "stop it, or use another --runtime-dir");
     }
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the old socket %s", path);
     return 0;
 }
 
-/* The mode only spares others the attempt: the credentials of the peer decide. */
+/* Access is controlled by the credentials of the peer; the mode only avoids connections in vain. */
 static int give_to_group(const struct control *c, struct err *e)
 {
     if (c->has_group && (lchown(c->path, (uid_t)-1, c->group) < 0 || chmod(c->path, 0660) < 0))
-        return err_set(e, ERR_GENERIC, errno, "cannot give %s to its group", c->path);
+        return err_set(e, ERR_GENERIC, errno, "cannot change the group of %s", c->path);
     return 0;
 }
 
@@ -64,7 +64,7 @@ static int own_socket(struct control *c, const char *dir, struct err *e)
         return rc;
     c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (c->fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a socket");
+        return err_set(e, ERR_GENERIC, errno, "cannot create a socket");
     mode_t old = umask(0177);
     rc = bind(c->fd, (struct sockaddr *)&a, sizeof a);
     int sys = errno;
@@ -80,7 +80,7 @@ static int own_socket(struct control *c, const char *dir, struct err *e)
     return 0;
 }
 
-/* The one that systemd passed under the name "control", or -1. */
+/* The socket passed by systemd with the name "control", or -1. */
 static int passed_socket(void)
 {
     char **names = NULL;
@@ -105,8 +105,7 @@ static void find_group(struct control *c, const char *group)
         c->has_group = true;
         c->group = g.gr_gid;
     } else {
-        log_line(LOG_LVL_INFO, "control socket: there is no group %s: only root and the daemon's user may connect",
-                 group);
+        log_line(LOG_LVL_INFO, "control socket: no group %s, only root and the user of the daemon may connect", group);
     }
 }
 
@@ -120,8 +119,8 @@ int control_listen(struct control *c, const char *runtime_dir, const char *group
     c->fd = fd;
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot set up the socket that systemd passed");
-    /* SocketGroup= of the unit need not be the group that is configured. */
+        return err_set(e, ERR_GENERIC, errno, "cannot set up the socket passed by systemd");
+    /* SocketGroup= of the unit may be another group than the configured one. */
     if (sd_is_socket_unix(fd, SOCK_STREAM, 1, c->path, 0) > 0 && give_to_group(c, &why) < 0)
         log_warning("%s", why.msg);
     return 0;
@@ -131,14 +130,14 @@ int control_listen(struct control *c, const char *runtime_dir, const char *group
 
 #define REFUSED_MAX 64
 
-static char *refusal(const struct err *why, bool trusted)
+static char *refusal_line(const struct err *why, bool trusted)
 {
     CLEANUP_JSON json_t *error = json_pack("{s:s,s:i}", "class", err_class_name(ERR_NO_DAEMON), "code", ERR_NO_DAEMON);
     CLEANUP_JSON json_t *o = json_pack("{s:n,s:b,s:O}", "id", "ok", 0, "error", error);
     char text[sizeof why->msg + 40];
     snprintf(text, sizeof text, "the daemon cannot start%s%s", trusted ? ": " : "", trusted ? why->msg : "");
     jset_str(error, "message", text);
-    jset_str(error, "hint", trusted && why->hint[0] ? why->hint : "systemctl status snapferryd tells why");
+    jset_str(error, "hint", trusted && why->hint[0] ? why->hint : "see systemctl status snapferryd");
     return o ? json_dumps(o, JSON_COMPACT) : NULL;
 }
 
@@ -154,11 +153,11 @@ void control_refuse(const struct err *why)
         struct ucred who = {.uid = (uid_t)-1};
         socklen_t len = sizeof who;
         getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &len);
-        CLEANUP_FREE char *line = refusal(why, who.uid == 0 || who.uid == geteuid());
+        CLEANUP_FREE char *line = refusal_line(why, who.uid == 0 || who.uid == geteuid());
         size_t n = line ? strlen(line) : 0;
         if (!n)
             continue;
-        line[n] = '\n'; /* in place of the end: it is sent with its length */
+        line[n] = '\n'; /* replaces the NUL: sent with its length */
         (void)!send(peer, line, n + 1, MSG_NOSIGNAL);
     }
 }

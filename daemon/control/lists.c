@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * lists.c - records as lists, in pages, and one thing in full
+ * lists.c - lists of records in pages, and describe
  *
- * What has not ended comes first and is always on the first page; then what has ended, newest first.
+ * Rows that have not ended come first, all on the first page; then ended ones, newest first.
  */
 #include "base/nearest.h"
 #include "base/time.h"
@@ -34,7 +34,7 @@ static json_t *row_json(struct engine *g, enum row_kind k, const void *row)
                               : engine_native_json(g, row);
 }
 
-static bool ended(enum row_kind k, int state)
+static bool has_ended(enum row_kind k, int state)
 {
     return k == ROW_OPERATION ? op_state_terminal((enum op_state)state)
                               : backup_state_terminal((enum backup_state)state);
@@ -45,7 +45,7 @@ static int page_add(const void *any, void *arg)
     const struct row *r = any;
     struct page *p = arg;
     const int state = row_state(p->kind, any);
-    if (ended(p->kind, state) == p->live)
+    if (has_ended(p->kind, state) == p->live)
         return 0;
     if (!p->live && p->before && r->seq >= p->before)
         return 0;
@@ -71,7 +71,7 @@ static int page_add(const void *any, void *arg)
     return json_array_append(p->list, row) < 0 ? -ENOMEM : 0;
 }
 
-/* Nothing of a volume, or of a backup, that nobody knows is an error, not an answer. */
+/* An empty list for an unknown volume or backup is an error. */
 static int explain_none(const struct page *p, struct err *e)
 {
     struct records *r = engine_records(p->engine);
@@ -125,7 +125,7 @@ static void page_reply(struct request *q, const json_t *args, enum row_kind k, c
         return;
     }
     json_t *answer = json_pack("{s:o, s:b}", name, p.list, "more", (int)p.more);
-    /* Only what has ended is paged: a page that the live ones fill goes on before everything. */
+    /* Only ended rows are paged: after a page filled by live ones, the newest ended one is next. */
     if (answer && p.more)
         json_object_set_new(answer, "next", json_integer(p.last ? (json_int_t)p.last : INT64_MAX));
     request_answer(q, answer);
@@ -181,7 +181,7 @@ void control_jobs(struct request *q, const json_t *args)
 
 /* ---- describe ---- */
 
-static json_t *described(struct engine *g, enum row_kind k, const char *id)
+static json_t *describe_row(struct engine *g, enum row_kind k, const char *id)
 {
     struct records *r = engine_records(g);
     CLEANUP(backup_clear) struct backup b;
@@ -200,7 +200,7 @@ static json_t *described(struct engine *g, enum row_kind k, const char *id)
 static void describe_answer(struct request *q, enum row_kind k, const char *id)
 {
     const char *kind = k == ROW_BACKUP ? "backup" : k == ROW_OPERATION ? "operation" : "native";
-    json_t *doc = described(q->control->engine, k, id);
+    json_t *doc = describe_row(q->control->engine, k, id);
     request_answer(q, doc ? json_pack("{s:s, s:o}", "kind", kind, kind, doc) : NULL);
 }
 
@@ -224,8 +224,7 @@ static void on_volumes(json_t *answer, const struct err *e, void *arg)
     err_set(&none, ERR_NOT_FOUND, 0, "there is no backup, restore, operation, native snapshot or volume \"%s\"",
             q->what);
     CLEANUP_JSON json_t *near = volume_near(engine_records(q->control->engine), q->what);
-    nearest_hint(&none, json_string_value(near),
-                 "snapferry backups, operations, volumes and native list tell what there is");
+    nearest_hint(&none, json_string_value(near), "see snapferry backups, operations, volumes and native list");
     request_fail(q, &none);
 }
 

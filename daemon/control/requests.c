@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* requests.c - requests until they are answered, and what their clients have not read yet */
+/* requests.c - requests until they are answered, and unread output of clients */
 #include "base/time.h"
 #include "daemon/control/control-impl.h"
 
@@ -58,7 +58,7 @@ void client_events(struct client *c)
         return;
     c->events = want;
     if (sd_event_source_set_io_events(c->io, want) < 0)
-        client_kill(c, "its descriptor cannot be watched");
+        client_kill(c, "cannot watch its descriptor");
 }
 
 void client_flush(struct client *c)
@@ -109,7 +109,7 @@ static int client_append(struct client *c, const char *text, size_t n)
     return 0;
 }
 
-/* One line. -E2BIG: longer than an answer may be; -ENOBUFS: all clients together hold too much. */
+/* One line. -E2BIG: too long for an answer; -ENOBUFS: too much unread output of all clients. */
 static int client_send(struct client *c, const json_t *line)
 {
     if (c->dead)
@@ -141,16 +141,16 @@ void client_fail(struct client *c, json_t *id, const struct err *e)
 {
     CLEANUP_JSON json_t *line = json_pack("{s:O, s:b, s:o}", "id", id, "ok", 0, "error", error_json(e));
     if (client_send(c, line) < 0)
-        client_kill(c, "its answer cannot be held in memory");
+        client_kill(c, "too much unread output");
 }
 
 void request_fail(struct request *q, const struct err *e)
 {
-    request_release(q); /* a client that is cut off now frees what is still waiting */
+    request_release(q); /* a client disconnected now frees requests that wait */
     if (q->client && !q->discard)
         client_fail(q->client, q->id, e);
     else if (q->discard)
-        log_warning("%s, as asked over the control socket: %s", q->verb, e->msg);
+        log_warning("%s, requested over the control socket: %s", q->verb, e->msg);
     request_free(q);
 }
 
@@ -171,12 +171,12 @@ void request_answer(struct request *q, json_t *answer)
     struct err e = ERR_INIT;
     if (rc == -E2BIG) {
         err_set(&e, ERR_BUSY, 0, "the answer is longer than %u MiB", CONTROL_ANSWER_MAX >> 20);
-        err_hint(&e, "ask for less: a limit, one class, one volume");
+        err_hint(&e, "restrict the request: a limit, a class, a volume");
     } else if (rc == -ENOBUFS) {
-        err_set(&e, ERR_BUSY, 0, "other clients do not take their answers, and there is no room for more");
+        err_set(&e, ERR_BUSY, 0, "too much unread output of other clients");
         err_hint(&e, "try again in half a minute");
     } else {
-        err_set(&e, ERR_MEMORY, ENOMEM, "the answer cannot be put together");
+        err_set(&e, ERR_MEMORY, ENOMEM, "cannot create the answer");
     }
     request_fail(q, &e);
 }
@@ -193,14 +193,14 @@ bool request_event(struct request *q, const json_t *event, bool keep)
         return true;
     }
     if (client_send(c, line) < 0 && keep)
-        client_kill(c, "it does not take its events");
+        client_kill(c, "it does not read its events");
     return !c->dead;
 }
 
 void request_reply(json_t *answer, const struct err *e, void *arg)
 {
     struct request *q = arg;
-    if (!q->control) { /* the daemon ends */
+    if (!q->control) { /* the daemon is stopping */
         json_decref(q->id);
         json_decref(q->late);
         free(q->what);
@@ -225,7 +225,7 @@ void client_send_late(struct client *c)
         q->late = NULL;
         (void)client_send(c, line);
         json_decref(line);
-        if (c->dead) /* and q is gone */
+        if (c->dead) /* and q is freed */
             return;
     }
 }
@@ -237,7 +237,8 @@ void client_kill(struct client *c, const char *why)
     if (c->dead)
         return;
     if (why)
-        log_warning("control socket: process %ld of user %lu is cut off: %s", (long)c->pid, (unsigned long)c->uid, why);
+        log_warning("control socket: disconnected process %ld of user %lu: %s", (long)c->pid, (unsigned long)c->uid,
+                    why);
     c->dead = true;
     struct control *ctl = c->control;
     ctl->n_clients--;

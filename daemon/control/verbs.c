@@ -2,8 +2,7 @@
 /*
  * verbs.c - the verbs of the control socket
  *
- * A table says which arguments a verb has and of what type: whatever else a client sends is refused before the engine
- * sees it.
+ * A table has the arguments of each verb and their types; other requests are refused before they reach the engine.
  */
 #include "daemon/control/control-impl.h"
 #include "daemon/records/names.h"
@@ -20,7 +19,7 @@
 
 typedef void verb_fn(struct request *q, const json_t *args);
 
-/* ---- verbs that the engine answers ---- */
+/* ---- verbs answered by the engine ---- */
 
 #define ENGINE_VERB(name, call)                                                                                        \
     static void name(struct request *q, const json_t *args)                                                            \
@@ -38,7 +37,7 @@ ENGINE_VERB(do_explain, engine_explain)
 
 typedef void engine_fn(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 
-/* The request with one member more. */
+/* Adds a member to the request. */
 static void with_member(struct request *q, const json_t *args, const char *key, json_t *value, engine_fn *call)
 {
     CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
@@ -51,7 +50,7 @@ static void with_member(struct request *q, const json_t *args, const char *key, 
     call(q->control->engine, req, request_reply, q);
 }
 
-/* The request with the whole id in place of what the client called it. What is not found the engine words better. */
+/* Replaces the id by the full one. An id that is not found is reported by the engine. */
 static void with_id(struct request *q, const json_t *args, const char *key, unsigned among, engine_fn *call)
 {
     char id[NAME_ID_MAX];
@@ -80,7 +79,7 @@ static void do_delete(struct request *q, const json_t *args)
     with_id(q, args, "id", NAME_BACKUP, engine_delete);
 }
 
-static void hold(struct request *q, const json_t *args, bool on)
+static void submit_hold(struct request *q, const json_t *args, bool on)
 {
     CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
     json_object_set_new(req, "hold", json_boolean(on));
@@ -89,12 +88,12 @@ static void hold(struct request *q, const json_t *args, bool on)
 
 static void do_hold(struct request *q, const json_t *args)
 {
-    hold(q, args, true);
+    submit_hold(q, args, true);
 }
 
 static void do_unhold(struct request *q, const json_t *args)
 {
-    hold(q, args, false);
+    submit_hold(q, args, false);
 }
 
 static void do_verify(struct request *q, const json_t *args)
@@ -106,7 +105,7 @@ static void do_reload(struct request *q, const json_t *args)
 {
     const json_t *wait = json_object_get(args, "wait");
     if (json_is_false(wait)) {
-        /* Two requests from here on: the client's, answered now, and one that only writes the outcome into the log. */
+        /* Two requests: that of the client, answered now, and one that only logs the outcome. */
         struct request *own = calloc(1, sizeof *own);
         if (!own) {
             struct err e = ERR_INIT;
@@ -174,7 +173,7 @@ static void do_wait(struct request *q, const json_t *args)
     enum row_kind k;
     struct engine *g = q->control->engine;
     q->waiting = true;
-    /* It may have ended already: then q is gone when engine_wait() returns. */
+    /* If it has already ended, q is freed when engine_wait() returns. */
     if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, id, &e) < 0 ||
         engine_wait(g, id, on_wait, q, &e) < 0)
         request_fail(q, &e);
@@ -182,12 +181,12 @@ static void do_wait(struct request *q, const json_t *args)
 
 /* ---- the table ---- */
 
-/* Types: s text, d id, b boolean, i integer not negative, n number, l list of texts, o object of texts; "!": must be
- * there. */
+/* Types: s text, d id, b boolean, i non-negative integer, n number, l list of texts, o object of texts; "!": required.
+ */
 static const struct {
     const char *name;
     verb_fn *fn;
-    bool changes; /* written into the log */
+    bool changes; /* logged */
     const char *args;
 } verbs[] = {
     {"ping", do_ping, false, ""},
@@ -259,7 +258,7 @@ static const char *type_text(char type)
     case 'b':
         return "true or false";
     case 'i':
-        return "an integer that is not negative";
+        return "a non-negative integer";
     case 'n':
         return "a number";
     case 'l':
@@ -269,8 +268,8 @@ static const char *type_text(char type)
     }
 }
 
-/* The entry "name:t" of the list of arguments, NULL if there is none. */
-static const char *argument(const char *list, const char *name)
+/* The type of the entry "name:t" in the list of arguments, or NULL. */
+static const char *argument_type(const char *list, const char *name)
 {
     size_t n = strlen(name);
     for (const char *at = list; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
@@ -285,11 +284,11 @@ static int check_args(const char *verb, const char *list, const json_t *args, st
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)args, key, v)
     {
-        const char *type = argument(list, key);
+        const char *type = argument_type(list, key);
         if (!type)
             return err_set(e, ERR_USAGE, EINVAL, "%s has no argument \"%.64s\"", verb, key);
         if (!json_is_null(v) && !type_fits(v, *type))
-            return err_set(e, ERR_USAGE, EINVAL, "argument \"%s\" of %s wants %s", key, verb, type_text(*type));
+            return err_set(e, ERR_USAGE, EINVAL, "argument \"%s\" of %s must be %s", key, verb, type_text(*type));
     }
     for (const char *at = list; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
         size_t n = strcspn(at, ":");
@@ -297,7 +296,7 @@ static int check_args(const char *verb, const char *list, const json_t *args, st
         snprintf(name, sizeof name, "%.*s", (int)n, at);
         v = json_object_get(args, name);
         if (at[n + 2] == '!' && (!v || json_is_null(v)))
-            return err_set(e, ERR_USAGE, EINVAL, "%s wants the argument \"%s\"", verb, name);
+            return err_set(e, ERR_USAGE, EINVAL, "%s requires the argument \"%s\"", verb, name);
     }
     return 0;
 }
@@ -314,12 +313,12 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args)
         }
         if (verbs[i].changes) {
             CLEANUP_FREE char *text = json_dumps(args, JSON_COMPACT | JSON_ENSURE_ASCII);
-            log_line(LOG_LVL_INFO, "asked: %s %.400s", verb, text ? text : "");
+            log_line(LOG_LVL_INFO, "request: %s %.400s", verb, text ? text : "");
         }
         verbs[i].fn(q, args);
         return;
     }
     err_set(&e, ERR_USAGE, EINVAL, "the daemon has no verb \"%.64s\"", verb);
-    err_hint(&e, "this daemon is snapferryd " SNAPFERRY_VERSION ": is the command of the same version?");
+    err_hint(&e, "this daemon is snapferryd " SNAPFERRY_VERSION "; the command may be of another version");
     request_fail(q, &e);
 }

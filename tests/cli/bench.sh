@@ -64,29 +64,29 @@ elif [ "$level" != scalar ]; then
 else
     skip "without it the best kernel is named" "this CPU has none but scalar"
 fi
-expect "the text says so too" 0 "SNAPFERRY_KERNEL_BLAKE3 asks for scalar" -- env SNAPFERRY_KERNEL_BLAKE3=scalar \
+expect "the text says so too" 0 "SNAPFERRY_KERNEL_BLAKE3 selects scalar" -- env SNAPFERRY_KERNEL_BLAKE3=scalar \
     "$SNAPFERRY" bench hashes --quick --seconds 0.01
 expect "an unknown kernel is refused" 2 "unknown kernel" -- env SNAPFERRY_KERNEL_BLAKE3=fast \
     "$SNAPFERRY" bench hashes --quick
 check "only what is asked for" jq -e '[.rows[].group] | unique == ["ecc", "zeros"]' <(bench --json ecc zeros)
 expect "a table of hashes" 0 "BLAKE3-256 +[a-z0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" -- bench hashes
 
-expect "an unknown word" 2 "knows no \"nonsense\"" -- bench nonsense
+expect "an unknown word" 2 "unknown benchmark \"nonsense\"" -- bench nonsense
 expect "with the known ones" 2 \
-    "choose of memory, zeros, splitters, hashes, ciphers, compressors, ecc, device, pipeline" -- bench nonsense
-expect "the device wants a path" 2 "wants --device PATH" -- bench device
-expect "the pipeline wants a directory" 2 "wants --dir DIR" -- bench pipeline
-expect "as an option too" 2 "wants --dir DIR" -- bench --pipeline
-expect "a directory wants the pipeline" 2 "is for --pipeline" -- bench --dir "$WORK" hashes
-expect "seconds have bounds" 2 "wants a number from 0.01 to 60" -- bench --seconds 0
-expect "so has the size" 2 "wants 8MiB to 1GiB" -- bench --size 1MiB
+    "use one of memory, zeros, splitters, hashes, ciphers, compressors, ecc, device, pipeline" -- bench nonsense
+expect "the device wants a path" 2 "requires --device PATH" -- bench device
+expect "the pipeline wants a directory" 2 "requires --dir DIR" -- bench pipeline
+expect "as an option too" 2 "requires --dir DIR" -- bench --pipeline
+expect "a directory wants the pipeline" 2 "requires --pipeline" -- bench --dir "$WORK" hashes
+expect "seconds have bounds" 2 "requires a number from 0.01 to 60" -- bench --seconds 0
+expect "so has the size" 2 "requires 8MiB to 1GiB" -- bench --size 1MiB
 expect "and memory" 2 "do not fit" -- bench --size 128MiB --memory 96MiB
 expect "no repository" 2 "does not take -r" -- "$SNAPFERRY" bench -r "$WORK/none"
 expect "nor others' options" 2 "does not take --resume" -- bench --resume
 expect "a device that is not there" 16 "/nowhere" -- bench device --device /nowhere
 expect "a directory that is not there" 16 "--dir" -- bench pipeline --dir "$WORK/nowhere"
 truncate -s 1M "$WORK/hole"
-expect "nothing but a hole" 19 "holds no data" -- bench device --device "$WORK/hole"
+expect "nothing but a hole" 19 "contains no data" -- bench device --device "$WORK/hole"
 
 random_file "$WORK/source" $((64 << 20)) 7
 before=$(sha256sum "$WORK/source")

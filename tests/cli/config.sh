@@ -64,7 +64,7 @@ printf '[repository "far"]\ntype = s3\nendpoint = s3.example.org\nbucket = b\ncr
     >"$C/conf.d/70.ini"
 printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
 expect "type s3: a warning" 0 'this build has no S3 store' -- conf
-expect "type s3: an error when used" 2 'is of type s3, for which this build has no store' -- \
+expect "type s3: an error when used" 2 'is of type s3, which is not supported' -- \
     "$SNAPFERRY" --config "$C/snapferry.ini" -r far --password-file "$WORK/password" snapshot list
 rm "$C/conf.d/70.ini"
 

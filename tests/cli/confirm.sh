@@ -52,7 +52,7 @@ ids=($(sf "$R" snapshot list --json | result 'snapshots[].id'))
 typed n $(repo) snapshot delete "${ids[0]}" --json
 hasnt "--json does not ask" Continue
 same "--json: deleted" "$RC $(count)" "0 2"
-expect "without a terminal nothing is asked" 0 '^1 snapshot is deleted' -- sf "$R" snapshot delete "${ids[1]}"
+expect "without a terminal nothing is asked" 0 '^1 snapshot deleted' -- sf "$R" snapshot delete "${ids[1]}"
 echo n | sf "$R" snapshot delete "${ids[2]}" --force >"$WORK/screen" 2>&1
 same "nor is a pipe read" "$(count)" 0
 
@@ -61,7 +61,7 @@ for i in $(seq 15); do sf "$R" backup "$WORK/image" --as snapferry@nas1:/srv/a -
 expired=$(sf "$R" snapshot expire --all --dry-run --json | result expired)
 check "there is something to expire" test "$expired" -gt 0
 typed n $(repo) snapshot expire --all
-which="$expired of 15 snapshots in repository $R are not kept by retention"
+which="$expired of 15 snapshots in repository $R have expired"
 has "expiry counts what goes first" "^$which and will be deleted \(--dry-run --explain lists them\)\.$"
 same "no: nothing has expired" "$RC $(count)" "1 15"
 typed y $(repo) snapshot expire --all
@@ -144,7 +144,7 @@ daemon n delete nightly --yes
 same "--yes" "$RC $(grep -c Continue "$WORK/screen")" "2 0"
 expect "without a terminal" 2 'has no verb "delete"' -- "$SNAPFERRY" delete nightly --runtime-dir "$RUN"
 daemon n snapshot expire
-has "expire" '^3 of 20 snapshots in the repository are not kept by retention and will be deleted'
+has "expire" '^3 of 20 snapshots in the repository have expired and will be deleted'
 same "expire: no" $RC 1
 daemon n native prune
 has "native prune" '^1 of 2 native snapshots \(1\.0 MiB\) will be removed'
@@ -156,10 +156,10 @@ has "forget" '^Volume vg0/old will be removed from the records\. Its backups and
 same "forget: no" $RC 1
 daemon n repo detach old
 which='The backups in repository old will be removed from the records and no longer protect their volumes\.'
-has "repo detach" "^$which The repository.s data is kept\.$"
+has "repo detach" "^$which The data in the repository are kept\.$"
 same "repo detach: no" $RC 1
 daemon n restore nightly/vg0/db1 vg0/db1 --overwrite
-has "restore --overwrite" '^The data on vg0/db1 will be overwritten, if it exists\.$'
+has "restore --overwrite" '^The data on vg0/db1 will be overwritten if it exists\.$'
 same "restore --overwrite: no" $RC 1
 daemon n restore nightly/vg0/db1 "$WORK/other" --overwrite
 has "of a file" "^The data on $WORK/other \(2\.9 MiB\) will be overwritten\.$"

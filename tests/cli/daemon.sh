@@ -58,8 +58,8 @@ expect "nothing yet: backups" 0 'No backups' -- ask backups
 expect "nothing yet: native snapshots" 0 'No native snapshots' -- ask native list
 schema operations "no operations in JSON" ask operations --json
 
-expect "backup tells how to follow it" 0 'Follow it: snapferry wait manual-' -- ask backup vg0/db1 skip-me
-expect "and what it skips" 0 'skip-me is skipped: excluded' -- ask backup vg0/db1 skip-me
+expect "backup tells how to follow it" 0 'Show progress: snapferry wait manual-' -- ask backup vg0/db1 skip-me
+expect "and what it skips" 0 'skip-me skipped: excluded' -- ask backup vg0/db1 skip-me
 schema submitted-backup "backup in JSON" ask backup vg0/db1 skip-me --json
 expect "a refused request" 16 'there is no volume nope' -- ask backup nope
 expect "backup --wait" 0 'Completed in' -- ask backup vg0/db1 vg0/db2 --wait
@@ -68,7 +68,7 @@ check "with progress before it" grep -q '"type":"progress"' <(ask backup vg0/db1
 expect "backup --job" 0 'nightly-' -- ask backup --job nightly
 expect "both job and volume" 2 'not both' -- ask backup vg0/db1 --job nightly
 expect "neither" 2 'volumes or --job' -- ask backup
-expect "--from-timer without a job" 2 'wants --job' -- ask backup x --from-timer
+expect "--from-timer without a job" 2 'requires --job' -- ask backup x --from-timer
 expect "--from-timer does nothing" 0 'the daemon runs its jobs itself' -- ask backup --job nightly --from-timer
 expect "without a daemon neither" 0 '' -- "$SNAPFERRY" backup --job nightly --from-timer --runtime-dir "$WORK/nowhere"
 expect "no jobs" 0 'No jobs' -- ask jobs
@@ -76,7 +76,7 @@ schema jobs "no jobs in JSON" ask jobs --json
 expect "an option of the other form" 2 'does not take --compression' -- ask backup x --compression zstd
 expect "-r with a verb of the daemon" 2 'does not take -r' -- ask -r x status
 expect "one word of two" 2 'list, prune' -- ask native
-expect "overwrite and new" 2 'exclude each other' -- ask restore b t --overwrite --new
+expect "overwrite and new" 2 'mutually exclusive' -- ask restore b t --overwrite --new
 expect "a wrong place to restore from" 2 'auto, native or repository' -- ask restore b t --from tape
 
 id=$(ask backup vg0/db1 fail-2 --json | result backup)
@@ -108,7 +108,7 @@ schema held "unhold in JSON" ask unhold 0b5e --json
 schema deleted "delete in JSON" ask delete "$id" --json
 schema native-prune "native prune in JSON" ask native prune --dry-run --json
 schema reload "reload in JSON" ask reload --wait --json
-expect "reload without --wait" 0 'reads its configuration' -- ask reload
+expect "reload without --wait" 0 'Reload requested' -- ask reload
 kill -HUP "$SERVER"; sleep 0.1
 expect "a refused reload" 2 'snapferry.ini:7.*mtach' -- ask reload --wait
 kill -HUP "$SERVER"
@@ -119,7 +119,7 @@ same "an interrupt ends the waiting" $? 124
 check "and says that the backup goes on" grep -q "snapferry cancel $h" "$WORK/out"
 expect "it did" 0 'Running' -- ask describe "$h"
 expect "cancel --wait (AO-37)" 0 'being canceled' -- ask cancel "$h" --wait
-expect "what has ended is left alone" 0 'had ended before: Canceled' -- ask cancel "$h"
+expect "what has ended is left alone" 0 'has already ended: Canceled' -- ask cancel "$h"
 
 # A wait survives a restart of the daemon.
 serve 2 150
@@ -128,7 +128,7 @@ ask wait "$b" >"$WORK/out" 2>&1 & waiting=$!
 sleep 0.7; kill "$SERVER"; wait "$SERVER" 2>/dev/null; sleep 0.7
 "$TOOLS/control_server" "$RUN" 2 5 >>"$RUN/log" 2>&1 & SERVER=$!
 wait $waiting
-same "a wait survives a restart" "$? $(grep -c 'the daemon is away' "$WORK/out")" "0 1"
+same "a wait survives a restart" "$? $(grep -c 'lost the connection' "$WORK/out")" "0 1"
 
 # Down: from the files.
 cat >"$WORK/etc/snapferry.ini" <<X
@@ -144,7 +144,7 @@ serve 3
 f=$(ask backup fail-3 fine --json | result backup); ask wait "$f" --quiet >/dev/null 2>&1
 kill "$SERVER"; wait "$SERVER" 2>/dev/null
 expect "down: status" 0 'NOT RUNNING' -- ask status
-expect "and it says where this comes from" 0 "read from $RUN/state" -- ask operations
+expect "and it says where this comes from" 0 "reading $RUN/state" -- ask operations
 schema status "down: status in JSON" ask status --json
 same "with the reason" "$(ask status --json 2>/dev/null | result offline)" true
 for v in operations backups volumes; do schema $v "down: $v in JSON" ask $v --json; done
@@ -152,13 +152,13 @@ schema natives "down: native list in JSON" ask native list --json
 schema describe "down: describe in JSON" ask describe "$f" --json
 expect "down: what has ended can be waited for" 3 'PartiallyFailed' -- ask wait "$f"
 expect "down: BACKUP/VOLUME" 0 'bad sector' -- ask describe "$f/fail-3"
-expect "down: logs" 0 'has logged nothing' -- ask logs "$f/fail-3"
+expect "down: logs" 0 'No log of' -- ask logs "$f/fail-3"
 expect "down: explain, from the configuration" 0 'gold' -- ask explain /srv/vm/a.img
 expect "down: a request" 23 'not running' -- ask backup vg0/db1
 out=$(ask backup vg0/db1 --json 2>/dev/null)
 same "in JSON" "$(result class <<<"$out") $(result exitCode <<<"$out")" "no-daemon 23"
 RUN=$WORK/nowhere
-expect "no daemon, no records" 23 'cannot be read either' -- ask status
+expect "no daemon, no records" 23 'the records cannot be read' -- ask status
 
 # CF-52: no secret in the bundle, wherever it hid.
 RUN=$WORK/run-3
@@ -174,7 +174,7 @@ backup-option.secret-key =
 X
 printf 'note = hunter2-correct-horse stood here\n' >"$WORK/etc/conf.d/20.ini"
 umask 022
-expect "debug-bundle" 0 'Secrets were taken out' -- ask debug-bundle "$WORK/bundle.tar.gz"
+expect "debug-bundle" 0 'Secrets have been removed' -- ask debug-bundle "$WORK/bundle.tar.gz"
 same "it is for its owner alone" "$(stat -c %a "$WORK/bundle.tar.gz")" 600
 mkdir "$WORK/bundle"
 check "a tar file that tar reads" tar xf "$WORK/bundle.tar.gz" -C "$WORK/bundle" --strip-components 1
@@ -185,6 +185,6 @@ for secret in hunter2 tok-4711 sesame oldpassword continued-secret; do
 done
 check "the path of a password file stays" grep -q "password-file = $WORK/pw" "$WORK/bundle/config/snapferry.ini"
 check "and other keys" grep -q 'match = /srv/vm' "$WORK/bundle/config/snapferry.ini"
-expect "an existing file is left alone" 12 'there already' -- ask debug-bundle "$WORK/bundle.tar.gz"
+expect "an existing file is left alone" 12 'already exists' -- ask debug-bundle "$WORK/bundle.tar.gz"
 check "to standard output" tar tzf <(ask debug-bundle - 2>/dev/null)
 finish

@@ -215,7 +215,7 @@ shown errors "another program" pipe "$SNAPFERRY" status $(where)
 echo '{"submit-backup": {"close": true}}' >"$RUN/script.json"
 shown errors "it goes away" pipe "$SNAPFERRY" backup vg0/db1 $(where)
 echo '{"status": {"error": {"class": "permission", "code": 20, "message": "user 1000 may not use the control socket",
-    "hint": "root and the members of the group that [daemon] socket-group names may"}}}' >"$RUN/script.json"
+    "hint": "allowed are root and members of the group set by [daemon] socket-group"}}}' >"$RUN/script.json"
 shown errors "not in the group" pipe "$SNAPFERRY" status $(where)
 echo "{\"status\": {\"error\": {\"class\": \"error\", \"code\": 1, \"message\": \"an escape \\u001b[2J in an error\",
     \"hint\": \"and \\u009b2J in its hint\"}}}" >"$RUN/script.json"
@@ -271,13 +271,13 @@ sed -E 's/^[0-9a-f]{16}  /0123456789abcdef  /; s/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9
 # ---- the daemon that does not answer ----
 
 for p in $STUCK_ASKED; do wait "$p"; same "a daemon that does not answer: exit code" $? 0; done
-check "status says so" grep -q 'DOES NOT ANSWER.*; what follows is from its records' "$STUCK/status.out"
+check "status says so" grep -q 'NOT RESPONDING.*; the following is from its records' "$STUCK/status.out"
 check "as a problem, with what to do" \
     sh -c "grep -q '{red}!{/} the daemon does not answer' '$STUCK/status.out' &&
         grep -q 'journalctl -u snapferryd' '$STUCK/status.out'"
 check "backups are listed from the records" \
     sh -c "grep -q 'PartiallyFailed.*manual-' '$STUCK/backups.out' && tr -s '\n ' ' ' <'$STUCK/backups.out' |
-        grep -q 'the daemon does not answer; this is read from'"
+        grep -q 'the daemon does not answer; reading'"
 check "no trace of the waiting is left" sh -c "! grep -q 'waiting for the daemon' '$STUCK/status.out'"
 
 # ---- compare ----

@@ -97,8 +97,8 @@ script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(ev
 "$T" --size 90x24 "$SNAPFERRY" wait $ID --runtime-dir "$RUN" >"$WORK/retry" 2>&1
 same "partial: exit code" $? 3
 cat >"$WORK/want" <<X
-vg0/db1 is tried again: cannot read: Input/output \\x1b[2Jerror
-vg0/db1 begins again, in another attempt; what was stored is not stored twice
+vg0/db1: retrying: cannot read: Input/output \\x1b[2Jerror
+vg0/db1: restarted (new attempt); stored data are not stored again
 vg0/a-volume-with-a-name-that-is-long failed: No space left on device
 $ID {red}PartiallyFailed{/} in 1 min 10 s
   vg0/a-volume-with-a-name-that-is-long Failed: No space left on device
@@ -135,13 +135,13 @@ both='.operations[].state = "Failed" | .operations[].error = '$error' | .failed 
 script 0 "$(event Moving 1 1)" "$(event Failed 0 0 "$both")"
 await >"$WORK/out" 2>"$WORK/err"
 has "volumes that failed: each tells why" 'vg0/db1 Failed: there is no directory /nowhere' "$WORK/out"
-has "and the command that none was completed" "$ID failed: none of its volumes was completed" "$WORK/err"
+has "and the command that none was completed" "$ID failed: no volume completed" "$WORK/err"
 has "--quiet: the reason of the first" "$ID failed: there is no directory /nowhere" <(await --quiet 2>&1)
 expired='{id: "admin-expire-1", kind: "admin", does: "expire", state: "Completed", created_ns: 1,
     started_ns: 1000000000, ended_ns: 1500000000,
     result: {answers: [{verb: "expire", error: null, kept: 17, expired: 3, dryRun: false}]}}'
 script 0 "$(jq -n -c "$expired")"
-has "an expiry: what went" '^  3 of 20 snapshots are deleted$' <(await)
+has "an expiry: what went" '^  3 of 20 snapshots deleted$' <(await)
 verified='{id: "verify-1", kind: "verify", state: "Completed", created_ns: 1,
     result: {snapshots: 2, objects: 4, contents: 9, contentsRead: 9, bytesRead: 2097152, damages: 0,
     seconds: 2, bottleneck: "read", stages: [{name: "read", busySeconds: 1, stalledSeconds: 0}]}}'

@@ -22,18 +22,18 @@ expect "no verb" 2 'no verb is given' -- "$SNAPFERRY"
 expect "unknown verb" 2 'unknown verb "fetch"' -- "$SNAPFERRY" -r x fetch
 expect "of a verb with two words, too" 2 'did you mean native list' -- "$SNAPFERRY" native lst
 expect "and its first word" 2 'did you mean native list' -- "$SNAPFERRY" nativ list
-expect "nothing near: what may follow" 2 'native wants another word: list, prune' -- "$SNAPFERRY" native nonsense
+expect "nothing near: what may follow" 2 'native requires a second word: list, prune' -- "$SNAPFERRY" native nonsense
 check "nothing near: nothing is offered" sh -c "! '$SNAPFERRY' bogus 2>&1 | grep -q 'did you mean'"
 expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
-expect "option without its argument" 2 'wants an argument' -- "$SNAPFERRY" -r
+expect "option without its argument" 2 'requires an argument' -- "$SNAPFERRY" -r
 expect "too few arguments" 2 'takes SNAPSHOT' -- sf "$R" restore latest
 expect "an option of another verb" 2 'ls does not take --memory' -- sf "$R" ls latest --memory 1G
-expect "a number that is none" 2 'wants a number from 1 to 3' -- sf "$R" repo create --format-version 4
-expect "a size that is none" 2 'wants a size' -- sf "$R" backup x --memory lots
+expect "a number that is none" 2 'requires a number from 1 to 3' -- sf "$R" repo create --format-version 4
+expect "a size that is none" 2 'requires a size' -- sf "$R" backup x --memory lots
 expect "a budget that is too small" 2 'at least 96MiB' -- sf "$R" backup x --memory 64M
 expect "no repository" 2 'no repository is given' -- "$SNAPFERRY" ls latest
 expect "no password" 2 'no password is given' -- "$SNAPFERRY" -r "$R" snapshot list
-expect "a URL of another kind" 2 'directories only' -- sf s3://bucket/x snapshot list
+expect "a URL of another kind" 2 'only directories' -- sf s3://bucket/x snapshot list
 expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 \
     "$SNAPFERRY" -r "$R" ls latest
 

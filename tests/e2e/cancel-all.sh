@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # cancel --all: everything that runs or waits ends, and the command says so only then. repo create --make-password.
 . "$(dirname "$0")/../daemon-lib.sh"
-expect "neither ids nor --all" 2 'wants ids or --all' -- "$SNAPFERRY" cancel --runtime-dir "$WORK/none"
+expect "neither ids nor --all" 2 'requires ids or --all' -- "$SNAPFERRY" cancel --runtime-dir "$WORK/none"
 expect "both" 2 'not both' -- "$SNAPFERRY" cancel x --all --runtime-dir "$WORK/none"
 expect "without a daemon" 23 'not running' -- "$SNAPFERRY" cancel --all --runtime-dir "$WORK/none"
 
 # A password of its own.
 expect "no password file" 2 'no password is given' -- "$SNAPFERRY" -r "$WORK/r" repo create --make-password
-expect "one that cannot be made" 1 'cannot make the password file' -- \
+expect "one that cannot be made" 1 'cannot create the password file' -- \
     "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/none/p" repo create --make-password
-expect "a credential is systemd's" 2 'is a credential' -- "$SNAPFERRY" -r "$WORK/r" --password-file cred:x repo \
-    create --make-password
-expect "made" 0 'Made a password in' -- "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/p" repo create --make-password
+expect "a credential is systemd's" 2 'is a systemd credential' -- \
+    "$SNAPFERRY" -r "$WORK/r" --password-file cred:x repo create --make-password
+expect "made" 0 'Created a password in' -- \
+    "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/p" repo create --make-password
 same "for its owner only" "$(stat -c %a "$WORK/p")" 600
 same "of 24 bytes" "$(base64 -d <"$WORK/p" | wc -c)" 24
 check "which opens the repository" "$SNAPFERRY" -r "$WORK/r" --password-file "$WORK/p" snapshot list
@@ -43,7 +44,7 @@ starts "the daemon starts"
 # At its first start it looks into the repository for backups that it does not know.
 scanned() { [ -n "$(askj operations --all | jq -r '.operations[] | select(.kind == "admin") | .id')" ] && settled; }
 check "its first scan has ended" until_true 30 scanned
-expect "nothing runs" 0 'Nothing runs or waits' -- ask cancel --all
+expect "nothing runs" 0 'No running or waiting operations' -- ask cancel --all
 running "$WORK/xfs/a.img"
 RUNNING=$A
 WAITING=$(submit "$WORK/xfs/b.img" "$WORK/xfs/c.img")

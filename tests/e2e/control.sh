@@ -97,7 +97,7 @@ expect "a target that exists" 17 'exists' -- ask restore "$id/$WORK/vm/b.img" "$
 schema submitted "verify" ask verify --json
 schema scan "scan" ask scan --json
 schema operation "snapshot expire --dry-run" ask snapshot expire --dry-run --json
-expect "with reasons" 0 '^  [0-9a-f]{16}  .*  kept  latest-1' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
+expect "with reasons" 0 '^  [0-9a-f]{16}  .*  kept +latest-1' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
 expect "of a volume with its name" 0 "^$WORK/vm/a.img \\(snapferry@" \
     -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
 expect "and the policy" 0 '^  keeps: .*daily 3' -- ask snapshot expire --explain --volume "$WORK/vm/a.img"
@@ -105,9 +105,9 @@ expect "times are local and say of which zone" 0 " $(TZ=America/New_York date +%
     env TZ=America/New_York "$SNAPFERRY" --runtime-dir "$WORK/run" snapshot expire --explain
 dry() { "$SNAPFERRY" -r "$WORK/repo" --password-file "$WORK/password" snapshot "$@"; }
 same "with -r in the same form" "$(dry expire --dry-run --explain --all |
-    grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")" \
+    grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept +latest-1)")" \
     "$(ask snapshot expire --dry-run --explain |
-        grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept  latest-1)")"
+        grep -cE "^($WORK/vm/a.img \\(snapferry@|  [0-9a-f]{16}  .*  kept +latest-1)")"
 expect "the list has the name of the volume" 0 "iB  +$WORK/vm/a.img  +snapferry@" -- dry list
 schema reload "reload --wait" ask reload --wait --json
 echo nonsense >"$WORK/etc/conf.d" 2>/dev/null; mv "$WORK/etc/snapferry.ini" "$WORK/etc/good"; rm -f "$WORK/etc/conf.d"
@@ -116,12 +116,12 @@ expect "a refused reload" 2 'snapferry.ini:2' -- ask reload --wait
 expect "status says so" 0 'REFUSED' -- ask status
 schema status "and in JSON" ask status --json
 mv "$WORK/etc/good" "$WORK/etc/snapferry.ini"
-expect "a good one again" 0 'in force' -- ask reload --wait
+expect "a good one again" 0 'Configuration reloaded' -- ask reload --wait
 expect "debug-bundle" 0 'tar.gz' -- ask debug-bundle "$WORK/bundle.tar.gz"
 mkdir "$WORK/bundle" && tar xf "$WORK/bundle.tar.gz" -C "$WORK/bundle"
 same "the password is not in it (CF-52)" "$(grep -rl "$(cat "$WORK/password")" "$WORK/bundle")" ""
 check "facts of the daemon are" jq -e .metrics "$WORK"/bundle/*/facts.json
-expect "cancel what has ended" 0 'had ended before: Completed' -- ask cancel "$id"
+expect "cancel what has ended" 0 'has already ended: Completed' -- ask cancel "$id"
 schema deleted "delete" ask delete "$id" --json
 
 kill "$SERVER"; wait "$SERVER"
@@ -129,7 +129,7 @@ same "the daemon ends with 0" $? 0
 check "and takes its socket along" test ! -e "$WORK/run/control.sock"
 for v in status operations backups volumes; do schema $v "down: $v" ask $v --json; done
 schema natives "down: native list" ask native list --json
-expect "down: it is said" 0 'not running.*read from' -- ask backups
+expect "down: it is said" 0 'not running.*reading' -- ask backups
 last=$(ask backups --json 2>/dev/null | jq -r '[.backups[] | select(.kind == "restore")][0].id')
 schema describe "down: describe" ask describe "$last" --json
 expect "down: a volume, mistyped" 16 "did you mean \"$WORK/vm/a.img\"" -- ask native list --volume "$WORK/vm/a.imgg"

@@ -24,7 +24,7 @@ check "restore by class map" ask restore "$B" --class-map gold=other --wait --qu
 check "it has its name in the other class" cmp "$WORK/a.orig" "$WORK/xfs/other/a.img"
 expect "a map that says nothing about its class" 2 'class "gold"' -- ask restore "$B" --class-map silver=other --wait
 expect "a map to no class" 2 'does not exist' -- ask restore "$B" --class-map gold=nothing --wait
-expect "neither target nor map" 2 'needs a target' -- ask restore "$B"
+expect "neither target nor map" 2 'requires a target' -- ask restore "$B"
 rm -f "$WORK/xfs/other/a.img"
 
 # A node installed anew: storage and repository know enough to go on.

@@ -31,7 +31,7 @@ check "the repository keeps two" until_true 10 two_left
 n=$(query | wc -l)
 why=$(sf "$REPO" snapshot expire --dry-run --explain --all)
 same "by the volume's own policy" "$(grep -c 'latest 2 (source), hourly 0 (source)' <<<"$why")" 1
-same "and for a reason" "$(grep -cE 'kept  latest-[12]$' <<<"$why")" 2
+same "and for a reason" "$(grep -cE 'kept     latest-[12]$' <<<"$why")" 2
 sleep 2.5
 same "no run while it is paused" "$(query | wc -l)" "$n"
 same "it is shown" "$(askj status | jq -c '[.. | objects | select(.job? == "often") | .paused] | unique')" '[true]'

@@ -19,13 +19,13 @@ check "another one" keep $other 1 0 0 0 0 0
 
 # What would go, and why.
 out=$(sf "$R" snapshot expire --dry-run --explain 2>&1)
-same "a dry run counts" "$(tail -n 1 <<<"$out")" "4 of 6 snapshots of 1 source would go; nothing was changed."
+same "a dry run counts" "$(tail -n 1 <<<"$out")" "4 of 6 snapshots of 1 source would be deleted; nothing was changed."
 same "one line for each" \
-    "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2} [A-Z+0-9-]+  (kept|goes)  [a-z]' \
+    "$(grep -cE '^  [0-9a-f]{16}  20[0-9]{2}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2} [A-Z+0-9-]+  (kept|expired) +[a-z]' \
         <<<"$out")" 6
 same "in 80 columns" "$(COLUMNS=80 sf "$R" snapshot expire --dry-run --explain 2>&1 | awk 'length > 80')" ""
-check "the newest has its reasons" grep -q 'kept  latest-1, daily-1$' <<<"$out"
-check "those that go, too" grep -q 'goes  not among the newest 2; a newer one' <<<"$out"
+check "the newest has its reasons" grep -q 'kept     latest-1, daily-1$' <<<"$out"
+check "those that go, too" grep -q 'expired  not among the newest 2; a newer one' <<<"$out"
 check "the policy and where it is from" grep -q 'keeps: latest 2 (source), hourly 0 (source), daily 1 (source)' \
     <<<"$out"
 same "nothing went" "$(count "$mine")" 6
@@ -51,11 +51,11 @@ same "all went, but the pinned one" "$(count "$mine")" 3
 check "the pinned one is there" test -n "$(ids "$mine" | grep "$pin")"
 same "other nodes' are untouched" "$(count $other)" 3
 check "the repository is whole still" sf "$R" verify --quiet
-expect "again: nothing to do" 0 '^0 of 3 snapshots of 1 source are deleted' -- sf "$R" snapshot expire
-expect "of all nodes" 0 '2 of 6 snapshots of 2 sources are deleted' -- sf "$R" snapshot expire --all
+expect "again: nothing to do" 0 '^0 of 3 snapshots of 1 source deleted' -- sf "$R" snapshot expire
+expect "of all nodes" 0 '2 of 6 snapshots of 2 sources deleted' -- sf "$R" snapshot expire --all
 same "there too" "$(count $other)" 1
 expect "one source" 0 'of 1 source' -- sf "$R" snapshot expire --as $other
-expect "a source that is not there" 0 'nothing to expire' -- sf "$R" snapshot expire --as snapferry@n:/none
+expect "a source that is not there" 0 'No snapshots' -- sf "$R" snapshot expire --as snapferry@n:/none
 
 # Pins and deleting.
 expect "pinned twice is once" 0 'Nothing to do' -- sf "$R" snapshot pin "$pin" keep-me
@@ -68,13 +68,13 @@ same "it is as it was" "$(sf "$R" snapshot show "$pin" --json | result 'snapshot
 plain=$(sf "$R" snapshot unpin "$pin" keep-me --json | result id)
 expect "unpinned" 0 -- sf "$R" snapshot show "$plain"
 expect "a dry run of deleting" 0 'would be deleted' -- sf "$R" snapshot delete "$plain" --dry-run
-expect "deleted" 0 '1 snapshot is deleted' -- sf "$R" snapshot delete "$plain"
+expect "deleted" 0 '1 snapshot deleted' -- sf "$R" snapshot delete "$plain"
 expect "it is gone" 16 -- sf "$R" snapshot show "$plain"
 expect "by force" 0 -- sf "$R" snapshot delete latest --as $other --force --quiet
 same "that volume has none now" "$(count $other)" 0
 expect "no such snapshot" 16 -- sf "$R" snapshot delete 0123456789abcdef0123456789abcdef
 expect "an empty pin" 2 -- sf "$R" snapshot pin latest "" --as "$mine"
-expect "both ways to say which" 2 'not both' -- sf "$R" snapshot expire --all --as "$mine"
+expect "both ways to say which" 2 'mutually exclusive' -- sf "$R" snapshot expire --all --as "$mine"
 newest=$(sf "$R" snapshot list --as "$mine" --json | tail -n 1 | jq -r '.snapshots[-1].id')
 rm -f "$WORK/out"
 check "the rest restores" sf "$R" restore "$newest" "$WORK/out" --quiet

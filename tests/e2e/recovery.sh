@@ -113,7 +113,7 @@ for at in $(seq 500000 2500000 18000000); do
     cp "$WORK/undamaged" "$pack"
     rm -f "$WORK/stopped.img"
 done
-run verify 15 'DAMAGE .* hits volume.img of snapshot'
+run verify 15 'DAMAGE .* affects volume.img of snapshot'
 range=$(sf "$R" verify --json 2>/dev/null |
     jq -r 'select(.type == "damage" and .source == "snapferry@nas1:/db1") | "\(.offset) \(.length)"' | tail -n 1)
 read -r first length <<<"$range"

@@ -25,7 +25,7 @@ image "$WORK/vm/b.img" 40 2
 starts "the daemon starts"
 
 on 80x24 status --wide
-told "before: nothing is known of volumes" 'Volumes +\{/\}none known yet'
+told "before: nothing is known of volumes" 'Volumes +\{/\}none found yet'
 config_class gold "$WORK/vm" 'snapshots-to-retain = 1'
 config_add 60-job "$(printf '[job "nightly"]\nvolumes = %s/vm/*.img\non-calendar = *-*-* %s:00\n' "$WORK" "$(later)")"
 check "a class and a job are added" ask reload --wait
@@ -66,7 +66,7 @@ rm -f "$WORK/vm/back.out"
 
 stops "the daemon ends"
 on 80x24 status
-told "while it is down" '\{red\}NOT RUNNING\{/\}; what follows is from its records'
+told "while it is down" '\{red\}NOT RUNNING\{/\}; the following is from its records'
 expect "status --check while it is down" 23 -- ask status --check --quiet
 explain_failure
 finish

@@ -125,7 +125,7 @@ cancel-grace = 5s
 volumes = class:images
 on-calendar = *-*-* 02:00
 EDIT
-expect "the repository" 0 'Made a password in .*main.password' -- snapferry -r main repo create --make-password
+expect "the repository" 0 'Created a password in .*main.password' -- snapferry -r main repo create --make-password
 same "its password is for root" "$(stat -c '%a %U' /etc/snapferry/main.password)" "600 root"
 same "its directory for the movers" "$(stat -c '%a %U' /srv/backups/main)" "700 snapferry-mover"
 check "reload" systemctl reload snapferryd
