@@ -268,6 +268,26 @@ int format_load(struct repo_format **ret, struct blobs *b, const char *password,
     return rc;
 }
 
+void format_key_of(const struct repo_format *f, struct format_key *ret)
+{
+    *ret = (struct format_key){.unique_id_len = f->unique_id_len};
+    memcpy(ret->algo, f->key_algo, sizeof ret->algo);
+    memcpy(ret->unique_id, f->unique_id, sizeof ret->unique_id);
+    memcpy(ret->key, f->format_key, sizeof ret->key);
+}
+
+int format_load_with_key(struct repo_format **ret, struct blobs *b, const struct format_key *k, struct err *e)
+{
+    CLEANUP(raw_clear) struct raw r = {.repository = NULL};
+    int rc = raw_read(&r, b, e);
+    if (rc < 0)
+        return rc;
+    if (strncmp(r.outer.key_algo, k->algo, sizeof k->algo) != 0 || r.outer.unique_id_len != k->unique_id_len ||
+        memcmp(r.outer.unique_id, k->unique_id, k->unique_id_len) != 0)
+        return err_plain(e, ERR_PASSWORD, ESTALE, "the key is not that of the repository at %s", blobs_location(b));
+    return open_format(ret, b, &r, k->key, e);
+}
+
 int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e)
 {
     CLEANUP(raw_clear) struct raw r = {.repository = NULL};

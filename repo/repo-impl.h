@@ -20,6 +20,7 @@ struct repo {
     _Atomic(const struct repo_format *) format; /* the newest; older ones stay until repo_free(): callers hold them */
     struct repo_format **formats;
     size_t n_formats;
+    bool key_given;
     struct sealer *sealer;
     struct index_set *index;
     char *cache_dir, *username, *hostname;

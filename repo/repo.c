@@ -152,7 +152,8 @@ static int take_format(struct repo *r, struct repo_format *f, struct err *e)
 static int open_parts(struct repo *r, const char *password, const struct repo_opts *o, struct err *e)
 {
     struct repo_format *f = NULL;
-    int rc = format_load(&f, r->blobs, password, e);
+    r->key_given = o->key && format_load_with_key(&f, r->blobs, o->key, NULL) == 0;
+    int rc = r->key_given ? 0 : format_load(&f, r->blobs, password, e);
     if (rc < 0)
         return rc;
     rc = take_format(r, f, e);
@@ -200,6 +201,11 @@ int repo_open(struct repo **ret, struct blobs *b, const char *password, const st
     }
     *ret = r;
     return 0;
+}
+
+bool repo_key_given(const struct repo *r)
+{
+    return r->key_given;
 }
 
 void repo_free(struct repo *r)

@@ -24,6 +24,7 @@ struct repo_opts {
     uint64_t cache_cap;    /* bytes of cached index blobs; 0: 5 GiB */
     uint64_t mapped_cap;   /* bytes of mapped index pages; 0: 64 MiB */
     const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
+    const struct format_key *key;    /* derived before: tried first, the password if it does not open it; NULL: none */
 };
 
 /* Opens format and index (format_load() and index_set_open() errors). The repo takes over `b` (also on failure). */
@@ -40,6 +41,8 @@ int repo_cache_base(const char *dir, char **ret, struct err *e);
 
 struct blobs *repo_blobs(struct repo *r);
 const struct repo_format *repo_format(const struct repo *r);
+/* Whether it was opened with repo_opts.key, without deriving one from the password. */
+bool repo_key_given(const struct repo *r);
 const struct sealer *repo_sealer(const struct repo *r);
 struct index_set *repo_index(struct repo *r);
 const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */

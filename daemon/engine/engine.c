@@ -813,6 +813,7 @@ static void reload_done(struct step_result *s, void *arg)
         g->reload_ok = true;
         g->reload_error[0] = '\0';
         g->reload_ns = now_ns();
+        movers_forget_keys(g->movers); /* password files may have changed */
         engine_look_at_all(g);
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_refresh(g, true);

@@ -10,6 +10,7 @@
 #define SNAPFERRY_DAEMON_MOVERS_BUILTIN_IMPL_H
 
 #include "daemon/movers/builtin.h"
+#include "daemon/movers/keys.h"
 #include "daemon/protocol/mover-files.h"
 #include "daemon/protocol/mover-wire.h"
 #include "proc/cgroup.h"
@@ -66,7 +67,10 @@ struct mover {
     json_t *refused;       /* error of a mover that refused its job */
 
     /* descriptors of JOB, and of the log */
-    int job_fd, result_fd, device_fd, password_fd, log_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, log_fd;
+    int received_fd;   /* of the message that is being handled, -1: none */
+    bool key_wanted;   /* a key that it derives is kept */
+    struct key_id key; /* for which repository and password */
 
     int64_t go_timeout_s, stall_timeout_s, cancel_grace_s, max_duration_s;
     int64_t began_ns, ready_ns, go_ns, life_ns, gone_ns; /* monotonic; life: last sign of life */
@@ -120,6 +124,7 @@ struct builtin_movers {
     struct unit_manager *units; /* NULL: movers are children */
     unsigned unknown_peers;     /* connections of processes that are no movers */
     unsigned starts;
+    struct keys *keys;
 };
 
 /* ---- watch.c ---- */

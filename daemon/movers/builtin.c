@@ -90,6 +90,8 @@ int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct
         rc = movers_listen(m, geteuid(), &path, e);
     if (rc == 0 && systemd)
         rc = open_units(m, e);
+    if (rc == 0)
+        rc = keys_new(&m->keys, e);
     if (rc == 0) {
         rc = sd_event_add_time_relative(m->loop, &m->tick, CLOCK_MONOTONIC, 1000000, 100000, on_tick, m);
         if (rc < 0)
@@ -115,6 +117,7 @@ void builtin_free(struct builtin_movers *m)
     }
     movers_unlisten(m);
     unit_manager_free(m->units);
+    keys_free(m->keys);
     sd_event_source_disable_unref(m->tick);
     sd_event_unref(m->loop);
     free(m);
@@ -131,7 +134,7 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     }
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
-    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->log_fd = -1;
+    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->log_fd = v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -146,7 +149,7 @@ static void mover_free(struct mover *v)
     conn_close(v);
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
-    int *const fds[] = {&v->pidfd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->log_fd};
+    int *const fds[] = {&v->pidfd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->key_fd, &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -210,6 +213,16 @@ static int make_job(struct mover *v, const struct mover_spec *s, const struct mo
     return v->job_fd < 0 ? v->job_fd : 0;
 }
 
+/* The key that an earlier mover derived, if there is one; else this one's is kept. */
+static void take_key(struct mover *v, const struct mover_spec *s)
+{
+    struct keys *keys = v->owner->keys;
+    v->key_wanted = keys_id(keys, json_object_get(s->job, "repository"), s->password, &v->key);
+    const int fd = v->key_wanted ? keys_find(keys, &v->key) : -1;
+    if (fd >= 0)
+        v->key_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
 /* Everything that goes with JOB, before there is a process. */
 static int make_parts(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
@@ -217,6 +230,7 @@ static int make_parts(struct mover *v, const struct mover_spec *s, const struct 
     if (rc == 0 && s->password) {
         v->password_fd = memory_sealed("password", s->password, strlen(s->password), e);
         rc = v->password_fd < 0 ? v->password_fd : 0;
+        take_key(v, s);
     }
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
@@ -464,6 +478,11 @@ int builtin_forget(struct builtin_movers *m, const char *operation, struct err *
         cgroup_forget(name);
     }
     return 0;
+}
+
+void builtin_forget_keys(struct builtin_movers *m)
+{
+    keys_forget(m->keys);
 }
 
 bool builtin_has(const struct builtin_movers *m, const char *operation)

@@ -149,7 +149,8 @@ static int read_one(struct mover *v)
     static char buf[WIRE_MAX + 1]; /* the loop has one thread */
     struct conn *c = v->conn;
     int flags;
-    ssize_t n = descriptors_receive(c->fd, buf, sizeof buf, NULL, 0, &flags);
+    CLEANUP_CLOSE int fd = -1; /* of KEY; with any other message it is closed */
+    ssize_t n = descriptors_receive(c->fd, buf, sizeof buf, &fd, 1, &flags);
     if (n < 0)
         return n == -EAGAIN ? 0 : -EPIPE;
     if (n == 0 && !(flags & MSG_TRUNC))
@@ -167,7 +168,10 @@ static int read_one(struct mover *v)
         snprintf(v->violation, sizeof v->violation, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
         return -EBADMSG;
     }
-    return v->owner->ops->message(v, buf, (size_t)n, &c->greeted) ? 1 : -EBADMSG;
+    v->received_fd = fd;
+    const bool ok = v->owner->ops->message(v, buf, (size_t)n, &c->greeted);
+    fd = take_fd(&v->received_fd);
+    return ok ? 1 : -EBADMSG;
 }
 
 static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
@@ -313,7 +317,8 @@ int mover_send_job(struct mover *v)
     } all[] = {{WIRE_FD_JOB, &v->job_fd},
                {WIRE_FD_RESULT, &v->result_fd},
                {WIRE_FD_DEVICE, &v->device_fd},
-               {WIRE_FD_PASSWORD, &v->password_fd}};
+               {WIRE_FD_PASSWORD, &v->password_fd},
+               {WIRE_FD_KEY, &v->key_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();
@@ -324,8 +329,9 @@ int mover_send_job(struct mover *v)
         json_array_append_new(names, json_string(all[i].role));
     }
     int rc = say(v,
-                 json_pack("{s:s, s:s, s:i, s:o, s:I}", "type", WIRE_JOB, "operation", v->operation, "protocol",
-                           MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s),
+                 json_pack("{s:s, s:s, s:i, s:o, s:I, s:b}", "type", WIRE_JOB, "operation", v->operation, "protocol",
+                           MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s, "keyWanted",
+                           (int)v->key_wanted),
                  fds, n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         closep(all[i].fd);

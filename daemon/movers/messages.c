@@ -6,6 +6,7 @@
  * object, of another operation, of an unknown type or out of turn breaks the protocol. Progress has to be numbers that
  * can be true, else it is not taken.
  */
+#include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/movers/builtin-impl.h"
 
@@ -65,6 +66,23 @@ static bool on_ready(struct mover *v, const json_t *m)
     if (v->owner->events->ready)
         v->owner->events->ready(v->operation, &r, v->owner->arg);
     return true;
+}
+
+/* What it derived from the password, for the movers of the same repository that come after it. */
+static bool on_key(struct mover *v, const json_t *m)
+{
+    const int fd = take_fd(&v->received_fd);
+    const bool wanted = v->key_wanted && v->go;
+    (void)m;
+    if (fd >= 0 && v->adopted) { /* the daemon that wanted it is gone */
+        close(fd);
+        return true;
+    }
+    v->key_wanted = false;
+    if (fd >= 0 && wanted)
+        return keys_put(v->owner->keys, &v->key, fd) || violation(v, "it sends a key that is none");
+    closep(&fd);
+    return violation(v, wanted ? "it sends a key without a descriptor" : "it sends a key out of turn");
 }
 
 /* Known types that tell nothing that has to be remembered. */
@@ -185,9 +203,9 @@ static const struct {
     const char *type;
     bool (*take)(struct mover *v, const json_t *m);
 } types[] = {
-    {WIRE_HELLO, on_hello},     {WIRE_READY, on_ready},       {WIRE_REFUSED, on_refused},
-    {WIRE_START, on_start},     {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},
-    {WIRE_CANCELLING, on_hint}, {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_hint},
+    {WIRE_HELLO, on_hello},       {WIRE_READY, on_ready},  {WIRE_REFUSED, on_refused}, {WIRE_START, on_start},
+    {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},      {WIRE_KEY, on_key},         {WIRE_CANCELLING, on_hint},
+    {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_hint},
 };
 
 static bool take(struct mover *v, const json_t *m, bool *greeted)

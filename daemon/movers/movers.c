@@ -86,6 +86,11 @@ int movers_forget(struct movers *m, const char *operation, const struct cfg_plug
                   : builtin_forget(m->builtin, operation, e);
 }
 
+void movers_forget_keys(struct movers *m)
+{
+    builtin_forget_keys(m->builtin);
+}
+
 bool movers_has(const struct movers *m, const char *operation)
 {
     return builtin_has(m->builtin, operation) || plugin_movers_has(m->plugins, operation);

@@ -130,6 +130,10 @@ int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, 
 int movers_forget(struct movers *m, const char *operation, const struct cfg_plugin *plugin, const char *plugin_id,
                   struct err *e);
 
+/* Keys of repositories that movers derived from passwords are kept in memory for those that come after them; this
+ * forgets them all. One is forgotten as well when its repository is used with another password. */
+void movers_forget_keys(struct movers *m);
+
 bool movers_has(const struct movers *m, const char *operation);
 unsigned movers_count(const struct movers *m);
 /* Live facts for status, new reference; NULL if there is none. Built-in: pid, unit, memory, cpu_seconds, connected,

@@ -3,7 +3,8 @@
  * mover-wire.h - messages between the daemon and a mover (docs/mover.md; internal to both)
  *
  * A SOCK_SEQPACKET Unix socket; each message is one JSON object of at most WIRE_MAX bytes with the members "type",
- * "operation" and, from the mover, "seq" (grows by at least one each time). Descriptors come with JOB only.
+ * "operation" and, from the mover, "seq" (grows by at least one each time). Descriptors come with JOB, and one with
+ * KEY.
  */
 #ifndef SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
 #define SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
@@ -11,7 +12,11 @@
 #define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 #define WIRE_MAX (64u << 10)
-#define WIRE_FDS_MAX 4
+#define WIRE_FDS_MAX 5
+#define WIRE_NO_FDS                                                                                                    \
+    {                                                                                                                  \
+        -1, -1, -1, -1, -1                                                                                             \
+    }
 #define WIRE_JOB_MAX (16u << 20)    /* bytes of a job document */
 #define WIRE_RESULT_MAX (64u << 20) /* bytes of a result file */
 #define OPERATION_MAX 255           /* bytes of an operation's id */
@@ -26,6 +31,7 @@
 #define WIRE_START "START"
 #define WIRE_PROGRESS "PROGRESS"
 #define WIRE_LOG "LOG"
+#define WIRE_KEY "KEY"
 #define WIRE_CANCELLING "CANCELLING"
 #define WIRE_RESULT "RESULT"
 #define WIRE_STOPPED "STOPPED"
@@ -39,6 +45,7 @@
 #define WIRE_FD_RESULT "result"
 #define WIRE_FD_DEVICE "device"
 #define WIRE_FD_PASSWORD "password"
+#define WIRE_FD_KEY "key"
 
 /* PROGRESS: its phases and, X(name) each, its counters. */
 #define WIRE_PHASES "opening", "moving", "committing", "checking", "done"

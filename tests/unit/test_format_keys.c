@@ -186,6 +186,44 @@ static void add_unknown_members(struct blobs *b, const char *password)
     free(inner);
 }
 
+/* A key that was derived before opens its repository without the password, and nothing else. */
+static void known_key(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b = store(BLOBS_CREATE);
+    const struct format_create c = {.version = 3};
+    assert_ok(format_create(b, &c, "p", &e), &e);
+    struct repo_format *f = NULL, *g = NULL;
+    struct format_key key, bad;
+    assert_ok(format_load(&f, b, "p", &e), &e);
+    format_key_of(f, &key);
+    assert_ok(format_load_with_key(&g, b, &key, &e), &e);
+    assert_memory_equal(g->master_key, f->master_key, 32);
+    assert_memory_equal(g->format_key, f->format_key, 32);
+    format_free(g);
+    g = NULL;
+    bad = key;
+    bad.key[31] ^= 1;
+    assert_int_equal(format_load_with_key(&g, b, &bad, &e), -EBADMSG);
+    assert_int_equal(e.cls, ERR_PASSWORD);
+    bad = key;
+    bad.unique_id[0] ^= 1;
+    assert_int_equal(format_load_with_key(&g, b, &bad, &e), -ESTALE);
+    bad = key;
+    bad.unique_id_len--;
+    assert_int_equal(format_load_with_key(&g, b, &bad, &e), -ESTALE);
+    bad = key;
+    snprintf(bad.algo, sizeof bad.algo, "pbkdf2-sha256-600000");
+    assert_int_equal(format_load_with_key(&g, b, &bad, &e), -ESTALE);
+    assert_null(g);
+    /* Of the password before, after a change of it. */
+    assert_ok(format_change_password(b, "p", "q", NULL, &e), &e);
+    assert_int_equal(format_load_with_key(&g, b, &key, &e), -EBADMSG);
+    format_free(f);
+    blobs_free(b);
+}
+
 static void change_password(void **state)
 {
     (void)state;
@@ -421,6 +459,7 @@ int main(void)
         cmocka_unit_test(hkdf_lengths),
         cmocka_unit_test(derivation_gives_memory_back),
         cmocka_unit_test(base64),
+        T(known_key),
         T(change_password),
         T(change_password_without_blobcfg),
         T(change_password_interrupted),

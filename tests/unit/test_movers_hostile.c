@@ -6,6 +6,8 @@
  */
 #include "tests/unit/movers-rig.h"
 
+#include "proc/descriptors.h"
+
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -223,6 +225,22 @@ static void talkers(const char *path)
         leave_good(me, 0);
         _exit(0);
     }
+    if (!strcmp(me, "keys")) { /* what is no key, or comes unasked for: three times are enough */
+        begin(path);
+        const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+        const int all[] = {file, zero, -1};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            char text[128];
+            const int n =
+                snprintf(text, sizeof text, "{\"type\":\"KEY\",\"operation\":\"keys\",\"seq\":%d}", 1000 + ++seq);
+            descriptors_send(sock, text, (size_t)n, &all[i], all[i] >= 0, 0);
+            usleep(200000);
+            close(sock);
+            dial(path);
+            say("HELLO", "\"protocol\":1,\"resumed\":true");
+        }
+        wait_for_death();
+    }
     if (!strcmp(me, "redials")) {
         begin(path);
         for (;;) {
@@ -324,7 +342,7 @@ static unsigned descriptors(void)
 static void begin_with(struct rig *r, const char *operation)
 {
     struct err e = ERR_INIT;
-    json_t *job = json_pack("{s:s}", "kind", "backup");
+    json_t *job = json_pack("{s:s, s:{s:s}}", "kind", "backup", "repository", "path", "/nowhere");
     rig_forget(r);
     assert_ok(rig_start(r, operation, "backup", job, -1, "x", &e), &e);
     json_decref(job);
@@ -383,6 +401,7 @@ static void test_talkers(void **state)
     expect(&r, "lies", MOVER_OK, "", 10);
     assert_int_equal(json_integer_value(json_object_get(r.last, "done")), 100);
     expect(&r, "descriptors", MOVER_OK, "", 10);
+    expect(&r, "keys", MOVER_DIED, "it sends a key out of turn", 10);
     expect(&r, "redials", MOVER_DIED, "it dials again and again", 20);
     expect(&r, "holds", MOVER_OK, "", 8); /* MS-28: at most 5 s */
     r.stall_timeout_s = 1;

@@ -6,6 +6,7 @@
  * result not written), result-written, result-durable (result.c), mover-told (everything was said).
  */
 #include "daemon/mover/agent/agent.h"
+#include "daemon/mover/agent/key.h"
 
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -51,7 +52,8 @@ struct agent {
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
-    int job_fd, result_fd, device_fd, password_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd;
+    bool key_wanted; /* the daemon takes the key that was derived */
     int64_t go_timeout_s;
     char *password;
     json_t *result;
@@ -68,7 +70,8 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
     } roles[] = {{WIRE_FD_JOB, &a->job_fd},
                  {WIRE_FD_RESULT, &a->result_fd},
                  {WIRE_FD_DEVICE, &a->device_fd},
-                 {WIRE_FD_PASSWORD, &a->password_fd}};
+                 {WIRE_FD_PASSWORD, &a->password_fd},
+                 {WIRE_FD_KEY, &a->key_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -133,11 +136,12 @@ static int wait_for(struct agent *a, const char *type, unsigned seconds, json_t 
 
 static int take_job(struct agent *a, struct err *e)
 {
-    int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+    int fds[WIRE_FDS_MAX] = WIRE_NO_FDS;
     json_t *msg = NULL;
     int rc = wait_for(a, WIRE_JOB, WIRE_JOB_WAIT_S, &msg, fds, e);
     if (rc == 0) {
         a->go_timeout_s = json_integer_value(json_object_get(msg, "goTimeout"));
+        a->key_wanted = json_is_true(json_object_get(msg, "keyWanted"));
         if (a->go_timeout_s <= 0 || a->go_timeout_s > 86400)
             a->go_timeout_s = GO_TIMEOUT_S;
         rc = take_descriptors(a, msg, fds, e);
@@ -159,7 +163,7 @@ static int take_job(struct agent *a, struct err *e)
 
 static int wait_for_go(struct agent *a, struct err *e)
 {
-    int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+    int fds[WIRE_FDS_MAX] = WIRE_NO_FDS;
     json_t *msg = NULL;
     crash_point("mover-ready");
     int rc = link_send(a->link, WIRE_READY, json_pack("{s:i}", "pid", (int)getpid()), e);
@@ -174,20 +178,44 @@ static int wait_for_go(struct agent *a, struct err *e)
 
 /* ---- the work ---- */
 
+/* For the movers that come after this one; without it each of them derives the key itself. */
+static void hand_on_key(struct agent *a, const struct repo_format *f)
+{
+    struct err e = ERR_INIT;
+    int fd = key_sealed(f, &e);
+    if (fd < 0)
+        log_debug("%s", e.msg);
+    else
+        link_post_fd(a->link, WIRE_KEY, NULL, fd);
+}
+
 static int open_repository(struct agent *a, struct repo **ret, struct err *e)
 {
     struct blobs *b;
+    struct format_key key;
     if (!a->password)
         return err_set(e, ERR_USAGE, EINVAL, "no password came with the job");
     int rc = blobs_open_dir(&b, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
     if (rc < 0)
         return rc;
+    const bool given = a->key_fd >= 0 && key_read(&key, a->key_fd);
     const struct repo_opts ro = {.cache_dir = a->job.cache_dir,
                                  .cache_cap = a->job.cache_size,
                                  .mapped_cap = a->job.index_memory,
                                  .username = "snapferry",
-                                 .hostname = a->job.node};
-    return repo_open(ret, b, a->password, &ro, e);
+                                 .hostname = a->job.node,
+                                 .key = given ? &key : NULL};
+    closep(&a->key_fd);
+    a->key_fd = -1;
+    rc = repo_open(ret, b, a->password, &ro, e);
+    if (given)
+        OPENSSL_cleanse(&key, sizeof key);
+    if (rc < 0)
+        return rc;
+    json_object_set_new(a->result, "keyDerived", json_boolean(!repo_key_given(*ret)));
+    if (a->key_wanted && !repo_key_given(*ret))
+        hand_on_key(a, repo_format(*ret));
+    return 0;
 }
 
 static int work(struct agent *a, struct err *e)
@@ -283,6 +311,7 @@ int agent_main(const char *socket, const char *operation)
                       .result_fd = -1,
                       .device_fd = -1,
                       .password_fd = -1,
+                      .key_fd = -1,
                       .result = json_object()};
     struct err e = ERR_INIT;
     const int64_t began_ns = now_ns();

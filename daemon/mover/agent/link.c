@@ -38,6 +38,7 @@ struct link {
     struct {
         char type[16];
         char *text;
+        int fd; /* sent with it, -1: none */
     } queue[QUEUE_MAX];
     unsigned head, len;
     uint64_t dropped;
@@ -68,12 +69,17 @@ static int dial(const struct link *l)
 }
 
 /* 0, -EAGAIN, or the error that broke the connection. */
-static int put(int fd, const char *text)
+static int put_with(int fd, const char *text, int with)
 {
-    ssize_t n = send(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n = descriptors_send(fd, text, strlen(text), &with, with >= 0, MSG_DONTWAIT);
     if (n >= 0)
         return 0;
-    return errno == EAGAIN || errno == ENOBUFS || errno == EINTR ? -EAGAIN : -errno;
+    return n == -ENOBUFS ? -EAGAIN : (int)n;
+}
+
+static int put(int fd, const char *text)
+{
+    return put_with(fd, text, -1);
 }
 
 /* Text of a message; NULL if there is no memory or it is too long. */
@@ -148,8 +154,10 @@ void link_free(struct link *l)
         link_finish(l, 0);
     closep(&l->fd);
     closep(&l->wake);
-    for (; l->len; l->len--)
-        free(l->queue[l->head++ % QUEUE_MAX].text);
+    for (; l->len; l->len--, l->head++) {
+        free(l->queue[l->head % QUEUE_MAX].text);
+        closep(&l->queue[l->head % QUEUE_MAX].fd);
+    }
     pthread_mutex_destroy(&l->mu);
     free(l->buf);
     free(l);
@@ -221,9 +229,16 @@ int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FD
 
 void link_post(struct link *l, const char *type, json_t *members)
 {
+    link_post_fd(l, type, members, -1);
+}
+
+void link_post_fd(struct link *l, const char *type, json_t *members, int fd)
+{
     char *text = word(l, type, members);
-    if (!text)
+    if (!text) {
+        closep(&fd);
         return;
+    }
     pthread_mutex_lock(&l->mu);
     if (l->len == QUEUE_MAX) {
         /* Only LOG comes in such numbers: its oldest goes. */
@@ -231,6 +246,7 @@ void link_post(struct link *l, const char *type, json_t *members)
         while (i + 1 < l->len && strcmp(l->queue[(l->head + i) % QUEUE_MAX].type, WIRE_LOG) != 0)
             i++;
         free(l->queue[(l->head + i) % QUEUE_MAX].text);
+        closep(&l->queue[(l->head + i) % QUEUE_MAX].fd);
         for (; i + 1 < l->len; i++)
             l->queue[(l->head + i) % QUEUE_MAX] = l->queue[(l->head + i + 1) % QUEUE_MAX];
         l->len--;
@@ -239,6 +255,7 @@ void link_post(struct link *l, const char *type, json_t *members)
     unsigned at = (l->head + l->len++) % QUEUE_MAX;
     snprintf(l->queue[at].type, sizeof l->queue[at].type, "%s", type);
     l->queue[at].text = text;
+    l->queue[at].fd = fd;
     pthread_mutex_unlock(&l->mu);
     eventfd_write(l->wake, 1);
 }
@@ -268,10 +285,11 @@ static bool send_queue(struct link *l)
     pthread_mutex_lock(&l->mu);
     while (l->len && rc == 0) {
         char *text = l->queue[l->head].text;
-        rc = put(l->fd, text);
+        rc = put_with(l->fd, text, l->queue[l->head].fd);
         if (rc == 0 || rc == -EMSGSIZE) {
             rc = 0;
             free(text);
+            closep(&l->queue[l->head].fd);
             l->head = (l->head + 1) % QUEUE_MAX;
             l->len--;
         }
@@ -285,7 +303,7 @@ static bool hear(struct link *l)
 {
     for (;;) {
         json_t *msg CLEANUP(jsonp) = NULL;
-        int fds[WIRE_FDS_MAX] = {-1, -1, -1, -1};
+        int fds[WIRE_FDS_MAX] = WIRE_NO_FDS;
         int rc = get(l, &msg, fds);
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);

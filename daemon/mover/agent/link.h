@@ -34,6 +34,8 @@ int link_send(struct link *l, const char *type, json_t *members, struct err *e);
 int link_detach(struct link *l, struct mover_progress *progress, struct err *e);
 /* Queues a message; the oldest LOG goes when the queue is full. Any thread, also before link_detach(). Steals. */
 void link_post(struct link *l, const char *type, json_t *members);
+/* The same with a descriptor, which is taken over. */
+void link_post_fd(struct link *l, const char *type, json_t *members, int fd);
 /* Tries to deliver what is queued for at most `ms`, then ends the thread and closes. */
 void link_finish(struct link *l, unsigned ms);
 
