@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,7 +75,8 @@ static int write_identity(const struct service *s, const struct process_identity
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot write %s", path) : 0;
 }
 
-bool service_runs(const struct service *s, struct process_identity *ret)
+/* The process of an earlier start, if it still runs. */
+static bool service_runs(const struct service *s, struct process_identity *ret)
 {
     char path[PATH_TEXT], text[256];
     service_path(path, sizeof path, s->dir, s->name, "id");

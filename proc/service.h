@@ -15,7 +15,6 @@
 #include "base/err.h"
 #include "proc/process.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* All borrowed. */
@@ -32,9 +31,6 @@ struct service {
 int service_start(const struct service *s, struct process_identity *ret, struct err *e);
 /* Ends it if it still runs, and what is left of its unit. */
 int service_stop(const struct service *s, struct err *e);
-/* Whether it still runs. */
-bool service_runs(const struct service *s, struct process_identity *ret);
-
 /* To its whole process group, if `pidfd` (from process_open() of `i`) says that it still runs. */
 void service_signal(const struct process_identity *i, int pidfd, int sig);
 /* It has ended: SIGKILL to what it left in its process group. Its number must not have been reused. */

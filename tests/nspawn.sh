@@ -40,6 +40,7 @@ if [ -n "${NSPAWN_PERSIST:-}" ]; then
 fi
 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 timeout -k 10 "${TEST_TIMEOUT:-600}" systemd-nspawn --quiet --directory=/ \
     --volatile=yes --boot \
+    --system-call-filter=@memlock `# as a service has it: the daemon locks keys in memory` \
     --register=no --keep-unit --console=pipe --machine=snapferry-test-$$ --bind="$root" --bind="$BUILD" \
     --bind="$work" "${loops[@]}" \
     systemd.run="$work/inside" systemd.run_success_action=exit systemd.run_failure_action=exit </dev/null \

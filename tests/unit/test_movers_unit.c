@@ -175,6 +175,11 @@ static void test_ends(void **state)
     /* At once again, its unit not forgotten: the new one takes its place. */
     run(&r, op, "backup", backup_job(&r, op, 24 * MIB), src);
     assert_outcome(&r, MOVER_OK);
+    assert_true(json_is_true(json_object_get(r.result, "keyDerived")));
+    /* The key that it derived is passed on, between units of another user (MS-58). */
+    run(&r, op, "backup", backup_job(&r, op, 24 * MIB), src);
+    assert_outcome(&r, MOVER_OK);
+    assert_true(json_is_false(json_object_get(r.result, "keyDerived")));
     /* Killed. */
     rig_forget(&r);
     start(&r, op, "backup", slow_job(&r, op, 24 * MIB), src);
