@@ -314,15 +314,13 @@ static unsigned help_width(void)
 /* Two columns: what is typed, and its description. */
 static void help_line(FILE *f, const char *left, unsigned at, const char *text)
 {
-    unsigned width = help_width(), have = (unsigned)fprintf(f, "  %-*s ", (int)at - 3, left);
+    unsigned width = help_width(), have = (unsigned)fprintf(f, "  %s", left);
     if (width < at + 20) { /* too narrow for two columns */
-        fputs("\n      ", f);
-        at = have = 6;
-    } else if (have > at) {
-        fprintf(f, "\n%*s", (int)at, "");
-        have = at;
+        at = 6;
+        have = at + 1;
     }
-    print_within(f, text, have, at, width);
+    fprintf(f, have >= at ? "\n%*s" : "%*s", (int)(have >= at ? at : at - have), "");
+    print_within(f, text, at, at, width);
 }
 
 static void help_options(FILE *f, uint64_t mask)
