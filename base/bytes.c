@@ -37,14 +37,3 @@ int hex_decode(uint8_t *out, const char *in, size_t digits)
     }
     return 0;
 }
-
-char *amount_text(uint64_t n, char *out, size_t cap)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double v = (double)n;
-    unsigned u = 0;
-    for (; v >= 1024 && u < 6; u++)
-        v /= 1024;
-    snprintf(out, cap, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return out;
-}

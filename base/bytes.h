@@ -68,7 +68,4 @@ char *hex_encode(char *out, const uint8_t *in, size_t n);
  * character is no hex digit or the number is odd; `out` is then undefined. */
 int hex_decode(uint8_t *out, const char *in, size_t digits);
 
-/* "512 bytes", "1.5 GiB", for people. Returns out. */
-char *amount_text(uint64_t n, char *out, size_t cap);
-
 #endif

@@ -308,11 +308,6 @@ json_t *cfg_policy_json(const struct cfg_policy *p);
  * passwords are file names). */
 json_t *cfg_json(const struct cfg *c);
 
-/* Units: "2GiB", "512M", "4096": integers with an optional unit, powers of 1024; durations "30min", "1h 30min", "90"
- * (seconds), "14d". 0 or -EINVAL. snapferry.ini(5) lists the units. */
-int cfg_parse_bytes(uint64_t *ret, const char *text);
-int cfg_parse_duration(int64_t *ret, const char *text);
-
 #define CFG_CPUS_MAX 1024
 /* A list of CPUs such as "0-3,8" into a mask: CPU n is bit n % 8 of byte n / 8. 0, or -EINVAL with *why, a part of a
  * sentence ("a range ends before ..."). */

@@ -220,17 +220,6 @@ int value_store(const struct key *k, const char *text, struct arena *a, void *ba
 int defaults_store(enum place place, struct arena *a, void *base);
 /* Splits at white space; "double quotes" hold words together. NULL-terminated array in the arena, NULL: no memory. */
 const char *const *words_split(struct arena *a, const char *text);
-int parse_milliseconds(int64_t *ret, const char *text);
-/* An amount as it would be written into a file, in the largest unit that divides it: "96MiB", "12h". Static buffers,
- * four in turn. */
-const char *bytes_text(int64_t n);
-const char *duration_text(int64_t ms);
-struct duration_unit {
-    const char *name;
-    int64_t ms;
-};
-extern const struct duration_unit duration_units[];
-extern const unsigned n_duration_units;
 
 /* ---- reader.c ---- */
 

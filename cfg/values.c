@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* values.c - the text of a value into what the structs hold, and what is wrong with it */
+#include "base/units.h"
 #include "cfg/internal.h"
 
 #include <ctype.h>
@@ -106,13 +107,13 @@ static int out_of_range(const char *name, const char *text, const char *least, c
     return WHY("%s = %s is out of range: it is at most %s", name, text, most);
 }
 
-static int parse_bytes(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
+static int parse_size(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
 {
     const char *name = k->pub.name;
     uint64_t v;
     if (*text == '-')
         return WHY("%s must not be negative: %s", name, text);
-    if (cfg_parse_bytes(&v, text) < 0)
+    if (parse_bytes(&v, text) < 0)
         return WHY("%s wants a size such as 512MiB or 2GiB, not \"%s\"", name, text);
     int64_t max = k->max ? k->max : INT64_MAX;
     if (!v && k->type == V_RATE) {
@@ -130,13 +131,13 @@ static int parse_bytes(const struct key *k, const char *text, struct parsed *ret
     return 0;
 }
 
-static int parse_duration(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
+static int parse_span(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
 {
     const char *name = k->pub.name;
     int64_t v;
     if (*text == '-')
         return WHY("%s must not be negative: %s", name, text);
-    int rc = k->type == V_MS ? parse_milliseconds(&v, text) : cfg_parse_duration(&v, text);
+    int rc = k->type == V_MS ? parse_duration_ms(&v, text) : parse_duration(&v, text);
     if (rc < 0)
         return WHY("%s wants a duration such as 90s, 30min or 1h 30min, not \"%s\"", name, text);
     if (!v && k->type != V_DURATION0)
@@ -359,11 +360,11 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
         return parse_count(k, text, ret, why, cap);
     case V_BYTES:
     case V_RATE:
-        return parse_bytes(k, text, ret, why, cap);
+        return parse_size(k, text, ret, why, cap);
     case V_DURATION:
     case V_DURATION0:
     case V_MS:
-        return parse_duration(k, text, ret, why, cap);
+        return parse_span(k, text, ret, why, cap);
     case V_LIST:
     case V_LISTEN:
     case V_PATTERNS:

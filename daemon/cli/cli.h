@@ -204,7 +204,4 @@ const char *text_local_time(int64_t ns);
 /* A name made safe for a terminal: control characters become \xNN. Static buffers, eight in turn. */
 const char *text_name(const char *s);
 
-/* "20MiB", "1G", "4096": bytes. 0 or -EINVAL. */
-int size_parse(uint64_t *ret, const char *text);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* options.c - the command line, parsed by the table and checked for form */
 #include "base/nearest.h"
+#include "base/units.h"
 #include "daemon/cli/options-table.h"
 #include "daemon/records/names.h"
 
@@ -18,14 +19,14 @@ static int bad_value(const char *name, const char *value, const char *want, stru
 
 static int want_size(uint64_t *ret, const char *name, const char *value, struct err *e)
 {
-    if (size_parse(ret, value) < 0)
+    if (parse_bytes(ret, value) < 0)
         return bad_value(name, value, "a size such as 4096, 256MiB or 2G", e);
     return 0;
 }
 
 static int want_rate(uint64_t *ret, const char *name, const char *value, struct err *e)
 {
-    if (size_parse(ret, value) < 0 || *ret < THROTTLE_MIN)
+    if (parse_bytes(ret, value) < 0 || *ret < THROTTLE_MIN)
         return bad_value(name, value, "bytes per second, at least 256KiB, such as 200MiB", e);
     return 0;
 }

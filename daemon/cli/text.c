@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* text.c - sizes, times and names as text */
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/cli/daemon.h"
 
 #include <ctype.h>
@@ -20,52 +21,24 @@ static char *next_buffer(void)
     return buf[turn++ % TURNS];
 }
 
-static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-
-static const char *scaled_text(double v, const char *suffix)
-{
-    char *out = next_buffer();
-    unsigned u = 0;
-    while (v >= 1023.95 && u + 1 < sizeof units / sizeof *units) {
-        v /= 1024;
-        u++;
-    }
-    if (u == 0)
-        snprintf(out, TURN_LEN, "%.0f %s%s", v, units[u], suffix);
-    else
-        snprintf(out, TURN_LEN, "%.1f %s%s", v, units[u], suffix);
-    return out;
-}
-
 const char *text_bytes(uint64_t n)
 {
-    return scaled_text((double)n, "");
+    return amount_text((double)n, next_buffer(), TURN_LEN);
 }
 
 const char *text_rate(double bytes_per_second)
 {
     if (!isfinite(bytes_per_second) || bytes_per_second < 0)
         return "-";
-    return scaled_text(bytes_per_second, "/s");
+    char *out = amount_text(bytes_per_second, next_buffer(), TURN_LEN);
+    size_t n = strlen(out);
+    snprintf(out + n, TURN_LEN - n, "/s");
+    return out;
 }
 
 const char *text_seconds(double s)
 {
-    char *out = next_buffer();
-    if (!isfinite(s) || s < 0 || s > 100.0 * 86400 * 365)
-        return "-";
-    uint64_t t = (uint64_t)(s + 0.5);
-    if (s < 9.95)
-        snprintf(out, TURN_LEN, "%.1f s", s);
-    else if (t < 60)
-        snprintf(out, TURN_LEN, "%u s", (unsigned)t);
-    else if (t < 3600)
-        snprintf(out, TURN_LEN, "%u min %02u s", (unsigned)(t / 60), (unsigned)(t % 60));
-    else if (t < 86400)
-        snprintf(out, TURN_LEN, "%u h %02u min", (unsigned)(t / 3600), (unsigned)(t / 60 % 60));
-    else
-        snprintf(out, TURN_LEN, "%u d %02u h", (unsigned)(t / 86400), (unsigned)(t / 3600 % 24));
-    return out;
+    return span_text(s, next_buffer(), TURN_LEN);
 }
 
 const char *text_local_time(int64_t ns)
@@ -129,34 +102,4 @@ const char *text_size(const json_t *doc, const char *member)
 {
     const json_t *v = json_object_get(doc, member);
     return json_is_integer(v) && json_integer_value(v) >= 0 ? text_bytes((uint64_t)json_integer_value(v)) : "-";
-}
-
-int size_parse(uint64_t *ret, const char *text)
-{
-    if (!isdigit((unsigned char)text[0]))
-        return -EINVAL;
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (errno)
-        return -EINVAL;
-    unsigned shift = 0;
-    if (*end) {
-        static const char letters[] = "KMGTPE";
-        const char *l = strchr(letters, toupper((unsigned char)*end));
-        if (l && *l) {
-            shift = 10 * (unsigned)(l - letters + 1);
-            end++;
-            if (*end == 'i')
-                end++;
-        }
-        if (*end == 'B' || *end == 'b')
-            end++;
-        if (*end)
-            return -EINVAL;
-    }
-    if (shift && v > (UINT64_MAX >> shift))
-        return -EINVAL;
-    *ret = (uint64_t)v << shift;
-    return 0;
 }

@@ -8,6 +8,7 @@
 #include "daemon/engine/natives-plan.h"
 
 #include "base/time.h"
+#include "base/units.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -77,19 +78,6 @@ static const char *complete(const struct native_facts *f, char *out, size_t cap)
     return out;
 }
 
-static const char *duration(int64_t s, char *out, size_t cap)
-{
-    if (s % 86400 == 0)
-        snprintf(out, cap, "%lld d", (long long)s / 86400);
-    else if (s % 3600 == 0)
-        snprintf(out, cap, "%lld h", (long long)s / 3600);
-    else if (s % 60 == 0)
-        snprintf(out, cap, "%lld min", (long long)s / 60);
-    else
-        snprintf(out, cap, "%lld s", (long long)s);
-    return out;
-}
-
 /* A clock that went back makes nothing older. */
 static bool over_age(const struct plan *p, const struct native_facts *f, int64_t max_s)
 {
@@ -141,11 +129,10 @@ static void plan_moved(struct plan *p, size_t i)
 {
     struct native_facts *f = p->by_age[i];
     unsigned number = number_for(p, f), newer = newer_kept(p, i), slot = slot_in_retain(p, f);
-    char safe[160], age[32];
+    char safe[160];
     complete(f, safe, sizeof safe);
     if (over_age(p, f, p->r->retain_max_age_s)) {
-        say(f, GOES, "%s, and it is older than %s (retain-max-age)", safe,
-            duration(p->r->retain_max_age_s, age, sizeof age));
+        say(f, GOES, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
     } else if (newer + slot < number) {
         unsigned more = number - newer;
         f->reasons |= NATIVE_RETAINED;
@@ -206,7 +193,6 @@ static void plan_snapshot_only(struct plan *p, size_t i)
     struct native_facts *f = p->by_age[i];
     unsigned keep = p->r->snapshot_only_keep, count = p->snapshot_only_count;
     unsigned slot = p->slot && !p->r->prune_after && p->r->snapshot_only;
-    char age[32];
     if (p->r->max_per_volume && keep > p->r->max_per_volume)
         keep = p->r->max_per_volume;
     bool old = over_age(p, f, p->r->snapshot_only_max_age_s), wanted = !old && count + slot < keep;
@@ -220,7 +206,7 @@ static void plan_snapshot_only(struct plan *p, size_t i)
         say(f, KEPT, "the only copy of the volume: there is no newer one, and no backup of it");
     } else if (old) {
         say(f, GOES, "it is older than %s (snapshot-only-max-age), and there are newer copies",
-            duration(p->r->snapshot_only_max_age_s, age, sizeof age));
+            duration_words(p->r->snapshot_only_max_age_s));
     } else if (!wanted) {
         say(f, GOES, "snapshot-only-keep is %u, and %u newer one%s kept%s", keep, count, count == 1 ? " is" : "s are",
             count < keep ? " besides the new one" : "");

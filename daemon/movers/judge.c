@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,15 +20,6 @@
 #include <sys/wait.h>
 
 /* ---- words ---- */
-
-static const char *text_duration(int64_t s, char *out, size_t cap)
-{
-    if (s >= 120)
-        snprintf(out, cap, "%lld min", (long long)(s / 60));
-    else
-        snprintf(out, cap, "%lld s", (long long)s);
-    return out;
-}
 
 static const char *phase_of(const struct mover *v)
 {
@@ -44,10 +36,10 @@ static void last_progress(const struct mover *v, char *out, size_t cap)
         return;
     const int64_t end = v->gone_ns ? v->gone_ns : mono_ns();
     const uint64_t of = (uint64_t)json_integer_value(json_object_get(v->progress, "total"));
-    amount_text((uint64_t)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
+    amount_text((double)json_integer_value(json_object_get(v->progress, "done")), done, sizeof done);
     snprintf(out, cap, "; last progress: %s, %s%s%s, %s before", phase_of(v), done, of ? " of " : "",
-             of ? amount_text(of, total, sizeof total) : "",
-             text_duration((end - v->progress_ns) / NS_PER_S, ago, sizeof ago));
+             of ? amount_text((double)of, total, sizeof total) : "",
+             span_text((double)(end - v->progress_ns) / 1e9, ago, sizeof ago));
 }
 
 static void status_text(const struct mover *v, char *out, size_t cap)
@@ -132,21 +124,21 @@ static bool was_oom(const struct mover *v)
 /* Ended by us: what for. */
 static void judge_killed(const struct mover *v, struct mover_end *end)
 {
-    char last[200], t[32];
+    char last[200];
     last_progress(v, last, sizeof last);
     switch (v->killed) {
     case KILL_STALL:
         say(end, MOVER_HUNG, ERR_GENERIC, v, "hung: no byte for %s in stage %s; it was killed%s",
-            text_duration(v->stall_timeout_s, t, sizeof t), phase_of(v), last);
+            duration_words(v->stall_timeout_s), phase_of(v), last);
         break;
     case KILL_DURATION:
         say(end, MOVER_FAILED, ERR_GENERIC, v, "took longer than max-duration (%s) and was ended%s",
-            text_duration(v->max_duration_s, t, sizeof t), last);
+            duration_words(v->max_duration_s), last);
         err_hint(&end->err, "what is stored stays stored: the next run goes on from there; or raise max-duration");
         break;
     case KILL_START:
         say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: it was not ready within %s and was killed",
-            text_duration(v->go_timeout_s, t, sizeof t));
+            duration_words(v->go_timeout_s));
         break;
     case KILL_PROTOCOL:
         say(end, MOVER_DIED, ERR_GENERIC, v, "was killed because it broke the protocol again and again: %s",
@@ -168,7 +160,7 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
     const bool exited = v->status >= 0 && WIFEXITED(v->status);
     if (was_oom(v)) {
         say(end, MOVER_OOM, ERR_MEMORY, v, "was killed because it reached its memory limit of %s%s",
-            amount_text(v->memory_max, peak, sizeof peak), last);
+            amount_text((double)v->memory_max, peak, sizeof peak), last);
         err_hint(&end->err, "raise memory-max, or lower memory, index-memory or workers in [mover]");
     } else if (v->canceled) {
         say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was cancelled and left no result: %s%s", status, last);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* unit.c - the properties of a mover's transient unit: rights, limits, and what the administrator adds */
+#include "base/units.h"
 #include "daemon/movers/builtin-impl.h"
 
 #include <errno.h>
@@ -206,7 +207,7 @@ static bool put_passed(struct unit_properties *p, const struct passed *which, co
     case 't':
         if (!strcmp(v, "infinity"))
             n = UINT64_MAX;
-        else if (cfg_parse_bytes(&n, v) < 0)
+        else if (parse_bytes(&n, v) < 0)
             return false;
         unit_put_u64(p, which->name, n);
         return true;

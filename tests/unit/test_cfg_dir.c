@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The daemon's whole configuration: what is read, what is refused, and that everything is told at once. */
+#include "base/units.h"
 #include "tests/unit/cfgdir.h"
 
 #define REPO "[repository \"main\"]\npath = /srv/backup\npassword-file = cred:main\n"
@@ -286,13 +287,13 @@ static void numbers_sizes_and_times(void **state)
                  {"99999999999999999w", -1}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t v = 12345;
-        int rc = cfg_parse_bytes(&v, sizes[i].text);
+        int rc = parse_bytes(&v, sizes[i].text);
         if ((sizes[i].want < 0) != (rc < 0) || (rc == 0 && v != (uint64_t)sizes[i].want))
             fail_msg("size \"%s\": %d %llu", sizes[i].text, rc, (unsigned long long)v);
     }
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         int64_t v = 12345;
-        int rc = cfg_parse_duration(&v, times[i].text);
+        int rc = parse_duration(&v, times[i].text);
         if ((times[i].want < 0) != (rc < 0) || (rc == 0 && v != times[i].want))
             fail_msg("duration \"%s\": %d %lld", times[i].text, rc, (long long)v);
     }

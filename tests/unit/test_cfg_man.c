@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* snapferry.ini(5) against the table of keys: every key with type and default, none that does not exist, and examples
  * that the reader takes. */
+#include "base/units.h"
 #include "tests/unit/cfgdir.h"
 
 #include "cfg/internal.h"

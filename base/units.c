@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* units.c - sizes and times as people write them */
-#include "cfg/internal.h"
+#include "base/units.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MS_MAX (INT64_C(1000) * 86400 * 36525) /* a hundred years */
 
-/* Digits at *p; leaves *p behind them. */
-static int take_number(const char **p, uint64_t *ret)
+int parse_number(const char **p, uint64_t *ret)
 {
     if (!isdigit((unsigned char)**p))
         return -EINVAL;
@@ -30,11 +29,11 @@ static void skip_blanks(const char **p)
     *p += strspn(*p, " \t");
 }
 
-int cfg_parse_bytes(uint64_t *ret, const char *text)
+int parse_bytes(uint64_t *ret, const char *text)
 {
     uint64_t v;
     const char *p = text;
-    if (take_number(&p, &v) < 0)
+    if (parse_number(&p, &v) < 0)
         return -EINVAL;
     skip_blanks(&p);
     unsigned shift = 0;
@@ -79,7 +78,7 @@ static int64_t take_unit(const char **p)
     return 0;
 }
 
-int parse_milliseconds(int64_t *ret, const char *text)
+int parse_duration_ms(int64_t *ret, const char *text)
 {
     int64_t sum = 0;
     const char *p = text;
@@ -87,7 +86,7 @@ int parse_milliseconds(int64_t *ret, const char *text)
         return -EINVAL;
     while (*p) {
         uint64_t v;
-        if (take_number(&p, &v) < 0)
+        if (parse_number(&p, &v) < 0)
             return -EINVAL;
         skip_blanks(&p);
         int64_t unit = take_unit(&p);
@@ -100,10 +99,10 @@ int parse_milliseconds(int64_t *ret, const char *text)
     return 0;
 }
 
-int cfg_parse_duration(int64_t *ret, const char *text)
+int parse_duration(int64_t *ret, const char *text)
 {
     int64_t ms;
-    if (parse_milliseconds(&ms, text) < 0 || ms % 1000)
+    if (parse_duration_ms(&ms, text) < 0 || ms % 1000)
         return -EINVAL;
     *ret = ms / 1000;
     return 0;
@@ -129,51 +128,53 @@ const char *bytes_text(int64_t n)
     return out;
 }
 
-const char *duration_text(int64_t ms)
+/* In the largest unit that divides it. */
+static const char *exact_text(int64_t ms, const char *space)
 {
-    static const struct {
-        const char *name;
-        int64_t ms;
-    } units[] = {{"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
+    static const struct duration_unit units[] = {
+        {"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
     char *out = next_text();
     unsigned u = 0;
     while (ms % units[u].ms)
         u++;
-    snprintf(out, 32, "%lld%s", (long long)(ms / units[u].ms), units[u].name);
+    snprintf(out, 32, "%lld%s%s", (long long)(ms / units[u].ms), space, units[u].name);
     return out;
 }
 
-/* ---- CPUs ---- */
-
-static int take_cpu(const char **p, uint64_t *ret, const char **why)
+const char *duration_text(int64_t ms)
 {
-    *why = "it wants a list such as 0-3,8";
-    if (take_number(p, ret) < 0)
-        return -EINVAL;
-    *why = "CPUs have numbers from 0 to 1023";
-    return *ret < CFG_CPUS_MAX ? 0 : -EINVAL;
+    return exact_text(ms, "");
 }
 
-int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char **why)
+const char *duration_words(int64_t s)
 {
-    memset(mask, 0, CFG_CPUS_MAX / 8);
-    for (const char *p = text;; p++) {
-        uint64_t first, last;
-        if (take_cpu(&p, &first, why) < 0)
-            return -EINVAL;
-        last = first;
-        if (*p == '-' && (p++, take_cpu(&p, &last, why) < 0))
-            return -EINVAL;
-        if (last < first) {
-            *why = "a range ends before it begins";
-            return -EINVAL;
-        }
-        for (; first <= last; first++)
-            mask[first / 8] |= (uint8_t)(1u << first % 8);
-        if (!*p)
-            return 0;
-        *why = "it wants a list such as 0-3,8";
-        if (*p != ',')
-            return -EINVAL;
-    }
+    return exact_text(s * 1000, " ");
+}
+
+char *amount_text(double n, char *out, size_t cap)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned u = 0;
+    for (; n >= 1023.95 && u + 1 < sizeof units / sizeof *units; u++)
+        n /= 1024;
+    snprintf(out, cap, u ? "%.1f %s" : "%.0f %s", n, units[u]);
+    return out;
+}
+
+char *span_text(double s, char *out, size_t cap)
+{
+    const unsigned t = s > 0 && s < 4e9 ? (unsigned)(s + 0.5) : 0;
+    if (!isfinite(s) || s < 0 || s > 100.0 * 86400 * 365)
+        snprintf(out, cap, "-");
+    else if (s < 9.95)
+        snprintf(out, cap, "%.1f s", s);
+    else if (t < 60)
+        snprintf(out, cap, "%u s", t);
+    else if (t < 3600)
+        snprintf(out, cap, "%u min %02u s", t / 60, t % 60);
+    else if (t < 86400)
+        snprintf(out, cap, "%u h %02u min", t / 3600, t / 60 % 60);
+    else
+        snprintf(out, cap, "%u d %02u h", t / 86400, t / 3600 % 24);
+    return out;
 }
