@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * blake2_run.h - which message is in which lane: what BLAKE2b and BLAKE2s share above their kernels
+ * blake2_run.h - assignment of messages to lanes, shared by BLAKE2b and BLAKE2s
  *
- * Text, not an interface: blake2b.c and blake2s.c include it once each, behind their own compress(), finish(),
- * put_digest() (of 32 bytes) and for_lanes() (whether a lane can count so many bytes), with the words, sizes, types and
- * functions that it is about defined as BLAKE2_*.
+ * This is text, not an interface: blake2b.c and blake2s.c include it once each, after their own compress_block(),
+ * finish_message(), put_digest() (32 bytes) and for_lanes() (whether a lane can count that many bytes), with words,
+ * sizes, types and functions defined as BLAKE2_*.
  */
 
-/* What a lane is working on; job == NULL: nothing. */
+/* Message of a lane; job == NULL: none. */
 struct lane {
     struct hash_job *job;
-    size_t rest; /* bytes not compressed yet, at least 1 */
+    size_t rest; /* remaining bytes, at least 1 */
 };
 
-/* Blocks of each lane between two questions for more messages, while some lanes have none. */
+/* Blocks of each lane between requests for more messages, while some lanes have none. */
 #define SLICE ((128u << 10) / BLAKE2_BLOCK)
 
 struct run {
@@ -53,7 +53,7 @@ static void lane_end(struct run *r, unsigned i, const uint8_t digest[BLAKE2_DIGE
     r->feed->done(r->feed->arg, job);
 }
 
-static void refill(struct run *r)
+static void refill_lanes(struct run *r)
 {
     for (unsigned i = 0; i < r->lanes && r->active < r->lanes; i++) {
         struct hash_job *job = NULL;
@@ -71,7 +71,7 @@ static void refill(struct run *r)
     }
 }
 
-/* Blocks, none of them a last one, that every lane with a message has. */
+/* Number of blocks, other than a last one, available in every lane with a message. */
 static size_t full_blocks(struct run *r)
 {
     size_t full = r->active < r->lanes ? SLICE : SIZE_MAX;
@@ -85,7 +85,7 @@ static size_t full_blocks(struct run *r)
     return full;
 }
 
-/* One message alone is faster without vectors. */
+/* A single message is faster without vectors. */
 static void run_alone(struct run *r, size_t blocks)
 {
     const unsigned i = r->some;
@@ -94,21 +94,21 @@ static void run_alone(struct run *r, size_t blocks)
     lane_state(&r->l, i, h);
     if (blocks == 0) {
         uint8_t digest[BLAKE2_DIGEST];
-        finish(h, r->l.count[i], r->l.block[i], lane->rest, digest);
+        finish_message(h, r->l.count[i], r->l.block[i], lane->rest, digest);
         lane_end(r, i, digest);
         return;
     }
     lane->rest -= blocks * BLAKE2_BLOCK;
     for (; blocks > 0; blocks--, r->l.block[i] += BLAKE2_BLOCK) {
         r->l.count[i] += BLAKE2_BLOCK;
-        compress(h, r->l.block[i], r->l.count[i], 0);
+        compress_block(h, r->l.block[i], r->l.count[i], 0);
     }
     for (unsigned w = 0; w < 8; w++)
         r->l.h[w][i] = h[w];
 }
 
-/* A lane without a message goes along on another's bytes; its result is not used. */
-static void lend(struct run *r)
+/* A lane without a message processes the bytes of another one; its result is not used. */
+static void lend_lanes(struct run *r)
 {
     for (unsigned i = 0; i < r->lanes; i++)
         if (!r->lane[i].job)
@@ -120,14 +120,14 @@ static void run_full(struct run *r, size_t blocks)
     BLAKE2_WORD step[BLAKE2_LANES_MAX];
     for (unsigned i = 0; i < r->lanes; i++)
         step[i] = BLAKE2_BLOCK;
-    lend(r);
+    lend_lanes(r);
     r->fn(&r->l, blocks, step);
     for (unsigned i = 0; i < r->lanes; i++)
         if (r->lane[i].job)
             r->lane[i].rest -= blocks * BLAKE2_BLOCK;
 }
 
-/* One block of each lane, the last one of some message among them. */
+/* One block of each lane, including the last block of some message. */
 static void run_last(struct run *r)
 {
     uint8_t pad[BLAKE2_LANES_MAX][BLAKE2_BLOCK];
@@ -142,7 +142,7 @@ static void run_last(struct run *r)
         r->l.block[i] = pad[i];
         r->l.last[i] = (BLAKE2_WORD)-1;
     }
-    lend(r);
+    lend_lanes(r);
     r->fn(&r->l, 1, step);
     for (unsigned i = 0; i < r->lanes; i++) {
         if (!r->lane[i].job)
@@ -163,7 +163,7 @@ static void run_feed(const struct BLAKE2_KEY *k, const struct hash_feed *feed, s
 {
     struct run r = {.key = k, .feed = feed, .out_len = out_len, .fn = fn, .lanes = lanes};
     for (;;) {
-        refill(&r);
+        refill_lanes(&r);
         if (r.active == 0)
             return;
         size_t full = full_blocks(&r);

@@ -42,7 +42,7 @@ static inline uint64_t rotr64(uint64_t v, unsigned n)
     } while (0)
 
 /* `count` includes this block. */
-static void compress(uint64_t h[8], const uint8_t *block, uint64_t count, uint64_t last)
+static void compress_block(uint64_t h[8], const uint8_t *block, uint64_t count, uint64_t last)
 {
     uint64_t m[16];
     for (unsigned i = 0; i < 16; i++)
@@ -89,30 +89,30 @@ void blake2b_key_init(struct blake2b_key *k, const uint8_t *key, size_t key_len)
     uint64_t h[8];
     memcpy(h, k->h, sizeof h);
     k->count = key_len > 0 ? BLAKE2B_BLOCK : 0;
-    compress(h, block, k->count, ~UINT64_C(0));
+    compress_block(h, block, k->count, ~UINT64_C(0));
     put_digest(h, k->empty);
     if (key_len > 0)
-        compress(k->h, block, k->count, 0);
+        compress_block(k->h, block, k->count, 0);
     explicit_bzero(block, sizeof block);
 }
 
-/* Ends a message: its last 1..128 bytes. */
-static void finish(uint64_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t *out)
+/* Finishes a message with its last 1..128 bytes. */
+static void finish_message(uint64_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t *out)
 {
     uint8_t block[BLAKE2B_BLOCK] = {0};
     memcpy(block, data, len);
-    compress(h, block, count + len, ~UINT64_C(0));
+    compress_block(h, block, count + len, ~UINT64_C(0));
     put_digest(h, out);
 }
 
-/* Whole message, or the rest of one (at least a byte). */
+/* Digest of a whole message, or of the rest of one (at least a byte). */
 static void digest_rest(uint64_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t *out)
 {
     for (; len > BLAKE2B_BLOCK; len -= BLAKE2B_BLOCK, data += BLAKE2B_BLOCK) {
         count += BLAKE2B_BLOCK;
-        compress(h, data, count, 0);
+        compress_block(h, data, count, 0);
     }
-    finish(h, count, data, len, out);
+    finish_message(h, count, data, len, out);
 }
 
 void blake2b_digest(const struct blake2b_key *k, const uint8_t *data, size_t len, uint8_t *out)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * blake2b.h - BLAKE2b with a 32-byte digest (RFC 7693), one stream or several at once (internal to the chunker)
+ * blake2b.h - BLAKE2b with a 32-byte digest (RFC 7693), one message or several in parallel (internal to the chunker)
  */
 #ifndef SNAPFERRY_CHUNKER_BLAKE2B_H
 #define SNAPFERRY_CHUNKER_BLAKE2B_H
@@ -19,8 +19,8 @@
 extern const uint64_t blake2b_iv[8];
 
 /*
- * The lanes of a batch: state words and counters with the lane as the inner index, as vectors want them. A message
- * counts at most 2^64-1 bytes here, so that the upper counter word stays 0.
+ * The lanes of a batch: state words and counters with the lane as the inner index, as required by vectors. A message
+ * has at most 2^64-1 bytes, so that the upper counter word remains 0.
  */
 struct blake2b_lanes {
     uint64_t h[8][BLAKE2B_LANES_MAX] __attribute__((aligned(64)));
@@ -38,7 +38,7 @@ blake2b_lanes_fn blake2b_lanes_avx512; /* 8 lanes */
 
 /* A key schedule: the state after the parameter block and the key block. */
 struct blake2b_key {
-    uint64_t h[8];                 /* state that messages of one byte and more start from */
+    uint64_t h[8];                 /* initial state for messages of at least one byte */
     uint64_t count;                /* bytes in it: 0, or 128 with a key */
     uint8_t empty[BLAKE2B_DIGEST]; /* digest of the empty message */
 };
@@ -48,7 +48,7 @@ void blake2b_key_init(struct blake2b_key *k, const uint8_t *key, size_t key_len)
 
 void blake2b_digest(const struct blake2b_key *k, const uint8_t *data, size_t len, uint8_t *out);
 
-/* Digests of the feed's messages on `lanes` lanes; the first out_len bytes of each job's `out` are set. */
+/* Digests of the messages of the feed on `lanes` lanes; sets the first out_len bytes of each job's `out`. */
 void blake2b_run(const struct blake2b_key *k, const struct hash_feed *feed, size_t out_len, blake2b_lanes_fn *fn,
                  unsigned lanes);
 

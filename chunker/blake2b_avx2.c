@@ -9,7 +9,7 @@
 #define BLAKE_ROT_D1(r0, r1, r2, r3, c0) SHUFFLE_32(r0) SHUFFLE_32(r1) SHUFFLE_32(r2) SHUFFLE_32(r3)
 #define BLAKE_ROT_B1(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("(%[k])", r0, r1, r2, r3)
 #define BLAKE_ROT_D2(r0, r1, r2, r3, c0) BLAKE_SHUFFLE("32(%[k])", r0, r1, r2, r3)
-/* To the right by 63 is to the left by 1. */
+/* A rotation to the right by 63 is one to the left by 1. */
 #define ROT_63(r, scratch)                                                                                             \
     BLAKE_OP("vpsrlq", "$63", r, scratch) BLAKE_OP("vpaddq", BLAKE_REG(r), r, r) BLAKE_XOR(scratch, r)
 #define BLAKE_ROT_B2(r0, r1, r2, r3, c0)                                                                               \
@@ -34,12 +34,12 @@ static inline __m256i load_pair(const uint8_t *low, const uint8_t *high)
                                    _mm_loadu_si128((const void *)high), 1);
 }
 
-static inline __m256i load(const uint64_t *p)
+static inline __m256i load_words(const uint64_t *p)
 {
     return _mm256_load_si256((const void *)p);
 }
 
-static inline void store(uint64_t *p, __m256i v)
+static inline void store_words(uint64_t *p, __m256i v)
 {
     _mm256_store_si256((void *)p, v);
 }
@@ -55,15 +55,15 @@ void blake2b_lanes_avx2(struct blake2b_lanes *l, size_t blocks, const uint64_t *
 {
     const __m256i steps = _mm256_loadu_si256((const void *)step);
     const uint8_t *p0 = l->block[0], *p1 = l->block[1], *p2 = l->block[2], *p3 = l->block[3];
-    __m256i count = load(l->count);
+    __m256i count = load_words(l->count);
 
     __m256i m[16], v[9], h[8];
     for (unsigned w = 0; w < 8; w++) {
         v[w] = _mm256_set1_epi64x((int64_t)blake2b_iv[w]);
-        h[w] = load(l->h[w]);
+        h[w] = load_words(l->h[w]);
     }
     const __m256i iv4 = v[4];
-    v[6] = xor_vec(v[6], load(l->last));
+    v[6] = xor_vec(v[6], load_words(l->last));
     for (size_t i = 0; i < blocks; i++) {
         for (unsigned w = 0; w < 16; w += 2) {
             __m256i even = load_pair(p0 + 8 * w, p2 + 8 * w), odd = load_pair(p1 + 8 * w, p3 + 8 * w);
@@ -82,8 +82,8 @@ void blake2b_lanes_avx2(struct blake2b_lanes *l, size_t blocks, const uint64_t *
                          : BLAKE_CLOBBERS);
     }
     for (unsigned w = 0; w < 8; w++)
-        store(l->h[w], h[w]);
-    store(l->count, count);
+        store_words(l->h[w], h[w]);
+    store_words(l->count, count);
     l->block[0] = p0;
     l->block[1] = p1;
     l->block[2] = p2;

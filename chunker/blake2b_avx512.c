@@ -13,7 +13,7 @@
 #define LANES 8
 
 /* w[i] word j  ->  w[j] word i. */
-static inline void transpose(__m512i w[8])
+static inline void transpose_words(__m512i w[8])
 {
     __m512i t[8], u[8];
 #pragma GCC unroll 4
@@ -21,7 +21,7 @@ static inline void transpose(__m512i w[8])
         t[i] = _mm512_unpacklo_epi64(w[i], w[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi64(w[i], w[i + 1]);
     }
-    /* Now blocks of two words each: t[i] has words 0, 2, 4, 6 (t[i + 1]: 1, 3, 5, 7) of messages i and i + 1. */
+    /* Now in blocks of two words each: t[i] has words 0, 2, 4, 6 (t[i + 1]: 1, 3, 5, 7) of messages i and i + 1. */
 #pragma GCC unroll 2
     for (unsigned i = 0; i < 8; i += 4) {
 #pragma GCC unroll 2
@@ -37,37 +37,37 @@ static inline void transpose(__m512i w[8])
     }
 }
 
-static inline __m512i load(const uint64_t *p)
+static inline __m512i load_words(const uint64_t *p)
 {
     return _mm512_load_si512(p);
 }
 
-/* `block` is advanced. */
+/* Advances `block`. */
 static inline void load_block(__m512i m[16], const uint8_t *block[LANES])
 {
 #pragma GCC unroll 8
     for (unsigned i = 0; i < LANES; i++) {
         m[i] = _mm512_loadu_si512(block[i]);
         m[8 + i] = _mm512_loadu_si512(block[i] + 64);
-        /* As many streams as lanes are about what hardware prefetch follows. A hint about an address past the end does
-         * no harm, hence the integer. */
+        /* Hardware prefetch can follow about as many streams as there are lanes. A prefetch past the end is harmless,
+         * hence the integer. */
         _mm_prefetch((const char *)((uintptr_t)block[i] + 8 * BLAKE2B_BLOCK), _MM_HINT_T0);
         _mm_prefetch((const char *)((uintptr_t)block[i] + 8 * BLAKE2B_BLOCK + 64), _MM_HINT_T0);
         block[i] += BLAKE2B_BLOCK;
     }
-    transpose(m);
-    transpose(m + 8);
+    transpose_words(m);
+    transpose_words(m + 8);
 }
 
 void blake2b_lanes_avx512(struct blake2b_lanes *l, size_t blocks, const uint64_t *step)
 {
-    const __m512i steps = _mm512_loadu_si512(step), last = load(l->last);
+    const __m512i steps = _mm512_loadu_si512(step), last = load_words(l->last);
     const uint8_t *block[LANES];
     for (unsigned i = 0; i < LANES; i++)
         block[i] = l->block[i];
-    __m512i count = load(l->count), h[8], iv[8];
+    __m512i count = load_words(l->count), h[8], iv[8];
     for (unsigned w = 0; w < 8; w++) {
-        h[w] = load(l->h[w]);
+        h[w] = load_words(l->h[w]);
         iv[w] = _mm512_set1_epi64((int64_t)blake2b_iv[w]);
     }
     iv[6] = _mm512_xor_si512(iv[6], last);

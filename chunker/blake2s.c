@@ -40,7 +40,7 @@ static inline uint32_t rotr32(uint32_t v, unsigned n)
     } while (0)
 
 /* `count` includes this block. */
-static void compress(uint32_t h[8], const uint8_t *block, uint64_t count, uint32_t last)
+static void compress_block(uint32_t h[8], const uint8_t *block, uint64_t count, uint32_t last)
 {
     uint32_t m[16];
     for (unsigned i = 0; i < 16; i++)
@@ -87,19 +87,20 @@ void blake2s_key_init(struct blake2s_key *k, size_t digest_len, const uint8_t *k
     uint32_t h[8];
     memcpy(h, k->h, sizeof h);
     k->count = key_len > 0 ? BLAKE2S_BLOCK : 0;
-    compress(h, block, k->count, ~UINT32_C(0));
+    compress_block(h, block, k->count, ~UINT32_C(0));
     put_digest(h, k->empty);
     if (key_len > 0)
-        compress(k->h, block, k->count, 0);
+        compress_block(k->h, block, k->count, 0);
     explicit_bzero(block, sizeof block);
 }
 
-/* Ends a message: its last 1..64 bytes. */
-static void finish(uint32_t h[8], uint64_t count, const uint8_t *data, size_t len, uint8_t out[BLAKE2S_DIGEST_MAX])
+/* Finishes a message with its last 1..64 bytes. */
+static void finish_message(uint32_t h[8], uint64_t count, const uint8_t *data, size_t len,
+                           uint8_t out[BLAKE2S_DIGEST_MAX])
 {
     uint8_t block[BLAKE2S_BLOCK] = {0};
     memcpy(block, data, len);
-    compress(h, block, count + len, ~UINT32_C(0));
+    compress_block(h, block, count + len, ~UINT32_C(0));
     put_digest(h, out);
 }
 
@@ -114,14 +115,14 @@ void blake2s_digest(const struct blake2s_key *k, const uint8_t *data, size_t len
     uint64_t count = k->count;
     for (; len > BLAKE2S_BLOCK; len -= BLAKE2S_BLOCK, data += BLAKE2S_BLOCK) {
         count += BLAKE2S_BLOCK;
-        compress(h, data, count, 0);
+        compress_block(h, data, count, 0);
     }
     uint8_t digest[BLAKE2S_DIGEST_MAX];
-    finish(h, count, data, len, digest);
+    finish_message(h, count, data, len, digest);
     memcpy(out, digest, k->digest_len);
 }
 
-/* With the key block before it. */
+/* Including the key block. */
 static bool for_lanes(size_t len)
 {
     return len <= UINT32_MAX - BLAKE2S_BLOCK;

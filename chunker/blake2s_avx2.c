@@ -3,12 +3,12 @@
 #include "chunker/blake2s.h"
 #include "chunker/blake_words32_avx2.h"
 
-static inline __m256i load(const uint32_t *p)
+static inline __m256i load_words(const uint32_t *p)
 {
     return _mm256_load_si256((const void *)p);
 }
 
-static inline void store(uint32_t *p, __m256i v)
+static inline void store_words(uint32_t *p, __m256i v)
 {
     _mm256_store_si256((void *)p, v);
 }
@@ -17,16 +17,16 @@ void blake2s_lanes_avx2(struct blake2s_lanes *l, size_t blocks, const uint32_t *
 {
     const __m256i steps = _mm256_loadu_si256((const void *)step);
     const uint8_t *p[LANES];
-    __m256i count = load(l->count);
+    __m256i count = load_words(l->count);
     __m256i m[16], v[9], h[8];
     for (unsigned i = 0; i < LANES; i++)
         p[i] = l->block[i];
     for (unsigned w = 0; w < 8; w++) {
         v[w] = _mm256_set1_epi32((int)blake2s_iv[w]);
-        h[w] = load(l->h[w]);
+        h[w] = load_words(l->h[w]);
     }
     const __m256i iv4 = v[4];
-    v[6] = _mm256_xor_si256(v[6], load(l->last));
+    v[6] = _mm256_xor_si256(v[6], load_words(l->last));
     for (size_t i = 0; i < blocks; i++) {
         for (unsigned half = 0; half < 2; half++) {
             for (unsigned k = 0; k < LANES; k++)
@@ -43,8 +43,8 @@ void blake2s_lanes_avx2(struct blake2s_lanes *l, size_t blocks, const uint32_t *
                          : BLAKE_CLOBBERS);
     }
     for (unsigned w = 0; w < 8; w++)
-        store(l->h[w], h[w]);
-    store(l->count, count);
+        store_words(l->h[w], h[w]);
+    store_words(l->count, count);
     for (unsigned i = 0; i < LANES; i++)
         l->block[i] = p[i];
 }

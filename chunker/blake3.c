@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Chunks whose chaining values are held at a time: a complete subtree, so wide that the few levels of its top, which
- * have fewer parents than a kernel has lanes, do not count. */
+/* Chunks whose chaining values are held at a time: a complete subtree, wide enough that the top levels, which have
+ * fewer parents than a kernel has lanes, are negligible. */
 #define SUBTREE 256
 #define SUBTREE_LEVEL 8
 #define DEPTH_MAX (64 - 10 - SUBTREE_LEVEL + 1) /* subtrees that can be pending for 2^64 bytes */
@@ -44,8 +44,8 @@ static inline uint32_t rotr32(uint32_t v, unsigned n)
         G(v3, v4, v9, v14, m[s14], m[s15]);                                                                            \
     } while (0)
 
-/* cv = first eight words of the compression; that is all that chaining and a 32-byte digest need. */
-static void compress(uint32_t cv[8], const uint8_t *block, uint64_t counter, uint32_t len, uint32_t flags)
+/* Computes the first eight words of the compression, which suffice for chaining and a 32-byte digest. */
+static void compress_block(uint32_t cv[8], const uint8_t *block, uint64_t counter, uint32_t len, uint32_t flags)
 {
     uint32_t m[16];
     for (unsigned i = 0; i < 16; i++)
@@ -53,7 +53,7 @@ static void compress(uint32_t cv[8], const uint8_t *block, uint64_t counter, uin
     uint32_t v0 = cv[0], v1 = cv[1], v2 = cv[2], v3 = cv[3], v4 = cv[4], v5 = cv[5], v6 = cv[6], v7 = cv[7];
     uint32_t v8 = blake3_iv[0], v9 = blake3_iv[1], v10 = blake3_iv[2], v11 = blake3_iv[3];
     uint32_t v12 = (uint32_t)counter, v13 = (uint32_t)(counter >> 32), v14 = len, v15 = flags;
-    /* Each round permutes the words of the one before: 2 6 3 10 7 0 4 13 1 11 12 5 9 14 15 8. */
+    /* Each round permutes the words of the previous one: 2 6 3 10 7 0 4 13 1 11 12 5 9 14 15 8. */
     ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     ROUND(2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8);
     ROUND(3, 4, 10, 12, 13, 2, 7, 14, 6, 5, 9, 0, 11, 15, 8, 1);
@@ -85,13 +85,13 @@ static void chunk_cv(const uint8_t *data, size_t len, const uint32_t key[8], uin
     memcpy(cv, key, sizeof cv);
     uint32_t start = BLAKE3_CHUNK_START;
     for (; len > BLAKE3_BLOCK; len -= BLAKE3_BLOCK, data += BLAKE3_BLOCK) {
-        compress(cv, data, counter, BLAKE3_BLOCK, flags | start);
+        compress_block(cv, data, counter, BLAKE3_BLOCK, flags | start);
         start = 0;
     }
     uint8_t block[BLAKE3_BLOCK] = {0};
     if (len > 0)
         memcpy(block, data, len);
-    compress(cv, block, counter, (uint32_t)len, flags | start | BLAKE3_CHUNK_END | end);
+    compress_block(cv, block, counter, (uint32_t)len, flags | start | BLAKE3_CHUNK_END | end);
     put_cv(out, cv);
 }
 
@@ -99,7 +99,7 @@ static void parent_cv(const uint8_t *children, const uint32_t key[8], uint32_t f
 {
     uint32_t cv[8];
     memcpy(cv, key, sizeof cv);
-    compress(cv, children, 0, BLAKE3_BLOCK, flags | BLAKE3_PARENT);
+    compress_block(cv, children, 0, BLAKE3_BLOCK, flags | BLAKE3_PARENT);
     put_cv(out, cv);
 }
 
@@ -118,10 +118,10 @@ static void parents_scalar(const uint8_t *children, size_t n, const uint32_t key
 
 const struct blake3_kernel blake3_scalar = {chunks_scalar, parents_scalar};
 
-/* Joins neighbours level by level until at most `want` chaining values are left; an odd one moves up as it is. Returns
- * how many are left. */
-static size_t reduce(const struct blake3_kernel *kernel, const uint32_t key[8], uint32_t flags, uint8_t *cvs, size_t n,
-                     size_t want)
+/* Joins adjacent nodes level by level until at most `want` chaining values are left; an odd one moves up unchanged.
+ * Returns the number left. */
+static size_t reduce_level(const struct blake3_kernel *kernel, const uint32_t key[8], uint32_t flags, uint8_t *cvs,
+                           size_t n, size_t want)
 {
     while (n > want) {
         size_t pairs = n / 2;
@@ -141,15 +141,15 @@ void blake3_digest(const struct blake3_kernel *kernel, const uint32_t key[8], ui
         return;
     }
 
-    /* Complete subtrees of SUBTREE chunks, joined as in a binary counter. At least a byte always stays for later, so
-     * that no node made here can be the root. */
+    /* Complete subtrees of SUBTREE chunks are joined as in a binary counter. At least one byte is left for later, so
+     * that no node created here is the root. */
     uint8_t cvs[SUBTREE * BLAKE3_OUT];
     uint8_t stack[DEPTH_MAX + 1][BLAKE3_OUT];
     unsigned depth = 0;
     uint64_t counter = 0;
     while (len > (size_t)SUBTREE * BLAKE3_CHUNK) {
         kernel->chunks(data, SUBTREE, key, counter, flags, cvs);
-        reduce(kernel, key, flags, cvs, SUBTREE, 1);
+        reduce_level(kernel, key, flags, cvs, SUBTREE, 1);
         memcpy(stack[depth++], cvs, BLAKE3_OUT);
         counter += SUBTREE;
         data += SUBTREE * BLAKE3_CHUNK;
@@ -160,7 +160,7 @@ void blake3_digest(const struct blake3_kernel *kernel, const uint32_t key[8], ui
         }
     }
 
-    /* The rest: 1 byte to a full subtree. Two children of the root must stay apart when nothing is pending. */
+    /* The rest: 1 byte to a full subtree. The two children of the root must not be joined when nothing is pending. */
     size_t whole = len / BLAKE3_CHUNK;
     if (whole > 0)
         kernel->chunks(data, whole, key, counter, flags, cvs);
@@ -170,11 +170,11 @@ void blake3_digest(const struct blake3_kernel *kernel, const uint32_t key[8], ui
         n++;
     }
     if (depth == 0) {
-        reduce(kernel, key, flags, cvs, n, 2);
+        reduce_level(kernel, key, flags, cvs, n, 2);
         parent_cv(cvs, key, flags | BLAKE3_ROOT, out);
         return;
     }
-    reduce(kernel, key, flags, cvs, n, 1);
+    reduce_level(kernel, key, flags, cvs, n, 1);
     while (depth > 0) {
         depth--;
         uint8_t children[2 * BLAKE3_OUT];

@@ -2,7 +2,7 @@
 /*
  * blake3.h - BLAKE3 (the paper "BLAKE3: one function, fast everywhere", section 2; internal to the chunker)
  *
- * The tree is walked in one place (blake3.c); a kernel compresses several independent chunks or parent nodes.
+ * The tree is built in one place (blake3.c); a kernel compresses several independent chunks or parent nodes.
  */
 #ifndef SNAPFERRY_CHUNKER_BLAKE3_H
 #define SNAPFERRY_CHUNKER_BLAKE3_H
@@ -24,7 +24,7 @@ enum blake3_flag {
     BLAKE3_DERIVE_KEY_MATERIAL = 64,
 };
 
-/* Chaining values of n whole chunks that follow each other from chunk number `counter`; `out` gets 32 n bytes. */
+/* Chaining values of n consecutive whole chunks from chunk number `counter`; writes 32 n bytes to `out`. */
 typedef void blake3_chunks_fn(const uint8_t *data, size_t n, const uint32_t key[8], uint64_t counter, uint32_t flags,
                               uint8_t *out);
 /* Chaining values of n parents; `children` are 2 n chaining values; `out` (32 n bytes) may be `children`. */
@@ -40,7 +40,7 @@ extern const struct blake3_kernel blake3_scalar;
 extern const struct blake3_kernel blake3_avx2;
 extern const struct blake3_kernel blake3_avx512;
 
-/* `flags` is 0 or one of the KEYED_HASH and DERIVE_KEY modes; `key` is blake3_iv where the mode has none. */
+/* `flags` is 0 or one of the modes KEYED_HASH and DERIVE_KEY; `key` is blake3_iv in modes without a key. */
 void blake3_digest(const struct blake3_kernel *kernel, const uint32_t key[8], uint32_t flags, const uint8_t *data,
                    size_t len, uint8_t out[BLAKE3_OUT]);
 

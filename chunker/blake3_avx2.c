@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static inline __m256i set1(uint32_t v)
+static inline __m256i splat(uint32_t v)
 {
     return _mm256_set1_epi32((int)v);
 }
@@ -22,8 +22,8 @@ static inline __m256i set1(uint32_t v)
 /* clang-format on */
 
 /* One block of 64 bytes in each lane, at data + lane * stride. */
-static inline void compress(__m256i cv[8], const uint8_t *data, size_t stride, __m256i counter_low,
-                            __m256i counter_high, uint32_t flags)
+static inline void compress_lanes(__m256i cv[8], const uint8_t *data, size_t stride, __m256i counter_low,
+                                  __m256i counter_high, uint32_t flags)
 {
     __m256i m[16], v[9];
     for (unsigned half = 0; half < 2; half++) {
@@ -32,11 +32,11 @@ static inline void compress(__m256i cv[8], const uint8_t *data, size_t stride, _
         transpose(&m[8 * half]);
     }
     for (unsigned i = 0; i < 4; i++)
-        v[i] = set1(blake3_iv[i]);
+        v[i] = splat(blake3_iv[i]);
     v[4] = counter_low;
     v[5] = counter_high;
-    v[6] = set1(BLAKE3_BLOCK);
-    v[7] = set1(flags);
+    v[6] = splat(BLAKE3_BLOCK);
+    v[7] = splat(flags);
     __asm__ volatile(BLAKE_LOAD_STATE ROUNDS BLAKE_STORE_STATE(BLAKE_NO_FEED)
                      :
                      : [m] "r"(m), [h] "r"(cv), [v] "r"(v), [k] "r"(shuffles)
@@ -63,14 +63,14 @@ static void chunks_avx2(const uint8_t *data, size_t n, const uint32_t key[8], ui
                       counter_high = _mm256_loadu_si256((const void *)high);
         __m256i cv[8];
         for (unsigned i = 0; i < 8; i++)
-            cv[i] = set1(key[i]);
+            cv[i] = splat(key[i]);
         for (size_t pos = 0; pos < BLAKE3_CHUNK; pos += BLAKE3_BLOCK) {
             uint32_t place = pos == 0 ? BLAKE3_CHUNK_START : pos == BLAKE3_CHUNK - BLAKE3_BLOCK ? BLAKE3_CHUNK_END : 0U;
-            /* Eight streams a kilobyte apart are more than hardware prefetch follows. A hint about an address past the
-             * end does no harm, hence the integer. */
+            /* Hardware prefetch cannot follow eight streams a kilobyte apart. A prefetch past the end is harmless,
+             * hence the integer. */
             for (unsigned i = 0; i < LANES; i++)
                 _mm_prefetch((const char *)((uintptr_t)data + (LANES + i) * BLAKE3_CHUNK + pos), _MM_HINT_T0);
-            compress(cv, data + pos, BLAKE3_CHUNK, counter_low, counter_high, flags | place);
+            compress_lanes(cv, data + pos, BLAKE3_CHUNK, counter_low, counter_high, flags | place);
         }
         put_cvs(cv, out);
         data += LANES * BLAKE3_CHUNK;
@@ -85,14 +85,14 @@ static void eight_parents(const uint8_t *children, const uint32_t key[8], uint32
 {
     __m256i cv[8];
     for (unsigned i = 0; i < 8; i++)
-        cv[i] = set1(key[i]);
-    compress(cv, children, BLAKE3_BLOCK, _mm256_setzero_si256(), _mm256_setzero_si256(), flags | BLAKE3_PARENT);
+        cv[i] = splat(key[i]);
+    compress_lanes(cv, children, BLAKE3_BLOCK, _mm256_setzero_si256(), _mm256_setzero_si256(), flags | BLAKE3_PARENT);
     put_cvs(cv, out);
 }
 
 static void parents_avx2(const uint8_t *children, size_t n, const uint32_t key[8], uint32_t flags, uint8_t *out)
 {
-    /* The results of a group overwrite children of groups before it only, and its own when they have been read. */
+    /* The results of a group overwrite only children of previous groups, and its own after they have been read. */
     for (; n >= LANES; n -= LANES) {
         eight_parents(children, key, flags, out);
         children += LANES * BLAKE3_BLOCK;

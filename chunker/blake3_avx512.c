@@ -29,10 +29,10 @@ static inline void transpose_blocks(__m512i w[16])
 }
 
 /* w[i] word j  ->  w[j] word i. */
-static inline void transpose(__m512i w[16])
+static inline void transpose_words(__m512i w[16])
 {
     transpose_blocks(w);
-    /* w[4 r + k] now has in block c word 4 c + k of vectors 4 r to 4 r + 3: blocks r and c change places. */
+    /* Block c of w[4 r + k] now has word 4 c + k of vectors 4 r to 4 r + 3: exchange blocks r and c. */
 #pragma GCC unroll 4
     for (unsigned k = 0; k < 4; k++) {
         __m512i t0 = _mm512_shuffle_i32x4(w[k], w[4 + k], 0x88), t1 = _mm512_shuffle_i32x4(w[k], w[4 + k], 0xdd);
@@ -45,28 +45,28 @@ static inline void transpose(__m512i w[16])
     }
 }
 
-static inline __m512i set1(uint32_t v)
+static inline __m512i splat(uint32_t v)
 {
     return _mm512_set1_epi32((int)v);
 }
 
 /* One block of 64 bytes in each lane, at data + lane * stride. */
-static inline void compress(__m512i cv[8], const uint8_t *data, size_t stride, __m512i counter_low,
-                            __m512i counter_high, uint32_t flags)
+static inline void compress_lanes(__m512i cv[8], const uint8_t *data, size_t stride, __m512i counter_low,
+                                  __m512i counter_high, uint32_t flags)
 {
     __m512i m[16], v[16];
 #pragma GCC unroll 16
     for (unsigned i = 0; i < LANES; i++)
         m[i] = _mm512_loadu_si512(data + i * stride);
-    transpose(m);
+    transpose_words(m);
     for (unsigned i = 0; i < 8; i++)
         v[i] = cv[i];
     for (unsigned i = 0; i < 4; i++)
-        v[8 + i] = set1(blake3_iv[i]);
+        v[8 + i] = splat(blake3_iv[i]);
     v[12] = counter_low;
     v[13] = counter_high;
-    v[14] = set1(BLAKE3_BLOCK);
-    v[15] = set1(flags);
+    v[14] = splat(BLAKE3_BLOCK);
+    v[15] = splat(flags);
     BLAKE_ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
     BLAKE_ROUND(2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
     BLAKE_ROUND(3, 4, 10, 12, 13, 2, 7, 14, 6, 5, 9, 0, 11, 15, 8, 1)
@@ -85,7 +85,7 @@ static inline void put_cvs(const __m512i cv[8], uint8_t *out)
         w[i] = cv[i];
         w[8 + i] = _mm512_setzero_si512();
     }
-    transpose(w);
+    transpose_words(w);
     for (unsigned i = 0; i < LANES; i++)
         _mm256_storeu_si256((void *)(out + i * BLAKE3_OUT), _mm512_castsi512_si256(w[i]));
 }
@@ -100,14 +100,14 @@ static void sixteen_chunks(const uint8_t *data, const uint32_t key[8], uint64_t 
     const __m512i counter_low = _mm512_loadu_si512(low), counter_high = _mm512_loadu_si512(high);
     __m512i cv[8];
     for (unsigned i = 0; i < 8; i++)
-        cv[i] = set1(key[i]);
+        cv[i] = splat(key[i]);
     for (size_t pos = 0; pos < BLAKE3_CHUNK; pos += BLAKE3_BLOCK) {
         uint32_t place = pos == 0 ? BLAKE3_CHUNK_START : pos == BLAKE3_CHUNK - BLAKE3_BLOCK ? BLAKE3_CHUNK_END : 0U;
-        /* Sixteen streams a kilobyte apart are more than hardware prefetch follows. A hint about an address past the
-         * end does no harm, hence the integer. */
+        /* Hardware prefetch cannot follow sixteen streams a kilobyte apart. A prefetch past the end is harmless, hence
+         * the integer. */
         for (unsigned i = 0; i < LANES; i++)
             _mm_prefetch((const char *)((uintptr_t)data + (LANES + i) * BLAKE3_CHUNK + pos), _MM_HINT_T0);
-        compress(cv, data + pos, BLAKE3_CHUNK, counter_low, counter_high, flags | place);
+        compress_lanes(cv, data + pos, BLAKE3_CHUNK, counter_low, counter_high, flags | place);
     }
     put_cvs(cv, out);
 }
@@ -129,14 +129,14 @@ static void sixteen_parents(const uint8_t *children, const uint32_t key[8], uint
 {
     __m512i cv[8];
     for (unsigned i = 0; i < 8; i++)
-        cv[i] = set1(key[i]);
-    compress(cv, children, BLAKE3_BLOCK, _mm512_setzero_si512(), _mm512_setzero_si512(), flags | BLAKE3_PARENT);
+        cv[i] = splat(key[i]);
+    compress_lanes(cv, children, BLAKE3_BLOCK, _mm512_setzero_si512(), _mm512_setzero_si512(), flags | BLAKE3_PARENT);
     put_cvs(cv, out);
 }
 
 static void parents_avx512(const uint8_t *children, size_t n, const uint32_t key[8], uint32_t flags, uint8_t *out)
 {
-    /* The results of a group overwrite children of groups before it only, and its own when they have been read. */
+    /* The results of a group overwrite only children of previous groups, and its own after they have been read. */
     for (; n >= LANES; n -= LANES) {
         sixteen_parents(children, key, flags, out);
         children += LANES * BLAKE3_BLOCK;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * blake_rounds_avx2.h - the rounds that BLAKE2b and BLAKE3 share, on AVX2 registers with a message in each element
+ * blake_rounds_avx2.h - the rounds shared by BLAKE2b and BLAKE3, on AVX2 registers with a message in each element
  *
- * Written as assembler text because the state fills all 16 registers: compilers spill up to one value in every second
- * step here and lose a third of the speed. Spilling by hand takes one store and one load in a quarter round: a rotation
- * by shifts needs a scratch register, and of the state the c of the first column is not needed for longest.
+ * Written in assembler because the state fills all 16 registers: compilers spill a value in up to every second step and
+ * lose a third of the speed. Manual spilling needs one store and one load per quarter round: a rotation by shifts needs
+ * a scratch register, and the c of the first column is the value not needed for the longest time.
  *
  * The including file defines BLAKE_ADD (the addition), and the four rotations of the quarter round: BLAKE_ROT_D1,
- * BLAKE_ROT_B1, BLAKE_ROT_D2, BLAKE_ROT_B2, each (r0, r1, r2, r3, c0): rotate four registers, c0 may serve as scratch
+ * BLAKE_ROT_B1, BLAKE_ROT_D2, BLAKE_ROT_B2, each (r0, r1, r2, r3, c0): rotate four registers; c0 may be used as scratch
  * register between BLAKE_SPILL(c0) and BLAKE_RELOAD(c0).
  *
  * Operands of the asm statement, all pointers to aligned vectors: %[m] 16 of the message, %[h] 8 of the state
- * (updated),
- * %[v] 8 that fill the lower half of the matrix and one for the spilled register, %[k] the shuffles. v0-v15 live in
- * ymm0-ymm15.
+ * (updated), %[v] 8 that fill the lower half of the matrix and one for the spilled register, %[k] the shuffles. v0-v15
+ * are in ymm0-ymm15.
  */
 #ifndef SNAPFERRY_CHUNKER_BLAKE_ROUNDS_AVX2_H
 #define SNAPFERRY_CHUNKER_BLAKE_ROUNDS_AVX2_H
@@ -27,7 +26,7 @@
 #define BLAKE_SUM(x, a) BLAKE_OP(BLAKE_ADD, BLAKE_REG(x), a, a)
 #define BLAKE_XOR(x, a) BLAKE_OP("vpxor", BLAKE_REG(x), a, a)
 
-/* Half of G on four columns or diagonals side by side: their chains of dependent instructions overlap. */
+/* Half of G on four columns or diagonals in parallel: their chains of dependent instructions overlap. */
 #define BLAKE_HALF(a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3, s0, s1, s2, s3, rot_d, rot_b)       \
     BLAKE_MSG(s0, a0)                                                                                                  \
     BLAKE_MSG(s1, a1)                                                                                                  \
@@ -87,7 +86,7 @@
     BLAKE_LOAD(14, "32*6(%[v])")                                                                                       \
     BLAKE_LOAD(15, "32*7(%[v])")
 
-/* h[i] = v[i] ^ v[i + 8], and ^ h[i] before if `feed` is BLAKE_FEED_FORWARD and not empty. */
+/* h[i] = v[i] ^ v[i + 8], also ^ the old h[i] if `feed` is BLAKE_FEED_FORWARD and not empty. */
 #define BLAKE_FEED_FORWARD(r) BLAKE_OP("vpxor", "32*" #r "(%[h])", r, r)
 #define BLAKE_NO_FEED(r)
 #define BLAKE_FOLD(r, s, feed) BLAKE_XOR(s, r) feed(r) "vmovdqa %%ymm" #r ", 32*" #r "(%[h])\n\t"
@@ -105,7 +104,7 @@
     "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",        \
         "xmm12", "xmm13", "xmm14", "xmm15"
 
-/* Ready-made rotations. */
+/* Predefined rotations. */
 #define BLAKE_SHUFFLE(mask, r0, r1, r2, r3)                                                                            \
     BLAKE_OP("vpshufb", mask, r0, r0)                                                                                  \
     BLAKE_OP("vpshufb", mask, r1, r1)                                                                                  \

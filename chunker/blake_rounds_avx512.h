@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * blake_rounds_avx512.h - the rounds that BLAKE2b and BLAKE3 share, on AVX-512 registers with a message in each element
+ * blake_rounds_avx512.h - the rounds shared by BLAKE2b and BLAKE3, on AVX-512 registers with a message in each element
  *
- * With 32 registers the state and what is needed of the message stay where they are, and a rotation is one instruction:
- * here the compiler does well. The four columns of a round (then its four diagonals) go side by side, since a G on its
- * own is a chain in which each instruction waits for the one before.
+ * With 32 registers, the state and the required part of the message remain in registers, and a rotation is one
+ * instruction; compiler output is good. The four columns of a round (then its four diagonals) are computed in parallel,
+ * because each G is a chain of dependent instructions.
  *
  * The including file defines BLAKE_ADD(a, b) and BLAKE_ROTR(v, n), and the rotations BLAKE_D1, BLAKE_B1, BLAKE_D2,
  * BLAKE_B2 of the quarter round.
@@ -22,7 +22,7 @@
 #define BLAKE_TURN_D2(to, from) v[to] = BLAKE_ROTR(_mm512_xor_si512(v[to], v[from]), BLAKE_D2);
 #define BLAKE_TURN_B2(to, from) v[to] = BLAKE_ROTR(_mm512_xor_si512(v[to], v[from]), BLAKE_B2);
 
-/* G on v[0..3] and the four b, c, d given, with the message words x and y. */
+/* G on v[0..3] and the given four b, c, d, with the message words x and y. */
 #define BLAKE_FOUR_G(b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3, x0, y0, x1, y1, x2, y2, x3, y3)                   \
     BLAKE_EACH(BLAKE_MSG, 0, 1, 2, 3, x0, x1, x2, x3)                                                                  \
     BLAKE_EACH(BLAKE_SUM, 0, 1, 2, 3, b0, b1, b2, b3)                                                                  \

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * blake_words32_avx2.h - what BLAKE3 and BLAKE2s share beside the rounds: 32-bit words, a message in each of eight
+ * blake_words32_avx2.h - shared by BLAKE3 and BLAKE2s in addition to the rounds: 32-bit words, one of eight messages
+ * each
  *
- * The two have the same quarter round, rotations by 16, 12, 8 and 7; their permutations differ. Text of both kernels,
- * like blake_rounds_avx2.h, which it includes.
+ * Both have the same quarter round, rotations by 16, 12, 8 and 7; their permutations differ. Like blake_rounds_avx2.h,
+ * which it includes, this is text of both kernels.
  */
 #ifndef SNAPFERRY_CHUNKER_BLAKE_WORDS32_AVX2_H
 #define SNAPFERRY_CHUNKER_BLAKE_WORDS32_AVX2_H

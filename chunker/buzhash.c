@@ -2,7 +2,7 @@
 /*
  * buzhash.c - the 32-bit cyclic polynomial hash of Kopia's DYNAMIC-*-BUZHASH splitters
  *
- * h = rotl(h, 1) ^ T[in] ^ rotl(T[out], 64); the rotation of the byte that leaves is by 64 = 2 * 32 and so vanishes.
+ * h = rotl(h, 1) ^ T[in] ^ rotl(T[out], 64); the byte that leaves is rotated by 64 = 2 * 32, which has no effect.
  * (Facts: Kopia repository format, section 11.4 and annex A.)
  */
 #include "chunker/rolling.h"
@@ -60,7 +60,7 @@ size_t buzhash_scan_scalar(const uint8_t *data, size_t from, size_t to, uint32_t
     while (h & mask) {
         if (n == to)
             return 0;
-        /* One value, so that the compiler does not put two steps where each hash waits for the last one. */
+        /* A single value, so that the compiler does not unroll into two dependent steps. */
         uint32_t change = buzhash_table[data[n - ROLLING_WINDOW]] ^ buzhash_table[data[n]];
         __asm__("" : "+r"(change));
         h = rotl1(h) ^ change;

@@ -2,24 +2,24 @@
 /*
  * buzhash_avx512.c - Buzhash as a prefix sum of look-ups, 64 bytes at a time
  *
- * Number the bytes of the range from 0 and let b[i] be byte i. The hash behind byte n is the sum (xor) of
- * rotl(T[b[i]], n - i) over the 64 bytes up to n. Rotate all of it right by n: what is left of a byte is
- * R[i] = rotr(T[b[i]], i), which does not depend on n any more. With S[n] = R[0] ^ ... ^ R[n],
+ * Number the bytes of the range from 0 and let b[i] be byte i. The hash after byte n is the sum (xor) of rotl(T[b[i]],
+ * n - i) over the 64 bytes up to n. Rotated right by n, the contribution of a byte is R[i] = rotr(T[b[i]], i), which
+ * does not depend on n. With S[n] = R[0] ^ ... ^ R[n],
  *
  *     rotr(hash, n) = S[n] ^ S[n-64].
  *
- * So each byte is looked up once and rotated once, and instead of the hash the mask is rotated back: the hash is 0
- * under `mask` where S[n] ^ S[n-64] is 0 under rotr(mask, n). A step is 64 bytes, twice the word, so that all rotations
- * are constants of a place within the step, and S[n-64] is what the step before had in that place.
+ * Each byte is therefore looked up and rotated once, and the mask is rotated instead of the hash: the hash is 0 under
+ * `mask` where S[n] ^ S[n-64] is 0 under rotr(mask, n). A step is 64 bytes, twice the word size, so that all rotations
+ * are constants of the position within the step, and S[n-64] is the value of the previous step at that position.
  *
- * Look-up: the table is 4 x 256 bytes, one plane for each byte of the words, and a plane is four registers that VPERMB
- * searches by the low six bits of an index; the upper two choose the register by merge masks. Two stages of unpacking
- * make words of the planes. They leave byte 16 L + 4 k + m in word 4 L + m of vector k; the bytes are shuffled before
- * so that this is byte 4 w + k of the step in word w of vector k. The sums within a word's four bytes are then sums
+ * Look-up: the table is 4 x 256 bytes, one plane for each byte of the words; a plane is four registers searched by
+ * VPERMB with the low six bits of an index; the upper two select the register by merge masks. Two stages of unpacking
+ * convert planes to words and place byte 16 L + 4 k + m in word 4 L + m of vector k; the bytes are shuffled first so
+ * that this is byte 4 w + k of the step in word w of vector k. The sums within the four bytes of a word are then sums
  * over vectors, without a shuffle, and only those of whole words run across a vector, in four steps for all 64 bytes.
  *
- * Whether any position hits is asked once in GROUP steps, by the minimum of all masked values; the place is then found
- * by the scalar twin.
+ * Hits are tested once per GROUP steps, by the minimum of all masked values; the position is then determined by the
+ * scalar code.
  */
 #include "chunker/rolling.h"
 
@@ -27,22 +27,22 @@
 #include <stdbool.h>
 
 #define STEP 64
-#define GROUP 4 /* steps between two questions */
+#define GROUP 4 /* steps between two tests */
 
 /* The table of the hash. */
 struct tables {
     __m512i plane[4][4]; /* [byte of the word][upper two bits of the index] */
 };
 
-/* Constants of the places within a step. */
+/* Constants of the positions within a step. */
 struct places {
-    __m512i mask[4]; /* rotr(mask, place), [k] for the places 4 w + k */
+    __m512i mask[4]; /* rotr(mask, position), [k] for the positions 4 w + k */
     __m512i rotate[4];
     __m512i order;        /* of bytes in 16 */
     __m512i last_of_four; /* number of the word before each upper half of eight */
 };
 
-/* S of a step, [k] for its places 4 w + k. */
+/* S of a step, [k] for its positions 4 w + k. */
 struct sums {
     __m512i s[4];
 };
@@ -83,9 +83,9 @@ static inline __m512i xor_vec(__m512i a, __m512i b)
     return _mm512_xor_si512(a, b);
 }
 
-/* Sums over one step of bytes, going on from `before`. */
-static inline struct sums advance(const struct tables *t, const struct places *p, const struct sums *before,
-                                  __m512i bytes)
+/* Sums over one step of bytes, continuing from `before`. */
+static inline struct sums advance_sums(const struct tables *t, const struct places *p, const struct sums *before,
+                                       __m512i bytes)
 {
     bytes = _mm512_shuffle_epi8(bytes, p->order);
     __mmask64 upper = _mm512_movepi8_mask(bytes), odd = _mm512_movepi8_mask(_mm512_add_epi8(bytes, bytes));
@@ -102,8 +102,8 @@ static inline struct sums advance(const struct tables *t, const struct places *p
     r2 = xor_vec(r2, r1);
     r3 = xor_vec(r3, r2);
 
-    /* Sums of words across the vector: the upper half of every 2, 4, 8 and 16 words takes on the sum of the lower half;
-     * then of all bytes before the step. */
+    /* Sums of words across the vector: the sum of the lower half is added to the upper half of every 2, 4, 8 and 16
+     * words; then the sum of all bytes before the step. */
     __m512i w = xor_vec(r3, _mm512_slli_epi64(r3, 32));
     w = _mm512_mask_xor_epi32(w, 0xcccc, w, _mm512_shuffle_epi32(w, _MM_PERM_BBBB));
     w = _mm512_mask_xor_epi32(w, 0xf0f0, w, _mm512_permutexvar_epi32(p->last_of_four, w));
@@ -113,8 +113,8 @@ static inline struct sums advance(const struct tables *t, const struct places *p
     return (struct sums){{xor_vec(r0, base), xor_vec(r1, base), xor_vec(r2, base), w}};
 }
 
-/* 0 in some word if, and only if, a position of the step hits. */
-static inline __m512i hits(const struct places *p, const struct sums *now, const struct sums *before)
+/* Some word is 0 if and only if a position of the step hits. */
+static inline __m512i step_hits(const struct places *p, const struct sums *now, const struct sums *before)
 {
     enum { XOR_AND = 0x28 }; /* (a ^ b) & c */
     __m512i h0 = _mm512_ternarylogic_epi32(now->s[0], before->s[0], p->mask[0], XOR_AND);
@@ -124,8 +124,8 @@ static inline __m512i hits(const struct places *p, const struct sums *now, const
     return _mm512_min_epu32(_mm512_min_epu32(h0, h1), _mm512_min_epu32(h2, h3));
 }
 
-/* Scans `n` whole groups after the window that ends at data[0]: the start of the first group with a hit, or n groups.
- */
+/* Scans `n` whole groups after the window that ends at data[0]. Returns the start of the first group with a hit, or n
+ * groups. */
 static size_t scan_groups(const struct tables *t, const struct places *p, const struct sums *s, const uint8_t *data,
                           size_t n)
 {
@@ -135,8 +135,8 @@ static size_t scan_groups(const struct tables *t, const struct places *p, const 
         __m512i least = _mm512_set1_epi32(-1);
 #pragma GCC unroll 4
         for (unsigned i = 0; i < GROUP; i++) {
-            struct sums now = advance(t, p, &before, _mm512_loadu_si512(data + pos + i * STEP));
-            least = _mm512_min_epu32(least, hits(p, &now, &before));
+            struct sums now = advance_sums(t, p, &before, _mm512_loadu_si512(data + pos + i * STEP));
+            least = _mm512_min_epu32(least, step_hits(p, &now, &before));
             before = now;
         }
         if (_mm512_testn_epi32_mask(least, least))
@@ -149,7 +149,7 @@ size_t buzhash_scan_avx512(const uint8_t *data, size_t from, size_t to, uint32_t
 {
     if (from > to)
         return 0;
-    /* The position `from` itself, where runs of equal bytes hit. */
+    /* The position `from` itself, which hits in runs of equal bytes. */
     size_t cut = buzhash_scan_scalar(data, from, from, mask);
     if (cut || to - from < 2 * GROUP * STEP)
         return cut || from == to ? cut : buzhash_scan_scalar(data, from + 1, to, mask);
@@ -158,9 +158,9 @@ size_t buzhash_scan_avx512(const uint8_t *data, size_t from, size_t to, uint32_t
     make_tables(&t);
     make_places(&p, mask);
     struct sums s = {{_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()}};
-    s = advance(&t, &p, &s, _mm512_loadu_si512(data + from - ROLLING_WINDOW));
+    s = advance_sums(&t, &p, &s, _mm512_loadu_si512(data + from - ROLLING_WINDOW));
     size_t groups = (to - from) / (GROUP * STEP);
     size_t pos = from + scan_groups(&t, &p, &s, data + from, groups);
-    /* The group with the hit, or what is left. */
+    /* The group with the hit, or the rest. */
     return pos < to ? buzhash_scan_scalar(data, pos + 1, to, mask) : 0;
 }

@@ -21,7 +21,7 @@ enum family { FAMILY_BLAKE2B, FAMILY_BLAKE2S, FAMILY_BLAKE3, FAMILY_SHA256, FAMI
 struct algorithm {
     const char *name;
     enum family family;
-    size_t size;    /* bytes of a digest that are used */
+    size_t size;    /* used bytes of the digest */
     size_t key_max; /* bytes; 0: any length */
     const char *md; /* OpenSSL's name, for HMAC */
 };
@@ -44,7 +44,7 @@ static const struct algorithm algorithms[] = {
 
 struct hasher {
     const struct algorithm *alg;
-    enum kernel_level level; /* of its kernel; KERNEL_SCALAR where there is only one */
+    enum kernel_level level; /* level of its kernel; KERNEL_SCALAR if there is only one */
     union {
         struct {
             struct blake2b_key key;
@@ -117,14 +117,16 @@ int hasher_new(struct hasher **ret, const char *name, const uint8_t *key, size_t
             alg = &algorithms[i];
     if (!alg) {
         err_set(e, ERR_FORMAT, ENOTSUP, "unknown content hash \"%.64s\"", name);
-        return err_hint(e, "the repository needs a newer snapferry, or its format block is damaged");
+        return err_hint(e, "use a newer snapferry, or restore a damaged format block from a copy");
     }
     if (alg->key_max > 0 && key_len > alg->key_max)
-        return err_set(e, ERR_FORMAT, EINVAL, "the repository's hash secret has %zu bytes, but %s takes at most %zu",
-                       key_len, alg->name, alg->key_max);
-    /* BLAKE2s without a key exists, but stock refuses it for the short digest: contents would be forgeable. */
+        return err_set(e, ERR_FORMAT, EINVAL,
+                       "the hash secret of the repository has %zu bytes, but %s allows at most %zu", key_len, alg->name,
+                       alg->key_max);
+    /* Like stock Kopia, refuse BLAKE2s without a key for the short digest, as contents could be forged. */
     if (alg->family == FAMILY_BLAKE2S && alg->size < BLAKE2S_DIGEST_MAX && key_len == 0)
-        return err_set(e, ERR_FORMAT, EINVAL, "the repository's hash secret is empty, but %s needs one", alg->name);
+        return err_set(e, ERR_FORMAT, EINVAL, "the hash secret of the repository is empty, but %s requires one",
+                       alg->name);
 
     struct hasher *h = calloc(1, sizeof *h);
     if (!h)
@@ -220,7 +222,7 @@ void hasher_run(const struct hasher *h, const struct hash_feed *feed)
     }
 }
 
-/* Messages that wait, in the order of the batch: those before `next` are taken, of the following 32 those in the mask.
+/* Waiting messages in the order of the batch: those before `next` are taken, and of the following 32 those in the mask.
  */
 struct waiting {
     struct hash_job *jobs;
@@ -228,7 +230,7 @@ struct waiting {
     uint32_t taken;
 };
 
-/* Takes the longest of the next 32, so that lanes do not stand idle at the end of the batch beside one long message. */
+/* Takes the longest of the next 32, so that lanes are not idle at the end of the batch because of one long message. */
 static struct hash_job *take_longest(void *arg, unsigned active)
 {
     (void)active;

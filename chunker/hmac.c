@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * hmac.c - HMAC over OpenSSL digests that cannot fail on a lack of memory
+ * hmac.c - HMAC over OpenSSL digests, without allocations per message
  *
- * OpenSSL allocates when a MAC or digest context is made or copied, but not when a digest context is begun again with
- * the digest it has. So a hasher holds a set of digest contexts, one for each CPU, and a message borrows one; the inner
- * and outer key blocks are hashed anew for each message, which costs two blocks among the thousands of a content.
+ * OpenSSL allocates when a MAC or digest context is created or copied, but not when a digest context is reused with the
+ * same digest. A hasher therefore has a set of digest contexts, one for each CPU, and a message borrows one. The inner
+ * and outer key blocks are hashed again for each message, which costs two blocks compared to thousands of a content.
  */
 #include "chunker/hmac.h"
 
@@ -29,9 +29,9 @@ struct hmac {
     EVP_MD_CTX *slot[SLOTS_MAX]; /* the first free_slots are free */
 };
 
-/* A digest that goes wrong half-way can only mean broken memory: a wrong content id would be written for good, and
- * there is no way to report it, so stop the process. */
-static void must(int ok)
+/* A failure of a digest in progress can only be caused by corrupted memory. It would produce a wrong content id and
+ * cannot be reported, so the process is aborted. */
+static void openssl_must(int ok)
 {
     if (ok != 1)
         abort();
@@ -75,13 +75,13 @@ int hmac_new(struct hmac **ret, const char *md, const uint8_t *key, size_t key_l
     h->md = EVP_MD_fetch(NULL, md, NULL);
     if (!h->md) {
         hmac_free(h);
-        err_set(e, ERR_FORMAT, ENOTSUP, "OpenSSL on this system has no digest %s", md);
+        err_set(e, ERR_FORMAT, ENOTSUP, "OpenSSL on this system does not support the digest %s", md);
         return err_hint(e, "check the providers in openssl.cnf");
     }
     h->block = (size_t)EVP_MD_get_block_size(h->md);
     h->size = (size_t)EVP_MD_get_size(h->md);
     int rc = h->block <= BLOCK_MAX ? make_slots(h, e)
-                                   : err_set(e, ERR_FORMAT, ENOTSUP, "digest %s has too long a block", md);
+                                   : err_set(e, ERR_FORMAT, ENOTSUP, "the block size of digest %s is too large", md);
     if (rc < 0) {
         hmac_free(h);
         return rc;
@@ -114,14 +114,14 @@ void hmac_digest(struct hmac *h, const void *data, size_t len, uint8_t *out, siz
     pthread_mutex_unlock(&h->lock);
 
     uint8_t digest[EVP_MAX_MD_SIZE];
-    must(EVP_DigestInit_ex(ctx, h->md, NULL));
-    must(EVP_DigestUpdate(ctx, h->inner, h->block));
-    must(EVP_DigestUpdate(ctx, data, len));
-    must(EVP_DigestFinal_ex(ctx, digest, NULL));
-    must(EVP_DigestInit_ex(ctx, h->md, NULL));
-    must(EVP_DigestUpdate(ctx, h->outer, h->block));
-    must(EVP_DigestUpdate(ctx, digest, h->size));
-    must(EVP_DigestFinal_ex(ctx, digest, NULL));
+    openssl_must(EVP_DigestInit_ex(ctx, h->md, NULL));
+    openssl_must(EVP_DigestUpdate(ctx, h->inner, h->block));
+    openssl_must(EVP_DigestUpdate(ctx, data, len));
+    openssl_must(EVP_DigestFinal_ex(ctx, digest, NULL));
+    openssl_must(EVP_DigestInit_ex(ctx, h->md, NULL));
+    openssl_must(EVP_DigestUpdate(ctx, h->outer, h->block));
+    openssl_must(EVP_DigestUpdate(ctx, digest, h->size));
+    openssl_must(EVP_DigestFinal_ex(ctx, digest, NULL));
     memcpy(out, digest, out_len);
 
     pthread_mutex_lock(&h->lock);

@@ -14,7 +14,7 @@ struct hmac;
 int hmac_new(struct hmac **ret, const char *md, const uint8_t *key, size_t key_len, struct err *e);
 void hmac_free(struct hmac *h); /* wipes the key; NULL allowed */
 
-/* `out` gets the first out_len bytes. Thread-safe. */
+/* Writes the first out_len bytes of the code to `out`. Thread-safe. */
 void hmac_digest(struct hmac *h, const void *data, size_t len, uint8_t *out, size_t out_len);
 
 #endif

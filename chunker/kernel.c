@@ -14,7 +14,7 @@ extern char **environ;
 
 static const char *const level_names[] = {"scalar", "avx2", "avx512"};
 
-/* What is needed beside the level for anything but scalar. */
+/* CPU features required in addition to the level for kernels other than scalar. */
 enum extra { EXTRA_NONE, EXTRA_VAES /* and VPCLMULQDQ */, EXTRA_SHA };
 static const char *const extra_names[] = {"", " with VAES", " with SHA extensions"};
 
@@ -85,7 +85,7 @@ static bool cpu_has(enum extra x)
 }
 #endif
 
-/* What the CPU can run of a kernel that may need more than its level says. */
+/* Highest level that the CPU supports for a kernel with additional requirements. */
 static enum kernel_level cpu_level_for(enum extra x)
 {
     return cpu_has(x) ? kernel_cpu_level() : KERNEL_SCALAR;
@@ -118,23 +118,22 @@ static int check_variable(const char *var, struct err *e)
            (strncmp(name, kernels[k].name, (size_t)name_len) != 0 || kernels[k].name[name_len] != '\0'))
         k++;
     if (k == N_KERNELS) {
-        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: there is no kernel of that name", name_len,
-                name);
-        return err_hint(e, "the kernels are BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM and SHA256");
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: unknown kernel name", name_len, name);
+        return err_hint(e, "valid names are BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM and SHA256");
     }
     int level = level_by_name(word);
     if (level < 0) {
-        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: unknown kernel", kernels[k].name, word);
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: unknown level", kernels[k].name, word);
         return err_hint(e, "use scalar, avx2 or avx512, or unset it");
     }
     if (!(kernels[k].levels & 1U << level)) {
-        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: there is no such kernel of %s", kernels[k].name,
-                word, kernels[k].name);
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: %s has no kernel of this level",
+                kernels[k].name, word, kernels[k].name);
         return err_hint(e, "unset it, or use scalar");
     }
     enum kernel_level can = cpu_level_for(kernels[k].extra);
     if (level > (int)can) {
-        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU (or system) cannot run %s code%s",
+        err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%s=%s: this CPU or system does not support %s%s",
                 kernels[k].name, word, word, extra_names[kernels[k].extra]);
         return err_hint(e, "unset it, or use %s", kernel_level_name(can));
     }

@@ -23,15 +23,15 @@ struct worker {
     struct pool *pool;
     unsigned number;
     pthread_t thread;
-    uint64_t running; /* number of the job it works on, NO_JOB while it waits */
-    uint64_t since;   /* when that state began, ns */
+    uint64_t running; /* number of the current job, NO_JOB while waiting */
+    uint64_t since;   /* start of that state, ns */
 };
 
 struct pool {
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* a job was queued, or the end is near */
+    pthread_cond_t work;  /* a job was queued, or the pool is stopping */
     pthread_cond_t room;  /* a job left the queue */
-    pthread_cond_t ended; /* a job ended while someone drains */
+    pthread_cond_t ended; /* a job ended while a caller drains */
     bool stopping;
     unsigned threads;  /* started */
     unsigned draining; /* callers in pool_drain() */
@@ -78,8 +78,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Starts a worker with all signals blocked, so that they reach the thread that waits for them; those that a fault
- * raises stay, for they go to the thread at fault. */
+/* Starts a worker with all signals blocked, so that they are delivered to the thread that waits for them, except
+ * signals raised by faults, which are delivered to the faulting thread. */
 static int start_worker(struct worker *w, const char *name)
 {
     sigset_t block, old;
@@ -102,7 +102,8 @@ static int start_worker(struct worker *w, const char *name)
 int pool_new(struct pool **ret, unsigned threads, size_t queue_len, const char *name, struct err *e)
 {
     if (threads == 0 || queue_len == 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "a pool of %u threads with a queue of %zu jobs", threads, queue_len);
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid thread pool: %u threads, queue of %zu jobs", threads,
+                       queue_len);
     if (threads > INT_MAX / sizeof(struct worker) || queue_len > SIZE_MAX / sizeof(struct job))
         return err_nomem(e);
     struct pool *p = calloc(1, sizeof *p + threads * sizeof p->worker[0]);
@@ -125,7 +126,7 @@ int pool_new(struct pool **ret, unsigned threads, size_t queue_len, const char *
         if (rc != 0) {
             err_set(e, ERR_GENERIC, rc, "cannot start thread %u of %u of %s", p->threads + 1, threads, name);
             pool_free(p);
-            return err_hint(e, "lower the number of threads, or raise the limit of tasks");
+            return err_hint(e, "lower the number of workers, or raise the task limit");
         }
     }
     *ret = p;
@@ -164,7 +165,7 @@ void pool_submit(struct pool *p, pool_job_fn *fn, void *arg)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Have all jobs with numbers below `end` ended? */
+/* Whether all jobs with numbers below `end` have ended. */
 static bool all_ended(const struct pool *p, uint64_t end)
 {
     if (p->taken < end)

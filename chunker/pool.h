@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * pool.h - a fixed set of threads working on a bounded queue of jobs
+ * pool.h - a fixed set of threads with a bounded queue of jobs
  *
- * The queue's bound is the back-pressure: pool_submit() blocks while it is full. Jobs start in the order of submission;
- * nothing is said about the order in which they end. A job must not call pool_submit() or pool_drain() on its own pool:
- * with all threads waiting for room, nobody would make any. Every other call is thread-safe, pool_free() aside. Workers
- * take no asynchronous signals.
+ * The bound of the queue provides back-pressure: pool_submit() blocks while it is full. Jobs start in the order of
+ * submission and end in any order. A job must not call pool_submit() or pool_drain() on its own pool, as this could
+ * deadlock. All other calls except pool_free() are thread-safe. Workers block all asynchronous signals.
  */
 #ifndef SNAPFERRY_CHUNKER_POOL_H
 #define SNAPFERRY_CHUNKER_POOL_H
@@ -17,13 +16,13 @@
 
 struct pool;
 
-/* A job; `worker` is 0..threads-1, so that a job can use buffers of its thread without locking. */
+/* A job; `worker` is 0..threads-1, so that a job can use buffers of its thread without locks. */
 typedef void pool_job_fn(void *arg, unsigned worker);
 
 struct pool_stats {
     uint64_t busy_ns;  /* sum over threads of time in jobs */
     uint64_t idle_ns;  /* sum over threads of time waiting for jobs */
-    uint64_t block_ns; /* time submitters waited for room in the queue */
+    uint64_t block_ns; /* time submitters waited for space in the queue */
     uint64_t jobs;
 };
 

@@ -13,11 +13,11 @@
 #define POLY RABINKARP_POLY
 #define DEGREE RABINKARP_DEGREE
 #define STREAMS 4
-#define PIECE_MAX 8192         /* bytes of a stream before its results are put in order */
+#define PIECE_MAX 8192         /* bytes of a stream between two checks of results */
 #define SHORT 1024             /* ranges below this are rolled byte by byte */
-#define TOP_SHIFT (DEGREE - 8) /* where the eight bits are that a shift by a byte pushes out of the residue */
+#define TOP_SHIFT (DEGREE - 8) /* position of the eight bits shifted out of the residue by a byte */
 
-static uint64_t out_table[256]; /* b * x^(8*64) mod P: takes the oldest byte away after the shift */
+static uint64_t out_table[256]; /* b * x^(8*64) mod P: removes the oldest byte after the shift */
 static uint64_t mod_table[256]; /* (b * x^53 mod P) ^ (b << 53): reduces and clears what was shifted out */
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
@@ -41,7 +41,7 @@ static void make_tables(void)
     }
 }
 
-static inline uint64_t append(uint64_t v, uint8_t in)
+static inline uint64_t append_byte(uint64_t v, uint8_t in)
 {
     return (v << 8 | in) ^ mod_table[v >> TOP_SHIFT];
 }
@@ -51,7 +51,7 @@ uint64_t rabinkarp_residue(const uint8_t *data, size_t len)
     pthread_once(&tables_once, make_tables);
     uint64_t v = 0;
     for (size_t i = 0; i < len; i++)
-        v = append(v, data[i]);
+        v = append_byte(v, data[i]);
     return v;
 }
 
@@ -59,14 +59,14 @@ size_t rabinkarp_roll(const uint8_t *data, size_t from, size_t to, uint32_t mask
 {
     pthread_once(&tables_once, make_tables);
     for (size_t n = from; n < to; n++) {
-        v = append(v, data[n]) ^ out_table[data[n - ROLLING_WINDOW]];
+        v = append_byte(v, data[n]) ^ out_table[data[n - ROLLING_WINDOW]];
         if (!(v & mask))
             return n + 1;
     }
     return 0;
 }
 
-/* The same for STREAMS pieces of the range side by side: a roll waits for a table, and other pieces fill the wait. */
+/* The same for STREAMS pieces of the range in parallel: each waits for table look-ups, which then overlap. */
 static size_t roll_pieces(const uint8_t *data, size_t from, size_t piece, uint32_t mask, uint64_t v0)
 {
     const uint8_t *in0 = data + from, *in1 = in0 + piece, *in2 = in1 + piece, *in3 = in2 + piece;
@@ -75,17 +75,17 @@ static size_t roll_pieces(const uint8_t *data, size_t from, size_t piece, uint32
     uint64_t v3 = rabinkarp_residue(in3 - ROLLING_WINDOW, ROLLING_WINDOW);
     size_t i = 0;
     for (; i < piece; i++) {
-        v0 = append(v0, in0[i]) ^ out_table[in0[(ptrdiff_t)i - ROLLING_WINDOW]];
-        v1 = append(v1, in1[i]) ^ out_table[in1[(ptrdiff_t)i - ROLLING_WINDOW]];
-        v2 = append(v2, in2[i]) ^ out_table[in2[(ptrdiff_t)i - ROLLING_WINDOW]];
-        v3 = append(v3, in3[i]) ^ out_table[in3[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v0 = append_byte(v0, in0[i]) ^ out_table[in0[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v1 = append_byte(v1, in1[i]) ^ out_table[in1[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v2 = append_byte(v2, in2[i]) ^ out_table[in2[(ptrdiff_t)i - ROLLING_WINDOW]];
+        v3 = append_byte(v3, in3[i]) ^ out_table[in3[(ptrdiff_t)i - ROLLING_WINDOW]];
         if (!(v0 & mask) || !(v1 & mask) || !(v2 & mask) || !(v3 & mask))
             break;
     }
     if (i == piece)
         return 0;
 
-    /* The earliest hit of the range: what comes before in the data has not been looked at to its end yet. */
+    /* The earliest hit of the range; preceding data has not been checked completely yet. */
     const uint64_t v[STREAMS] = {v0, v1, v2, v3};
     for (size_t k = 0; k < STREAMS; k++) {
         size_t n = from + k * piece + i + 1;
@@ -95,7 +95,7 @@ static size_t roll_pieces(const uint8_t *data, size_t from, size_t piece, uint32
         if (n)
             return n;
     }
-    return 0; /* not reached: one of them hit */
+    return 0; /* not reached: one of them has a hit */
 }
 
 size_t rabinkarp_scan_scalar(const uint8_t *data, size_t from, size_t to, uint32_t mask)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * rolling.h - the rolling hashes behind splitter.h, one scan function per kernel (internal to the chunker)
+ * rolling.h - the rolling hashes of splitter.h, one scan function per kernel (internal to the chunker)
  *
- * A scan looks for the smallest n in [from, to] for which the hash of data[n-64 .. n-1] is 0 modulo mask+1, and returns
- * it, or 0 if there is none. 64 <= from; data has `to` bytes. The window needs nothing but those 64 bytes, so a scan
- * can begin anywhere and ranges can be cut into pieces that are rolled side by side.
+ * A scan searches for the smallest n in [from, to] for which the hash of data[n-64 .. n-1] is 0 modulo mask+1, and
+ * returns it, or 0 if there is none. 64 <= from; data has `to` bytes. The window depends only on those 64 bytes, so
+ * that a scan can start anywhere and ranges can be divided into pieces that are processed in parallel.
  */
 #ifndef SNAPFERRY_CHUNKER_ROLLING_H
 #define SNAPFERRY_CHUNKER_ROLLING_H

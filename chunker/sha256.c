@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* sha256.c - HMAC around the compression function: keys, the ends of messages, two messages side by side. */
+/* sha256.c - HMAC around the compression function: keys, ends of messages, two messages in parallel */
 #include "chunker/sha256.h"
 
 #include "base/bytes.h"
@@ -12,11 +12,11 @@ static const uint32_t iv_256[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53
 static const uint32_t iv_224[8] = {0xc1059ed8, 0x367cd507, 0x3070dd17, 0xf70e5939,
                                    0xffc00b31, 0x68581511, 0x64f98fa7, 0xbefa4fa4};
 
-/* Blocks of a lane between two questions for another message while it is alone. */
+/* Blocks of a single active lane between requests for another message. */
 #define SLICE ((128u << 10) / SHA256_BLOCK)
 
-/* The end of a message: less than a block of it, and what FIPS 180-4 (5.1.1) puts behind; `total` bytes in all. */
-static void finish(uint32_t h[8], const uint8_t *rest, size_t n, uint64_t total, uint8_t digest[SHA256_DIGEST])
+/* Finishes a message with its last, partial block and the padding of FIPS 180-4 (5.1.1); `total` bytes in all. */
+static void finish_digest(uint32_t h[8], const uint8_t *rest, size_t n, uint64_t total, uint8_t digest[SHA256_DIGEST])
 {
     uint8_t pad[2 * SHA256_BLOCK] = {0};
     const size_t blocks = n + 9 > SHA256_BLOCK ? 2 : 1;
@@ -39,7 +39,7 @@ void hmac_sha256_init(struct hmac_sha256 *k, size_t size, const uint8_t *key, si
         uint32_t h[8];
         memcpy(h, iv, sizeof h);
         sha256_blocks_avx2(h, key, key_len / SHA256_BLOCK);
-        finish(h, key + key_len - key_len % SHA256_BLOCK, key_len % SHA256_BLOCK, key_len, digest);
+        finish_digest(h, key + key_len - key_len % SHA256_BLOCK, key_len % SHA256_BLOCK, key_len, digest);
         memcpy(block, digest, size);
         explicit_bzero(h, sizeof h);
     } else if (key_len > 0) {
@@ -57,15 +57,15 @@ void hmac_sha256_init(struct hmac_sha256 *k, size_t size, const uint8_t *key, si
     explicit_bzero(digest, sizeof digest);
 }
 
-/* The code of a message of `len` bytes, of which the state `h` has taken all full blocks. */
-static void end(const struct hmac_sha256 *k, uint32_t h[8], const uint8_t *data, size_t len, uint8_t *out,
-                size_t out_len)
+/* The code of a message of `len` bytes; the state `h` includes all its full blocks. */
+static void end_message(const struct hmac_sha256 *k, uint32_t h[8], const uint8_t *data, size_t len, uint8_t *out,
+                        size_t out_len)
 {
     uint8_t digest[SHA256_DIGEST];
-    const size_t rest = len % SHA256_BLOCK; /* 0 also where there is no data at all */
-    finish(h, rest ? data + len - rest : NULL, rest, SHA256_BLOCK + (uint64_t)len, digest);
+    const size_t rest = len % SHA256_BLOCK; /* 0 also without any data */
+    finish_digest(h, rest ? data + len - rest : NULL, rest, SHA256_BLOCK + (uint64_t)len, digest);
     memcpy(h, k->outer, sizeof k->outer);
-    finish(h, digest, k->size, SHA256_BLOCK + k->size, digest);
+    finish_digest(h, digest, k->size, SHA256_BLOCK + k->size, digest);
     memcpy(out, digest, out_len);
 }
 
@@ -74,18 +74,18 @@ void hmac_sha256_digest(const struct hmac_sha256 *k, const uint8_t *data, size_t
     uint32_t h[8];
     memcpy(h, k->inner, sizeof h);
     sha256_blocks_avx2(h, data, len / SHA256_BLOCK);
-    end(k, h, data, len, out, out_len);
+    end_message(k, h, data, len, out, out_len);
 }
 
 struct lane {
     struct hash_job *job; /* NULL: free */
     const uint8_t *at;
-    size_t blocks; /* full ones from `at` on */
+    size_t blocks; /* full blocks from `at` */
     uint32_t h[8];
 };
 
-/* Returns how many lanes have a message. */
-static unsigned refill(const struct hmac_sha256 *k, const struct hash_feed *feed, struct lane *lanes)
+/* Returns the number of lanes with a message. */
+static unsigned refill_lanes(const struct hmac_sha256 *k, const struct hash_feed *feed, struct lane *lanes)
 {
     unsigned active = (lanes[0].job != NULL) + (lanes[1].job != NULL);
     for (struct lane *l = lanes; l < lanes + SHA256_LANES; l++) {
@@ -102,7 +102,7 @@ static unsigned refill(const struct hmac_sha256 *k, const struct hash_feed *feed
     return active;
 }
 
-static void advance(struct lane *l, size_t blocks)
+static void advance_lane(struct lane *l, size_t blocks)
 {
     if (blocks > 0)
         l->at += blocks * SHA256_BLOCK;
@@ -113,23 +113,23 @@ void hmac_sha256_run(const struct hmac_sha256 *k, const struct hash_feed *feed, 
 {
     struct lane lanes[SHA256_LANES] = {0};
     unsigned active;
-    while ((active = refill(k, feed, lanes)) > 0) {
+    while ((active = refill_lanes(k, feed, lanes)) > 0) {
         if (active == SHA256_LANES) {
             size_t n = lanes[0].blocks < lanes[1].blocks ? lanes[0].blocks : lanes[1].blocks;
             sha256_pairs_avx2(lanes[0].h, lanes[0].at, lanes[1].h, lanes[1].at, n);
-            advance(&lanes[0], n);
-            advance(&lanes[1], n);
+            advance_lane(&lanes[0], n);
+            advance_lane(&lanes[1], n);
         } else {
             struct lane *l = lanes[0].job ? &lanes[0] : &lanes[1];
             size_t n = l->blocks < SLICE ? l->blocks : SLICE;
             sha256_blocks_avx2(l->h, l->at, n);
-            advance(l, n);
+            advance_lane(l, n);
         }
         for (struct lane *l = lanes; l < lanes + SHA256_LANES; l++) {
             if (!l->job || l->blocks > 0)
                 continue;
             struct hash_job *job = l->job;
-            end(k, l->h, job->data, job->len, job->out, out_len);
+            end_message(k, l->h, job->data, job->len, job->out, out_len);
             l->job = NULL;
             feed->done(feed->arg, job);
         }

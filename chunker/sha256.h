@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * sha256.h - HMAC-SHA256 and HMAC-SHA224 (FIPS 180-4, RFC 2104), two messages at once (internal to the chunker)
+ * sha256.h - HMAC-SHA256 and HMAC-SHA224 (FIPS 180-4, RFC 2104), two messages in parallel (internal to the chunker)
  *
- * The scalar twin is OpenSSL's digest (hmac.h). An instruction of the CPU's SHA extensions gives two rounds after four
- * cycles but can be begun every second one: two messages side by side take little longer than one.
+ * The scalar version is OpenSSL's digest (hmac.h). An instruction of the CPU's SHA extensions computes two rounds with
+ * a latency of four cycles and a throughput of one per two cycles: two messages in parallel take little longer than
+ * one.
  */
 #ifndef SNAPFERRY_CHUNKER_SHA256_H
 #define SNAPFERRY_CHUNKER_SHA256_H
@@ -18,18 +19,18 @@
 #define SHA224_DIGEST 28
 #define SHA256_LANES 2
 
-/* Takes `blocks` blocks at `p` into the state `h`. The CPU must have SHA extensions and AVX2. */
+/* Compresses `blocks` blocks at `p` into the state `h`. The CPU must have SHA extensions and AVX2. */
 void sha256_blocks_avx2(uint32_t h[8], const uint8_t *p, size_t blocks);
-/* The same with two messages of as many blocks. */
+/* The same for two messages with equal numbers of blocks. */
 void sha256_pairs_avx2(uint32_t h0[8], const uint8_t *p0, uint32_t h1[8], const uint8_t *p1, size_t blocks);
 
 /* A key schedule. */
 struct hmac_sha256 {
-    uint32_t inner[8], outer[8]; /* states behind the two key blocks */
+    uint32_t inner[8], outer[8]; /* states after the two key blocks */
     size_t size;                 /* of the inner digest: SHA256_DIGEST or SHA224_DIGEST */
 };
 
-/* `size` chooses the digest; a key of any length. */
+/* `size` selects the digest; the key may have any length. */
 void hmac_sha256_init(struct hmac_sha256 *k, size_t size, const uint8_t *key, size_t key_len);
 /* The first out_len <= size bytes of the code of one message. */
 void hmac_sha256_digest(const struct hmac_sha256 *k, const uint8_t *data, size_t len, uint8_t *out, size_t out_len);

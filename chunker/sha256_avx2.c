@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * sha256_avx2.c - the compression function of SHA-256 by the CPU's SHA extensions, for one message or two
+ * sha256_avx2.c - the compression function of SHA-256 by the CPU's SHA extensions, for one or two messages
  *
- * The instructions want the state as two vectors, a b e f and c d g h from the highest element down; four rounds take
- * four words of the schedule, which come from the block in the first four steps and from the sixteen words before in
- * the others (FIPS 180-4, section 6.2).
+ * The instructions require the state as two vectors, a b e f and c d g h from the highest element down; four rounds use
+ * four words of the schedule, which in the first four steps are taken from the block and then computed from the
+ * previous sixteen words (FIPS 180-4, section 6.2).
  */
 #include "chunker/sha256.h"
 
@@ -45,7 +45,7 @@ static inline __m128i load_words(const uint8_t *p)
     return _mm_shuffle_epi8(_mm_loadu_si128((const void *)p), big_endian);
 }
 
-/* Words 4i to 4i+3 of the schedule; m holds the sixteen before. */
+/* Words 4i to 4i+3 of the schedule; m holds the previous sixteen. */
 #define SCHEDULE(m, i)                                                                                                 \
     _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(m[(i)&3], m[((i) + 1) & 3]),                               \
                                        _mm_alignr_epi8(m[((i) + 3) & 3], m[((i) + 2) & 3], 4)),                        \
@@ -61,7 +61,7 @@ static inline __m128i load_words(const uint8_t *p)
 
 #define SIXTEEN_TIMES(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 
-static inline struct state add(struct state a, struct state b)
+static inline struct state add_state(struct state a, struct state b)
 {
     return (struct state){_mm_add_epi32(a.abef, b.abef), _mm_add_epi32(a.cdgh, b.cdgh)};
 }
@@ -75,7 +75,7 @@ void sha256_blocks_avx2(uint32_t h[8], const uint8_t *p, size_t blocks)
 #define STEP(i) FOUR_ROUNDS(s, m, p, i);
         SIXTEEN_TIMES(STEP)
 #undef STEP
-        s = add(s, before);
+        s = add_state(s, before);
     }
     store_state(h, s);
 }
@@ -91,8 +91,8 @@ void sha256_pairs_avx2(uint32_t h0[8], const uint8_t *p0, uint32_t h1[8], const 
     FOUR_ROUNDS(s1, m1, p1, i);
         SIXTEEN_TIMES(STEP)
 #undef STEP
-        s0 = add(s0, before0);
-        s1 = add(s1, before1);
+        s0 = add_state(s0, before0);
+        s1 = add_state(s1, before1);
     }
     store_state(h0, s0);
     store_state(h1, s1);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Those that `kopia repository create` offers (format, section 11.4), the default first. */
+/* Splitters offered by `kopia repository create` (format, section 11.4), the default first. */
 static const char *const names[] = {
     "DYNAMIC-4M-BUZHASH",
     "DYNAMIC-128K-BUZHASH",
@@ -123,7 +123,7 @@ size_t splitter_cut(const struct splitter *s, const uint8_t *data, size_t len, s
         return s->max;
     pthread_once(&choice_once, choose_kernels);
 
-    /* No position below min is a candidate, and max is a cut whatever the hash. */
+    /* There are no candidates below min, and max is always a cut. */
     size_t from = scanned < s->min ? s->min : scanned + 1;
     size_t to = len < s->max ? len : s->max - 1;
     rolling_scan_fn *scan = s->kind == SPLITTER_BUZHASH ? buzhash_scan : rabinkarp_scan;

@@ -66,7 +66,7 @@ else
 fi
 expect "the text says so too" 0 "SNAPFERRY_KERNEL_BLAKE3 selects scalar" -- env SNAPFERRY_KERNEL_BLAKE3=scalar \
     "$SNAPFERRY" bench hashes --quick --seconds 0.01
-expect "an unknown kernel is refused" 2 "unknown kernel" -- env SNAPFERRY_KERNEL_BLAKE3=fast \
+expect "an unknown kernel is refused" 2 "unknown level" -- env SNAPFERRY_KERNEL_BLAKE3=fast \
     "$SNAPFERRY" bench hashes --quick
 check "only what is asked for" jq -e '[.rows[].group] | unique == ["ecc", "zeros"]' <(bench --json ecc zeros)
 expect "a table of hashes" 0 "BLAKE3-256 +[a-z0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" -- bench hashes
