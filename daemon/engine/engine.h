@@ -16,7 +16,7 @@
 
 #include "cfg/cfg.h"
 #include "daemon/movers/movers.h"
-#include "daemon/engine/natives-plan.h"
+#include "daemon/decide/natives-plan.h"
 #include "daemon/records/records.h"
 #include "daemon/schedule/schedule.h"
 #include "proc/step.h"

@@ -7,7 +7,7 @@
 
 #include "daemon/records/records-test.h"
 
-#include "daemon/engine/natives-plan.h"
+#include "daemon/decide/natives-plan.h"
 #include "tests/unit/faulty_vfs.h"
 
 #include <dirent.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * natives.c - the plan: which native snapshots stay, which go, and why
+ * natives-plan.c - the plan: which native snapshots stay, which go, and why
  *
  * A pure function. It walks from the newest to the oldest and counts what it keeps, so that each decision depends only
  * on newer ones that stay: made again after it was carried out, it decides the same.
  */
-#include "daemon/engine/natives-plan.h"
+#include "daemon/decide/natives-plan.h"
 
 #include "base/time.h"
 #include "base/units.h"

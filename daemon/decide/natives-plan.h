@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * natives.h - which native snapshots stay, which go, and why (RS-01..30, decisions 4)
+ * natives-plan.h - which native snapshots stay, which go, and why (RS-01..30, decisions 4)
  *
  * The planner is a pure function over facts, so that `native list`, `native prune --explain --dry-run`, the engine
  * before each new snapshot, the high-water rule and the tests all get the same answer.
  */
-#ifndef SNAPFERRY_DAEMON_NATIVES_H
-#define SNAPFERRY_DAEMON_NATIVES_H
+#ifndef SNAPFERRY_DAEMON_DECIDE_NATIVES_PLAN_H
+#define SNAPFERRY_DAEMON_DECIDE_NATIVES_PLAN_H
 
 #include "cfg/cfg.h"
 #include "daemon/records/records.h"

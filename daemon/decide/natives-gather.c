@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* natives-gather.c - facts for the plan, from records and policy. docs/records.md names the members that are read. */
-#include "daemon/engine/natives-plan.h"
+#include "daemon/decide/natives-plan.h"
 
 #include "base/cleanup.h"
 

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* judge.c - whether a volume is protected, and why not */
+#include "daemon/decide/judge.h"
+
+#include "base/time.h"
+
+#include <stdio.h>
+
+const char *const volume_states[VOLUME_STATES] = {"protected", "unprotected", "gone", "excluded"};
+
+const char *volume_excluded(const struct cfg *c, const char *name)
+{
+    const struct cfg_class *k = cfg_class_of(c, name);
+    struct cfg_policy p = {.effective = NULL};
+    if (!k)
+        return "no storage class matches it any more";
+    if (!cfg_class_here(c, k))
+        return "its class is for other nodes (only-on-node)";
+    bool excluded = cfg_policy(c, name, NULL, &p, NULL) == 0 && p.exclude;
+    cfg_policy_clear(&p);
+    return excluded ? "excluded by the configuration" : NULL;
+}
+
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name)
+{
+    const struct cfg_job *job;
+    int64_t interval = 0;
+    for (unsigned i = 0; i < jobs->n; i++) {
+        const struct job_view *j = &jobs->v[i];
+        if (j->interval_s > 0 && !j->paused && (!interval || j->interval_s < interval) && (job = cfg_job(c, j->name)) &&
+            cfg_job_has(c, job, name))
+            interval = j->interval_s;
+    }
+    return interval;
+}
+
+enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now)
+{
+    if (gone)
+        return VOLUME_GONE;
+    if (excluded)
+        return VOLUME_EXCLUDED;
+    /* As the alert SnapferryBackupOverdue: a job that is late by one run and takes its time is well within. */
+    bool old = interval_s > 0 && now - good_ns > interval_s * 5 / 2 * NS_PER_S;
+    return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
+}
+
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
+                size_t cap)
+{
+    const enum outcome status = v ? v->last_status : OUTCOME_NONE;
+    const char *error = v ? v->last_error.message : "", *lost = v ? v->last_good_lost : "";
+    bool good = v && v->last_success_ns > 0;
+    if (s == VOLUME_PROTECTED)
+        snprintf(out, cap, "%s", "");
+    else if (s == VOLUME_GONE)
+        snprintf(out, cap, "it is not there any more%s", good ? "; its backups are" : "");
+    else if (s == VOLUME_EXCLUDED)
+        snprintf(out, cap, "%s", excluded ? excluded : "");
+    else if (good)
+        snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s",
+                 error[0] ? ": " : "", error);
+    else if (lost[0])
+        snprintf(out, cap, "none of its backups is left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
+    else if (error[0])
+        snprintf(out, cap, "never backed up with success: %s", error);
+    else if (status == OUTCOME_CANCELED)
+        snprintf(out, cap, "never backed up with success: its last backup was canceled");
+    else if (status != OUTCOME_NONE)
+        snprintf(out, cap, "never backed up with success: its last backup ended as %s", outcome_name(status));
+    else
+        snprintf(out, cap, "not backed up yet%s", has_job ? "" : ", and no job names it");
+}

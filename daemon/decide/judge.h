@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * judge.h - whether a volume is protected
+ *
+ * There is one judgement, volume_judge(): status, the list of volumes, explain and metrics all use it. Pure: the same
+ * arguments give the same answer. Any thread.
+ */
+#ifndef SNAPFERRY_DAEMON_DECIDE_JUDGE_H
+#define SNAPFERRY_DAEMON_DECIDE_JUDGE_H
+
+#include "cfg/cfg.h"
+#include "daemon/records/records.h"
+#include "daemon/schedule/schedule.h"
+
+enum volume_state {
+    VOLUME_PROTECTED,
+    VOLUME_UNPROTECTED,
+    VOLUME_GONE,     /* its class was listed without it: counted apart */
+    VOLUME_EXCLUDED, /* the configuration does not have it backed up on this node: counted apart */
+    VOLUME_STATES
+};
+/* "protected", "unprotected", "gone", "excluded": in answers and as label of metrics. */
+extern const char *const volume_states[VOLUME_STATES];
+
+/* Why the configuration does not have a volume of this name backed up here, NULL: it does. Static text. */
+const char *volume_excluded(const struct cfg *c, const char *name);
+/* The jobs of the configuration as they are now, in its order. */
+struct jobs_now {
+    struct job_view *v;
+    unsigned n;
+};
+/* Seconds between two runs of the most frequent job that has a schedule for it; 0: none. */
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name);
+/* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
+enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
+/* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
+                size_t cap);
+
+#endif
