@@ -73,6 +73,7 @@ struct engine {
     struct board *board;
     bool board_stale;     /* it has to be made again from the rows */
     bool backups_changed; /* which of the queued ones may begin is to be found out */
+    bool undone;          /* a change of this turn of the loop was undone */
     bool was_degraded;    /* when it was last looked: the records could not be written */
     struct waiter *waiters;
     unsigned telling; /* waiters are being told: none may be freed */

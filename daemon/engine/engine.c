@@ -394,7 +394,8 @@ void engine_unwait(struct engine *g, void *arg)
 
 /* ---- the loop ---- */
 
-#define ROUND 64 /* rows that one turn of the loop looks at */
+#define ROUND 64          /* rows that one turn of the loop looks at */
+#define UNDONE_AGAIN_S 10 /* until a change that was undone is tried again */
 
 static void look_at_operation(struct engine *g, const char *id)
 {
@@ -450,12 +451,22 @@ static int board_load(struct engine *g, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
-/* A row was written. */
+/* Whether a change of a row is one that goes back. A new row that is removed is taken for one: looking again a little
+ * later does no harm. */
+static bool goes_back(const struct row *was, const struct row *now)
+{
+    return was && now ? now->generation < was->generation : now ? now->generation > 1 : was && was->generation == 1;
+}
+
+/* A row was changed, or a change was undone. */
 static void row_changed(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
 {
     struct engine *g = arg;
     int rc = 0;
-    (void)was;
+    if ((k == ROW_OPERATION || k == ROW_BACKUP) && goes_back(was, now)) {
+        g->undone = true;
+        g->board_stale |= was && now && row_state(k, was) >= row_types[k].terminal; /* it had been counted as ended */
+    }
     if (k == ROW_OPERATION) {
         rc = board_operation(g->board, id, now);
     } else if (k == ROW_BACKUP) {
@@ -486,10 +497,17 @@ void engine_look_at_all(struct engine *g)
     engine_kick(g);
 }
 
-/* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
+/* The next look at the clock: the earliest stored deadline, at most the sweep's period away. What was undone is not
+ * tried again at once: records that cannot be written now would be tried without end. */
 static void arm(struct engine *g)
 {
     int64_t now = now_ns(), at = g->sweep_ns + cfg_daemon(g->cfg)->sweep_s * NS_PER_S, wake = board_wake(g->board);
+    if (g->undone && g->kicked) {
+        g->kicked = false;
+        sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
+        if (at > now + UNDONE_AGAIN_S * NS_PER_S)
+            at = now + UNDONE_AGAIN_S * NS_PER_S;
+    }
     if (at > now + cfg_daemon(g->cfg)->sweep_s * NS_PER_S)
         at = now; /* the clock was set back */
     if (wake && wake < at)
@@ -531,7 +549,7 @@ static int on_kick(sd_event_source *s, void *arg)
 {
     struct engine *g = arg;
     (void)s;
-    g->kicked = false;
+    g->kicked = g->undone = false;
     if (!g->stopping) {
         reconcile(g);
         arm(g);

@@ -2,7 +2,7 @@
 /*
  * facts.h - what metrics need of the records, kept in memory; the engine's files include it
  *
- * The records tell of each row that is written (rows_watch), so that a scrape reads no row: with thousands of native
+ * The records report each row that is changed (rows_watch), so that a scrape reads no row: with thousands of native
  * snapshots it would parse megabytes of documents while the event loop waits. Finished operations and backups are not
  * kept: they are counted when they end.
  */

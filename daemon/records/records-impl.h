@@ -205,6 +205,9 @@ int records_ready(struct records *r, struct err *e);
 int records_tx_begin(struct records *r, struct err *e);
 int records_tx_end(struct records *r, int rc, struct err *e);
 uint64_t records_next_seq(struct records *r);
+/* Reports to the watchers that `was` has become `now` in memory; one of them may be NULL. */
+void records_report_change(const struct records *r, const char *id, const struct version *was,
+                           const struct version *now);
 
 /* ---- rows.c ---- */
 

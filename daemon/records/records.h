@@ -84,9 +84,11 @@ int row_count(struct records *r, enum row_kind k, const struct row_filter *f, ui
 const void *row_peek(const struct records *r, enum row_kind k, const char *id);
 
 /*
- * Tells of each row that a transaction has changed, when that is durable: `was` and `now` are a struct operation, ...,
- * NULL: there was none, there is none any more. k ROW_KINDS: anything may have changed (the database was replaced). fn
- * must not use the records.
+ * Called for each change of a row when it is made in memory, which is before it is durable: `was` and `now` are a
+ * struct operation, ..., NULL: there was none, there is none any more. When a transaction is undone (rollback, or a
+ * commit that failed) it is called once more for each row that the transaction had left changed, `was` as the
+ * transaction had made it and `now` as it is again. What failed on its own has changed nothing and is not reported.
+ * k ROW_KINDS: anything may have changed (the database was replaced). fn must not use the records.
  */
 typedef void rows_watch_fn(enum row_kind k, const char *id, const void *was, const void *now, void *arg);
 int rows_watch(struct records *r, rows_watch_fn *fn, void *arg);

@@ -142,7 +142,20 @@ static int add(struct records *r, enum row_kind k, struct version *v, struct err
     h->seq = records_next_seq(r);
     h->generation = 1;
     h->created_ns = h->updated_ns = records_clock();
-    return no_memory(image_add(&r->image, v), e);
+    if ((rc = image_add(&r->image, v)) >= 0)
+        records_report_change(r, h->id, NULL, v);
+    return no_memory(rc, e);
+}
+
+/* v NULL: it is deleted. */
+static int change(struct records *r, struct object *obj, struct version *v)
+{
+    struct version *was = version_ref(obj->now);
+    int rc = image_change(&r->image, obj, v);
+    if (rc >= 0)
+        records_report_change(r, obj->id, was, v);
+    version_unref(was);
+    return rc;
 }
 
 static void take_head(struct row *to, const struct row *from)
@@ -225,7 +238,7 @@ static int save(struct records *r, enum row_kind k, struct version *v, struct er
     h->generation++;
     h->created_ns = version_row(obj->now)->created_ns;
     h->updated_ns = records_clock();
-    if ((rc = image_change(&r->image, obj, v)) < 0)
+    if ((rc = change(r, obj, v)) < 0)
         image_tidy(&r->image, obj);
     return no_memory(rc, e);
 }
@@ -251,7 +264,7 @@ static int remove_row(struct records *r, enum row_kind k, const char *id, struct
 {
     struct object *obj;
     int rc = find(r, k, id, &obj, e);
-    return rc < 0 ? rc : image_change(&r->image, obj, NULL);
+    return rc < 0 ? rc : change(r, obj, NULL);
 }
 
 int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e)

@@ -35,18 +35,26 @@ void rows_unwatch(struct records *r, const void *arg)
     r->n_watchers = n;
 }
 
-static void tell(const struct records *r, enum row_kind k, const char *id, const struct version *was,
-                 const struct version *now)
+static void report(const struct records *r, enum row_kind k, const char *id, const struct version *was,
+                   const struct version *now)
 {
     for (unsigned i = 0; i < r->n_watchers; i++)
         r->watchers[i].fn(k, id, was ? was->data : NULL, now ? now->data : NULL, r->watchers[i].arg);
 }
 
-static void tell_changes(const struct records *r)
+void records_report_change(const struct records *r, const char *id, const struct version *was,
+                           const struct version *now)
+{
+    report(r, was ? was->kind : now->kind, id, was, now);
+}
+
+/* All of the transaction is undone, which is reported as well. */
+static void undo(struct records *r)
 {
     for (const struct object *obj = r->image.changed; obj; obj = obj->next_changed)
         if (obj->now || obj->was)
-            tell(r, obj->kind, obj->id, obj->was, obj->now);
+            report(r, obj->kind, obj->id, obj->now, obj->was);
+    image_undo(&r->image);
 }
 
 /* ---- begin, commit ---- */
@@ -62,7 +70,7 @@ int records_ready(struct records *r, struct err *e)
         return err_set(e, ERR_DAMAGE, EBADMSG, "%s is damaged and could not be replaced yet", r->path);
     int rc = records_recover(r, e);
     if (rc >= 0)
-        tell(r, ROW_KINDS, "", NULL, NULL);
+        report(r, ROW_KINDS, "", NULL, NULL);
     return rc;
 }
 
@@ -105,7 +113,6 @@ static int commit(struct records *r, struct err *e)
     r->seq_written = r->next_seq;
     records_counters_written(r);
     r->degraded = false; /* something reached the disk */
-    tell_changes(r);
     image_settle(&r->image);
     return 0;
 }
@@ -121,7 +128,7 @@ int records_tx_end(struct records *r, int rc, struct err *e)
         rc = fail < 0 ? fail : rc;
     }
     if (rc < 0)
-        image_undo(&r->image);
+        undo(r);
     r->doomed = false;
     return rc;
 }
@@ -143,7 +150,7 @@ void records_rollback(struct records *r)
 {
     if (r->depth == 0)
         return;
-    image_undo(&r->image);
+    undo(r);
     r->doomed = --r->depth > 0;
 }
 

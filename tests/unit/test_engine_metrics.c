@@ -217,11 +217,12 @@ static void states_are_counted_as_they_change(void **state)
     assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "queue_wait_seconds_count", "direction=backup", 1);
-    /* What is not durable does not count, and a transaction that is undone leaves no trace. */
+    /* A change is seen when it is made, and a transaction that is undone leaves no trace. */
     assert_int_equal(records_begin(x.g.records, &e), 0);
     op.state = OP_RUNNING;
     assert_int_equal(operation_save(x.g.records, &op, &e), 0);
-    assert_sample(&x, "operations", "direction=backup,state=Running", 0);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 0);
+    assert_sample(&x, "operations", "direction=backup,state=Running", 1);
     records_rollback(x.g.records);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "operations", "direction=backup,state=Running", 0);

@@ -162,16 +162,15 @@ static void hear(enum row_kind k, const char *id, const void *was, const void *n
              now ? enum_name(row_types[k].states, row_state(k, now)) : "-");
 }
 
-static void who_watches_is_told(void **state)
+static void each_change_is_reported_when_it_is_made(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
-    struct heard h = {""};
+    struct heard h = {""}, other = {""};
     struct records *r = fresh();
     CLEANUP(operation_clear) struct operation a = make_operation("a", OP_RUNNING, NULL);
     CLEANUP(volume_row_clear)
     struct volume_row b = make_volume_row("b", VOL_KNOWN, NULL), c = make_volume_row("c", VOL_KNOWN, NULL);
-    struct heard other = {""};
     assert_int_equal(rows_watch(r, hear, &h), 0);
     assert_int_equal(rows_watch(r, hear, &other), 0);
     assert_ok(operation_add(r, &a, &e), &e);
@@ -184,30 +183,126 @@ static void who_watches_is_told(void **state)
     assert_string_equal(h.text, "1:a:->Running 1:a:Running>Completed 1:a:Completed>Completed 3:b:->known 3:b:known>- ");
     h.text[0] = '\0';
     assert_true(volume_row_delete(r, "b", &e) < 0); /* nothing happened, nothing is told */
-    assert_ok(records_begin(r, &e), &e);
-    assert_ok(volume_row_add(r, &c, &e), &e);
-    records_rollback(r);
-    assert_ok(records_begin(r, &e), &e);
-    assert_ok(volume_row_add(r, &c, &e), &e);
-    faults.after = 0, faults.count = 100, faults.code = SQLITE_FULL;
-    assert_true(records_commit(r, NULL) < 0);
-    faults.count = 0;
+    a.generation--;
+    assert_int_equal(operation_save(r, &a, &e), -ESTALE);
+    a.generation++;
     assert_string_equal(h.text, "");
-    /* Once for each row of a transaction, when it is durable. */
+    /* Inside a transaction each by itself; its commit tells nothing more. */
     assert_ok(records_begin(r, &e), &e);
     assert_ok(volume_row_add(r, &c, &e), &e);
+    assert_string_equal(h.text, "3:c:->known ");
     c.state = VOL_GONE;
     assert_ok(volume_row_save(r, &c, &e), &e);
+    assert_string_equal(h.text, "3:c:->known 3:c:known>gone ");
     assert_ok(volume_row_add(r, &b, &e), &e);
     assert_ok(volume_row_delete(r, "b", &e), &e);
-    assert_string_equal(h.text, "");
+    assert_string_equal(h.text, "3:c:->known 3:c:known>gone 3:b:->known 3:b:known>- ");
     assert_ok(records_commit(r, &e), &e);
-    assert_string_equal(h.text, "3:c:->gone ");
+    assert_string_equal(h.text, "3:c:->known 3:c:known>gone 3:b:->known 3:b:known>- ");
     assert_non_null(strstr(other.text, h.text));
     rows_unwatch(r, &other);
     rows_unwatch(r, &h);
+    h.text[0] = '\0';
     assert_ok(volume_row_delete(r, "c", &e), &e);
-    assert_string_equal(h.text, "3:c:->gone ");
+    assert_string_equal(h.text, "");
+    done(r);
+}
+
+static void what_is_undone_is_reported(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct heard h = {""};
+    struct records *r = fresh();
+    CLEANUP(volume_row_clear)
+    struct volume_row b = make_volume_row("b", VOL_KNOWN, NULL), c = make_volume_row("c", VOL_KNOWN, NULL),
+                      d = make_volume_row("d", VOL_KNOWN, NULL), kept = ROW_INIT;
+    CLEANUP(operation_clear) struct operation a = make_operation("a", OP_COMPLETED, NULL);
+    assert_ok(volume_row_add(r, &b, &e), &e);
+    assert_ok(volume_row_get(r, "b", &kept, &e), &e);
+    assert_ok(operation_add(r, &a, &e), &e);
+    assert_int_equal(rows_watch(r, hear, &h), 0);
+    for (int how = 0; how < 4; how++) {
+        h.text[0] = '\0';
+        assert_ok(records_begin(r, &e), &e);
+        volume_row_clear(&b);
+        volume_row_copy(&b, &kept);
+        b.state = VOL_GONE;
+        assert_ok(volume_row_save(r, &b, &e), &e);
+        assert_ok(volume_row_save(r, &b, &e), &e);
+        assert_ok(volume_row_add(r, &c, &e), &e);
+        assert_ok(volume_row_add(r, &d, &e), &e);
+        assert_ok(volume_row_delete(r, "d", &e), &e);
+        assert_ok(operation_delete(r, "a", &e), &e);
+        assert_string_equal(h.text,
+                            "3:b:known>gone 3:b:gone>gone 3:c:->known 3:d:->known 3:d:known>- 1:a:Completed>- ");
+        h.text[0] = '\0';
+        if (how == 0) {
+            records_rollback(r);
+        } else if (how == 1) {
+            faults.after = 0, faults.count = 1, faults.code = SQLITE_FULL;
+            assert_int_equal(records_commit(r, &e), -ENOSPC);
+            faults.count = 0;
+        } else {
+            /* Inside another one: undone when the inner one is, and what follows is refused and not told. */
+            assert_ok(records_begin(r, &e), &e);
+            assert_int_equal(volume_row_add(r, &c, &e), -EEXIST);
+            assert_string_equal(h.text, "");
+            records_rollback(r);
+            assert_string_not_equal(h.text, "");
+            assert_int_equal(volume_row_add(r, &d, &e), -ECANCELED);
+            if (how == 2)
+                assert_int_equal(records_commit(r, &e), -ECANCELED);
+            else
+                records_rollback(r);
+        }
+        assert_string_equal(h.text, "3:b:gone>known 3:c:known>- 1:a:->Completed ");
+        assert_int_equal(volume_row_peek(r, "b")->state, VOL_KNOWN);
+        assert_null(volume_row_peek(r, "c"));
+    }
+    /* A write without a transaction that fails. */
+    h.text[0] = '\0';
+    faults.after = 0, faults.count = 1, faults.code = SQLITE_IOERR_FSYNC;
+    assert_int_equal(volume_row_add(r, &d, &e), -EIO);
+    faults.count = 0;
+    assert_string_equal(h.text, "3:d:->known 3:d:known>- ");
+    done(r);
+    assert_string_equal(h.text, "3:d:->known 3:d:known>- ");
+}
+
+/* Another row under the id of one that was deleted in the same transaction. */
+static void a_replaced_row_that_comes_back_is_reported(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct heard h = {""};
+    struct records *r = fresh();
+    CLEANUP(volume_row_clear)
+    struct volume_row a = make_volume_row("a", VOL_KNOWN, NULL), b = make_volume_row("a", VOL_GONE, NULL);
+    assert_ok(volume_row_add(r, &a, &e), &e);
+    assert_int_equal(rows_watch(r, hear, &h), 0);
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(volume_row_delete(r, "a", &e), &e);
+    assert_ok(volume_row_add(r, &b, &e), &e);
+    records_rollback(r);
+    assert_string_equal(h.text, "3:a:known>- 3:a:->gone 3:a:gone>known ");
+    assert_int_equal(volume_row_peek(r, "a")->seq, a.seq);
+    done(r);
+}
+
+static void a_replaced_database_is_reported(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct heard h = {""};
+    struct records *r = fresh();
+    CLEANUP(volume_row_clear) struct volume_row a = make_volume_row("a", VOL_KNOWN, NULL);
+    assert_int_equal(rows_watch(r, hear, &h), 0);
+    r->corrupt = true;
+    assert_ok(volume_row_add(r, &a, &e), &e);
+    char want[40];
+    snprintf(want, sizeof want, "%d::->- 3:a:->known ", ROW_KINDS);
+    assert_string_equal(h.text, want);
     done(r);
 }
 
@@ -225,7 +320,10 @@ int main(void)
         cmocka_unit_test(holds_nest),
         cmocka_unit_test(set_and_remove),
         cmocka_unit_test(distributions_are_cumulative),
-        cmocka_unit_test(who_watches_is_told),
+        cmocka_unit_test(each_change_is_reported_when_it_is_made),
+        cmocka_unit_test(what_is_undone_is_reported),
+        cmocka_unit_test(a_replaced_row_that_comes_back_is_reported),
+        cmocka_unit_test(a_replaced_database_is_reported),
     };
     return cmocka_run_group_tests_name("records_counting", tests, setup, records_teardown);
 }

@@ -383,6 +383,32 @@ static void check_model(struct records *r, const struct model *m, bool on_disk)
     assert_int_equal(r->image.intents.n, intents);
 }
 
+/* What somebody who watches knows. */
+static struct model seen;
+static void watch_model(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
+{
+    struct model_row *x = &((struct model *)arg)->row[atoi(id + 1)];
+    const struct operation *a = was, *b = now;
+    assert_int_equal(k, ROW_OPERATION);
+    assert_int_equal(x->exists, a != NULL);
+    if (a)
+        assert_true(x->state == a->state && x->seq == a->seq && x->generation == a->generation);
+    *x = (struct model_row){.exists = false};
+    if (b)
+        *x = (struct model_row){true, b->state, (int)b->attempt, 0, b->seq, b->generation};
+}
+
+static void check_seen(const struct model *m)
+{
+    for (int i = 0; i < IDS; i++) {
+        const struct model_row *x = &seen.row[i], *y = &m->row[i];
+        assert_int_equal(x->exists, y->exists);
+        if (x->exists)
+            assert_true(x->state == y->state && x->seq == y->seq && x->generation == y->generation &&
+                        x->value == y->value);
+    }
+}
+
 /* One random write; the model follows if it succeeded. */
 static int random_write(struct records *r, struct model *m, uint64_t *ids, uint64_t x, uint64_t *last_seq,
                         struct err *e)
@@ -458,6 +484,8 @@ static void history(uint64_t seed, bool with_faults)
     bool undone = false;
     if (!with_faults)
         exec(r, "PRAGMA synchronous=OFF");
+    seen = now;
+    assert_int_equal(rows_watch(r, watch_model, &seen), 0);
     for (int step = 0; step < 120; step++) {
         struct err e = ERR_INIT;
         uint64_t x = splitmix64(&s);
@@ -491,6 +519,7 @@ static void history(uint64_t seed, bool with_faults)
         } else if (what == 4 && depth == 0) {
             faults.count = 0;
             r = reopen(r);
+            assert_int_equal(rows_watch(r, watch_model, &seen), 0);
             last_seq = durable_seq; /* numbers of what was undone are lost with the process */
         } else {
             struct model before = now;
@@ -507,6 +536,7 @@ static void history(uint64_t seed, bool with_faults)
         faults.count = 0;
         if (!undone)
             check_model(r, &now, depth == 0);
+        check_seen(undone ? &saved[0] : &now);
         faults.count = pending;
         if (depth == 0) {
             for (int i = 0; i < IDS; i++)
