@@ -39,8 +39,8 @@ AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 
 # The rooms, lowest first: each uses only those before it (tests/law/rooms). Each is a static library, linked once, the
 # highest first.
-DAEMON_ROOMS := base proc cfg io io/native \
-                $(addprefix daemon/,protocol records movers schedule check decide answers engine control metrics)
+DAEMON_ROOMS := base proc daemon/protocol cfg io io/native \
+                $(addprefix daemon/,records movers schedule check decide answers engine control metrics)
 DATA_ROOMS := chunker repo $(addprefix daemon/,import bench mover mover/agent)
 with_files = $(foreach r,$(1),$(if $(wildcard $(r)/*.c),$(r)))
 highest_first = $(if $(1),$(call highest_first,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))

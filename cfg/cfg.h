@@ -11,6 +11,7 @@
 #define SNAPFERRY_CFG_CFG_H
 
 #include "base/err.h"
+#include "daemon/protocol/mover-limits.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -70,22 +71,15 @@ enum cfg_scope {
 const char *cfg_scope_name(enum cfg_scope s);
 
 /* Limits and rights of a mover process, from [mover] and, key by key, the policy (MS-02, MS-40, MS-44). */
+#define CFG_TEXT(name, size) char name[size];
+#define CFG_NUMBER(name, ...) int64_t name;
+#define CFG_LIST(name) const char *const *name; /* NULL-terminated */
 struct cfg_mover {
-    char user[64];                  /* "snapferry-mover"; "" = as the daemon */
-    uint64_t memory;                /* budget of the arena (bytes) */
-    uint64_t memory_max;            /* MemoryMax; 0: computed: memory + index_memory + 64 MiB */
-    uint64_t index_memory;          /* cap of mapped index pages */
-    unsigned workers;               /* 0: by CPU */
-    unsigned cpu_quota;             /* percent of one CPU, 0: none */
-    unsigned cpu_weight, io_weight; /* 1..10000, 0: unset */
-    unsigned tasks_max;
-    int nice;                           /* -20..19 */
-    char ioclass[16];                   /* "best-effort", "idle", "" */
-    char cpus[128];                     /* AllowedCPUs / affinity list, "" any */
-    char slice[64];                     /* "" default */
-    uint64_t read_limit, write_limit;   /* bytes/s, 0 none */
-    const char *const *unit_properties; /* "Name=value" passed on, NULL-terminated */
+    MOVER_LIMITS(CFG_TEXT, CFG_NUMBER, CFG_NUMBER, CFG_LIST)
 };
+#undef CFG_TEXT
+#undef CFG_NUMBER
+#undef CFG_LIST
 
 enum cfg_on_error { ON_ERROR_FAIL, ON_ERROR_CONTINUE };
 enum cfg_group_consistency { GROUP_BEST_EFFORT, GROUP_STRICT };

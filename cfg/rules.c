@@ -357,11 +357,11 @@ static void check_numbers(struct cfg *c, const struct section *s, const struct c
         complain_value(c, CFG_ERROR, s, section_value(s, "snapshot-timeout"), NULL,
                        "snapshot-timeout (%lld s) is longer than prepare-timeout (%lld s)",
                        (long long)p->snapshot_timeout_s, (long long)p->prepare_timeout_s);
-    uint64_t least = p->limits.memory + p->limits.index_memory;
+    int64_t least = p->limits.memory + p->limits.index_memory;
     if (p->limits.memory_max && p->limits.memory_max < least)
         complain_value(c, CFG_ERROR, s, section_value(s, "memory-max"), "0 computes it",
-                       "memory-max is less than memory + index-memory: %llu of %llu bytes",
-                       (unsigned long long)p->limits.memory_max, (unsigned long long)least);
+                       "memory-max is less than memory + index-memory: %lld of %lld bytes",
+                       (long long)p->limits.memory_max, (long long)least);
 }
 
 /* Whether the section itself says one of the numbers; what others say is told there. */

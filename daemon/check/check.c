@@ -19,14 +19,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MARGIN (UINT64_C(64) << 20) /* of a mover beside its arena and index pages */
+#define MARGIN (INT64_C(64) << 20) /* of a mover beside its arena and index pages */
 #define REPOSITORY_MARKER "kopia.repository.f"
 
 /* ---- memory (E-01, MS-43) ---- */
 
 static uint64_t mover_need(const struct cfg_mover *m)
 {
-    return m->memory_max ? m->memory_max : m->memory + m->index_memory + MARGIN;
+    return (uint64_t)(m->memory_max ? m->memory_max : m->memory + m->index_memory + MARGIN);
 }
 
 static uint64_t machine_memory(void)
@@ -79,9 +79,9 @@ static int on_mover(const char *who, const char *where, const struct cfg_mover *
     uint64_t need = mover_need(m);
     json_t *o = json_object();
     jset_str(o, "who", who);
-    jset_int(o, "memory", (int64_t)m->memory);
-    jset_int(o, "index_memory", (int64_t)m->index_memory);
-    jset_int(o, "margin", (int64_t)(need - m->memory - m->index_memory));
+    jset_int(o, "memory", m->memory);
+    jset_int(o, "index_memory", m->index_memory);
+    jset_int(o, "margin", (int64_t)need - m->memory - m->index_memory);
     jset_int(o, "need", (int64_t)need);
     json_array_append_new(x->movers, o);
     if (need > x->largest)

@@ -159,8 +159,7 @@ static int move_backup(struct bench_run *x, const char *name, const char *volume
         rc = begin_move(x, "bench backup", &view, &cpu, e);
     if (rc < 0)
         return rc;
-    struct backup_opts b = {.memory = x->o->memory,
-                            .workers = x->o->workers,
+    struct backup_opts b = {.limits = {.memory = x->o->memory, .workers = x->o->workers},
                             .compression = compression,
                             .no_direct = true,
                             .progress = &x->progress,
@@ -195,8 +194,7 @@ static int move_verify(struct bench_run *x, struct err *e)
     int rc = begin_move(x, "bench verify", &view, &cpu, e);
     if (rc < 0)
         return rc;
-    const struct verify_opts o = {.memory = x->o->memory,
-                                  .workers = x->o->workers,
+    const struct verify_opts o = {.limits = {.memory = x->o->memory, .workers = x->o->workers},
                                   .read_percent = 100,
                                   .progress = &x->progress,
                                   .cancel = x->cancel};
@@ -223,7 +221,7 @@ static int move_restore(struct bench_run *x, const struct object_id *image, stru
     if (rc < 0)
         return rc;
     const struct restore_opts o = {
-        .memory = x->o->memory, .workers = x->o->workers, .progress = &x->progress, .cancel = x->cancel};
+        .limits = {.memory = x->o->memory, .workers = x->o->workers}, .progress = &x->progress, .cancel = x->cancel};
     struct restore_result r = {0};
     rc = restore_run(x->repo, image, x->p->size, x->target, &o, &r, e);
     progress_stop(view);

@@ -132,10 +132,10 @@ int cli_backup(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     struct backup_opts b = {
-        .memory = o->memory,
-        .workers = o->workers,
-        .read_limit = o->read_limit,
-        .write_limit = o->write_limit,
+        .limits = {.memory = o->memory,
+                   .workers = o->workers,
+                   .read_limit = o->read_limit,
+                   .write_limit = o->write_limit},
         .compression = (uint32_t)compression_id,
         .splitter = splitter[0] ? splitter : NULL,
         .description = o->description,
@@ -270,10 +270,10 @@ int cli_restore(const struct options *o, struct err *e)
     struct restore_result result = {0};
     if (rc >= 0) {
         const struct restore_opts ro = {
-            .memory = o->memory,
-            .workers = o->workers,
-            .read_limit = o->read_limit,
-            .write_limit = o->write_limit,
+            .limits = {.memory = o->memory,
+                       .workers = o->workers,
+                       .read_limit = o->read_limit,
+                       .write_limit = o->write_limit},
             .force = o->force,
             .differential = o->differential,
             .verify = o->verify,
@@ -387,9 +387,7 @@ int cli_verify(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     const struct verify_opts vo = {
-        .memory = o->memory,
-        .workers = o->workers,
-        .read_limit = o->read_limit,
+        .limits = {.memory = o->memory, .workers = o->workers, .read_limit = o->read_limit},
         .read_percent = o->read_percent,
         .progress = &progress,
         .cancel = cancel,

@@ -70,9 +70,8 @@ int admin_submit(struct engine *g, const char *repository, json_t *steps, const 
 static void start(struct engine *g, struct operation *op)
 {
     const struct policy *policy = op->policy;
-    const char *props[33], *repo = policy->repository, *kind = op_kind_name(op->kind);
+    const char *repo = policy->repository, *kind = op_kind_name(op->kind);
     const struct cfg_repository *r = cfg_repository(g->cfg, repo);
-    struct cfg_mover view;
     struct err e = ERR_INIT;
     CLEANUP_FREE char *password = NULL;
     if (!r)
@@ -96,13 +95,12 @@ static void start(struct engine *g, struct operation *op)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
     if (op->snapshots)
         json_object_set(job, "snapshots", op->snapshots);
-    limits_view(&view, policy, props);
     struct mover_spec s = {.operation = op->id,
                            .kind = kind,
                            .job = job,
                            .device_fd = -1,
                            .password = password,
-                           .limits = &view,
+                           .limits = &policy->limits,
                            .times = {.go_timeout_s = policy->go_timeout_s,
                                      .stall_timeout_s = policy->stall_timeout_s,
                                      .cancel_grace_s = policy->cancel_grace_s}};

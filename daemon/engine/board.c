@@ -307,7 +307,7 @@ static void entry_clear(struct board *b, struct entry *e)
 
 uint64_t policy_memory(const struct policy *p)
 {
-    const struct policy_limits *l = &p->limits;
+    const struct mover_limits *l = &p->limits;
     return (uint64_t)(l->memory_max > 0 ? l->memory_max : l->memory + l->index_memory + (64 << 20));
 }
 

@@ -172,7 +172,6 @@ void class_view_clear(struct class_view *v);
 /* Limits of a mover from a policy document; the strings stay the document's. `props` has room for 33 pointers. */
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
-void limits_view(struct cfg_mover *ret, const struct policy *policy, const char *props[33]);
 /* Reads the password of a repository into malloc()ed text, stripped of white space at both ends. */
 int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e);
 

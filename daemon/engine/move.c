@@ -77,8 +77,6 @@ static struct mover_times times_of(const struct policy *policy)
 static void start_with(struct engine *g, struct operation *op, int device)
 {
     const struct policy *policy = op->policy;
-    const char *props[33];
-    struct cfg_mover limits;
     struct err e = ERR_INIT;
     CLEANUP_FREE char *password = NULL;
     CLEANUP_JSON json_t *job = operation_is_restore(op) ? restore_job(g, op) : backup_job(g, op);
@@ -90,14 +88,13 @@ static void start_with(struct engine *g, struct operation *op, int device)
         operation_attempt_failed(g, op, "start", &e, job != NULL);
         return;
     }
-    limits_view(&limits, policy, props);
     struct mover_spec s = {.operation = op->id,
                            .times = times_of(policy),
                            .kind = op_kind_name(op->kind),
                            .job = job,
                            .device_fd = device,
                            .password = password,
-                           .limits = &limits,
+                           .limits = &policy->limits,
                            .debug = op->debug};
     int rc = movers_start(g->movers, &s, &e);
     explicit_bzero(password, strlen(password));
@@ -198,8 +195,6 @@ void operation_start(struct engine *g, struct operation *op)
 void operation_adopt(struct engine *g, struct operation *op)
 {
     struct process_identity id;
-    struct cfg_mover limits;
-    const char *props[33];
     struct err e = ERR_INIT;
     const struct policy *policy = op->policy;
     if (movers_has(g->movers, op->id))
@@ -208,12 +203,11 @@ void operation_adopt(struct engine *g, struct operation *op)
         start_plugin(g, op);
         return;
     }
-    limits_view(&limits, policy, props);
     const struct mover_spec s = {.operation = op->id,
                                  .times = times_of(policy),
                                  .kind = op_kind_name(op->kind),
                                  .device_fd = -1,
-                                 .limits = &limits};
+                                 .limits = &policy->limits};
     int rc = mover_identity_from_json(&id, op->identity, &e);
     if (rc == 0)
         rc = movers_adopt(g->movers, &id, &s, &e);

@@ -13,67 +13,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int limits_from_cfg(struct policy_limits *l, const struct cfg_mover *m)
+static int limits_from_cfg(struct mover_limits *l, const struct cfg_mover *m)
 {
     int rc = 0;
-    rc |= str_set(&l->user, m->user);
-    rc |= str_set(&l->ioclass, m->ioclass);
-    rc |= str_set(&l->cpus, m->cpus);
-    rc |= str_set(&l->slice, m->slice);
-    l->memory = (int64_t)m->memory;
-    l->memory_max = (int64_t)m->memory_max;
-    l->index_memory = (int64_t)m->index_memory;
-    l->workers = m->workers;
-    l->cpu_quota = m->cpu_quota;
-    l->cpu_weight = m->cpu_weight;
-    l->io_weight = m->io_weight;
-    l->tasks_max = m->tasks_max;
-    l->nice = m->nice;
-    l->read_limit = (int64_t)m->read_limit;
-    l->write_limit = (int64_t)m->write_limit;
-    for (unsigned i = 0; m->unit_properties && m->unit_properties[i] && i < 32; i++)
-        rc |= strs_add(&l->unit_properties, m->unit_properties[i]);
+#define TEXT_OF(name, size) rc |= str_set(&l->name, m->name);
+#define NUMBER_OF(name, ...) l->name = m->name;
+#define LIST_OF(name)                                                                                                  \
+    for (unsigned i = 0; m->name && m->name[i]; i++)                                                                   \
+        rc |= strs_add(&l->name, m->name[i]);
+    MOVER_LIMITS(TEXT_OF, NUMBER_OF, NUMBER_OF, LIST_OF)
     return rc;
 }
 
 void limits_job(json_t *job, const struct policy *policy)
 {
-    const struct policy_limits *l = &policy->limits;
     if (!job)
         return;
-    jset_int(job, "memory", l->memory);
-    jset_int(job, "index_memory", l->index_memory);
-    jset_int(job, "workers", l->workers);
-    jset_int(job, "read_limit", l->read_limit);
-    jset_int(job, "write_limit", l->write_limit);
-}
-
-void limits_view(struct cfg_mover *m, const struct policy *policy, const char *props[33])
-{
-    const struct policy_limits *l = &policy->limits;
-    unsigned n = 0;
-    memset(m, 0, sizeof *m);
-    snprintf(m->user, sizeof m->user, "%s", l->user);
-    m->memory = (uint64_t)l->memory;
-    m->memory_max = (uint64_t)l->memory_max;
-    m->index_memory = (uint64_t)l->index_memory;
-    m->workers = (unsigned)l->workers;
-    m->cpu_quota = (unsigned)l->cpu_quota;
-    m->cpu_weight = (unsigned)l->cpu_weight;
-    m->io_weight = (unsigned)l->io_weight;
-    m->tasks_max = (unsigned)l->tasks_max;
-    m->nice = (int)l->nice;
-    snprintf(m->ioclass, sizeof m->ioclass, "%s", l->ioclass);
-    snprintf(m->cpus, sizeof m->cpus, "%s", l->cpus);
-    snprintf(m->slice, sizeof m->slice, "%s", l->slice);
-    m->read_limit = (uint64_t)l->read_limit;
-    m->write_limit = (uint64_t)l->write_limit;
-    while (n < l->unit_properties.n && n < 32) {
-        props[n] = l->unit_properties.v[n];
-        n++;
-    }
-    props[n] = NULL;
-    m->unit_properties = props;
+#define MEMBER_OF(name, ...) jset_int(job, #name, policy->limits.name);
+    MOVER_JOB_LIMITS(MEMBER_OF)
 }
 
 static json_t *options_from_cfg(const struct cfg_kv *kv)

@@ -428,8 +428,8 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
     memset(ret, 0, sizeof *ret);
     struct run x = {.repo = r, .src = src, .info = source_info(src), .o = o, .ret = ret};
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
-    x.reads = (struct throttle){.rate = o->read_limit, .stop = stop};
-    x.writes = (struct throttle){.rate = o->write_limit, .stop = stop};
+    x.reads = (struct throttle){.rate = o->limits.read_limit, .stop = stop};
+    x.writes = (struct throttle){.rate = o->limits.write_limit, .stop = stop};
     blobs_limit(repo_blobs(r), NULL, &x.writes);
     badmap_init(&x.bad);
     budget_tame_malloc();

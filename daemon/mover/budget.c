@@ -70,13 +70,13 @@ void budget_tame_malloc(void)
 int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, const struct backup_opts *o,
                 uint64_t size, const struct hints *hints, struct err *e)
 {
-    const uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    const uint64_t memory = o->limits.memory ? o->limits.memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN) {
         err_set(e, ERR_USAGE, EINVAL, "a memory budget of %" PRIu64 " bytes is too small for a backup", memory);
         return err_hint(e, "give at least %u MiB", (unsigned)(MEMORY_MIN >> 20));
     }
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned wanted = o->workers ? o->workers : cpus > 0 ? (unsigned)cpus : 1;
+    unsigned wanted = o->limits.workers ? o->limits.workers : cpus > 0 ? (unsigned)cpus : 1;
     const unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r)));
     /* Packs being filled take two pieces for each worker and some for all, smaller ones where memory is short. */
     const uint64_t piece = memory < 2 * MEMORY_MIN ? MIB / 4 : MIB;

@@ -20,7 +20,7 @@ struct budget {
     bool hints;                 /* the parents' chunk lists fit in */
 };
 
-/* ERR_USAGE: `o->memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; both numbers are told. */
+/* ERR_USAGE: `o->limits.memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; both numbers are told. */
 int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, const struct backup_opts *o,
                 uint64_t size, const struct hints *hints, struct err *e);
 

@@ -9,6 +9,7 @@
 #ifndef SNAPFERRY_DAEMON_MOVER_MOVER_H
 #define SNAPFERRY_DAEMON_MOVER_MOVER_H
 
+#include "daemon/protocol/mover-limits.h"
 #include "io/reader.h"
 #include "io/source.h"
 #include "repo/snapshot.h"
@@ -56,8 +57,9 @@ struct stage_time {
 /* ---- backup ---- */
 
 struct backup_opts {
-    uint64_t memory;      /* budget in bytes; 0: MEMORY_DEFAULT; below MEMORY_MIN: ERR_USAGE */
-    unsigned workers;     /* 0: one per CPU, fewer if the budget is small */
+    /* memory: 0 is MEMORY_DEFAULT, below MEMORY_MIN is ERR_USAGE; workers: 0 is one per CPU, fewer if memory is small;
+     * rates: 0 or at least THROTTLE_MIN */
+    struct job_limits limits;
     uint32_t compression; /* header id, 0 none */
     const char *splitter; /* NULL: the repository's */
     const char *description;
@@ -73,8 +75,6 @@ struct backup_opts {
     unsigned checkpoint_s; /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
     uint64_t flush_bytes;  /* source bytes between index flushes; 0: 20 GiB */
     unsigned flush_s;      /* seconds between index flushes; 0: 600 */
-    uint64_t read_limit;   /* bytes per second from the source, 0: no limit; at least THROTTLE_MIN */
-    uint64_t write_limit;  /* bytes per second into the repository, likewise */
     struct mover_progress *progress; /* NULL allowed */
     struct mover_cancel *cancel;     /* NULL allowed */
 };
@@ -117,8 +117,7 @@ void backup_result_clear(struct backup_result *b);
 /* ---- restore ---- */
 
 struct restore_opts {
-    uint64_t memory;
-    unsigned workers;
+    struct job_limits limits;
     bool force;        /* a target that is mounted, in use, not empty */
     bool differential; /* read the target and write only chunks that differ */
     bool verify;       /* read everything back after fsync and compare hashes */
@@ -126,8 +125,6 @@ struct restore_opts {
     bool no_uring;
     uint64_t offset, length; /* of the object; length 0: to the end */
     bool ranged;             /* offset/length given: written at the same offset in the target, which keeps the rest */
-    uint64_t read_limit;     /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
-    uint64_t write_limit;    /* bytes per second into the target, likewise; what is a hole there costs nothing */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
 };
@@ -164,10 +161,8 @@ struct verify_damage {
     const char *why;
 };
 struct verify_opts {
-    uint64_t memory;
-    unsigned workers;
+    struct job_limits limits;
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
-    uint64_t read_limit; /* bytes per second from the repository, 0: no limit; at least THROTTLE_MIN */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage: what it hits. Called by one thread at a time. */

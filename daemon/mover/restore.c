@@ -681,7 +681,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
 {
     struct mover_progress unseen = {0};
     *ret = (struct restore_result){0};
-    uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    uint64_t memory = o->limits.memory ? o->limits.memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN)
         return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
                        (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
@@ -704,7 +704,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     }
     if (noted > 0)
         r.check_below = (uint64_t)noted;
-    unsigned workers = o->workers;
+    unsigned workers = o->limits.workers;
     int rc = plan_memory(&r, memory, &workers, e);
     if (rc < 0)
         return rc;
@@ -776,7 +776,8 @@ static int restore_limited(struct repo *repo, const struct object_id *obj, uint6
                            const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
-    struct throttle reads = {.rate = o->read_limit, .stop = stop}, writes = {.rate = o->write_limit, .stop = stop};
+    struct throttle reads = {.rate = o->limits.read_limit, .stop = stop},
+                    writes = {.rate = o->limits.write_limit, .stop = stop};
     blobs_limit(repo_blobs(repo), &reads, NULL);
     int rc = restore_to(repo, obj, size, place, &writes, o, ret, e);
     blobs_limit(repo_blobs(repo), NULL, NULL);

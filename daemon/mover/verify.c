@@ -596,7 +596,7 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
     /* The reader's scratch, as in a restore. */
     const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 2;
     const uint64_t fixed = 40u << 20, reader = scratch * (uint64_t)v->max_len + (1u << 20);
-    unsigned workers = v->o->workers ? v->o->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned workers = v->o->limits.workers ? v->o->limits.workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned batch = fetch_batch(v->repo, 16);
     while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
         workers--;
@@ -619,7 +619,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     struct mover_progress unseen = {0};
     const double began = mono_s();
     *ret = (struct verify_result){0};
-    uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+    uint64_t memory = o->limits.memory ? o->limits.memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN)
         return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
                        (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
@@ -635,7 +635,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
         v->salt = (uint64_t)mono_ns();
     struct chosen c = {.v = v, .ids = ids, .n = n};
-    struct throttle reads = {.rate = o->read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
+    struct throttle reads = {.rate = o->limits.read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
     blobs_limit(repo_blobs(r), &reads, NULL);
     int rc = verify_open(v, memory, e);
     if (rc >= 0)

@@ -31,7 +31,7 @@ struct mover_launch {
     const char *program, *socket; /* borrowed */
     struct user as;
     const char *user; /* the same by name, NULL: no change */
-    const struct cfg_mover *limits;
+    struct mover_limits limits;
     uint64_t memory_max, memlock; /* bytes */
     int64_t stop_timeout_s;
     bool private_network;

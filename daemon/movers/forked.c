@@ -66,12 +66,12 @@ static int io_class(const char *name)
 
 static void make_cgroup(struct mover *v, const struct mover_launch *l)
 {
-    const struct cfg_mover *m = l->limits;
+    const struct mover_limits *m = &l->limits;
     const struct cgroup_limits limits = {.memory_max = l->memory_max,
-                                         .tasks_max = m->tasks_max,
-                                         .cpu_quota = m->cpu_quota,
-                                         .cpu_weight = m->cpu_weight,
-                                         .io_weight = m->io_weight};
+                                         .tasks_max = (unsigned)m->tasks_max,
+                                         .cpu_quota = (unsigned)m->cpu_quota,
+                                         .cpu_weight = (unsigned)m->cpu_weight,
+                                         .io_weight = (unsigned)m->io_weight};
     char name[MOVER_CGROUP_NAME];
     mover_cgroup_name(name, v->owner->runtime_dir, v->operation);
     cgroup_make(&v->cgroup, name, &limits);
@@ -88,7 +88,7 @@ static uint64_t data_limit(const struct mover *v, const struct mover_launch *l)
 
 int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
 {
-    const struct cfg_mover *m = l->limits;
+    const struct mover_limits *m = &l->limits;
     const char *const argv[] = {l->program, "--socket", l->socket, "--operation", v->operation, NULL};
     cpu_set_t cpus;
     make_cgroup(v, l);
@@ -96,7 +96,7 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
                                   .data = data_limit(v, l),
                                   .files = FILES_MAX,
                                   .oom_score_adj = OOM_SCORE,
-                                  .nice = m->nice,
+                                  .nice = (int)m->nice,
                                   .io_class = io_class(m->ioclass)};
     if (m->cpus[0] && parse_cpus(m->cpus, &cpus))
         limits.cpus = &cpus;

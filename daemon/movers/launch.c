@@ -107,30 +107,15 @@ static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
     return err_hint(e, "its parent, cache-dir in [daemon], must be a directory of root's with room in it");
 }
 
-static struct cfg_mover *copy_limits(const struct cfg_mover *from)
-{
-    struct cfg_mover *c = calloc(1, sizeof *c);
-    size_t n = 0;
-    if (!c)
-        return NULL;
-    if (from)
-        *c = *from;
-    c->unit_properties = NULL;
-    while (from && from->unit_properties && from->unit_properties[n])
-        n++;
-    char **list = calloc(n + 1, sizeof *list);
-    for (size_t i = 0; list && i < n; i++)
-        list[i] = strdup(from->unit_properties[i]);
-    c->unit_properties = (const char *const *)list;
-    return c;
-}
-
 int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err *e)
 {
     CLEANUP(launch_freep) struct mover_launch *l = calloc(1, sizeof *l);
-    if (!l || !(l->limits = copy_limits(s->limits)) || !(l->env = environment()))
+    if (!l)
         return err_nomem(e);
-    const struct cfg_mover *c = l->limits;
+    fields_init(&mover_limits_fields, &l->limits);
+    if ((s->limits && fields_copy(&mover_limits_fields, &l->limits, s->limits) < 0) || !(l->env = environment()))
+        return err_nomem(e);
+    const struct mover_limits *c = &l->limits;
     int rc = find_user(l, c->user, e);
     if (rc == 0)
         rc = describe(l, s, e);
@@ -138,9 +123,9 @@ int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err
         rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
     if (rc < 0)
         return rc;
-    const uint64_t memory = c->memory ? c->memory : MEMORY_DEFAULT_BYTES;
-    const uint64_t index = c->index_memory ? c->index_memory : INDEX_DEFAULT_BYTES;
-    l->memory_max = c->memory_max ? c->memory_max : memory + index + MEMORY_EXTRA;
+    const uint64_t memory = c->memory ? (uint64_t)c->memory : MEMORY_DEFAULT_BYTES;
+    const uint64_t index = c->index_memory ? (uint64_t)c->index_memory : INDEX_DEFAULT_BYTES;
+    l->memory_max = c->memory_max ? (uint64_t)c->memory_max : memory + index + MEMORY_EXTRA;
     l->memlock = memory;
     l->stop_timeout_s = s->times.cancel_grace_s > 0 ? s->times.cancel_grace_s : 30;
     *ret = take_ptr(&l);
@@ -158,9 +143,7 @@ void launch_free(struct mover_launch *l)
 {
     if (!l)
         return;
-    if (l->limits)
-        free_list(l->limits->unit_properties);
-    free((void *)(uintptr_t)l->limits);
+    fields_clear(&mover_limits_fields, &l->limits);
     free_list(l->env);
     free((char *)(uintptr_t)l->user);
     free((char *)(uintptr_t)l->repository_path);

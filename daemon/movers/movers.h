@@ -24,6 +24,7 @@
 
 #include "cfg/cfg.h"
 #include "daemon/protocol/mover-outcome.h"
+#include "daemon/records/types.h"
 #include "proc/process.h"
 #include "proc/step.h"
 
@@ -104,10 +105,10 @@ struct mover_spec {
     /* Of a plugin that is adopted: the id that came with ready(). */
     const char *plugin_id;
     /* Of the built-in one. */
-    const char *kind;     /* "backup", "restore", "verify", "admin" */
-    int device_fd;        /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
-    const char *password; /* handed over in a sealed memfd; NULL: none */
-    const struct cfg_mover *limits;
+    const char *kind;                  /* "backup", "restore", "verify", "admin" */
+    int device_fd;                     /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
+    const char *password;              /* handed over in a sealed memfd; NULL: none */
+    const struct mover_limits *limits; /* of the policy in the record */
     bool debug;
 };
 /* Starts it. -EEXIST: that operation has one. -ENOPKG: the plugin is not installed (AO-24). Errors name phase and errno

@@ -94,27 +94,27 @@ static void put_cpus(struct unit_properties *p, const char *text)
     unit_put_bytes(p, "AllowedCPUs", mask, top);
 }
 
-static void put_bandwidth(struct unit_properties *p, const char *name, const char *path, uint64_t limit)
+static void put_bandwidth(struct unit_properties *p, const char *name, const char *path, int64_t limit)
 {
     if (limit && *path)
-        unit_put_bandwidth(p, name, path, limit);
+        unit_put_bandwidth(p, name, path, (uint64_t)limit);
 }
 
 static void put_limits(struct unit_properties *p, const struct mover_launch *l)
 {
-    const struct cfg_mover *c = l->limits;
+    const struct mover_limits *c = &l->limits;
     unit_put_u64(p, "MemoryMax", l->memory_max);
     unit_put_u64(p, "MemoryHigh", l->memory_max - l->memory_max / 16);
     unit_put_u64(p, "MemorySwapMax", 0);
     if (c->cpu_quota)
-        unit_put_u64(p, "CPUQuotaPerSecUSec", c->cpu_quota * UINT64_C(10000));
+        unit_put_u64(p, "CPUQuotaPerSecUSec", (uint64_t)c->cpu_quota * 10000);
     if (c->cpu_weight)
-        unit_put_u64(p, "CPUWeight", c->cpu_weight);
+        unit_put_u64(p, "CPUWeight", (uint64_t)c->cpu_weight);
     if (c->io_weight)
-        unit_put_u64(p, "IOWeight", c->io_weight);
-    unit_put_u64(p, "TasksMax", c->tasks_max ? c->tasks_max : 256);
+        unit_put_u64(p, "IOWeight", (uint64_t)c->io_weight);
+    unit_put_u64(p, "TasksMax", c->tasks_max ? (uint64_t)c->tasks_max : 256);
     if (c->nice)
-        unit_put_i32(p, "Nice", c->nice);
+        unit_put_i32(p, "Nice", (int)c->nice);
     if (!strcmp(c->ioclass, "idle"))
         unit_put_i32(p, "IOSchedulingClass", 3);
     else if (!strcmp(c->ioclass, "best-effort"))
@@ -223,10 +223,10 @@ static bool put_passed(struct unit_properties *p, const struct passed *which, co
     }
 }
 
-static int pass_on(struct unit_properties *p, const struct cfg_mover *c, struct err *e)
+static int pass_on(struct unit_properties *p, const struct strs *properties, struct err *e)
 {
-    for (size_t i = 0; c->unit_properties && c->unit_properties[i]; i++) {
-        const char *text = c->unit_properties[i], *eq = strchr(text, '=');
+    for (unsigned i = 0; i < properties->n; i++) {
+        const char *text = properties->v[i], *eq = strchr(text, '=');
         const struct passed *found = NULL;
         for (size_t k = 0; eq && k < sizeof passed / sizeof *passed; k++)
             if (strlen(passed[k].name) == (size_t)(eq - text) && !strncmp(passed[k].name, text, (size_t)(eq - text)))
@@ -312,5 +312,5 @@ int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *
     put_order(p, l);
     put_rights(p, l);
     put_limits(p, l);
-    return pass_on(p, l->limits, e);
+    return pass_on(p, &l->limits.unit_properties, e);
 }

@@ -87,26 +87,17 @@ static const struct field_desc op_error_table[] = {
 TABLE(op_error, "error", .keep_text = false);
 #undef S
 
-#define S struct policy_limits
-static const struct field_desc policy_limits_table[] = {
-    STR(user, ALWAYS),
-    BYTES(memory, ALWAYS),
-    BYTES(memory_max, ALWAYS),
-    BYTES(index_memory, ALWAYS),
-    INT(workers, ALWAYS),
-    INT(cpu_quota, ALWAYS, .unit = "percent"),
-    INT(cpu_weight, ALWAYS),
-    INT(io_weight, ALWAYS),
-    INT(tasks_max, ALWAYS),
-    INT(nice, ALWAYS),
-    STR(ioclass, ALWAYS),
-    STR(cpus, ALWAYS),
-    STR(slice, ALWAYS),
-    INT(read_limit, ALWAYS, .unit = "bytes/s"),
-    INT(write_limit, ALWAYS, .unit = "bytes/s"),
-    FIELD(unit_properties, "unit_properties", FIELD_STRS, ALWAYS),
-};
-static TABLE(policy_limits, "limits", .keep_text = false);
+#define S struct mover_limits
+#define TEXT_FIELD(name, size) STR(name, ALWAYS),
+#define NUMBER_FIELD(name, u) INT(name, ALWAYS, .unit = u),
+#define JOB_FIELD(name, u, least, most) NUMBER_FIELD(name, u)
+#define LIST_FIELD(name) FIELD(name, #name, FIELD_STRS, ALWAYS),
+static const struct field_desc mover_limits_table[] = {MOVER_LIMITS(TEXT_FIELD, NUMBER_FIELD, JOB_FIELD, LIST_FIELD)};
+TABLE(mover_limits, "limits", .keep_text = false);
+#undef TEXT_FIELD
+#undef NUMBER_FIELD
+#undef JOB_FIELD
+#undef LIST_FIELD
 #undef S
 
 #define S struct policy_keep
@@ -153,7 +144,7 @@ static const struct field_desc policy_table[] = {
     STR(compression, ALWAYS),
     BOOL(map_bad, ALWAYS),
     BOOL(full, ALWAYS),
-    STRUCT(limits, policy_limits, ALWAYS),
+    STRUCT(limits, mover_limits, ALWAYS),
     STR(hook_pre_snapshot, ALWAYS),
     STR(hook_post_snapshot, ALWAYS),
     STR(hook_post_backup, ALWAYS),
@@ -465,6 +456,7 @@ TABLE(job_run, "job", .keep_text = false);
 /* ---- what stands for none ---- */
 
 #define NOTHING str_empty
+#define NO_TEXT(name, ...) .name = NOTHING,
 const struct policy policy_none = {
     .repository = NOTHING,
     .group = NOTHING,
@@ -472,7 +464,7 @@ const struct policy policy_none = {
     .mover = NOTHING,
     .splitter = NOTHING,
     .compression = NOTHING,
-    .limits = {.user = NOTHING, .ioclass = NOTHING, .cpus = NOTHING, .slice = NOTHING},
+    .limits = {MOVER_LIMITS(NO_TEXT, MOVER_LIMIT_OMIT, MOVER_LIMIT_OMIT, MOVER_LIMIT_OMIT)},
     .hook_pre_snapshot = NOTHING,
     .hook_post_snapshot = NOTHING,
     .hook_post_backup = NOTHING,

@@ -13,6 +13,7 @@
 #ifndef SNAPFERRY_DAEMON_RECORDS_TYPES_H
 #define SNAPFERRY_DAEMON_RECORDS_TYPES_H
 
+#include "daemon/protocol/mover-limits.h"
 #include "daemon/records/fields.h"
 
 #include "base/cleanup.h"
@@ -176,14 +177,18 @@ json_t *op_error_to_json(const struct op_error *x);
 /* Message, hint, class and errno; the stage is not in it. */
 void op_error_to_err(struct err *ret, const struct op_error *x);
 
-/* Limits of a mover: cfg's struct cfg_mover, as it was when the operation was submitted. */
-struct policy_limits {
-    char *user, *ioclass, *cpus, *slice;
-    int64_t memory, memory_max, index_memory, workers, cpu_quota, cpu_weight, io_weight, tasks_max, nice, read_limit,
-        write_limit;
-    struct strs unit_properties;
+/* Limits of a mover: those of the configuration when the operation was submitted. */
+#define MOVER_TEXT(name, size) char *name;
+#define MOVER_NUMBER(name, ...) int64_t name;
+#define MOVER_LIST(name) struct strs name;
+struct mover_limits {
+    MOVER_LIMITS(MOVER_TEXT, MOVER_NUMBER, MOVER_NUMBER, MOVER_LIST)
     json_t *unknown;
 };
+#undef MOVER_TEXT
+#undef MOVER_NUMBER
+#undef MOVER_LIST
+extern const struct fields mover_limits_fields;
 
 /* Repository retention: -1 is inherited. */
 struct policy_keep {
@@ -214,7 +219,7 @@ struct policy {
     int64_t retries, retry_first_s, retry_max_s;
     char *mover, *splitter, *compression;
     bool map_bad, full;
-    struct policy_limits limits;
+    struct mover_limits limits;
     char *hook_pre_snapshot, *hook_post_snapshot, *hook_post_backup, *hook_prepare, *hook_post_restore;
     int64_t hook_timeout_s;
     bool hook_continue;

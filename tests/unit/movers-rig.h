@@ -24,7 +24,7 @@ struct rig {
     char dir[64], program[4096], repo[128], cache[128];
     sd_event *loop;
     struct movers *m;
-    struct cfg_mover limits;
+    struct mover_limits limits;
     bool no_go; /* do not say "go" when it is ready */
     int64_t go_timeout_s, stall_timeout_s, grace_s, max_duration_s;
     /* what was heard */
@@ -103,6 +103,7 @@ static inline void rig_log(enum log_level lvl, const char *line, void *arg)
 static inline void rig_new(struct rig *r, const char *program)
 {
     *r = (struct rig){.dir = "/tmp/snapferry-movers-XXXXXX", .stall_timeout_s = 60, .grace_s = 5, .go_timeout_s = 30};
+    fields_init(&mover_limits_fields, &r->limits);
     const char *build = getenv("BUILD");
     log_to(rig_log, NULL);
     assert_non_null(mkdtemp(r->dir));
@@ -142,6 +143,7 @@ static inline void rig_free(struct rig *r)
     rig_forget(r);
     movers_free(r->m);
     sd_event_unref(r->loop);
+    fields_clear(&mover_limits_fields, &r->limits);
     nftw(r->dir, rig_rm, 16, FTW_DEPTH | FTW_PHYS);
 }
 

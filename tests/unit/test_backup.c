@@ -17,7 +17,7 @@ static void every_size_is_cut_right(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             struct backup_opts o = opts_for(names[k]);
             o.splitter = names[k];
-            o.memory = MEMORY_MIN;
+            o.limits.memory = MEMORY_MIN;
             struct image random = {calloc(1, sizes[i] + 1), sizes[i]};
             assert_non_null(random.p);
             struct backup_result ret = check_image(r, &random, &o, true); /* one hole */
@@ -42,7 +42,7 @@ static void shapes_and_sections(void **state)
         struct backup_opts o = opts_for("shapes");
         o.section = sections[i % 8];
         o.splitter = names[i / 2 % 4];
-        o.workers = 1 + i % 3;
+        o.limits.workers = 1 + i % 3;
         o.no_uring = i % 5 == 0;
         struct mover_progress g = {0};
         o.progress = &g;
@@ -90,7 +90,7 @@ static void default_splitter(void **state)
     struct image m = mixed_image((SANITIZED ? 24 : 90) * MIB + 4321, 5);
     fill_random(m.p + MIB, 20 * MIB, 6);
     struct backup_opts o = opts_for("default");
-    o.memory = MEMORY_MIN;
+    o.limits.memory = MEMORY_MIN;
     o.compression = 0x1101;
     struct backup_result a = check_image(r, &m, &o, true);
     fill_random(m.p + 9 * MIB, 100, 8);
@@ -193,7 +193,7 @@ static void parents_change_nothing_but_the_time(void **state)
         struct backup_opts o = opts_for(volume);
         o.section = sections[s % 5];
         o.splitter = names[s % 4];
-        o.workers = 1 + s % 3;
+        o.limits.workers = 1 + s % 3;
         check_image(r, &m, &o, s % 2);
         for (unsigned k = 0; k < 3; k++) {
             mutate(&m, &seed);
@@ -237,11 +237,11 @@ static void a_ring_of_two_chunks_is_enough(void **state)
     struct err e = ERR_INIT;
     struct backup_result ret;
     unsigned enough = 0;
-    o.memory = MEMORY_MIN;
+    o.limits.memory = MEMORY_MIN;
     o.compression = 0x1101;
     assert_int_equal(try_backup(r, path_of("tight.img"), &o, &ret, &e), -ENOMEM);
     assert_int_equal(sscanf(e.hint, "give --memory %uMiB", &enough), 1);
-    o.memory = scan.memory = (uint64_t)enough << 20;
+    o.limits.memory = scan.limits.memory = (uint64_t)enough << 20;
     scan.full_scan = true;
     uint64_t seed = 3;
     check_image(r, &m, &o, true);
@@ -314,7 +314,7 @@ static void guesses_are_not_stored(void **state)
         assert_non_null(m.p);
         fill_random(m.p, m.len, workers);
         struct backup_opts o = opts_for("guesses");
-        o.workers = workers;
+        o.limits.workers = workers;
         check_image(r, &m, &o, false);
         struct part *CLEANUP_FREE first = NULL, *CLEANUP_FREE second = NULL;
         size_t n = naive_parts(r, &m, repo_format(r)->splitter, (uint64_t)2 << 30, &first);

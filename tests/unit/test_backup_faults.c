@@ -378,13 +378,13 @@ static void memory_stays_in_the_budget(void **state)
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         struct backup_opts o = opts_for(i < 2 ? "sparse" : "random");
-        o.memory = runs[i].memory;
+        o.limits.memory = runs[i].memory;
         o.compression = 0x1101;
-        o.workers = 4;
+        o.limits.workers = 4;
         struct usage u = measure(runs[i].repo, path_of(runs[i].image), &o);
         if (u.rc < 0)
             fail_msg("%s: %s", runs[i].image, u.msg);
-        uint64_t budget = o.memory ? o.memory : MEMORY_DEFAULT;
+        uint64_t budget = o.limits.memory ? o.limits.memory : MEMORY_DEFAULT;
         print_message("%s, budget %3llu MiB: peak %llu MiB\n", runs[i].image, (unsigned long long)budget >> 20,
                       (unsigned long long)u.peak >> 20);
         assert_true(u.peak > 4 * MIB);
@@ -395,10 +395,10 @@ static void memory_stays_in_the_budget(void **state)
     struct backup_opts o = opts_for("random");
     struct err e = ERR_INIT;
     struct backup_result ret;
-    o.memory = MEMORY_MIN - 1;
+    o.limits.memory = MEMORY_MIN - 1;
     assert_int_equal(try_backup(r, path_of("random"), &o, &ret, &e), -EINVAL);
     assert_int_equal(e.cls, ERR_USAGE);
-    o.memory = MEMORY_MIN;
+    o.limits.memory = MEMORY_MIN;
     o.compression = 0x1101;
     assert_int_equal(try_backup(r, path_of("random"), &o, &ret, &e), -ENOMEM);
     assert_int_equal(e.cls, ERR_MEMORY);

@@ -74,8 +74,27 @@ static void splitters(void **state)
     }
 }
 
+/* Documented as keys, not as members of records and jobs. */
+static void each_limit_of_a_mover_is_a_key(void **state)
+{
+    (void)state;
+#define OFFSET(name, ...) offsetof(struct cfg_policy, limits.name),
+    static const size_t offsets[] = {MOVER_LIMITS(OFFSET, OFFSET, OFFSET, OFFSET)};
+    for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++) {
+        unsigned keys = 0;
+        for (unsigned i = 0; i < n_keys; i++)
+            keys += key_table[i].place == IN_POLICY && key_table[i].offset == offsets[n];
+        if (keys != 1)
+            fail_msg("limit %zu of MOVER_LIMITS has %u keys", n, keys);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(compressors), cmocka_unit_test(splitters)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compressors),
+        cmocka_unit_test(splitters),
+        cmocka_unit_test(each_limit_of_a_mover_is_a_key),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -742,8 +742,8 @@ static void test_process(void **state)
     int src = make_file(&r, "image", len, 1);
     int leaked = open("/dev/null", O_RDONLY); /* without close-on-exec */
     r.limits.nice = 5;
-    snprintf(r.limits.ioclass, sizeof r.limits.ioclass, "idle");
-    snprintf(r.limits.cpus, sizeof r.limits.cpus, "0");
+    str_set(&r.limits.ioclass, "idle");
+    str_set(&r.limits.cpus, "0");
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.progress, 1, 10);
     read_proc(r.id.pid, "environ", text, sizeof text);
@@ -821,7 +821,7 @@ static void test_user(void **state)
     if (access("/proc/self/exe", X_OK) == 0 && stat(r.program, &st) == 0 && !(st.st_mode & S_IXOTH))
         skip();
     int src = make_file(&r, "image", 8 * MIB, 1);
-    snprintf(r.limits.user, sizeof r.limits.user, "nobody");
+    str_set(&r.limits.user, "nobody");
     run(&r, "up-1", "backup", backup_job(&r, "up-1", 8 * MIB), src);
     assert_outcome(&r, MOVER_OK);
     snprintf(path, sizeof path, "%s/run/mover-65534.sock", r.dir);

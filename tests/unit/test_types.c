@@ -526,7 +526,8 @@ static unsigned all_tables(const struct fields *list[40])
     return n;
 }
 
-/* docs/records.md has every table as it is; SNAPFERRY_SHOW=1 prints what belongs there. */
+/* docs/records.md has every table as it is, but for limits of movers, which are keys (test_cfg_names.c) and documented
+ * as such; SNAPFERRY_SHOW=1 prints what belongs there. */
 static void the_documentation_has_every_field(void **arg)
 {
     (void)arg;
@@ -540,6 +541,8 @@ static void the_documentation_has_every_field(void **arg)
     for (unsigned i = 0; i < n; i++) {
         char *text = NULL;
         size_t len;
+        if (list[i] == &mover_limits_fields)
+            continue;
         FILE *out = open_memstream(&text, &len);
         put_schema(list[i], out);
         fclose(out);

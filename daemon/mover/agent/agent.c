@@ -201,7 +201,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
     const bool given = a->key_fd >= 0 && key_read(&key, a->key_fd);
     const struct repo_opts ro = {.cache_dir = a->job.cache_dir,
                                  .cache_cap = a->job.cache_size,
-                                 .mapped_cap = a->job.index_memory,
+                                 .mapped_cap = a->job.limits.index_memory,
                                  .username = "snapferry",
                                  .hostname = a->job.node,
                                  .key = given ? &key : NULL};
@@ -282,7 +282,7 @@ static int live(struct agent *a, struct err *e)
 {
     int rc = take_job(a, e);
     if (rc == 0)
-        rc = lockdown(&a->locks, a->job.memory ? a->job.memory : MEMORY_DEFAULT, e);
+        rc = lockdown(&a->locks, a->job.limits.memory ? a->job.limits.memory : MEMORY_DEFAULT, e);
     if (rc == 0)
         rc = wait_for_go(a, e);
     if (rc == 0)

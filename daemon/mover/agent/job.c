@@ -2,8 +2,6 @@
 #include "daemon/mover/agent/job.h"
 
 #include "base/cleanup.h"
-#include "base/throttle.h"
-#include "daemon/protocol/mover-wire.h"
 #include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
@@ -252,9 +250,9 @@ static const struct kind {
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
 };
-static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir memory "
-                                       "index_memory cache_size workers read_limit "
-                                       "write_limit debug ";
+#define LIMIT_NAME(name, ...) " " #name
+static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir cache_size "
+                                       "debug" MOVER_JOB_LIMITS(LIMIT_NAME) " ";
 
 const char *job_kind_name(enum job_kind k)
 {
@@ -316,15 +314,26 @@ static int repository(struct job *j, struct err *e)
     return rc;
 }
 
-/* What was configured before there was a least rate is raised to it. */
-static uint64_t limit(int64_t rate)
+/* Jobs of operations that an earlier version recorded may have less. */
+static uint64_t at_least(int64_t v, int64_t least)
 {
-    return rate > 0 && (uint64_t)rate < THROTTLE_MIN ? THROTTLE_MIN : (uint64_t)rate;
+    return (uint64_t)(v > 0 && v < least ? least : v);
+}
+
+static int limits(struct job *j, struct err *e)
+{
+    int64_t v;
+    int rc = 0;
+#define LIMIT(name, unit, least, most)                                                                                 \
+    if (rc == 0 && (rc = number(j->doc, #name, 0, most, 0, &v, e)) == 0)                                               \
+        j->limits.name = at_least(v, least);
+    MOVER_JOB_LIMITS(LIMIT)
+    return rc;
 }
 
 static int check(struct job *j, const char *operation, struct err *e)
 {
-    int64_t protocol, memory, index, cache, workers, reads, writes;
+    int64_t protocol, cache;
     int rc = number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
     if (rc == 0 && protocol != MOVER_PROTOCOL && protocol != MOVER_PROTOCOL - 1)
         return err_set(e, ERR_USAGE, EPROTO, "the job speaks protocol %lld, this mover %d", (long long)protocol,
@@ -344,27 +353,14 @@ static int check(struct job *j, const char *operation, struct err *e)
     if (rc == 0)
         rc = absolute(j->doc, "cache_dir", false, &j->cache_dir, e);
     if (rc == 0)
-        rc = number(j->doc, "memory", 0, INT64_C(1) << 44, 0, &memory, e);
-    if (rc == 0)
-        rc = number(j->doc, "index_memory", 0, INT64_C(1) << 44, 0, &index, e);
+        rc = limits(j, e);
     if (rc == 0)
         rc = number(j->doc, "cache_size", 0, INT64_MAX, 0, &cache, e);
-    if (rc == 0)
-        rc = number(j->doc, "workers", 0, 1024, 0, &workers, e);
-    if (rc == 0)
-        rc = number(j->doc, "read_limit", 0, INT64_MAX, 0, &reads, e);
-    if (rc == 0)
-        rc = number(j->doc, "write_limit", 0, INT64_MAX, 0, &writes, e);
     if (rc == 0)
         rc = flag(j->doc, "debug", &j->debug, e);
     if (rc < 0)
         return rc;
-    j->memory = (uint64_t)memory;
-    j->index_memory = (uint64_t)index;
     j->cache_size = (uint64_t)cache;
-    j->workers = (unsigned)workers;
-    j->read_limit = limit(reads);
-    j->write_limit = limit(writes);
     rc = kinds[j->kind].members(j, e);
     return rc < 0 ? rc : note_ignored(j, e);
 }

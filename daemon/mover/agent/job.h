@@ -8,6 +8,7 @@
 #define SNAPFERRY_DAEMON_MOVER_AGENT_JOB_H
 
 #include "base/err.h"
+#include "daemon/protocol/mover-limits.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,9 +26,8 @@ struct job {
     enum job_kind kind;
     const char *operation, *backup, *node, *cache_dir;
     const char *repository_name, *repository_path;
-    uint64_t memory, index_memory, cache_size; /* 0: default */
-    uint64_t read_limit, write_limit;          /* bytes per second, 0: none */
-    unsigned workers;
+    struct job_limits limits;
+    uint64_t cache_size; /* 0: default */
     bool debug;
     json_t *ignored; /* names of members that nobody knows; owned */
 

@@ -118,9 +118,7 @@ static int check_existing(struct run_context *x, struct repo *r, struct check *c
     }
     if (!n)
         return 0;
-    const struct verify_opts vo = {.memory = x->job->memory,
-                                   .workers = x->job->workers,
-                                   .read_limit = x->job->read_limit,
+    const struct verify_opts vo = {.limits = x->job->limits,
                                    .read_percent = 0,
                                    .progress = x->progress,
                                    .cancel = x->cancel,

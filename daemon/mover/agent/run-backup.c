@@ -140,10 +140,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         return err_set(e, ERR_USAGE, 0, "splitter %s is unknown", j->splitter);
     json_t *f CLEANUP(jsonp) = facts(j);
     struct backup_opts b = {
-        .memory = j->memory,
-        .workers = j->workers,
-        .read_limit = j->read_limit,
-        .write_limit = j->write_limit,
+        .limits = j->limits,
         .compression = (uint32_t)compression,
         .splitter = j->splitter,
         .description = j->description,

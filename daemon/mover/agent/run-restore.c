@@ -74,10 +74,7 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
                        (unsigned long long)size, (long long)j->size);
     }
     const struct restore_opts ro = {
-        .memory = j->memory,
-        .workers = j->workers,
-        .read_limit = j->read_limit,
-        .write_limit = j->write_limit,
+        .limits = j->limits,
         .force = j->overwrite,
         .differential = j->differential,
         .verify = j->verify,
@@ -114,9 +111,7 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
         return rc;
     json_t *damages = json_array();
     const struct verify_opts vo = {
-        .memory = j->memory,
-        .workers = j->workers,
-        .read_limit = j->read_limit,
+        .limits = j->limits,
         .read_percent = j->read_percent,
         .progress = x->progress,
         .cancel = x->cancel,
