@@ -32,7 +32,7 @@ check "and a member of the group only that it is so" eval \
     'out=$(other snapferry); grep -q "cannot start" <<<"$out" && ! grep -q nonsense <<<"$out"'
 starts=$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')
 check "who is not in it is told which group it is" eval \
-    'out=$(other 65534); grep -q "Permission denied" <<<"$out" && grep -q "not in the group snapferry" <<<"$out"'
+    'out=$(other 65534); grep -q "Permission denied" <<<"$out" && grep -q "member of group snapferry" <<<"$out"'
 same "and does not start it" "$(journalctl -u $UNIT --no-pager -o cat | grep -c '^Starting')" "$starts"
 sed -i '$d' "$CONF/snapferry.ini"
 check "mended, a command starts it (socket activation)" ask operations
