@@ -20,7 +20,7 @@ on-calendar = $(later)"
 config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 starts "the daemon starts"
-page() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
+page() { fresh_page --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
 value() { awk -v n="snapferry_$1" '$1 == n {print $2}' "$WORK/page"; }
 more_than() { page; [ "$(value "$1")" != "" ] && [ "$(value "$1" | cut -d. -f1)" -gt "$2" ]; }
 problems() { askj status | jq -r '.problems[] | select(.text | startswith("job ")) | .text'; }

@@ -20,7 +20,7 @@ listen = unix:$SOCK
 compat-metrics = yes"
 starts "the daemon starts"
 
-page() { curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
+page() { fresh_page --unix-socket "$SOCK" http://x/metrics >"$WORK/page"; }
 # value NAME{LABELS}: one sample of the last page; labels in the order of the page do not matter to us: they are sorted
 # there.
 value() {

@@ -19,7 +19,7 @@ starts "the daemon starts"
 get() { curl -s --max-time 10 "$@"; }
 code() { get -o "$WORK/body" -w '%{http_code}' "$@"; }
 metric() { get "$URL/metrics" | awk -v n="$1" '$1 == n {print $2}'; } # NAME or NAME{labels}
-page() { get "$URL/metrics" >"$WORK/page"; }
+page() { fresh_page "$URL/metrics" >"$WORK/page"; }
 
 # ---- what is served ----
 same "metrics" "$(code "$URL/metrics")" 200

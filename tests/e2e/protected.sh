@@ -4,6 +4,7 @@
 # and go, when backups are deleted, detached, expired or taken away by somebody else. New volumes count without being
 # asked for.
 . "$(dirname "$0")/../daemon-lib.sh"
+. "$(dirname "$0")/../prometheus-lib.sh"
 need_root "a daemon that looks for volumes"
 fs_make xfs xfs || exit 1
 V=$WORK/xfs
@@ -26,11 +27,9 @@ listen = unix:$SOCK"
 starts "the daemon starts"
 
 metric() {
-    curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics |
+    fresh_page --unix-socket "$SOCK" http://x/metrics |
         awk -v n="snapferry_$1" '{ i = length($0) - length($NF); if (substr($0, 1, i - 1) == n) print $NF }'
 }
-states='[.volumes[].state] as $s | ["protected", "unprotected", "gone", "excluded"] |
-    map(. as $w | [$s[] | select(. == $w)] | length | tostring) | join(" ")'
 states='[.volumes[].state] as $s | ["protected", "unprotected", "gone", "excluded"] |
     map(. as $w | [$s[] | select(. == $w)] | length | tostring) | join(" ")'
 counts() {
@@ -40,7 +39,9 @@ listed() {
     askj volumes | jq -r "$states"
 }
 metrics() {
-    for s in protected unprotected gone excluded; do metric "volumes{state=\"$s\"}"; done | tr '\n' ' ' | sed 's/ $//'
+    fresh_page --unix-socket "$SOCK" http://x/metrics | awk '
+        match($1, /^snapferry_volumes\{state="[a-z]+/) { n[substr($1, 26, RLENGTH - 25)] = $2 }
+        END { print n["protected"], n["unprotected"], n["gone"], n["excluded"] }'
 }
 are() { [ "$(counts)" = "$1" ]; }
 shown() { [ "$(metrics)" = "$1" ]; }

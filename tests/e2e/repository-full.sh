@@ -3,6 +3,7 @@
 # A repository whose file system is full: status and its first line say so before a backup fails, the metrics have both
 # numbers of the alert, and it is over when there is room again.
 . "$(dirname "$0")/../daemon-lib.sh"
+. "$(dirname "$0")/../prometheus-lib.sh"
 need_root "a file system to be filled"
 fs_make small ext4 64 || exit 1
 REPO=$WORK/small/repo SOCK=$WORK/m.sock
@@ -12,7 +13,7 @@ config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 starts "the daemon starts"
 value() {
-    curl -s --max-time 10 --unix-socket "$SOCK" http://x/metrics | sed -n "s/^snapferry_$1{repository=\"main\"} //p"
+    fresh_page --unix-socket "$SOCK" http://x/metrics | sed -n "s/^snapferry_$1{repository=\"main\"} //p"
 }
 number() { local v; v=$(value "$1"); printf '%.0f' "${v:-0}"; }
 # A reload looks again.
