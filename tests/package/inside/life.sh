@@ -34,16 +34,18 @@ files() {
         -o -path /var/log -o -path /var/lib/systemd -o -path '/etc/*-' -o -path /var/tmp -o -path '*/__pycache__' \) \
         -prune -o -print | sort
 }
-# hold: a backup whose mover stands still in the middle: sets B, O, PID.
+# hold: a backup whose mover stands still in the middle: sets B, O, PID. The volume's read-limit makes a mover take some
+# seconds, on however slow a machine.
 hold() {
-    local try i
+    local try end now
     for try in 1 2 3; do
         random_file /srv/vm/big.img $((48 * MIB)) $RANDOM
         B=$(ask backup /srv/vm/big.img | jq -r '.backup // empty') O= PID=
-        for i in $(seq 500); do
-            PID=$(records "SELECT json_extract(doc, '$.identity.pid') FROM operations
-                WHERE parent = '$B' AND state = 'Running'")
-            [ -z "$PID" ] || break
+        end=$((SECONDS + 60))
+        while [ -z "$PID" ] && [ $SECONDS -lt $end ]; do
+            read -r now PID < <(records "SELECT state, CASE state WHEN 'Running'
+                THEN json_extract(doc, '$.identity.pid') END FROM operations WHERE parent = '$B'" | tr '|' ' ')
+            [[ $now =~ ^(Completed|Failed|Canceled)$ ]] && break
             sleep 0.01
         done
         O=$(records "SELECT id FROM operations WHERE parent = '$B'")
@@ -121,6 +123,8 @@ driver = reflink
 match = /srv/vm/*.img
 snapshots-to-retain = 2
 cancel-grace = 5s
+[volume "/srv/vm/big.img"]
+read-limit = 16MiB
 [job "nightly"]
 volumes = class:images
 on-calendar = *-*-* 02:00
