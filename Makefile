@@ -220,7 +220,8 @@ check-asan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
-TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults
+TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults \
+              records_commit records_faults records_recovery
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

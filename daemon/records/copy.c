@@ -144,13 +144,10 @@ static int open_copy(struct records *r, const char *dir, struct err *e)
 int records_open_read_only(struct records **ret, const char *state_dir, struct err *e)
 {
     const char *tmp = getenv("TMPDIR");
-    struct records *r = calloc(1, sizeof *r);
+    struct records *r = records_new(&records_schema_shipped);
     if (!r)
         return err_nomem(e);
-    r->lock_fd = -1;
     r->read_only = true;
-    r->schema = &records_schema_shipped;
-    image_init(&r->image);
     struct moment first;
     int rc = look(state_dir, &first, e);
     if (rc >= 0) {

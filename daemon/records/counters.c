@@ -80,8 +80,8 @@ int records_counters_load(struct records *r, struct err *e)
 {
     sqlite3_stmt *st = NULL;
     r->counters_written = mono_ns();
-    int rc = sqlite3_prepare_v2(r->db, "SELECT name,labels,value FROM counters ORDER BY name,labels LIMIT ?1", -1, &st,
-                                NULL);
+    int rc = sqlite3_prepare_v2(r->writer.db, "SELECT name,labels,value FROM counters ORDER BY name,labels LIMIT ?1",
+                                -1, &st, NULL);
     if (rc == SQLITE_OK)
         sqlite3_bind_int(st, 1, RECORDS_COUNTERS_MAX);
     int fail = 0;
@@ -93,38 +93,80 @@ int records_counters_load(struct records *r, struct err *e)
         rc = SQLITE_OK;
     }
     if (!fail && rc != SQLITE_DONE)
-        fail = records_fail(r, rc, false, e, "read");
+        fail = records_fail(&r->writer, rc, false, e, "read");
     sqlite3_finalize(st);
     return fail;
 }
 
-int records_counters_write(struct records *r, struct err *e)
+int records_counters_take(struct records *r, bool all, struct counted_list *ret, struct err *e)
+{
+    size_t n = 0;
+    *ret = (struct counted_list){NULL, 0};
+    for (size_t i = 0; (all || r->counters_dirty) && i < r->counter_n; i++)
+        n += all || r->counters[i]->dirty;
+    if (n && !(ret->v = calloc(n, sizeof *ret->v)))
+        return err_nomem(e);
+    for (size_t i = 0; ret->n < n; i++) {
+        struct counter *c = r->counters[i];
+        if (!all && !c->dirty)
+            continue;
+        ret->v[ret->n++] = (struct counted){c, c->value, c->undo, c->gone, c->held};
+        c->in_doubt = c->held;
+        c->undo_in_doubt = c->dirty = c->held = false;
+    }
+    r->counters_dirty = false;
+    return 0;
+}
+
+int records_counters_write(struct connection *c, const struct counted_list *l, struct err *e)
 {
     sqlite3_stmt *st;
-    if (!r->counters_dirty)
-        return 0;
     int rc = 0;
-    for (size_t i = 0; rc >= 0 && i < r->counter_n; i++) {
-        const struct counter *c = r->counters[i];
-        if (!c->dirty)
-            continue;
-        if ((rc = records_stmt(r, c->gone ? OS_COUNTER_DELETE : OS_COUNTER_SET, &st, e)) < 0)
+    for (size_t i = 0; rc >= 0 && i < l->n; i++) {
+        const struct counted *x = &l->v[i];
+        if ((rc = records_stmt(c, x->gone ? OS_COUNTER_DELETE : OS_COUNTER_SET, &st, e)) < 0)
             break;
-        sqlite3_bind_text(st, 1, c->name, -1, SQLITE_STATIC);
-        sqlite3_bind_text(st, 2, c->labels, -1, SQLITE_STATIC);
-        if (!c->gone)
-            sqlite3_bind_double(st, 3, c->value);
-        rc = records_step(r, st, e, "write");
+        sqlite3_bind_text(st, 1, x->counter->name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(st, 2, x->counter->labels, -1, SQLITE_STATIC);
+        if (!x->gone)
+            sqlite3_bind_double(st, 3, x->value);
+        rc = records_step(c, st, e, "write");
     }
     return rc;
 }
 
-void records_counters_written(struct records *r)
+static void take_off(double *at, const struct counted *x)
 {
-    for (size_t i = 0; r->counters_dirty && i < r->counter_n; i++)
-        r->counters[i]->dirty = r->counters[i]->held = false;
-    r->counters_dirty = false;
-    r->counters_written = mono_ns();
+    *at = *at == x->value ? x->undo : *at - (x->value - x->undo);
+}
+
+/* What the hold has counted happens again, and is counted again then. */
+static void take_back(struct records *r, const struct counted *x, bool hold_is_open)
+{
+    struct counter *c = x->counter;
+    c->dirty = r->counters_dirty = true;
+    if (x->held && hold_is_open) {
+        c->held = true;
+        c->undo = x->undo;
+    } else if (x->held) {
+        if (c->in_doubt)
+            take_off(&c->value, x);
+        if (c->held && c->undo_in_doubt)
+            take_off(&c->undo, x);
+    }
+}
+
+void records_counters_ended(struct records *r, struct counted_list *l, bool written, unsigned hold)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (!written)
+            take_back(r, &l->v[i], r->holds && r->hold == hold);
+        l->v[i].counter->in_doubt = l->v[i].counter->undo_in_doubt = false;
+    }
+    free(l->v);
+    *l = (struct counted_list){NULL, 0};
+    if (written)
+        r->counters_written = mono_ns();
 }
 
 char *records_labels_text(const json_t *labels)

@@ -39,10 +39,12 @@ static int counter_change(struct records *r, const char *name, const json_t *lab
     if (r->holds && !c->held) {
         c->held = true;
         c->undo = c->value;
+        c->undo_in_doubt = c->in_doubt;
     }
     c->value = add ? c->value + v : v;
+    c->in_doubt &= add;
     c->dirty = r->counters_dirty = true;
-    if (r->depth == 0 && !r->holds && mono_ns() - r->counters_written >= COUNTERS_WRITE_NS)
+    if (r->depth == 0 && !r->holds && !r->commit.running && mono_ns() - r->counters_written >= COUNTERS_WRITE_NS)
         return records_flush(r, e);
     return 0;
 }
@@ -65,14 +67,15 @@ void records_counter_remove(struct records *r, const char *name, const json_t *l
         if (!c->gone && !strcmp(c->name, name) && !strcmp(c->labels, text)) {
             c->value = 0;
             c->gone = c->dirty = r->counters_dirty = true;
-            c->held = false;
+            c->held = c->in_doubt = false;
         }
     }
 }
 
 void records_counters_hold(struct records *r)
 {
-    r->holds++;
+    if (!r->holds++)
+        r->hold++;
 }
 
 void records_counters_settle(struct records *r)

@@ -67,17 +67,17 @@ static void set_damaged(struct found *f, const char *why)
 static int look_at_schema(struct records *r, struct found *f, struct err *e)
 {
     char text[64];
-    int rc = one_value(r->db, "SELECT count(*) FROM sqlite_schema", text, sizeof text);
+    int rc = one_value(r->writer.db, "SELECT count(*) FROM sqlite_schema", text, sizeof text);
     if (rc == SQLITE_OK) {
         f->empty = strcmp(text, "0") == 0;
         if (f->empty)
             return 0;
-        rc = one_value(r->db, "SELECT value FROM meta WHERE key='schema'", text, sizeof text);
+        rc = one_value(r->writer.db, "SELECT value FROM meta WHERE key='schema'", text, sizeof text);
     }
     if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
-        set_damaged(f, sqlite3_errmsg(r->db));
+        set_damaged(f, sqlite3_errmsg(r->writer.db));
     else if (rc != SQLITE_OK)
-        return records_sqlite_fail(r->db, rc, r->path, e, "read");
+        return records_sqlite_fail(r->writer.db, rc, r->path, e, "read");
     else if (!parse_version(text, &f->version))
         set_damaged(f, "it does not say which schema it has");
     return 0;
@@ -86,12 +86,12 @@ static int look_at_schema(struct records *r, struct found *f, struct err *e)
 static int check_integrity(struct records *r, struct found *f, struct err *e)
 {
     char text[256];
-    int rc = one_value(r->db, "PRAGMA integrity_check(1)", text, sizeof text);
+    int rc = one_value(r->writer.db, "PRAGMA integrity_check(1)", text, sizeof text);
     text[strcspn(text, "\n")] = '\0';
     if (records_is_damage(rc))
-        set_damaged(f, sqlite3_errmsg(r->db));
+        set_damaged(f, sqlite3_errmsg(r->writer.db));
     else if (rc != SQLITE_OK)
-        return records_sqlite_fail(r->db, rc, r->path, e, "check");
+        return records_sqlite_fail(r->writer.db, rc, r->path, e, "check");
     else if (strcmp(text, "ok") != 0)
         set_damaged(f, text);
     return 0;
@@ -102,8 +102,9 @@ static int set_modes(struct records *r, struct err *e)
     /* auto_vacuum must come before the first table; it is remembered by the file. One file on disk is enough for a
      * private copy: nobody else opens it. */
     if (r->read_only)
-        return records_exec(r->db, r->path, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=OFF", e, "set up");
-    return records_exec(r->db, r->path,
+        return records_exec(r->writer.db, r->path, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=OFF", e,
+                            "set up");
+    return records_exec(r->writer.db, r->path,
                         "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                         "PRAGMA wal_autocheckpoint=500; PRAGMA journal_size_limit=4194304; PRAGMA foreign_keys=ON;"
                         "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON",
@@ -123,19 +124,19 @@ static int load_seq(struct records *r, uint64_t least, struct err *e)
 {
     char text[64];
     uint64_t next = 0, max = 0;
-    int rc = one_value(r->db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text);
+    int rc = one_value(r->writer.db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text);
     if (rc == SQLITE_OK)
         next = strtoull(text, NULL, 10);
     for (int k = 0; rc == SQLITE_OK && k <= ROW_KINDS; k++) {
         char sql[96];
         snprintf(sql, sizeof sql, "SELECT max(%s) FROM %s", k == ROW_KINDS ? "id" : "seq",
                  k == ROW_KINDS ? "intents" : row_types[k].table);
-        rc = one_value(r->db, sql, text, sizeof text);
+        rc = one_value(r->writer.db, sql, text, sizeof text);
         uint64_t m = strtoull(text, NULL, 10);
         max = m > max && m < INT64_MAX / 2 ? m : max;
     }
     if (rc != SQLITE_OK)
-        return records_sqlite_fail(r->db, rc, r->path, e, "read");
+        return records_sqlite_fail(r->writer.db, rc, r->path, e, "read");
     if (next >= INT64_MAX / 2)
         next = 0;
     r->next_seq = max + 1 > next ? max + 1 : next;
@@ -205,17 +206,28 @@ static int refuse_newer(struct records *r, unsigned version, bool had_log, struc
 static int open_replaced(struct records *r, struct found *f, struct records_news *news, struct err *e)
 {
     char text[64] = "";
-    if (r->db && one_value(r->db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text) == SQLITE_OK) {
+    if (r->writer.db &&
+        one_value(r->writer.db, "SELECT value FROM meta WHERE key='seq'", text, sizeof text) == SQLITE_OK) {
         uint64_t n = strtoull(text, NULL, 10);
         f->least = n && n < INT64_MAX / 2 ? n + SEQ_GAP : 0;
     }
     records_close_database(r);
     image_free(&r->image);
-    r->corrupt = false;
+    r->noted.corrupt = false;
     int rc = records_replace(r, f->why, news, e);
-    if (rc < 0 || (rc = records_connect(&r->db, r->path, e)) < 0 || (rc = set_modes(r, e)) < 0)
+    if (rc < 0 || (rc = records_connect(&r->writer.db, r->path, e)) < 0 || (rc = set_modes(r, e)) < 0)
         return rc;
     return load_seq(r, f->least, e);
+}
+
+/* The connection that rows are read with while a commit is under way. A private copy has one connection only. */
+static int open_reader(struct records *r, struct err *e)
+{
+    int rc = r->read_only ? 0 : records_connect(&r->reader.db, r->path, e);
+    return rc < 0 || r->read_only
+               ? rc
+               : records_exec(r->reader.db, r->path,
+                              "PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON", e, "set up");
 }
 
 static int open_good(struct records *r, const struct found *f, struct records_news *news, struct err *e)
@@ -224,7 +236,7 @@ static int open_good(struct records *r, const struct found *f, struct records_ne
     if (rc < 0)
         return rc;
     if (f->empty) {
-        if ((rc = records_schema_create(r->db, r->path, r->schema->version, e)) < 0)
+        if ((rc = records_schema_create(r->writer.db, r->path, r->schema->version, e)) < 0)
             return rc;
         news->created = true;
     } else if (f->version < r->schema->version) {
@@ -262,11 +274,11 @@ static int check_names(struct records *r, struct found *f, struct err *e)
     for (unsigned i = 0; !f->damaged && i < ROW_KINDS + 3; i++) {
         if (i < ROW_KINDS)
             snprintf(sql, sizeof sql, "SELECT " ROW_COLUMNS " FROM %s LIMIT 0", row_types[i].table);
-        int rc = one_value(r->db, i < ROW_KINDS ? sql : others[i - ROW_KINDS], text, sizeof text);
+        int rc = one_value(r->writer.db, i < ROW_KINDS ? sql : others[i - ROW_KINDS], text, sizeof text);
         if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
-            set_damaged(f, sqlite3_errmsg(r->db));
+            set_damaged(f, sqlite3_errmsg(r->writer.db));
         else if (rc != SQLITE_OK)
-            return records_sqlite_fail(r->db, rc, r->path, e, "read");
+            return records_sqlite_fail(r->writer.db, rc, r->path, e, "read");
     }
     return 0;
 }
@@ -284,7 +296,7 @@ static int load(struct records *r, struct found *f, struct err *e)
 {
     struct err why = ERR_INIT;
     int rc = records_load(r, &why);
-    if (rc < 0 && r->corrupt) {
+    if (rc < 0 && r->noted.corrupt) {
         set_damaged(f, why.msg);
         return 0;
     }
@@ -304,7 +316,7 @@ int records_open_database(struct records *r, bool first, struct records_news *ne
         return rc;
     if (log_without_database(r))
         set_damaged(&f, "it is empty, and its log is not");
-    else if ((rc = records_connect(&r->db, r->path, e)) < 0 || (rc = look_at_schema(r, &f, e)) < 0)
+    else if ((rc = records_connect(&r->writer.db, r->path, e)) < 0 || (rc = look_at_schema(r, &f, e)) < 0)
         return rc;
     if (!f.damaged && f.version > r->schema->version)
         return refuse_newer(r, f.version, had_log, e);
@@ -321,8 +333,10 @@ int records_open_database(struct records *r, bool first, struct records_news *ne
         news->created = false;
         snprintf(news->text, sizeof news->text, "the records were corrupt and are set aside as %s", kept);
     }
+    if ((rc = open_reader(r, e)) < 0)
+        return rc;
     /* From now on the log is folded into the database when it is closed. */
-    sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    sqlite3_db_config(r->writer.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     if (first && !r->read_only && !is_small(r))
         records_integrity_start(r);
     return 0;
@@ -331,20 +345,21 @@ int records_open_database(struct records *r, bool first, struct records_news *ne
 void records_close_database(struct records *r)
 {
     records_integrity_stop(r);
-    records_finalize(r);
-    sqlite3_close(r->db);
-    r->db = NULL;
+    records_disconnect(&r->reader); /* the last one folds the log in */
+    records_disconnect(&r->writer);
 }
 
 int records_recover(struct records *r, struct err *e)
 {
     struct records_news news = {0};
     struct err first = ERR_INIT;
+    struct counted_list written;
     if (r->read_only)
         return err_set(e, ERR_DAMAGE, EBADMSG, "the copy of the records is damaged");
     r->recover_after = mono_ns() + RECOVER_AGAIN_S * NS_PER_S;
     /* Closing must not fold a log into a damaged database. */
-    sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (r->writer.db)
+        sqlite3_db_config(r->writer.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     records_close_database(r);
     uint64_t next = r->next_seq;
     int rc = records_replace(r, "damage was met while working", &news, &first);
@@ -352,18 +367,19 @@ int records_recover(struct records *r, struct err *e)
         rc = records_open_database(r, false, &news, &first);
     r->next_seq = r->next_seq > next ? r->next_seq : next;
     if (rc < 0) {
-        r->write_errors++;
-        r->degraded = true;
-        if (!r->db && records_connect(&r->db, r->path, NULL) < 0)
+        r->noted.write_errors++;
+        r->noted.degraded = true;
+        if (!r->writer.db && records_connect(&r->writer.db, r->path, NULL) < 0)
             log_line(LOG_LVL_ERROR, "the records cannot be opened again: %s", first.msg);
         if (e)
             *e = first;
         return err_wrap(e, "the records are damaged and could not be replaced");
     }
-    r->corrupt = false;
+    r->noted.corrupt = false;
     r->recover_after = 0;
     r->recoveries++;
-    records_counters_written(r);
+    if (records_counters_take(r, false, &written, NULL) == 0)
+        records_counters_ended(r, &written, true, 0);
     log_line(LOG_LVL_ERROR, "%s", news.text);
     return 0;
 }

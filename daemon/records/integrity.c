@@ -12,7 +12,6 @@
 #include "base/time.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,14 +87,10 @@ static void *run(void *arg)
 void records_integrity_start(struct records *r)
 {
     struct integrity *x = calloc(1, sizeof *x);
-    sigset_t all, old;
     if (!x)
         return;
     snprintf(x->path, sizeof x->path, "%s", r->path);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the event loop's */
-    int rc = pthread_create(&x->thread, NULL, run, x);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = records_thread(&x->thread, run, x);
     if (rc == 0) {
         r->integrity = x;
         return;

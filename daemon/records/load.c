@@ -71,13 +71,13 @@ struct version *records_take_row(enum row_kind k, sqlite3_stmt *st, const char *
 
 /* ---- what cannot be used ---- */
 
-static int move_aside(struct records *r, enum row_kind k, uint64_t seq, const char *reason, struct err *e)
+static int move_aside(struct connection *c, enum row_kind k, uint64_t seq, const char *reason, struct err *e)
 {
     sqlite3_stmt *copy, *del, *trim;
     int rc;
-    if ((rc = records_kind_stmt(r, k, KS_ASIDE_COPY, &copy, e)) < 0 ||
-        (rc = records_kind_stmt(r, k, KS_ASIDE_DELETE, &del, e)) < 0 ||
-        (rc = records_stmt(r, OS_ASIDE_TRIM, &trim, e)) < 0 || (rc = records_sql_begin(r, e)) < 0)
+    if ((rc = records_kind_stmt(c, k, KS_ASIDE_COPY, &copy, e)) < 0 ||
+        (rc = records_kind_stmt(c, k, KS_ASIDE_DELETE, &del, e)) < 0 ||
+        (rc = records_stmt(c, OS_ASIDE_TRIM, &trim, e)) < 0 || (rc = records_sql_begin(c, e)) < 0)
         return rc;
     sqlite3_bind_int64(copy, 1, (sqlite3_int64)seq);
     sqlite3_bind_text(copy, 2, row_types[k].table, -1, SQLITE_STATIC);
@@ -85,15 +85,17 @@ static int move_aside(struct records *r, enum row_kind k, uint64_t seq, const ch
     sqlite3_bind_int64(copy, 4, records_clock());
     sqlite3_bind_int64(del, 1, (sqlite3_int64)seq);
     sqlite3_bind_int(trim, 1, RECORDS_SET_ASIDE_KEPT);
-    if ((rc = records_step(r, copy, e, "write")) >= 0 && (rc = records_step(r, del, e, "write")) >= 0)
-        rc = records_step(r, trim, e, "write");
-    return records_sql_end(r, rc, e);
+    if ((rc = records_step(c, copy, e, "write")) >= 0 && (rc = records_step(c, del, e, "write")) >= 0)
+        rc = records_step(c, trim, e, "write");
+    return records_sql_end(c, rc, e);
 }
 
 void records_set_row_aside(struct records *r, enum row_kind k, uint64_t seq, const char *id, const char *why)
 {
     struct err e = ERR_INIT;
-    int rc = r->read_only ? 0 : move_aside(r, k, seq, why, &e);
+    if (r->commit.running)
+        return; /* it will be met again */
+    int rc = r->read_only ? 0 : move_aside(&r->writer, k, seq, why, &e);
     r->set_aside++;
     log_warning("record of %s %.200s (number %llu) cannot be used, %s%s%s", records_kind_words[k], id,
                 (unsigned long long)seq, why,
@@ -133,7 +135,7 @@ static int load_kind(struct records *r, enum row_kind k, struct bad **bad, struc
     char sql[400];
     snprintf(sql, sizeof sql, "SELECT " ROW_COLUMNS " FROM %s%s%s%s ORDER BY seq", t, all ? "" : " INDEXED BY ",
              all ? "" : t, all ? "" : "_live WHERE state NOT IN " RECORDS_TERMINAL_SQL);
-    int rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL), fail = 0;
+    int rc = sqlite3_prepare_v2(r->writer.db, sql, -1, &st, NULL), fail = 0;
     while (rc == SQLITE_OK && fail >= 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *why;
         struct version *v = records_take_row(k, st, &why);
@@ -149,7 +151,7 @@ static int load_kind(struct records *r, enum row_kind k, struct bad **bad, struc
         rc = SQLITE_OK;
     }
     if (fail >= 0 && rc != SQLITE_DONE)
-        fail = records_fail(r, rc, false, e, "read");
+        fail = records_fail(&r->writer, rc, false, e, "read");
     sqlite3_finalize(st);
     return fail;
 }
@@ -170,8 +172,8 @@ static const char *column(sqlite3_stmt *st, int col)
 static int load_intents(struct records *r, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int rc = sqlite3_prepare_v2(r->db, "SELECT id,owner,kind,name,doc,created_ns FROM intents ORDER BY id", -1, &st,
-                                NULL),
+    int rc = sqlite3_prepare_v2(r->writer.db, "SELECT id,owner,kind,name,doc,created_ns FROM intents ORDER BY id", -1,
+                                &st, NULL),
         fail = 0;
     while (rc == SQLITE_OK && fail >= 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         char *doc = intent_doc(st);
@@ -181,7 +183,7 @@ static int load_intents(struct records *r, struct err *e)
         rc = SQLITE_OK;
     }
     if (fail >= 0 && rc != SQLITE_DONE)
-        fail = records_fail(r, rc, false, e, "read");
+        fail = records_fail(&r->writer, rc, false, e, "read");
     sqlite3_finalize(st);
     return fail;
 }

@@ -55,13 +55,13 @@ static int numbers(struct records *r, const char *sql, sqlite3_int64 a, sqlite3_
     CLEANUP_STMT sqlite3_stmt *st = NULL;
     *ret = NULL;
     *n = 0;
-    int rc = records_prepare(r, &st, sql, e);
+    int rc = records_prepare(&r->writer, &st, sql, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, a);
     sqlite3_bind_int64(st, 2, b);
     sqlite3_bind_int64(st, 3, c);
-    return records_collect(r, st, ret, n, e);
+    return records_collect(&r->writer, st, ret, n, e);
 }
 
 /* Rows with a smaller number are beyond the newest `keep_n`. */
@@ -81,18 +81,18 @@ static int bound(struct records *r, const char *sql, unsigned keep_n, sqlite3_in
 static int change(struct records *r, const char *sql, sqlite3_int64 seq, int *removed, struct err *e)
 {
     CLEANUP_STMT sqlite3_stmt *st = NULL;
-    int rc = records_prepare(r, &st, sql, e);
+    int rc = records_prepare(&r->writer, &st, sql, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, seq);
-    if ((rc = records_step(r, st, e, "write")) >= 0)
-        *removed += sqlite3_changes(r->db);
+    if ((rc = records_step(&r->writer, st, e, "write")) >= 0)
+        *removed += sqlite3_changes(r->writer.db);
     return rc;
 }
 
 static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool backups, int *removed, struct err *e)
 {
-    int rc = n ? records_sql_begin(r, e) : 0, gone = 0;
+    int rc = n ? records_sql_begin(&r->writer, e) : 0, gone = 0;
     if (rc < 0 || !n)
         return rc;
     for (size_t i = 0; rc >= 0 && i < n; i++) {
@@ -103,7 +103,7 @@ static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool b
             rc = change(r, backups ? "DELETE FROM backups WHERE seq=?1" : "DELETE FROM operations WHERE seq=?1",
                         (sqlite3_int64)seq[i], &gone, e);
     }
-    rc = records_sql_end(r, rc, e);
+    rc = records_sql_end(&r->writer, rc, e);
     if (rc >= 0)
         *removed += gone;
     return rc;
@@ -140,15 +140,16 @@ static void shrink(struct records *r)
         return;
     if (n && pages[0] > FREE_PAGES_KEPT &&
         (sql = sqlite3_mprintf("PRAGMA incremental_vacuum(%lld)", (long long)pages[0] - FREE_PAGES_KEPT))) {
-        sqlite3_exec(r->db, sql, NULL, NULL, NULL);
+        sqlite3_exec(r->writer.db, sql, NULL, NULL, NULL);
         sqlite3_free(sql);
     }
-    sqlite3_exec(r->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+    sqlite3_exec(r->writer.db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
 }
 
 int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
 {
     int removed = 0, rc = records_refuse_read_only(r, e);
+    records_write_wait(r);
     if (rc < 0 || (rc = records_ready(r, e)) < 0)
         return rc;
     if (r->depth > 0)
@@ -156,9 +157,9 @@ int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err
     int64_t now = records_clock();
     int64_t before = keep_s > now / NS_PER_S ? 0 : now - keep_s * NS_PER_S;
     if ((rc = remove_old(r, true, before, keep_n, &removed, e)) < 0 ||
-        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_sql_begin(r, e)) < 0)
+        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_sql_begin(&r->writer, e)) < 0)
         return rc;
-    rc = records_sql_end(r, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
+    rc = records_sql_end(&r->writer, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
     if (rc < 0)
         return rc;
     if (removed)

@@ -3,10 +3,13 @@
  * records-impl.h - what the files of the records share, and what their tests reach into
  *
  * From the lowest to the highest: sql.c (SQLite: connections, statements, errors), schema.c (tables, migrations),
- * image.c (what is in memory), counters.c, set-aside.c, load.c (from disk into memory), write.c (changes from memory to
- * disk), replace.c (a new database in the place of a damaged one), integrity.c (looks for damage beside the work),
- * database.c (opening, recovery), transactions.c, rows.c, walk.c, intents.c, counting.c, prune.c, lock.c, open.c,
- * copy.c.
+ * image.c (what is in memory), counters.c, load.c (from disk into memory), write.c (changes from memory to disk),
+ * replace.c (a new database in the place of a damaged one), integrity.c (looks for damage beside the work), database.c
+ * (opening, recovery), watch.c, commit.c (a transaction goes to disk), transactions.c, rows.c, walk.c, intents.c,
+ * counting.c, prune.c, lock.c, open.c, copy.c.
+ *
+ * The writing connection is that of the event loop's thread, and of the commit's thread while a commit is under way.
+ * The reading one is always the event loop's.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_IMPL_H
 #define SNAPFERRY_DAEMON_RECORDS_IMPL_H
@@ -15,6 +18,7 @@
 #include "daemon/records/records.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sqlite3.h>
 
 #define RECORDS_DB "records.db"
@@ -67,17 +71,59 @@ enum one_stmt {
 };
 #define LIST_SHAPES 32 /* parent, volume, state, terminal, count */
 
+/* What failed, and is not made up for yet. */
+struct failures {
+    bool corrupt;          /* damage was met */
+    bool degraded;         /* the last write failed */
+    uint64_t write_errors; /* so far */
+};
+
+struct connection {
+    sqlite3 *db;
+    const char *path;       /* of the records */
+    struct failures *noted; /* where its failures are noted */
+    sqlite3_stmt *kind_stmts[ROW_KINDS][KS_N], *stmts[OS_N], *lists[ROW_KINDS][LIST_SHAPES];
+};
+
 struct counter {
     char *name;
     char *labels;       /* canonical JSON text */
     double value, undo; /* undo: what it was before the hold */
     bool dirty, held, gone;
+    bool in_doubt, undo_in_doubt; /* value, undo: a commit under way may take something off again */
+};
+
+/* A counter as a commit writes it. */
+struct counted {
+    struct counter *counter;
+    double value, undo;
+    bool gone, held;
+};
+struct counted_list {
+    struct counted *v;
+    size_t n;
+};
+
+/* A transaction on its way to the disk. What it writes does not change until it has ended. */
+struct commit {
+    struct connection *writer;
+    const struct image *image;
+    struct counted_list counters;
+    uint64_t next_seq;
+    bool seq_changed;
+    unsigned hold; /* the hold that was open */
+    struct failures noted;
+    struct err err;
+    int rc;
+    int fd; /* an eventfd, written at the end; -1: none */
+    pthread_t thread;
+    bool running; /* the thread was started and not joined */
 };
 
 struct integrity;
 
 struct records {
-    sqlite3 *db;
+    struct connection writer, reader;
     char dir[PATH_MAX], path[PATH_MAX + 16];
     int lock_fd;
     bool read_only; /* a private copy: callers may not write */
@@ -85,18 +131,19 @@ struct records {
     struct image image;
     unsigned depth;        /* of begin calls */
     bool doomed;           /* the transaction was undone inside */
-    bool corrupt;          /* damage was met; the next call outside a transaction recovers */
+    struct failures noted; /* corrupt: the next call outside a transaction recovers */
     int64_t recover_after; /* CLOCK_MONOTONIC: not again before */
     unsigned recoveries, set_aside;
-    uint64_t write_errors;
-    bool degraded;
     uint64_t next_seq, seq_written;
-    sqlite3_stmt *kind_stmts[ROW_KINDS][KS_N], *stmts[OS_N], *lists[ROW_KINDS][LIST_SHAPES];
+    struct commit commit;
+    bool ended; /* a commit that was started has ended, and its result was not taken */
+    int ended_rc;
+    struct err ended_err;
     struct counter **counters;
     size_t counter_n, counter_cap;
     void *counter_tree; /* tsearch(3) over the same */
     bool counters_dirty;
-    unsigned holds;
+    unsigned holds, hold;        /* how deep; number of the outermost one */
     int64_t counters_written;    /* CLOCK_MONOTONIC of the last write */
     struct integrity *integrity; /* a look for damage that is under way */
     struct watcher {
@@ -124,19 +171,27 @@ int records_sync_dir(const char *dir, struct err *e);
 int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, const char *what);
 bool records_is_damage(int rc);
 /* The same for an open store: notes damage and degradation. */
-int records_fail(struct records *r, int rc, bool writing, struct err *e, const char *what);
-int records_prepare(struct records *r, sqlite3_stmt **slot, const char *sql, struct err *e);
-int records_stmt(struct records *r, enum one_stmt which, sqlite3_stmt **ret, struct err *e);
-int records_kind_stmt(struct records *r, enum row_kind k, enum kind_stmt which, sqlite3_stmt **ret, struct err *e);
-void records_finalize(struct records *r);
+int records_fail(struct connection *c, int rc, bool writing, struct err *e, const char *what);
+int records_prepare(struct connection *c, sqlite3_stmt **slot, const char *sql, struct err *e);
+int records_stmt(struct connection *c, enum one_stmt which, sqlite3_stmt **ret, struct err *e);
+int records_kind_stmt(struct connection *c, enum row_kind k, enum kind_stmt which, sqlite3_stmt **ret, struct err *e);
+void records_finalize(struct connection *c);
+void records_disconnect(struct connection *c);
 /* Steps a statement that returns no row, and resets it. */
-int records_step(struct records *r, sqlite3_stmt *st, struct err *e, const char *what);
+int records_step(struct connection *c, sqlite3_stmt *st, struct err *e, const char *what);
 /* All numbers in the first column of a bound statement, which is reset; *ret is malloc()ed. */
-int records_collect(struct records *r, sqlite3_stmt *st, uint64_t **ret, size_t *n, struct err *e);
+int records_collect(struct connection *c, sqlite3_stmt *st, uint64_t **ret, size_t *n, struct err *e);
 /* A transaction of SQLite's. end: commits if rc >= 0, else undoes; returns rc or the commit's error. */
-int records_sql_begin(struct records *r, struct err *e);
-int records_sql_end(struct records *r, int rc, struct err *e);
+int records_sql_begin(struct connection *c, struct err *e);
+int records_sql_end(struct connection *c, int rc, struct err *e);
 int records_refuse_read_only(const struct records *r, struct err *e);
+/* A thread that gets no signals: those are the event loop's. Returns an errno. */
+int records_thread(pthread_t *ret, void *(*fn)(void *), void *arg);
+/* The connection that rows are read with. */
+static inline struct connection *records_reader(struct records *r)
+{
+    return r->reader.db ? &r->reader : &r->writer;
+}
 /* The columns of a row. */
 #define ROW_COLUMNS "seq,generation,id,parent,volume,state,created_ns,updated_ns,wake_ns,doc"
 
@@ -149,8 +204,12 @@ int records_migrate(struct records *r, unsigned from, struct err *e);
 /* ---- counters.c ---- */
 
 int records_counters_load(struct records *r, struct err *e);
-int records_counters_write(struct records *r, struct err *e);
-void records_counters_written(struct records *r);
+/* What waits to be written (all: everything there is), for a commit. Until that has ended it is in doubt. */
+int records_counters_take(struct records *r, bool all, struct counted_list *ret, struct err *e);
+int records_counters_write(struct connection *c, const struct counted_list *l, struct err *e);
+/* The commit has ended; what was held for it and failed is taken off again, unless that hold (a number) is still open.
+ * Frees the list. */
+void records_counters_ended(struct records *r, struct counted_list *l, bool written, unsigned hold);
 void records_counters_free(struct records *r);
 /* Makes it if there is none. */
 int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e);
@@ -171,13 +230,13 @@ int records_load(struct records *r, struct err *e);
 /* ---- write.c ---- */
 
 /* Inside a transaction of SQLite's: what the transaction has changed, counters and the sequence; everything. */
-int records_write_changes(struct records *r, struct err *e);
-int records_write_all(struct records *r, struct err *e);
+int records_write_changes(const struct commit *c, struct err *e);
+int records_write_all(struct records *r, const struct counted_list *counters, struct err *e);
 
 /* ---- replace.c ---- */
 
-/* Makes a database of all that is in memory and puts it in the place of the damaged one, which is set aside. r->db is
- * closed before and after. */
+/* Makes a database of all that is in memory and puts it in the place of the damaged one, which is set aside. The
+ * connections are closed before and after. */
 int records_replace(struct records *r, const char *why, struct records_news *news, struct err *e);
 /* Ends a replacement that was interrupted after the new database was whole. *done: there was one. */
 int records_finish_swap(const char *dir, bool *done, char *kept, size_t cap, struct err *e);
@@ -196,6 +255,24 @@ int records_open_database(struct records *r, bool check, struct records_news *ne
 void records_close_database(struct records *r);
 int records_recover(struct records *r, struct err *e);
 
+/* ---- watch.c ---- */
+
+/* Reports to the watchers that `was` has become `now` in memory; one of them may be NULL. */
+void records_report_change(const struct records *r, const char *id, const struct version *was,
+                           const struct version *now);
+/* Reports that the database was replaced. */
+void records_report_replaced(const struct records *r);
+/* All of the transaction is undone, which is reported as well. */
+void records_undo(struct records *r);
+
+/* ---- commit.c ---- */
+
+/* Writes what the transaction has changed. beside: in a thread; 1: it was started. Else 0, or < 0 and nothing is undone
+ * yet. */
+int records_write_out(struct records *r, bool beside, struct err *e);
+/* Waits for the commit under way, if there is one: it is settled or undone then, and its result can be taken. */
+void records_write_wait(struct records *r);
+
 /* ---- transactions.c ---- */
 
 /* First thing in every public call: recovers from damage met before. */
@@ -205,9 +282,6 @@ int records_ready(struct records *r, struct err *e);
 int records_tx_begin(struct records *r, struct err *e);
 int records_tx_end(struct records *r, int rc, struct err *e);
 uint64_t records_next_seq(struct records *r);
-/* Reports to the watchers that `was` has become `now` in memory; one of them may be NULL. */
-void records_report_change(const struct records *r, const char *id, const struct version *was,
-                           const struct version *now);
 
 /* ---- rows.c ---- */
 
@@ -220,6 +294,8 @@ int records_lock(struct records *r, struct err *e);
 int records_make_dir(const char *dir, struct err *e);
 
 /* ---- open.c ---- */
+/* Not open yet; NULL: no memory. */
+struct records *records_new(const struct records_schema *schema);
 void records_free(struct records *r);
 
 #endif

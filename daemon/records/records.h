@@ -162,6 +162,19 @@ int records_seq_at_least(struct records *r, uint64_t seq, struct err *e);
 int records_begin(struct records *r, struct err *e);
 int records_commit(struct records *r, struct err *e);
 void records_rollback(struct records *r);
+/*
+ * The commit of the outermost level in a thread of its own. From here on the changes can be read; no other transaction
+ * begins before they are written: a call that writes rows waits for the end first, one that reads does not wait, and
+ * what is counted goes with the next commit. 1: it is under way, and its result must be taken before the next start.
+ * 0: it has ended, since there was nothing to write or no thread. < 0: as records_commit().
+ */
+int records_commit_start(struct records *r, struct err *e);
+/* Readable when a commit that was started has ended and its result was not taken. */
+int records_commit_fd(const struct records *r);
+/* Whether one was started whose result was not taken. */
+bool records_committing(const struct records *r);
+/* Takes the result, waiting for the end: 0, or < 0 and all of the transaction was undone. */
+int records_commit_end(struct records *r, struct err *e);
 
 /* ---- intents: names of objects before they are created (E-04) ---- */
 

@@ -39,16 +39,20 @@ static void remove_database(const char *path)
     }
 }
 
-/* Into r->db, which is the new one. */
+/* Into the database of the writing connection, which is the new one. Counters count as written when it is in place. */
 static int fill(struct records *r, const char *path, struct err *e)
 {
-    int rc = records_exec(r->db, path, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL;", e, "set up");
-    if (rc < 0 || (rc = records_schema_create(r->db, path, r->schema->version, e)) < 0 ||
-        (rc = records_sql_begin(r, e)) < 0)
+    struct counted_list counters;
+    int rc = records_exec(r->writer.db, path, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL;", e, "set up");
+    if (rc < 0 || (rc = records_schema_create(r->writer.db, path, r->schema->version, e)) < 0 ||
+        (rc = records_counters_take(r, true, &counters, e)) < 0)
         return rc;
-    if ((rc = records_sql_end(r, records_write_all(r, e), e)) < 0)
+    if ((rc = records_sql_begin(&r->writer, e)) >= 0)
+        rc = records_sql_end(&r->writer, records_write_all(r, &counters, e), e);
+    records_counters_ended(r, &counters, false, r->hold);
+    if (rc < 0)
         return rc;
-    return records_exec(r->db, path, "PRAGMA wal_checkpoint(TRUNCATE)", e, "rebuild");
+    return records_exec(r->writer.db, path, "PRAGMA wal_checkpoint(TRUNCATE)", e, "rebuild");
 }
 
 static int make_new(struct records *r, const char *path, struct err *e)
@@ -57,16 +61,16 @@ static int make_new(struct records *r, const char *path, struct err *e)
     CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot make %s", path);
-    int rc = records_connect(&r->db, path, e);
+    int rc = records_connect(&r->writer.db, path, e);
     if (rc < 0)
         return rc;
     rc = fill(r, path, e);
     /* Nothing of the new one may stay in a log. */
-    sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
-    records_finalize(r);
-    if (sqlite3_close(r->db) != SQLITE_OK && rc >= 0)
+    sqlite3_db_config(r->writer.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    records_finalize(&r->writer);
+    if (sqlite3_close(r->writer.db) != SQLITE_OK && rc >= 0)
         rc = err_set(e, ERR_GENERIC, EBUSY, "cannot close %s", path);
-    r->db = NULL;
+    r->writer.db = NULL;
     /* The descriptor of our own was only for the mode; its sync covers the file whoever wrote it. */
     if (rc >= 0 && fsync(fd) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot write %s", path);

@@ -35,7 +35,7 @@ int records_fetch(struct records *r, enum row_kind k, sqlite3_stmt *st, struct v
                              id, why)
                    : err_nomem(e);
     } else if (rc != SQLITE_ROW) {
-        fail = rc == SQLITE_DONE ? -ENOENT : records_fail(r, rc, false, e, "read");
+        fail = rc == SQLITE_DONE ? -ENOENT : records_fail(records_reader(r), rc, false, e, "read");
     }
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
@@ -51,7 +51,7 @@ static int fetch_id(struct records *r, enum row_kind k, const char *id, struct v
     *ret = NULL;
     if (!on_disk(k))
         return -ENOENT;
-    int rc = records_kind_stmt(r, k, KS_BY_ID, &st, e);
+    int rc = records_kind_stmt(records_reader(r), k, KS_BY_ID, &st, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_text(st, 1, id, -1, SQLITE_STATIC);
@@ -118,11 +118,11 @@ static int is_taken(struct records *r, enum row_kind k, const char *id, bool *re
     *ret = obj && obj->now;
     if (obj || !on_disk(k))
         return 0;
-    int rc = records_kind_stmt(r, k, KS_HAS_ID, &st, e);
+    int rc = records_kind_stmt(records_reader(r), k, KS_HAS_ID, &st, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_text(st, 1, id, -1, SQLITE_STATIC);
-    rc = records_collect(r, st, &seq, &n, e);
+    rc = records_collect(records_reader(r), st, &seq, &n, e);
     free(seq);
     *ret = n > 0;
     return rc;

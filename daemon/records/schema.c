@@ -89,7 +89,7 @@ static int keep_copy(struct records *r, unsigned version, struct err *e)
     char *sql = sqlite3_mprintf("VACUUM INTO %Q", tmp);
     if (!sql)
         return err_nomem(e);
-    int rc = records_exec(r->db, r->path, sql, e, "copy");
+    int rc = records_exec(r->writer.db, r->path, sql, e, "copy");
     sqlite3_free(sql);
     if (rc >= 0 && fsync(fd) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot write %s", tmp);
@@ -120,20 +120,20 @@ int records_migrate(struct records *r, unsigned from, struct err *e)
     if (rc < 0)
         return rc;
     crash_point("records-migrate-copied");
-    rc = records_exec(r->db, r->path, "BEGIN IMMEDIATE", e, "write");
+    rc = records_exec(r->writer.db, r->path, "BEGIN IMMEDIATE", e, "write");
     for (unsigned v = from; rc >= 0 && v < r->schema->version; v++) {
         const struct records_migration *m = step_from(r->schema, v);
-        rc = m ? records_exec(r->db, r->path, m->sql, e, "migrate") : -ENOTSUP;
+        rc = m ? records_exec(r->writer.db, r->path, m->sql, e, "migrate") : -ENOTSUP;
     }
     if (rc >= 0)
-        rc = set_version(r->db, r->path, r->schema->version, e);
+        rc = set_version(r->writer.db, r->path, r->schema->version, e);
     if (rc >= 0) {
         crash_point("records-migrate-steps");
-        rc = records_exec(r->db, r->path, "COMMIT", e, "write");
+        rc = records_exec(r->writer.db, r->path, "COMMIT", e, "write");
     }
     if (rc < 0) {
-        if (!sqlite3_get_autocommit(r->db))
-            sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+        if (!sqlite3_get_autocommit(r->writer.db))
+            sqlite3_exec(r->writer.db, "ROLLBACK", NULL, NULL, NULL);
         return rc;
     }
     crash_point("records-migrated");

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,16 @@
 #define LOG_NEEDS (128 << 10) /* bytes: a log and its index */
 
 int64_t (*records_clock)(void) = now_ns;
+
+int records_thread(pthread_t *ret, void *(*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(ret, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
 
 int records_sync_dir(const char *dir, struct err *e)
 {
@@ -90,13 +101,13 @@ bool records_is_damage(int rc)
     return (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB;
 }
 
-int records_fail(struct records *r, int rc, bool writing, struct err *e, const char *what)
+int records_fail(struct connection *c, int rc, bool writing, struct err *e, const char *what)
 {
-    int ret = records_sqlite_fail(r->db, rc, r->path, e, what);
-    r->corrupt |= records_is_damage(rc);
+    int ret = records_sqlite_fail(c->db, rc, c->path, e, what);
+    c->noted->corrupt |= records_is_damage(rc);
     if (writing && (rc & 0xff) != SQLITE_CONSTRAINT && (rc & 0xff) != SQLITE_TOOBIG) {
-        r->write_errors++;
-        r->degraded = true;
+        c->noted->write_errors++;
+        c->noted->degraded = true;
     }
     return ret;
 }
@@ -136,12 +147,14 @@ int records_connect(sqlite3 **ret, const char *path, struct err *e)
 
 /* ---- statements ---- */
 
-int records_prepare(struct records *r, sqlite3_stmt **slot, const char *sql, struct err *e)
+int records_prepare(struct connection *c, sqlite3_stmt **slot, const char *sql, struct err *e)
 {
     if (*slot)
         return 0;
-    int rc = sqlite3_prepare_v3(r->db, sql, -1, SQLITE_PREPARE_PERSISTENT, slot, NULL);
-    return rc == SQLITE_OK ? 0 : records_fail(r, rc, false, e, "read");
+    if (!c->db)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%s is not open", c->path);
+    int rc = sqlite3_prepare_v3(c->db, sql, -1, SQLITE_PREPARE_PERSISTENT, slot, NULL);
+    return rc == SQLITE_OK ? 0 : records_fail(c, rc, false, e, "read");
 }
 
 static const char *const one_text[OS_N] = {
@@ -157,10 +170,10 @@ static const char *const one_text[OS_N] = {
     [OS_ASIDE_TRIM] = "DELETE FROM set_aside WHERE n NOT IN (SELECT n FROM set_aside ORDER BY n DESC LIMIT ?1)",
 };
 
-int records_stmt(struct records *r, enum one_stmt which, sqlite3_stmt **ret, struct err *e)
+int records_stmt(struct connection *c, enum one_stmt which, sqlite3_stmt **ret, struct err *e)
 {
-    int rc = records_prepare(r, &r->stmts[which], one_text[which], e);
-    *ret = r->stmts[which];
+    int rc = records_prepare(c, &c->stmts[which], one_text[which], e);
+    *ret = c->stmts[which];
     return rc;
 }
 
@@ -179,14 +192,14 @@ static const char *const kind_text[KS_N][2] = {
     [KS_ASIDE_DELETE] = {"DELETE FROM ", " WHERE seq=?1"},
 };
 
-int records_kind_stmt(struct records *r, enum row_kind k, enum kind_stmt which, sqlite3_stmt **ret, struct err *e)
+int records_kind_stmt(struct connection *c, enum row_kind k, enum kind_stmt which, sqlite3_stmt **ret, struct err *e)
 {
-    sqlite3_stmt **slot = &r->kind_stmts[k][which];
+    sqlite3_stmt **slot = &c->kind_stmts[k][which];
     int rc = 0;
     if (!*slot) {
         char sql[512];
         snprintf(sql, sizeof sql, "%s%s%s", kind_text[which][0], row_types[k].table, kind_text[which][1]);
-        rc = records_prepare(r, slot, sql, e);
+        rc = records_prepare(c, slot, sql, e);
     }
     *ret = *slot;
     return rc;
@@ -200,25 +213,32 @@ static void finalize_all(sqlite3_stmt **st, size_t n)
     }
 }
 
-void records_finalize(struct records *r)
+void records_finalize(struct connection *c)
 {
     for (int k = 0; k < ROW_KINDS; k++) {
-        finalize_all(r->kind_stmts[k], KS_N);
-        finalize_all(r->lists[k], LIST_SHAPES);
+        finalize_all(c->kind_stmts[k], KS_N);
+        finalize_all(c->lists[k], LIST_SHAPES);
     }
-    finalize_all(r->stmts, OS_N);
+    finalize_all(c->stmts, OS_N);
 }
 
-int records_step(struct records *r, sqlite3_stmt *st, struct err *e, const char *what)
+void records_disconnect(struct connection *c)
+{
+    records_finalize(c);
+    sqlite3_close(c->db);
+    c->db = NULL;
+}
+
+int records_step(struct connection *c, sqlite3_stmt *st, struct err *e, const char *what)
 {
     int rc = sqlite3_step(st);
-    int ret = rc == SQLITE_DONE ? 0 : records_fail(r, rc == SQLITE_ROW ? SQLITE_INTERNAL : rc, true, e, what);
+    int ret = rc == SQLITE_DONE ? 0 : records_fail(c, rc == SQLITE_ROW ? SQLITE_INTERNAL : rc, true, e, what);
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
     return ret;
 }
 
-int records_collect(struct records *r, sqlite3_stmt *st, uint64_t **ret, size_t *n, struct err *e)
+int records_collect(struct connection *c, sqlite3_stmt *st, uint64_t **ret, size_t *n, struct err *e)
 {
     size_t cap = 0;
     int rc, fail = 0;
@@ -237,7 +257,7 @@ int records_collect(struct records *r, sqlite3_stmt *st, uint64_t **ret, size_t 
         (*ret)[(*n)++] = (uint64_t)sqlite3_column_int64(st, 0);
     }
     if (!fail && rc != SQLITE_DONE)
-        fail = records_fail(r, rc, false, e, "read");
+        fail = records_fail(c, rc, false, e, "read");
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
     if (fail < 0) {
@@ -250,29 +270,29 @@ int records_collect(struct records *r, sqlite3_stmt *st, uint64_t **ret, size_t 
 
 /* ---- transactions ---- */
 
-static int run(struct records *r, enum one_stmt which, struct err *e)
+static int run(struct connection *c, enum one_stmt which, struct err *e)
 {
     sqlite3_stmt *st;
-    int rc = records_stmt(r, which, &st, e);
-    return rc < 0 ? rc : records_step(r, st, e, "write");
+    int rc = records_stmt(c, which, &st, e);
+    return rc < 0 ? rc : records_step(c, st, e, "write");
 }
 
-int records_sql_begin(struct records *r, struct err *e)
+int records_sql_begin(struct connection *c, struct err *e)
 {
-    return run(r, OS_BEGIN, e);
+    return run(c, OS_BEGIN, e);
 }
 
-int records_sql_end(struct records *r, int rc, struct err *e)
+int records_sql_end(struct connection *c, int rc, struct err *e)
 {
     if (rc >= 0) {
-        int fail = run(r, OS_COMMIT, e);
+        int fail = run(c, OS_COMMIT, e);
         rc = fail < 0 ? fail : rc;
     }
     /* SQLite may or may not have undone it by itself. */
-    if (rc < 0 && !sqlite3_get_autocommit(r->db))
-        sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+    if (rc < 0 && !sqlite3_get_autocommit(c->db))
+        sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
     /* On a full disk the log may be all that can be had: folded in, it can be written again from its start. */
     if (rc == -ENOSPC)
-        sqlite3_wal_checkpoint_v2(r->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        sqlite3_wal_checkpoint_v2(c->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     return rc;
 }

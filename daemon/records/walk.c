@@ -77,7 +77,8 @@ static int list_stmt(struct records *r, enum row_kind k, const struct row_filter
 {
     unsigned s = (f->parent ? SHAPE_PARENT : 0u) | (f->volume_id ? SHAPE_VOLUME : 0u) | (f->state ? SHAPE_STATE : 0u) |
                  (f->newest_first && !count ? SHAPE_NEWEST : 0u) | (count ? SHAPE_COUNT : 0u);
-    sqlite3_stmt **slot = &r->lists[k][s];
+    struct connection *c = records_reader(r);
+    sqlite3_stmt **slot = &c->lists[k][s];
     char sql[512];
     snprintf(sql, sizeof sql, "SELECT %s FROM %s WHERE state IN " RECORDS_TERMINAL_SQL "%s%s%s%s",
              count ? "count(*)" : "seq", row_types[k].table, s & SHAPE_PARENT ? " AND parent=?1" : "",
@@ -85,7 +86,7 @@ static int list_stmt(struct records *r, enum row_kind k, const struct row_filter
              count              ? ""
              : s & SHAPE_NEWEST ? " ORDER BY seq DESC LIMIT ?4"
                                 : " ORDER BY seq LIMIT ?4");
-    int rc = records_prepare(r, slot, sql, e);
+    int rc = records_prepare(c, slot, sql, e);
     if (rc < 0)
         return rc;
     *ret = *slot;
@@ -105,7 +106,7 @@ static int numbers_on_disk(struct records *r, enum row_kind k, const struct row_
 {
     sqlite3_stmt *st;
     int rc = list_stmt(r, k, f, false, &st, e);
-    if (rc < 0 || (rc = records_collect(r, st, &ret->v, &ret->n, e)) < 0)
+    if (rc < 0 || (rc = records_collect(records_reader(r), st, &ret->v, &ret->n, e)) < 0)
         return rc;
     ret->cap = ret->n;
     return 0;
@@ -156,12 +157,12 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
     }
     if (!disk)
         return 0;
-    int rc = records_kind_stmt(r, k, KS_BY_SEQ, &st, e);
+    int rc = records_kind_stmt(records_reader(r), k, KS_BY_SEQ, &st, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, (sqlite3_int64)seq);
     rc = records_fetch(r, k, st, ret, e);
-    return rc == -ENOENT || (rc == -EBADMSG && !r->corrupt) ? 0 : rc; /* gone meanwhile, or set aside */
+    return rc == -ENOENT || (rc == -EBADMSG && !r->noted.corrupt) ? 0 : rc; /* gone meanwhile, or set aside */
 }
 
 int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e)
@@ -219,8 +220,8 @@ int row_count(struct records *r, enum row_kind k, const struct row_filter *f, ui
         rc = count_both(r, k, f, ret, e);
     } else {
         enum order o = order_of(f);
-        if (wants_disk(k, f) &&
-            ((rc = list_stmt(r, k, f, true, &st, e)) < 0 || (rc = records_collect(r, st, &one, &n, e)) < 0))
+        if (wants_disk(k, f) && ((rc = list_stmt(r, k, f, true, &st, e)) < 0 ||
+                                 (rc = records_collect(records_reader(r), st, &one, &n, e)) < 0))
             return rc;
         *ret = n ? one[0] : 0;
         if (o == BY_AGE)

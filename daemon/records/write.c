@@ -14,13 +14,13 @@ static void bind_text(sqlite3_stmt *st, int i, const char *text)
 
 /* ---- rows ---- */
 
-static int write_row(struct records *r, struct version *v, enum kind_stmt which, struct err *e)
+static int write_row(struct connection *c, struct version *v, enum kind_stmt which, struct err *e)
 {
     const struct row *h = version_row(v);
     char *made = NULL;
     size_t n = v->text_len;
     sqlite3_stmt *st;
-    int rc = records_kind_stmt(r, v->kind, which, &st, e);
+    int rc = records_kind_stmt(c, v->kind, which, &st, e);
     if (rc < 0)
         return rc;
     if (!v->text && !(made = fields_text(row_types[v->kind].fields, v->data, &n)))
@@ -36,39 +36,39 @@ static int write_row(struct records *r, struct version *v, enum kind_stmt which,
     sqlite3_bind_int64(st, 8, h->updated_ns);
     sqlite3_bind_int64(st, 9, h->wake_ns);
     sqlite3_bind_text(st, 10, v->text ? v->text : made, (int)n, SQLITE_STATIC);
-    rc = records_step(r, st, e, "write");
+    rc = records_step(c, st, e, "write");
     free(made);
     return rc;
 }
 
-static int delete_row(struct records *r, enum row_kind k, uint64_t seq, struct err *e)
+static int delete_row(struct connection *c, enum row_kind k, uint64_t seq, struct err *e)
 {
     sqlite3_stmt *st;
-    int rc = records_kind_stmt(r, k, KS_DELETE, &st, e);
+    int rc = records_kind_stmt(c, k, KS_DELETE, &st, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, (sqlite3_int64)seq);
-    return records_step(r, st, e, "write");
+    return records_step(c, st, e, "write");
 }
 
-static int write_object(struct records *r, const struct object *obj, struct err *e)
+static int write_object(struct connection *c, const struct object *obj, struct err *e)
 {
     struct version *now = obj->now, *was = obj->was;
     /* Made anew under the same id it is another row. */
     bool same = now && was && version_row(now)->seq == version_row(was)->seq;
-    int rc = was && !same ? delete_row(r, was->kind, version_row(was)->seq, e) : 0;
-    return rc < 0 || !now ? rc : write_row(r, now, same ? KS_UPDATE : KS_INSERT, e);
+    int rc = was && !same ? delete_row(c, was->kind, version_row(was)->seq, e) : 0;
+    return rc < 0 || !now ? rc : write_row(c, now, same ? KS_UPDATE : KS_INSERT, e);
 }
 
 /* ---- intents ---- */
 
-static int write_intent(struct records *r, const struct noted *i, bool fresh, struct err *e)
+static int write_intent(struct connection *c, const struct noted *i, bool fresh, struct err *e)
 {
     sqlite3_stmt *st;
     int rc;
     if (!i->doc && fresh)
         return 0; /* it came and went */
-    if ((rc = records_stmt(r, !i->doc ? OS_INTENT_RESOLVE : fresh ? OS_INTENT_ADD : OS_INTENT_UPDATE, &st, e)) < 0)
+    if ((rc = records_stmt(c, !i->doc ? OS_INTENT_RESOLVE : fresh ? OS_INTENT_ADD : OS_INTENT_UPDATE, &st, e)) < 0)
         return rc;
     sqlite3_bind_int64(st, 1, (sqlite3_int64)i->id);
     if (i->doc && fresh) {
@@ -80,43 +80,42 @@ static int write_intent(struct records *r, const struct noted *i, bool fresh, st
     } else if (i->doc) {
         bind_text(st, 2, i->doc);
     }
-    return records_step(r, st, e, "write");
+    return records_step(c, st, e, "write");
 }
 
 /* ---- all of it ---- */
 
-static int write_seq(struct records *r, struct err *e)
+static int write_seq(struct connection *c, uint64_t next, struct err *e)
 {
     sqlite3_stmt *st;
     char text[24];
-    int rc = records_stmt(r, OS_META_SET, &st, e);
+    int rc = records_stmt(c, OS_META_SET, &st, e);
     if (rc < 0)
         return rc;
-    snprintf(text, sizeof text, "%llu", (unsigned long long)r->next_seq);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)next);
     bind_text(st, 1, "seq");
     bind_text(st, 2, text);
-    return records_step(r, st, e, "write");
+    return records_step(c, st, e, "write");
 }
 
-int records_write_changes(struct records *r, struct err *e)
+int records_write_changes(const struct commit *c, struct err *e)
 {
-    int rc = r->next_seq != r->seq_written ? write_seq(r, e) : 0;
-    for (const struct object *obj = r->image.changed; rc >= 0 && obj; obj = obj->next_changed)
-        rc = write_object(r, obj, e);
-    for (const struct noted *i = r->image.changed_intents; rc >= 0 && i; i = i->next_changed)
-        rc = write_intent(r, i, !i->was_doc, e);
-    return rc < 0 ? rc : records_counters_write(r, e);
+    int rc = c->seq_changed ? write_seq(c->writer, c->next_seq, e) : 0;
+    for (const struct object *obj = c->image->changed; rc >= 0 && obj; obj = obj->next_changed)
+        rc = write_object(c->writer, obj, e);
+    for (const struct noted *i = c->image->changed_intents; rc >= 0 && i; i = i->next_changed)
+        rc = write_intent(c->writer, i, !i->was_doc, e);
+    return rc < 0 ? rc : records_counters_write(c->writer, &c->counters, e);
 }
 
-int records_write_all(struct records *r, struct err *e)
+int records_write_all(struct records *r, const struct counted_list *counters, struct err *e)
 {
-    int rc = write_seq(r, e);
+    struct connection *c = &r->writer;
+    int rc = write_seq(c, r->next_seq, e);
     for (enum row_kind k = 0; rc >= 0 && k < ROW_KINDS; k++)
         for (struct object *obj = image_first(&r->image, k, BY_AGE, NULL); rc >= 0 && obj; obj = obj->younger[BY_AGE])
-            rc = write_row(r, obj->now, KS_INSERT, e);
+            rc = write_row(c, obj->now, KS_INSERT, e);
     for (const struct noted *i = image_intents(&r->image, NULL); rc >= 0 && i; i = i->older[0])
-        rc = write_intent(r, i, true, e);
-    for (size_t i = 0; i < r->counter_n; i++)
-        r->counters[i]->dirty = r->counters_dirty = true;
-    return rc < 0 ? rc : records_counters_write(r, e);
+        rc = write_intent(c, i, true, e);
+    return rc < 0 ? rc : records_counters_write(c, counters, e);
 }

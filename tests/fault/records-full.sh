@@ -29,11 +29,16 @@ for fs in "${kinds[@]}"; do
         check "$fs: and it says so" grep -q 'No space left' <<<"$out"
     fi
     truncate -s -1M "$M/ballast"; sync
-    out=$("$R" "$S" write 100 150 2>"$WORK/err"); rc=$?
-    same "$fs: 18: full while writing" $rc 18
-    check "$fs: the class, and degraded" grep -qE '^[0-9]+ no-space degraded$' <<<"$out"
-    check "$fs: what to do is said in one sentence" grep -qE '^cannot .*records.db.*No space left on device' "$WORK/err"
-    done_rows=$(grep -cE '^[0-9]+$' <<<"$out")
+    done_rows=0
+    for how in write beside; do
+        in=; from=100; [ $how = beside ] && { in=" in a thread"; from=400; }
+        out=$("$R" "$S" $how $from 150 2>"$WORK/err"); rc=$?
+        same "$fs: 18: full while writing$in" $rc 18
+        check "$fs: the class, and degraded$in" grep -qE '^[0-9]+ no-space degraded$' <<<"$out"
+        check "$fs: what to do is said in one sentence$in" \
+            grep -qE '^cannot .*records.db.*No space left on device' "$WORK/err"
+        done_rows=$((done_rows + $(grep -cE '^[0-9]+$' <<<"$out")))
+    done
     rm "$M/ballast"; sync
     out=$("$R" "$S" check 2>&1); rc=$?
     same "$fs: nothing is half-written" "$rc $out" "0 $((20 + done_rows)) rows"

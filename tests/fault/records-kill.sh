@@ -7,12 +7,15 @@ R=$TOOLS/records
 # rows DIR: how many are there, checked for halves.
 rows() { "$R" "$1" check 2>&1; }
 
-for point in records-commit records-committed; do
-    for n in 1 2 7; do
-        S=$WORK/$point-$n
-        done_rows=$(SNAPFERRY_CRASH_AT=$point:$n "$R" "$S" write 0 10 2>/dev/null | wc -l)
-        want=$((n - 1)); [ $point = records-committed ] && want=$n
-        same "$point:$n: told $((n - 1)), found $want" "$done_rows $(rows "$S")" "$((n - 1)) $want rows"
+for how in write beside; do
+    in=; [ $how = beside ] && in=" in a thread"
+    for point in records-commit records-committed; do
+        for n in 1 2 7; do
+            S=$WORK/$point-$n-$how
+            done_rows=$(SNAPFERRY_CRASH_AT=$point:$n "$R" "$S" $how 0 10 2>/dev/null | wc -l)
+            want=$((n - 1)); [ $point = records-committed ] && want=$n
+            same "$point:$n$in: told $((n - 1)), found $want" "$done_rows $(rows "$S")" "$((n - 1)) $want rows"
+        done
     done
 done
 S=$WORK/created
@@ -20,9 +23,10 @@ S=$WORK/created
 same "killed while it was created" "$(rows "$S")" "0 rows, created"
 
 S=$WORK/random told=0 bad=
-for i in $(seq 7); do
+for i in $(seq 8); do
     : >"$WORK/told" # or a life that ended before it began would be told the rows of the one before
-    "$R" "$S" write $((i * 100000)) 100000 >"$WORK/told" 2>/dev/null &
+    how=write; [ $((i % 2)) = 0 ] && how=beside
+    "$R" "$S" $how $((i * 100000)) 100000 >"$WORK/told" 2>/dev/null &
     pid=$!
     sleep 0.$((RANDOM % 20 + 5))
     kill -9 $pid; wait $pid 2>/dev/null
@@ -34,7 +38,7 @@ for i in $(seq 7); do
     fi
     told=$n
 done
-same "killed at any moment, $told rows in seven lives" "$bad" ""
+same "killed at any moment, $told rows in eight lives" "$bad" ""
 
 # Reading does not disturb, and needs no writer's leave. A reader copies the records, which a writer that rewrites them
 # all the time faster than they can be read would never allow (14: it says so): this one does some hundred transactions

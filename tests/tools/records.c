@@ -5,6 +5,7 @@
  * usage: records STATE-DIR write FROM COUNT [MS]   each an operation, its intent and its native in one transaction;
  *                                              prints "N" once it is durable, "N CLASS" if it failed and goes on,
  *                                              MS milliseconds after the one before
+ *        records STATE-DIR beside FROM COUNT   the same, committed in a thread
  *        records STATE-DIR check               all or nothing of each; prints "N rows" and news of the opening
  *        records STATE-DIR peek                the same by the read-only view
  *        records STATE-DIR hold SECONDS        keeps the lock
@@ -14,6 +15,7 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,18 @@ static int complain(const struct err *e)
     return (int)e->cls;
 }
 
-static int write_one(struct records *r, long i, struct err *e)
+static int commit_beside(struct records *r, struct err *e)
+{
+    struct pollfd p = {.fd = records_commit_fd(r), .events = POLLIN};
+    int rc = records_commit_start(r, e);
+    if (rc <= 0)
+        return rc;
+    while (poll(&p, 1, -1) != 1)
+        continue;
+    return records_commit_end(r, e);
+}
+
+static int write_one(struct records *r, long i, bool beside, struct err *e)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
@@ -53,16 +66,16 @@ static int write_one(struct records *r, long i, struct err *e)
         (rc = records_intent_add(r, op.id, "native", op.id, NULL, NULL, e)) < 0 || (rc = native_row_add(r, &n, e)) < 0)
         records_rollback(r);
     else
-        rc = records_commit(r, e);
+        rc = beside ? commit_beside(r, e) : records_commit(r, e);
     return rc;
 }
 
-static int write_many(struct records *r, long from, long n, long ms)
+static int write_many(struct records *r, long from, long n, long ms, bool beside)
 {
     int worst = 0;
     for (long i = from; i < from + n; i++) {
         struct err e = ERR_INIT;
-        if (write_one(r, i, &e) < 0) {
+        if (write_one(r, i, beside, &e) < 0) {
             printf("%ld %s%s\n", i, err_class_name(e.cls), records_degraded(r) ? " degraded" : "");
             worst = complain(&e);
         } else {
@@ -123,7 +136,9 @@ int main(int argc, char **argv)
         return complain(&e);
     int ret = ERR_USAGE;
     if (strcmp(argv[2], "write") == 0 && (argc == 5 || argc == 6))
-        ret = write_many(r, atol(argv[3]), atol(argv[4]), argc == 6 ? atol(argv[5]) : 0);
+        ret = write_many(r, atol(argv[3]), atol(argv[4]), argc == 6 ? atol(argv[5]) : 0, false);
+    else if (strcmp(argv[2], "beside") == 0 && argc == 5)
+        ret = write_many(r, atol(argv[3]), atol(argv[4]), 0, true);
     else if (peek || strcmp(argv[2], "check") == 0)
         ret = check(r, peek ? NULL : &news);
     else if (strcmp(argv[2], "hold") == 0 && argc == 4) {

@@ -4,7 +4,7 @@
  *
  * It lies over the system's own layer and is the default one after faulty_vfs_install(), so that what is tested is the
  * shipped code. After `faults.after` more writes, syncs or truncations of files whose name ends with `faults.suffix`
- * every further one fails with `faults.code`, `faults.count` times.
+ * every further one fails with `faults.code`, `faults.count` times. Each sync takes `faults.sync_ms` longer.
  */
 #ifndef SNAPFERRY_TESTS_UNIT_FAULTY_VFS_H
 #define SNAPFERRY_TESTS_UNIT_FAULTY_VFS_H
@@ -12,11 +12,13 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     unsigned long syncs, writes; /* of all files so far */
     long after, count;           /* < 0 count: off */
     int code;                    /* SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_FSYNC */
+    unsigned sync_ms;
 } faults = {.count = 0};
 
 struct faulty_file {
@@ -65,6 +67,8 @@ static int ff_truncate(sqlite3_file *f, sqlite3_int64 n)
 static int ff_sync(sqlite3_file *f, int flags)
 {
     faults.syncs++;
+    if (faults.sync_ms)
+        usleep(faults.sync_ms * 1000);
     int rc = fault();
     return rc != SQLITE_OK ? rc : REAL(f)->pMethods->xSync(REAL(f), flags);
 }

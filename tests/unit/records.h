@@ -69,7 +69,7 @@ static inline void done(struct records *r)
 /* As if the process had died here: nothing is flushed, the log is not folded in, the lock is gone. */
 static inline void records_abandon(struct records *r)
 {
-    sqlite3_db_config(r->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_db_config(r->writer.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     r->counters_dirty = false;
     records_close(r);
 }
@@ -110,14 +110,14 @@ COUNT_ROWS(native_row)
 static inline void exec(struct records *r, const char *sql)
 {
     char *msg = NULL;
-    if (sqlite3_exec(r->db, sql, NULL, NULL, &msg) != SQLITE_OK)
+    if (sqlite3_exec(r->writer.db, sql, NULL, NULL, &msg) != SQLITE_OK)
         fail_msg("%s: %s", sql, msg);
 }
 
 static inline int64_t number(struct records *r, const char *sql)
 {
     sqlite3_stmt *st;
-    assert_int_equal(sqlite3_prepare_v2(r->db, sql, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(r->writer.db, sql, -1, &st, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_step(st), SQLITE_ROW);
     int64_t n = sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);

@@ -32,7 +32,7 @@ static double on_disk(struct records *r, const char *name)
 {
     sqlite3_stmt *st;
     double v = 0;
-    assert_int_equal(sqlite3_prepare_v2(r->db, "SELECT sum(value) FROM counters WHERE name=?1", -1, &st, NULL),
+    assert_int_equal(sqlite3_prepare_v2(r->writer.db, "SELECT sum(value) FROM counters WHERE name=?1", -1, &st, NULL),
                      SQLITE_OK);
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     if (sqlite3_step(st) == SQLITE_ROW)
@@ -298,7 +298,7 @@ static void a_replaced_database_is_reported(void **state)
     struct records *r = fresh();
     CLEANUP(volume_row_clear) struct volume_row a = make_volume_row("a", VOL_KNOWN, NULL);
     assert_int_equal(rows_watch(r, hear, &h), 0);
-    r->corrupt = true;
+    r->noted.corrupt = true;
     assert_ok(volume_row_add(r, &a, &e), &e);
     char want[40];
     snprintf(want, sizeof want, "%d::->- 3:a:->known ", ROW_KINDS);

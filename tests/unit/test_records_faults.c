@@ -275,13 +275,13 @@ static void a_replacement_without_room_while_running(void **state)
         add_thirty(r);
         CLEANUP(backup_clear) struct backup a = make_backup("r0", BACKUP_QUEUED, NULL), b = ROW_INIT;
         assert_ok(records_intent_add(r, "r0", "native", "x", NULL, NULL, &e), &e);
-        r->corrupt = true;
+        r->noted.corrupt = true;
         fail_after(SQLITE_FULL, after, 1000);
         int rc = backup_get(r, "r0", &b, &e);
         bool failed = faults.count < 1000;
         faults.count = 0;
         if (failed) {
-            assert_true(rc < 0 && r->corrupt && records_degraded(r));
+            assert_true(rc < 0 && r->noted.corrupt && records_degraded(r));
             r->recover_after = 0;
             rc = backup_get(r, "r0", &b, &e);
         }
@@ -481,7 +481,8 @@ static void history(uint64_t seed, bool with_faults)
     struct model now = {0}, saved[8];
     uint64_t ids[IDS] = {0}, saved_ids[8][IDS], last_seq = 0, durable_seq = 0, s = seed;
     unsigned depth = 0;
-    bool undone = false;
+    bool undone = false, beside = false; /* a commit is under way in a thread */
+    int taken = 1;                       /* its result, waited for by a write; 1: none */
     if (!with_faults)
         exec(r, "PRAGMA synchronous=OFF");
     seen = now;
@@ -489,6 +490,32 @@ static void history(uint64_t seed, bool with_faults)
     for (int step = 0; step < 120; step++) {
         struct err e = ERR_INIT;
         uint64_t x = splitmix64(&s);
+        if (beside) {
+            check_model(r, &now, false);
+            check_seen(&now);
+            if (x % 3 == 0)
+                continue;
+            if (x % 3 == 1) {
+                taken = records_commit_end(r, &e);
+            } else {
+                records_write_wait(r); /* as a write does */
+                taken = r->ended_rc;
+            }
+            beside = false;
+            faults.count = 0;
+            assert_true(taken == 0 || with_faults);
+            if (taken < 0) {
+                now = saved[0];
+                memcpy(ids, saved_ids[0], sizeof ids);
+            }
+            check_model(r, &now, true);
+            check_seen(&now);
+        }
+        if (taken < 1 && (x % 3 == 1 || x % 5 == 0)) {
+            if (records_committing(r))
+                assert_int_equal(records_commit_end(r, &e), taken);
+            taken = 1;
+        }
         if (with_faults && x % 11 == 0)
             fail_after(x % 2 ? SQLITE_FULL : SQLITE_IOERR_FSYNC, (long)(x >> 32) % 6, 1 + (long)(x >> 40) % 2);
         unsigned what = (unsigned)(x >> 4) % 16;
@@ -500,10 +527,13 @@ static void history(uint64_t seed, bool with_faults)
                 assert_true(undone || with_faults);
             }
         } else if (what < 4 && depth > 0) {
-            int rc = what == 1 ? -1 : records_commit(r, &e);
+            const bool start = what == 3 && depth == 1 && taken == 1;
+            int rc = what == 1 ? -1 : start ? records_commit_start(r, &e) : records_commit(r, &e);
             if (what == 1)
                 records_rollback(r);
             depth--;
+            beside = rc > 0;
+            assert_true(rc <= 0 || start);
             if (undone || what == 1) {
                 assert_true(rc < 0);
                 undone = true;
@@ -518,6 +548,7 @@ static void history(uint64_t seed, bool with_faults)
             }
         } else if (what == 4 && depth == 0) {
             faults.count = 0;
+            taken = 1;
             r = reopen(r);
             assert_int_equal(rows_watch(r, watch_model, &seen), 0);
             last_seq = durable_seq; /* numbers of what was undone are lost with the process */
@@ -532,21 +563,19 @@ static void history(uint64_t seed, bool with_faults)
                     now = before;
             }
         }
-        long pending = faults.count;
-        faults.count = 0;
         if (!undone)
-            check_model(r, &now, depth == 0);
+            check_model(r, &now, depth == 0 && !beside);
         check_seen(undone ? &saved[0] : &now);
-        faults.count = pending;
-        if (depth == 0) {
+        if (depth == 0 && !beside) {
             for (int i = 0; i < IDS; i++)
                 if (now.row[i].exists && now.row[i].seq > durable_seq)
                     durable_seq = now.row[i].seq;
         }
     }
-    faults.count = 0;
     for (; depth > 0; depth--)
         records_rollback(r);
+    records_write_wait(r);
+    faults.count = 0;
     done(r);
 }
 

@@ -148,7 +148,7 @@ static void an_index_that_lies_is_found(void **state)
     struct records *r = fresh();
     fill(r, ROWS);
     exec(r, "PRAGMA writable_schema=ON");
-    sqlite3_db_config(r->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    sqlite3_db_config(r->writer.db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     exec(r, "PRAGMA writable_schema=ON");
     exec(r, "UPDATE sqlite_schema SET rootpage=(SELECT rootpage FROM sqlite_schema WHERE name='jobs_id') WHERE "
             "name='operations_id'");
@@ -284,7 +284,7 @@ static void random_damage(void **state)
         recovered += news.recovered;
         tally(r);
         intents(r);
-        if (!r->corrupt)
+        if (!r->noted.corrupt)
             check_usable(r);
         records_close(r);
         snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
@@ -308,7 +308,7 @@ static void damage_met_while_running(void **state)
     unsigned page = leaf_page(r, "operations", 20);
     assert_ok(records_counter_add(r, "ops", NULL, 2, &e), &e);
     uint64_t next = r->next_seq;
-    sqlite3_db_release_memory(r->db);
+    sqlite3_db_release_memory(r->writer.db);
     scribble("records.db", (off_t)(page - 1) * 4096, junk, sizeof junk);
     struct tally t = {0, 0};
     assert_int_equal(operation_each(r, NULL, tally_row, &t, &e), -EBADMSG);
@@ -343,7 +343,7 @@ static void a_transaction_that_meets_damage_is_undone(void **state)
     fill(r, ROWS);
     r = reopen(r);
     unsigned page = leaf_page(r, "operations", 20);
-    sqlite3_db_release_memory(r->db);
+    sqlite3_db_release_memory(r->writer.db);
     scribble("records.db", (off_t)(page - 1) * 4096, junk, sizeof junk);
     assert_ok(records_begin(r, &e), &e);
     CLEANUP(backup_clear) struct backup a = make_backup("in-vain", BACKUP_QUEUED, NULL);
@@ -407,7 +407,7 @@ static void child_recovers(void)
     struct err e = ERR_INIT;
     if (records_open(&r, dir, NULL, &e) < 0)
         _exit(1);
-    r->corrupt = true;
+    r->noted.corrupt = true;
     if (records_ready(r, &e) < 0)
         _exit(1);
 }

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * commit.c - a transaction goes to disk: in place, or in a thread while the event loop goes on
+ *
+ * The thread has the writing connection, the texts and heads of the changed versions, the changed intents and a copy of
+ * the counters; the event loop's thread leaves these alone until it has joined it. Rows in memory are as the
+ * transaction has made them from its start, and are read by both; counts of references and lists belong to the event
+ * loop's thread alone. What is read from disk meanwhile is as it was before or as it is afterwards: rows that the
+ * transaction has changed are found in memory first.
+ *
+ * Crash points: records-commit (all written, not yet durable), records-committed (durable, the caller has no result
+ * yet).
+ */
+#include "daemon/records/records-impl.h"
+
+#include "base/crash.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+static int write_changes(struct commit *c)
+{
+    int rc = records_sql_begin(c->writer, &c->err);
+    if (rc < 0)
+        return rc;
+    rc = records_write_changes(c, &c->err);
+    if (rc >= 0)
+        crash_point("records-commit");
+    rc = records_sql_end(c->writer, rc, &c->err);
+    if (rc >= 0)
+        crash_point("records-committed");
+    return rc;
+}
+
+static void *commit_run(void *arg)
+{
+    struct commit *c = arg;
+    c->rc = write_changes(c);
+    eventfd_write(c->fd, 1);
+    return NULL;
+}
+
+static int commit_prepare(struct records *r, struct err *e)
+{
+    struct commit *c = &r->commit;
+    int rc = records_counters_take(r, false, &c->counters, e);
+    if (rc < 0)
+        return rc;
+    c->writer = &r->writer;
+    c->image = &r->image;
+    c->next_seq = r->next_seq;
+    c->seq_changed = r->next_seq != r->seq_written;
+    c->hold = r->hold;
+    c->noted = (struct failures){.corrupt = false};
+    c->err = (struct err)ERR_INIT;
+    r->writer.noted = &c->noted;
+    return 0;
+}
+
+/* It has ended: what it left becomes known. Rows are settled, or left to be undone. */
+static int commit_finish(struct records *r)
+{
+    struct commit *c = &r->commit;
+    r->writer.noted = &r->noted;
+    r->noted.corrupt |= c->noted.corrupt;
+    r->noted.degraded |= c->noted.degraded;
+    r->noted.write_errors += c->noted.write_errors;
+    records_counters_ended(r, &c->counters, c->rc >= 0, c->hold);
+    if (c->rc < 0)
+        return c->rc;
+    r->noted.degraded = false; /* something reached the disk */
+    r->seq_written = c->next_seq;
+    image_settle(&r->image);
+    return 0;
+}
+
+int records_write_out(struct records *r, bool beside, struct err *e)
+{
+    struct commit *c = &r->commit;
+    if (!image_is_changed(&r->image) && r->next_seq == r->seq_written && !r->counters_dirty)
+        return 0;
+    int rc = commit_prepare(r, e);
+    if (rc < 0)
+        return rc;
+    c->running = beside && r->reader.db && records_thread(&c->thread, commit_run, c) == 0;
+    if (c->running)
+        return 1;
+    c->rc = write_changes(c);
+    rc = commit_finish(r);
+    if (rc < 0 && e)
+        *e = c->err;
+    return rc;
+}
+
+void records_write_wait(struct records *r)
+{
+    struct commit *c = &r->commit;
+    if (!c->running)
+        return;
+    pthread_join(c->thread, NULL);
+    c->running = false;
+    if (commit_finish(r) < 0)
+        records_undo(r);
+    r->ended = true;
+    r->ended_rc = c->rc;
+    r->ended_err = c->err;
+}
