@@ -280,9 +280,15 @@ bool cfg_class_here(const struct cfg *c, const struct cfg_class *k);
 const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume);
 /* Whether a job names this volume (name, pattern or class:NAME). */
 bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume);
+/* The same for one whose class (NULL: none) is known. */
+bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const char *volume);
 
 /* Effective policy of volume `name` in job `job` (NULL: none). Never fails but for memory. */
 int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e);
+/* Members `exclude` and `pool_high_water` of that policy (job NULL), without making the whole of it: what a list of
+ * thousands of volumes asks of each. `k` is the class of the volume. */
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name);
+unsigned cfg_pool_high_water(const struct cfg *c, const char *name);
 /* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);
 /*

@@ -50,10 +50,19 @@ BY_NAME(cfg_plugin, plugins)
 
 /* ---- what matches what ---- */
 
+/* fnmatch(3) is asked only where the text before the first special character fits. */
+static bool match_one(const char *pattern, const char *name)
+{
+    const size_t n = strcspn(pattern, "*?[\\");
+    if (strncmp(pattern, name, n) != 0)
+        return false;
+    return pattern[n] ? fnmatch(pattern, name, FNM_PATHNAME) == 0 || !strcmp(pattern, name) : !name[n];
+}
+
 bool pattern_match(const char *const *patterns, const char *name)
 {
     for (; patterns && *patterns; patterns++)
-        if (!strcmp(*patterns, name) || fnmatch(*patterns, name, FNM_PATHNAME) == 0)
+        if (match_one(*patterns, name))
             return true;
     return false;
 }
@@ -82,18 +91,22 @@ const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume)
     return NULL;
 }
 
-bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume)
+bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const char *volume)
 {
-    const struct cfg_class *k = cfg_class_of(c, volume);
     for (const char *const *w = j->volumes; w && *w; w++) {
         if (!strncmp(*w, "class:", 6)) {
             if (k && !strcmp(k->name, *w + 6))
                 return true;
-        } else if (!strcmp(*w, volume) || fnmatch(*w, volume, FNM_PATHNAME) == 0) {
+        } else if (match_one(*w, volume)) {
             return true;
         }
     }
     return false;
+}
+
+bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume)
+{
+    return cfg_job_names(j, cfg_class_of(c, volume), volume);
 }
 
 bool cfg_node_matches(const char *const *only_on_node, const char *node)

@@ -93,20 +93,30 @@ static const struct section *keeping_job(const struct cfg *c, const char *volume
     return NULL;
 }
 
-static void find_sections(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
-                          struct sections *ret)
+static void find_volume_section(const struct cfg *c, const char *name, struct sections *ret)
 {
-    *ret = (struct sections){.n = 0};
     const struct volume_section *v = name ? volume_section(c, name) : NULL;
-    const struct section *j = job ? section_find(c, KIND_JOB, job) : NULL;
+    *ret = (struct sections){.n = 0};
     add_scope(ret, SCOPE_VOLUME, v ? &c->sections[v->section] : NULL);
-    ret->of[ret->n++] = (struct scoped){SCOPE_JOB, j, keeping_job(c, name, j)};
+}
+
+static void find_general_sections(const struct cfg *c, const struct cfg_class *k, struct sections *ret)
+{
     if (k) {
         add_scope(ret, SCOPE_CLASS, section_find(c, KIND_CLASS, k->name));
         add_scope(ret, SCOPE_DRIVER, section_find(c, KIND_DRIVER, k->driver));
     }
     add_scope(ret, SCOPE_DAEMON, section_find(c, KIND_DAEMON, ""));
     add_scope(ret, SCOPE_DAEMON, section_find(c, KIND_MOVER, ""));
+}
+
+static void find_sections(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+                          struct sections *ret)
+{
+    const struct section *j = job ? section_find(c, KIND_JOB, job) : NULL;
+    find_volume_section(c, name, ret);
+    ret->of[ret->n++] = (struct scoped){SCOPE_JOB, j, keeping_job(c, name, j)};
+    find_general_sections(c, k, ret);
 }
 
 /* ---- values with their origins ---- */
@@ -462,6 +472,58 @@ int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name,
     if ((r && apply_rule(p, r) < 0) || (g && apply_plugin(p, g) < 0))
         return err_nomem(e);
     return 0;
+}
+
+/* ---- single values ---- */
+
+/* The most particular section's value of a key that is not keep-*; NULL: it is the default. */
+static const struct value *value_in_force(const struct sections *from, const char *key, enum cfg_scope *scope)
+{
+    for (unsigned i = 0; i < from->n; i++) {
+        const struct value *v = section_value(from->of[i].section, key);
+        *scope = from->of[i].scope;
+        if (v)
+            return v;
+    }
+    *scope = SCOPE_DEFAULT;
+    return NULL;
+}
+
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name)
+{
+    struct sections from;
+    struct cfg_policy p;
+    enum cfg_scope scope;
+    bool open = false;
+    find_volume_section(c, name, &from);
+    find_general_sections(c, k, &from);
+    const struct value *v = value_in_force(&from, "exclude", &scope);
+    p.exclude = false;
+    if (v)
+        (void)value_store(v->key, v->text, NULL, &p);
+    if (p.exclude || scope == SCOPE_VOLUME || !c->n_rules)
+        return p.exclude;
+    const struct cfg_rule *r = find_rule(c, name, UINT64_MAX, &open);
+    (void)find_plugin(c, name, UINT64_MAX,
+                      &open); /* as cfg_policy_size(): one that asks for the size leaves all open */
+    return r && r->action == ACTION_SKIP && !open;
+}
+
+unsigned cfg_pool_high_water(const struct cfg *c, const char *name)
+{
+    static const char key[] = "pool-high-water";
+    const struct key *k = key_anywhere(key);
+    struct sections from;
+    struct cfg_policy p;
+    enum cfg_scope scope;
+    find_volume_section(c, name, &from);
+    find_general_sections(c, cfg_class_of(c, name), &from);
+    const struct value *v = value_in_force(&from, key, &scope);
+    p.pool_high_water = 0;
+    (void)value_store(k, k->pub.default_text, NULL, &p);
+    if (v)
+        (void)value_store(v->key, v->text, NULL, &p);
+    return p.pool_high_water;
 }
 
 /* ---- explain ---- */

@@ -1,28 +1,149 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * answers.h - records as the documents of docs/control.md
+ * answers.h - the documents of docs/control.md, from the records and from facts
  *
- * Pure functions over records, so that the command gives the same answers from the files when the daemon is down. What
- * only a running daemon knows (progress of this second) is added by the engine. New references; NULL: no memory.
+ * One builder for the daemon and for the command that works on the files while the daemon is down. Pure: the same
+ * records and facts give the same answer; nothing is asked of storage, clock or processes. Facts that only a running
+ * daemon has may be unknown, and the members that they would fill are left out then.
+ *
+ * Answers are new references, NULL: no memory. Nothing may be written to the records while one is made.
  */
 #ifndef SNAPFERRY_DAEMON_ANSWERS_H
 #define SNAPFERRY_DAEMON_ANSWERS_H
 
+#include "daemon/decide/judge.h"
 #include "daemon/records/records.h"
 #include "daemon/schedule/schedule.h"
 
-json_t *answer_operation(const struct operation *op);
-/* `r` for the operations of the backup. */
-json_t *answer_backup(struct records *r, const struct backup *b, bool with_operations);
-json_t *answer_native(const struct native_row *n);
-/* Adds to the state of a repository what the counters know of it: stored, backed_up, added, dedup, verified. */
-void answer_repository_counts(struct records *r, json_t *repository);
-/* Jobs with their last and next runs: [{"job", ...}]. `r` for what became of their last backups. */
-json_t *answer_jobs(const struct schedule *s, struct records *r, int64_t now_ns);
-/* The same without a daemon, from its records and configuration (NULL: it cannot be read, and nothing is known of next
- * runs). */
-json_t *answer_jobs_offline(const struct cfg *c, struct records *r, int64_t now_ns);
-/* Velero's name of a backup's phase (AO-10..13), for those who know it: "WaitingForPluginOperations". */
-const char *velero_phase(enum backup_state state, bool degraded);
+/* ---- facts ---- */
+
+/* What the daemon has in memory of an operation that is not finished. */
+struct answer_live {
+    const json_t *progress; /* last message of its mover; NULL: none in this life of the daemon */
+    int64_t progress_ns;
+    double rate, left_s; /* bytes per second; seconds, < 0: unknown */
+    const char *doing;   /* the step that runs; NULL: none */
+    double doing_s;
+};
+struct answer_source {
+    bool (*live)(const struct operation *op, struct answer_live *ret, void *arg); /* false: nothing */
+    json_t *(*mover)(const struct operation *op, void *arg); /* new reference, NULL: it has none that runs */
+    /* What it waits for; "": nothing. */
+    void (*waits)(const struct operation *op, char *why, size_t cap, void *arg);
+    /* Place of a queued backup in the order, from 1, and the backup with the same volumes that goes first ("": none) */
+    unsigned (*position)(const struct backup *b, char by[192], void *arg);
+};
+
+/* Storage of a repository, as last looked at. */
+struct answer_repository {
+    const char *name, *why, *hint;
+    bool up, full;
+    int64_t since_ns, free_bytes, size_bytes; /* sizes: -1 unknown */
+};
+
+/* What the daemon knows of itself. */
+struct answer_daemon {
+    const char *version, *state_dir;
+    const char *news; /* of opening the records, "" none */
+    int pid;
+    int64_t started_ns;
+    bool degraded, recovered;
+    unsigned stuck, orphans;
+    json_t *steps;       /* running ones, owned; NULL: not asked for */
+    json_t *looks;       /* [{"text", "passed"}]: what could not be told of volumes, owned; NULL: nothing */
+    const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
+    json_t *metrics;     /* of the endpoint, {"problems", ...}, owned; NULL: none */
+};
+
+/* The configuration in force, and whether the last one that was read is it. */
+struct answer_config {
+    bool ok;
+    const char *error; /* "": none */
+    int64_t loaded_ns;
+};
+
+struct answer_facts {
+    struct records *records; /* NULL: they cannot be read (explain only) */
+    const struct cfg *cfg;   /* NULL: it cannot be read */
+    int64_t now_ns;
+    const struct answer_source *source; /* NULL: there is no daemon */
+    void *arg;                          /* of its functions */
+    struct jobs_now jobs;               /* v NULL: unknown */
+    /* Jobs that could not be started, and the first of them: of the headline. */
+    unsigned failing;
+    const char *failing_job, *failing_why;
+    struct answer_repository *repositories; /* those that were looked at; owned */
+    unsigned n_repositories;
+    struct answer_config config;
+    const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */
+    const char *down, *down_hint;
+    /* behind the above */
+    struct answer_daemon own;
+    struct schedule *schedule;
+};
+/* Of the files alone: records, configuration (NULL: it cannot be read, `refused` says why) and time. */
+void answer_facts_offline(struct answer_facts *f, struct records *r, const struct cfg *c, const struct err *refused,
+                          int64_t now_ns);
+/* Frees what is owned. */
+void answer_facts_clear(struct answer_facts *f);
+
+/* ---- rows ---- */
+
+json_t *answer_operation(const struct answer_facts *f, const struct operation *op);
+json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations);
+json_t *answer_native(const struct answer_facts *f, const struct native_row *n);
+
+/* ---- lists ---- */
+
+struct answer_query {
+    const char *volume, *backup, *state; /* "": any */
+    uint64_t before;                     /* as `next` of the page before; 0: the first page */
+    int64_t since_ns;                    /* without those that ended before; INT64_MIN: all */
+    size_t limit, max_bytes;             /* of a page; 0: none */
+};
+/* Without `all`: a week back. */
+int64_t answer_list_since(bool all, int64_t now_ns);
+/* Operations or backups: those that have not ended, all on the first page; then ended ones, newest first. An unknown
+ * volume, backup or state is an error. */
+int answer_list(const struct answer_facts *f, enum row_kind k, const struct answer_query *q, json_t **ret,
+                struct err *e);
+/* Newest first; of one volume, "": of all. */
+int answer_natives(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e);
+/* {"jobs": [...]}: last and next runs, and how the last backups ended. */
+json_t *answer_jobs(const struct answer_facts *f);
+/* A backup, operation or native snapshot by its id or what people call it; ERR_NOT_FOUND: maybe a volume. */
+int answer_describe(const struct answer_facts *f, const char *name, json_t **ret, struct err *e);
+/* A volume of the answer `volumes`. */
+int answer_describe_volume(const struct answer_facts *f, const json_t *volumes, const char *name, json_t **ret,
+                           struct err *e);
+
+/* ---- volumes ---- */
+
+/* 0 if there is a storage class of that name, "" is any; else ERR_NOT_FOUND. */
+int answer_class_known(const struct answer_facts *f, const char *klass, struct err *e);
+/*
+ * Volumes of a class ("": of all). `looked` is what the classes were found to have ({"class", "volumes", "passed",
+ * "error"} of each), NULL: nobody looked, the records are all there is; `failed` why nobody could (NULL: it was not
+ * tried).
+ */
+json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed);
+
+/* What a look at the storage of one volume has found. */
+struct answer_look {
+    bool asked;            /* the storage has answered */
+    const char *silent;    /* why not; "": it was not asked */
+    const json_t *volume;  /* as its driver describes it; NULL: not found, or unknown */
+    const char *missing;   /* why it was not found; "" */
+    const char *mechanism; /* of exposure; "": none, then `obstacle` is why */
+    const char *obstacle;
+};
+int answer_explain(const struct answer_facts *f, const char *volume, const struct answer_look *look, json_t **ret,
+                   struct err *e);
+
+/* ---- the whole ---- */
+
+json_t *answer_status(const struct answer_facts *f);
+/* One line: what runs, what waits, and the first problem. */
+void answer_headline(const struct answer_facts *f, char *out, size_t cap);
 
 #endif

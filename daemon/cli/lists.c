@@ -24,7 +24,7 @@ static int all_pages(const struct options *o, const char *verb, const char *name
     for (;;) {
         CLEANUP_JSON json_t *args = json_deep_copy(filter);
         size_t left = limit - json_array_size(list);
-        json_object_set_new(args, "limit", json_integer(left < 1000 ? (json_int_t)left : 1000));
+        json_object_set_new(args, "limit", json_integer(left < INT32_MAX ? (json_int_t)left : INT32_MAX));
         if (before)
             json_object_set(args, "before", before);
         json_decref(page);

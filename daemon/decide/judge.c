@@ -11,25 +11,22 @@ const char *const volume_states[VOLUME_STATES] = {"protected", "unprotected", "g
 const char *volume_excluded(const struct cfg *c, const char *name)
 {
     const struct cfg_class *k = cfg_class_of(c, name);
-    struct cfg_policy p = {.effective = NULL};
     if (!k)
         return "no storage class matches it any more";
     if (!cfg_class_here(c, k))
         return "its class is for other nodes (only-on-node)";
-    bool excluded = cfg_policy(c, name, NULL, &p, NULL) == 0 && p.exclude;
-    cfg_policy_clear(&p);
-    return excluded ? "excluded by the configuration" : NULL;
+    return cfg_excluded(c, k, name) ? "excluded by the configuration" : NULL;
 }
 
 int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name)
 {
+    const struct cfg_class *k = cfg_class_of(c, name);
     const struct cfg_job *job;
     int64_t interval = 0;
     for (unsigned i = 0; i < jobs->n; i++) {
         const struct job_view *j = &jobs->v[i];
-        if (j->interval_s > 0 && !j->paused && (!interval || j->interval_s < interval) && (job = cfg_job(c, j->name)) &&
-            cfg_job_has(c, job, name))
-            interval = j->interval_s;
+        if (job_interval(j, interval) != interval && (job = cfg_job(c, j->name)) && cfg_job_names(job, k, name))
+            interval = job_interval(j, interval);
     }
     return interval;
 }

@@ -31,6 +31,11 @@ struct jobs_now {
 };
 /* Seconds between two runs of the most frequent job that has a schedule for it; 0: none. */
 int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name);
+/* The same of the jobs looked at so far (`interval_s`, 0: none yet) and one more that has it. */
+static inline int64_t job_interval(const struct job_view *j, int64_t interval_s)
+{
+    return j->interval_s > 0 && !j->paused && (!interval_s || j->interval_s < interval_s) ? j->interval_s : interval_s;
+}
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
 /* The same as a sentence, for a person; "" for one that is protected. `v` NULL: nothing is recorded of it. */

@@ -10,21 +10,91 @@
 #include <stdlib.h>
 #include <string.h>
 
+void native_rules(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create,
+                  int64_t now_ns)
+{
+    *r = (struct native_rules){
+        .retain = (unsigned)policy->snapshots_to_retain,
+        .retain_max_age_s = policy->retain_max_age_s,
+        .max_per_volume = (unsigned)policy->max_snapshots_per_volume,
+        .snapshot_only_keep = (unsigned)policy->snapshot_only_keep,
+        .snapshot_only_max_age_s = policy->snapshot_only_max_age_s,
+        .keep_on_failure = policy->keep_on_failure,
+        .about_to_create = create,
+        .prune_after = !policy->prune_before,
+        .snapshot_only = !policy->move_data,
+        .pool_used_ratio = pool_ratio,
+        .pool_high_water = (double)policy->pool_high_water / 100,
+        .now_ns = now_ns,
+    };
+    if (policy->job_retain)
+        snprintf(r->job, sizeof r->job, "%s", job);
+}
+
+/* Rows, or aliases that live operations need: borrowed from the records, which nobody writes meanwhile. */
+struct pointers {
+    const void **v;
+    size_t n, cap;
+};
+
+static int pointers_add(struct pointers *x, const void *p)
+{
+    if (x->n == x->cap) {
+        size_t cap = x->cap ? 2 * x->cap : 16;
+        const void **more = reallocarray(x->v, cap, sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        x->v = more;
+        x->cap = cap;
+    }
+    x->v[x->n++] = p;
+    return 0;
+}
+
 struct gather {
     struct records *r;
-    struct native_facts *f;
-    size_t n, cap;
-    struct strs used; /* aliases that live operations need */
+    struct pointers rows, used;
     struct err *e;
 };
 
-/* What an operation that is not finished works on, unless it is only about to let go of it. */
-static int note_use(const struct operation *op, void *arg)
+/* What an operation that is not finished works on, unless it is only about to release it. */
+static int note_use(const struct operation *seen, void *arg)
 {
     struct gather *g = arg;
-    if (op->native[0] && !op->releasing && strs_add(&g->used, op->native) < 0)
-        return err_nomem(g->e);
-    return 0;
+    const struct operation *op = seen->native[0] && !seen->releasing ? operation_peek(g->r, seen->id) : NULL;
+    return op && pointers_add(&g->used, op->native) < 0 ? err_nomem(g->e) : 0;
+}
+
+static int note_row(const struct native_row *seen, void *arg)
+{
+    struct gather *g = arg;
+    const struct native_row *n = native_row_peek(g->r, seen->id);
+    return n && pointers_add(&g->rows, n) < 0 ? err_nomem(g->e) : 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The rows of one volume (NULL: of all), the oldest first, and what is in use, sorted. */
+static int gather(struct gather *g, const char *volume_id)
+{
+    /* A restore has the volume id of the backup it reads. */
+    const struct operation_filter live = {.volume_id = volume_id, .live = true};
+    const struct native_row_filter of_volume = {.volume_id = volume_id};
+    int rc = operation_each(g->r, &live, note_use, g, g->e);
+    if (rc >= 0)
+        rc = native_row_each(g->r, &of_volume, note_row, g, g->e);
+    if (g->used.n)
+        qsort(g->used.v, g->used.n, sizeof *g->used.v, by_text);
+    return rc;
+}
+
+static void gather_clear(struct gather *g)
+{
+    free(g->rows.v);
+    free(g->used.v);
 }
 
 static void read_row(const struct native_row *n, struct native_facts *f)
@@ -52,33 +122,22 @@ static void read_row(const struct native_row *n, struct native_facts *f)
 
 /* How the backup it was taken for stands; one that is finished, or that the records do not know (any more), needs
  * nothing. */
-static void read_backup(const struct gather *g, const struct native_row *n, struct native_facts *f)
+static void read_backup(const struct records *r, const struct native_row *n, struct native_facts *f)
 {
-    const struct backup *b = n->parent[0] ? backup_peek(g->r, n->parent) : NULL;
+    const struct backup *b = n->parent[0] ? backup_peek(r, n->parent) : NULL;
     if (b && b->state == BACKUP_DELETING)
         f->expired = true;
     else
         f->running = b != NULL;
 }
 
-static int gather_one(const struct native_row *n, void *arg)
+static void read_facts(const struct gather *g, const struct native_row *n, struct native_facts *f)
 {
-    struct gather *g = arg;
-    if (g->n == g->cap) {
-        size_t cap = g->cap ? 2 * g->cap : 16;
-        struct native_facts *more = reallocarray(g->f, cap, sizeof *more);
-        if (!more)
-            return err_nomem(g->e);
-        g->f = more;
-        g->cap = cap;
-    }
-    struct native_facts *f = &g->f[g->n];
+    const void *alias = n->id;
     memset(f, 0, sizeof *f);
     read_row(n, f);
-    f->in_use = strs_has(&g->used, n->id);
-    read_backup(g, n, f);
-    g->n++;
-    return 0;
+    f->in_use = g->used.n && bsearch(&alias, g->used.v, g->used.n, sizeof *g->used.v, by_text);
+    read_backup(g->r, n, f);
 }
 
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e)
@@ -86,18 +145,76 @@ int natives_gather(struct records *r, const char *volume_id, struct native_facts
     struct gather g = {.r = r, .e = e};
     *ret = NULL;
     *n = 0;
-    /* A restore has the volume id of the backup it reads. */
-    const struct operation_filter live = {.volume_id = volume_id, .live = true};
-    const struct native_row_filter of_volume = {.volume_id = volume_id};
-    int rc = operation_each(r, &live, note_use, &g, e);
-    if (rc >= 0)
-        rc = native_row_each(r, &of_volume, gather_one, &g, e);
-    strs_clear(&g.used);
-    if (rc < 0) {
-        free(g.f);
-        return rc;
+    int rc = gather(&g, volume_id);
+    struct native_facts *f = rc < 0 || !g.rows.n ? NULL : calloc(g.rows.n, sizeof *f);
+    if (rc >= 0 && g.rows.n && !f)
+        rc = err_nomem(e);
+    for (size_t i = 0; f && i < g.rows.n; i++)
+        read_facts(&g, g.rows.v[i], &f[i]);
+    if (f) {
+        *ret = f;
+        *n = g.rows.n;
     }
-    *ret = g.f;
-    *n = g.n;
-    return 0;
+    gather_clear(&g);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- all volumes ---- */
+
+struct same_volume {
+    size_t first, n; /* of the rows */
+    uint64_t seq;    /* of the oldest */
+};
+
+static int by_volume(const void *a, const void *b)
+{
+    const struct native_row *x = *(const struct native_row *const *)a, *y = *(const struct native_row *const *)b;
+    int rc = strcmp(x->volume_id, y->volume_id);
+    return rc ? rc : (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static int by_oldest(const void *a, const void *b)
+{
+    const struct same_volume *x = a, *y = b;
+    return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+/* Sorts the rows by volume. */
+static struct same_volume *find_volumes(struct pointers *rows, size_t *n, size_t *most)
+{
+    struct same_volume *v = calloc(rows->n + 1, sizeof *v);
+    *n = *most = 0;
+    if (!v || !rows->n)
+        return v;
+    qsort(rows->v, rows->n, sizeof *rows->v, by_volume);
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct native_row *row = rows->v[i], *before = i ? rows->v[i - 1] : NULL;
+        if (!before || strcmp(before->volume_id, row->volume_id) != 0)
+            v[(*n)++] = (struct same_volume){i, 0, row->seq};
+        if (++v[*n - 1].n > *most)
+            *most = v[*n - 1].n;
+    }
+    qsort(v, *n, sizeof *v, by_oldest);
+    return v;
+}
+
+int natives_each(struct records *r, natives_fn *fn, void *arg, struct err *e)
+{
+    struct gather g = {.r = r, .e = e};
+    size_t n = 0, most = 0;
+    int rc = gather(&g, NULL);
+    struct same_volume *volumes = rc < 0 ? NULL : find_volumes(&g.rows, &n, &most);
+    struct native_facts *f = volumes ? calloc(most + 1, sizeof *f) : NULL;
+    if (rc >= 0 && !f)
+        rc = err_nomem(e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const struct native_row *const *rows = (const struct native_row *const *)(g.rows.v + volumes[i].first);
+        for (size_t k = 0; k < volumes[i].n; k++)
+            read_facts(&g, rows[k], &f[k]);
+        rc = fn(rows, f, volumes[i].n, arg);
+    }
+    free(f);
+    free(volumes);
+    gather_clear(&g);
+    return rc;
 }

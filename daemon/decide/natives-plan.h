@@ -76,6 +76,17 @@ void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n
 /* "retained in-use" */
 const char *native_reasons_text(unsigned reasons, char *out, size_t cap);
 
+/* The rules of a policy. `job`: in which the volume is backed up, "" none. `create`: one is about to be made. */
+void native_rules(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create,
+                  int64_t now_ns);
+
 /* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);
+/*
+ * The same for all volumes in one pass: fn is called for each with its rows and their facts, the oldest first; the
+ * volume with the oldest row first. Both are valid during the call, in which nothing may be written. A non-zero return
+ * ends it and is returned.
+ */
+typedef int natives_fn(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg);
+int natives_each(struct records *r, natives_fn *fn, void *arg, struct err *e);
 #endif

@@ -136,21 +136,14 @@ int operation_work(struct engine *g, const struct operation *op, const char *doi
 int backup_work(struct engine *g, const struct backup *b, const char *doing, step_fn *fn, json_t *in, int64_t timeout_s,
                 backup_done_fn *done, struct err *e);
 
-/* ---- problems of status ---- */
+/* ---- the journal ---- */
 
-/* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint may be NULL. */
-void problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
 /* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
  * use. */
 const char *operation_label(const struct operation *op);
 /* The line of an operation of a volume, and of a backup or restore, that has ended. */
 void journal_operation(const struct operation *op);
 void journal_run(const struct backup *b);
-/* Adds the jobs whose last start failed. */
-void problems_of_jobs(const struct job_view *jobs, unsigned n, json_t *list);
-/* Adds a repository that is full. */
-void problem_of_room(const struct repo_health *h, json_t *list);
 
 /* ---- policies and classes as rows take them along ---- */
 /* An own one, which may be changed before policy_make(). */
@@ -290,8 +283,11 @@ int natives_make_room(struct engine *g, struct operation *op, const struct nativ
 bool natives_asked(struct engine *g, const struct operation *op, char *out, size_t cap);
 void natives_pruned(struct engine *g, struct operation *op, struct step_result *s);
 void natives_removed(struct engine *g, const json_t *answers);
-/* `job`: in which the volume is backed up, "" none. */
-void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio,
-                       bool create);
+/* native_rules() at this moment. */
+static inline void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job,
+                                     double pool_ratio, bool create)
+{
+    native_rules(r, policy, job, pool_ratio, create, now_ns());
+}
 
 #endif

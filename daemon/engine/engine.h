@@ -82,6 +82,10 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);
 json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, running, problems, freshness */
 /* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
 void engine_headline(struct engine *g, char *out, size_t cap);
+/* What the builders of daemon/answers need for lists and rows; answer_facts_clear() frees it. Valid until the records
+ * are written. */
+struct answer_facts;
+void engine_facts(struct engine *g, struct answer_facts *f);
 json_t *engine_operation_json(struct engine *g, const struct operation *op); /* record + live progress */
 json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations);
 json_t *engine_native_json(struct engine *g, const struct native_row *n);

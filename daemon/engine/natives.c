@@ -10,27 +10,6 @@
 
 #define CHECKS_MAX 4 /* questions to a repository for one operation */
 
-void native_rules_from(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio,
-                       bool create)
-{
-    *r = (struct native_rules){
-        .retain = (unsigned)policy->snapshots_to_retain,
-        .retain_max_age_s = policy->retain_max_age_s,
-        .max_per_volume = (unsigned)policy->max_snapshots_per_volume,
-        .snapshot_only_keep = (unsigned)policy->snapshot_only_keep,
-        .snapshot_only_max_age_s = policy->snapshot_only_max_age_s,
-        .keep_on_failure = policy->keep_on_failure,
-        .about_to_create = create,
-        .prune_after = !policy->prune_before,
-        .snapshot_only = !policy->move_data,
-        .pool_used_ratio = pool_ratio,
-        .pool_high_water = (double)policy->pool_high_water / 100,
-        .now_ns = now_ns(),
-    };
-    if (policy->job_retain)
-        snprintf(r->job, sizeof r->job, "%s", job);
-}
-
 /*
  * What a plan would remove, as items for step_remove. One whose data is in a repository goes only when the repository
  * was asked after `since_ns` and could read it (RS-18): until then it is in *check (snapshot id -> alias), not in

@@ -246,14 +246,6 @@ int strs_from_json(struct strs *s, const json_t *array)
     return rc;
 }
 
-bool strs_has(const struct strs *s, const char *text)
-{
-    for (unsigned i = 0; i < s->n; i++)
-        if (!strcmp(s->v[i], text))
-            return true;
-    return false;
-}
-
 bool strs_equal(const struct strs *a, const struct strs *b)
 {
     if (a->n != b->n)

@@ -38,7 +38,6 @@ int strs_add(struct strs *s, const char *text);
 int strs_copy(struct strs *ret, const struct strs *s); /* ret is empty */
 /* From a JSON array: what is no string is left out. `s` is emptied first. */
 int strs_from_json(struct strs *s, const json_t *array);
-bool strs_has(const struct strs *s, const char *text);
 bool strs_equal(const struct strs *a, const struct strs *b);
 void strs_clear(struct strs *s);
 

@@ -12,6 +12,7 @@
 #include "daemon/answers/answers.h"
 #include "daemon/engine/engine.h"
 #include "base/json.h"
+#include "base/time.h"
 #include "rows.h"
 
 #include <errno.h>
@@ -68,19 +69,18 @@ const struct cfg *engine_cfg(const struct engine *g)
     return g->cfg;
 }
 
-json_t *engine_operation_json(struct engine *g, const struct operation *op)
+void engine_facts(struct engine *g, struct answer_facts *f)
 {
-    (void)g;
-    return answer_operation(op);
+    *f = (struct answer_facts){
+        .records = g->records, .cfg = g->cfg, .now_ns = now_ns(), .config = {.ok = true, .error = ""}};
+    f->jobs.v = schedule_views(NULL, f->now_ns, &f->jobs.n);
 }
-json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations)
+
+static json_t *standin_document(struct engine *g, const struct backup *b)
 {
-    return answer_backup(g->records, b, with_operations);
-}
-json_t *engine_native_json(struct engine *g, const struct native_row *n)
-{
-    (void)g;
-    return answer_native(n);
+    CLEANUP(answer_facts_clear) struct answer_facts f;
+    engine_facts(g, &f);
+    return answer_backup(&f, b, true);
 }
 json_t *engine_debug_json(struct engine *g)
 {
@@ -129,7 +129,7 @@ static int standin_add(struct engine *g, enum row_kind k, const char *id, const 
 
 static void standin_tell(struct engine *g, const struct backup *b)
 {
-    json_t *state = engine_backup_json(g, b, true);
+    json_t *state = standin_document(g, b);
     for (struct standin_wait *w = g->waits; w; w = w->next)
         if (w->fn && !strcmp(w->id, b->id))
             w->fn(state, backup_state_terminal(b->state), w->arg);
@@ -441,7 +441,7 @@ int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg,
     if (rc < 0)
         return rc;
     bool terminal = backup_state_terminal(b.state);
-    json_t *state = engine_backup_json(g, &b, true);
+    json_t *state = standin_document(g, &b);
     if (!terminal) {
         struct standin_wait *w = calloc(1, sizeof *w);
         snprintf(w->id, sizeof w->id, "%s", id);

@@ -11,6 +11,10 @@ static struct cfg_policy policy(const struct cfg *c, const char *volume, const c
     struct cfg_policy p;
     struct err e = ERR_INIT;
     assert_ok(cfg_policy(c, volume, job, &p, &e), &e);
+    /* Single values are those of the whole policy. */
+    assert_int_equal(cfg_excluded(c, cfg_class_of(c, volume), volume), p.exclude);
+    if (!job)
+        assert_int_equal(cfg_pool_high_water(c, volume), p.pool_high_water);
     return p;
 }
 

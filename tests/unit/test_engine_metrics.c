@@ -447,11 +447,13 @@ static void a_movers_result_is_counted(void **state)
     close_it(&x);
 }
 
-/* The first job as it is answered. */
-static json_t *the_job(struct fixture *x)
+/* The first of a list of status. */
+static json_t *first_of(struct fixture *x, const char *list)
 {
-    CLEANUP_JSON json_t *list = answer_jobs_offline(x->cfg, x->g.records, now_ns());
-    return json_incref(json_array_get(list, 0));
+    CLEANUP(answer_facts_clear) struct answer_facts f;
+    answer_facts_offline(&f, x->g.records, x->cfg, NULL, now_ns());
+    CLEANUP_JSON json_t *status = answer_status(&f);
+    return json_incref(json_array_get(jarr(status, list), 0));
 }
 
 /* What status says of a repository and a job is what was counted. */
@@ -463,7 +465,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     operation_from(&op, operation("backup", "/srv/a.img"));
     operation_from(&verify, operation("verify", ""));
     open_with(&x, "[job \"nightly\"]\nvolumes = /srv/a.img\n");
-    CLEANUP_JSON json_t *unknown = json_pack("{s:s}", "name", "main"), *known = json_deep_copy(unknown);
+    CLEANUP_JSON json_t *unknown = NULL, *known = NULL, *last = NULL;
     CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
     CLEANUP_JSON json_t *sound = json_loads("{\"contents\":10,\"contentsRead\":5,\"damages\":0,"
                                             "\"repository\":{\"storedBytes\":7000}}",
@@ -471,14 +473,14 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     CLEANUP_JSON json_t *damaged = json_loads("{\"contents\":10,\"contentsRead\":10,\"damages\":2}", 0, NULL);
     struct mover_end end = {.outcome = MOVER_OK, .result = result}, good = {.outcome = MOVER_OK, .result = sound},
                      bad = {.outcome = MOVER_FAILED, .result = damaged};
-    answer_repository_counts(x.g.records, unknown);
-    assert_int_equal(json_object_size(unknown), 1);
-    json_t *job = the_job(&x);
+    unknown = first_of(&x, "repositories");
+    assert_int_equal(json_object_size(unknown), 2); /* name, path */
+    json_t *job = first_of(&x, "jobs");
     assert_null(json_object_get(job, "last_result"));
     json_decref(job);
     count_mover_ended(&x.g, &verify, &good);
     count_mover_ended(&x.g, &op, &end);
-    answer_repository_counts(x.g.records, known);
+    known = first_of(&x, "repositories");
     assert_int_equal(jint(known, "stored"), 7400); /* and what was added since */
     assert_int_equal(jint(known, "backed_up"), 4000);
     assert_int_equal(jint(known, "added"), 400);
@@ -487,8 +489,8 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     assert_float_equal(json_number_value(json_object_get(jobj(known, "verified"), "read_ratio")), 0.5, 1e-9);
     assert_true(jint(jobj(known, "verified"), "at_ns") > now_ns() - 60 * NS_PER_S);
     count_mover_ended(&x.g, &verify, &bad);
-    answer_repository_counts(x.g.records, known);
-    assert_int_equal(jint(jobj(known, "verified"), "damages"), 2);
+    last = first_of(&x, "repositories");
+    assert_int_equal(jint(jobj(last, "verified"), "damages"), 2);
     operation_clear(&op);
     operation_clear(&verify);
     struct backup b;
@@ -501,7 +503,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
         b.created_ns = now_ns();
         count_backup_ended(&x.g, &b, outcomes[i]);
-        job = the_job(&x);
+        job = first_of(&x, "jobs");
         assert_string_equal(jstr(jobj(job, "last_result"), "state"), names[i]);
         assert_true(jint(jobj(job, "last_result"), "ended_ns") > now_ns() - 60 * NS_PER_S);
         json_decref(job);

@@ -588,6 +588,48 @@ static void add(struct records *r, enum row_kind k, const char *id, const char *
     assert_int_equal(row_add_doc(r, k, id, parent, "vol", state, json_loads(doc, 0, NULL), NULL), 0);
 }
 
+struct seen_volumes {
+    unsigned n;
+    struct records *records;
+    char order[64];
+};
+/* As natives_gather() has them. */
+static int same_facts(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+{
+    struct seen_volumes *x = arg;
+    CLEANUP_FREE struct native_facts *alone = NULL;
+    size_t m;
+    struct err e = ERR_INIT;
+    assert_ok(natives_gather(x->records, rows[0]->volume_id, &alone, &m, &e), &e);
+    assert_int_equal(n, m);
+    assert_memory_equal(f, alone, n * sizeof *f);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(rows[i]->id, f[i].alias);
+    strcat(strcat(x->order, rows[0]->volume_id), " ");
+    return ++x->n == 3; /* ends it */
+}
+
+static void facts_of_all_volumes(void **state)
+{
+    (void)state;
+    struct records *r = fresh();
+    struct seen_volumes x = {.records = r};
+    static const char *const volumes[] = {"z", "a", "z", "m", "a", "z", "q"};
+    for (unsigned i = 0; i < sizeof volumes / sizeof *volumes; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "n%u", i);
+        assert_int_equal(row_add_doc(r, ROW_NATIVE, id, "", volumes[i], "present", json_object(), NULL), 0);
+        if (i % 2 == 0)
+            assert_int_equal(
+                row_add_doc(r, ROW_OPERATION, id, "", volumes[i], "Running", json_pack("{s:s}", "native", id), NULL),
+                0);
+    }
+    struct err e = ERR_INIT;
+    assert_int_equal(natives_each(r, same_facts, &x, &e), 1);
+    assert_string_equal(x.order, "z a m ");
+    done(r);
+}
+
 static void facts_from_records(void **state)
 {
     (void)state;
@@ -674,6 +716,7 @@ int main(void)
         cmocka_unit_test(exhaustive),
         cmocka_unit_test(random_facts),
         cmocka_unit_test(facts_from_records),
+        cmocka_unit_test(facts_of_all_volumes),
         cmocka_unit_test(rules_from_a_policy),
     };
     return cmocka_run_group_tests_name("natives", tests, records_setup, records_teardown);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* answers-impl.h - shared by the files of daemon/answers */
+#ifndef SNAPFERRY_DAEMON_ANSWERS_IMPL_H
+#define SNAPFERRY_DAEMON_ANSWERS_IMPL_H
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "daemon/answers/answers.h"
+#include "daemon/decide/natives-plan.h"
+
+#include <string.h>
+
+/* ---- documents ---- */
+
+/* A member under another name; nothing if it is missing, null or "". */
+void copy_member(json_t *to, const char *key, const json_t *from, const char *member);
+/* Nothing if it is 0 or less; if it is "". */
+void put_ns(json_t *to, const char *key, int64_t ns);
+void put_text(json_t *to, const char *key, const char *text);
+/* Adds a text to an array. */
+void add_text(json_t *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- problems ---- */
+
+#define PROBLEMS_MAX 40 /* more than a person reads */
+/* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint "": none. */
+void add_problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void add_general_problems(const struct answer_facts *f, json_t *list);
+void add_pool_problems(const struct answer_facts *f, json_t *list);
+void add_look_problems(const struct answer_facts *f, json_t *list);
+
+/* ---- runs ---- */
+
+/* Whether it takes a slot. */
+static inline bool is_move(const struct operation *op)
+{
+    return op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
+}
+
+/* ---- repositories ---- */
+
+/* NULL: it was not looked at. */
+const struct answer_repository *find_repository(const struct answer_facts *f, const char *name);
+/* [{"name", "path", ...}]; adds what is wrong with them to `problems`. */
+json_t *list_repositories(const struct answer_facts *f, json_t *problems);
+
+/* ---- jobs ---- */
+
+json_t *list_jobs(const struct answer_facts *f);
+
+/* ---- native snapshots ---- */
+
+json_t *native_document(const struct native_row *n);
+void put_verdict(json_t *o, const struct native_facts *f);
+/* {"count", "used", "next", "text"} */
+json_t *natives_summary(const struct answer_facts *f);
+
+/* ---- volumes ---- */
+
+struct volume_line {
+    json_t *doc;
+    enum volume_state state;
+    int64_t good_ns;
+    const char *name; /* doc's */
+};
+struct volume_lines {
+    const struct answer_facts *facts;
+    const struct cfg_job **jobs; /* of facts->jobs, in that order */
+    struct volume_line *line;
+    size_t n, cap;
+    bool failed; /* no memory */
+};
+void volume_lines_init(struct volume_lines *x, const struct answer_facts *f);
+void volume_lines_clear(struct volume_lines *x);
+/* `row` NULL: nothing is recorded of it. The line is valid until the next one is added; NULL: no memory. */
+const struct volume_line *volume_lines_add(struct volume_lines *x, const struct volume_row *row,
+                                           const struct volume_desc *volume, const char *klass);
+/* Unprotected ones first, then the oldest backup; those that do not count at the end. */
+void volume_lines_sort(struct volume_lines *x);
+/* A new array of the documents. */
+json_t *volume_lines_list(const struct volume_lines *x);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* jobs.c - last and next runs of jobs */
+#include "daemon/answers/answers-impl.h"
+#include "daemon/answers/counted.h"
+
+/* Adds `last_result` to a job: how its last backup ended, and when. */
+static void put_result(struct records *r, json_t *job)
+{
+    static const char *const results[][2] = {{"completed", "Completed"},
+                                             {"partially_failed", "PartiallyFailed"},
+                                             {"failed", "Failed"},
+                                             {"canceled", "Canceled"}};
+    const char *state = NULL;
+    int64_t at_ns = -1;
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        CLEANUP_JSON json_t *labels = json_pack("{s:s, s:s}", "schedule", jstr(job, "job"), "result", results[i][0]);
+        int64_t then;
+        if (counted(r, "backup_last_end_timestamp_seconds", labels, 1e9, &then) && then > at_ns) {
+            at_ns = then;
+            state = results[i][1];
+        }
+    }
+    if (state)
+        json_object_set_new(job, "last_result", json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)at_ns));
+}
+
+/* Its last run, and what became of its last start. */
+static json_t *past_document(struct records *r, const char *name, int64_t last_ns, const char *backup,
+                             const struct job_failure *failed, const json_t *missing)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    json_t *o = json_object();
+    jset_str(o, "job", name);
+    jset_int(o, "last", last_ns);
+    put_text(o, "last_backup", backup);
+    if (backup[0] && backup_get(r, backup, &b, NULL) == 0)
+        jset_str(o, "last_state", backup_state_name(b.state));
+    put_result(r, o);
+    if (failed)
+        json_object_set_new(o, "failed",
+                            json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",
+                                      (json_int_t)failed->at_ns));
+    if (json_array_size(missing))
+        json_object_set(o, "missing", (json_t *)(uintptr_t)missing);
+    return o;
+}
+
+static json_t *job_document(struct records *r, const struct job_view *v)
+{
+    json_t *o = past_document(r, v->name, v->last_ns, v->last_backup, v->failed, v->missing);
+    jset_str(o, "on_calendar", v->on_calendar);
+    jset_int(o, "next", v->next_ns);
+    jset_bool(o, "due", v->due);
+    jset_bool(o, "paused", v->paused);
+    jset_bool(o, "elsewhere", v->elsewhere);
+    put_text(o, "idle_because", v->idle_because);
+    jset_int(o, "since_ns", v->since_ns);
+    jset_int(o, "interval_s", v->interval_s);
+    jset_int(o, "jitter_s", v->jitter_s);
+    return o;
+}
+
+struct past_jobs {
+    struct records *records;
+    json_t *list;
+};
+/* A job that only the records know. */
+static int add_past_job(const struct job_run *m, void *arg)
+{
+    const struct past_jobs *p = arg;
+    json_t *o = past_document(p->records, m->id, m->last_run_ns, m->last_backup, m->failed.there ? &m->failed : NULL,
+                              m->missing);
+    jset_str(o, "on_calendar", m->on_calendar);
+    jset_str(o, "idle_because", "the configuration cannot be read");
+    return json_array_append_new(p->list, o);
+}
+
+json_t *list_jobs(const struct answer_facts *f)
+{
+    struct past_jobs p = {f->records, json_array()};
+    for (unsigned i = 0; i < f->jobs.n; i++)
+        json_array_append_new(p.list, job_document(f->records, &f->jobs.v[i]));
+    if (!f->jobs.v)
+        job_run_each(f->records, NULL, add_past_job, &p, NULL);
+    return p.list;
+}
+
+json_t *answer_jobs(const struct answer_facts *f)
+{
+    return json_pack("{s:o}", "jobs", list_jobs(f));
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * lists.c - operations and backups in pages, and what `describe` shows
+ *
+ * Rows that have not ended are in memory. Ended ones are read from disk, the newest first and no more of them than a
+ * page needs.
+ */
+#include "daemon/answers/answers-impl.h"
+
+#include "base/nearest.h"
+#include "base/time.h"
+#include "daemon/records/names.h"
+
+#include <errno.h>
+
+#define READ_FIRST 256   /* ended rows that are asked for at first; then four times as many */
+#define OLD_IN_A_ROW 512 /* so many that ended before `since_ns`: those made before them did as well */
+
+#define RECENT_NS (7 * NS_PER_DAY)
+
+struct page {
+    const struct answer_facts *facts;
+    const struct answer_query *query;
+    enum row_kind kind;
+    json_t *list;
+    uint64_t seen; /* the last ended row that was looked at, 0: none */
+    uint64_t last; /* the last ended row of the page */
+    size_t bytes;
+    unsigned rows, old;
+    bool more, done;
+};
+
+static bool has_ended(enum row_kind k, int state)
+{
+    return k == ROW_OPERATION ? op_state_terminal((enum op_state)state)
+                              : backup_state_terminal((enum backup_state)state);
+}
+
+static bool page_wants(const struct page *p, const void *row)
+{
+    const struct answer_query *q = p->query;
+    const struct row *r = row;
+    const char *name = p->kind == ROW_OPERATION ? ((const struct operation *)row)->volume->name : "";
+    return (!*q->state || !strcmp(q->state, enum_name(row_types[p->kind].states, row_state(p->kind, row)))) &&
+           (!*q->backup || !strcmp(q->backup, r->parent)) &&
+           (!*q->volume || !strcmp(q->volume, r->volume_id) || !strcmp(q->volume, name));
+}
+
+/* 1: the page is full. */
+static int page_add(struct page *p, const void *row)
+{
+    const struct answer_query *q = p->query;
+    if ((q->limit && json_array_size(p->list) >= q->limit) || (q->max_bytes && p->bytes >= q->max_bytes)) {
+        p->more = p->done = true;
+        return 1;
+    }
+    json_t *o = p->kind == ROW_OPERATION ? answer_operation(p->facts, row) : answer_backup(p->facts, row, false);
+    if (!o)
+        return -ENOMEM;
+    json_object_del(o, "details"); /* `describe` has them */
+    if (q->max_bytes)
+        p->bytes += json_dumpb(o, NULL, 0, JSON_COMPACT);
+    return json_array_append_new(p->list, o) < 0 ? -ENOMEM : 0;
+}
+
+static int add_live_row(const void *row, void *arg)
+{
+    struct page *p = arg;
+    return page_wants(p, row) ? page_add(p, row) : 0;
+}
+
+static int add_ended_row(const void *row, void *arg)
+{
+    const struct row *r = row;
+    struct page *p = arg;
+    p->rows++;
+    if (!has_ended(p->kind, row_state(p->kind, row)) || (p->seen && r->seq >= p->seen) ||
+        (p->query->before && r->seq >= p->query->before))
+        return 0;
+    p->seen = r->seq;
+    if (r->updated_ns < p->query->since_ns) {
+        p->done = ++p->old >= OLD_IN_A_ROW;
+        return p->done;
+    }
+    p->old = 0;
+    if (!page_wants(p, row))
+        return 0;
+    int rc = page_add(p, row);
+    if (rc == 0)
+        p->last = r->seq;
+    return rc;
+}
+
+/* More and more of them until the page is full or there are no others. */
+static int add_ended(struct page *p, struct err *e)
+{
+    const struct answer_query *q = p->query;
+    struct row_filter f = {.parent = *q->backup ? q->backup : NULL, .newest_first = true, .limit = READ_FIRST};
+    int rc = 0;
+    if (*q->state)
+        f.state = enum_value(row_types[p->kind].states, q->state);
+    if (*q->state && (!f.state || !has_ended(p->kind, f.state)))
+        return 0; /* no ended one has that state */
+    while (rc >= 0 && !p->done) {
+        p->rows = 0;
+        rc = row_each(p->facts->records, p->kind, &f, add_ended_row, p, e);
+        if (p->rows < f.limit)
+            break;
+        f.limit = f.limit < 1u << 28 ? 4 * f.limit : 0;
+    }
+    return rc;
+}
+
+int64_t answer_list_since(bool all, int64_t now_ns)
+{
+    return all ? INT64_MIN : now_ns - RECENT_NS;
+}
+
+/* An empty list for an unknown volume or backup is an error. */
+static int explain_none(const struct page *p, struct err *e)
+{
+    struct records *r = p->facts->records;
+    CLEANUP(backup_clear) struct backup b;
+    int rc = 0;
+    backup_init(&b);
+    if (json_array_size(p->list))
+        return 0;
+    if (*p->query->volume)
+        rc = volume_known(r, p->query->volume, e);
+    if (rc >= 0 && *p->query->backup && backup_get(r, p->query->backup, &b, NULL) < 0) {
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no backup or restore \"%.256s\"", p->query->backup);
+        err_hint(e, "snapferry backups --all lists them");
+    }
+    return rc;
+}
+
+int answer_list(const struct answer_facts *f, enum row_kind k, const struct answer_query *q, json_t **ret,
+                struct err *e)
+{
+    static const struct row_filter live = {.newest_first = true, .live = true};
+    const char *name = k == ROW_OPERATION ? "operations" : "backups";
+    struct page p = {.facts = f, .query = q, .kind = k, .list = json_array()};
+    int rc = *q->state ? state_known(q->state, e) : 0;
+    if (rc >= 0 && !q->before)
+        rc = row_each(f->records, k, &live, add_live_row, &p, e);
+    if (rc >= 0 && !p.more)
+        rc = add_ended(&p, e);
+    if (rc >= 0)
+        rc = explain_none(&p, e);
+    if (rc < 0) {
+        json_decref(p.list);
+        return e->cls ? rc : err_set(e, ERR_GENERIC, -rc, "cannot list the %s", name);
+    }
+    *ret = json_pack("{s:o, s:b}", name, p.list, "more", (int)p.more);
+    /* Only ended rows are paged: after a page filled by live ones, the newest ended one is next. */
+    if (*ret && p.more)
+        json_object_set_new(*ret, "next", json_integer(p.last ? (json_int_t)p.last : INT64_MAX));
+    return *ret ? 0 : err_nomem(e);
+}
+
+/* ---- describe ---- */
+
+static json_t *row_document(const struct answer_facts *f, enum row_kind k, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP(native_row_clear) struct native_row n;
+    backup_init(&b);
+    operation_init(&op);
+    native_row_init(&n);
+    if (k == ROW_BACKUP)
+        return backup_get(f->records, id, &b, NULL) < 0 ? NULL : answer_backup(f, &b, true);
+    if (k == ROW_OPERATION)
+        return operation_get(f->records, id, &op, NULL) < 0 ? NULL : answer_operation(f, &op);
+    return native_row_get(f->records, id, &n, NULL) < 0 ? NULL : answer_native(f, &n);
+}
+
+int answer_describe(const struct answer_facts *f, const char *name, json_t **ret, struct err *e)
+{
+    enum row_kind k;
+    char id[NAME_ID_MAX];
+    int rc = name_find(f->records, name, NAME_BACKUP | NAME_OPERATION | NAME_NATIVE, &k, id, e);
+    if (rc < 0)
+        return rc;
+    const char *kind = k == ROW_BACKUP ? "backup" : k == ROW_OPERATION ? "operation" : "native";
+    json_t *doc = row_document(f, k, id);
+    *ret = doc ? json_pack("{s:s, s:o}", "kind", kind, kind, doc) : NULL;
+    return *ret ? 0 : err_nomem(e);
+}
+
+int answer_describe_volume(const struct answer_facts *f, const json_t *volumes, const char *name, json_t **ret,
+                           struct err *e)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach(jarr(volumes, "volumes"), i, v)
+    {
+        if (strcmp(name, jstr(v, "name")) != 0 && strcmp(name, jstr(v, "id")) != 0)
+            continue;
+        const struct volume_row *row = volume_row_peek(f->records, jstr(v, "id"));
+        json_t *o = json_copy((json_t *)(uintptr_t)v);
+        if (row)
+            json_object_set_new(o, "details", volume_row_to_json(row));
+        *ret = json_pack("{s:s, s:o}", "kind", "volume", "volume", o);
+        return *ret ? 0 : err_nomem(e);
+    }
+    CLEANUP_JSON json_t *near = volume_near(f->records, name);
+    int rc =
+        err_set(e, ERR_NOT_FOUND, 0, "there is no backup, restore, operation, native snapshot or volume \"%s\"", name);
+    nearest_hint(e, json_string_value(near), "see snapferry backups, operations, volumes and native list");
+    return rc;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* natives.c - native snapshots: which there are, and which are pruned when */
+#include "daemon/answers/answers-impl.h"
+#include "daemon/records/names.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+json_t *native_document(const struct native_row *n)
+{
+    static const char *const members[] = {
+        "moved",  "moved_verified", "snapshot_only", "failed",      "effective_retain", "job",
+        "driver", "adopted",        "remove_error",  "why_removed", "snapshot"};
+    CLEANUP_JSON json_t *d = native_row_to_json(n);
+    json_t *o = json_object(), *details = json_object();
+    jset_str(o, "alias", n->id);
+    jset_str(o, "volume", n->volume->name[0] ? n->volume->name : n->volume_id);
+    put_text(o, "volume_id", n->volume_id);
+    put_text(o, "class", n->klass->name);
+    put_text(o, "backup", n->parent);
+    jset_str(o, "state", native_state_name(n->state));
+    jset_int(o, "created_ns", n->native->created_ns ? n->native->created_ns : n->created_ns);
+    copy_member(o, "size", jobj(d, "native"), "size");
+    copy_member(o, "used", jobj(d, "native"), "used");
+    jset_bool(o, "hold", n->hold.held);
+    put_text(o, "note", n->hold.note);
+    put_text(o, "handle", n->native->handle);
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
+        copy_member(details, members[i], d, members[i]);
+    json_object_set_new(o, "details", details);
+    return o;
+}
+
+void put_verdict(json_t *o, const struct native_facts *f)
+{
+    char reasons[160];
+    jset_str(o, "reasons", native_reasons_text(f->reasons, reasons, sizeof reasons));
+    jset_str(o, "why", f->why);
+    jset_bool(o, "prune", f->prune);
+}
+
+json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
+{
+    json_t *o = native_document(n);
+    CLEANUP_FREE struct native_facts *facts = NULL;
+    struct native_rules rules;
+    struct native_verdict v;
+    size_t count = 0;
+    native_rules(&rules, n->policy, n->job, -1, false, f->now_ns);
+    if (natives_gather(f->records, n->volume_id, &facts, &count, NULL) < 0)
+        return o;
+    natives_plan(&rules, facts, count, &v);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(facts[i].alias, n->id))
+            put_verdict(o, &facts[i]);
+    return o;
+}
+
+/* ---- the list ---- */
+
+struct native_line {
+    uint64_t seq;
+    json_t *doc;
+};
+struct native_list {
+    const struct answer_facts *facts;
+    const char *volume;
+    struct native_line *line;
+    size_t n, cap;
+};
+
+static int add_native_line(struct native_list *x, const struct native_row *n, const struct native_facts *f)
+{
+    if (x->n == x->cap) {
+        const size_t cap = x->cap ? 2 * x->cap : 64;
+        struct native_line *more = reallocarray(x->line, cap, sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        x->line = more;
+        x->cap = cap;
+    }
+    json_t *doc = native_document(n);
+    json_object_del(doc, "details"); /* `describe` has them */
+    put_verdict(doc, f);
+    x->line[x->n++] = (struct native_line){n->seq, doc};
+    return 0;
+}
+
+/* Each is judged by the rules it was taken under, so rows with the same rules need one plan. */
+static bool same_rules(const struct native_row *a, const struct native_row *b)
+{
+    return a && a->policy == b->policy && (!a->policy->job_retain || !strcmp(a->job, b->job));
+}
+
+static int list_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+{
+    struct native_list *x = arg;
+    const struct native_row *planned = NULL;
+    const char *name = rows[0]->volume->name;
+    if (*x->volume && strcmp(x->volume, rows[0]->volume_id) != 0 && strcmp(x->volume, name) != 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        struct native_rules rules;
+        struct native_verdict v;
+        if (!same_rules(planned, rows[i])) {
+            native_rules(&rules, rows[i]->policy, rows[i]->job, -1, false, x->facts->now_ns);
+            natives_plan(&rules, f, n, &v);
+            planned = rows[i];
+        }
+        if (add_native_line(x, rows[i], &f[i]) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct native_line *x = a, *y = b;
+    return (x->seq < y->seq) - (x->seq > y->seq);
+}
+
+int answer_natives(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e)
+{
+    struct native_list x = {.facts = f, .volume = volume};
+    json_t *list = json_array();
+    int rc = natives_each(f->records, list_volume, &x, e);
+    if (rc >= 0 && !x.n && *volume)
+        rc = volume_known(f->records, volume, e);
+    if (x.n)
+        qsort(x.line, x.n, sizeof *x.line, newest_first);
+    for (size_t i = 0; i < x.n; i++)
+        json_array_append_new(list, x.line[i].doc);
+    free(x.line);
+    *ret = rc < 0 ? NULL : json_pack("{s:O}", "natives", list);
+    json_decref(list);
+    return rc < 0 ? e->cls ? rc : err_nomem(e) : *ret ? 0 : err_nomem(e);
+}
+
+/* ---- the summary ---- */
+
+#define NEXT_SHOWN 5
+
+struct summary {
+    const struct answer_facts *facts;
+    unsigned n, n_next;
+    int64_t used;
+    json_t *next;
+};
+
+/* What goes when the next backup of the volume makes room for its own snapshot. */
+static void plan_next(struct summary *x, const struct native_row *const *rows, size_t first, struct native_facts *f,
+                      size_t n)
+{
+    struct native_rules rules;
+    struct native_verdict v;
+    native_rules(&rules, rows[first]->policy, rows[first]->job, -1, true, x->facts->now_ns);
+    natives_plan(&rules, f, n, &v);
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].prune)
+            continue;
+        x->n_next++;
+        if (json_array_size(x->next) < NEXT_SHOWN) {
+            json_t *o = answer_native(x->facts, rows[i]);
+            jset_str(o, "why", f[i].why);
+            json_array_append_new(x->next, o);
+        }
+    }
+}
+
+static int add_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+{
+    struct summary *x = arg;
+    size_t first = n;
+    for (size_t i = n; i-- > 0;) {
+        if (rows[i]->state == NATIVE_MISSING)
+            continue;
+        first = i;
+        x->n++;
+        if (rows[i]->native->used > 0)
+            x->used += rows[i]->native->used;
+    }
+    if (first < n)
+        plan_next(x, rows, first, f, n);
+    return 0;
+}
+
+json_t *natives_summary(const struct answer_facts *f)
+{
+    char text[700];
+    struct summary x = {.facts = f, .next = json_array()};
+    natives_each(f->records, add_volume, &x, NULL);
+    const json_t *first = json_array_get(x.next, 0);
+    if (!x.n)
+        snprintf(text, sizeof text, "none");
+    else if (!first)
+        snprintf(text, sizeof text, "none of them goes with the next backups");
+    else
+        snprintf(text, sizeof text, "with the next backups %u of them %s, first %.8s of %.400s", x.n_next,
+                 x.n_next == 1 ? "goes" : "go", jstr(first, "alias"), jstr(first, "volume"));
+    return json_pack("{s:i,s:I,s:o,s:s}", "count", x.n, "used", (json_int_t)x.used, "next", x.next, "text", text);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* problems.c - what status lists under Problems, as far as it is not about single operations or volumes */
+#include "daemon/answers/answers-impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void add_problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
+{
+    char text[1400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    json_t *o = json_object();
+    jset_str(o, "severity", severity);
+    jset_str(o, "text", text);
+    put_text(o, "hint", hint);
+    json_array_append_new(list, o);
+}
+
+static void add_job_problems(const struct jobs_now *jobs, json_t *list)
+{
+    for (unsigned i = 0; i < jobs->n && json_array_size(list) < PROBLEMS_MAX; i++) {
+        const struct job_view *j = &jobs->v[i];
+        const json_t *first = json_array_get(j->missing, 0);
+        const size_t missing = json_array_size(j->missing);
+        if (j->paused || j->elsewhere)
+            continue;
+        if (missing && !j->failed)
+            add_problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
+                        "job \"%s\" did not find %zu of what it names: %s", j->name, missing, jstr(first, "reason"));
+        if (j->failed)
+            add_problem(list, "error", j->failed->hint, "job \"%s\" could not be started: %s", j->name,
+                        j->failed->message);
+    }
+}
+
+void add_general_problems(const struct answer_facts *f, json_t *list)
+{
+    const struct answer_daemon *d = f->daemon;
+    if (!d)
+        add_problem(list, "error", f->down_hint, "%s", f->down);
+    if (d && d->degraded)
+        add_problem(list, "error", "free space in the state directory; nothing new is started until then",
+                    "the records in %s cannot be written", d->state_dir);
+    if (d && !f->config.ok)
+        add_problem(list, "error", "`snapferry check-config` lists the errors; the old configuration stays in force",
+                    "the last reload was refused: %s", f->config.error);
+    if (d && d->recovered)
+        add_problem(list, "warning", "", "%s", d->news);
+    add_job_problems(&f->jobs, list);
+    if (d && d->orphans)
+        add_problem(list, "warning",
+                    "they are removed when they are older than orphan-grace; `snapferry status --json` lists them",
+                    "%u objects with our tag are on the storage that no record knows", d->orphans);
+    if (d && d->stuck)
+        add_problem(list, "warning", "look at the storage below: dmesg, multipath, NFS server",
+                    "%u pieces of work hang in the kernel and cannot be ended", d->stuck);
+    if (f->cfg && cfg_daemon(f->cfg)->slots == 0)
+        add_problem(list, "warning", "set slots in [daemon] to let work go on",
+                    "maintenance mode: slots = 0, nothing is started");
+}
+
+void add_pool_problems(const struct answer_facts *f, json_t *list)
+{
+    const char *id;
+    json_t *ratio;
+    if (!f->daemon || !f->daemon->pools || !f->cfg)
+        return;
+    json_object_foreach((json_t *)(uintptr_t)f->daemon->pools, id, ratio)
+    {
+        const struct volume_row *v = volume_row_peek(f->records, id);
+        const double full = json_number_value(ratio) * 100;
+        const unsigned limit = v ? cfg_pool_high_water(f->cfg, v->volume->name) : 0;
+        if (limit && full > limit)
+            add_problem(
+                list, "error", "retained native snapshots are pruned, oldest first; free space or extend the pool",
+                "the storage of %s is %.0f %% full, over its high-water mark of %u %%", v->volume->name, full, limit);
+    }
+}
+
+void add_look_problems(const struct answer_facts *f, json_t *list)
+{
+    size_t i;
+    const json_t *look;
+    if (!f->daemon)
+        return;
+    json_array_foreach(f->daemon->looks, i, look) if (json_array_size(list) < PROBLEMS_MAX) add_problem(
+        list, "warning", jbool(look, "passed") ? "it is not backed up" : "its volumes are shown as they were last seen",
+        "%s", jstr(look, "text"));
+}

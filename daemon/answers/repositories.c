@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* repositories.c - state and contents of repositories */
+#include "daemon/answers/answers-impl.h"
+#include "daemon/answers/counted.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+const struct answer_repository *find_repository(const struct answer_facts *f, const char *name)
+{
+    for (unsigned i = 0; i < f->n_repositories; i++)
+        if (!strcmp(f->repositories[i].name, name))
+            return &f->repositories[i];
+    return NULL;
+}
+
+/* What the counters know: stored, backed_up, added, dedup, verified. */
+static void put_contents(struct records *r, json_t *repository)
+{
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "repository", jstr(repository, "name"));
+    int64_t stored, backed_up, added, at_ns, damages = 0;
+    double ratio = 1;
+    if (counted(r, "repository_stored_bytes", labels, 1, &stored))
+        jset_int(repository, "stored", stored);
+    if (counted(r, "repository_backed_up_bytes_total", labels, 1, &backed_up) &&
+        counted(r, "repository_added_bytes_total", labels, 1, &added)) {
+        jset_int(repository, "backed_up", backed_up);
+        jset_int(repository, "added", added);
+        if (added > 0)
+            json_object_set_new(repository, "dedup", json_real((double)backed_up / (double)added));
+    }
+    if (!counted(r, "verify_last_end_timestamp_seconds", labels, 1e9, &at_ns))
+        return;
+    counted(r, "verify_last_damages", labels, 1, &damages);
+    if (!records_counter_get(r, "verify_last_read_ratio", labels, &ratio))
+        ratio = 1;
+    json_object_set_new(
+        repository, "verified",
+        json_pack("{s:I, s:I, s:f}", "at_ns", (json_int_t)at_ns, "damages", (json_int_t)damages, "read_ratio", ratio));
+}
+
+static void put_storage(const struct answer_repository *s, json_t *o, json_t *problems)
+{
+    char hint[600];
+    jset_bool(o, "up", s->up);
+    jset_int(o, "since_ns", s->since_ns);
+    if (!s->up) {
+        jset_str(o, "why", s->why);
+        snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", s->hint, s->hint[0] ? "; " : "");
+        add_problem(problems, "error", hint, "repository \"%s\": %s", s->name, s->why);
+    }
+    if (s->up && s->size_bytes > 0) {
+        jset_int(o, "free", s->free_bytes);
+        jset_int(o, "size", s->size_bytes);
+        jset_bool(o, "full", s->full);
+    }
+    if (s->full)
+        add_problem(problems, "error", "give it room, or keep less (keep-*) and run maintenance with kopia",
+                    "repository \"%s\" is full: %.1f %% of its file system (%" PRId64 " MiB) are free", s->name,
+                    100 * (double)s->free_bytes / (double)s->size_bytes, s->free_bytes >> 20);
+}
+
+json_t *list_repositories(const struct answer_facts *f, json_t *problems)
+{
+    json_t *list = json_array(), *o;
+    const struct cfg_repository *r;
+    for (unsigned i = 0; f->cfg && (r = cfg_repository_at(f->cfg, i)); i++) {
+        const struct answer_repository *s = find_repository(f, r->name);
+        if (!(o = json_pack("{s:s,s:s}", "name", r->name, "path", r->path)))
+            continue;
+        if (s)
+            put_storage(s, o, problems);
+        put_contents(f->records, o);
+        json_array_append_new(list, o);
+    }
+    return list;
+}

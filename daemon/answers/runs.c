@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* runs.c - operations and backups */
+#include "daemon/answers/answers-impl.h"
+
+#include <stdio.h>
+
+/* ---- operations ---- */
+
+/* What the documented members do not say; never what is long or secret. */
+static json_t *operation_details(const json_t *d)
+{
+    static const char *const members[] = {
+        "exposure", "native",        "native_doc",  "target_name",   "from",          "of",
+        "attempts", "identity",      "snapshot_ns", "snapshot_ms",   "group_skew_ms", "frozen_ms",
+        "cancel",   "cancel_reason", "outcome",     "cleanup_error", "reason",        "do",
+        "policy",   "into",          "own",         "prune_rounds",  "job",           "rebuilt",
+        "size",     "snapshot",      "plugin_id"};
+    json_t *o = json_object();
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
+        copy_member(o, members[i], d, members[i]);
+    return o;
+}
+
+static json_t *operation_document(const struct operation *op)
+{
+    CLEANUP_JSON json_t *d = operation_to_json(op);
+    json_t *o = json_object();
+    jset_str(o, "id", op->id);
+    jset_str(o, "kind", op_kind_name(op->kind));
+    jset_str(o, "state", op_state_name(op->state));
+    put_text(o, "backup", op->parent);
+    put_text(o, "volume", op->volume->name);
+    put_text(o, "volume_id", op->volume_id);
+    put_text(o, "class", op->own->name);
+    put_text(o, "repository", op->policy->repository);
+    copy_member(o, "does", json_array_get(op->does, 0), "verb");
+    put_text(o, "deletes", op->deletes);
+    jset_int(o, "created_ns", op->created_ns);
+    put_ns(o, "started_ns", op->started_ns);
+    put_ns(o, "ended_ns", op->completed_ns);
+    if (op->attempt)
+        jset_int(o, "attempt", op->attempt + 1);
+    if (!op_state_terminal(op->state) && json_is_object(op->progress))
+        json_object_set(o, "progress", op->progress);
+    if (op->state == OP_SKIPPED)
+        put_text(o, "why", op->skip_reason);
+    else if (!op_state_terminal(op->state))
+        put_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
+    copy_member(o, "error", d, "error");
+    copy_member(o, "mover", d, "mover");
+    copy_member(o, "result", d, "result");
+    json_object_set_new(o, "details", operation_details(d));
+    return o;
+}
+
+/* What is in memory of one that is not finished; false: nothing is. */
+static bool live_of(const struct answer_facts *f, const struct operation *op, struct answer_live *ret)
+{
+    *ret = (struct answer_live){.left_s = -1};
+    return f->source && !op_state_terminal(op->state) && f->source->live(op, ret, f->arg);
+}
+
+static json_t *progress_document(const struct answer_live *l)
+{
+    json_t *p = json_deep_copy(l->progress);
+    if (json_object_get(p, "fresh"))
+        json_object_set(p, "new", json_object_get(p, "fresh"));
+    json_object_set_new(p, "rate", json_real(l->rate));
+    if (l->left_s >= 0)
+        json_object_set_new(p, "eta_s", json_real(l->left_s));
+    jset_int(p, "at_ns", l->progress_ns);
+    return p;
+}
+
+static void put_live(const struct answer_facts *f, const struct operation *op, const struct answer_live *l, json_t *o)
+{
+    json_t *mover = f->source ? f->source->mover(op, f->arg) : NULL;
+    if (l->progress)
+        json_object_set_new(o, "progress", progress_document(l));
+    if (f->source && !op_state_terminal(op->state) && !json_object_get(o, "why")) {
+        char why[1300] = "";
+        f->source->waits(op, why, sizeof why, f->arg);
+        put_text(o, "why", why);
+    }
+    if (mover)
+        json_object_set_new(o, "mover", mover);
+    if (l->doing)
+        json_object_set_new(jobj(o, "details"), "doing",
+                            json_pack("{s:s,s:f}", "what", l->doing, "seconds", l->doing_s));
+}
+
+json_t *answer_operation(const struct answer_facts *f, const struct operation *op)
+{
+    struct answer_live l;
+    json_t *o = operation_document(op);
+    live_of(f, op, &l);
+    put_live(f, op, &l, o);
+    return o;
+}
+
+/* ---- backups ---- */
+
+static const char *velero_phase(enum backup_state state, bool degraded)
+{
+    static const struct {
+        const char *velero, *degraded;
+    } names[BACKUP_STATES] = {
+        [BACKUP_QUEUED] = {"Queued", "Queued"},
+        [BACKUP_SNAPSHOTTING] = {"InProgress", "InProgress"},
+        [BACKUP_MOVING] = {"WaitingForPluginOperations", "WaitingForPluginOperationsPartiallyFailed"},
+        [BACKUP_FINALIZING] = {"Finalizing", "FinalizingPartiallyFailed"},
+        [BACKUP_DELETING] = {"Deleting", "Deleting"},
+        [BACKUP_COMPLETED] = {"Completed", "PartiallyFailed"},
+        [BACKUP_PARTIALLY_FAILED] = {"PartiallyFailed", "PartiallyFailed"},
+        [BACKUP_FAILED] = {"Failed", "Failed"},
+        [BACKUP_CANCELED] = {"Failed", "Failed"},
+    };
+    const char *name = degraded ? names[state].degraded : names[state].velero;
+    return name ? name : "";
+}
+
+/* All operations of a backup. */
+struct members {
+    const struct answer_facts *facts;
+    json_t *volumes, *operations; /* operations NULL: not wanted */
+    unsigned n, completed, failed;
+    int64_t size, fresh;
+    /* progress of the whole */
+    int64_t total, done, at_ns;
+    double rate, bytes, left_s; /* bytes still to read; seconds of the one that takes longest, < 0: unknown */
+    char phase[64];
+    unsigned running;
+};
+
+static void add_member_progress(struct members *x, const struct operation *op)
+{
+    struct answer_live l;
+    int64_t size = op->volume->size;
+    const bool live = live_of(x->facts, op, &l);
+    const json_t *p = live && l.progress ? l.progress : op->progress;
+    if (jint(p, "total"))
+        size = jint(p, "total");
+    x->total += size;
+    if (op_state_terminal(op->state)) {
+        /* What failed or was cancelled has done what it has done. */
+        const bool whole = op->state == OP_COMPLETED || op->state == OP_SKIPPED;
+        x->done += whole ? size : jint(p, "done");
+        return;
+    }
+    x->done += jint(p, "done");
+    if (!l.progress) {
+        const int64_t allocated = op->volume->allocated;
+        x->bytes += (double)(allocated > 0 && allocated < size ? allocated : size);
+        return;
+    }
+    const bool all = jint(p, "total") > 0 && jint(p, "done") >= jint(p, "total");
+    const double left = all ? 0 : l.left_s;
+    x->rate += l.rate;
+    x->bytes += left > 0 ? left * l.rate : 0;
+    x->left_s = x->left_s < 0 || left < 0 ? -1 : left > x->left_s ? left : x->left_s;
+    x->running++;
+    if (l.progress_ns > x->at_ns)
+        x->at_ns = l.progress_ns;
+    snprintf(x->phase, sizeof x->phase, "%s", jstr(p, "phase"));
+}
+
+static int add_member(const struct operation *op, void *arg)
+{
+    struct members *x = arg;
+    if (!is_move(op))
+        return 0;
+    x->n++;
+    x->completed += op->state == OP_COMPLETED;
+    x->failed += op->state == OP_FAILED || op->state == OP_CANCELED;
+    x->size += jint(op->result, "totalBytes");
+    x->fresh += jint(op->result, "incrementalBytes");
+    if (json_array_size(x->volumes) < 1000)
+        json_array_append_new(x->volumes, json_string(op->volume->name));
+    if (x->operations)
+        json_array_append_new(x->operations, answer_operation(x->facts, op));
+    add_member_progress(x, op);
+    return 0;
+}
+
+static json_t *whole_progress(const struct members *x, enum backup_state state)
+{
+    json_t *p = json_pack("{s:s,s:I,s:I,s:f,s:I}", "phase", x->phase[0] ? x->phase : backup_state_name(state), "total",
+                          (json_int_t)x->total, "done", (json_int_t)x->done, "rate", x->rate, "at_ns",
+                          (json_int_t)(x->at_ns ? x->at_ns : x->facts->now_ns));
+    /* Those that wait will go at the pace of those that run. */
+    if (x->running && x->left_s >= 0 && x->rate > 1 && x->bytes > 0)
+        json_object_set_new(p, "eta_s", json_real(x->left_s > x->bytes / x->rate ? x->left_s : x->bytes / x->rate));
+    return p;
+}
+
+static void put_position(const struct answer_facts *f, const struct backup *b, json_t *o)
+{
+    char by[192] = "";
+    if (f->source && b->state == BACKUP_QUEUED) {
+        jset_int(o, "position", f->source->position(b, by, f->arg));
+        put_text(o, "blocked_by", by);
+    }
+}
+
+json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
+{
+    static const char *const members[] = {"skipped",   "counts", "bytes",  "failed_volumes", "errors",  "origin",
+                                          "caught_up", "of",     "cancel", "rebuilt",        "deleting"};
+    CLEANUP_JSON json_t *d = backup_to_json(b);
+    const struct operation_filter its = {.parent = b->id};
+    struct members x = {.facts = f, .volumes = json_array(), .operations = with_operations ? json_array() : NULL};
+    json_t *o = json_object(), *details = json_object();
+    const bool deleting = b->deleting[0] != '\0';
+    const enum backup_state state = deleting ? BACKUP_DELETING : b->state;
+    operation_each(f->records, &its, add_member, &x, NULL);
+    jset_str(o, "id", b->id);
+    jset_str(o, "kind", b->kind == KIND_NONE ? "backup" : op_kind_name(b->kind));
+    jset_str(o, "state", backup_state_name(state));
+    put_text(o, "velero", velero_phase(state, b->degraded_phase));
+    put_text(o, "job", b->job);
+    put_text(o, "description", b->description);
+    jset_bool(o, "degraded", b->degraded_phase || b->degraded);
+    jset_int(o, "created_ns", b->created_ns);
+    put_ns(o, "snapshots_done_ns", b->snapshots_done_ns);
+    put_ns(o, "started_ns", b->started_ns);
+    put_ns(o, "ended_ns", b->completed_ns);
+    json_object_set_new(o, "volumes", x.volumes);
+    jset_int(o, "total", x.n);
+    jset_int(o, "completed", x.completed);
+    jset_int(o, "failed", x.failed);
+    jset_int(o, "size", x.size);
+    jset_int(o, "new", x.fresh);
+    if (!backup_state_terminal(b->state)) {
+        if (b->position)
+            jset_int(o, "position", b->position);
+        put_text(o, "blocked_by", b->blocked_by);
+    }
+    put_position(f, b, o);
+    put_text(o, "target", b->target);
+    put_text(o, "from", restore_from_name(b->from));
+    copy_member(o, "error", d, "error");
+    if (deleting) {
+        CLEANUP(operation_clear) struct operation del;
+        if (operation_get(f->records, b->deleting, &del, NULL) == 0)
+            put_text(o, "why", del.waiting);
+    }
+    if (x.operations)
+        json_object_set_new(o, "operations", x.operations);
+    if (!backup_state_terminal(b->state) && x.total > 0)
+        json_object_set_new(o, "progress", whole_progress(&x, b->state));
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
+        copy_member(details, members[i], d, members[i]);
+    json_object_set_new(o, "details", details);
+    return o;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* volumes.c - volumes: whether they are protected, their last backup, next run and native snapshots */
+#include "daemon/answers/answers-impl.h"
+
+#include "base/nearest.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- lines ---- */
+
+void volume_lines_init(struct volume_lines *x, const struct answer_facts *f)
+{
+    *x = (struct volume_lines){.facts = f};
+    x->jobs = calloc(f->jobs.n + 1, sizeof *x->jobs);
+    x->failed = !x->jobs;
+    for (unsigned i = 0; x->jobs && f->cfg && i < f->jobs.n; i++)
+        x->jobs[i] = cfg_job(f->cfg, f->jobs.v[i].name);
+}
+
+void volume_lines_clear(struct volume_lines *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        json_decref(x->line[i].doc);
+    free(x->line);
+    free(x->jobs);
+}
+
+/* What the jobs that have a volume make of it. */
+struct volume_jobs {
+    json_t *names;
+    int64_t next_ns, interval_s;
+};
+
+static struct volume_jobs jobs_of(const struct volume_lines *x, const struct cfg_class *k, const char *name)
+{
+    struct volume_jobs j = {.names = json_array()};
+    for (unsigned i = 0; x->jobs && i < x->facts->jobs.n; i++) {
+        const struct job_view *v = &x->facts->jobs.v[i];
+        if (!x->jobs[i] || !cfg_job_names(x->jobs[i], k, name))
+            continue;
+        json_array_append_new(j.names, json_string(v->name));
+        if (v->next_ns > 0 && (!j.next_ns || v->next_ns < j.next_ns))
+            j.next_ns = v->next_ns;
+        j.interval_s = job_interval(v, j.interval_s);
+    }
+    return j;
+}
+
+struct native_sum {
+    unsigned n;
+    int64_t used;
+};
+static int sum_native(const struct native_row *n, void *arg)
+{
+    struct native_sum *s = arg;
+    if (n->state == NATIVE_MISSING)
+        return 0;
+    s->n++;
+    if (n->native->used > 0)
+        s->used += n->native->used;
+    return 0;
+}
+
+static void put_record(json_t *o, const struct volume_row *v, int64_t now_ns)
+{
+    if (v->last_success_ns) {
+        jset_int(o, "last_success_ns", v->last_success_ns);
+        json_object_set_new(o, "age_s", json_real((double)(now_ns - v->last_success_ns) / NS_PER_S));
+    }
+    put_text(o, "last_backup", v->last_backup);
+    put_text(o, "last_state", outcome_name(v->last_status));
+    if (v->last_error.code)
+        json_object_set_new(o, "error", op_error_to_json(&v->last_error));
+}
+
+static struct volume_line make_line(const struct volume_lines *x, const struct volume_row *v,
+                                    const struct volume_desc *volume, const char *klass)
+{
+    const struct answer_facts *f = x->facts;
+    const char *name = volume->name[0] || !v ? volume->name : v->id;
+    const struct cfg_class *k = f->cfg ? cfg_class_of(f->cfg, name) : NULL;
+    const char *excluded = f->cfg ? volume_excluded(f->cfg, name) : NULL;
+    const struct volume_jobs jobs = jobs_of(x, k, name);
+    const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
+    struct native_sum natives = {0, 0};
+    struct volume_line l = {.doc = json_object(), .good_ns = v ? v->last_success_ns : 0};
+    char why[1400];
+    l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
+    volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, why, sizeof why);
+    native_row_each(f->records, &its, sum_native, &natives, NULL);
+    jset_str(l.doc, "name", name);
+    jset_str(l.doc, "id", v ? v->id : volume->id);
+    jset_str(l.doc, "class", klass);
+    jset_int(l.doc, "size", volume->size);
+    put_ns(l.doc, "allocated", volume->allocated);
+    jset_bool(l.doc, "protected", l.state == VOLUME_PROTECTED);
+    jset_str(l.doc, "state", volume_states[l.state]);
+    put_text(l.doc, "why", why);
+    if (v)
+        put_record(l.doc, v, f->now_ns);
+    if (jobs.next_ns && l.state < VOLUME_GONE)
+        jset_int(l.doc, "next_ns", jobs.next_ns);
+    json_object_set_new(l.doc, "jobs", jobs.names);
+    jset_int(l.doc, "natives", natives.n);
+    jset_int(l.doc, "used", natives.used);
+    l.name = jstr(l.doc, "name");
+    return l;
+}
+
+const struct volume_line *volume_lines_add(struct volume_lines *x, const struct volume_row *row,
+                                           const struct volume_desc *volume, const char *klass)
+{
+    if (x->n == x->cap) {
+        const size_t cap = x->cap ? 2 * x->cap : 64;
+        struct volume_line *more = reallocarray(x->line, cap, sizeof *more);
+        if (!more) {
+            x->failed = true;
+            return NULL;
+        }
+        x->line = more;
+        x->cap = cap;
+    }
+    x->line[x->n] = make_line(x, row, volume, klass);
+    return &x->line[x->n++];
+}
+
+static int by_need(const void *a, const void *b)
+{
+    static const int rank[VOLUME_STATES] = {
+        [VOLUME_UNPROTECTED] = 0, [VOLUME_PROTECTED] = 1, [VOLUME_GONE] = 2, [VOLUME_EXCLUDED] = 3};
+    const struct volume_line *x = a, *y = b;
+    if (x->state != y->state)
+        return rank[x->state] - rank[y->state];
+    return x->good_ns != y->good_ns ? (x->good_ns > y->good_ns) - (x->good_ns < y->good_ns) : strcmp(x->name, y->name);
+}
+
+void volume_lines_sort(struct volume_lines *x)
+{
+    if (x->n)
+        qsort(x->line, x->n, sizeof *x->line, by_need);
+}
+
+json_t *volume_lines_list(const struct volume_lines *x)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < x->n; i++)
+        json_array_append(list, x->line[i].doc);
+    return list;
+}
+
+/* ---- the list ---- */
+
+struct volume_list {
+    struct volume_lines lines;
+    const char *klass;
+    json_t *seen, *unsure;
+};
+
+/* Volumes that were backed up and are gone are still of interest, as are those of classes that nobody looked at. */
+static int add_recorded(const struct volume_row *v, void *arg)
+{
+    struct volume_list *x = arg;
+    if (json_object_get(x->seen, v->id) || (*x->klass && strcmp(x->klass, v->klass) != 0))
+        return 0;
+    return volume_lines_add(&x->lines, v, v->volume, v->klass) ? 0 : -ENOMEM;
+}
+
+/* What the storage could not be asked is said: of these classes the records are all there is. */
+static void add_unsure(json_t *unsure, const char *klass, const char *message)
+{
+    add_text(unsure, "%s%s%s%s; its volumes are shown as the records have them",
+             *klass ? "storage class \"" : "the storage could not be asked: ", klass, *klass ? "\": " : "", message);
+}
+
+static void add_class(struct volume_list *x, const json_t *looked)
+{
+    const struct answer_facts *f = x->lines.facts;
+    const char *klass = jstr(jobj(looked, "class"), "name");
+    const json_t *v;
+    size_t i;
+    if (jobj(looked, "error"))
+        add_unsure(x->unsure, klass, jstr(jobj(looked, "error"), "message"));
+    json_array_foreach(jarr(looked, "passed"), i, v) json_array_append(x->unsure, (json_t *)(uintptr_t)v);
+    json_array_foreach(jarr(looked, "volumes"), i, v)
+    {
+        const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, jstr(v, "name")) : NULL;
+        if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, jstr(v, "id")))
+            continue;
+        json_object_set_new(x->seen, jstr(v, "id"), json_true());
+        CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
+        volume_lines_add(&x->lines, volume_row_peek(f->records, jstr(v, "id")), desc, klass);
+    }
+}
+
+json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed)
+{
+    CLEANUP_JSON json_t *seen = json_object(), *unsure = json_array();
+    struct volume_list x = {.klass = klass, .seen = seen, .unsure = unsure};
+    const json_t *a;
+    size_t i;
+    volume_lines_init(&x.lines, f);
+    if (failed)
+        add_unsure(unsure, "", failed);
+    json_array_foreach(looked, i, a) add_class(&x, a);
+    volume_row_each(f->records, NULL, add_recorded, &x, NULL);
+    volume_lines_sort(&x.lines);
+    json_t *answer = x.lines.failed ? NULL : json_pack("{s:o}", "volumes", volume_lines_list(&x.lines));
+    if (answer && json_array_size(unsure))
+        json_object_set(answer, "unsure", unsure);
+    volume_lines_clear(&x.lines);
+    return answer;
+}
+
+int answer_class_known(const struct answer_facts *f, const char *klass, struct err *e)
+{
+    if (!*klass || !f->cfg || cfg_class(f->cfg, klass))
+        return 0;
+    int rc = err_set(e, ERR_NOT_FOUND, 0, "there is no storage class \"%s\"", klass);
+    nearest_hint(e, cfg_near_class(f->cfg, klass), "`snapferry check-config` lists the classes");
+    return rc;
+}

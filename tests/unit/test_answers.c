@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Answers from records and facts: the same with and without a daemon; pages; thousands of rows (AO-21, AO-53). */
+#include "tests/unit/cfgdir.h"
+
+#include "base/json.h"
+#include "base/time.h"
+#include "daemon/answers/answers.h"
+#include "rows.h"
+
+#define NOW INT64_C(1800000000000000000)
+#define DAY (24 * 3600 * NS_PER_S)
+
+struct fixture {
+    struct records *records;
+    struct cfg *cfg;
+    struct answer_facts facts;
+};
+
+static void open_with(struct fixture *x, const char *more)
+{
+    static unsigned n;
+    char ini[4096], dir[128];
+    struct err e = ERR_INIT;
+    struct records_news news;
+    snprintf(ini, sizeof ini,
+             "[daemon]\nnode-name = nas1\nslots = 3\n[metrics]\nlisten =\n"
+             "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n"
+             "[storage-class \"gold\"]\ndriver = reflink\nmatch = /srv/*.img\n"
+             "[job \"nightly\"]\nvolumes = class:gold\non-calendar = daily\n%s",
+             more);
+    memset(x, 0, sizeof *x);
+    x->cfg = cfgdir_load(ini);
+    assert_int_equal(cfg_errors(x->cfg), 0);
+    snprintf(dir, sizeof dir, "%s/state%u", cfgdir, n++);
+    assert_ok(records_open(&x->records, dir, &news, &e), &e);
+    answer_facts_offline(&x->facts, x->records, x->cfg, NULL, NOW);
+    x->facts.down = "the daemon is not running";
+    x->facts.down_hint = "start it";
+}
+
+static void close_it(struct fixture *x)
+{
+    answer_facts_clear(&x->facts);
+    records_close(x->records);
+    cfg_free(x->cfg);
+}
+
+static void add_volume(struct fixture *x, const char *id, const char *name, const char *state, int64_t good_ns)
+{
+    json_t *doc = json_pack("{s:{s:s,s:s,s:I},s:s,s:I,s:s}", "volume", "name", name, "id", id, "size",
+                            (json_int_t)1 << 30, "class", "gold", "last_success_ns", (json_int_t)good_ns, "last_status",
+                            good_ns ? "Completed" : "Failed");
+    assert_int_equal(row_add_doc(x->records, ROW_VOLUME, id, "", id, state, doc, NULL), 0);
+}
+
+static void add_native(struct fixture *x, const char *id, const char *volume, const char *name, int retain)
+{
+    json_t *doc =
+        json_pack("{s:{s:s,s:s},s:{s:s,s:I},s:{s:i,s:b,s:b},s:b,s:b,s:s}", "volume", "name", name, "id", volume,
+                  "native", "alias", id, "used", (json_int_t)4096, "policy", "snapshots_to_retain", retain, "move_data",
+                  1, "prune_before", 1, "moved", 1, "moved_verified", 1, "driver", "reflink");
+    assert_int_equal(row_add_doc(x->records, ROW_NATIVE, id, "", volume, "present", doc, NULL), 0);
+}
+
+static void add_operation(struct fixture *x, const char *id, const char *backup, const char *name, const char *state)
+{
+    json_t *doc = json_pack("{s:s,s:{s:s,s:I},s:{s:s},s:I}", "kind", "backup", "volume", "name", name, "size",
+                            (json_int_t)1 << 30, "policy", "repository", "main", "completed_ns", (json_int_t)NOW);
+    assert_int_equal(row_add_doc(x->records, ROW_OPERATION, id, backup, name, state, doc, NULL), 0);
+}
+
+/* ---- what a daemon would know ---- */
+
+static bool live(const struct operation *op, struct answer_live *ret, void *arg)
+{
+    if (strcmp(op->id, "up-1") != 0)
+        return false;
+    ret->progress = arg;
+    ret->progress_ns = NOW - NS_PER_S;
+    ret->rate = 1000;
+    ret->left_s = 7;
+    ret->doing = "expose";
+    ret->doing_s = 2;
+    return true;
+}
+static json_t *mover(const struct operation *op, void *arg)
+{
+    (void)arg;
+    return strcmp(op->id, "up-1") ? NULL : json_pack("{s:i}", "pid", 17);
+}
+static void waits(const struct operation *op, char *why, size_t cap, void *arg)
+{
+    (void)arg;
+    snprintf(why, cap, "%s", op->state == OP_QUEUED ? "all 3 slots are in use" : "");
+}
+static unsigned position(const struct backup *b, char by[192], void *arg)
+{
+    (void)b;
+    (void)arg;
+    snprintf(by, 192, "other");
+    return 4;
+}
+static const struct answer_source source = {live, mover, waits, position};
+
+static const json_t *named(const json_t *list, const char *key, const char *value)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v) if (!strcmp(jstr(v, key), value)) return v;
+    return NULL;
+}
+
+static bool has_problem(const json_t *status, const char *text)
+{
+    size_t i;
+    const json_t *p;
+    json_array_foreach(jarr(status, "problems"), i, p) if (strstr(jstr(p, "text"), text)) return true;
+    return false;
+}
+
+/* Volumes are judged in the same way with and without a daemon (AO-21). */
+static void volumes_are_judged_offline(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "[volume \"/srv/out.img\"]\nexclude = yes\n");
+    add_volume(&x, "id-good", "/srv/good.img", "known", NOW - DAY);
+    add_volume(&x, "id-old", "/srv/old.img", "known", NOW - 9 * DAY);
+    add_volume(&x, "id-never", "/srv/never.img", "known", 0);
+    add_volume(&x, "id-out", "/srv/out.img", "known", NOW - DAY);
+    add_volume(&x, "id-gone", "/srv/gone.img", "gone", NOW - DAY);
+    add_volume(&x, "id-other", "/other", "known", NOW - DAY);
+    CLEANUP_JSON json_t *answer = answer_volumes(&x.facts, "", NULL, NULL), *text = json_array();
+    size_t i;
+    const json_t *v;
+    json_array_foreach(jarr(answer, "volumes"), i, v)
+        json_array_append_new(text, json_sprintf("%s %s", jstr(v, "id"), jstr(v, "state")));
+    CLEANUP_FREE char *order = json_dumps(text, JSON_COMPACT);
+    assert_string_equal(order,
+                        "[\"id-never unprotected\",\"id-old unprotected\",\"id-good protected\",\"id-gone gone\","
+                        "\"id-other excluded\",\"id-out excluded\"]");
+    assert_null(json_object_get(answer, "unsure"));
+    v = named(jarr(answer, "volumes"), "id", "id-good");
+    assert_true(jint(v, "next_ns") > NOW && json_array_size(jarr(v, "jobs")) == 1);
+    CLEANUP_JSON json_t *silver = answer_volumes(&x.facts, "silver", NULL, NULL);
+    assert_int_equal(json_array_size(jarr(silver, "volumes")), 0);
+    struct err e = ERR_INIT;
+    assert_int_equal(answer_class_known(&x.facts, "gold", &e), 0);
+    assert_true(answer_class_known(&x.facts, "silver", &e) < 0 && e.cls == ERR_NOT_FOUND);
+    /* Without a configuration nothing is excluded or overdue. */
+    answer_facts_clear(&x.facts);
+    err_set(&e, ERR_USAGE, 0, "snapferry.ini:3: no");
+    answer_facts_offline(&x.facts, x.records, NULL, &e, NOW);
+    CLEANUP_JSON json_t *blind = answer_status(&x.facts);
+    assert_string_equal(jstr(named(jarr(blind, "volumes"), "id", "id-old"), "state"), "protected");
+    assert_string_equal(jstr(named(jarr(blind, "volumes"), "id", "id-out"), "state"), "protected");
+    assert_null(strstr(jstr(named(jarr(blind, "volumes"), "id", "id-never"), "why"), "no job"));
+    assert_string_equal(jstr(jobj(blind, "config"), "error"), "snapferry.ini:3: no");
+    close_it(&x);
+}
+
+/* What storage was found to have comes first, what nobody could look at is from the records. */
+static void volumes_that_were_looked_at(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "[storage-class \"slow\"]\ndriver = device\nmatch = /dev/*\n");
+    add_volume(&x, "id-1", "/srv/1.img", "known", NOW - DAY);
+    add_volume(&x, "id-2", "/srv/2.img", "known", NOW - DAY);
+    CLEANUP_JSON json_t *looked = json_pack(
+        "[{s:{s:s},s:[{s:s,s:s,s:i},{s:s,s:s,s:i}],s:[s]},{s:{s:s},s:{s:s}}]", "class", "name", "gold", "volumes",
+        "name", "/srv/1.img", "id", "id-1", "size", 77, "name", "/srv/new.img", "id", "id-new", "size", 5, "passed",
+        "/srv/x.img is no regular file", "class", "name", "slow", "error", "message", "no such device");
+    CLEANUP_JSON json_t *answer = answer_volumes(&x.facts, "", looked, NULL);
+    const json_t *list = jarr(answer, "volumes");
+    assert_int_equal(json_array_size(list), 3);
+    assert_int_equal(jint(named(list, "id", "id-1"), "size"), 77);
+    assert_true(jbool(named(list, "id", "id-1"), "protected"));
+    assert_string_equal(jstr(named(list, "id", "id-new"), "state"), "unprotected");
+    assert_int_equal(json_array_size(jarr(answer, "unsure")), 2);
+    CLEANUP_JSON json_t *failed = answer_volumes(&x.facts, "", NULL, "no processes left");
+    assert_int_equal(json_array_size(jarr(failed, "volumes")), 2);
+    assert_non_null(strstr(json_string_value(json_array_get(jarr(failed, "unsure"), 0)), "no processes left"));
+    /* One of them, with what is recorded. */
+    struct err e = ERR_INIT;
+    json_t *one = NULL;
+    assert_ok(answer_describe_volume(&x.facts, answer, "/srv/1.img", &one, &e), &e);
+    assert_string_equal(jstr(one, "kind"), "volume");
+    assert_string_equal(jstr(jobj(jobj(one, "volume"), "details"), "class"), "gold");
+    json_decref(one);
+    assert_true(answer_describe_volume(&x.facts, answer, "/srv/3.img", &one, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    close_it(&x);
+}
+
+/* Facts of a running daemon are added, and nothing of them is claimed without one. */
+static void facts_of_the_daemon(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    CLEANUP_JSON json_t *progress =
+        json_pack("{s:s,s:i,s:i,s:i}", "phase", "move", "total", 100, "done", 40, "fresh", 3);
+    CLEANUP_JSON json_t *metrics =
+        json_pack("{s:[],s:[{s:s,s:s}]}", "listen", "problems", "severity", "warning", "text", "the port is taken");
+    struct answer_repository down = {.name = "main", .why = "No such device", .hint = "", .since_ns = 5};
+    struct backup b;
+    struct operation op;
+    struct err e = ERR_INIT;
+    backup_init(&b);
+    assert_int_equal(row_add_doc(x.records, ROW_BACKUP, "B1", "", "", "Queued", json_object(), NULL), 0);
+    add_operation(&x, "up-1", "B1", "/srv/1.img", "Running");
+    add_operation(&x, "up-2", "B1", "/srv/2.img", "Queued");
+    assert_ok(operation_get(x.records, "up-1", &op, &e), &e);
+    CLEANUP_JSON json_t *off = answer_status(&x.facts);
+    assert_int_equal(json_array_size(jarr(off, "running")), 1);
+    assert_null(jobj(json_array_get(jarr(off, "running"), 0), "mover"));
+    assert_null(json_object_get(json_array_get(jarr(off, "queue"), 0), "why"));
+    assert_null(json_object_get(json_array_get(jarr(off, "repositories"), 0), "up"));
+    assert_true(has_problem(off, "the daemon is not running"));
+    assert_int_equal(jint(jobj(off, "slots"), "total"), 3);
+    assert_string_equal(jstr(jobj(off, "daemon"), "node"), "nas1");
+    x.facts.source = &source;
+    x.facts.arg = progress;
+    x.facts.own = (struct answer_daemon){.version = "1",
+                                         .state_dir = "/s",
+                                         .news = "",
+                                         .pid = 3,
+                                         .stuck = 2,
+                                         .steps = json_array(),
+                                         .metrics = json_incref(metrics)};
+    x.facts.daemon = &x.facts.own;
+    x.facts.repositories = malloc(sizeof down);
+    memcpy(x.facts.repositories, &down, sizeof down);
+    x.facts.n_repositories = 1;
+    CLEANUP_JSON json_t *on = answer_status(&x.facts), *one = answer_operation(&x.facts, &op);
+    assert_int_equal(jint(jobj(one, "mover"), "pid"), 17);
+    assert_int_equal(jint(jobj(one, "progress"), "new"), 3);
+    assert_float_equal(json_number_value(json_object_get(jobj(one, "progress"), "eta_s")), 7, 1e-9);
+    assert_string_equal(jstr(jobj(jobj(one, "details"), "doing"), "what"), "expose");
+    assert_string_equal(jstr(json_array_get(jarr(on, "queue"), 0), "why"), "all 3 slots are in use");
+    assert_true(has_problem(on, "/srv/2.img waits: all 3 slots") && has_problem(on, "repository \"main\": No such"));
+    assert_true(has_problem(on, "hang in the kernel") && has_problem(on, "the port is taken"));
+    assert_false(has_problem(on, "not running"));
+    assert_null(json_object_get(jobj(on, "metrics"), "problems"));
+    assert_non_null(jarr(metrics, "problems")); /* facts are not changed */
+    assert_ok(backup_get(x.records, "B1", &b, &e), &e);
+    CLEANUP_JSON json_t *whole = answer_backup(&x.facts, &b, true);
+    assert_int_equal(jint(whole, "position"), 4);
+    assert_string_equal(jstr(whole, "blocked_by"), "other");
+    assert_int_equal(json_array_size(jarr(whole, "operations")), 2);
+    assert_int_equal(jint(jobj(whole, "progress"), "done"), 40);
+    assert_float_equal(json_number_value(json_object_get(jobj(whole, "progress"), "rate")), 1000, 1e-9);
+    char line[400];
+    answer_headline(&x.facts, line, sizeof line);
+    assert_string_equal(line, "1 backup running, 1 queued; repository \"main\": No such device, 1 more problems");
+    backup_clear(&b);
+    operation_clear(&op);
+    close_it(&x);
+}
+
+/* ---- pages ---- */
+
+/* All pages; how many rows. Each is newer than the next. */
+static unsigned all_pages(struct fixture *x, struct answer_query q, unsigned *pages)
+{
+    unsigned n = 0;
+    char last[32] = "~";
+    *pages = 0;
+    for (;;) {
+        json_t *page = NULL;
+        struct err e = ERR_INIT;
+        size_t i;
+        const json_t *o;
+        assert_ok(answer_list(&x->facts, ROW_OPERATION, &q, &page, &e), &e);
+        json_array_foreach(jarr(page, "operations"), i, o)
+        {
+            if (strcmp(jstr(o, "state"), "Queued") != 0) {
+                assert_true(strcmp(jstr(o, "id"), last) < 0);
+                snprintf(last, sizeof last, "%s", jstr(o, "id"));
+            }
+            assert_null(json_object_get(o, "details"));
+            n++;
+        }
+        ++*pages;
+        q.before = (uint64_t)jint(page, "next");
+        const bool more = jbool(page, "more");
+        json_decref(page);
+        if (!more)
+            return n;
+    }
+}
+
+static void pages_of_ended_rows(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct answer_query q = {.volume = "", .backup = "", .state = "", .since_ns = INT64_MIN, .limit = 100};
+    unsigned pages;
+    struct err e = ERR_INIT;
+    json_t *none = NULL;
+    open_with(&x, "");
+    assert_ok(records_begin(x.records, &e), &e);
+    for (unsigned i = 0; i < 2000; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "up-%05u", i);
+        add_operation(&x, id, i % 2 ? "odd" : "even", i % 100 ? "/srv/a.img" : "/srv/b.img",
+                      i % 500 == 0 ? "Queued"
+                      : i % 3      ? "Completed"
+                                   : "Failed");
+    }
+    assert_ok(records_commit(x.records, &e), &e);
+    assert_int_equal(all_pages(&x, q, &pages), 2000);
+    assert_int_equal(pages, 20);
+    q.max_bytes = 8000;
+    assert_int_equal(all_pages(&x, q, &pages), 2000);
+    assert_true(pages > 20);
+    q = (struct answer_query){.volume = "/srv/b.img", .backup = "", .state = "", .since_ns = INT64_MIN, .limit = 7};
+    assert_int_equal(all_pages(&x, q, &pages), 20);
+    assert_int_equal(pages, 3);
+    q = (struct answer_query){.volume = "", .backup = "odd", .state = "Failed", .since_ns = INT64_MIN};
+    assert_int_equal(all_pages(&x, q, &pages), 333);
+    q = (struct answer_query){.volume = "", .backup = "", .state = "Queued", .since_ns = INT64_MIN};
+    assert_int_equal(all_pages(&x, q, &pages), 4);
+    q.state = "";
+    q.since_ns = now_ns() + DAY; /* all of them have ended before */
+    assert_int_equal(all_pages(&x, q, &pages), 4);
+    q.state = "Sleeping";
+    assert_true(answer_list(&x.facts, ROW_OPERATION, &q, &none, &e) < 0 && e.cls == ERR_USAGE);
+    e = (struct err)ERR_INIT;
+    q = (struct answer_query){.volume = "", .backup = "nothing", .state = "", .since_ns = INT64_MIN};
+    assert_true(answer_list(&x.facts, ROW_OPERATION, &q, &none, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    assert_null(none);
+    close_it(&x);
+}
+
+/* ---- native snapshots ---- */
+
+static void natives_are_planned_by_volume(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    json_t *list = NULL;
+    open_with(&x, "");
+    add_native(&x, "n1", "b", "/srv/b.img", 2);
+    add_native(&x, "n2", "a", "/srv/a.img", 1);
+    add_native(&x, "n3", "b", "/srv/b.img", 2);
+    add_native(&x, "n4", "b", "/srv/b.img", 1);
+    assert_ok(answer_natives(&x.facts, "", &list, &e), &e);
+    const json_t *natives = jarr(list, "natives");
+    assert_int_equal(json_array_size(natives), 4);
+    assert_string_equal(jstr(json_array_get(natives, 0), "alias"), "n4"); /* newest first */
+    assert_string_equal(jstr(json_array_get(natives, 3), "alias"), "n1");
+    assert_true(jbool(named(natives, "alias", "n1"), "prune")); /* two newer ones are kept */
+    assert_false(jbool(named(natives, "alias", "n3"), "prune"));
+    for (size_t i = 0; i < 4; i++) {
+        CLEANUP(native_row_clear) struct native_row n;
+        assert_ok(native_row_get(x.records, jstr(json_array_get(natives, i), "alias"), &n, &e), &e);
+        CLEANUP_JSON json_t *one = answer_native(&x.facts, &n);
+        assert_string_equal(jstr(one, "why"), jstr(json_array_get(natives, i), "why"));
+    }
+    json_decref(list);
+    assert_ok(answer_natives(&x.facts, "/srv/a.img", &list, &e), &e);
+    assert_int_equal(json_array_size(jarr(list, "natives")), 1);
+    json_decref(list);
+    assert_true(answer_natives(&x.facts, "/srv/c.img", &list, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    CLEANUP_JSON json_t *status = answer_status(&x.facts);
+    const json_t *sum = jobj(status, "natives");
+    assert_int_equal(jint(sum, "count"), 4);
+    assert_int_equal(jint(sum, "used"), 4 * 4096);
+    /* The next backup of /srv/b.img takes one of two places, that of /srv/a.img its only one. */
+    assert_int_equal(json_array_size(jarr(sum, "next")), 3);
+    assert_string_equal(jstr(json_array_get(jarr(sum, "next"), 0), "alias"), "n1");
+    close_it(&x);
+}
+
+/* ---- thousands ---- */
+
+#define MANY 10000
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Nobody is to wait for a status of 10,000 volumes with a native snapshot each: the times are printed. */
+static void status_of_thousands(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    open_with(&x, "[job \"hourly\"]\nvolumes = /srv/*5.img\non-calendar = hourly\n"
+                  "[policy \"tmp\"]\nmatch = /srv/tmp*\naction = skip\n");
+    assert_ok(records_begin(x.records, &e), &e);
+    for (unsigned i = 0; i < MANY; i++) {
+        char id[32], name[64];
+        snprintf(id, sizeof id, "volume-%05u", i);
+        snprintf(name, sizeof name, "/srv/%05u.img", i);
+        add_volume(&x, id, name, "known", i % 10 ? NOW - DAY : 0);
+        char alias[32];
+        snprintf(alias, sizeof alias, "native-%05u", i);
+        add_native(&x, alias, id, name, 2);
+    }
+    assert_ok(records_commit(x.records, &e), &e);
+    double best = 1e9, dump = 1e9;
+    for (unsigned i = 0; i < 5; i++) {
+        const double from = seconds();
+        CLEANUP_JSON json_t *status = answer_status(&x.facts);
+        const double built = seconds();
+        CLEANUP_FREE char *text = json_dumps(status, JSON_COMPACT);
+        const double dumped = seconds();
+        assert_non_null(text);
+        assert_int_equal(json_array_size(jarr(status, "volumes")), MANY);
+        assert_int_equal(jint(jobj(status, "natives"), "count"), MANY);
+        best = built - from < best ? built - from : best;
+        dump = dumped - built < dump ? dumped - built : dump;
+    }
+    printf("# status of %u volumes with a native snapshot each: built in %.1f ms, %.1f ms as text\n", MANY, best * 1e3,
+           dump * 1e3);
+    close_it(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(volumes_are_judged_offline),    cmocka_unit_test(volumes_that_were_looked_at),
+        cmocka_unit_test(facts_of_the_daemon),           cmocka_unit_test(pages_of_ended_rows),
+        cmocka_unit_test(natives_are_planned_by_volume), cmocka_unit_test(status_of_thousands),
+    };
+    return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
+}
