@@ -441,8 +441,12 @@ void board_mark_all(struct board *b)
 
 void board_mark_waiting(struct board *b)
 {
-    for (size_t i = 0; i < b->waiting.n; i++)
-        mark(b, b->waiting.v[i]);
+    for (size_t i = 0; i < b->waiting.n; i++) {
+        struct entry *e = b->waiting.v[i];
+        mark(b, e);
+        if (e->phase_1 && e->run)
+            mark_run(b, e->run); /* whose snapshot it is that waits */
+    }
 }
 
 void board_mark_ready(struct board *b)

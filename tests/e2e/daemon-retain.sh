@@ -13,7 +13,7 @@ name=\$(basename "\$2" .img)
 find $WORK/xfs -path '*/.snapferry/*' -name '*.native' | wc -l >>$WORK/count.\$name
 HOOK
 chmod 755 "$WORK/count"
-daemon_setup
+daemon_setup 'sweep = 60s'
 config_class xfs "$WORK/xfs"
 config_add volumes "[volume \"$WORK/xfs/zero.img\"]
 snapshots-to-retain = 0
@@ -29,7 +29,9 @@ starts "the daemon starts"
 backup() { ask backup "$WORK/xfs/$1.img" --wait --json | result id; }
 count() { natives_of "$WORK/xfs/$1.img" | wc -l; }
 
+t0=$SECONDS
 for i in 1 2 3; do echo "$i" | dd of="$WORK/xfs/one.img" bs=1 conv=notrunc status=none; backup one >/dev/null; done
+check "a snapshot that waits for the old one's end does not wait for a sweep" test $((SECONDS - t0)) -lt 45
 has() { [ "$(count "$1")" -eq "$2" ]; }
 settle() { until_true 10 settled; }
 settle
