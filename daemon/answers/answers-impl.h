@@ -17,6 +17,9 @@ void copy_member(json_t *to, const char *key, const json_t *from, const char *me
 /* Nothing if it is 0 or less; if it is "". */
 void put_ns(json_t *to, const char *key, int64_t ns);
 void put_text(json_t *to, const char *key, const char *text);
+/* Nothing if it is null; if there was none. */
+void put_json(json_t *to, const char *key, json_t *v);
+void put_error(json_t *to, const struct op_error *e);
 /* Adds a text to an array. */
 void add_text(json_t *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -32,6 +35,9 @@ void add_look_problems(const struct answer_facts *f, json_t *list);
 
 /* ---- runs ---- */
 
+/* As in lists: without `details`, which are a document of the whole row. */
+json_t *operation_line(const struct answer_facts *f, const struct operation *op);
+json_t *backup_line(const struct answer_facts *f, const struct backup *b);
 /* Whether it takes a slot. */
 static inline bool is_move(const struct operation *op)
 {
@@ -51,8 +57,6 @@ json_t *list_jobs(const struct answer_facts *f);
 
 /* ---- native snapshots ---- */
 
-json_t *native_document(const struct native_row *n);
-void put_verdict(json_t *o, const struct native_facts *f);
 /* {"count", "used", "next", "text"} */
 json_t *natives_summary(const struct answer_facts *f);
 

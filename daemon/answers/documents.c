@@ -6,11 +6,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void copy_member(json_t *to, const char *key, const json_t *from, const char *member)
+void put_json(json_t *to, const char *key, json_t *v)
 {
-    json_t *v = json_object_get(from, member);
     if (v && !json_is_null(v) && !(json_is_string(v) && !json_string_value(v)[0]))
         json_object_set(to, key, v);
+}
+
+void copy_member(json_t *to, const char *key, const json_t *from, const char *member)
+{
+    put_json(to, key, json_object_get(from, member));
+}
+
+void put_error(json_t *to, const struct op_error *e)
+{
+    if (e->code != ERR_NONE)
+        json_object_set_new(to, "error", op_error_to_json(e));
 }
 
 void put_ns(json_t *to, const char *key, int64_t ns)

@@ -54,10 +54,9 @@ static int page_add(struct page *p, const void *row)
         p->more = p->done = true;
         return 1;
     }
-    json_t *o = p->kind == ROW_OPERATION ? answer_operation(p->facts, row) : answer_backup(p->facts, row, false);
+    json_t *o = p->kind == ROW_OPERATION ? operation_line(p->facts, row) : backup_line(p->facts, row);
     if (!o)
         return -ENOMEM;
-    json_object_del(o, "details"); /* `describe` has them */
     if (q->max_bytes)
         p->bytes += json_dumpb(o, NULL, 0, JSON_COMPACT);
     return json_array_append_new(p->list, o) < 0 ? -ENOMEM : 0;

@@ -7,13 +7,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-json_t *native_document(const struct native_row *n)
+static json_t *native_details(const struct native_row *n)
 {
     static const char *const members[] = {
         "moved",  "moved_verified", "snapshot_only", "failed",      "effective_retain", "job",
         "driver", "adopted",        "remove_error",  "why_removed", "snapshot"};
     CLEANUP_JSON json_t *d = native_row_to_json(n);
-    json_t *o = json_object(), *details = json_object();
+    json_t *o = json_object();
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
+        copy_member(o, members[i], d, members[i]);
+    return o;
+}
+
+static json_t *native_document(const struct native_row *n)
+{
+    CLEANUP_JSON json_t *d = native_desc_to_json(n->native);
+    json_t *o = json_object();
     jset_str(o, "alias", n->id);
     jset_str(o, "volume", n->volume->name[0] ? n->volume->name : n->volume_id);
     put_text(o, "volume_id", n->volume_id);
@@ -21,18 +30,15 @@ json_t *native_document(const struct native_row *n)
     put_text(o, "backup", n->parent);
     jset_str(o, "state", native_state_name(n->state));
     jset_int(o, "created_ns", n->native->created_ns ? n->native->created_ns : n->created_ns);
-    copy_member(o, "size", jobj(d, "native"), "size");
-    copy_member(o, "used", jobj(d, "native"), "used");
+    copy_member(o, "size", d, "size");
+    copy_member(o, "used", d, "used");
     jset_bool(o, "hold", n->hold.held);
     put_text(o, "note", n->hold.note);
     put_text(o, "handle", n->native->handle);
-    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
-        copy_member(details, members[i], d, members[i]);
-    json_object_set_new(o, "details", details);
     return o;
 }
 
-void put_verdict(json_t *o, const struct native_facts *f)
+static void put_verdict(json_t *o, const struct native_facts *f)
 {
     char reasons[160];
     jset_str(o, "reasons", native_reasons_text(f->reasons, reasons, sizeof reasons));
@@ -43,6 +49,7 @@ void put_verdict(json_t *o, const struct native_facts *f)
 json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
 {
     json_t *o = native_document(n);
+    json_object_set_new(o, "details", native_details(n));
     CLEANUP_FREE struct native_facts *facts = NULL;
     struct native_rules rules;
     struct native_verdict v;
@@ -81,7 +88,6 @@ static int add_native_line(struct native_list *x, const struct native_row *n, co
         x->cap = cap;
     }
     json_t *doc = native_document(n);
-    json_object_del(doc, "details"); /* `describe` has them */
     put_verdict(doc, f);
     x->line[x->n++] = (struct native_line){n->seq, doc};
     return 0;

@@ -7,7 +7,7 @@
 /* ---- operations ---- */
 
 /* What the documented members do not say; never what is long or secret. */
-static json_t *operation_details(const json_t *d)
+static json_t *operation_details(const struct operation *op)
 {
     static const char *const members[] = {
         "exposure", "native",        "native_doc",  "target_name",   "from",          "of",
@@ -15,6 +15,7 @@ static json_t *operation_details(const json_t *d)
         "cancel",   "cancel_reason", "outcome",     "cleanup_error", "reason",        "do",
         "policy",   "into",          "own",         "prune_rounds",  "job",           "rebuilt",
         "size",     "snapshot",      "plugin_id"};
+    CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
         copy_member(o, members[i], d, members[i]);
@@ -23,7 +24,6 @@ static json_t *operation_details(const json_t *d)
 
 static json_t *operation_document(const struct operation *op)
 {
-    CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     jset_str(o, "id", op->id);
     jset_str(o, "kind", op_kind_name(op->kind));
@@ -46,10 +46,9 @@ static json_t *operation_document(const struct operation *op)
         put_text(o, "why", op->skip_reason);
     else if (!op_state_terminal(op->state))
         put_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
-    copy_member(o, "error", d, "error");
-    copy_member(o, "mover", d, "mover");
-    copy_member(o, "result", d, "result");
-    json_object_set_new(o, "details", operation_details(d));
+    put_error(o, &op->error);
+    put_json(o, "mover", op->mover);
+    put_json(o, "result", op->result);
     return o;
 }
 
@@ -84,17 +83,24 @@ static void put_live(const struct answer_facts *f, const struct operation *op, c
     }
     if (mover)
         json_object_set_new(o, "mover", mover);
-    if (l->doing)
-        json_object_set_new(jobj(o, "details"), "doing",
-                            json_pack("{s:s,s:f}", "what", l->doing, "seconds", l->doing_s));
 }
 
-json_t *answer_operation(const struct answer_facts *f, const struct operation *op)
+json_t *operation_line(const struct answer_facts *f, const struct operation *op)
 {
     struct answer_live l;
     json_t *o = operation_document(op);
     live_of(f, op, &l);
     put_live(f, op, &l, o);
+    return o;
+}
+
+json_t *answer_operation(const struct answer_facts *f, const struct operation *op)
+{
+    struct answer_live l;
+    json_t *o = operation_line(f, op);
+    json_object_set_new(o, "details", operation_details(op));
+    if (live_of(f, op, &l) && l.doing)
+        json_object_set_new(jobj(o, "details"), "doing", json_pack("{s:s,s:f}", "what", l.doing, "seconds", l.doing_s));
     return o;
 }
 
@@ -202,14 +208,22 @@ static void put_position(const struct answer_facts *f, const struct backup *b, j
     }
 }
 
-json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
+static json_t *backup_details(const struct backup *b)
 {
     static const char *const members[] = {"skipped",   "counts", "bytes",  "failed_volumes", "errors",  "origin",
                                           "caught_up", "of",     "cancel", "rebuilt",        "deleting"};
     CLEANUP_JSON json_t *d = backup_to_json(b);
+    json_t *o = json_object();
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
+        copy_member(o, members[i], d, members[i]);
+    return o;
+}
+
+static json_t *backup_document(const struct answer_facts *f, const struct backup *b, bool with_operations)
+{
     const struct operation_filter its = {.parent = b->id};
     struct members x = {.facts = f, .volumes = json_array(), .operations = with_operations ? json_array() : NULL};
-    json_t *o = json_object(), *details = json_object();
+    json_t *o = json_object();
     const bool deleting = b->deleting[0] != '\0';
     const enum backup_state state = deleting ? BACKUP_DELETING : b->state;
     operation_each(f->records, &its, add_member, &x, NULL);
@@ -238,7 +252,7 @@ json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool
     put_position(f, b, o);
     put_text(o, "target", b->target);
     put_text(o, "from", restore_from_name(b->from));
-    copy_member(o, "error", d, "error");
+    put_error(o, &b->error);
     if (deleting) {
         CLEANUP(operation_clear) struct operation del;
         if (operation_get(f->records, b->deleting, &del, NULL) == 0)
@@ -248,8 +262,17 @@ json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool
         json_object_set_new(o, "operations", x.operations);
     if (!backup_state_terminal(b->state) && x.total > 0)
         json_object_set_new(o, "progress", whole_progress(&x, b->state));
-    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
-        copy_member(details, members[i], d, members[i]);
-    json_object_set_new(o, "details", details);
+    return o;
+}
+
+json_t *backup_line(const struct answer_facts *f, const struct backup *b)
+{
+    return backup_document(f, b, false);
+}
+
+json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
+{
+    json_t *o = backup_document(f, b, with_operations);
+    json_object_set_new(o, "details", backup_details(b));
     return o;
 }

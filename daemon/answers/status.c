@@ -26,6 +26,8 @@ static void add_operation_problems(const struct operations_seen *s, const struct
 {
     const char *name = op->volume->name[0] ? op->volume->name : op->id;
     char why[1300] = "";
+    if (json_array_size(s->problems) >= PROBLEMS_MAX)
+        return;
     if (op->state == OP_QUEUED && waits_for_repository(s->facts, op))
         s->facts->source->waits(op, why, sizeof why, s->facts->arg);
     if (why[0])

@@ -71,8 +71,7 @@ static void put_record(json_t *o, const struct volume_row *v, int64_t now_ns)
     }
     put_text(o, "last_backup", v->last_backup);
     put_text(o, "last_state", outcome_name(v->last_status));
-    if (v->last_error.code)
-        json_object_set_new(o, "error", op_error_to_json(&v->last_error));
+    put_error(o, &v->last_error);
 }
 
 static struct volume_line make_line(const struct volume_lines *x, const struct volume_row *v,
