@@ -12,6 +12,7 @@
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "daemon/bench/bench.h"
 #include "repo/format.h"
 #include "repo/indexset.h"
 
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 struct settings {
     uint64_t contents[16], blobs, mapped_cap;
@@ -42,13 +42,6 @@ static uint64_t splitmix64(uint64_t *state)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
-}
-
-static double seconds(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
 static uint64_t status_kib(const char *what)
@@ -130,7 +123,7 @@ static int lookups(struct index_set *x, uint64_t first, double duration, bool th
                    struct err *e)
 {
     uint64_t seed = first + 1, done = 0, n = res->contents;
-    double from = seconds(), now = from;
+    double from = bench_wall(), now = from;
     while (now - from < duration) {
         for (unsigned i = 0; i < 256; i++, done++) {
             struct content_id id = id_of(first + splitmix64(&seed) % n);
@@ -141,7 +134,7 @@ static int lookups(struct index_set *x, uint64_t first, double duration, bool th
             if ((r == 0) != there)
                 return err_set(e, ERR_GENERIC, 0, "a look-up gave the wrong answer");
         }
-        now = seconds();
+        now = bench_wall();
         if (done % 4096 == 0)
             sample_memory(res);
     }
@@ -167,9 +160,9 @@ static int measure_open(const struct settings *o, const struct place *p, struct 
                         struct err *e)
 {
     struct index_set_opts io = {p->cache, UINT64_C(64) << 30, o->mapped_cap};
-    double from = seconds();
+    double from = bench_wall();
     int r = index_set_open(x, p->b, p->s, p->f, &io, e);
-    *took = seconds() - from;
+    *took = bench_wall() - from;
     return r;
 }
 
@@ -193,10 +186,10 @@ static int measure(const struct settings *o, const struct place *p, struct resul
         r = lookups(x, 0, o->seconds, true, &res->hits, res, e);
     if (r == 0)
         r = lookups(x, UINT64_C(1) << 40, o->seconds, false, &res->misses, res, e);
-    double from = seconds();
+    double from = bench_wall();
     if (r == 0)
         r = index_set_each(x, -1, count_entry, &w, e);
-    res->walk = seconds() - from;
+    res->walk = bench_wall() - from;
     if (r == 0) {
         struct index_set_stats st;
         sample_memory(res);
@@ -245,9 +238,9 @@ static int run(const struct settings *o, uint64_t contents, struct err *e)
     snprintf(p.cache, sizeof p.cache, "%s/cache", p.dir);
     struct result res = {.contents = contents};
     uint64_t blobs = o->blobs ? o->blobs : (contents + 499999) / 500000;
-    double from = seconds();
+    double from = bench_wall();
     int r = make_repository(&p, contents, blobs, e);
-    res.make = seconds() - from;
+    res.make = bench_wall() - from;
     if (r == 0)
         r = measure(o, &p, &res, e);
     if (r == 0)

@@ -113,8 +113,6 @@ const char *text_left(double seconds);
 /* A member in bytes; "-" if missing or negative. */
 const char *text_size(const json_t *doc, const char *member);
 
-/* Sorts volumes: unprotected first, then by age of the last success. `sorted` has room for all. */
-void sort_volumes(const json_t *list, const json_t **sorted);
 /* State of a volume, in the order of lists; the last two are counted separately. */
 enum standing { STANDING_UNPROTECTED, STANDING_PROTECTED, STANDING_GONE, STANDING_EXCLUDED, STANDINGS };
 enum standing volume_standing(const json_t *volume);

@@ -173,25 +173,6 @@ enum standing volume_standing(const json_t *v)
                                         : STANDING_UNPROTECTED;
 }
 
-/* Unprotected volumes first, then by age of the last success; gone and excluded ones last. */
-static int by_need(const void *a, const void *b)
-{
-    const json_t *v = *(json_t *const *)a, *w = *(json_t *const *)b;
-    if (volume_standing(v) != volume_standing(w))
-        return volume_standing(v) < volume_standing(w) ? -1 : 1;
-    int64_t p = jint(v, "last_success_ns"), q = jint(w, "last_success_ns");
-    return p != q ? (p < q ? -1 : 1) : strcmp(jstr(v, "name"), jstr(w, "name"));
-}
-
-void sort_volumes(const json_t *list, const json_t **sorted)
-{
-    size_t i;
-    const json_t *v;
-    json_array_foreach(list, i, v) sorted[i] = v;
-    if (json_array_size(list))
-        qsort(sorted, json_array_size(list), sizeof *sorted, by_need);
-}
-
 void volumes_count(const json_t *list, size_t n[STANDINGS])
 {
     size_t i;
@@ -255,14 +236,12 @@ int ask_volumes(const struct options *o, struct err *e)
         return 0;
     const json_t *list = jarr(answer, "volumes");
     size_t n = json_array_size(list);
-    CLEANUP_FREE const json_t **sorted = calloc(n + 1, sizeof *sorted);
-    if (!sorted)
-        return err_nomem(e);
-    sort_volumes(list, sorted);
     static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT", "SIZE", "NATIVES"};
     struct table *t = table_new(heads, "lsLLRR");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = sorted[i];
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v)
+    {
         standing_cell(t, v);
         table_cell(t, TINT_NONE, "%s", jstr(v, "name"));
         table_cell(t, TINT_NONE, "%s", text_ago(jint(v, "last_success_ns")));

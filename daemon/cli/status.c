@@ -215,8 +215,8 @@ static void show_natives(FILE *f, const json_t *s)
 
 struct screen {
     const json_t *answer;
-    const json_t **volumes; /* sorted */
-    size_t n_volumes, bad;  /* without gone and excluded ones */
+    const json_t *volumes; /* most important ones first, gone and excluded ones last */
+    size_t n_volumes, bad; /* without gone and excluded ones */
     size_t standing[STANDINGS];
     json_t *problems; /* without those of unprotected volumes */
 };
@@ -385,7 +385,7 @@ static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
     static const char *const heads[] = {"PROTECTED", "VOLUME", "LAST SUCCESS", "NEXT"};
     struct table *t = table_new(heads, "lsLL");
     for (size_t i = 0; i < shown && i < n; i++)
-        volume_cells(t, x->volumes[i]);
+        volume_cells(t, json_array_get(x->volumes, i));
     table_print(t, f, "  ");
     size_t bad_left = bad > shown ? bad - shown : 0, left = n > shown ? n - shown : 0, fine = left - bad_left;
     const char *more = shown ? " more" : "", *and = shown ? "and " : "";
@@ -500,10 +500,10 @@ static void fit_screen(const struct screen *x, size_t shown[PARTS])
 static bool told_by_volume(const struct screen *x, const char *text)
 {
     for (size_t i = 0; i < x->n_volumes; i++) {
-        const char *name = jstr(x->volumes[i], "name");
+        const json_t *v = json_array_get(x->volumes, i);
+        const char *name = jstr(v, "name");
         size_t n = strlen(name);
-        if (!jbool(x->volumes[i], "protected") && n && !strncmp(text, name, n) &&
-            !strncmp(text + n, " is not protected", 17))
+        if (!jbool(v, "protected") && n && !strncmp(text, name, n) && !strncmp(text + n, " is not protected", 17))
             return true;
     }
     return false;
@@ -514,12 +514,10 @@ static int show_status(const struct options *o, const json_t *s, struct err *e)
     const json_t *list = jarr(s, "volumes"), *p;
     struct screen x = {.answer = s};
     CLEANUP_JSON json_t *problems = json_array();
-    CLEANUP_FREE const json_t **sorted = calloc(json_array_size(list) + 1, sizeof *sorted);
     size_t i, shown[PARTS];
-    if (!sorted || !problems)
+    if (!problems)
         return err_nomem(e);
-    sort_volumes(list, sorted);
-    x.volumes = sorted; /* gone and excluded ones last */
+    x.volumes = list;
     volumes_count(list, x.standing);
     x.bad = x.standing[STANDING_UNPROTECTED];
     x.n_volumes = x.bad + x.standing[STANDING_PROTECTED];

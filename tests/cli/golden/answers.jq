@@ -88,6 +88,10 @@ def natives: [
 
 # ---- whole answers ----
 
+# The order of the daemon's lists.
+def by_need: sort_by([if .state == "gone" then 2 elif .state == "excluded" then 3 elif .protected then 1 else 0 end,
+    (.last_success_ns // 0 | if type == "string" then gsub("@"; "") | tonumber else . end), .name]);
+
 def volumes200: [range(200) | . as $i | if $i % 67 == 3 then bad("vg\($i / 50 | floor)/db\($i)"; "not backed up yet, and no job names it") else fine("vg\($i / 50 | floor)/db\($i)"; 36000 + $i) end];
 
 def status($what):
@@ -156,8 +160,8 @@ def explained: {volume: "vg0/db1", class: {name: "gold", driver: "lvm-thin", ori
 # Begun in the last hour of summer time, ended in the first one of winter: the clock on the wall says the same.
 def end_of_summer: {kind: "operation", operation: (operation(1; "vg0/db1"; "Completed") + {created_ns: (1792888200 * 1000000000), started_ns: (1792888200 * 1000000000), ended_ns: (1792891800 * 1000000000)})};
 
-{status: {answer: status($what | if . == "states" or . == "numbers" or . == "described" then "one" else . end)},
- volumes: {answer: {volumes: volumes($what | if . == "states" or . == "described" then "one" else . end)}},
+{status: {answer: (status($what | if . == "states" or . == "numbers" or . == "described" then "one" else . end) | .volumes |= by_need)},
+ volumes: {answer: {volumes: (volumes($what | if . == "states" or . == "described" then "one" else . end) | by_need)}},
  operations: {answer: {operations: (if $what == "states" then states elif $what == "names" then [hard_names | to_entries[] | operation(.key; .value; "Running") + {progress: moving(GiB; 0.5 * GiB; 1000000; 500)}] else [] end)}},
  backups: {answer: {backups: (if $what == "states" then backups else [] end)}},
  natives: {answer: {natives: (if $what == "states" then natives elif $what == "names" then [hard_names[] | natives[0] + {volume: .}] else [] end)}},
