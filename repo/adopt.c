@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* adopt.c - markers and finished packs of our own dead sessions. */
+/* adopt.c - markers and finished packs of crashed sessions of this node. */
 #include "repo/adopt.h"
 #include "base/time.h"
 #include "repo/marker.h"
@@ -10,7 +10,7 @@
 
 /* Half of the age at which packs without index entries may be collected. */
 #define ADOPT_AGE_NS (12 * NS_PER_H)
-/* What a session can leave is bounded (it flushes); a limit all the same, since names are held. */
+/* A session flushes, so that it leaves a bounded number of packs; their names are held in memory, hence this limit. */
 #define ADOPT_PACKS 8192
 
 struct dead_session {
@@ -26,10 +26,10 @@ struct search {
     struct err *err;
 };
 
-static int grow(void **array, size_t n, size_t size, struct err *e)
+static int array_grow(void **array, size_t n, size_t size, struct err *e)
 {
     if ((n & (n - 1)) != 0)
-        return 0; /* room is doubled at powers of two */
+        return 0; /* capacity is doubled at powers of two */
     void *p = realloc(*array, (n ? 2 * n : 1) * size);
     if (!p)
         return err_nomem(e);
@@ -41,7 +41,7 @@ static int add_record(struct session_record *record, void *arg)
 {
     struct search *s = arg;
     struct dead_sessions *d = s->dead;
-    int rc = grow((void **)&d->all, d->n, sizeof *d->all, s->err);
+    int rc = array_grow((void **)&d->all, d->n, sizeof *d->all, s->err);
     if (rc < 0) {
         session_record_end(record, false);
         return rc;
@@ -68,7 +68,7 @@ static int add_marker(const struct blob_info *info, void *arg)
     struct dead_session *d = session_of(s, info->name);
     if (!d)
         return 0;
-    int rc = grow((void **)&d->markers, d->n_markers, sizeof *d->markers, s->err);
+    int rc = array_grow((void **)&d->markers, d->n_markers, sizeof *d->markers, s->err);
     if (rc < 0)
         return rc;
     d->markers[d->n_markers] = strdup(info->name);
@@ -80,7 +80,7 @@ static int add_pack(const struct blob_info *info, void *arg)
     struct search *s = arg;
     if (!session_of(s, info->name) || now_ns() - info->mtime_ns > ADOPT_AGE_NS || s->n_packs >= ADOPT_PACKS)
         return 0;
-    int rc = grow((void **)&s->packs, s->n_packs, sizeof *s->packs, s->err);
+    int rc = array_grow((void **)&s->packs, s->n_packs, sizeof *s->packs, s->err);
     if (rc < 0)
         return rc;
     s->packs[s->n_packs++] = *info;
@@ -106,7 +106,7 @@ int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *
     return rc;
 }
 
-static void let_go(struct dead_sessions *d, struct repo *clear_in)
+static void sessions_release(struct dead_sessions *d, struct repo *clear_in)
 {
     for (size_t i = 0; i < d->n; i++) {
         struct dead_session *s = &d->all[i];
@@ -114,7 +114,7 @@ static void let_go(struct dead_sessions *d, struct repo *clear_in)
         for (size_t m = 0; m < s->n_markers; m++) {
             struct err err = ERR_INIT;
             if (clear_in && blobs_delete(clear_in->blobs, s->markers[m], &err) < 0) {
-                log_warning("the marker of an interrupted session could not be deleted: %s", err.msg);
+                log_warning("cannot delete the marker of an interrupted session: %s", err.msg);
                 cleared = false;
             }
             free(s->markers[m]);
@@ -128,10 +128,10 @@ static void let_go(struct dead_sessions *d, struct repo *clear_in)
 
 void dead_sessions_clear(struct dead_sessions *d, struct repo *r)
 {
-    let_go(d, r);
+    sessions_release(d, r);
 }
 
 void dead_sessions_leave(struct dead_sessions *d)
 {
-    let_go(d, NULL);
+    sessions_release(d, NULL);
 }

@@ -2,8 +2,8 @@
 /*
  * aesgcm.h - AES-256-GCM (NIST SP 800-38D) on two blocks an instruction, for CPUs with VAES (internal to repo/)
  *
- * The library of Debian 12 has it for one block an instruction only. What stays the library's: every CPU without these
- * instructions, and SNAPFERRY_KERNEL_AESGCM=scalar; both make the same bytes.
+ * The library of Debian 12 processes one block an instruction only. It is still used on CPUs without these instructions
+ * and with SNAPFERRY_KERNEL_AESGCM=scalar; the output is identical.
  */
 #ifndef SNAPFERRY_REPO_AESGCM_H
 #define SNAPFERRY_REPO_AESGCM_H
@@ -19,7 +19,7 @@
 /* One message at a time, one thread at a time. */
 struct aesgcm;
 
-/* Whether this CPU has what it takes (AVX2, VAES, VPCLMULQDQ), and the environment does not say otherwise. */
+/* Whether this CPU has AVX2, VAES and VPCLMULQDQ, and the environment does not disable the kernel. */
 bool aesgcm_usable(void);
 
 struct aesgcm *aesgcm_new(void);    /* NULL: no memory */
@@ -28,10 +28,11 @@ void aesgcm_free(struct aesgcm *g); /* wipes it; NULL allowed */
 /* Begins a message. A key and nonce must never be used for two messages. */
 void aesgcm_begin(struct aesgcm *g, const uint8_t key[AESGCM_KEY], const uint8_t nonce[AESGCM_NONCE],
                   const uint8_t *aad, size_t aad_len);
-/* Encrypts or decrypts in[0..len) into out[0..len), equal or apart, any length; less than 64 GiB in all. */
+/* Encrypts or decrypts in[0..len) into out[0..len), in place or not overlapping, any length; less than 64 GiB in
+ * all. */
 void aesgcm_seal(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out);
 void aesgcm_open(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out);
-/* Ends the message: its tag. Keys are wiped. */
+/* Ends the message and returns its tag. Keys are wiped. */
 void aesgcm_end(struct aesgcm *g, uint8_t tag[AESGCM_TAG]);
 
 #endif

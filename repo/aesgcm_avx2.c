@@ -32,9 +32,9 @@ struct aesgcm {
     __m256i keys[ROUNDS + 1];            /* each twice */
     __m256i power[PAIRS], folded[PAIRS]; /* h^16 h^15, h^14 h^13 ... h^2 h^1; and both halves of each summed */
     __m256i counter;                     /* next two counter blocks, numbers in the CPU's order of bytes */
-    __m128i hash, mask;                  /* sum so far, in POLYVAL's order; what the tag is covered with */
+    __m128i hash, mask;                  /* sum so far, in POLYVAL's order; the mask of the tag */
     uint64_t aad_len, len;               /* bytes */
-    uint8_t stream[BLOCK], part[BLOCK];  /* of an incomplete block: what covers it, and its ciphertext */
+    uint8_t stream[BLOCK], part[BLOCK];  /* of an incomplete block: key stream, and its ciphertext */
 };
 
 bool aesgcm_usable(void)
@@ -128,7 +128,7 @@ static __m128i times_x(__m128i h)
 {
     const __m128i poly = _mm_set_epi64x((long long)0xc200000000000000, 1);
     __m128i carry = _mm_srli_epi64(h, 63);
-    __m128i top = _mm_sub_epi64(_mm_setzero_si128(), _mm_unpackhi_epi64(carry, carry)); /* all ones if it runs over */
+    __m128i top = _mm_sub_epi64(_mm_setzero_si128(), _mm_unpackhi_epi64(carry, carry)); /* all ones on overflow */
     h = _mm_or_si128(_mm_slli_epi64(h, 1), _mm_slli_si128(carry, 8));
     return _mm_xor_si128(h, _mm_and_si128(top, poly));
 }
@@ -211,7 +211,7 @@ static inline __m256i as_blocks(__m256i counter)
     return _mm256_shuffle_epi8(counter, _mm256_broadcastsi128_si256(order));
 }
 
-/* What covers the next sixteen blocks. */
+/* The key stream of the next sixteen blocks. */
 static inline void next_stream(struct aesgcm *g, __m256i v[PAIRS])
 {
     const __m256i two = _mm256_setr_epi32(0, 0, 0, 2, 0, 0, 0, 2);
@@ -234,7 +234,7 @@ static inline void next_stream(struct aesgcm *g, __m256i v[PAIRS])
         v[i] = _mm256_aesenclast_epi128(v[i], g->keys[ROUNDS]);
 }
 
-/* Whole groups. The ciphertext is `out` of sealing, `in` of opening. */
+/* Whole groups. The ciphertext is `out` when sealing, `in` when opening. */
 static inline __attribute__((always_inline)) void groups(struct aesgcm *g, const uint8_t *in, size_t n, uint8_t *out,
                                                          bool seals)
 {
@@ -264,8 +264,8 @@ static __m128i stream_block(struct aesgcm *g)
     return v;
 }
 
-/* Up to the end of the block that was begun, at most len; returns how many bytes that were. */
-static size_t bytes(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out, bool seals)
+/* Up to the end of the current block, at most len; returns the number of bytes. */
+static size_t crypt_bytes(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out, bool seals)
 {
     const size_t at = (size_t)(g->len % BLOCK);
     if (at == 0)
@@ -292,7 +292,7 @@ static inline __attribute__((always_inline)) void run(struct aesgcm *g, const ui
             groups(g, in, n / GROUP, out, seals);
             g->len += n;
         } else {
-            n = bytes(g, in, len, out, seals);
+            n = crypt_bytes(g, in, len, out, seals);
         }
         in += n;
         out += n;

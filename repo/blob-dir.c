@@ -2,9 +2,9 @@
 /*
  * blob-dir.c - blobs as files below a directory (Kopia repository format, section 2.2)
  *
- * A put writes NAME.f.tmp.<16 hex digits>, syncs it, renames it and syncs the directory. Directories on the way down
- * may have been made by other clients that do not sync them, so the first put into a directory also syncs those above
- * it; which ones are done is remembered in a table of fixed size.
+ * A put writes NAME.f.tmp.<16 hex digits>, syncs it, renames it and syncs the directory. Parent directories may have
+ * been created by other clients without a sync, so the first put into a directory also syncs those above it; a table of
+ * fixed size records the ones that are synced.
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -27,30 +27,30 @@
 #define TMP_INFIX ".tmp."
 #define TMP_PATH_MAX (SHARDS_PATH_MAX + 32)
 #define SHARDS_FILE_MAX (1 << 20)
-/* Start writing to the disk after so many bytes, so that the sync at the end finds little to do. */
+/* Writeback is started after so many bytes, so that the final sync has little to do. */
 #define WRITEBACK_BYTES (4u << 20)
-/* Writes past the page cache: multiples of this, in memory, file and length. No device wants more. */
+/* Alignment of writes past the page cache, in memory, file and length. No device needs more. */
 #define DIRECT_ALIGN 4096
 #define SYNCED_SLOTS 4096
-/* One pread or pwrite; the kernel does not do more than 2 GiB at once. */
+/* One pread or pwrite; the kernel transfers at most 2 GiB at once. */
 #define IO_MAX ((size_t)1 << 30)
 
 struct dir_store {
     struct blobs base;
     int root;
-    bool no_direct; /* the file system has no O_DIRECT, or gains nothing by it; atomic */
+    bool no_direct; /* the file system has no O_DIRECT, or does not benefit from it; atomic */
     struct shards *shards;
-    bool chown; /* we are root and the repository is someone else's */
+    bool chown; /* running as root, and the repository has another owner */
     uid_t uid;
     gid_t gid;
     bool chown_failed;
-    uint64_t synced[SYNCED_SLOTS]; /* hashes of directories whose way up to the root is durable; atomic */
+    uint64_t synced[SYNCED_SLOTS]; /* hashes of directories that are durable up to the root; atomic */
 };
 
 struct dir_writer {
     struct blob_writer base;
     int fd, direct;     /* of the same file, through and past the page cache; direct -1: none */
-    bool direct_failed; /* atomic: direct is not used any more */
+    bool direct_failed; /* atomic: direct is no longer used */
     uint64_t unflushed; /* atomic */
     char name[BLOB_NAME_MAX + 1];
     char path[SHARDS_PATH_MAX];
@@ -62,13 +62,13 @@ static struct dir_store *store_of(struct blobs *b)
     return (struct dir_store *)b;
 }
 
-/* The sentence of a failed write, with a hint where there is one. */
+/* The error of a failed write, with a hint for known causes. */
 static int write_failed(const struct dir_store *d, const char *what, const char *name, int sys, struct err *e)
 {
     int rc = err_set(e, ERR_GENERIC, sys, "cannot %s %s in repository %s", what, name, d->base.location);
     switch (sys) {
     case ENOSPC:
-        err_hint(e, "free space on the file system of %s, or let maintenance expire old data", d->base.location);
+        err_hint(e, "free space on the file system of %s, or run maintenance to remove expired data", d->base.location);
         break;
     case EDQUOT:
         err_hint(e, "raise the quota of the owner of %s", d->base.location);
@@ -81,7 +81,7 @@ static int write_failed(const struct dir_store *d, const char *what, const char 
         err_hint(e, "run as the owner of %s or as root", d->base.location);
         break;
     case EIO:
-        err_hint(e, "the storage of %s reports errors: look at the kernel log", d->base.location);
+        err_hint(e, "the storage of %s reports errors: see the kernel log", d->base.location);
         break;
     default:
         break;
@@ -97,15 +97,14 @@ static int read_failed(const struct dir_store *d, const char *name, int sys, str
     if (sys == EACCES || sys == EPERM)
         err_hint(e, "run as the owner of %s or as root", d->base.location);
     else if (sys == EIO)
-        err_hint(e, "the storage of %s reports errors: look at the kernel log", d->base.location);
+        err_hint(e, "the storage of %s reports errors: see the kernel log", d->base.location);
     return rc;
 }
 
-static int locate(const struct dir_store *d, const char *name, char *path, struct err *e)
+static int blob_path(const struct dir_store *d, const char *name, char *path, struct err *e)
 {
     if (shards_locate(d->shards, name, path) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be the name of a blob (repository %s)", name,
-                       d->base.location);
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid blob name \"%s\" (repository %s)", name, d->base.location);
     return 0;
 }
 
@@ -162,7 +161,7 @@ static int fsync_retry(int fd)
     return rc < 0 ? -errno : 0;
 }
 
-/* Some file systems cannot sync a directory and say so; there is nothing more to be had there. */
+/* Some file systems cannot sync a directory; nothing else can be done there. */
 static int fsync_dir(int fd)
 {
     int rc = fsync_retry(fd);
@@ -180,8 +179,8 @@ static uint64_t path_hash(const char *path, size_t len)
     return h ? h : 1;
 }
 
-/* Syncs the directory that `path` lies in and, if nobody did before, those above it. */
-static int sync_way(struct dir_store *d, const char *path)
+/* Syncs the parent directory of `path` and, unless done before, those above it. */
+static int sync_parents(struct dir_store *d, const char *path)
 {
     const char *slash = strrchr(path, '/');
     size_t len = slash ? (size_t)(slash - path) : 0;
@@ -209,15 +208,15 @@ static int sync_way(struct dir_store *d, const char *path)
     return rc;
 }
 
-static void forget_way(struct dir_store *d, const char *path)
+static void parents_forget(struct dir_store *d, const char *path)
 {
     const char *slash = strrchr(path, '/');
     uint64_t hash = path_hash(path, slash ? (size_t)(slash - path) : 0);
     __atomic_store_n(&d->synced[hash % SYNCED_SLOTS], 0, __ATOMIC_RELEASE);
 }
 
-/* A file system without owners (FAT, squashed NFS) must not stop a backup: it is said once. */
-static int give_away(struct dir_store *d, int fd)
+/* A file system without owners (FAT, squashed NFS) must not fail a backup: it is logged once. */
+static int set_owner(struct dir_store *d, int fd)
 {
     if (!d->chown || fchown(fd, d->uid, d->gid) == 0)
         return 0;
@@ -225,16 +224,16 @@ static int give_away(struct dir_store *d, int fd)
     if (sys != EPERM && sys != EINVAL && sys != ENOTSUP)
         return -sys;
     if (!__atomic_exchange_n(&d->chown_failed, true, __ATOMIC_RELAXED))
-        log_warning("files written to %s stay owned by root: the file system does not let them be given to its owner",
+        log_warning("files written to %s remain owned by root: the file system does not allow changing their owner",
                     d->base.location);
     return 0;
 }
 
-/* Makes the directories that `path` lies in. */
-static int make_way(struct dir_store *d, const char *path)
+/* Creates the parent directories of `path`. */
+static int make_parents(struct dir_store *d, const char *path)
 {
     char dir[SHARDS_PATH_MAX];
-    forget_way(d, path);
+    parents_forget(d, path);
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         size_t len = (size_t)(slash - path);
         memcpy(dir, path, len);
@@ -247,7 +246,7 @@ static int make_way(struct dir_store *d, const char *path)
         if (!d->chown)
             continue;
         CLEANUP_CLOSE int fd = open_retry(d->root, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-        int rc = fd < 0 ? fd : give_away(d, fd);
+        int rc = fd < 0 ? fd : set_owner(d, fd);
         if (rc < 0)
             return rc;
     }
@@ -268,7 +267,7 @@ static int tmp_new(struct dir_store *d, const char *path, char *tmp)
         snprintf(tmp, TMP_PATH_MAX, "%s" TMP_INFIX "%s", path, hex_encode(hex, random, sizeof random));
         fd = open_retry(d->root, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
         if (fd == -ENOENT) {
-            int rc = make_way(d, path);
+            int rc = make_parents(d, path);
             if (rc < 0)
                 return rc;
         } else if (fd != -EEXIST) {
@@ -277,7 +276,7 @@ static int tmp_new(struct dir_store *d, const char *path, char *tmp)
     }
     if (fd < 0)
         return fd;
-    int rc = give_away(d, fd);
+    int rc = set_owner(d, fd);
     if (rc < 0) {
         unlinkat(d->root, tmp, 0);
         close(fd);
@@ -286,14 +285,14 @@ static int tmp_new(struct dir_store *d, const char *path, char *tmp)
     return fd;
 }
 
-/* Starts writing back what has been written so far, without waiting. Errors come up at the sync. */
+/* Starts writeback of the data written so far, without waiting. Errors are reported by the sync. */
 static void start_writeback(int fd)
 {
     (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
-/* Syncs, renames, syncs the directory. Takes fd; on failure the temporary file is gone. */
-static int publish(struct dir_store *d, int fd, const char *tmp, const char *path)
+/* Syncs, renames, syncs the directory. Closes fd; on failure the temporary file is removed. */
+static int file_publish(struct dir_store *d, int fd, const char *tmp, const char *path)
 {
     int rc = fsync_retry(fd);
     if (close(fd) < 0 && rc == 0 && errno != EINTR)
@@ -304,7 +303,7 @@ static int publish(struct dir_store *d, int fd, const char *tmp, const char *pat
         unlinkat(d->root, tmp, 0);
         return rc;
     }
-    return sync_way(d, path);
+    return sync_parents(d, path);
 }
 
 static int put_file(struct dir_store *d, const char *path, const void *data, size_t len)
@@ -326,14 +325,14 @@ static int put_file(struct dir_store *d, const char *path, const void *data, siz
         close(fd);
         return rc;
     }
-    return publish(d, fd, tmp, path);
+    return file_publish(d, fd, tmp, path);
 }
 
 static int dir_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
 {
     struct dir_store *d = store_of(b);
     char path[SHARDS_PATH_MAX];
-    int rc = locate(d, name, path, e);
+    int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
     rc = put_file(d, path, data, len);
@@ -344,7 +343,7 @@ static int dir_delete(struct blobs *b, const char *name, struct err *e)
 {
     struct dir_store *d = store_of(b);
     char path[SHARDS_PATH_MAX];
-    int rc = locate(d, name, path, e);
+    int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
     if (unlinkat(d->root, path, 0) < 0 && errno != ENOENT && errno != ENOTDIR)
@@ -352,8 +351,7 @@ static int dir_delete(struct blobs *b, const char *name, struct err *e)
     return 0;
 }
 
-/* A pack that was written is not read soon: it need not push other things out of the page cache, nor be copied there.
- */
+/* A written pack is not read soon: it should not displace other data in the page cache, nor be copied there. */
 static int open_direct(struct dir_store *d, const char *tmp)
 {
     struct statfs fs;
@@ -382,7 +380,7 @@ static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char 
         return err_nomem(e);
     w->base.b = b;
     snprintf(w->name, sizeof w->name, "%s", name);
-    int rc = locate(d, name, w->path, e);
+    int rc = blob_path(d, name, w->path, e);
     if (rc < 0)
         return rc;
     w->fd = tmp_new(d, w->path, w->tmp);
@@ -393,7 +391,7 @@ static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char 
     return 0;
 }
 
-/* 1: written; 0: it has to go through the page cache; negative errno. */
+/* 1: written; 0: to be written through the page cache; negative errno. */
 static int write_direct(struct dir_writer *w, uint64_t offset, const void *data, size_t len)
 {
     if (w->direct < 0 || __atomic_load_n(&w->direct_failed, __ATOMIC_RELAXED) || len == 0 ||
@@ -402,7 +400,7 @@ static int write_direct(struct dir_writer *w, uint64_t offset, const void *data,
     int rc = pwrite_all(w->direct, data, len, offset);
     if (rc != -EINVAL && rc != -EOPNOTSUPP)
         return rc < 0 ? rc : 1;
-    /* Opened, but refused: network file systems, odd block sizes. */
+    /* Opened, but writes are refused: network file systems, unusual block sizes. */
     __atomic_store_n(&w->direct_failed, true, __ATOMIC_RELAXED);
     __atomic_store_n(&store_of(w->base.b)->no_direct, true, __ATOMIC_RELAXED);
     return 0;
@@ -415,7 +413,7 @@ static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void 
     if (rc == 0)
         rc = write_direct(w, offset, data, len - len % DIRECT_ALIGN);
     if (rc == 1) {
-        /* The end of a pack is no whole page. */
+        /* The end of a pack is not a whole page. */
         data = (const uint8_t *)data + (len - len % DIRECT_ALIGN);
         offset += len - len % DIRECT_ALIGN;
         len %= DIRECT_ALIGN;
@@ -443,7 +441,7 @@ static int dir_writer_read(struct blob_writer *bw, uint64_t offset, void *data, 
     if (n < 0)
         return read_failed(store_of(bw->b), w->name, (int)-n, e);
     if ((size_t)n < len)
-        return err_set(e, ERR_GENERIC, EINVAL, "asked for bytes of blob %s that have not been written yet", w->name);
+        return err_set(e, ERR_GENERIC, EINVAL, "read of blob %s beyond the data written so far", w->name);
     return 0;
 }
 
@@ -470,7 +468,7 @@ static int dir_writer_commit(struct blob_writer *bw, uint64_t length, struct err
         return rc;
     }
     close_direct(w);
-    rc = publish(d, w->fd, w->tmp, w->path);
+    rc = file_publish(d, w->fd, w->tmp, w->path);
     if (rc < 0)
         rc = write_failed(d, "write blob", w->name, -rc, e);
     free(w);
@@ -482,7 +480,7 @@ static int dir_writer_commit(struct blob_writer *bw, uint64_t length, struct err
 static int open_blob(struct dir_store *d, const char *name, struct err *e)
 {
     char path[SHARDS_PATH_MAX];
-    int rc = locate(d, name, path, e);
+    int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
     int fd = open_retry(d->root, path, O_RDONLY | O_NONBLOCK, 0);
@@ -505,7 +503,7 @@ static int dir_read(struct blobs *b, const char *name, uint64_t offset, void *ds
         return read_failed(d, name, (int)-n, e);
     if ((size_t)n < len)
         return err_set(e, ERR_DAMAGE, EBADMSG,
-                       "blob %s of repository %s is too short: bytes %llu to %llu were expected, it has %llu", name,
+                       "blob %s of repository %s is too short: bytes %llu to %llu expected, end at %llu", name,
                        b->location, (unsigned long long)offset, (unsigned long long)(offset + len),
                        n > 0 ? (unsigned long long)(offset + (uint64_t)n) : (unsigned long long)lseek(fd, 0, SEEK_END));
     return 0;
@@ -523,8 +521,8 @@ static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret,
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s is not a regular file", name, b->location);
     if ((uint64_t)st.st_size > max || (uint64_t)st.st_size >= SIZE_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has %lld bytes where at most %zu are possible",
-                       name, b->location, (long long)st.st_size, max);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has %lld bytes, at most %zu expected", name,
+                       b->location, (long long)st.st_size, max);
     size_t size = (size_t)st.st_size;
     CLEANUP_FREE uint8_t *data = malloc(size + 1);
     if (!data)
@@ -533,7 +531,7 @@ static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret,
     if (n < 0)
         return read_failed(d, name, (int)-n, e);
     if ((size_t)n < size)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s became shorter while it was read", name,
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s was truncated while it was read", name,
                        b->location);
     data[size] = '\0';
     *ret = take_ptr(&data);
@@ -554,7 +552,7 @@ static int dir_stat(struct blobs *b, const char *name, struct blob_info *ret, st
 {
     struct dir_store *d = store_of(b);
     char path[SHARDS_PATH_MAX];
-    int rc = locate(d, name, path, e);
+    int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
     struct stat st;
@@ -578,7 +576,7 @@ struct walk {
     struct blob_info info; /* its name is the accumulated name of the directories, then of the file */
 };
 
-static bool agrees(const struct walk *w, size_t len)
+static bool prefix_matches(const struct walk *w, size_t len)
 {
     return memcmp(w->info.name, w->prefix, len < w->prefix_len ? len : w->prefix_len) == 0;
 }
@@ -611,7 +609,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *de, size_t l
 {
     const char *name = de->d_name;
     size_t n = strlen(name);
-    /* No blob begins with a dot, but .shards and the snapshot directories of file servers do. */
+    /* Blob names do not begin with a dot, but .shards and the snapshot directories of file servers do. */
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return 0;
     if (len == 0 && (name[0] == '.' || strcmp(name, "lost+found") == 0))
@@ -635,7 +633,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *de, size_t l
         return 0;
     memcpy(w->info.name + len, name, n);
     w->info.name[len + n] = '\0';
-    if (!agrees(w, len + n))
+    if (!prefix_matches(w, len + n))
         return 0;
     if (!is_dir)
         return len + n < w->prefix_len ? 0 : walk_file(w, dir, name, len);
@@ -645,7 +643,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *de, size_t l
     return fd < 0 ? list_failed(w, len + n, -fd) : walk_dir(w, fd, len + n);
 }
 
-/* Takes fd. The depth is bounded: every level adds a character to the name. */
+/* Closes fd. The depth is bounded: every level adds a character to the name. */
 static int walk_dir(struct walk *w, int fd, size_t len)
 {
     CLEANUP_CLOSEDIR DIR *dir = fdopendir(fd);
@@ -721,12 +719,12 @@ static int make_root(const char *dir, struct err *e)
             } else {
                 above = open_retry(AT_FDCWD, slash ? "/" : ".", O_RDONLY | O_DIRECTORY, 0);
             }
-            /* One that may be entered but not read cannot be synced. */
+            /* A directory that may be entered but not read cannot be synced. */
             int rc = above == -EACCES ? 0 : above < 0 ? above : fsync_dir(above);
             if (rc < 0)
-                return err_set(e, ERR_GENERIC, -rc, "cannot make the directory %s", path);
+                return err_set(e, ERR_GENERIC, -rc, "cannot create directory %s", path);
         } else if (errno != EEXIST) {
-            return err_set(e, ERR_GENERIC, errno, "cannot make the directory %s", path);
+            return err_set(e, ERR_GENERIC, errno, "cannot create directory %s", path);
         }
         *p = c;
         if (c == '\0')
@@ -734,39 +732,40 @@ static int make_root(const char *dir, struct err *e)
     }
 }
 
-/* What a create that was interrupted early leaves (.shards) does not count. */
+/* .shards, which an interrupted create leaves, does not count. */
 static int must_be_empty(const struct dir_store *d, struct err *e)
 {
     int fd = open_retry(d->root, ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, -fd, "cannot read the directory %s", d->base.location);
+        return err_set(e, ERR_GENERIC, -fd, "cannot read directory %s", d->base.location);
     CLEANUP_CLOSEDIR DIR *dir = fdopendir(fd);
     if (!dir) {
         int sys = errno;
         close(fd);
-        return err_set(e, ERR_GENERIC, sys, "cannot read the directory %s", d->base.location);
+        return err_set(e, ERR_GENERIC, sys, "cannot read directory %s", d->base.location);
     }
     for (;;) {
         errno = 0;
         const struct dirent *de = readdir(dir);
         if (!de)
-            return errno == 0 ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read the directory %s", d->base.location);
+            return errno == 0 ? 0 : err_set(e, ERR_GENERIC, errno, "cannot read directory %s", d->base.location);
         if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 || strcmp(de->d_name, "lost+found") == 0 ||
             strcmp(de->d_name, SHARDS_FILE) == 0)
             continue;
         if (faccessat(d->root, "kopia.repository" BLOB_SUFFIX, F_OK, 0) == 0)
-            err_plain(e, ERR_EXISTS, EEXIST, "there is a repository at %s already", d->base.location);
+            err_plain(e, ERR_EXISTS, EEXIST, "repository %s already exists", d->base.location);
         else
-            err_set(e, ERR_EXISTS, ENOTEMPTY, "cannot create a repository in %s, which holds other files (\"%.255s\")",
-                    d->base.location, de->d_name);
-        err_hint(e, "choose an empty or a new directory");
+            err_set(e, ERR_EXISTS, ENOTEMPTY,
+                    "cannot create a repository in %s: the directory is not empty (\"%.255s\")", d->base.location,
+                    de->d_name);
+        err_hint(e, "use an empty or a new directory");
         return e ? -e->sys : -EEXIST;
     }
 }
 
 /*
- * A repository without .shards is read as [3,3], as stock clients do. Where directories of one letter show that it is
- * not, everything that was written now would lie where nobody finds it.
+ * A repository without .shards is read as [3,3], as stock clients do. If directories of one letter show that this is
+ * wrong, new blobs would be written where no client finds them.
  */
 static int assume_shards(struct dir_store *d, struct err *e)
 {
@@ -778,13 +777,12 @@ static int assume_shards(struct dir_store *d, struct err *e)
             if (fstatat(d->root, tell_tale[i], &st, 0) < 0 || !S_ISDIR(st.st_mode))
                 continue;
             err_set(e, ERR_DAMAGE, EBADMSG,
-                    "the file %s/" SHARDS_FILE " is missing, which says in which directories the blobs lie",
-                    d->base.location);
-            err_hint(e, "a repository with directories of one letter usually has {\"default\":[1,3],"
-                        "\"maxNonShardedLength\":20} in it: write the file again before anything else");
+                    "the file %s/" SHARDS_FILE " is missing, which defines the directories of blobs", d->base.location);
+            err_hint(e, "a repository with directories of one letter usually has "
+                        "{\"default\":[1,3],\"maxNonShardedLength\":20}: restore this file first");
             return -EBADMSG;
         }
-        log_info("%s has no " SHARDS_FILE ": directories of three letters are assumed", d->base.location);
+        log_info("%s has no " SHARDS_FILE ": assuming directories of three letters", d->base.location);
     }
     return shards_make(&d->shards, assumed, 2, e);
 }
@@ -800,14 +798,14 @@ static int load_shards(struct dir_store *d, struct err *e)
     ssize_t n = fd < 0 ? fd : pread_all(fd, text, SHARDS_FILE_MAX + 1, 0);
     if (n < 0)
         return err_set(e, ERR_GENERIC, (int)-n, "cannot read %s/" SHARDS_FILE, d->base.location);
-    int rc = n > SHARDS_FILE_MAX ? err_set(e, ERR_DAMAGE, EINVAL, "it is too long")
-                                 : shards_parse(&d->shards, text, (size_t)n, e);
+    int rc =
+        n > SHARDS_FILE_MAX ? err_set(e, ERR_DAMAGE, EINVAL, "too long") : shards_parse(&d->shards, text, (size_t)n, e);
     if (rc == -EINVAL) {
         char why[512] = "";
         if (e)
             snprintf(why, sizeof why, "%.500s", e->msg);
         rc = err_set(e, ERR_DAMAGE, EBADMSG, "the file %s/" SHARDS_FILE " is damaged: %s", d->base.location, why);
-        err_hint(e, "it says in which directories the blobs lie: restore it from a copy");
+        err_hint(e, "it defines the directories of blobs: restore it from a copy");
     }
     return rc;
 }
@@ -835,7 +833,7 @@ int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mod
                    struct err *e)
 {
     if (dir[0] == '\0')
-        return err_set(e, ERR_USAGE, EINVAL, "the repository's directory has no name");
+        return err_set(e, ERR_USAGE, EINVAL, "empty repository directory");
     CLEANUP(store_freep) struct dir_store *d = calloc(1, sizeof *d);
     if (!d)
         return err_nomem(e);
@@ -849,15 +847,15 @@ int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mod
         return rc;
     d->root = open_retry(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY, 0);
     if (d->root == -ENOENT || d->root == -ENOTDIR) {
-        rc = err_set(e, ERR_NO_REPO, -d->root, "there is no repository at %s", dir);
-        err_hint(e, "check the path, or make one with `snapferry -r %s repo create`", dir);
+        rc = err_set(e, ERR_NO_REPO, -d->root, "no repository at %s", dir);
+        err_hint(e, "check the path, or create one with `snapferry -r %s repo create`", dir);
         return rc;
     }
     if (d->root < 0)
-        return err_set(e, ERR_GENERIC, -d->root, "cannot open the repository's directory %s", dir);
+        return err_set(e, ERR_GENERIC, -d->root, "cannot open repository directory %s", dir);
     struct stat st;
     if (fstat(d->root, &st) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot open the repository's directory %s", dir);
+        return err_set(e, ERR_GENERIC, errno, "cannot open repository directory %s", dir);
     d->uid = st.st_uid;
     d->gid = st.st_gid;
     d->chown = geteuid() == 0 && (d->uid != 0 || d->gid != getegid());

@@ -2,7 +2,7 @@
 /*
  * blob-ops.h - what a kind of store (directory, S3) provides to blob.c; included by stores only
  *
- * blob.c has checked every name (blob_name_ok()) before an operation sees it, and counts for the statistics. A store
+ * blob.c has checked every name (blob_name_ok()) before an operation is called, and updates the statistics. A store
  * embeds struct blobs as its first member. Operations follow the contract of blob.h.
  */
 #ifndef SNAPFERRY_REPO_BLOB_OPS_H
@@ -13,7 +13,7 @@
 struct blobs_ops {
     void (*free)(struct blobs *b);
     int (*read)(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
-    /* A descriptor to read the blob with, the caller's. NULL: blobs are no files. */
+    /* A descriptor for reading the blob, owned by the caller. NULL: blobs are not files. */
     int (*open_file)(struct blobs *b, const char *name, struct err *e);
     int (*get)(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
     int (*stat)(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
@@ -47,7 +47,7 @@ struct blob_writer {
 /* A request that began at `since_ns` has ended with rc (negative errno or not). */
 void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc);
 
-/* -ENOENT with class ERR_DAMAGE: whoever asks for a blob expects it. */
+/* -ENOENT with class ERR_DAMAGE: the caller expects the blob to exist. */
 int blob_missing(const struct blobs *b, const char *name, struct err *e);
 
 #endif

@@ -16,7 +16,7 @@ void blob_reader_init(struct blob_reader *r, struct blobs *b)
     *r = (struct blob_reader){.b = b, .file = {{.fd = -1}, {.fd = -1}}};
 }
 
-static void forget(struct blob_file *f)
+static void file_close(struct blob_file *f)
 {
     if (f->fd >= 0)
         close(f->fd);
@@ -25,11 +25,11 @@ static void forget(struct blob_file *f)
 
 void blob_reader_clear(struct blob_reader *r)
 {
-    forget(&r->file[0]);
-    forget(&r->file[1]);
+    file_close(&r->file[0]);
+    file_close(&r->file[1]);
 }
 
-/* NULL: it has no file, or one that cannot be opened; blobs_read() tells why. */
+/* NULL: the blob has no file, or it cannot be opened; blobs_read() reports why. */
 static struct blob_file *file_of(struct blob_reader *r, const char *name)
 {
     for (unsigned i = 0; i < 2; i++)
@@ -43,7 +43,7 @@ static struct blob_file *file_of(struct blob_reader *r, const char *name)
         return NULL;
     r->last ^= 1;
     struct blob_file *f = &r->file[r->last];
-    forget(f);
+    file_close(f);
     f->fd = fd;
     snprintf(f->name, sizeof f->name, "%s", name);
     return f;
@@ -71,9 +71,9 @@ int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, v
     const uint64_t since = mono_ns();
     struct blob_file *f = file_of(r, name);
     if (!f || !read_file(f, offset, dst, len)) {
-        /* Read anew, by its name: if that fails too, the store has the words. */
+        /* Read again by name: if that fails too, the store reports the error. */
         if (f)
-            forget(f);
+            file_close(f);
         return blobs_read(r->b, name, offset, dst, len, e);
     }
     throttle_wait(r->b->reads, len);

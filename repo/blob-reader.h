@@ -2,9 +2,9 @@
 /*
  * blob-reader.h - ranges of blobs, read in pieces by one thread (internal to repo/)
  *
- * Where a store keeps blobs in files, the last two of them stay open: pieces cost no look-up of the path, the kernel
- * sees that they follow each other, and what comes next can be asked for ahead. Blobs never change, so that an open one
- * stays right; one that was deleted can still be read to its end.
+ * Where a store keeps blobs in files, the last two remain open: reading a piece needs no path look-up, the kernel
+ * detects sequential access, and readahead can be requested. Blobs never change, so that an open file remains valid; a
+ * deleted one can still be read to its end.
  */
 #ifndef SNAPFERRY_REPO_BLOB_READER_H
 #define SNAPFERRY_REPO_BLOB_READER_H
@@ -16,9 +16,9 @@ struct blob_reader {
     struct blob_file {
         char name[BLOB_NAME_MAX + 1]; /* "": none */
         int fd;
-        uint64_t next; /* end of the last read: what goes on there counts as the same read */
+        uint64_t next; /* end of the last read: a read that continues there counts as the same read */
     } file[2];
-    unsigned last; /* of the two, the one used last */
+    unsigned last; /* index of the one used last */
 };
 
 void blob_reader_init(struct blob_reader *r, struct blobs *b);
@@ -27,7 +27,7 @@ void blob_reader_clear(struct blob_reader *r);
 /* As blobs_read(). */
 int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
 
-/* The range will be read soon: the device may begin with it. */
+/* The range will be read soon: the device may start reading it. */
 void blob_reader_ahead(struct blob_reader *r, const char *name, uint64_t offset, uint64_t len);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* blob-stats.c - what was asked of a store, how it ended and how long it took; two clock reads and three additions */
+/* blob-stats.c - requests of a store: results and latencies; two clock reads and three additions each */
 #include "base/time.h"
 #include "repo/blob-ops.h"
 
@@ -30,7 +30,7 @@ static enum blob_code code_of(int rc)
     }
 }
 
-static void add(uint64_t *counter, uint64_t n)
+static void counter_add(uint64_t *counter, uint64_t n)
 {
     __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
 }
@@ -42,9 +42,9 @@ void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc)
     unsigned i = 0;
     while (i < BLOB_BOUNDS && seconds > blob_bounds[i])
         i++;
-    add(&b->requests.of[q].codes[code_of(rc)], 1);
-    add(&b->requests.of[q].ns, took);
-    add(&b->requests.of[q].took[i], 1);
+    counter_add(&b->requests.of[q].codes[code_of(rc)], 1);
+    counter_add(&b->requests.of[q].ns, took);
+    counter_add(&b->requests.of[q].took[i], 1);
 }
 
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret)

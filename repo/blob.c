@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* blob.c - the operations of every store: names checked, work counted, then on to the kind of store. */
+/* blob.c - the operations of every store: names are checked, requests counted, then passed to the store */
 #include "repo/blob.h"
 #include "base/time.h"
 #include "repo/blob-ops.h"
@@ -8,26 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void count(uint64_t *counter, uint64_t n)
+static void counter_add(uint64_t *counter, uint64_t n)
 {
     __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
 }
 
-/* A name becomes part of a path or an object key: nothing in it may lead elsewhere. */
+/* A name becomes part of a path or an object key: it must not lead elsewhere. */
 static int check_name(const struct blobs *b, const char *name, struct err *e)
 {
     size_t len = strnlen(name, BLOB_NAME_MAX + 1);
     if (len >= 1 && len <= BLOB_NAME_MAX && name[0] != '.' && !strchr(name, '/') && !strstr(name, ".."))
         return 0;
-    return err_set(e, ERR_GENERIC, EINVAL, "\"%.300s\" cannot be the name of a blob (repository %s)", name,
-                   b->location);
+    return err_set(e, ERR_GENERIC, EINVAL, "invalid blob name \"%.300s\" (repository %s)", name, b->location);
 }
 
 int blob_missing(const struct blobs *b, const char *name, struct err *e)
 {
     err_set(e, ERR_DAMAGE, 0, "blob %s is missing in repository %s", name, b->location);
     if (e)
-        e->sys = ENOENT; /* the sentence says it already */
+        e->sys = ENOENT; /* the message contains it already */
     return -ENOENT;
 }
 
@@ -66,16 +65,16 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     if (rc < 0)
         return rc;
     if (offset > INT64_MAX || len > INT64_MAX - offset)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "no blob is as long as is asked of %s in repository %s", name,
-                       b->location);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "read of blob %s in repository %s beyond the maximum length of a blob",
+                       name, b->location);
     throttle_wait(b->reads, len);
     const uint64_t since = mono_ns();
     rc = b->ops->read(b, name, offset, dst, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
         return rc;
-    count(&b->stats.gets, 1);
-    count(&b->stats.get_bytes, len);
+    counter_add(&b->stats.gets, 1);
+    counter_add(&b->stats.get_bytes, len);
     return 0;
 }
 
@@ -85,7 +84,7 @@ int blobs_open_file(struct blobs *b, const char *name, struct err *e)
     if (rc < 0)
         return rc;
     if (!b->ops->open_file)
-        return err_set(e, ERR_GENERIC, EOPNOTSUPP, "the blobs of repository %s are no files", b->location);
+        return err_set(e, ERR_GENERIC, EOPNOTSUPP, "repository %s does not store blobs in files", b->location);
     return b->ops->open_file(b, name, e);
 }
 
@@ -99,8 +98,8 @@ int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size
     blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
         return rc;
-    count(&b->stats.gets, 1);
-    count(&b->stats.get_bytes, *len);
+    counter_add(&b->stats.gets, 1);
+    counter_add(&b->stats.get_bytes, *len);
     return 0;
 }
 
@@ -126,8 +125,8 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)
         return rc;
-    count(&b->stats.puts, 1);
-    count(&b->stats.put_bytes, len);
+    counter_add(&b->stats.puts, 1);
+    counter_add(&b->stats.put_bytes, len);
     return 0;
 }
 
@@ -141,16 +140,16 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
     blob_count(b, BLOB_REQUEST_DELETE, since, rc);
     if (rc < 0)
         return rc;
-    count(&b->stats.deletes, 1);
+    counter_add(&b->stats.deletes, 1);
     return 0;
 }
 
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
-    count(&b->stats.lists, 1);
+    counter_add(&b->stats.lists, 1);
     const uint64_t since = mono_ns();
     int rc = b->ops->list(b, prefix ? prefix : "", fn, arg, e);
-    /* What the caller's function returns is no error of the store. */
+    /* What the caller's function returns is not an error of the store. */
     blob_count(b, BLOB_REQUEST_LIST, since, rc < 0 && e && e->cls ? rc : 0);
     return rc;
 }
@@ -174,7 +173,7 @@ int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, 
     throttle_wait(w->b->writes, len);
     const uint64_t since = mono_ns();
     int rc = w->b->ops->writer_write(w, offset, data, len, e);
-    count(&w->busy_ns, mono_ns() - since);
+    counter_add(&w->busy_ns, mono_ns() - since);
     if (rc < 0)
         blob_count(w->b, BLOB_REQUEST_PUT, since, rc);
     return rc;
@@ -193,14 +192,14 @@ bool blob_writer_at_once(const struct blob_writer *w)
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e)
 {
     struct blobs *b = w->b;
-    /* How long it was being filled is no business of the store. */
+    /* The time between writes is not time of the store. */
     const uint64_t since = mono_ns() - __atomic_load_n(&w->busy_ns, __ATOMIC_RELAXED);
     int rc = b->ops->writer_commit(w, length, e);
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
     if (rc < 0)
         return rc;
-    count(&b->stats.puts, 1);
-    count(&b->stats.put_bytes, length);
+    counter_add(&b->stats.puts, 1);
+    counter_add(&b->stats.put_bytes, length);
     return 0;
 }
 

@@ -2,9 +2,9 @@
 /*
  * blob.h - a store of named immutable byte strings (Kopia repository format, section 2)
  *
- * What every store guarantees: a put is all or nothing for readers and lists, and durable when it returns (file synced,
- * renamed, directory synced). Deleting what is not there succeeds. A blob that is not there is -ENOENT (class
- * ERR_DAMAGE, since whoever asks expects it), told apart from every other error. All functions are thread-safe.
+ * Guarantees of every store: a put is atomic for readers and lists, and durable when it returns (file synced, renamed,
+ * directory synced). Deleting a missing blob succeeds. A missing blob is -ENOENT (class ERR_DAMAGE, since the caller
+ * expects it to exist), distinct from every other error. All functions are thread-safe.
  */
 #ifndef SNAPFERRY_REPO_BLOB_H
 #define SNAPFERRY_REPO_BLOB_H
@@ -31,8 +31,8 @@ struct blob_stats {
     uint64_t puts, put_bytes, gets, get_bytes, deletes, lists;
 };
 
-/* Requests since opening, for metrics: how many ended how, and how long they took. What fails because it was asked
- * wrongly is not counted. A read that goes on where the last one ended is no request of its own. */
+/* Requests since opening, for metrics: results and latencies. Invalid requests are not counted. A read that
+ * continues the previous one is not counted separately. */
 enum blob_request { BLOB_REQUEST_GET, BLOB_REQUEST_PUT, BLOB_REQUEST_LIST, BLOB_REQUEST_DELETE, BLOB_REQUEST_STAT };
 #define BLOB_REQUESTS 5
 enum blob_code { BLOB_OK, BLOB_NOT_FOUND, BLOB_NO_SPACE, BLOB_PERMISSION, BLOB_DAMAGE, BLOB_ERROR };
@@ -44,21 +44,21 @@ extern const double blob_bounds[BLOB_BOUNDS];               /* seconds, ascendin
 struct blob_request_stats {
     struct {
         uint64_t codes[BLOB_CODES], ns;
-        uint64_t took[BLOB_BOUNDS + 1]; /* not above blob_bounds[i] and above the one before; the last: above all */
+        uint64_t took[BLOB_BOUNDS + 1]; /* above blob_bounds[i - 1], up to blob_bounds[i]; the last: above all */
     } of[BLOB_REQUESTS];
-    uint64_t retries; /* requests that were made again */
+    uint64_t retries; /* repeated requests */
 };
 
 enum blobs_open_mode {
     BLOBS_OPEN,  /* an existing directory; .shards missing: [3,3] is assumed as stock clients do, never written */
-    BLOBS_CREATE /* made if missing, else must be empty (lost+found aside): ERR_EXISTS; .shards is written first */
+    BLOBS_CREATE /* created if missing, else must be empty (except lost+found): ERR_EXISTS; .shards is written first */
 };
 
 /*
- * A directory, sharded as its .shards says ("default", "overrides", "maxNonShardedLength"). `shards` is the "default"
- * of a new store, NULL for {1,3}; n_shards its length (0 with non-NULL shards: flat). What root writes gets the owner
- * and group of the repository's directory. Errors: ERR_NO_REPO (no such directory), ERR_EXISTS, ERR_DAMAGE (bad
- * .shards, or lost although the repository is visibly not [3,3]), ERR_PERMISSION.
+ * A directory, sharded according to its .shards ("default", "overrides", "maxNonShardedLength"). `shards` is the
+ * "default" of a new store, NULL for {1,3}; n_shards its length (0 with non-NULL shards: flat). Files written by root
+ * get the owner and group of the repository's directory. Errors: ERR_NO_REPO (no such directory), ERR_EXISTS,
+ * ERR_DAMAGE (bad .shards, or lost although the repository is visibly not [3,3]), ERR_PERMISSION.
  */
 int blobs_open_dir(struct blobs **ret, const char *dir, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct err *e);
@@ -69,41 +69,41 @@ static inline void blobs_freep(struct blobs **b)
 }
 
 const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup" */
-/* Holds reads and writes of blobs' bytes to a rate, each where not NULL; the throttles are the caller's, until limits
- * of NULL are set. Not while requests are under way. */
+/* Limits the rate of reads and writes of blobs, each where not NULL; the throttles are owned by the caller and must
+ * remain valid until limits of NULL are set. Not while requests are in progress. */
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 
 /* Exactly dst[0..len) from `offset`; a shorter blob is ERR_DAMAGE (-EBADMSG), a missing one -ENOENT. */
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
-/* A descriptor of the blob, open for reading and the caller's, from stores that keep blobs in files; from others
- * -EOPNOTSUPP. Not counted as a get. */
+/* A descriptor of the blob, open for reading and owned by the caller, from stores that keep blobs in files; from
+ * others -EOPNOTSUPP. Not counted as a get. */
 int blobs_open_file(struct blobs *b, const char *name, struct err *e);
-/* A whole blob of at most `max` bytes into malloc()ed memory (with one NUL behind it). */
+/* A whole blob of at most `max` bytes into malloc()ed memory (followed by a NUL). */
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
 /* Writes or replaces. */
 int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
 int blobs_delete(struct blobs *b, const char *name, struct err *e);
 
-/* Calls fn for every blob whose name begins with `prefix`, in no order; fn returning non-zero ends the walk and is
- * returned. Directories that cannot hold such a name are not entered. Memory does not grow with the number of blobs. */
+/* Calls fn for every blob whose name begins with `prefix`, in no order; a non-zero result of fn ends the walk and is
+ * returned. Directories that cannot contain such a name are not entered. Memory does not grow with the number of
+ * blobs. */
 typedef int blob_list_fn(const struct blob_info *info, void *arg);
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
 /*
- * A blob written in pieces, so that it never lies in memory whole: pieces at any offsets, from any thread, at once.
+ * A blob written in pieces, never entirely in memory: pieces at any offsets, from any thread, concurrently.
  * Page-aligned pieces at page-aligned offsets may bypass the page cache. commit makes it visible and durable; abort (or
- * a crash) leaves nothing that a reader or list could see.
- * commit and abort free the writer (also on failure).
+ * a crash) leaves nothing visible to readers and lists. commit and abort free the writer (also on failure).
  */
 struct blob_writer;
 int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
 /* Reads back what was written (its own pieces only). */
 int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
-/* Whether several writes at a time are faster than one after another. */
+/* Whether concurrent writes are faster than sequential ones. */
 bool blob_writer_at_once(const struct blob_writer *w);
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
 void blob_writer_abort(struct blob_writer *w);

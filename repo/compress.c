@@ -141,10 +141,10 @@ int64_t compress_id_by_name(const char *name, struct err *e)
         n += (size_t)w < sizeof list - n ? (size_t)w : 0;
     }
     if (c)
-        err_set(e, ERR_USAGE, EINVAL, "compression \"%s\" can be read but not written", name);
+        err_set(e, ERR_USAGE, EINVAL, "compression \"%s\" is read-only", name);
     else
         err_set(e, ERR_USAGE, EINVAL, "unknown compression \"%s\"", name);
-    err_hint(e, "choose one of %s", list);
+    err_hint(e, "use one of %s", list);
     return -EINVAL;
 }
 
@@ -156,7 +156,7 @@ const char *compress_name(uint32_t id)
 
 const char *compress_writable(unsigned i)
 {
-    return i < N_CODECS && codecs[i].level ? codecs[i].name : NULL; /* those that are only read come last */
+    return i < N_CODECS && codecs[i].level ? codecs[i].name : NULL; /* read-only ones come last */
 }
 
 int compressor_new(struct compressor **ret, struct err *e)
@@ -232,7 +232,7 @@ static int zstd_failed(struct err *e, size_t rc)
 {
     if (ZSTD_getErrorCode(rc) == ZSTD_error_memory_allocation)
         return err_nomem(e);
-    return err_set(e, ERR_GENERIC, EIO, "zstd cannot compress: %s", ZSTD_getErrorName(rc));
+    return err_set(e, ERR_GENERIC, EIO, "zstd: compression failed: %s", ZSTD_getErrorName(rc));
 }
 
 static int zstd_set(ZSTD_CCtx *z, ZSTD_cParameter p, int v, struct err *e)
@@ -241,7 +241,7 @@ static int zstd_set(ZSTD_CCtx *z, ZSTD_cParameter p, int v, struct err *e)
     return ZSTD_isError(rc) ? zstd_failed(e, rc) : 0;
 }
 
-/* 1: one sample at least shrinks; 0: none does. */
+/* 1: at least one sample shrinks; 0: none does. */
 static int looks_compressible(struct compressor *c, const uint8_t *data, size_t len, struct err *e)
 {
     if (!c->sampler) {
@@ -273,7 +273,7 @@ static int64_t zstd_write(struct compressor *c, const struct codec *k, const voi
 {
     if (!c->zc && !(c->zc = ZSTD_createCCtx()))
         return err_nomem(e);
-    /* All of them each time: the context may have seen another codec or length before. */
+    /* All parameters each time: the context may have been used for another codec or length before. */
     ZSTD_compressionParameters p = zstd_params(k, len);
     const struct {
         ZSTD_cParameter which;
@@ -293,7 +293,7 @@ static int64_t zstd_write(struct compressor *c, const struct codec *k, const voi
     size_t n = ZSTD_compress2(c->zc, out, cap, in, len); /* the known length limits the tables */
     if (!ZSTD_isError(n))
         return (int64_t)n;
-    ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_only); /* or parameters could not be set any more */
+    ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_only); /* or parameters could no longer be set */
     return ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall ? 0 : zstd_failed(e, n);
 }
 
@@ -315,7 +315,7 @@ static int64_t igzip_write(struct igzip *g, int level, bool gzip, const void *in
     int rc = isal_deflate_stateless(s);
     if (rc == COMP_OK)
         return (int64_t)(cap - s->avail_out);
-    return rc == STATELESS_OVERFLOW ? 0 : err_set(e, ERR_GENERIC, EIO, "igzip cannot compress (error %d)", rc);
+    return rc == STATELESS_OVERFLOW ? 0 : err_set(e, ERR_GENERIC, EIO, "igzip: compression failed (error %d)", rc);
 }
 
 static int64_t zlib_write(struct compressor *c, bool gzip, const void *in, size_t len, void *out, size_t cap,
@@ -332,7 +332,7 @@ static int64_t zlib_write(struct compressor *c, bool gzip, const void *in, size_
         }
         c->zlib[!gzip] = z;
     } else if (deflateReset(z) != Z_OK) {
-        return err_set(e, ERR_GENERIC, EIO, "zlib cannot compress: %s", z->msg ? z->msg : "reset");
+        return err_set(e, ERR_GENERIC, EIO, "zlib: compression failed: %s", z->msg ? z->msg : "reset");
     }
     z->next_in = (uint8_t *)(uintptr_t)in;
     z->avail_in = (uInt)len;
@@ -343,12 +343,12 @@ static int64_t zlib_write(struct compressor *c, bool gzip, const void *in, size_
         return (int64_t)(cap - z->avail_out);
     return rc == Z_OK || rc == Z_BUF_ERROR
                ? 0
-               : err_set(e, ERR_GENERIC, EIO, "zlib cannot compress: %s", z->msg ? z->msg : "error");
+               : err_set(e, ERR_GENERIC, EIO, "zlib: compression failed: %s", z->msg ? z->msg : "error");
 }
 
 static int too_long(struct err *e, size_t len)
 {
-    return err_set(e, ERR_GENERIC, EFBIG, "%zu bytes are more than a codec takes at once", len);
+    return err_set(e, ERR_GENERIC, EFBIG, "%zu bytes exceed the maximum input of a codec", len);
 }
 
 int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data, size_t len, void *out, size_t cap,
@@ -356,7 +356,7 @@ int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data,
 {
     const struct codec *k = codec_by_id(id);
     if (!k || !k->level)
-        return err_set(e, ERR_FORMAT, EINVAL, "compression 0x%x cannot be written", id);
+        return err_set(e, ERR_FORMAT, EINVAL, "compression 0x%x is read-only", id);
     if (len >= MAX_LEN)
         return too_long(e, len);
     if (len <= 4 || cap <= 4)
@@ -366,7 +366,7 @@ int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data,
         if (rc <= 0)
             return rc;
     }
-    /* Some encoders want a little room at the end, but more than that would be wasted on what gets stored anyway. */
+    /* Some encoders need a little room at the end; more would be wasted on contents that are stored uncompressed. */
     size_t room = cap - 4 < len + 64 ? cap - 4 : len + 64;
     uint8_t *to = (uint8_t *)out + 4;
     int64_t n;
@@ -392,8 +392,8 @@ static int damaged(struct err *e, const char *what, const char *why)
     return err_set(e, ERR_DAMAGE, 0, "damaged %s stream: %s", what, why);
 }
 
-/* Length of the header of a gzip member (RFC 1952), 0 if it is none. Own code because igzip's reads memory that nobody
- * wrote to when the header has a checksum. */
+/* Length of the header of a gzip member (RFC 1952), 0 if there is none. Own code because igzip's reads uninitialized
+ * memory when the header has a checksum. */
 static size_t gzip_header_len(const uint8_t *p, size_t len)
 {
     enum { FHCRC = 2, FEXTRA = 4, FNAME = 8, FCOMMENT = 16, RESERVED = 0xe0 };
@@ -422,7 +422,7 @@ static size_t gzip_header_len(const uint8_t *p, size_t len)
 }
 
 /*
- * Inflates one raw stream or all gzip members of `in`. The call at the end with one spare byte tells "exactly full"
+ * Inflates one raw stream or all gzip members of `in`. The final call with one spare byte distinguishes "exactly full"
  * from "more to come": the end of a block and the trailer may still have to be read when the output is full.
  */
 static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in, size_t in_len, uint8_t *out,
@@ -440,7 +440,7 @@ static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in
         if (gzip) {
             size_t header = gzip_header_len(s->next_in, s->avail_in);
             if (!header)
-                return damaged(e, what, s->next_in == in ? "bad header" : "bytes behind its end");
+                return damaged(e, what, s->next_in == in ? "bad header" : "trailing data");
             s->next_in += header;
             s->avail_in -= (uint32_t)header;
         }
@@ -456,15 +456,15 @@ static int64_t inflate_all(struct inflate_state *s, bool gzip, const uint8_t *in
             if (rc < 0)
                 return damaged(e, what, rc == ISAL_INCORRECT_CHECKSUM ? "wrong checksum" : "invalid code");
             if (full && made)
-                return damaged(e, what, "more bytes than there should be");
+                return damaged(e, what, "output longer than expected");
             done += made;
             if (s->block_state != ISAL_BLOCK_FINISH && !made && s->avail_in == in_before)
-                return damaged(e, what, "it ends too early");
+                return damaged(e, what, "truncated");
         }
         if (!s->avail_in)
             return (int64_t)done;
         if (!gzip)
-            return damaged(e, what, "bytes behind its end");
+            return damaged(e, what, "trailing data");
         isal_inflate_reset(s);
     }
 }
@@ -474,7 +474,7 @@ static int64_t zstd_read(struct compressor *c, const void *in, size_t in_len, vo
     if (!c->zd && !(c->zd = ZSTD_createDCtx()))
         return err_nomem(e);
     if (!in_len)
-        return damaged(e, "zstd", "it is empty");
+        return damaged(e, "zstd", "empty");
     size_t n = ZSTD_decompressDCtx(c->zd, out, cap, in, in_len);
     if (!ZSTD_isError(n))
         return (int64_t)n;
@@ -497,33 +497,33 @@ static int64_t lz4_read(struct compressor *c, const uint8_t *in, size_t in_len, 
         if (LZ4F_isError(want))
             return damaged(e, "lz4", LZ4F_getErrorName(want));
         if (full && made)
-            return damaged(e, "lz4", "more bytes than there should be");
+            return damaged(e, "lz4", "output longer than expected");
         done += made;
         in += used;
         in_len -= used;
         if (!made && !used)
-            return damaged(e, "lz4", "it ends too early");
+            return damaged(e, "lz4", "truncated");
     }
-    return want ? damaged(e, "lz4", "it ends too early") : (int64_t)done;
+    return want ? damaged(e, "lz4", "truncated") : (int64_t)done;
 }
 
 int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t cap,
                                struct err *e)
 {
     if (in_len < 4)
-        return err_set(e, ERR_DAMAGE, 0, "compressed data of %zu bytes lack their header", in_len);
+        return err_set(e, ERR_DAMAGE, 0, "compressed data of %zu bytes have no header", in_len);
     uint32_t found = get_be32(in);
     if (id && found != id)
-        return err_set(e, ERR_DAMAGE, 0, "compressed data begin with header 0x%x instead of 0x%x", found, id);
+        return err_set(e, ERR_DAMAGE, 0, "compressed data have header 0x%x, expected 0x%x", found, id);
     const struct codec *k = codec_by_id(found);
     if (!k) {
         err_set(e, ERR_FORMAT, EPROTONOSUPPORT, "unknown compression 0x%x", found);
-        return err_hint(e, "a newer version may know it");
+        return err_hint(e, "upgrade snapferry: a newer version may support it");
     }
     const uint8_t *from = (const uint8_t *)in + 4;
     size_t len = in_len - 4;
     uint8_t none[1];
-    if (!out || !cap) { /* decoders dislike NULL and want to see that nothing comes out */
+    if (!out || !cap) { /* decoders reject NULL and must detect that there is no output */
         out = none;
         cap = 0;
     }
@@ -550,7 +550,7 @@ int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t 
     if (n < 0)
         return (int)n;
     if ((size_t)n != out_len)
-        return err_set(e, ERR_DAMAGE, 0, "compressed data expand to %lld bytes instead of %zu", (long long)n, out_len);
+        return err_set(e, ERR_DAMAGE, 0, "compressed data expand to %lld bytes, expected %zu", (long long)n, out_len);
     return 0;
 }
 

@@ -33,26 +33,26 @@ static inline void compressor_freep(struct compressor **c)
 }
 
 /* Bytes that compressor_new() and use with contents up to `max_len` take per thread for writing with `id` (memory
- * budget; an upper bound, tested). Reading takes 0.3 MiB per thread, and 8.3 MiB more once an lz4 frame was met. */
+ * budget; an upper bound, tested). Reading takes 0.3 MiB per thread, and 8.3 MiB more after the first lz4 frame. */
 size_t compressor_memory(uint32_t id, size_t max_len);
 
 /*
  * Compresses `len` bytes into out[0..cap): header id and stream. Returns the total length, or 0 if it would not be
- * shorter than `len` (then the content is stored as it is, as Kopia's rule says) or does not fit into `cap`, or
- * negative errno. A `cap` of `len` is enough; `len` + 68 spares some encoders a miss when little is gained.
- * Incompressible data are recognised from samples first (rule in compress.c), unless `try_hard`.
+ * shorter than `len` (then the content is stored uncompressed, as Kopia does) or does not fit into `cap`, or negative
+ * errno. A `cap` of `len` is enough; `len` + 68 avoids a failure of some encoders when little is gained. Incompressible
+ * data are recognised from samples first (rule in compress.c), unless `try_hard`.
  */
 int64_t compressor_compress(struct compressor *c, uint32_t id, const void *data, size_t len, void *out, size_t cap,
                             bool try_hard, struct err *e);
 
 /*
- * Expands in[0..in_len), which begins with BE32(id), into out: exactly `out_len` bytes, or ERR_DAMAGE. `id` is what the
- * index says (0: take it from the payload: 'Z' objects of old repositories). Unknown id: ERR_FORMAT.
+ * Expands in[0..in_len), which begins with BE32(id), into out: exactly `out_len` bytes, or ERR_DAMAGE. `id` comes from
+ * the index (0: take it from the payload: 'Z' objects of old repositories). Unknown id: ERR_FORMAT.
  */
 int compressor_expand(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t out_len,
                       struct err *e);
 
-/* As above where the expanded length is not known beforehand ('Z' objects, manifests): at most `cap` bytes; returns
+/* Likewise where the expanded length is not known beforehand ('Z' objects, manifests): at most `cap` bytes; returns
  * the length. */
 int64_t compressor_expand_upto(struct compressor *c, uint32_t id, const void *in, size_t in_len, void *out, size_t cap,
                                struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* content.c - contents read: fetched, opened, expanded, checked. */
+/* content.c - reading contents: fetch, decrypt, expand, check */
 #include "repo/blob-reader.h"
 #include "repo/item.h"
 #include "repo/repo-impl.h"
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sealed bytes that are read and decrypted at a time: they and what becomes of them stay in the second-level cache. */
+/* Sealed bytes that are read and decrypted at a time: together with their output they stay in the second-level
+ * cache. */
 #define PIECE (128u << 10)
 
 struct content_reader {
@@ -22,8 +23,8 @@ struct content_reader {
     struct content_times times;
 };
 
-/* Adds what has passed since *from, and begins anew. */
-static void spent(uint64_t *sum, uint64_t *from)
+/* Adds the time since *from, and restarts it. */
+static void time_add(uint64_t *sum, uint64_t *from)
 {
     uint64_t now = mono_ns();
     *sum += now - *from;
@@ -69,8 +70,8 @@ void content_reader_ahead(struct content_reader *c, const struct index_entry *n)
     blob_reader_ahead(&c->blobs, n->pack, n->offset, n->packed);
 }
 
-/* Says which content could not be read, and where it should have been. */
-static int wrap_place(const struct index_entry *n, struct err *e)
+/* Adds to the error which content could not be read, and its place. */
+static int err_add_place(const struct index_entry *n, struct err *e)
 {
     char id[CONTENT_ID_TEXT];
     return err_wrap(e, "content %s in pack %s at %u+%u", content_id_text(&n->id, id), n->pack, n->offset, n->packed);
@@ -79,16 +80,15 @@ static int wrap_place(const struct index_entry *n, struct err *e)
 static int check_entry(const struct content_reader *c, const struct index_entry *n, struct err *e)
 {
     if (n->key_id != 0)
-        return err_set(e, ERR_FORMAT, ENOTSUP, "it is sealed with key %u, and only key 0 is known", n->key_id);
+        return err_set(e, ERR_FORMAT, ENOTSUP, "sealed with unknown key %u, only key 0 is supported", n->key_id);
     if (!content_iv(&n->id) || n->length >= CONTENT_LEN_LIMIT || n->packed >= CONTENT_LEN_LIMIT ||
         n->packed < item_sealed_len(repo_sealer(c->repo), 0))
-        return err_set(e, ERR_DAMAGE, EBADMSG, "its index entry is impossible (%u bytes, %u stored)", n->length,
-                       n->packed);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "invalid index entry (%u bytes, %u stored)", n->length, n->packed);
     return 0;
 }
 
 /* The sealed bytes: the caller's, or fetched. */
-static int fetch(struct content_reader *c, const struct index_entry *n, const void **stored, struct err *e)
+static int sealed_fetch(struct content_reader *c, const struct index_entry *n, const void **stored, struct err *e)
 {
     if (*stored)
         return 0;
@@ -100,8 +100,8 @@ static int fetch(struct content_reader *c, const struct index_entry *n, const vo
     return rc == -ENOENT ? blobs_read(c->repo->blobs, n->pack, n->offset, c->sealed.data, n->packed, e) : rc;
 }
 
-/* One piece of the stored bytes, at `from` of the content; the first one asks whether the pack is still being written:
- * then it is read another way. */
+/* One piece of the stored bytes, at `from` of the content; the first call checks whether the pack is still being
+ * written and must be read from its segments. */
 static int read_piece(struct content_reader *c, const struct index_entry *n, uint8_t *to, size_t from, size_t len,
                       struct err *e)
 {
@@ -124,14 +124,14 @@ static int decrypt_pieces(struct content_reader *c, const struct index_entry *n,
         const size_t step = len - at < PIECE ? len - at : PIECE;
         const size_t before = at == 0 ? ITEM_HEAD : 0, after = at + step == len ? ITEM_TAIL : 0;
         int rc = read_piece(c, n, body - before, at == 0 ? 0 : ITEM_HEAD + at, before + step + after, e);
-        spent(&c->times.read_ns, &t);
+        time_add(&c->times.read_ns, &t);
         if (rc == 0 && at == 0)
             rc = item_open_begin(repo_sealer(c->repo), content_iv(&n->id), 16, head, &st, e);
         if (rc == 0)
             rc = item_open_step(st, body, step, plain + at, e);
         if (rc == 0 && after)
             rc = item_open_end(take_ptr(&st), body + step, e);
-        spent(&c->times.open_ns, &t);
+        time_add(&c->times.open_ns, &t);
         if (rc < 0)
             return rc;
         at += step;
@@ -139,8 +139,8 @@ static int decrypt_pieces(struct content_reader *c, const struct index_entry *n,
     return 0;
 }
 
-/* Reads and decrypts piece by piece, so that the sealed bytes never go through the memory. False: it has to be done in
- * one, which also tells what is wrong. Nobody uses `plain` before the tag at the end was found right. */
+/* Reads and decrypts piece by piece, so that the sealed bytes do not pass through memory. False: to be done as a
+ * whole, which also determines the error. `plain` is not used before the tag at the end has been verified. */
 static bool open_pieces(struct content_reader *c, const struct index_entry *n, uint8_t *plain)
 {
     if (!c->piece && !(c->piece = aligned_alloc(64, 64 + PIECE + 64)))
@@ -156,15 +156,15 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
     const struct sealer *s = repo_sealer(c->repo);
     size_t scratch = item_scratch_len(s, n->packed);
     uint64_t t = mono_ns();
-    int rc = fetch(c, n, &stored, e);
-    spent(&c->times.read_ns, &t);
+    int rc = sealed_fetch(c, n, &stored, e);
+    time_add(&c->times.read_ns, &t);
     if (rc == 0 && scratch > 0)
         rc = grown_fit(&c->ecc, scratch, e);
     if (rc < 0)
         return rc;
     bool repaired = false;
     int64_t len = item_open(s, content_iv(&n->id), 16, stored, n->packed, plain, c->ecc.data, &repaired, e);
-    spent(&c->times.open_ns, &t);
+    time_add(&c->times.open_ns, &t);
     if (repaired && len >= 0) {
         char id[CONTENT_ID_TEXT];
         log_warning("content %s in pack %s was damaged and has been repaired by error correction",
@@ -173,11 +173,11 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
     return len;
 }
 
-static int expand(struct content_reader *c, const struct index_entry *n, const void *stored, uint8_t *out, size_t cap,
-                  struct err *e)
+static int payload_expand(struct content_reader *c, const struct index_entry *n, const void *stored, uint8_t *out,
+                          size_t cap, struct err *e)
 {
     size_t max = item_opened_max(repo_sealer(c->repo), n->packed);
-    /* Straight into the caller's memory where the plaintext is the payload and has room. */
+    /* Directly into the caller's memory if the plaintext is the payload and fits. */
     bool direct = n->compression == 0 && max <= cap;
     int rc = direct ? 0 : grown_fit(&c->opened, max, e);
     if (rc < 0)
@@ -186,7 +186,7 @@ static int expand(struct content_reader *c, const struct index_entry *n, const v
     const bool pieces = !stored && item_in_pieces(repo_sealer(c->repo));
     int64_t len = pieces && open_pieces(c, n, plain) ? n->packed - ITEM_OVERHEAD : open_whole(c, n, stored, plain, e);
     if (pieces && c->sealed.data) {
-        /* Only needed to see what is wrong: budgets do not know of it. */
+        /* Only needed to determine the error: not part of budgets. */
         free(c->sealed.data);
         c->sealed = (struct grown){0};
     }
@@ -195,11 +195,11 @@ static int expand(struct content_reader *c, const struct index_entry *n, const v
     uint64_t t = mono_ns();
     if (n->compression != 0) {
         rc = compressor_expand(c->codec, n->compression, plain, (size_t)len, out, n->length, e);
-        spent(&c->times.expand_ns, &t);
+        time_add(&c->times.expand_ns, &t);
         return rc;
     }
     if (len != n->length)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "it has %lld bytes where the index says %u", (long long)len, n->length);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%lld bytes, %u expected by the index", (long long)len, n->length);
     if (!direct && len > 0)
         memcpy(out, plain, (size_t)len);
     return 0;
@@ -211,10 +211,10 @@ static int check_content_hash(const struct content_reader *c, const struct index
     const struct hasher *h = sealer_hasher(repo_sealer(c->repo));
     uint8_t digest[HASH_MAX];
     if (n->id.len != hasher_size(h))
-        return err_set(e, ERR_DAMAGE, EBADMSG, "its id is not as long as the repository's hashes");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the length of its id is not that of the repository's hashes");
     hasher_digest(h, data, n->length, digest);
     if (memcmp(digest, n->id.hash, n->id.len) != 0)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "its bytes have another hash");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "hash mismatch");
     return 0;
 }
 
@@ -222,10 +222,10 @@ static int64_t read_entry(struct content_reader *c, const struct index_entry *n,
                           size_t cap, bool check_hash, struct err *e)
 {
     if (n->length > cap)
-        return err_set(e, ERR_GENERIC, ERANGE, "there is no room for its %u bytes", n->length);
+        return err_set(e, ERR_GENERIC, ERANGE, "buffer too small for %u bytes", n->length);
     int rc = check_entry(c, n, e);
     if (rc == 0)
-        rc = expand(c, n, stored, out, cap, e);
+        rc = payload_expand(c, n, stored, out, cap, e);
     if (rc == 0 && check_hash)
         rc = check_content_hash(c, n, out, e);
     return rc < 0 ? (int64_t)rc : (int64_t)n->length;
@@ -233,15 +233,15 @@ static int64_t read_entry(struct content_reader *c, const struct index_entry *n,
 
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e)
 {
-    /* In this order: a flush adds to the index before it takes from the session. */
+    /* In this order: a flush adds to the index before it removes from the session. */
     if (sessions_find(r, id, ret) == 0)
         return 0;
     return index_set_find(r->index, id, ret, e);
 }
 
 /*
- * R8: what is not found may have come or moved since the index was loaded. Where a repository has lost much, each miss
- * would list it again: after the first few, the index is loaded for a miss at most every 2 seconds.
+ * R8: a missing content may have been added or moved since the index was loaded. In a repository with many missing
+ * contents each miss would reload the index: after the first few, it is reloaded at most every 2 seconds.
  */
 static int refresh_for_miss(struct repo *r, struct err *e)
 {
@@ -253,7 +253,7 @@ static int refresh_for_miss(struct repo *r, struct err *e)
     return index_set_refresh(r->index, e);
 }
 
-static bool same_place(const struct index_entry *a, const struct index_entry *b)
+static bool entry_same_place(const struct index_entry *a, const struct index_entry *b)
 {
     return a->offset == b->offset && a->packed == b->packed && !strcmp(a->pack, b->pack);
 }
@@ -266,15 +266,15 @@ int64_t content_read_entry(struct content_reader *c, const struct index_entry *e
         struct index_entry now;
         struct err again = ERR_INIT;
         if (refresh_for_miss(c->repo, &again) == 0 && repo_find(c->repo, &entry->id, &now, &again) == 0 &&
-            !same_place(entry, &now)) {
+            !entry_same_place(entry, &now)) {
             rc = read_entry(c, &now, NULL, out, cap, check_hash, e);
             if (rc < 0)
-                wrap_place(&now, e);
+                err_add_place(&now, e);
             return rc;
         }
     }
     if (rc < 0)
-        wrap_place(entry, e);
+        err_add_place(entry, e);
     return rc;
 }
 
@@ -302,8 +302,8 @@ int64_t content_get(struct content_reader *c, const struct content_id *id, uint8
         return rc;
     if (n.length > max) {
         char text[CONTENT_ID_TEXT];
-        return err_set(e, ERR_DAMAGE, EFBIG, "content %s has %u bytes where at most %zu make sense",
-                       content_id_text(id, text), n.length, max);
+        return err_set(e, ERR_DAMAGE, EFBIG, "content %s has %u bytes, at most %zu expected", content_id_text(id, text),
+                       n.length, max);
     }
     CLEANUP_FREE uint8_t *p = malloc((size_t)n.length + 1);
     if (!p)

@@ -159,8 +159,7 @@ int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg,
         if (rc == -ENOMEM)
             return err_nomem(e);
         if (rc < 0)
-            return err_set(e, ERR_DAMAGE, EBADMSG, "directory %s holds an entry that cannot be parsed",
-                           object_id_text(dir, id));
+            return err_set(e, ERR_DAMAGE, EBADMSG, "directory %s has a malformed entry", object_id_text(dir, id));
         rc = fn(&entry, arg);
         dir_entry_clear(&entry);
         if (rc)
@@ -172,14 +171,14 @@ int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg,
 /* ---- paths ---- */
 
 struct lookup {
-    const char *path; /* what is left of it */
-    size_t used;      /* bytes of it that the best match so far stands for */
+    const char *path; /* remaining part */
+    size_t used;      /* bytes of it that the best match so far covers */
     struct dir_entry found;
 };
 
-/* Names are matched as stored: some clients make entries whose name is a path ("/dev/sdb"), so a name may stand for
- * several components, and the longest one wins. A slash in front means nothing unless a name has it too. */
-static int match(struct dir_entry *d, void *arg)
+/* Names are matched as stored: some clients create entries whose name is a path ("/dev/sdb"), so a name may cover
+ * several components, and the longest match is used. A leading slash is ignored unless a name has it too. */
+static int component_match(struct dir_entry *d, void *arg)
 {
     struct lookup *l = arg;
     const size_t n = strlen(d->name), slash = l->path[0] == '/';
@@ -221,7 +220,7 @@ static int copy_entry(struct dir_entry *ret, const struct dir_entry *d, struct e
 int dir_lookup(struct repo *r, const struct dir_entry *root, const char *path, struct dir_entry *ret, struct err *e)
 {
     if (*path && bad_component(path))
-        return err_set(e, ERR_USAGE, EINVAL, "the path \"%s\" has an empty component, \".\" or \"..\"", path);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid path \"%s\": empty component, \".\" or \"..\"", path);
     struct dir_entry at CLEANUP(dir_entry_clear) = {0};
     int rc = copy_entry(&at, root, e);
     if (rc < 0)
@@ -229,18 +228,18 @@ int dir_lookup(struct repo *r, const struct dir_entry *root, const char *path, s
     const char *rest = path;
     while (*rest) {
         if (at.type != 'd')
-            return err_set(e, ERR_NOT_FOUND, ENOTDIR, "cannot find \"%.*s\" in the snapshot", (int)(rest - path), path);
+            return err_set(e, ERR_NOT_FOUND, ENOTDIR, "\"%.*s\" not found in the snapshot", (int)(rest - path), path);
         if (!at.obj.content.len)
             return err_set(e, ERR_DAMAGE, EBADMSG, "the directory \"%.*s\" in the snapshot has no object",
                            (int)(rest - path), path);
         struct lookup l = {.path = rest};
-        rc = dir_each(r, &at.obj, match, &l, e);
+        rc = dir_each(r, &at.obj, component_match, &l, e);
         if (rc < 0) {
             dir_entry_clear(&l.found);
             return rc;
         }
         if (!l.used)
-            return err_plain(e, ERR_NOT_FOUND, ENOENT, "cannot find \"%.*s\" in the snapshot",
+            return err_plain(e, ERR_NOT_FOUND, ENOENT, "\"%.*s\" not found in the snapshot",
                              (int)(rest - path + (int)strcspn(rest + 1, "/") + 1), path);
         dir_entry_clear(&at);
         at = l.found;

@@ -18,7 +18,7 @@ static const uint8_t class_of[256] = {
     [11] = C_BAD,   [12] = C_BAD,   [14] = C_BAD,    [15] = C_BAD,    ['\\'] = C_BAD,  [127] = C_BAD,
 };
 
-static bool space(char c)
+static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
@@ -35,7 +35,7 @@ static const char *string_end(const char *p, const char *end)
     return NULL;
 }
 
-/* Length of the value at p: > 0; 0: more bytes are needed to tell; -1: no value begins here. */
+/* Length of the value at p: > 0; 0: more bytes are needed; -1: no value begins here. */
 static int64_t value_len(const char *p, size_t n, bool final)
 {
     const char *end = p + n, *q = p;
@@ -84,11 +84,11 @@ static int64_t value_len(const char *p, size_t n, bool final)
 
 static void skip_space(struct json_cursor *c)
 {
-    while (c->at < c->end && space(*c->at))
+    while (c->at < c->end && is_space(*c->at))
         c->at++;
 }
 
-/* A key as a C string; "" for one that is too long or is no string after all. */
+/* A key as a C string; "" for one that is too long or not a string. */
 static void key_text(const char *p, size_t n, char key[JSON_KEY_MAX])
 {
     key[0] = '\0';
@@ -203,15 +203,15 @@ void docstream_free(struct docstream *d)
     free(d);
 }
 
-static int damage(const struct docstream *d, struct err *e, const char *why)
+static int stream_damaged(const struct docstream *d, struct err *e, const char *why)
 {
     return err_set(e, ERR_DAMAGE, EBADMSG, "%s at byte %llu of a %s document", why,
                    (unsigned long long)(d->base + d->at), d->stream ? d->stream : "manifest");
 }
 
-/* Makes room and reads on. Filling the buffer to its end keeps the repeated scans of a long element linear: each one
- * sees at least twice as much as the one before. */
-static int more(struct docstream *d, struct err *e)
+/* Makes room and reads more. Filling the buffer to its end keeps the repeated scans of a long element linear: each
+ * one covers at least twice as much as the one before. */
+static int buf_fill(struct docstream *d, struct err *e)
 {
     if (d->at) {
         memmove(d->buf, d->buf + d->at, d->fill - d->at);
@@ -222,7 +222,7 @@ static int more(struct docstream *d, struct err *e)
     if (d->fill == d->cap) {
         size_t limit = d->max_elem + BUF_START, cap = d->cap * 2 < limit ? d->cap * 2 : limit;
         if (cap <= d->cap)
-            return damage(d, e, "an element that is too long");
+            return stream_damaged(d, e, "element too long");
         char *p = realloc(d->buf, cap);
         if (!p)
             return err_nomem(e);
@@ -242,11 +242,11 @@ static int more(struct docstream *d, struct err *e)
     return 0;
 }
 
-/* The next byte that is no space, not consumed; 0 at the end of the document. */
-static int peek(struct docstream *d, char *c, struct err *e)
+/* The next byte that is not white space, not consumed; 0 at the end of the document. */
+static int next_byte(struct docstream *d, char *c, struct err *e)
 {
     for (;;) {
-        while (d->at < d->fill && space(d->buf[d->at]))
+        while (d->at < d->fill && is_space(d->buf[d->at]))
             d->at++;
         if (d->at < d->fill) {
             *c = d->buf[d->at];
@@ -256,20 +256,20 @@ static int peek(struct docstream *d, char *c, struct err *e)
             *c = 0;
             return 0;
         }
-        int rc = more(d, e);
+        int rc = buf_fill(d, e);
         if (rc < 0)
             return rc;
     }
 }
 
-static int value(struct docstream *d, const char **p, size_t *len, struct err *e)
+static int value_read(struct docstream *d, const char **p, size_t *len, struct err *e)
 {
     for (;;) {
         int64_t n = value_len(d->buf + d->at, d->fill - d->at, d->eof);
         if (n < 0)
-            return damage(d, e, "garbage");
+            return stream_damaged(d, e, "garbage");
         if ((uint64_t)n > d->max_elem)
-            return damage(d, e, "an element that is too long");
+            return stream_damaged(d, e, "element too long");
         if (n > 0) {
             *p = d->buf + d->at;
             *len = (size_t)n;
@@ -277,21 +277,21 @@ static int value(struct docstream *d, const char **p, size_t *len, struct err *e
             return 0;
         }
         if (d->eof)
-            return damage(d, e, "truncation");
-        int rc = more(d, e);
+            return stream_damaged(d, e, "truncation");
+        int rc = buf_fill(d, e);
         if (rc < 0)
             return rc;
     }
 }
 
-static int expect(struct docstream *d, char want, const char *why, struct err *e)
+static int byte_expect(struct docstream *d, char want, const char *why, struct err *e)
 {
     char c;
-    int rc = peek(d, &c, e);
+    int rc = next_byte(d, &c, e);
     if (rc < 0)
         return rc;
     if (c != want)
-        return damage(d, e, c ? why : "truncation");
+        return stream_damaged(d, e, c ? why : "truncation");
     d->at++;
     return 0;
 }
@@ -303,31 +303,31 @@ static int check_stream(struct docstream *d, const char *p, size_t n, struct err
         json_is_string(v) && json_string_length(v) == strlen(d->stream) && !strcmp(json_string_value(v), d->stream);
     json_decref(v);
     if (!ok)
-        return damage(d, e, "another type of stream");
+        return stream_damaged(d, e, "unexpected type of stream");
     d->saw_stream = true;
     return 0;
 }
 
-/* A member that is not the list. */
+/* A member other than the list. */
 static int other_member(struct docstream *d, const char *key, struct err *e)
 {
     const char *p;
     size_t n;
     char c;
-    int rc = peek(d, &c, e);
+    int rc = next_byte(d, &c, e);
     if (rc < 0)
         return rc;
-    rc = value(d, &p, &n, e);
+    rc = value_read(d, &p, &n, e);
     if (rc < 0)
         return rc;
     d->state = BEHIND_MEMBER;
     if (!d->stream)
-        return damage(d, e, "a member that no stock client understands");
+        return stream_damaged(d, e, "unknown member");
     if (!strcasecmp(key, "stream"))
         return check_stream(d, p, n, e);
     json_t *v = go_parse(p, n);
     if (!v)
-        return damage(d, e, "garbage");
+        return stream_damaged(d, e, "garbage");
     json_decref(v);
     if (strcasecmp(key, "summary"))
         return 0;
@@ -342,29 +342,29 @@ static int other_member(struct docstream *d, const char *key, struct err *e)
     return 0;
 }
 
-static int member(struct docstream *d, struct err *e)
+static int member_read(struct docstream *d, struct err *e)
 {
     const char *p;
     size_t n;
     char c, key[JSON_KEY_MAX];
-    int rc = peek(d, &c, e);
+    int rc = next_byte(d, &c, e);
     if (rc < 0)
         return rc;
     if (c != '"')
-        return damage(d, e, c ? "garbage" : "truncation");
-    rc = value(d, &p, &n, e);
+        return stream_damaged(d, e, c ? "garbage" : "truncation");
+    rc = value_read(d, &p, &n, e);
     if (rc < 0)
         return rc;
     key_text(p, n, key);
-    rc = expect(d, ':', "garbage", e);
+    rc = byte_expect(d, ':', "garbage", e);
     if (rc < 0)
         return rc;
     if (strcasecmp(key, "entries"))
         return other_member(d, key, e);
     if (d->saw_entries)
-        return damage(d, e, "a second list of entries");
+        return stream_damaged(d, e, "second list of entries");
     d->saw_entries = true;
-    rc = peek(d, &c, e);
+    rc = next_byte(d, &c, e);
     if (rc < 0)
         return rc;
     if (c == '[') {
@@ -373,25 +373,25 @@ static int member(struct docstream *d, struct err *e)
         return 0;
     }
     /* An empty list may be written as null. */
-    rc = value(d, &p, &n, e);
+    rc = value_read(d, &p, &n, e);
     if (rc < 0)
         return rc;
     if (n != 4 || memcmp(p, "null", 4))
-        return damage(d, e, "entries that are no list");
+        return stream_damaged(d, e, "entries is not a list");
     d->state = BEHIND_MEMBER;
     return 0;
 }
 
-static int finish(struct docstream *d, struct err *e)
+static int stream_finish(struct docstream *d, struct err *e)
 {
     char c;
-    int rc = peek(d, &c, e);
+    int rc = next_byte(d, &c, e);
     if (rc < 0)
         return rc;
     if (d->at < d->fill)
-        return damage(d, e, "garbage behind the end");
+        return stream_damaged(d, e, "trailing data");
     if (d->stream && !d->saw_stream)
-        return damage(d, e, "no type of stream");
+        return stream_damaged(d, e, "missing type of stream");
     d->state = AT_END;
     return 0;
 }
@@ -403,27 +403,27 @@ int docstream_next(struct docstream *d, const char **elem, size_t *len, struct e
     for (;;) {
         switch (d->state) {
         case AT_START:
-            rc = expect(d, '{', "garbage", e);
+            rc = byte_expect(d, '{', "garbage", e);
             if (rc < 0)
                 return rc;
             d->state = AT_MEMBER;
             break;
         case AT_MEMBER:
-            rc = peek(d, &c, e);
+            rc = next_byte(d, &c, e);
             if (rc < 0)
                 return rc;
             if (c == '}' && !d->any_member) {
                 d->at++;
-                rc = finish(d, e);
+                rc = stream_finish(d, e);
             } else {
                 d->any_member = true;
-                rc = member(d, e);
+                rc = member_read(d, e);
             }
             if (rc < 0)
                 return rc;
             break;
         case AT_ELEMENT:
-            rc = peek(d, &c, e);
+            rc = next_byte(d, &c, e);
             if (rc < 0)
                 return rc;
             if (c == ']' && !d->any_element) {
@@ -431,7 +431,7 @@ int docstream_next(struct docstream *d, const char **elem, size_t *len, struct e
                 d->state = BEHIND_MEMBER;
                 break;
             }
-            rc = value(d, elem, len, e);
+            rc = value_read(d, elem, len, e);
             if (rc < 0)
                 return rc;
             d->any_element = true;
@@ -439,18 +439,18 @@ int docstream_next(struct docstream *d, const char **elem, size_t *len, struct e
             return 1;
         case BEHIND_ELEMENT:
         case BEHIND_MEMBER:
-            rc = peek(d, &c, e);
+            rc = next_byte(d, &c, e);
             if (rc < 0)
                 return rc;
             if (c != ',' && c != (d->state == BEHIND_ELEMENT ? ']' : '}'))
-                return damage(d, e, c ? "garbage" : "truncation");
+                return stream_damaged(d, e, c ? "garbage" : "truncation");
             d->at++;
             if (c == ',') {
                 d->state = d->state == BEHIND_ELEMENT ? AT_ELEMENT : AT_MEMBER;
             } else if (c == ']') {
                 d->state = BEHIND_MEMBER;
             } else {
-                rc = finish(d, e);
+                rc = stream_finish(d, e);
                 if (rc < 0)
                     return rc;
             }

@@ -4,8 +4,8 @@
  *
  * Index documents, directories and manifest collections are objects with one long list, "entries". Such a document may
  * be of any length (gigabytes for the index of a large volume): it is pulled through a callback and only one element is
- * held. The scanner checks the top level and that brackets and strings of an element close; what is inside an element
- * is checked by whoever parses it.
+ * held. The scanner checks the top level and that brackets and strings of an element close; the contents of an element
+ * are checked by its parser.
  */
 #ifndef SNAPFERRY_REPO_DOCSTREAM_H
 #define SNAPFERRY_REPO_DOCSTREAM_H
@@ -22,7 +22,7 @@ struct docstream;
 typedef int64_t docstream_read_fn(void *arg, void *buf, size_t len, struct err *e);
 
 /*
- * `stream`: the value that the member "stream" must have (sections 11.2 and 12.5); other members are then passed over.
+ * `stream`: the value that the member "stream" must have (sections 11.2 and 12.5); other members are then skipped.
  * NULL: the document may have no member but "entries" (manifest collections, section 12.1: stock clients fail on any
  * other). `max_elem`: longest element or member, bytes; memory is up to that plus 64 KiB.
  */

@@ -201,7 +201,7 @@ int ecc_encode(const struct ecc *x, const void *in, size_t len, void *out, struc
 {
     static const uint8_t zeros[MAX_SHARD];
     if (len > UINT32_MAX)
-        return err_set(e, ERR_GENERIC, EFBIG, "%zu bytes are too many for the length field of error correction", len);
+        return err_set(e, ERR_GENERIC, EFBIG, "%zu bytes exceed the length field of error correction", len);
     const size_t n = len + 4;
     const struct shape s = shape_of_item(x, n);
     const struct code *k = s.code;
@@ -253,8 +253,8 @@ static void decoder_fini(struct decoder *d)
     free(d->scratch);
 }
 
-/* The z bytes of the shard stored at `at`, or NULL if they are not what their CRC says. */
-static uint8_t *intact(struct decoder *d, size_t at)
+/* The z bytes of the shard stored at `at`, or NULL if they do not match their CRC. */
+static uint8_t *shard_intact(struct decoder *d, size_t at)
 {
     const size_t z = d->s.z;
     if (at >= d->stored)
@@ -273,7 +273,7 @@ static uint8_t *intact(struct decoder *d, size_t at)
 }
 
 /* Finds the shards numbered missing[] of block b from d intact ones. */
-static int rebuild(struct decoder *d, size_t b, const uint8_t *missing, size_t n_missing, struct err *e)
+static int shards_rebuild(struct decoder *d, size_t b, const uint8_t *missing, size_t n_missing, struct err *e)
 {
     const struct code *k = d->s.code;
     const size_t step = CRC_LEN + d->s.z;
@@ -285,7 +285,7 @@ static int rebuild(struct decoder *d, size_t b, const uint8_t *missing, size_t n
         gone[missing[i]] = true;
     memcpy(src, d->shard, k->d * sizeof src[0]);
     for (size_t j = 0; j < k->q && n_rows < n_missing; j++) {
-        uint8_t *p = intact(d, (b * k->q + j) * step);
+        uint8_t *p = shard_intact(d, (b * k->q + j) * step);
         if (p) {
             src[missing[n_rows]] = p; /* it takes the place of a missing one among the d sources */
             rows[n_rows++] = (uint8_t)j;
@@ -293,7 +293,7 @@ static int rebuild(struct decoder *d, size_t b, const uint8_t *missing, size_t n
     }
     if (n_rows < n_missing)
         return err_set(e, ERR_DAMAGE, 0,
-                       "error correction: %zu shards of block %zu are damaged and only %zu parity shards are left",
+                       "error correction: %zu shards of block %zu are damaged, only %zu parity shards are intact",
                        n_missing, b, n_rows);
     /* Parity row j: p_j = sum over intact c of coef[j][c] x_c + sum over missing m of coef[j][m] x_m. The square of the
      * missing columns has an inverse (any d rows of the generator have), which gives each x_m from p and intact x. */
@@ -334,7 +334,7 @@ int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out
     if (repaired)
         *repaired = false;
     if (!stored)
-        return err_set(e, ERR_DAMAGE, 0, "error correction: the stored item is empty");
+        return err_set(e, ERR_DAMAGE, 0, "error correction: stored item is empty");
     CLEANUP(decoder_fini) struct decoder d;
     d.in = in;
     d.stored = stored;
@@ -349,12 +349,12 @@ int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out
         size_t n_missing = 0;
         for (size_t i = 0; i < k->d; i++) {
             size_t at = data_at + (b * k->d + i) * step;
-            d.shard[i] = at >= stored ? (uint8_t *)(uintptr_t)zeros : intact(&d, at);
+            d.shard[i] = at >= stored ? (uint8_t *)(uintptr_t)zeros : shard_intact(&d, at);
             if (!d.shard[i])
                 missing[n_missing++] = (uint8_t)i;
         }
         if (n_missing) {
-            int rc = rebuild(&d, b, missing, n_missing, e);
+            int rc = shards_rebuild(&d, b, missing, n_missing, e);
             if (rc)
                 return rc;
             if (repaired)
@@ -366,7 +366,7 @@ int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out
                 head[i] = d.shard[i / z][i % z];
             n = (size_t)get_be32(head) + 4;
             if (n > capacity)
-                return err_set(e, ERR_DAMAGE, 0, "error correction: %zu stored bytes cannot hold an item of %zu",
+                return err_set(e, ERR_DAMAGE, 0, "error correction: %zu stored bytes are too few for an item of %zu",
                                stored, n - 4);
             if (n - 4 > cap)
                 return err_set(e, ERR_DAMAGE, 0, "error correction: an item of %zu bytes is longer than expected",

@@ -26,9 +26,9 @@ size_t ecc_decoded_max(const struct ecc *x, size_t stored);
 /* Encodes in[0..len) into out[0..ecc_encoded_len()). Buffers must not overlap. */
 int ecc_encode(const struct ecc *x, const void *in, size_t len, void *out, struct err *e);
 
-/* Decodes a stored item; out has room for ecc_decoded_max(). Returns the item's length; *repaired (NULL allowed) tells
- * whether shards had to be reconstructed. More damage than the code can repair: ERR_DAMAGE. Damage at the very end may
- * go unnoticed here: the AEAD above notices it. */
+/* Decodes a stored item; out has room for ecc_decoded_max(). Returns the item's length; *repaired (NULL allowed):
+ * shards had to be reconstructed. More damage than the code can repair: ERR_DAMAGE. Damage at the very end may be
+ * undetected here: the AEAD above detects it. */
 int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out, size_t cap, bool *repaired,
                    struct err *e);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* epoch-test.h - lets a test move the clock of epoch.c and indexset.c and step in between their actions. */
+/* epoch-test.h - lets a test control the clock of epoch.c and indexset.c and act between their steps. */
 #ifndef SNAPFERRY_REPO_EPOCH_TEST_H
 #define SNAPFERRY_REPO_EPOCH_TEST_H
 

@@ -59,7 +59,7 @@ void epoch_step(const char *step)
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
 /* All of p[0..len) as decimal digits; false if there are none, others, or too many. */
-static bool decimal(const char *p, size_t len, int64_t *ret)
+static bool parse_decimal(const char *p, size_t len, int64_t *ret)
 {
     int64_t v = 0;
     for (size_t i = 0; i < len; i++) {
@@ -71,18 +71,18 @@ static bool decimal(const char *p, size_t len, int64_t *ret)
 }
 
 /* The same with what is no digit in front left out. */
-static bool decimal_tail(const char *p, size_t len, int64_t *ret)
+static bool parse_decimal_tail(const char *p, size_t len, int64_t *ret)
 {
     size_t skip = 0;
     while (skip < len && (p[skip] < '0' || p[skip] > '9'))
         skip++;
-    return decimal(p + skip, len - skip, ret);
+    return parse_decimal(p + skip, len - skip, ret);
 }
 
 int64_t epoch_of_name(const char *name)
 {
     int64_t v;
-    return decimal_tail(name, strcspn(name, "_"), &v) ? v : -1;
+    return parse_decimal_tail(name, strcspn(name, "_"), &v) ? v : -1;
 }
 
 bool epoch_range_of_name(const char *name, struct epoch_range *ret)
@@ -92,7 +92,7 @@ bool epoch_range_of_name(const char *name, struct epoch_range *ret)
         return false;
     const char *second = name + first + 1;
     size_t len = strcspn(second, "_");
-    return second[len] && decimal_tail(name, first, &ret->min) && decimal(second, len, &ret->max);
+    return second[len] && parse_decimal_tail(name, first, &ret->min) && parse_decimal(second, len, &ret->max);
 }
 
 bool epoch_watermark_of_name(const char *name, int64_t *seconds)
@@ -102,7 +102,7 @@ bool epoch_watermark_of_name(const char *name, int64_t *seconds)
     const char *p = name + 2;
     bool minus = *p == '-';
     p += minus || *p == '+';
-    if (!decimal(p, strlen(p), seconds))
+    if (!parse_decimal(p, strlen(p), seconds))
         return false;
     if (minus)
         *seconds = -*seconds;
@@ -120,7 +120,7 @@ static bool set_of_name(const char *name, const char **set, size_t *set_len, int
     p += 1 + *set_len;
     if (p[0] != '-' || p[1] != 'c')
         return false;
-    return decimal(p + 2, strcspn(p + 2, "-"), count);
+    return parse_decimal(p + 2, strcspn(p + 2, "-"), count);
 }
 
 size_t epoch_first_complete(const char *const *names, size_t n, bool *member)
@@ -152,7 +152,7 @@ int64_t epoch_chain(const struct epoch_range *ranges, size_t n, size_t *chain)
     if (n == 0)
         return 0;
     struct link {
-        size_t links, before; /* of the shortest chain that ends here; 0 links: none does */
+        size_t links, before; /* of the shortest chain that ends here; 0 links: none */
     };
     CLEANUP_FREE struct link *l = calloc(n, sizeof *l);
     if (!l)
@@ -170,7 +170,7 @@ int64_t epoch_chain(const struct epoch_range *ranges, size_t n, size_t *chain)
                            (ranges[i].max == ranges[best].max && l[i].links < l[best].links)))
             best = i;
     }
-    /* Stock looks for a chain that ends behind epoch 0. */
+    /* Stock clients require a chain that ends after epoch 0. */
     if (best == n || ranges[best].max == 0)
         return 0;
     size_t links = l[best].links;
@@ -214,7 +214,7 @@ static bool exact_epoch_prefix(const char *name, int64_t epoch)
     return strncmp(name, want, (size_t)n) == 0;
 }
 
-static bool candidate(const struct blob_info *b, struct cand *c)
+static bool candidate_add(const struct blob_info *b, struct cand *c)
 {
     if (b->name[0] != 'x')
         return false;
@@ -227,7 +227,7 @@ static bool candidate(const struct blob_info *b, struct cand *c)
     return c->r.min >= 0 && (c->kind == 's' || exact_epoch_prefix(b->name, c->r.min));
 }
 
-/* Everything the choice is made from. */
+/* Input of the selection. */
 struct selection {
     struct cand *cand;
     size_t n;
@@ -240,7 +240,7 @@ static void selection_clear(struct selection *s)
     free(s->cand);
 }
 
-static void scan(struct selection *s, const struct blob_info *list, size_t n)
+static void candidates_scan(struct selection *s, const struct blob_info *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int64_t v;
@@ -251,14 +251,14 @@ static void scan(struct selection *s, const struct blob_info *list, size_t n)
         } else if (epoch_watermark_of_name(list[i].name, &v)) {
             if (v > s->st->watermark)
                 s->st->watermark = v;
-        } else if (candidate(&list[i], &s->cand[s->n])) {
+        } else if (candidate_add(&list[i], &s->cand[s->n])) {
             s->n++;
         }
     }
     qsort(s->cand, s->n, sizeof *s->cand, by_number);
 }
 
-static void take(struct selection *s, const struct blob_info *b)
+static void selection_add(struct selection *s, const struct blob_info *b)
 {
     s->st->blobs[s->st->n_blobs++] = *b;
 }
@@ -308,7 +308,7 @@ static size_t kind_at(const struct selection *s, char kind)
 }
 
 /* Adds the blobs of the range chain and finds the first epoch that it does not cover. */
-static int take_ranges(struct selection *s, int64_t *start, struct err *e)
+static int selection_add_ranges(struct selection *s, int64_t *start, struct err *e)
 {
     size_t first = kind_at(s, 'r'), last = kind_at(s, 's'), n = 0;
     CLEANUP_FREE struct epoch_range *ranges = calloc(last - first + 1, sizeof *ranges);
@@ -324,13 +324,13 @@ static int take_ranges(struct selection *s, int64_t *start, struct err *e)
         return err_nomem(e);
     for (int64_t k = 0; k < links; k++) {
         size_t i = at[chain[k]], end = run_end(s, i);
-        /* Stock's condition, to the letter: a first link 0..0 adds nothing. Who loads more than others may reuse
-         * contents that others do not see. */
+        /* Exactly the condition of stock clients: a first link 0..0 adds nothing. A client that loads more index
+         * blobs than others may reuse contents that the others do not see. */
         if (s->cand[i].r.max <= *start)
             continue;
         *start = s->cand[i].r.max < INT64_MAX ? s->cand[i].r.max + 1 : INT64_MAX;
         for (; i < end; i++)
-            take(s, s->cand[i].info);
+            selection_add(s, s->cand[i].info);
     }
     return 0;
 }
@@ -356,11 +356,11 @@ int epoch_select(struct epoch_state *ret, const struct blob_info *list, size_t n
     if (!s.cand || !blobs)
         return err_nomem(e);
     st.blobs = blobs;
-    scan(&s, list, n);
+    candidates_scan(&s, list, n);
     int64_t start = 0;
     int r = keep_complete(&s, e);
     if (r == 0)
-        r = take_ranges(&s, &start, e);
+        r = selection_add_ranges(&s, &start, e);
     if (r < 0)
         return r;
 
@@ -368,13 +368,13 @@ int epoch_select(struct epoch_state *ret, const struct blob_info *list, size_t n
     int64_t settled = st.write_epoch - 2;
     for (size_t i = singles; i < s.n; i++)
         if (s.cand[i].r.min >= start && s.cand[i].r.min <= settled)
-            take(&s, s.cand[i].info);
+            selection_add(&s, s.cand[i].info);
     for (size_t i = news; i < ranges; i++) {
         int64_t epoch = s.cand[i].r.min;
         if (epoch < start || epoch - 1 > st.write_epoch)
             continue;
         if (epoch > settled || !has_single(&s, singles, epoch))
-            take(&s, s.cand[i].info);
+            selection_add(&s, s.cand[i].info);
     }
     qsort(st.blobs, st.n_blobs, sizeof *st.blobs, by_name);
     st.blobs = take_ptr(&blobs);
@@ -400,7 +400,7 @@ static void listing_clear(struct listing *l)
     free(l->b);
 }
 
-static int collect(const struct blob_info *info, void *arg)
+static int listing_collect(const struct blob_info *info, void *arg)
 {
     struct listing *l = arg;
     if (l->n == l->room) {
@@ -417,7 +417,7 @@ static int collect(const struct blob_info *info, void *arg)
 
 static int list_all(struct blobs *b, const char *prefix, struct listing *l, struct err *e)
 {
-    int r = blobs_list(b, prefix, collect, l, e);
+    int r = blobs_list(b, prefix, listing_collect, l, e);
     return r == -ENOMEM ? err_nomem(e) : r;
 }
 
@@ -427,8 +427,8 @@ static int64_t refresh_ns(const struct repo_format *f)
 }
 
 /*
- * One walk instead of a listing for each prefix. That is the same as if each had been listed at some moment of the
- * walk, and within the state's validity no order of them matters: epochs last far longer.
+ * One walk instead of a listing for each prefix. The result is as if each had been listed at some moment of the walk,
+ * and within the state's validity their order does not matter: epochs last far longer.
  */
 static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f, struct err *e)
 {
@@ -448,8 +448,8 @@ static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct re
         }
         if (attempt == LIST_ATTEMPTS)
             return err_set(e, ERR_BUSY, EAGAIN,
-                           "listing the index blobs in %s took longer than the %" PRId64
-                           " minutes that a listing stays valid, %d times",
+                           "listing of the index blobs in %s took longer than the %" PRId64
+                           " minutes for which a listing is valid, %d times",
                            blobs_location(b), refresh_ns(f) / MINUTE, LIST_ATTEMPTS);
         epoch_sleep_ns(pause);
         pause = pause * 3 / 2 < 15 * NS_PER_S ? pause * 3 / 2 : 15 * NS_PER_S;
@@ -460,11 +460,10 @@ static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct re
 
 static int bad_log(const char *name, struct err *e)
 {
-    return err_set(e, ERR_DAMAGE, EBADMSG, "compaction log %s of the index is damaged: it is not the document expected",
-                   name);
+    return err_set(e, ERR_DAMAGE, EBADMSG, "compaction log %s of the index is malformed", name);
 }
 
-static struct blob_info *listed(const struct listing *l, const char *name)
+static struct blob_info *is_listed(const struct listing *l, const char *name)
 {
     size_t lo = 0, hi = l->n;
     while (lo < hi) {
@@ -480,7 +479,7 @@ static struct blob_info *listed(const struct listing *l, const char *name)
     return NULL;
 }
 
-/* Calls for every "id" of a metadata list (null counts as empty): 0, or -1 if it is none. */
+/* Calls for every "id" of a metadata list (null counts as empty): 0, or -1 if it is not a list. */
 static int each_id(json_t *list, void (*fn)(const char *id, void *arg), void *arg)
 {
     if (!list || json_is_null(list))
@@ -505,18 +504,18 @@ struct log_ctx {
 static void check_output(const char *id, void *arg)
 {
     struct log_ctx *c = arg;
-    c->missing = c->missing || !listed(c->l, id);
+    c->missing = c->missing || !is_listed(c->l, id);
 }
 
 static void drop_input(const char *id, void *arg)
 {
     struct log_ctx *c = arg;
-    const struct blob_info *b = listed(c->l, id);
+    const struct blob_info *b = is_listed(c->l, id);
     if (b)
         c->gone[b - c->l->b] = true;
 }
 
-/* Marks the inputs of one compaction log as gone, if all its outputs are listed. */
+/* Marks the inputs of one compaction log as deleted, if all its outputs are listed. */
 static int apply_log(const struct listing *l, bool *gone, const char *name, const uint8_t *text, size_t len,
                      struct err *e)
 {
@@ -573,7 +572,7 @@ static int try_load_v0(struct epoch_state *ret, struct blobs *b, const struct se
     return 0;
 }
 
-/* A log that vanished was cleaned up, after the blobs it names: listed again, nothing is lost. */
+/* A missing log was cleaned up after the blobs it names: list again, nothing is lost. */
 static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                    struct err *e)
 {
@@ -609,12 +608,12 @@ struct write_job {
     char suffix[128];
     const struct index_shard_data *shards;
     size_t n, done; /* shards; the first `done` are written */
-    int64_t epoch;  /* that they were written in */
+    int64_t epoch;  /* in which they were written */
     char (*names)[BLOB_NAME_MAX + 1];
 };
 
-/* Deletes what this call has written, and the blob after it if its put may have left something. */
-static int undo(struct write_job *j, bool and_next, struct err *e)
+/* Deletes the shards written by this call, and the next one if its put may have left a blob. */
+static int shards_delete(struct write_job *j, bool and_next, struct err *e)
 {
     int r = 0;
     for (size_t i = 0; i < j->done + and_next && i < j->n; i++) {
@@ -641,7 +640,7 @@ static int put_shard(struct write_job *j, int64_t epoch, struct err *e)
                       : snprintf(name, BLOB_NAME_MAX + 1, "xn%" PRId64 "_%s", epoch, sealed_name);
     if (n > BLOB_NAME_MAX) {
         name[0] = '\0';
-        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "the name of the index blob %s is too long", sealed_name);
+        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "name of index blob %s is too long", sealed_name);
     }
     r = blobs_put(j->b, name, sealed, len, e);
     if (r < 0)
@@ -658,7 +657,8 @@ static int write_in_epoch(struct write_job *j, struct err *e)
     int64_t refresh = refresh_ns(j->f);
     for (unsigned attempt = 0; j->done < j->n; attempt++) {
         if (attempt == WRITE_ATTEMPTS)
-            return err_set(e, ERR_BUSY, EAGAIN, "writing the index to %s is too slow: its state expired %d times",
+            return err_set(e, ERR_BUSY, EAGAIN,
+                           "index not written to %s: the listing expired %d times during the write",
                            blobs_location(j->b), WRITE_ATTEMPTS);
         int64_t left = st.valid_until_ns - epoch_now_ns();
         if (left < refresh / 4 * 3) {
@@ -668,7 +668,7 @@ static int write_in_epoch(struct write_job *j, struct err *e)
             free(take_ptr(&st.blobs)); /* only the numbers are of interest */
         }
         if (j->done && st.write_epoch != j->epoch) {
-            int r = undo(j, false, e);
+            int r = shards_delete(j, false, e);
             if (r < 0)
                 return r;
         }
@@ -686,10 +686,9 @@ static int write_in_epoch(struct write_job *j, struct err *e)
     epoch_state_clear(&st);
     if (now_epoch - 2 >= j->epoch) {
         err_set(e, ERR_BUSY, EAGAIN,
-                "extremely slow write of the index to %s: it was written in epoch %" PRId64
-                " while others went on to %" PRId64,
+                "index write to %s took too long: written in epoch %" PRId64 ", current epoch is %" PRId64,
                 blobs_location(j->b), j->epoch, now_epoch);
-        return err_hint(e, "the index blobs were deleted again; nothing is lost, try again");
+        return err_hint(e, "the index blobs were deleted again; no data is lost, retry");
     }
     return 0;
 }
@@ -718,9 +717,9 @@ int epoch_write_indexes(struct blobs *b, const struct sealer *s, const struct re
         while (r == 0 && j.done < n)
             r = put_shard(&j, -1, e);
     if (r < 0) {
-        /* The first failure is the one to tell; a blob left behind would only say again what is true. */
+        /* The first failure is reported; further ones would not add information. */
         struct err ignored = ERR_INIT;
-        undo(&j, true, &ignored);
+        shards_delete(&j, true, &ignored);
     }
     return r;
 }

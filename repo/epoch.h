@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * epoch.h - which index blobs make up the repository's index, and how a new one joins them
- * (Kopia repository format, section 9)
+ * epoch.h - which index blobs make up the repository's index, and how a new one is added (Kopia repository format,
+ * section 9)
  */
 #ifndef SNAPFERRY_REPO_EPOCH_H
 #define SNAPFERRY_REPO_EPOCH_H
 
 #include "repo/item.h"
 
-/* What one listing says (also of a repository without epochs: then write_epoch is 0 and there is no watermark). */
+/* The result of one listing (also of a repository without epochs: then write_epoch is 0 and there is no watermark). */
 struct epoch_state {
     int64_t write_epoch;
     int64_t watermark;                 /* deletion watermark, unix seconds; INT64_MIN: none */
@@ -22,7 +22,7 @@ int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s,
 void epoch_state_clear(struct epoch_state *st);
 
 /*
- * The decision itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
+ * The selection itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
  * Fills in write_epoch, watermark, blobs. For repositories without epochs, compaction logs ('m' blobs) are needed:
  * there epoch_load() reads them, this function is for epochs only. (Test vectors: epoch-state.jsonl.)
  */
@@ -34,8 +34,8 @@ int64_t epoch_of_name(const char *name);
 /*
  * Writes index tables (plaintext shards of one flush) under the lock-free protocol of 9.4: state valid for 15 minutes,
  * blobs of a stale epoch deleted and written again, write epoch checked afterwards ("extremely slow write": -EAGAIN,
- * ERR_BUSY, nothing is left behind). `session` is the session id (suffix). Without epochs: n<hash>-<session>.
- * The names written are returned in names[n] (BLOB_NAME_MAX + 1 each).
+ * ERR_BUSY, all shards deleted). `session` is the session id (suffix). Without epochs: n<hash>-<session>. The names
+ * written are returned in names[n] (BLOB_NAME_MAX + 1 each).
  */
 struct index_shard_data {
     const uint8_t *data;

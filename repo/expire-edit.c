@@ -41,7 +41,7 @@ static bool *find_wanted(const struct wanted *w, const uint8_t id[16])
     return at ? &w->found[at - (const uint8_t(*)[16])w->ids] : NULL;
 }
 
-static int take_ids(struct wanted *w, const char *const *ids, size_t n, struct err *e)
+static int wanted_fill(struct wanted *w, const char *const *ids, size_t n, struct err *e)
 {
     w->ids = malloc((n ? n : 1) * sizeof *w->ids);
     w->found = calloc(n ? n : 1, sizeof *w->found);
@@ -49,7 +49,7 @@ static int take_ids(struct wanted *w, const char *const *ids, size_t n, struct e
         return err_nomem(e);
     for (size_t i = 0; i < n; i++) {
         if (strlen(ids[i]) != 32 || hex_decode(w->ids[i], ids[i], 32) < 0)
-            return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no snapshot id: those have 32 hexadecimal digits",
+            return err_set(e, ERR_USAGE, EINVAL, "invalid snapshot id \"%.64s\": 32 hexadecimal digits expected",
                            ids[i]);
     }
     qsort(w->ids, n, sizeof *w->ids, by_bytes);
@@ -60,8 +60,8 @@ static int take_ids(struct wanted *w, const char *const *ids, size_t n, struct e
     return 0;
 }
 
-/* All manifests, because an id may be that of something else, or of a snapshot that cannot be parsed. */
-static int look(const struct manifest *m, void *arg)
+/* All manifests, because an id may be that of another manifest, or of a malformed snapshot. */
+static int wanted_check(const struct manifest *m, void *arg)
 {
     struct wanted *w = arg;
     const char *type = json_string_value(json_object_get(m->labels, "type"));
@@ -91,16 +91,16 @@ static int look(const struct manifest *m, void *arg)
     return rc;
 }
 
-static int refuse(const struct seen_snapshot *s, const char *why, const char *option, struct err *e)
+static int edit_refused(const struct seen_snapshot *s, const char *why, const char *option, struct err *e)
 {
     char id[33], text[sizeof(struct snapshot_source) + 8];
     struct snapshot_source src;
     seen_source_get(s->source, &src);
     hex_encode(id, s->id, 16);
-    err_set(e, ERR_USAGE, 0, "snapshot %s of %s %s: nothing is deleted", id,
-            snapshot_source_text(&src, text, sizeof text), why);
+    err_set(e, ERR_USAGE, 0, "snapshot %s of %s %s: nothing deleted", id, snapshot_source_text(&src, text, sizeof text),
+            why);
     err_hint(e, "%s", option);
-    e->sys = EPERM; /* not a mistake of whoever asked: it can be allowed */
+    e->sys = EPERM; /* not a usage error: it can be allowed */
     return -EPERM;
 }
 
@@ -111,7 +111,7 @@ static int check_group(const struct seen_snapshot *list, size_t n, const struct 
     bool stays = false;
     for (size_t i = 0; i < n; i++) {
         if (list[i].goes && list[i].pinned && !o->pinned)
-            return refuse(&list[i], "is pinned", "remove the pin first, or allow it", e);
+            return edit_refused(&list[i], "is pinned", "remove the pin first, or use --force", e);
         if (list[i].incomplete)
             continue;
         if (!list[i].goes)
@@ -120,7 +120,7 @@ static int check_group(const struct seen_snapshot *list, size_t n, const struct 
             last = &list[i];
     }
     if (last && !stays && !o->last_good)
-        return refuse(last, "is the last good copy of its volume", "allow it, if it really is to go", e);
+        return edit_refused(last, "is the last good copy of its volume", "use --force to delete it", e);
     return 0;
 }
 
@@ -131,15 +131,15 @@ int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const str
     struct wanted w CLEANUP(wanted_fini) = {0};
     struct delete_result done = {0};
     o = o ? o : &careful;
-    int rc = take_ids(&w, ids, n, e);
+    int rc = wanted_fill(&w, ids, n, e);
     if (rc < 0)
         return rc;
-    rc = n ? manifests_each(r, NULL, look, &w, e) : 0;
+    rc = n ? manifests_each(r, NULL, wanted_check, &w, e) : 0;
     if (rc == -ENOMEM)
         return err_nomem(e);
     if (rc == -EISDIR)
         return err_set(e, ERR_USAGE, EINVAL,
-                       "one of the ids is that of a manifest which is no snapshot: nothing is deleted");
+                       "one of the ids belongs to a manifest that is not a snapshot: nothing deleted");
     for (size_t i = 0; i < w.n; i++) {
         done.deleted += w.found[i];
         done.gone += !w.found[i];
@@ -171,7 +171,7 @@ static void pinning_fini(struct pinning *p)
     json_decref(p->data);
 }
 
-static bool want_one(const char *id, void *arg)
+static bool wanted_add(const char *id, void *arg)
 {
     const struct pinning *p = arg;
     return !strcmp(id, p->id);
@@ -200,7 +200,7 @@ static int by_pin(const void *a, const void *b)
     return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
 }
 
-/* Adds or takes out one pin; 1: that was a change. */
+/* Adds or removes one pin; 1: changed. */
 static int set_pin(json_t *pins, const char *name, bool want)
 {
     size_t i;
@@ -246,7 +246,7 @@ static int check_pins(const char *const *names, struct err *e)
     for (; names && *names; names++) {
         json_t *v CLEANUP(json_decrefp) = json_string(*names);
         if (!**names || !v || strlen(*names) > 256)
-            return err_set(e, ERR_USAGE, EINVAL, "a pin must have a name of 1 to 256 bytes of UTF-8");
+            return err_set(e, ERR_USAGE, EINVAL, "invalid name of a pin: 1 to 256 bytes of UTF-8 expected");
     }
     return 0;
 }
@@ -289,13 +289,13 @@ int snapshot_pin(struct repo *r, const char *id, const char *const *add, const c
     if (rc == 0)
         rc = manifests_open(&all, r, e);
     if (rc == 0)
-        rc = manifests_walk(all, "snapshot", want_one, take_one, &p, e);
+        rc = manifests_walk(all, "snapshot", wanted_add, take_one, &p, e);
     if (rc < 0)
         return rc == -ENOMEM ? err_nomem(e) : rc;
     if (p.unreadable)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the manifest of snapshot %s cannot be parsed", id);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed manifest of snapshot %s", id);
     if (!p.data)
-        return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%.64s\"", id);
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "no snapshot with id \"%.64s\"", id);
     rc = change_pins(&p, add, remove, e);
     if (rc == 0 && new_id)
         snprintf(new_id, 33, "%s", id);

@@ -7,7 +7,7 @@
 
 /* A source, once for all of its snapshots: user, host and path, each with its NUL. */
 struct seen_source {
-    char *volume; /* tag "volume" of the newest snapshot that has one, NULL: none has */
+    char *volume; /* tag "volume" of the newest snapshot that has one, NULL: none */
     int64_t volume_ns;
     size_t len;
     char text[];
@@ -33,13 +33,13 @@ int seen_add(struct seen *all, const struct snapshot *s); /* 0 or -ENOMEM */
 /* Sources together, each newest first; then the number of snapshots of the source that begins at `from`. */
 void seen_sort(struct seen *all);
 size_t seen_group(const struct seen *all, size_t from);
-/* Deletes those that go, all or none; durable when it returns. */
+/* Deletes the selected ones, all or none; durable when it returns. */
 int seen_delete(struct repo *r, const struct seen *all, struct err *e);
 
 /* Writes a small batch in a session of its own; durable when it returns. */
 int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e);
 
-/* A tombstone has to be younger than what it deletes: waits out up to 2 s, else ERR_CLOCK. */
+/* A tombstone must be newer than what it deletes: waits up to 2 s, else ERR_CLOCK. */
 int wait_until_younger(int64_t modified_ns, const char *id, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* expire-policy.c - what the policies of a repository say about retention, and ours among them */
+/* expire-policy.c - retention in the policies of a repository, and this node's policies among them */
 #include "repo/expire.h"
 
 #include "base/cleanup.h"
@@ -30,7 +30,7 @@ static int *member_of(struct retention_policy *p, size_t i)
     return (int *)(void *)((char *)p + members[i].at);
 }
 
-static int wanted(const struct retention_policy *p, size_t i)
+static int retention_wanted(const struct retention_policy *p, size_t i)
 {
     return *(const int *)(const void *)((const char *)p + members[i].at);
 }
@@ -78,14 +78,14 @@ static int own_policy_one(const struct manifest *m, void *arg)
     return 0;
 }
 
-/* What a stock client writes for a policy that says nothing but "manual". */
+/* What a stock client writes for a policy that only sets "manual". */
 static const char manual_policy[] =
     "{\"retention\":{},\"files\":{},\"errorHandling\":{},\"scheduling\":{\"manual\":true},\"compression\":{},"
     "\"metadataCompression\":{},\"splitter\":{},\"actions\":{},\"osSnapshots\":{\"volumeShadowCopy\":{}},"
     "\"logging\":{\"directories\":{},\"entries\":{}},\"upload\":{}}";
 
-/* The spelling that an object has for a key, the one that counts if there are several. */
-static const char *spelling(json_t *obj, const char *key)
+/* The spelling that an object has for a key; if there are several, the effective one. */
+static const char *key_spelling(json_t *obj, const char *key)
 {
     const char *found = key, *k;
     json_t *v;
@@ -118,27 +118,28 @@ static void remove_member(json_t *obj, const char *key)
     }
 }
 
-static bool asks_for_something(const struct retention_policy *keep)
+static bool keep_is_set(const struct retention_policy *keep)
 {
     for (size_t i = 0; keep && i < RETENTION_KINDS; i++) {
-        if (wanted(keep, i) >= 0)
+        if (retention_wanted(keep, i) >= 0)
             return true;
     }
     return false;
 }
 
-/* True if the policy's retention says exactly that already. */
-static bool says(const json_t *retention, const struct retention_policy *keep)
+/* True if the policy's retention is already equal. */
+static bool retention_equals(const json_t *retention, const struct retention_policy *keep)
 {
     for (size_t i = 0; i < RETENTION_KINDS; i++) {
         const json_t *v = json_is_object(retention) ? go_member(retention, members[i].key) : NULL;
-        if (wanted(keep, i) < 0 ? v != NULL : !json_is_integer(v) || json_integer_value(v) != wanted(keep, i))
+        if (retention_wanted(keep, i) < 0 ? v != NULL
+                                          : !json_is_integer(v) || json_integer_value(v) != retention_wanted(keep, i))
             return false;
     }
     return true;
 }
 
-/* The retention member anew: ours in the order of stock clients, then what else was there. */
+/* The new retention member: ours in the order of stock clients, then the others. */
 static json_t *new_retention(const json_t *old, const struct retention_policy *keep)
 {
     json_t *v = json_object();
@@ -146,8 +147,8 @@ static json_t *new_retention(const json_t *old, const struct retention_policy *k
     int rc = v && rest ? 0 : -1;
     for (size_t i = 0; i < RETENTION_KINDS && rc == 0; i++) {
         remove_member(rest, members[i].key);
-        if (wanted(keep, i) >= 0)
-            rc = go_set(v, members[i].key, json_integer(wanted(keep, i)));
+        if (retention_wanted(keep, i) >= 0)
+            rc = go_set(v, members[i].key, json_integer(retention_wanted(keep, i)));
     }
     if (rc == 0 && json_object_update(v, rest) == 0)
         return v;
@@ -159,11 +160,11 @@ static int change_policy(const struct own_policy *a, const struct retention_poli
                          struct err *e)
 {
     if (a->data && !json_is_object(a->data)) {
-        log_warning("the policy %s of %s@%s:%s cannot be parsed: it is left alone", a->ids[0], a->src->user,
-                    a->src->host, a->src->path);
+        log_warning("malformed policy %s of %s@%s:%s: not changed", a->ids[0], a->src->user, a->src->host,
+                    a->src->path);
         return 0;
     }
-    bool set_keep = asks_for_something(keep) && !(a->data && says(go_member(a->data, "retention"), keep));
+    bool set_keep = keep_is_set(keep) && !(a->data && retention_equals(go_member(a->data, "retention"), keep));
     bool set_manual = !a->data || !is_manual(a->data);
     if (!set_keep && !set_manual)
         return 0;
@@ -175,13 +176,13 @@ static int change_policy(const struct own_policy *a, const struct retention_poli
     if (!policy || !labels)
         return err_nomem(e);
     /* Stock refuses a policy with "manual" beside any other member of scheduling. */
-    if (set_manual && go_set(policy, spelling(policy, "scheduling"), json_pack("{s:b}", "manual", 1)) < 0)
+    if (set_manual && go_set(policy, key_spelling(policy, "scheduling"), json_pack("{s:b}", "manual", 1)) < 0)
         return err_nomem(e);
     if (set_keep &&
-        go_set(policy, spelling(policy, "retention"), new_retention(go_member(policy, "retention"), keep)) < 0)
+        go_set(policy, key_spelling(policy, "retention"), new_retention(go_member(policy, "retention"), keep)) < 0)
         return err_nomem(e);
     int rc = manifest_batch_add(b, labels, policy, NULL, e);
-    /* Two live policies of one target would leave the choice to chance (pitfall P18). */
+    /* With two live policies of one target the effective one would be undefined (pitfall P18). */
     for (size_t i = 0; i < a->n && rc == 0; i++)
         rc = manifest_batch_delete(b, a->ids[i], e);
     return rc;
@@ -210,7 +211,7 @@ struct policy {
     char id[33];
     enum target target;
     int64_t modified_ns;
-    const char *bad; /* member that cannot be read, NULL: none */
+    const char *bad; /* malformed member, NULL: none */
     bool no_parent;
     int64_t keep[RETENTION_KINDS]; /* negative: not set */
     char *user, *host, *path;      /* "" where the target has none; one allocation, at `user` */
@@ -231,13 +232,13 @@ void policies_free(struct policies *p)
     free(p);
 }
 
-static const char *label(const struct manifest *m, const char *key)
+static const char *policy_label(const struct manifest *m, const char *key)
 {
     const char *s = json_string_value(json_object_get(m->labels, key));
     return s ? s : "";
 }
 
-/* As for stock clients, one wrong member makes the whole document unreadable. */
+/* As in stock clients, one malformed member makes the whole document unreadable. */
 static void read_policy(struct policy *p, const json_t *data)
 {
     for (size_t i = 0; i < RETENTION_KINDS; i++)
@@ -253,7 +254,7 @@ static void read_policy(struct policy *p, const json_t *data)
         bool set = go_member(retention, members[i].key) != NULL;
         if (go_int(retention, members[i].key, INT64_MIN, INT64_MAX, &p->keep[i]) < 0)
             p->bad = members[i].key;
-        /* A negative number grants nothing, and unlike a missing one it is not inherited over. */
+        /* A negative number keeps nothing; unlike a missing one it overrides inherited values. */
         else if (set && p->keep[i] < 0)
             p->keep[i] = 0;
     }
@@ -268,9 +269,9 @@ static int add_policy(const struct manifest *m, void *arg)
         p.target++;
     if (p.target == TARGET_GLOBAL && !label_is(m, "policyType", "global"))
         return 0;
-    const char *user = p.target <= TARGET_USER ? label(m, "username") : "";
-    const char *host = p.target <= TARGET_HOST ? label(m, "hostname") : "";
-    const char *path = p.target == TARGET_PATH ? label(m, "path") : "";
+    const char *user = p.target <= TARGET_USER ? policy_label(m, "username") : "";
+    const char *host = p.target <= TARGET_HOST ? policy_label(m, "hostname") : "";
+    const char *path = p.target == TARGET_PATH ? policy_label(m, "path") : "";
     if (all->n == all->cap) {
         size_t cap = all->cap ? all->cap * 2 : 16;
         struct policy *list = realloc(all->list, cap * sizeof *list);
@@ -319,16 +320,16 @@ static const struct policy *find_policy(const struct policies *all, enum target 
     return best;
 }
 
-/* Takes over what is not set yet. 1: nothing above it counts. */
-static int merge(const struct policy *p, const char *origin, struct retention_policy *ret,
-                 struct retention_origin *from, struct err *e)
+/* Inherits what is not set yet. 1: policies above do not apply. */
+static int policy_merge(const struct policy *p, const char *origin, struct retention_policy *ret,
+                        struct retention_origin *from, struct err *e)
 {
     if (!p)
         return 0;
     if (p->bad) {
-        err_set(e, ERR_DAMAGE, EBADMSG, "the policy %s (%s%s%s%s%s) cannot be read (%s): nothing is decided by it",
-                p->id, origin, *p->user || *p->host ? " " : "", p->user, *p->user ? "@" : "", p->host, p->bad);
-        return err_hint(e, "set it anew with \"kopia policy set\", or remove it");
+        err_set(e, ERR_DAMAGE, EBADMSG, "malformed policy %s (%s%s%s%s%s): %s; no retention is applied", p->id, origin,
+                *p->user || *p->host ? " " : "", p->user, *p->user ? "@" : "", p->host, p->bad);
+        return err_hint(e, "set it again with \"kopia policy set\", or remove it");
     }
     for (size_t i = 0; i < RETENTION_KINDS; i++) {
         const char **o = (const char **)(void *)((char *)from + members[i].origin);
@@ -340,7 +341,7 @@ static int merge(const struct policy *p, const char *origin, struct retention_po
     return p->no_parent;
 }
 
-/* Length of the path above the first n bytes of this one; n itself at the top. */
+/* Length of the parent path of the first n bytes; n itself at the top. */
 static size_t parent_length(const char *path, size_t n)
 {
     size_t top = *path == '/' ? 1 : 0, from = n;
@@ -361,23 +362,23 @@ int policies_effective(const struct policies *all, const struct snapshot_source 
     int rc = 0;
     for (size_t n = strlen(src->path), up; rc == 0; n = up) {
         bool own = !src->path[n];
-        rc = merge(find_policy(all, TARGET_PATH, src->user, src->host, src->path, n), own ? "source" : "path", &keep,
-                   &from, e);
+        rc = policy_merge(find_policy(all, TARGET_PATH, src->user, src->host, src->path, n), own ? "source" : "path",
+                          &keep, &from, e);
         up = parent_length(src->path, n);
         if (up == n)
             break;
     }
     if (rc == 0)
-        rc = merge(find_policy(all, TARGET_USER, src->user, src->host, "", 0), "user", &keep, &from, e);
+        rc = policy_merge(find_policy(all, TARGET_USER, src->user, src->host, "", 0), "user", &keep, &from, e);
     if (rc == 0)
-        rc = merge(find_policy(all, TARGET_HOST, "", src->host, "", 0), "host", &keep, &from, e);
+        rc = policy_merge(find_policy(all, TARGET_HOST, "", src->host, "", 0), "host", &keep, &from, e);
     if (rc == 0)
-        rc = merge(find_policy(all, TARGET_GLOBAL, "", "", "", 0), "global", &keep, &from, e);
+        rc = policy_merge(find_policy(all, TARGET_GLOBAL, "", "", "", 0), "global", &keep, &from, e);
     if (rc == 0) {
         struct policy defaults = {.user = (char[]){""}, .host = (char[]){""}};
         for (size_t i = 0; i < RETENTION_KINDS; i++)
             defaults.keep[i] = members[i].by_default;
-        rc = merge(&defaults, "default", &keep, &from, e);
+        rc = policy_merge(&defaults, "default", &keep, &from, e);
     }
     if (rc < 0)
         return rc;

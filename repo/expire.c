@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * expire.c - which snapshots go by their sources' retention, and their going
+ * expire.c - snapshots that expire by the retention of their sources, and their deletion
  *
  * Crash points: expire-decided (before anything is written), expire-deleted (durable).
  */
@@ -25,7 +25,7 @@ static int by_text(const void *a, const void *b)
     return x->len != y->len ? (x->len < y->len ? -1 : 1) : memcmp(x->text, y->text, x->len);
 }
 
-static struct seen_source *intern(struct seen *all, const struct snapshot_source *s)
+static struct seen_source *source_intern(struct seen *all, const struct snapshot_source *s)
 {
     size_t nu = strlen(s->user) + 1, nh = strlen(s->host) + 1, np = strlen(s->path) + 1;
     CLEANUP_FREE struct seen_source *n = malloc(sizeof *n + nu + nh + np);
@@ -69,7 +69,7 @@ void seen_fini(struct seen *all)
     free(all->list);
 }
 
-/* A volume may get another name; its source stays. */
+/* The name of a volume may change; its source does not. */
 static int note_volume(struct seen_source *n, const struct snapshot *s)
 {
     const char *name = json_string_value(json_object_get(s->tags, "tag:volume"));
@@ -101,7 +101,7 @@ int seen_add(struct seen *all, const struct snapshot *s)
                                 .size = s->total_size,
                                 .incomplete = s->incomplete[0],
                                 .pinned = s->pins && json_array_size(s->pins)};
-    struct seen_source *source = intern(all, &s->source);
+    struct seen_source *source = source_intern(all, &s->source);
     if (!source || note_volume(source, s) < 0)
         return -ENOMEM;
     n->source = source;
@@ -140,12 +140,12 @@ size_t seen_group(const struct seen *all, size_t from)
 
 /* ---- deleting ---- */
 
-/* Tombstones in one content; a batch looks through itself for each of them. */
+/* Tombstones in one content; each is looked up in the batch. */
 #define TOMBSTONES 2000
 #define MANIFEST_COMPRESSION 0x1101 /* zstd-fastest */
 #define MANIFESTS_MAX ((size_t)1 << 20)
 
-/* A tombstone counts only if it is younger than what it deletes. */
+/* A tombstone is effective only if it is newer than what it deletes. */
 #define WAIT_MAX_NS INT64_C(2000000000)
 
 int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
@@ -153,10 +153,9 @@ int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
     int64_t ahead = modified_ns - now_ns();
     if (ahead > WAIT_MAX_NS) {
         char t[TIME_TEXT];
-        err_set(e, ERR_CLOCK, 0,
-                "snapshot %s was written by a clock that is ahead of ours: until %s it cannot be deleted", id,
+        err_set(e, ERR_CLOCK, 0, "snapshot %s is newer than this node's clock: cannot be deleted before %s", id,
                 time_text(modified_ns, t));
-        return err_hint(e, "compare the clocks of the machines that use this repository");
+        return err_hint(e, "synchronize the clocks of the machines that use this repository");
     }
     while ((ahead = modified_ns - now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
         nanosleep(&(struct timespec){.tv_sec = ahead / NS_PER_S, .tv_nsec = ahead % NS_PER_S + 1}, NULL);
@@ -219,7 +218,7 @@ struct plan {
     const struct expire_opts *o;
 };
 
-static int gather(struct snapshot *s, void *arg)
+static int snapshots_collect(struct snapshot *s, void *arg)
 {
     struct plan *p = arg;
     if (!p->o->source && ((p->o->user && strcmp(p->o->user, s->source.user) != 0) ||
@@ -228,7 +227,7 @@ static int gather(struct snapshot *s, void *arg)
     return seen_add(&p->seen, s);
 }
 
-__attribute__((format(printf, 2, 3))) static void say(struct expire_verdict *v, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void reason_add(struct expire_verdict *v, const char *fmt, ...)
 {
     size_t n = strlen(v->why);
     va_list ap;
@@ -240,19 +239,19 @@ __attribute__((format(printf, 2, 3))) static void say(struct expire_verdict *v, 
 static const char *const too_old[RETENTION_KINDS] = {NULL, "hourly", "daily", "weekly", "monthly", "annual"};
 static const char *const periods[RETENTION_KINDS] = {NULL, "hour", "day", "week", "month", "year"};
 
-static void say_missed(struct expire_verdict *v, const struct retention_item *it, const struct retention_policy *p)
+static void reason_not_kept(struct expire_verdict *v, const struct retention_item *it, const struct retention_policy *p)
 {
     const int keep[RETENTION_KINDS] = {p->latest, p->hourly, p->daily, p->weekly, p->monthly, p->annual};
     const char *between = "";
     if (it->missed[RETENTION_LATEST] == RETENTION_TOO_OLD) {
-        say(v, "not among the newest %d", keep[RETENTION_LATEST]);
+        reason_add(v, "not among the newest %d", keep[RETENTION_LATEST]);
         between = "; ";
     }
     bool first = true;
     for (int k = RETENTION_HOURLY; k < RETENTION_KINDS; k++) {
         if (it->missed[k] != RETENTION_TOO_OLD)
             continue;
-        say(v, "%s%d %s", first ? *between ? "; older than " : "older than " : ", ", keep[k], too_old[k]);
+        reason_add(v, "%s%d %s", first ? *between ? "; older than " : "older than " : ", ", keep[k], too_old[k]);
         first = false;
         between = "; ";
     }
@@ -260,28 +259,28 @@ static void say_missed(struct expire_verdict *v, const struct retention_item *it
     for (int k = RETENTION_HOURLY; k < RETENTION_KINDS; k++) {
         if (it->missed[k] != RETENTION_STOOD_FOR)
             continue;
-        say(v, "%s%s%s", first ? between : ", ", first ? "a newer one stands for its " : "", periods[k]);
+        reason_add(v, "%s%s%s", first ? between : ", ", first ? "a newer snapshot is kept for the " : "", periods[k]);
         first = false;
     }
 }
 
-static void judge(struct expire_verdict *v, const struct retention_item *it, bool last_good,
-                  const struct retention_policy *p)
+static void snapshot_judge(struct expire_verdict *v, const struct retention_item *it, bool last_good,
+                           const struct retention_policy *p)
 {
     v->keep = it->n_reasons || v->pinned || last_good;
     v->why[0] = '\0';
     for (unsigned i = 0; i < it->n_reasons; i++)
-        say(v, "%s%s", i ? ", " : "", it->reasons[i]);
+        reason_add(v, "%s%s", i ? ", " : "", it->reasons[i]);
     if (v->pinned)
-        say(v, "%spinned", *v->why ? ", " : "");
+        reason_add(v, "%spinned", *v->why ? ", " : "");
     if (!*v->why && last_good)
-        say(v, "the newest complete one");
+        reason_add(v, "the newest complete one");
     else if (!v->keep && v->incomplete)
-        say(v, "incomplete, and newer or complete ones are there");
+        reason_add(v, "incomplete, and a newer or a complete one exists");
     else if (!v->keep)
-        say_missed(v, it, p);
+        reason_not_kept(v, it, p);
     if (!*v->why)
-        say(v, "the policy keeps none");
+        reason_add(v, "keep limits are 0");
 }
 
 struct group {
@@ -292,8 +291,8 @@ struct group {
     struct retention_origin origin;
 };
 
-static int judge_group(struct group *g, const struct expire_opts *o, expire_fn *fn, void *arg,
-                       struct expire_result *res, struct err *e)
+static int source_judge(struct group *g, const struct expire_opts *o, expire_fn *fn, void *arg,
+                        struct expire_result *res, struct err *e)
 {
     struct retention_item *items CLEANUP_FREE = calloc(g->n, sizeof *items);
     if (!items)
@@ -320,7 +319,7 @@ static int judge_group(struct group *g, const struct expire_opts *o, expire_fn *
                                    .reasons = (const char(*)[24])items[i].reasons,
                                    .n_reasons = items[i].n_reasons};
         hex_encode(v.id, s->id, 16);
-        judge(&v, &items[i], !s->incomplete && !complete_seen, &g->keep);
+        snapshot_judge(&v, &items[i], !s->incomplete && !complete_seen, &g->keep);
         complete_seen |= !s->incomplete;
         s->goes = !v.keep;
         res->kept += v.keep;
@@ -330,7 +329,8 @@ static int judge_group(struct group *g, const struct expire_opts *o, expire_fn *
     return rc;
 }
 
-static int judge_all(struct repo *r, struct plan *p, expire_fn *fn, void *arg, struct expire_result *res, struct err *e)
+static int sources_judge(struct repo *r, struct plan *p, expire_fn *fn, void *arg, struct expire_result *res,
+                         struct err *e)
 {
     CLEANUP(policies_freep) struct policies *policies = NULL;
     CLEANUP_FREE struct group *g = malloc(sizeof *g);
@@ -348,7 +348,7 @@ static int judge_all(struct repo *r, struct plan *p, expire_fn *fn, void *arg, s
         else
             rc = policies_effective(policies, &g->source, &g->keep, &g->origin, e);
         if (rc == 0)
-            rc = judge_group(g, p->o, fn, arg, res, e);
+            rc = source_judge(g, p->o, fn, arg, res, e);
     }
     return rc;
 }
@@ -363,11 +363,11 @@ int snapshots_expire(struct repo *r, const struct expire_opts *o, expire_fn *fn,
 {
     struct plan p CLEANUP(plan_fini) = {.o = o};
     struct expire_result done = {0};
-    int rc = snapshots_each(r, o->source, false, gather, &p, &done.unreadable, e);
+    int rc = snapshots_each(r, o->source, false, snapshots_collect, &p, &done.unreadable, e);
     if (rc < 0)
         return rc;
     seen_sort(&p.seen);
-    rc = judge_all(r, &p, fn, arg, &done, e);
+    rc = sources_judge(r, &p, fn, arg, &done, e);
     if (rc == 0 && !o->dry_run && done.expired)
         rc = seen_delete(r, &p.seen, e);
     if (rc == 0 && res)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * expire.h - policies of sources, and the snapshots that go (Kopia repository format, sections 13 and 12.3)
+ * expire.h - policies of sources, and expiry of snapshots (Kopia repository format, sections 13 and 12.3)
  *
  * Retention is Kopia's: it belongs to the source, it is written as a Kopia policy, and what expires here is what a
- * stock client would expire from the same repository in the same time zone. Two things are stricter: a source's newest
- * complete snapshot never goes (E-11), and nothing is deleted when a policy cannot be read. Deleting takes the
- * snapshots off the list; their space comes back with maintenance.
+ * stock client would expire from the same repository in the same time zone. Two rules are stricter: a source's newest
+ * complete snapshot never expires (E-11), and nothing is deleted when a policy cannot be read. Deleting removes
+ * snapshots from the list; their space is reclaimed by maintenance.
  *
- * What changes the repository opens a session of its own and returns when the change is durable and visible to other
- * clients; it is made as a whole or not at all.
+ * Functions that change the repository open a session of their own and return when the change is durable and visible to
+ * other clients; it is made completely or not at all.
  */
 #ifndef SNAPFERRY_REPO_EXPIRE_H
 #define SNAPFERRY_REPO_EXPIRE_H
@@ -19,16 +19,17 @@
 /* ---- policies ---- */
 
 /*
- * Adds to the batch what makes the source's own policy say `keep`, with scheduling.manual = true; everything else that
- * an existing policy says stays. A negative member is taken out, so that it is inherited; where all are negative,
- * nobody asked for a retention and what the policy says about it stays. Nothing is added when nothing changes. A policy
- * that is no JSON object is left alone (warning).
+ * Adds to the batch a change of the source's own policy to `keep`, with scheduling.manual = true; all other members of
+ * an existing policy are preserved. A negative member is removed, so that it is inherited; if all are negative, the
+ * retention of the policy is not changed. Nothing is added when nothing changes. A policy that is not a JSON object is
+ * not changed (warning).
  */
 int source_policy_keep(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep,
                        struct manifest_batch *b, struct err *e);
 
-/* As stock clients inherit: the source, the paths above it, user@host, host, global, built-in defaults; a policy with
- * noParent ends it, and what is not set then is negative. A policy that takes part and cannot be read is ERR_DAMAGE. */
+/* As stock clients inherit: the source, the paths above it, user@host, host, global, built-in defaults; a policy
+ * with noParent ends the chain, and members not set by then are negative. An effective policy that cannot be read is
+ * ERR_DAMAGE. */
 int source_policy_effective(struct repo *r, const struct snapshot_source *src, struct retention_policy *ret,
                             struct err *e);
 
@@ -78,13 +79,13 @@ typedef int expire_fn(const struct expire_verdict *v, void *arg);
 struct expire_result {
     unsigned sources;
     uint64_t kept, expired; /* with dry_run: would be */
-    unsigned unreadable;    /* snapshot manifests that cannot be parsed; they are left alone */
+    unsigned unreadable;    /* snapshot manifests that cannot be parsed; they are not changed */
 };
 
 /*
- * Decides about every snapshot asked for, tells fn (may be NULL) of each, source by source and newest first, and then,
- * unless dry_run, deletes those that go. A non-zero return of fn ends it before anything is deleted and is returned.
- * Nothing to expire is no error; no such source is not either (all counts 0).
+ * Decides about every selected snapshot, calls fn (may be NULL) for each, source by source and newest first, and then,
+ * unless dry_run, deletes the expired ones. A non-zero return of fn ends it before anything is deleted and is returned.
+ * Nothing to expire is not an error; nor is a missing source (all counts 0).
  */
 int snapshots_expire(struct repo *r, const struct expire_opts *o, expire_fn *fn, void *arg, struct expire_result *res,
                      struct err *e);
@@ -97,16 +98,16 @@ struct delete_opts {
     bool dry_run;
 };
 struct delete_result {
-    size_t deleted, gone; /* gone: there was no such snapshot (any more) */
+    size_t deleted, gone; /* gone: there was no such snapshot */
 };
-/* Deletes snapshots by their full manifest ids, all or, when one is pinned or the last complete one of its source and
- * the options do not allow it, none (ERR_USAGE, -EPERM, naming it). Manifests of other types are ERR_USAGE. A snapshot
- * manifest that cannot be parsed may be deleted. */
+/* Deletes snapshots by their full manifest ids, all or none: none if one is pinned or the last complete one of its
+ * source and the options do not allow it (ERR_USAGE, -EPERM, naming it). Manifests of other types are ERR_USAGE. A
+ * snapshot manifest that cannot be parsed may be deleted. */
 int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const struct delete_opts *o,
                      struct delete_result *res, struct err *e);
 
-/* Adds and removes pins (NULL-terminated lists, each may be NULL). A snapshot that is changed is written anew, so its
- * id changes, as with stock clients: *new_id gets it (the old one when nothing changed). `id` is a full manifest id.
+/* Adds and removes pins (NULL-terminated lists, each may be NULL). A changed snapshot is rewritten, so its id
+ * changes, as with stock clients: *new_id gets it (the old one when nothing changed). `id` is a full manifest id.
  * ERR_NOT_FOUND. */
 int snapshot_pin(struct repo *r, const char *id, const char *const *add, const char *const *remove, char new_id[33],
                  struct err *e);

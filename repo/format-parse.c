@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* format-parse.c - the JSON documents of the format blobs: checked member by member, nothing taken on trust. */
+/* format-parse.c - the JSON documents of the format blobs, validated member by member */
 #include "repo/format-parse.h"
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -108,7 +108,7 @@ static bool member_bytes(const json_t *obj, const char *key, uint8_t *out, size_
     return fits;
 }
 
-/* Copies a name; too long ones are cut, so that they can be named in a message and are then not found. */
+/* Copies a name; one that is too long is truncated, so that it can appear in a message and is then not found. */
 static bool member_name(const json_t *obj, const char *key, char *out, size_t cap)
 {
     const char *text = "";
@@ -179,7 +179,7 @@ static bool parse_time(const char *s, int64_t *ret)
 static int outer_damaged(struct err *e, const char *why)
 {
     int rc = err_set(e, ERR_DAMAGE, EBADMSG, "kopia.repository is damaged: %s", why);
-    err_hint(e, "restore this blob from a copy; where password change is disabled, each pack begins with one");
+    err_hint(e, "restore this blob from a copy; where password change is disabled, each pack starts with a copy");
     return rc;
 }
 
@@ -199,24 +199,24 @@ int format_parse_outer(struct format_outer *ret, const void *data, size_t len, s
     if (!o.doc)
         return outer_damaged(e, je.text);
     if (!json_is_object(o.doc))
-        return outer_damaged(e, "it is not a JSON object");
+        return outer_damaged(e, "not a JSON object");
     char encryption[32];
     if (!member_name(o.doc, "keyAlgo", o.key_algo, sizeof o.key_algo) ||
         !member_name(o.doc, "encryption", encryption, sizeof encryption))
-        return outer_damaged(e, "its algorithms are not strings");
+        return outer_damaged(e, "algorithms are not strings");
     if (!member_bytes(o.doc, "uniqueID", o.unique_id, sizeof o.unique_id, &o.unique_id_len) || o.unique_id_len == 0)
-        return outer_damaged(e, "its unique id is missing or not base64");
+        return outer_damaged(e, "unique id missing or not base64");
     const json_t *sealed = json_member(o.doc, "encryptedBlockFormat");
     if (!json_is_string(sealed))
-        return outer_damaged(e, "the sealed part is missing");
+        return outer_damaged(e, "sealed part missing");
     int rc = base64_decode(&o.sealed, &o.sealed_len, json_string_value(sealed), json_string_length(sealed));
     if (rc == -ENOMEM)
         return err_nomem(e);
     if (rc < 0)
-        return outer_damaged(e, "the sealed part is not base64");
+        return outer_damaged(e, "sealed part not base64");
     if (strcmp(encryption, "AES256_GCM") != 0)
         return err_set(e, ERR_FORMAT, ENOTSUP,
-                       "kopia.repository is sealed with \"%s\", which is not known (known: AES256_GCM)", encryption);
+                       "kopia.repository is sealed with unsupported \"%s\" (supported: AES256_GCM)", encryption);
     *ret = o;
     o.doc = NULL;
     o.sealed = NULL;
@@ -232,13 +232,13 @@ static int inner_damaged(struct err *e, const char *why)
 
 static int unknown_name(struct err *e, const char *what, const char *name)
 {
-    int rc = err_set(e, ERR_FORMAT, ENOTSUP, "the repository uses the %s \"%s\", which this version does not know",
+    int rc = err_set(e, ERR_FORMAT, ENOTSUP, "the repository uses the %s \"%s\", which this version does not support",
                      what, name);
-    err_hint(e, "a newer snapferry may know it");
+    err_hint(e, "upgrade snapferry: a newer version may support it");
     return rc;
 }
 
-static bool in_list(const char *name, const char *(*list)(unsigned))
+static bool is_listed(const char *name, const char *(*list)(unsigned))
 {
     for (unsigned i = 0; list(i); i++)
         if (strcmp(list(i), name) == 0)
@@ -259,17 +259,17 @@ static int check_feature(const json_t *item, struct err *e)
                       !json_member_text(otherwise, "message", &message) || !json_member_text(otherwise, "url", &url)))
         return inner_damaged(e, "a required feature is malformed");
     if (warn) {
-        log_warning("the repository uses the feature \"%.100s\", which this version does not know%s%.200s%s%.200s",
+        log_warning("the repository uses the feature \"%.100s\", which this version does not support%s%.200s%s%.200s",
                     name, message[0] ? ": " : "", message, url[0] ? "; see " : "", url);
         return 0;
     }
     int rc = err_set(e, ERR_FORMAT, ENOTSUP,
-                     "the repository requires the feature \"%.100s\", which this version does not know%s%.300s", name,
-                     message[0] ? ": " : "", message);
+                     "the repository requires the feature \"%.100s\", which this version does not support%s%.300s",
+                     name, message[0] ? ": " : "", message);
     if (url[0])
-        err_hint(e, "a newer snapferry may know it; see %.300s", url);
+        err_hint(e, "upgrade snapferry: a newer version may support it; see %.300s", url);
     else
-        err_hint(e, "a newer snapferry may know it");
+        err_hint(e, "upgrade snapferry: a newer version may support it");
     return rc;
 }
 
@@ -310,7 +310,7 @@ static int read_epochs(struct epoch_params *ep, const json_t *doc, struct err *e
     if (ep->refresh_ns < 0 || ep->refresh_ns > ep->min_duration_ns / 3 || ep->refresh_ns > ep->cleanup_margin_ns / 3 ||
         ep->full_checkpoint <= 0 || ep->min_duration_ns < 10 * minute || ep->advance_count < 10 ||
         ep->advance_bytes < 1 << 20)
-        return inner_damaged(e, "the epoch parameters contradict each other or the limits of the format");
+        return inner_damaged(e, "the epoch parameters are contradictory or out of range");
     return 0;
 }
 
@@ -341,10 +341,10 @@ static int read_algorithms(struct repo_format *f, const json_t *doc, struct err 
         !json_member_int(doc, "eccOverheadPercent", INT_MIN, INT_MAX, &percent))
         return inner_damaged(e, "the names of its algorithms are malformed");
     if (!f->hash[0] || !f->encryption[0])
-        return inner_damaged(e, "it names no hash or no encryption");
-    if (!in_list(f->hash, hash_name))
+        return inner_damaged(e, "hash or encryption missing");
+    if (!is_listed(f->hash, hash_name))
         return unknown_name(e, "hash", f->hash);
-    if (!in_list(f->encryption, encryption_name))
+    if (!is_listed(f->encryption, encryption_name))
         return unknown_name(e, "encryption", f->encryption);
     if (!f->splitter[0])
         snprintf(f->splitter, sizeof f->splitter, "FIXED");
@@ -353,11 +353,10 @@ static int read_algorithms(struct repo_format *f, const json_t *doc, struct err 
         return unknown_name(e, "splitter", f->splitter);
     if (!ecc[0] || percent == 0)
         return 0;
-    if (!in_list(ecc, ecc_name))
+    if (!is_listed(ecc, ecc_name))
         return unknown_name(e, "error correction", ecc);
     if (percent < 1 || percent > 100 || f->index_version < 2)
-        return err_set(e, ERR_FORMAT, ENOTSUP,
-                       "the repository has error correction of %lld %% with index version %u, which cannot be",
+        return err_set(e, ERR_FORMAT, ENOTSUP, "unsupported error correction of %lld %% with index version %u",
                        (long long)percent, f->index_version);
     f->ecc_percent = (unsigned)percent;
     return 0;
@@ -366,14 +365,13 @@ static int read_algorithms(struct repo_format *f, const json_t *doc, struct err 
 static int read_format(struct repo_format *f, const json_t *doc, struct err *e)
 {
     int64_t version = 0, index = 0, pack = 0;
-    /* The version first: a newer one may have changed anything else. */
+    /* The version first: a newer version may have changed anything else. */
     if (!json_member_int(doc, "version", INT64_MIN, INT64_MAX, &version))
-        return inner_damaged(e, "its version is not a number");
+        return inner_damaged(e, "version is not a number");
     if (version < 1 || version > 3) {
-        int rc = err_set(e, ERR_FORMAT, ENOTSUP,
-                         "the repository has format version %lld, this program supports versions 1 to 3",
+        int rc = err_set(e, ERR_FORMAT, ENOTSUP, "the repository has format version %lld, this version supports 1 to 3",
                          (long long)version);
-        err_hint(e, "a newer snapferry may support it");
+        err_hint(e, "upgrade snapferry: a newer version may support it");
         return rc;
     }
     f->version = (unsigned)version;
@@ -389,7 +387,7 @@ static int read_format(struct repo_format *f, const json_t *doc, struct err *e)
     if (f->master_key_len == 0)
         return inner_damaged(e, "the master key is missing");
     if (index < 0 || index > 2)
-        return err_set(e, ERR_FORMAT, ENOTSUP, "the repository has index version %lld, this program supports 1 and 2",
+        return err_set(e, ERR_FORMAT, ENOTSUP, "the repository has index version %lld, this version supports 1 and 2",
                        (long long)index);
     f->index_version = index ? (unsigned)index : 1;
     if (pack != 0 && (pack < PACK_SIZE_MIN || pack > PACK_SIZE_MAX))
@@ -403,7 +401,7 @@ static int read_format(struct repo_format *f, const json_t *doc, struct err *e)
     return rc;
 }
 
-/* The library's copies of secrets do not outlive the document. */
+/* The library's copies of secrets must not outlive the document. */
 static void wipe_strings(json_t *v)
 {
     if (json_is_string(v)) {
@@ -419,9 +417,9 @@ int format_parse_inner(struct repo_format *f, const void *data, size_t len, stru
     json_error_t je;
     json_t *doc = json_loadb(data, len, 0, &je);
     if (!doc)
-        return inner_damaged(e, "it is not JSON");
+        return inner_damaged(e, "not JSON");
     const json_t *format = json_member(doc, "format");
-    int rc = json_is_object(format) ? read_format(f, format, e) : inner_damaged(e, "it is not a format document");
+    int rc = json_is_object(format) ? read_format(f, format, e) : inner_damaged(e, "not a format document");
     wipe_strings(doc);
     json_decref(doc);
     return rc;
@@ -435,13 +433,13 @@ int format_parse_blobcfg(struct repo_format *f, const void *data, size_t len, st
               json_member_int(doc, "retentionPeriod", 0, INT64_MAX, &f->retention_period_ns);
     json_decref(doc);
     if (!ok)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the document inside kopia.blobcfg is damaged");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed document in kopia.blobcfg");
     if (!f->retention_mode[0] && f->retention_period_ns == 0)
         return 0;
     if (strcmp(f->retention_mode, "GOVERNANCE") != 0 && strcmp(f->retention_mode, "COMPLIANCE") != 0)
-        return err_set(e, ERR_FORMAT, ENOTSUP, "kopia.blobcfg asks for object retention \"%s\", which is not known",
+        return err_set(e, ERR_FORMAT, ENOTSUP, "unsupported object retention \"%s\" in kopia.blobcfg",
                        f->retention_mode);
     if (f->retention_period_ns < day)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "kopia.blobcfg asks for an object retention of less than a day");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "object retention of less than a day in kopia.blobcfg");
     return 0;
 }

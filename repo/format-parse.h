@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * format-parse.h - the documents inside kopia.repository and kopia.blobcfg, apart from keys and storage
- * (internal to the format files, their tests and fuzz targets; Kopia repository format, sections 3.1, 3.3, 3.4, 3.6)
+ * format-parse.h - the documents inside kopia.repository and kopia.blobcfg, without keys and storage (internal to the
+ * format files, their tests and fuzz targets; Kopia repository format, sections 3.1, 3.3, 3.4, 3.6)
  *
- * Every parser takes hostile input. All functions are pure and thread-safe.
+ * Input is untrusted. All functions are pure and thread-safe.
  */
 #ifndef SNAPFERRY_REPO_FORMAT_PARSE_H
 #define SNAPFERRY_REPO_FORMAT_PARSE_H
@@ -14,7 +14,7 @@
 
 /* The outer document: readable by anyone. */
 struct format_outer {
-    json_t *doc; /* all of it, with the members that we do not know */
+    json_t *doc; /* all of it, with unknown members */
     uint8_t unique_id[FORMAT_ID_MAX];
     size_t unique_id_len;
     char key_algo[32];
@@ -22,7 +22,7 @@ struct format_outer {
     size_t sealed_len;
 };
 
-/* ERR_DAMAGE: not such a document; ERR_FORMAT: a key derivation or encryption that we do not know. */
+/* ERR_DAMAGE: malformed document; ERR_FORMAT: unsupported key derivation or encryption. */
 int format_parse_outer(struct format_outer *ret, const void *data, size_t len, struct err *e);
 void format_outer_clear(struct format_outer *o);
 
@@ -32,13 +32,14 @@ int format_parse_inner(struct repo_format *f, const void *data, size_t len, stru
 /* The document of kopia.blobcfg (opened). */
 int format_parse_blobcfg(struct repo_format *f, const void *data, size_t len, struct err *e);
 
-/* Standard base64 with padding; CR and LF are skipped. *ret is malloc()ed (never NULL). -EINVAL, -ENOMEM; no words. */
+/* Standard base64 with padding; CR and LF are skipped. *ret is malloc()ed (never NULL). -EINVAL, -ENOMEM; no
+ * message. */
 int base64_decode(uint8_t **ret, size_t *len, const char *text, size_t text_len);
 
 /*
- * The format layer's AES-256-GCM: key and additional data come from `key` (the format key) by HKDF with the unique id.
- * seal: out has room for len + 28. open: out has room for len; returns the length, -EBADMSG (class ERR_PASSWORD) if the
- * key is another one or the bytes were changed.
+ * The format layer's AES-256-GCM: key and additional data are derived from `key` (the format key) by HKDF with the
+ * unique id. seal: out has room for len + 28. open: out has room for len; returns the length, -EBADMSG (class
+ * ERR_PASSWORD) if the key is wrong or the bytes were changed.
  */
 #define FORMAT_LAYER_OVERHEAD 28
 int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len, uint8_t *out,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* format.c - opening, making and re-sealing kopia.repository and kopia.blobcfg. */
+/* format.c - opening, creating and re-sealing kopia.repository and kopia.blobcfg */
 #include "repo/format.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -64,7 +64,7 @@ static int64_t add_sat(int64_t a, int64_t b)
     return r;
 }
 
-/* How long it takes until everyone has noticed the lock and finished. */
+/* Time until all clients have noticed the lock and finished. */
 static int64_t drain_ns(const struct upgrade_lock *l)
 {
     return add_sat(l->clock_drift_ns, add_sat(l->drain_timeout_ns, l->drain_timeout_ns));
@@ -89,12 +89,12 @@ static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struc
     time_t t = (time_t)(l->creation_ns / NS_PER_S);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&t, &tm));
     if (!upgrade_lock_locked(l, now_ns())) {
-        log_warning("an upgrade of the repository %s was announced by \"%s\" on %s; it will be locked soon",
-                    blobs_location(b), l->owner, when);
+        log_warning("repository %s: upgrade announced by \"%s\" on %s; it will be locked soon", blobs_location(b),
+                    l->owner, when);
         return 0;
     }
-    err_set(e, ERR_BUSY, 0, "the repository %s is locked for an upgrade by \"%s\" since %s", blobs_location(b),
-            l->owner, when);
+    err_set(e, ERR_BUSY, 0, "repository %s is locked for an upgrade by \"%s\" since %s", blobs_location(b), l->owner,
+            when);
     if (e)
         e->sys = EBUSY;
     err_hint(e, "wait until the upgrade is committed or rolled back by its owner");
@@ -103,7 +103,7 @@ static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struc
 
 /* ---- opening ---- */
 
-/* The blobs as they lie in the store. */
+/* The blobs as stored. */
 struct raw {
     uint8_t *repository, *blobcfg;
     size_t repository_len, blobcfg_len;
@@ -128,16 +128,15 @@ static int no_repository(struct blobs *b, struct err *e)
 {
     char other[BLOB_NAME_MAX + 1] = "";
     if (blobs_list(b, "p", any_blob, other, NULL) == 1) {
-        err_set(e, ERR_NO_REPO, 0, "%s holds packs of a repository, but its blob " REPOSITORY " is missing",
-                blobs_location(b));
+        err_set(e, ERR_NO_REPO, 0, "%s contains packs of a repository, but no blob " REPOSITORY, blobs_location(b));
         if (e)
             e->sys = ENOENT;
-        err_hint(e, "restore " REPOSITORY " from a copy; where password change is disabled, each pack begins with one, "
-                    "which stock `kopia repository repair` finds");
+        err_hint(e, "restore " REPOSITORY " from a copy; where password change is disabled, each pack starts with a "
+                    "copy, found by stock `kopia repository repair`");
         return -ENOENT;
     }
-    err_plain(e, ERR_NO_REPO, ENOENT, "there is no repository at %s", blobs_location(b));
-    err_hint(e, "check the path, or make one with `snapferry -r %s repo create`", blobs_location(b));
+    err_plain(e, ERR_NO_REPO, ENOENT, "no repository at %s", blobs_location(b));
+    err_hint(e, "check the path, or create one with `snapferry -r %s repo create`", blobs_location(b));
     return -ENOENT;
 }
 
@@ -180,35 +179,34 @@ static int open_sealed(struct secret *ret, const struct format_outer *o, const u
 static int blobcfg_damaged(struct blobs *b, struct err *e)
 {
     err_set(e, ERR_DAMAGE, EBADMSG,
-            "the blob " BLOBCFG " of repository %s does not fit its " REPOSITORY
-            ": a password change was interrupted, or it is damaged",
+            "blob " BLOBCFG " of repository %s does not match " REPOSITORY
+            ": a password change was interrupted, or the blob is damaged",
             blobs_location(b));
     err_hint(e, "run `snapferry -r REPOSITORY repo change-password` again with the same old and new password, or "
-                "restore " BLOBCFG " from the copy ...-" BLOBCFG " that it has left in its backup directory");
+                "restore " BLOBCFG " from the copy ...-" BLOBCFG " kept in its backup directory");
     return -EBADMSG;
 }
 
-/* The inner document could not be opened: is it the password, or the first half of a password change? */
+/* The inner document could not be opened: wrong password, or an interrupted password change? */
 static int wrong_password(struct blobs *b, const struct raw *r, const uint8_t key[32], struct err *e)
 {
     CLEANUP(secret_clear) struct secret cfg = {NULL, 0};
     if (r->has_blobcfg && open_sealed(&cfg, &r->outer, key, r->blobcfg, r->blobcfg_len, NULL) == 0) {
         err_set(e, ERR_DAMAGE, EBADMSG,
                 "the password opens " BLOBCFG " but not " REPOSITORY
-                " (repository %s): a password change was interrupted, or it is damaged",
+                " (repository %s): a password change was interrupted, or the blob is damaged",
                 blobs_location(b));
-        err_hint(e, "if the password was being changed run `snapferry -r REPOSITORY repo change-password` again with "
-                    "the same old and "
-                    "new password, else restore " REPOSITORY " from a copy");
+        err_hint(e, "after an interrupted password change run `snapferry -r REPOSITORY repo change-password` again "
+                    "with the same old and new password, otherwise restore " REPOSITORY " from a copy");
         return -EBADMSG;
     }
     err_set(e, ERR_PASSWORD, EBADMSG, "wrong password, or " REPOSITORY " is damaged (repository %s)",
             blobs_location(b));
-    err_hint(e, "check the password file; if the password is surely right, restore " REPOSITORY " from a copy");
+    err_hint(e, "check the password file; if the password is correct, restore " REPOSITORY " from a copy");
     return -EBADMSG;
 }
 
-/* From raw blobs and key to a checked format. */
+/* From stored blobs and key to a verified format. */
 static int open_format(struct repo_format **ret, struct blobs *b, struct raw *r, const uint8_t key[32], struct err *e)
 {
     CLEANUP(format_freep) struct repo_format *f = calloc(1, sizeof *f);
@@ -284,7 +282,7 @@ int format_load_with_key(struct repo_format **ret, struct blobs *b, const struct
         return rc;
     if (strncmp(r.outer.key_algo, k->algo, sizeof k->algo) != 0 || r.outer.unique_id_len != k->unique_id_len ||
         memcmp(r.outer.unique_id, k->unique_id, k->unique_id_len) != 0)
-        return err_plain(e, ERR_PASSWORD, ESTALE, "the key is not that of the repository at %s", blobs_location(b));
+        return err_plain(e, ERR_PASSWORD, ESTALE, "the key does not belong to the repository at %s", blobs_location(b));
     return open_format(ret, b, &r, k->key, e);
 }
 
@@ -296,30 +294,30 @@ int format_reload(struct repo_format **ret, const struct repo_format *old, struc
         return rc;
     if (r.outer.unique_id_len != old->unique_id_len ||
         memcmp(r.outer.unique_id, old->unique_id, old->unique_id_len) != 0)
-        return err_set(e, ERR_DAMAGE, ESTALE, "there is another repository at %s now", blobs_location(b));
+        return err_set(e, ERR_DAMAGE, ESTALE, "the repository at %s was replaced by another one", blobs_location(b));
     rc = open_format(ret, b, &r, old->format_key, e);
     if (rc < 0 && e && e->cls == ERR_PASSWORD) {
         rc = err_set(e, ERR_PASSWORD, EBADMSG, "the password of repository %s was changed while it was in use",
                      blobs_location(b));
-        err_hint(e, "start again with the new password");
+        err_hint(e, "restart with the new password");
     }
     return rc;
 }
 
 /* ---- creating ---- */
 
-static int unknown(struct err *e, const char *what, const char *name, const char *(*list)(unsigned))
+static int unknown_algorithm(struct err *e, const char *what, const char *name, const char *(*list)(unsigned))
 {
     char known[700] = "";
     for (unsigned i = 0; list(i); i++) {
         size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", list(i));
     }
-    return err_set(e, ERR_USAGE, EINVAL, "unknown %s \"%.100s\" (known: %s)", what, name, known);
+    return err_set(e, ERR_USAGE, EINVAL, "unknown %s \"%.100s\" (supported: %s)", what, name, known);
 }
 
-static int choose(char *out, size_t cap, const char *what, const char *name, const char *preset,
-                  const char *(*list)(unsigned), struct err *e)
+static int algorithm_choose(char *out, size_t cap, const char *what, const char *name, const char *preset,
+                            const char *(*list)(unsigned), struct err *e)
 {
     if (!name)
         name = preset;
@@ -329,7 +327,7 @@ static int choose(char *out, size_t cap, const char *what, const char *name, con
             return 0;
         }
     }
-    return unknown(e, what, name, list);
+    return unknown_algorithm(e, what, name, list);
 }
 
 static int new_key(uint8_t out[32], size_t *len, const uint8_t *given, struct err *e)
@@ -338,34 +336,35 @@ static int new_key(uint8_t out[32], size_t *len, const uint8_t *given, struct er
     if (given)
         memcpy(out, given, 32);
     else if (RAND_priv_bytes(out, 32) != 1)
-        return err_set(e, ERR_GENERIC, 0, "no random bytes for new keys");
+        return err_set(e, ERR_GENERIC, 0, "cannot get random bytes for new keys");
     return 0;
 }
 
-/* Checks what is asked for and fills in a format with the defaults of each version. */
-static int plan(struct repo_format *f, const struct format_create *c, struct err *e)
+/* Validates the options and fills in a format with the defaults of each version. */
+static int format_plan(struct repo_format *f, const struct format_create *c, struct err *e)
 {
     f->version = c->version ? c->version : 3;
     if (f->version > 3)
-        return err_set(e, ERR_USAGE, EINVAL, "format version %u cannot be made (known: 1, 2, 3)", f->version);
+        return err_set(e, ERR_USAGE, EINVAL, "unsupported format version %u (supported: 1, 2, 3)", f->version);
     if (c->ecc_percent > 100)
-        return err_set(e, ERR_USAGE, EINVAL, "error correction of %u %% cannot be made (possible: 0 to 100)",
-                       c->ecc_percent);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid error correction of %u %% (0 to 100)", c->ecc_percent);
     if (c->ecc_percent && f->version < 2)
-        return err_set(e, ERR_USAGE, EINVAL, "format version 1 has no error correction");
+        return err_set(e, ERR_USAGE, EINVAL, "format version 1 does not support error correction");
     f->ecc_percent = c->ecc_percent;
     f->max_pack_size = c->pack_size ? c->pack_size : PACK_SIZE_DEFAULT;
     if (f->max_pack_size < 10u << 20 || f->max_pack_size > 120u << 20)
-        return err_set(e, ERR_USAGE, EINVAL,
-                       "a pack size of %" PRIu64 " bytes cannot be made (possible: 10 to 120 MiB)", f->max_pack_size);
-    int rc = choose(f->hash, sizeof f->hash, "hash", c->hash, hash_name(0), hash_name, e);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid pack size of %" PRIu64 " bytes (10 to 120 MiB)",
+                       f->max_pack_size);
+    int rc = algorithm_choose(f->hash, sizeof f->hash, "hash", c->hash, hash_name(0), hash_name, e);
     if (rc == 0)
-        rc = choose(f->encryption, sizeof f->encryption, "encryption", c->encryption, encryption_name(0),
-                    encryption_name, e);
+        rc = algorithm_choose(f->encryption, sizeof f->encryption, "encryption", c->encryption, encryption_name(0),
+                              encryption_name, e);
     if (rc == 0)
-        rc = choose(f->splitter, sizeof f->splitter, "splitter", c->splitter, "DYNAMIC-4M-BUZHASH", splitter_name, e);
+        rc = algorithm_choose(f->splitter, sizeof f->splitter, "splitter", c->splitter, "DYNAMIC-4M-BUZHASH",
+                              splitter_name, e);
     if (rc == 0)
-        rc = choose(f->key_algo, sizeof f->key_algo, "key derivation", c->key_algo, key_algo_name(0), key_algo_name, e);
+        rc = algorithm_choose(f->key_algo, sizeof f->key_algo, "key derivation", c->key_algo, key_algo_name(0),
+                              key_algo_name, e);
     if (rc == 0)
         rc = new_key(f->unique_id, &f->unique_id_len, c->unique_id, e);
     if (rc == 0)
@@ -429,7 +428,7 @@ static int seal_text(char **ret, const struct format_outer *o, const uint8_t key
     return 0;
 }
 
-static int put_blobcfg(struct blobs *b, const struct format_outer *o, const uint8_t key[32], const void *doc,
+static int blobcfg_put(struct blobs *b, const struct format_outer *o, const uint8_t key[32], const void *doc,
                        size_t len, struct err *e)
 {
     CLEANUP_FREE uint8_t *sealed = malloc(len + FORMAT_LAYER_OVERHEAD);
@@ -439,7 +438,7 @@ static int put_blobcfg(struct blobs *b, const struct format_outer *o, const uint
     return rc < 0 ? rc : blobs_put(b, BLOBCFG, sealed, len + FORMAT_LAYER_OVERHEAD, e);
 }
 
-static int put_repository(struct blobs *b, const struct repo_format *f, const struct format_outer *o, struct err *e)
+static int repository_put(struct blobs *b, const struct repo_format *f, const struct format_outer *o, struct err *e)
 {
     char inner[2048], id[96], doc[4096];
     int n = inner_document(f, inner, sizeof inner);
@@ -460,36 +459,36 @@ static int put_repository(struct blobs *b, const struct repo_format *f, const st
     return blobs_put(b, REPOSITORY, doc, (size_t)n, e);
 }
 
-static int check_empty(struct blobs *b, struct err *e)
+static int must_be_empty(struct blobs *b, struct err *e)
 {
     char found[BLOB_NAME_MAX + 1] = "";
     int rc = blobs_list(b, "", any_blob, found, e);
     if (rc <= 0)
         return rc;
-    err_plain(e, ERR_EXISTS, EEXIST, "there is a repository at %s already (blob %s)", blobs_location(b), found);
-    err_hint(e, "choose an empty place");
+    err_plain(e, ERR_EXISTS, EEXIST, "repository %s already exists (blob %s)", blobs_location(b), found);
+    err_hint(e, "use an empty place");
     return -EEXIST;
 }
 
 int format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e)
 {
     if (!password || !password[0])
-        return err_set(e, ERR_USAGE, EINVAL, "a repository cannot have an empty password");
+        return err_set(e, ERR_USAGE, EINVAL, "empty password");
     CLEANUP(format_freep) struct repo_format *f = calloc(1, sizeof *f);
     if (!f)
         return err_nomem(e);
-    int rc = plan(f, c, e);
+    int rc = format_plan(f, c, e);
     if (rc == 0)
-        rc = check_empty(b, e);
+        rc = must_be_empty(b, e);
     if (rc == 0)
         rc = format_derive_key(f->key_algo, password, f->unique_id, f->unique_id_len, f->format_key, e);
     if (rc < 0)
         return rc;
     struct format_outer o = {.unique_id_len = f->unique_id_len};
     memcpy(o.unique_id, f->unique_id, sizeof o.unique_id);
-    rc = put_blobcfg(b, &o, f->format_key, "{}", 2, e);
+    rc = blobcfg_put(b, &o, f->format_key, "{}", 2, e);
     if (rc == 0)
-        rc = put_repository(b, f, &o, e);
+        rc = repository_put(b, f, &o, e);
     if (rc < 0) {
         blobs_delete(b, REPOSITORY, NULL);
         blobs_delete(b, BLOBCFG, NULL);
@@ -500,8 +499,8 @@ int format_create(struct blobs *b, const struct format_create *c, const char *pa
 
 /* ---- changing the password ---- */
 
-/* A durable copy of a blob; path[] gets its place. */
-static int write_copy(char *path, size_t cap, const char *dir, const char *stamp, const char *blob, const void *data,
+/* A durable copy of a blob; path[] gets its path. */
+static int copy_write(char *path, size_t cap, const char *dir, const char *stamp, const char *blob, const void *data,
                       size_t len, struct err *e)
 {
     int n = snprintf(path, cap, "%s/%s-%s", dir, stamp, blob);
@@ -551,15 +550,15 @@ static int copies_write(struct copies *c, const struct raw *r, const char *dir, 
     size_t at = strlen(stamp);
     snprintf(stamp + at, sizeof stamp - at, "-%s.%09ldZ", time_stamp(now, when), (long)(now % NS_PER_S));
     int rc =
-        write_copy(c->repository, sizeof c->repository, dir, stamp, REPOSITORY, r->repository, r->repository_len, e);
+        copy_write(c->repository, sizeof c->repository, dir, stamp, REPOSITORY, r->repository, r->repository_len, e);
     if (rc == 0 && r->has_blobcfg)
-        rc = write_copy(c->blobcfg, sizeof c->blobcfg, dir, stamp, BLOBCFG, r->blobcfg, r->blobcfg_len, e);
+        rc = copy_write(c->blobcfg, sizeof c->blobcfg, dir, stamp, BLOBCFG, r->blobcfg, r->blobcfg_len, e);
     if (rc < 0)
         copies_remove(c);
     return rc;
 }
 
-/* kopia.repository with another sealed part and otherwise as it was. */
+/* kopia.repository with another sealed part and otherwise unchanged. */
 static int reseal_outer(char **ret, const struct format_outer *o, const char *sealed, struct err *e)
 {
     const char *key = "encryptedBlockFormat";
@@ -594,7 +593,7 @@ static void change_clear(struct change *c)
     OPENSSL_cleanse(c->new_key, sizeof c->new_key);
 }
 
-/* Opens and checks what is there. blobcfg may have the new password already, from a change that was interrupted. */
+/* Opens and validates the present blobs. blobcfg may already have the new password, after an interrupted change. */
 static int change_prepare(struct change *c, struct blobs *b, const char *old_password, const char *new_password,
                           struct err *e)
 {
@@ -610,7 +609,7 @@ static int change_prepare(struct change *c, struct blobs *b, const char *old_pas
         if (rc == -EBADMSG) {
             err_set(e, ERR_PASSWORD, EBADMSG, "wrong old password, or " REPOSITORY " is damaged (repository %s)",
                     blobs_location(b));
-            err_hint(e, "check the file with the old password");
+            err_hint(e, "check the file of the old password");
             return rc;
         }
     }
@@ -634,9 +633,9 @@ static int change_prepare(struct change *c, struct blobs *b, const char *old_pas
     if (rc == 0)
         rc = check_lock(b, &f->lock, e);
     if (rc == 0 && !f->password_change) {
-        rc = err_set(e, ERR_FORMAT, ENOTSUP, "the repository %s does not allow its password to be changed",
+        rc = err_set(e, ERR_FORMAT, ENOTSUP, "repository %s does not support a change of its password",
                      blobs_location(b));
-        err_hint(e, "it was made with format version 1, where other keys depend on the password");
+        err_hint(e, "it has format version 1, in which other keys depend on the password");
     }
     return rc;
 }
@@ -669,7 +668,7 @@ static int change_write(const struct change *c, struct blobs *b, struct err *e)
     if (rc == 0)
         rc = reseal_outer(&doc, o, sealed, e);
     if (rc == 0 && c->raw.has_blobcfg)
-        rc = put_blobcfg(b, o, c->new_key, c->cfg.data, c->cfg.len, e);
+        rc = blobcfg_put(b, o, c->new_key, c->cfg.data, c->cfg.len, e);
     if (rc == 0)
         rc = blobs_put(b, REPOSITORY, doc, strlen(doc), e);
     return rc == 0 ? change_verify(c, b, e) : rc;
@@ -679,7 +678,7 @@ int format_change_password(struct blobs *b, const char *old_password, const char
                            struct err *e)
 {
     if (!new_password || !new_password[0])
-        return err_set(e, ERR_USAGE, EINVAL, "a repository cannot have an empty password");
+        return err_set(e, ERR_USAGE, EINVAL, "empty password");
     CLEANUP(change_clear) struct change c = {.inner = {NULL, 0}};
     int rc = change_prepare(&c, b, old_password, new_password, e);
     if (rc == 0 && backup_dir)
@@ -691,9 +690,9 @@ int format_change_password(struct blobs *b, const char *old_password, const char
         copies_remove(&c.copies);
         return 0;
     }
-    err_wrap(e, "the password of repository %s may be half changed", blobs_location(b));
+    err_wrap(e, "password change of repository %s incomplete", blobs_location(b));
     if (c.copies.repository[0])
-        err_hint(e, "run it again with the same passwords; copies of both blobs as they were: %.120s and %.120s",
+        err_hint(e, "run it again with the same passwords; copies of both original blobs: %.120s and %.120s",
                  c.copies.repository, c.copies.blobcfg[0] ? c.copies.blobcfg : "(none)");
     else
         err_hint(e, "run it again with the same old and new password");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * format.h - kopia.repository and kopia.blobcfg: what a repository is made of, sealed with the password
- * (Kopia repository format, sections 3 and 15)
+ * format.h - kopia.repository and kopia.blobcfg: parameters of a repository, sealed with the password (Kopia repository
+ * format, sections 3 and 15)
  */
 #ifndef SNAPFERRY_REPO_FORMAT_H
 #define SNAPFERRY_REPO_FORMAT_H
@@ -51,12 +51,12 @@ struct repo_format {
  * Reads and opens both blobs and checks version, algorithms, required features (a warning is logged for those that only
  * warn) and the upgrade lock. Errors: ERR_NO_REPO, ERR_PASSWORD, ERR_DAMAGE (not JSON, blobcfg damaged, missing key),
  * ERR_FORMAT (newer version, unknown algorithm or feature: named), ERR_BUSY (upgrade lock: owner and since when).
- * `password` is used as it is (password_read() has stripped it).
+ * `password` is used unchanged (password_read() has stripped it).
  */
 int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e);
 void format_free(struct repo_format *f); /* wipes the keys */
 
-/* A format key that was derived before, and what it was derived for. */
+/* A derived format key, and the parameters of its derivation. */
 struct format_key {
     char algo[32];
     uint8_t unique_id[FORMAT_ID_MAX];
@@ -65,14 +65,14 @@ struct format_key {
 };
 /* That of an open format. The caller wipes it. */
 void format_key_of(const struct repo_format *f, struct format_key *ret);
-/* format_load() without the password and the 0.13 s of a processor that deriving takes. ERR_PASSWORD (-ESTALE): the key
- * is that of another repository, or of another derivation; -EBADMSG: it does not open this one. */
+/* format_load() without the password and the 0.13 s of CPU time of the derivation. ERR_PASSWORD (-ESTALE): the key
+ * belongs to another repository or derivation; -EBADMSG: it does not open this one. */
 int format_load_with_key(struct repo_format **ret, struct blobs *b, const struct format_key *k, struct err *e);
 
 /*
- * Reads both blobs again with the key that `old` was opened with: no password, none of the 64 MiB that deriving takes.
- * `old` stays valid. Errors as format_load(); ERR_PASSWORD: the password has been changed since; ERR_DAMAGE (-ESTALE):
- * it is another repository now.
+ * Reads both blobs again with the key with which `old` was opened: without the password and the 64 MiB of the
+ * derivation. `old` stays valid. Errors as format_load(); ERR_PASSWORD: the password has been changed since; ERR_DAMAGE
+ * (-ESTALE): another repository is there now.
  */
 int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e);
 
@@ -89,18 +89,18 @@ struct format_create {
 };
 
 /* Writes kopia.blobcfg and kopia.repository into an empty store (blobs_open_dir(BLOBS_CREATE); for version 1 with
- * shards {3,3}). On failure what it wrote is deleted again. Errors: ERR_USAGE (unknown algorithm: the known ones are
- * named; empty password), ERR_EXISTS. */
+ * shards {3,3}). On failure the blobs written are deleted again. Errors: ERR_USAGE (unknown algorithm: the supported
+ * ones are named; empty password), ERR_EXISTS. */
 int format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
 
 /*
- * Seals both blobs with a new password, keeping every member that is not understood. Refused (ERR_FORMAT) where
- * password change is disabled, and ERR_BUSY under an upgrade lock. No other client may change the format at the same
- * time; clients that are connected fail at their next re-read.
- * The two blobs cannot be replaced at once, so copies of both (still sealed with the old password) are first written to
- * `backup_dir`, an existing directory outside the repository, as "<unique id>-<UTC time>-kopia.repository" and
- * "...-kopia.blobcfg", and removed when both new blobs have been read back. NULL: no copies. After a crash between the
- * two, format_load() says so (ERR_DAMAGE) and fails; this call, with the same passwords, finishes the change.
+ * Seals both blobs with a new password, preserving unknown members. Refused (ERR_FORMAT) where password change is
+ * disabled, and ERR_BUSY under an upgrade lock. No other client may change the format at the same time; connected
+ * clients fail at their next re-read. The two blobs cannot be replaced atomically, so copies of both (still sealed with
+ * the old password) are first written to `backup_dir`, an existing directory outside the repository, as "<unique
+ * id>-<UTC time>-kopia.repository" and "...-kopia.blobcfg", and removed when both new blobs have been read back. NULL:
+ * no copies. After a crash between the two, format_load() fails with ERR_DAMAGE; this call, with the same passwords,
+ * completes the change.
  */
 int format_change_password(struct blobs *b, const char *old_password, const char *new_password, const char *backup_dir,
                            struct err *e);

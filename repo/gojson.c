@@ -17,7 +17,7 @@ int go_parse_int32(const char *text, int32_t *ret)
     if (*p == '-' || *p == '+')
         p++;
     unsigned base = 10;
-    bool digit_before = false; /* an underscore must stand behind a digit or a base prefix, and before a digit */
+    bool digit_before = false; /* an underscore must follow a digit or a base prefix, and precede a digit */
     if (*p == '0') {
         char c = p[1] | 0x20;
         base = c == 'x' ? 16 : c == 'b' ? 2 : c == 'o' ? 8 : 0;
@@ -86,7 +86,7 @@ json_t *go_parse(const char *text, size_t len)
     return json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &err);
 }
 
-static json_t *find(const json_t *obj, const char *key)
+static json_t *member_find(const json_t *obj, const char *key)
 {
     if (!json_is_object(obj))
         return NULL;
@@ -103,13 +103,13 @@ static json_t *find(const json_t *obj, const char *key)
 
 json_t *go_member(const json_t *obj, const char *key)
 {
-    json_t *v = find(obj, key);
+    json_t *v = member_find(obj, key);
     return json_is_null(v) ? NULL : v;
 }
 
 bool go_has(const json_t *obj, const char *key)
 {
-    return find(obj, key);
+    return member_find(obj, key);
 }
 
 int go_string(const json_t *obj, const char *key, const char **ret)
@@ -147,7 +147,7 @@ int go_bool(const json_t *obj, const char *key, bool *ret)
 
 int go_time(const json_t *obj, const char *key, int64_t *ret)
 {
-    const json_t *v = find(obj, key);
+    const json_t *v = member_find(obj, key);
     if (!v)
         return 0;
     if (json_is_null(v)) {
@@ -210,7 +210,7 @@ struct text {
     bool failed;
 };
 
-static void put(struct text *t, const char *p, size_t n)
+static void text_put(struct text *t, const char *p, size_t n)
 {
     if (t->failed)
         return;
@@ -231,12 +231,12 @@ static void put(struct text *t, const char *p, size_t n)
 
 static void put_str(struct text *t, const char *s)
 {
-    put(t, s, strlen(s));
+    text_put(t, s, strlen(s));
 }
 
 static void put_string(struct text *t, const char *s, size_t n)
 {
-    put(t, "\"", 1);
+    text_put(t, "\"", 1);
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -259,13 +259,13 @@ static void put_string(struct text *t, const char *s, size_t n)
         }
         if (!esc[0])
             continue;
-        put(t, s + from, i - from);
+        text_put(t, s + from, i - from);
         put_str(t, esc);
         i += used - 1;
         from = i + 1;
     }
-    put(t, s + from, n - from);
-    put(t, "\"", 1);
+    text_put(t, s + from, n - from);
+    text_put(t, "\"", 1);
 }
 
 /* The shortest decimal that reads back as v, without an exponent from 1e-6 up to 1e21. */
@@ -301,26 +301,26 @@ static void put_value(struct text *t, const json_t *v)
     size_t i, n = 0;
     switch (json_typeof(v)) {
     case JSON_OBJECT:
-        put(t, "{", 1);
+        text_put(t, "{", 1);
         json_object_foreach((json_t *)(uintptr_t)v, k, m)
         {
             if (n++)
-                put(t, ",", 1);
+                text_put(t, ",", 1);
             put_string(t, k, strlen(k));
-            put(t, ":", 1);
+            text_put(t, ":", 1);
             put_value(t, m);
         }
-        put(t, "}", 1);
+        text_put(t, "}", 1);
         break;
     case JSON_ARRAY:
-        put(t, "[", 1);
+        text_put(t, "[", 1);
         json_array_foreach(v, i, m)
         {
             if (n++)
-                put(t, ",", 1);
+                text_put(t, ",", 1);
             put_value(t, m);
         }
-        put(t, "]", 1);
+        text_put(t, "]", 1);
         break;
     case JSON_STRING:
         put_string(t, json_string_value(v), json_string_length(v));
@@ -347,10 +347,10 @@ static void put_value(struct text *t, const json_t *v)
 char *json_go_text(const json_t *v, bool newline, size_t *len)
 {
     struct text t = {0};
-    put(&t, "", 0);
+    text_put(&t, "", 0);
     put_value(&t, v);
     if (newline)
-        put(&t, "\n", 1);
+        text_put(&t, "\n", 1);
     if (t.failed) {
         free(t.p);
         return NULL;

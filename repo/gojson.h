@@ -2,8 +2,8 @@
 /*
  * gojson.h - how Go's JSON package reads and writes values, over jansson (Kopia repository format, section 0.1)
  *
- * Readers match keys without regard to ASCII case, take null as "nothing said", and refuse the whole document when a
- * number does not fit its field. The functions here do the same, so that we never accept what a stock client refuses
+ * Readers match keys without regard to ASCII case, treat null as absent, and reject the whole document when a number
+ * does not fit its field. The functions here do the same, so that snapferry never accepts what a stock client rejects
  * (pitfall P1). Pure functions; thread-safe.
  */
 #ifndef SNAPFERRY_REPO_GOJSON_H
@@ -22,8 +22,8 @@ json_t *go_member(const json_t *obj, const char *key);
 /* True if the member is there, also as null (types with a decoder of their own see nulls). */
 bool go_has(const json_t *obj, const char *key);
 
-/* Each leaves *ret alone when the member is absent or null. -EINVAL: wrong type or out of range. The string is
- * borrowed; one with a NUL inside is refused. */
+/* Each leaves *ret unchanged when the member is absent or null. -EINVAL: wrong type or out of range. The string is
+ * borrowed; one that contains a NUL is refused. */
 int go_string(const json_t *obj, const char *key, const char **ret);
 int go_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret);
 int go_bool(const json_t *obj, const char *key, bool *ret);
@@ -45,7 +45,8 @@ json_t *go_sorted_map(const json_t *obj);
 /* As much of a UTF-8 text as fits, without splitting a character. */
 void go_copy_cut(char *out, size_t cap, const char *text);
 
-/* Sets a member to a new value; -1 if `value` is NULL (no memory, or a string that is not UTF-8). Steals it. */
+/* Sets a member to a new value; -1 if `value` is NULL (no memory, or a string that is not UTF-8). Takes the
+ * reference. */
 int go_set(json_t *obj, const char *key, json_t *value);
 
 #endif

@@ -15,12 +15,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define BLOB_MAX (UINT64_C(2) << 30) /* 16 million entries, the most that stock puts into one, are 0.7 GB */
+#define BLOB_MAX (UINT64_C(2) << 30) /* 16 million entries, the maximum that stock clients put into one, are 0.7 GB */
 #define PIECE (4u << 20)             /* a blob is read in such pieces */
 #define CHECK_BUFFER (256u << 10)    /* stays in the second-level cache while it is copied and checked */
 #define SHORTEST_RECORD 33           /* of a table worth a filter: a key of 17 bytes and an entry of 16 */
 #define TEMP_PREFIX ".making-"
-#define TEMP_GRACE 60 /* seconds between making a file and locking it, by far */
+#define TEMP_GRACE 60 /* seconds; far more than between creating a file and locking it */
 
 static const uint8_t magic[8] = "snapfix2";
 
@@ -30,10 +30,10 @@ int index_cache_open(struct index_cache *c, const char *path, uint64_t cap, stru
                      bool ecc, struct err *e)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_set(e, ERR_GENERIC, errno, "cannot make the index cache directory %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot create index cache directory %s", path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot open the index cache directory %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot open index cache directory %s", path);
     *c = (struct index_cache){.path = path, .dirfd = fd, .cap = cap, .blobs = b, .sealer = s, .ecc = ecc};
     return 0;
 }
@@ -45,7 +45,7 @@ void index_cache_close(struct index_cache *c)
     c->dirfd = -1;
 }
 
-/* Only what looks like an index blob's name is ours to delete, whatever else lies in the directory. */
+/* Only files with names of index blobs are deleted, no others in the directory. */
 static bool index_name(const char *name)
 {
     if (name[0] == 'x' && (name[1] == 'n' || name[1] == 's' || name[1] == 'r'))
@@ -53,9 +53,9 @@ static bool index_name(const char *name)
     return name[0] == 'n' && strspn(name + 1, "0123456789abcdef") >= 32;
 }
 
-static int bad_name(const char *name, struct err *e)
+static int name_invalid(const char *name, struct err *e)
 {
-    return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s has a name that no index blob can have", name);
+    return err_set(e, ERR_DAMAGE, EBADMSG, "invalid name of index blob %s", name);
 }
 
 /* The iv of a named blob: the 32 hex digits in front of the first dash, or at the end (section 5.3). */
@@ -63,7 +63,7 @@ static int iv_of_name(const char *name, uint8_t iv[16], struct err *e)
 {
     size_t len = strcspn(name, "-");
     if (!index_name(name) || strchr(name, '/') || len < 32 || hex_decode(iv, name + len - 32, 32) < 0)
-        return bad_name(name, e);
+        return name_invalid(name, e);
     return 0;
 }
 
@@ -122,7 +122,7 @@ bool index_map_may_have(const struct index_map *m, uint64_t h, const void **at)
     return true;
 }
 
-/* A table of one window is searched as cheaply as its filter would be. */
+/* Searching a table of one window is as cheap as its filter. */
 static size_t filter_size(const struct index_table *t, size_t table_len)
 {
     if (table_len <= INDEX_WINDOW || t->count == 0)
@@ -143,7 +143,7 @@ static void filter_fill(uint8_t *filter, size_t filter_len, const struct index_t
 
 /* ---- files and maps --------------------------------------------------------------------------------------------- */
 
-/* Where the parts of a cache file lie. */
+/* Layout of a cache file. */
 struct layout {
     uint64_t table_len, filter_at, filter_len;
 };
@@ -189,7 +189,7 @@ unsigned index_map_touch(struct index_map *m, const void *at)
     return (unsigned)(((left < INDEX_WINDOW ? left : INDEX_WINDOW) + 4095) / 4096);
 }
 
-/* The bits go first: a page touched in between is then marked for nothing, never resident unmarked. */
+/* The bits are set first: a page touched in between is then marked needlessly, but never resident unmarked. */
 void index_map_drop(struct index_map *m, bool keep_filter)
 {
     for (size_t i = 0; i < (m->n_windows + 63) / 64; i++)
@@ -247,7 +247,7 @@ static int map_file(struct index_map **ret, int fd, const char *name, const stru
 
 /* ---- the footer ------------------------------------------------------------------------------------------------- */
 
-/* The name is part of it: a file under another name is another blob's. */
+/* The name is included: a file under another name belongs to another blob. */
 static uint64_t crc_of_name(const char *name)
 {
     return crc64_ecma_refl(0, (const uint8_t *)name, strlen(name));
@@ -261,7 +261,7 @@ static void footer_build(uint8_t out[INDEX_FOOTER], const struct layout *l, uint
     put_le64(out + 24, crc64_ecma_refl(crc, out, 24));
 }
 
-/* False: these are no lengths of a file with `size` bytes before its footer. */
+/* False: invalid lengths for a file with `size` bytes before its footer. */
 static bool footer_layout(const uint8_t in[INDEX_FOOTER], uint64_t size, struct layout *l)
 {
     uint64_t table = get_le64(in + 8), filter = get_le64(in + 16);
@@ -285,8 +285,8 @@ static int read_all(int fd, void *buf, size_t len, uint64_t at)
 }
 
 /*
- * Checks a cache file. Read, not mapped: that counts against no page budget, and a disk error is an error instead of a
- * signal.
+ * Checks a cache file. By read, not mmap: this does not count against the page budget, and a disk error is an error
+ * instead of a signal.
  */
 static int check_file(int fd, const char *name, struct layout *l)
 {
@@ -318,7 +318,7 @@ static int check_file(int fd, const char *name, struct layout *l)
     return memcmp(footer, want, sizeof want) == 0 ? 0 : -EBADMSG;
 }
 
-/* 1: mapped; 0: not in the cache, or thrown out of it. */
+/* 1: mapped; 0: not in the cache, or discarded. */
 static int get_cached(struct index_map **ret, const struct index_cache *c, const char *name, struct err *e)
 {
     CLEANUP_CLOSE int fd = openat(c->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -329,23 +329,23 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
     if (r == -ENOMEM)
         return err_nomem(e);
     if (r < 0) {
-        log_warning("cached index blob %s/%s is damaged (%s) and is made again", c->path, name, strerror(-r));
+        log_warning("cached index blob %s/%s is damaged (%s): discarded", c->path, name, strerror(-r));
         unlinkat(c->dirfd, name, 0);
         return 0;
     }
-    futimens(fd, NULL); /* its age is that of its last use */
+    futimens(fd, NULL); /* its age is the time of its last use */
     r = map_file(ret, fd, name, &l, e);
     return r < 0 ? r : 1;
 }
 
 /* ---- making a file ---------------------------------------------------------------------------------------------- */
 
-static int no_space(const struct index_cache *c, int sys, const char *name, struct err *e)
+static int cache_full(const struct index_cache *c, int sys, const char *name, struct err *e)
 {
     return err_set(e, ERR_GENERIC, sys, "cannot write index blob %s to the cache in %s", name, c->path);
 }
 
-/* A file that is being made, locked so that nobody takes it for a dead one. */
+/* A file being written, locked so that other processes do not remove it as stale. */
 struct temp {
     const struct index_cache *c;
     int fd;
@@ -368,10 +368,10 @@ static int temp_new(struct temp *t, const char *name, struct err *e)
 {
     static atomic_uint counter;
     snprintf(t->name, sizeof t->name, TEMP_PREFIX "%ld-%u", (long)getpid(), atomic_fetch_add(&counter, 1));
-    unlinkat(t->c->dirfd, t->name, 0); /* of a process long dead with our number */
+    unlinkat(t->c->dirfd, t->name, 0); /* of a process with the same pid that no longer exists */
     t->fd = openat(t->c->dirfd, t->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (t->fd < 0 || flock(t->fd, LOCK_EX | LOCK_NB) < 0)
-        return no_space(t->c, errno, name, e);
+        return cache_full(t->c, errno, name, e);
     return 0;
 }
 
@@ -383,24 +383,24 @@ static int temp_map(struct temp *t, size_t len, const char *name, struct err *e)
 {
     int r = posix_fallocate(t->fd, 0, (off_t)len);
     if (r)
-        return no_space(t->c, r, name, e);
+        return cache_full(t->c, r, name, e);
     t->map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, t->fd, 0);
     if (t->map == MAP_FAILED) {
         t->map = NULL;
-        return no_space(t->c, errno, name, e);
+        return cache_full(t->c, errno, name, e);
     }
     t->map_len = len;
     return 0;
 }
 
-/* Puts the filter behind the table and goes on with the checksum. */
+/* Writes the filter after the table and continues the checksum. */
 static int temp_filter(struct temp *t, const struct index_table *table, const struct layout *l, uint64_t *crc,
                        const char *name, struct err *e)
 {
     static const uint8_t zeros[INDEX_WINDOW];
     uint8_t *filter = mmap(NULL, l->filter_len, PROT_READ | PROT_WRITE, MAP_SHARED, t->fd, (off_t)l->filter_at);
     if (filter == MAP_FAILED)
-        return no_space(t->c, errno, name, e);
+        return cache_full(t->c, errno, name, e);
     filter_fill(filter, l->filter_len, table);
     *crc = crc64_ecma_refl(*crc, zeros, l->filter_at - l->table_len);
     *crc = crc64_ecma_refl(*crc, filter, l->filter_len);
@@ -418,12 +418,12 @@ static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *da
         return err_wrap(e, "index blob %s", name);
     struct layout l = layout_of(len, filter_size(&table, len));
     uint64_t crc = crc64_ecma_refl(crc_of_name(name), data, len), end = layout_end(&l);
-    /* What unsealing left behind the table goes; then there is space for the rest, or an error here. */
+    /* Removes what unsealing left after the table; then there is space for the rest, or an error here. */
     if (ftruncate(t->fd, (off_t)len) < 0)
-        return no_space(t->c, errno, name, e);
+        return cache_full(t->c, errno, name, e);
     r = posix_fallocate(t->fd, (off_t)len, (off_t)(end + INDEX_FOOTER - len));
     if (r)
-        return no_space(t->c, r, name, e);
+        return cache_full(t->c, r, name, e);
     r = l.filter_len ? temp_filter(t, &table, &l, &crc, name, e) : 0;
     if (r < 0)
         return r;
@@ -431,7 +431,7 @@ static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *da
     footer_build(footer, &l, crc);
     ssize_t n = pwrite(t->fd, footer, sizeof footer, (off_t)end);
     if (n != (ssize_t)sizeof footer)
-        return no_space(t->c, n < 0 ? errno : ENOSPC, name, e);
+        return cache_full(t->c, n < 0 ? errno : ENOSPC, name, e);
     struct index_map *m = NULL;
     r = map_file(&m, t->fd, name, &l, e);
     if (r < 0)
@@ -439,7 +439,7 @@ static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *da
     epoch_step("link");
     if (renameat(t->c->dirfd, t->name, t->c->dirfd, name) < 0) {
         index_map_free(m);
-        return no_space(t->c, errno, name, e);
+        return cache_full(t->c, errno, name, e);
     }
     close(take_fd(&t->fd));
     *ret = m;
@@ -451,7 +451,7 @@ int index_cache_add(struct index_map **ret, const struct index_cache *c, const c
 {
     CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
     if (!index_name(name) || strchr(name, '/'))
-        return bad_name(name, e);
+        return name_invalid(name, e);
     int r = temp_new(&t, name, e);
     if (r < 0)
         return r;
@@ -460,14 +460,14 @@ int index_cache_add(struct index_map **ret, const struct index_cache *c, const c
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return no_space(c, errno, name, e);
+            return cache_full(c, errno, name, e);
         done += (size_t)n;
     }
     return temp_finish(ret, &t, data, len, name, e);
 }
 
-/* Reads the stored bytes into a mapping, giving pages back behind. */
-static int download(const struct index_cache *c, const struct blob_info *b, uint8_t *to, struct err *e)
+/* Reads the stored bytes into a mapping, releasing pages as it proceeds. */
+static int blob_download(const struct index_cache *c, const struct blob_info *b, uint8_t *to, struct err *e)
 {
     epoch_step("fetch");
     for (uint64_t at = 0; at < b->length; at += PIECE) {
@@ -481,8 +481,8 @@ static int download(const struct index_cache *c, const struct blob_info *b, uint
     return 0;
 }
 
-/* Decrypts into the front of t's mapping: in place, or with error correction by way of two more files. */
-static int64_t unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+/* Decrypts into the beginning of t's mapping: in place, or with error correction via two more files. */
+static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
 {
     uint8_t iv[16];
     CLEANUP(temp_clear) struct temp sealed = {.c = c, .fd = -1}, scratch = {.c = c, .fd = -1};
@@ -508,7 +508,7 @@ static int64_t unseal(const struct index_cache *c, const struct blob_info *b, st
             return r;
         in = sealed.map;
     }
-    r = download(c, b, in, e);
+    r = blob_download(c, b, in, e);
     if (r < 0)
         return r;
     bool repaired = false;
@@ -516,7 +516,7 @@ static int64_t unseal(const struct index_cache *c, const struct blob_info *b, st
     if (len < 0)
         return err_wrap(e, "index blob %s in %s", b->name, blobs_location(c->blobs));
     if (repaired)
-        log_warning("index blob %s in %s was damaged; its error correction mended it", b->name,
+        log_warning("index blob %s in %s was damaged and has been repaired by error correction", b->name,
                     blobs_location(c->blobs));
     return len;
 }
@@ -524,15 +524,15 @@ static int64_t unseal(const struct index_cache *c, const struct blob_info *b, st
 int index_cache_get(struct index_map **ret, const struct index_cache *c, const struct blob_info *b, struct err *e)
 {
     if (!index_name(b->name) || strchr(b->name, '/'))
-        return bad_name(b->name, e);
+        return name_invalid(b->name, e);
     int r = get_cached(ret, c, b->name, e);
     if (r)
         return r < 0 ? r : 0;
     if (b->length < ITEM_OVERHEAD || b->length > BLOB_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s in %s is damaged: it has %llu bytes", b->name,
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s in %s is damaged: %llu bytes", b->name,
                        blobs_location(c->blobs), (unsigned long long)b->length);
     CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
-    int64_t len = unseal(c, b, &t, e);
+    int64_t len = blob_unseal(c, b, &t, e);
     if (len < 0)
         return (int)len;
     return temp_finish(ret, &t, t.map, (size_t)len, b->name, e);
@@ -575,7 +575,7 @@ static int old_files_add(struct old_files *o, const char *name, const struct sta
     return 0;
 }
 
-static int by_use(const void *pa, const void *pb)
+static int compare_use(const void *pa, const void *pb)
 {
     const struct old_file *a = pa, *b = pb;
     if (a->used.tv_sec != b->used.tv_sec)
@@ -585,7 +585,7 @@ static int by_use(const void *pa, const void *pb)
     return strcmp(a->name, b->name);
 }
 
-static int by_name(const void *pa, const void *pb)
+static int compare_names(const void *pa, const void *pb)
 {
     const struct blob_info *a = pa, *b = pb;
     return strcmp(a->name, b->name);
@@ -595,10 +595,10 @@ static bool is_needed(const struct blob_info *needed, size_t n, const char *name
 {
     struct blob_info key;
     snprintf(key.name, sizeof key.name, "%s", name);
-    return n && bsearch(&key, needed, n, sizeof *needed, by_name);
+    return n && bsearch(&key, needed, n, sizeof *needed, compare_names);
 }
 
-/* A half-made file that nobody holds a lock on: whoever made it is dead. */
+/* A temporary file without a lock: its process no longer exists. */
 static void remove_dead(const struct index_cache *c, const char *name, const struct stat *st)
 {
     if (st->st_ctim.tv_sec > epoch_now_ns() / NS_PER_S - TEMP_GRACE)
@@ -618,7 +618,7 @@ static int find_old(const struct index_cache *c, const struct blob_info *needed,
         int sys = errno;
         if (fd >= 0)
             close(fd);
-        return err_set(e, ERR_GENERIC, sys, "cannot read the index cache directory %s", c->path);
+        return err_set(e, ERR_GENERIC, sys, "cannot read index cache directory %s", c->path);
     }
     for (struct dirent *x; (x = readdir(d));) {
         struct stat st;
@@ -637,7 +637,7 @@ static int find_old(const struct index_cache *c, const struct blob_info *needed,
     return 0;
 }
 
-/* At most so many bytes a table will take as a file. */
+/* Upper bound of the size of a table's file. */
 static uint64_t expected_size(uint64_t table_len)
 {
     const struct index_table t = {.count = table_len / SHORTEST_RECORD};
@@ -658,16 +658,16 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
     }
     if (want > c->cap) {
         err_set(e, ERR_NO_SPACE, ENOSPC,
-                "the index of the repository in %s needs %llu bytes in the cache %s, which may have %llu",
+                "the index of the repository in %s needs %llu bytes in the cache %s, whose limit is %llu",
                 blobs_location(c->blobs), (unsigned long long)want, c->path, (unsigned long long)c->cap);
-        return err_hint(e, "allow more with --cache-size");
+        return err_hint(e, "raise the limit with --cache-size");
     }
     CLEANUP(old_files_clear) struct old_files o = {.n = 0};
     int r = find_old(c, needed, n, &o, &have, e);
     if (r < 0)
         return r;
     if (want + have > c->cap) {
-        qsort(o.f, o.n, sizeof *o.f, by_use);
+        qsort(o.f, o.n, sizeof *o.f, compare_use);
         for (size_t i = 0; i < o.n && want + have > c->cap; i++) {
             if (unlinkat(c->dirfd, o.f[i].name, 0) < 0 && errno != ENOENT)
                 return err_set(e, ERR_GENERIC, errno, "cannot delete %s from the index cache in %s", o.f[i].name,

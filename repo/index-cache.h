@@ -3,12 +3,12 @@
  * index-cache.h - index blobs decrypted into files of a cache directory, and mapped
  *
  * A cache file is the plaintext of an index blob, a filter if it is large, and a footer (magic, lengths, CRC-64 of the
- * blob's name and all bytes), under the blob's own name, mode 0600; it appears by rename. What does not check is thrown
- * away and made again, so nothing needs syncing. Several processes may share a directory: a file deleted by one stays
- * mapped in the other.
+ * blob's name and all bytes), under the blob's own name, mode 0600; it appears by rename. A file that fails its check
+ * is discarded and created again, so nothing needs syncing. Several processes may share a directory: a file deleted by
+ * one stays mapped in the other.
  *
- * The filter (a Bloom filter in blocks of 32 bytes, 12 bits for each key) tells of most tables that they do not have an
- * id, from one cache line that is usually resident, where a search would map several pages of each.
+ * The filter (a Bloom filter in blocks of 32 bytes, 12 bits for each key) excludes most tables without the id by one
+ * cache line that is usually resident, where a search would map several pages of each.
  */
 #ifndef SNAPFERRY_REPO_INDEX_CACHE_H
 #define SNAPFERRY_REPO_INDEX_CACHE_H
@@ -46,7 +46,7 @@ struct index_map {
     char name[BLOB_NAME_MAX + 1];
 };
 
-/* Makes the directory if it is missing and opens it. */
+/* Creates the directory if it is missing and opens it. */
 int index_cache_open(struct index_cache *c, const char *path, uint64_t cap, struct blobs *b, const struct sealer *s,
                      bool ecc, struct err *e);
 void index_cache_close(struct index_cache *c);
@@ -54,15 +54,15 @@ void index_cache_close(struct index_cache *c);
 /* Maps the table of an index blob, from the cache or (decrypted into it first) from the store. -ENOENT: the blob is
  * gone. ERR_DAMAGE, ERR_NO_SPACE; all name the blob. */
 int index_cache_get(struct index_map **ret, const struct index_cache *c, const struct blob_info *b, struct err *e);
-/* Puts a plaintext into the cache and maps it. */
+/* Writes a plaintext into the cache and maps it. */
 int index_cache_add(struct index_map **ret, const struct index_cache *c, const char *name, const uint8_t *data,
                     size_t len, struct err *e);
 void index_map_free(struct index_map *m);
 
 /*
- * Makes room: with `needed` (sorted by name) all in the cache, its files do not exceed the cap. Deletes what is not
- * needed, oldest first, and files that died half-made. *total: bytes of the files that stay and will be added.
- * ERR_NO_SPACE: the needed ones alone exceed the cap.
+ * Makes room: with `needed` (sorted by name) all in the cache, its files do not exceed the cap. Deletes unneeded files,
+ * oldest first, and stale temporary files. *total: bytes of the files that remain or will be added. ERR_NO_SPACE: the
+ * needed ones alone exceed the cap.
  */
 int index_cache_make_room(const struct index_cache *c, const struct blob_info *needed, size_t n, uint64_t *total,
                           struct err *e);
@@ -72,9 +72,9 @@ uint64_t index_key_hash(const struct content_id *id);
 /* False: the table (which has a filter) does not have the id. *at: the place read. */
 bool index_map_may_have(const struct index_map *m, uint64_t key_hash, const void **at);
 
-/* Notes that the page of `at` was read: how many pages that may have mapped that were not counted before. */
+/* Notes that the page of `at` was read: the number of pages that this may have mapped in addition. */
 unsigned index_map_touch(struct index_map *m, const void *at);
-/* Gives pages back: all, or all but the filter's. */
+/* Releases pages: all, or all but the filter's. */
 void index_map_drop(struct index_map *m, bool keep_filter);
 static inline size_t index_map_filter_pages(const struct index_map *m)
 {

@@ -76,7 +76,7 @@ int content_id_cmp(const struct content_id *a, const struct content_id *b)
 #define V1_EMPTY_KEY 255
 #define OVERHEAD 28 /* of a stored content: version 1 derives the plaintext's length from it */
 
-static int damaged(struct err *e, const char *what)
+static int table_damaged(struct err *e, const char *what)
 {
     return err_set(e, ERR_DAMAGE, EBADMSG, "index table: %s", what);
 }
@@ -97,17 +97,17 @@ static int parse_v2(struct index_table *t, struct err *e)
 {
     const uint8_t *p = t->data;
     if (t->size < V2_HEADER)
-        return damaged(e, "cut off in its header");
+        return table_damaged(e, "header truncated");
     t->entry_len = get_be16(p + 2);
     t->packs = get_be32(p + 8);
     t->formats = p[12];
     t->base_time = get_be32(p + 13);
     if (t->entry_len < V2_ENTRY_MIN || t->entry_len > V2_ENTRY_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: entries of %u bytes (16 to 19 are known)", t->entry_len);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: entries of %u bytes (16 to 19 supported)", t->entry_len);
     uint64_t end = V2_HEADER + t->count * (t->key_len + t->entry_len);
     uint64_t formats_at = end + (uint64_t)t->packs * V2_PACK;
     if (formats_at + (uint64_t)t->formats * V2_FORMAT > t->size)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: %zu bytes are too few for its %llu entries and %u packs",
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: %zu bytes are too few for %llu entries and %u packs",
                        t->size, (unsigned long long)t->count, t->packs);
     t->packs_at = (size_t)end;
     t->formats_at = (size_t)formats_at;
@@ -125,7 +125,7 @@ static int parse_v1(struct index_table *t, struct err *e)
         return err_set(e, ERR_DAMAGE, EBADMSG, "index table: entries of %u bytes in version 1", t->entry_len);
     uint64_t end = V1_HEADER + t->count * (t->key_len + t->entry_len);
     if (end > t->size)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: %zu bytes are too few for its %llu entries", t->size,
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: %zu bytes are too few for %llu entries", t->size,
                        (unsigned long long)t->count);
     t->packs_at = t->formats_at = (size_t)end;
     return 0;
@@ -135,12 +135,12 @@ int index_parse(struct index_table *ret, const void *data, size_t size, struct e
 {
     struct index_table t = {.data = data, .size = size};
     if (size < V1_HEADER)
-        return damaged(e, "cut off in its header");
+        return table_damaged(e, "header truncated");
     t.version = t.data[0];
     t.key_len = t.data[1];
     t.count = get_be32(t.data + 4);
     if (t.version != 1 && t.version != 2)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: version %u is not known (1 and 2 are)", t.version);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index table: unsupported version %u (1 and 2 supported)", t.version);
     if (t.count && (t.key_len < 2 || t.key_len > KEY_MAX))
         return err_set(e, ERR_DAMAGE, EBADMSG, "index table: keys of %u bytes", t.key_len);
     int r = t.version == 1 ? parse_v1(&t, e) : parse_v2(&t, e);
@@ -150,14 +150,14 @@ int index_parse(struct index_table *ret, const void *data, size_t size, struct e
     return 0;
 }
 
-static const uint8_t *record(const struct index_table *t, uint64_t i)
+static const uint8_t *record_at(const struct index_table *t, uint64_t i)
 {
     return t->data + (t->version == 1 ? V1_HEADER : V2_HEADER) + i * (t->key_len + t->entry_len);
 }
 
 const uint8_t *index_key_at(const struct index_table *t, uint64_t i)
 {
-    return record(t, i);
+    return record_at(t, i);
 }
 
 static void id_of_key(const struct index_table *t, const uint8_t *key, struct content_id *id)
@@ -171,11 +171,11 @@ static void id_of_key(const struct index_table *t, const uint8_t *key, struct co
 static int copy_name(const struct index_table *t, uint32_t at, uint8_t len, struct index_entry *ret, struct err *e)
 {
     if ((uint64_t)at + len > t->size)
-        return damaged(e, "the name of a pack lies outside of it");
+        return table_damaged(e, "pack name outside the table");
     memcpy(ret->pack, t->data + at, len);
     ret->pack[len] = '\0';
     if (memchr(ret->pack, '\0', len))
-        return damaged(e, "the name of a pack has a zero byte in it");
+        return table_damaged(e, "pack name contains a zero byte");
     return 0;
 }
 
@@ -221,9 +221,9 @@ static int entry_v2(const struct index_table *t, const uint8_t *p, struct index_
         ret->packed |= (uint32_t)(p[18] & 15) << 24;
     }
     if (format >= t->formats)
-        return damaged(e, "an entry names a format that is not in it");
+        return table_damaged(e, "entry with an unknown format");
     if (pack >= t->packs)
-        return damaged(e, "an entry names a pack that is not in it");
+        return table_damaged(e, "entry with an unknown pack");
     const uint8_t *fr = t->data + t->formats_at + (size_t)format * V2_FORMAT;
     ret->compression = get_be32(fr);
     ret->format_version = fr[4];
@@ -237,10 +237,10 @@ static int entry_v2(const struct index_table *t, const uint8_t *p, struct index_
     return copy_name(t, name, pr[0], ret, e);
 }
 
-static int decode(const struct index_table *t, uint64_t i, struct index_entry *ret, struct index_trace *tr,
-                  struct err *e)
+static int entry_decode(const struct index_table *t, uint64_t i, struct index_entry *ret, struct index_trace *tr,
+                        struct err *e)
 {
-    const uint8_t *key = record(t, i);
+    const uint8_t *key = record_at(t, i);
     id_of_key(t, key, &ret->id);
     const uint8_t *p = key + t->key_len;
     return t->version == 1 ? entry_v1(t, p, ret, tr, e) : entry_v2(t, p, ret, tr, e);
@@ -250,8 +250,8 @@ int index_entry_at_traced(const struct index_table *t, uint64_t i, struct index_
                           struct err *e)
 {
     if (i >= t->count)
-        return damaged(e, "entry number out of range");
-    return decode(t, i, ret, tr, e);
+        return table_damaged(e, "entry number out of range");
+    return entry_decode(t, i, ret, tr, e);
 }
 
 int index_entry_at(const struct index_table *t, uint64_t i, struct index_entry *ret, struct err *e)
@@ -261,7 +261,7 @@ int index_entry_at(const struct index_table *t, uint64_t i, struct index_entry *
 
 /* ---- searching -------------------------------------------------------------------------------------------------- */
 
-/* The hash's first bytes as a number, for guessing where a key lies. */
+/* The first bytes of the hash as a number, to estimate the position of a key. */
 static uint64_t key_number(const uint8_t *key, size_t key_len)
 {
     uint64_t v = 0;
@@ -271,9 +271,9 @@ static uint64_t key_number(const uint8_t *key, size_t key_len)
 }
 
 /*
- * Hashes are evenly spread, so a guess by proportion lands about sqrt(n) records from the right one and a second guess
- * beside it: two or three pages of a mapped table are touched instead of log2(n). Guessing is only done within one
- * prefix letter and only a few times; whatever the table holds, halving ends the search.
+ * Hashes are evenly distributed, so that interpolation is off by about sqrt(n) records and a second estimate is
+ * adjacent: two or three pages of a mapped table are touched instead of log2(n). Interpolation is done only within one
+ * prefix letter and only a few times; bisection ends the search for any table.
  */
 #define GUESSES 6
 
@@ -284,7 +284,7 @@ static uint64_t lower_bound(const struct index_table *t, const uint8_t *key, siz
     bool low_same = false, high_same = false; /* the bounding numbers belong to our prefix letter */
     uint64_t want = key_number(key, key_len);
     if (hi > 0) {
-        const uint8_t *first = record(t, 0), *last = record(t, hi - 1);
+        const uint8_t *first = record_at(t, 0), *last = record_at(t, hi - 1);
         trace_add(tr, first);
         trace_add(tr, last);
         if (key_cmp(first, t->key_len, key, key_len) >= 0)
@@ -302,7 +302,7 @@ static uint64_t lower_bound(const struct index_table *t, const uint8_t *key, siz
             if (mid >= hi)
                 mid = hi - 1;
         }
-        const uint8_t *k = record(t, mid);
+        const uint8_t *k = record_at(t, mid);
         trace_add(tr, k);
         bool same = k[0] == key[0];
         if (key_cmp(k, t->key_len, key, key_len) < 0) {
@@ -333,9 +333,9 @@ int index_find_traced(const struct index_table *t, const struct content_id *id, 
     if (n != t->key_len)
         return 0;
     uint64_t i = lower_bound(t, key, n, tr);
-    if (i == t->count || memcmp(record(t, i), key, n) != 0)
+    if (i == t->count || memcmp(record_at(t, i), key, n) != 0)
         return 0;
-    int r = decode(t, i, ret, tr, e);
+    int r = entry_decode(t, i, ret, tr, e);
     return r < 0 ? r : 1;
 }
 
@@ -374,7 +374,7 @@ static uint64_t name_hash(const char *s)
     return h ^ h >> 29;
 }
 
-static size_t slot_of(const struct pack_names *p, const char *name)
+static size_t name_slot(const struct pack_names *p, const char *name)
 {
     size_t i = name_hash(name) & (p->slots - 1);
     while (p->slot[i] && strcmp(p->name[p->slot[i] - 1], name) != 0)
@@ -401,7 +401,7 @@ static int pack_names_grow(struct pack_names *p)
     p->slots = slots;
     p->room = room;
     for (size_t i = 0; i < p->n; i++)
-        p->slot[slot_of(p, p->name[i])] = (uint32_t)i + 1;
+        p->slot[name_slot(p, p->name[i])] = (uint32_t)i + 1;
     return 0;
 }
 
@@ -410,7 +410,7 @@ static int64_t pack_number(struct pack_names *p, const char *name)
 {
     if (p->n == p->room && pack_names_grow(p) < 0)
         return -ENOMEM;
-    size_t i = slot_of(p, name);
+    size_t i = name_slot(p, name);
     if (p->slot[i])
         return p->slot[i] - 1;
     p->name[p->n] = name;
@@ -443,31 +443,31 @@ static int format_number(struct formats *fs, const struct index_entry *e)
     return (int)fs->n - 1;
 }
 
-static int unfit(const struct index_entry *x, struct err *e, const char *why)
+static int entry_unfit(const struct index_entry *x, struct err *e, const char *why)
 {
     char text[CONTENT_ID_TEXT];
-    return err_set(e, ERR_GENERIC, ERANGE, "content %s does not fit into an index table (%s)",
+    return err_set(e, ERR_GENERIC, ERANGE, "content %s does not fit into an index table: %s",
                    content_id_text(&x->id, text), why);
 }
 
 static int check_entry(const struct index_entry *x, const struct index_entry *before, unsigned version, struct err *e)
 {
     if (x->id.len == 0 || x->id.len > sizeof x->id.hash)
-        return unfit(x, e, "its id is empty or too long");
+        return entry_unfit(x, e, "empty or too long id");
     if (before && before->id.len != x->id.len)
-        return unfit(x, e, "ids of several lengths");
+        return entry_unfit(x, e, "ids of different lengths");
     if (before && content_id_cmp(&before->id, &x->id) >= 0)
-        return unfit(x, e, "ids are not in order");
+        return entry_unfit(x, e, "ids not sorted");
     if (x->offset >= 1u << 30)
-        return unfit(x, e, "its offset in the pack is 1 GiB or more");
+        return entry_unfit(x, e, "offset in the pack of 1 GiB or more");
     if (x->time < 0 || x->time >= (version == 1 ? INT64_C(1) << 48 : INT64_C(1) << 32))
-        return unfit(x, e, "its time");
+        return entry_unfit(x, e, "time out of range");
     if (version == 2)
-        return x->packed >= 1u << 28 || x->length >= 1u << 28 ? unfit(x, e, "its length is 256 MiB or more") : 0;
+        return x->packed >= 1u << 28 || x->length >= 1u << 28 ? entry_unfit(x, e, "length of 256 MiB or more") : 0;
     if (x->compression || x->key_id)
-        return unfit(x, e, "version 1 has no compression");
+        return entry_unfit(x, e, "compression not supported in version 1");
     if (x->packed < OVERHEAD || x->length != x->packed - OVERHEAD)
-        return unfit(x, e, "version 1 has no length of its own for it");
+        return entry_unfit(x, e, "separate length not supported in version 1");
     return 0;
 }
 
@@ -497,9 +497,9 @@ static void put_entry_v2(uint8_t *p, const struct index_entry *x, uint32_t pack,
         p[18] = (uint8_t)(x->length >> 24 << 4 | x->packed >> 24);
 }
 
-/* Numbers all packs and formats and finds the size of entries. */
-static int survey(const struct index_entry *entries, size_t n, unsigned version, struct pack_names *packs,
-                  struct formats *formats, unsigned *entry_len, struct err *e)
+/* Numbers all packs and formats and determines the size of entries. */
+static int entries_survey(const struct index_entry *entries, size_t n, unsigned version, struct pack_names *packs,
+                          struct formats *formats, unsigned *entry_len, struct err *e)
 {
     bool large = false;
     for (size_t i = 0; i < n; i++) {
@@ -512,10 +512,10 @@ static int survey(const struct index_entry *entries, size_t n, unsigned version,
             if (p < 0)
                 return err_nomem(e);
             if (p >= 1 << 24)
-                return unfit(x, e, "more than 16 million packs");
+                return entry_unfit(x, e, "more than 16 million packs");
         }
         if (version == 2 && format_number(formats, x) < 0)
-            return unfit(x, e, "more than 255 formats");
+            return entry_unfit(x, e, "more than 255 formats");
         large = large || x->length >= 1u << 24 || x->packed >= 1u << 24;
     }
     if (version == 1)
@@ -535,11 +535,11 @@ int index_build(const struct index_entry *entries, size_t n, unsigned version, b
                 size_t *len, struct err *e)
 {
     if (n == 0 || n > UINT32_MAX || (version != 1 && version != 2))
-        return err_set(e, ERR_GENERIC, ERANGE, "an index table of version %u cannot have %zu entries", version, n);
+        return err_set(e, ERR_GENERIC, ERANGE, "index table of version %u cannot hold %zu entries", version, n);
     CLEANUP(pack_names_clear) struct pack_names packs = {.n = 0};
     struct formats formats = {.n = 0};
     unsigned entry_len = 0;
-    int r = survey(entries, n, version, &packs, &formats, &entry_len, e);
+    int r = entries_survey(entries, n, version, &packs, &formats, &entry_len, e);
     if (r < 0)
         return r;
 
@@ -549,7 +549,7 @@ int index_build(const struct index_entry *entries, size_t n, unsigned version, b
         extra += packs.n * V2_PACK + formats.n * V2_FORMAT;
     uint64_t size = extra + packs.bytes + (random_suffix ? RANDOM_SUFFIX : 0);
     if (size > UINT32_MAX)
-        return err_set(e, ERR_GENERIC, ERANGE, "an index table of %zu entries would be larger than 4 GiB", n);
+        return err_set(e, ERR_GENERIC, ERANGE, "index table of %zu entries would exceed 4 GiB", n);
     CLEANUP_FREE uint8_t *buf = malloc(size);
     if (!buf)
         return err_nomem(e);
@@ -570,7 +570,7 @@ int index_build(const struct index_entry *entries, size_t n, unsigned version, b
         const struct index_entry *x = &entries[i];
         p += key_of(&x->id, p);
         if (i == 0 || strcmp(x->pack, x[-1].pack) != 0)
-            pack = packs.slot[slot_of(&packs, x->pack)] - 1;
+            pack = packs.slot[name_slot(&packs, x->pack)] - 1;
         if (version == 1)
             put_entry_v1(p, x, (uint32_t)extra + packs.at[pack]);
         else
@@ -634,7 +634,7 @@ static size_t put_uvarint(uint8_t *p, uint64_t v)
     return n;
 }
 
-/* Bytes used, 0: cut off or more than 64 bits. */
+/* Bytes used, 0: truncated or more than 64 bits. */
 static size_t get_uvarint(const uint8_t *p, size_t len, uint64_t *v)
 {
     *v = 0;

@@ -65,7 +65,7 @@ uint64_t index_lower_bound(const struct index_table *t, const struct content_id 
 /* The key (prefix byte and hash, t->key_len bytes) of entry i < count. */
 const uint8_t *index_key_at(const struct index_table *t, uint64_t i);
 
-/* Which places of a table a look-up read, for those who count mapped pages. The caller sets n to 0. */
+/* Positions of a table that a look-up read, to count mapped pages. The caller sets n to 0. */
 #define INDEX_TRACE_MAX 64
 struct index_trace {
     unsigned n;
@@ -76,7 +76,7 @@ int index_find_traced(const struct index_table *t, const struct content_id *id, 
 int index_entry_at_traced(const struct index_table *t, uint64_t i, struct index_entry *ret, struct index_trace *tr,
                           struct err *e);
 
-/* True if entry a wins over b, both for the same content (section 8.4). */
+/* Whether entry a takes precedence over b, both for the same content (section 8.4). */
 bool index_entry_wins(const struct index_entry *a, const struct index_entry *b);
 
 /*

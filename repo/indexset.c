@@ -17,7 +17,7 @@
 #define FIRST_PAUSE INT64_C(100000000)
 #define LONGEST_PAUSE INT64_C(2000000000)
 
-/* What look-ups see: immutable. A look-up holds on to the view it began with. */
+/* The state used by look-ups: immutable. A look-up keeps a reference to the view it began with. */
 struct view {
     unsigned refs; /* under the set's lock */
     size_t n;
@@ -38,13 +38,13 @@ struct index_set {
     struct index_map *maps; /* every live one, of old views too */
     uint64_t cache_bytes;
     uint64_t cap_pages;            /* of 4 KiB */
-    _Atomic uint64_t pages;        /* touched since pages were last given back */
+    _Atomic uint64_t pages;        /* touched since pages were last released */
     _Atomic uint64_t filter_pages; /* of all maps */
 };
 
 /* ---- resident pages --------------------------------------------------------------------------------------------- */
 
-/* Filters stay resident, and the rest of the budget is for tables, unless they would need more than half of it. */
+/* Filters remain resident, and the rest of the budget is for tables, unless they would need more than half of it. */
 static bool keeps_filters(struct index_set *x)
 {
     return atomic_load(&x->filter_pages) <= x->cap_pages / 2;
@@ -63,7 +63,7 @@ static void drop_all(struct index_set *x, bool keep_filters)
         index_map_drop(m, keep_filters);
 }
 
-static void give_back(struct index_set *x)
+static void pages_release(struct index_set *x)
 {
     pthread_mutex_lock(&x->lock);
     if (atomic_load(&x->pages) >= page_budget(x))
@@ -71,14 +71,15 @@ static void give_back(struct index_set *x)
     pthread_mutex_unlock(&x->lock);
 }
 
-static void touch(struct index_set *x, struct index_map *m, const void *at)
+static void page_touched(struct index_set *x, struct index_map *m, const void *at)
 {
     unsigned n = index_map_touch(m, at);
     if (n && atomic_fetch_add(&x->pages, n) + n >= page_budget(x))
-        give_back(x);
+        pages_release(x);
 }
 
-/* Adds to or takes from the filters; when they stop being kept, they go at once. Under the lock. */
+/* Adds to or subtracts from the filters; when they are no longer kept, they are released immediately. Under the
+ * lock. */
 static void count_filter(struct index_set *x, const struct index_map *m, bool add)
 {
     bool kept = keeps_filters(x);
@@ -93,7 +94,7 @@ static void count_filter(struct index_set *x, const struct index_map *m, bool ad
 static void touch_trace(struct index_set *x, struct index_map *m, const struct index_trace *tr)
 {
     for (unsigned i = 0; i < tr->n; i++)
-        touch(x, m, tr->at[i]);
+        page_touched(x, m, tr->at[i]);
 }
 
 /* ---- views ------------------------------------------------------------------------------------------------------ */
@@ -107,7 +108,7 @@ static struct view *view_get(struct index_set *x)
     return v;
 }
 
-/* Takes a map off the list when its last view is gone. Under the lock; returns it if it is to be freed. */
+/* Removes a map from the list when its last view is freed. Under the lock; returns it if it is to be freed. */
 static struct index_map *map_unref(struct index_set *x, struct index_map *m)
 {
     if (--m->refs > 0)
@@ -203,10 +204,10 @@ static void view_swap(struct index_set *x, struct view *v, uint64_t cache_bytes)
 
 /* ---- opening and refreshing ------------------------------------------------------------------------------------- */
 
-/* Opening a map reads its header; a whole view of small tables must not fill memory with their first pages. */
+/* Opening a map reads its header; a view of many small tables must not fill memory with their first pages. */
 static void map_opened(struct index_set *x, struct index_map *m)
 {
-    touch(x, m, m->t.data);
+    page_touched(x, m, m->t.data);
 }
 
 static int build_view(struct index_set *x, const struct epoch_state *st, struct view *v, struct err *e)
@@ -230,7 +231,7 @@ static int build_view(struct index_set *x, const struct epoch_state *st, struct 
     return 0;
 }
 
-/* One attempt. -ENOENT: a blob is gone since it was listed. */
+/* One attempt. -ENOENT: a blob was deleted after it was listed. */
 static int try_refresh(struct index_set *x, struct err *e)
 {
     struct epoch_state st;
@@ -355,7 +356,7 @@ int index_set_add(struct index_set *x, const char *name, const uint8_t *data, si
 
 int64_t index_set_loaded_ns(const struct index_set *cx)
 {
-    struct index_set *x = (struct index_set *)(uintptr_t)cx; /* the lock is no part of what the caller sees */
+    struct index_set *x = (struct index_set *)(uintptr_t)cx; /* the lock is not visible to the caller */
     pthread_mutex_lock(&x->lock);
     int64_t t = x->view->st.loaded_ns;
     pthread_mutex_unlock(&x->lock);
@@ -377,8 +378,8 @@ void index_set_stats(struct index_set *x, struct index_set_stats *ret)
 
 /* ---- looking up ------------------------------------------------------------------------------------------------- */
 
-/* To be told only after all tables are merged (P14). */
-static bool hidden(const struct view *v, const struct index_entry *x)
+/* Decided only after all tables are merged (P14). */
+static bool entry_hidden(const struct view *v, const struct index_entry *x)
 {
     return x->deleted && x->time <= v->st.watermark;
 }
@@ -390,14 +391,14 @@ static bool may_have(struct index_set *x, struct index_map *m, uint64_t key_hash
     const void *at;
     bool may = index_map_may_have(m, key_hash, &at);
     if (count)
-        touch(x, m, at);
+        page_touched(x, m, at);
     return may;
 }
 
 static int find_in_view(struct index_set *x, const struct view *v, const struct content_id *id, struct index_entry *ret,
                         struct err *e)
 {
-    struct index_entry other, *to = ret; /* the first one found goes where it is wanted */
+    struct index_entry other, *to = ret; /* the first one is written directly to the result */
     uint64_t key_hash = index_key_hash(id);
     bool count = !keeps_filters(x);
     for (size_t i = 0; i < v->n; i++) {
@@ -416,7 +417,7 @@ static int find_in_view(struct index_set *x, const struct view *v, const struct 
             *ret = other;
         to = &other;
     }
-    return to == ret || hidden(v, ret) ? -ENOENT : 0;
+    return to == ret || entry_hidden(v, ret) ? -ENOENT : 0;
 }
 
 int index_set_find(struct index_set *x, const struct content_id *id, struct index_entry *ret, struct err *e)
@@ -476,7 +477,7 @@ static void sift_down(struct walk *w, size_t i)
 }
 
 /* Moves the top cursor to its next entry. */
-static int advance(struct walk *w, struct err *e)
+static int cursor_advance(struct walk *w, struct err *e)
 {
     struct cursor *c = &w->c[0];
     if (++c->i == c->end) {
@@ -484,10 +485,10 @@ static int advance(struct walk *w, struct err *e)
     } else {
         const uint8_t *before = c->key;
         set_key(c);
-        /* Keys out of order would silently lose the merge. */
+        /* Unsorted keys would silently break the merge. */
         if (memcmp(c->key, before, c->m->t.key_len) < 0)
-            return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s is damaged: its keys are not in order", c->m->name);
-        touch(w->x, c->m, c->key);
+            return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s is damaged: keys not sorted", c->m->name);
+        page_touched(w->x, c->m, c->key);
     }
     if (w->n)
         sift_down(w, 0);
@@ -510,7 +511,7 @@ static int next_winner(struct walk *w, struct index_entry *ret, struct err *e)
     struct index_entry other;
     int r = decode_top(w, ret, e);
     if (r == 0)
-        r = advance(w, e);
+        r = cursor_advance(w, e);
     while (r == 0 && w->n) {
         const struct cursor *c = &w->c[0];
         if (c->m->t.key_len != ret->id.len + 1u || c->key[0] != (uint8_t)ret->id.prefix ||
@@ -520,12 +521,12 @@ static int next_winner(struct walk *w, struct index_entry *ret, struct err *e)
         if (r == 0 && index_entry_wins(&other, ret))
             *ret = other;
         if (r == 0)
-            r = advance(w, e);
+            r = cursor_advance(w, e);
     }
     return r;
 }
 
-static void start(struct walk *w, int prefix)
+static void cursors_start(struct walk *w, int prefix)
 {
     for (size_t i = 0; i < w->v->n; i++) {
         struct cursor c = {.m = w->v->map[i], .end = w->v->map[i]->t.count};
@@ -536,7 +537,7 @@ static void start(struct walk *w, int prefix)
         if (c.i >= c.end)
             continue;
         set_key(&c);
-        touch(w->x, c.m, c.key);
+        page_touched(w->x, c.m, c.key);
         w->c[w->n++] = c;
     }
     for (size_t i = w->n / 2; i-- > 0;)
@@ -550,7 +551,7 @@ static int walk_view(struct walk *w, index_set_fn *fn, void *arg, struct err *e)
         int r = next_winner(w, &x, e);
         if (r < 0)
             return r;
-        if (hidden(w->v, &x))
+        if (entry_hidden(w->v, &x))
             continue;
         r = fn(&x, arg);
         if (r)
@@ -566,7 +567,7 @@ int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg,
     struct walk w = {.x = x, .v = v, .c = c};
     int r = -ENOMEM;
     if (c) {
-        start(&w, prefix);
+        cursors_start(&w, prefix);
         r = walk_view(&w, fn, arg, e);
     } else {
         err_nomem(e);

@@ -2,10 +2,10 @@
 /*
  * indexset.h - the committed index of a repository: all its index blobs, decrypted into a local cache and mapped
  *
- * Nothing is kept on the heap per entry. Each index blob is decrypted once into the cache directory (files named after
- * the blob, mode 0600, written with a checksum, temp + rename) and mapped read-only; a look-up is a search in each
- * table and the merge rule of section 8.4. Mapped pages count against `mapped_cap`: pages touched by look-ups are given
- * back (madvise) when that many may have been touched.
+ * The heap is not used per entry. Each index blob is decrypted once into the cache directory (files named after the
+ * blob, mode 0600, written with a checksum, temp + rename) and mapped read-only; a look-up is a search in each table
+ * and the merge rule of section 8.4. Mapped pages count against `mapped_cap`: pages touched by look-ups are released
+ * (madvise) when that many may have been touched.
  */
 #ifndef SNAPFERRY_REPO_INDEXSET_H
 #define SNAPFERRY_REPO_INDEXSET_H
@@ -16,9 +16,9 @@
 struct index_set;
 
 struct index_set_opts {
-    const char *cache_dir; /* made if missing (0700) */
-    uint64_t cache_cap;    /* bytes of cache files that may stay; needed ones of the current view always fit or the
-                              opening fails with ERR_NO_SPACE, telling both numbers and the option */
+    const char *cache_dir; /* created if missing (0700) */
+    uint64_t cache_cap;    /* maximum size of cache files; if those of the current view exceed it, opening fails with
+                              ERR_NO_SPACE, naming both numbers and the option */
     uint64_t mapped_cap;   /* bytes of mapped index pages that may be resident; 0: 64 MiB */
 };
 
@@ -26,8 +26,8 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
                    const struct index_set_opts *o, struct err *e);
 void index_set_free(struct index_set *x);
 
-/* Loads the current state (changed blobs only). Look-ups of other threads go on meanwhile and see the old or the new
- * view. A blob that vanished between listing and reading: listed again, up to 10 times. */
+/* Loads the current state (changed blobs only). Look-ups of other threads continue meanwhile with the old or the new
+ * view. A blob that disappeared between listing and reading: listed again, up to 10 times. */
 int index_set_refresh(struct index_set *x, struct err *e);
 /* Wall clock of the state in use: a view older than 15 minutes must be refreshed before deduplicating against it. */
 int64_t index_set_loaded_ns(const struct index_set *x);
@@ -45,7 +45,7 @@ int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg,
 struct index_set_stats {
     uint64_t blobs, entries; /* of the view; entries of all tables, losers included */
     uint64_t mapped_bytes;   /* address space, not resident pages */
-    uint64_t cache_bytes;    /* files of the cache directory, those that are not needed now included */
+    uint64_t cache_bytes;    /* files of the cache directory, including unused ones */
     int64_t write_epoch, watermark;
 };
 void index_set_stats(struct index_set *x, struct index_set_stats *ret);

@@ -2,8 +2,8 @@
 /*
  * item.c - sealing and opening of contents, local indexes and named blobs
  *
- * Each item has a key of its own: HMAC-SHA256(K0, iv). Cipher contexts are kept on a list and taken by whoever seals or
- * opens, so there are as many as threads that work at the same time, and nothing is fetched or allocated per item.
+ * Each item has a key of its own: HMAC-SHA256(K0, iv). Cipher contexts are kept on a list and reused, so there are as
+ * many as concurrent threads, and nothing is fetched or allocated per item.
  */
 #include "repo/item.h"
 #include "base/bytes.h"
@@ -27,17 +27,17 @@
 #define NONCE_BATCH 64 /* random bytes are drawn for so many items at once */
 #define NAME_IV_LEN 16
 
-/* What one thread needs while it works on an item; a stream is one that somebody holds. */
+/* State of one thread while it processes an item; a stream is one that is held by a caller. */
 struct item_stream {
     struct item_stream *next;
     const struct sealer *sealer;
     EVP_CIPHER_CTX *cipher;
-    struct aesgcm *gcm; /* instead of it, where the CPU is good at that; NULL: not */
+    struct aesgcm *gcm; /* used instead on CPUs with the instructions; NULL: not */
     bool seals;
     EVP_MAC_CTX *mac; /* has K0 */
     bool failed;
     size_t total; /* bytes of all steps */
-    pid_t pid;    /* whose nonces these are: a fork must not use its parent's */
+    pid_t pid;    /* owner of the nonces: a forked child must not use its parent's */
     unsigned nonces_left;
     uint8_t nonces[NONCE_BATCH][NONCE_LEN];
 };
@@ -96,7 +96,7 @@ static int stream_new(struct item_stream **ret, const struct sealer *s, struct e
 
 static int stream_take(struct item_stream **ret, const struct sealer *cs, struct err *e)
 {
-    struct sealer *s = (struct sealer *)(uintptr_t)cs; /* the list is no part of what the caller sees */
+    struct sealer *s = (struct sealer *)(uintptr_t)cs; /* the list is not visible to the caller */
     pthread_mutex_lock(&s->lock);
     struct item_stream *g = s->idle;
     if (g)
@@ -176,7 +176,7 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
 {
     const char *cipher = cipher_of(f->encryption);
     if (!cipher)
-        return err_set(e, ERR_FORMAT, ENOTSUP, "the encryption \"%s\" is not known", f->encryption);
+        return err_set(e, ERR_FORMAT, ENOTSUP, "unknown encryption \"%s\"", f->encryption);
     struct sealer *new = calloc(1, sizeof *new);
     if (!new)
         return err_nomem(e);
@@ -193,7 +193,8 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
     s->cipher = EVP_CIPHER_fetch(NULL, cipher, NULL);
     s->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
     if (!s->cipher || !s->hmac)
-        return err_set(e, ERR_GENERIC, 0, "the cryptographic library of this system has no %s with HMAC", cipher);
+        return err_set(e, ERR_GENERIC, 0, "the cryptographic library of this system does not support %s with HMAC",
+                       cipher);
     *ret = take_ptr(&s);
     return 0;
 }
@@ -221,7 +222,8 @@ size_t item_scratch_len(const struct sealer *s, size_t len)
 
 /* ---- encryption ---- */
 
-static bool begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t iv_len, const uint8_t nonce[NONCE_LEN])
+static bool crypt_begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t iv_len,
+                        const uint8_t nonce[NONCE_LEN])
 {
     uint8_t key[32];
     int n;
@@ -237,7 +239,7 @@ static bool begin(struct item_stream *g, bool seals, const uint8_t *iv, size_t i
 }
 
 /* Both ciphers are streams: as many bytes come out as go in, whatever the lengths. */
-static bool step(struct item_stream *g, const void *in, size_t len, void *out)
+static bool crypt_step(struct item_stream *g, const void *in, size_t len, void *out)
 {
     int n;
     if (g->gcm && !g->failed)
@@ -274,17 +276,17 @@ static int end_open(struct item_stream *g, const uint8_t tag[TAG_LEN])
     return EVP_DecryptFinal_ex(g->cipher, none, &n) == 1 ? 1 : 0;
 }
 
-static int check_lengths(size_t len, size_t iv_len, struct err *e)
+static int lengths_check(size_t len, size_t iv_len, struct err *e)
 {
     if (len > INT_MAX - 1024 || iv_len == 0 || iv_len > 1024)
-        return err_set(e, ERR_GENERIC, EINVAL, "an item of %zu bytes cannot be sealed", len);
+        return err_set(e, ERR_GENERIC, EINVAL, "item of %zu bytes is too long to be sealed", len);
     return 0;
 }
 
 int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t len, void *out,
               void *scratch, struct err *e)
 {
-    int rc = check_lengths(len, iv_len, e);
+    int rc = lengths_check(len, iv_len, e);
     if (rc < 0)
         return rc;
     CLEANUP_FREE void *own = NULL;
@@ -298,7 +300,7 @@ int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const vo
     if (rc < 0)
         return rc;
     uint8_t *to = s->ecc ? scratch : out;
-    bool ok = next_nonce(g, to) && begin(g, true, iv, iv_len, to) && step(g, in, len, to + NONCE_LEN) &&
+    bool ok = next_nonce(g, to) && crypt_begin(g, true, iv, iv_len, to) && crypt_step(g, in, len, to + NONCE_LEN) &&
               end_seal(g, to + NONCE_LEN + len);
     stream_return(g);
     if (!ok)
@@ -306,15 +308,15 @@ int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const vo
     return s->ecc ? ecc_encode(s->ecc, scratch, len + ITEM_OVERHEAD, out, e) : 0;
 }
 
-static bool overlap(const uint8_t *a, const uint8_t *b, size_t len)
+static bool buffers_overlap(const uint8_t *a, const uint8_t *b, size_t len)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return x < y + len && y < x + len;
 }
 
-static int not_genuine(struct err *e, size_t stored)
+static int item_damaged(struct err *e, size_t stored)
 {
-    return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: its %zu bytes are not what was sealed", stored);
+    return err_set(e, ERR_DAMAGE, EBADMSG, "stored item is damaged: authentication of its %zu bytes failed", stored);
 }
 
 /* Decrypts nonce, ciphertext and tag into out; returns the length. */
@@ -322,22 +324,22 @@ static int64_t open_plain(const struct sealer *s, const uint8_t *iv, size_t iv_l
                           uint8_t *out, struct err *e)
 {
     if (stored < ITEM_OVERHEAD)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the stored item is damaged: %zu bytes are too few", stored);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "stored item is damaged: %zu bytes are too few", stored);
     size_t len = stored - ITEM_OVERHEAD;
-    int rc = check_lengths(len, iv_len, e);
+    int rc = lengths_check(len, iv_len, e);
     if (rc < 0)
         return rc;
     struct item_stream *g;
     rc = stream_take(&g, s, e);
     if (rc < 0)
         return rc;
-    /* Ciphers work in place, but not at a distance of 12 bytes. */
-    uint8_t *to = overlap(in, out, stored) ? (uint8_t *)(uintptr_t)in + NONCE_LEN : out;
+    /* Ciphers work in place, but not with buffers 12 bytes apart. */
+    uint8_t *to = buffers_overlap(in, out, stored) ? (uint8_t *)(uintptr_t)in + NONCE_LEN : out;
     int done = -1;
-    if (begin(g, false, iv, iv_len, in)) {
+    if (crypt_begin(g, false, iv, iv_len, in)) {
         uint8_t tag[TAG_LEN];
-        memcpy(tag, in + NONCE_LEN + len, sizeof tag); /* `to` may lie over it */
-        if (step(g, in + NONCE_LEN, len, to))
+        memcpy(tag, in + NONCE_LEN + len, sizeof tag); /* `to` may overlap it */
+        if (crypt_step(g, in + NONCE_LEN, len, to))
             done = end_open(g, tag);
     }
     stream_return(g);
@@ -349,7 +351,7 @@ static int64_t open_plain(const struct sealer *s, const uint8_t *iv, size_t iv_l
     OPENSSL_cleanse(to, len);
     if (done < 0)
         return crypto_failed(e, "decryption");
-    return not_genuine(e, stored);
+    return item_damaged(e, stored);
 }
 
 int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t stored, void *out,
@@ -381,7 +383,7 @@ static int begin_stream(const struct sealer *s, size_t iv_len, struct item_strea
 {
     if (s->ecc)
         return err_set(e, ERR_GENERIC, ENOTSUP, "items with error correction are sealed and opened as a whole");
-    int rc = check_lengths(0, iv_len, e);
+    int rc = lengths_check(0, iv_len, e);
     if (rc == 0)
         rc = stream_take(ret, s, e);
     if (rc == 0)
@@ -392,13 +394,13 @@ static int begin_stream(const struct sealer *s, size_t iv_len, struct item_strea
 static int step_stream(struct item_stream *st, const void *in, size_t len, void *out, struct err *e)
 {
     size_t total = len > SIZE_MAX - st->total ? SIZE_MAX : st->total + len;
-    int rc = check_lengths(total, 1, e);
+    int rc = lengths_check(total, 1, e);
     if (rc < 0) {
         st->failed = true;
         return rc;
     }
     st->total = total;
-    return step(st, in, len, out) ? 0 : crypto_failed(e, "a step of encryption or decryption");
+    return crypt_step(st, in, len, out) ? 0 : crypto_failed(e, "a step of encryption or decryption");
 }
 
 int item_seal_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, void *head, struct item_stream **ret,
@@ -408,7 +410,7 @@ int item_seal_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, vo
     int rc = begin_stream(s, iv_len, &st, e);
     if (rc < 0)
         return rc;
-    if (!next_nonce(st, head) || !begin(st, true, iv, iv_len, head)) {
+    if (!next_nonce(st, head) || !crypt_begin(st, true, iv, iv_len, head)) {
         stream_return(st);
         return crypto_failed(e, "encryption");
     }
@@ -435,7 +437,7 @@ int item_open_begin(const struct sealer *s, const uint8_t *iv, size_t iv_len, co
     int rc = begin_stream(s, iv_len, &st, e);
     if (rc < 0)
         return rc;
-    if (!begin(st, false, iv, iv_len, head)) {
+    if (!crypt_begin(st, false, iv, iv_len, head)) {
         stream_return(st);
         return crypto_failed(e, "decryption");
     }
@@ -455,7 +457,7 @@ int item_open_end(struct item_stream *st, const void *tail, struct err *e)
     stream_return(st);
     if (done == 1)
         return 0;
-    return done < 0 ? crypto_failed(e, "decryption") : not_genuine(e, stored);
+    return done < 0 ? crypto_failed(e, "decryption") : item_damaged(e, stored);
 }
 
 void item_stream_free(struct item_stream *st)
@@ -486,9 +488,9 @@ int named_seal(const struct sealer *s, const char *prefix, const char *suffix, c
     hex_encode(hex, hash, hasher_size(s->hasher));
     int n = snprintf(name, BLOB_NAME_MAX + 1, "%s%s%s%s", prefix, hex, has_suffix ? "-" : "", has_suffix ? suffix : "");
     if (n < 0 || n > BLOB_NAME_MAX || name_iv(name, iv) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" and \"%.100s\" do not make the name of a blob", prefix,
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" and \"%.100s\" do not form a valid blob name", prefix,
                        suffix ? suffix : "");
-    int rc = check_lengths(len, sizeof iv, e);
+    int rc = lengths_check(len, sizeof iv, e);
     if (rc < 0)
         return rc;
     size_t stored = item_sealed_len(s, len);
@@ -508,7 +510,7 @@ int named_open(const struct sealer *s, const char *name, const void *in, size_t 
 {
     uint8_t iv[NAME_IV_LEN];
     if (name_iv(name, iv) < 0)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the blob name %.255s has no hash in it", name);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "no hash in blob name %.255s", name);
     CLEANUP_FREE uint8_t *out = malloc(item_opened_max(s, stored) + 1);
     if (!out)
         return err_nomem(e);

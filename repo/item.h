@@ -2,8 +2,8 @@
 /*
  * item.h - how bytes are sealed for storage: ECC(encrypt(iv, plaintext)) (Kopia repository format, section 5)
  *
- * A sealer holds what sealing needs: the hash that names things, the cipher with its master key, error correction if
- * the repository has it. Immutable; every function is thread-safe.
+ * A sealer holds the parameters of sealing: the hash of names, the cipher with its master key, error correction if the
+ * repository has it. Immutable; every function is thread-safe.
  */
 #ifndef SNAPFERRY_REPO_ITEM_H
 #define SNAPFERRY_REPO_ITEM_H
@@ -36,21 +36,23 @@ int item_seal(const struct sealer *s, const uint8_t *iv, size_t iv_len, const vo
               void *scratch, struct err *e);
 
 /* Opens a stored item into out (item_opened_max() bytes; in == out is allowed without error correction). Returns the
- * plaintext's length; ERR_DAMAGE (-EBADMSG) if it was changed. *repaired (NULL allowed): ECC mended something. */
+ * plaintext's length; ERR_DAMAGE (-EBADMSG) if it was changed. *repaired (NULL allowed): error correction repaired
+ * it. */
 int64_t item_open(const struct sealer *s, const uint8_t *iv, size_t iv_len, const void *in, size_t stored, void *out,
                   void *scratch, bool *repaired, struct err *e);
 
 /*
- * The same in pieces, for callers that have or want a content bit by bit while it is in the cache. Stored are
- * ITEM_HEAD bytes (nonce), as many bytes as the plaintext has, ITEM_TAIL bytes (tag); each step turns in[0..len) into
- * out[0..len), equal or apart, of any length, at any position of the bytes so far. One thread at a time works on a
- * stream, any number of streams exist. Not with error correction (item_in_pieces() tells): its blocks need the whole.
+ * The same in pieces, for callers that process a content piece by piece while it is in the cache. Stored are ITEM_HEAD
+ * bytes (nonce), as many bytes as the plaintext has, ITEM_TAIL bytes (tag); each step converts in[0..len) to
+ * out[0..len), in place or not overlapping, of any length, at any position of the bytes so far. A stream is used by one
+ * thread at a time; any number of streams may exist. Not with error correction (see item_in_pieces()): its blocks need
+ * the whole item.
  *
- * item_*_end() and item_stream_free() (NULL allowed) give the stream back, whatever they return; so exactly one of them
- * is called for each beginning that succeeded. Errors of a step stay: the end fails too.
+ * item_*_end() and item_stream_free() (NULL allowed) release the stream, whatever they return; so exactly one of them
+ * is called for each successful begin. Errors of a step persist: the end fails too.
  *
- * OPENING: bytes of a step are not known to be genuine until item_open_end() returns 0. Whoever passes them on earlier
- * must be able to take them back, or to declare the result damaged, when it returns ERR_DAMAGE (-EBADMSG).
+ * OPENING: the bytes of a step are not authenticated until item_open_end() returns 0. A caller that passes them on
+ * earlier must be able to discard them, or to declare the result damaged, when it returns ERR_DAMAGE (-EBADMSG).
  */
 #define ITEM_HEAD 12
 #define ITEM_TAIL 16

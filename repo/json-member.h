@@ -2,8 +2,7 @@
 /*
  * json-member.h - members of JSON documents as the format's readers find them (Kopia repository format, section 0.1)
  *
- * Keys match without regard to (ASCII) case, the last match counts, null is as good as absent, unknown keys are
- * ignored.
+ * Keys match without regard to (ASCII) case, the last match counts, null counts as absent, unknown keys are ignored.
  */
 #ifndef SNAPFERRY_REPO_JSON_MEMBER_H
 #define SNAPFERRY_REPO_JSON_MEMBER_H

@@ -24,7 +24,7 @@ int hkdf_sha256(const uint8_t *ikm, size_t ikm_len, const uint8_t *salt, size_t 
     uint8_t prk[32], block[32 + 256 + 1];
     size_t info_len = strlen(info);
     if (ikm_len > INT_MAX || salt_len > INT_MAX || info_len > 256 || out_len > 255 * sizeof prk)
-        return err_set(e, ERR_GENERIC, EINVAL, "key derivation with impossible lengths");
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid lengths in key derivation");
     unsigned len;
     if (!HMAC(EVP_sha256(), salt, (int)salt_len, ikm, ikm_len, prk, &len))
         return crypto_failed(e, "key derivation");
@@ -86,13 +86,13 @@ int format_derive_key(const char *algo, const char *password, const uint8_t *sal
         i++;
     if (!key_algo_name(i))
         return err_set(e, ERR_FORMAT, ENOTSUP,
-                       "the key derivation \"%.64s\" is not known (known: scrypt-65536-8-1, pbkdf2-sha256-600000)",
+                       "unsupported key derivation \"%.64s\" (supported: scrypt-65536-8-1, pbkdf2-sha256-600000)",
                        algo);
     if (salt_len < SALT_MIN || salt_len > INT_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the repository's unique id has %zu bytes where at least %d are needed",
+        return err_set(e, ERR_DAMAGE, EBADMSG, "the repository's unique id has %zu bytes, at least %d expected",
                        salt_len, SALT_MIN);
     if (strlen(password) > INT_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "no password has %zu bytes", strlen(password));
+        return err_set(e, ERR_USAGE, EINVAL, "password too long (%zu bytes)", strlen(password));
     return derivations[i].derive(password, salt, salt_len, key, e);
 }
 
@@ -108,7 +108,7 @@ int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, c
 {
     uint8_t aes[32], aad[32];
     if (len > INT_MAX)
-        return err_set(e, ERR_GENERIC, EINVAL, "a format document of %zu bytes cannot be sealed", len);
+        return err_set(e, ERR_GENERIC, EINVAL, "format document too long (%zu bytes)", len);
     int rc = layer_keys(key, id, id_len, aes, aad, e);
     if (rc < 0)
         return rc;
@@ -131,7 +131,7 @@ int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_le
     uint8_t aes[32], aad[32], tag[16];
     const uint8_t *p = in;
     if (len < FORMAT_LAYER_OVERHEAD || len > INT_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "%zu bytes cannot be a sealed document", len);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "sealed document too short (%zu bytes)", len);
     size_t n_plain = len - FORMAT_LAYER_OVERHEAD;
     int rc = layer_keys(key, id, id_len, aes, aad, e);
     if (rc < 0)
@@ -155,7 +155,7 @@ int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_le
     return err_set(e, ERR_PASSWORD, EBADMSG, "a sealed document cannot be opened with this password");
 }
 
-/* Unlike all other keys this one has its purpose where the salt belongs. */
+/* Unlike for all other keys the purpose is passed as the salt. */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e)
 {
     static const char purpose[] = "encryption";

@@ -22,8 +22,8 @@
 
 #define MANIFEST_MAX ((size_t)16 << 20)     /* text of one manifest */
 #define CONTENT_MAX ((size_t)1 << 28)       /* the format's limit of a content */
-#define COLLECTION_MAX ((uint64_t)16 << 30) /* expanded; no repository comes near */
-#define COLLECTION_COMPRESSION 0x1101       /* zstd-fastest, as stock clients ask for */
+#define COLLECTION_MAX ((uint64_t)16 << 30) /* expanded; far above any repository */
+#define COLLECTION_COMPRESSION 0x1101       /* zstd-fastest, as in stock clients */
 
 /* ---- one collection ---- */
 
@@ -45,7 +45,7 @@ static int64_t gunzip_read(void *arg, void *buf, size_t len, struct err *e)
             if (!g->z.avail_in)
                 return 0;
             if (inflateReset(&g->z) != Z_OK)
-                return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection is no gzip stream");
+                return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection is not a gzip stream");
             g->between = false;
         }
         int rc = inflate(&g->z, Z_NO_FLUSH);
@@ -55,7 +55,7 @@ static int64_t gunzip_read(void *arg, void *buf, size_t len, struct err *e)
             return err_nomem(e);
         else if (rc != Z_OK)
             return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection is %s",
-                           rc == Z_BUF_ERROR ? "truncated" : "no gzip stream");
+                           rc == Z_BUF_ERROR ? "truncated" : "not a gzip stream");
     }
     g->total += want - g->z.avail_out;
     if (g->total > COLLECTION_MAX)
@@ -79,7 +79,7 @@ struct raw {
     size_t labels_len, data_len;
 };
 
-/* 1: parsed; 0: its id is none that anybody makes (told by a warning); -EINVAL. */
+/* 1: parsed; 0: no client makes such an id (logged as a warning); -EINVAL. */
 static int raw_parse(struct raw *ret, const char *text, size_t len)
 {
     struct json_cursor c = {text, text + len, 0};
@@ -112,7 +112,7 @@ static int raw_parse(struct raw *ret, const char *text, size_t len)
         return -EINVAL;
     uint8_t bin[16];
     if (strlen(id) != 32 || hex_decode(bin, id, 32) < 0) {
-        log_warning("manifest with the unusual id \"%.64s\" is passed over", id);
+        log_warning("manifest with invalid id \"%.64s\" ignored", id);
         return 0;
     }
     hex_encode(ret->id, bin, sizeof bin);
@@ -139,7 +139,7 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, st
         struct raw raw;
         rc = raw_parse(&raw, text, n);
         if (rc < 0)
-            return err_set(e, ERR_DAMAGE, EBADMSG, "an entry of a manifest collection is damaged");
+            return err_set(e, ERR_DAMAGE, EBADMSG, "malformed entry in a manifest collection");
         if (rc == 1)
             rc = fn(&raw, arg, e);
         if (rc)
@@ -148,7 +148,7 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, st
     return rc;
 }
 
-/* Builds the documents of a raw entry; false: labels are none, or no memory. */
+/* Builds the documents of a raw entry; false: malformed labels, or no memory. */
 static bool documents(const struct raw *raw, struct manifest *ret)
 {
     *ret = (struct manifest){.modified_ns = raw->modified_ns};
@@ -193,7 +193,7 @@ static int parse_one(const struct raw *raw, void *arg, struct err *e)
     const struct parse_arg *a = arg;
     struct manifest m;
     if (!documents(raw, &m))
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the labels of manifest %s are damaged", raw->id);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed labels of manifest %s", raw->id);
     int rc = a->fn(&m, raw->deleted, a->arg);
     documents_clear(&m);
     return rc;
@@ -226,7 +226,7 @@ struct manifests {
     bool nomem;
 };
 
-static struct winner *slot(const struct manifests *m, const uint8_t id[16])
+static struct winner *winner_slot(const struct manifests *m, const uint8_t id[16])
 {
     for (size_t i = get_le64(id);; i++) {
         struct winner *w = &m->table[i & (m->cap - 1)];
@@ -235,7 +235,7 @@ static struct winner *slot(const struct manifests *m, const uint8_t id[16])
     }
 }
 
-static int grow(struct manifests *m, struct err *e)
+static int table_grow(struct manifests *m, struct err *e)
 {
     struct winner *old = m->table;
     size_t n = m->cap;
@@ -246,23 +246,23 @@ static int grow(struct manifests *m, struct err *e)
     m->cap = n * 2;
     for (size_t i = 0; i < n; i++) {
         if (old[i].used)
-            *slot(m, old[i].id) = old[i];
+            *winner_slot(m, old[i].id) = old[i];
     }
     free(old);
     return 0;
 }
 
-static int note(const struct raw *raw, void *arg, struct err *e)
+static int manifest_note(const struct raw *raw, void *arg, struct err *e)
 {
     struct manifests *m = arg;
     uint8_t id[16];
     hex_decode(id, raw->id, 32);
     if (m->n >= m->cap - m->cap / 4) {
-        int rc = grow(m, e);
+        int rc = table_grow(m, e);
         if (rc < 0)
             return rc;
     }
-    struct winner *w = slot(m, id);
+    struct winner *w = winner_slot(m, id);
     if (w->used && raw->modified_ns <= w->modified_ns)
         return 0;
     m->n += !w->used;
@@ -327,7 +327,7 @@ int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
         rc = index_set_each(repo_index(r), MANIFEST_PREFIX, list_content, m, e);
     if (rc < 0)
         return m->nomem ? err_nomem(e) : rc;
-    rc = contents_each(m, note, m, e);
+    rc = contents_each(m, manifest_note, m, e);
     if (rc < 0)
         return rc;
     *ret = take_ptr(&m);
@@ -352,18 +352,18 @@ struct walk {
     void *arg;
 };
 
-static int deliver(const struct raw *raw, void *arg, struct err *e)
+static int manifest_deliver(const struct raw *raw, void *arg, struct err *e)
 {
     const struct walk *k = arg;
     uint8_t id[16];
     hex_decode(id, raw->id, 32);
-    struct winner *w = slot(k->m, id);
+    struct winner *w = winner_slot(k->m, id);
     if (!w->used || w->deleted || raw->deleted || w->delivered || w->modified_ns != raw->modified_ns)
         return 0;
     w->delivered = 1;
     if (k->want && !k->want(raw->id, k->arg))
         return 0;
-    /* Most manifests are of another type than the one wanted: look at the labels before parsing the document. */
+    /* Most manifests are of another type than the one wanted: the labels are checked before the document is parsed. */
     if (k->type && raw->labels) {
         json_t *labels CLEANUP(json_decrefp) = go_parse(raw->labels, raw->labels_len);
         const char *type = json_string_value(json_object_get(labels, "type"));
@@ -372,7 +372,7 @@ static int deliver(const struct raw *raw, void *arg, struct err *e)
     }
     struct manifest m;
     if (!documents(raw, &m))
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the labels of manifest %s are damaged", raw->id);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed labels of manifest %s", raw->id);
     const char *type = json_string_value(json_object_get(m.labels, "type"));
     int rc = !k->type || (type && !strcmp(type, k->type)) ? k->fn(&m, k->arg) : 0;
     documents_clear(&m);
@@ -385,7 +385,7 @@ int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want
     struct walk k = {m, type, want, fn, arg};
     for (size_t i = 0; i < m->cap; i++)
         m->table[i].delivered = 0;
-    return contents_each(m, deliver, &k, e);
+    return contents_each(m, manifest_deliver, &k, e);
 }
 
 int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e)
@@ -421,7 +421,8 @@ void manifest_batch_free(struct manifest_batch *b)
 }
 
 /* Appends an entry, members in the order in which stock clients write them. */
-static int append(struct manifest_batch *b, const char *id, json_t *labels, bool deleted, json_t *data, struct err *e)
+static int entry_append(struct manifest_batch *b, const char *id, json_t *labels, bool deleted, json_t *data,
+                        struct err *e)
 {
     char now[TIME_TEXT];
     json_t *x = json_object();
@@ -449,12 +450,12 @@ int manifest_batch_add(struct manifest_batch *b, json_t *labels, json_t *data, c
     json_object_foreach(labels, k, v)
     {
         if (!json_is_string(v))
-            return err_set(e, ERR_GENERIC, EINVAL, "the label \"%s\" of a manifest is no string", k);
+            return err_set(e, ERR_GENERIC, EINVAL, "label \"%s\" of a manifest is not a string", k);
     }
     if (getrandom(bin, sizeof bin, 0) != (ssize_t)sizeof bin)
         return err_set(e, ERR_GENERIC, errno, "cannot get random bytes");
     hex_encode(text, bin, sizeof bin);
-    int rc = append(b, text, labels, false, data, e);
+    int rc = entry_append(b, text, labels, false, data, e);
     if (rc == 0 && id)
         memcpy(id, text, sizeof text);
     return rc;
@@ -473,11 +474,11 @@ int manifest_batch_delete(struct manifest_batch *b, const char *id, struct err *
     }
     uint8_t bin[16];
     if (strlen(id) != 32 || hex_decode(bin, id, 32) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%.64s\" is no manifest id", id);
-    return append(b, id, NULL, true, NULL, e);
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid manifest id \"%.64s\"", id);
+    return entry_append(b, id, NULL, true, NULL, e);
 }
 
-static int ignore(const struct manifest *m, bool deleted, void *arg)
+static int manifest_ignore(const struct manifest *m, bool deleted, void *arg)
 {
     (void)m;
     (void)deleted;
@@ -498,13 +499,13 @@ int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_s
     int64_t n = gzip_compress(text, len, &gz, e);
     if (n < 0)
         return (int)n;
-    /* A collection that cannot be read would shut everyone out of the repository's manifests: prove it first. */
+    /* A collection that cannot be read would make all manifests of the repository inaccessible: verify it first. */
     size_t seen = 0;
-    int rc = manifest_collection_parse(gz, (size_t)n, ignore, &seen, e);
+    int rc = manifest_collection_parse(gz, (size_t)n, manifest_ignore, &seen, e);
     if (rc < 0)
-        return err_wrap(e, "manifests that are about to be written");
+        return err_wrap(e, "manifests to be written");
     if (seen != json_array_size(b->entries))
-        return err_set(e, ERR_GENERIC, EINVAL, "manifests that are about to be written do not read back");
+        return err_set(e, ERR_GENERIC, EINVAL, "manifests to be written do not read back");
     struct content_id id;
     rc = session_put_bytes(s, p, MANIFEST_PREFIX, gz, (size_t)n, COLLECTION_COMPRESSION, &id, e);
     if (rc < 0)
@@ -541,7 +542,7 @@ int manifests_initialise(struct repo *r, const char *owner, struct err *e)
     if (!policy || !params || !labels || !type)
         return err_nomem(e);
     if (go_set(params, "owner", json_string(owner)) < 0)
-        return err_set(e, ERR_USAGE, EINVAL, "the maintenance owner is not valid UTF-8");
+        return err_set(e, ERR_USAGE, EINVAL, "maintenance owner is not valid UTF-8");
     struct session *s CLEANUP(session_freep) = NULL;
     struct put_scratch *p CLEANUP(put_scratch_freep) = NULL;
     struct manifest_batch *b CLEANUP(manifest_batch_freep) = NULL;

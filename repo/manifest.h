@@ -20,14 +20,14 @@ struct manifest {
     json_t *data;
 };
 
-/* Calls fn for each live manifest with label type = `type` (NULL: all), in no order. Reads every m content, streaming:
- * what stays in memory is 40 bytes per manifest. A damaged m content is ERR_DAMAGE, as for stock clients. fn's non-zero
- * return ends it and is returned. */
+/* Calls fn for each live manifest with label type = `type` (NULL: all), in no order. Reads every m content,
+ * streaming: 40 bytes per manifest remain in memory. A damaged m content is ERR_DAMAGE, as for stock clients. fn's
+ * non-zero return ends it and is returned. */
 typedef int manifest_fn(const struct manifest *m, void *arg);
 int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e);
 
-/* The same in two steps, for several walks over one state: manifests_open() finds out which manifests live,
- * manifests_walk() reads them. A manifest whose document is no JSON that we can represent has data = JSON null. */
+/* The same in two steps, for several walks over one state: manifests_open() determines the live manifests,
+ * manifests_walk() reads them. A manifest whose document cannot be represented as JSON has data = JSON null. */
 struct manifests;
 int manifests_open(struct manifests **ret, struct repo *r, struct err *e);
 void manifests_free(struct manifests *m);
@@ -35,13 +35,13 @@ static inline void manifests_freep(struct manifests **m)
 {
     manifests_free(*m);
 }
-/* `want` (NULL: all) is asked before a document is parsed; it gets `arg` too. */
+/* `want` (NULL: all) is called before a document is parsed; it gets `arg` too. */
 typedef bool manifest_want_fn(const char *id, void *arg);
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
                    struct err *e);
 
-/* The manifests of one decompressed collection, as manifests_walk() reads them, dead or alive (tests, fuzzing).
- * `deleted` tells tombstones. */
+/* The manifests of one decompressed collection, as manifests_walk() reads them, live or deleted (tests, fuzzing).
+ * `deleted`: a tombstone. */
 int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct manifest *m, bool deleted, void *arg),
                               void *arg, struct err *e);
 

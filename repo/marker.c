@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* marker.c - session ids, session markers, and the records of our own sessions. */
+/* marker.c - session ids, session markers, and the records of this node's sessions */
 #include "repo/marker.h"
 #include "repo/item.h"
 #include "repo/repo-impl.h"
@@ -68,21 +68,21 @@ static int check_clock(struct repo *r, const char *marker, int64_t before, struc
     struct blob_info info;
     int rc = blobs_stat(r->blobs, marker, &info, e);
     if (rc < 0)
-        return err_wrap(e, "the session marker just written cannot be looked at");
+        return err_wrap(e, "cannot stat the session marker just written");
     int64_t after = now_ns();
     repo_note_skew(r, info.mtime_ns < before  ? info.mtime_ns - before
                       : info.mtime_ns > after ? info.mtime_ns - after
                                               : 0);
-    /* Nothing is wrong with a store that took long: its time only has to lie near the span of the put. */
+    /* A slow store is not an error: its time only has to lie near the duration of the put. */
     if (info.mtime_ns >= before - CLOCK_LIMIT_NS && info.mtime_ns <= after + CLOCK_LIMIT_NS)
         return 0;
     char ours[TIME_TEXT], theirs[TIME_TEXT];
     time_text(after / NS_PER_S * NS_PER_S, ours);
     time_text(info.mtime_ns / NS_PER_S * NS_PER_S, theirs);
     rc = err_set(e, ERR_CLOCK, 0,
-                 "the clocks differ by more than 5 minutes: it is %s here and %s at the repository's storage (%s)",
-                 ours, theirs, blobs_location(r->blobs));
-    err_hint(e, "set the clock that is wrong (timedatectl tells whether this machine is synchronised), then try again");
+                 "clocks differ by more than 5 minutes: local time %s, time of the repository's storage %s (%s)", ours,
+                 theirs, blobs_location(r->blobs));
+    err_hint(e, "set the clock that is wrong (see timedatectl), then retry");
     return rc;
 }
 
@@ -93,8 +93,7 @@ int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char na
     CLEANUP_FREE uint8_t *sealed = NULL;
     size_t len;
     if (!text)
-        return err_set(e, ERR_USAGE, EINVAL,
-                       "user \"%s\" and host \"%s\" must be UTF-8 to be written into the repository", r->username,
+        return err_set(e, ERR_USAGE, EINVAL, "user \"%s\" and host \"%s\" must be valid UTF-8", r->username,
                        r->hostname);
     int rc = named_seal(r->sealer, "s", session_id, text, strlen(text), name, &sealed, &len, e);
     if (rc < 0)
@@ -122,7 +121,7 @@ void session_record_end(struct session_record *s, bool remove)
     if (!s)
         return;
     if (remove)
-        unlink(s->path); /* while locked: nobody takes it for a dead one's in between */
+        unlink(s->path); /* while locked, so that no other process takes it for a stale one */
     close(s->fd);
     free(s->path);
     free(s);
@@ -137,10 +136,10 @@ static int records_dir(const struct repo *r, char **ret, struct err *e)
     return make_dirs(*ret, e);
 }
 
-static int cannot_record(const char *path, struct err *e)
+static int record_failed(const char *path, struct err *e)
 {
-    int rc = err_set(e, ERR_GENERIC, errno, "the session cannot be recorded in %s", path);
-    err_hint(e, "choose a directory that can be written with --cache-dir");
+    int rc = err_set(e, ERR_GENERIC, errno, "cannot record the session in %s", path);
+    err_hint(e, "use --cache-dir with a writable directory");
     return rc;
 }
 
@@ -163,11 +162,11 @@ int session_record_new(struct session_record **ret, struct repo *r, const char *
         free(s);
         return err_nomem(e);
     }
-    /* It gets its name when it is complete and locked, so that it never looks like that of a dead process. */
+    /* It gets its name when it is complete and locked, so that it never looks like a stale one. */
     fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) ||
         rename(temp, path) < 0) {
-        rc = cannot_record(path, e);
+        rc = record_failed(path, e);
         if (fd >= 0)
             unlink(temp);
         free(s);
@@ -180,7 +179,7 @@ int session_record_new(struct session_record **ret, struct repo *r, const char *
     return 0;
 }
 
-/* Reads who wrote a record. Damaged ones (the machine lost power) belong to nobody. */
+/* Reads the owner of a record. Damaged ones (after a power failure) have no owner. */
 static bool record_is_ours(const struct repo *r, int fd)
 {
     char text[2048];
@@ -193,8 +192,8 @@ static bool record_is_ours(const struct repo *r, int fd)
     return ours;
 }
 
-/* Opens and locks a record if its process is dead. The file must still be there under its name: another process may
- * have dealt with it since we read the directory. */
+/* Opens and locks a record if its process no longer exists. The file must still have its name: another process may
+ * have removed it since the directory was read. */
 static int lock_dead(const char *path)
 {
     CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -205,8 +204,8 @@ static int lock_dead(const char *path)
     return take_fd(&fd);
 }
 
-/* A record whose process died before it had its name. It takes no longer than an instant to get one. */
-static void remove_unborn(int dir, const char *name)
+/* A record whose process crashed before naming it. Naming takes an instant only. */
+static void remove_unnamed(int dir, const char *name)
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && now_ns() / NS_PER_S - st.st_mtime > 3600)
@@ -225,7 +224,7 @@ int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struc
     for (const struct dirent *n; (n = readdir(d));) {
         size_t len = strlen(n->d_name);
         if (n->d_name[0] == '.' && n->d_name[1] == 's')
-            remove_unborn(dirfd(d), n->d_name);
+            remove_unnamed(dirfd(d), n->d_name);
         if (n->d_name[0] != 's' || len >= SESSION_ID_TEXT)
             continue;
         CLEANUP_FREE char *path = NULL;

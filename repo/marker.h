@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * marker.h - the names under which a writer appears: session ids, their markers in the repository, their records here
- * (Kopia repository format, section 10)
+ * marker.h - the names used by a writer: session ids, their markers in the repository, their local records (Kopia
+ * repository format, section 10)
  *
- * A marker blob tells other clients that packs of this session are about to be indexed. A record is a file in our own
- * cache directory, named after the session id and locked while its process lives: so that a later run on this machine
- * knows which sessions were its own and are dead.
+ * A marker blob announces to other clients that packs of this session are about to be indexed. A record is a file in
+ * the local cache directory, named after the session id and locked while its process exists, so that a later run on
+ * this machine can identify its own crashed sessions.
  */
 #ifndef SNAPFERRY_REPO_MARKER_H
 #define SNAPFERRY_REPO_MARKER_H
@@ -20,19 +20,19 @@ int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e);
 bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT]);
 
 /*
- * Puts a marker and compares the store's clock with ours: over 5 minutes apart, ERR_CLOCK says both times. `name` gets
- * the blob's name, "" if there was not even that. On failure the caller deletes it.
+ * Puts a marker and compares the store's clock with the local one: if they differ by over 5 minutes, ERR_CLOCK with
+ * both times. `name` gets the blob's name, "" if nothing was written. On failure the caller deletes it.
  */
 int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e);
 
 struct session_record;
 /* Makes a record and holds its lock. */
 int session_record_new(struct session_record **ret, struct repo *r, const char *session_id, struct err *e);
-/* Gives the lock up; `remove`: there is nothing left in the repository that a later run must look at. NULL allowed. */
+/* Releases the lock; `remove`: nothing is left in the repository that a later run must handle. NULL allowed. */
 void session_record_end(struct session_record *s, bool remove);
 const char *session_record_id(const struct session_record *s);
-/* Calls fn for each record of ours (same user and host) that nobody holds; fn owns the record, which is now locked by
- * us. fn's non-zero return ends it and is returned. */
+/* Calls fn for each unlocked record of this user and host; fn owns the record, which is now locked. fn's non-zero
+ * return ends it and is returned. */
 typedef int session_record_fn(struct session_record *s, void *arg);
 int session_records_dead(struct repo *r, session_record_fn *fn, void *arg, struct err *e);
 

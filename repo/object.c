@@ -69,7 +69,7 @@ bool object_id_equal(const struct object_id *a, const struct object_id *b)
 struct access {
     struct repo *r;
     struct content_reader *c;
-    struct compressor *z; /* made when the first Z object comes */
+    struct compressor *z; /* created for the first Z object */
 };
 
 static void access_clear(struct access *a)
@@ -83,7 +83,7 @@ struct buffer {
     size_t cap;
 };
 
-static int reserve(struct buffer *b, size_t n, struct err *e)
+static int buf_reserve(struct buffer *b, size_t n, struct err *e)
 {
     if (n <= b->cap)
         return 0;
@@ -100,20 +100,20 @@ static int reserve(struct buffer *b, size_t n, struct err *e)
 static int wrong_length(const struct object_id *id, uint64_t have, uint64_t want, struct err *e)
 {
     char text[OBJECT_ID_TEXT];
-    return err_set(e, ERR_DAMAGE, EBADMSG, "content %s has %llu bytes where its index document says %llu",
+    return err_set(e, ERR_DAMAGE, EBADMSG, "content %s has %llu bytes, %llu expected by its index document",
                    object_id_text(id, text), (unsigned long long)have, (unsigned long long)want);
 }
 
 /* Expands the payload of a Z object into b; `want` may be UNKNOWN. */
-static int64_t expand(struct access *a, const struct object_id *id, const uint8_t *in, size_t in_len, uint64_t want,
-                      struct buffer *b, struct err *e)
+static int64_t payload_expand(struct access *a, const struct object_id *id, const uint8_t *in, size_t in_len,
+                              uint64_t want, struct buffer *b, struct err *e)
 {
     char text[OBJECT_ID_TEXT];
     int rc = a->z ? 0 : compressor_new(&a->z, e);
     /* Where the length is not known the output buffer grows until the payload fits. */
     size_t cap = want != UNKNOWN ? (size_t)want : in_len * 4 + ((size_t)64 << 10);
     while (rc >= 0) {
-        rc = reserve(b, cap ? cap : 1, e);
+        rc = buf_reserve(b, cap ? cap : 1, e);
         if (rc < 0)
             break;
         struct err tmp = ERR_INIT;
@@ -130,7 +130,7 @@ static int64_t expand(struct access *a, const struct object_id *id, const uint8_
 }
 
 /* Reads the bytes of a direct object into b, exactly `want` unless that is UNKNOWN. Returns how many. */
-static int64_t load(struct access *a, const struct object_id *id, uint64_t want, struct buffer *b, struct err *e)
+static int64_t object_load(struct access *a, const struct object_id *id, uint64_t want, struct buffer *b, struct err *e)
 {
     struct index_entry entry;
     struct err tmp = ERR_INIT;
@@ -138,16 +138,16 @@ static int64_t load(struct access *a, const struct object_id *id, uint64_t want,
     if (rc == 0 && !id->compressed) {
         if (want != UNKNOWN && entry.length != want)
             return wrong_length(id, entry.length, want, e);
-        rc = reserve(b, entry.length ? entry.length : 1, e);
+        rc = buf_reserve(b, entry.length ? entry.length : 1, e);
         return rc < 0 ? rc : content_read_entry(a->c, &entry, NULL, b->p, b->cap, false, e);
     }
-    /* Not in the view: content_get() looks again after a refresh, and words the error. */
+    /* Not in the view: content_get() searches again after a refresh and reports the error. */
     uint8_t *data = NULL;
     int64_t n = content_get(a->c, &id->content, &data, CONTENT_MAX, e);
     if (n < 0)
         return n;
     if (id->compressed) {
-        n = expand(a, id, data, (size_t)n, want, b, e);
+        n = payload_expand(a, id, data, (size_t)n, want, b, e);
         free(data);
         return n;
     }
@@ -187,7 +187,7 @@ static int64_t read_source(void *arg, void *buf, size_t len, struct err *e)
     return object_reader_read(arg, buf, len, e);
 }
 
-static int push(struct object_parts *p, const struct object_id *id, uint64_t base, uint64_t limit, struct err *e)
+static int doc_push(struct object_parts *p, const struct object_id *id, uint64_t base, uint64_t limit, struct err *e)
 {
     char text[OBJECT_ID_TEXT];
     unsigned depth = p->depth + p->n;
@@ -210,7 +210,7 @@ static int push(struct object_parts *p, const struct object_id *id, uint64_t bas
     return 0;
 }
 
-static void pop(struct object_parts *p)
+static void doc_pop(struct object_parts *p)
 {
     struct frame *f = &p->stack[--p->n];
     docstream_free(f->doc);
@@ -222,7 +222,7 @@ static int parts_new(struct object_parts **ret, struct repo *r, struct access *a
                      unsigned depth, struct err *e)
 {
     if (!id->content.len)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "an empty object id");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "empty object id");
     struct object_parts *p = calloc(1, sizeof *p);
     if (!p)
         return err_nomem(e);
@@ -233,7 +233,7 @@ static int parts_new(struct object_parts **ret, struct repo *r, struct access *a
     p->direct = id->indirection == 0;
     int rc = a ? 0 : content_reader_new(&p->own.c, r, e);
     if (rc == 0 && !p->direct)
-        rc = push(p, id, 0, UNKNOWN, e);
+        rc = doc_push(p, id, 0, UNKNOWN, e);
     if (rc < 0) {
         object_parts_free(p);
         return rc;
@@ -252,7 +252,7 @@ void object_parts_free(struct object_parts *p)
     if (!p)
         return;
     while (p->n)
-        pop(p);
+        doc_pop(p);
     access_clear(&p->own);
     free(p);
 }
@@ -270,7 +270,7 @@ static bool number(const char **p, const char *end, uint64_t *ret)
     uint64_t v = 0;
     while (q < end && *q >= '0' && *q <= '9' && q - *p < 19)
         v = v * 10 + (uint64_t)(*q++ - '0');
-    /* 19 digits fit 64 bits; whatever is longer or has a leading zero goes the slow way. */
+    /* 19 digits fit 64 bits; longer numbers and leading zeros are parsed the slow way. */
     if (q == *p || q - *p == 19 || (q - *p > 1 && **p == '0'))
         return false;
     *p = q;
@@ -286,7 +286,7 @@ static bool skip_text(const char **p, const char *end, const char *text, size_t 
     return true;
 }
 
-/* The form that all known writers use: {"s":N,"l":N,"o":"ID"}, each number absent if 0. */
+/* The form of all known writers: {"s":N,"l":N,"o":"ID"}, each number absent if 0. */
 static bool parse_plain(struct entry *ret, const char *p, size_t n)
 {
     const char *end = p + n;
@@ -319,15 +319,15 @@ static int parse_entry(struct entry *ret, const char *p, size_t n)
     return ok ? 0 : -EINVAL;
 }
 
-static int damaged(const struct frame *f, struct err *e, const char *why)
+static int document_damaged(const struct frame *f, struct err *e, const char *why)
 {
     char text[OBJECT_ID_TEXT];
-    return err_set(e, ERR_DAMAGE, EBADMSG, "the index document of object %s is damaged: %s at offset %llu",
+    return err_set(e, ERR_DAMAGE, EBADMSG, "index document of object %s is malformed: %s at offset %llu",
                    object_id_text(&f->id, text), why, (unsigned long long)(f->next - f->base));
 }
 
 /* One step in the innermost document. 1: *ret is a part; 0: nothing to deliver yet. */
-static int step(struct object_parts *p, struct object_part *ret, struct err *e)
+static int parts_step(struct object_parts *p, struct object_part *ret, struct err *e)
 {
     struct frame *f = &p->stack[p->n - 1];
     const char *text;
@@ -339,28 +339,28 @@ static int step(struct object_parts *p, struct object_part *ret, struct err *e)
     }
     if (rc == 0) {
         if (!f->any)
-            return damaged(f, e, "no entries");
+            return document_damaged(f, e, "no entries");
         if (f->limit != UNKNOWN && f->next != f->limit)
-            return damaged(f, e, "too short");
-        pop(p);
+            return document_damaged(f, e, "too short");
+        doc_pop(p);
         return 0;
     }
     struct entry x;
     if (parse_entry(&x, text, n) < 0)
-        return damaged(f, e, "not an entry");
+        return document_damaged(f, e, "not an entry");
     if (x.start != f->next - f->base)
-        return damaged(f, e, x.start > f->next - f->base ? "a gap" : "an overlap");
+        return document_damaged(f, e, x.start > f->next - f->base ? "a gap" : "overlapping parts");
     if (x.len > INT64_MAX - f->next || (f->limit != UNKNOWN && x.len > f->limit - f->next))
-        return damaged(f, e, "too long");
+        return document_damaged(f, e, "too long");
     if (!x.id.indirection && x.len > CONTENT_MAX)
-        return damaged(f, e, "a part longer than any content");
+        return document_damaged(f, e, "part longer than a content");
     uint64_t start = f->next;
     f->next += x.len;
     f->any = true;
     if (start < p->seek && f->next <= p->seek)
         return 0;
-    if (x.id.indirection) /* an empty one adds nothing: not entered, so that every step makes progress */
-        return x.len ? push(p, &x.id, start, start + x.len, e) : 0;
+    if (x.id.indirection) /* an empty one adds nothing: it is skipped, so that every step makes progress */
+        return x.len ? doc_push(p, &x.id, start, start + x.len, e) : 0;
     *ret = (struct object_part){.start = start, .len = x.len, .id = x.id};
     return 1;
 }
@@ -377,7 +377,7 @@ static int direct_part(struct object_parts *p, struct object_part *ret, struct e
         return rc;
     } else {
         struct buffer b = {0};
-        int64_t n = load(p->a, &p->id, UNKNOWN, &b, e);
+        int64_t n = object_load(p->a, &p->id, UNKNOWN, &b, e);
         free(b.p);
         if (n < 0)
             return (int)n;
@@ -397,7 +397,7 @@ int object_parts_next(struct object_parts *p, struct object_part *ret, struct er
         return rc == 1 && p->seek && ret->len <= p->seek ? 0 : rc;
     }
     while (p->n) {
-        int rc = step(p, ret, e);
+        int rc = parts_step(p, ret, e);
         if (rc)
             return rc;
     }
@@ -429,7 +429,7 @@ static int reader_new(struct object_reader **ret, struct repo *r, struct access 
                       unsigned depth, struct err *e)
 {
     if (!id->content.len)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "an empty object id");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "empty object id");
     struct object_reader *o = calloc(1, sizeof *o);
     if (!o)
         return err_nomem(e);
@@ -463,7 +463,7 @@ void object_reader_free(struct object_reader *o)
 }
 
 /* Loads the next part. 1 done, 0 end. */
-static int fetch(struct object_reader *o, struct err *e)
+static int reader_fetch(struct object_reader *o, struct err *e)
 {
     struct object_part part = {.len = UNKNOWN, .id = o->id};
     if (o->end)
@@ -475,9 +475,9 @@ static int fetch(struct object_reader *o, struct err *e)
             return rc;
         }
     } else {
-        o->end = true; /* behind this one */
+        o->end = true; /* follows this one */
     }
-    int64_t n = load(o->a, &part.id, part.len, &o->buf, e);
+    int64_t n = object_load(o->a, &part.id, part.len, &o->buf, e);
     if (n < 0)
         return (int)n;
     o->start = part.start;
@@ -491,7 +491,7 @@ int64_t object_reader_read(struct object_reader *o, void *buf, size_t len, struc
     if (!len)
         return 0;
     while (o->at == o->len) {
-        int rc = fetch(o, e);
+        int rc = reader_fetch(o, e);
         if (rc <= 0)
             return rc;
     }
@@ -512,7 +512,7 @@ int64_t object_get(struct repo *r, const struct object_id *id, uint8_t **ret, si
     if (!p)
         return err_nomem(e);
     for (;;) {
-        /* One byte more than allowed tells an object that is too long from one that just fits. */
+        /* One byte more than allowed distinguishes an object that is too long from one that just fits. */
         int64_t n = object_reader_read(o, p + len, cap + 1 - len, e);
         if (n < 0)
             return n;

@@ -64,10 +64,9 @@ int object_put(struct session *s, struct put_scratch *p, char prefix, const void
                uint32_t compression, struct object_id *ret, struct err *e);
 
 /*
- * The index document of a large object, written as its parts become known: nothing is held but one chunk per level.
- * The id is the one that stock Kopia makes for the same parts (byte-identical documents). One part only: that part's
- * id, no document. Parts are contiguous and ascending from 0; zero-length parts are allowed (empty last section of a
- * file).
+ * The index document of a large object, written as its parts become known: one chunk per level is held in memory. The
+ * id is the one that stock Kopia computes for the same parts (byte-identical documents). A single part: that part's id,
+ * no document. Parts are contiguous and ascending from 0; zero-length parts are allowed (empty last section of a file).
  */
 struct object_table;
 int object_table_new(struct object_table **ret, struct session *s, char prefix, struct err *e);
@@ -80,7 +79,7 @@ static inline void object_table_freep(struct object_table **t)
 size_t object_table_memory(const struct repo *r);
 /* Adds `count` parts of `len` bytes each with the same id (count > 1: a run of zero chunks). */
 int object_table_add(struct object_table *t, uint64_t len, const struct object_id *id, uint64_t count, struct err *e);
-/* Id of the object made of the parts so far (checkpoint); the table can go on. */
+/* Id of the object made of the parts so far (checkpoint); the table can be continued. */
 int object_table_checkpoint(struct object_table *t, struct object_id *ret, struct err *e);
 /* The final id. At least one part is needed (a zero-byte object is one empty content). */
 int object_table_finish(struct object_table *t, struct object_id *ret, struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* pack.c - the frame around the contents of a pack blob, written and read. */
+/* pack.c - the frame around the contents of a pack blob, written and read */
 #include "repo/pack.h"
 #include "repo/repo-impl.h"
 
@@ -14,7 +14,7 @@
 #define ALIGNMENT 4096                /* of the local index */
 #define RECOVERY_LIMIT 65000          /* longest format blob with its HMAC that a recovery block can hold */
 #define TAIL_LEN 8192                 /* what is read at first to find the postamble */
-#define LOCAL_INDEX_LIMIT (32u << 20) /* longer ones are none of ours: a pack of ours has at most 16384 entries */
+#define LOCAL_INDEX_LIMIT (32u << 20) /* a pack of ours has at most 16384 entries */
 
 struct pack_writer {
     struct blob_writer *out;
@@ -35,7 +35,7 @@ int pack_name(char out[PACK_NAME_MAX], char letter, const char *session_id, stru
     return 0;
 }
 
-/* Section 3.7: where the password cannot be changed, every pack can give the format blob back. */
+/* Section 3.7: where the password cannot be changed, every pack has a copy of the format blob. */
 static int recovery_block(const struct repo_format *f, uint8_t **ret, size_t *len, struct err *e)
 {
     size_t body = f->blob_len + 32;
@@ -51,7 +51,7 @@ static int recovery_block(const struct repo_format *f, uint8_t **ret, size_t *le
     memcpy(p + 2, f->blob, f->blob_len);
     if (!HMAC(EVP_sha256(), key, sizeof key - 1, f->blob, f->blob_len, p + 2 + f->blob_len, &mac_len)) {
         free(p);
-        return err_set(e, ERR_GENERIC, 0, "HMAC-SHA256 does not work on this system");
+        return err_set(e, ERR_GENERIC, 0, "HMAC-SHA256 is not available on this system");
     }
     put_le16(p + 2 + body, (uint16_t)body);
     *ret = p;
@@ -169,7 +169,7 @@ static int seal_local_index(const struct sealer *s, const uint8_t *index, size_t
 
 int pack_writer_close(struct pack_writer *w, uint32_t end, const struct index_entry *entries, size_t n, struct err *e)
 {
-    /* Never nothing: 1..4096 bytes. */
+    /* Never empty: 1..4096 bytes. */
     size_t pad = ALIGNMENT - end % ALIGNMENT;
     uint8_t padding[ALIGNMENT];
     CLEANUP_FREE uint8_t *index = NULL, *sealed = NULL;
@@ -227,7 +227,7 @@ int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint6
         if (n.deleted || strcmp(n.pack, name) != 0)
             continue;
         if ((uint64_t)n.offset + n.packed > end || n.packed == 0)
-            return err_set(e, ERR_DAMAGE, EBADMSG, "entry %llu of the local index lies outside the pack",
+            return err_set(e, ERR_DAMAGE, EBADMSG, "entry %llu of the local index is outside the pack",
                            (unsigned long long)i);
         rc = fn(&n, arg);
     }
@@ -244,11 +244,11 @@ int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *n
     if (rc < 0)
         return rc;
     if (postamble_parse(&p, tail, tail_len, pack_len) < 0) {
-        err_plain(e, ERR_DAMAGE, ENOENT, "pack %s does not end in a local index", name);
+        err_plain(e, ERR_DAMAGE, ENOENT, "pack %s has no local index at its end", name);
         return -ENOENT;
     }
     if (p.offset > pack_len || p.length > pack_len - p.offset || p.length > LOCAL_INDEX_LIMIT)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the local index of pack %s lies outside of it, or is too long", name);
+        return err_set(e, ERR_DAMAGE, EBADMSG, "local index of pack %s is outside of it, or too long", name);
     size_t scratch_len = item_scratch_len(s, (size_t)p.length);
     CLEANUP_FREE uint8_t *sealed = malloc((size_t)p.length + 1),
                          *index = malloc(item_opened_max(s, (size_t)p.length) + 1), *scratch = malloc(scratch_len + 1);
@@ -262,5 +262,5 @@ int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *n
         rc = pack_local_entries(index, (size_t)len, name, p.offset, fn, arg, e);
     else
         rc = (int)len;
-    return rc < 0 ? err_wrap(e, "the local index of pack %s cannot be read", name) : rc;
+    return rc < 0 ? err_wrap(e, "cannot read the local index of pack %s", name) : rc;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * pack.h - a pack blob being written, and the local index at the end of one that is there
- * (Kopia repository format, section 7)
+ * pack.h - a pack blob being written, and the local index at the end of an existing one (Kopia repository format,
+ * section 7)
  *
  *   [recovery block] preamble | sealed contents ... | padding | sealed local index | postamble
  *
- * A pack never lies in memory whole: what is written goes through segments to the store's blob writer. Whoever writes
- * contents keeps the account of offsets; this file knows what is around them.
+ * A pack is never completely in memory: its bytes are written through segments to the store's blob writer. The writers
+ * of contents assign offsets; this file handles what surrounds them.
  */
 #ifndef SNAPFERRY_REPO_PACK_H
 #define SNAPFERRY_REPO_PACK_H
@@ -22,13 +22,13 @@ struct pack_writer;
 /* A random name. `letter`: 'p' for contents without prefix, 'q' for those with. */
 int pack_name(char out[PACK_NAME_MAX], char letter, const char *session_id, struct err *e);
 
-/* Begins a pack: recovery block (repositories that need one) and preamble are written, *start is where contents begin.
- */
+/* Begins a pack: recovery block (repositories that need one) and preamble are written, *start is where contents
+ * begin. */
 int pack_writer_new(struct pack_writer **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                     struct segments *segments, const char *name, uint32_t *start, struct err *e);
-/* Seals in[0..len) into item_sealed_len(len) bytes at an offset that nobody else writes. `scratch` and `ecc`
- * (item_sealed_len() and item_scratch_len() bytes) are needed with error correction only. *wait_ns grows by what it had
- * to wait for the store. Thread-safe. */
+/* Seals in[0..len) into item_sealed_len(len) bytes at an offset reserved by the caller. `scratch` and `ecc`
+ * (item_sealed_len() and item_scratch_len() bytes) are needed with error correction only. *wait_ns is increased by
+ * the time waited for the store. Thread-safe. */
 int pack_writer_seal(struct pack_writer *w, uint32_t offset, const uint8_t *iv, size_t iv_len, const void *in,
                      size_t len, void *scratch, void *ecc, uint64_t *wait_ns, struct err *e);
 int pack_writer_read(struct pack_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
@@ -40,9 +40,9 @@ int pack_writer_commit(struct pack_writer *w, struct err *e);
 void pack_writer_abort(struct pack_writer *w); /* NULL allowed */
 
 /*
- * The local index of a finished pack: calls fn for each entry that lies in this pack and is not deleted. What the index
- * says about other packs is left out. Postamble missing: -ENOENT (ERR_DAMAGE); entries outside the pack's contents or
- * anything else that does not fit: ERR_DAMAGE. fn's non-zero return ends it and is returned.
+ * The local index of a finished pack: calls fn for each entry that lies in this pack and is not deleted. Entries about
+ * other packs are skipped. Postamble missing: -ENOENT (ERR_DAMAGE); entries outside the pack's contents or other
+ * inconsistencies: ERR_DAMAGE. fn's non-zero return ends it and is returned.
  */
 typedef int pack_entry_fn(const struct index_entry *entry, void *arg);
 int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,

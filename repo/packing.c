@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* packing.c - a session's packs: opened, filled by many threads, finished in the background. */
+/* packing.c - a session's packs: opened, filled by many threads, finished in the background */
 #include "repo/session-impl.h"
 
 #include "base/cleanup.h"
@@ -72,7 +72,7 @@ void session_entry(const struct session *s, uint32_t i, struct index_entry *ret)
     ret->key_id = p->key_id;
 }
 
-static void enqueue(struct session *s, struct pack *p)
+static void pack_enqueue(struct session *s, struct pack *p)
 {
     p->queued = NULL;
     if (s->queue)
@@ -94,13 +94,13 @@ void pack_close(struct session *s, struct pack *p)
     r->unfinished++;
     s->unfinished++;
     if (p->writers == 0)
-        enqueue(s, p);
+        pack_enqueue(s, p);
 }
 
 void pack_written(struct session *s, struct pack *p)
 {
     if (--p->writers == 0 && p->closed)
-        enqueue(s, p);
+        pack_enqueue(s, p);
 }
 
 /* Opens a pack without the lock: the marker may have to be put, the file made. */
@@ -154,13 +154,13 @@ struct pack *pack_reserve(struct session *s, struct round *r, bool prefixed, uin
     p->end += len;
     p->writers++;
     s->stats.stored_bytes += len;
-    /* Entries are linked when they are written; those on their way count too. */
+    /* Entries are linked when they are written; claimed ones count too. */
     if (p->end >= full || p->entries + p->writers >= TABLE_ENTRIES)
         pack_close(s, p);
     return p;
 }
 
-/* Writes what comes behind the contents of a pack. `empty`: it has none that count any more. */
+/* Writes what follows the contents of a pack. `empty`: no content of it is live. */
 static int close_pack(struct session *s, struct pack *p, bool *empty, struct err *e)
 {
     pthread_mutex_lock(&s->table_lock);
@@ -205,7 +205,7 @@ static int finish_pack(struct session *s, struct pack *p, struct err *e)
     s->stats.packs += p->durable;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
-    return rc < 0 ? err_wrap(e, "pack %s could not be finished", p->name) : 0;
+    return rc < 0 ? err_wrap(e, "cannot finish pack %s", p->name) : 0;
 }
 
 void *session_finisher(void *session)

@@ -18,7 +18,7 @@ static uint32_t slots_for(uint32_t cap)
 int pending_init(struct pending *t, uint32_t cap, struct err *e)
 {
     uint32_t n = slots_for(cap);
-    /* Zeroed by the kernel page by page: what is never used takes no memory. */
+    /* Zeroed by the kernel page by page: unused parts take no memory. */
     *t = (struct pending){
         .entries = calloc(cap, sizeof *t->entries),
         .slots = calloc(n, sizeof *t->slots),
@@ -40,23 +40,23 @@ void pending_clear(struct pending *t)
 }
 
 /* Hashes are keyed, so a part of one is as good as any hash of it. */
-static uint32_t home(const struct pending *t, const uint8_t hash[32], char prefix)
+static uint32_t home_slot(const struct pending *t, const uint8_t hash[32], char prefix)
 {
     uint32_t h;
     memcpy(&h, hash, sizeof h);
     return (h + (uint32_t)(uint8_t)prefix * UINT32_C(0x9e3779b1)) & t->mask;
 }
 
-static bool matches(const struct pending_entry *p, const struct content_id *id)
+static bool entry_matches(const struct pending_entry *p, const struct content_id *id)
 {
     return p->prefix == id->prefix && p->len == id->len && !memcmp(p->hash, id->hash, id->len);
 }
 
-/* The slot of an id, or the empty one where it would go. */
+/* The slot of an id, or the empty one for it. */
 static uint32_t slot_of(const struct pending *t, const struct content_id *id)
 {
-    uint32_t s = home(t, id->hash, id->prefix);
-    while (t->slots[s] != 0 && !matches(&t->entries[t->slots[s] - 1], id))
+    uint32_t s = home_slot(t, id->hash, id->prefix);
+    while (t->slots[s] != 0 && !entry_matches(&t->entries[t->slots[s] - 1], id))
         s = (s + 1) & t->mask;
     return s;
 }
@@ -86,13 +86,13 @@ uint32_t pending_add(struct pending *t, const struct content_id *id)
 void pending_remove(struct pending *t, uint32_t i)
 {
     struct pending_entry *p = &t->entries[i];
-    uint32_t hole = home(t, p->hash, p->prefix);
+    uint32_t hole = home_slot(t, p->hash, p->prefix);
     while (t->slots[hole] != i + 1)
         hole = (hole + 1) & t->mask;
-    /* Move back what could no longer be found behind an empty slot. */
+    /* Move back entries that could no longer be found behind an empty slot. */
     for (uint32_t s = (hole + 1) & t->mask; t->slots[s] != 0; s = (s + 1) & t->mask) {
         const struct pending_entry *q = &t->entries[t->slots[s] - 1];
-        if (((s - home(t, q->hash, q->prefix)) & t->mask) >= ((s - hole) & t->mask)) {
+        if (((s - home_slot(t, q->hash, q->prefix)) & t->mask) >= ((s - hole) & t->mask)) {
             t->slots[hole] = t->slots[s];
             hole = s;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* put.c - one content on its way into a pack: known? claimed, compressed, sealed, written. */
+/* put.c - one content into a pack: look-up, claim, compression, sealing, writing */
 #include "base/time.h"
 #include "repo/item.h"
 #include "repo/session-impl.h"
@@ -14,7 +14,7 @@ struct put_scratch {
     struct grown compressed, sealed, ecc;
 };
 
-/* Contents are encrypted straight into their pack, except where error correction needs the whole before. */
+/* Contents are encrypted directly into their pack, except where error correction needs the whole item first. */
 static size_t sealed_len(const struct sealer *s, size_t len)
 {
     return item_in_pieces(s) ? 0 : item_sealed_len(s, len);
@@ -68,10 +68,11 @@ size_t put_scratch_memory(const struct repo *r, uint32_t compression, size_t max
 static int cannot_put(const struct content_id *id, struct err *e)
 {
     char text[CONTENT_ID_TEXT];
-    return err_wrap(e, "content %s cannot be stored", content_id_text(id, text));
+    return err_wrap(e, "cannot store content %s", content_id_text(id, text));
 }
 
-/* R3: only what exists and is not deleted, in a young view. *time: of a deleted entry that must be outdone, else 0. */
+/* R3: only what exists and is not deleted, in a recent view. *time: of a deleted entry that must be superseded, else
+ * 0. */
 static int in_index(struct session *s, const struct content_id *id, uint32_t *time, struct err *e)
 {
     struct index_entry n;
@@ -103,10 +104,10 @@ int session_has(struct session *s, const struct content_id *id, struct err *e)
     return in_index(s, id, &time, e);
 }
 
-/* Something changed meanwhile, or the table is full: begin again. */
+/* Something changed meanwhile, or the table is full: restart. */
 #define LOOK_AGAIN 2
-/* A pending entry belongs to a round that is being published and cannot be changed any more: begin again when the index
- * has it. (Waiting would not do: the flush may fail, and whoever called it may never call it again.) */
+/* A pending entry belongs to a round that is being published and can no longer be changed: restart when the index
+ * has it. (Waiting is not possible: the flush may fail, and may never be called again.) */
 #define FLUSH_FIRST 3
 
 static int flush_first(struct session *s, struct err *e)
@@ -135,7 +136,7 @@ static int claim_pending(struct session *s, struct claim *c, struct err *e)
 {
     struct pending_entry *p = &s->pending.entries[c->entry];
     if (p->state == PENDING_CLAIMED || !(p->offset & PENDING_DELETED))
-        return 0; /* a flush waits for claims too, so it may be referred to */
+        return 0; /* a flush waits for claims too, so it may be referenced */
     struct pack *pack = s->packs[p->pack];
     if (pack->round->sealed)
         return FLUSH_FIRST;
@@ -150,7 +151,7 @@ static int claim_pending(struct session *s, struct claim *c, struct err *e)
 }
 
 /* 1: claimed; 0: it exists; LOOK_AGAIN; FLUSH_FIRST; negative: error. */
-static int claim(struct session *s, const struct content_id *id, struct claim *c, struct err *e)
+static int content_claim(struct session *s, const struct content_id *id, struct claim *c, struct err *e)
 {
     pthread_mutex_lock(&s->lock);
     uint64_t flushes = s->flushes;
@@ -170,7 +171,7 @@ static int claim(struct session *s, const struct content_id *id, struct claim *c
 
     pthread_mutex_lock(&s->lock);
     rc = session_check(s, e);
-    /* Others may have put it, and even flushed it, while we looked. */
+    /* Other threads may have put it, and even flushed it, meanwhile. */
     if (rc == 0 && (s->flushes != flushes || pending_find(&s->pending, id) != PENDING_NONE))
         rc = LOOK_AGAIN;
     if (rc == 0) {
@@ -183,16 +184,16 @@ static int claim(struct session *s, const struct content_id *id, struct claim *c
     return rc;
 }
 
-/* What goes into a pack: the content, or what a worker's compressor made of it. */
+/* What is written to a pack: the content, or its compressed form. */
 struct payload {
     const void *data;
     size_t len;
     uint32_t stored; /* bytes in the pack */
 };
 
-/* Compresses, if that is of use. */
-static int prepare(struct put_scratch *p, const void *data, size_t len, uint32_t compression, struct payload *ret,
-                   struct put_result *res, struct err *e)
+/* Compresses if that makes it smaller. */
+static int payload_prepare(struct put_scratch *p, const void *data, size_t len, uint32_t compression,
+                           struct payload *ret, struct put_result *res, struct err *e)
 {
     *ret = (struct payload){.data = data, .len = len};
     uint64_t from = mono_ns();
@@ -212,7 +213,7 @@ static int prepare(struct put_scratch *p, const void *data, size_t len, uint32_t
     res->compress_ns = mono_ns() - from;
     size_t stored = item_sealed_len(p->repo->sealer, ret->len);
     if (stored >= CONTENT_LEN_LIMIT)
-        return err_set(e, ERR_GENERIC, EFBIG, "it would take %zu bytes, and no content may have 2^28", stored);
+        return err_set(e, ERR_GENERIC, EFBIG, "stored length of %zu bytes exceeds the limit of 2^28", stored);
     ret->stored = (uint32_t)stored;
     return fit_sealed(p, ret->len, e);
 }
@@ -225,8 +226,9 @@ static uint32_t time_after(uint32_t older)
 }
 
 /* Seals into a pack and completes the claimed entry. */
-static int store(struct session *s, struct put_scratch *scratch, const struct claim *c, const struct content_id *id,
-                 const struct payload *what, uint32_t length, struct put_result *res, struct err *e)
+static int content_store(struct session *s, struct put_scratch *scratch, const struct claim *c,
+                         const struct content_id *id, const struct payload *what, uint32_t length,
+                         struct put_result *res, struct err *e)
 {
     uint32_t offset;
     uint64_t from = mono_ns();
@@ -263,13 +265,13 @@ static int store(struct session *s, struct put_scratch *scratch, const struct cl
     return rc;
 }
 
-/* The claim ends. Others may have been told that the content exists, so a failure concerns everyone. */
+/* Ends the claim. Others may have been told that the content exists, so a failure affects all of them. */
 static void end_claim(struct session *s, const struct claim *c, int rc, struct err *e)
 {
     pthread_mutex_lock(&s->lock);
     if (rc < 0) {
         session_fail(s, e);
-        session_check(s, e); /* with the hint, or what failed first */
+        session_check(s, e); /* with the hint, or the first failure */
     }
     c->round->claims--;
     pthread_cond_broadcast(&s->changed);
@@ -284,12 +286,12 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
     struct claim c = {0};
     e = e ? e : &own;
     if (len >= CONTENT_LEN_LIMIT || id->len != hasher_size(sealer_hasher(s->repo->sealer)))
-        return err_set(e, ERR_GENERIC, EINVAL, "no content has %zu bytes and an id of %u", len, id->len);
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid content of %zu bytes with an id of %u", len, id->len);
     int rc;
     do {
         rc = session_make_room(s, e);
         if (rc == 0)
-            rc = claim(s, id, &c, e);
+            rc = content_claim(s, id, &c, e);
         if (rc == FLUSH_FIRST)
             rc = flush_first(s, e);
     } while (rc == LOOK_AGAIN);
@@ -303,11 +305,11 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
         res.existed = true;
     } else {
         struct payload what;
-        rc = prepare(p, data, len, compression, &what, &res, e);
+        rc = payload_prepare(p, data, len, compression, &what, &res, e);
         if (rc < 0)
             cannot_put(id, e);
         if (rc == 0)
-            rc = store(s, p, &c, id, &what, (uint32_t)len, &res, e);
+            rc = content_store(s, p, &c, id, &what, (uint32_t)len, &res, e);
         res.stored = what.stored;
         end_claim(s, &c, rc, e);
         if (rc < 0)
@@ -330,7 +332,7 @@ int session_put_bytes(struct session *s, struct put_scratch *p, char prefix, con
     return rc;
 }
 
-/* A deletion of what the index holds: a copy of its entry, pointing to where it lies. */
+/* Deletion of an indexed content: a copy of its entry, pointing to its place. */
 static int delete_indexed(struct session *s, const struct index_entry *n, uint32_t i, struct err *e)
 {
     struct round *r = session_round(s, e);
@@ -383,13 +385,13 @@ static int delete_once(struct session *s, const struct content_id *id, struct er
         rc = index_set_find(s->repo->index, id, &n, e);
     if (rc == -ENOENT) {
         char text[CONTENT_ID_TEXT];
-        err_plain(e, ERR_DAMAGE, ENOENT, "content %s cannot be deleted: it does not exist", content_id_text(id, text));
+        err_plain(e, ERR_DAMAGE, ENOENT, "cannot delete content %s: it does not exist", content_id_text(id, text));
         return -ENOENT;
     }
     if (rc < 0 || n.deleted)
         return rc;
     if (n.compression > UINT16_MAX || n.time < 0 || n.time > UINT32_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the index entry of a content to be deleted cannot be copied");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "cannot copy the index entry of a content to be deleted");
 
     pthread_mutex_lock(&s->lock);
     rc = session_check(s, e);

@@ -17,7 +17,8 @@
 
 struct repo {
     struct blobs *blobs;
-    _Atomic(const struct repo_format *) format; /* the newest; older ones stay until repo_free(): callers hold them */
+    _Atomic(const struct repo_format *)
+        format; /* the newest; older ones are kept until repo_free(): callers hold them */
     struct repo_format **formats;
     size_t n_formats;
     bool key_given;
@@ -27,7 +28,7 @@ struct repo {
 
     pthread_mutex_t fresh_lock; /* one thread refreshes */
     _Atomic int64_t format_checked_ns;
-    atomic_uint misses; /* index refreshes because something was not found (content.c) */
+    atomic_uint misses; /* index refreshes because of missing contents (content.c) */
 
     pthread_rwlock_t sessions_lock; /* the list below */
     struct session *sessions;
@@ -44,14 +45,14 @@ static inline int random_bytes(void *p, size_t len, struct err *e)
     for (size_t done = 0; done < len;) {
         ssize_t n = getrandom((char *)p + done, len - done, 0);
         if (n < 0 && errno != EINTR)
-            return err_set(e, ERR_GENERIC, errno, "the system gives no random bytes");
+            return err_set(e, ERR_GENERIC, errno, "cannot get random bytes");
         if (n > 0)
             done += (size_t)n;
     }
     return 0;
 }
 
-/* A buffer that is made longer when it must be, never shorter: no allocation in steady state. */
+/* A buffer that only grows: no allocation in steady state. */
 struct grown {
     uint8_t *data;
     size_t cap;

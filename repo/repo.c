@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* repo.c - a repository opened: format, keys, index, cache directory, identity; kept fresh while it is open. */
+/* repo.c - an open repository: format, keys, index, cache directory, identity; refreshed while it is open */
 #include "repo/repo-impl.h"
 #include "repo/epoch.h"
 #include "repo/item.h"
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* R3, R10 (section 14.8): neither may be older than 15 minutes when something relies on it. Whoever comes by in the
- * last minutes renews it, so that nobody has to wait for the last moment. */
+/* R3, R10 (section 14.8): neither may be older than 15 minutes when it is relied on. It is renewed by the first
+ * caller of the last minutes, so that nothing has to wait at the limit. */
 #define FRESH_LIMIT_NS (15 * NS_PER_MIN)
 #define FRESH_RENEW_NS (12 * NS_PER_MIN)
 
@@ -26,7 +26,7 @@ int grown_fit(struct grown *g, size_t len, struct err *e)
     if (len <= g->cap && g->data)
         return 0;
     size_t cap = len < 4096 ? 4096 : len;
-    free(g->data); /* what it holds is of no use to anyone: no copying */
+    free(g->data); /* the old contents are not needed: no copying */
     g->cap = 0;
     g->data = malloc(cap);
     if (!g->data)
@@ -48,9 +48,9 @@ int make_dirs(const char *path, struct err *e)
         if (mkdir(p, 0700) < 0 && errno != EEXIST) {
             int sys = errno;
             struct stat st;
-            /* On read-only and guarded file systems existing directories may fail with another errno than EEXIST. */
+            /* On read-only and protected file systems existing directories may fail with another errno than EEXIST. */
             if (stat(p, &st) < 0 || !S_ISDIR(st.st_mode))
-                return err_set(e, ERR_GENERIC, sys, "cannot make directory %s", p);
+                return err_set(e, ERR_GENERIC, sys, "cannot create directory %s", p);
         }
         if (c == '\0')
             return 0;
@@ -109,15 +109,15 @@ static int open_cache(struct repo *r, const char *dir, struct err *e)
     }
     rc = make_dirs(r->cache_dir, e);
     if (rc < 0) {
-        err_wrap(e, "the cache directory cannot be used");
+        err_wrap(e, "cache directory not usable");
         if (e && e->cls == ERR_GENERIC)
             e->cls = ERR_PERMISSION;
-        err_hint(e, "choose a directory that can be written with --cache-dir");
+        err_hint(e, "use --cache-dir with a writable directory");
         return rc;
     }
     if (access(r->cache_dir, W_OK | X_OK) < 0) {
-        rc = err_set(e, ERR_PERMISSION, errno, "the cache directory %s cannot be written", r->cache_dir);
-        err_hint(e, "choose a directory that can be written with --cache-dir");
+        rc = err_set(e, ERR_PERMISSION, errno, "cache directory %s is not writable", r->cache_dir);
+        err_hint(e, "use --cache-dir with a writable directory");
         return rc;
     }
     return 0;
@@ -135,7 +135,7 @@ static char *short_hostname(void)
     return strdup(name[0] ? name : "localhost");
 }
 
-static int take_format(struct repo *r, struct repo_format *f, struct err *e)
+static int format_replace(struct repo *r, struct repo_format *f, struct err *e)
 {
     struct repo_format **all = realloc(r->formats, (r->n_formats + 1) * sizeof *all);
     if (!all) {
@@ -156,7 +156,7 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
     int rc = r->key_given ? 0 : format_load(&f, r->blobs, password, e);
     if (rc < 0)
         return rc;
-    rc = take_format(r, f, e);
+    rc = format_replace(r, f, e);
     if (rc < 0)
         return rc;
     r->username = strdup(o->username ? o->username : "snapferry");
@@ -267,7 +267,7 @@ const char *repo_hostname(const struct repo *r)
     return r->hostname;
 }
 
-/* What cannot change below an open repository: data already read or written would not fit. */
+/* Parameters that must not change while a repository is open: data already read or written would not match. */
 static bool same_repository(const struct repo_format *a, const struct repo_format *b)
 {
     return a->unique_id_len == b->unique_id_len && !memcmp(a->unique_id, b->unique_id, a->unique_id_len) &&
@@ -284,9 +284,9 @@ static int check_format(struct repo *r, struct err *e)
     int64_t now = now_ns();
     int rc = blobs_get(r->blobs, "kopia.repository", FORMAT_BLOB_LIMIT, &blob, &len, e);
     if (rc < 0)
-        return err_wrap(e, "the repository's format cannot be read again");
-    /* Every change seals the document with a new nonce, so equal bytes are an unchanged format. Otherwise it is opened
-     * with the key at hand: deriving one would take 64 MiB in mid-run, and the password kept in memory. */
+        return err_wrap(e, "cannot read the repository's format again");
+    /* Every change seals the document with a new nonce, so equal bytes are an unchanged format. Otherwise it is
+     * opened with the present key: deriving one would take 64 MiB during a run, and the password in memory. */
     if (len == f->blob_len && !memcmp(blob, f->blob, len)) {
         atomic_store(&r->format_checked_ns, now);
         return 0;
@@ -294,7 +294,7 @@ static int check_format(struct repo *r, struct err *e)
     struct repo_format *changed = NULL;
     rc = format_reload(&changed, f, r->blobs, e);
     if (rc < 0)
-        return err_wrap(e, "the repository's format was changed meanwhile");
+        return err_wrap(e, "the repository's format was changed");
     if (!same_repository(f, changed) || f->version != changed->version ||
         f->epochs.enabled != changed->epochs.enabled) {
         format_free(changed);
@@ -303,11 +303,11 @@ static int check_format(struct repo *r, struct err *e)
         err_hint(e, "run the command again");
         return rc;
     }
-    return take_format(r, changed, e);
+    return format_replace(r, changed, e);
 }
 
-/* A clock that was set back makes ages meaningless: what seems to come from the future counts as too old. */
-static bool older_than(int64_t then, int64_t limit)
+/* A clock that was set back makes ages meaningless: times in the future count as too old. */
+static bool is_older_than(int64_t then, int64_t limit)
 {
     int64_t now = now_ns();
     return now - then > limit || then - now > NS_PER_MIN;
@@ -316,26 +316,26 @@ static bool older_than(int64_t then, int64_t limit)
 int repo_keep_fresh(struct repo *r, struct err *e)
 {
     const struct repo_format *f = repo_format(r);
-    /* A lock with advance notice begins to hold without a change of the document. */
+    /* A lock with advance notice takes effect without a change of the document. */
     if (f->lock.present && upgrade_lock_locked(&f->lock, now_ns())) {
         int rc = err_set(e, ERR_BUSY, EBUSY, "the repository at %s is being upgraded by %s", blobs_location(r->blobs),
                          f->lock.owner);
-        err_hint(e, "try again when the upgrade is complete");
+        err_hint(e, "retry when the upgrade is complete");
         return rc;
     }
-    if (!older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS) &&
-        !older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
+    if (!is_older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS) &&
+        !is_older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
         return 0;
     if (pthread_mutex_trylock(&r->fresh_lock) != 0) {
-        if (!older_than(atomic_load(&r->format_checked_ns), FRESH_LIMIT_NS) &&
-            !older_than(index_set_loaded_ns(r->index), FRESH_LIMIT_NS))
+        if (!is_older_than(atomic_load(&r->format_checked_ns), FRESH_LIMIT_NS) &&
+            !is_older_than(index_set_loaded_ns(r->index), FRESH_LIMIT_NS))
             return 0;
         pthread_mutex_lock(&r->fresh_lock);
     }
     int rc = 0;
-    if (older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS))
+    if (is_older_than(atomic_load(&r->format_checked_ns), FRESH_RENEW_NS))
         rc = check_format(r, e);
-    if (rc == 0 && older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
+    if (rc == 0 && is_older_than(index_set_loaded_ns(r->index), FRESH_RENEW_NS))
         rc = index_set_refresh(r->index, e);
     pthread_mutex_unlock(&r->fresh_lock);
     return rc;

@@ -2,13 +2,14 @@
 /*
  * repo.h - an open repository: its contents, read and written
  *
- * The room's front door. Below it: blob.h (the store), format.h (parameters and keys), item.h (sealing), index.h,
- * epoch.h, indexset.h (what is where), compress.h. Above it: object.h (files made of contents), manifest.h, snapshot.h.
+ * The public interface of the room. Below it: blob.h (the store), format.h (parameters and keys), item.h (sealing),
+ * index.h, epoch.h, indexset.h (locations of contents), compress.h. Above it: object.h (files made of contents),
+ * manifest.h, snapshot.h.
  *
- * Reading is thread-safe throughout. Writing goes through a session (one per run): puts from many threads, flushes from
- * one. The lock-free rules R1-R12 of the format (section 14.8) are kept here: session marker before packs, packs before
- * indexes, indexes before the marker goes; deduplication only against entries that exist, are not deleted, in a view no
- * older than 15 minutes.
+ * Reading is thread-safe throughout. Writing uses a session (one per run): puts from many threads, flushes from one.
+ * The lock-free rules R1-R12 of the format (section 14.8) are implemented here: session marker before packs, packs
+ * before indexes, indexes before the marker is deleted; deduplication only against entries that exist, are not deleted,
+ * in a view no older than 15 minutes.
  */
 #ifndef SNAPFERRY_REPO_REPO_H
 #define SNAPFERRY_REPO_REPO_H
@@ -24,10 +25,11 @@ struct repo_opts {
     uint64_t cache_cap;    /* bytes of cached index blobs; 0: 5 GiB */
     uint64_t mapped_cap;   /* bytes of mapped index pages; 0: 64 MiB */
     const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
-    const struct format_key *key;    /* derived before: tried first, the password if it does not open it; NULL: none */
+    const struct format_key *key;    /* tried first, then the password; NULL: none */
 };
 
-/* Opens format and index (format_load() and index_set_open() errors). The repo takes over `b` (also on failure). */
+/* Opens format and index (format_load() and index_set_open() errors). The repo takes ownership of `b` (also on
+ * failure). */
 int repo_open(struct repo **ret, struct blobs *b, const char *password, const struct repo_opts *o, struct err *e);
 void repo_free(struct repo *r);
 static inline void repo_freep(struct repo **r)
@@ -35,8 +37,8 @@ static inline void repo_freep(struct repo **r)
     repo_free(*r);
 }
 
-/* The directory under which repositories keep their caches, made if missing: `dir`, or the default if NULL. *ret is
- * malloc()ed. For what has to be kept while the repository itself cannot be opened. */
+/* The directory under which repositories keep their caches, created if missing: `dir`, or the default if NULL. *ret
+ * is malloc()ed. For data that must be kept while the repository itself cannot be opened. */
 int repo_cache_base(const char *dir, char **ret, struct err *e);
 
 struct blobs *repo_blobs(struct repo *r);
@@ -48,8 +50,8 @@ struct index_set *repo_index(struct repo *r);
 const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */
 const char *repo_hostname(const struct repo *r);
 
-/* How far the store's clock was ahead of ours when a session last compared them (rule of 5 minutes): false if none did
- * since opening. 0 while it lies within the time that asking took. */
+/* By how much the store's clock was ahead of the local one when a session last compared them (rule of 5 minutes):
+ * false if not compared since opening. 0 while it is within the duration of the request. */
 bool repo_clock_skew(struct repo *r, int64_t *ns);
 
 /* Re-reads the format if it is older than 15 minutes (ERR_BUSY if an upgrade lock appeared) and refreshes the index
@@ -74,17 +76,17 @@ struct content_times {
 };
 const struct content_times *content_reader_times(const struct content_reader *c);
 
-/* A content that will be read soon by content_read_entry(): storage may begin to fetch it. */
+/* A content that will be read soon by content_read_entry(): storage may start to fetch it. */
 void content_reader_ahead(struct content_reader *c, const struct index_entry *entry);
 
-/* The entry of a content: index_set_find() plus what the open session has put but not flushed. */
+/* The entry of a content: index_set_find(), and what the open session has put but not flushed. */
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
 
 /*
  * Reads the plaintext of a content whose entry is known (repo_find()) into out (cap >= entry->length, else -ERANGE);
  * returns its length. `stored`: the sealed bytes if the caller has fetched them (entry->packed of them), NULL to fetch.
- * Pack missing or short, AEAD or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also recompute
- * the content's hash (verify and restore do).
+ * Pack missing or short, authentication or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also
+ * recompute the content's hash (verify and restore do).
  */
 int64_t content_read_entry(struct content_reader *c, const struct index_entry *entry, const void *stored, void *out,
                            size_t cap, bool check_hash, struct err *e);
@@ -103,18 +105,18 @@ struct session_opts {
                            0: 131072, at least 16 */
     size_t buffer;      /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
                            of 256 KiB), two for each putting thread and four do; if there are less more are made */
-    bool no_adopt;      /* do not look for finished packs of own dead sessions */
+    bool no_adopt;      /* do not look for finished packs of crashed sessions of this node */
 };
 
 /*
- * Starts a writing session. Checks that the store can be written and the clock: when the first marker is put its
- * storage time is compared with ours (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of own earlier
- * sessions that died (same user and host in the marker, recorded in our cache directory with a lock file that nobody
- * holds) and are younger than 12 h are adopted: their local indexes are read and published by the next flush; their
- * markers are deleted after that.
+ * Starts a writing session. Checks that the store is writable and the clock: when the first marker is put its storage
+ * time is compared with the local time (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of earlier crashed
+ * sessions (same user and host in the marker, recorded in the cache directory with an unlocked lock file) that are
+ * younger than 12 h are adopted: their local indexes are read and published by the next flush; their markers are
+ * deleted after that.
  */
 int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e);
-/* Ends without flushing: open packs are dropped. After a successful session_flush() nothing is lost. NULL allowed. */
+/* Ends without flushing: open packs are discarded. After a successful session_flush() nothing is lost. NULL allowed. */
 void session_free(struct session *s);
 static inline void session_freep(struct session **s)
 {
@@ -146,7 +148,7 @@ int session_has(struct session *s, const struct content_id *id, struct err *e);
 
 /*
  * Stores a content unless it exists. `id` is the hash of data (the caller hashes, in batches). `compression`: header id
- * to try, 0 none; ignored for index version 1. The bytes are on their way into a pack when it returns; it is durable
+ * to try, 0 none; ignored for index version 1. When it returns the bytes are being written to a pack; they are durable
  * and indexed only after session_flush(). A pack that reaches the format's pack size is finished (padding, local index,
  * postamble, fsync, rename) in the background. Thread-safe, each thread with its own scratch. An earlier background
  * failure is reported by the next call.
@@ -161,7 +163,7 @@ int session_put_bytes(struct session *s, struct put_scratch *p, char prefix, con
 /*
  * Makes everything put so far (by all threads, puts that returned before the call) durable and findable: finishes open
  * packs, waits for the background, writes the index, deletes the marker; later puts start a new session id. Other
- * threads may go on putting. Refreshes the view before it gets 15 minutes old.
+ * threads may continue putting. Refreshes the view before it is 15 minutes old.
  */
 int session_flush(struct session *s, struct err *e);
 

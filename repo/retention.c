@@ -2,10 +2,10 @@
 /*
  * retention.c - which snapshots of a source are kept
  *
- * What stock clients compute is reproduced with its quirks: one set of period keys for all kinds (so month 2024-05
+ * The results of stock clients are reproduced with their quirks: one set of period keys for all kinds (so month 2024-05
  * hides ISO week 5 of 2024), keys in UTC except those of weeks, cutoffs by calendar arithmetic in local time where 31
- * March less one month is 2 or 3 March, and incomplete snapshots counted among the latest. One thing is not reproduced:
- * more hours than 64 bits of nanoseconds hold (292 years) mean no cutoff here, where stock clients would compute a
+ * March less one month is 2 or 3 March, and incomplete snapshots counted among the latest. One quirk is not reproduced:
+ * if the hours exceed 64 bits of nanoseconds (292 years), there is no cutoff here, where stock clients would compute a
  * wrong one and delete.
  */
 #include "repo/retention.h"
@@ -22,7 +22,7 @@
 #define INCOMPLETE_AGE (4 * UINT64_C(3600) * (uint64_t)NS_PER_S)
 #define INCOMPLETE_LAST 3
 
-/* In the order in which they are tried. Reasons are listed in another one. */
+/* In the order in which they are tried. Reasons are listed in another order. */
 enum kind { LATEST, ANNUAL, MONTHLY, WEEKLY, DAILY, HOURLY, N_KINDS };
 static const char *const kind_names[N_KINDS] = {"latest", "annual", "monthly", "weekly", "daily", "hourly"};
 static const enum kind listed[RETENTION_KINDS] = {LATEST, HOURLY, DAILY, WEEKLY, MONTHLY, ANNUAL};
@@ -47,7 +47,7 @@ static void key_set_fini(struct key_set *s)
     free(s->slot);
 }
 
-/* Where the key is, or where it would go. */
+/* The position of the key, or the empty one for it. */
 static struct key *key_slot(const struct key_set *s, const struct key *k)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -71,8 +71,8 @@ static bool is_before(struct moment a, struct moment b)
     return a.sec != b.sec ? a.sec < b.sec : a.ns < b.ns;
 }
 
-/* Go's AddDate: the parts of the local date are changed each by itself, what overflows carries over, and a local time
- * that exists twice or never is taken with one of the two offsets around it. */
+/* Go's AddDate: the parts of the local date are changed separately, overflow carries over, and a local time that
+ * occurs twice or never is resolved to one of the two adjacent offsets. */
 static struct moment add_date(const struct zone *z, struct moment m, int64_t years, int64_t months, int64_t days)
 {
     int64_t local = m.sec + zone_offset(z, m.sec), year;
@@ -157,8 +157,8 @@ struct grants {
     struct moment cutoff[N_KINDS];
 };
 
-/* One complete snapshot, number i of the list: what it is kept for, and what not. */
-static void grant(struct grants *g, struct retention_item *it, size_t i)
+/* One complete snapshot, number i of the list: the reasons that it gets, and those that it does not. */
+static void reason_grant(struct grants *g, struct retention_item *it, size_t i)
 {
     struct moment start = moment_of(it->start_ns);
     int ordinal[N_KINDS] = {0};
@@ -242,7 +242,7 @@ int retention_apply(const struct retention_policy *p, struct retention_item *ite
         struct retention_item *it = &items[list[i].at];
         if (it->incomplete)
             continue;
-        grant(&g, it, i);
+        reason_grant(&g, it, i);
     }
     keep_newest_incomplete(items, list, n);
     return 0;

@@ -28,11 +28,11 @@ enum retention_kind {
     RETENTION_KINDS
 };
 
-/* Why a kind gave a complete snapshot no reason. */
+/* Why a kind did not give a complete snapshot a reason. */
 enum retention_miss {
-    RETENTION_NOT_ASKED, /* the setting is 0 or not set (or it did give one) */
-    RETENTION_TOO_OLD,   /* before the cutoff, or as many as asked for are newer */
-    RETENTION_STOOD_FOR  /* a newer snapshot stands for its hour, day, week, month or year */
+    RETENTION_NOT_ASKED, /* the setting is 0 or not set (or a reason was given) */
+    RETENTION_TOO_OLD,   /* before the cutoff, or the requested number of newer ones exists */
+    RETENTION_STOOD_FOR  /* a newer snapshot is kept for its hour, day, week, month or year */
 };
 
 struct retention_item {
@@ -45,9 +45,9 @@ struct retention_item {
 };
 
 /*
- * Fills in the reasons of the n snapshots of ONE source, in any order (the array is left in its order). `tz` is a time
- * zone for the cutoffs and ISO weeks ("America/New_York", "UTC"; NULL: the process's local zone), as stock clients use
- * the local zone of whoever applies retention.
+ * Fills in the reasons of the n snapshots of ONE source, in any order (the order of the array is preserved). `tz` is a
+ * time zone for the cutoffs and ISO weeks ("America/New_York", "UTC"; NULL: the process's local zone), as stock clients
+ * use the local zone of the process that applies retention.
  */
 int retention_apply(const struct retention_policy *p, struct retention_item *items, size_t n, const char *tz,
                     struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* rounds.c - rounds of a session: begun with a record and a marker, ended; the failure that stops a session. */
+/* rounds.c - rounds of a session: begun with a record and a marker, ended; the failure that stops a session */
 #include "repo/session-impl.h"
 
 #include "base/crash.h"
@@ -15,8 +15,7 @@ void session_fail(struct session *s, const struct err *e)
         s->failed = true;
         s->failure = *e;
         if (!s->failure.hint[0])
-            err_hint(&s->failure,
-                     "what was flushed before is safe; packs that are finished will be used by the next run");
+            err_hint(&s->failure, "data flushed before is safe; the next run uses the finished packs");
     }
     pthread_cond_broadcast(&s->changed);
 }
@@ -65,7 +64,7 @@ static int add_marker(struct session *s, struct round *r, struct err *e)
         r->n_markers++;
         r->marked_ns = now;
     } else if (all[r->n_markers][0]) {
-        struct err ignored = ERR_INIT; /* it may be there or not; what went wrong first is what matters */
+        struct err ignored = ERR_INIT; /* it may or may not exist; the first failure is the one that matters */
         blobs_delete(s->repo->blobs, all[r->n_markers], &ignored);
     }
     return rc;
@@ -75,7 +74,7 @@ int round_begin(struct session *s, struct round *r, struct err *e)
 {
     int rc = 0;
     pthread_mutex_lock(&s->begin_lock);
-    /* The record first: a marker without one would never be cleared away by us. */
+    /* The record first: a marker without one would never be deleted by this node. */
     if (!r->record)
         rc = session_record_new(&r->record, s->repo, r->id, e);
     int64_t age = now_ns() - r->marked_ns;
@@ -92,7 +91,7 @@ void round_end(struct session *s, struct round *r, bool leave)
         struct err err = ERR_INIT;
         if (blobs_delete(s->repo->blobs, r->markers[i], &err) < 0) {
             /* Everything is stored and indexed; other clients ignore the marker after 4 days. */
-            log_warning("a session marker could not be deleted, the next run will try again: %s", err.msg);
+            log_warning("cannot delete a session marker, retried by the next run: %s", err.msg);
             cleared = false;
         }
     }

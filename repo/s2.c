@@ -43,7 +43,7 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
             break;
     }
     if (total > cap)
-        return damaged(e, "a block is longer than there should be data");
+        return damaged(e, "block longer than expected");
     size_t done = 0, offset = 0; /* a block cannot begin with a repeat: no offset yet */
     while (in < end) {
         unsigned tag = *in++, v = tag >> 2;
@@ -51,7 +51,7 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
         if ((tag & 3) == 0) {
             extra = v < 60 ? 0 : v - 59;
             if (left < extra)
-                return damaged(e, "it ends within a literal");
+                return damaged(e, "truncated literal");
             n = v;
             if (extra) {
                 n = 0;
@@ -61,7 +61,7 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
             n++;
             in += extra;
             if (n > left - extra || n > total - done)
-                return damaged(e, "a literal is too long");
+                return damaged(e, "literal too long");
             memcpy(out + done, in, n);
             in += n;
             done += n;
@@ -69,7 +69,7 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
         }
         if ((tag & 3) == 1) {
             if (left < 1)
-                return damaged(e, "it ends within a copy");
+                return damaged(e, "truncated copy");
             size_t back = (size_t)(tag & 0xe0) << 3 | *in++;
             left--;
             n = v & 7;
@@ -79,7 +79,7 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
                 static const uint32_t base[3] = {4, 256, 65536};
                 extra = n - 4;
                 if (left < extra)
-                    return damaged(e, "it ends within a repeat");
+                    return damaged(e, "truncated repeat");
                 n = base[extra - 1];
                 for (size_t i = 0; i < extra; i++)
                     n += (size_t)in[i] << (8 * i);
@@ -89,19 +89,19 @@ int64_t s2_expand_block(const uint8_t *in, size_t in_len, uint8_t *out, size_t c
         } else {
             extra = (tag & 3) == 2 ? 2 : 4;
             if (left < extra)
-                return damaged(e, "it ends within a copy");
+                return damaged(e, "truncated copy");
             offset = extra == 2 ? get_le16(in) : get_le32(in);
             in += extra;
             n = v + 1;
         }
         if (!offset || offset > done)
-            return damaged(e, "a copy reaches back too far");
+            return damaged(e, "copy offset out of range");
         if (n > total - done)
-            return damaged(e, "a copy is too long");
+            return damaged(e, "copy too long");
         copy_back(out + done, offset, n);
         done += n;
     }
-    return done == total ? (int64_t)done : damaged(e, "a block ends too early");
+    return done == total ? (int64_t)done : damaged(e, "truncated block");
 }
 
 static uint32_t masked_crc32c(const uint8_t *p, size_t n)
@@ -118,21 +118,21 @@ int64_t s2_expand(const void *in, size_t in_len, void *out, size_t cap, struct e
     bool begun = false;
     while (p < end) {
         if (end - p < 4)
-            return damaged(e, "it ends within a chunk header");
+            return damaged(e, "truncated chunk header");
         unsigned type = p[0];
         size_t n = get_le32(p) >> 8;
         p += 4;
         if (n > (size_t)(end - p))
-            return damaged(e, "it ends within a chunk");
+            return damaged(e, "truncated chunk");
         if (type == CHUNK_IDENTIFIER) {
             if (n != 6 || (memcmp(p, "S2sTwO", 6) && memcmp(p, "sNaPpY", 6)))
                 return damaged(e, "unknown stream identifier");
             begun = true;
         } else if (!begun) {
-            return damaged(e, "it does not begin with a stream identifier");
+            return damaged(e, "missing stream identifier");
         } else if (type == CHUNK_COMPRESSED || type == CHUNK_STORED) {
             if (n < 4)
-                return damaged(e, "a chunk lacks its checksum");
+                return damaged(e, "chunk without checksum");
             size_t room = cap - done < MAX_BLOCK ? cap - done : MAX_BLOCK, made = n - 4;
             if (type == CHUNK_COMPRESSED) {
                 int64_t m = s2_expand_block(p + 4, n - 4, to + done, room, e);
@@ -140,7 +140,7 @@ int64_t s2_expand(const void *in, size_t in_len, void *out, size_t cap, struct e
                     return m;
                 made = (size_t)m;
             } else if (made > room) {
-                return damaged(e, "a chunk is longer than there should be data");
+                return damaged(e, "chunk longer than expected");
             } else {
                 memcpy(to + done, p + 4, made);
             }
@@ -149,7 +149,7 @@ int64_t s2_expand(const void *in, size_t in_len, void *out, size_t cap, struct e
             done += made;
         } else if (type < CHUNK_SKIPPABLE) {
             return damaged(e, "a chunk of unknown type");
-        } /* the rest is padding, an index for seeking, or somebody's extension */
+        } /* the rest is padding, an index for seeking, or an extension */
         p += n;
     }
     return (int64_t)done;

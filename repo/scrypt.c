@@ -2,14 +2,14 @@
 /*
  * scrypt.c - scrypt of one lane (RFC 7914)
  *
- * scrypt is one long chain: what counts is the latency of Salsa20/8, and how soon the next row of the table is there.
+ * scrypt is one long dependency chain: its time is the latency of Salsa20/8, and of loading the next row of the table.
  *  - A 4x4 matrix of Salsa20 is held as its four diagonals, a vector each: then one vector step does the quarter-rounds
- *    of all columns, and turning the diagonals by 1 to 3 words makes rows of columns. Words stay in that order in the
+ *    of all columns, and rotating the diagonals by 1 to 3 words makes rows of columns. Words stay in that order in the
  *    table; they are sorted once at either end.
- *  - Vectors are those of the compiler (SSE2 on amd64, NEON on arm64, scalar code where there are none), so there is
- *    one version, whose twin in tests is the library's function.
- *  - 16384 pages of 4 KiB would take longer to be handed out by the kernel than the table to be filled: huge pages are
- *    asked for, and do without if there are none. They also spare the random reads their misses of the TLB.
+ *  - Vectors are those of the compiler (SSE2 on amd64, NEON on arm64, scalar code elsewhere), so there is one version;
+ *    tests compare it with the library's function.
+ *  - Allocating 16384 pages of 4 KiB would take the kernel longer than filling the table: huge pages are requested, and
+ *    used if available. They also avoid TLB misses of the random reads.
  */
 #include "repo/scrypt.h"
 
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) void block_mix(const diagonal in[DI
     }
 }
 
-static void fill(diagonal *table, uint32_t n, diagonal x[DIAGONALS])
+static void table_fill(diagonal *table, uint32_t n, diagonal x[DIAGONALS])
 {
     memcpy(table, x, ROW);
     for (size_t i = 1; i < n; i++)
@@ -96,7 +96,7 @@ static void fill(diagonal *table, uint32_t n, diagonal x[DIAGONALS])
 }
 
 /* n is even: the last result is in x. */
-static void wander(const diagonal *table, uint32_t n, diagonal x[DIAGONALS], diagonal y[DIAGONALS])
+static void table_mix(const diagonal *table, uint32_t n, diagonal x[DIAGONALS], diagonal y[DIAGONALS])
 {
     for (uint32_t i = 0; i < n; i++) {
         const diagonal *row = table + (x[DIAGONALS - 4][0] & (n - 1)) * (size_t)DIAGONALS;
@@ -110,7 +110,7 @@ static void wander(const diagonal *table, uint32_t n, diagonal x[DIAGONALS], dia
 }
 
 /* Word i of a diagonal order is word 5 * i mod 16 of the block; bytes are little endian. */
-static void load(const uint8_t bytes[ROW], uint32_t words[WORDS])
+static void block_load(const uint8_t bytes[ROW], uint32_t words[WORDS])
 {
     for (unsigned i = 0; i < WORDS; i++) {
         const uint8_t *b = bytes + i / 16 * 64 + i * 5 % 16 * 4;
@@ -118,7 +118,7 @@ static void load(const uint8_t bytes[ROW], uint32_t words[WORDS])
     }
 }
 
-static void save(const uint32_t words[WORDS], uint8_t bytes[ROW])
+static void block_save(const uint32_t words[WORDS], uint8_t bytes[ROW])
 {
     for (unsigned i = 0; i < WORDS; i++)
         for (unsigned k = 0; k < 4; k++)
@@ -135,8 +135,7 @@ static int table_map(struct table *t, uint32_t n, struct err *e)
 {
     t->len = n * ROW;
     if (!pages_map(&t->pages, t->len, t->len >= LARGE))
-        return err_set(e, ERR_MEMORY, ENOMEM,
-                       "cannot derive the key from the password: no memory for the %zu MiB that it takes",
+        return err_set(e, ERR_MEMORY, ENOMEM, "cannot derive the key from the password: out of memory, %zu MiB needed",
                        t->len >> 20);
     t->rows = (diagonal *)(void *)t->pages.memory;
     return 0;
@@ -163,17 +162,16 @@ int scrypt_r8_p1(const char *password, const uint8_t *salt, size_t salt_len, uin
     uint8_t bytes[ROW];
     struct table t = {0};
     if (n < 2 || n > N_MAX || (n & (n - 1)) || strlen(password) > INT_MAX || salt_len > INT_MAX || out_len > INT_MAX)
-        return err_set(e, ERR_GENERIC, EINVAL, "scrypt with a cost of %u and a salt of %zu bytes is impossible", n,
-                       salt_len);
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid scrypt parameters: cost %u, salt of %zu bytes", n, salt_len);
     int rc = table_map(&t, n, e);
     if (rc < 0)
         return rc;
     bool ok = pbkdf2_once(password, salt, salt_len, bytes, sizeof bytes);
     if (ok) {
-        load(bytes, x.words);
-        fill(t.rows, n, x.diagonals);
-        wander(t.rows, n, x.diagonals, y.diagonals);
-        save(x.words, bytes);
+        block_load(bytes, x.words);
+        table_fill(t.rows, n, x.diagonals);
+        table_mix(t.rows, n, x.diagonals, y.diagonals);
+        block_save(x.words, bytes);
         ok = pbkdf2_once(password, bytes, sizeof bytes, out, out_len);
     }
     table_unmap(&t);

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Threads: so many writes can be under way where a store takes several at once. */
+/* Threads: number of concurrent writes where a store supports them. */
 #define WRITERS 3
 #define WRITER_STACK ((size_t)256 << 10)
-#define LARGE ((size_t)1 << 20) /* from here on huge pages gain */
+#define LARGE ((size_t)1 << 20) /* from here on huge pages are faster */
 
 enum segment_state { SEGMENT_FILLING, SEGMENT_QUEUED, SEGMENT_WRITING };
 
@@ -24,7 +24,7 @@ struct segment {
     uint64_t offset; /* in the blob */
     size_t filled;   /* bytes */
     enum segment_state state;
-    struct pages extra; /* beyond the pool's count: given back when it is free */
+    struct pages extra; /* beyond the pool's count: freed when it is released */
 };
 
 struct segmented {
@@ -82,8 +82,8 @@ static void segment_free(struct segment *g)
     free(g);
 }
 
-/* With the lock: the segment belongs to nobody any more. The one used last is the next: it is in the cache. */
-static void give_back(struct segments *s, struct segment *g)
+/* With the lock: releases the segment. The one used last is the next: it is in the cache. */
+static void segment_release(struct segments *s, struct segment *g)
 {
     if (g->extra.memory) {
         s->made--;
@@ -106,11 +106,11 @@ static void queue_remove(struct segments *s, struct segment **at)
 }
 
 /* With the lock: takes the oldest segment that may be written now. */
-static struct segment *take(struct segments *s)
+static struct segment *queue_take(struct segments *s)
 {
     for (struct segment **at = &s->queue; *at; at = &(*at)->behind) {
         struct segment *g = *at;
-        /* Where writes to a file exclude each other, a second one would only stand in the way. */
+        /* Where writes to a file exclude each other, a second one would only block. */
         if (g->of->writing > 0 && !blob_writer_at_once(g->of->out))
             continue;
         queue_remove(s, at);
@@ -119,8 +119,8 @@ static struct segment *take(struct segments *s)
     return NULL;
 }
 
-/* With the lock, which it drops meanwhile. */
-static void write_out(struct segments *s, struct segment *g)
+/* With the lock, which is released meanwhile. */
+static void segment_write(struct segments *s, struct segment *g)
 {
     struct segmented *f = g->of;
     struct err err = ERR_INIT;
@@ -146,7 +146,7 @@ static void write_out(struct segments *s, struct segment *g)
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;
-    give_back(s, g);
+    segment_release(s, g);
     if (s->queue)
         pthread_cond_signal(&s->work);
 }
@@ -156,9 +156,9 @@ static void *writer_main(void *arg)
     struct segments *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        struct segment *g = take(s);
+        struct segment *g = queue_take(s);
         if (g)
-            write_out(s, g);
+            segment_write(s, g);
         else if (s->stopping)
             break;
         else
@@ -186,7 +186,7 @@ int segments_new(struct segments **ret, size_t size, unsigned count, struct err 
     while (rc == 0 && s->n_threads < WRITERS) {
         rc = -pthread_create(&s->threads[s->n_threads], &attr, writer_main, s);
         if (rc < 0)
-            err_set(e, ERR_MEMORY, -rc, "no thread can be started");
+            err_set(e, ERR_MEMORY, -rc, "cannot start a thread");
         else
             s->n_threads++;
     }
@@ -261,7 +261,7 @@ void segmented_free(struct segmented *f)
     while (f->live) {
         struct segment *g = f->live;
         f->live = g->next;
-        give_back(s, g);
+        segment_release(s, g);
     }
     pthread_mutex_unlock(&s->lock);
     free(f);
@@ -404,14 +404,14 @@ int segmented_end(struct segmented *f, uint64_t end, struct err *e)
     struct segments *s = f->pool;
     pthread_mutex_lock(&s->lock);
     struct segment *last = end % s->size ? find_live(f, end - end % s->size) : NULL;
-    /* One with a gap stays, and is told below. */
+    /* One with a gap remains, and is reported below. */
     if (last && last->state == SEGMENT_FILLING && last->filled == end % s->size)
         queue_segment(f, last);
     while (f->unwritten > 0)
         pthread_cond_wait(&s->changed, &s->lock);
     int rc = failure_of(f, e);
     if (rc == 0 && f->live)
-        rc = err_set(e, ERR_GENERIC, EINVAL, "a blob was ended before all of its bytes were there");
+        rc = err_set(e, ERR_GENERIC, EINVAL, "blob ended before all of its bytes were written");
     pthread_mutex_unlock(&s->lock);
     return rc;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * session-impl.h - the inside of a writing session; for session.c, put.c, rounds.c and packing.c only
+ * session-impl.h - internals of a writing session; for session.c, put.c, rounds.c and packing.c only
  *
- * What is put between two flushes is a round. Each round has a session id, a marker and packs of its own, so that puts
- * go on in the next round while a flush publishes the last one:
+ * Contents put between two flushes form a round. Each round has a session id, a marker and packs of its own, so that
+ * puts continue in the next round while a flush publishes the last one:
  *
  *   put: claim the id in the current round -> compress -> reserve a range in the round's open pack -> seal into it
  *   a full pack: last writer queues it -> a finishing thread closes and commits it
  *   flush: seal the round -> wait for its claims -> close its open packs -> wait for all packs -> index -> drop
  *
- * One lock guards everything here; nothing slow happens under it. The first failure of anything that was promised to a
- * caller stops the session for good: later puts and flushes report it.
+ * One lock protects everything here; no slow operation holds it. The first failure of anything that was reported as
+ * successful to a caller stops the session: later puts and flushes report it.
  */
 #ifndef SNAPFERRY_REPO_SESSION_IMPL_H
 #define SNAPFERRY_REPO_SESSION_IMPL_H
@@ -22,7 +22,7 @@
 #include "repo/repo-impl.h"
 
 #define FINISHERS 2 /* threads: one may wait for the disk while the other writes */
-/* Closed packs not yet durable, before a new one is opened: what is not durable is lost with the process. */
+/* Closed packs not yet durable, before a new one is opened: what is not durable is lost in a crash. */
 #define UNFINISHED_MAX 2
 /* Entries that are made into a table at a time: an entry is large (320 bytes) while it has its pack's name. Packs with
  * more contents are closed, indexes with more are split. */
@@ -56,7 +56,7 @@ struct round {
     struct pack *packs;
     struct pack *open[2]; /* without, with prefix letter */
     bool opening[2];
-    unsigned claims;     /* puts on their way */
+    unsigned claims;     /* puts in progress */
     unsigned unfinished; /* closed packs not yet durable */
     bool sealed;         /* no new claims */
 };
@@ -90,7 +90,7 @@ struct session {
 
 /* rounds.c */
 
-/* With `lock` held: records the first failure; everything that waits wakes up. */
+/* With `lock` held: records the first failure; wakes all waiters. */
 void session_fail(struct session *s, const struct err *e);
 /* With `lock` held: 0, or the failure again. */
 int session_check(const struct session *s, struct err *e);
@@ -99,12 +99,13 @@ int session_check(const struct session *s, struct err *e);
 struct round *session_round(struct session *s, struct err *e);
 /* Without `lock`: record and marker of a round, unless they are there and young. */
 int round_begin(struct session *s, struct round *r, struct err *e);
-/* The round has left the list. Its markers go, unless `leave`: then a later run must find them and the record. */
+/* The round was removed from the list. Its markers are deleted, unless `leave`: then a later run must find them and
+ * the record. */
 void round_end(struct session *s, struct round *r, bool leave);
 
 /* session.c */
 
-/* Flushes if so much is pending that it is time. */
+/* Flushes if the number of pending contents requires it. */
 int session_make_room(struct session *s, struct err *e);
 
 /* packing.c; all with `lock` held unless they say otherwise */

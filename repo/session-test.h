@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* session-test.h - lets a test make what other clients' maintenance leaves in a repository */
+/* session-test.h - lets a test produce what other clients' maintenance leaves in a repository */
 #ifndef SNAPFERRY_REPO_SESSION_TEST_H
 #define SNAPFERRY_REPO_SESSION_TEST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* session.c - a writing session: begun, flushed round by round, ended; packs of its dead predecessors adopted. */
+/* session.c - a writing session: begun, flushed round by round, ended; packs of crashed sessions adopted */
 #include "repo/session-impl.h"
 #include "repo/epoch.h"
 #include "repo/manifest.h"
@@ -18,10 +18,10 @@
 
 /*
  * With `lock` held: waits until everything put in a sealed round is in durable packs. Contents without prefix first:
- * what refers to them (manifests, index documents) has a prefix, lies in packs of its own, and must not be there when
- * they are not.
+ * contents with a prefix (manifests, index documents) refer to them, lie in packs of their own, and must not exist
+ * without them.
  */
-static int settle(struct session *s, struct round *r, struct err *e)
+static int round_settle(struct session *s, struct round *r, struct err *e)
 {
     while (r->claims > 0 && !s->failed)
         pthread_cond_wait(&s->changed, &s->lock);
@@ -40,8 +40,8 @@ static int by_id(const void *a, const void *b, void *entries)
     return pending_cmp(&all[*(const uint32_t *)a], &all[*(const uint32_t *)b]);
 }
 
-/* Numbers of a sealed round's entries, sorted by id. They do not change any more. */
-static int gather(struct session *s, const struct round *r, uint32_t **ret, size_t *n, struct err *e)
+/* Numbers of a sealed round's entries, sorted by id. They no longer change. */
+static int entries_collect(struct session *s, const struct round *r, uint32_t **ret, size_t *n, struct err *e)
 {
     size_t count = 0, at = 0;
     pthread_mutex_lock(&s->lock);
@@ -101,25 +101,24 @@ static int build_tables(struct session *s, const uint32_t *numbers, size_t n, st
     return rc;
 }
 
-static int publish(struct session *s, const struct round *r, struct err *e)
+static int round_publish(struct session *s, const struct round *r, struct err *e)
 {
     struct repo *repo = s->repo;
     CLEANUP_FREE uint32_t *numbers = NULL;
     CLEANUP(tables_clear) struct tables t = {0};
     size_t n = 0;
-    int rc = gather(s, r, &numbers, &n, e);
+    int rc = entries_collect(s, r, &numbers, &n, e);
     if (rc < 0 || n == 0)
         return rc;
     rc = build_tables(s, numbers, n, &t, e);
     if (rc < 0)
         return rc;
-    /* "Extremely slow write": the epoch advanced twice meanwhile, nothing was left behind. Once more, with a new one.
-     */
+    /* "Extremely slow write": the epoch advanced twice meanwhile, nothing was left. Retry once, with a new listing. */
     for (int tries = 0; tries == 0 || (rc == -EAGAIN && tries < 3); tries++)
         rc = epoch_write_indexes(repo->blobs, repo->sealer, repo_format(repo), r->id, t.all, t.n, t.names, e);
     if (rc < 0) {
-        err_wrap(e, "the index of what was stored since the last flush cannot be written");
-        err_hint(e, "what was flushed before is safe; packs that are finished will be used by the next run");
+        err_wrap(e, "cannot write the index of the data stored since the last flush");
+        err_hint(e, "data flushed before is safe; the next run uses the finished packs");
         return rc;
     }
     crash_point("index-written");
@@ -132,14 +131,14 @@ static int publish(struct session *s, const struct round *r, struct err *e)
     if (rc < 0) {
         struct err err = ERR_INIT;
         err = e ? *e : err;
-        err_wrap(&err, "everything is stored and safe, but the index cannot be loaded again");
+        err_wrap(&err, "all data is stored and safe, but the index cannot be reloaded");
         session_fail(s, &err);
     }
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
 
-/* With `lock` held: the oldest round is in the index now, pending no more. */
+/* With `lock` held: the oldest round is in the index now, no longer pending. */
 static struct round *drop_first(struct session *s)
 {
     struct round *r = s->rounds;
@@ -161,7 +160,7 @@ static struct round *drop_first(struct session *s)
 }
 
 /* With `flush_lock` held. */
-static int flush(struct session *s, struct err *e)
+static int rounds_flush(struct session *s, struct err *e)
 {
     int rc = repo_keep_fresh(s->repo, e);
     if (rc < 0)
@@ -174,11 +173,11 @@ static int flush(struct session *s, struct err *e)
     }
     while (rc == 0 && s->rounds && s->rounds->sealed) {
         struct round *r = s->rounds;
-        rc = settle(s, r, e);
+        rc = round_settle(s, r, e);
         if (rc < 0)
             break;
         pthread_mutex_unlock(&s->lock);
-        rc = publish(s, r, e);
+        rc = round_publish(s, r, e);
         pthread_mutex_lock(&s->lock);
         if (rc == 0) {
             drop_first(s);
@@ -197,7 +196,7 @@ static int flush(struct session *s, struct err *e)
 int session_flush(struct session *s, struct err *e)
 {
     pthread_mutex_lock(&s->flush_lock);
-    int rc = flush(s, e);
+    int rc = rounds_flush(s, e);
     pthread_mutex_unlock(&s->flush_lock);
     return rc;
 }
@@ -209,7 +208,7 @@ int session_make_room(struct session *s, struct err *e)
     pthread_mutex_unlock(&s->lock);
     if (count < s->flush_at)
         return 0;
-    /* One thread flushes while the others fill what room is left; then they wait for it. */
+    /* One thread flushes while the others fill the remaining room; then they wait for it. */
     if (count < s->pending.cap) {
         if (pthread_mutex_trylock(&s->flush_lock) != 0)
             return 0;
@@ -219,7 +218,7 @@ int session_make_room(struct session *s, struct err *e)
     pthread_mutex_lock(&s->lock);
     bool full = s->pending.count >= s->flush_at;
     pthread_mutex_unlock(&s->lock);
-    int rc = full ? flush(s, e) : 0;
+    int rc = full ? rounds_flush(s, e) : 0;
     pthread_mutex_unlock(&s->flush_lock);
     return rc;
 }
@@ -247,11 +246,11 @@ static struct pack *adopted_pack(struct session *s, const char *name, struct err
 static int adopt_pending(struct session *s, const struct index_entry *n, uint32_t time, struct err *e)
 {
     if (pending_find(&s->pending, &n->id) != PENDING_NONE)
-        return 0; /* two dead sessions stored it */
+        return 0; /* stored by two crashed sessions */
     struct pack *p = adopted_pack(s, n->pack, e);
     uint32_t i = p ? pending_add(&s->pending, &n->id) : PENDING_NONE;
     if (i == PENDING_NONE)
-        return p ? err_set(e, ERR_GENERIC, ENOSPC, "too many contents are pending") : -ENOMEM;
+        return p ? err_set(e, ERR_GENERIC, ENOSPC, "too many pending contents") : -ENOMEM;
     struct pending_entry *a = &s->pending.entries[i];
     a->offset = n->offset;
     a->packed = n->packed;
@@ -267,13 +266,13 @@ static int adopt_pending(struct session *s, const struct index_entry *n, uint32_
     return 0;
 }
 
-/* Takes what does not exist in the index. R4: what replaces a deleted entry must be younger than it. */
+/* Adopts contents that are missing in the index. R4: an entry that replaces a deleted one must be newer. */
 static int adopt_entry(const struct index_entry *n, void *arg)
 {
     const struct adoption *a = arg;
     struct session *s = a->session;
     struct index_entry known;
-    /* A snapshot of a session that died before its flush is not there: nothing says that all it refers to is. */
+    /* A snapshot of a session that crashed before its flush does not exist: its references may be incomplete. */
     if (n->id.prefix == MANIFEST_PREFIX)
         return 0;
     if (n->id.len != hasher_size(sealer_hasher(s->repo->sealer)) || n->key_id != 0 || n->compression > UINT16_MAX ||
@@ -309,12 +308,12 @@ static int adopt_pack(const struct blob_info *info, void *arg)
     pthread_mutex_unlock(&s->lock);
     if (rc == 0 || failed || rc == -ENOMEM)
         return failed ? -EIO : rc;
-    /* It stays what it is, an orphan that maintenance collects; its contents are put again. */
-    log_warning("a pack of an interrupted session cannot be used: %s", err.msg);
+    /* It remains an orphan that maintenance collects; its contents are put again. */
+    log_warning("cannot use a pack of an interrupted session: %s", err.msg);
     return 0;
 }
 
-static int adopt(struct session *s, struct err *e)
+static int packs_adopt(struct session *s, struct err *e)
 {
     s->adopting = true;
     int rc = dead_sessions_find(&s->dead, s->repo, adopt_pack, s, e);
@@ -326,10 +325,10 @@ static int adopt(struct session *s, struct err *e)
         return failed < 0 ? failed : rc == -ENOMEM ? err_nomem(e) : rc;
     }
     if (s->stats.adopted_contents > 0)
-        log_info("%llu contents in %llu packs of an interrupted session are used",
+        log_info("using %llu contents in %llu packs of an interrupted session",
                  (unsigned long long)s->stats.adopted_contents, (unsigned long long)s->stats.adopted_packs);
     if (s->pending.count == 0)
-        dead_sessions_clear(&s->dead, s->repo); /* nothing of theirs waits for a flush */
+        dead_sessions_clear(&s->dead, s->repo); /* nothing of theirs is waiting for a flush */
     return 0;
 }
 
@@ -344,7 +343,7 @@ static size_t buffer_plan(const struct session_opts *o, unsigned *count)
     return piece;
 }
 
-static int start(struct session *s, const struct session_opts *o, struct err *e)
+static int session_start(struct session *s, const struct session_opts *o, struct err *e)
 {
     unsigned segments;
     size_t segment = buffer_plan(o, &segments);
@@ -362,10 +361,10 @@ static int start(struct session *s, const struct session_opts *o, struct err *e)
     while (rc == 0 && s->n_finishers < FINISHERS) {
         rc = -pthread_create(&s->finishers[s->n_finishers], NULL, session_finisher, s);
         if (rc < 0)
-            return err_set(e, ERR_MEMORY, -rc, "no thread can be started");
+            return err_set(e, ERR_MEMORY, -rc, "cannot start a thread");
         s->n_finishers++;
     }
-    return rc == 0 && !o->no_adopt ? adopt(s, e) : rc;
+    return rc == 0 && !o->no_adopt ? packs_adopt(s, e) : rc;
 }
 
 int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e)
@@ -384,7 +383,7 @@ int session_new(struct session **ret, struct repo *r, const struct session_opts 
     s->next = r->sessions;
     r->sessions = s;
     pthread_rwlock_unlock(&r->sessions_lock);
-    int rc = start(s, o ? o : &defaults, e);
+    int rc = session_start(s, o ? o : &defaults, e);
     if (rc < 0) {
         session_free(s);
         return rc;
@@ -403,8 +402,8 @@ static void leave_repo(struct session *s)
     pthread_rwlock_unlock(&s->repo->sessions_lock);
 }
 
-/* Drops what was never flushed. Finished packs stay, with their marker, for a later session to adopt. */
-static void abandon(struct session *s, struct round *r)
+/* Discards what was not flushed. Finished packs remain, with their marker, for adoption by a later session. */
+static void packs_abandon(struct session *s, struct round *r)
 {
     bool durable = false;
     while (r->packs) {
@@ -431,7 +430,7 @@ void session_free(struct session *s)
     while (s->rounds) {
         struct round *r = s->rounds;
         s->rounds = r->next;
-        abandon(s, r);
+        packs_abandon(s, r);
     }
     segments_free(s->segments);
     dead_sessions_leave(&s->dead);
@@ -476,7 +475,7 @@ int sessions_find(struct repo *r, const struct content_id *id, struct index_entr
     for (struct session *s = r->sessions; s && rc != 0; s = s->next) {
         pthread_mutex_lock(&s->lock);
         uint32_t i = pending_find(&s->pending, id);
-        /* Who asks for what is on its way has been told that it exists: it soon will. */
+        /* The content was reported to exist, but it is still being written: wait for it. */
         while (i != PENDING_NONE && s->pending.entries[i].state == PENDING_CLAIMED && !s->failed) {
             pthread_cond_wait(&s->changed, &s->lock);
             i = pending_find(&s->pending, id);
@@ -491,7 +490,7 @@ int sessions_find(struct repo *r, const struct content_id *id, struct index_entr
     return rc;
 }
 
-/* A pack of that name that is still a file without a name; waits for one that is just getting it. */
+/* A pack of that name that is still an unnamed file; waits for one that is just being named. */
 static struct pack *unfinished_pack(struct session *s, const char *name)
 {
     for (uint32_t i = 0; i < s->n_packs; i++) {

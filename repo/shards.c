@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* shards.c - the sharding of the file system provider: document .shards and the paths that follow from it. */
+/* shards.c - the sharding of the file system provider: document .shards and the paths derived from it */
 #include "repo/shards.h"
 #include "base/cleanup.h"
 #include "repo/blob.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More levels or overrides than a name of 255 characters could use are a damaged document. */
+/* More levels or overrides than a name of 255 characters could use: malformed. */
 #define LEVELS_MAX 256
 #define OVERRIDES_MAX 4096
 
@@ -44,7 +44,7 @@ void shards_free(struct shards *s)
     free(s);
 }
 
-static int bad(struct err *e, const char *what)
+static int shards_malformed(struct err *e, const char *what)
 {
     err_set(e, ERR_DAMAGE, EBADMSG, "not a document of shard lengths (%s)", what);
     if (e)
@@ -58,14 +58,14 @@ static int read_shape(struct shape *ret, const json_t *list, struct err *e)
         return 0;
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n > LEVELS_MAX)
-        return bad(e, "the shards must be a list of numbers");
+        return shards_malformed(e, "the shards must be a list of numbers");
     ret->lengths = calloc(n ? n : 1, sizeof *ret->lengths);
     if (!ret->lengths)
         return err_nomem(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT_MAX)
-            return bad(e, "a shard's length must be a number that is not negative");
+            return shards_malformed(e, "a shard's length must be a non-negative number");
         ret->lengths[i] = (int)json_integer_value(v);
     }
     ret->n = n;
@@ -76,7 +76,7 @@ static int read_override(struct override *ret, const json_t *doc, struct err *e)
 {
     const char *prefix = "";
     if (!json_is_object(doc) || !json_member_text(doc, "prefix", &prefix))
-        return bad(e, "an override must have a prefix and shards");
+        return shards_malformed(e, "an override must have a prefix and shards");
     ret->prefix = strdup(prefix);
     if (!ret->prefix)
         return err_nomem(e);
@@ -86,10 +86,10 @@ static int read_override(struct override *ret, const json_t *doc, struct err *e)
 static int read_document(struct shards *s, const json_t *doc, struct err *e)
 {
     if (!json_is_object(doc))
-        return bad(e, "it must be an object");
+        return shards_malformed(e, "it must be an object");
     s->max_unsharded = 20;
     if (!json_member_int(doc, "maxNonShardedLength", INT_MIN, INT_MAX, &s->max_unsharded))
-        return bad(e, "maxNonShardedLength must be a number");
+        return shards_malformed(e, "maxNonShardedLength must be a number");
     int rc = read_shape(&s->def, json_member(doc, "default"), e);
     if (rc < 0)
         return rc;
@@ -98,7 +98,7 @@ static int read_document(struct shards *s, const json_t *doc, struct err *e)
         return 0;
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n > OVERRIDES_MAX)
-        return bad(e, "overrides must be a list");
+        return shards_malformed(e, "overrides must be a list");
     s->overrides = calloc(n ? n : 1, sizeof *s->overrides);
     if (!s->overrides)
         return err_nomem(e);
@@ -114,7 +114,7 @@ int shards_parse(struct shards **ret, const char *json, size_t len, struct err *
     json_error_t je;
     json_t *doc = json_loadb(json, len, 0, &je);
     if (!doc)
-        return bad(e, je.text);
+        return shards_malformed(e, je.text);
     CLEANUP(shards_freep) struct shards *s = calloc(1, sizeof *s);
     int rc = s ? read_document(s, doc, e) : err_nomem(e);
     json_decref(doc);
@@ -176,7 +176,7 @@ int shards_locate(const struct shards *s, const char *name, char *out)
             size_t n = (size_t)shape->lengths[i];
             if (len <= n)
                 break;
-            /* Stock clients clean their paths: an empty part and a part "." disappear. ".." would leave the root. */
+            /* Stock clients clean their paths: empty components and "." disappear. ".." would leave the root. */
             if (n == 2 && memcmp(rest, "..", 2) == 0)
                 return -EINVAL;
             if (n > 1 || (n == 1 && rest[0] != '.')) {

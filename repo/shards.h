@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* shards.h - where below a directory a blob lies (Kopia repository format, section 2.2: the document .shards) */
+/* shards.h - path of a blob below a directory (Kopia repository format, section 2.2: the document .shards) */
 #ifndef SNAPFERRY_REPO_SHARDS_H
 #define SNAPFERRY_REPO_SHARDS_H
 
@@ -13,7 +13,7 @@
 
 struct shards;
 
-/* Reads a document. -EINVAL (ERR_DAMAGE) says what is wrong with it. Immutable, any thread. */
+/* Reads a document. -EINVAL (ERR_DAMAGE) with the reason. Immutable, any thread. */
 int shards_parse(struct shards **ret, const char *json, size_t len, struct err *e);
 /* The shape of a new store: a `lengths` list of n, names of up to 20 characters unsharded. */
 int shards_make(struct shards **ret, const int *lengths, size_t n, struct err *e);

@@ -19,21 +19,21 @@ int snapshot_source_parse(struct snapshot_source *ret, const char *text, struct 
     const char *at = strchr(text, '@'), *colon = at ? strchr(at, ':') : NULL;
     const char *path = colon ? colon + 1 : NULL;
     if (!path || at == text || colon == at + 1 || *path != '/')
-        return err_set(e, ERR_USAGE, 0, "\"%s\" is no snapshot source: it must look like USER@HOST:/PATH", text);
+        return err_set(e, ERR_USAGE, 0, "invalid snapshot source \"%s\": USER@HOST:/PATH expected", text);
     json_t *utf8 CLEANUP(json_decrefp) = json_string(text);
     if (!utf8)
         return err_set(e, ERR_USAGE, 0, "a snapshot source must be valid UTF-8");
     for (const char *p = text; *p; p++) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return err_set(e, ERR_USAGE, 0, "a snapshot source must not hold control characters");
+            return err_set(e, ERR_USAGE, 0, "a snapshot source must not contain control characters");
     }
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
     struct snapshot_source s = {.user = ""};
     if ((size_t)(at - text) >= sizeof s.user || (size_t)(colon - at - 1) >= sizeof s.host || n >= sizeof s.path)
-        return err_set(e, ERR_USAGE, 0, "a snapshot source that is too long: at most %zu, %zu and %zu bytes",
-                       sizeof s.user - 1, sizeof s.host - 1, sizeof s.path - 1);
+        return err_set(e, ERR_USAGE, 0, "snapshot source too long: at most %zu, %zu and %zu bytes", sizeof s.user - 1,
+                       sizeof s.host - 1, sizeof s.path - 1);
     memcpy(s.user, text, (size_t)(at - text));
     memcpy(s.host, at + 1, (size_t)(colon - at - 1));
     memcpy(s.path, path, n);
@@ -84,7 +84,7 @@ static bool parse_source(struct snapshot_source *s, const json_t *data)
 
 static bool parse_stats(struct snapshot *s, const json_t *data)
 {
-    /* Those without a place here are checked all the same. */
+    /* Members that are not stored are validated all the same. */
     int64_t other = 0;
     const struct {
         const char *key;
@@ -181,10 +181,10 @@ struct each {
     snapshot_fn *fn;
     void *arg;
     unsigned bad;
-    bool quiet; /* a later walk over the same state: what is bad has been told */
+    bool quiet; /* a later walk over the same state: warnings have been logged */
 };
 
-static int each_one(const struct manifest *m, void *arg)
+static int snapshot_each(const struct manifest *m, void *arg)
 {
     struct each *a = arg;
     struct snapshot s;
@@ -193,7 +193,7 @@ static int each_one(const struct manifest *m, void *arg)
     if (rc == -EINVAL) {
         a->bad++;
         if (!a->quiet)
-            log_warning("snapshot manifest %s cannot be parsed (%s): it is passed over", m->id, why);
+            log_warning("malformed snapshot manifest %s (%s): ignored", m->id, why);
         return 0;
     }
     if (rc < 0)
@@ -203,7 +203,7 @@ static int each_one(const struct manifest *m, void *arg)
     return rc;
 }
 
-/* For sorting: which snapshots there are, and the ones of a window of that order while they are gathered. */
+/* For sorting: all snapshots, and the ones of a window of that order while they are collected. */
 struct key {
     int64_t start;
     uint8_t id[16];
@@ -259,7 +259,7 @@ static bool want_window(const char *id, void *arg)
     return window_find(a->arg, id);
 }
 
-static int gather(struct snapshot *s, void *arg)
+static int window_collect(struct snapshot *s, void *arg)
 {
     struct sorted *o = arg;
     struct key *k = window_find(o, s->id);
@@ -297,7 +297,7 @@ static int each_sorted(struct manifests *m, struct each *a, struct err *e)
 {
     struct sorted o CLEANUP(sorted_clear) = {0};
     struct each inner = {.only = a->only, .fn = add_key, .arg = &o};
-    int rc = manifests_walk(m, "snapshot", NULL, each_one, &inner, e);
+    int rc = manifests_walk(m, "snapshot", NULL, snapshot_each, &inner, e);
     a->bad = inner.bad;
     if (rc < 0)
         return rc == -ENOMEM ? err_nomem(e) : rc;
@@ -309,12 +309,12 @@ static int each_sorted(struct manifests *m, struct each *a, struct err *e)
     o.got = calloc(window, sizeof(struct snapshot *));
     if (!o.by_id || !o.got)
         return err_nomem(e);
-    inner = (struct each){.fn = gather, .arg = &o, .quiet = true};
+    inner = (struct each){.fn = window_collect, .arg = &o, .quiet = true};
     for (size_t from = 0; from < o.n; from += window) {
         o.n_window = o.n - from < window ? o.n - from : window;
         memcpy(o.by_id, o.keys + from, o.n_window * sizeof *o.by_id);
         qsort(o.by_id, o.n_window, sizeof *o.by_id, by_id);
-        rc = manifests_walk(m, "snapshot", want_window, each_one, &inner, e);
+        rc = manifests_walk(m, "snapshot", want_window, snapshot_each, &inner, e);
         if (rc < 0)
             return rc == -ENOMEM ? err_nomem(e) : rc;
         for (size_t i = 0; i < o.n_window; i++) {
@@ -336,7 +336,7 @@ int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sort
     if (rc < 0)
         return rc;
     struct each a = {.only = only, .fn = fn, .arg = arg};
-    rc = sorted ? each_sorted(m, &a, e) : manifests_walk(m, "snapshot", NULL, each_one, &a, e);
+    rc = sorted ? each_sorted(m, &a, e) : manifests_walk(m, "snapshot", NULL, snapshot_each, &a, e);
     if (bad)
         *bad = a.bad;
     return rc == -ENOMEM ? err_nomem(e) : rc;
@@ -366,7 +366,7 @@ static void move_snapshot(struct search *a, struct snapshot *s)
     a->found = true;
 }
 
-static void name_one(struct search *a, const char *text)
+static void candidate_name(struct search *a, const char *text)
 {
     size_t n = strlen(a->named);
     if (a->n <= NAMED_MAX)
@@ -385,34 +385,34 @@ static void note_source(struct search *a, const struct snapshot_source *s)
     if (a->n < NAMED_MAX)
         a->sources[a->n] = *s;
     a->n++;
-    name_one(a, snapshot_source_text(s, text, sizeof text));
+    candidate_name(a, snapshot_source_text(s, text, sizeof text));
 }
 
-static bool later(const struct snapshot *a, const struct snapshot *b)
+static bool is_later(const struct snapshot *a, const struct snapshot *b)
 {
     if (a->start_ns != b->start_ns)
         return a->start_ns > b->start_ns;
     return a->end_ns != b->end_ns ? a->end_ns > b->end_ns : strcmp(a->id, b->id) > 0;
 }
 
-static int search_one(struct snapshot *s, void *arg)
+static int prefix_search(struct snapshot *s, void *arg)
 {
     struct search *a = arg;
     if (a->prefix) {
         if (strncmp(s->id, a->prefix, a->prefix_len) != 0)
             return 0;
         a->n++;
-        name_one(a, s->id);
+        candidate_name(a, s->id);
         move_snapshot(a, s);
         return 0;
     }
     note_source(a, &s->source);
-    if (!*s->incomplete && (!a->found || later(s, &a->best)))
+    if (!*s->incomplete && (!a->found || is_later(s, &a->best)))
         move_snapshot(a, s);
     return 0;
 }
 
-static int bad_one(const struct manifest *m, void *arg)
+static int manifest_malformed(const struct manifest *m, void *arg)
 {
     struct search *a = arg;
     if (!strncmp(m->id, a->prefix, a->prefix_len))
@@ -420,35 +420,35 @@ static int bad_one(const struct manifest *m, void *arg)
     return 0;
 }
 
-static int judge_prefix(struct repo *r, struct search *a, const char *what, struct err *e)
+static int prefix_result(struct repo *r, struct search *a, const char *what, struct err *e)
 {
     if (a->n > 1) {
         err_set(e, ERR_USAGE, 0, "the snapshot id \"%s\" is ambiguous: %s", what, a->named);
-        return err_hint(e, "give more digits");
+        return err_hint(e, "use more digits");
     }
     if (a->n == 1)
         return 0;
-    int rc = manifests_each(r, "snapshot", bad_one, a, e);
+    int rc = manifests_each(r, "snapshot", manifest_malformed, a, e);
     if (rc < 0)
         return rc;
     if (a->bad_match)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "the manifest of snapshot %s cannot be parsed", what);
-    err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot with the id \"%s\"", what);
-    return err_hint(e, "`snapferry -r REPOSITORY snapshot list --all` shows what there is");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed manifest of snapshot %s", what);
+    err_plain(e, ERR_NOT_FOUND, ENOENT, "no snapshot with id \"%s\"", what);
+    return err_hint(e, "`snapferry -r REPOSITORY snapshot list --all` lists all snapshots");
 }
 
-static int judge_latest(struct search *a, const struct snapshot_source *only, struct err *e)
+static int latest_result(struct search *a, const struct snapshot_source *only, struct err *e)
 {
     if (!only && a->n > 1) {
         err_set(e, ERR_USAGE, 0, "\"latest\" of which source? There are %s", a->named);
-        return err_hint(e, "choose one with --as USER@HOST:/PATH");
+        return err_hint(e, "select one with --as USER@HOST:/PATH");
     }
     if (a->found)
         return 0;
     char text[sizeof *only + 8] = "";
     if (only)
         snapshot_source_text(only, text, sizeof text);
-    return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no complete snapshot%s%s", only ? " of " : "", text);
+    return err_plain(e, ERR_NOT_FOUND, ENOENT, "no complete snapshot%s%s", only ? " of " : "", text);
 }
 
 int snapshot_find(struct repo *r, const char *what, const struct snapshot_source *only, struct snapshot *ret,
@@ -461,19 +461,19 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
     if (strcmp(what, "latest") != 0) {
         size_t n = strlen(what);
         if (!n || n > 32 || strspn(what, "0123456789abcdefABCDEF") != n) {
-            err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no snapshot \"%s\"", what);
-            return err_hint(e, "name it by its id, at least 4 digits of it, or \"latest\"");
+            err_plain(e, ERR_NOT_FOUND, ENOENT, "no snapshot \"%s\"", what);
+            return err_hint(e, "use its id, at least 4 digits of it, or \"latest\"");
         }
         if (n < 4)
-            return err_set(e, ERR_USAGE, 0, "\"%s\" is too short for a snapshot id: give at least 4 digits", what);
+            return err_set(e, ERR_USAGE, 0, "snapshot id \"%s\" is too short: at least 4 digits", what);
         for (size_t i = 0; i <= n; i++)
             prefix[i] = what[i] >= 'A' && what[i] <= 'F' ? (char)(what[i] | 0x20) : what[i];
         a->prefix = prefix;
         a->prefix_len = n;
     }
-    int rc = snapshots_each(r, only, false, search_one, a, NULL, e);
+    int rc = snapshots_each(r, only, false, prefix_search, a, NULL, e);
     if (rc == 0)
-        rc = a->prefix ? judge_prefix(r, a, what, e) : judge_latest(a, only, e);
+        rc = a->prefix ? prefix_result(r, a, what, e) : latest_result(a, only, e);
     if (rc == 0)
         *ret = a->best;
     else if (a->found)
@@ -481,7 +481,7 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
     return rc;
 }
 
-/* Parents: everything that is incomplete is remembered, since which is newer shows only at the end. */
+/* Parents: all incomplete ones are collected, since which are newer is known only at the end. */
 struct parents {
     struct search complete, incomplete;
     char (*ids)[33];
@@ -503,7 +503,7 @@ static int parent_one(struct snapshot *s, void *arg)
         }
         memcpy(p->ids[p->n++], s->id, sizeof s->id);
     }
-    if (!a->found || later(s, &a->best))
+    if (!a->found || is_later(s, &a->best))
         move_snapshot(a, s);
     return 0;
 }
@@ -516,7 +516,7 @@ int snapshot_parents(struct repo *r, const struct snapshot_source *src, struct s
     if (!p)
         return err_nomem(e);
     int rc = snapshots_each(r, src, false, parent_one, p, NULL, e);
-    if (rc == 0 && p->incomplete.found && p->complete.found && !later(&p->incomplete.best, &p->complete.best)) {
+    if (rc == 0 && p->incomplete.found && p->complete.found && !is_later(&p->incomplete.best, &p->complete.best)) {
         snapshot_clear(&p->incomplete.best);
         p->incomplete.found = false;
     }
@@ -584,7 +584,7 @@ static const char *base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* A directory read back by the rules of readers: entries and summary must be what was meant. */
+/* A directory read back by the rules of readers: entries and summary must be as intended. */
 struct text_source {
     const char *p;
     size_t n;
@@ -621,10 +621,10 @@ static int check_directory(const char *text, size_t len, const struct dir_entry 
         json_t *v CLEANUP(json_decrefp) = go_parse(elem, elem_len);
         struct dir_entry entry CLEANUP(dir_entry_clear) = {0};
         if (dir_entry_parse(&entry, v) < 0 || i >= n || !same_entry(&entry, &entries[i++]))
-            return err_set(e, ERR_GENERIC, EINVAL, "a directory that is about to be written does not read back");
+            return err_set(e, ERR_GENERIC, EINVAL, "a directory to be written does not read back");
     }
     if (rc == 0 && (i != n || !docstream_summary(d, NULL)))
-        rc = err_set(e, ERR_GENERIC, EINVAL, "a directory that is about to be written does not read back");
+        rc = err_set(e, ERR_GENERIC, EINVAL, "a directory to be written does not read back");
     return rc;
 }
 
@@ -665,10 +665,9 @@ static int check_input(const struct volume_snapshot *v, const char *json, struct
     if (rc < 0)
         return rc;
     if (!snapshot_source_equal(&again, &v->source))
-        return err_set(e, ERR_USAGE, EINVAL, "the source \"%s\" of a snapshot is not in its plain form", text);
+        return err_set(e, ERR_USAGE, EINVAL, "source \"%s\" of a snapshot is not normalized", text);
     if (!v->image.content.len || v->size > INT64_MAX - strlen(json) || v->errors > INT32_MAX || v->end_ns < v->start_ns)
-        return err_set(e, ERR_GENERIC, EINVAL,
-                       "a snapshot that no client could read: object id, size, times or counters out of range");
+        return err_set(e, ERR_GENERIC, EINVAL, "invalid snapshot: object id, size, times or counters out of range");
     return 0;
 }
 
@@ -724,7 +723,7 @@ static json_t *make_manifest(const struct volume_snapshot *v, int64_t total, con
     return NULL;
 }
 
-/* Pitfall P1: what stock clients cannot parse they take for garbage, and its data with it. */
+/* Pitfall P1: stock clients treat unparsable manifests as garbage, and their data as well. */
 static int check_manifest(const struct volume_snapshot *v, json_t *data, int64_t total, const struct dir_entry *root,
                           struct err *e)
 {
@@ -735,14 +734,12 @@ static int check_manifest(const struct volume_snapshot *v, json_t *data, int64_t
     struct snapshot s = {.id = ""};
     const char *why = "document";
     if (!again || snapshot_parse(&s, &m, &why) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "a snapshot manifest that is about to be written does not parse: %s",
-                       why);
+        return err_set(e, ERR_GENERIC, EINVAL, "a snapshot manifest to be written does not parse: %s", why);
     bool same = snapshot_source_equal(&s.source, &v->source) && s.start_ns == v->start_ns && s.end_ns == v->end_ns &&
                 s.total_size == total && s.error_count == v->errors && s.file_count == 2 && s.dir_count == 1 &&
                 !strcmp(s.incomplete, v->incomplete ? v->incomplete : "") && same_entry(&s.root, root);
     snapshot_clear(&s);
-    return same ? 0
-                : err_set(e, ERR_GENERIC, EINVAL, "a snapshot manifest that is about to be written does not read back");
+    return same ? 0 : err_set(e, ERR_GENERIC, EINVAL, "a snapshot manifest to be written does not read back");
 }
 
 static int make_name(const struct volume_snapshot *v, char name[80], struct err *e)
@@ -773,7 +770,7 @@ int volume_snapshot_write(struct session *s, struct put_scratch *p, const struct
     rc = make_name(v, name, e);
     if (rc < 0)
         return rc;
-    /* Both files carry the time of the volume's state, so that an unchanged volume gives an unchanged directory. */
+    /* Both files have the time of the volume's state, so that an unchanged volume gives an unchanged directory. */
     struct dir_entry entries[2] = {
         {.name = name,
          .type = 'f',
@@ -796,7 +793,7 @@ int volume_snapshot_write(struct session *s, struct put_scratch *p, const struct
                              .sum_max_time_ns = v->image_mtime_ns,
                              .sum_failed = v->errors};
     if (v->incomplete && !copy_text(root.sum_incomplete, sizeof root.sum_incomplete, v->incomplete))
-        return err_set(e, ERR_GENERIC, EINVAL, "the reason of an incomplete snapshot is too long");
+        return err_set(e, ERR_GENERIC, EINVAL, "reason of an incomplete snapshot too long");
     rc = object_put(s, p, 0, json, json_len, METADATA_COMPRESSION, &entries[1].obj, e);
     if (rc < 0)
         return rc;
@@ -811,10 +808,10 @@ int volume_snapshot_write(struct session *s, struct put_scratch *p, const struct
 
     json_t *labels CLEANUP(json_decrefp) = NULL, *tags CLEANUP(json_decrefp) = NULL;
     if (make_labels(v, &labels, &tags) < 0)
-        return err_set(e, ERR_USAGE, EINVAL, "labels or tags of a snapshot are no UTF-8 strings");
+        return err_set(e, ERR_USAGE, EINVAL, "labels or tags of a snapshot are not UTF-8 strings");
     json_t *data CLEANUP(json_decrefp) = make_manifest(v, total, &root, json_object_get(summary, "errors"), tags);
     if (!data)
-        return err_set(e, ERR_USAGE, EINVAL, "source or description of a snapshot are no UTF-8 strings");
+        return err_set(e, ERR_USAGE, EINVAL, "source or description of a snapshot are not UTF-8 strings");
     rc = check_manifest(v, data, total, &root, e);
     return rc < 0 ? rc : manifest_batch_add(b, labels, data, manifest_id, e);
 }

@@ -49,8 +49,8 @@ struct snapshot {
     json_t *pins; /* list of strings, or NULL; owned */
 };
 void snapshot_clear(struct snapshot *s);
-/* Parses and validates a document of type "snapshot" as strictly as stock clients do (pitfall P1). -EINVAL: `why` (if
- * not NULL) names the member; -ENOMEM. A description that is too long is cut. */
+/* Parses and validates a document of type "snapshot" as strictly as stock clients do (pitfall P1). -EINVAL: `why`
+ * (if not NULL) names the member; -ENOMEM. A description that is too long is truncated. */
 int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **why);
 
 /* Calls fn for every snapshot, oldest start first when `sorted` is set (then 32 bytes per snapshot are held in
@@ -107,7 +107,7 @@ struct volume_snapshot {
 int volume_snapshot_write(struct session *s, struct put_scratch *p, const struct volume_snapshot *v,
                           struct manifest_batch *b, char manifest_id[33], struct err *e);
 
-/* Makes sure that the source's policy has scheduling.manual = true (added to the batch if it is not so). */
+/* Ensures that the source's policy has scheduling.manual = true (added to the batch if necessary). */
 int source_policy_manual(struct repo *r, const struct snapshot_source *src, struct manifest_batch *b, struct err *e);
 
 /* One snapshot as the documented JSON object of `snapshot list --json` (new reference). */

@@ -2,12 +2,12 @@
 /*
  * table.c - index documents of large objects, written while their parts become known
  *
- * Level 0 is the document that lists the object's parts. Its text runs through the repository's default splitter; each
- * chunk becomes a content, which is a part of the object that the document is, and so an entry of level 1; and so on.
- * A level holds the text behind its last cut and nothing else.
+ * Level 0 is the document that lists the object's parts. Its text passes through the repository's default splitter;
+ * each chunk becomes a content, which is a part of the object that the document is, and so an entry of level 1; and so
+ * on. A level holds only the text after its last cut.
  *
- * An id can be taken at any time: the closing bracket is put behind the text of a level, the rest is cut and stored,
- * its chunks are carried up as extra entries, and the lengths are put back as they were. Finishing is the same thing.
+ * An id can be computed at any time: the closing bracket is appended to the text of a level, the rest is cut and
+ * stored, its chunks are carried up as extra entries, and the lengths are restored. Finishing is the same operation.
  */
 #include "repo/object.h"
 
@@ -18,15 +18,16 @@
 #include <string.h>
 
 #define LEVELS_MAX 16
-#define METADATA_COMPRESSION 0x1101 /* zstd-fastest, what stock clients use for documents of their own making */
+#define METADATA_COMPRESSION 0x1101 /* zstd-fastest, used by stock clients for documents of their own */
 
 #define HEAD "{\"stream\":\"kopia:indirect\",\"entries\":["
 #define TAIL "]}\n"
 #define ENTRY_MAX 192 /* {"s":N,"l":N,"o":"ID"} with 20 digits twice and the longest id */
 
-/* How much text comes together before it is searched for a cut again. */
+/* Amount of text collected before the next search for a cut. */
 #define SCAN_STEP ((size_t)64 << 10)
-/* An open text holds at most one chunk and what came since the last search. Closing it yields at most this many. */
+/* An open text holds at most one chunk and what was added since the last search. Closing it yields at most this
+ * many. */
 #define TAIL_CHUNKS 16
 #define SLACK (SCAN_STEP + (TAIL_CHUNKS + 2) * (size_t)ENTRY_MAX)
 
@@ -60,7 +61,7 @@ static int repo_splitter(struct splitter *ret, const struct repo *r, struct err 
 {
     const struct repo_format *f = repo_format(r);
     if (splitter_by_name(ret, f->splitter) < 0)
-        return err_set(e, ERR_FORMAT, ENOTSUP, "the repository's splitter \"%s\" is unknown", f->splitter);
+        return err_set(e, ERR_FORMAT, ENOTSUP, "unknown splitter \"%s\" of the repository", f->splitter);
     return 0;
 }
 
@@ -96,7 +97,7 @@ size_t object_table_memory(const struct repo *r)
     if (repo_splitter(&s, r, NULL) < 0)
         return 0;
     size_t sum = sizeof(struct object_table) + put_scratch_memory(r, METADATA_COMPRESSION, s.max);
-    /* Parts of the largest volume that a 64-bit JSON number can tell are no help here: 1 PiB in shortest chunks. */
+    /* A limit of parts from 64-bit numbers would be too large: 1 PiB in shortest chunks. */
     uint64_t parts = ((uint64_t)1 << 50) / s.min;
     while (parts > 1) {
         uint64_t text = parts * ENTRY_MAX;
@@ -112,7 +113,7 @@ static const char digits[] = "00010203040506070809101112131415161718192021222324
                              "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
                              "8081828384858687888990919293949596979899";
 
-/* Writes v in decimal at p, returns the place behind. */
+/* Writes v in decimal at p, returns the position after it. */
 static char *put_number(char *p, uint64_t v)
 {
     char buf[20];
@@ -154,13 +155,13 @@ static void format_entry(struct entry_text *t, uint64_t len, const struct object
 }
 
 /* Makes room for an entry (and the head) in a level's text. */
-static int reserve(const struct object_table *t, struct level *l, size_t n, struct err *e)
+static int text_reserve(const struct object_table *t, struct level *l, size_t n, struct err *e)
 {
     size_t need = l->fill + n;
     if (need <= l->cap)
         return 0;
     if (need > room_max(&t->split))
-        return err_set(e, ERR_GENERIC, EOVERFLOW, "the text of an index document outgrew its buffer");
+        return err_set(e, ERR_GENERIC, EOVERFLOW, "the text of an index document exceeded its buffer");
     size_t cap = l->cap ? l->cap * 2 : SCAN_STEP;
     while (cap < need)
         cap *= 2;
@@ -174,8 +175,8 @@ static int reserve(const struct object_table *t, struct level *l, size_t n, stru
     return 0;
 }
 
-/* Appends one entry; `first`: it is the document's first. The room is there. */
-static void append(struct level *l, bool first, uint64_t start, const struct entry_text *x)
+/* Appends one entry; `first`: it is the document's first. There is room for it. */
+static void entry_append(struct level *l, bool first, uint64_t start, const struct entry_text *x)
 {
     char *p = l->buf + l->fill;
     if (first) {
@@ -198,10 +199,10 @@ static void append(struct level *l, bool first, uint64_t start, const struct ent
 
 static int too_many(struct err *e)
 {
-    return err_set(e, ERR_GENERIC, EOVERFLOW, "an object has more parts than %d levels of index can hold", LEVELS_MAX);
+    return err_set(e, ERR_GENERIC, EOVERFLOW, "too many parts of an object for %d levels of index", LEVELS_MAX);
 }
 
-static int store(struct object_table *t, const char *p, size_t n, struct part *ret, struct err *e)
+static int chunk_store(struct object_table *t, const char *p, size_t n, struct part *ret, struct err *e)
 {
     if (!t->scratch) {
         int rc = put_scratch_new(&t->scratch, session_repo(t->s), METADATA_COMPRESSION, t->split.max, e);
@@ -212,20 +213,20 @@ static int store(struct object_table *t, const char *p, size_t n, struct part *r
     return session_put_bytes(t->s, t->scratch, t->prefix, p, n, METADATA_COMPRESSION, &ret->id.content, e);
 }
 
-static int add(struct object_table *t, unsigned k, uint64_t len, const struct object_id *id, uint64_t count,
-               struct err *e);
+static int level_add(struct object_table *t, unsigned k, uint64_t len, const struct object_id *id, uint64_t count,
+                     struct err *e);
 
 /* Stores what is complete of a level's text and carries it up. */
-static int cut(struct object_table *t, unsigned k, struct err *e)
+static int level_cut(struct object_table *t, unsigned k, struct err *e)
 {
     struct level *l = &t->levels[k];
     size_t at = 0, n;
     while (l->fill - at >= t->split.min &&
            (n = splitter_cut(&t->split, (const uint8_t *)l->buf + at, l->fill - at, l->scanned)) != 0) {
         struct part part;
-        int rc = store(t, l->buf + at, n, &part, e);
+        int rc = chunk_store(t, l->buf + at, n, &part, e);
         if (rc == 0)
-            rc = add(t, k + 1, part.len, &part.id, 1, e);
+            rc = level_add(t, k + 1, part.len, &part.id, 1, e);
         if (rc < 0)
             return rc;
         at += n;
@@ -237,28 +238,28 @@ static int cut(struct object_table *t, unsigned k, struct err *e)
     return 0;
 }
 
-static int add(struct object_table *t, unsigned k, uint64_t len, const struct object_id *id, uint64_t count,
-               struct err *e)
+static int level_add(struct object_table *t, unsigned k, uint64_t len, const struct object_id *id, uint64_t count,
+                     struct err *e)
 {
     if (k == LEVELS_MAX)
         return too_many(e);
     struct level *l = &t->levels[k];
     if (len && count > (INT64_MAX - l->end) / len)
-        return err_set(e, ERR_GENERIC, EOVERFLOW, "an object would be longer than 2^63 bytes");
+        return err_set(e, ERR_GENERIC, EOVERFLOW, "an object would exceed 2^63 bytes");
     struct entry_text x;
     format_entry(&x, len, id);
     for (; count; count--) {
-        int rc = reserve(t, l, sizeof HEAD + ENTRY_MAX, e);
+        int rc = text_reserve(t, l, sizeof HEAD + ENTRY_MAX, e);
         if (rc < 0)
             return rc;
         if (!l->parts)
             l->first = *id;
-        append(l, !l->parts, l->end, &x);
+        entry_append(l, !l->parts, l->end, &x);
         l->parts++;
         l->end += len;
         size_t pending = l->fill - l->scanned;
         if (l->fill >= t->split.max || (l->fill >= t->split.min && pending >= SCAN_STEP)) {
-            rc = cut(t, k, e);
+            rc = level_cut(t, k, e);
             if (rc < 0)
                 return rc;
         }
@@ -267,8 +268,8 @@ static int add(struct object_table *t, unsigned k, uint64_t len, const struct ob
 }
 
 /*
- * The id of the object whose parts are those of level k and n more, which are not kept. Everything below `fill` stays
- * as it is, and lengths are put back, so the level goes on afterwards as if nothing had been.
+ * The id of the object whose parts are those of level k and n more, which are not kept. Everything below `fill` is
+ * unchanged, and lengths are restored, so that the level can be continued.
  */
 static int close_level(struct object_table *t, unsigned k, const struct part *extra, unsigned n, struct object_id *ret,
                        struct err *e)
@@ -286,13 +287,13 @@ static int close_level(struct object_table *t, unsigned k, const struct part *ex
     for (unsigned i = 0; i < n && rc == 0; i++) {
         struct entry_text x;
         format_entry(&x, extra[i].len, &extra[i].id);
-        rc = reserve(t, l, sizeof HEAD + ENTRY_MAX, e);
+        rc = text_reserve(t, l, sizeof HEAD + ENTRY_MAX, e);
         if (rc == 0)
-            append(l, !l->parts && i == 0, end, &x);
+            entry_append(l, !l->parts && i == 0, end, &x);
         end += extra[i].len;
     }
     if (rc == 0)
-        rc = reserve(t, l, sizeof TAIL, e);
+        rc = text_reserve(t, l, sizeof TAIL, e);
     struct part up[TAIL_CHUNKS];
     unsigned n_up = 0;
     if (rc == 0) {
@@ -304,9 +305,9 @@ static int close_level(struct object_table *t, unsigned k, const struct part *ex
             if (!len)
                 len = l->fill - at;
             if (n_up == TAIL_CHUNKS)
-                rc = err_set(e, ERR_GENERIC, EOVERFLOW, "the end of an index document has too many cuts");
+                rc = err_set(e, ERR_GENERIC, EOVERFLOW, "too many cuts at the end of an index document");
             else
-                rc = store(t, l->buf + at, len, &up[n_up++], e);
+                rc = chunk_store(t, l->buf + at, len, &up[n_up++], e);
             at += len;
             seen = 0;
         }
@@ -322,7 +323,7 @@ static int close_level(struct object_table *t, unsigned k, const struct part *ex
 
 int object_table_add(struct object_table *t, uint64_t len, const struct object_id *id, uint64_t count, struct err *e)
 {
-    return add(t, 0, len, id, count, e);
+    return level_add(t, 0, len, id, count, e);
 }
 
 int object_table_checkpoint(struct object_table *t, struct object_id *ret, struct err *e)

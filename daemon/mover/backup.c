@@ -2,8 +2,8 @@
 /*
  * backup.c - one source into the repository
  *
- * Opens what a backup needs (parents, budget, session, reader), lets the pipeline run with the keeper beside it, and
- * commits: a checkpoint now and then, the snapshot at the end.
+ * Opens what a backup needs (parents, budget, session, reader), runs the pipeline with the keeper in parallel, and
+ * commits: checkpoints during the run, the snapshot at the end.
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -22,12 +22,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECTION_DEFAULT ((uint64_t)2 << 30) /* what stock clients cut large files into (section 11.3) */
+#define SECTION_DEFAULT ((uint64_t)2 << 30) /* size at which stock clients split large files (section 11.3) */
 #define CHECKPOINT_S 1800
 #define CHECKPOINT_S_MAX 2700
 #define FLUSH_BYTES ((uint64_t)20 << 30)
 #define FLUSH_S 600
-#define BAD_TOLD_MAX 32             /* unreadable ranges that are logged one by one */
+#define BAD_TOLD_MAX 32             /* unreadable ranges that are logged individually */
 #define DOCUMENT_MAX (256u << 10)   /* longest content of our documents */
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
 
@@ -57,7 +57,7 @@ struct run {
     uint64_t keeper_flush_ns, commit_ns;
 };
 
-static void phase(const struct run *x, enum mover_phase p)
+static void set_phase(const struct run *x, enum mover_phase p)
 {
     if (x->o->progress)
         atomic_store(&x->o->progress->phase, p);
@@ -65,14 +65,14 @@ static void phase(const struct run *x, enum mover_phase p)
 
 /* ---- parents ---- */
 
-/* Takes a parent's chunks as hints if they were cut in the same way. */
-static void consider_parent(struct run *x, const struct snapshot *s, struct volume_parent *v)
+/* Uses a parent's chunks as hints if they were split in the same way. */
+static void parent_add_hints(struct run *x, const struct snapshot *s, struct volume_parent *v)
 {
     volume_parent_read(v, x->repo, s);
     if (!v->usable || x->o->full_scan || x->splitter.kind == SPLITTER_FIXED)
         return; /* fixed chunks need no search */
     if (strcmp(v->splitter, x->splitter.name) != 0 || v->section != x->section) {
-        log_info("the parent snapshot %s was cut by %s, this one is by %s: every chunk is searched for", s->id,
+        log_info("the parent snapshot %s was split by %s, this one is split by %s: all data is scanned", s->id,
                  v->splitter, x->splitter.name);
         return;
     }
@@ -91,9 +91,9 @@ static int find_parents(struct run *x, struct err *e)
     if (has_incomplete) {
         memcpy(x->points.resumed, incomplete.id, sizeof x->points.resumed);
         memcpy(x->parent, incomplete.id, sizeof x->parent);
-        x->points.resumed_covered = UINT64_MAX; /* unknown: it goes when a complete one is there */
+        x->points.resumed_covered = UINT64_MAX; /* unknown: deleted when a complete one exists */
         if (!x->o->no_parent) {
-            consider_parent(x, &incomplete, &v);
+            parent_add_hints(x, &incomplete, &v);
             if (v.usable)
                 x->points.resumed_covered = v.covered;
         }
@@ -102,7 +102,7 @@ static int find_parents(struct run *x, struct err *e)
     if (has_complete) {
         memcpy(x->parent, complete.id, sizeof x->parent);
         if (!x->o->no_parent) {
-            consider_parent(x, &complete, &v);
+            parent_add_hints(x, &complete, &v);
             x->points.parent_image = v.image;
         }
         snapshot_clear(&complete);
@@ -125,7 +125,7 @@ static int check_opts(struct run *x, struct err *e)
     unsigned s = o->checkpoint_s ? o->checkpoint_s : CHECKPOINT_S;
     x->checkpoint_ns = (uint64_t)(s < CHECKPOINT_S_MAX ? s : CHECKPOINT_S_MAX) * (uint64_t)NS_PER_S;
     if (o->compression && f->index_version < 2)
-        log_warning("the repository's index format (version 1) knows no compression: contents are stored as they are");
+        log_warning("the repository's index format (version 1) has no compression: contents are stored uncompressed");
     return 0;
 }
 
@@ -136,7 +136,7 @@ static void on_bad(uint64_t pos, uint64_t len, int sys, void *arg)
     if (x->o->progress)
         atomic_fetch_add(&x->o->progress->errors, 1);
     if (x->bad_told == BAD_TOLD_MAX)
-        log_warning("%s: more ranges cannot be read; volume.json will list them", x->info->path);
+        log_warning("%s: further unreadable ranges are only listed in volume.json", x->info->path);
     else if (x->bad_told < BAD_TOLD_MAX)
         log_warning("%s: %" PRIu64 " bytes at %" PRIu64 " cannot be read (%s): zeros are stored instead", x->info->path,
                     len, pos, strerror(sys));
@@ -163,7 +163,7 @@ static int open_reader(struct run *x, struct err *e)
     return reader_new(&x->reader, x->src, &ro, e);
 }
 
-static int tick(void *arg, struct err *e);
+static int checkpoint_tick(void *arg, struct err *e);
 
 static int open_pipeline(struct run *x, struct err *e)
 {
@@ -179,7 +179,7 @@ static int open_pipeline(struct run *x, struct err *e)
         .table = x->table,
         .refs = x->refs,
         .progress = x->o->progress,
-        .tick = tick,
+        .tick = checkpoint_tick,
         .tick_arg = x,
     };
     int rc = pipeline_new(&x->pipeline, &ps, e);
@@ -274,7 +274,7 @@ static int put_point(struct run *x, const char *incomplete, struct err *e)
         rc = checkpoints_commit(&x->points, &image, &st, incomplete, x->ret->manifest_id, e);
     x->commit_ns += mono_ns() - t;
     if (rc < 0)
-        return err_wrap(e, "the checkpoint cannot be written");
+        return err_wrap(e, "cannot write a checkpoint");
     x->ret->image = image;
     x->ret->incomplete = true;
     x->ret->checkpoints++;
@@ -283,7 +283,7 @@ static int put_point(struct run *x, const char *incomplete, struct err *e)
 }
 
 /* Between chunks, on the pipeline's thread. */
-static int tick(void *arg, struct err *e)
+static int checkpoint_tick(void *arg, struct err *e)
 {
     struct run *x = arg;
     if (x->o->cancel && atomic_load_explicit(&x->o->cancel->requested, memory_order_relaxed)) {
@@ -302,7 +302,7 @@ static int tick(void *arg, struct err *e)
     return rc;
 }
 
-static int flush(struct run *x, struct err *e)
+static int point_flush(struct run *x, struct err *e)
 {
     uint64_t t = mono_ns();
     int rc = session_flush(x->session, e);
@@ -311,7 +311,7 @@ static int flush(struct run *x, struct err *e)
     return rc;
 }
 
-/* After a cancel: -ECANCELED with what the next run will find, or the error that came in between. */
+/* After a cancel: -ECANCELED with what the next run can use, or the error that occurred meanwhile. */
 static int commit_canceled(struct run *x, struct err *e)
 {
     struct pipeline_stats st;
@@ -320,16 +320,16 @@ static int commit_canceled(struct run *x, struct err *e)
     if (st.pos > x->last_point)
         rc = put_point(x, "canceled", e);
     if (rc == 0)
-        rc = flush(x, e);
+        rc = point_flush(x, e);
     if (rc < 0)
         return rc;
     if (!*x->ret->manifest_id)
-        return err_set(e, ERR_INTERRUPTED, ECANCELED, "the backup of %s was interrupted before anything was read",
+        return err_set(e, ERR_INTERRUPTED, ECANCELED, "backup of %s interrupted before any data was read",
                        x->info->path);
     err_set(e, ERR_INTERRUPTED, ECANCELED,
-            "the backup of %s was interrupted after %" PRIu64 " of %" PRIu64 " bytes; a checkpoint was written",
-            x->info->path, x->last_point, x->info->size);
-    return err_hint(e, "the next backup of it goes on from there");
+            "backup of %s interrupted after %" PRIu64 " of %" PRIu64 " bytes; checkpoint written", x->info->path,
+            x->last_point, x->info->size);
+    return err_hint(e, "the next backup resumes there");
 }
 
 static int check_source(struct run *x, struct err *e)
@@ -339,10 +339,10 @@ static int check_source(struct run *x, struct err *e)
     if (rc < 0)
         return rc;
     if (grown)
-        log_warning("%s has grown while it was read: its first %" PRIu64 " bytes are backed up", x->info->path,
+        log_warning("%s has grown during the backup: its first %" PRIu64 " bytes are backed up", x->info->path,
                     x->info->size);
     if (changed)
-        log_warning("%s was written to while it was read: the image may not be consistent", x->info->path);
+        log_warning("%s was written to during the backup: the image may be inconsistent", x->info->path);
     return 0;
 }
 
@@ -362,7 +362,7 @@ static int commit_complete(struct run *x, struct err *e)
     if (rc < 0)
         return rc;
     crash_point("before-final-flush");
-    rc = flush(x, e);
+    rc = point_flush(x, e);
     crash_point("after-final-flush");
     if (rc < 0)
         return rc;
@@ -372,12 +372,12 @@ static int commit_complete(struct run *x, struct err *e)
     return 0;
 }
 
-/* After an error what was finished is kept if that is possible: the next run then finds it. */
-static void save_what_is_done(struct run *x)
+/* After an error finished data is committed if possible: the next run then finds it. */
+static void save_progress(struct run *x)
 {
     struct err e = ERR_INIT;
-    if (x->session && session_pending(x->session) > 0 && flush(x, &e) < 0)
-        log_warning("what was stored so far cannot be committed either: %s", e.msg);
+    if (x->session && session_pending(x->session) > 0 && point_flush(x, &e) < 0)
+        log_warning("cannot commit the data stored so far: %s", e.msg);
 }
 
 /* ---- the run ---- */
@@ -435,12 +435,12 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
     budget_tame_malloc();
     if (o->progress)
         atomic_store(&o->progress->total, x.info->size);
-    phase(&x, PHASE_OPENING);
+    set_phase(&x, PHASE_OPENING);
     int rc = open_all(&x, e);
     if (rc == 0) {
-        phase(&x, PHASE_MOVING);
+        set_phase(&x, PHASE_MOVING);
         rc = pipeline_run(x.pipeline, e);
-        phase(&x, PHASE_COMMITTING);
+        set_phase(&x, PHASE_COMMITTING);
         keeper_end(x.keeper, &ret->flushes, &x.keeper_flush_ns);
         x.keeper = NULL;
         if (rc == 0)
@@ -449,11 +449,11 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
             rc = commit_canceled(&x, e);
     }
     if (rc < 0 && rc != -ECANCELED)
-        save_what_is_done(&x);
+        save_progress(&x);
     fill_result(&x, began);
     close_all(&x);
     blobs_limit(repo_blobs(r), NULL, NULL);
-    phase(&x, PHASE_DONE);
+    set_phase(&x, PHASE_DONE);
     return rc;
 }
 

@@ -15,8 +15,8 @@ void badmap_destroy(struct badmap *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-/* Makes entries i and i+1 one. */
-static void join(struct badmap *m, size_t i)
+/* Merges entries i and i+1. */
+static void entries_merge(struct badmap *m, size_t i)
 {
     struct bad_range *a = &m->list[i], *b = a + 1;
     uint64_t end = a->pos + a->len, other = b->pos + b->len;
@@ -37,13 +37,13 @@ void badmap_add(struct badmap *m, uint64_t pos, uint64_t len, int sys)
     memmove(&m->list[i + 1], &m->list[i], (m->n - i) * sizeof m->list[0]);
     m->list[i] = (struct bad_range){.pos = pos, .len = len, .sys = sys};
     m->n++;
-    /* Neighbours on both sides: the right one first, so that i stays what it is. */
+    /* Adjacent on both sides: the right one first, so that i remains valid. */
     for (size_t k = i + 1; k-- > (i ? i - 1 : 0);) {
         if (k + 1 >= m->n)
             continue;
         struct bad_range *a = &m->list[k], *b = a + 1;
         if (a->pos + a->len > b->pos || (a->pos + a->len == b->pos && a->sys == b->sys))
-            join(m, k);
+            entries_merge(m, k);
     }
     if (m->n > BAD_RANGES_MAX) {
         size_t best = 0;
@@ -55,7 +55,7 @@ void badmap_add(struct badmap *m, uint64_t pos, uint64_t len, int sys)
                 best = k;
             }
         }
-        join(m, best);
+        entries_merge(m, best);
     }
     pthread_mutex_unlock(&m->lock);
 }

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-/* Sorted, without overlap; ranges that touch and have the same errno are one. When BAD_RANGES_MAX are listed the two
- * with the smallest gap become one (with the gap: the list then says more bytes than are bad, `bytes` does not). */
+/* Sorted, without overlap; adjacent ranges with the same errno are one. When BAD_RANGES_MAX are listed the two with
+ * the smallest gap are merged (with the gap: the list then covers more bytes than are bad, `bytes` does not). */
 struct badmap {
     pthread_mutex_t lock;
     struct bad_range list[BAD_RANGES_MAX + 1];

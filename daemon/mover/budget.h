@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * budget.h - what a backup does with the memory it is allowed (internal to the mover)
+ * budget.h - division of the memory budget of a backup (internal to the mover)
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_BUDGET_H
 #define SNAPFERRY_DAEMON_MOVER_BUDGET_H
@@ -10,7 +10,7 @@
 #include "daemon/mover/mover.h"
 
 struct budget {
-    uint64_t memory; /* what may be used */
+    uint64_t memory; /* budget in bytes */
     unsigned workers;
     unsigned batch;             /* chunks that a worker waits for, to hash them side by side */
     size_t ring, window, block; /* reader */
@@ -20,11 +20,12 @@ struct budget {
     bool hints;                 /* the parents' chunk lists fit in */
 };
 
-/* ERR_USAGE: `o->limits.memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; both numbers are told. */
+/* ERR_USAGE: `o->limits.memory` below MEMORY_MIN. ERR_MEMORY: the repository needs more; the message has both
+ * numbers. */
 int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, const struct backup_opts *o,
                 uint64_t size, const struct hints *hints, struct err *e);
 
-/* Keeps malloc from spending memory on arenas and freed buffers that no budget knows about. Process-wide. */
+/* Keeps malloc from using memory for arenas and freed buffers outside the budget. Process-wide. */
 void budget_tame_malloc(void);
 
 #endif

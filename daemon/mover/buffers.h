@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * buffers.h - a stack of equal buffers of one thread, on huge pages where the system has them
+ * buffers.h - a stack of equal buffers of one thread, on huge pages where available
  *
- * They live as long as the run, so that their pages are touched once; the one used last is the next one given out.
+ * They are kept for the whole run, so that their pages are touched once; the one used last is the next one returned.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_BUFFERS_H
 #define SNAPFERRY_DAEMON_MOVER_BUFFERS_H
@@ -18,7 +18,7 @@ struct buffers;
 int buffers_new(struct buffers **ret, unsigned n, size_t size, struct err *e);
 void buffers_free(struct buffers *b); /* NULL allowed */
 
-/* NULL: all are out. */
+/* NULL: all are in use. */
 uint8_t *buffers_take(struct buffers *b);
 void buffers_return(struct buffers *b, uint8_t *buf);
 

@@ -32,9 +32,10 @@ static void jsonp(json_t **j)
     json_decref(*j);
 }
 
-/* Tombstones for what this snapshot replaces. An earlier run that came further keeps its checkpoint until we have come
- * as far: it protects what was stored then, and saves as much work if we are interrupted too. */
-static int supersede(struct checkpoints *c, struct manifest_batch *b, bool complete, uint64_t pos, struct err *e)
+/* Tombstones for the snapshots that this one replaces. The checkpoint of an earlier run that got further is kept
+ * until this run has got as far: it protects the data stored then, and saves as much work after another
+ * interruption. */
+static int old_supersede(struct checkpoints *c, struct manifest_batch *b, bool complete, uint64_t pos, struct err *e)
 {
     int rc = *c->own ? manifest_batch_delete(b, c->own, e) : 0;
     for (size_t i = 0; i < c->n_old && rc == 0; i++) {
@@ -97,7 +98,7 @@ int checkpoints_commit(struct checkpoints *c, const struct object_id *image, con
     if (rc == 0)
         rc = volume_snapshot_write(c->session, c->scratch, &v, batch, id, e);
     if (rc == 0)
-        rc = supersede(c, batch, doc.complete, stats->pos, e);
+        rc = old_supersede(c, batch, doc.complete, stats->pos, e);
     if (rc == 0 && doc.complete)
         rc = source_policy_manual(c->repo, &c->o->as, batch, e);
     if (rc == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * checkpoint.h - the snapshots that a backup commits: unfinished ones on the way, one at the end (internal to the
- * mover)
+ * checkpoint.h - the snapshots that a backup commits: incomplete ones during the run, the complete one at the end
+ * (internal to the mover)
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_CHECKPOINT_H
 #define SNAPFERRY_DAEMON_MOVER_CHECKPOINT_H
@@ -24,7 +24,7 @@ struct checkpoints {
     char (*old)[33]; /* unfinished ones of earlier runs; owned */
     size_t n_old;
     char resumed[33];                             /* the one of them whose chunks are known, "" none ... */
-    uint64_t resumed_covered;                     /* ... and how far it came */
+    uint64_t resumed_covered;                     /* ... and its length */
     struct object_id parent_image;                /* of the latest complete one; content.len 0: none */
     int64_t committed_wall_ns, committed_boot_ns; /* when references were last safe */
 };
@@ -32,14 +32,14 @@ struct checkpoints {
 void checkpoints_begin(struct checkpoints *c);
 void checkpoints_clear(struct checkpoints *c);
 
-/* Seconds since references were last made safe, by the clock that says more (suspend, stopped virtual machines). */
+/* Seconds since references were last made safe, by the clock that shows more (suspend, stopped virtual machines). */
 int64_t checkpoints_age_ns(const struct checkpoints *c);
 
 /*
  * Writes the documents and the manifest of the object made so far (`stats->pos` bytes of the volume); the snapshot
- * exists after the next session_flush(). `incomplete`: NULL, "checkpoint" or "canceled". Older unfinished snapshots of
- * this source are deleted in the same commit as far as this one replaces them. References older than 45 minutes are
- * looked up again first.
+ * exists after the next session_flush(). `incomplete`: NULL, "checkpoint" or "canceled". Older incomplete snapshots of
+ * this source are deleted in the same commit if this one replaces them. References older than 45 minutes are looked up
+ * again first.
  */
 int checkpoints_commit(struct checkpoints *c, const struct object_id *image, const struct pipeline_stats *stats,
                        const char *incomplete, char manifest_id[33], struct err *e);

@@ -30,7 +30,7 @@ struct fetcher {
     struct mover_cancel *cancel;
     unsigned batch_len;
     pthread_mutex_t lock;
-    pthread_cond_t work;            /* a window became ready, a flush was asked for, or the end */
+    pthread_cond_t work;            /* a window is ready, a flush was requested, or the end */
     pthread_cond_t idle;            /* a run ended or a worker flushed */
     struct window *filling, *ready; /* two windows; ready is NULL while none is worked on */
     struct window *spare;
@@ -51,7 +51,7 @@ struct fetcher {
         uint8_t *payload; /* of a 'Z' object */
         size_t payload_cap;
         void *state;
-        struct window *window; /* of what follows */
+        struct window *window; /* current window */
         const struct fetch_item *item;
         size_t left;           /* items of its run, from `item` on */
         size_t in_group;       /* of them are neighbours: */
@@ -59,19 +59,19 @@ struct fetcher {
         uint64_t group_from;
         size_t ended; /* items worked off and not counted in the window yet */
         struct lane {
-            struct hash_job job;           /* first: the hasher gives it back */
+            struct hash_job job;           /* first: returned by the hasher */
             const struct fetch_item *item; /* NULL: free */
             uint8_t *buf;
-            bool held; /* buf has what is there already */
+            bool held; /* buf has the present data of the target */
         } lanes[BATCH_MAX];
-        /* What was there had another hash: to be fetched, into the same buffer. */
+        /* The present data had another hash: to be fetched, into the same buffer. */
         struct {
             const struct fetch_item *item;
             uint8_t *buf;
         } other[BATCH_MAX];
         unsigned n_other;
-        bool alone; /* an item longer than usual is in a lane: nothing beside it */
-        int rc;     /* first error, with the words in err */
+        bool alone; /* an item longer than usual is in a lane: no other beside it */
+        int rc;     /* first error, its message in err */
         struct err err;
         double not_hashing_s;
         struct fetch_stats stats;
@@ -101,7 +101,7 @@ static bool canceled(const struct fetcher *f)
     return f->cancel && atomic_load_explicit(&f->cancel->requested, memory_order_relaxed);
 }
 
-/* The sink decides whether a failed item ends everything. */
+/* The sink decides whether a failed item ends the run. */
 static int item_failed(struct fetch_worker *w, const struct fetch_item *it, uint8_t *buf, struct err *e)
 {
     return w->f->sink.failed(w->state, it, buf, e);
@@ -144,7 +144,7 @@ static void job_done(void *arg, struct hash_job *job)
         rc = item_opened(w, it, l->buf, &e);
     } else {
         char id[CONTENT_ID_TEXT];
-        err_set(&e, ERR_DAMAGE, EBADMSG, "content %s in pack %s opens, but its bytes do not have that hash",
+        err_set(&e, ERR_DAMAGE, EBADMSG, "content %s in pack %s: hash mismatch after decryption",
                 content_id_text(&it->entry.id, id), it->entry.pack);
         rc = item_failed(w, it, l->buf, &e);
     }
@@ -155,7 +155,7 @@ static void job_done(void *arg, struct hash_job *job)
     w->not_hashing_s += s;
 }
 
-/* 'Z' objects of old repositories: the content is small enough to be read apart, checked, and expanded. */
+/* 'Z' objects of old repositories: the content is small enough to be read separately, checked, and expanded. */
 static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, const void *stored, uint8_t *buf,
                            struct err *e)
 {
@@ -184,7 +184,7 @@ static struct lane *take_lane(struct fetch_worker *w, const struct fetch_item *i
     return l;
 }
 
-/* Reads and opens an item into a lane; without one if it needs no hash, or failed and the sink lets that pass. */
+/* Reads and opens an item into a lane; without one if it needs no hash, or failed and the sink ignores that. */
 static int read_item(struct fetch_worker *w, const struct fetch_item *it, const void *stored, uint8_t *buf,
                      struct lane **ret, struct err *e)
 {
@@ -193,7 +193,7 @@ static int read_item(struct fetch_worker *w, const struct fetch_item *it, const 
         n = read_compressed(w, it, stored, buf, e);
     } else if (it->entry.length != it->len) {
         char id[CONTENT_ID_TEXT];
-        n = err_set(e, ERR_DAMAGE, EBADMSG, "content %s has %u bytes, but the object's part at %llu has %llu",
+        n = err_set(e, ERR_DAMAGE, EBADMSG, "content %s has %u bytes, the object's part at %llu has %llu",
                     content_id_text(&it->entry.id, id), it->entry.length, (unsigned long long)it->pos,
                     (unsigned long long)it->len);
     } else {
@@ -216,7 +216,7 @@ static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint
     return rc;
 }
 
-/* How many items from `i` on are neighbours in one pack that are worth one request. */
+/* How many items from `i` on are adjacent in one pack, so that one request is worthwhile. */
 static size_t group_length(const struct fetch_item *items, size_t i, size_t end, uint64_t *from, uint64_t *to)
 {
     *from = items[i].entry.offset;
@@ -233,9 +233,9 @@ static size_t group_length(const struct fetch_item *items, size_t i, size_t end,
     return n;
 }
 
-/* Neighbours are read with one request. One that cannot be read whole is read item by item: then the error names the
- * right one. The storage may begin with what follows. */
-static void begin_group(struct fetch_worker *w)
+/* Adjacent items are read with one request. If it fails it is repeated item by item, so that the error names the
+ * right one. The storage may start to read what follows. */
+static void group_begin(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
     uint64_t to;
@@ -255,7 +255,7 @@ static void begin_group(struct fetch_worker *w)
     w->stats.read_s += seconds_since(&t);
 }
 
-/* Where things may be already each item is looked at on its own: *ret, if there is something to compare. */
+/* Where data may be present already each item is checked individually: *ret, if there is something to compare. */
 static int next_held(struct fetch_worker *w, struct lane **ret, struct err *e)
 {
     const struct fetch_sink *sink = &w->f->sink;
@@ -294,7 +294,7 @@ static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
         rc = next_held(w, ret, e);
     } else {
         if (!w->in_group)
-            begin_group(w);
+            group_begin(w);
         const struct fetch_item *it = w->item++;
         uint8_t *buf = NULL;
         w->left--;
@@ -324,7 +324,7 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     *at = v->taken;
     size_t n = 0;
     uint64_t bytes = 0;
-    /* An even share of what is left, so that the workers end a window together. */
+    /* An equal share of the rest, so that the workers finish a window together. */
     size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
     while (v->taken + n < v->n && n < RUN_ITEMS && n < share + f->batch_len &&
            (n == 0 || bytes < RUN_BYTES || n < f->batch_len))
@@ -333,7 +333,7 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     return n;
 }
 
-/* Counts what the worker has worked off. Called with the lock held. */
+/* Counts the items completed by the worker. Called with the lock held. */
 static void count_ended(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
@@ -350,7 +350,7 @@ static void count_ended(struct fetch_worker *w)
     pthread_cond_broadcast(&f->idle);
 }
 
-static bool another_run(struct fetch_worker *w)
+static bool run_available(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
     size_t at;
@@ -385,26 +385,26 @@ static struct hash_job *next_job(void *arg, unsigned active)
     double t = mono_s();
     struct lane *l = NULL;
     struct err e = ERR_INIT;
-    while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || another_run(w)) && has_room(w, active))
+    while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || run_available(w)) && has_room(w, active))
         keep_error(w, next_item(w, &l, &e), &e);
     w->not_hashing_s += seconds_since(&t);
     return l ? &l->job : NULL;
 }
 
-/* Works on runs while there are any. Called with the lock held. */
-static void work(struct fetch_worker *w)
+/* Processes runs while there are any. Called with the lock held. */
+static void worker_run(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
     const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
     if (f->rc < 0) {
-        /* After an error what is left counts as worked off. */
+        /* After an error the remaining items count as completed. */
         size_t at;
         w->ended = take_run(f, &w->window, &at);
     } else {
         pthread_mutex_unlock(&f->lock);
         double t = mono_s();
         w->not_hashing_s = 0;
-        /* Once more for what waited until nothing was beside it, should the hasher not have asked again. */
+        /* Once more for the item that waited to be alone, if the hasher has not requested it. */
         do
             hasher_run(f->hasher, &feed);
         while (w->rc >= 0 && (w->left > 0 || w->n_other > 0));
@@ -413,7 +413,7 @@ static void work(struct fetch_worker *w)
         if (w->rc < 0)
             remember_error(f, w->rc, &w->err);
         w->rc = 0;
-        w->ended += w->left + w->n_other; /* nothing is left but after an error */
+        w->ended += w->left + w->n_other; /* only after an error is something left */
         w->left = 0;
         w->n_other = 0;
     }
@@ -438,7 +438,7 @@ static void *worker_main(void *arg)
         remember_error(f, rc, &e);
     while (!f->stop) {
         if (f->ready && f->ready->taken < f->ready->n) {
-            work(w);
+            worker_run(w);
         } else if (w->flush_seen != f->flush_wanted) {
             pthread_mutex_unlock(&f->lock);
             rc = have_state && f->sink.flush ? f->sink.flush(w->state, &e) : 0;
@@ -523,7 +523,7 @@ void fetcher_free(struct fetcher *f)
     free(f);
 }
 
-static int by_place(const void *pa, const void *pb)
+static int compare_place(const void *pa, const void *pb)
 {
     const struct fetch_item *a = pa, *b = pb;
     int c = strcmp(a->entry.pack, b->entry.pack);
@@ -534,8 +534,8 @@ static int by_place(const void *pa, const void *pb)
     return a->pos < b->pos ? -1 : a->pos > b->pos;
 }
 
-/* Hands the filled window over when the one before has been worked off. Called with the lock held. */
-static void hand_over(struct fetcher *f)
+/* Hands the filled window over when the previous one is completed. Called with the lock held. */
+static void window_hand_over(struct fetcher *f)
 {
     while (f->ready && f->rc >= 0)
         pthread_cond_wait(&f->idle, &f->lock);
@@ -543,7 +543,7 @@ static void hand_over(struct fetcher *f)
         return;
     struct window *v = f->filling;
     pthread_mutex_unlock(&f->lock);
-    qsort(v->items, v->n, sizeof v->items[0], by_place);
+    qsort(v->items, v->n, sizeof v->items[0], compare_place);
     pthread_mutex_lock(&f->lock);
     f->ready = v;
     f->filling = f->spare;
@@ -551,7 +551,7 @@ static void hand_over(struct fetcher *f)
     pthread_cond_broadcast(&f->work);
 }
 
-static int report(struct fetcher *f, struct err *e)
+static int error_report(struct fetcher *f, struct err *e)
 {
     if (f->rc < 0 && e)
         *e = f->err;
@@ -564,10 +564,10 @@ int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e)
     if (f->filling->n < WINDOW)
         return 0;
     pthread_mutex_lock(&f->lock);
-    hand_over(f);
+    window_hand_over(f);
     if (f->rc < 0)
         f->filling->n = 0;
-    int rc = report(f, e);
+    int rc = error_report(f, e);
     pthread_mutex_unlock(&f->lock);
     return rc;
 }
@@ -575,7 +575,7 @@ int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e)
 int fetcher_drain(struct fetcher *f, struct err *e)
 {
     pthread_mutex_lock(&f->lock);
-    hand_over(f);
+    window_hand_over(f);
     while (f->ready)
         pthread_cond_wait(&f->idle, &f->lock);
     f->flushed = 0;
@@ -583,7 +583,7 @@ int fetcher_drain(struct fetcher *f, struct err *e)
     pthread_cond_broadcast(&f->work);
     while (f->flushed < f->n_workers)
         pthread_cond_wait(&f->idle, &f->lock);
-    int rc = report(f, e);
+    int rc = error_report(f, e);
     pthread_mutex_unlock(&f->lock);
     return rc;
 }
@@ -620,7 +620,7 @@ const char *fetch_bottleneck(const struct stage_time *stages, unsigned n)
     const char *name = NULL;
     double most = 0;
     for (unsigned i = 0; i < n; i++) {
-        /* Reading waits for the device while it is busy, writing apart from it; what stalls the rest is the others. */
+        /* Reading waits for the device while it is busy, writing is separate; the other stages wait for these two. */
         double took = stages[i].busy + (i < FETCH_STAGES ? 0 : stages[i].stalled);
         if (took > most) {
             most = took;

@@ -2,10 +2,10 @@
 /*
  * fetch.h - many contents out of the repository, grouped by pack, by several workers
  *
- * The coordinator adds contents in the order in which it meets them; they are collected into windows, sorted by pack
- * and offset, and handed to the workers in runs. A worker reads, opens, expands and hash-checks them (several at once)
- * and gives each to its sink. Memory: two windows of WINDOW items, and per worker what its sink's buffers and one
- * content reader take.
+ * The coordinator adds contents in the order in which it encounters them; they are collected into windows, sorted by
+ * pack and offset, and handed to the workers in runs. A worker reads, decrypts, expands and verifies them (several at
+ * once) and passes each to its sink. Memory: two windows of WINDOW items, and per worker the buffers of its sink and
+ * one content reader.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_FETCH_H
 #define SNAPFERRY_DAEMON_MOVER_FETCH_H
@@ -19,8 +19,8 @@ struct fetch_item {
     uint64_t pos, len; /* place in the object */
 };
 
-/* What the user of the fetcher does with the plaintexts. All but start() run on the worker's own thread, start() too.
- */
+/* What the user of the fetcher does with the plaintexts. All but start() run on the worker's own thread; start() as
+ * well. */
 struct fetch_sink {
     /* State of one worker, at its start; and its end. */
     int (*start)(void *arg, unsigned worker, void **state, struct err *e);
@@ -28,19 +28,19 @@ struct fetch_sink {
     /* Room for the item's len bytes. At most fetch_batch() of them are out at a time; for an item longer than usual_len
      * (another client's settings, or those of one backup) no other. */
     int (*buffer)(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e);
-    /* Where an item goes it may be already. 1: buf has the len bytes that are there, to be compared by hash; 0: fetch
-     * it. NULL: all are fetched. */
+    /* The target may hold the item already. 1: buf has the present len bytes, to be compared by hash; 0: fetch it.
+     * NULL: all are fetched. */
     int (*held)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* It was there; the sink has the buffer back. */
+    /* It was present; the buffer is returned to the sink. */
     int (*kept)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* The worker will soon ask whether this one is held. NULL: no matter. */
+    /* The worker will soon check whether this one is held. NULL: ignored. */
     void (*expect)(void *state, const struct fetch_item *it);
-    /* The plaintext is complete and its hash right: the sink has the buffer back. */
+    /* The plaintext is complete and its hash verified: the buffer is returned to the sink. */
     int (*done)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* It is not: the buffer (NULL if none was taken) is back with the sink. Returning 0 goes on, negative (with e kept
-     * as it is or re-worded) ends the whole. */
+    /* Failed: the buffer (NULL if none was taken) is returned to the sink. Returning 0 continues, negative (with e
+     * unchanged or changed) ends the run. */
     int (*failed)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* Everything given to done() must be where it belongs when this returns. NULL: nothing to do. */
+    /* Everything given to done() must be written when this returns. NULL: nothing to do. */
     int (*flush)(void *state, struct err *e);
     void *arg;
     uint64_t usual_len;
@@ -53,8 +53,8 @@ struct fetch_stats {
     double read_s, open_s, expand_s, hash_s, sink_s, idle_s; /* open: decrypting; idle: nothing to do */
 };
 
-/* Contents that a worker hashes together, with at most `buffers` buffers: the hash's lanes, for one whose content ended
- * gets the next at once. */
+/* Contents that a worker hashes together, with at most `buffers` buffers: the hash's lanes; a lane whose content
+ * ended gets the next one immediately. */
 unsigned fetch_batch(struct repo *r, unsigned buffers);
 
 int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned batch, const struct fetch_sink *sink,
@@ -74,7 +74,7 @@ void fetcher_stats(struct fetcher *f, struct fetch_stats *ret);
 /* The stages "read", "decrypt", "decompress" and "hash" of what was fetched. */
 #define FETCH_STAGES 4
 void fetch_stages(const struct fetch_stats *s, struct stage_time stages[FETCH_STAGES]);
-/* Of these stages, and maybe one behind them: where most of the time went; NULL if none took any. */
+/* Of these stages, and possibly one after them: the one with the most time; NULL if none took any. */
 const char *fetch_bottleneck(const struct stage_time *stages, unsigned n);
 
 #endif

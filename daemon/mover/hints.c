@@ -59,8 +59,8 @@ size_t hints_memory(const struct hints *h, size_t longest)
     return most ? most + ((size_t)1 << 20) : 0;
 }
 
-/* Stops walking the current parent; the next one takes over. */
-static void leave_parent(struct hints *h)
+/* Ends the walk of the current parent; the next one follows. */
+static void parent_leave(struct hints *h)
 {
     object_parts_free(h->parts);
     h->parts = NULL;
@@ -69,7 +69,7 @@ static void leave_parent(struct hints *h)
 }
 
 /* Moves on by one part that is not empty. False: the parent cannot be read any further. */
-static bool step(struct hints *h)
+static bool part_next(struct hints *h)
 {
     struct err e = ERR_INIT;
     h->now = h->next;
@@ -80,35 +80,35 @@ static bool step(struct hints *h)
     while (rc > 0 && h->next.len == 0);
     h->have_next = rc > 0;
     if (rc < 0)
-        log_warning("the parent's chunk list is of no use from here on: %s", e.msg);
+        log_warning("parent's chunk list not usable any further: %s", e.msg);
     return rc >= 0;
 }
 
-static bool enter_parent(struct hints *h, uint64_t pos)
+static bool parent_enter(struct hints *h, uint64_t pos)
 {
     struct err e = ERR_INIT;
     int rc = object_parts_open(&h->parts, h->repo, &h->parents[h->at], &e);
     if (rc == 0)
         rc = object_parts_seek(h->parts, pos, &e);
     if (rc < 0) {
-        log_warning("the parent's chunk list cannot be read: %s", e.msg);
+        log_warning("cannot read the parent's chunk list: %s", e.msg);
         return false;
     }
-    return step(h) && step(h);
+    return part_next(h) && part_next(h);
 }
 
 bool hints_at(struct hints *h, uint64_t pos, struct hint *ret)
 {
     while (h->at < h->n) {
-        bool ok = h->parts || enter_parent(h, pos);
+        bool ok = h->parts || parent_enter(h, pos);
         if (ok && h->have_next && h->next.start + h->next.len <= pos)
             ok = object_parts_seek(h->parts, pos, NULL) == 0;
         while (ok && h->have_now && h->now.start < pos)
-            ok = step(h);
-        /* The last chunk proves less than a chunk of the next parent might. */
+            ok = part_next(h);
+        /* The last chunk proves less than a chunk of the next parent may. */
         bool last = ok && h->have_now && !h->have_next && h->at + 1 < h->n;
         if (!ok || !h->have_now || last) {
-            leave_parent(h);
+            parent_leave(h);
             continue;
         }
         if (h->now.start != pos || h->now.id.indirection || h->now.id.compressed)

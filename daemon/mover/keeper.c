@@ -23,7 +23,7 @@ struct keeper {
     uint64_t flushed_at, flushed_bytes, fresh_at;
 };
 
-static void look_after(struct keeper *k, bool wanted)
+static void keeper_main(struct keeper *k, bool wanted)
 {
     struct err e = ERR_INIT;
     const uint64_t now = mono_ns(), bytes = pipeline_data_bytes(k->s.pipeline);
@@ -54,7 +54,7 @@ static void look_after(struct keeper *k, bool wanted)
         pipeline_stop(k->s.pipeline, &e);
 }
 
-static void *keep(void *arg)
+static void *keeper_step(void *arg)
 {
     struct keeper *k = arg;
     pthread_mutex_lock(&k->lock);
@@ -62,7 +62,7 @@ static void *keep(void *arg)
         bool wanted = k->wanted;
         k->wanted = false;
         pthread_mutex_unlock(&k->lock);
-        look_after(k, wanted);
+        keeper_main(k, wanted);
         pthread_mutex_lock(&k->lock);
         if (k->stop || k->wanted)
             continue;
@@ -86,11 +86,11 @@ int keeper_new(struct keeper **ret, const struct keeper_setup *s, struct err *e)
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->wake, &attr);
     pthread_condattr_destroy(&attr);
-    /* Signals belong to the thread that waits for them. */
+    /* Signals are handled by the thread that waits for them. */
     sigset_t block, old;
     sigfillset(&block);
     pthread_sigmask(SIG_SETMASK, &block, &old);
-    int sys = pthread_create(&k->thread, NULL, keep, k);
+    int sys = pthread_create(&k->thread, NULL, keeper_step, k);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (sys) {
         pthread_cond_destroy(&k->wake);

@@ -13,11 +13,11 @@ struct area {
     int fd;
     uint8_t *at;
     size_t size;
-    unsigned touches; /* since the pages were last given back */
+    unsigned touches; /* since the pages were last released */
 };
 
-/* Pages of a table are given back after so many touches. Each may bring in 64 KiB, because the kernel maps around a
- * fault: 12 MiB of a table at most, and one that is no larger may stay. */
+/* Pages of a table are released after so many touches. Each may map 64 KiB, because the kernel maps around a fault:
+ * 12 MiB of a table at most, and one that is no larger may stay. */
 #define TOUCHES 192
 #define AROUND (64u << 10)
 
@@ -111,7 +111,7 @@ static struct pack_record *record(struct pack_table *t, uint64_t i)
 int pack_table_add(struct pack_table *t, const char *name, uint64_t length, struct err *e)
 {
     if (strlen(name) >= sizeof record(t, 0)->name || t->n >= UINT32_MAX - 1)
-        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "pack %s cannot be recorded", name);
+        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "cannot record pack %s", name);
     if ((t->n + 1) * sizeof(struct pack_record) > t->records.size) {
         int rc = area_resize(&t->records, t->records.size * 2, e);
         if (rc < 0)
@@ -166,7 +166,7 @@ uint64_t pack_table_count(const struct pack_table *t)
 
 /* ---- ids ---- */
 
-/* 24 bytes of the keyed hash tell contents apart as well as all of them do. */
+/* 24 bytes of the keyed hash distinguish contents as well as the whole hash. */
 struct id_slot {
     uint8_t used, tag, prefix, len;
     uint8_t hash[24];

@@ -2,8 +2,9 @@
 /*
  * mapped.h - tables that grow with the repository: in unlinked files, mapped, never on the heap
  *
- * pack_table: every pack blob with its length. id_set: content ids seen. Both live in files of the cache directory that
- * are unlinked at once; their pages are given back now and then, so that they do not count as memory. Not thread-safe.
+ * pack_table: every pack blob with its length. id_set: content ids seen. Both are in files of the cache directory that
+ * are unlinked immediately; their pages are released from time to time, so that they do not count as memory. Not
+ * thread-safe.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_MAPPED_H
 #define SNAPFERRY_DAEMON_MOVER_MAPPED_H
@@ -38,7 +39,7 @@ static inline void id_set_freep(struct id_set **s)
 {
     id_set_free(*s);
 }
-/* `tag` tells apart uses of the same id (0..255). 1: it was new; 0: it was there; negative: error. */
+/* `tag` distinguishes uses of the same id (0..255). 1: new; 0: already present; negative: error. */
 int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
 bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag);
 uint64_t id_set_count(const struct id_set *s);

@@ -19,7 +19,7 @@
 #define MEMORY_DEFAULT (256u << 20)
 #define MEMORY_MIN (96u << 20)
 
-/* What is going on, sampled by the caller's progress thread at any time. All counters only grow. */
+/* Progress, sampled by the caller's progress thread at any time. All counters only grow. */
 enum mover_phase {
     PHASE_OPENING,    /* repository, source, parents */
     PHASE_MOVING,     /* backup: reading and storing; restore: writing; verify: reading contents */
@@ -40,15 +40,15 @@ struct mover_progress {
     _Atomic uint64_t errors;    /* bad ranges, damaged contents */
 };
 
-/* Set from a signal handler or another thread: the operation ends soon, with a checkpoint where it makes sense. */
+/* Set from a signal handler or another thread: the operation ends soon, with a checkpoint if useful. */
 struct mover_cancel {
     _Atomic bool requested;
 };
 
-/* Seconds in which a stage worked or waited, summed over its threads; and the stage that bound the whole. */
+/* Seconds in which a stage worked or waited, summed over its threads; and the bottleneck. */
 struct stage_time {
-    const char *name; /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"; the
-                         other way "read", "decrypt", "decompress", "hash", "write" */
+    const char *name; /* "read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"; restore
+                         and verify: "read", "decrypt", "decompress", "hash", "write" */
     double busy, stalled;
     uint64_t bytes;
 };
@@ -65,13 +65,13 @@ struct backup_opts {
     const char *description;
     struct snapshot_source as; /* where it goes */
     json_t *tags;              /* object or NULL; borrowed */
-    json_t *facts; /* object or NULL, borrowed: members that volume.json gets on top (driver, class, native, ...) */
+    json_t *facts; /* object or NULL, borrowed: additional members of volume.json (driver, class, native, ...) */
     enum bad_read_policy bad_read;
     unsigned depth; /* 0: by device */
     bool no_uring, no_direct;
     bool no_parent;        /* do not look for a parent: no boundary hints */
     bool full_scan;        /* find the parent but scan every cut (property tests; hints off) */
-    uint64_t section;      /* bytes per section; 0: 2 GiB as stock clients cut large files; UINT64_MAX: none */
+    uint64_t section;      /* bytes per section; 0: 2 GiB as stock clients split large files; UINT64_MAX: none */
     unsigned checkpoint_s; /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
     uint64_t flush_bytes;  /* source bytes between index flushes; 0: 20 GiB */
     unsigned flush_s;      /* seconds between index flushes; 0: 600 */
@@ -83,7 +83,7 @@ struct bad_range {
     uint64_t pos, len;
     int sys;
 };
-#define BAD_RANGES_MAX 1024 /* listed one by one; beyond that neighbours are merged */
+#define BAD_RANGES_MAX 1024 /* listed individually; beyond that adjacent ranges are merged */
 
 struct backup_result {
     char manifest_id[33];
@@ -105,10 +105,10 @@ struct backup_result {
 };
 
 /*
- * Backs one source up. Returns 0 (complete; n_bad > 0 means partial: exit code ERR_PARTIAL), or -ECANCELED with class
+ * Backs up one source. Returns 0 (complete; n_bad > 0 means partial: exit code ERR_PARTIAL), or -ECANCELED with class
  * ERR_INTERRUPTED after a cancel (a checkpoint was committed if anything was read: result->manifest_id), or an error.
- * On an error other than cancel everything finished so far is flushed if that is possible, so that the next run finds
- * it. The source is re-checked before the snapshot is committed: one that shrank is ERR_SOURCE and no snapshot.
+ * On an error other than cancel finished data is flushed if possible, so that the next run finds it. The source is
+ * re-checked before the snapshot is committed: one that shrank is ERR_SOURCE and no snapshot.
  */
 int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
                struct err *e);
@@ -121,10 +121,10 @@ struct restore_opts {
     bool force;        /* a target that is mounted, in use, not empty */
     bool differential; /* read the target and write only chunks that differ */
     bool verify;       /* read everything back after fsync and compare hashes */
-    bool resume;       /* go on with an interrupted restore (state file beside the target, checked) */
+    bool resume;       /* resume an interrupted restore (state file in the cache directory, checked) */
     bool no_uring;
     uint64_t offset, length; /* of the object; length 0: to the end */
-    bool ranged;             /* offset/length given: written at the same offset in the target, which keeps the rest */
+    bool ranged; /* offset/length given: written at the same offset in the target, the rest of which is not changed */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
 };
@@ -165,12 +165,12 @@ struct verify_opts {
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
-    /* One damage: what it hits. Called by one thread at a time. */
+    /* One damage and what it affects. Called by one thread at a time. */
     void (*on_damage)(const struct verify_damage *d, void *arg);
     void *on_damage_arg;
 };
 struct verify_result {
-    uint64_t packs_not_indexed; /* being written, or left by a run that died */
+    uint64_t packs_not_indexed; /* being written, or left by a crashed run */
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
     uint64_t index_bytes; /* stored bytes of the contents in the index */
     double seconds;
@@ -181,8 +181,8 @@ struct verify_result {
 
 /*
  * Checks (1) every index entry against the blob listing, (2) every object of the chosen snapshots (ids; n == 0: all):
- * each content exists and its pack has the range, (3) reads a share of the contents. Returns 0 if all is well,
- * ERR_DAMAGE (-EBADMSG) if damage was found (after looking at everything), other errors as they come.
+ * each content exists and its pack has the range, (3) reads a share of the contents. Returns 0 if no damage was found,
+ * ERR_DAMAGE (-EBADMSG) otherwise (after everything was checked), other errors as they occur.
  */
 int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
                struct err *e);

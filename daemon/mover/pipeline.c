@@ -20,9 +20,9 @@
 
 enum chunk_state {
     CHUNK_WORKING, /* in the queue or at a worker */
-    CHUNK_HELD,    /* hashed, not stored: its beginning is a guess until the parent's ranges before it are proven */
+    CHUNK_HELD,    /* hashed, not stored: its beginning is a guess until the parent's ranges before it are verified */
     CHUNK_KNOWN,   /* a chunk, stored, with its id (zeros: found in the cache or made when it is taken) */
-    CHUNK_MISCUT,  /* the parent's range is no chunk here */
+    CHUNK_MISCUT,  /* the parent's range is not a chunk here */
     CHUNK_BROKEN   /* the worker failed: the pipeline has the error */
 };
 
@@ -35,14 +35,14 @@ struct chunk {
     bool zero, hole;
     bool hinted; /* `hint` is the parent's id */
     bool ends_section;
-    bool put_only; /* was held: to be stored under the id that it has */
+    bool put_only; /* was held: to be stored under its id */
     struct content_id hint;
-    bool guess; /* under the lock: it begins behind a range of the parent that may turn out to be no chunk */
-    bool sure;  /* under the lock: hashed, and it is a chunk; it may still have to be stored */
+    bool guess; /* under the lock: it follows a range of the parent that may turn out not to be a chunk */
+    bool sure;  /* under the lock: hashed, and certain to be a chunk; it may still have to be stored */
     /* Set by the worker, valid once the state (under the lock) is no more CHUNK_WORKING. */
     enum chunk_state state;
     struct content_id id;
-    size_t cut; /* CHUNK_MISCUT: the first cut, 0 if it lies behind the range */
+    size_t cut; /* CHUNK_MISCUT: the first cut, 0 if it is after the range */
     bool proven, existed;
     uint32_t stored;
 };
@@ -53,7 +53,7 @@ struct chunk_list {
 
 /* A chunk in one of a worker's lanes. */
 struct lane {
-    struct hash_job job; /* first: the hasher gives it back */
+    struct hash_job job; /* first: returned by the hasher */
     struct chunk *chunk; /* NULL: free */
 };
 
@@ -61,7 +61,7 @@ struct lane {
 struct worker_state {
     struct pipeline *p;
     struct put_scratch *scratch;
-    bool late; /* its chunks have waited for company */
+    bool late; /* its chunks have waited long enough for others */
     struct lane *lanes;
     uint64_t wait_ns, settle_ns, hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
 } __attribute__((aligned(64)));
@@ -78,12 +78,12 @@ struct pipeline {
     /* of the pipeline's thread */
     struct chunk *slots, *free_slots;
     struct chunk_list line;  /* from the oldest chunk not taken yet up to `front`, without gaps */
-    struct chunk_list ahead; /* guesses behind a range that is being cut anew; without gaps up to ahead_end */
+    struct chunk_list ahead; /* guesses after a range that is being cut again; without gaps up to ahead_end */
     struct chunk *unsure;    /* the first of the line whose end may still turn out wrong; NULL: none */
     uint64_t front, ahead_end;
     uint64_t zero_end, ahead_zero_end; /* end of the known hole that `front`, `ahead_end` lie in, if they do */
     size_t held;                       /* sum of `ring` over the line */
-    unsigned doubt, skip;              /* after a wrong guess: hints to leave out, growing with every one in a row */
+    unsigned doubt, skip;              /* after a wrong guess: hints to skip, increasing with every consecutive one */
     struct pipeline_stats stats;
 
     _Atomic uint64_t data_bytes;
@@ -94,8 +94,8 @@ struct pipeline {
     struct chunk *queue, **queue_end;
     size_t n_queued;
     struct worker_state *filling; /* fills its lanes: no other worker takes chunks */
-    bool urgent;                  /* the pipeline's thread waits: lanes no longer wait for company */
-    bool ending;                  /* nothing will be queued any more */
+    bool urgent;                  /* the pipeline's thread waits: lanes no longer wait for others */
+    bool ending;                  /* no more chunks will be queued */
     bool stopped, failed;
     struct err err;
 };
@@ -168,8 +168,8 @@ static void slot_give(struct pipeline *p, struct chunk *c)
 
 /* ---- workers ---- */
 
-/* Finds out what a hashed range is: what the parent had, or the same cut around other bytes, or no chunk at all. */
-static enum chunk_state prove(struct pipeline *p, struct worker_state *w, struct chunk *c)
+/* Determines what a hashed range is: the parent's chunk, or the same cut around other bytes, or not a chunk. */
+static enum chunk_state chunk_verify(struct pipeline *p, struct worker_state *w, struct chunk *c)
 {
     if (!c->hinted)
         return CHUNK_KNOWN;
@@ -184,7 +184,7 @@ static enum chunk_state prove(struct pipeline *p, struct worker_state *w, struct
     return CHUNK_MISCUT;
 }
 
-static enum chunk_state store(struct pipeline *p, struct worker_state *w, struct chunk *c)
+static enum chunk_state chunk_store(struct pipeline *p, struct worker_state *w, struct chunk *c)
 {
     struct err e = ERR_INIT;
     struct put_result put = {0};
@@ -207,8 +207,8 @@ static enum chunk_state store(struct pipeline *p, struct worker_state *w, struct
     return CHUNK_KNOWN;
 }
 
-/* Gives a chunk back to the pipeline's thread. */
-static void tell(struct pipeline *p, struct chunk *c, enum chunk_state state)
+/* Returns a chunk to the pipeline's thread. */
+static void chunk_report(struct pipeline *p, struct chunk *c, enum chunk_state state)
 {
     pthread_mutex_lock(&p->lock);
     c->state = state; /* from here on it belongs to the pipeline's thread */
@@ -217,11 +217,11 @@ static void tell(struct pipeline *p, struct chunk *c, enum chunk_state state)
 }
 
 /*
- * A chunk that begins where nobody knows yet whether a chunk begins is not stored before that is known: a moved cut
- * would leave contents in the repository that no object refers to. What the parent has is there already. What waits
- * for this one's end to be known need not wait until it is stored.
+ * A chunk with an uncertain beginning is not stored before it is certain: a moved cut would leave contents in the
+ * repository that no object refers to. Chunks of the parent exist already. Chunks that wait for the end of this one to
+ * be certain need not wait until it is stored.
  */
-static bool hold(struct pipeline *p, struct chunk *c)
+static bool chunk_hold(struct pipeline *p, struct chunk *c)
 {
     pthread_mutex_lock(&p->lock);
     bool held = c->guess && !c->proven;
@@ -242,32 +242,32 @@ static bool is_failed(struct pipeline *p)
     return failed;
 }
 
-static void settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
+static void chunk_settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
 {
     if (is_failed(p)) {
-        tell(p, c, CHUNK_BROKEN);
+        chunk_report(p, c, CHUNK_BROKEN);
         return;
     }
     c->id = (struct content_id){.len = (uint8_t)hasher_size(p->hasher)};
     memcpy(c->id.hash, digest, c->id.len);
-    enum chunk_state state = prove(p, w, c);
+    enum chunk_state state = chunk_verify(p, w, c);
     if (state == CHUNK_KNOWN) {
-        if (hold(p, c))
+        if (chunk_hold(p, c))
             return;
-        state = store(p, w, c);
+        state = chunk_store(p, w, c);
     }
-    tell(p, c, state);
+    chunk_report(p, c, state);
 }
 
 /*
- * Whether a worker with `active` lanes in use may take a chunk, or has to go on or to end without one. A kernel takes
- * as long for one lane as for all, so lanes wait for company while more is about to be found, but not for long
- * (`late`): from a slow source a single chunk takes seconds, and progress would come in leaps of all lanes. One worker
- * fills its lanes before the next one begins. With the lock held.
+ * Whether a worker with `active` lanes in use may take a chunk, or has to continue or end without one. A kernel takes
+ * as long for one lane as for all, so lanes wait for more chunks that are about to be found, but not for long (`late`):
+ * from a slow source a single chunk takes seconds, and progress would advance by all lanes at a time. One worker fills
+ * its lanes before the next one begins. With the lock held.
  */
 enum lane_choice { LANE_TAKE, LANE_WAIT, LANE_NONE };
 
-static enum lane_choice choose(struct pipeline *p, struct worker_state *w, unsigned active, bool late)
+static enum lane_choice batch_choose(struct pipeline *p, struct worker_state *w, unsigned active, bool late)
 {
     const bool hurry = p->urgent || p->ending || late;
     if (p->filling && p->filling != w)
@@ -299,7 +299,7 @@ static struct chunk *queue_take(struct pipeline *p)
 }
 
 /* Until there may be work, or a while: with the lock held. */
-static void wait_work(struct pipeline *p)
+static void wait_for_work(struct pipeline *p)
 {
     const struct timespec t = ns_timespec(mono_ns() + COMPANY_NS);
     pthread_cond_timedwait(&p->work, &p->lock, &t);
@@ -310,24 +310,24 @@ static struct chunk *next_chunk(struct worker_state *w, unsigned active)
     struct pipeline *p = w->p;
     struct chunk *c = NULL;
     pthread_mutex_lock(&p->lock);
-    enum lane_choice choice = choose(p, w, active, w->late);
+    enum lane_choice choice = batch_choose(p, w, active, w->late);
     if (choice == LANE_WAIT) {
         const uint64_t t = mono_ns();
         do {
-            /* With chunks in its lanes it is the one that gets the next ones. */
+            /* If it has chunks in its lanes it gets the next ones. */
             if (!p->filling && active > 0)
                 p->filling = w;
-            wait_work(p);
+            wait_for_work(p);
             w->late = mono_ns() - t >= COMPANY_NS;
-        } while ((choice = choose(p, w, active, w->late)) == LANE_WAIT);
+        } while ((choice = batch_choose(p, w, active, w->late)) == LANE_WAIT);
         w->wait_ns += mono_ns() - t;
     }
-    /* The hasher asks again and again while lanes are free: what has waited does not wait anew, until there is company.
-     */
+    /* The hasher asks repeatedly while lanes are free: chunks that have waited do not wait again, unless there are
+     * others. */
     w->late = choice == LANE_NONE && active > 0;
     if (choice == LANE_TAKE)
         c = queue_take(p);
-    /* What is only to be stored takes no lane. */
+    /* A chunk that is only to be stored takes no lane. */
     if (c && active + !c->put_only < p->lanes && active + !c->put_only > 0)
         set_filling(p, w);
     else if (p->filling == w)
@@ -342,7 +342,7 @@ static struct hash_job *next_job(void *arg, unsigned active)
     struct chunk *c;
     while ((c = next_chunk(w, active)) && c->put_only) {
         uint64_t t = mono_ns();
-        tell(w->p, c, is_failed(w->p) ? CHUNK_BROKEN : store(w->p, w, c));
+        chunk_report(w->p, c, is_failed(w->p) ? CHUNK_BROKEN : chunk_store(w->p, w, c));
         w->settle_ns += mono_ns() - t;
     }
     if (!c)
@@ -364,12 +364,12 @@ static void job_done(void *arg, struct hash_job *job)
     struct chunk *c = l->chunk;
     l->chunk = NULL;
     uint64_t t = mono_ns();
-    settle(w->p, w, c, job->out);
+    chunk_settle(w->p, w, c, job->out);
     w->settle_ns += mono_ns() - t;
 }
 
 /* One job of the pool for the whole run. */
-static void work(void *arg, unsigned worker)
+static void worker_run(void *arg, unsigned worker)
 {
     struct pipeline *p = arg;
     struct worker_state *w = &p->workers[worker];
@@ -379,7 +379,7 @@ static void work(void *arg, unsigned worker)
     w->hash_ns += mono_ns() - w->wait_ns - w->settle_ns - t;
 }
 
-static void enqueue(struct pipeline *p, struct chunk *c)
+static void chunk_enqueue(struct pipeline *p, struct chunk *c)
 {
     c->queued = NULL;
     pthread_mutex_lock(&p->lock);
@@ -399,13 +399,13 @@ static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
     return s;
 }
 
-/* Whether the end of a chunk is where it will stay. With the lock held. */
-static bool certain(const struct chunk *c)
+/* Whether the end of a chunk is final. With the lock held. */
+static bool chunk_is_certain(const struct chunk *c)
 {
     return !c->hinted || c->sure;
 }
 
-/* Waits until a chunk is done, or, with `or_sure`, until chunks held behind `unsure` can be told to be stored. */
+/* Waits until a chunk is done, or, with `or_sure`, until chunks held after `unsure` can be stored. */
 static enum chunk_state wait_while(struct pipeline *p, const struct chunk *c, bool or_sure)
 {
     uint64_t t = mono_ns();
@@ -413,7 +413,7 @@ static enum chunk_state wait_while(struct pipeline *p, const struct chunk *c, bo
     if (c->state == CHUNK_WORKING) {
         p->urgent = true;
         pthread_cond_broadcast(&p->work);
-        while (c->state == CHUNK_WORKING && !(or_sure && p->unsure && certain(p->unsure)))
+        while (c->state == CHUNK_WORKING && !(or_sure && p->unsure && chunk_is_certain(p->unsure)))
             pthread_cond_wait(&p->moved, &p->lock);
         p->urgent = false;
     }
@@ -428,20 +428,20 @@ static enum chunk_state wait_for(struct pipeline *p, const struct chunk *c)
     return wait_while(p, c, false);
 }
 
-/* Moves `unsure` on over what has been proven meanwhile; chunks held behind it are stored then. */
-static void make_sure(struct pipeline *p)
+/* Advances `unsure` over verified chunks; chunks held after it are stored then. */
+static void unsure_advance(struct pipeline *p)
 {
     while (p->unsure) {
         struct chunk *c = p->unsure;
         pthread_mutex_lock(&p->lock);
-        const bool held = c->state == CHUNK_HELD, moves_on = certain(c);
+        const bool held = c->state == CHUNK_HELD, moves_on = chunk_is_certain(c);
         c->guess = false;
         if (held)
             c->state = CHUNK_WORKING;
         pthread_mutex_unlock(&p->lock);
         if (held) {
             c->put_only = true;
-            enqueue(p, c);
+            chunk_enqueue(p, c);
         }
         if (!moves_on)
             return;
@@ -449,7 +449,7 @@ static void make_sure(struct pipeline *p)
     }
 }
 
-static bool stopped(struct pipeline *p)
+static bool is_stopped(struct pipeline *p)
 {
     pthread_mutex_lock(&p->lock);
     bool s = p->stopped;
@@ -459,11 +459,11 @@ static bool stopped(struct pipeline *p)
 
 static int canceled(struct err *e)
 {
-    return err_set(e, ERR_INTERRUPTED, ECANCELED, "the backup was interrupted");
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "backup interrupted");
 }
 
 /* The error of a worker or of the keeper, or the cancellation. */
-static int why_stopped(struct pipeline *p, struct err *e)
+static int stop_reason(struct pipeline *p, struct err *e)
 {
     pthread_mutex_lock(&p->lock);
     bool failed = p->failed;
@@ -485,22 +485,22 @@ static int zero_id(struct pipeline *p, size_t len, struct content_id *ret, uint3
     if (zeros_find(p->zeros, len, ret))
         return 0;
     struct chunk c = {.len = len, .count = 1, .data = zeros_data(p->zeros)};
-    enqueue(p, &c);
+    chunk_enqueue(p, &c);
     if (wait_for(p, &c) != CHUNK_KNOWN)
-        return why_stopped(p, e);
+        return stop_reason(p, e);
     zeros_learn(p->zeros, len, &c.id);
     *ret = c.id;
     *stored = c.stored;
     return 0;
 }
 
-static void advance(_Atomic uint64_t *counter, uint64_t by)
+static void reader_advance_front(_Atomic uint64_t *counter, uint64_t by)
 {
     if (by)
         atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-static int take(struct pipeline *p, struct chunk *c, struct err *e)
+static int chunk_take(struct pipeline *p, struct chunk *c, struct err *e)
 {
     struct pipeline_stats *st = &p->stats;
     uint64_t bytes = c->len * c->count;
@@ -530,7 +530,7 @@ static int take(struct pipeline *p, struct chunk *c, struct err *e)
     } else {
         *(c->existed ? &st->duplicate_chunks : &st->new_chunks) += 1;
         *(c->existed ? &st->duplicate_bytes : &st->new_bytes) += bytes;
-        advance(&p->data_bytes, bytes);
+        reader_advance_front(&p->data_bytes, bytes);
     }
     if (c->proven) {
         st->hinted_chunks++;
@@ -539,21 +539,26 @@ static int take(struct pipeline *p, struct chunk *c, struct err *e)
     }
     struct mover_progress *g = p->s.progress;
     if (g) {
-        advance(&g->done, bytes);
-        advance(&g->stored, stored);
-        advance(c->hole ? &g->skipped : c->zero ? &g->zero : c->existed ? &g->duplicate : &g->fresh, bytes);
+        reader_advance_front(&g->done, bytes);
+        reader_advance_front(&g->stored, stored);
+        reader_advance_front(c->hole      ? &g->skipped
+                             : c->zero    ? &g->zero
+                             : c->existed ? &g->duplicate
+                                          : &g->fresh,
+                             bytes);
     }
     return 0;
 }
 
 /* Takes the chunks at the head of the line that are known. 0, or an error. */
-static int take_known(struct pipeline *p, struct err *e)
+static int chunks_take_known(struct pipeline *p, struct err *e)
 {
-    make_sure(p);
+    unsure_advance(p);
     while (p->line.head && state_of(p, p->line.head) == CHUNK_KNOWN) {
         struct chunk *c = p->line.head;
-        make_sure(p); /* it may have become known since: `unsure` must not stay at what leaves the line */
-        int rc = take(p, c, e);
+        unsure_advance(
+            p); /* it may have become known meanwhile: `unsure` must not refer to a chunk that leaves the line */
+        int rc = chunk_take(p, c, e);
         if (rc < 0)
             return rc;
         list_pop(&p->line);
@@ -579,13 +584,13 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Bytes from `front` on that are known to be zero without looking, inside the section. */
+/* Bytes from `front` on that are known to be zero without reading, inside the section. */
 static uint64_t known_zeros(const struct pipeline *p, uint64_t end)
 {
     return p->zero_end > p->front ? min_u64(p->zero_end, end) - p->front : 0;
 }
 
-static void append(struct pipeline *p, struct chunk *c)
+static void line_append(struct pipeline *p, struct chunk *c)
 {
     c->guess = p->unsure != NULL;
     list_push(&p->line, c);
@@ -594,10 +599,10 @@ static void append(struct pipeline *p, struct chunk *c)
     if (!p->unsure && c->hinted)
         p->unsure = c;
     if (!c->zero)
-        enqueue(p, c);
+        chunk_enqueue(p, c);
 }
 
-static void append_zeros(struct pipeline *p, uint64_t len, uint64_t count, bool hole)
+static void line_append_zeros(struct pipeline *p, uint64_t len, uint64_t count, bool hole)
 {
     struct chunk *c = slot_take(p);
     c->start = p->front;
@@ -606,10 +611,10 @@ static void append_zeros(struct pipeline *p, uint64_t len, uint64_t count, bool 
     c->zero = true;
     c->hole = hole;
     c->state = CHUNK_KNOWN;
-    /* Of a long hole the reader keeps a window at both ends. */
+    /* Of a long hole the reader provides a window at both ends. */
     uint64_t most = 2 * (uint64_t)p->s.budget->window + 2 * p->s.budget->block;
     c->ring = (size_t)min_u64(len * count, hole ? most : UINT64_MAX);
-    append(p, c);
+    line_append(p, c);
 }
 
 /* The parent's chunk at `front`, if it can be one here. */
@@ -620,7 +625,7 @@ static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
         return false;
     if (h->len == 0 || h->len > left || h->len > s->max || h->id.prefix || h->id.len != hasher_size(p->hasher))
         return false;
-    /* An end is only as good as a cut where the section ends here too. */
+    /* An end counts as a cut only if the section ends here too. */
     if (h->len < left && (h->end || h->len < s->min))
         return false;
     if (p->skip) {
@@ -631,7 +636,7 @@ static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
 }
 
 /* Finds the chunk (or the run of zero chunks) at `front` and appends it to the line. */
-static int find(struct pipeline *p, struct err *e)
+static int chunk_find(struct pipeline *p, struct err *e)
 {
     const struct splitter *s = &p->s.splitter;
     const uint64_t end = section_end(p, p->front), left = end - p->front;
@@ -650,11 +655,11 @@ static int find(struct pipeline *p, struct err *e)
                            p->front + v.avail, p->s.size);
     }
     if (zeros >= s->min) {
-        append_zeros(p, s->min, zeros / s->min, true);
+        line_append_zeros(p, s->min, zeros / s->min, true);
         return 0;
     }
     if (zeros == left) {
-        append_zeros(p, left, 1, true);
+        line_append_zeros(p, left, 1, true);
         return 0;
     }
     if (left >= s->min) {
@@ -663,7 +668,7 @@ static int find(struct pipeline *p, struct err *e)
         p->stats.zero_ns += mono_ns() - t;
         if (z) {
             p->stats.zero_tested += s->min;
-            append_zeros(p, s->min, 1, false);
+            line_append_zeros(p, s->min, 1, false);
             return 0;
         }
     }
@@ -685,12 +690,12 @@ static int find(struct pipeline *p, struct err *e)
     }
     c->ends_section = c->len == left;
     c->ring = c->len;
-    append(p, c);
+    line_append(p, c);
     return 0;
 }
 
-/* The oldest chunk is no chunk. Cuts it anew; what was found behind it becomes a guess that waits to be met. */
-static int cut_anew(struct pipeline *p, struct err *e)
+/* The oldest chunk is not a chunk. Cuts it again; what was found after it becomes a guess that a new cut may meet. */
+static int chunk_recut(struct pipeline *p, struct err *e)
 {
     const struct splitter *s = &p->s.splitter;
     struct chunk *c = p->line.head;
@@ -728,12 +733,12 @@ static int cut_anew(struct pipeline *p, struct err *e)
     c->hinted = c->proven = c->sure = false;
     c->ends_section = len == left;
     c->state = CHUNK_WORKING;
-    append(p, c);
+    line_append(p, c);
     return 0;
 }
 
-/* Drops guesses that the new cuts have passed, and takes the rest over if one begins where the line ends. */
-static void meet_guesses(struct pipeline *p)
+/* Drops guesses that the new cuts have passed, and adopts the rest if one begins where the line ends. */
+static void guesses_meet(struct pipeline *p)
 {
     while (p->ahead.head) {
         struct chunk *c = p->ahead.head;
@@ -751,7 +756,7 @@ static void meet_guesses(struct pipeline *p)
         }
         /* A run of zeros that was passed in part is found again by arithmetic: the new cut lies less than a longest
          * chunk behind the hole's beginning, which is within the window that the reader keeps there. */
-        /* Its memory may only be given back when the worker has let go of it. */
+        /* Its memory may only be released when the worker has finished with it. */
         wait_for(p, c);
         p->stats.wrong_guesses += !c->zero;
         list_pop(&p->ahead);
@@ -760,35 +765,35 @@ static void meet_guesses(struct pipeline *p)
 }
 
 /* Whether the reader can have a longest chunk at `front` in its ring while everything in the line is held. */
-static bool room(const struct pipeline *p)
+static bool ring_has_room(const struct pipeline *p)
 {
     const struct budget *b = p->s.budget;
     if (!p->line.head)
         return true;
-    /* One slot is kept back, so that guesses can never take the last one from what has to be found before them. */
+    /* One slot is reserved, so that guesses can never take the last one from chunks before them. */
     bool slot = p->free_slots && (p->ahead.head || p->free_slots->next);
     return slot && p->held + b->window + 2 * b->block <= b->ring;
 }
 
-static int step(struct pipeline *p, struct err *e)
+static int pipeline_step(struct pipeline *p, struct err *e)
 {
     if (p->line.head) {
         enum chunk_state s = state_of(p, p->line.head);
         if (s == CHUNK_BROKEN)
-            return why_stopped(p, e);
+            return stop_reason(p, e);
         if (s == CHUNK_MISCUT)
-            return cut_anew(p, e);
+            return chunk_recut(p, e);
     }
-    meet_guesses(p);
-    if (p->front < p->s.size && room(p))
-        return find(p, e);
+    guesses_meet(p);
+    if (p->front < p->s.size && ring_has_room(p))
+        return chunk_find(p, e);
     if (p->line.head)
         wait_while(p, p->line.head, true);
     return 0;
 }
 
-/* A zero-byte object, and the empty last section of one that is a multiple of the section long. */
-static int take_empty(struct pipeline *p, struct err *e)
+/* A zero-byte object, and the empty last section of one whose length is a multiple of the section. */
+static int empty_object(struct pipeline *p, struct err *e)
 {
     struct content_id id;
     uint32_t stored;
@@ -803,41 +808,41 @@ static int take_empty(struct pipeline *p, struct err *e)
     return object_table_add(p->s.table, 0, &obj, 1, e);
 }
 
-static int move_all(struct pipeline *p, struct err *e)
+static int source_move(struct pipeline *p, struct err *e)
 {
     for (;;) {
-        int rc = take_known(p, e);
-        if (rc == 0 && stopped(p))
-            return why_stopped(p, e);
+        int rc = chunks_take_known(p, e);
+        if (rc == 0 && is_stopped(p))
+            return stop_reason(p, e);
         if (rc == 0 && !p->line.head && !p->ahead.head && p->front == p->s.size)
             break;
         if (rc == 0)
             rc = p->s.tick(p->s.tick_arg, e);
         if (rc == 0)
-            rc = step(p, e);
+            rc = pipeline_step(p, e);
         if (rc < 0)
             return rc;
     }
     bool sections = p->s.size > p->section;
     if (p->s.size == 0 || (sections && p->s.size % p->section == 0))
-        return take_empty(p, e);
+        return empty_object(p, e);
     return 0;
 }
 
 int pipeline_run(struct pipeline *p, struct err *e)
 {
     for (unsigned i = 0; i < p->s.budget->workers; i++)
-        pool_submit(p->pool, work, p);
-    int rc = move_all(p, e);
-    if (rc == -ECANCELED && stopped(p)) {
-        /* The reader's word for it is as good as ours, but a failure may be behind it. */
-        rc = why_stopped(p, e);
-        /* What was found is finished as far as it is certain, so that the checkpoint covers it. */
+        pool_submit(p->pool, worker_run, p);
+    int rc = source_move(p, e);
+    if (rc == -ECANCELED && is_stopped(p)) {
+        /* The end reported by the reader may be due to a failure. */
+        rc = stop_reason(p, e);
+        /* Chunks found so far are finished as far as they are certain, so that the checkpoint covers them. */
         while (rc == -ECANCELED && p->line.head) {
             enum chunk_state s = wait_for(p, p->line.head);
             if (s != CHUNK_KNOWN && s != CHUNK_HELD)
                 break;
-            int rc2 = take_known(p, e);
+            int rc2 = chunks_take_known(p, e);
             if (rc2 < 0)
                 rc = rc2;
         }

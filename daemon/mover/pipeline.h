@@ -2,15 +2,15 @@
 /*
  * pipeline.h - from the bytes of a source to the parts of an object (internal to the mover)
  *
- * One thread, the caller's, finds where chunks begin and end; workers hash and store them; and the caller's thread
- * again takes them in order into the object's table and gives their memory back to the reader.
+ * One thread, the caller's, finds chunk boundaries; workers hash and store chunks; and the caller's thread takes them
+ * in order into the object's table and releases their memory to the reader.
  *
- *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ queue ──▶ workers (hash, prove, put) ──▶ in order:
- * table
+ *   reader ring ──▶ find (hole? zeros? parent's chunk? scan) ──▶ queue ──▶ workers (hash, verify, put) ──▶ in order:
+ *   table
  *
- * A chunk taken from the parent is a guess until its hash is known. Those behind it are guesses too, several are in
- * work at a time. When one turns out wrong it is cut anew, and what follows it stays good as soon as a new cut meets
- * the beginning of one that was guessed: a chunk depends on nothing but where it begins.
+ * A chunk taken from the parent is a guess until its hash is known. Chunks after it are guesses too, several are
+ * processed at a time. When one turns out wrong it is cut again, and what follows it is valid as soon as a new cut
+ * meets the beginning of a guessed chunk: a chunk depends only on where it begins.
  *
  * Zeros: a chunk that begins in `min` zero bytes is exactly `min` long, so a hole is a count, and its id is known after
  * the first time.
@@ -43,14 +43,14 @@ struct pipeline_setup {
     void *tick_arg;
 };
 
-/* Where the bytes and the time went. Bytes of all kinds add up to what was taken into the table. */
+/* Bytes and time by kind. Bytes of all kinds add up to what was taken into the table. */
 struct pipeline_stats {
     uint64_t pos; /* bytes taken into the table */
     uint64_t hole_bytes, zero_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
-    uint64_t hinted_bytes;  /* proven by the parent's id, never scanned */
-    uint64_t recuts;        /* ranges of the parent that were no chunks here */
-    uint64_t wrong_guesses; /* chunks found behind these that were none either; never stored */
+    uint64_t hinted_bytes;  /* verified by the parent's id, never scanned */
+    uint64_t recuts;        /* ranges of the parent that were not chunks here */
+    uint64_t wrong_guesses; /* chunks found after these that were not chunks either; never stored */
     /* ns; of the pipeline's thread */
     uint64_t zero_ns, split_ns, wait_ns, table_ns;
     uint64_t zero_tested, split_scanned; /* bytes */
@@ -67,14 +67,14 @@ static inline void pipeline_freep(struct pipeline **p)
     pipeline_free(*p);
 }
 
-/* Moves the whole source. -ECANCELED (ERR_INTERRUPTED) after pipeline_stop(): the chunks before the returned position
- * are in the table. After any return no worker is busy. */
+/* Processes the whole source. -ECANCELED (ERR_INTERRUPTED) after pipeline_stop(): the chunks before the returned
+ * position are in the table. After any return no worker is busy. */
 int pipeline_run(struct pipeline *p, struct err *e);
 
 /* Ends the run soon. Any thread. `why` NULL: canceled; else the run fails with that error (the first one counts). */
 void pipeline_stop(struct pipeline *p, const struct err *why);
 
-/* What the pipeline's thread knows, for that thread at any time: the workers' numbers are 0. */
+/* State of the pipeline's thread, for that thread at any time: the workers' numbers are 0. */
 void pipeline_stats(const struct pipeline *p, struct pipeline_stats *ret);
 /* With the workers' numbers; after pipeline_run() only. */
 void pipeline_stats_all(struct pipeline *p, struct pipeline_stats *ret);

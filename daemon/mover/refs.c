@@ -50,7 +50,7 @@ void refs_free(struct refs *x)
     free(x);
 }
 
-static int write_out(struct refs *x, struct err *e)
+static int buffer_write(struct refs *x, struct err *e)
 {
     size_t len = x->buffered * RECORD, done = 0;
     while (done < len) {
@@ -69,7 +69,7 @@ static int write_out(struct refs *x, struct err *e)
 int refs_add(struct refs *x, const struct content_id *id, struct err *e)
 {
     if (x->buffered == BUFFERED) {
-        int rc = write_out(x, e);
+        int rc = buffer_write(x, e);
         if (rc < 0)
             return rc;
     }
@@ -80,16 +80,16 @@ int refs_add(struct refs *x, const struct content_id *id, struct err *e)
     return 0;
 }
 
-static int look_up(struct session *s, const struct content_id *id, struct err *e)
+static int batch_look_up(struct session *s, const struct content_id *id, struct err *e)
 {
     int rc = session_has(s, id, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     char text[CONTENT_ID_TEXT];
     err_set(e, ERR_GENERIC, ESTALE,
-            "content %s was deleted by the repository's maintenance while this backup stood still for over 45 minutes",
+            "content %s was deleted by repository maintenance while this backup was suspended for over 45 minutes",
             content_id_text(id, text));
-    return err_hint(e, "run the backup again: what it has stored so far is found again");
+    return err_hint(e, "run the backup again: data stored so far is reused");
 }
 
 /* The contents of an object's index documents: those of each level are the parts of the object that the level is. */
@@ -104,7 +104,7 @@ static int check_documents(struct session *s, const struct object_id *image, str
             return rc;
         struct object_part part;
         while ((rc = object_parts_next(parts, &part, e)) > 0) {
-            rc = look_up(s, &part.id.content, e);
+            rc = batch_look_up(s, &part.id.content, e);
             if (rc < 0)
                 return rc;
         }
@@ -116,7 +116,7 @@ static int check_documents(struct session *s, const struct object_id *image, str
 
 int refs_check(struct refs *x, struct session *s, const struct object_id *image, struct err *e)
 {
-    int rc = write_out(x, e);
+    int rc = buffer_write(x, e);
     if (rc < 0)
         return rc;
     for (uint64_t i = 0; i < x->written; i += BUFFERED) {
@@ -134,7 +134,7 @@ int refs_check(struct refs *x, struct session *s, const struct object_id *image,
             const uint8_t *p = x->buf + k * RECORD;
             struct content_id id = {.prefix = (char)p[0], .len = p[1]};
             memcpy(id.hash, p + 2, 32);
-            rc = look_up(s, &id, e);
+            rc = batch_look_up(s, &id, e);
             if (rc < 0)
                 return rc;
         }
@@ -146,6 +146,6 @@ int refs_clear(struct refs *x, struct err *e)
 {
     x->written = x->buffered = 0;
     if (ftruncate(x->fd, 0) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot empty a temporary file in %s", x->dir);
+        return err_set(e, ERR_GENERIC, errno, "cannot truncate a temporary file in %s", x->dir);
     return 0;
 }

@@ -2,10 +2,10 @@
 /*
  * restore.c - an object of the repository onto a device or into a file
  *
- * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without fetching anything; the
- * rest goes to the fetcher, whose workers write with io_uring, out of order. Every now and then everything
- * is synced and the position up to which the target is complete is noted in the cache directory: an interrupted restore
- * goes on there.
+ * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without a fetch; the rest is
+ * passed to the fetcher, whose workers write with io_uring, out of order. From time to time everything is synced and
+ * the position up to which the target is complete is recorded in the cache directory: an interrupted restore resumes
+ * there.
  */
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/zeros.h"
@@ -21,16 +21,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Restored between two notes of the position: by size, and by time where that comes first. Each costs the time in which
+/* Data restored between two records of the position: by size, and by time if earlier. Each costs the time in which
  * the fetched contents are written and synced. */
 #define SYNC_BYTES (512ull << 20)
 #define SYNC_SECONDS 10
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
-#define BUFFERS_FEW 3               /* of a worker, before there are fewer workers */
+#define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
 
-/* Where it goes: a path, or a descriptor with a name for messages. */
+/* The target: a path, or a descriptor with a name for messages. */
 struct place {
     const char *name;
     int fd; /* -1: a path */
@@ -46,7 +46,7 @@ struct restore {
     uint64_t from, to;     /* range of the object */
     size_t max_len;        /* longest content expected */
     unsigned buffers;      /* per worker */
-    uint64_t check_below;  /* resumed: what lies below may be there already, and is compared by hash */
+    uint64_t check_below;  /* resumed: data below it may be present already, and is compared by hash */
     char state_file[4400]; /* one for each target */
     char state_head[512];  /* identifies the object */
     _Atomic uint64_t written, equal, fetched, resumed;
@@ -55,27 +55,27 @@ struct restore {
 struct worker {
     struct restore *r;
     struct writer *writer;
-    uint8_t *have; /* differential: COMPARE bytes of what the target holds */
-    uint8_t *odd;  /* buffer of an unusually long content, written at once */
+    uint8_t *have; /* differential: COMPARE bytes of present data of the target */
+    uint8_t *odd;  /* buffer of an unusually long content, written immediately */
     size_t odd_cap;
     bool odd_out;
 };
 
-static void add(_Atomic uint64_t *counter, uint64_t n)
+static void item_add(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* The part of an item that lies in the wanted range. */
-static void clip(const struct restore *r, uint64_t pos, uint64_t len, uint64_t *skip, uint64_t *n)
+/* The part of an item within the wanted range. */
+static void item_clip(const struct restore *r, uint64_t pos, uint64_t len, uint64_t *skip, uint64_t *n)
 {
     uint64_t a = pos < r->from ? r->from : pos, b = pos + len > r->to ? r->to : pos + len;
     *skip = a - pos;
     *n = b > a ? b - a : 0;
 }
 
-/* The target is read before something is fetched for it. */
-static bool compares(const struct restore *r)
+/* The target is read before contents are fetched for it. */
+static bool target_is_compared(const struct restore *r)
 {
     return r->o->differential || r->check_below > 0;
 }
@@ -91,7 +91,7 @@ static int worker_start(void *arg, unsigned number, void **state, struct err *e)
         return err_nomem(e);
     w->r = r;
     int rc = writer_new(&w->writer, r->target, r->buffers, r->max_len, e);
-    if (rc >= 0 && compares(r) && !(w->have = malloc(COMPARE)))
+    if (rc >= 0 && target_is_compared(r) && !(w->have = malloc(COMPARE)))
         rc = err_nomem(e);
     if (rc < 0) {
         writer_free(w->writer);
@@ -111,7 +111,7 @@ static void worker_end(void *state)
     free(w);
 }
 
-static void give_back(struct worker *w, uint8_t *buf)
+static void buffer_return(struct worker *w, uint8_t *buf)
 {
     if (buf == w->odd)
         w->odd_out = false;
@@ -119,7 +119,7 @@ static void give_back(struct worker *w, uint8_t *buf)
         writer_return(w->writer, buf);
 }
 
-static bool may_hold(const struct restore *r, const struct fetch_item *it)
+static bool target_may_hold(const struct restore *r, const struct fetch_item *it)
 {
     return r->o->differential || it->pos < r->check_below;
 }
@@ -128,7 +128,7 @@ static bool may_hold(const struct restore *r, const struct fetch_item *it)
 static int worker_held(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
 {
     struct worker *w = state;
-    if (!may_hold(w->r, it))
+    if (!target_may_hold(w->r, it))
         return 0;
     int64_t n = target_read(w->r->target, buf, it->len, it->pos, e);
     return n < 0 ? (int)n : (uint64_t)n == it->len;
@@ -139,17 +139,17 @@ static int worker_kept(void *state, const struct fetch_item *it, uint8_t *buf, s
     (void)e;
     struct worker *w = state;
     struct restore *r = w->r;
-    give_back(w, buf);
-    add(r->o->differential ? &r->equal : &r->resumed, it->len);
-    add(&r->progress->skipped, it->len);
-    add(&r->progress->done, it->len);
+    buffer_return(w, buf);
+    item_add(r->o->differential ? &r->equal : &r->resumed, it->len);
+    item_add(&r->progress->skipped, it->len);
+    item_add(&r->progress->done, it->len);
     return 0;
 }
 
 static void worker_expect(void *state, const struct fetch_item *it)
 {
     struct worker *w = state;
-    if (may_hold(w->r, it))
+    if (target_may_hold(w->r, it))
         target_ahead(w->r->target, it->pos, it->len);
 }
 
@@ -158,9 +158,10 @@ static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret
     struct worker *w = state;
     if (it->len <= w->r->max_len)
         return writer_buffer(w->writer, it->pos, ret, e);
-    /* Other settings than the repository's made a longer content: memory for it is taken apart, one at a time. */
+    /* A longer content was made with other settings than the repository's: its memory is allocated separately, one
+     * at a time. */
     if (w->odd_out || it->len > CONTENT_LEN_MAX)
-        return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit in the memory budget",
+        return err_set(e, ERR_MEMORY, ENOMEM, "content of %llu bytes at %llu does not fit into the memory budget",
                        (unsigned long long)it->len, (unsigned long long)it->pos);
     if (w->odd_cap < it->len) {
         free(w->odd);
@@ -194,7 +195,7 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
     return 0;
 }
 
-/* Writes the runs of 64 KiB pieces that differ. What the target holds is read again: only its hash was kept. */
+/* Writes the runs of 64 KiB pieces that differ. The target is read again: only its hash was kept. */
 static int write_differing(struct worker *w, const struct fetch_item *it, uint8_t *buf, uint64_t skip, uint64_t n,
                            struct err *e)
 {
@@ -212,16 +213,16 @@ static int write_differing(struct worker *w, const struct fetch_item *it, uint8_
         bool equal = (uint64_t)known == step && !memcmp(buf + at, w->have, step);
         at += step;
         if (equal)
-            add(&r->equal, step);
+            item_add(&r->equal, step);
         uint64_t to = equal ? at - step : at;
         if ((equal || at == end) && to > from) {
-            add(&r->written, to - from);
+            item_add(&r->written, to - from);
             rc = write_odd(w, buf, from, to - from, it->pos, e);
         }
         if (equal)
             from = at;
     }
-    give_back(w, buf);
+    buffer_return(w, buf);
     return rc;
 }
 
@@ -230,23 +231,23 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     struct worker *w = state;
     struct restore *r = w->r;
     uint64_t skip, n;
-    clip(r, it->pos, it->len, &skip, &n);
-    add(&r->fetched, it->len);
-    add(&r->progress->read, it->len);
-    add(&r->progress->done, n);
+    item_clip(r, it->pos, it->len, &skip, &n);
+    item_add(&r->fetched, it->len);
+    item_add(&r->progress->read, it->len);
+    item_add(&r->progress->done, n);
     int rc;
     if (r->o->differential && !it->compressed)
         return write_differing(w, it, buf, skip, n, e);
     if (buf == w->odd) {
-        add(&r->written, n);
+        item_add(&r->written, n);
         rc = write_odd(w, buf, skip, n, it->pos, e);
-        give_back(w, buf);
+        buffer_return(w, buf);
     } else {
-        add(&r->written, n);
+        item_add(&r->written, n);
         throttle_wait(r->writes, n);
         rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
     }
-    add(&r->progress->stored, n);
+    item_add(&r->progress->stored, n);
     return rc;
 }
 
@@ -254,11 +255,11 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
 {
     struct worker *w = state;
     if (buf)
-        give_back(w, buf);
-    err_wrap(e, "bytes %llu to %llu of the object cannot be restored", (unsigned long long)it->pos,
+        buffer_return(w, buf);
+    err_wrap(e, "cannot restore bytes %llu to %llu of the object", (unsigned long long)it->pos,
              (unsigned long long)(it->pos + it->len - 1));
     if (!e->hint[0])
-        err_hint(e, "the target is not complete; snapferry verify lists everything that is hit");
+        err_hint(e, "the target is incomplete; `snapferry verify` lists all damaged files");
     return e->sys > 0 ? -e->sys : -EIO;
 }
 
@@ -285,7 +286,7 @@ static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struc
             if (rc < 0)
                 return rc;
         } else {
-            add(&r->equal, step);
+            item_add(&r->equal, step);
         }
         pos += step;
         len -= step;
@@ -296,22 +297,22 @@ static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struc
 static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
 {
     uint64_t skip, n;
-    clip(r, pos, len, &skip, &n);
+    item_clip(r, pos, len, &skip, &n);
     if (!n)
         return 0;
     bool compare = r->o->differential || pos + skip + n <= r->check_below;
     int rc = compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
                                                    : target_zero(r->target, pos + skip, n, NULL, e);
     r->result->zero_bytes += n;
-    add(&r->progress->skipped, n);
-    add(&r->progress->done, n);
+    item_add(&r->progress->skipped, n);
+    item_add(&r->progress->done, n);
     return rc;
 }
 
 /* ---- noting the position ---- */
 
-/* A target has one note, named after the target and not after what is restored to it: whatever is restored there next
- * replaces it. */
+/* A target has one state file, named after the target and not after the object: the next restore to it replaces the
+ * file. */
 static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
 {
     char id[OBJECT_ID_TEXT], place[96];
@@ -319,7 +320,7 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
     if (S_ISBLK(st->st_mode)) {
         snprintf(place, sizeof place, "device-%lx", (unsigned long)st->st_rdev);
     } else {
-        /* The time of birth tells a file from a later one with its inode number. */
+        /* The time of birth distinguishes a file from a later one with its inode number. */
         struct statx sx = {0};
         if (to->fd >= 0)
             statx(to->fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx);
@@ -331,7 +332,7 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
     snprintf(r->state_file, sizeof r->state_file, "%s/restore-%s", repo_cache_dir(r->repo), place);
 }
 
-/* Position that an interrupted restore of this object to this target has noted; -1 if there is no note. */
+/* Recorded position of an interrupted restore of this object to this target; -1 if there is none. */
 static int64_t read_position(const struct restore *r)
 {
     CLEANUP_FCLOSE FILE *f = fopen(r->state_file, "re");
@@ -343,7 +344,7 @@ static int64_t read_position(const struct restore *r)
     return pos <= r->to ? (int64_t)pos : -1;
 }
 
-/* A lost note costs a longer second restore, nothing else: failures are told, not fatal. */
+/* A lost state file only means a longer second restore: failures are logged, not fatal. */
 static void note_position(const struct restore *r, uint64_t pos)
 {
     char tmp[4410];
@@ -354,14 +355,15 @@ static void note_position(const struct restore *r, uint64_t pos)
     if (f && fclose(f))
         ok = false;
     if (!ok || rename(tmp, r->state_file) < 0) {
-        log_warning("cannot note the position of the restore in %s: %s", r->state_file, strerror(errno));
+        log_warning("cannot record the position of the restore in %s: %s", r->state_file, strerror(errno));
         unlink(tmp);
     }
 }
 
 /* ---- the coordinator ---- */
 
-static int walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t *length, struct err *e)
+static int parts_walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t *length,
+                      struct err *e)
 {
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
     CLEANUP(zeros_freep) struct zeros *zeros = NULL;
@@ -417,8 +419,7 @@ static int walk(struct restore *r, const struct object_id *obj, struct fetcher *
             if (rc == -ENOENT) {
                 char id[CONTENT_ID_TEXT];
                 rc = err_set(e, ERR_DAMAGE, ENOENT,
-                             "content %s is not in the index: bytes %llu to %llu of the object "
-                             "cannot be restored",
+                             "content %s is not in the index: cannot restore bytes %llu to %llu of the object",
                              content_id_text(&part.id.content, id), (unsigned long long)part.start,
                              (unsigned long long)(*length - 1));
             }
@@ -448,9 +449,9 @@ struct read_back {
     uint8_t *buf[BACK_LANES];
 };
 
-static int not_what_was_written(const struct read_back *b, uint64_t pos, uint64_t n, struct err *e)
+static int read_back_mismatch(const struct read_back *b, uint64_t pos, uint64_t n, struct err *e)
 {
-    return err_set(e, ERR_TARGET, 0, "%s does not hold what was written at bytes %llu to %llu", b->target,
+    return err_set(e, ERR_TARGET, 0, "verification failed: %s differs at bytes %llu to %llu", b->target,
                    (unsigned long long)pos, (unsigned long long)(pos + n - 1));
 }
 
@@ -461,7 +462,7 @@ static int read_exactly(const struct read_back *b, uint8_t *buf, size_t len, uin
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_set(e, ERR_TARGET, errno, "cannot read %s back at %llu", b->target, (unsigned long long)pos);
+            return err_set(e, ERR_TARGET, errno, "cannot read back %s at %llu", b->target, (unsigned long long)pos);
         if (n == 0)
             return err_set(e, ERR_TARGET, 0, "%s ends at %llu", b->target, (unsigned long long)pos);
         buf += n;
@@ -477,7 +478,7 @@ static int check_batch(struct read_back *b, struct err *e)
     for (unsigned i = 0; i < b->n; i++) {
         const struct object_part *p = &b->parts[i];
         if (memcmp(b->jobs[i].out, p->id.content.hash, p->id.content.len) != 0)
-            return not_what_was_written(b, p->start, p->len, e);
+            return read_back_mismatch(b, p->start, p->len, e);
     }
     b->n = 0;
     return 0;
@@ -494,7 +495,7 @@ static int check_zeros(struct read_back *b, uint64_t pos, uint64_t len, struct e
         if (rc < 0)
             return rc;
         if (!zeros_only(b->buf[b->n], step))
-            return not_what_was_written(b, pos, step, e);
+            return read_back_mismatch(b, pos, step, e);
         pos += step;
         len -= step;
     }
@@ -523,14 +524,14 @@ static int check_by_content(struct read_back *b, const struct object_part *p, ui
         len = read_exactly(b, have, n, p->start + skip, e);
     if (len < 0)
         return (int)len;
-    return memcmp(want + skip, have, n) ? not_what_was_written(b, p->start + skip, n, e) : 0;
+    return memcmp(want + skip, have, n) ? read_back_mismatch(b, p->start + skip, n, e) : 0;
 }
 
 static int check_part(struct read_back *b, const struct object_part *p, struct zeros *zeros, bool after_zero,
                       bool *zero, struct err *e)
 {
     uint64_t skip, n;
-    clip(b->r, p->start, p->len, &skip, &n);
+    item_clip(b->r, p->start, p->len, &skip, &n);
     *zero = false;
     if (!n)
         return 0;
@@ -549,7 +550,7 @@ static int check_part(struct read_back *b, const struct object_part *p, struct z
             rc = check_batch(b, e);
     }
     b->r->result->verified_bytes += n;
-    add(&b->r->progress->done, n);
+    item_add(&b->r->progress->done, n);
     return rc;
 }
 
@@ -563,7 +564,7 @@ static void read_back_clear(struct read_back *b)
     compressor_free(b->compressor);
 }
 
-/* The page cache is dropped first, so that what is read comes from the device where the system allows that. */
+/* The page cache is dropped first, so that data is read from the device where possible. */
 static int read_back(struct restore *r, const struct object_id *obj, const struct place *to, struct err *e)
 {
     atomic_store(&r->progress->phase, PHASE_CHECKING);
@@ -574,7 +575,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
     CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = to->name};
     b.fd = to->fd >= 0 ? fcntl(to->fd, F_DUPFD_CLOEXEC, 3) : open(to->name, O_RDONLY | O_CLOEXEC);
     if (b.fd < 0)
-        return err_set(e, ERR_TARGET, errno, "cannot open %s again to verify it", to->name);
+        return err_set(e, ERR_TARGET, errno, "cannot reopen %s for verification", to->name);
     posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
     b.lanes = r->buffers < BACK_LANES ? r->buffers : BACK_LANES;
     for (unsigned i = 0; i < b.lanes; i++)
@@ -599,8 +600,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
         end = part.start + part.len;
         if (r->o->cancel && atomic_load(&r->o->cancel->requested))
             rc = err_set(e, ERR_INTERRUPTED, ECANCELED,
-                         "interrupted while verifying: everything was restored, not "
-                         "everything was read back");
+                         "interrupted during verification: all data was restored, not all was read back");
         else
             rc = check_part(&b, &part, zeros, zero, &zero, e);
     }
@@ -614,7 +614,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
 
 /* ---- the whole ---- */
 
-/* Buffers of a worker: one for each lane of the hash and some in flight, as the budget allows. */
+/* Buffers of a worker: one for each lane of the hash and some in flight, within the budget. */
 static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, struct err *e)
 {
     struct splitter sp = {.max = 8u << 20};
@@ -622,13 +622,13 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     r->max_len = sp.max;
     /* Libraries, windows, stacks; and a piece of the index document. */
     const uint64_t fixed = (16u << 20) + r->max_len;
-    /* The reader's scratch holds a content to expand; with error correction a sealed and a mended one (and that to
-     * expand, but what was compressed is shorter). */
+    /* The reader's scratch holds a content to expand; with error correction a sealed and a repaired one (and the one
+     * to expand, but compressed contents are shorter). */
     const unsigned scratch = item_in_pieces(repo_sealer(r->repo)) ? 1 : 2;
     const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
-    /* A worker less costs more than lanes that stand idle. */
+    /* One worker less costs more than idle lanes. */
     unsigned few = lanes + 1 < BUFFERS_FEW ? lanes + 1 : BUFFERS_FEW;
     for (; n > 1; n--)
         if (fixed + n * (per_worker + few * (uint64_t)r->max_len) <= memory)
@@ -642,7 +642,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
         const unsigned long long mib = (need + (1u << 20) - 1) >> 20;
         err_set(e, ERR_MEMORY, 0, "restoring with splitter %s needs %llu MiB of memory, the budget is %llu MiB",
                 repo_format(r->repo)->splitter, mib, (unsigned long long)(memory >> 20));
-        err_hint(e, "give --memory %lluMiB or more", mib);
+        err_hint(e, "use --memory %lluMiB or more", mib);
         return -ENOMEM;
     }
     *workers = n;
@@ -683,10 +683,10 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     *ret = (struct restore_result){0};
     uint64_t memory = o->limits.memory ? o->limits.memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN)
-        return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
+        return err_set(e, ERR_USAGE, 0, "memory budget of %llu MiB is too small: at least %u MiB needed",
                        (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
     if (o->ranged && o->offset >= size) {
-        err_set(e, ERR_USAGE, 0, "offset %llu lies beyond the end: the file has %llu bytes",
+        err_set(e, ERR_USAGE, 0, "offset %llu is beyond the end: the file has %llu bytes",
                 (unsigned long long)o->offset, (unsigned long long)size);
         return -EINVAL;
     }
@@ -709,7 +709,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     if (rc < 0)
         return rc;
     const struct target_opts to = {
-        /* A range is put into what is there: the rest of a longer file stays. */
+        /* A range is written into the present file: the rest of a longer file is not changed. */
         .size = o->ranged && exists && S_ISREG(st.st_mode) && (uint64_t)st.st_size > r.to ? (uint64_t)st.st_size : r.to,
         .force = o->force,
         .keep_contents = o->differential || o->ranged,
@@ -734,7 +734,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .start = worker_start,
         .end = worker_end,
         .buffer = worker_buffer,
-        .held = compares(&r) ? worker_held : NULL,
+        .held = target_is_compared(&r) ? worker_held : NULL,
         .kept = worker_kept,
         .expect = worker_expect,
         .done = worker_done,
@@ -748,18 +748,18 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     rc = fetcher_new(&f, repo, workers, batch, &sink, o->cancel, e);
     uint64_t length = 0;
     if (rc >= 0)
-        rc = walk(&r, obj, f, &length, e);
+        rc = parts_walk(&r, obj, f, &length, e);
     if (rc >= 0 && length < r.to && !o->ranged)
         rc = put_zeros(&r, length, r.to - length, e);
     if (rc >= 0 && length > size)
-        rc = err_set(e, ERR_DAMAGE, EBADMSG, "the object has at least %llu bytes, its directory entry says %llu",
+        rc = err_set(e, ERR_DAMAGE, EBADMSG, "the object has at least %llu bytes, its directory entry %llu",
                      (unsigned long long)length, (unsigned long long)size);
     atomic_store(&r.progress->phase, PHASE_COMMITTING);
     if (rc >= 0)
         rc = target_finish(t, e);
     if (rc < 0) {
         if (e->cls == ERR_INTERRUPTED && !o->ranged)
-            err_hint(e, "the target is not complete; the same command continues");
+            err_hint(e, "the target is incomplete; run the same command again to resume");
         return rc;
     }
     unlink(r.state_file);

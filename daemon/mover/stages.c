@@ -8,7 +8,7 @@ static double seconds(uint64_t ns)
 
 enum { READ, ZERO, SPLIT, HASH, LOOKUP, COMPRESS, ENCRYPT, WRITE, COMMIT, N_STAGES };
 
-/* The stage that kept the workers longest: a worker that waits for room in packs waits for the disk. */
+/* The stage in which the workers spent most time: a worker that waits for room in packs waits for the disk. */
 static unsigned busiest_worker(const struct pipeline_stats *p)
 {
     const struct {
@@ -30,8 +30,8 @@ static unsigned busiest_finder(const struct pipeline_stats *p)
     return p->zero_ns > p->split_ns ? ZERO : SPLIT;
 }
 
-/* Whoever was busy for the largest share of the run bound it: the device (the others waited for data), the thread that
- * finds chunks, the workers, or the commits that everything waited for at the end. */
+/* The bottleneck is what was busy for the largest share of the run: the device (the others waited for data), the
+ * thread that finds chunks, the workers, or the commits that everything waited for at the end. */
 static unsigned bound_by(const struct backup_result *ret, const struct pipeline_stats *p, double commit_s)
 {
     const struct {
@@ -52,7 +52,7 @@ void stages_fill(struct backup_result *ret, const struct pipeline_stats *p, doub
 {
     struct stage_time *s = ret->stages;
     double full = seconds(ret->reader.full_ns), wait = seconds(ret->reader.wait_ns);
-    /* The reader works from the beginning to the commit, but for when it has no room; and at least while it is waited
+    /* The reader runs from the beginning to the commit, except when it has no room; and at least while it is waited
      * for. */
     double reading = ret->seconds - commit_s - full;
     if (reading < wait)

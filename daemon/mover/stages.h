@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* stages.h - where the time of a backup went, and what bound it (internal to the mover) */
+/* stages.h - the time of a backup by stage, and its bottleneck (internal to the mover) */
 #ifndef SNAPFERRY_DAEMON_MOVER_STAGES_H
 #define SNAPFERRY_DAEMON_MOVER_STAGES_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * verify.c - is everything still there, and right?
+ * verify.c - checks of a repository
  *
  * Three passes. (1) Every index entry against the listing of packs. (2) Every object of the chosen snapshots, each one
- * once: all contents known, their packs long enough, and a share of them read, opened, expanded and hashed. (3) Only if
- * something was found: the snapshots once more, to tell which files and byte ranges each damage hits.
+ * once: all contents known, their packs long enough, and a share of them read, decrypted, expanded and hashed. (3) Only
+ * if damage was found: the snapshots once more, to determine which files and byte ranges each damage affects.
  */
 #include "daemon/mover/buffers.h"
 #include "daemon/mover/fetch.h"
@@ -21,7 +21,7 @@
 
 #define DEPTH_MAX 512 /* nested directories */
 #define PATH_LEN 4096
-#define WHY_MAX 256 /* damaged contents whose reason is remembered in words */
+#define WHY_MAX 256 /* damaged contents whose reason is kept as text */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
 #define PACK_INDEXED 4u
@@ -64,10 +64,10 @@ static bool canceled(const struct verify *v)
 
 static int interrupted(struct err *e)
 {
-    return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted: not everything was verified");
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted: verification incomplete");
 }
 
-static void tell(struct verify *v, const struct verify_damage *d)
+static void damage_report(struct verify *v, const struct verify_damage *d)
 {
     if (v->o->on_damage)
         v->o->on_damage(d, v->o->on_damage_arg);
@@ -84,7 +84,7 @@ static int list_pack(const struct blob_info *i, void *arg)
     return pack_table_add(v->packs, i->name, i->length, &e);
 }
 
-/* Marks and reports a pack once, however many of its contents are hit. NULL: the pack is as it should be. */
+/* Marks and reports a pack once, however many of its contents are affected. NULL: the pack is intact. */
 static const char *pack_damage(struct verify *v, const struct index_entry *en, bool report, char *why, size_t cap)
 {
     struct pack_record *p = pack_table_find(v->packs, en->pack);
@@ -93,14 +93,14 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
         return NULL;
     const char *kind = p ? "short-pack" : "missing-pack";
     if (p)
-        snprintf(why, cap, "the pack has %llu bytes, the index needs %llu", (unsigned long long)p->length,
+        snprintf(why, cap, "pack has %llu bytes, %llu expected by the index", (unsigned long long)p->length,
                  (unsigned long long)end);
     else
-        snprintf(why, cap, "the pack is not in the repository");
+        snprintf(why, cap, "pack missing in the repository");
     if (!report)
         return kind;
     if (!p) {
-        /* A record without length stands for the missing one, so that it is told once. */
+        /* A record without length stands for the missing one, so that it is reported once. */
         struct err ignored = ERR_INIT;
         struct content_id key = {.len = 16};
         hasher_digest(sealer_hasher(repo_sealer(v->repo)), en->pack, strlen(en->pack), key.hash);
@@ -113,15 +113,15 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
     }
     v->result->damages++;
     atomic_fetch_add(&v->progress->errors, 1);
-    tell(v, &(struct verify_damage){.kind = kind,
-                                    .pack = en->pack,
-                                    .content = "",
-                                    .snapshot = "",
-                                    .source = "",
-                                    .path = "",
-                                    .start = en->offset,
-                                    .len = en->packed,
-                                    .why = why});
+    damage_report(v, &(struct verify_damage){.kind = kind,
+                                             .pack = en->pack,
+                                             .content = "",
+                                             .snapshot = "",
+                                             .source = "",
+                                             .path = "",
+                                             .start = en->offset,
+                                             .len = en->packed,
+                                             .why = why});
     return kind;
 }
 
@@ -144,20 +144,20 @@ static int check_index_entry(const struct index_entry *en, void *arg)
     return 0;
 }
 
-/* A repository that was made has entries from its first moment on. Of packs that no index knows some may be: what is
- * being written now, or was when somebody died. */
+/* A repository has index entries from its creation on. Some packs may be in no index: being written now, or left by
+ * a crash. */
 static void lost_index(struct verify *v)
 {
     v->result->damages++;
     atomic_fetch_add(&v->progress->errors, 1);
-    tell(v, &(struct verify_damage){.kind = "lost-index",
-                                    .pack = "",
-                                    .content = "",
-                                    .snapshot = "",
-                                    .source = "",
-                                    .path = "",
-                                    .why = "there are packs, but no index: each pack carries its own part of it, "
-                                           "snapferry-recovery(7) tells how it is put together again"});
+    damage_report(v, &(struct verify_damage){.kind = "lost-index",
+                                             .pack = "",
+                                             .content = "",
+                                             .snapshot = "",
+                                             .source = "",
+                                             .path = "",
+                                             .why = "there are packs, but no index: each pack has a copy of its part "
+                                                    "of the index, see snapferry-recovery(7)"});
 }
 
 static int check_index(struct verify *v, struct err *e)
@@ -218,7 +218,7 @@ static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret
     return *ret ? 0 : err_nomem(e);
 }
 
-static void put_to_rest(struct worker *w, const struct fetch_item *it, uint8_t *buf)
+static void buffer_put(struct worker *w, const struct fetch_item *it, uint8_t *buf)
 {
     if (it->len <= w->v->max_len)
         buffers_return(w->buffers, buf);
@@ -230,12 +230,12 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
 {
     (void)e;
     struct worker *w = state;
-    put_to_rest(w, it, buf);
+    buffer_put(w, it, buf);
     atomic_fetch_add(&w->v->progress->read, it->len);
     return 0;
 }
 
-/* Remembers a damaged content; told in the third pass, with what it hits. */
+/* Records a damaged content; reported in the third pass, with what it affects. */
 static int content_damaged(struct verify *v, const struct content_id *id, const char *kind, const char *why,
                            struct err *e)
 {
@@ -258,7 +258,7 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
 {
     struct worker *w = state;
     if (buf)
-        put_to_rest(w, it, buf);
+        buffer_put(w, it, buf);
     if (e->cls != ERR_DAMAGE && e->cls != ERR_FORMAT)
         return e->sys > 0 ? -e->sys : -EIO;
     char why[320];
@@ -266,7 +266,7 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
     return content_damaged(w->v, &it->entry.id, "unreadable-content", why, e);
 }
 
-static bool sampled(const struct verify *v, const struct content_id *id)
+static bool is_sampled(const struct verify *v, const struct content_id *id)
 {
     uint64_t h = v->salt;
     for (unsigned i = 0; i < id->len; i++)
@@ -285,7 +285,7 @@ static int check_part(struct verify *v, const struct object_part *p, struct err 
     struct err missing = ERR_INIT;
     int rc = repo_find(v->repo, &p->id.content, &it.entry, &missing);
     if (rc == -ENOENT)
-        return content_damaged(v, &p->id.content, "missing-content", "the content is not in the index", e);
+        return content_damaged(v, &p->id.content, "missing-content", "content not in the index", e);
     if (rc < 0) {
         *e = missing;
         return rc;
@@ -294,24 +294,24 @@ static int check_part(struct verify *v, const struct object_part *p, struct err 
     const char *kind = pack_damage(v, &it.entry, false, why, sizeof why);
     if (kind)
         return content_damaged(v, &p->id.content, kind, why, e);
-    if (!sampled(v, &p->id.content))
+    if (!is_sampled(v, &p->id.content))
         return 0;
     v->result->contents_read++;
     v->result->bytes_read += p->len;
     return fetcher_add(v->fetcher, &it, e);
 }
 
-/* ---- third pass: what does a damaged content hit ---- */
+/* ---- third pass: what a damaged content affects ---- */
 
 static void end_run(struct verify *v)
 {
     if (!v->run.len)
         return;
-    tell(v, &v->run);
+    damage_report(v, &v->run);
     v->run.len = 0;
 }
 
-static void tell_part(struct verify *v, const struct object_part *p)
+static void part_report(struct verify *v, const struct object_part *p)
 {
     if (!id_set_has(v->damaged, &p->id.content, 0)) {
         end_run(v);
@@ -327,7 +327,7 @@ static void tell_part(struct verify *v, const struct object_part *p)
     }
     end_run(v);
     const char *kind = "unreadable-content";
-    snprintf(v->run_why, sizeof v->run_why, "the content is damaged");
+    snprintf(v->run_why, sizeof v->run_why, "content damaged");
     for (unsigned i = 0; i < v->n_why; i++) {
         if (content_id_equal(&v->why[i].id, &p->id.content)) {
             kind = v->why[i].kind;
@@ -365,18 +365,18 @@ static void bad_document(struct verify *v, const struct dir_entry *d, const stru
     char id[CONTENT_ID_TEXT] = "";
     if (d->obj.content.len)
         content_id_text(&d->obj.content, id);
-    tell(v, &(struct verify_damage){.kind = "bad-document",
-                                    .pack = "",
-                                    .content = id,
-                                    .snapshot = v->snapshot->id,
-                                    .source = v->source,
-                                    .path = v->path,
-                                    .start = 0,
-                                    .len = d->size > 0 ? (uint64_t)d->size : 0,
-                                    .why = why->msg});
+    damage_report(v, &(struct verify_damage){.kind = "bad-document",
+                                             .pack = "",
+                                             .content = id,
+                                             .snapshot = v->snapshot->id,
+                                             .source = v->source,
+                                             .path = v->path,
+                                             .start = 0,
+                                             .len = d->size > 0 ? (uint64_t)d->size : 0,
+                                             .why = why->msg});
 }
 
-/* Damage in a document (directory, index document) is counted and told; anything else ends the run. */
+/* Damage in a document (directory, index document) is counted and reported; other errors end the run. */
 static int damage_or_error(struct verify *v, const struct dir_entry *d, int rc, struct err *e)
 {
     if (rc >= 0)
@@ -400,7 +400,7 @@ static int walk_parts(struct verify *v, const struct dir_entry *d, struct err *e
         if (canceled(v))
             return interrupted(e);
         if (v->telling) {
-            tell_part(v, &p);
+            part_report(v, &p);
         } else {
             rc = check_part(v, &p, e);
             if (rc < 0)
@@ -437,7 +437,7 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
         return interrupted(e);
     if (!d->obj.content.len) {
         struct err why = ERR_INIT;
-        err_set(&why, ERR_DAMAGE, 0, "the entry has no object");
+        err_set(&why, ERR_DAMAGE, 0, "entry without object");
         if (d->type == 'f' || d->type == 'd' || d->type == 's')
             bad_document(v, d, &why);
         return 0;
@@ -459,7 +459,7 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
     if (rc < 0 || d->type != 'd')
         return rc;
     if (depth >= DEPTH_MAX) {
-        err_set(e, ERR_DAMAGE, 0, "directories are nested more than %d deep", DEPTH_MAX);
+        err_set(e, ERR_DAMAGE, 0, "directories nested deeper than %d", DEPTH_MAX);
         return damage_or_error(v, d, -EBADMSG, e);
     }
     struct err inner = ERR_INIT;
@@ -548,13 +548,11 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     if (!v->result->damages)
         return 0;
     err_set(e, ERR_DAMAGE, EBADMSG,
-            "damage was found: %llu damaged packs, contents or documents, %llu of %llu snapshots "
-            "are hit",
+            "damage found: %llu damaged packs, contents or documents; %llu of %llu snapshots affected",
             (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
             (unsigned long long)v->result->snapshots);
-    return err_hint(e,
-                    "snapshots that are not named are whole; the next backups refer to what is damaged as long as the "
-                    "index knows it: snapferry-recovery(7) tells how to get whole ones again");
+    return err_hint(e, "snapshots that are not listed are intact; new backups refer to damaged data while the index "
+                       "contains it: see snapferry-recovery(7)");
 }
 
 static void fill_stages(struct verify *v)
@@ -621,7 +619,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     *ret = (struct verify_result){0};
     uint64_t memory = o->limits.memory ? o->limits.memory : MEMORY_DEFAULT;
     if (memory < MEMORY_MIN)
-        return err_set(e, ERR_USAGE, 0, "a memory budget of %llu MiB is too small: at least %u MiB are needed",
+        return err_set(e, ERR_USAGE, 0, "memory budget of %llu MiB is too small: at least %u MiB needed",
                        (unsigned long long)(memory >> 20), MEMORY_MIN >> 20);
     CLEANUP_FREE struct verify *v = calloc(1, sizeof *v);
     if (!v)

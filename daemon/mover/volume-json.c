@@ -186,11 +186,11 @@ void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct 
     if (rc == 0 && l.doc.content.len && l.image.content.len)
         rc = object_get(r, &l.doc, &doc, VOLUME_JSON_MAX, &e);
     if (rc < 0) {
-        log_warning("the parent snapshot %s cannot be used: %s", s->id, e.msg);
+        log_warning("cannot use the parent snapshot %s: %s", s->id, e.msg);
         return;
     }
     if (!doc || !parse(ret, doc, (size_t)rc)) {
-        log_warning("the parent snapshot %s is not one of a volume: its chunk boundaries are not used", s->id);
+        log_warning("the parent snapshot %s is not a volume: its chunk boundaries are not used", s->id);
         return;
     }
     ret->image = l.image;

@@ -32,15 +32,15 @@ struct volume_doc {
 /* New reference, or NULL: no memory. */
 json_t *volume_json_new(const struct volume_doc *v);
 
-/* What a new backup wants to know about an older snapshot. */
+/* What a new backup needs of an older snapshot. */
 struct volume_parent {
-    bool usable; /* has an image and a volume.json that we understand */
+    bool usable; /* has an image and a volume.json of a known form */
     struct object_id image;
     char splitter[32];
     uint64_t section; /* UINT64_MAX: none */
     uint64_t covered; /* bytes of the volume that the image has; less than its size in a checkpoint */
 };
-/* Looks into a snapshot. What cannot be read is not usable, with a warning; never an error. */
+/* Reads a snapshot. One that cannot be read is not usable, with a warning; never an error. */
 void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s);
 
 #endif

@@ -14,7 +14,7 @@ struct zeros {
         size_t len;
         struct content_id id;
     } known[KNOWN_MAX];
-    unsigned n, oldest; /* the shortest chunk comes first and is in use all the time: it is never thrown out */
+    unsigned n, oldest; /* the shortest chunk comes first and is in use all the time: it is never evicted */
 };
 
 int zeros_new(struct zeros **ret, size_t longest, struct err *e)

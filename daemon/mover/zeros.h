@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * zeros.h - ids of contents that are nothing but zeros (internal to the mover)
+ * zeros.h - ids of contents that consist of zeros (internal to the mover)
  *
  * A volume has very few lengths of such chunks: the splitter's shortest one, and tails. Each length is hashed and
  * stored once. The zeros themselves are pages that the kernel shares: they take no memory. Not thread-safe.
@@ -23,9 +23,9 @@ const uint8_t *zeros_data(const struct zeros *z); /* `longest` zero bytes */
 bool zeros_find(const struct zeros *z, size_t len, struct content_id *ret);
 void zeros_learn(struct zeros *z, size_t len, const struct content_id *id);
 
-/* For readers: is `id` that of `len` zero bytes under the hash h? The lengths that whole zero chunks of named splitters
- * have (64 KiB to 8 MiB, powers of two) are always recognised; others (the odd end of a run) only where the caller
- * thinks it likely, as each new length costs one hash. */
+/* For readers: is `id` that of `len` zero bytes under the hash h? The lengths of whole zero chunks of named
+ * splitters (64 KiB to 8 MiB, powers of two) are always recognised; others (the odd end of a run) only if the caller
+ * considers it likely, as each new length costs one hash. */
 bool zeros_recognise(struct zeros *z, const struct hasher *h, const struct content_id *id, size_t len, bool likely);
 
 #endif

@@ -14,7 +14,7 @@ same "all 21 splitters" "$(names splitters | wc -l)" 21
 same "all 11 hashes" "$(names hashes | wc -l)" 11
 same "both ciphers" "$(names ciphers | tr '\n' ' ')" "AES256-GCM-HMAC-SHA256 CHACHA20-POLY1305-HMAC-SHA256 "
 "$SNAPFERRY" -r "$WORK/none" --password-file "$WORK/password" backup /dev/null --compression nonsense 2>&1 |
-    grep -oE 'choose one of .*' | sed 's/choose one of none, //; s/, /\n/g' | sort >"$WORK/writable"
+    grep -oE 'use one of .*' | sed 's/use one of none, //; s/, /\n/g' | sort >"$WORK/writable"
 check "every compressor that can be written" diff "$WORK/writable" <(names compressors | sort)
 check "there are many" test "$(wc -l <"$WORK/writable")" -ge 10
 same "each on both kinds of data, and expanded" \

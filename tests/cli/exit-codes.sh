@@ -45,7 +45,7 @@ echo precious >"$WORK/target"
 code "the target holds something" 17 'not empty|--force' -- sf "$R" restore latest "$WORK/target"
 same "and still does" "$(cat "$WORK/target")" precious
 code "what is no disk and no file" 19 '/dev/null' -- sf "$R" backup /dev/null
-code "a budget too small for the repository" 22 'give --memory' -- sh -c "
+code "a budget too small for the repository" 22 'use --memory' -- sh -c "
     '$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' repo create --splitter DYNAMIC-8M-BUZHASH --quiet &&
     '$SNAPFERRY' -r '$WORK/big' --password-file '$WORK/password' backup '$WORK/image' --memory 96M \
         --compression zstd-best-compression"

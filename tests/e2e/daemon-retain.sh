@@ -80,7 +80,7 @@ restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(a
 # The last good copy goes if that is said, and only then.
 image "$WORK/xfs/last.img" 2 9
 last=$(submit "$WORK/xfs/last.img"); wait_state "$last" Completed 30 >/dev/null
-expect "the last good copy is not deleted" 2 "/last.img: .*last good copy.*nothing is deleted" \
+expect "the last good copy is not deleted" 2 "/last.img: .*last good copy.*nothing deleted" \
     -- ask delete "$last" --wait
 expect "the refusal says how" 2 "snapferry delete $last --even-kept" -- ask delete "$last" --wait
 expect "by force neither: that is for what runs" 2 'last good copy' -- ask delete "$last" --force --wait

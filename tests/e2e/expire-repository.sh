@@ -25,7 +25,7 @@ same "one line for each" \
         <<<"$out")" 6
 same "in 80 columns" "$(COLUMNS=80 sf "$R" snapshot expire --dry-run --explain 2>&1 | awk 'length > 80')" ""
 check "the newest has its reasons" grep -q 'kept     latest-1, daily-1$' <<<"$out"
-check "those that go, too" grep -q 'expired  not among the newest 2; a newer one' <<<"$out"
+check "those that go, too" grep -q 'expired  not among the newest 2; a newer snapshot' <<<"$out"
 check "the policy and where it is from" grep -q 'keeps: latest 2 (source), hourly 0 (source), daily 1 (source)' \
     <<<"$out"
 same "nothing went" "$(count "$mine")" 6
@@ -35,7 +35,7 @@ same "in JSON" "$(jq -c '[.type, .verb, .dryRun, (.sources | length), .kept, .ex
 same "each with a reason" "$(jq '[.sources[].snapshots[] | select(.why != "")] | length' <<<"$json")" 9
 same "and the policy" "$(jq -c --arg s "$mine" '.sources[] | select(.source == $s) | .policy.keepDaily' <<<"$json")" \
     '{"value":1,"from":"source"}'
-same "without --explain only what goes" "$(sf "$R" snapshot expire --dry-run | grep -c kept)" 0
+same "without --explain only what goes" "$(sf "$R" snapshot expire --dry-run | grep -c '  kept  ')" 0
 
 # A crash before it is durable changes nothing, one behind it everything.
 pinned=$(ids "$mine" | head -n 1)
@@ -59,7 +59,7 @@ expect "a source that is not there" 0 'No snapshots' -- sf "$R" snapshot expire 
 
 # Pins and deleting.
 expect "pinned twice is once" 0 'Nothing to do' -- sf "$R" snapshot pin "$pin" keep-me
-expect "a pinned one is not deleted" 2 'is pinned: nothing is deleted' -- sf "$R" snapshot delete "$pin"
+expect "a pinned one is not deleted" 2 'is pinned: nothing deleted' -- sf "$R" snapshot delete "$pin"
 expect "nor is the last good copy" 2 'last good copy' -- sf "$R" snapshot delete latest --as $other
 same "both are there" "$(count "$mine")$(count $other)" 31
 expect "killed at a pin" 137 -- env SNAPFERRY_CRASH_AT=pin-decided "$SNAPFERRY" -r "$R" --password-file \

@@ -68,7 +68,7 @@ within "8 MiB chunks in 120 MiB packs, 96 MiB" 96 0 -r "$R" backup "$WORK/random
 # The best compression needs more: the refusal tells how much, and that is enough.
 within "8 MiB chunks compressed: 96 MiB are refused" 96 22 -r "$R" backup "$WORK/random" --as t@h:/best --memory 96M \
     --compression zstd-best-compression
-need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
+need=$(grep -oE 'use --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
 within "8 MiB chunks compressed: what was asked for" "${need:-0}" 0 -r "$R" backup "$WORK/random" --as t@h:/best \
     --memory "${need:-0}M" --compression zstd-best-compression
 within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d --no-parent
@@ -87,7 +87,7 @@ check "a backup with error correction" sf "$R" backup "$WORK/part" --as t@h:/ecc
 within "8 MiB chunks with error correction restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --memory 96M
 within "8 MiB chunks with error correction, differential: 96 MiB are refused" 96 22 -r "$R" restore latest "$WORK/out" \
     --memory 96M --differential
-need=$(grep -oE 'give --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
+need=$(grep -oE 'use --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
 within "8 MiB chunks with error correction, differential, what was asked for" "${need:-0}" 0 -r "$R" \
     restore latest "$WORK/out" \
     --memory "${need:-0}M" --differential

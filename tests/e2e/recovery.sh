@@ -125,11 +125,11 @@ check "all before it is there" cmp -n "$first" "$WORK/root/db1.img" "$WORK/db1.i
 check "and all behind it" cmp "$WORK/root/db1.img" "$WORK/db1.img" -i $((first + length))
 check "a plain backup does not mend it" \
     "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
-expect "... the new one is hit, too" 15 '3 of 4 snapshots are hit' -- sf "$R" verify
+expect "... the new one is hit, too" 15 '3 of 4 snapshots affected' -- sf "$R" verify
 run resplit 0 '' -e "s,backup $TARGET,backup $WORK/db1.img --as snapferry@nas1:/db1,"
 check "with another splitter the new one is whole" sf "$R" restore latest "$WORK/whole.img" --as snapferry@nas1:/db1
 check "... to the last byte" cmp "$WORK/whole.img" "$WORK/db1.img"
-expect "... and is not named" 15 '3 of 5 snapshots are hit' -- sf "$R" verify
+expect "... and is not named" 15 '3 of 5 snapshots affected' -- sf "$R" verify
 rm -rf "$R"; mv "$WORK/sound" "$R"
 
 # A new node: the daemon finds its backups in the repository, with the same name only.

@@ -24,7 +24,7 @@ if [ $rc -eq 0 ]; then
     skip "an interrupted restore is resumed" "the restore ended before the signal came"
 else
     same "an interrupted restore: exit code" $rc 130
-    check "it says how to go on" grep -q 'same command continues' "$WORK/err"
+    check "it says how to go on" grep -q 'same command again to resume' "$WORK/err"
     expect "another snapshot does not continue there" 17 -- sf "$R" restore latest/volume.json "$WORK/out"
     # What was restored before the note is compared, not trusted; what lies behind it is written anyway.
     printf 'damage' | dd of="$WORK/out" bs=1M seek=1000 conv=notrunc status=none

@@ -74,7 +74,7 @@ for sig in INT TERM; do
     wait $pid; rc=$?
     if [ $rc -eq 0 ]; then skip "SIG$sig" "the backup ended before the signal came"; continue; fi
     same "SIG$sig: exit code" $rc 130
-    check "SIG$sig: says that the next run continues" grep -q 'goes on from there' "$WORK/err"
+    check "SIG$sig: says that the next run continues" grep -q 'resumes there' "$WORK/err"
     check "SIG$sig: the checkpoint is listed" \
         sh -c "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' snapshot list --all | grep -q incomplete"
     out=$(sf "$R" backup "$WORK/big" --as "t@h:/$sig" --json)

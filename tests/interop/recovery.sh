@@ -135,7 +135,7 @@ else
 fi
 check "a backup alone does not mend it" sf "$R" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
 expect "... it is hit as well" 15 -- sf "$R" verify
-run heal 0 ' 1 of 4 snapshots are hit' -e "s,BAD_PACK,$pack," \
+run heal 0 ' 1 of 4 snapshots affected' -e "s,BAD_PACK,$pack," \
     -e "s,backup $DEVICE,backup $WORK/db1.img --as snapferry@nas1:/db1," -e 's,^sf verify,sf verify || true,'
 # The first snapshot held data that the volume no longer has.
 newest=$(sf "$R" snapshot list --json | result 'snapshots[-1].id')

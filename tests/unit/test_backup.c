@@ -240,7 +240,7 @@ static void a_ring_of_two_chunks_is_enough(void **state)
     o.limits.memory = MEMORY_MIN;
     o.compression = 0x1101;
     assert_int_equal(try_backup(r, path_of("tight.img"), &o, &ret, &e), -ENOMEM);
-    assert_int_equal(sscanf(e.hint, "give --memory %uMiB", &enough), 1);
+    assert_int_equal(sscanf(e.hint, "use --memory %uMiB", &enough), 1);
     o.limits.memory = scan.limits.memory = (uint64_t)enough << 20;
     scan.full_scan = true;
     uint64_t seed = 3;

@@ -403,7 +403,7 @@ static void memory_stays_in_the_budget(void **state)
     assert_int_equal(try_backup(r, path_of("random"), &o, &ret, &e), -ENOMEM);
     assert_int_equal(e.cls, ERR_MEMORY);
     unsigned enough = 0;
-    assert_int_equal(sscanf(e.hint, "give --memory %uMiB", &enough), 1);
+    assert_int_equal(sscanf(e.hint, "use --memory %uMiB", &enough), 1);
     assert_true(enough > 96 && enough < 128);
     unlink(path_of("sparse"));
     unlink(path_of("random"));

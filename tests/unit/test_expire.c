@@ -502,9 +502,9 @@ static void reasons_pins_and_the_last_good_copy(void **state)
         const char *why;
     } want[] = {{5, true, "incomplete"},
                 {3, true, "daily-1, weekly-1"},
-                {4, false, "incomplete, and newer or complete ones are there"},
-                {2, false, "a newer one stands for its day, week"},
-                {1, false, "older than 1 daily; a newer one stands for its week"},
+                {4, false, "incomplete, and a newer or a complete one exists"},
+                {2, false, "a newer snapshot is kept for the day, week"},
+                {1, false, "older than 1 daily; a newer snapshot is kept for the week"},
                 {0, true, "pinned"},
                 {6, true, "daily-1, weekly-1"}};
     assert_int_equal(a.n, 7);
@@ -560,13 +560,13 @@ static void explanations(void **state)
     assert_ok(snapshots_expire(w.t.r, &o, note_why, &a, &res, &e), &e);
     assert_string_equal(a.why[0], "latest-1, hourly-1, daily-1, annual-1");
     for (int i = 1; i < 4; i++)
-        assert_string_equal(a.why[i], "not among the newest 1; a newer one stands for its hour, day, year");
+        assert_string_equal(a.why[i], "not among the newest 1; a newer snapshot is kept for the hour, day, year");
     assert_string_equal(a.why[4], "annual-2"); /* 2025 */
     a = (struct whys){0};
     const struct retention_policy less = {-1, 2, 2, -1, -1, -1};
     o.keep = &less;
     assert_ok(snapshots_expire(w.t.r, &o, note_why, &a, &res, &e), &e);
-    assert_string_equal(a.why[1], "a newer one stands for its hour, day");
+    assert_string_equal(a.why[1], "a newer snapshot is kept for the hour, day");
     assert_string_equal(a.why[4], "older than 2 hourly, 2 daily");
     world_free(&w);
 }

@@ -349,7 +349,7 @@ static void inner_members(void **state)
         const char *says;
     } cases[] = {
         {"\"version\":3", "\"version\":99", ERR_FORMAT, "version 99"},
-        {"\"version\":3", "\"version\":4,\"hash\":17", ERR_FORMAT, "versions 1 to 3"},
+        {"\"version\":3", "\"version\":4,\"hash\":17", ERR_FORMAT, "supports 1 to 3"},
         {"\"version\":3", "\"version\":0", ERR_FORMAT, "version 0"},
         {"\"version\":3,", "", ERR_FORMAT, "version 0"},
         {"\"version\":3", "\"version\":-1", ERR_FORMAT, "version -1"},
@@ -393,7 +393,7 @@ static void inner_members(void **state)
         {"\"version\":3",
          "\"requiredFeatures\":[{\"feature\":\"quantum\",\"ifNotUnderstood\":{\"message\":\"get new\",\"url\":\"U\"}}],"
          "\"version\":3",
-         ERR_FORMAT, "\"quantum\", which this version does not know: get new"},
+         ERR_FORMAT, "\"quantum\", which this version does not support: get new"},
         {"\"version\":3", "\"requiredFeatures\":[7],\"version\":3", ERR_DAMAGE, "feature"},
         {"\"version\":3", "\"requiredFeatures\":{},\"version\":3", ERR_DAMAGE, "feature"},
         {"\"version\":3", "\"upgradeLock\":{\"creationTime\":\"yesterday\"},\"version\":3", ERR_DAMAGE, "lock"},

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * agent.c - the life of a mover: dial, take the job, check it, lock down, wait for "go", work, leave a result, exit
+ * agent.c - the life of a mover: connect, receive the job, check it, lock down, wait for "go", work, write a result,
+ * exit
  *
- * Crash points: mover-ready (before READY is said), mover-go ("go" was heard), mover-worked (the work is done, the
- * result not written), result-written, result-durable (result.c), mover-told (everything was said).
+ * Crash points: mover-ready (before READY is sent), mover-go (GO was received), mover-worked (the work is done, the
+ * result not written), result-written, result-durable (result.c), mover-told (all messages were sent).
  */
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/agent/key.h"
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 #define GO_TIMEOUT_S 60
-#define FINISH_MS 2000 /* for the last messages: the result file says it all */
+#define FINISH_MS 2000 /* for the last messages: the result file has everything */
 #define PASSWORD_MAX 65536
 
 static struct mover_cancel cancel;
@@ -53,7 +54,7 @@ struct agent {
     struct lockdown locks;
     struct mover_progress progress;
     int job_fd, result_fd, device_fd, password_fd, key_fd;
-    bool key_wanted; /* the daemon takes the key that was derived */
+    bool key_wanted; /* the daemon keeps the derived key */
     int64_t go_timeout_s;
     char *password;
     json_t *result;
@@ -82,12 +83,12 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
     for (int i = 0; i < WIRE_FDS_MAX; i++)
         closep(&fds[i]);
     if (a->job_fd < 0 || a->result_fd < 0)
-        return err_set(e, ERR_USAGE, EINVAL, "no %s came with the job", a->job_fd < 0 ? "document" : "result file");
+        return err_set(e, ERR_USAGE, EINVAL, "no %s received with the job", a->job_fd < 0 ? "document" : "result file");
     struct stat st;
     if (fstat(a->result_fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         closep(&a->result_fd);
         a->result_fd = -1;
-        return err_set(e, ERR_USAGE, EINVAL, "the result file that came with the job is no regular file");
+        return err_set(e, ERR_USAGE, EINVAL, "the result file received with the job is not a regular file");
     }
     return 0;
 }
@@ -98,7 +99,7 @@ static int take_password(struct agent *a, struct err *e)
     if (a->password_fd < 0)
         return 0;
     if (fstat(a->password_fd, &st) < 0 || st.st_size < 0 || st.st_size > PASSWORD_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "the password that came with the job cannot be read or is too long");
+        return err_set(e, ERR_USAGE, EINVAL, "the password received with the job is unreadable or too long");
     size_t len = (size_t)st.st_size;
     a->password = malloc(len + 1);
     if (!a->password)
@@ -108,7 +109,7 @@ static int take_password(struct agent *a, struct err *e)
     closep(&a->password_fd);
     a->password_fd = -1;
     if (n != (ssize_t)len || strlen(a->password) != len)
-        return err_set(e, ERR_USAGE, EINVAL, "the password that came with the job is cut or has a NUL");
+        return err_set(e, ERR_USAGE, EINVAL, "the password received with the job is truncated or contains a NUL");
     return 0;
 }
 
@@ -124,7 +125,7 @@ static int wait_for(struct agent *a, const char *type, unsigned seconds, json_t 
         if (!strcmp(got, WIRE_CANCEL))
             atomic_store(&cancel.requested, true);
         else if (!operation || strcmp(operation, a->operation) != 0)
-            return err_set(e, ERR_USAGE, EBADMSG, "the daemon means another operation");
+            return err_set(e, ERR_USAGE, EBADMSG, "the daemon sent the job of another operation");
         else if (!strcmp(got, type))
             return 0;
         for (int i = 0; i < WIRE_FDS_MAX; i++)
@@ -156,8 +157,7 @@ static int take_job(struct agent *a, struct err *e)
         return rc;
     agent_log_start(a->job.debug);
     for (size_t i = 0; i < json_array_size(a->job.ignored); i++)
-        log_warning("the job's member \"%s\" is unknown and does nothing",
-                    json_string_value(json_array_get(a->job.ignored, i)));
+        log_warning("unknown member \"%s\" of the job ignored", json_string_value(json_array_get(a->job.ignored, i)));
     return take_password(a, e);
 }
 
@@ -178,8 +178,8 @@ static int wait_for_go(struct agent *a, struct err *e)
 
 /* ---- the work ---- */
 
-/* For the movers that come after this one; without it each of them derives the key itself. */
-static void hand_on_key(struct agent *a, const struct repo_format *f)
+/* For later movers; without it each of them derives the key itself. */
+static void key_send(struct agent *a, const struct repo_format *f)
 {
     struct err e = ERR_INIT;
     int fd = key_sealed(f, &e);
@@ -194,7 +194,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
     struct blobs *b;
     struct format_key key;
     if (!a->password)
-        return err_set(e, ERR_USAGE, EINVAL, "no password came with the job");
+        return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
     int rc = blobs_open_dir(&b, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
     if (rc < 0)
         return rc;
@@ -214,11 +214,11 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
         return rc;
     json_object_set_new(a->result, "keyDerived", json_boolean(!repo_key_given(*ret)));
     if (a->key_wanted && !repo_key_given(*ret))
-        hand_on_key(a, repo_format(*ret));
+        key_send(a, repo_format(*ret));
     return 0;
 }
 
-static int work(struct agent *a, struct err *e)
+static int job_run(struct agent *a, struct err *e)
 {
     static int (*const run[])(struct run_context *, struct repo *, struct err *) = {
         [JOB_BACKUP] = run_backup, [JOB_RESTORE] = run_restore, [JOB_VERIFY] = run_verify, [JOB_ADMIN] = run_admin};
@@ -236,7 +236,7 @@ static int work(struct agent *a, struct err *e)
 
 /* ---- the result ---- */
 
-static void describe(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
+static void result_describe(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
 {
     char t[TIME_TEXT];
     json_t *o = a->result;
@@ -260,25 +260,25 @@ static void describe(struct agent *a, enum result_code code, int64_t began_ns, c
                       a->locks.memlock == UINT64_MAX ? json_null() : json_integer((json_int_t)a->locks.memlock)));
 }
 
-static int leave_result(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
+static int result_leave(struct agent *a, enum result_code code, int64_t began_ns, const struct err *e)
 {
     struct err we = ERR_INIT;
-    describe(a, code, began_ns, e);
+    result_describe(a, code, began_ns, e);
     if (code != RESULT_OK)
         log_line(LOG_LVL_ERROR, "%s: %s", result_code_name(code), e->msg);
     if (a->result_fd < 0 || result_write(a->result_fd, a->result, &we) < 0)
-        log_line(LOG_LVL_ERROR, "no result was left: %s", a->result_fd < 0 ? "there is no result file" : we.msg);
+        log_line(LOG_LVL_ERROR, "no result written: %s", a->result_fd < 0 ? "no result file" : we.msg);
     return code;
 }
 
-static void tell_result(struct agent *a, enum result_code code, const struct err *e)
+static void result_send(struct agent *a, enum result_code code, const struct err *e)
 {
-    /* A hint: short, whatever the result holds. */
+    /* A hint: short, whatever the result contains. */
     link_post(a->link, WIRE_RESULT, json_pack("{s:i, s:o}", "code", (int)code, "error", result_error_json(e)));
     link_post(a->link, WIRE_STOPPED, NULL);
 }
 
-static int live(struct agent *a, struct err *e)
+static int mover_run(struct agent *a, struct err *e)
 {
     int rc = take_job(a, e);
     if (rc == 0)
@@ -293,11 +293,11 @@ static int live(struct agent *a, struct err *e)
     a->started = true;
     link_post(a->link, WIRE_START, NULL);
     log_info("%s %s begins", job_kind_name(a->job.kind), a->operation);
-    return work(a, e);
+    return job_run(a, e);
 }
 
-/* Before "go" nothing was done: whoever closed the connection or kept silent may try again. */
-static enum result_code code_before_go(const struct err *e)
+/* Nothing is done before GO: after a closed connection or a timeout a retry is possible. */
+static enum result_code early_code(const struct err *e)
 {
     return atomic_load(&cancel.requested)                                                         ? RESULT_CANCELED
            : e->sys == EPIPE || e->sys == ETIMEDOUT || e->sys == ENOENT || e->sys == ECONNREFUSED ? RESULT_TRANSIENT
@@ -320,15 +320,15 @@ int agent_main(const char *socket, const char *operation)
     agent_log_start(false);
     int rc = link_dial(&a.link, socket, operation, &cancel, &e);
     if (rc == 0)
-        rc = live(&a, &e);
+        rc = mover_run(&a, &e);
     crash_point("mover-worked");
     enum result_code code = rc >= 0      ? RESULT_OK
-                            : !a.started ? code_before_go(&e)
+                            : !a.started ? early_code(&e)
                                          : result_code_of(&e, atomic_load(&cancel.requested));
-    leave_result(&a, code, began_ns, &e);
+    result_leave(&a, code, began_ns, &e);
     if (a.started) {
         log_info("%s ends: %s", operation, result_code_name(code));
-        tell_result(&a, code, &e);
+        result_send(&a, code, &e);
         agent_log_link(NULL);
         link_finish(a.link, FINISH_MS);
     } else if (a.link) {

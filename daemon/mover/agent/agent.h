@@ -14,7 +14,7 @@
 /* What a run works with. */
 struct run_context {
     const struct job *job;
-    int device; /* -1: none; stays the caller's */
+    int device; /* -1: none; owned by the caller */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     json_t *result; /* members are added to it */
@@ -32,14 +32,14 @@ void repository_result(json_t *result, struct repo *r);
 /* Writes the source's retention where stock clients look for it; durable when it returns. */
 int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e);
 
-/* Code of an error: what is worth a retry, what is not (docs/mover.md). */
+/* Code of an error: transient or not (docs/mover.md). */
 enum result_code result_code_of(const struct err *e, bool cancel_requested);
 const char *result_code_name(enum result_code c);
 json_t *result_error_json(const struct err *e);
 /* Replaces the file's contents by the document and makes them durable. */
 int result_write(int fd, const json_t *result, struct err *e);
 
-/* Log lines go to standard error (with the journal's level prefix where that is its reader, else with the time) and, as
+/* Log lines go to standard error (with the journal's level prefix if that is its reader, else with the time) and, as
  * hints, to the daemon. `l` may be NULL. A flood is cut off, and counted. */
 void agent_log_start(bool debug);
 void agent_log_link(struct link *l);

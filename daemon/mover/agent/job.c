@@ -14,7 +14,7 @@
 
 #define TEXT_MAX 4095
 
-static int refuse(struct err *e, const char *where, const char *what)
+static int job_refuse(struct err *e, const char *where, const char *what)
 {
     err_set(e, ERR_USAGE, EINVAL, "the job's member \"%.100s\" %s", where, what);
     return -EINVAL;
@@ -30,72 +30,72 @@ static bool has_controls(const char *s, size_t len)
     return false;
 }
 
-/* A file may have any name: what is logged or shown of it is made readable there. */
-static int file_name(const json_t *o, const char *name, const char **ret, struct err *e)
+/* A file may have any name: it is made printable where it is logged or shown. */
+static int member_file_name(const json_t *o, const char *name, const char **ret, struct err *e)
 {
     const json_t *v = json_object_get(o, name);
     *ret = json_string_value(v);
     if (!*ret || !**ret)
-        return refuse(e, name, !v || json_is_null(v) ? "is missing" : *ret ? "is empty" : "is no string");
-    return json_string_length(v) > TEXT_MAX ? refuse(e, name, "is too long") : 0;
+        return job_refuse(e, name, !v || json_is_null(v) ? "is missing" : *ret ? "is empty" : "is not a string");
+    return json_string_length(v) > TEXT_MAX ? job_refuse(e, name, "is too long") : 0;
 }
 
-static int text(const json_t *o, const char *name, bool required, size_t max, const char **ret, struct err *e)
+static int member_text(const json_t *o, const char *name, bool required, size_t max, const char **ret, struct err *e)
 {
     const json_t *v = json_object_get(o, name);
     *ret = NULL;
     if (!v || json_is_null(v))
-        return required ? refuse(e, name, "is missing") : 0;
+        return required ? job_refuse(e, name, "is missing") : 0;
     const char *s = json_string_value(v);
     if (!s)
-        return refuse(e, name, "is no string");
+        return job_refuse(e, name, "is not a string");
     size_t len = json_string_length(v);
     if (len > max)
-        return refuse(e, name, "is too long");
+        return job_refuse(e, name, "is too long");
     if (has_controls(s, len))
-        return refuse(e, name, "has control characters");
+        return job_refuse(e, name, "has control characters");
     if (!len && required)
-        return refuse(e, name, "is empty");
+        return job_refuse(e, name, "is empty");
     *ret = len ? s : NULL;
     return 0;
 }
 
-static int absolute(const json_t *o, const char *name, bool required, const char **ret, struct err *e)
+static int member_path(const json_t *o, const char *name, bool required, const char **ret, struct err *e)
 {
-    int rc = text(o, name, required, TEXT_MAX, ret, e);
-    return rc == 0 && *ret && **ret != '/' ? refuse(e, name, "is no absolute path") : rc;
+    int rc = member_text(o, name, required, TEXT_MAX, ret, e);
+    return rc == 0 && *ret && **ret != '/' ? job_refuse(e, name, "is not an absolute path") : rc;
 }
 
-static int number(const json_t *o, const char *name, int64_t min, int64_t max, int64_t missing, int64_t *ret,
-                  struct err *e)
+static int member_number(const json_t *o, const char *name, int64_t min, int64_t max, int64_t missing, int64_t *ret,
+                         struct err *e)
 {
     const json_t *v = json_object_get(o, name);
     *ret = missing;
     if (!v || json_is_null(v))
         return 0;
     if (!json_is_integer(v))
-        return refuse(e, name, "is no whole number");
+        return job_refuse(e, name, "is not an integer");
     if (json_integer_value(v) < min || json_integer_value(v) > max)
-        return refuse(e, name, "is out of range");
+        return job_refuse(e, name, "is out of range");
     *ret = json_integer_value(v);
     return 0;
 }
 
-static int flag(const json_t *o, const char *name, bool *ret, struct err *e)
+static int member_flag(const json_t *o, const char *name, bool *ret, struct err *e)
 {
     const json_t *v = json_object_get(o, name);
     *ret = json_is_true(v);
-    return v && !json_is_boolean(v) && !json_is_null(v) ? refuse(e, name, "is neither true nor false") : 0;
+    return v && !json_is_boolean(v) && !json_is_null(v) ? job_refuse(e, name, "is neither true nor false") : 0;
 }
 
-static int object(const json_t *o, const char *name, bool required, json_t **ret, struct err *e)
+static int member_object(const json_t *o, const char *name, bool required, json_t **ret, struct err *e)
 {
     json_t *v = json_object_get(o, name);
     *ret = NULL;
     if (!v || json_is_null(v))
-        return required ? refuse(e, name, "is missing") : 0;
+        return required ? job_refuse(e, name, "is missing") : 0;
     if (!json_is_object(v))
-        return refuse(e, name, "is no object");
+        return job_refuse(e, name, "is not an object");
     *ret = v;
     return 0;
 }
@@ -108,7 +108,7 @@ static bool is_manifest_id(const char *s)
 int job_ids(const json_t *list, const char *where, char (**ret)[33], size_t *n, struct err *e)
 {
     if (!json_is_array(list))
-        return refuse(e, where, "is no list");
+        return job_refuse(e, where, "is not a list");
     *n = json_array_size(list);
     *ret = calloc(*n + 1, sizeof **ret);
     if (!*ret)
@@ -118,7 +118,7 @@ int job_ids(const json_t *list, const char *where, char (**ret)[33], size_t *n, 
         if (!is_manifest_id(id)) {
             free(*ret);
             *ret = NULL;
-            return refuse(e, where, "has an entry that is no snapshot id (32 hex digits)");
+            return job_refuse(e, where, "has an entry that is not a snapshot id (32 hex digits)");
         }
         memcpy((*ret)[i], id, 33);
     }
@@ -135,10 +135,10 @@ int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, str
         {"weekly", &ret->weekly}, {"monthly", &ret->monthly}, {"annual", &ret->annual},
     };
     if (!json_is_object(j))
-        return refuse(e, where, "is no object");
+        return job_refuse(e, where, "is not an object");
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         int64_t v;
-        int rc = number(j, members[i].name, -1, INT32_MAX, -1, &v, e);
+        int rc = member_number(j, members[i].name, -1, INT32_MAX, -1, &v, e);
         if (rc < 0)
             return err_wrap(e, "%.100s", where);
         *members[i].n = (int)v;
@@ -152,29 +152,29 @@ static int backup_members(struct job *j, struct err *e)
 {
     json_t *source, *keep;
     const char *unused;
-    int rc = object(j->doc, "source", true, &source, e);
+    int rc = member_object(j->doc, "source", true, &source, e);
     if (rc == 0)
-        rc = file_name(source, "name", &j->source_name, e);
+        rc = member_file_name(source, "name", &j->source_name, e);
     if (rc == 0)
-        rc = text(source, "id", false, TEXT_MAX, &unused, e);
+        rc = member_text(source, "id", false, TEXT_MAX, &unused, e);
     if (rc == 0)
-        rc = number(source, "size", -1, INT64_MAX, -1, &j->source_size, e);
+        rc = member_number(source, "size", -1, INT64_MAX, -1, &j->source_size, e);
     if (rc == 0)
-        rc = text(j->doc, "as", true, TEXT_MAX, &j->as, e);
+        rc = member_text(j->doc, "as", true, TEXT_MAX, &j->as, e);
     if (rc == 0)
-        rc = text(j->doc, "splitter", false, 39, &j->splitter, e);
+        rc = member_text(j->doc, "splitter", false, 39, &j->splitter, e);
     if (rc == 0)
-        rc = text(j->doc, "compression", false, 39, &j->compression, e);
+        rc = member_text(j->doc, "compression", false, 39, &j->compression, e);
     if (rc == 0)
-        rc = text(j->doc, "description", false, 1023, &j->description, e);
+        rc = member_text(j->doc, "description", false, 1023, &j->description, e);
     if (rc == 0)
-        rc = flag(j->doc, "map_bad", &j->map_bad, e);
+        rc = member_flag(j->doc, "map_bad", &j->map_bad, e);
     if (rc == 0)
-        rc = flag(j->doc, "full", &j->full, e);
+        rc = member_flag(j->doc, "full", &j->full, e);
     if (rc == 0)
-        rc = object(j->doc, "tags", false, &j->tags, e);
+        rc = member_object(j->doc, "tags", false, &j->tags, e);
     if (rc == 0)
-        rc = object(j->doc, "keep", false, &keep, e);
+        rc = member_object(j->doc, "keep", false, &keep, e);
     if (rc < 0)
         return rc;
     j->source = source;
@@ -183,7 +183,7 @@ static int backup_members(struct job *j, struct err *e)
     json_object_foreach(j->tags, key, value)
     {
         if (!json_is_string(value) || json_string_length(value) > TEXT_MAX || !*key || strlen(key) > 127)
-            return refuse(e, "tags", "has an entry that is no short string");
+            return job_refuse(e, "tags", "has an entry that is not a short string");
     }
     j->has_keep = keep != NULL;
     return keep ? job_keep_parse(&j->keep, keep, "keep", e) : 0;
@@ -191,23 +191,23 @@ static int backup_members(struct job *j, struct err *e)
 
 static int restore_members(struct job *j, struct err *e)
 {
-    int rc = text(j->doc, "snapshot", true, 32, &j->snapshot, e);
+    int rc = member_text(j->doc, "snapshot", true, 32, &j->snapshot, e);
     if (rc == 0 && !is_manifest_id(j->snapshot))
-        rc = refuse(e, "snapshot", "is no snapshot id (32 hex digits)");
+        rc = job_refuse(e, "snapshot", "is not a snapshot id (32 hex digits)");
     if (rc == 0)
-        rc = text(j->doc, "path", false, TEXT_MAX, &j->path, e);
+        rc = member_text(j->doc, "path", false, TEXT_MAX, &j->path, e);
     if (rc == 0)
-        rc = file_name(j->doc, "target", &j->target_name, e);
+        rc = member_file_name(j->doc, "target", &j->target_name, e);
     if (rc == 0)
-        rc = number(j->doc, "size", -1, INT64_MAX, -1, &j->size, e);
+        rc = member_number(j->doc, "size", -1, INT64_MAX, -1, &j->size, e);
     if (rc == 0)
-        rc = flag(j->doc, "overwrite", &j->overwrite, e);
+        rc = member_flag(j->doc, "overwrite", &j->overwrite, e);
     if (rc == 0)
-        rc = flag(j->doc, "verify", &j->verify, e);
+        rc = member_flag(j->doc, "verify", &j->verify, e);
     if (rc == 0)
-        rc = flag(j->doc, "differential", &j->differential, e);
+        rc = member_flag(j->doc, "differential", &j->differential, e);
     if (rc == 0)
-        rc = flag(j->doc, "allow_incomplete", &j->allow_incomplete, e);
+        rc = member_flag(j->doc, "allow_incomplete", &j->allow_incomplete, e);
     return rc;
 }
 
@@ -216,14 +216,14 @@ static int verify_members(struct job *j, struct err *e)
     const json_t *list = json_object_get(j->doc, "snapshots"), *percent = json_object_get(j->doc, "read_percent");
     if (list && !json_is_null(list) && !(json_is_string(list) && !strcmp(json_string_value(list), "all"))) {
         if (!json_is_array(list))
-            return refuse(e, "snapshots", "is neither a list nor \"all\"");
+            return job_refuse(e, "snapshots", "is neither a list nor \"all\"");
         j->snapshots = list;
     }
     j->read_percent = 100;
     if (percent && !json_is_null(percent)) {
         j->read_percent = json_number_value(percent);
         if (!json_is_number(percent) || !(j->read_percent >= 0 && j->read_percent <= 100))
-            return refuse(e, "read_percent", "is no number from 0 to 100");
+            return job_refuse(e, "read_percent", "is not a number from 0 to 100");
     }
     return 0;
 }
@@ -232,10 +232,10 @@ static int admin_members(struct job *j, struct err *e)
 {
     j->steps = json_object_get(j->doc, "do");
     if (!json_is_array(j->steps) || json_array_size(j->steps) > 10000)
-        return refuse(e, "do", "is no list of at most 10000 steps");
+        return job_refuse(e, "do", "is not a list of at most 10000 steps");
     for (size_t i = 0; i < json_array_size(j->steps); i++)
         if (!json_is_string(json_object_get(json_array_get(j->steps, i), "verb")))
-            return refuse(e, "do", "has a step without a verb");
+            return job_refuse(e, "do", "has a step without a verb");
     return 0;
 }
 
@@ -259,7 +259,7 @@ const char *job_kind_name(enum job_kind k)
     return kinds[k].name;
 }
 
-static bool listed(const char *list, const char *name)
+static bool is_listed(const char *list, const char *name)
 {
     char word[64];
     return snprintf(word, sizeof word, " %s ", name) < (int)sizeof word && strstr(list, word);
@@ -274,7 +274,8 @@ static int note_ignored(struct job *j, struct err *e)
     json_t *value;
     json_object_foreach(j->doc, key, value)
     {
-        if (!listed(known_everywhere, key) && !listed(kinds[j->kind].known, key) && json_array_size(j->ignored) < 32)
+        if (!is_listed(known_everywhere, key) && !is_listed(kinds[j->kind].known, key) &&
+            json_array_size(j->ignored) < 32)
             json_array_append_new(j->ignored, json_string(key));
     }
     return 0;
@@ -283,7 +284,7 @@ static int note_ignored(struct job *j, struct err *e)
 static int find_kind(struct job *j, struct err *e)
 {
     const char *kind;
-    int rc = text(j->doc, "kind", true, 31, &kind, e);
+    int rc = member_text(j->doc, "kind", true, 31, &kind, e);
     for (size_t i = 0; rc == 0 && i < sizeof kinds / sizeof *kinds; i++) {
         if (!strcmp(kinds[i].name, kind)) {
             j->kind = (enum job_kind)i;
@@ -291,26 +292,26 @@ static int find_kind(struct job *j, struct err *e)
         }
     }
     if (rc == 0 && !strcmp(kind, "maintain")) {
-        err_set(e, ERR_USAGE, ENOTSUP, "this mover cannot do repository maintenance");
-        err_hint(e, "run a stock client's \"kopia maintenance run\" on the repository");
+        err_set(e, ERR_USAGE, ENOTSUP, "repository maintenance is not supported");
+        err_hint(e, "run `kopia maintenance run` of a stock client on the repository");
         return -ENOTSUP;
     }
-    return rc < 0 ? rc : refuse(e, "kind", "is none of backup, restore, verify, admin");
+    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin");
 }
 
-static int repository(struct job *j, struct err *e)
+static int job_repository(struct job *j, struct err *e)
 {
     json_t *r;
     const char *type;
-    int rc = object(j->doc, "repository", true, &r, e);
+    int rc = member_object(j->doc, "repository", true, &r, e);
     if (rc == 0)
-        rc = text(r, "type", false, 31, &type, e);
+        rc = member_text(r, "type", false, 31, &type, e);
     if (rc == 0 && type && strcmp(type, "filesystem") != 0)
-        rc = refuse(e, "repository.type", "is not \"filesystem\", the only one that this mover can open");
+        rc = job_refuse(e, "repository.type", "is not \"filesystem\", the only supported type");
     if (rc == 0)
-        rc = text(r, "name", false, 127, &j->repository_name, e);
+        rc = member_text(r, "name", false, 127, &j->repository_name, e);
     if (rc == 0)
-        rc = absolute(r, "path", true, &j->repository_path, e);
+        rc = member_path(r, "path", true, &j->repository_path, e);
     return rc;
 }
 
@@ -320,44 +321,44 @@ static uint64_t at_least(int64_t v, int64_t least)
     return (uint64_t)(v > 0 && v < least ? least : v);
 }
 
-static int limits(struct job *j, struct err *e)
+static int job_limits_read(struct job *j, struct err *e)
 {
     int64_t v;
     int rc = 0;
 #define LIMIT(name, unit, least, most)                                                                                 \
-    if (rc == 0 && (rc = number(j->doc, #name, 0, most, 0, &v, e)) == 0)                                               \
+    if (rc == 0 && (rc = member_number(j->doc, #name, 0, most, 0, &v, e)) == 0)                                        \
         j->limits.name = at_least(v, least);
     MOVER_JOB_LIMITS(LIMIT)
     return rc;
 }
 
-static int check(struct job *j, const char *operation, struct err *e)
+static int job_check(struct job *j, const char *operation, struct err *e)
 {
     int64_t protocol, cache;
-    int rc = number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
+    int rc = member_number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
     if (rc == 0 && protocol != MOVER_PROTOCOL && protocol != MOVER_PROTOCOL - 1)
-        return err_set(e, ERR_USAGE, EPROTO, "the job speaks protocol %lld, this mover %d", (long long)protocol,
+        return err_set(e, ERR_USAGE, EPROTO, "job has protocol %lld, this mover supports %d", (long long)protocol,
                        MOVER_PROTOCOL);
     if (rc == 0)
-        rc = text(j->doc, "operation", true, OPERATION_MAX, &j->operation, e);
+        rc = member_text(j->doc, "operation", true, OPERATION_MAX, &j->operation, e);
     if (rc == 0 && strcmp(j->operation, operation) != 0)
-        rc = refuse(e, "operation", "is not the operation that this process was started for");
+        rc = job_refuse(e, "operation", "is not the operation that this process was started for");
     if (rc == 0)
         rc = find_kind(j, e);
     if (rc == 0)
-        rc = repository(j, e);
+        rc = job_repository(j, e);
     if (rc == 0)
-        rc = text(j->doc, "backup", false, OPERATION_MAX, &j->backup, e);
+        rc = member_text(j->doc, "backup", false, OPERATION_MAX, &j->backup, e);
     if (rc == 0)
-        rc = text(j->doc, "node", true, 255, &j->node, e);
+        rc = member_text(j->doc, "node", true, 255, &j->node, e);
     if (rc == 0)
-        rc = absolute(j->doc, "cache_dir", false, &j->cache_dir, e);
+        rc = member_path(j->doc, "cache_dir", false, &j->cache_dir, e);
     if (rc == 0)
-        rc = limits(j, e);
+        rc = job_limits_read(j, e);
     if (rc == 0)
-        rc = number(j->doc, "cache_size", 0, INT64_MAX, 0, &cache, e);
+        rc = member_number(j->doc, "cache_size", 0, INT64_MAX, 0, &cache, e);
     if (rc == 0)
-        rc = flag(j->doc, "debug", &j->debug, e);
+        rc = member_flag(j->doc, "debug", &j->debug, e);
     if (rc < 0)
         return rc;
     j->cache_size = (uint64_t)cache;
@@ -367,7 +368,7 @@ static int check(struct job *j, const char *operation, struct err *e)
 
 /* ---- reading ---- */
 
-/* Whoever made the document cannot change it any more: what is checked is what is done. */
+/* Sealed, so that the document cannot change after it was checked. */
 static int check_seals(int fd, size_t *size, struct err *e)
 {
     const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
@@ -395,8 +396,9 @@ int job_read(struct job *ret, int fd, const char *operation, struct err *e)
     ret->doc = json_loadb(p, size, JSON_REJECT_DUPLICATES, &je);
     munmap(p, size);
     if (!json_is_object(ret->doc))
-        return err_set(e, ERR_USAGE, EINVAL, "the job is no JSON object: %.150s", ret->doc ? "another type" : je.text);
-    return check(ret, operation, e);
+        return err_set(e, ERR_USAGE, EINVAL, "the job is not a JSON object: %.150s",
+                       ret->doc ? "another type" : je.text);
+    return job_check(ret, operation, e);
 }
 
 void job_clear(struct job *j)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * job.h - what a mover is told to do (docs/mover.md): read from a sealed memfd, checked member by member
+ * job.h - the job of a mover (docs/mover.md): read from a sealed memfd, validated member by member
  *
  * Internal to the mover process. All strings belong to `doc`.
  */
@@ -29,7 +29,7 @@ struct job {
     struct job_limits limits;
     uint64_t cache_size; /* 0: default */
     bool debug;
-    json_t *ignored; /* names of members that nobody knows; owned */
+    json_t *ignored; /* names of unknown members; owned */
 
     /* backup */
     const char *as, *splitter, *compression, *description; /* NULL: default */
@@ -54,13 +54,13 @@ struct job {
     const json_t *steps;
 };
 
-/* Reads and checks; `operation` is what the process was started for. The descriptor stays the caller's. Errors are of
- * class ERR_USAGE and name the member. */
+/* Reads and validates; `operation` is the one that the process was started for. The descriptor is owned by the
+ * caller. Errors are of class ERR_USAGE and name the member. */
 int job_read(struct job *ret, int fd, const char *operation, struct err *e);
 void job_clear(struct job *j);
 const char *job_kind_name(enum job_kind k);
 
-/* Members of admin steps are checked with the same words: a required or optional string, a list of manifest ids, ... */
+/* Members of admin steps are validated in the same way: a required or optional string, a list of manifest ids, ... */
 int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, struct err *e);
 int job_ids(const json_t *list, const char *where, char (**ret)[33], size_t *n, struct err *e);
 

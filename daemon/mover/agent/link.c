@@ -53,7 +53,7 @@ static void jsonp(json_t **j)
 
 /* ---- the socket ---- */
 
-static int dial(const struct link *l)
+static int socket_connect(const struct link *l)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     memcpy(sa.sun_path, l->socket, sizeof sa.sun_path);
@@ -69,7 +69,7 @@ static int dial(const struct link *l)
 }
 
 /* 0, -EAGAIN, or the error that broke the connection. */
-static int put_with(int fd, const char *text, int with)
+static int message_send_fd(int fd, const char *text, int with)
 {
     ssize_t n = descriptors_send(fd, text, strlen(text), &with, with >= 0, MSG_DONTWAIT);
     if (n >= 0)
@@ -77,13 +77,13 @@ static int put_with(int fd, const char *text, int with)
     return n == -ENOBUFS ? -EAGAIN : (int)n;
 }
 
-static int put(int fd, const char *text)
+static int message_send(int fd, const char *text)
 {
-    return put_with(fd, text, -1);
+    return message_send_fd(fd, text, -1);
 }
 
 /* Text of a message; NULL if there is no memory or it is too long. */
-static char *word(struct link *l, const char *type, json_t *members)
+static char *message_text(struct link *l, const char *type, json_t *members)
 {
     json_t *m CLEANUP(jsonp) = members ? members : json_object();
     if (!m)
@@ -101,11 +101,11 @@ static char *word(struct link *l, const char *type, json_t *members)
     return text;
 }
 
-static char *hello(struct link *l, bool resumed)
+static char *hello_send(struct link *l, bool resumed)
 {
-    return word(l, WIRE_HELLO,
-                json_pack("{s:i, s:i, s:b, s:s}", "protocol", MOVER_PROTOCOL, "pid", (int)getpid(), "resumed",
-                          (int)resumed, "version", SNAPFERRY_VERSION));
+    return message_text(l, WIRE_HELLO,
+                        json_pack("{s:i, s:i, s:b, s:s}", "protocol", MOVER_PROTOCOL, "pid", (int)getpid(), "resumed",
+                                  (int)resumed, "version", SNAPFERRY_VERSION));
 }
 
 int link_dial(struct link **ret, const char *socket, const char *operation, struct mover_cancel *cancel, struct err *e)
@@ -131,13 +131,13 @@ int link_dial(struct link **ret, const char *socket, const char *operation, stru
         for (int i = 0; i < DIAL_TRIES && l->fd < 0 && !atomic_load(&cancel->requested); i++) {
             if (i)
                 poll(NULL, 0, DIAL_STEP_MS);
-            l->fd = dial(l);
+            l->fd = socket_connect(l);
         }
         if (l->fd < 0)
             rc = err_set(e, ERR_GENERIC, -l->fd, "cannot reach the daemon at %s", socket);
     }
-    char *text CLEANUP_FREE = rc == 0 ? hello(l, false) : NULL;
-    if (rc == 0 && (!text || put(l->fd, text) < 0))
+    char *text CLEANUP_FREE = rc == 0 ? hello_send(l, false) : NULL;
+    if (rc == 0 && (!text || message_send(l->fd, text) < 0))
         rc = err_set(e, ERR_GENERIC, EPIPE, "the daemon at %s does not listen", socket);
     if (rc < 0)
         link_free(l);
@@ -167,19 +167,19 @@ void link_free(struct link *l)
 
 int link_send(struct link *l, const char *type, json_t *members, struct err *e)
 {
-    char *text CLEANUP_FREE = word(l, type, members);
+    char *text CLEANUP_FREE = message_text(l, type, members);
     if (!text)
         return err_nomem(e);
-    int rc = put(l->fd, text);
+    int rc = message_send(l->fd, text);
     for (int i = 0; rc == -EAGAIN && i < 10; i++) {
         poll(&(struct pollfd){.fd = l->fd, .events = POLLOUT}, 1, 100);
-        rc = put(l->fd, text);
+        rc = message_send(l->fd, text);
     }
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot send %s to the daemon", type) : 0;
 }
 
-/* A message that lies there; -EAGAIN if none does, -EPIPE at the end, -EBADMSG for what is none. */
-static int get(struct link *l, json_t **msg, int fds[WIRE_FDS_MAX])
+/* A message that is available; -EAGAIN if none is, -EPIPE at the end, -EBADMSG if malformed. */
+static int message_receive(struct link *l, json_t **msg, int fds[WIRE_FDS_MAX])
 {
     int flags;
     ssize_t n = descriptors_receive(l->fd, l->buf, WIRE_MAX, fds, WIRE_FDS_MAX, &flags);
@@ -204,14 +204,14 @@ int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FD
         fds[i] = -1;
     for (;;) {
         if (atomic_load(&l->cancel->requested))
-            return err_set(e, ERR_INTERRUPTED, ECANCELED, "ended by a signal before it had begun");
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "terminated by a signal before the start");
         const int64_t t = mono_ns();
         if (t >= end)
-            return err_set(e, ERR_GENERIC, ETIMEDOUT, "the daemon said nothing for %u s", seconds);
-        /* In steps, so that a signal that came before poll() began is seen. */
+            return err_set(e, ERR_GENERIC, ETIMEDOUT, "no message from the daemon for %u s", seconds);
+        /* In steps, so that a signal that arrived before poll() is noticed. */
         const int64_t ms = (end - t) / NS_PER_MS + 1;
         poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, ms < 200 ? (int)ms : 200);
-        int rc = get(l, msg, fds);
+        int rc = message_receive(l, msg, fds);
         if (rc == 0)
             return 0;
         for (int i = 0; i < WIRE_FDS_MAX; i++) {
@@ -221,7 +221,7 @@ int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FD
         if (rc == -EPIPE)
             return err_set(e, ERR_GENERIC, EPIPE, "the daemon closed the connection");
         if (rc == -EBADMSG)
-            return err_set(e, ERR_GENERIC, EBADMSG, "the daemon sent something that is no message");
+            return err_set(e, ERR_GENERIC, EBADMSG, "malformed message from the daemon");
     }
 }
 
@@ -234,14 +234,14 @@ void link_post(struct link *l, const char *type, json_t *members)
 
 void link_post_fd(struct link *l, const char *type, json_t *members, int fd)
 {
-    char *text = word(l, type, members);
+    char *text = message_text(l, type, members);
     if (!text) {
         closep(&fd);
         return;
     }
     pthread_mutex_lock(&l->mu);
     if (l->len == QUEUE_MAX) {
-        /* Only LOG comes in such numbers: its oldest goes. */
+        /* Only LOG occurs in such numbers: the oldest is dropped. */
         unsigned i = 0;
         while (i + 1 < l->len && strcmp(l->queue[(l->head + i) % QUEUE_MAX].type, WIRE_LOG) != 0)
             i++;
@@ -285,7 +285,7 @@ static bool send_queue(struct link *l)
     pthread_mutex_lock(&l->mu);
     while (l->len && rc == 0) {
         char *text = l->queue[l->head].text;
-        rc = put_with(l->fd, text, l->queue[l->head].fd);
+        rc = message_send_fd(l->fd, text, l->queue[l->head].fd);
         if (rc == 0 || rc == -EMSGSIZE) {
             rc = 0;
             free(text);
@@ -299,12 +299,12 @@ static bool send_queue(struct link *l)
 }
 
 /* False: the connection is broken. */
-static bool hear(struct link *l)
+static bool message_handle(struct link *l)
 {
     for (;;) {
         json_t *msg CLEANUP(jsonp) = NULL;
         int fds[WIRE_FDS_MAX] = WIRE_NO_FDS;
-        int rc = get(l, &msg, fds);
+        int rc = message_receive(l, &msg, fds);
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);
         if (rc < 0)
@@ -314,13 +314,13 @@ static bool hear(struct link *l)
     }
 }
 
-static bool dial_again(struct link *l)
+static bool link_reconnect(struct link *l)
 {
-    int fd = dial(l);
+    int fd = socket_connect(l);
     if (fd < 0)
         return false;
-    char *text CLEANUP_FREE = hello(l, true);
-    if (!text || put(fd, text) < 0) {
+    char *text CLEANUP_FREE = hello_send(l, true);
+    if (!text || message_send(fd, text) < 0) {
         close(fd);
         return false;
     }
@@ -336,7 +336,7 @@ struct rhythm {
     bool told_cancel;
 };
 
-static void hang_up(struct link *l, struct rhythm *t)
+static void link_disconnect(struct link *l, struct rhythm *t)
 {
     close(l->fd);
     pthread_mutex_lock(&l->mu);
@@ -348,10 +348,10 @@ static void hang_up(struct link *l, struct rhythm *t)
 
 static void send_progress(struct link *l, struct rhythm *t)
 {
-    char *text CLEANUP_FREE = word(l, WIRE_PROGRESS, progress_json(l));
+    char *text CLEANUP_FREE = message_text(l, WIRE_PROGRESS, progress_json(l));
     t->progress_ns = mono_ns() + NS_PER_S;
-    /* The newest value is all that counts: one that does not fit is not kept. */
-    if (text && put(l->fd, text) < 0)
+    /* Only the newest value counts: one that does not fit is not kept. */
+    if (text && message_send(l->fd, text) < 0)
         return;
 }
 
@@ -361,10 +361,10 @@ static int wait_ms(const struct link *l, const struct rhythm *t, int64_t finish_
     if (finish_ns && finish_ns < at)
         at = finish_ns;
     const int64_t ms = at > now ? (at - now) / NS_PER_MS + 1 : 0;
-    return ms > 500 ? 500 : (int)ms; /* a cancel by signal is told within half a second */
+    return ms > 500 ? 500 : (int)ms; /* a cancel by signal is reported within half a second */
 }
 
-static void *run(void *arg)
+static void *link_main(void *arg)
 {
     struct link *l = arg;
     struct rhythm t = {0};
@@ -381,7 +381,7 @@ static void *run(void *arg)
         poll(p, 2, wait_ms(l, &t, finishing ? finish_ns : 0));
         eventfd_t n;
         eventfd_read(l->wake, &n);
-        if (l->fd < 0 && mono_ns() >= t.dial_ns && !dial_again(l)) {
+        if (l->fd < 0 && mono_ns() >= t.dial_ns && !link_reconnect(l)) {
             t.backoff_ms = t.backoff_ms * 2 > DIAL_MAX_MS ? DIAL_MAX_MS : t.backoff_ms * 2;
             t.dial_ns = mono_ns() + t.backoff_ms * NS_PER_MS;
         }
@@ -391,20 +391,20 @@ static void *run(void *arg)
             t.told_cancel = true;
             link_post(l, WIRE_CANCELLING, NULL);
         }
-        bool ok = hear(l) && send_queue(l);
+        bool ok = message_handle(l) && send_queue(l);
         if (ok && mono_ns() >= t.progress_ns)
             send_progress(l, &t);
         if (!ok)
-            hang_up(l, &t);
+            link_disconnect(l, &t);
     }
 }
 
 int link_detach(struct link *l, struct mover_progress *progress, struct err *e)
 {
     l->progress = progress;
-    int rc = pthread_create(&l->thread, NULL, run, l);
+    int rc = pthread_create(&l->thread, NULL, link_main, l);
     if (rc)
-        return err_set(e, ERR_GENERIC, rc, "cannot start the thread that talks to the daemon");
+        return err_set(e, ERR_GENERIC, rc, "cannot start the thread for the connection to the daemon");
     l->started = true;
     return 0;
 }

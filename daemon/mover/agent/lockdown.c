@@ -29,7 +29,8 @@
 
 static int drop_capabilities(bool *bounding, struct err *e)
 {
-    /* Without CAP_SETPCAP the set stays, which no_new_privs makes meaningless: nothing can gain from it. */
+    /* Without CAP_SETPCAP the set remains, which no_new_privs makes meaningless: no capability can be gained from
+     * it. */
     *bounding = true;
     for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
         if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
@@ -41,11 +42,11 @@ static int drop_capabilities(bool *bounding, struct err *e)
           0, 0, 0);
     struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct d[_LINUX_CAPABILITY_U32S_3] = {{0}};
-    /* A unit's filter refuses the call to those who have nothing to give up: what counts is what is left. */
+    /* A unit's filter refuses the call for processes without capabilities: only the remaining set counts. */
     int sys = syscall(SYS_capset, &h, d) < 0 ? errno : 0;
     if (syscall(SYS_capget, &h, d) < 0 || d[0].permitted || d[1].permitted || d[0].effective || d[1].effective ||
         d[0].inheritable || d[1].inheritable)
-        return err_set(e, ERR_PERMISSION, sys, "capabilities are left after they were given up");
+        return err_set(e, ERR_PERMISSION, sys, "capabilities could not be dropped");
     return 0;
 }
 
@@ -197,7 +198,7 @@ static const int allowed[] = {
     SCMP_SYS(getpeername),
 };
 
-/* What is asked of block devices and files; anything else (loop, device-mapper, terminals, raw SCSI) is refused. */
+/* Allowed requests on block devices and files; all others (loop, device-mapper, terminals, raw SCSI) are refused. */
 static const unsigned long requests[] = {
     BLKGETSIZE64,     BLKSSZGET, BLKPBSZGET, BLKROGET, BLKDISCARD, BLKZEROOUT,
     BLKDISCARDZEROES, BLKIOMIN,  BLKIOOPT,   FIONREAD, FIONBIO,
@@ -217,19 +218,20 @@ static int allow_guarded(scmp_filter_ctx f, pid_t self)
 {
     int rc = 0;
     const unsigned thread = CLONE_VM | CLONE_THREAD | CLONE_SIGHAND;
-    /* Only threads. clone3 has its flags in memory, where a filter cannot look: libraries then fall back to clone. */
+    /* Only threads. clone3 has its flags in memory, where a filter cannot read them: libraries then fall back to
+     * clone. */
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, masked(0, thread, thread));
     rc |= seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, equals(0, AF_UNIX));
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, masked(1, 0xffffffffu, requests[i]));
-    /* Limits may be read, ours only. */
+    /* Limits may be read, of this process only. */
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, equals(0, 0), equals(2, 0));
     static const int prctls[] = {PR_SET_NAME,     PR_GET_NAME,         PR_SET_VMA,
                                  PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS, PR_CAPBSET_READ};
     for (size_t i = 0; i < sizeof prctls / sizeof *prctls; i++)
         rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, equals(0, (scmp_datum_t)prctls[i]));
-    /* Signals to ourselves: abort(), crash points. */
+    /* Signals to this process: abort(), crash points. */
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, equals(0, (scmp_datum_t)self));
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, equals(0, (scmp_datum_t)self));
 #ifdef SANITIZED
@@ -262,7 +264,7 @@ int lockdown(struct lockdown *ret, uint64_t memlock_wanted, struct err *e)
     const struct rlimit none = {0, 0};
     struct rlimit lock;
     setrlimit(RLIMIT_CORE, &none);
-    /* Raised as far as whoever started us allows. */
+    /* Raised as far as permitted. */
     if (getrlimit(RLIMIT_MEMLOCK, &lock) == 0) {
         if (lock.rlim_cur < memlock_wanted && lock.rlim_max > lock.rlim_cur) {
             lock.rlim_cur = lock.rlim_max < memlock_wanted ? lock.rlim_max : memlock_wanted;
@@ -271,7 +273,7 @@ int lockdown(struct lockdown *ret, uint64_t memlock_wanted, struct err *e)
         ret->memlock = lock.rlim_cur == RLIM_INFINITY ? UINT64_MAX : lock.rlim_cur;
     }
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return err_set(e, ERR_PERMISSION, errno, "cannot give up new privileges");
+        return err_set(e, ERR_PERMISSION, errno, "cannot set no_new_privs");
     int rc = drop_capabilities(&ret->bounding, e);
     return rc < 0 ? rc : load_filter(e);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * lockdown.h - what a mover gives up before it works (MS-04)
+ * lockdown.h - privileges that a mover drops before it works (MS-04)
  *
- * No core dumps, not dumpable, no capability in any set, no new privileges, and a seccomp filter that lets through what
- * the data path needs: files, its descriptors, memory, threads, io_uring, Unix sockets. Everything else is refused with
- * EPERM: other address families, execve, fork, ptrace, mount, bpf, module and key system calls, setuid and kin.
- * io_uring passes its own requests by the filter: what it could open is limited by the user's rights, the namespaces
- * and the missing capabilities. Internal to the mover process.
+ * No core dumps, not dumpable, no capability in any set, no new privileges, and a seccomp filter that allows what the
+ * data path needs: files, its descriptors, memory, threads, io_uring, Unix sockets. Everything else is refused with
+ * EPERM: other address families, execve, fork, ptrace, mount, bpf, module and key system calls, setuid and related
+ * ones. Requests of io_uring are not filtered: what it could open is limited by the user's rights, the namespaces and
+ * the missing capabilities. Internal to the mover process.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
 #define SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
@@ -24,8 +24,8 @@ struct lockdown {
 /* While the process has one thread. `memlock_wanted`: bytes of buffers that will be registered. */
 int lockdown(struct lockdown *ret, uint64_t memlock_wanted, struct err *e);
 
-/* Locks down (as `user`, NULL: as we are), tries what must be refused, prints a line for each attempt in TAP. Returns
- * the number of attempts that were not refused, negative: the lock-down itself failed. */
+/* Locks down (as `user`, NULL: without a change of user), tries what must be refused, prints a line for each attempt
+ * in TAP. Returns the number of attempts that were not refused, negative: the lock-down itself failed. */
 int lockdown_self_test(const char *user, struct err *e);
 
 #endif

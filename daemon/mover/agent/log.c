@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A damaged device can make a line a sector: so many at once, then so many a second. */
+/* A damaged device may cause a line per sector: a burst, then a rate per second. */
 #define BURST 500
 #define PER_SECOND 20
 
@@ -56,7 +56,7 @@ static void write_line(enum log_level lvl, const char *text)
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
         n = snprintf(line, sizeof line, "%s.%03ldZ %s %s\n", when, t.tv_nsec / 1000000, names[lvl], text);
     }
-    /* One write: lines of several threads do not mix. A log that is full is no reason to fail. */
+    /* One write: lines of several threads are not mixed. A full log is not a failure. */
     if (n > 0 && write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1) < 0)
         return;
 }
@@ -79,7 +79,7 @@ static void take_line(enum log_level lvl, const char *line, void *arg)
         log_state.cut = 0;
         if (cut) {
             char told[64];
-            snprintf(told, sizeof told, "%lu lines were not logged: too many", cut);
+            snprintf(told, sizeof told, "%lu log lines suppressed", cut);
             write_line(LOG_LVL_WARNING, told);
         }
         write_line(lvl, text);

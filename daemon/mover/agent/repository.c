@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* repository.c - what a mover's result says of the repository: the daemon never opens it, and counts what movers saw */
+/* repository.c - the part of a mover's result about the repository: the daemon never opens it, and counts what
+ * movers report */
 #include "daemon/mover/agent/agent.h"
 
 static json_t *request_json(const struct blob_request_stats *s, unsigned q)
@@ -30,7 +31,7 @@ void repository_result(json_t *result, struct repo *r)
                           "contents", (json_int_t)x.entries, "indexBlobs", (json_int_t)x.blobs);
     if (repo_clock_skew(r, &skew_ns))
         json_object_set_new(o, "clockSkewSeconds", json_real((double)skew_ns * 1e-9));
-    /* Only a verification goes through the whole index. */
+    /* Only a verification reads the whole index. */
     if (json_is_integer(json_object_get(result, "indexBytes")))
         json_object_set(o, "storedBytes", json_object_get(result, "indexBytes"));
     json_object_set_new(result, "repository", o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* result.c - what a mover leaves: its result file, and the code that says whether trying again makes sense */
+/* result.c - the result file of a mover, and the code that distinguishes transient errors */
 #include "daemon/mover/agent/agent.h"
 
 #include "base/cleanup.h"
@@ -14,8 +14,8 @@ const char *result_code_name(enum result_code c)
     return names[c];
 }
 
-/* Conditions that pass by themselves or with help: full, gone, busy. */
-static bool passes(int sys)
+/* Conditions that end by themselves or by intervention: full, unavailable, busy. */
+static bool is_transient(int sys)
 {
     static const int list[] = {EIO,      ENOSPC,      EDQUOT,   EBUSY,          EAGAIN,       ENOMEM,
                                EMFILE,   ENFILE,      ESTALE,   ETIMEDOUT,      EHOSTDOWN,    EHOSTUNREACH,
@@ -42,11 +42,11 @@ enum result_code result_code_of(const struct err *e, bool cancel_requested)
     case ERR_NO_REPO: /* a file system that is not mounted looks the same */
     case ERR_CLOCK:
         return RESULT_TRANSIENT;
-    case ERR_MEMORY: /* without an errno it is the budget, which does not grow by waiting */
+    case ERR_MEMORY: /* without an errno it is the budget, which does not grow */
         return e->sys == ENOMEM ? RESULT_TRANSIENT : RESULT_FAILED;
     case ERR_GENERIC:
-        return passes(e->sys) ? RESULT_TRANSIENT : RESULT_FAILED;
-    case ERR_PERMISSION: /* a file system that went read-only after an error comes back */
+        return is_transient(e->sys) ? RESULT_TRANSIENT : RESULT_FAILED;
+    case ERR_PERMISSION: /* a file system that became read-only after an error may recover */
         return e->sys == EROFS ? RESULT_TRANSIENT : RESULT_FAILED;
     case ERR_USAGE:
     case ERR_PASSWORD:
@@ -69,7 +69,7 @@ json_t *result_error_json(const struct err *e)
         return json_null();
     json_t *j = json_pack("{s:s, s:i, s:i}", "class", err_class_name(e->cls), "exit", (int)e->cls, "errno", e->sys);
     json_t *message = json_string(e->msg);
-    json_object_set_new(j, "message", message ? message : json_string("(a message that is no valid text)"));
+    json_object_set_new(j, "message", message ? message : json_string("(invalid message text)"));
     json_t *hint = json_string(e->hint);
     json_object_set_new(j, "hint", hint ? hint : json_string(""));
     return j;
@@ -91,12 +91,12 @@ int result_write(int fd, const json_t *result, struct err *e)
             return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot write the result file");
         at += (size_t)n;
     }
-    /* Behind the writing: before it, this would give away the room that the daemon has taken for it. */
+    /* After the write: before it, this would release the space that the daemon has allocated for it. */
     if (ftruncate(fd, (off_t)len) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot cut the result file to its length");
+        return err_set(e, ERR_GENERIC, errno, "cannot truncate the result file to its length");
     crash_point("result-written");
     if (fsync(fd) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make the result file durable");
+        return err_set(e, ERR_GENERIC, errno, "cannot sync the result file");
     crash_point("result-durable");
     return 0;
 }

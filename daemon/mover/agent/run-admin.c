@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * run-admin.c - what the daemon needs from a repository and cannot do itself: a list of steps, each with an answer
+ * run-admin.c - operations of the daemon on a repository: a list of steps, each with an answer
  *
- * The steps are done in order. One that fails has its error in its answer and does not keep the others from being done;
- * the first error becomes the run's.
+ * The steps are done in order. A failed step has its error in its answer and does not prevent the others; the first
+ * error becomes the run's.
  */
 #include "daemon/mover/agent/agent.h"
 
@@ -30,9 +30,9 @@ static int step_source(const json_t *step, const char *verb, bool required, stru
     const json_t *v = json_object_get(step, "source");
     *given = v && !json_is_null(v) && !(json_is_string(v) && !json_string_length(v));
     if (!*given)
-        return required ? bad_step(e, verb, "it needs a source") : 0;
+        return required ? bad_step(e, verb, "source missing") : 0;
     if (!json_is_string(v))
-        return bad_step(e, verb, "its source is no string");
+        return bad_step(e, verb, "source is not a string");
     return snapshot_source_parse(ret, json_string_value(v), e);
 }
 
@@ -73,7 +73,7 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
     return s.rc < 0 ? err_nomem(e) : rc;
 }
 
-/* ---- check: can these snapshots be restored? (RS-18) ---- */
+/* ---- check: whether these snapshots can be restored (RS-18) ---- */
 
 struct check {
     json_t *readable; /* id -> bool */
@@ -102,7 +102,7 @@ static void note_damaged(const struct verify_damage *d, void *arg)
     json_object_set_new(c->why, d->snapshot, why ? why : json_string(d->kind));
 }
 
-/* Every content that the snapshots need is in the index, and its pack is there and long enough. */
+/* Every content that the snapshots need is in the index, and its pack exists and is long enough. */
 static int check_existing(struct run_context *x, struct repo *r, struct check *c, struct err *e)
 {
     CLEANUP_FREE char(*ids)[33] = calloc(json_object_size(c->readable) + 1, sizeof *ids);
@@ -127,7 +127,7 @@ static int check_existing(struct run_context *x, struct repo *r, struct check *c
     struct verify_result v2 = {0};
     int rc = verify_run(r, ids, n, &vo, &v2, e);
     if (rc < 0 && e->cls == ERR_DAMAGE) {
-        *e = (struct err)ERR_INIT; /* that is the answer, not a failure */
+        *e = (struct err)ERR_INIT; /* this is an answer, not a failure */
         return 0;
     }
     return rc;
@@ -266,7 +266,7 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     if (!sources || json_is_null(sources))
         rc = expire_source(r, NULL, x->job->node, dry, verdicts, &sum, e);
     else if (!json_is_array(sources))
-        rc = bad_step(e, "expire", "its sources are no list");
+        rc = bad_step(e, "expire", "sources are not a list");
     else
         for (size_t i = 0; i < json_array_size(sources) && rc == 0; i++)
             rc = expire_source(r, json_array_get(sources, i), x->job->node, dry, verdicts, &sum, e);
@@ -307,7 +307,7 @@ static int do_policy(struct run_context *x, struct repo *r, const json_t *step, 
     if (rc == 0)
         rc = step_keep(step, &keep, &has_keep, e);
     if (rc == 0 && !has_keep)
-        rc = bad_step(e, "policy", "it needs a retention (keep)");
+        rc = bad_step(e, "policy", "retention (keep) missing");
     if (rc == 0)
         rc = policy_write(r, &src, &keep, e);
     if (rc == 0 && source_policy_effective(r, &src, &keep, e) == 0)
@@ -323,14 +323,14 @@ static int strings(const json_t *list, const char ***ret, struct err *e)
     if (!list || json_is_null(list))
         return 0;
     if (!json_is_array(list))
-        return bad_step(e, "pin", "its pins are no list");
+        return bad_step(e, "pin", "pins are not a list");
     *ret = calloc(json_array_size(list) + 1, sizeof **ret);
     if (!*ret)
         return err_nomem(e);
     for (size_t i = 0; i < json_array_size(list); i++) {
         (*ret)[i] = json_string_value(json_array_get(list, i));
         if (!(*ret)[i])
-            return bad_step(e, "pin", "a pin is no string");
+            return bad_step(e, "pin", "a pin is not a string");
     }
     return 0;
 }
@@ -342,7 +342,7 @@ static int do_pin(struct run_context *x, struct repo *r, const json_t *step, jso
     CLEANUP_FREE const char **remove = NULL;
     const char *id = json_string_value(json_object_get(step, "snapshot"));
     char new_id[33] = "";
-    int rc = id ? strings(json_object_get(step, "add"), &add, e) : bad_step(e, "pin", "it needs a snapshot");
+    int rc = id ? strings(json_object_get(step, "add"), &add, e) : bad_step(e, "pin", "snapshot missing");
     if (rc == 0)
         rc = strings(json_object_get(step, "remove"), &remove, e);
     if (rc == 0)
@@ -367,7 +367,7 @@ static int do_step(struct run_context *x, struct repo *r, const json_t *step, js
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, name))
             return verbs[i].run(x, r, step, answer, e);
-    return bad_step(e, name, "this mover does not know it");
+    return bad_step(e, name, "unknown verb");
 }
 
 int run_admin(struct run_context *x, struct repo *r, struct err *e)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* run-backup.c - a mover's backup: a descriptor into the repository, and what is told about it */
+/* run-backup.c - a mover's backup: a descriptor into the repository, and its result */
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/stages.h"
 
@@ -16,8 +16,8 @@ static void jsonp(json_t **j)
     json_decref(*j);
 }
 
-/* What volume.json gets beside what the data path knows by itself. */
-static json_t *facts(const struct job *j)
+/* Members of volume.json in addition to those of the data path. */
+static json_t *volume_facts(const struct job *j)
 {
     static const struct {
         const char *member, *as;
@@ -99,7 +99,7 @@ static void fill_result(json_t *o, const struct job *j, const struct backup_resu
 }
 
 /* Retention belongs to the source: it is written where stock clients look for it. The snapshot exists already, so a
- * failure is told and does not undo it. */
+ * failure is logged and does not undo it. */
 static void write_policy(struct run_context *x, struct repo *r, const struct snapshot_source *as)
 {
     const struct job_keep *k = &x->job->keep;
@@ -113,16 +113,16 @@ static void write_policy(struct run_context *x, struct repo *r, const struct sna
     int rc = policy_write(r, as, &keep, &e);
     json_object_set_new(x->result, "policyError", rc < 0 ? json_string(e.msg) : json_null());
     if (rc < 0)
-        log_warning("the retention of %s was not written: %s", x->job->as, e.msg);
+        log_warning("cannot write the retention of %s: %s", x->job->as, e.msg);
 }
 
 static int check_source(const struct job *j, const struct source *src, struct err *e)
 {
     const struct source_info *i = source_info(src);
     if (j->source_size > 0 && (uint64_t)j->source_size != i->size) {
-        err_set(e, ERR_SOURCE, 0, "%s has %llu bytes, it was said to have %lld", j->source_name,
-                (unsigned long long)i->size, (long long)j->source_size);
-        return err_hint(e, "the volume was resized while its backup was prepared; the next attempt takes a new look");
+        err_set(e, ERR_SOURCE, 0, "%s has %llu bytes, %lld expected", j->source_name, (unsigned long long)i->size,
+                (long long)j->source_size);
+        return err_hint(e, "the volume was resized while its backup was prepared; the next attempt uses the new size");
     }
     return 0;
 }
@@ -131,14 +131,14 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
 {
     const struct job *j = x->job;
     if (x->device < 0)
-        return err_set(e, ERR_USAGE, 0, "the job is a backup, and no source came with it");
+        return err_set(e, ERR_USAGE, 0, "no source received with the backup job");
     int64_t compression = j->compression ? compress_id_by_name(j->compression, e) : 0;
     if (compression < 0)
         return (int)compression;
     struct splitter sp;
     if (j->splitter && splitter_by_name(&sp, j->splitter) < 0)
-        return err_set(e, ERR_USAGE, 0, "splitter %s is unknown", j->splitter);
-    json_t *f CLEANUP(jsonp) = facts(j);
+        return err_set(e, ERR_USAGE, 0, "unknown splitter %s", j->splitter);
+    json_t *f CLEANUP(jsonp) = volume_facts(j);
     struct backup_opts b = {
         .limits = j->limits,
         .compression = (uint32_t)compression,

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define DAMAGES_MAX 1000 /* listed one by one; all are counted */
+#define DAMAGES_MAX 1000 /* listed individually; all are counted */
 
 static int find_file(const struct job *j, struct repo *r, struct dir_entry *ret, struct err *e)
 {
@@ -18,7 +18,7 @@ static int find_file(const struct job *j, struct repo *r, struct dir_entry *ret,
         return rc;
     if (s.incomplete[0] && !j->allow_incomplete) {
         rc = err_set(e, ERR_NOT_FOUND, 0, "snapshot %s is incomplete (%s)", s.id, s.incomplete);
-        err_hint(e, "an incomplete image is restored only when that is asked for");
+        err_hint(e, "an incomplete image is restored only on explicit request");
     } else {
         rc = dir_lookup(r, &s.root, j->path ? j->path : "volume.img", ret, e);
     }
@@ -62,7 +62,7 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
 {
     const struct job *j = x->job;
     if (x->device < 0)
-        return err_set(e, ERR_USAGE, 0, "the job is a restore, and no target came with it");
+        return err_set(e, ERR_USAGE, 0, "no target received with the restore job");
     struct dir_entry entry = {0};
     int rc = find_file(j, r, &entry, e);
     if (rc < 0)
@@ -70,7 +70,7 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
     const uint64_t size = entry.size < 0 ? 0 : (uint64_t)entry.size;
     if (j->size > 0 && (uint64_t)j->size != size) {
         dir_entry_clear(&entry);
-        return err_set(e, ERR_USAGE, 0, "snapshot %s holds %llu bytes, the target was prepared for %lld", j->snapshot,
+        return err_set(e, ERR_USAGE, 0, "snapshot %s has %llu bytes, the target was prepared for %lld", j->snapshot,
                        (unsigned long long)size, (long long)j->size);
     }
     const struct restore_opts ro = {

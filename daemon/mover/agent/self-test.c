@@ -271,7 +271,7 @@ static void *nothing(void *arg)
     return arg;
 }
 
-/* What the work needs must go on working. */
+/* What the work needs must still be possible. */
 static int still_works(unsigned *n)
 {
     pthread_t t;
