@@ -13,9 +13,6 @@
 
 #include <errno.h>
 
-#define READ_FIRST 256   /* ended rows that are asked for at first; then four times as many */
-#define OLD_IN_A_ROW 512 /* so many that ended before `since_ns`: those made before them did as well */
-
 #define RECENT_NS (7 * NS_PER_DAY)
 
 struct page {
@@ -23,11 +20,9 @@ struct page {
     const struct answer_query *query;
     enum row_kind kind;
     json_t *list;
-    uint64_t seen; /* the last ended row that was looked at, 0: none */
     uint64_t last; /* the last ended row of the page */
     size_t bytes;
-    unsigned rows, old;
-    bool more, done;
+    bool more;
 };
 
 static bool has_ended(enum row_kind k, int state)
@@ -51,7 +46,7 @@ static int page_add(struct page *p, const void *row)
 {
     const struct answer_query *q = p->query;
     if ((q->limit && json_array_size(p->list) >= q->limit) || (q->max_bytes && p->bytes >= q->max_bytes)) {
-        p->more = p->done = true;
+        p->more = true;
         return 1;
     }
     json_t *o = p->kind == ROW_OPERATION ? operation_line(p->facts, row) : backup_line(p->facts, row);
@@ -70,44 +65,27 @@ static int add_live_row(const void *row, void *arg)
 
 static int add_ended_row(const void *row, void *arg)
 {
-    const struct row *r = row;
     struct page *p = arg;
-    p->rows++;
-    if (!has_ended(p->kind, row_state(p->kind, row)) || (p->seen && r->seq >= p->seen) ||
-        (p->query->before && r->seq >= p->query->before))
-        return 0;
-    p->seen = r->seq;
-    if (r->updated_ns < p->query->since_ns) {
-        p->done = ++p->old >= OLD_IN_A_ROW;
-        return p->done;
-    }
-    p->old = 0;
-    if (!page_wants(p, row))
+    if (!has_ended(p->kind, row_state(p->kind, row)) || !page_wants(p, row))
         return 0;
     int rc = page_add(p, row);
     if (rc == 0)
-        p->last = r->seq;
+        p->last = ((const struct row *)row)->seq;
     return rc;
 }
 
-/* More and more of them until the page is full or there are no others. */
 static int add_ended(struct page *p, struct err *e)
 {
     const struct answer_query *q = p->query;
-    struct row_filter f = {.parent = *q->backup ? q->backup : NULL, .newest_first = true, .limit = READ_FIRST};
-    int rc = 0;
+    struct row_filter f = {.parent = *q->backup ? q->backup : NULL,
+                           .newest_first = true,
+                           .before = q->before,
+                           .since_ns = q->since_ns > 0 ? q->since_ns : 0};
     if (*q->state)
         f.state = enum_value(row_types[p->kind].states, q->state);
     if (*q->state && (!f.state || !has_ended(p->kind, f.state)))
         return 0; /* no ended one has that state */
-    while (rc >= 0 && !p->done) {
-        p->rows = 0;
-        rc = row_each(p->facts->records, p->kind, &f, add_ended_row, p, e);
-        if (p->rows < f.limit)
-            break;
-        f.limit = f.limit < 1u << 28 ? 4 * f.limit : 0;
-    }
-    return rc;
+    return row_each(p->facts->records, p->kind, &f, add_ended_row, p, e);
 }
 
 int64_t answer_list_since(bool all, int64_t now_ns)

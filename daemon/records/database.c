@@ -246,6 +246,9 @@ static int open_good(struct records *r, const struct found *f, struct records_ne
         snprintf(news->text, sizeof news->text, "the records were migrated from schema %u to %u; %s.v%u is the old one",
                  f->version, r->schema->version, r->path, f->version);
     }
+    struct err why = ERR_INIT;
+    if (!r->read_only && records_schema_index(r->writer.db, r->path, &why) < 0)
+        log_warning("lists of finished operations are slower: %s", why.msg);
     return load_seq(r, 0, e);
 }
 

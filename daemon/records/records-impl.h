@@ -200,6 +200,8 @@ static inline struct connection *records_reader(struct records *r)
 /* Makes the tables, with the version, in an empty database. */
 int records_schema_create(sqlite3 *db, const char *path, unsigned version, struct err *e);
 int records_migrate(struct records *r, unsigned from, struct err *e);
+/* The index by which finished rows are listed, if it is not there: an earlier version has made the database. */
+int records_schema_index(sqlite3 *db, const char *path, struct err *e);
 
 /* ---- counters.c ---- */
 

@@ -60,10 +60,11 @@ void records_close(struct records *r);
  *
  * X_delete(r, id, e).
  *
- * X_each(r, filter, fn, arg, e): calls fn for each row that matches (NULL: all). The rows are those of the moment of
- * the call, each as it is when its turn comes; what is gone or no longer matches by then is left out. fn may write to
- * the records; the row it was given stays as it was until it returns. A non-zero return ends it and is returned. A row
- * whose document cannot be used is set aside and logged, never handed out.
+ * X_each(r, filter, fn, arg, e): calls fn for each row that matches (NULL: all). No row that is added meanwhile is
+ * among them, and each is as it is when its turn comes; what is gone or no longer matches by then is left out. Finished
+ * rows are read as their turn comes: one that ends early, or has a limit, reads no others. fn may write to the records;
+ * the row it was given stays as it was until it returns. A non-zero return ends it and is returned. A row whose
+ * document cannot be used is set aside and logged, never handed out.
  *
  * X_count(r, filter, &n, e).
  */
@@ -73,6 +74,8 @@ struct row_filter {
     bool live;                      /* only rows whose state is not terminal */
     bool newest_first;              /* by seq; default oldest first */
     unsigned limit;                 /* 0: none */
+    uint64_t before;                /* only those with a smaller seq; 0: any */
+    int64_t since_ns;               /* only those changed since; 0: any */
 };
 typedef int row_fn(const void *row, void *arg);
 int row_add(struct records *r, enum row_kind k, void *row, struct err *e);
@@ -113,8 +116,17 @@ void rows_unwatch(struct records *r, const void *arg);
     }                                                                                                                  \
     static inline struct row_filter X##_row_filter(const struct X##_filter *f)                                         \
     {                                                                                                                  \
-        return f ? (struct row_filter){f->parent, f->volume_id, (int)f->state, f->live, f->newest_first, f->limit}     \
-                 : (struct row_filter){.parent = NULL};                                                                \
+        return f                                                                                                       \
+                   ? (                                                                                                 \
+                         struct row_filter){f->parent,                                                                 \
+                                            f->volume_id,                                                              \
+                                            (int)f->state,                                                             \
+                                            f->live,                                                                   \
+                                            f->newest_first,                                                           \
+                                            f->limit,                                                                  \
+                                            0,                                                                         \
+                                            0}                                                                         \
+                   : (struct row_filter){.parent = NULL};                                                              \
     }                                                                                                                  \
     static inline int X##_add(struct records *r, struct X *x, struct err *e)                                           \
     {                                                                                                                  \

@@ -50,6 +50,21 @@ static int create_rows_table(sqlite3 *db, const char *path, const char *t, struc
     return rc;
 }
 
+int records_schema_index(sqlite3 *db, const char *path, struct err *e)
+{
+    int rc = 0;
+    for (enum row_kind k = 0; rc >= 0 && k < ROW_KINDS; k++) {
+        char sql[300];
+        const char *t = row_types[k].table;
+        snprintf(sql, sizeof sql,
+                 "CREATE INDEX IF NOT EXISTS %s_ended ON %s(seq,state,updated_ns) WHERE state IN " RECORDS_TERMINAL_SQL,
+                 t, t);
+        if (row_types[k].terminal != INT_MAX)
+            rc = records_exec(db, path, sql, e, "make an index of");
+    }
+    return rc;
+}
+
 static int set_version(sqlite3 *db, const char *path, unsigned version, struct err *e)
 {
     char sql[160];
@@ -66,6 +81,8 @@ int records_schema_create(sqlite3 *db, const char *path, unsigned version, struc
         rc = create_rows_table(db, path, row_types[k].table, e);
     if (rc >= 0)
         rc = records_exec(db, path, other_tables, e, "make the tables of");
+    if (rc >= 0)
+        rc = records_schema_index(db, path, e);
     if (rc >= 0)
         rc = set_version(db, path, version, e);
     if (rc >= 0)

@@ -23,7 +23,8 @@ static bool matches(enum row_kind k, const struct row_filter *f, struct version 
     const struct row *h = version_row(v);
     int state = version_state(v);
     return (!f->parent || !strcmp(f->parent, h->parent)) && (!f->volume_id || !strcmp(f->volume_id, h->volume_id)) &&
-           (!f->state || f->state == state) && (!f->live || state < row_types[k].terminal);
+           (!f->state || f->state == state) && (!f->live || state < row_types[k].terminal) &&
+           (!f->before || h->seq < f->before) && (!f->since_ns || h->updated_ns >= f->since_ns);
 }
 
 /* ---- in memory ---- */
@@ -71,16 +72,26 @@ static int numbers_in_memory(const struct records *r, enum row_kind k, const str
 
 enum { SHAPE_PARENT = 1, SHAPE_VOLUME = 2, SHAPE_STATE = 4, SHAPE_NEWEST = 8, SHAPE_COUNT = 16 };
 
-/* The statement for finished rows, with its values bound: ?1 parent, ?2 volume, ?3 state, ?4 limit. */
-static int list_stmt(struct records *r, enum row_kind k, const struct row_filter *f, bool count, sqlite3_stmt **ret,
-                     struct err *e)
+/* Numbers between these two. */
+struct range {
+    sqlite3_int64 above, below;
+};
+static const struct range all_numbers = {-1, INT64_MAX};
+
+/* The statement for finished rows, with its values bound: ?1 parent, ?2 volume, ?3 state, ?4 limit, ?5 and ?6 the range
+ * of numbers, ?7 the oldest time of change. */
+static int list_stmt(struct records *r, enum row_kind k, const struct row_filter *f, struct range range, int limit,
+                     sqlite3_stmt **ret, struct err *e)
 {
+    const bool count = limit == 0;
     unsigned s = (f->parent ? SHAPE_PARENT : 0u) | (f->volume_id ? SHAPE_VOLUME : 0u) | (f->state ? SHAPE_STATE : 0u) |
                  (f->newest_first && !count ? SHAPE_NEWEST : 0u) | (count ? SHAPE_COUNT : 0u);
     struct connection *c = records_reader(r);
     sqlite3_stmt **slot = &c->lists[k][s];
     char sql[512];
-    snprintf(sql, sizeof sql, "SELECT %s FROM %s WHERE state IN " RECORDS_TERMINAL_SQL "%s%s%s%s",
+    snprintf(sql, sizeof sql,
+             "SELECT %s FROM %s WHERE state IN " RECORDS_TERMINAL_SQL
+             " AND seq > ?5 AND seq < ?6 AND updated_ns >= ?7%s%s%s%s",
              count ? "count(*)" : "seq", row_types[k].table, s & SHAPE_PARENT ? " AND parent=?1" : "",
              s & SHAPE_VOLUME ? " AND volume=?2" : "", s & SHAPE_STATE ? " AND state=?3" : "",
              count              ? ""
@@ -97,52 +108,84 @@ static int list_stmt(struct records *r, enum row_kind k, const struct row_filter
     if (f->state)
         sqlite3_bind_text(*slot, 3, enum_name(row_types[k].states, f->state), -1, SQLITE_STATIC);
     if (!count)
-        sqlite3_bind_int64(*slot, 4, f->limit ? (sqlite3_int64)f->limit : -1);
-    return 0;
-}
-
-static int numbers_on_disk(struct records *r, enum row_kind k, const struct row_filter *f, struct numbers *ret,
-                           struct err *e)
-{
-    sqlite3_stmt *st;
-    int rc = list_stmt(r, k, f, false, &st, e);
-    if (rc < 0 || (rc = records_collect(records_reader(r), st, &ret->v, &ret->n, e)) < 0)
-        return rc;
-    ret->cap = ret->n;
+        sqlite3_bind_int(*slot, 4, limit);
+    sqlite3_bind_int64(*slot, 5, range.above);
+    sqlite3_bind_int64(*slot, 6,
+                       f->before && f->before < (uint64_t)range.below ? (sqlite3_int64)f->before : range.below);
+    sqlite3_bind_int64(*slot, 7, f->since_ns ? f->since_ns : INT64_MIN);
     return 0;
 }
 
 /* ---- both ---- */
 
-static int oldest_first(const void *a, const void *b)
+#define PAGE 100 /* numbers of finished rows that are read at once */
+
+/* The rows in memory as they are when it begins, merged with those on disk page by page. A transaction's own changes
+ * are in memory, and may be on disk as they were before or as they are now. */
+struct walk {
+    struct records *r;
+    enum row_kind kind;
+    const struct row_filter *f;
+    struct numbers memory, page;
+    size_t memory_at, page_at;
+    struct range left; /* on disk */
+    bool more;         /* there may be rows in it */
+};
+
+static int walk_begin(struct walk *w, struct err *e)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    struct numbers *m = &w->memory;
+    w->more = wants_disk(w->kind, w->f);
+    w->left = (struct range){-1, (sqlite3_int64)w->r->next_seq}; /* none that is added meanwhile */
+    if (numbers_in_memory(w->r, w->kind, w->f, m) < 0)
+        return err_nomem(e);
+    for (size_t i = 0; w->f->newest_first && i < m->n / 2; i++) {
+        uint64_t x = m->v[i];
+        m->v[i] = m->v[m->n - 1 - i];
+        m->v[m->n - 1 - i] = x;
+    }
+    return 0;
 }
 
-static int newest_first(const void *a, const void *b)
+static int walk_page(struct walk *w, struct err *e)
 {
-    return oldest_first(b, a);
+    const int most = w->f->limit && w->f->limit < PAGE ? (int)w->f->limit : PAGE;
+    sqlite3_stmt *st;
+    if (w->page_at < w->page.n || !w->more)
+        return 0;
+    free(w->page.v);
+    w->page = (struct numbers){.v = NULL};
+    w->page_at = 0;
+    int rc = list_stmt(w->r, w->kind, w->f, w->left, most, &st, e);
+    if (rc < 0 || (rc = records_collect(records_reader(w->r), st, &w->page.v, &w->page.n, e)) < 0)
+        return rc;
+    w->more = w->page.n == (size_t)most;
+    if (w->more)
+        *(w->f->newest_first ? &w->left.below : &w->left.above) = (sqlite3_int64)w->page.v[w->page.n - 1];
+    return 0;
 }
 
-/* What matches now. A transaction's own changes are in memory, and may be on disk as they were before. */
-static int numbers(struct records *r, enum row_kind k, const struct row_filter *f, struct numbers *ret, struct err *e)
+/* The number of the next row. 0: there is none. */
+static int walk_next(struct walk *w, uint64_t *ret, struct err *e)
 {
-    int rc = 0;
-    if (wants_disk(k, f))
-        rc = numbers_on_disk(r, k, f, ret, e);
-    if (rc >= 0 && numbers_in_memory(r, k, f, ret) < 0)
-        rc = err_nomem(e);
+    int rc = walk_page(w, e);
     if (rc < 0)
         return rc;
-    if (ret->n && (wants_disk(k, f) || f->newest_first))
-        qsort(ret->v, ret->n, sizeof *ret->v, f->newest_first ? newest_first : oldest_first);
-    size_t n = 0;
-    for (size_t i = 0; i < ret->n; i++)
-        if ((n == 0 || ret->v[n - 1] != ret->v[i]) && !image_replaces(&r->image, k, ret->v[i]))
-            ret->v[n++] = ret->v[i];
-    ret->n = n;
-    return 0;
+    const uint64_t *a = w->memory_at < w->memory.n ? &w->memory.v[w->memory_at] : NULL;
+    const uint64_t *b = w->page_at < w->page.n ? &w->page.v[w->page_at] : NULL;
+    if (!a && !b)
+        return 0;
+    const uint64_t next = !b || (a && (*a < *b) != w->f->newest_first) ? *a : *b;
+    w->memory_at += a && *a == next;
+    w->page_at += b && *b == next;
+    *ret = next;
+    return 1;
+}
+
+static void walk_end(struct walk *w)
+{
+    free(w->memory.v);
+    free(w->page.v);
 }
 
 /* The row of a number as it is now, with a reference; NULL: it is gone, or cannot be used. */
@@ -155,7 +198,7 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
         *ret = obj->now ? version_ref(obj->now) : NULL;
         return 0;
     }
-    if (!disk)
+    if (!disk || image_replaces(&r->image, k, seq))
         return 0;
     int rc = records_kind_stmt(records_reader(r), k, KS_BY_SEQ, &st, e);
     if (rc < 0)
@@ -167,72 +210,101 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
 
 int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e)
 {
-    struct numbers x = {.v = NULL};
-    unsigned left;
-    if (!f)
-        f = &no_filter;
-    left = f->limit;
+    struct walk w = {.r = r, .kind = k, .f = f ? f : &no_filter};
+    uint64_t seq, left = w.f->limit ? w.f->limit : UINT64_MAX;
     int rc = records_ready(r, e);
     if (rc >= 0)
-        rc = numbers(r, k, f, &x, e);
-    /* One that was finished after the numbers were taken is on disk. */
-    const bool disk = wants_disk(k, f);
-    for (size_t i = 0; rc == 0 && i < x.n && (!f->limit || left); i++) {
+        rc = walk_begin(&w, e);
+    /* One that was finished after the walk began is on disk. */
+    const bool disk = wants_disk(k, w.f);
+    while (rc == 0 && left && (rc = walk_next(&w, &seq, e)) > 0) {
         struct version *v;
-        rc = version_at(r, k, x.v[i], disk, &v, e);
-        if (rc == 0 && v && matches(k, f, v)) {
+        rc = version_at(r, k, seq, disk, &v, e);
+        if (rc == 0 && v && matches(k, w.f, v)) {
             left--;
             rc = fn(v->data, arg);
         }
         version_unref(v);
     }
-    free(x.v);
+    walk_end(&w);
     return rc;
 }
 
-static int count_both(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e)
+/* ---- counting ---- */
+
+static int count_on_disk(struct records *r, enum row_kind k, const struct row_filter *f, struct range range,
+                         uint64_t *ret, struct err *e)
 {
-    struct numbers x = {.v = NULL};
-    struct row_filter all = *f;
-    all.limit = 0;
-    int rc = numbers(r, k, &all, &x, e);
-    for (size_t i = 0; rc >= 0 && i < x.n; i++) {
-        /* On disk and not in memory it is as it was found. */
-        const struct object *obj = image_find_seq(&r->image, k, x.v[i]);
-        *ret += !obj || (obj->now && matches(k, f, obj->now));
-    }
-    free(x.v);
+    CLEANUP_FREE uint64_t *one = NULL;
+    sqlite3_stmt *st;
+    size_t n;
+    int rc = list_stmt(r, k, f, range, 0, &st, e);
+    if (rc < 0 || (rc = records_collect(records_reader(r), st, &one, &n, e)) < 0)
+        return rc;
+    *ret = n ? one[0] : 0;
+    return 0;
+}
+
+/* The row of one number is on disk as it was before the transaction or as it is now, and is counted in memory. */
+static int leave_out(struct records *r, enum row_kind k, const struct row_filter *f, struct version *v, uint64_t *ret,
+                     struct err *e)
+{
+    uint64_t n;
+    const sqlite3_int64 seq = v ? (sqlite3_int64)version_row(v)->seq : 0;
+    int rc = v ? count_on_disk(r, k, f, (struct range){seq - 1, seq + 1}, &n, e) : 0;
+    if (v && rc >= 0)
+        *ret -= n;
     return rc;
+}
+
+/* Finished rows that are not in memory. */
+static int count_others(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e)
+{
+    int rc = count_on_disk(r, k, f, all_numbers, ret, e);
+    for (const struct object *obj = r->image.changed; rc >= 0 && obj; obj = obj->next_changed) {
+        if (obj->kind != k)
+            continue;
+        rc = leave_out(r, k, f, obj->was, ret, e);
+        if (rc >= 0 && obj->now && (!obj->was || version_row(obj->was)->seq != obj->seq))
+            rc = leave_out(r, k, f, obj->now, ret, e);
+    }
+    return rc;
+}
+
+static uint64_t count_in_memory(const struct records *r, enum row_kind k, const struct row_filter *f)
+{
+    const enum order o = order_of(f);
+    uint64_t n = 0;
+    if (o != BY_AGE || f->before || f->since_ns) {
+        for (const struct object *obj = first_of(r, k, f, o); obj; obj = obj->younger[o])
+            n += matches(k, f, obj->now);
+        return n;
+    }
+    for (int s = 0; s < OP_STATES; s++)
+        if ((!f->state || f->state == s) && (!f->live || s < row_types[k].terminal))
+            n += r->image.states[k][s];
+    return n;
 }
 
 int row_count(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e)
 {
-    sqlite3_stmt *st;
-    CLEANUP_FREE uint64_t *one = NULL;
-    size_t n = 0;
     *ret = 0;
     if (!f)
         f = &no_filter;
     int rc = records_ready(r, e);
+    if (rc >= 0 && wants_disk(k, f)) {
+        /* One state of the database for all that is read: a commit may end meanwhile. */
+        sqlite3 *db = r->image.changed ? records_reader(r)->db : NULL;
+        if (db)
+            sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+        rc = count_others(r, k, f, ret, e);
+        if (db)
+            sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    }
     if (rc < 0)
         return rc;
-    if (image_is_changed(&r->image) && wants_disk(k, f)) {
-        rc = count_both(r, k, f, ret, e);
-    } else {
-        enum order o = order_of(f);
-        if (wants_disk(k, f) && ((rc = list_stmt(r, k, f, true, &st, e)) < 0 ||
-                                 (rc = records_collect(records_reader(r), st, &one, &n, e)) < 0))
-            return rc;
-        *ret = n ? one[0] : 0;
-        if (o == BY_AGE)
-            for (int s = 0; s < OP_STATES; s++)
-                *ret +=
-                    (!f->state || f->state == s) && (!f->live || s < row_types[k].terminal) ? r->image.states[k][s] : 0;
-        else
-            for (const struct object *obj = first_of(r, k, f, o); obj; obj = obj->younger[o])
-                *ret += matches(k, f, obj->now);
-    }
+    *ret += count_in_memory(r, k, f);
     if (f->limit && *ret > f->limit)
         *ret = f->limit;
-    return rc;
+    return 0;
 }

@@ -140,12 +140,191 @@ static void walks(void **state)
     done(r);
 }
 
+/* ---- lists of several pages ---- */
+
+#define MANY 350
+
+/* m-0 ... m-349; each third is not finished. */
+static struct records *many(void)
+{
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    assert_ok(records_begin(r, &e), &e);
+    for (int i = 0; i < MANY; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "m-%d", i);
+        add_operation(r, id, i % 2 ? "odd" : "even", i % 3 == 0 ? OP_RUNNING : i % 5 ? OP_COMPLETED : OP_FAILED);
+    }
+    assert_ok(records_commit(r, &e), &e);
+    return r;
+}
+
+struct listed {
+    struct records *r;
+    bool newest_first, changes, seen[MANY];
+    int n, last, stop;
+};
+static void become(struct records *r, int i, enum op_state state)
+{
+    char id[16];
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    snprintf(id, sizeof id, "m-%d", i);
+    struct err e = ERR_INIT;
+    assert_ok(operation_get(r, id, &op, &e), &e);
+    op.state = state;
+    assert_ok(operation_save(r, &op, &e), &e);
+}
+
+static int list_one(const struct operation *op, void *arg)
+{
+    struct listed *l = arg;
+    const int i = atoi(op->id + 2);
+    assert_true(i >= 0 && i < MANY && !l->seen[i]);
+    if (l->n++)
+        assert_true(l->newest_first ? i < l->last : i > l->last);
+    l->seen[i] = true;
+    l->last = i;
+    if (l->changes && l->n % 20 == 1) {
+        char id[16];
+        /* The one after the next goes, a live one ahead is finished, and one more comes. */
+        const int gone = l->newest_first ? i - 2 : i + 2, done = l->newest_first ? i / 3 * 3 - 9 : i / 3 * 3 + 9;
+        snprintf(id, sizeof id, "m-%d", gone);
+        if (gone >= 0 && gone < MANY)
+            assert_int_equal(operation_delete(l->r, id, NULL), 0);
+        if (done >= 0 && done < MANY && done != gone)
+            become(l->r, done, OP_COMPLETED);
+        snprintf(id, sizeof id, "m-%d", MANY + i);
+        add_operation(l->r, id, "even", OP_COMPLETED);
+    }
+    return l->stop && l->n == l->stop ? 7 : 0;
+}
+
+static int accesses(struct records *r)
+{
+    int hit = 0, miss = 0, high;
+    sqlite3_db_status(r->reader.db, SQLITE_DBSTATUS_CACHE_HIT, &hit, &high, 1);
+    sqlite3_db_status(r->reader.db, SQLITE_DBSTATUS_CACHE_MISS, &miss, &high, 1);
+    return hit + miss;
+}
+
+static void long_lists_are_read_in_pages(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = many();
+    for (int newest = 0; newest < 2; newest++) {
+        struct listed all = {.newest_first = newest}, some = {.newest_first = newest}, few = some;
+        struct operation_filter f = {.newest_first = newest};
+        accesses(r);
+        assert_ok(operation_each(r, &f, list_one, &all, &e), &e);
+        assert_int_equal(all.n, MANY);
+        const int whole = accesses(r);
+        few.stop = 5;
+        assert_int_equal(operation_each(r, &f, list_one, &few, &e), 7);
+        assert_int_equal(few.n, 5);
+        assert_true(accesses(r) < whole / 10);
+        f.limit = 5;
+        assert_ok(operation_each(r, &f, list_one, &some, &e), &e);
+        assert_int_equal(some.n, 5);
+        assert_true(accesses(r) < whole / 10);
+        assert_int_equal(some.last, newest ? MANY - 5 : 4);
+    }
+    done(r);
+}
+
+/* Rows that are changed, finished, removed and added while a list is read; in one transaction, too. */
+static void a_list_of_rows_that_change(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        struct err e = ERR_INIT;
+        struct records *r = many();
+        struct listed l = {.r = r, .newest_first = how % 2, .changes = true};
+        const struct operation_filter f = {.newest_first = how % 2};
+        if (how / 2)
+            assert_ok(records_begin(r, &e), &e);
+        assert_ok(operation_each(r, &f, list_one, &l, &e), &e);
+        const uint64_t added = 1 + (uint64_t)(l.n - 1) / 20;
+        assert_int_equal(count_operation(r, NULL), (uint64_t)l.n + added); /* those that were removed were not seen */
+        if (how / 2)
+            assert_ok(records_commit(r, &e), &e);
+        assert_int_equal(count_operation(r, NULL), (uint64_t)l.n + added);
+        assert_true(l.n > MANY - 30 && l.n < MANY);
+        done(r);
+    }
+}
+
+static int64_t clock_ns = 1;
+static int64_t test_clock(void)
+{
+    return clock_ns;
+}
+
+static int count_one(const void *row, void *arg)
+{
+    (void)row;
+    ++*(uint64_t *)arg;
+    return 0;
+}
+
+/* Before a number, and changed since: against one look at each row. */
+static void lists_from_a_number_or_a_time(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    int64_t (*clock)(void) = records_clock;
+    records_clock = test_clock;
+    struct records *r = many();
+    clock_ns = 1000;
+    for (int i = 0; i < MANY; i += 7)
+        become(r, i, i % 3 == 0 ? OP_QUEUED : i % 5 ? OP_COMPLETED : OP_FAILED);
+    CLEANUP(operation_clear) struct operation mid = ROW_INIT;
+    assert_ok(operation_get(r, "m-200", &mid, &e), &e);
+    for (unsigned x = 0; x < 64; x++) {
+        const struct row_filter f = {.before = x & 1 ? mid.seq : 0,
+                                     .since_ns = x & 2 ? 1000 : 0,
+                                     .live = x & 4,
+                                     .newest_first = x & 8,
+                                     .parent = x & 16 ? "odd" : NULL,
+                                     .state = x & 32 ? OP_FAILED : 0};
+        uint64_t want = 0, n = 0, counted = 0;
+        for (int i = 0; i < MANY; i++)
+            want += !(x & 1 && i >= 200) && !(x & 2 && i % 7) && !(x & 4 && i % 3) && !(x & 16 && i % 2 == 0) &&
+                    !(x & 32 && (i % 3 == 0 || i % 5));
+        assert_ok(row_each(r, ROW_OPERATION, &f, count_one, &n, &e), &e);
+        assert_int_equal(n, want);
+        assert_ok(row_count(r, ROW_OPERATION, &f, &counted, &e), &e);
+        assert_int_equal(counted, want);
+    }
+    records_clock = clock;
+    done(r);
+}
+
+/* A database of an earlier version has no index for lists. */
+static void the_index_of_lists_is_made(void **state)
+{
+    (void)state;
+    static const char indexes[] =
+        "SELECT count(*) FROM sqlite_schema WHERE name IN ('operations_ended','backups_ended')";
+    struct records *r = many();
+    assert_int_equal(number(r, indexes), 2);
+    exec(r, "DROP INDEX operations_ended; DROP INDEX backups_ended");
+    r = reopen(r);
+    assert_int_equal(number(r, indexes), 2);
+    assert_int_equal(count_operation(r, NULL), MANY);
+    done(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_is_what_was_written),
         cmocka_unit_test(terminal_states_are_absorbing),
         cmocka_unit_test(walks),
+        cmocka_unit_test(long_lists_are_read_in_pages),
+        cmocka_unit_test(a_list_of_rows_that_change),
+        cmocka_unit_test(lists_from_a_number_or_a_time),
+        cmocka_unit_test(the_index_of_lists_is_made),
     };
     return cmocka_run_group_tests(tests, records_setup, records_teardown);
 }
