@@ -91,6 +91,8 @@ void answer_facts_clear(struct answer_facts *f);
 
 json_t *answer_operation(const struct answer_facts *f, const struct operation *op);
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations);
+/* With its operations, none of them with `details`: what is sent each second to those that wait for it. */
+json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b);
 json_t *answer_native(const struct answer_facts *f, const struct native_row *n);
 
 /* ---- lists ---- */

@@ -129,6 +129,7 @@ static const char *velero_phase(enum backup_state state, bool degraded)
 struct members {
     const struct answer_facts *facts;
     json_t *volumes, *operations; /* operations NULL: not wanted */
+    bool details;                 /* of the operations */
     unsigned n, completed, failed;
     int64_t size, fresh;
     /* progress of the whole */
@@ -183,7 +184,8 @@ static int add_member(const struct operation *op, void *arg)
     if (json_array_size(x->volumes) < 1000)
         json_array_append_new(x->volumes, json_string(op->volume->name));
     if (x->operations)
-        json_array_append_new(x->operations, answer_operation(x->facts, op));
+        json_array_append_new(x->operations,
+                              x->details ? answer_operation(x->facts, op) : operation_line(x->facts, op));
     add_member_progress(x, op);
     return 0;
 }
@@ -219,10 +221,15 @@ static json_t *backup_details(const struct backup *b)
     return o;
 }
 
-static json_t *backup_document(const struct answer_facts *f, const struct backup *b, bool with_operations)
+enum members_shown { NO_MEMBERS, MEMBER_LINES, WHOLE_MEMBERS };
+
+static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown)
 {
     const struct operation_filter its = {.parent = b->id};
-    struct members x = {.facts = f, .volumes = json_array(), .operations = with_operations ? json_array() : NULL};
+    struct members x = {.facts = f,
+                        .volumes = json_array(),
+                        .operations = shown == NO_MEMBERS ? NULL : json_array(),
+                        .details = shown == WHOLE_MEMBERS};
     json_t *o = json_object();
     const bool deleting = b->deleting[0] != '\0';
     const enum backup_state state = deleting ? BACKUP_DELETING : b->state;
@@ -267,12 +274,17 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
 
 json_t *backup_line(const struct answer_facts *f, const struct backup *b)
 {
-    return backup_document(f, b, false);
+    return backup_document(f, b, NO_MEMBERS);
+}
+
+json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b)
+{
+    return backup_document(f, b, MEMBER_LINES);
 }
 
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
 {
-    json_t *o = backup_document(f, b, with_operations);
+    json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS);
     json_object_set_new(o, "details", backup_details(b));
     return o;
 }

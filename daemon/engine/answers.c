@@ -127,6 +127,8 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     gather_facts(g, FACTS_OF_ROWS, &f);
+    if (with_operations && !backup_state_terminal(b->state))
+        return answer_backup_progress(&f, b);
     return answer_backup(&f, b, with_operations);
 }
 
