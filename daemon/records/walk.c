@@ -211,7 +211,7 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
 int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e)
 {
     struct walk w = {.r = r, .kind = k, .f = f ? f : &no_filter};
-    uint64_t seq, left = w.f->limit ? w.f->limit : UINT64_MAX;
+    uint64_t seq = 0, left = w.f->limit ? w.f->limit : UINT64_MAX;
     int rc = records_ready(r, e);
     if (rc >= 0)
         rc = walk_begin(&w, e);

@@ -273,7 +273,7 @@ static void a_replacement_without_room_while_running(void **state)
         struct records *r = fresh();
         struct err e = ERR_INIT;
         add_thirty(r);
-        CLEANUP(backup_clear) struct backup a = make_backup("r0", BACKUP_QUEUED, NULL), b = ROW_INIT;
+        CLEANUP(backup_clear) struct backup b = ROW_INIT;
         assert_ok(records_intent_add(r, "r0", "native", "x", NULL, NULL, &e), &e);
         r->noted.corrupt = true;
         fail_after(SQLITE_FULL, after, 1000);
