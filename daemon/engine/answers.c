@@ -18,7 +18,7 @@
 
 static bool live_facts(const struct operation *op, struct answer_live *ret, void *arg)
 {
-    const struct live *l = live_find(arg, op->id);
+    const struct live *l = live_find(&((struct engine *)arg)->d, op->id);
     const int64_t now = now_ns();
     if (!l)
         return false;
@@ -26,8 +26,8 @@ static bool live_facts(const struct operation *op, struct answer_live *ret, void
     ret->progress_ns = l->progress_ns;
     ret->rate = pace_rate(&l->pace);
     ret->left_s = pace_left(&l->pace, (double)now / NS_PER_S);
-    ret->doing = l->step ? l->doing : NULL;
-    ret->doing_s = (double)(now - l->step_since_ns) / NS_PER_S;
+    ret->doing = l->working ? work_name(l->working) : NULL;
+    ret->doing_s = (double)(now - l->working_since_ns) / NS_PER_S;
     return true;
 }
 
@@ -39,14 +39,14 @@ static json_t *mover_facts(const struct operation *op, void *arg)
 static void wait_facts(const struct operation *op, char *why, size_t cap, void *arg)
 {
     char asked[1300];
-    operation_waits_for(arg, op, why, cap);
-    if (!why[0] && natives_asked(arg, op, asked, sizeof asked))
+    operation_waits_for(&((struct engine *)arg)->d, op, why, cap);
+    if (!why[0] && natives_asked(&((struct engine *)arg)->d, op, asked, sizeof asked))
         snprintf(why, cap, "%s", asked);
 }
 
 static unsigned position_facts(const struct backup *b, char by[192], void *arg)
 {
-    return backup_position(arg, b, by);
+    return backup_position(&((struct engine *)arg)->d, b, by);
 }
 
 static const struct answer_source source = {live_facts, mover_facts, wait_facts, position_facts};
@@ -89,7 +89,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     if (wanted < FACTS_OF_DAEMON)
         return;
     f->failing = schedule_failing(g->schedule, &f->failing_job, &f->failing_why);
-    repository_facts(g->repos, f);
+    repository_facts(g->d.repos, f);
     f->own = (struct answer_daemon){.version = SNAPFERRY_VERSION,
                                     .state_dir = g->paths.state_dir,
                                     .news = g->news.text,

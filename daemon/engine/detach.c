@@ -6,7 +6,7 @@
  * that no plan takes them for copies of something that can still be restored.
  */
 #include "base/nearest.h"
-#include "daemon/engine/volumes.h"
+#include "daemon/engine/engine-impl.h"
 
 #include <errno.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static int look_at_volume(const struct volume_row *v, void *arg)
 {
     struct detach *d = arg;
     char repository[128];
-    volume_repository(d->engine, v, repository, sizeof repository);
+    volume_repository(&d->engine->d, v, repository, sizeof repository);
     if (v->last_success_ns && !strcmp(repository, d->repository))
         json_object_set_new(d->volumes, v->id, json_string(v->last_good_backup));
     return 0;
@@ -78,7 +78,7 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
     char why[200];
     snprintf(why, sizeof why, "was in repository \"%s\", which was detached", d->repository);
     json_object_foreach(d->volumes, id, v) if (rc >= 0) rc =
-        volume_backup_lost(d->engine, id, json_string_value(v), why, e);
+        volume_backup_lost(&d->engine->d, id, json_string_value(v), why, e);
     return rc;
 }
 

@@ -28,7 +28,7 @@ void volumes_expect(struct engine *g)
     {
         CLEANUP(volume_row_clear) struct volume_row v;
         volume_row_init(&v);
-        if (volume_row_read(g, json_string_value(id), &v) < 0)
+        if (volume_row_read(&g->d, json_string_value(id), &v) < 0)
             continue;
         v.expected_ns = v.expected_ns ? 0 : now_ns();
         rc = volume_row_save(g->records, &v, &e);

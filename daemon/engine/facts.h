@@ -9,7 +9,7 @@
 #ifndef SNAPFERRY_DAEMON_ENGINE_FACTS_H
 #define SNAPFERRY_DAEMON_ENGINE_FACTS_H
 
-#include "daemon/engine/volumes.h"
+#include "daemon/engine/engine-impl.h"
 
 /* States of operations that are not finished, and phases of runs, in the order of a life. */
 #define FACT_STATES 8

@@ -7,15 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *operation_label(const struct operation *op)
-{
-    static char text[2][2048]; /* two in one line */
-    static unsigned which;
-    char *ret = text[which++ % 2];
-    snprintf(ret, sizeof text[0], op->volume->name[0] ? "%s (%s)" : "%s", op->id, op->volume->name);
-    return ret;
-}
-
 /* ", 12.0 GiB, 234.0 MiB new": of a backup also what was not in the repository before. */
 static void put_amount(char *out, size_t cap, int64_t total, int64_t fresh, bool restore)
 {

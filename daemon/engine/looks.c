@@ -6,7 +6,7 @@
  * and written only where something is new; what a look finds is compared with the facts in memory.
  */
 #include "daemon/engine/facts.h"
-#include "daemon/engine/volumes.h"
+#include "daemon/engine/engine-impl.h"
 
 #include <string.h>
 
@@ -74,7 +74,7 @@ static void is_gone(struct engine *g, const char *id)
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
     struct err e = ERR_INIT;
-    if (volume_row_read(g, id, &v) < 0)
+    if (volume_row_read(&g->d, id, &v) < 0)
         return;
     log_info("volume %s is no longer there", v.volume->name);
     v.state = VOL_GONE;
@@ -96,7 +96,7 @@ static void is_there(struct engine *g, const json_t *v, const char *klass)
     else if (f->gone)
         log_info("volume %s is there again", name);
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
-    volume_note(g, desc, klass, NULL, NULL);
+    volume_note(&g->d, desc, klass, NULL, NULL);
 }
 
 static bool told_before(const json_t *list, const json_t *text)

@@ -58,7 +58,7 @@ static int find_source(struct restore *r, struct err *e)
     struct pick p = {volume, &r->op, 0, false};
     struct operation_filter f = {.parent = backup};
     CLEANUP(backup_clear) struct backup b;
-    if (backup_read(g, backup, &b) < 0) {
+    if (backup_read(&g->d, backup, &b) < 0) {
         err_set(e, ERR_NOT_FOUND, 0, "there is no backup %s in the records", backup);
         return err_hint(e, "`snapferry backups` lists them; a snapshot that only the repository knows is restored with "
                            "`snapferry -r REPOSITORY restore SNAPSHOT TARGET`");
@@ -101,7 +101,7 @@ static int write_restore(struct restore *r, enum restore_from from, const char *
     char stamp[32];
     backup_init(&b);
     operation_init(&op);
-    stamp_text(stamp);
+    g->ids.stamp(&g->ids, now_ns(), stamp);
     str_setf(&b.id, "restore-%s", stamp);
     b.state = BACKUP_QUEUED;
     b.kind = KIND_RESTORE;
@@ -155,7 +155,7 @@ static int write_restore(struct restore *r, enum restore_from from, const char *
         return rc;
     }
     records_counters_hold(g->records);
-    count_backup_begun(g, r->op.job, true);
+    count_backup_begun(&g->d, r->op.job, true);
     rc = records_commit(g->records, e);
     records_counters_settle(g->records);
     if (rc < 0)
@@ -224,7 +224,7 @@ static void native_seen(struct step_result *s, void *arg)
         return;
     }
     if (s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT)
-        native_row_become(r->engine, &r->native, NATIVE_MISSING);
+        native_row_become(&r->engine->d, &r->native, NATIVE_MISSING);
     decide(r, false, s->err.msg);
 }
 
@@ -234,7 +234,7 @@ static void look_at_native(struct restore *r)
     struct engine *g = r->engine;
     const char *alias = r->op.native;
     struct err e = ERR_INIT;
-    r->has_native = alias[0] && native_row_read(g, alias, &r->native) == 0 && r->native.state != NATIVE_REMOVING &&
+    r->has_native = alias[0] && native_row_read(&g->d, alias, &r->native) == 0 && r->native.state != NATIVE_REMOVING &&
                     r->native.state != NATIVE_CREATING && !is_none(r->native.native);
     if (r->has_native && !r->native.native->crash_consistent && !strcmp(r->native.driver, "device"))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */

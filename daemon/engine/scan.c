@@ -6,7 +6,7 @@
  * (somebody else deleted it) no longer counts as one.
  */
 #include "base/time.h"
-#include "daemon/engine/volumes.h"
+#include "daemon/engine/engine-impl.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void volume_rebuilt(struct volume_row *v, const void *arg)
 static int add_rebuilt_backup(struct engine *g, const json_t *tags, int64_t end_ns, struct err *e)
 {
     CLEANUP(backup_clear) struct backup b;
-    if (backup_read(g, tag(tags, "backup"), &b) == 0)
+    if (backup_read(&g->d, tag(tags, "backup"), &b) == 0)
         return 0;
     backup_init(&b);
     str_set(&b.id, tag(tags, "backup"));
@@ -90,9 +90,9 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
         log_warning("%s: %s", op->id, e.msg);
         return -1;
     }
-    if (volume_row_read(g, op->volume_id, &v) < 0)
-        volume_note(g, op->volume, op->own->name, volume_rebuilt, op);
-    volume_backup_found(g, op->volume_id);
+    if (volume_row_read(&g->d, op->volume_id, &v) < 0)
+        volume_note(&g->d, op->volume, op->own->name, volume_rebuilt, op);
+    volume_backup_found(&g->d, op->volume_id);
     return 0;
 }
 
@@ -106,7 +106,7 @@ static void scan_one(struct engine *g, const char *repository, const json_t *s, 
     native_row_init(&n);
     if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
         return;
-    if (operation_read(g, tag(tags, "operation"), &op) == 0) {
+    if (operation_read(&g->d, tag(tags, "operation"), &op) == 0) {
         (*matched)++;
     } else {
         if (add_rebuilt(g, repository, s, &op) < 0)
@@ -115,13 +115,13 @@ static void scan_one(struct engine *g, const char *repository, const json_t *s, 
     }
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
     const char *alias = tag(tags, "native");
-    if (alias[0] && native_row_read(g, alias, &n) == 0 && !n.moved) {
+    if (alias[0] && native_row_read(&g->d, alias, &n) == 0 && !n.moved) {
         n.moved = true;
         n.moved_verified = true;
         n.failed = false;
         str_set(&n.snapshot, jstr(s, "id"));
         str_set(&n.operation, op.id);
-        native_row_write(g, &n);
+        native_row_write(&g->d, &n);
     }
 }
 
@@ -159,12 +159,12 @@ static int look_missing(const struct operation *row, void *arg)
     }
     m->lost += lost;
     if (!lost) {
-        volume_backup_found(m->engine, op.volume_id);
+        volume_backup_found(&m->engine->d, op.volume_id);
         return 0;
     }
     log_warning("%s: its snapshot is no longer in repository \"%s\"", op.id, m->repository);
     snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
-    if (volume_backup_lost(m->engine, op.volume_id, op.parent, why, &e) < 0)
+    if (volume_backup_lost(&m->engine->d, op.volume_id, op.parent, why, &e) < 0)
         log_warning("%s: %s", op.id, e.msg);
     return 0;
 }
@@ -199,7 +199,7 @@ static void scan_ended(const json_t *state, bool terminal, void *arg)
     if (!terminal)
         return;
     engine_unwait(g, s);
-    operation_read(g, jstr(state, "id"), &op);
+    operation_read(&g->d, jstr(state, "id"), &op);
     const json_t *answer = admin_answer(&op, 0);
     if (op.state != OP_COMPLETED)
         err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
@@ -233,11 +233,11 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     if (!e.cls) {
         *s = (struct scan){g, reply, arg};
         json_t *steps = json_pack("[{s:s}]", "verb", "scan");
-        if (admin_submit(g, name, steps, NULL, "admin-scan", id, &e) == 0 &&
+        if (admin_submit(&g->d, name, steps, NULL, "admin-scan", id, &e) == 0 &&
             engine_wait(g, id, scan_ended, s, &e) == 0) {
             if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
-                g->orphans_ns = 0;
-                sweep_storage(g);
+                g->storage_wanted = true;
+                engine_kick(g);
             }
             return;
         }

@@ -47,7 +47,7 @@ static bool reason_passes(const struct err *e)
 static void start_failed(struct submit *s, const struct err *why)
 {
     struct err e = ERR_INIT;
-    count_start_failed(s->engine, s->job);
+    count_start_failed(&s->engine->d, s->job);
     if (schedule_failed(s->engine->schedule, s->job, jint(s->req, "planned_ns"), why, reason_passes(why), s->missing,
                         now_ns(), &e) < 0)
         log_warning("job \"%s\": %s", s->job, e.msg);
@@ -229,7 +229,7 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         return rc;
     json_array_append_new(ops, json_pack("{s:s,s:s}", "id", op.id, "volume", name));
     json_array_append_new(ids, json_string(id));
-    volume_note(s->engine, op.volume, k->name, NULL, NULL);
+    volume_note(&s->engine->d, op.volume, k->name, NULL, NULL);
     return 0;
 }
 
@@ -249,7 +249,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     const json_t *a, *v;
     char stamp[32];
     size_t i, k;
-    stamp_text(stamp);
+    g->ids.stamp(&g->ids, now_ns(), stamp);
     backup_init(&b);
     str_setf(&b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
     b.state = BACKUP_QUEUED;
@@ -290,7 +290,7 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     strs_from_json(&b.volume_ids, ids);
     json_set(&b.skipped, s->skipped);
     records_counters_hold(g->records);
-    count_backup_begun(g, s->job, false);
+    count_backup_begun(&g->d, s->job, false);
     rc = backup_add(g->records, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
@@ -392,38 +392,4 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
     if (!e.cls && step_start(g->steps, "look for volumes", step_volumes, in, 120, volumes_seen, s, NULL, &e) == 0)
         return;
     submit_end(s, NULL, &e);
-}
-
-/* ---- cancel ---- */
-
-static json_t *cancel_answer(const char *id, bool already, const char *state)
-{
-    return json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", state);
-}
-
-void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
-{
-    const char *id = jstr(req, "id");
-    struct err e = ERR_INIT;
-    CLEANUP_JSON json_t *answer = NULL;
-    CLEANUP(backup_clear) struct backup b;
-    CLEANUP(operation_clear) struct operation op;
-    operation_init(&op);
-    if (backup_read(g, id, &b) == 0) {
-        const bool already = backup_state_terminal(b.state);
-        if (!already) {
-            b.cancel = true;
-            b.cancel_ns = now_ns();
-        }
-        if (already || backup_save(g->records, &b, &e) == 0)
-            answer = cancel_answer(id, already, backup_state_name(b.state));
-    } else if (operation_read(g, id, &op) == 0) {
-        answer = cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP, op_state_name(op.state));
-        operation_cancel(g, &op, "asked for");
-    } else {
-        err_set(&e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
-        err_hint(&e, "`snapferry operations` lists what runs");
-    }
-    engine_kick(g);
-    reply(answer, e.cls ? &e : NULL, arg);
 }

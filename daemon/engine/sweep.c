@@ -17,27 +17,10 @@
 
 /* ---- repositories ---- */
 
-static struct repo_health *health_of(struct engine *g, const char *name)
-{
-    for (struct repo_health *h = g->repos; h; h = h->next)
-        if (!strcmp(h->name, name))
-            return h;
-    struct repo_health *h = calloc(1, sizeof *h);
-    if (!h)
-        return NULL;
-    snprintf(h->name, sizeof h->name, "%s", name);
-    h->engine = g;
-    h->since_ns = now_ns();
-    h->free_bytes = h->size_bytes = -1;
-    h->next = g->repos;
-    g->repos = h;
-    return h;
-}
-
 static void repository_seen(struct step_result *s, void *arg)
 {
     struct repo_health *h = arg;
-    struct engine *g = h->engine;
+    struct engine *g = h->owner;
     const bool up = !s->err.cls, changed = !h->known || up != h->up;
     h->checking = false;
     h->checked_ns = now_ns();
@@ -56,7 +39,7 @@ static void repository_seen(struct step_result *s, void *arg)
     snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
     if (changed)
         engine_look_at_all(g);
-    queue_mark_down(g);
+    queue_mark_down(&g->d);
     engine_kick(g);
 }
 
@@ -64,7 +47,7 @@ void repositories_refresh(struct engine *g, bool force)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
-        struct repo_health *h = health_of(g, r->name);
+        struct repo_health *h = repository_health(&g->d, r->name);
         struct err e = ERR_INIT;
         char name[200];
         if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < 30 * NS_PER_S))
@@ -78,31 +61,12 @@ void repositories_refresh(struct engine *g, bool force)
         CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
         snprintf(name, sizeof name, "look at repository %s", r->name);
         h->checking = true;
+        h->owner = g;
         if (step_start(g->steps, name, step_repository, in, 20, repository_seen, h, NULL, &e) < 0) {
             h->checking = false;
             log_warning("%s", e.msg);
         }
     }
-}
-
-bool repository_full(const struct repo_health *h)
-{
-    return h->up && h->free_bytes >= 0 && h->size_bytes > 0 &&
-           (double)h->free_bytes < REPOSITORY_FULL * (double)h->size_bytes;
-}
-
-const char *repository_down(struct engine *g, const char *name)
-{
-    static char text[700];
-    struct repo_health *h = health_of(g, name);
-    if (!h || !h->known) {
-        snprintf(text, sizeof text, "repository \"%s\" has not been looked at yet", name);
-        return text;
-    }
-    if (h->up)
-        return NULL;
-    snprintf(text, sizeof text, "repository \"%s\": %s", name, h->why);
-    return text;
 }
 
 /* ---- the storage ---- */
@@ -127,7 +91,7 @@ static void unknown_native(struct engine *g, const json_t *klass, json_t *native
     backup_init(&b);
     if (!alias[0])
         return;
-    bool known_backup = jstr(tag, "backup")[0] && backup_read(g, jstr(tag, "backup"), &b) == 0;
+    bool known_backup = jstr(tag, "backup")[0] && backup_read(&g->d, jstr(tag, "backup"), &b) == 0;
     if (known_backup || g->news.created || g->news.recovered) {
         CLEANUP(native_row_clear) struct native_row n;
         struct volume_desc volume;
@@ -204,18 +168,18 @@ struct missing {
 static void seen_again(struct engine *g, const char *alias, bool there)
 {
     CLEANUP(native_row_clear) struct native_row n;
-    if (native_row_read(g, alias, &n) < 0)
+    if (native_row_read(&g->d, alias, &n) < 0)
         return;
     if (!there)
         log_warning("native snapshot %s of %s is no longer on the storage", n.id, n.volume->name);
-    native_row_become(g, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
+    native_row_become(&g->d, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
     if (!n.snapshot_only)
         return;
     if (there)
-        volume_backup_found(g, n.volume_id);
+        volume_backup_found(&g->d, n.volume_id);
     else
-        volume_backup_lost(g, n.volume_id, n.parent, "was a native snapshot alone, which is no longer on the storage",
-                           NULL);
+        volume_backup_lost(&g->d, n.volume_id, n.parent,
+                           "was a native snapshot alone, which is no longer on the storage", NULL);
 }
 
 static int look_missing(const struct native_row *n, void *arg)
@@ -252,7 +216,7 @@ static void note_used(struct engine *g, const json_t *natives)
         CLEANUP(native_row_clear) struct native_row n;
         native_row_init(&n);
         struct native_desc desc;
-        if (!json_is_integer(used) || native_row_read(g, jstr(tag, "alias"), &n) < 0 || is_none(n.native) ||
+        if (!json_is_integer(used) || native_row_read(&g->d, jstr(tag, "alias"), &n) < 0 || is_none(n.native) ||
             n.native->used == json_integer_value(used) || native_desc_copy(&desc, n.native) < 0)
             continue;
         desc.used = json_integer_value(used);
@@ -283,7 +247,7 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
         native_row_init(&n);
         bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
         json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
-        if (!again && native_row_read(g, jstr(tag, "alias"), &n) < 0)
+        if (!again && native_row_read(&g->d, jstr(tag, "alias"), &n) < 0)
             unknown_native(g, klass, v, remove);
     }
     note_used(g, json_object_get(answer, "natives"));
@@ -366,7 +330,7 @@ static int look_removing(const struct native_row *n, void *arg)
     const char *by = n->operation;
     if (n->state != NATIVE_REMOVING)
         return 0;
-    if (operation_read(x->engine, by, &op) == 0 && !op_state_terminal(op.state))
+    if (operation_read(&x->engine->d, by, &op) == 0 && !op_state_terminal(op.state))
         return 0; /* its own operation sees to it */
     return json_array_append_new(x->items,
                                  json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass),
@@ -401,7 +365,7 @@ static bool may_have_a_mover(struct engine *g, const char *id)
 {
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
-    const int rc = operation_read(g, id, &op);
+    const int rc = operation_read(&g->d, id, &op);
     return rc == 0 ? !op_state_terminal(op.state) : rc != -ENOENT;
 }
 

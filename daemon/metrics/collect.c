@@ -75,7 +75,7 @@ static void of_configuration(struct samples *s)
 static void of_repositories(struct samples *s)
 {
     const struct repo_health *h;
-    for (h = s->engine->repos; h; h = h->next) {
+    for (h = s->engine->d.repos; h; h = h->next) {
         if (!h->known || !cfg_repository(s->engine->cfg, h->name))
             continue;
         sample(s, "repository_up", h->up, "repository", h->name, NULL);

@@ -36,7 +36,7 @@ static json_t *row_of(struct going *x, const char *direction, const char *volume
 static void running(struct going *x, const struct fact *f)
 {
     struct engine *g = x->samples->engine;
-    const struct live *l = live_find(g, f->id);
+    const struct live *l = live_find(&g->d, f->id);
     const char *direction = fact_directions[f->direction];
     json_t *row = row_of(x, direction, f->name ? f->name : "");
     if (f->direction < 3) {

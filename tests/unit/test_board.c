@@ -2,7 +2,7 @@
 /* The board agrees with a walk over all operations, whatever is written in whatever order (E-02, AO-47). */
 #include "tests/unit/test.h"
 
-#include "daemon/engine/board.h"
+#include "daemon/decide/board.h"
 
 #include <stdio.h>
 #include <stdlib.h>

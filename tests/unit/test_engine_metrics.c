@@ -41,8 +41,8 @@ static void open_with(struct fixture *x, const char *more)
         fail_msg("%s", e.msg);
     assert_int_equal(records_open(&x->g.records, x->dir, &news, &e), 0);
     x->g.cfg = x->cfg;
-    x->g.live = calloc(LIVE_BUCKETS, sizeof *x->g.live);
-    assert_non_null(x->g.live);
+    x->g.d = (struct decide){.records = x->g.records, .world = {.clock = now_ns, .cfg = x->cfg}};
+    assert_int_equal(decide_init(&x->g.d, &e), 0);
     x->g.reload_ok = true;
     x->g.started_ns = now_ns();
     assert_int_equal(facts_new(&x->g, &e), 0);
@@ -63,7 +63,7 @@ static void open_with(struct fixture *x, const char *more)
 static void close_it(struct fixture *x)
 {
     char command[128];
-    free(x->g.live);
+    decide_free(&x->g.d);
     facts_free(&x->g);
     movers_free(x->g.movers);
     steps_free(x->g.steps);
@@ -213,7 +213,7 @@ static void states_are_counted_as_they_change(void **state)
     assert_sample(&x, "operations", "direction=backup,state=Queued", 1);
     assert_sample(&x, "queue_length", "direction=backup", 1);
     assert_sample(&x, "slots_used", "", 1);
-    assert_int_equal(operation_become(&x.g, &op, OP_EXPOSING), 0);
+    assert_int_equal(operation_become(&x.g.d, &op, OP_EXPOSING), 0);
     assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "queue_wait_seconds_count", "direction=backup", 1);
@@ -228,7 +228,7 @@ static void states_are_counted_as_they_change(void **state)
     assert_sample(&x, "operations", "direction=backup,state=Running", 0);
     operation_clear(&op);
     assert_int_equal(operation_get(x.g.records, "up-1", &op, &e), 0);
-    assert_int_equal(operation_become(&x.g, &op, OP_COMPLETED), 0);
+    assert_int_equal(operation_become(&x.g.d, &op, OP_COMPLETED), 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 0);
     operation_clear(&op);
     all_fit(&x);
@@ -243,13 +243,13 @@ static void progress_of_what_runs(void **state)
     put(&x, ROW_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"));
     assert_true(value(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img") > 1e9);
     assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
-    struct live *l = live_get(&x.g, ROW_OPERATION, "up-1");
+    struct live *l = live_get(&x.g.d, ROW_OPERATION, "up-1");
     l->progress = json_pack("{s:i,s:i}", "total", 100, "done", 40);
     l->moved_ns = INT64_C(5000000000000000000);
     assert_sample(&x, "operation_expected_bytes", "direction=backup,volume=/srv/a.img", 100);
     assert_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img", 40);
     assert_sample(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img", 5e9);
-    live_drop(&x.g, "up-1");
+    live_drop(&x.g.d, "up-1");
     assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
     close_it(&x);
 }
@@ -371,7 +371,7 @@ static void natives_by_reason(void **state)
     native_desc_copy(&native, n.native);
     native.used = -1; /* not known of this one */
     native_desc_take(&n.native, native_desc_make(&native));
-    assert_int_equal(native_row_write(&x.g, &n), 0);
+    assert_int_equal(native_row_write(&x.g.d, &n), 0);
     assert_sample(&x, "snapshot_used_bytes", "class=c", 20);
     assert_sample(&x, "snapshot_oldest_timestamp_seconds", "class=c", 1);
     struct native_facts f[2] = {{.alias = "alias-0", .reasons = NATIVE_RETAINED | NATIVE_IN_USE},
@@ -381,9 +381,9 @@ static void natives_by_reason(void **state)
     assert_sample(&x, "snapshots", "class=c,reason=none", 1);
     assert_sample(&x, "snapshots", "class=c,reason=retained", 1);
     n.hold.held = true;
-    assert_int_equal(native_row_write(&x.g, &n), 0);
+    assert_int_equal(native_row_write(&x.g.d, &n), 0);
     assert_sample(&x, "snapshots", "class=c,reason=held", 1);
-    assert_int_equal(native_row_become(&x.g, &n, NATIVE_MISSING), 0);
+    assert_int_equal(native_row_become(&x.g.d, &n, NATIVE_MISSING), 0);
     assert_sample(&x, "snapshots", "class=c,reason=held", 0);
     assert_sample(&x, "snapshots_missing", "class=c", 1);
     native_row_clear(&n);
@@ -413,8 +413,8 @@ static void a_movers_result_is_counted(void **state)
     open_with(&x, "");
     CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
     assert_non_null(result);
-    struct mover_end end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = 1.5};
-    count_mover_ended(&x.g, &op, &end);
+    struct mover_report end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = 1.5};
+    count_mover_ended(&x.g.d, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 1000);
     assert_sample(&x, "skipped_bytes_total", "class=c,why=unallocated", 32); /* the reader's word */
     assert_sample(&x, "compressed_bytes_total", "class=c", 400);
@@ -432,14 +432,14 @@ static void a_movers_result_is_counted(void **state)
     assert_sample(&x, "repository_clock_skew_seconds", "repository=main", -0.5);
     assert_sample(&x, "mover_cpu_seconds_total", "direction=backup", 1.5);
     assert_sample(&x, "bottleneck_total", "direction=backup,stage=write", 1);
-    count_mover_ended(&x.g, &op, &end);
+    count_mover_ended(&x.g.d, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 2000);
     assert_sample(&x, "repository_contents", "repository=main", 12); /* not a sum */
     assert_sample(&x, "repository_backed_up_bytes_total", "repository=main", 8000);
     assert_sample(&x, "repository_added_bytes_total", "repository=main", 800);
     assert_no_sample(&x, "repository_stored_bytes", "repository=main"); /* before it was ever verified */
-    struct mover_end oom = {.outcome = MOVER_OOM, .oom_kills = 1};
-    count_mover_ended(&x.g, &op, &oom);
+    struct mover_report oom = {.outcome = MOVER_OOM, .oom_kills = 1};
+    count_mover_ended(&x.g.d, &op, &oom);
     assert_sample(&x, "mover_oom_total", "", 1);
     assert_sample(&x, "mover_exits_total", "direction=backup,cause=out-of-memory", 1);
     operation_clear(&op);
@@ -471,15 +471,15 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
                                             "\"repository\":{\"storedBytes\":7000}}",
                                             0, NULL);
     CLEANUP_JSON json_t *damaged = json_loads("{\"contents\":10,\"contentsRead\":10,\"damages\":2}", 0, NULL);
-    struct mover_end end = {.outcome = MOVER_OK, .result = result}, good = {.outcome = MOVER_OK, .result = sound},
-                     bad = {.outcome = MOVER_FAILED, .result = damaged};
+    struct mover_report end = {.outcome = MOVER_OK, .result = result}, good = {.outcome = MOVER_OK, .result = sound},
+                        bad = {.outcome = MOVER_FAILED, .result = damaged};
     unknown = first_of(&x, "repositories");
     assert_int_equal(json_object_size(unknown), 2); /* name, path */
     json_t *job = first_of(&x, "jobs");
     assert_null(json_object_get(job, "last_result"));
     json_decref(job);
-    count_mover_ended(&x.g, &verify, &good);
-    count_mover_ended(&x.g, &op, &end);
+    count_mover_ended(&x.g.d, &verify, &good);
+    count_mover_ended(&x.g.d, &op, &end);
     known = first_of(&x, "repositories");
     assert_int_equal(jint(known, "stored"), 7400); /* and what was added since */
     assert_int_equal(jint(known, "backed_up"), 4000);
@@ -488,7 +488,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     assert_int_equal(jint(jobj(known, "verified"), "damages"), 0);
     assert_float_equal(json_number_value(json_object_get(jobj(known, "verified"), "read_ratio")), 0.5, 1e-9);
     assert_true(jint(jobj(known, "verified"), "at_ns") > now_ns() - 60 * NS_PER_S);
-    count_mover_ended(&x.g, &verify, &bad);
+    count_mover_ended(&x.g.d, &verify, &bad);
     last = first_of(&x, "repositories");
     assert_int_equal(jint(jobj(last, "verified"), "damages"), 2);
     operation_clear(&op);
@@ -502,7 +502,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     static const char *const names[] = {"PartiallyFailed", "Completed", "Canceled", "Failed"};
     for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
         b.created_ns = now_ns();
-        count_backup_ended(&x.g, &b, outcomes[i]);
+        count_backup_ended(&x.g.d, &b, outcomes[i]);
         job = first_of(&x, "jobs");
         assert_string_equal(jstr(jobj(job, "last_result"), "state"), names[i]);
         assert_true(jint(jobj(job, "last_result"), "ended_ns") > now_ns() - 60 * NS_PER_S);
@@ -529,8 +529,8 @@ static void nonsense_of_a_mover_counts_nothing(void **state)
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
         CLEANUP_JSON json_t *result = json_loads(nonsense[i], 0, NULL);
         assert_non_null(result);
-        struct mover_end end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = NAN};
-        count_mover_ended(&x.g, &op, &end);
+        struct mover_report end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = NAN};
+        count_mover_ended(&x.g.d, &op, &end);
     }
     assert_sample(&x, "read_bytes_total", "class=c", 0);
     assert_sample(&x, "upload_bytes_total", "repository=main", 0);
@@ -551,33 +551,33 @@ static void ends_are_counted_with_their_reason(void **state)
     open_with(&x, "");
     op.created_ns = now_ns() - 90 * NS_PER_S;
     err_set(&e, ERR_PASSWORD, 0, "wrong");
-    operation_error(&op, "move", &e);
+    operation_error(&x.g.d, &op, "move", &e);
     op.state = OP_CLEANING_UP;
-    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
+    count_operation_ended(&x.g.d, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=failed,reason=password", 1);
     assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=60", 0);
     assert_sample(&x, "operation_duration_seconds_bucket", "direction=backup,stage=total,le=300", 1);
-    count_operation_ended(&x.g, &op, OUTCOME_CANCELED);
+    count_operation_ended(&x.g.d, &op, OUTCOME_CANCELED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=canceled,reason=", 1);
     assert_sample(&x, "uploads_canceled_total", "node=n", 1);
     assert_sample(&x, "uploads_failed_total", "node=n", 1);
-    count_operation_ended(&x.g, &op, OUTCOME_SKIPPED);
+    count_operation_ended(&x.g.d, &op, OUTCOME_SKIPPED);
     assert_sample(&x, "operations_total", "direction=backup,class=c,result=skipped,reason=", 1);
-    count_retry(&x.g, &op);
+    count_retry(&x.g.d, &op);
     assert_sample(&x, "operation_retries_total", "direction=backup,reason=password", 1);
     operation_clear(&op);
     struct backup b;
     backup_init(&b);
     b.kind = KIND_BACKUP;
     b.created_ns = now_ns();
-    count_backup_ended(&x.g, &b, OUTCOME_PARTIALLY_FAILED);
+    count_backup_ended(&x.g.d, &b, OUTCOME_PARTIALLY_FAILED);
     assert_sample(&x, "backups_total", "direction=backup,schedule=,result=partially_failed", 1);
     assert_sample(&x, "backup_partial_failures_total", "schedule=", 1);
     assert_sample(&x, "backup_last_status", "schedule=", 0);
     assert_sample(&x, "backup_last_success_timestamp_seconds", "schedule=", 0);
-    count_backup_ended(&x.g, &b, OUTCOME_COMPLETED);
+    count_backup_ended(&x.g.d, &b, OUTCOME_COMPLETED);
     assert_sample(&x, "backup_last_status", "schedule=", 1);
-    count_backup_ended(&x.g, &b, OUTCOME_CANCELED); /* no verdict */
+    count_backup_ended(&x.g.d, &b, OUTCOME_CANCELED); /* no verdict */
     assert_sample(&x, "backup_last_status", "schedule=", 1);
     assert_true(value(&x, "backup_last_success_timestamp_seconds", "schedule=") > 1e9);
     backup_clear(&b);
@@ -596,20 +596,20 @@ static void restores_to_anywhere_are_counted(void **state)
     open_with(&x, "");
     class_desc_take(&op.own, class_for_path(x.cfg, "/elsewhere/out.raw", false));
     CLEANUP_JSON json_t *result = json_pack("{s:i}", "writtenBytes", 4096);
-    struct mover_end end = {.outcome = MOVER_OK, .result = result};
+    struct mover_report end = {.outcome = MOVER_OK, .result = result};
     op.created_ns = now_ns();
-    count_mover_ended(&x.g, &op, &end);
-    count_operation_ended(&x.g, &op, OUTCOME_COMPLETED);
+    count_mover_ended(&x.g.d, &op, &end);
+    count_operation_ended(&x.g.d, &op, OUTCOME_COMPLETED);
     assert_sample(&x, "written_bytes_total", "class=", 4096);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=completed,reason=", 1);
     err_set(&e, ERR_NO_SPACE, 0, "full");
-    operation_error(&op, "move", &e);
-    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
+    operation_error(&x.g.d, &op, "move", &e);
+    count_operation_ended(&x.g.d, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=no-space", 1);
     /* What only the command line says is no reason here. */
     err_set(&e, ERR_NO_DAEMON, 0, "none");
-    operation_error(&op, "move", &e);
-    count_operation_ended(&x.g, &op, OUTCOME_FAILED);
+    operation_error(&x.g.d, &op, "move", &e);
+    count_operation_ended(&x.g.d, &op, OUTCOME_FAILED);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=failed,reason=error", 1);
     operation_clear(&op);
     all_fit(&x);

@@ -3,7 +3,8 @@
  */
 #include "tests/unit/records.h"
 
-#include "daemon/engine/engine-impl.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
 #include "rows.h"
 
 #include <limits.h>
@@ -683,13 +684,13 @@ static void rules_from_a_policy(void **state)
     p.snapshot_only_keep = 4;
     p.snapshot_only_max_age_s = 70;
     struct native_rules r;
-    native_rules_from(&r, &p, "nightly", 0.5, true);
+    native_rules(&r, &p, "nightly", 0.5, true, now_ns());
     assert_true(r.retain == 7 && r.retain_max_age_s == 60 && r.keep_on_failure && !r.prune_after && r.about_to_create);
     assert_true(r.max_per_volume == 9 && r.pool_high_water > 0.849 && r.pool_high_water < 0.851 && !r.snapshot_only);
     assert_true(r.snapshot_only_keep == 4 && r.snapshot_only_max_age_s == 70 && r.now_ns > 0 && !r.job[0]);
     p.move_data = p.prune_before = false;
     p.job_retain = true;
-    native_rules_from(&r, &p, "nightly", -1, false);
+    native_rules(&r, &p, "nightly", -1, false, now_ns());
     assert_true(r.snapshot_only && r.prune_after && !r.about_to_create && r.pool_used_ratio < 0);
     assert_string_equal(r.job, "nightly");
     policy_clear(&p);

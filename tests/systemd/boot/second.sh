@@ -21,7 +21,7 @@ same "by the same operation, from the same native snapshot" "$(op_id "$A") $(doc
     "$O $NATIVE"
 same "no attempt was counted" "$(doc "$O" | jq -r '.attempt // 0')" 0
 # (In a container the sandboxed daemon sees the boot id of the machine below, which was not booted: "by somebody" then.)
-check "said so" grep -qE "its mover was ended (with the machine|by somebody); it goes on" \
+check "said so" grep -qE "its mover was terminated (by a reboot|externally); resuming from the last checkpoint" \
     <<<"$(journalctl --no-pager -o cat "OPERATION=$O")"
 expect "restored" 0 -- ask restore "$A/$V" /srv/vol/back.img --from repository --wait --quiet
 check "the same bytes" cmp /persist/orig /srv/vol/back.img

@@ -2,14 +2,15 @@
 /* Who may go next: slots, the restore lane, device groups, memory, order (CF-20..22, AO-47, AO-50, E-16). */
 #include "tests/unit/test.h"
 
-#include "daemon/engine/engine-impl.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
 #include "rows.h"
 
 #include <sys/stat.h>
 
 struct fixture {
     char dir[64];
-    struct engine g;
+    struct decide d;
     struct repo_health repo;
     struct cfg *cfg;
 };
@@ -40,23 +41,23 @@ static void open_with(struct fixture *x, const char *daemon_keys)
     write_text(x->dir, "snapferry.ini", ini);
     if (cfg_load_dir(&x->cfg, x->dir, &e) < 0)
         fail_msg("%s", e.msg);
-    assert_int_equal(records_open(&x->g.records, x->dir, &news, &e), 0);
-    x->g.board = board_new();
-    x->g.live = calloc(LIVE_BUCKETS, sizeof *x->g.live);
-    assert_non_null(x->g.board);
-    assert_non_null(x->g.live);
-    x->g.cfg = x->cfg;
+    assert_int_equal(records_open(&x->d.records, x->dir, &news, &e), 0);
+    x->d.board = board_new();
+    x->d.live = calloc(LIVE_BUCKETS, sizeof *x->d.live);
+    assert_non_null(x->d.board);
+    assert_non_null(x->d.live);
+    x->d.world = (struct world){.clock = now_ns, .cfg = x->cfg, .writable = true};
     snprintf(x->repo.name, sizeof x->repo.name, "main");
     x->repo.known = x->repo.up = true;
-    x->g.repos = &x->repo;
+    x->d.repos = &x->repo;
 }
 
 static void close_it(struct fixture *x)
 {
     char command[128];
-    board_free(x->g.board);
-    free(x->g.live);
-    records_close(x->g.records);
+    board_free(x->d.board);
+    free(x->d.live);
+    records_close(x->d.records);
     cfg_free(x->cfg);
     snprintf(command, sizeof command, "rm -rf %s", x->dir);
     assert_int_equal(system(command), 0);
@@ -76,8 +77,8 @@ static void add(struct fixture *x, const char *id, const char *kind, const char 
     if (!strcmp(kind, "restore"))
         json_object_del(doc, "native_doc");
     row_from_doc(&r, ROW_OPERATION, id, "", "", state, doc);
-    assert_int_equal(operation_add(x->g.records, &r.operation, &e), 0);
-    assert_int_equal(board_operation(x->g.board, id, &r.operation), 0);
+    assert_int_equal(operation_add(x->d.records, &r.operation, &e), 0);
+    assert_int_equal(board_operation(x->d.board, id, &r.operation), 0);
     if (ret)
         *ret = r.operation;
     else
@@ -87,7 +88,7 @@ static void add(struct fixture *x, const char *id, const char *kind, const char 
 static bool may(struct fixture *x, const struct operation *op, bool move, const char *because)
 {
     char why[512] = "";
-    bool ok = queue_may(&x->g, op, move, why, sizeof why);
+    bool ok = queue_may(&x->d, op, move, why, sizeof why);
     if (!ok && because && !strstr(why, because))
         fail_msg("\"%s\" does not say \"%s\"", why, because);
     if (!ok)
@@ -183,13 +184,13 @@ static void others_go_on(void **s)
     policy_copy(&other, away.policy);
     str_set(&other.repository, "other");
     policy_take(&away.policy, policy_make(&other));
-    assert_int_equal(operation_save(x.g.records, &away, &e), 0);
-    assert_int_equal(board_operation(x.g.board, away.id, &away), 0);
+    assert_int_equal(operation_save(x.d.records, &away, &e), 0);
+    assert_int_equal(board_operation(x.d.board, away.id, &away), 0);
     assert_true(may(&x, &here, false, NULL));
     assert_false(may(&x, &away, false, "other"));
-    while (x.g.repos != &x.repo) { /* "other" was noted */
-        struct repo_health *h = x.g.repos;
-        x.g.repos = h->next;
+    while (x.d.repos != &x.repo) { /* "other" was noted */
+        struct repo_health *h = x.d.repos;
+        x.d.repos = h->next;
         free(h);
     }
     operation_clear(&away);

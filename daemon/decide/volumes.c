@@ -2,23 +2,15 @@
 /*
  * volumes.c - what is recorded of volumes, and which of their backups still exist
  */
-#include "daemon/engine/volumes.h"
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* ---- jobs ---- */
-
-struct jobs_now jobs_now(const struct engine *g)
-{
-    struct jobs_now j;
-    j.v = schedule_views(g->schedule, now_ns(), &j.n);
-    return j;
-}
-
 /* ---- records ---- */
 
-void volume_note(struct engine *g, const struct volume_desc *volume, const char *klass, volume_change_fn *change,
+void volume_note(struct decide *d, const struct volume_desc *volume, const char *klass, volume_change_fn *change,
                  const void *arg)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
@@ -26,7 +18,7 @@ void volume_note(struct engine *g, const struct volume_desc *volume, const char 
     volume_row_init(&v);
     if (!volume->id[0])
         return;
-    bool fresh = volume_row_get(g->records, volume->id, &v, NULL) < 0;
+    bool fresh = volume_row_get(d->records, volume->id, &v, NULL) < 0;
     if (fresh) {
         str_set(&v.id, volume->id);
         str_set(&v.volume_id, volume->id);
@@ -40,9 +32,9 @@ void volume_note(struct engine *g, const struct volume_desc *volume, const char 
     str_set(&v.klass, klass);
     if (change)
         change(&v, arg);
-    int rc = fresh ? volume_row_add(g->records, &v, &e) : volume_row_save(g->records, &v, &e);
+    int rc = fresh ? volume_row_add(d->records, &v, &e) : volume_row_save(d->records, &v, &e);
     if (rc < 0)
-        log_warning("volume %s: %s", volume->name, e.msg);
+        plan_log(d, LOG_LVL_WARNING, "volume %s: %s", volume->name, e.msg);
 }
 
 struct by_name {
@@ -59,27 +51,27 @@ static int match_name(const struct volume_row *v, void *arg)
     return 1;
 }
 
-int volume_find(struct engine *g, const char *what, struct volume_row *ret)
+int volume_find(struct decide *d, const char *what, struct volume_row *ret)
 {
     struct by_name x = {what, ret, false};
     const struct volume_row_filter newest = {.newest_first = true};
-    if (volume_row_get(g->records, what, ret, NULL) == 0)
+    if (volume_row_get(d->records, what, ret, NULL) == 0)
         return 0;
-    volume_row_each(g->records, &newest, match_name, &x, NULL);
+    volume_row_each(d->records, &newest, match_name, &x, NULL);
     return x.found ? 0 : -ENOENT;
 }
 
 /* ---- the last good backup ---- */
 
 struct newest {
-    struct engine *engine;
+    struct decide *decide;
     const char *except; /* a backup that is on its way out */
     int64_t end_ns, snapshot_ns, changed;
     char backup[192], repository[128];
 };
 
 /* Whether what an operation made can still be restored, as far as is known. */
-static bool still_there(struct engine *g, const struct operation *op)
+static bool still_there(struct decide *d, const struct operation *op)
 {
     CLEANUP(native_row_clear) struct native_row n;
     native_row_init(&n);
@@ -87,7 +79,7 @@ static bool still_there(struct engine *g, const struct operation *op)
         return false;
     if (op->policy->move_data)
         return true;
-    return native_row_read(g, op->native, &n) == 0 && n.state != NATIVE_MISSING;
+    return native_row_read(d, op->native, &n) == 0 && n.state != NATIVE_MISSING;
 }
 
 static int look_at_backup(const struct operation *op, void *arg)
@@ -95,7 +87,7 @@ static int look_at_backup(const struct operation *op, void *arg)
     struct newest *x = arg;
     int64_t end = op->completed_ns;
     if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || end <= x->end_ns || !strcmp(op->parent, x->except) ||
-        !still_there(x->engine, op))
+        !still_there(x->decide, op))
         return 0;
     const json_t *changed = json_object_get(op->result, "incrementalBytes");
     x->end_ns = end;
@@ -106,63 +98,63 @@ static int look_at_backup(const struct operation *op, void *arg)
     return 0;
 }
 
-static int look_for_newest(struct engine *g, const char *volume_id, const char *except, struct newest *x, struct err *e)
+static int look_for_newest(struct decide *d, const char *volume_id, const char *except, struct newest *x, struct err *e)
 {
     const struct operation_filter f = {.volume_id = volume_id};
-    *x = (struct newest){.engine = g, .except = except};
-    return operation_each(g->records, &f, look_at_backup, x, e);
+    *x = (struct newest){.decide = d, .except = except};
+    return operation_each(d->records, &f, look_at_backup, x, e);
 }
 
-static int save_newest(struct engine *g, struct volume_row *v, const struct newest *x, struct err *e)
+static int save_newest(struct decide *d, struct volume_row *v, const struct newest *x, struct err *e)
 {
     v->last_success_ns = x->end_ns;
     v->last_snapshot_ns = x->snapshot_ns;
     str_set(&v->last_good_backup, x->backup);
     str_set(&v->last_good_repository, x->repository);
     v->last_changed_bytes = x->changed;
-    return volume_row_save(g->records, v, e);
+    return volume_row_save(d->records, v, e);
 }
 
-int volume_backup_lost(struct engine *g, const char *volume_id, const char *backup, const char *why, struct err *e)
+int volume_backup_lost(struct decide *d, const char *volume_id, const char *backup, const char *why, struct err *e)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
     struct newest x;
-    if (!volume_id[0] || volume_row_read(g, volume_id, &v) < 0)
+    if (!volume_id[0] || volume_row_read(d, volume_id, &v) < 0)
         return 0;
     bool last = !strcmp(v.last_backup, backup);
     if (last)
         str_clear(&v.last_backup);
     if (strcmp(v.last_good_backup, backup))
-        return last ? volume_row_save(g->records, &v, e) : 0;
-    int rc = look_for_newest(g, volume_id, backup, &x, e);
+        return last ? volume_row_save(d->records, &v, e) : 0;
+    int rc = look_for_newest(d, volume_id, backup, &x, e);
     if (rc < 0)
         return rc;
     const char *name = v.volume->name;
     if (x.backup[0]) {
         str_clear(&v.last_good_lost);
-        log_info("%s: backup %s %s; the last good one is %s now", name, backup, why, x.backup);
+        plan_log(d, LOG_LVL_INFO, "%s: backup %s %s; the last good one is %s now", name, backup, why, x.backup);
     } else {
         char text[700];
         snprintf(text, sizeof text, "the last one, %s, %s", backup, why);
         str_set(&v.last_good_lost, text);
-        log_warning("%s: none of its backups is left: %s", name, text);
+        plan_log(d, LOG_LVL_WARNING, "%s: none of its backups is left: %s", name, text);
     }
-    return save_newest(g, &v, &x, e);
+    return save_newest(d, &v, &x, e);
 }
 
-void volume_backup_found(struct engine *g, const char *volume_id)
+void volume_backup_found(struct decide *d, const char *volume_id)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
     struct newest x;
     struct err e = ERR_INIT;
-    if (!volume_id[0] || volume_row_read(g, volume_id, &v) < 0 || look_for_newest(g, volume_id, "", &x, &e) < 0 ||
+    if (!volume_id[0] || volume_row_read(d, volume_id, &v) < 0 || look_for_newest(d, volume_id, "", &x, &e) < 0 ||
         x.end_ns <= v.last_success_ns)
         return;
     str_clear(&v.last_good_lost);
-    if (save_newest(g, &v, &x, &e) < 0)
-        log_warning("volume %s: %s", v.volume->name, e.msg);
+    if (save_newest(d, &v, &x, &e) < 0)
+        plan_log(d, LOG_LVL_WARNING, "volume %s: %s", v.volume->name, e.msg);
 }
 
 struct repository_of {
@@ -179,52 +171,11 @@ static int match_backup(const struct operation *op, void *arg)
     return 1;
 }
 
-void volume_repository(struct engine *g, const struct volume_row *v, char *out, size_t cap)
+void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap)
 {
     struct repository_of x = {v->last_good_backup, out, cap};
     const struct operation_filter f = {.volume_id = v->id};
     snprintf(out, cap, "%s", v->last_good_repository);
     if (!out[0] && x.backup[0]) /* noted by a daemon that did not remember it */
-        operation_each(g->records, &f, match_backup, &x, NULL);
-}
-
-/* ---- forgetting one that is gone ---- */
-
-struct forget {
-    struct engine *engine;
-    const char *what;
-    unsigned forgotten, there;
-    struct err *err;
-};
-static int forget_one(const struct volume_row *v, void *arg)
-{
-    struct forget *x = arg;
-    const char *name = v->volume->name;
-    if (strcmp(name, x->what) && strcmp(v->id, x->what))
-        return 0;
-    if (v->state != VOL_GONE && cfg_class_of(x->engine->cfg, name)) {
-        x->there++;
-        return 0;
-    }
-    x->forgotten++;
-    return volume_row_delete(x->engine->records, v->id, x->err);
-}
-
-void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
-{
-    struct err e = ERR_INIT;
-    struct forget x = {.engine = g, .what = jstr(req, "volume"), .err = &e};
-    CLEANUP_JSON json_t *answer = NULL;
-    volume_row_each(g->records, NULL, forget_one, &x, &e);
-    if (!e.cls && !x.forgotten && x.there) {
-        err_set(&e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
-        err_hint(&e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);
-    } else if (!e.cls && !x.forgotten) {
-        err_set(&e, ERR_NOT_FOUND, 0, "no volume %s is known", x.what);
-        err_hint(&e, "`snapferry volumes` lists them");
-    } else if (!e.cls) {
-        log_info("volume %s is forgotten", x.what);
-        answer = json_pack("{s:s,s:i}", "volume", x.what, "forgotten", (int)x.forgotten);
-    }
-    reply(answer, e.cls ? &e : NULL, arg);
+        operation_each(d->records, &f, match_backup, &x, NULL);
 }

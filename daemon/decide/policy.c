@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-policy.c - what an operation takes along from the configuration
+ * policy.c - what an operation takes along from the configuration
  *
  * An operation lives by the configuration it was submitted under: its policy and the classes it needs are copied into
  * its record, so that a reload, a renamed section or a new daemon changes nothing for what is already under way
  * (RS-10), and what it made can be removed when its class is long gone.
  */
-#include "base/password.h"
-#include "daemon/engine/engine-impl.h"
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static int limits_from_cfg(struct mover_limits *l, const struct cfg_mover *m)
 {
@@ -149,52 +148,4 @@ const struct class_desc *class_for_path(const struct cfg *c, const char *path, b
     str_set(&o.driver, block ? "device" : "reflink");
     str_set(&o.node, cfg_daemon(c)->node_name);
     return class_desc_make(&o);
-}
-
-int class_view(struct class_view *v, const json_t *doc, struct err *e)
-{
-    const json_t *match = jarr(doc, "match");
-    size_t n = json_array_size(match), k = 0;
-    memset(v, 0, sizeof *v);
-    if (!jstr(doc, "driver")[0])
-        return err_set(e, ERR_GENERIC, EINVAL, "a record names no storage class");
-    v->match = calloc(n + 1, sizeof *v->match);
-    if (!v->match)
-        return err_nomem(e);
-    for (size_t i = 0; i < n; i++)
-        if (json_is_string(json_array_get(match, i)))
-            v->match[k++] = json_string_value(json_array_get(match, i));
-    v->c.name = jstr(doc, "name");
-    v->c.driver = jstr(doc, "driver");
-    v->c.match = v->match;
-    v->c.target = jstr(doc, "target");
-    v->c.node = jstr(doc, "node");
-    v->c.plugin = jstr(doc, "plugin")[0] ? jstr(doc, "plugin") : NULL;
-    v->c.plugin_user = jstr(doc, "plugin_user")[0] ? jstr(doc, "plugin_user") : NULL;
-    v->c.accept_inconsistent = jbool(doc, "accept_inconsistent");
-    v->c.overlay_hook = jstr(doc, "overlay_hook")[0] ? jstr(doc, "overlay_hook") : NULL;
-    v->c.options = jobj(doc, "options");
-    return 0;
-}
-
-void class_view_clear(struct class_view *v)
-{
-    free(v->match);
-    v->match = NULL;
-}
-
-int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e)
-{
-    const struct cfg_repository *r = cfg_repository(c, name);
-    struct stat st;
-    if (!r) {
-        err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", name);
-        return err_hint(e, "add it, or change repository = in the class, job or volume, then `snapferry reload`");
-    }
-    if (!r->password_file[0])
-        return err_set(e, ERR_USAGE, 0, "%s: repository \"%s\" has no password-file", r->origin, name);
-    /* Reading a FIFO or a terminal would hold up the loop. */
-    if (strncmp(r->password_file, "cred:", 5) && stat(r->password_file, &st) == 0 && !S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", r->password_file);
-    return password_read(ret, r->password_file, e);
 }

@@ -1,159 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-backup.c - the phases of a backup: Queued, Snapshotting, Moving, Finalizing, and how it ends
+ * backup.c - the phases of a backup: Queued, Snapshotting, Moving, Finalizing, and how it ends
  *
  * A restore is a backup record with one operation and without phase 1. Finalizing needs no slot: repository retention
  * by an admin operation, the post-backup hook, the summary.
  *
  * Crash points: engine-backup-snapshotting, engine-backup-moving, engine-backup-finalizing, engine-backup-ended.
  */
-#include "base/crash.h"
-#include "daemon/engine/engine-impl.h"
-#include "daemon/engine/hooks.h"
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool is_restore(const struct backup *b)
 {
     return b->kind == KIND_RESTORE;
-}
-
-/* ---- may it begin? ---- */
-
-struct blockers {
-    const struct backup *b;
-    unsigned position;
-    char *by;
-};
-
-/* Texts are shared: equal ones have one address. */
-static bool overlap(const struct backup *a, const struct backup *b)
-{
-    for (unsigned i = 0; i < a->volume_ids.n; i++)
-        for (unsigned k = 0; k < b->volume_ids.n; k++)
-            if (a->volume_ids.v[i] == b->volume_ids.v[k])
-                return true;
-    return false;
-}
-
-static int find_blocker(const struct backup *r, void *arg)
-{
-    struct blockers *x = arg;
-    const bool queued = r->state == BACKUP_QUEUED;
-    if (!strcmp(r->id, x->b->id) || is_restore(r) || (queued && r->seq > x->b->seq))
-        return 0;
-    x->position += queued;
-    if (!x->by[0] && overlap(r, x->b))
-        snprintf(x->by, 192, "%s", r->id);
-    return 0;
-}
-
-unsigned backup_position(struct engine *g, const struct backup *b, char by[192])
-{
-    struct blockers x = {.b = b, .position = 1, .by = by};
-    const struct backup_filter live = {.live = true};
-    by[0] = '\0';
-    backup_each(g->records, &live, find_blocker, &x, NULL);
-    return x.position;
-}
-
-/* Texts by address: the volumes of backups that go first. */
-struct volume_set {
-    const char **v;
-    size_t n, cap; /* cap: a power of two */
-};
-
-static size_t volume_slot(const struct volume_set *s, const char *id)
-{
-    size_t at = ((uintptr_t)id >> 4) * 0x9E3779B97F4A7C15u & (s->cap - 1);
-    while (s->v[at] && s->v[at] != id)
-        at = (at + 1) & (s->cap - 1);
-    return at;
-}
-
-static int volume_set_add(struct volume_set *s, const char *id)
-{
-    if (2 * (s->n + 1) > s->cap) {
-        struct volume_set more = {.cap = s->cap ? 2 * s->cap : 64};
-        more.v = calloc(more.cap, sizeof *more.v);
-        if (!more.v)
-            return -ENOMEM;
-        for (size_t i = 0; i < s->cap; i++)
-            if (s->v[i])
-                more.v[volume_slot(&more, s->v[i])] = s->v[i];
-        more.n = s->n;
-        free(s->v);
-        *s = more;
-    }
-    const size_t at = volume_slot(s, id);
-    s->n += !s->v[at];
-    s->v[at] = id;
-    return 0;
-}
-
-struct begin {
-    struct engine *engine;
-    struct volume_set taken;
-    unsigned running;
-    json_t *ids; /* those that may begin */
-};
-
-static int take_volumes(struct begin *x, const struct backup *b)
-{
-    int rc = 0;
-    for (unsigned i = 0; i < b->volume_ids.n && rc == 0; i++)
-        rc = volume_set_add(&x->taken, b->volume_ids.v[i]);
-    return rc;
-}
-
-static int note_running(const struct backup *b, void *arg)
-{
-    struct begin *x = arg;
-    if (b->state == BACKUP_QUEUED || is_restore(b))
-        return 0;
-    x->running += b->state == BACKUP_SNAPSHOTTING;
-    return take_volumes(x, b);
-}
-
-/* Never before an earlier one with the same volumes: no starvation (AO-47). */
-static int note_queued(const struct backup *b, void *arg)
-{
-    struct begin *x = arg;
-    bool blocked = x->running >= cfg_daemon(x->engine->cfg)->concurrent_backups;
-    if (b->state != BACKUP_QUEUED || b->cancel)
-        return 0;
-    for (unsigned i = 0; i < b->volume_ids.n && x->taken.cap && !blocked; i++)
-        blocked = x->taken.v[volume_slot(&x->taken, b->volume_ids.v[i])] != NULL;
-    if (!blocked) {
-        x->running += !is_restore(b);
-        json_array_append_new(x->ids, json_string(b->id));
-    }
-    return is_restore(b) ? 0 : take_volumes(x, b);
-}
-
-static void begin(struct engine *g, const char *id)
-{
-    CLEANUP(backup_clear) struct backup b;
-    const struct board_run *r = board_run(g->board, id);
-    if (backup_read(g, id, &b) < 0 || b.state != BACKUP_QUEUED || !r || !r->live)
-        return;
-    b.started_ns = now_ns();
-    if (backup_become(g, &b, is_restore(&b) ? BACKUP_MOVING : BACKUP_SNAPSHOTTING) == 0)
-        crash_point("engine-backup-snapshotting");
-}
-
-void begin_backups(struct engine *g)
-{
-    struct begin x = {.engine = g, .ids = json_array()};
-    const struct backup_filter live = {.live = true};
-    const json_t *id;
-    size_t i;
-    if (backup_each(g->records, &live, note_running, &x, NULL) == 0 &&
-        backup_each(g->records, &live, note_queued, &x, NULL) == 0)
-        json_array_foreach(x.ids, i, id) begin(g, json_string_value(id));
-    free(x.taken.v);
-    json_decref(x.ids);
 }
 
 /* ---- counting ---- */
@@ -201,11 +63,11 @@ static int add_up(const struct operation *op, void *arg)
     return 0;
 }
 
-static int tally_up(struct engine *g, const struct backup *b, struct tally *t)
+static int tally_up(struct decide *d, const struct backup *b, struct tally *t)
 {
     struct operation_filter f = {.parent = b->id};
     *t = (struct tally){.first = OP_ERROR_INIT, .errors = json_array()};
-    return operation_each(g->records, &f, add_up, t, NULL);
+    return operation_each(d->records, &f, add_up, t, NULL);
 }
 
 static void tally_clear(struct tally *t)
@@ -238,7 +100,7 @@ static int collect_keep(const struct operation *op, void *arg)
 }
 
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True when it is done. */
-static bool finalize_retention(struct engine *g, struct backup *b)
+static bool finalize_retention(struct decide *d, struct backup *b)
 {
     struct expiry x = {json_object()};
     struct operation_filter f = {.parent = b->id};
@@ -248,43 +110,44 @@ static bool finalize_retention(struct engine *g, struct backup *b)
     if (b->expired) {
         json_decref(x.by_repository);
         struct tally t;
-        tally_up(g, b, &t);
+        tally_up(d, b, &t);
         bool done = t.admin_live == 0;
         tally_clear(&t);
         return done;
     }
-    operation_each(g->records, &f, collect_keep, &x, NULL);
+    operation_each(d->records, &f, collect_keep, &x, NULL);
     json_object_foreach(x.by_repository, repo, list)
     {
         struct err e = ERR_INIT;
         char id[512];
         /* The mover has written keep-* into the source's policy; what is in force is Kopia's inheritance of it. */
         json_t *steps = json_pack("[{s:s,s:O,s:b}]", "verb", "expire", "sources", list, "dry_run", 0);
-        if (admin_submit(g, repo, steps, b->id, "admin-expire", id, &e) < 0)
-            log_warning("%s: retention of repository \"%s\" is left to the next backup: %s", b->id, repo, e.msg);
+        if (admin_submit(d, repo, steps, b->id, "admin-expire", id, &e) < 0)
+            plan_log(d, LOG_LVL_WARNING, "%s: retention of repository \"%s\" is left to the next backup: %s", b->id,
+                     repo, e.msg);
         else
             started = true;
     }
     json_decref(x.by_repository);
     b->expired = true;
-    backup_write(g, b);
+    backup_write(d, b);
     return !started;
 }
 
 /* The hook of each volume that has one, one after the other. */
-static void post_backup_done(struct engine *g, struct backup *b, struct step_result *s)
+void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s)
 {
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
     if (s->err.cls) {
-        log_warning("%s: the hook after it: %s", b->id, s->err.msg);
+        plan_log(d, LOG_LVL_WARNING, "%s: the hook after it: %s", b->id, s->err.msg);
         b->degraded = true;
-        backup_error(b, "post-backup hook", &s->err);
-        backup_write(g, b);
+        backup_error(d, b, "post-backup hook", &s->err);
+        backup_write(d, b);
     }
-    if (operation_read(g, b->post_hook_operation, &op) == 0) {
+    if (operation_read(d, b->post_hook_operation, &op) == 0) {
         op.post_hook_done = true;
-        operation_write(g, &op);
+        operation_write(d, &op);
     }
 }
 
@@ -305,14 +168,12 @@ static int find_post_hook(const struct operation *op, void *arg)
     return 1;
 }
 
-static bool post_hook(struct engine *g, struct backup *b)
+static bool post_hook(struct decide *d, struct backup *b)
 {
     struct find_hook h = {.found = false};
     struct operation_filter f = {.parent = b->id};
-    struct err e = ERR_INIT;
-    bool done = true;
     operation_init(&h.op);
-    operation_each(g->records, &f, find_post_hook, &h, NULL);
+    operation_each(d->records, &f, find_post_hook, &h, NULL);
     if (!h.found)
         return true;
     int64_t timeout = h.op.policy->hook_timeout_s;
@@ -321,14 +182,12 @@ static bool post_hook(struct engine *g, struct backup *b)
                            "volume", volume_desc_to_json(h.op.volume), "class", h.op.own->name, "timeout_s",
                            (json_int_t)timeout, "result", op_state_name(h.op.state));
     str_set(&b->post_hook_operation, h.op.id);
-    if (backup_write(g, b) < 0)
-        json_decref(in);
-    else if (backup_work(g, b, "post hook of", hook_step, in, timeout + 10, post_backup_done, &e) < 0)
-        log_warning("%s: %s", b->id, e.msg);
+    if (backup_write(d, b) == 0)
+        plan_work(d, ROW_BACKUP, b->id, WORK_RUN_HOOK, in, timeout + 10);
     else
-        done = false;
+        json_decref(in);
     operation_clear(&h.op);
-    return done;
+    return false;
 }
 
 /* PartiallyFailed names its volumes (AO-12). */
@@ -361,25 +220,23 @@ static void summary(struct backup *b, const struct tally *t)
         op_error_copy(&b->error, &t->first);
 }
 
-static void end(struct engine *g, struct backup *b)
+static void end(struct decide *d, struct backup *b)
 {
     struct tally t;
-    if (tally_up(g, b, &t) < 0) {
+    if (tally_up(d, b, &t) < 0) {
         tally_clear(&t);
         return;
     }
-    if (post_hook(g, b)) {
+    if (post_hook(d, b)) {
         enum outcome outcome = outcome_of(&t, b);
         summary(b, &t);
-        b->completed_ns = now_ns();
-        records_counters_hold(g->records);
-        count_backup_ended(g, b, outcome);
-        if (backup_become(g, b, backup_state_of(outcome)) == 0) {
-            journal_run(b);
-            live_drop(g, b->id);
+        b->completed_ns = decide_now(d);
+        count_backup_ended(d, b, outcome);
+        if (backup_become(d, b, backup_state_of(outcome)) == 0) {
+            plan_run_ended(d, b);
+            plan_live_drop(d, b->id);
         }
-        records_counters_settle(g->records);
-        crash_point("engine-backup-ended");
+        plan_crash_point(d, "engine-backup-ended");
     }
     tally_clear(&t);
 }
@@ -388,26 +245,26 @@ static void end(struct engine *g, struct backup *b)
 
 static int cancel_op(const struct operation *op, void *arg)
 {
-    struct engine *g = arg;
+    struct decide *d = arg;
     CLEANUP(operation_clear) struct operation fresh;
     operation_init(&fresh);
     if (op->cancel || (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE))
         return 0;
-    if (operation_read(g, op->id, &fresh) == 0)
-        operation_cancel(g, &fresh, "its backup was cancelled");
+    if (operation_read(d, op->id, &fresh) == 0)
+        operation_ask_cancel(d, &fresh, "its backup was canceled");
     return 0;
 }
 
 /* How its operations stand; NULL: not known. */
-static const struct board_run *operations_of(struct engine *g, const struct backup *b)
+static const struct board_run *operations_of(struct decide *d, const struct backup *b)
 {
     const struct operation_filter failed = {.parent = b->id, .state = OP_FAILED},
                                   canceled = {.parent = b->id, .state = OP_CANCELED};
-    struct board_run *r = board_run(g->board, b->id);
+    struct board_run *r = board_run(d->board, b->id);
     uint64_t n_failed = 0, n_canceled = 0;
     if (r && !r->counted) {
-        if (operation_count(g->records, &failed, &n_failed, NULL) < 0 ||
-            operation_count(g->records, &canceled, &n_canceled, NULL) < 0)
+        if (operation_count(d->records, &failed, &n_failed, NULL) < 0 ||
+            operation_count(d->records, &canceled, &n_canceled, NULL) < 0)
             return NULL;
         r->failed = (unsigned)n_failed;
         r->canceled = (unsigned)n_canceled;
@@ -416,47 +273,40 @@ static const struct board_run *operations_of(struct engine *g, const struct back
     return r;
 }
 
-static void reconcile(struct engine *g, struct backup *b)
+void decide_backup(struct decide *d, struct backup *b)
 {
+    if (backup_state_terminal(b->state) || busy(d, b->id))
+        return;
     if (b->cancel) {
         struct operation_filter f = {.parent = b->id, .live = true};
-        operation_each(g->records, &f, cancel_op, g, NULL);
+        operation_each(d->records, &f, cancel_op, d, NULL);
     }
     /* Until Finalizing a backup has no operations but those of its volumes. */
-    const struct board_run *r = operations_of(g, b);
+    const struct board_run *r = operations_of(d, b);
     if (!r)
         return;
     const bool snapshotting = r->snapshotting > 0;
     const bool all_ended = r->live == 0, degraded = r->failed || r->canceled;
     if (degraded && !b->degraded_phase) {
         b->degraded_phase = true; /* seen while others go on (AO-13) */
-        backup_write(g, b);
+        backup_write(d, b);
     }
     if (b->state == BACKUP_QUEUED) {
         if (all_ended)
-            backup_become(g, b, BACKUP_FINALIZING); /* else begin_backups() sees to it */
+            backup_become(d, b, BACKUP_FINALIZING); /* else begin_backups() sees to it */
     } else if (b->state == BACKUP_SNAPSHOTTING || b->state == BACKUP_MOVING) {
         /* Later, too, where one of them is tried again without a native snapshot. */
         bool phase_1 = !is_restore(b) && (b->state == BACKUP_SNAPSHOTTING || snapshotting);
-        bool snapshots_done = !phase_1 || reconcile_snapshots(g, b);
+        bool snapshots_done = !phase_1 || decide_snapshots(d, b);
         if (all_ended) {
-            if (backup_become(g, b, BACKUP_FINALIZING) == 0)
-                crash_point("engine-backup-finalizing");
-            engine_kick(g);
+            if (backup_become(d, b, BACKUP_FINALIZING) == 0)
+                plan_crash_point(d, "engine-backup-finalizing");
         } else if (snapshots_done && b->state == BACKUP_SNAPSHOTTING) {
-            b->snapshots_done_ns = now_ns(); /* the point in time that can be restored (AO-42) */
-            if (backup_become(g, b, BACKUP_MOVING) == 0)
-                crash_point("engine-backup-moving");
-            engine_kick(g);
+            b->snapshots_done_ns = decide_now(d); /* the point in time that can be restored (AO-42) */
+            if (backup_become(d, b, BACKUP_MOVING) == 0)
+                plan_crash_point(d, "engine-backup-moving");
         }
-    } else if (b->state == BACKUP_FINALIZING && finalize_retention(g, b)) {
-        end(g, b);
+    } else if (b->state == BACKUP_FINALIZING && finalize_retention(d, b)) {
+        end(d, b);
     }
-}
-
-void reconcile_backup(struct engine *g, const char *id)
-{
-    CLEANUP(backup_clear) struct backup b;
-    if (backup_read(g, id, &b) == 0 && !backup_state_terminal(b.state) && !busy(g, b.id))
-        reconcile(g, &b);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_engine_stages.c - the seconds that movers spent in their stages, as counters that survive */
+/* test_count_stages.c - the seconds that movers spent in their stages, as counters that survive */
 #include "tests/unit/records.h"
 
 #include "daemon/engine/engine-impl.h"
@@ -40,7 +40,7 @@ static void feed(struct records *r, const char *kind, const char *text)
 {
     json_t *j = json_loads(text, 0, NULL);
     assert_non_null(j);
-    engine_count_stages(r, kind, j);
+    count_stages(r, kind, j);
     json_decref(j);
 }
 
@@ -60,7 +60,7 @@ static void results_add_up(void **state)
          "{\"stages\":[{\"name\":\"read\",\"busySeconds\":0.25,\"stalledSeconds\":1}],\"bottleneck\":\"read\"}");
     feed(r, "verify", "{\"stages\":[{\"name\":\"decrypt\",\"busySeconds\":4}],\"bottleneck\":\"decrypt\"}");
     feed(r, "backup", "{}");
-    engine_count_stages(r, "backup", NULL);
+    count_stages(r, "backup", NULL);
     r = reopen(r);
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "read"), 1.75));
     assert_true(near(counted(r, "stage_stall_seconds_total", "backup", "read"), 1.5));
@@ -99,7 +99,7 @@ static void nonsense_does_not_grow(void **state)
     for (unsigned i = 0; i < 1000; i++)
         json_array_append_new(many, json_pack("{s:s,s:f}", "name", "zero", "busySeconds", 1.0));
     json_t *result = json_pack("{s:o}", "stages", many);
-    engine_count_stages(r, "backup", result);
+    count_stages(r, "backup", result);
     json_decref(result);
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "zero"), 16));
     done(r);

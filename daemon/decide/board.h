@@ -8,8 +8,8 @@
  *
  * Not thread-safe: the event loop's thread. No function blocks or touches a row.
  */
-#ifndef SNAPFERRY_DAEMON_ENGINE_BOARD_H
-#define SNAPFERRY_DAEMON_ENGINE_BOARD_H
+#ifndef SNAPFERRY_DAEMON_DECIDE_BOARD_H
+#define SNAPFERRY_DAEMON_DECIDE_BOARD_H
 
 #include "daemon/records/types.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* engine-stages.c - where the time of movers goes, added up over all of them */
-#include "daemon/engine/engine-impl.h"
+/* stages.c - where the time of movers goes, added up over all of them */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
 
 #include <math.h>
 
@@ -27,7 +28,7 @@ static void add_seconds(struct records *r, const char *counter, const json_t *la
         records_counter_add(r, counter, labels, s, NULL);
 }
 
-void engine_count_stages(struct records *r, const char *direction, const json_t *result)
+void count_stages(struct records *r, const char *direction, const json_t *result)
 {
     size_t i;
     const json_t *stage;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-count.c - what is counted when something ends, once, whatever dies in between
+ * count.c - what is counted when something ends, once, whatever dies in between
  *
- * Each function is called between records_counters_hold() and records_counters_settle(), in front of the save that
- * makes the end a fact: one commit has both. Labels are taken from small fixed sets or from the configuration, never
- * from what a process says (a mover's result is the word of a process that reads foreign data).
+ * Each function is called in the transaction that makes the end a fact, with the counters held: one commit has both.
+ * Labels are taken from small fixed sets or from the configuration, never from what a process says (a mover's result is
+ * the word of a process that reads foreign data).
  */
-#include "daemon/engine/engine-impl.h"
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
 
 #include <errno.h>
 #include <math.h>
@@ -79,19 +81,19 @@ static const char *class_of(const struct operation *op)
 
 /* ---- small helpers ---- */
 
-static void add(struct engine *g, const char *name, json_t *labels, double value)
+static void add(struct decide *d, const char *name, json_t *labels, double value)
 {
     struct err e = ERR_INIT;
-    if (value > 0 && records_counter_add(g->records, name, labels, value, &e) < 0)
-        log_debug("%s", e.msg);
+    if (value > 0 && records_counter_add(d->records, name, labels, value, &e) < 0)
+        plan_log(d, LOG_LVL_DEBUG, "%s", e.msg);
     json_decref(labels);
 }
 
-static void set(struct engine *g, const char *name, json_t *labels, double value)
+static void set(struct decide *d, const char *name, json_t *labels, double value)
 {
     struct err e = ERR_INIT;
-    if (records_counter_set(g->records, name, labels, value, &e) < 0)
-        log_debug("%s", e.msg);
+    if (records_counter_set(d->records, name, labels, value, &e) < 0)
+        plan_log(d, LOG_LVL_DEBUG, "%s", e.msg);
     json_decref(labels);
 }
 
@@ -123,20 +125,20 @@ static double number(const json_t *o, const char *member)
     return json_is_number(v) && isfinite(d) ? d : 0;
 }
 
-static void observe(struct engine *g, const char *name, json_t *labels, const double *bounds, double seconds)
+static void observe(struct decide *d, const char *name, json_t *labels, const double *bounds, double seconds)
 {
     struct err e = ERR_INIT;
     if (isfinite(seconds) && seconds >= 0 && seconds < SECONDS_MAX &&
-        records_histogram_observe(g->records, name, labels, bounds, HISTOGRAM_BOUNDS, seconds, &e) < 0)
-        log_debug("%s", e.msg);
+        records_histogram_observe(d->records, name, labels, bounds, HISTOGRAM_BOUNDS, seconds, &e) < 0)
+        plan_log(d, LOG_LVL_DEBUG, "%s", e.msg);
     json_decref(labels);
 }
 
 /* ---- time spent in states ---- */
 
-void operation_spent(struct operation *op, enum op_state state)
+void operation_spent(struct operation *op, enum op_state state, int64_t now_ns)
 {
-    int64_t since = op->state_since_ns ? op->state_since_ns : op->created_ns, ms = (now_ns() - since) / 1000000;
+    int64_t since = op->state_since_ns ? op->state_since_ns : op->created_ns, ms = (now_ns - since) / 1000000;
     if (since && ms > 0) /* else the clock was set back */
         op->spent_ms.ms[state] += ms;
 }
@@ -146,23 +148,23 @@ static double spent(const struct operation *op, enum op_state state)
     return (double)op->spent_ms.ms[state] / 1000;
 }
 
-void count_queue_wait(struct engine *g, struct operation *op, enum op_state state)
+void count_queue_wait(struct decide *d, struct operation *op, enum op_state state)
 {
     if (op->queue_counted ||
         (state != OP_EXPOSING && state != OP_STARTING && state != OP_RUNNING && state != OP_SNAPSHOTTING))
         return;
     op->queue_counted = true;
-    observe(g, "queue_wait_seconds", one("direction", count_direction(op->kind)), histogram_bounds,
+    observe(d, "queue_wait_seconds", one("direction", count_direction(op->kind)), histogram_bounds,
             spent(op, OP_QUEUED));
 }
 
-static void stage(struct engine *g, const char *direction, const char *name, double seconds)
+static void stage(struct decide *d, const char *direction, const char *name, double seconds)
 {
-    observe(g, "operation_duration_seconds", two("direction", direction, "stage", name), histogram_bounds, seconds);
+    observe(d, "operation_duration_seconds", two("direction", direction, "stage", name), histogram_bounds, seconds);
 }
 
 /* What a mover calls its stages, and what they are to whoever waits for the operation. */
-static void mover_stages(struct engine *g, const char *direction, const json_t *result)
+static void mover_stages(struct decide *d, const char *direction, const json_t *result)
 {
     static const char *const names[][3] = {
         {"backup", "read", "read"},
@@ -186,80 +188,80 @@ static void mover_stages(struct engine *g, const char *direction, const json_t *
             break;
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
             if (!strcmp(direction, names[k][0]) && !strcmp(jstr(s, "name"), names[k][1]))
-                stage(g, direction, names[k][2], number(s, "busySeconds"));
+                stage(d, direction, names[k][2], number(s, "busySeconds"));
     }
 }
 
 /* ---- ends ---- */
 
-void count_operation_ended(struct engine *g, struct operation *op, enum outcome outcome)
+void count_operation_ended(struct decide *d, struct operation *op, enum outcome outcome)
 {
     const char *direction = count_direction(op->kind), *result = count_result(outcome);
     CLEANUP_JSON json_t *labels = two("direction", direction, "class", class_of(op));
     jset_str(labels, "result", result);
     jset_str(labels, "reason", strcmp(result, "failed") != 0 ? "" : reason_of(op));
-    records_counter_add(g->records, "operations_total", labels, 1, NULL);
-    operation_spent(op, op->state);
-    stage(g, direction, "total", (double)(now_ns() - op->created_ns) / 1e9);
-    stage(g, direction, "move", spent(op, OP_STARTING) + spent(op, OP_RUNNING) + spent(op, OP_CANCELLING));
+    records_counter_add(d->records, "operations_total", labels, 1, NULL);
+    operation_spent(op, op->state, decide_now(d));
+    stage(d, direction, "total", (double)(decide_now(d) - op->created_ns) / 1e9);
+    stage(d, direction, "move", spent(op, OP_STARTING) + spent(op, OP_RUNNING) + spent(op, OP_CANCELLING));
     if (op->kind == KIND_BACKUP)
-        stage(g, direction, "snapshot", spent(op, OP_SNAPSHOTTING));
+        stage(d, direction, "snapshot", spent(op, OP_SNAPSHOTTING));
     if (op->kind == KIND_BACKUP || op->kind == KIND_RESTORE) {
-        stage(g, direction, "expose", spent(op, OP_EXPOSING));
-        stage(g, direction, "cleanup", spent(op, OP_CLEANING_UP));
+        stage(d, direction, "expose", spent(op, OP_EXPOSING));
+        stage(d, direction, "cleanup", spent(op, OP_CLEANING_UP));
     }
-    mover_stages(g, direction, op->result);
+    mover_stages(d, direction, op->result);
 }
 
-void count_retry(struct engine *g, const struct operation *op)
+void count_retry(struct decide *d, const struct operation *op)
 {
-    add(g, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
+    add(d, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
 }
 
-void count_backup_begun(struct engine *g, const char *schedule, bool restore)
+void count_backup_begun(struct decide *d, const char *schedule, bool restore)
 {
-    add(g, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);
+    add(d, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);
 }
 
-void count_start_failed(struct engine *g, const char *schedule)
+void count_start_failed(struct decide *d, const char *schedule)
 {
     json_t *labels = two("direction", "backup", "schedule", schedule);
     jset_str(labels, "result", "failed");
-    count_backup_begun(g, schedule, false);
-    add(g, "backups_total", labels, 1);
-    set(g, "backup_last_status", one("schedule", schedule), 0);
+    count_backup_begun(d, schedule, false);
+    add(d, "backups_total", labels, 1);
+    set(d, "backup_last_status", one("schedule", schedule), 0);
 }
 
-void count_backup_ended(struct engine *g, const struct backup *b, enum outcome outcome)
+void count_backup_ended(struct decide *d, const struct backup *b, enum outcome outcome)
 {
     bool restore = b->kind == KIND_RESTORE;
     const char *schedule = restore ? b->of_job : b->job;
     CLEANUP_JSON json_t *labels = two("direction", restore ? "restore" : "backup", "schedule", schedule);
     jset_str(labels, "result", count_result(outcome));
-    records_counter_add(g->records, "backups_total", labels, 1, NULL);
+    records_counter_add(d->records, "backups_total", labels, 1, NULL);
     if (restore)
         return;
-    set(g, "backup_last_end_timestamp_seconds", two("schedule", schedule, "result", count_result(outcome)),
-        (double)now_ns() / 1e9);
+    set(d, "backup_last_end_timestamp_seconds", two("schedule", schedule, "result", count_result(outcome)),
+        (double)decide_now(d) / 1e9);
     bool good = outcome == OUTCOME_COMPLETED;
-    observe(g, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
-            (double)(now_ns() - b->created_ns) / 1e9);
+    observe(d, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
+            (double)(decide_now(d) - b->created_ns) / 1e9);
     if (outcome != OUTCOME_CANCELED)
-        set(g, "backup_last_status", one("schedule", schedule), good);
+        set(d, "backup_last_status", one("schedule", schedule), good);
     if (good)
-        set(g, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(now_ns() / NS_PER_S));
+        set(d, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(decide_now(d) / NS_PER_S));
 }
 
-void count_snapshot(struct engine *g, const struct operation *op, bool taken, double seconds)
+void count_snapshot(struct decide *d, const struct operation *op, bool taken, double seconds)
 {
-    add(g, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", op->job), 1);
+    add(d, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", op->job), 1);
     if (taken)
-        observe(g, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
+        observe(d, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
 }
 
 /* ---- what a mover's result says ---- */
 
-static void data_path(struct engine *g, const char *klass, const char *direction, const json_t *r)
+static void data_path(struct decide *d, const char *klass, const char *direction, const json_t *r)
 {
     static const char *const of_backup[][2] = {
         {"readBytes", "read_bytes_total"},
@@ -271,18 +273,18 @@ static void data_path(struct engine *g, const char *klass, const char *direction
         {"badBytes", "unreadable_bytes_total"},
     };
     if (!strcmp(direction, "restore"))
-        add(g, "written_bytes_total", one("class", klass), bytes(r, "writtenBytes"));
+        add(d, "written_bytes_total", one("class", klass), bytes(r, "writtenBytes"));
     if (strcmp(direction, "backup"))
         return;
     for (size_t i = 0; i < sizeof of_backup / sizeof *of_backup; i++)
-        add(g, of_backup[i][1], one("class", klass), bytes(r, of_backup[i][0]));
+        add(d, of_backup[i][1], one("class", klass), bytes(r, of_backup[i][0]));
     /* What the reader left out; holeBytes are chunks that are nothing but hole, and a plugin may know no more. */
     const json_t *reader = jobj(r, "reader");
     bool told = json_is_integer(json_object_get(reader, "skippedBytes"));
-    add(g, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
+    add(d, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
         told ? bytes(reader, "skippedBytes") : bytes(r, "holeBytes"));
     if (reader)
-        set(g, "io_uring_inflight", one("class", klass), bytes(reader, "inflightMax"));
+        set(d, "io_uring_inflight", one("class", klass), bytes(reader, "inflightMax"));
 }
 
 static bool known(const char *const *names, size_t n, const char *name)
@@ -293,7 +295,7 @@ static bool known(const char *const *names, size_t n, const char *name)
     return false;
 }
 
-static void request_times(struct engine *g, const char *repository, const char *op, const json_t *times)
+static void request_times(struct decide *d, const char *repository, const char *op, const json_t *times)
 {
     uint64_t counts[HISTOGRAM_BOUNDS + 1] = {0};
     struct err e = ERR_INIT;
@@ -305,12 +307,12 @@ static void request_times(struct engine *g, const char *repository, const char *
     }
     CLEANUP_JSON json_t *labels = two("repository", repository, "op", op);
     double s = number(times, "seconds");
-    if (records_histogram_add(g->records, "repository_request_seconds", labels, histogram_bounds_short,
+    if (records_histogram_add(d->records, "repository_request_seconds", labels, histogram_bounds_short,
                               HISTOGRAM_BOUNDS, counts, s < SECONDS_MAX ? s : 0, &e) < 0)
-        log_debug("%s", e.msg);
+        plan_log(d, LOG_LVL_DEBUG, "%s", e.msg);
 }
 
-static void repository_facts(struct engine *g, const char *name, const json_t *r)
+static void repository_facts(struct decide *d, const char *name, const json_t *r)
 {
     static const char *const ops[] = {"get", "put", "list", "delete", "stat"};
     static const char *const gauges[][2] = {{"storedBytes", "repository_stored_bytes"},
@@ -320,14 +322,14 @@ static void repository_facts(struct engine *g, const char *name, const json_t *r
     const json_t *q;
     const char *op, *code;
     json_t *n;
-    add(g, "upload_bytes_total", one("repository", name), bytes(r, "uploadedBytes"));
-    add(g, "download_bytes_total", one("repository", name), bytes(r, "downloadedBytes"));
-    add(g, "repository_retries_total", one("repository", name), bytes(r, "retries"));
+    add(d, "upload_bytes_total", one("repository", name), bytes(r, "uploadedBytes"));
+    add(d, "download_bytes_total", one("repository", name), bytes(r, "downloadedBytes"));
+    add(d, "repository_retries_total", one("repository", name), bytes(r, "retries"));
     for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
         if (json_is_integer(json_object_get(r, gauges[i][0])))
-            set(g, gauges[i][1], one("repository", name), bytes(r, gauges[i][0]));
+            set(d, gauges[i][1], one("repository", name), bytes(r, gauges[i][0]));
     if (json_is_number(json_object_get(r, "clockSkewSeconds")))
-        set(g, "repository_clock_skew_seconds", one("repository", name), number(r, "clockSkewSeconds"));
+        set(d, "repository_clock_skew_seconds", one("repository", name), number(r, "clockSkewSeconds"));
     json_object_foreach(jobj(r, "requests"), op, q)
     {
         if (!known(ops, sizeof ops / sizeof *ops, op))
@@ -338,63 +340,64 @@ static void repository_facts(struct engine *g, const char *name, const json_t *r
             json_int_t v = json_integer_value(n);
             jset_str(labels, "code", code);
             if (is_one_of(count_code_at, code) && v > 0 && v < BYTES_MAX)
-                records_counter_add(g->records, "repository_requests_total", labels, (double)v, NULL);
+                records_counter_add(d->records, "repository_requests_total", labels, (double)v, NULL);
         }
-        request_times(g, name, op, q);
+        request_times(d, name, op, q);
     }
 }
 
 /* What the repository holds since its last verification, and what it took for how much. */
-static void backed_up(struct engine *g, const char *repository, const json_t *r)
+static void backed_up(struct decide *d, const char *repository, const json_t *r)
 {
     CLEANUP_JSON json_t *labels = one("repository", repository);
     const double added = bytes(r, "uploadedBytes");
     double stored;
-    add(g, "repository_backed_up_bytes_total", one("repository", repository), bytes(r, "totalBytes"));
-    add(g, "repository_added_bytes_total", one("repository", repository), added);
-    if (records_counter_get(g->records, "repository_stored_bytes", labels, &stored))
-        add(g, "repository_stored_bytes", one("repository", repository), added);
+    add(d, "repository_backed_up_bytes_total", one("repository", repository), bytes(r, "totalBytes"));
+    add(d, "repository_added_bytes_total", one("repository", repository), added);
+    if (records_counter_get(d->records, "repository_stored_bytes", labels, &stored))
+        add(d, "repository_stored_bytes", one("repository", repository), added);
 }
 
-static void verified(struct engine *g, const char *repository, enum mover_outcome outcome, const json_t *r)
+static void verified(struct decide *d, const char *repository, enum mover_outcome outcome, const json_t *r)
 {
     const double contents = bytes(r, "contents");
-    add(g, "verify_errors_total", one("repository", repository), bytes(r, "damages"));
+    add(d, "verify_errors_total", one("repository", repository), bytes(r, "damages"));
     if (outcome == MOVER_OK || bytes(r, "damages")) {
-        set(g, "verify_last_end_timestamp_seconds", one("repository", repository), (double)now_ns() / 1e9);
-        set(g, "verify_last_damages", one("repository", repository), bytes(r, "damages"));
-        set(g, "verify_last_read_ratio", one("repository", repository),
+        set(d, "verify_last_end_timestamp_seconds", one("repository", repository), (double)decide_now(d) / 1e9);
+        set(d, "verify_last_damages", one("repository", repository), bytes(r, "damages"));
+        set(d, "verify_last_read_ratio", one("repository", repository),
             contents > 0 ? bytes(r, "contentsRead") / contents : 1);
     }
     if (outcome == MOVER_OK && !bytes(r, "damages"))
-        set(g, "verify_last_success_timestamp_seconds", one("repository", repository), (double)(now_ns() / NS_PER_S));
+        set(d, "verify_last_success_timestamp_seconds", one("repository", repository),
+            (double)(decide_now(d) / NS_PER_S));
 }
 
-void count_mover_ended(struct engine *g, const struct operation *op, const struct mover_end *end)
+void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *end)
 {
     const char *direction = count_direction(op->kind), *klass = class_of(op);
     const char *repository = op->policy->repository;
     const json_t *r = end->result;
-    add(g, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
+    add(d, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
     if (end->outcome == MOVER_OOM)
-        add(g, "mover_oom_total", NULL, 1);
+        add(d, "mover_oom_total", NULL, 1);
     if (isfinite(end->cpu_seconds) && end->cpu_seconds < SECONDS_MAX)
-        add(g, "mover_cpu_seconds_total", one("direction", direction), end->cpu_seconds);
+        add(d, "mover_cpu_seconds_total", one("direction", direction), end->cpu_seconds);
     if (end->err.cls == ERR_SOURCE)
-        add(g, "io_errors_total", one("op", "read"), 1);
-    add(g, "io_errors_total", one("op", "read"), (double)json_array_size(jarr(r, "badRanges")));
+        add(d, "io_errors_total", one("op", "read"), 1);
+    add(d, "io_errors_total", one("op", "read"), (double)json_array_size(jarr(r, "badRanges")));
     if (!r)
         return;
-    engine_count_stages(g->records, direction, r);
-    data_path(g, klass, direction, r);
+    count_stages(d->records, direction, r);
+    data_path(d, klass, direction, r);
     /* A plugin keeps what it moves elsewhere. */
-    if (jobj(r, "repository") && cfg_repository(g->cfg, repository))
-        repository_facts(g, repository, jobj(r, "repository"));
-    if (!strcmp(direction, "backup") && end->outcome == MOVER_OK && cfg_repository(g->cfg, repository) &&
+    if (jobj(r, "repository") && cfg_repository(d->world.cfg, repository))
+        repository_facts(d, repository, jobj(r, "repository"));
+    if (!strcmp(direction, "backup") && end->outcome == MOVER_OK && cfg_repository(d->world.cfg, repository) &&
         !op->policy->mover[0])
-        backed_up(g, repository, r);
+        backed_up(d, repository, r);
     if (!strcmp(direction, "verify"))
-        verified(g, repository, end->outcome, r);
+        verified(d, repository, end->outcome, r);
 }
 
 /* ---- counters of earlier versions ---- */
@@ -461,16 +464,6 @@ static void rename_counter(struct records *r, const struct old_counter *c)
         jset_str(labels, "class", "");
     if (records_counter_add(r, name, labels, c->value, NULL) == 0)
         records_counter_remove(r, c->name, c->labels);
-}
-
-void count_write_errors(struct engine *g)
-{
-    const uint64_t n = records_write_errors(g->records);
-    if (records_degraded(g->records) || n <= g->write_errors_kept)
-        return;
-    const uint64_t fresh = n - g->write_errors_kept;
-    g->write_errors_kept = n;
-    add(g, WRITE_ERRORS, NULL, (double)fresh);
 }
 
 void count_migrate(struct records *r)

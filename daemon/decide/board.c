@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* board.c - see board.h */
-#include "daemon/engine/board.h"
+#include "daemon/decide/board.h"
 
 #include <errno.h>
 #include <stdio.h>

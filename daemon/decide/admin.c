@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * admin.c - what the daemon needs from a repository, done by movers of kind admin and verify
+ *
+ * The daemon never opens a repository itself. An admin operation carries a list of small steps (check, delete, expire,
+ * policy, scan), runs outside the slots, and leaves its answers in its record.
+ */
+#include "base/nearest.h"
+#include "base/time.h"
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ADMIN_RETRIES 3
+
+const json_t *admin_answer(const struct operation *op, unsigned i)
+{
+    return json_array_get(jarr(op->result, "answers"), i);
+}
+
+int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
+              const char *parent, char id[512], struct err *e)
+{
+    struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
+    struct class_desc own;
+    char stamp[32];
+    if (!cfg_repository(d->world.cfg, repository)) {
+        err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
+        return nearest_hint(e, cfg_near_repository(d->world.cfg, repository),
+                            "`snapferry check-config` lists the repositories");
+    }
+    int rc = cfg_policy(d->world.cfg, "", NULL, &p, e);
+    if (rc < 0)
+        return rc;
+    d->world.ids->stamp(d->world.ids, decide_now(d), stamp);
+    str_setf(&op->id, "%s-%s", prefix, stamp);
+    str_set(&op->parent, parent);
+    op->state = OP_QUEUED;
+    op->kind = kind;
+    policy_from_cfg(&policy, &p);
+    cfg_policy_clear(&p);
+    str_set(&policy.repository, repository);
+    policy.retries = ADMIN_RETRIES;
+    policy_take(&op->policy, policy_make(&policy));
+    class_desc_init(&own);
+    str_set(&own.node, cfg_daemon(d->world.cfg)->node_name);
+    class_desc_take(&op->own, class_desc_make(&own));
+    rc = operation_add(d->records, op, e);
+    if (rc < 0)
+        return rc;
+    snprintf(id, 512, "%s", op->id);
+    return 0;
+}
+
+int admin_submit(struct decide *d, const char *repository, json_t *steps, const char *parent, const char *prefix,
+                 char id[512], struct err *e)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    op.does = steps;
+    return admin_add(d, KIND_ADMIN, prefix, repository, &op, parent, id, e);
+}
+
+/* One check of a repository at a time: what is asked meanwhile is asked together. */
+static bool check_may_start(struct decide *d, const struct operation *op)
+{
+    struct repo_health *h = repository_health(d, op->policy->repository);
+    if (!op->aliases || !h)
+        return true;
+    const struct operation *running = h->checking_id[0] ? operation_peek(d->records, h->checking_id) : NULL;
+    if (running && strcmp(running->id, op->id) != 0 && running->state != OP_RETRYING)
+        return false;
+    snprintf(h->checking_id, sizeof h->checking_id, "%s", op->id);
+    if (!strcmp(h->next_check_id, op->id))
+        h->next_check_id[0] = '\0';
+    return true;
+}
+
+static void check_ended(struct decide *d, const struct operation *op)
+{
+    struct repo_health *h = repository_health(d, op->policy->repository);
+    if (h && op->aliases && h->next_check_id[0])
+        decide_look_at(d, ROW_OPERATION, h->next_check_id);
+}
+
+static void end(struct decide *d, struct operation *op)
+{
+    if (has_mover(d, op->id))
+        return;
+    if (op->outcome == OUTCOME_NONE)
+        op->outcome = OUTCOME_FAILED;
+    op->completed_ns = decide_now(d);
+    count_operation_ended(d, op, op->outcome);
+    if (operation_become(d, op, op_state_of(op->outcome)) < 0)
+        return;
+    plan_mover_forget(d, op->id, NULL, NULL);
+    plan_live_drop(d, op->id);
+    check_ended(d, op);
+}
+
+static void queued(struct decide *d, struct operation *op)
+{
+    const char *down = repository_down(d, op->policy->repository);
+    if (!down && !check_may_start(d, op))
+        return;
+    if (!down) {
+        if (operation_become(d, op, OP_STARTING) == 0)
+            plan_mover_start(d, op, -1);
+        return;
+    }
+    if (strcmp(op->waiting, down) != 0) {
+        str_set(&op->waiting, down);
+        operation_write(d, op);
+    }
+    /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
+    if (decide_now(d) - op->created_ns > 60 * NS_PER_S) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_NO_REPO, 0, "%s", down);
+        operation_attempt_failed(d, op, "repository", &e, false);
+    }
+}
+
+void decide_admin(struct decide *d, struct operation *op)
+{
+    const bool running = op->state == OP_RUNNING || op->state == OP_CANCELLING;
+    if (op->cancel && op->state != OP_CLEANING_UP && (!running || has_mover(d, op->id))) {
+        operation_cancel(d, op);
+        return;
+    }
+    if (busy(d, op->id))
+        return;
+    switch (op->state) {
+    case OP_QUEUED:
+        queued(d, op);
+        break;
+    case OP_STARTING:
+        if (!has_mover(d, op->id))
+            plan_mover_start(d, op, -1);
+        break;
+    case OP_RUNNING:
+    case OP_CANCELLING:
+        operation_adopt(d, op); /* the same for all movers */
+        break;
+    case OP_RETRYING:
+        if (op->wake_ns > decide_now(d))
+            break;
+        op->wake_ns = 0;
+        json_set(&op->identity, NULL);
+        operation_become(d, op, OP_QUEUED);
+        break;
+    case OP_CLEANING_UP:
+        end(d, op);
+        break;
+    case OP_NONE:
+    case OP_SNAPSHOTTING:
+    case OP_EXPOSING:
+    case OP_COMPLETED:
+    case OP_PARTIALLY_FAILED:
+    case OP_FAILED:
+    case OP_CANCELED:
+    case OP_SKIPPED:
+    case OP_STATES:
+        break;
+    }
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* decide.c - a turn: events, then the rows that are marked */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the board ---- */
+
+static int board_add_operation(const struct operation *op, void *arg)
+{
+    struct decide *d = arg;
+    return board_operation(d->board, op->id, op);
+}
+
+static int board_add_backup(const struct backup *b, void *arg)
+{
+    struct decide *d = arg;
+    return board_backup(d->board, b->id, b);
+}
+
+/* Makes the board from the rows. */
+static int board_load(struct decide *d, struct err *e)
+{
+    const struct operation_filter operations = {.live = true};
+    const struct backup_filter backups = {.live = true};
+    board_free(d->board);
+    d->board = board_new();
+    if (!d->board)
+        return err_nomem(e);
+    int rc = backup_each(d->records, &backups, board_add_backup, d, e);
+    if (rc >= 0)
+        rc = operation_each(d->records, &operations, board_add_operation, d, e);
+    d->board_stale = rc < 0;
+    d->backups_changed = true;
+    return rc < 0 ? rc : 0;
+}
+
+static bool is_terminal(enum row_kind k, const void *row)
+{
+    return row && row_state(k, row) >= row_types[k].terminal;
+}
+
+void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const void *was, const void *now)
+{
+    int rc = 0;
+    if (k < ROW_KINDS && now && is_terminal(k, was) && !is_terminal(k, now))
+        d->board_stale = true; /* its end was counted, and undone */
+    if (k == ROW_OPERATION) {
+        rc = board_operation(d->board, id, now);
+    } else if (k == ROW_BACKUP) {
+        rc = board_backup(d->board, id, now);
+        d->backups_changed = true;
+    } else if (k == ROW_KINDS) {
+        d->board_stale = true;
+    }
+    d->board_stale |= rc < 0;
+}
+
+void decide_look_at_all(struct decide *d)
+{
+    board_mark_all(d->board);
+    queue_mark_down(d);
+    d->backups_changed = true;
+}
+
+bool decide_is_due(const struct decide *d)
+{
+    return d->events || d->backups_changed || d->board_stale || board_is_marked(d->board);
+}
+
+/* ---- events ---- */
+
+/* Work that has to be done whatever happens: it is tried again when the row is looked at next. */
+static bool must_be_done(enum work w)
+{
+    return w == WORK_POST_HOOK || w == WORK_UNDO || w == WORK_DELETE_NATIVES || w == WORK_DELETE_PLUGIN ||
+           w == WORK_RUN_HOOK || w == WORK_PRUNE;
+}
+
+static void note_progress(struct decide *d, struct operation *op)
+{
+    const struct live *l = live_find(d, op->id);
+    if (!l || !l->progress || op_state_terminal(op->state))
+        return;
+    json_set(&op->progress, l->progress);
+    operation_write(d, op);
+}
+
+static void operation_event(struct decide *d, struct event *ev)
+{
+    CLEANUP(operation_clear) struct operation op;
+    if (operation_read(d, ev->id, &op) < 0)
+        return;
+    switch (ev->kind) {
+    case EVENT_WORK:
+        if (ev->result.not_started && must_be_done(ev->work))
+            plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(&op), ev->result.err.msg);
+        else if (op.kind == KIND_DELETE)
+            delete_work_ended(d, &op, ev->work, &ev->result);
+        else if (op.state == OP_SNAPSHOTTING)
+            snapshots_work_ended(d, &op, ev->work, &ev->result);
+        else if (!op_state_terminal(op.state))
+            operation_work_ended(d, &op, ev->work, &ev->result);
+        break;
+    case EVENT_READY:
+        mover_ready(d, &op, ev);
+        break;
+    case EVENT_ENDED:
+        mover_ended(d, &op, &ev->report);
+        break;
+    case EVENT_PROGRESS:
+        note_progress(d, &op);
+        break;
+    case EVENT_NOT_STARTED:
+        if (!op_state_terminal(op.state) && op.state != OP_CLEANING_UP)
+            operation_attempt_failed(d, &op, "start", &ev->err, ev->transient);
+        break;
+    }
+}
+
+static void backup_event(struct decide *d, struct event *ev)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(d, ev->id, &b) < 0)
+        return;
+    if (ev->result.not_started)
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", b.id, ev->result.err.msg);
+    else
+        backup_work_ended(d, &b, &ev->result);
+}
+
+/* What the event says of the row's work and mover holds while it is looked at; `back`: no longer. */
+static void apply(struct live *l, const struct event *ev, bool back)
+{
+    l->events = back ? l->events + 1 : l->events ? l->events - 1 : 0;
+    if (ev->kind == EVENT_WORK)
+        l->working = back ? ev->work : WORK_NONE;
+    else if (ev->kind == EVENT_ENDED || ev->kind == EVENT_NOT_STARTED)
+        l->mover = back && ev->kind == EVENT_ENDED;
+}
+
+static void apply_to_all(struct decide *d, const struct event *ev, bool back)
+{
+    struct live *l = live_find(d, ev->id);
+    const json_t *item;
+    size_t i;
+    if (l)
+        apply(l, ev, back);
+    if (ev->kind != EVENT_WORK || ev->work != WORK_SNAPSHOT)
+        return;
+    /* One piece of work for all members of a group. */
+    json_array_foreach(jarr(ev->result.in, "items"), i, item)
+    {
+        struct live *member = live_find(d, jstr(item, "operation"));
+        if (member && member != l)
+            member->working = back ? ev->work : WORK_NONE;
+        if (!back)
+            decide_look_at(d, ROW_OPERATION, jstr(item, "operation"));
+    }
+}
+
+static void take_events(struct decide *d)
+{
+    while (d->events && !d->plan.failed) {
+        struct event *ev = d->events;
+        d->events = ev->next;
+        if (!d->events)
+            d->events_end = &d->events;
+        ev->next = NULL;
+        *d->taken_end = ev;
+        d->taken_end = &ev->next;
+        apply_to_all(d, ev, false);
+        if (ev->row == ROW_BACKUP)
+            backup_event(d, ev);
+        else
+            operation_event(d, ev);
+        decide_look_at(d, ev->row, ev->id);
+    }
+}
+
+/* ---- rows ---- */
+
+static void look_at_operation(struct decide *d, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    if (operation_read(d, id, &op) < 0 || op_state_terminal(op.state) || (busy(d, id) && !op.cancel))
+        return;
+    switch (op.kind) {
+    case KIND_ADMIN:
+    case KIND_VERIFY:
+        decide_admin(d, &op);
+        break;
+    case KIND_DELETE:
+        decide_delete(d, &op);
+        break;
+    case KIND_BACKUP:
+    case KIND_RESTORE:
+        decide_operation(d, &op);
+        break;
+    case KIND_NONE: /* of a newer version */
+    case KINDS:
+        break;
+    }
+}
+
+static void look_at_backup(struct decide *d, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_read(d, id, &b) == 0)
+        decide_backup(d, &b);
+}
+
+static void decide_rows(struct decide *d, unsigned n)
+{
+    struct err e = ERR_INIT;
+    char id[BOARD_ID_MAX];
+    if (d->board_stale && board_load(d, &e) < 0) {
+        plan_fail(d, &e);
+        return;
+    }
+    take_events(d);
+    board_mark_due(d->board, d->world.now_ns);
+    queue_mark_next(d);
+    for (unsigned looks = 0, before = 1; looks != before && looks < n && !d->plan.failed;) {
+        before = looks;
+        for (; looks < n && board_take(d->board, id); looks++)
+            look_at_operation(d, id);
+        if (d->backups_changed) {
+            d->backups_changed = false;
+            begin_backups(d);
+        }
+        for (; looks < n && board_take_backup(d->board, id); looks++)
+            look_at_backup(d, id);
+    }
+}
+
+void decide_turn(struct decide *d, unsigned n)
+{
+    d->turn++;
+    d->world.now_ns = d->world.clock();
+    d->in_turn = true;
+    decide_rows(d, n);
+    d->in_turn = false;
+    d->in_flight = true;
+}
+
+static void end_turn(struct decide *d)
+{
+    plan_clear(&d->plan);
+    d->in_flight = false;
+}
+
+void decide_acted(struct decide *d)
+{
+    while (d->taken) {
+        struct event *ev = d->taken;
+        d->taken = ev->next;
+        event_free(ev);
+    }
+    d->taken_end = &d->taken;
+    end_turn(d);
+}
+
+void decide_undone(struct decide *d)
+{
+    for (const struct event *ev = d->taken; ev; ev = ev->next)
+        apply_to_all(d, ev, true);
+    *d->taken_end = d->events;
+    if (!d->events)
+        d->events_end = d->taken_end;
+    d->events = d->taken;
+    if (!d->events)
+        d->events_end = &d->events;
+    d->taken = NULL;
+    d->taken_end = &d->taken;
+    end_turn(d);
+    decide_look_at_all(d);
+}
+
+/* ---- life ---- */
+
+int decide_init(struct decide *d, struct err *e)
+{
+    d->events_end = &d->events;
+    d->taken_end = &d->taken;
+    d->live = calloc(LIVE_BUCKETS, sizeof *d->live);
+    if (!d->live)
+        return err_nomem(e);
+    return board_load(d, e);
+}
+
+void decide_free(struct decide *d)
+{
+    for (unsigned i = 0; d->live && i < LIVE_BUCKETS; i++)
+        while (d->live[i]) {
+            struct live *l = d->live[i];
+            d->live[i] = l->next;
+            json_decref(l->progress);
+            free(l);
+        }
+    free(d->live);
+    for (struct event *ev = d->events, *next; ev; ev = next) {
+        next = ev->next;
+        event_free(ev);
+    }
+    while (d->repos) {
+        struct repo_health *h = d->repos;
+        d->repos = h->next;
+        free(h);
+    }
+    if (d->events_end) {
+        plan_clear(&d->plan);
+        board_free(d->board);
+    }
+}

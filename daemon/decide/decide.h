@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * decide.h - what should happen next
+ *
+ *   observe (events, rows, clock) -> decide -> plan -> commit -> act -> observe
+ *
+ * The functions of this room read rows and facts and write into a plan: changes of rows, intents and counters (one
+ * transaction of the records, which the caller begins and commits) and actions, which the caller carries out in order
+ * once the changes are durable. They start nothing, wait for nothing, and look at no clock and no disk, but that
+ * finished rows are read through the records. So the same functions run in the daemon and, with a clock, movers and a
+ * storage of its own, in the model test (tests/unit/test_model.c).
+ *
+ * They are level-triggered: a decision follows from the row and the facts as they are, never from having seen a change.
+ * An event (the end of a piece of work, what became of a mover) is a fact until what follows from it is durable; if the
+ * commit fails it is handed in again.
+ *
+ * Not thread-safe: the event loop's thread.
+ */
+#ifndef SNAPFERRY_DAEMON_DECIDE_DECIDE_H
+#define SNAPFERRY_DAEMON_DECIDE_DECIDE_H
+
+#include "base/json.h"
+#include "base/pace.h"
+#include "cfg/cfg.h"
+#include "daemon/decide/board.h"
+#include "daemon/decide/natives-plan.h"
+#include "daemon/protocol/mover-outcome.h"
+#include "daemon/records/records.h"
+
+#include <systemd/sd-id128.h>
+
+struct decide;
+
+/* ---- the world ---- */
+
+#define ALIAS_TEXT 37 /* a UUID as text */
+
+/* Where names come from. */
+struct ids {
+    void (*stamp)(struct ids *ids, int64_t now_ns, char out[32]); /* "20261121T020000-3f9a" */
+    void (*alias)(struct ids *ids, char out[ALIAS_TEXT]);         /* a random UUID */
+};
+
+struct world {
+    int64_t (*clock)(void); /* CLOCK_REALTIME in ns */
+    int64_t now_ns;         /* when the turn began: constant during it */
+    sd_id128_t boot;
+    const struct cfg *cfg;
+    struct ids *ids;
+    bool writable; /* the records could be written when that was last tried */
+};
+
+/* What is known of a repository's storage. */
+struct repo_health {
+    struct repo_health *next;
+    char name[128];
+    bool known, up, checking;
+    int64_t since_ns, checked_ns;   /* since: of the present state */
+    int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
+    char why[512], hint[512];
+    void *owner; /* who looks at it */
+    /* admin operations that ask it whether snapshots can be read: one that runs, and one that waits and takes in what
+     * is asked meanwhile; "": none */
+    char checking_id[BOARD_ID_MAX], next_check_id[BOARD_ID_MAX];
+};
+/* The time of the turn, or now outside of one. */
+int64_t decide_now(const struct decide *d);
+
+/* Below this share of free room a repository is called full, here and by the alert of the shipped rules. */
+#define REPOSITORY_FULL 0.05
+bool repository_full(const struct repo_health *h);
+/* Makes it if there is none; NULL: no memory. */
+struct repo_health *repository_health(struct decide *d, const char *name);
+/* NULL, or why operations on this repository must wait; valid until the next call. */
+const char *repository_down(struct decide *d, const char *name);
+
+/* ---- work: what runs in a process of its own for one row, one piece at a time ---- */
+
+enum work {
+    WORK_NONE,
+    WORK_POOL,         /* how full is the storage of the volume? */
+    WORK_PRUNE,        /* remove native snapshots */
+    WORK_PRE_HOOK,     /* pre-snapshot hook; member "watchdog" of its input: request of the post-snapshot hook */
+    WORK_SNAPSHOT,     /* take native snapshots */
+    WORK_POST_HOOK,    /* post-snapshot hook; its end ends the watchdog */
+    WORK_EXPOSE,       /* make a native snapshot readable */
+    WORK_TARGET,       /* make the target of a restore */
+    WORK_PREPARE_HOOK, /* fix up a writable intermediate */
+    WORK_OPEN,         /* open the intermediate: answers a descriptor */
+    WORK_TARGET_OPEN,  /* open the target: answers a descriptor */
+    WORK_COMMIT,       /* put a restored target into place */
+    WORK_UNDO,         /* remove what intents name */
+    WORK_DELETE_NATIVES,
+    WORK_DELETE_PLUGIN, /* let a mover plugin delete what it stored: {"plugin", "args"} */
+    WORK_RUN_HOOK,      /* hook after a backup or restore */
+    WORKS
+};
+/* "snapshot": what it does, for status and log. */
+const char *work_name(enum work w);
+
+/* How a piece of work ended. */
+struct work_result {
+    json_t *in;  /* what it was started with, NULL: unknown */
+    json_t *out; /* NULL: none */
+    int fd;      /* -1: none */
+    bool timed_out, canceled;
+    bool not_started; /* no process could be made */
+    bool fired;       /* of WORK_POST_HOOK: the watchdog had run the hook before */
+    struct err err;   /* cls ERR_NONE: it succeeded */
+};
+
+/* How a mover ended. */
+struct mover_report {
+    enum mover_outcome outcome;
+    json_t *result; /* NULL: none */
+    int status;     /* of wait(2), -1: unknown */
+    uint64_t memory_peak, oom_kills;
+    double cpu_seconds;
+    struct err err;
+};
+
+/* ---- what is known of a row only while the daemon lives ---- */
+
+struct live {
+    struct live *next;
+    enum row_kind kind;
+    enum work working; /* WORK_NONE: nothing runs */
+    int64_t working_since_ns;
+    bool mover;         /* there is one, or it is being started */
+    bool cancel_failed; /* the mover could not be asked to end */
+    unsigned events;    /* that wait for their turn */
+    uint64_t planned;   /* number of the turn that planned an action for it */
+    /* of the mover, as it reports */
+    json_t *progress; /* last message, NULL: none */
+    int64_t progress_ns, saved_ns;
+    int64_t moved_ns; /* when a counter of it last moved: it reports each second, also while it hangs */
+    struct pace pace;
+    void *step; /* the caller's handle of the work */
+    char id[];
+};
+#define LIVE_BUCKETS 4096 /* a power of two */
+
+struct live *live_find(const struct decide *d, const char *id);
+/* Makes it if there is none; NULL: no memory. */
+struct live *live_get(struct decide *d, enum row_kind k, const char *id);
+/* Not while work of it runs. */
+void live_drop(struct decide *d, const char *id);
+/* Work runs for the row, has ended and was not yet looked at, or was planned in this turn. */
+bool busy(const struct decide *d, const char *id);
+/* A mover of it is there or was planned in this turn. */
+bool has_mover(const struct decide *d, const char *id);
+
+/* ---- events ---- */
+
+enum event_kind {
+    EVENT_WORK,       /* a piece of work has ended */
+    EVENT_READY,      /* a mover is there and has its job */
+    EVENT_ENDED,      /* a mover is gone, and what it left was read */
+    EVENT_PROGRESS,   /* a mover has got on: that is saved now and then */
+    EVENT_NOT_STARTED /* a mover could not be started */
+};
+struct event {
+    struct event *next;
+    enum event_kind kind;
+    enum row_kind row;
+    enum work work;
+    struct work_result result;  /* of EVENT_WORK */
+    json_t *identity;           /* of EVENT_READY: what the record needs to find the mover again */
+    struct mover_report report; /* of EVENT_ENDED */
+    struct err err;             /* of EVENT_NOT_STARTED */
+    bool transient;             /* of EVENT_NOT_STARTED: worth another attempt */
+    char plugin_id[256];        /* of EVENT_READY: "" for the built-in mover */
+    char id[BOARD_ID_MAX];
+};
+/* NULL: no memory. */
+struct event *event_new(enum event_kind kind, enum row_kind row, const char *id);
+/* Closes its descriptor, too. */
+void event_free(struct event *ev);
+/* Adds it behind those that wait. Takes it over. */
+void event_post(struct decide *d, struct event *ev);
+
+/* ---- the plan ---- */
+
+enum act_kind {
+    ACT_WORK,              /* start `work` with `doc` */
+    ACT_WORK_CANCEL,       /* end it now; its end is an event as any other */
+    ACT_MOVER_START,       /* for an operation, with descriptor `fd` (-1: none), borrowed from an event */
+    ACT_MOVER_GO,          /* it may begin */
+    ACT_MOVER_ADOPT,       /* take over one that an earlier daemon started, or read what it left */
+    ACT_MOVER_CANCEL,      /* ask it to end until op->cancel_deadline_ns */
+    ACT_MOVER_FORGET,      /* remove what it left behind; with `text` (a plugin) and `doc` (its id) that one's, too */
+    ACT_LIVE_DROP,         /* nothing is remembered of the row any more */
+    ACT_LOG,               /* `text` at `level` */
+    ACT_JOURNAL_OPERATION, /* the line of an operation that has ended */
+    ACT_JOURNAL_RUN,       /* the line of a backup or restore that has ended */
+    ACT_NATIVES,           /* what was planned for the native snapshots of one volume */
+    ACT_CRASH_POINT        /* a place where tests kill the process */
+};
+struct act {
+    enum act_kind kind;
+    enum row_kind row;
+    enum work work;
+    enum log_level level;
+    int fd;
+    int64_t timeout_s;
+    json_t *doc;
+    char *id, *text;
+    const char *name; /* of ACT_CRASH_POINT: static */
+    struct operation *op;
+    struct backup *backup;
+    struct native_facts *natives;
+    size_t n_natives;
+};
+struct plan {
+    struct act *acts;
+    size_t n, cap;
+    bool failed; /* no memory, or a row that cannot be written: nothing of it may be committed */
+};
+/* Frees what it holds; it is empty then. */
+void plan_clear(struct plan *p);
+
+void plan_work(struct decide *d, enum row_kind k, const char *id, enum work w, json_t *in, int64_t timeout_s);
+void plan_work_cancel(struct decide *d, const char *id);
+void plan_mover_start(struct decide *d, const struct operation *op, int fd);
+void plan_mover_go(struct decide *d, const struct operation *op);
+void plan_mover_adopt(struct decide *d, const struct operation *op);
+void plan_mover_cancel(struct decide *d, const struct operation *op);
+void plan_mover_forget(struct decide *d, const char *id, const char *plugin, const char *plugin_id);
+void plan_live_drop(struct decide *d, const char *id);
+/* Outside a turn it is logged at once. */
+void plan_log(struct decide *d, enum log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void plan_operation_ended(struct decide *d, const struct operation *op);
+void plan_run_ended(struct decide *d, const struct backup *b);
+void plan_natives(struct decide *d, const struct native_facts *f, size_t n);
+void plan_crash_point(struct decide *d, const char *name);
+/* What was to be written cannot be: the turn is undone and tried again. */
+void plan_fail(struct decide *d, const struct err *e);
+
+/* ---- the room ---- */
+
+struct decide {
+    struct world world;
+    struct records *records;
+    struct board *board;
+    struct live **live; /* LIVE_BUCKETS, by id */
+    struct repo_health *repos;
+    struct event *events, **events_end; /* that wait for their turn */
+    struct event *taken, **taken_end;   /* of this turn */
+    struct plan plan;
+    uint64_t turn; /* number of the turn */
+    bool in_turn;
+    bool in_flight;       /* what the turn has changed is being written, its actions wait */
+    bool board_stale;     /* it has to be made again from the rows */
+    bool backups_changed; /* which of the queued ones may begin is to be found out */
+};
+
+/* Reads the rows into the board. `d` is zero but for records and world. */
+int decide_init(struct decide *d, struct err *e);
+void decide_free(struct decide *d);
+/* A row was changed, or a change was undone (rows_watch()). */
+void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const void *was, const void *now);
+
+/*
+ * One turn, in the open transaction of the caller: events first, then rows that are marked on the board, at most about
+ * `n` of them. Then the caller commits, carries out the plan and calls decide_acted(), or rolls back and calls
+ * decide_undone(). No other turn begins before that.
+ */
+void decide_turn(struct decide *d, unsigned n);
+/* What was decided is durable: the plan's actions may be carried out, in order; the events are forgotten afterwards
+ * (decide_acted()). */
+void decide_acted(struct decide *d);
+/* Nothing of it happened: the plan is dropped, the events wait again, and the rows are marked again. */
+void decide_undone(struct decide *d);
+/* There is something to be decided now. */
+bool decide_is_due(const struct decide *d);
+/* Rows are to be looked at although they were not written. */
+void decide_look_at(struct decide *d, enum row_kind k, const char *id);
+void decide_look_at_all(struct decide *d);
+
+/* ---- rows ---- */
+
+/*
+ * X_read: a copy to be changed; a failure other than "there is none" is logged. X_write: a failure is logged and
+ * returned; within a turn it makes the plan fail. X_become: the same under a new state.
+ */
+int operation_read(struct decide *d, const char *id, struct operation *ret);
+int operation_write(struct decide *d, struct operation *op);
+int operation_become(struct decide *d, struct operation *op, enum op_state state);
+int backup_read(struct decide *d, const char *id, struct backup *ret);
+int backup_write(struct decide *d, struct backup *b);
+int backup_become(struct decide *d, struct backup *b, enum backup_state state);
+int native_row_read(struct decide *d, const char *alias, struct native_row *ret);
+int native_row_write(struct decide *d, struct native_row *n);
+int native_row_become(struct decide *d, struct native_row *n, enum native_state state);
+int volume_row_read(struct decide *d, const char *id, struct volume_row *ret);
+/* Notes an error in a row: when, and in which attempt. */
+void operation_error(struct decide *d, struct operation *op, const char *stage, const struct err *e);
+void backup_error(struct decide *d, struct backup *b, const char *stage, const struct err *e);
+/* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
+ * use. */
+const char *operation_label(const struct operation *op);
+static inline bool operation_is_restore(const struct operation *op)
+{
+    return op->kind == KIND_RESTORE;
+}
+
+/* ---- policies and classes as rows take them along (policy.c) ---- */
+
+/* An own one, which may be changed before policy_make(). */
+int policy_from_cfg(struct policy *ret, const struct cfg_policy *p);
+/* New references. */
+const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
+/* The same as a document for a step. */
+json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
+/* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET, which counts as none. */
+#define CLASS_OF_TARGET "(target)"
+const struct class_desc *class_for_path(const struct cfg *c, const char *path, bool block);
+/* Adds to a mover's job what it keeps to by itself. */
+void limits_job(json_t *job, const struct policy *policy);
+
+/* ---- who may go next (queue.c) ---- */
+
+/* Slots and order: whether `op` may expose (or move) now; else `why` names what it waits for. */
+bool queue_may(struct decide *d, const struct operation *op, bool move, char *why, size_t cap);
+/* Marks the operations that may go next. */
+void queue_mark_next(struct decide *d);
+/* Marks those that wait for a repository that is unavailable. */
+void queue_mark_down(struct decide *d);
+/* What an operation waits for before it may be exposed or moved; "": nothing. */
+void operation_waits_for(struct decide *d, const struct operation *op, char *why, size_t cap);
+/* Begins the queued backups that may begin now, the oldest first. */
+void begin_backups(struct decide *d);
+/* Place of a queued backup in the order, from 1, and the id of the one with the same volumes that goes first ("":
+ * none). */
+unsigned backup_position(struct decide *d, const struct backup *b, char by[192]);
+
+/* ---- the state machines ---- */
+
+void decide_operation(struct decide *d, struct operation *op);
+void decide_admin(struct decide *d, struct operation *op);
+void decide_delete(struct decide *d, struct operation *op);
+void decide_backup(struct decide *d, struct backup *b);
+/* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */
+bool decide_snapshots(struct decide *d, const struct backup *b);
+
+/* The ends of work, by who asked for it. */
+void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
+void operation_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
+void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
+void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s);
+
+/* What becomes of movers (move.c). */
+void mover_ready(struct decide *d, struct operation *op, const struct event *ev);
+void mover_ended(struct decide *d, struct operation *op, const struct mover_report *r);
+/* Exposed, and its turn: a mover is started. */
+void operation_start(struct decide *d, struct operation *op);
+/* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
+void operation_adopt(struct decide *d, struct operation *op);
+
+/* Ends of attempts and of operations (outcome.c). */
+void operation_fail(struct decide *d, struct operation *op, const char *stage, const struct err *e);
+/* Decides the outcome ("Completed", ...) and begins releasing what the operation owns. */
+void operation_finish(struct decide *d, struct operation *op, enum outcome outcome);
+/* Notes that it is to be canceled; what that takes follows when it is looked at. */
+int operation_ask_cancel(struct decide *d, struct operation *op, const char *why);
+/* Does it. */
+void operation_cancel(struct decide *d, struct operation *op);
+/* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
+void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
+                              bool transient);
+/* Its mover was ended from outside: it resumes from its last checkpoint, of the same native snapshot, and no attempt is
+ * counted; at once after a boot. */
+void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, bool rebooted);
+
+/* ---- requests ---- */
+
+/* Admin operations: a mover of kind admin with a list of steps; id gets the operation's id. Takes over `steps`. */
+int admin_submit(struct decide *d, const char *repository, json_t *steps, const char *parent, const char *prefix,
+                 char id[512], struct err *e);
+/* A queued operation of `kind` (admin, verify); `op` is initialized and has what is special about it. */
+int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
+              const char *parent, char id[512], struct err *e);
+/* Result of step number i of an admin operation, NULL; borrowed from op. */
+const json_t *admin_answer(const struct operation *op, unsigned i);
+/* {"id", "force", "even_kept"}: deletes a backup with all that it owns (RS-23). *answer: a new reference. */
+int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e);
+
+/* ---- native snapshots (natives.c) ---- */
+
+/*
+ * Removes what a plan for the operation's volume has due for pruning. 1: something is under way, look again later; 0:
+ * done, `v` says whether a new one may be made.
+ */
+int natives_make_room(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns,
+                      struct native_verdict *v, struct err *e);
+/* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
+bool natives_asked(struct decide *d, const struct operation *op, char *out, size_t cap);
+/* The end of WORK_PRUNE. */
+void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
+/* What the removal of native snapshots answered (NULL: nothing). */
+void natives_removed(struct decide *d, const json_t *answers);
+/*
+ * What a plan would remove, as items for the removal. One whose data is in a repository is due only when the repository
+ * was asked after `since_ns` and could read it (RS-18): until then it is in *check (snapshot id -> alias), not in
+ * *items: a move counts once somebody else than its mover has seen it. The records say "removing" before anything is
+ * removed.
+ */
+int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
+                       json_t **items, json_t **check, struct native_verdict *v, struct err *e);
+/* What the repository answered about the snapshots behind native snapshots. */
+void natives_note_checked(struct decide *d, const struct operation *check);
+/* Asks it by an admin operation; id gets its name. What waits to be asked goes along. */
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e);
+
+/* ---- volumes (volumes.c) ---- */
+
+/* Remembers what is known of a volume: `volume` replaces what was known; `change` (NULL: none) changes the rest. */
+typedef void volume_change_fn(struct volume_row *v, const void *arg);
+void volume_note(struct decide *d, const struct volume_desc *volume, const char *klass, volume_change_fn *change,
+                 const void *arg);
+/* By id or name. */
+int volume_find(struct decide *d, const char *what, struct volume_row *ret);
+/*
+ * A backup of this volume is no more (or soon will not be). If it was the last good one, the newest of the others that
+ * still exists is that from now on; if there is none, `why` ("was deleted") says where it went. To be called before or
+ * after its record goes, also within a transaction.
+ */
+int volume_backup_lost(struct decide *d, const char *volume_id, const char *backup, const char *why, struct err *e);
+/* One that counted as lost is there again. */
+void volume_backup_found(struct decide *d, const char *volume_id);
+/* The repository that has a volume's last good backup; "": none. */
+void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap);
+
+/* ---- what is counted (count.c): in the transaction that makes it a fact ---- */
+
+/* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stall_seconds_total, and its
+ * bottleneck to bottleneck_total; labels direction and stage. Nothing for a result without stages. */
+void count_stages(struct records *r, const char *direction, const json_t *result);
+/* Label values: of a fixed set whatever is asked. */
+const char *count_direction(enum op_kind kind);
+const char *count_result(enum outcome outcome);
+/* All values of the labels reason (of failures) and code (of requests to a repository); NULL behind the last one. */
+const char *count_reason_at(unsigned i);
+const char *count_code_at(unsigned i);
+/* Adds the time since the last change of state to what the operation spent in `state`. */
+void operation_spent(struct operation *op, enum op_state state, int64_t now_ns);
+/* It leaves the queue for `state`; the first time counts. */
+void count_queue_wait(struct decide *d, struct operation *op, enum op_state state);
+void count_operation_ended(struct decide *d, struct operation *op, enum outcome outcome);
+void count_retry(struct decide *d, const struct operation *op);
+void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *r);
+void count_backup_begun(struct decide *d, const char *schedule, bool restore);
+/* A job could not be started: an attempt and a failure of its. */
+void count_start_failed(struct decide *d, const char *schedule);
+void count_backup_ended(struct decide *d, const struct backup *b, enum outcome outcome);
+void count_snapshot(struct decide *d, const struct operation *op, bool taken, double seconds);
+/* Counters that an earlier version kept under other names or labels. */
+void count_migrate(struct records *r);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* live.c - what is known of rows only while the daemon lives, and events that wait for their turn */
+#include "daemon/decide/decide.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct live **bucket_of(const struct decide *d, const char *id)
+{
+    uint32_t h = 2166136261u;
+    for (const char *p = id; *p; p++)
+        h = (h ^ (uint8_t)*p) * 16777619u;
+    return &d->live[h & (LIVE_BUCKETS - 1)];
+}
+
+struct live *live_find(const struct decide *d, const char *id)
+{
+    for (struct live *l = *bucket_of(d, id); l; l = l->next)
+        if (!strcmp(l->id, id))
+            return l;
+    return NULL;
+}
+
+struct live *live_get(struct decide *d, enum row_kind k, const char *id)
+{
+    struct live *l = live_find(d, id), **bucket = bucket_of(d, id);
+    if (l)
+        return l;
+    const size_t len = strlen(id) + 1;
+    l = calloc(1, sizeof *l + len);
+    if (!l)
+        return NULL;
+    l->kind = k;
+    memcpy(l->id, id, len);
+    l->next = *bucket;
+    *bucket = l;
+    return l;
+}
+
+void live_drop(struct decide *d, const char *id)
+{
+    for (struct live **p = bucket_of(d, id); *p; p = &(*p)->next) {
+        struct live *l = *p;
+        if (strcmp(l->id, id) != 0 || l->step || l->events)
+            continue;
+        *p = l->next;
+        json_decref(l->progress);
+        free(l);
+        return;
+    }
+}
+
+static bool is_planned(const struct decide *d, const struct live *l)
+{
+    return (d->in_turn || d->in_flight) && l->planned == d->turn;
+}
+
+bool busy(const struct decide *d, const char *id)
+{
+    const struct live *l = live_find(d, id);
+    return l && (l->working || l->events || is_planned(d, l));
+}
+
+bool has_mover(const struct decide *d, const char *id)
+{
+    const struct live *l = live_find(d, id);
+    return l && (l->mover || is_planned(d, l));
+}
+
+void decide_look_at(struct decide *d, enum row_kind k, const char *id)
+{
+    if (k == ROW_BACKUP)
+        board_mark_backup(d->board, id);
+    else
+        board_mark(d->board, id);
+}
+
+/* ---- events ---- */
+
+struct event *event_new(enum event_kind kind, enum row_kind row, const char *id)
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev)
+        return NULL;
+    ev->kind = kind;
+    ev->row = row;
+    ev->result.fd = -1;
+    ev->report.status = -1;
+    snprintf(ev->id, sizeof ev->id, "%s", id);
+    return ev;
+}
+
+void event_free(struct event *ev)
+{
+    if (!ev)
+        return;
+    if (ev->result.fd >= 0)
+        close(ev->result.fd);
+    json_decref(ev->result.in);
+    json_decref(ev->result.out);
+    json_decref(ev->identity);
+    json_decref(ev->report.result);
+    free(ev);
+}
+
+void event_post(struct decide *d, struct event *ev)
+{
+    struct live *l = live_get(d, ev->row, ev->id);
+    if (l)
+        l->events++;
+    ev->next = NULL;
+    *d->events_end = ev;
+    d->events_end = &ev->next;
+}

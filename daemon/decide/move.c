@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * move.c - the process that moves an operation's data: when it is started and adopted, what follows from what it says
+ *
+ * Crash points: engine-unit-intent, engine-running, engine-result-recorded.
+ */
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
+
+#include <string.h>
+
+void operation_start(struct decide *d, struct operation *op)
+{
+    if (op->state != OP_STARTING) {
+        op->moving_ns = decide_now(d);
+        if (operation_become(d, op, OP_STARTING) < 0)
+            return;
+        plan_crash_point(d, "engine-unit-intent");
+    }
+    if (has_mover(d, op->id))
+        return;
+    if (op->policy->mover[0]) {
+        plan_mover_start(d, op, -1);
+    } else if (operation_is_restore(op)) {
+        plan_work(d, ROW_OPERATION, op->id, WORK_TARGET_OPEN, json_pack("{s:O}", "target", op->target), 60);
+    } else {
+        json_t *in = json_pack("{s:o,s:O}", "own", class_desc_to_json(op->own), "exposure", op->exposure);
+        if (in && !is_none(op->into))
+            json_object_set_new(in, "into", class_desc_to_json(op->into));
+        plan_work(d, ROW_OPERATION, op->id, WORK_OPEN, in, 60);
+    }
+}
+
+void operation_adopt(struct decide *d, struct operation *op)
+{
+    if (!has_mover(d, op->id))
+        plan_mover_adopt(d, op);
+}
+
+/* The machine went down, in good order or not. */
+static bool of_earlier_boot(const struct decide *d, const struct operation *op)
+{
+    sd_id128_t then;
+    return sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 && !sd_id128_equal(d->world.boot, then);
+}
+
+void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
+{
+    if (op->state != OP_STARTING && op->state != OP_RUNNING)
+        return;
+    json_set(&op->identity, ev->identity);
+    if (ev->plugin_id[0])
+        str_set(&op->plugin_id, ev->plugin_id);
+    if (op->cancel) {
+        operation_cancel(d, op);
+        return;
+    }
+    if (!op->running_ns)
+        op->running_ns = decide_now(d);
+    /* Only when this is durable may it begin: no result can be lost before somebody reads it (MS-19). */
+    if (operation_become(d, op, OP_RUNNING) < 0)
+        return;
+    plan_crash_point(d, "engine-running");
+    plan_mover_go(d, op);
+}
+
+/* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
+static void note_degraded(struct decide *d, struct operation *op, const json_t *result)
+{
+    const char *policy_error = jstr(result, "policyError");
+    if (jbool(result, "partial") || policy_error[0])
+        op->degraded = true;
+    if (policy_error[0])
+        plan_log(d, LOG_LVL_WARNING, "%s: its retention could not be written into the repository: %s",
+                 operation_label(op), policy_error);
+}
+
+static void mover_succeeded(struct decide *d, struct operation *op, const json_t *result)
+{
+    note_degraded(d, op, result);
+    if (jstr(result, "skip")[0]) {
+        str_set(&op->skip_reason, jstr(result, "skip"));
+        operation_finish(d, op, OUTCOME_SKIPPED);
+        return;
+    }
+    /* A result is a fact also when a cancel came too late. */
+    if (op->kind == KIND_RESTORE) {
+        op->filled = true;
+        operation_become(d, op, OP_RUNNING);
+    } else {
+        operation_finish(d, op, OUTCOME_COMPLETED);
+    }
+    plan_crash_point(d, "engine-result-recorded");
+}
+
+static void mover_failed(struct decide *d, struct operation *op, const struct mover_report *r)
+{
+    const bool transient = r->outcome == MOVER_TRANSIENT || r->outcome == MOVER_DIED || r->outcome == MOVER_HUNG ||
+                           (r->outcome == MOVER_NEVER_STARTED && r->err.cls != ERR_USAGE) ||
+                           r->outcome == MOVER_CANCELED;
+    const bool rebooted = of_earlier_boot(d, op);
+    struct err e = r->err;
+    if (!e.cls)
+        err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(r->outcome));
+    if (rebooted || (r->outcome == MOVER_CANCELED && !op->policy->mover[0]))
+        operation_interrupted(d, op, &e, rebooted);
+    else
+        operation_attempt_failed(d, op, "move", &e, transient);
+    plan_mover_forget(d, op->id, NULL, NULL); /* the next attempt starts with an empty result file */
+}
+
+void mover_ended(struct decide *d, struct operation *op, const struct mover_report *r)
+{
+    const struct live *l = live_find(d, op->id);
+    if (op_state_terminal(op->state) || op->state == OP_CLEANING_UP)
+        return;
+    json_take(&op->mover, json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(r->outcome), "status",
+                                    r->status, "memory_peak", (json_int_t)r->memory_peak, "oom_kills",
+                                    (json_int_t)r->oom_kills, "cpu_seconds", r->cpu_seconds));
+    if (l && l->progress)
+        json_set(&op->progress, l->progress);
+    if (r->result)
+        json_set(&op->result, r->result);
+    if (!op->filled) /* of a restore that is reported again after a restart */
+        count_mover_ended(d, op, r);
+    if (r->outcome == MOVER_OK) {
+        mover_succeeded(d, op, r->result);
+    } else if (op->cancel) {
+        if (r->outcome != MOVER_CANCELED && r->err.cls)
+            operation_error(d, op, "cancel", &r->err);
+        operation_finish(d, op, OUTCOME_CANCELED);
+    } else {
+        mover_failed(d, op, r);
+    }
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * natives.c - native snapshots in the records: making room, and what the storage and the repository answer
+ */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECKS_MAX 4       /* questions to a repository for one operation */
+#define PRUNE_ROUNDS_MAX 6 /* removals for one operation */
+
+int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
+                       json_t **items, json_t **check, struct native_verdict *v, struct err *e)
+{
+    CLEANUP_FREE struct native_facts *f = NULL;
+    size_t n = 0;
+    int rc = natives_gather(d->records, volume_id, &f, &n, e);
+    if (rc < 0)
+        return rc;
+    natives_plan(rules, f, n, v);
+    plan_natives(d, f, n);
+    *items = json_array();
+    *check = json_object();
+    for (size_t i = 0; i < n; i++) {
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
+        if (!f[i].prune || native_row_read(d, f[i].alias, &r) < 0 || r.state == NATIVE_CREATING)
+            continue;
+        /* A raw device has no snapshot that would be removed. */
+        bool trusted = !f[i].moved || r.verified_ns >= since_ns || r.state == NATIVE_REMOVING || !r.snapshot[0] ||
+                       !strcmp(r.driver, "device");
+        if (!trusted) {
+            jset_str(*check, r.snapshot, r.id);
+            continue;
+        }
+        /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
+        bool missing = r.state == NATIVE_MISSING;
+        if (!missing && r.state != NATIVE_REMOVING) {
+            str_set(&r.why_removed, f[i].why);
+            if (native_row_become(d, &r, NATIVE_REMOVING) < 0)
+                continue;
+        }
+        json_array_append_new(*items,
+                              json_pack("{s:s,s:o,s:o,s:b}", "alias", r.id, "class", class_desc_to_json(r.klass),
+                                        "native", native_desc_to_json(r.native), "missing", (int)missing));
+    }
+    return 0;
+}
+
+void natives_note_checked(struct decide *d, const struct operation *check)
+{
+    const json_t *readable = json_object_get(admin_answer(check, 0), "readable"), *alias;
+    const char *snapshot;
+    json_object_foreach(check->aliases, snapshot, alias)
+    {
+        CLEANUP(native_row_clear) struct native_row n;
+        native_row_init(&n);
+        const json_t *v = json_object_get(readable, snapshot);
+        if (!v || native_row_read(d, json_string_value(alias), &n) < 0)
+            continue;
+        if (json_is_true(v)) {
+            n.verified_ns = decide_now(d);
+        } else {
+            plan_log(d, LOG_LVL_WARNING,
+                     "snapshot %s of %s is not readable in its repository: its native snapshot stays", snapshot,
+                     n.volume->name);
+            n.moved_verified = false;
+        }
+        native_row_write(d, &n);
+    }
+}
+
+static json_t *check_steps(const json_t *aliases)
+{
+    json_t *ids = json_array(), *alias;
+    const char *snapshot;
+    json_object_foreach((json_t *)(uintptr_t)aliases, snapshot, alias)
+        json_array_append_new(ids, json_string(snapshot));
+    return json_pack("[{s:s,s:o}]", "verb", "check", "snapshots", ids);
+}
+
+/* A check that has not begun takes in more. */
+static bool check_extend(struct decide *d, const char *id, const json_t *check)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
+    if (!there || there->state != OP_QUEUED || there->cancel || busy(d, id) || operation_read(d, id, &op) < 0)
+        return false;
+    json_t *all = json_copy(op.aliases);
+    if (!all || json_object_update(all, (json_t *)(uintptr_t)check) < 0) {
+        json_decref(all);
+        return false;
+    }
+    json_take(&op.does, check_steps(all));
+    json_take(&op.aliases, all);
+    return operation_write(d, &op) == 0;
+}
+
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct repo_health *h = repository_health(d, repository);
+    if (h && check_extend(d, h->next_check_id, check)) {
+        snprintf(id, 512, "%s", h->next_check_id);
+        return 0;
+    }
+    operation_init(&op);
+    op.does = check_steps(check);
+    json_set(&op.aliases, check);
+    int rc = admin_add(d, KIND_ADMIN, "admin-check", repository, &op, NULL, id, e);
+    if (rc == 0 && h)
+        snprintf(h->next_check_id, sizeof h->next_check_id, "%s", id);
+    return rc;
+}
+
+bool natives_asked(struct decide *d, const struct operation *op, char *out, size_t cap)
+{
+    CLEANUP(operation_clear) struct operation asked;
+    operation_init(&asked);
+    const char *id = op->check_operation, *why;
+    if (!id[0] || operation_read(d, id, &asked) < 0 || op_state_terminal(asked.state))
+        return false;
+    why = asked.state == OP_RETRYING ? asked.error.message : asked.state == OP_QUEUED ? asked.waiting : "";
+    snprintf(out, cap, "waits for %s: %.700s", id,
+             why[0] ? why : "is what older native snapshots hold in the repository?");
+    return true;
+}
+
+int natives_make_room(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns,
+                      struct native_verdict *v, struct err *e)
+{
+    CLEANUP_JSON json_t *items = NULL, *check = NULL;
+    CLEANUP(operation_clear) struct operation asked;
+    operation_init(&asked);
+    const char *id = op->check_operation;
+    if (id[0] && operation_read(d, id, &asked) == 0) {
+        if (!op_state_terminal(asked.state))
+            return 1;
+        natives_note_checked(d, &asked);
+        str_clear(&op->check_operation);
+        /* One that failed has had its retries: the next would fail as well. What is not known to be safe stays. */
+        op->checks = asked.state != OP_COMPLETED ? CHECKS_MAX : op->checks + 1;
+        int rc = operation_write(d, op);
+        if (rc < 0)
+            return rc;
+    }
+    int rc = natives_plan_prune(d, op->volume_id, rules, since_ns, &items, &check, v, e);
+    if (rc < 0)
+        return rc;
+    if (json_object_size(check) && op->checks < CHECKS_MAX) {
+        char fresh[512];
+        if (natives_ask_repository(d, op->policy->repository, check, fresh, NULL) == 0)
+            str_set(&op->check_operation, fresh);
+        else
+            op->checks = CHECKS_MAX; /* nobody to ask: what is not known to be safe stays */
+        rc = operation_write(d, op);
+        return rc < 0 ? rc : 1;
+    }
+    if (json_array_size(items) && op->prune_rounds < PRUNE_ROUNDS_MAX) {
+        plan_work(d, ROW_OPERATION, op->id, WORK_PRUNE, json_pack("{s:O}", "items", items),
+                  op->policy->snapshot_timeout_s);
+        return 1;
+    }
+    return 0;
+}
+
+void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s)
+{
+    natives_removed(d, s->err.cls ? NULL : s->out);
+    if (s->err.cls)
+        plan_log(d, LOG_LVL_WARNING, "%s: native snapshots cannot be pruned: %s", operation_label(op), s->err.msg);
+    /* What could not be removed is planned again; a storage that is full will say so itself. */
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "items"), i, a)
+    {
+        if (jobj(a, "error"))
+            plan_log(d, LOG_LVL_WARNING, "native snapshot %s cannot be removed: %s", jstr(a, "alias"),
+                     jstr(jobj(a, "error"), "message"));
+    }
+    op->prune_rounds = op->prune_rounds + 1;
+    operation_write(d, op);
+}
+
+void natives_removed(struct decide *d, const json_t *out)
+{
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(out, "items"), i, a)
+    {
+        const char *alias = jstr(a, "alias");
+        CLEANUP(native_row_clear) struct native_row r;
+        native_row_init(&r);
+        if (!alias[0] || native_row_read(d, alias, &r) < 0)
+            continue;
+        if (jobj(a, "error")) {
+            json_set(&r.remove_error, jobj(a, "error"));
+            records_counter_add(d->records, "snapshot_delete_failures_total", NULL, 1, NULL);
+            native_row_write(d, &r);
+            continue;
+        }
+        if (jbool(a, "there")) {
+            plan_log(d, LOG_LVL_INFO, "native snapshot %s of %s is on the storage again", alias, r.volume->name);
+            native_row_become(d, &r, NATIVE_PRESENT);
+            if (r.snapshot_only)
+                volume_backup_found(d, r.volume_id);
+            continue;
+        }
+        if (jbool(a, "gone"))
+            plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s was already gone", alias, r.volume->name);
+        native_row_delete(d->records, alias, NULL);
+        if (r.snapshot_only)
+            volume_backup_lost(d, r.volume_id, r.parent, "was a native snapshot alone, which was removed", NULL);
+    }
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * operation.c - the states of one volume's backup or restore, from Queued to terminal
+ *
+ * Exposing makes the snapshot readable (or a target writable), Starting hands descriptors to a mover, Running waits for
+ * its end, Retrying for the next attempt; CleaningUp(outcome) releases what intents name, in reverse, for as long as it
+ * takes. The outcome is durable before anything is released, and the state becomes terminal only when nothing is left
+ * (E-04).
+ *
+ * Crash points: engine-expose-intent, engine-exposed (in the child), engine-exposure-recorded, engine-outcome,
+ * engine-unexposed (in the child),
+ * engine-cleaned, engine-target-made (in the child), engine-target-committed.
+ */
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- exposing ---- */
+
+/* Class of the intermediate. */
+static const struct class_desc *operation_into(const struct operation *op)
+{
+    return is_none(op->into) ? op->own : op->into;
+}
+
+static void expose_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    const char *stage = operation_is_restore(op) ? "target" : "expose";
+    if (s->err.cls) {
+        if (s->timed_out) {
+            op->reason = REASON_PREPARE_TIMEOUT;
+            err_hint(
+                &s->err,
+                "prepare-timeout says how long the intermediate may take; `snapferry explain` shows which one is made");
+        }
+        operation_attempt_failed(d, op, stage, &s->err,
+                                 !s->timed_out && s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET &&
+                                     s->err.cls != ERR_NOT_FOUND);
+        return;
+    }
+    const bool restore = operation_is_restore(op);
+    json_t *made = restore ? jobj(s->out, "target") : s->out;
+    json_t *doc = restore ? json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", made)
+                          : json_pack("{s:o,s:O}", "into", class_desc_to_json(operation_into(op)), "exposure", made);
+    if (doc)
+        records_intent_update(d->records, op->expose_intent, doc, NULL);
+    json_set(restore ? &op->target : &op->exposure, made);
+    if (jbool(s->out, "filled"))
+        op->filled = true;
+    operation_write(d, op);
+    plan_crash_point(d, "engine-exposure-recorded");
+}
+
+/* The intent first, with a name that is found again. */
+static int expose_intent(struct decide *d, struct operation *op)
+{
+    char alias[ALIAS_TEXT];
+    struct err e = ERR_INIT;
+    uint64_t id;
+    json_t *doc;
+    if (op->expose_intent)
+        return 0;
+    d->world.ids->alias(d->world.ids, alias);
+    if (operation_is_restore(op))
+        doc = json_pack("{s:o,s:s,s:I,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name, "size",
+                        (json_int_t)op->size, "overwrite", op->overwrite);
+    else
+        doc = json_pack("{s:o}", "into", class_desc_to_json(operation_into(op)));
+    if (records_intent_add(d->records, op->id, operation_is_restore(op) ? "target" : "exposure", alias, doc, &id, &e) <
+        0) {
+        plan_fail(d, &e);
+        return -1;
+    }
+    op->expose_intent = id;
+    str_set(&op->expose_alias, alias);
+    op->expose_ns = decide_now(d);
+    int rc = operation_write(d, op);
+    plan_crash_point(d, "engine-expose-intent");
+    return rc;
+}
+
+static json_t *target_request(const struct operation *op)
+{
+    json_t *in = json_pack("{s:o,s:s,s:I,s:s,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name,
+                           "size", (json_int_t)op->size, "alias", op->expose_alias, "overwrite", op->overwrite);
+    if (in && !is_none(op->native_doc)) {
+        json_object_set_new(in, "native", native_desc_to_json(op->native_doc));
+        json_object_set_new(in, "own", class_desc_to_json(op->native_class));
+        json_object_set_new(in, "volume", volume_desc_to_json(op->volume));
+    }
+    return in;
+}
+
+static json_t *expose_request(const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    json_t *in = json_pack("{s:o,s:o,s:o,s:b,s:s,s:I}", "own", class_desc_to_json(op->own), "native",
+                           native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only",
+                           policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit);
+    if (in && !is_none(op->into))
+        json_object_set_new(in, "into", class_desc_to_json(op->into));
+    return in;
+}
+
+static void expose(struct decide *d, struct operation *op)
+{
+    const bool restore = operation_is_restore(op);
+    if (op->state != OP_EXPOSING && operation_become(d, op, OP_EXPOSING) < 0)
+        return;
+    if (expose_intent(d, op) == 0)
+        plan_work(d, ROW_OPERATION, op->id, restore ? WORK_TARGET : WORK_EXPOSE,
+                  restore ? target_request(op) : expose_request(op), op->policy->prepare_timeout_s);
+}
+
+/* A writable intermediate may be fixed up before it is read (PVC-25). */
+static void prepare_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    if (s->err.cls && !op->policy->hook_continue) {
+        operation_attempt_failed(d, op, "prepare hook", &s->err, false);
+        return;
+    }
+    op->prepared = true;
+    operation_write(d, op);
+}
+
+static bool prepare(struct decide *d, struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const json_t *x = op->exposure;
+    const char *hook = policy->hook_prepare;
+    if (operation_is_restore(op) || !hook[0] || op->prepared || jbool(x, "read_only"))
+        return true;
+    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup",
+                           op->parent, "operation", op->id, "volume", volume_desc_to_json(op->volume), "class",
+                           op->own->name, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
+    plan_work(d, ROW_OPERATION, op->id, WORK_PREPARE_HOOK, in, policy->hook_timeout_s + 10);
+    return false;
+}
+
+static void open_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    if (s->err.cls) {
+        if (s->timed_out)
+            err_hint(&s->err, "the device does not answer open(); its state is shown by dmesg and `dmsetup info`");
+        operation_attempt_failed(d, op, "open", &s->err, s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET);
+    } else if (op->cancel) {
+        operation_cancel(d, op);
+    } else if (op->state == OP_STARTING) {
+        plan_mover_start(d, op, s->fd);
+    }
+}
+
+/* ---- end of a restore ---- */
+
+static void commit_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    if (s->err.cls) {
+        operation_attempt_failed(d, op, "commit of the target", &s->err, false);
+        return;
+    }
+    op->committed = true;
+    records_intent_resolve(d->records, op->expose_intent, NULL);
+    operation_finish(d, op, OUTCOME_COMPLETED);
+    plan_crash_point(d, "engine-target-committed");
+}
+
+static void commit_target(struct decide *d, struct operation *op)
+{
+    if (op->state == OP_RUNNING || operation_become(d, op, OP_RUNNING) == 0)
+        plan_work(d, ROW_OPERATION, op->id, WORK_COMMIT,
+                  json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", op->target), 600);
+}
+
+/* ---- releasing ---- */
+
+struct undo {
+    json_t *list;
+    const struct operation *op;
+};
+static int collect_intent(struct intent *i, void *arg)
+{
+    struct undo *u = arg;
+    /* Diagnosis instead of removal, when asked for (PVC-11). */
+    if (!strcmp(i->kind, "exposure") && u->op->policy->expose_keep_on_failure && u->op->outcome == OUTCOME_FAILED)
+        return 0;
+    return json_array_append_new(u->list, json_pack("{s:I,s:s,s:s,s:O?}", "id", (json_int_t)i->id, "kind", i->kind,
+                                                    "name", i->name, "doc", i->doc));
+}
+
+/* What the end of a backup's operation says about its volume. */
+static void volume_ended(struct volume_row *v, const void *arg)
+{
+    const struct operation *op = arg;
+    v->last_status = op->outcome;
+    str_set(&v->last_backup, op->parent);
+    v->last_end_ns = op->completed_ns;
+    /* A cancel or a skip says nothing about how backups of the volume go. */
+    if (op->outcome != OUTCOME_CANCELED && op->outcome != OUTCOME_SKIPPED)
+        v->last_verdict = op->outcome;
+    if (op->outcome == OUTCOME_COMPLETED) {
+        v->last_success_ns = op->completed_ns;
+        v->last_snapshot_ns = op->snapshot_ns;
+        str_set(&v->last_good_backup, op->parent);
+        str_set(&v->last_good_repository, op->policy->repository);
+        str_clear(&v->last_good_lost);
+        v->last_changed_bytes = jint(op->result, "incrementalBytes");
+        op_error_clear(&v->last_error);
+    } else if (op->error.code) {
+        op_error_copy(&v->last_error, &op->error);
+    }
+}
+
+static void terminal(struct decide *d, struct operation *op)
+{
+    if (op->outcome == OUTCOME_NONE)
+        op->outcome = OUTCOME_FAILED;
+    op->completed_ns = decide_now(d);
+    count_operation_ended(d, op, op->outcome);
+    if (operation_become(d, op, op_state_of(op->outcome)) < 0)
+        return;
+    if (!operation_is_restore(op))
+        volume_note(d, op->volume, op->own->name, volume_ended, op);
+    plan_operation_ended(d, op);
+    plan_mover_forget(d, op->id, NULL, NULL);
+    /* Asked for already unless a daemon died in between; idempotent. */
+    if (op->plugin_id[0] && !strncmp(op->policy->mover, "plugin:", 7))
+        plan_mover_forget(d, op->id, op->policy->mover + 7, op->plugin_id);
+    plan_live_drop(d, op->id);
+}
+
+static void native_gone_unmade(struct decide *d, const struct operation *op)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    const char *alias = op->native;
+    if (!operation_is_restore(op) && alias[0] && native_row_read(d, alias, &n) == 0 && n.state == NATIVE_CREATING)
+        native_row_delete(d->records, alias, NULL);
+}
+
+static void undo_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    const json_t *a, *left = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(s->out, "intents"), i, a)
+    {
+        if (!jobj(a, "error"))
+            records_intent_resolve(d->records, (uint64_t)jint(a, "id"), NULL);
+        else
+            left = jobj(a, "error");
+    }
+    if (s->err.cls || left) {
+        const char *why = s->err.cls ? s->err.msg : jstr(left, "message");
+        int64_t tries = op->cleanup_tries;
+        op->cleanup_tries = tries + 1;
+        str_set(&op->cleanup_error, why);
+        op->wake_ns = decide_now(d) + (tries > 6 ? 300 : 5 << tries) * NS_PER_S;
+        plan_log(d, LOG_LVL_WARNING, "%s: what it created cannot be removed yet, retrying: %s", operation_label(op),
+                 why);
+        operation_write(d, op);
+        return;
+    }
+    native_gone_unmade(d, op);
+    op->undone = true;
+    str_clear(&op->cleanup_error);
+    op->wake_ns = 0;
+    operation_write(d, op);
+    plan_crash_point(d, "engine-cleaned");
+}
+
+/* Which natives of the volume stay now that this one's fate is known; the rest goes. A removal that fails is left to
+ * the sweep after some tries: until then its record says "removing". */
+static bool retain(struct decide *d, struct operation *op)
+{
+    struct native_rules rules;
+    struct native_verdict v;
+    struct err e = ERR_INIT;
+    if (operation_is_restore(op) || !op->native[0])
+        return true;
+    if (!op->releasing) {
+        op->releasing = true; /* it no longer counts as a user of its native */
+        op->prune_rounds = 0;
+        op->checks = 0;
+        if (operation_write(d, op) < 0)
+            return false;
+    }
+    native_rules(&rules, op->policy, op->job, -1, false, decide_now(d));
+    int rc = natives_make_room(d, op, &rules, op->ended_ns, &v, &e);
+    if (rc < 0)
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
+    return rc <= 0;
+}
+
+static void clean_up(struct decide *d, struct operation *op)
+{
+    struct err e = ERR_INIT;
+    if (op->wake_ns > decide_now(d))
+        return;
+    if (has_mover(d, op->id))
+        return; /* its end comes; nothing is taken away under it */
+    if (!op->undone) {
+        CLEANUP_JSON json_t *list = json_array();
+        struct undo u = {list, op};
+        if (records_intents(d->records, op->id, collect_intent, &u, &e) < 0) {
+            plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
+            return;
+        }
+        if (json_array_size(list)) {
+            const int64_t timeout = op->policy->snapshot_timeout_s;
+            plan_work(d, ROW_OPERATION, op->id, WORK_UNDO, json_pack("{s:O}", "intents", list),
+                      timeout > 60 ? timeout : 60);
+            return;
+        }
+        native_gone_unmade(d, op);
+        op->undone = true;
+    }
+    if (retain(d, op))
+        terminal(d, op);
+}
+
+/* ---- the function ---- */
+
+static void queued(struct decide *d, struct operation *op)
+{
+    char why[512] = "";
+    if (!operation_is_restore(op) && is_none(op->native_doc))
+        return; /* phase 1 first: the backup's */
+    if (!queue_may(d, op, false, why, sizeof why)) {
+        const char *down = repository_down(d, op->policy->repository);
+        int64_t most = op->policy->repo_outage_max_s, since = op->outage_ns;
+        if (down && since && most && decide_now(d) - since > most * NS_PER_S) {
+            struct err e = ERR_INIT;
+            err_set(&e, ERR_NO_REPO, 0, "%s, for longer than repo-outage-max", down);
+            operation_attempt_failed(d, op, "repository", &e, false); /* AO-31 */
+            return;
+        }
+        if (down && !since) {
+            op->outage_ns = decide_now(d);
+            operation_write(d, op);
+        }
+        return;
+    }
+    op->outage_ns = 0;
+    expose(d, op);
+}
+
+static void exposing(struct decide *d, struct operation *op)
+{
+    char why[512] = "";
+    if (!(operation_is_restore(op) ? op->target : op->exposure)) {
+        expose(d, op);
+        return;
+    }
+    if (operation_is_restore(op) && op->filled) {
+        commit_target(d, op);
+        return;
+    }
+    if (!prepare(d, op))
+        return;
+    if (!queue_may(d, op, true, why, sizeof why))
+        return;
+    operation_start(d, op);
+}
+
+static void retrying(struct decide *d, struct operation *op)
+{
+    if (op->wake_ns > decide_now(d))
+        return;
+    op->wake_ns = 0;
+    json_set(&op->identity, NULL);
+    str_clear(&op->plugin_id);
+    if (!operation_is_restore(op) && is_none(op->native_doc)) {
+        op->stage = STAGE_NEW;
+        operation_become(d, op, OP_SNAPSHOTTING);
+        return;
+    }
+    /* The intermediate is looked at again: after a reboot it may be gone (idempotent by alias). */
+    json_set(operation_is_restore(op) ? &op->target : &op->exposure, NULL);
+    op->prepared = false;
+    operation_become(d, op, OP_QUEUED);
+}
+
+void operation_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
+{
+    switch (w) {
+    case WORK_PRUNE:
+        natives_pruned(d, op, s);
+        break;
+    case WORK_EXPOSE:
+    case WORK_TARGET:
+        expose_done(d, op, s);
+        break;
+    case WORK_PREPARE_HOOK:
+        prepare_done(d, op, s);
+        break;
+    case WORK_OPEN:
+    case WORK_TARGET_OPEN:
+        open_done(d, op, s);
+        break;
+    case WORK_COMMIT:
+        commit_done(d, op, s);
+        break;
+    case WORK_UNDO:
+        undo_done(d, op, s);
+        break;
+    case WORK_NONE:
+    case WORK_POOL:
+    case WORK_PRE_HOOK:
+    case WORK_SNAPSHOT:
+    case WORK_POST_HOOK:
+    case WORK_DELETE_NATIVES:
+    case WORK_DELETE_PLUGIN:
+    case WORK_RUN_HOOK:
+    case WORKS:
+        break;
+    }
+}
+
+/* Complete and on its way into place: too late to cancel, and half-done would be worse. */
+static bool is_filled(const struct operation *op)
+{
+    return operation_is_restore(op) && op->filled && op->target &&
+           (op->state == OP_EXPOSING || op->state == OP_RUNNING || op->state == OP_CANCELLING);
+}
+
+void decide_operation(struct decide *d, struct operation *op)
+{
+    const bool running = op->state == OP_RUNNING || op->state == OP_CANCELLING;
+    if (op->cancel && op->state != OP_CLEANING_UP && !is_filled(op) && (!running || has_mover(d, op->id))) {
+        operation_cancel(d, op);
+        return;
+    }
+    if (busy(d, op->id))
+        return;
+    switch (op->state) {
+    case OP_QUEUED:
+        queued(d, op);
+        break;
+    case OP_EXPOSING:
+        exposing(d, op);
+        break;
+    case OP_STARTING:
+        operation_start(d, op);
+        break;
+    case OP_RUNNING:
+    case OP_CANCELLING:
+        if (operation_is_restore(op) && op->filled)
+            commit_target(d, op);
+        else
+            operation_adopt(d, op);
+        break;
+    case OP_RETRYING:
+        retrying(d, op);
+        break;
+    case OP_CLEANING_UP:
+        clean_up(d, op);
+        break;
+    case OP_NONE:
+    case OP_SNAPSHOTTING: /* the backup's: decide_snapshots() */
+    case OP_COMPLETED:
+    case OP_PARTIALLY_FAILED:
+    case OP_FAILED:
+    case OP_CANCELED:
+    case OP_SKIPPED:
+    case OP_STATES:
+        break;
+    }
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * outcome.c - ends of attempts and of operations: another attempt, cancel, the outcome
+ *
+ * The outcome is durable before anything is released (E-04). Crash point: engine-outcome.
+ */
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "daemon/decide/decide.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define INTERRUPTIONS_MAX 10
+#define ATTEMPTS_KEPT 32 /* errors of attempts that are recorded */
+
+void operation_finish(struct decide *d, struct operation *op, enum outcome outcome)
+{
+    if (op->state == OP_CLEANING_UP || op_state_terminal(op->state))
+        return;
+    op->outcome = outcome;
+    op->ended_ns = decide_now(d);
+    op->wake_ns = 0;
+    if (operation_become(d, op, OP_CLEANING_UP) < 0)
+        return;
+    plan_crash_point(d, "engine-outcome");
+    /* The native's record learns what became of its data before anyone decides about it. */
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    const char *alias = op->native;
+    if (!operation_is_restore(op) && alias[0] && native_row_read(d, alias, &n) == 0) {
+        bool moved = outcome == OUTCOME_COMPLETED && op->policy->move_data;
+        n.moved = moved;
+        n.moved_verified =
+            moved; /* its mover's word: nothing is removed for it before the repository was asked (RS-18) */
+        n.failed = !moved && op->policy->move_data;
+        str_set(&n.snapshot, jstr(op->result, "snapshotID"));
+        n.moved_ns = moved ? decide_now(d) : 0;
+        native_row_write(d, &n);
+    }
+}
+
+void operation_fail(struct decide *d, struct operation *op, const char *stage, const struct err *e)
+{
+    operation_error(d, op, stage, e);
+    plan_log(d, LOG_LVL_WARNING, "%s: %s: %s", operation_label(op), stage, e->msg);
+    operation_finish(d, op, op->cancel ? OUTCOME_CANCELED : OUTCOME_FAILED);
+}
+
+void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
+                              bool transient)
+{
+    const struct policy *policy = op->policy;
+    int64_t attempt = op->attempt, first = policy->retry_first_s, most = policy->retry_max_s;
+    if (op->cancel) {
+        operation_finish(d, op, OUTCOME_CANCELED);
+        return;
+    }
+    char name[32]; /* the caller's may lie in the error that is replaced now */
+    snprintf(name, sizeof name, "%s", stage);
+    stage = name;
+    operation_error(d, op, stage, e);
+    if (op->attempts.n < ATTEMPTS_KEPT)
+        operation_attempt_add(op);
+    if (!transient || attempt >= policy->retries) {
+        operation_fail(d, op, stage, e);
+        return;
+    }
+    int64_t wait = first > 0 ? first : 30;
+    for (int64_t i = 0; i < attempt && wait < most; i++)
+        wait *= 2;
+    if (most > 0 && wait > most)
+        wait = most;
+    records_counters_hold(d->records);
+    count_retry(d, op);
+    op->attempt = attempt + 1;
+    op->wake_ns = decide_now(d) + wait * NS_PER_S;
+    plan_log(d, LOG_LVL_WARNING, "%s: %s: %s; attempt %lld of %lld in %lld s", operation_label(op), stage, e->msg,
+             (long long)attempt + 2, (long long)policy->retries + 1, (long long)wait);
+    operation_become(d, op, OP_RETRYING);
+    records_counters_settle(d->records);
+}
+
+void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, bool rebooted)
+{
+    const int64_t times = op->interruptions, first = op->policy->retry_first_s;
+    /* It may be the operation itself that brings the machine down. */
+    if (times >= INTERRUPTIONS_MAX || op->cancel) {
+        operation_attempt_failed(d, op, "move", e, true);
+        return;
+    }
+    operation_error(d, op, "move", e);
+    op->interruptions = times + 1;
+    op->wake_ns = decide_now(d) + (rebooted ? 1 : first > 0 ? first : 30) * NS_PER_S;
+    plan_log(d, LOG_LVL_INFO, "%s: its mover was terminated %s; resuming from the last checkpoint", operation_label(op),
+             rebooted ? "by a reboot" : "externally");
+    operation_become(d, op, OP_RETRYING);
+}
+
+int operation_ask_cancel(struct decide *d, struct operation *op, const char *why)
+{
+    const int64_t grace = op->policy->cancel_grace_s;
+    if (op->cancel)
+        return 0;
+    op->cancel = true;
+    op->cancel_ns = decide_now(d);
+    op->cancel_deadline_ns = op->cancel_ns + (grace > 0 ? grace : 30) * NS_PER_S;
+    str_set(&op->cancel_reason, why);
+    return operation_write(d, op);
+}
+
+void operation_cancel(struct decide *d, struct operation *op)
+{
+    struct live *l = live_find(d, op->id);
+    if (op_state_terminal(op->state) || op->state == OP_CLEANING_UP)
+        return;
+    if (l && l->mover) {
+        const bool again = op->state == OP_CANCELLING && !l->cancel_failed;
+        if (again || (op->state != OP_CANCELLING && operation_become(d, op, OP_CANCELLING) < 0))
+            return; /* asked already: its end is an event */
+        l->cancel_failed = false;
+        plan_mover_cancel(d, op);
+    } else if (l && l->working == WORK_POST_HOOK) {
+        return; /* what the pre-snapshot hook stopped has to go on: it runs to its end */
+    } else if (busy(d, op->id)) {
+        plan_work_cancel(d, op->id); /* its end is an event */
+    } else {
+        operation_finish(d, op, OUTCOME_CANCELED);
+    }
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * snapshots.c - phase 1 of a backup: room is made, hooks run, native snapshots are taken
+ *
+ * Each operation goes through the stages of its row: "pool" (how full the storage is), "prune" (RS-17: before
+ * create), "hook" (pre-snapshot), "snapshot", "post" (post-snapshot hook, which always runs), "snapped". Members of a
+ * group wait for each other before hook, snapshot and post, and are snapshotted by one step in quick succession
+ * (CF-47).
+ *
+ * Crash points: engine-native-intent (names are recorded, nothing exists), engine-snapshot-taken (in the child, after
+ * each snapshot), engine-snapshot-recorded, engine-native-removed, engine-hook-intent.
+ */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUPS_AT_ONCE 4
+
+static int stage_set(struct decide *d, struct operation *op, enum op_stage s)
+{
+    op->stage = s;
+    return operation_become(d, op, OP_SNAPSHOTTING);
+}
+
+/* The snapshot cannot be had: the reason waits until the post-snapshot hook has run. */
+static void snapshot_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e)
+{
+    operation_error(d, op, stage, e);
+    op->snapshot_failed = true;
+    op->snapshot_transient = e->cls != ERR_USAGE && e->cls != ERR_NOT_FOUND && e->cls != ERR_PERMISSION;
+    if (!strcmp(stage, "snapshot"))
+        count_snapshot(d, op, false, 0);
+    stage_set(d, op, STAGE_POST);
+}
+
+/* An error as a step answers it. */
+static void err_from(struct err *e, const json_t *doc)
+{
+    *e = (struct err)ERR_INIT;
+    e->cls = (enum err_class)jint(doc, "class");
+    if (!e->cls)
+        e->cls = ERR_GENERIC;
+    e->sys = (int)jint(doc, "errno");
+    snprintf(e->msg, sizeof e->msg, "%s", jstr(doc, "message"));
+    snprintf(e->hint, sizeof e->hint, "%s", jstr(doc, "hint"));
+}
+
+/* ---- room for the new one ---- */
+
+static void pool_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    const json_t *a = json_array_get(json_object_get(s->out, "items"), 0);
+    const json_t *v = a ? json_object_get(a, "used_ratio") : NULL;
+    /* Not knowing how full it is forbids nothing: the storage itself will refuse. */
+    op->pool_ratio = json_is_number(v) ? json_number_value(v) : -1;
+    stage_set(d, op, STAGE_PRUNE);
+}
+
+static void look_at_pool(struct decide *d, struct operation *op)
+{
+    if (op->stage == STAGE_POOL || stage_set(d, op, STAGE_POOL) == 0)
+        plan_work(d, ROW_OPERATION, op->id, WORK_POOL,
+                  json_pack("{s:[{s:o,s:o}]}", "items", "class", class_desc_to_json(op->own), "volume",
+                            volume_desc_to_json(op->volume)),
+                  60);
+}
+
+static void prune(struct decide *d, struct operation *op)
+{
+    struct native_rules rules;
+    struct native_verdict v;
+    struct err e = ERR_INIT;
+    native_rules(&rules, op->policy, op->job, op->pool_ratio, true, decide_now(d));
+    int rc = natives_make_room(d, op, &rules, op->started_ns, &v, &e);
+    if (rc < 0) {
+        operation_attempt_failed(d, op, "snapshot", &e, true);
+    } else if (rc == 0 && !v.may_create) {
+        err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name, v.why);
+        err_hint(&e, "`snapferry native prune --explain --dry-run` shows what could go, `snapferry hold` what is held");
+        operation_fail(d, op, "snapshot", &e);
+    } else if (rc == 0) {
+        stage_set(d, op, STAGE_HOOK);
+    }
+}
+
+/* ---- hooks ---- */
+
+static json_t *hook_request(const struct operation *op, const char *phase, const char *program)
+{
+    const struct policy *policy = op->policy;
+    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:b,s:s}", "program", program, "phase", phase, "backup", op->parent,
+                     "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name,
+                     "timeout_s", (json_int_t)policy->hook_timeout_s, "continue", policy->hook_continue, "result",
+                     op->snapshot_failed ? "failed" : "ok");
+}
+
+static void pre_hook_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    op->hook_began_ns = decide_now(d);
+    if (s->err.cls && !op->policy->hook_continue) {
+        snapshot_failed(d, op, "pre-snapshot hook", &s->err);
+        return;
+    }
+    if (s->err.cls) {
+        plan_log(d, LOG_LVL_WARNING, "%s: the pre-snapshot hook: %s", operation_label(op), s->err.msg);
+        op->degraded = true;
+    }
+    stage_set(d, op, STAGE_SNAPSHOT);
+}
+
+static void pre_hook(struct decide *d, struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const char *pre = policy->hook_pre_snapshot, *post = policy->hook_post_snapshot;
+    struct err e = ERR_INIT;
+    /* The post hook's intent comes first: whatever happens from here on, it runs. */
+    if (post[0] && op->hook_intent == 0) {
+        uint64_t id;
+        if (records_intent_add(d->records, op->id, "hook-post", post, hook_request(op, "post-snapshot", post), &id,
+                               &e) < 0) {
+            plan_fail(d, &e);
+            return;
+        }
+        op->hook_intent = id;
+        if (operation_write(d, op) < 0)
+            return;
+        plan_crash_point(d, "engine-hook-intent");
+    }
+    if (!pre[0]) {
+        stage_set(d, op, STAGE_SNAPSHOT);
+        return;
+    }
+    json_t *in = hook_request(op, "pre-snapshot", pre);
+    if (in && post[0]) /* what it stops is released at a deadline, whatever becomes of the daemon */
+        json_object_set_new(in, "watchdog",
+                            json_pack("{s:o,s:I}", "hook", hook_request(op, "post-snapshot", post), "deadline_s",
+                                      (json_int_t)(policy->hook_timeout_s + policy->snapshot_timeout_s + 10)));
+    plan_work(d, ROW_OPERATION, op->id, WORK_PRE_HOOK, in, policy->hook_timeout_s + 10);
+}
+
+static void after_post(struct decide *d, struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    if (op->hook_began_ns)
+        op->frozen_ms = (decide_now(d) - op->hook_began_ns) / 1000000;
+    op->stage = STAGE_SNAPPED;
+    if (op->snapshot_failed) {
+        struct err e;
+        char stage[32];
+        op_error_to_err(&e, &op->error);
+        snprintf(stage, sizeof stage, "%s", op->error.stage);
+        op->snapshot_failed = false;
+        operation_attempt_failed(d, op, stage, &e, op->snapshot_transient);
+        return;
+    }
+    if (!policy->move_data)
+        operation_finish(d, op, OUTCOME_COMPLETED);
+    else
+        operation_become(d, op, OP_QUEUED);
+}
+
+static void post_hook_done(struct decide *d, struct operation *op, struct work_result *s)
+{
+    if (s->err.cls) {
+        plan_log(d, LOG_LVL_WARNING, "%s: the post-snapshot hook: %s", operation_label(op), s->err.msg);
+        op->degraded = true;
+        if (!op->error.code)
+            operation_error(d, op, "post-snapshot hook", &s->err);
+    }
+    records_intent_resolve(d->records, op->hook_intent, NULL);
+    if (s->fired && !op->snapshot_failed) {
+        /* What the hook had stopped went on before the snapshot was finished: it is not what was promised. */
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_GENERIC, 0, "the watchdog ran the post-snapshot hook before the native snapshot was finished");
+        err_hint(&e, "raise snapshot-timeout or hook-timeout, or find out why the snapshot took so long");
+        operation_error(d, op, "snapshot", &e);
+        op->snapshot_failed = true;
+        op->snapshot_transient = true;
+    }
+    op->hook_intent = 0;
+    after_post(d, op);
+}
+
+static void post_hook(struct decide *d, struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const char *post = policy->hook_post_snapshot;
+    if (!post[0] || op->hook_intent == 0) {
+        after_post(d, op);
+        return;
+    }
+    plan_work(d, ROW_OPERATION, op->id, WORK_POST_HOOK, hook_request(op, "post-snapshot", post),
+              policy->hook_timeout_s + 10);
+}
+
+/* ---- taking them ---- */
+
+struct members {
+    struct operation *op;
+    unsigned n;
+};
+
+static const struct tag_desc *tag_of(const struct decide *d, const struct operation *op, const char *alias,
+                                     uint64_t seq)
+{
+    struct tag_desc t;
+    tag_desc_init(&t);
+    str_set(&t.alias, alias);
+    str_set(&t.volume_id, op->volume->id);
+    str_set(&t.volume_name, op->volume->name);
+    str_set(&t.backup, op->parent);
+    str_set(&t.operation, op->id);
+    str_set(&t.repository, op->policy->repository);
+    t.created_ns = decide_now(d);
+    t.seq = seq;
+    return tag_desc_make(&t);
+}
+
+/* The name is in the records before anything exists under it. */
+static bool native_intent(struct decide *d, struct operation *op)
+{
+    char alias[ALIAS_TEXT];
+    const struct policy *policy = op->policy;
+    struct err e = ERR_INIT;
+    uint64_t intent;
+    if (op->native[0])
+        return true; /* after a crash: the same alias again */
+    d->world.ids->alias(d->world.ids, alias);
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    str_set(&n.id, alias);
+    str_set(&n.parent, op->parent);
+    str_set(&n.volume_id, op->volume_id);
+    n.state = NATIVE_CREATING;
+    class_desc_set(&n.klass, op->own);
+    volume_desc_set(&n.volume, op->volume);
+    policy_set(&n.policy, policy);
+    str_set(&n.driver, op->own->driver);
+    str_set(&n.operation, op->id);
+    str_set(&n.job, op->job);
+    n.effective_retain = policy->snapshots_to_retain;
+    n.job_retain = policy->job_retain;
+    n.snapshot_only = !policy->move_data;
+    json_t *doc =
+        json_pack("{s:o,s:o}", "class", class_desc_to_json(op->own), "volume", volume_desc_to_json(op->volume));
+    if (native_row_add(d->records, &n, &e) < 0) {
+        json_decref(doc);
+        plan_fail(d, &e);
+        return false;
+    }
+    if (records_intent_add(d->records, op->id, "native", alias, doc, &intent, &e) < 0) {
+        plan_fail(d, &e);
+        return false;
+    }
+    tag_desc_take(&op->tag, tag_of(d, op, alias, n.seq));
+    str_set(&op->native, alias);
+    op->native_intent = intent;
+    return operation_write(d, op) == 0;
+}
+
+/* The snapshot exists: the native's record takes over from the intent. */
+static bool native_recorded(struct decide *d, struct operation *op, const json_t *item)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (native_row_read(d, op->native, &n) < 0)
+        return false;
+    native_desc_take(&n.native, native_desc_from_json(jobj(item, "native")));
+    n.state = NATIVE_PRESENT;
+    if (native_row_write(d, &n) < 0)
+        return false;
+    records_intent_resolve(d->records, op->native_intent, NULL);
+    native_desc_set(&op->native_doc, n.native);
+    if (jobj(item, "volume"))
+        volume_desc_take(&op->volume, volume_desc_from_json(jobj(item, "volume")));
+    op->snapshot_ns = jint(item, "end_ns");
+    op->snapshot_ms = (jint(item, "end_ns") - jint(item, "begin_ns")) / 1000000;
+    op->stage = STAGE_POST;
+    count_snapshot(d, op, true, (double)(jint(item, "end_ns") - jint(item, "begin_ns")) / 1e9);
+    const bool done = operation_write(d, op) == 0;
+    plan_crash_point(d, "engine-snapshot-recorded");
+    return done;
+}
+
+static void skew_of(const json_t *items, int64_t *ms)
+{
+    int64_t first = INT64_MAX, last = 0;
+    const json_t *a;
+    size_t i;
+    json_array_foreach(items, i, a)
+    {
+        if (jint(a, "begin_ns") && jint(a, "begin_ns") < first)
+            first = jint(a, "begin_ns");
+        if (jint(a, "end_ns") > last)
+            last = jint(a, "end_ns");
+    }
+    *ms = last > first ? (last - first) / 1000000 : 0;
+}
+
+/* What the work of a group says of one member. */
+static void member_done(struct decide *d, const json_t *item, const struct err *whole, int64_t skew)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT;
+    operation_init(&op);
+    if (operation_read(d, jstr(item, "operation"), &op) < 0 || op.state != OP_SNAPSHOTTING ||
+        op.stage != STAGE_SNAPSHOT)
+        return;
+    const struct policy *policy = op.policy;
+    if (whole->cls) {
+        snapshot_failed(d, &op, "snapshot", whole);
+        return;
+    }
+    if (policy->group[0])
+        op.group_skew_ms = skew;
+    if (jobj(item, "error")) {
+        err_from(&e, jobj(item, "error"));
+        snapshot_failed(d, &op, "snapshot", &e);
+    } else if (native_recorded(d, &op, item) && policy->group_strict && skew > policy->group_max_skew_ms) {
+        err_set(&e, ERR_GENERIC, 0, "group \"%s\": its snapshots lie %lld ms apart, more than %lld ms", policy->group,
+                (long long)skew, (long long)policy->group_max_skew_ms);
+        err_hint(&e, "pause its writers in a pre-snapshot hook, or set group-consistency = best-effort");
+        snapshot_failed(d, &op, "snapshot", &e);
+    }
+}
+
+static void snapshot_done(struct decide *d, struct work_result *s)
+{
+    const json_t *items = jarr(s->err.cls ? s->in : s->out, "items"), *a;
+    int64_t skew = 0;
+    size_t i;
+    if (s->timed_out)
+        err_hint(&s->err,
+                 "is the file system frozen, or the storage hung? snapshot-timeout says how long it is waited for");
+    skew_of(items, &skew);
+    json_array_foreach(items, i, a) member_done(d, a, &s->err, skew);
+}
+
+static void take(struct decide *d, struct members *m)
+{
+    json_t *items = json_array();
+    int64_t timeout = 60;
+    struct operation *first = NULL;
+    for (unsigned i = 0; i < m->n; i++) {
+        struct operation *op = &m->op[i];
+        if (op->stage != STAGE_SNAPSHOT || op->cancel)
+            continue;
+        if (!native_intent(d, op)) {
+            json_decref(items);
+            return;
+        }
+        if (!first)
+            first = op;
+        if (op->policy->snapshot_timeout_s > timeout)
+            timeout = op->policy->snapshot_timeout_s;
+        json_array_append_new(items,
+                              json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class", class_desc_to_json(op->own),
+                                        "volume", volume_desc_to_json(op->volume), "tag", tag_desc_to_json(op->tag)));
+    }
+    if (!first) {
+        json_decref(items);
+        return;
+    }
+    plan_crash_point(d, "engine-native-intent");
+    plan_work(d, ROW_OPERATION, first->id, WORK_SNAPSHOT, json_pack("{s:o}", "items", items), timeout);
+}
+
+/* ---- groups ---- */
+
+static bool in_phase_1(const struct operation *op)
+{
+    return !op_state_terminal(op->state) && op->state != OP_CLEANING_UP && op->stage != STAGE_SNAPPED;
+}
+
+/* The next thing for the members of one group; all have the same backup. */
+static void group_step(struct decide *d, struct members *m)
+{
+    enum op_stage least = STAGE_SNAPPED;
+    for (unsigned i = 0; i < m->n; i++)
+        if (m->op[i].stage < least)
+            least = m->op[i].stage;
+    if (least == STAGE_SNAPSHOT) {
+        take(d, m);
+        return;
+    }
+    for (unsigned i = 0; i < m->n; i++) {
+        struct operation *op = &m->op[i];
+        if (op->stage != least || op->cancel)
+            continue;
+        switch (least) {
+        case STAGE_NEW:
+            op->started_ns = decide_now(d);
+            look_at_pool(d, op);
+            break;
+        case STAGE_POOL: /* after a restart: the step is gone */
+            look_at_pool(d, op);
+            break;
+        case STAGE_PRUNE:
+            prune(d, op);
+            break;
+        case STAGE_HOOK:
+            pre_hook(d, op);
+            break;
+        case STAGE_POST:
+            post_hook(d, op);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static const char *group_of(const struct operation *op)
+{
+    const char *group = op->policy->group;
+    return group[0] ? group : op->id;
+}
+
+/* The members of the groups whose turn it is: own copies. */
+static struct operation *read_members(struct decide *d, const char *backup, unsigned *n)
+{
+    unsigned found = 0, all = 0;
+    CLEANUP_FREE const char **ids = board_phase_1(d->board, backup, GROUPS_AT_ONCE, &all);
+    struct operation *op = ids ? calloc(all + 1, sizeof *op) : NULL;
+    for (unsigned i = 0; op && i < all; i++) {
+        if (operation_get(d->records, ids[i], &op[found], NULL) == 0 && in_phase_1(&op[found]))
+            found++;
+        else
+            operation_clear(&op[found]);
+    }
+    *n = found;
+    return op;
+}
+
+void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
+{
+    if (w == WORK_POOL)
+        pool_done(d, op, s);
+    else if (w == WORK_PRUNE)
+        natives_pruned(d, op, s);
+    else if (w == WORK_PRE_HOOK)
+        pre_hook_done(d, op, s);
+    else if (w == WORK_SNAPSHOT)
+        snapshot_done(d, s);
+    else if (w == WORK_POST_HOOK)
+        post_hook_done(d, op, s);
+}
+
+bool decide_snapshots(struct decide *d, const struct backup *b)
+{
+    unsigned n = 0;
+    struct operation *op = read_members(d, b->id, &n);
+    CLEANUP_FREE struct operation *member = calloc(n + 1, sizeof *member);
+    const struct board_run *run = board_run(d->board, b->id);
+    const bool done = run && run->n_phase_1 == 0;
+    /* Each group's members one after the other, groups side by side; a group's members lie together. */
+    for (unsigned i = 0, end; op && member && i < n; i = end) {
+        struct members m = {member, 0};
+        bool waits = false;
+        for (end = i; end < n && (end == i || !strcmp(group_of(&op[end]), group_of(&op[i]))); end++) {
+            waits |= busy(d, op[end].id);
+            member[m.n++] = op[end]; /* a loan: group_step() may change it */
+        }
+        if (!waits)
+            group_step(d, &m);
+        memcpy(op + i, member, m.n * sizeof *op);
+    }
+    for (unsigned i = 0; op && i < n; i++)
+        operation_clear(&op[i]);
+    free(op);
+    return done;
+}

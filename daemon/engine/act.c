@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * act.c - what a turn has planned is carried out, and what comes of it becomes events for the next
+ *
+ * Called when the changes of the turn are durable. An action that fails is an event as any other.
+ */
+#include "base/crash.h"
+#include "daemon/engine/facts.h"
+#include "daemon/engine/hooks.h"
+#include "daemon/movers/plugin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static step_fn *const step_of[WORKS] = {
+    [WORK_POOL] = step_pool,
+    [WORK_PRUNE] = step_remove,
+    [WORK_PRE_HOOK] = hook_step,
+    [WORK_SNAPSHOT] = step_snapshot,
+    [WORK_POST_HOOK] = hook_step,
+    [WORK_EXPOSE] = step_expose,
+    [WORK_TARGET] = step_target,
+    [WORK_PREPARE_HOOK] = hook_step,
+    [WORK_OPEN] = step_open,
+    [WORK_TARGET_OPEN] = step_target_open,
+    [WORK_COMMIT] = step_target_commit,
+    [WORK_UNDO] = step_undo,
+    [WORK_DELETE_NATIVES] = step_remove,
+    [WORK_DELETE_PLUGIN] = plugin_step,
+    [WORK_RUN_HOOK] = hook_step,
+};
+
+/* ---- work ---- */
+
+struct running {
+    struct engine *engine;
+    struct event *event; /* made at the start, so that its end is never lost */
+};
+
+static void work_ended(struct step_result *s, void *arg)
+{
+    struct running *r = arg;
+    struct engine *g = r->engine;
+    struct event *ev = r->event;
+    struct live *l = live_find(&g->d, ev->id);
+    if (l)
+        l->step = NULL;
+    ev->result.out = json_incref(s->out);
+    ev->result.fd = s->fd;
+    s->fd = -1; /* ours now */
+    ev->result.timed_out = s->timed_out;
+    ev->result.canceled = s->canceled;
+    ev->result.err = s->err;
+    if (ev->work == WORK_POST_HOOK)
+        ev->result.fired = hook_watchdog_stop(ev->id);
+    free(r);
+    engine_post(g, ev);
+}
+
+/* A second process releases at a deadline what the pre-snapshot hook stops. */
+static int start_watchdog(json_t *in, struct err *e)
+{
+    const json_t *w = json_object_get(in, "watchdog");
+    int rc = w ? hook_watchdog_start(json_object_get(w, "hook"), (unsigned)jint(w, "deadline_s"), e) : 0;
+    json_object_del(in, "watchdog");
+    return rc;
+}
+
+static json_t *request_of(struct engine *g, const struct act *a, int64_t *timeout_s, struct err *e)
+{
+    if (a->work != WORK_DELETE_PLUGIN)
+        return json_incref(a->doc);
+    const struct cfg_plugin *p = cfg_plugin(g->cfg, jstr(a->doc, "plugin"));
+    if (!p) {
+        err_set(e, ERR_USAGE, 0, "there is no [plugin \"%s\"] in the configuration", jstr(a->doc, "plugin"));
+        return NULL;
+    }
+    *timeout_s = plugin_step_timeout(p, PV_DELETE);
+    return plugin_step_in(p, PV_DELETE, json_object_get(a->doc, "args"));
+}
+
+static void set_working(struct engine *g, const char *id, enum work w)
+{
+    struct live *l = live_find(&g->d, id);
+    if (!l)
+        return;
+    l->working = w;
+    l->working_since_ns = now_ns();
+}
+
+static void start_work(struct engine *g, const struct act *a)
+{
+    struct err e = ERR_INIT;
+    struct running *r = calloc(1, sizeof *r);
+    struct event *ev = engine_event(EVENT_WORK, a->row, a->id);
+    struct live *l = live_get(&g->d, a->row, a->id);
+    int64_t timeout_s = a->timeout_s;
+    char name[640];
+    const json_t *item;
+    size_t i;
+    ev->work = a->work;
+    ev->result.in = json_incref(a->doc);
+    snprintf(name, sizeof name, "%s %s", work_name(a->work), a->id);
+    set_working(g, a->id, a->work);
+    if (a->work == WORK_SNAPSHOT) /* one piece of work for all members of a group */
+        json_array_foreach(jarr(a->doc, "items"), i, item) set_working(g, jstr(item, "operation"), a->work);
+    CLEANUP_JSON json_t *in = request_of(g, a, &timeout_s, &e);
+    if (!r || !l)
+        err_nomem(&e);
+    if (!e.cls && a->work == WORK_PRE_HOOK)
+        start_watchdog(in, &e);
+    if (!e.cls) {
+        *r = (struct running){g, ev};
+        struct step *step = NULL;
+        if (step_start(g->steps, name, step_of[a->work], in, (unsigned)timeout_s, work_ended, r, &step, &e) == 0) {
+            l->step = step;
+            return;
+        }
+    }
+    free(r);
+    ev->result.not_started = true;
+    ev->result.err = e;
+    engine_post(g, ev);
+}
+
+static void cancel_work(struct engine *g, const char *id)
+{
+    struct live *l = live_find(&g->d, id);
+    if (l && l->step)
+        step_cancel(l->step); /* its end is an event */
+}
+
+/* ---- movers ---- */
+
+static void post_not_started(struct engine *g, const char *id, bool transient, const struct err *e)
+{
+    struct event *ev = engine_event(EVENT_NOT_STARTED, ROW_OPERATION, id);
+    ev->err = *e;
+    ev->transient = transient;
+    engine_post(g, ev);
+}
+
+static void mover_is_there(struct engine *g, const char *id)
+{
+    struct live *l = live_get(&g->d, ROW_OPERATION, id);
+    if (l)
+        l->mover = true;
+}
+
+static void start_mover(struct engine *g, const struct act *a)
+{
+    struct err e = ERR_INIT;
+    bool transient;
+    if (mover_start(g, a->op, a->fd, &transient, &e) < 0)
+        post_not_started(g, a->id, transient, &e);
+    else
+        mover_is_there(g, a->id);
+}
+
+static void cancel_mover(struct engine *g, const struct operation *op)
+{
+    struct err e = ERR_INIT;
+    struct live *l = live_find(&g->d, op->id);
+    int rc = movers_cancel(g->movers, op->id, op->cancel_deadline_ns, &e);
+    if (rc >= 0 || rc == -ESRCH || !l) /* gone: that is an event */
+        return;
+    l->cancel_failed = true; /* asked again with the next sweep */
+    log_warning("%s: cancel request failed, retrying: %s", operation_label(op), e.msg);
+}
+
+static void adopt_mover(struct engine *g, const struct act *a)
+{
+    struct err e = ERR_INIT;
+    struct mover_end end;
+    int rc = mover_adopt(g, a->op, &end, &e);
+    if (rc < 0) {
+        post_not_started(g, a->id, false, &e);
+    } else if (rc == 0) {
+        mover_is_there(g, a->id);
+        if (a->op->cancel)
+            cancel_mover(g, a->op);
+    } else {
+        engine_mover_ended(g, a->id, &end);
+    }
+}
+
+static void forget_mover(struct engine *g, const struct act *a)
+{
+    const struct cfg_plugin *plugin = a->text ? cfg_plugin(g->cfg, a->text) : NULL;
+    if (!a->text || plugin)
+        movers_forget(g->movers, a->id, plugin, plugin ? json_string_value(a->doc) : NULL, NULL);
+}
+
+/* ---- all of it ---- */
+
+static void act(struct engine *g, const struct act *a)
+{
+    struct err e = ERR_INIT;
+    switch (a->kind) {
+    case ACT_WORK:
+        start_work(g, a);
+        break;
+    case ACT_WORK_CANCEL:
+        cancel_work(g, a->id);
+        break;
+    case ACT_MOVER_START:
+        start_mover(g, a);
+        break;
+    case ACT_MOVER_GO:
+        if (movers_go(g->movers, a->id, &e) < 0)
+            log_warning("%s: %s", a->id, e.msg);
+        break;
+    case ACT_MOVER_ADOPT:
+        adopt_mover(g, a);
+        break;
+    case ACT_MOVER_CANCEL:
+        cancel_mover(g, a->op);
+        break;
+    case ACT_MOVER_FORGET:
+        forget_mover(g, a);
+        break;
+    case ACT_LIVE_DROP:
+        live_drop(&g->d, a->id);
+        break;
+    case ACT_LOG:
+        log_line(a->level, "%s", a->text);
+        break;
+    case ACT_JOURNAL_OPERATION:
+        journal_operation(a->op);
+        break;
+    case ACT_JOURNAL_RUN:
+        journal_run(a->backup);
+        break;
+    case ACT_NATIVES:
+        facts_plan(g, a->natives, a->n_natives);
+        break;
+    case ACT_CRASH_POINT:
+        crash_point(a->name);
+        break;
+    }
+}
+
+void engine_act(struct engine *g, const struct plan *p)
+{
+    g->acting = true;
+    for (size_t i = 0; i < p->n; i++)
+        act(g, &p->acts[i]);
+    g->acting = false;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* mover-events.c - what movers report becomes events for the next turn */
+#include "daemon/engine/engine-impl.h"
+
+#include <string.h>
+
+static void on_ready(const char *operation, const struct mover_ready *r, void *arg)
+{
+    struct engine *g = arg;
+    struct event *ev = engine_event(EVENT_READY, ROW_OPERATION, operation);
+    ev->identity = mover_identity_to_json(r->identity);
+    snprintf(ev->plugin_id, sizeof ev->plugin_id, "%s", r->plugin_id);
+    engine_post(g, ev);
+}
+
+static void on_started(const char *operation, void *arg)
+{
+    struct engine *g = arg;
+    struct live *l = live_get(&g->d, ROW_OPERATION, operation);
+    if (l)
+        l->moved_ns = l->progress_ns = now_ns();
+}
+
+/* What a mover says is not believed blindly. */
+static uint64_t amount(const json_t *o, const char *member)
+{
+    int64_t n = jint(o, member);
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* Whether the phase or a counter is another one. */
+static bool has_moved(const json_t *before, const json_t *now)
+{
+    const char *member;
+    json_t *v;
+    if (strcmp(jstr(before, "phase"), jstr(now, "phase")) != 0)
+        return true;
+    json_object_foreach((json_t *)(uintptr_t)now, member, v)
+    {
+        if (json_is_integer(v) && json_integer_value(v) != jint(before, member))
+            return true;
+    }
+    return false;
+}
+
+#define SAVE_PROGRESS_S 30
+
+static void on_progress(const char *operation, const json_t *p, void *arg)
+{
+    struct engine *g = arg;
+    struct live *l = live_get(&g->d, ROW_OPERATION, operation);
+    const struct operation *op = operation_peek(g->records, operation);
+    const int64_t now = now_ns();
+    if (!l)
+        return;
+    if (!l->progress || has_moved(l->progress, p))
+        l->moved_ns = now;
+    json_decref(l->progress);
+    l->progress = json_deep_copy(p);
+    l->progress_ns = now;
+    if (!op)
+        return;
+    const struct pace_sample sample = {.t = (double)now / 1e9,
+                                       .phase = jstr(p, "phase"),
+                                       .total = amount(p, "total"),
+                                       .done = amount(p, "done"),
+                                       .skipped = amount(p, "skipped"),
+                                       .zero = amount(p, "zero"),
+                                       .allocated = op->volume->allocated > 0 ? (uint64_t)op->volume->allocated : 0};
+    pace_add(&l->pace, &sample);
+    if (now - l->saved_ns > SAVE_PROGRESS_S * NS_PER_S) {
+        l->saved_ns = now;
+        engine_post(g, engine_event(EVENT_PROGRESS, ROW_OPERATION, operation));
+    }
+    waiters_progress(g, op);
+}
+
+static void on_ended(const char *operation, const struct mover_end *end, void *arg)
+{
+    struct engine *g = arg;
+    struct mover_end own = *end;
+    const bool plugin = own.result && jstr(own.result, "plugin")[0];
+    json_incref(own.result);
+    engine_mover_ended(g, operation, &own);
+    /* A plugin is asked to clean up when this returns: what it did has to be durable before. */
+    if (plugin && end->outcome == MOVER_OK && !g->acting)
+        engine_turn_now(g);
+}
+
+const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended};

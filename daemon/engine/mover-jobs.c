@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * mover-jobs.c - movers are started and adopted: their jobs, passwords, limits
+ *
+ * Crash point: engine-mover-started.
+ */
+#include "base/crash.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/protocol/mover-wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- jobs ---- */
+
+static json_t *repository_job(struct engine *g, const char *name)
+{
+    const struct cfg_repository *r = cfg_repository(g->cfg, name);
+    return r ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path) : NULL;
+}
+
+static json_t *backup_job(struct engine *g, const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const struct volume_desc *v = op->volume;
+    const struct native_desc *n = op->native_doc;
+    const json_t *x = op->exposure;
+    char as[700];
+    snprintf(as, sizeof as, "snapferry@%s:/%s", op->own->node, op->volume_id);
+    json_t *source =
+        json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:I,s:{s:s,s:I,s:s}}", "name", v->name, "id", v->id, "class",
+                  op->own->name, "driver", op->own->driver, "crash_consistent", n->crash_consistent, "mechanism",
+                  jstr(x, "mechanism"), "block", v->block, "size", (json_int_t)jint(x, "size"), "native", "alias",
+                  op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
+    /* What a node that was installed anew needs to know again (RS-15). */
+    json_t *tags = json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id",
+                             op->volume_id, "class", op->own->name, "native", op->native);
+    char size[24];
+    snprintf(size, sizeof size, "%lld", (long long)jint(x, "size"));
+    jset_str(tags, "size", size);
+    jset_str(tags, "volume", v->name);
+    if (op->job[0])
+        jset_str(tags, "job", op->job);
+    if (policy->group[0])
+        jset_str(tags, "group", policy->group);
+    json_t *job = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:o?,s:s,s:o?,s:s,s:s,s:b,s:b,s:s,s:o}", "protocol",
+                            MOVER_PROTOCOL, "operation", op->id, "kind", "backup", "backup", op->parent, "node",
+                            op->own->node, "repository", repository_job(g, policy->repository), "cache_dir",
+                            g->paths.cache_dir, "source", source, "as", as, "tags", tags, "splitter", policy->splitter,
+                            "compression", policy->compression, "map_bad", policy->map_bad, "full", policy->full,
+                            "description", op->description, "keep", policy_keep_to_json(&policy->keep));
+    limits_job(job, policy);
+    return job;
+}
+
+static json_t *restore_job(struct engine *g, const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    json_t *job =
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id,
+                  "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
+                  repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot", op->snapshot,
+                  "path", "volume.img", "size", (json_int_t)op->size, "verify", op->verify, "target", op->target_name);
+    limits_job(job, policy);
+    return job;
+}
+
+static struct mover_times times_of(const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const bool moves = op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
+    return (struct mover_times){.go_timeout_s = policy->go_timeout_s,
+                                .stall_timeout_s = policy->stall_timeout_s,
+                                .cancel_grace_s = policy->cancel_grace_s,
+                                .max_duration_s = moves ? policy->max_duration_s : 0};
+}
+
+const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op)
+{
+    const char *m = op->policy->mover;
+    return !strncmp(m, "plugin:", 7) ? cfg_plugin(g->cfg, m + 7) : NULL;
+}
+
+static json_t *plugin_request(const struct operation *op)
+{
+    const json_t *x = operation_is_restore(op) ? op->target : op->exposure;
+    json_t *r = json_pack("{s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "direction", operation_is_restore(op) ? "restore" : "backup",
+                          "operation", op->id, "backup", op->parent, "volume", volume_desc_to_json(op->volume),
+                          "device", jstr(x, "path"), "size", (json_int_t)jint(x, "size"), "node", op->own->node);
+    if (r && op->policy->options)
+        json_object_set(r, "options", op->policy->options);
+    if (r && operation_is_restore(op) && op->stored)
+        json_object_set(r, "stored", op->stored);
+    return r;
+}
+
+static json_t *admin_job(struct engine *g, const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    json_t *job = json_pack("{s:i,s:s,s:s,s:s,s:o?,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id, "kind",
+                            op_kind_name(op->kind), "node", cfg_daemon(g->cfg)->node_name, "repository",
+                            repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir);
+    limits_job(job, policy);
+    if (job && op->does)
+        json_object_set(job, "do", op->does);
+    if (job && op->read_percent >= 0)
+        json_object_set_new(job, "read_percent", json_real(op->read_percent));
+    if (job && op->snapshots)
+        json_object_set(job, "snapshots", op->snapshots);
+    return job;
+}
+
+static json_t *job_of(struct engine *g, const struct operation *op)
+{
+    switch (op->kind) {
+    case KIND_BACKUP:
+        return backup_job(g, op);
+    case KIND_RESTORE:
+        return restore_job(g, op);
+    case KIND_VERIFY:
+    case KIND_ADMIN:
+        return admin_job(g, op);
+    case KIND_NONE:
+    case KIND_DELETE:
+    case KINDS:
+        break;
+    }
+    return NULL;
+}
+
+static int start_builtin(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e)
+{
+    const struct policy *policy = op->policy;
+    CLEANUP_FREE char *password = NULL;
+    *transient = false;
+    if (!cfg_repository(g->cfg, policy->repository)) {
+        err_set(e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", policy->repository);
+        return err_hint(e, "add [repository \"%s\"] again, or `snapferry delete` the backup", policy->repository);
+    }
+    *transient = true;
+    if (repository_password(g->cfg, policy->repository, &password, e) < 0) {
+        repositories_refresh(g, true); /* the next attempt waits until it can be read */
+        return -EACCES;
+    }
+    CLEANUP_JSON json_t *job = job_of(g, op);
+    if (!job) {
+        explicit_bzero(password, strlen(password));
+        return err_nomem(e);
+    }
+    struct mover_spec s = {.operation = op->id,
+                           .times = times_of(op),
+                           .kind = op_kind_name(op->kind),
+                           .job = job,
+                           .device_fd = device,
+                           .password = password,
+                           .limits = &op->policy->limits,
+                           .debug = op->debug};
+    int rc = movers_start(g->movers, &s, e);
+    explicit_bzero(password, strlen(password));
+    crash_point("engine-mover-started");
+    *transient = e->cls != ERR_USAGE;
+    return rc;
+}
+
+/* A plugin that has begun under an earlier daemon is found again by its id. */
+static int start_plugin(struct engine *g, const struct operation *op, struct err *e)
+{
+    const struct cfg_plugin *p = operation_plugin(g, op);
+    CLEANUP_JSON json_t *req = plugin_request(op);
+    if (!p)
+        return err_set(e, ERR_USAGE, 0, "plugin %s is not installed: there is no such [plugin] section",
+                       op->policy->mover + strlen("plugin:"));
+    const struct mover_spec s = {.operation = op->id,
+                                 .plugin = p,
+                                 .plugin_id = op->plugin_id,
+                                 .times = times_of(op),
+                                 .job = req,
+                                 .device_fd = -1};
+    return op->plugin_id[0] ? movers_adopt(g->movers, NULL, &s, e) : movers_start(g->movers, &s, e);
+}
+
+int mover_start(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e)
+{
+    int rc;
+    if (op->policy->mover[0]) {
+        *transient = false;
+        rc = start_plugin(g, op, e);
+    } else {
+        rc = start_builtin(g, op, device, transient, e);
+    }
+    return rc == -EEXIST ? 0 : rc; /* ours, under way: its events come */
+}
+
+int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e)
+{
+    struct process_identity id;
+    int rc;
+    if (op->policy->mover[0]) {
+        rc = start_plugin(g, op, e);
+        return rc == -EEXIST ? 0 : rc;
+    }
+    const struct mover_spec s = {.operation = op->id,
+                                 .times = times_of(op),
+                                 .kind = op_kind_name(op->kind),
+                                 .device_fd = -1,
+                                 .limits = &op->policy->limits};
+    rc = mover_identity_from_json(&id, op->identity, e);
+    if (rc == 0)
+        rc = movers_adopt(g->movers, &id, &s, e);
+    if (rc == 0) {
+        log_info("%s: its mover (process %d) still runs and is watched again", operation_label(op), (int)id.pid);
+        return 0;
+    }
+    *e = (struct err)ERR_INIT;
+    *end = (struct mover_end){.status = -1};
+    if (movers_result(g->movers, op->id, end, e) < 0) {
+        end->outcome = MOVER_DIED;
+        end->err = *e;
+        *e = (struct err)ERR_INIT;
+    }
+    return 1;
+}
