@@ -1,0 +1,133 @@
+#!/usr/bin/env perl
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Changes the engine's decisions, one place at a time, and counts which changes the tests notice.
+#   tests/mutants.pl [N]     N places, chosen at random with SEED (default 200; 0: all)
+#   FILES="a.c b.c"          where (default: the files of daemon/decide that decide)
+#   JOBS=2 MODEL_SECONDS=8   at once; how long the model test plays with each
+# A change is one of: a condition turned round, a comparison moved by one, && for ||, an assignment or a call left out, a
+# constant moved. It is killed when one of the tests fails, crashes or does not end. What lives is listed; exit code 1 if less
+# than 85 % are killed. Needs a build (make test-programs); the change is compiled alone and linked in front of the library.
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use POSIX qw(:sys_wait_h);
+
+my $n = @ARGV ? $ARGV[0] : 200;
+my $build = $ENV{BUILD} || 'build';
+my $jobs = $ENV{JOBS} || 2;
+my $seconds = $ENV{MODEL_SECONDS} || 8;
+my @files = split ' ', $ENV{FILES} || 'admin.c backup.c begin.c decide.c delete.c move.c natives.c operation.c outcome.c queue.c snapshots.c';
+my @tests = split ' ', $ENV{TESTS} || 'test_queue test_natives test_model';
+srand($ENV{SEED} || 1);
+
+# What can be changed in a line of code.
+my @rules = (
+    ['turned round', qr/\bif \((?!!)/, sub { 'if (!!!(' }, 'if'],
+    ['== for !=', qr/ == /, sub { ' != ' }],
+    ['!= for ==', qr/ != /, sub { ' == ' }],
+    ['&& for ||', qr/ && /, sub { ' || ' }],
+    ['|| for &&', qr/ \|\| /, sub { ' && ' }],
+    ['moved by one', qr/ < (?=\w)/, sub { ' <= ' }],
+    ['moved by one', qr/ > (?=\w)/, sub { ' >= ' }],
+    ['moved by one', qr/ >= /, sub { ' > ' }],
+    ['not left out', qr/(?<=[( ])!(?=[a-z])/, sub { '' }],
+    ['constant moved', qr/(?<= [-+*\/=<>] )(\d+)\b(?!\.)/, sub { $1 + 1 }],
+    ['true for false', qr/ = false;/, sub { ' = true;' }],
+    ['false for true', qr/ = true;/, sub { ' = false;' }],
+    ['assignment left out', qr/^    +[a-z][\w.>\[\]-]* [-+|]?= [^;]*;$/, sub { ';' }],
+    ['call left out', qr/^    +(?:plan_|str_|json_set|json_take|operation_|backup_|native_row_|volume_|records_intent|decide_look)\w*\([^;]*\);$/, sub { ';' }],
+);
+
+my @places;
+for my $f (@files) {
+    open my $h, '<', "daemon/decide/$f" or die "daemon/decide/$f: $!\n";
+    my @lines = <$h>;
+    my $in = 0; # inside a function
+    for my $i (0 .. $#lines) {
+        $in = 1 if $lines[$i] =~ /^\{/;
+        $in = 0 if $lines[$i] =~ /^\}/;
+        # What is only for people to read is not a decision.
+        next if !$in || $lines[$i] =~ m{^\s*(/\*|\*|//|\#)} || $lines[$i] =~ /plan_log|plan_crash_point|snprintf|LOG_LVL|err_set|err_hint|json_pack|CLEANUP|^\s*for \(/;
+        for my $r (@rules) {
+            my ($name, $from, $to, $kind) = @$r;
+            my $line = $lines[$i];
+            chomp $line;
+            $line =~ s{/\*.*?\*/}{};
+            $line =~ s/\s+$//;
+            next unless $line =~ $from;
+            my ($before, $after) = (substr($line, 0, $-[0]), substr($line, $+[0]));
+            my $new;
+            if ($kind) { # the whole condition, where it ends on this line
+                next unless $line =~ /^(\s*(?:\} else )?if \()(.*)(\)(?: \{)?)$/;
+                my ($a, $b, $c) = ($1, $2, $3);
+                next if ($b =~ tr/(//) != ($b =~ tr/)//);
+                $new = "$a!($b)$c";
+            } else {
+                $new = $before . $to->() . $after;
+            }
+            push @places, { file => $f, line => $i, name => $name, new => $new, old => $lines[$i] };
+        }
+    }
+}
+if ($n && $n < @places) {
+    for my $i (0 .. $n - 1) {
+        my $k = $i + int rand(@places - $i);
+        @places[$i, $k] = @places[$k, $i];
+    }
+    $#places = $n - 1;
+}
+
+my $work = tempdir(CLEANUP => 1);
+sub run_one {
+    my ($p, $id) = @_;
+    my $dir = "$work/$id";
+    mkdir $dir;
+    open my $h, '<', "daemon/decide/$p->{file}" or return 'error';
+    my @lines = <$h>;
+    $lines[$p->{line}] = "$p->{new}\n";
+    open my $o, '>', "$dir/$p->{file}" or return 'error';
+    print $o @lines;
+    close $o;
+    my $cflags = `make -s BUILD=$build print-cflags`;
+    chomp $cflags;
+    system("cc $cflags -Wno-error -w -c -o $dir/changed.o $dir/$p->{file} >$dir/log 2>&1") == 0 or return 'invalid';
+    for my $t (@tests) {
+        system("cc -o $dir/$t $build/tests/unit/$t.o $dir/changed.o " . `make -s BUILD=$build print-libs | tr -d '\\n'` . " >>$dir/log 2>&1") == 0
+            or return 'invalid';
+        my $limit = $seconds + 40;
+        system("MODEL_SECONDS=$seconds timeout -k 5 $limit $dir/$t >$dir/out 2>&1") == 0 or return 'killed';
+    }
+    return 'lives';
+}
+
+my (%running, %result, $next);
+$next = 0;
+$| = 1;
+while ($next < @places || %running) {
+    while ($next < @places && keys %running < $jobs) {
+        my $id = $next++;
+        my $pid = fork // die "fork: $!\n";
+        if (!$pid) {
+            my %code = (killed => 0, lives => 10, invalid => 11, error => 12);
+            POSIX::_exit($code{ run_one($places[$id], $id) });
+        }
+        $running{$pid} = $id;
+    }
+    my $pid = wait;
+    my $id = delete $running{$pid};
+    my $what = { 0 => 'killed', 10 => 'lives', 11 => 'invalid' }->{ $? >> 8 } || 'error';
+    $result{$what}++;
+    system("rm -rf $work/$id");
+    my $p = $places[$id];
+    if ($what eq 'lives') {
+        my $old = $p->{old};
+        $old =~ s/^\s+|\s+$//g;
+        printf "lives: daemon/decide/%s:%d: %s: %s\n", $p->{file}, $p->{line} + 1, $p->{name}, $old;
+    }
+}
+my $killed = $result{killed} || 0;
+my $lives = $result{lives} || 0;
+my $all = $killed + $lives;
+printf "%d of %d changes noticed (%.1f %%), %d did not compile, %d errors\n", $killed, $all, $all ? 100 * $killed / $all : 0,
+    $result{invalid} || 0, $result{error} || 0;
+exit($all && $killed >= 0.85 * $all && !$result{error} ? 0 : 1);

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_model.c - the engine's decisions against a model: a clock, movers, a storage and a repository of its own
+ *
+ * Random sequences of events (ends of work, movers, requests, clock jumps, reloads, outages, commits that fail, daemons
+ * that die between commit and act, reboots) are played against daemon/decide and the records. After each turn, and when
+ * all has come to rest, the invariants below are checked; each is named after the requirement it stands for.
+ *
+ * The same seed plays the same sequence. A sequence that violates an invariant is printed with its seed, shrunk to the
+ * steps that matter, and can be played again:
+ *
+ *   MODEL_SECONDS=30     how long (the default)
+ *   MODEL_SEQUENCES=N    how many instead; each cell of the state tables must then be reached MODEL_CELLS times
+ *   MODEL_SEED=N         the first seed (default 1)
+ *   MODEL_STEPS=a,b,c    with MODEL_SEQUENCES=1: only these steps of it
+ *   MODEL_TRACE=1        prints each step
+ */
+#include "tests/unit/model.h"
+
+#include <sys/stat.h>
+
+/* ---- requests ---- */
+
+static void add_operation(const struct cfg *c, const char *backup, unsigned volume, const char *job)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
+    struct err e = ERR_INIT;
+    char name[64];
+    snprintf(name, sizeof name, "/srv/%c/%u.img", "abcd"[volume % 4], volume);
+    operation_init(&op);
+    if (cfg_policy(c, name, NULL, &p, &e) < 0)
+        violated("the model", "%s", e.msg);
+    const struct cfg_class *k = cfg_class_of(c, name), *into = NULL;
+    policy_from_cfg(&policy, &p);
+    policy_take(&op.policy, policy_make(&policy));
+    class_desc_take(&op.own, class_from_cfg(c, k, &p));
+    if (p.backup_storage_class[0] && (into = cfg_class(c, p.backup_storage_class)) && into != k)
+        class_desc_take(&op.into, class_from_cfg(c, into, &p));
+    cfg_policy_clear(&p);
+    str_setf(&op.id, "up-%s.%u", backup, volume);
+    str_set(&op.parent, backup);
+    str_setf(&op.volume_id, "v%u", volume);
+    op.state = OP_QUEUED;
+    op.kind = KIND_BACKUP;
+    str_set(&op.job, job);
+    struct volume_desc v;
+    volume_desc_init(&v);
+    str_set(&v.name, name);
+    str_setf(&v.id, "v%u", volume);
+    str_set(&v.pool, volume % 2 ? "pool1" : "pool0");
+    v.size = 1 << 20;
+    volume_desc_take(&op.volume, volume_desc_make(&v));
+    operation_add(m.records, &op, NULL);
+    volume_note(&m.d, op.volume, k->name, NULL, NULL);
+}
+
+static void submit_backup(void)
+{
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP_JSON json_t *ids = json_array();
+    const unsigned first = pick(VOLUMES), n = 1 + pick(3);
+    char id[64], volume[16];
+    backup_init(&b);
+    snprintf(id, sizeof id, "b%llu", (unsigned long long)++m.serial);
+    trace("backup %s of %u volumes from %u", id, n, first);
+    str_set(&b.id, id);
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_BACKUP;
+    records_begin(m.records, NULL);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(volume, sizeof volume, "v%u", (first + i) % VOLUMES);
+        json_array_append_new(ids, json_string(volume));
+        add_operation(m.cfg[m.cfg_now], id, (first + i) % VOLUMES, "");
+    }
+    strs_from_json(&b.volume_ids, ids);
+    backup_add(m.records, &b, NULL);
+    if (records_commit(m.records, NULL) < 0)
+        violated("the model", "a backup cannot be recorded");
+}
+
+struct choose {
+    char id[BOARD_ID_MAX];
+    unsigned seen;
+    enum op_kind kind;
+    enum op_state state;
+};
+static int choose_operation(const struct operation *op, void *arg)
+{
+    struct choose *x = arg;
+    if ((!x->kind || op->kind == x->kind) && (!x->state || op->state == x->state) && pick(++x->seen) == 0)
+        snprintf(x->id, sizeof x->id, "%s", op->id);
+    return 0;
+}
+static int choose_backup(const struct backup *b, void *arg)
+{
+    struct choose *x = arg;
+    if ((!x->kind || b->kind == x->kind) && pick(++x->seen) == 0)
+        snprintf(x->id, sizeof x->id, "%s", b->id);
+    return 0;
+}
+static int choose_native(const struct native_row *n, void *arg)
+{
+    struct choose *x = arg;
+    if (pick(++x->seen) == 0)
+        snprintf(x->id, sizeof x->id, "%s", n->id);
+    return 0;
+}
+
+static void submit_restore(void)
+{
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op, of = ROW_INIT;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    struct choose x = {.kind = KIND_BACKUP, .state = OP_COMPLETED};
+    operation_each(m.records, NULL, choose_operation, &x, NULL);
+    backup_init(&b);
+    operation_init(&op);
+    if (!x.id[0] || operation_get(m.records, x.id, &of, NULL) < 0)
+        return;
+    trace("restore of %s", x.id);
+    str_setf(&b.id, "restore-r%llu", (unsigned long long)++m.serial);
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_RESTORE;
+    str_set(&b.of, of.parent);
+    str_setf(&op.id, "down-%s", b.id);
+    str_set(&op.parent, b.id);
+    str_set(&op.volume_id, of.volume_id);
+    op.state = OP_QUEUED;
+    op.kind = KIND_RESTORE;
+    policy_set(&op.policy, of.policy);
+    class_desc_set(&op.own, of.own);
+    volume_desc_set(&op.volume, of.volume);
+    str_set(&op.of, of.id);
+    str_set(&op.target_name, "/srv/out");
+    op.size = 1 << 20;
+    if (pick(2) && native_row_get(m.records, of.native, &n, NULL) == 0 && n.state == NATIVE_PRESENT) {
+        op.from = FROM_NATIVE;
+        native_desc_set(&op.native_doc, n.native);
+        str_set(&op.native, n.id);
+        class_desc_set(&op.native_class, n.klass);
+    } else {
+        op.from = FROM_REPOSITORY;
+        str_set(&op.snapshot, jstr(of.result, "snapshotID"));
+    }
+    records_begin(m.records, NULL);
+    backup_add(m.records, &b, NULL);
+    operation_add(m.records, &op, NULL);
+    records_commit(m.records, NULL);
+}
+
+static void cancel_backup(const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    if (backup_get(m.records, id, &b, NULL) < 0 || backup_state_terminal(b.state) || b.cancel)
+        return;
+    trace("cancel %s", id);
+    b.cancel = true;
+    b.cancel_ns = m.now;
+    backup_save(m.records, &b, NULL);
+}
+
+static void cancel_operation(const char *id)
+{
+    CLEANUP(operation_clear) struct operation op;
+    if (operation_get(m.records, id, &op, NULL) < 0 || op_state_terminal(op.state))
+        return;
+    trace("cancel %s", id);
+    count_cell(id, CELL_CANCEL);
+    operation_ask_cancel(&m.d, &op, "asked for");
+}
+
+static void play_cancel(void)
+{
+    struct choose x = {.seen = 0};
+    const struct operation_filter live = {.live = true};
+    const struct backup_filter backups = {.live = true};
+    if (pick(2)) {
+        operation_each(m.records, &live, choose_operation, &x, NULL);
+        cancel_operation(x.id);
+    } else {
+        backup_each(m.records, &backups, choose_backup, &x, NULL);
+        cancel_backup(x.id);
+    }
+}
+
+static void play_delete(void)
+{
+    struct choose x = {.kind = KIND_BACKUP};
+    struct err e = ERR_INIT;
+    json_t *answer = NULL;
+    backup_each(m.records, NULL, choose_backup, &x, NULL);
+    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", x.id, "force", (int)pick(2), "even_kept", (int)pick(2));
+    if (x.id[0] && delete_submit(&m.d, req, &answer, &e) == 0)
+        trace("delete %s", x.id);
+    json_decref(answer);
+}
+
+static void play_hold(void)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    struct choose x = {.seen = 0};
+    native_row_each(m.records, NULL, choose_native, &x, NULL);
+    if (native_row_get(m.records, x.id, &n, NULL) < 0 || n.state == NATIVE_REMOVING)
+        return; /* which is refused */
+    n.hold.held = !n.hold.held;
+    native_row_save(m.records, &n, NULL);
+}
+
+static void play_admin(void)
+{
+    CLEANUP(operation_clear) struct operation op;
+    char id[512];
+    struct err e = ERR_INIT;
+    operation_init(&op);
+    if (pick(2)) {
+        op.does = json_pack("[{s:s}]", "verb", "expire");
+        admin_add(&m.d, KIND_ADMIN, "admin-expire", "main", &op, NULL, id, &e);
+    } else {
+        op.read_percent = 100;
+        admin_add(&m.d, KIND_VERIFY, "verify", "main", &op, NULL, id, &e);
+    }
+}
+
+static int note_look(const struct operation *op, void *arg)
+{
+    (void)arg;
+    cells[op->kind][op->state][CELL_LOOK]++;
+    return 0;
+}
+
+static void sweep(void)
+{
+    const struct operation_filter live = {.live = true};
+    operation_each(m.records, &live, note_look, NULL, NULL);
+    decide_look_at_all(&m.d);
+}
+
+static void to_next_wake(void)
+{
+    const int64_t wake = board_wake(m.d.board);
+    m.now = wake > m.now ? wake + NS_PER_MS : m.now + NS_PER_S;
+}
+
+/* One event, chosen by a word. */
+static void play(uint64_t word)
+{
+    m.rng = word;
+    const unsigned what = pick(100);
+    events_played++;
+    if (what < 34 && m.n_works)
+        end_work(pick(m.n_works), one_in(8) ? 1 + pick(3) : 0, false);
+    else if (what < 56)
+        play_mover();
+    else if (what < 66)
+        to_next_wake();
+    else if (what < 68)
+        m.now += (int64_t)pick(7200) * NS_PER_S;
+    else if (what < 69)
+        m.now -= (int64_t)pick(600) * NS_PER_S; /* the clock is set back */
+    else if (what < 76)
+        submit_backup();
+    else if (what < 79)
+        submit_restore();
+    else if (what < 84)
+        play_cancel();
+    else if (what < 86)
+        play_delete();
+    else if (what < 87)
+        play_hold();
+    else if (what < 89)
+        restart(false);
+    else if (what < 90)
+        restart(true);
+    else if (what < 91)
+        m.cfg_now = pick(3);
+    else if (what < 93) {
+        m.repo_up = !m.repo_up;
+        set_repository();
+        queue_mark_down(&m.d);
+    } else if (what < 95)
+        m.fail_commit = true;
+    else if (what < 98)
+        play_admin();
+    else
+        sweep();
+    turn();
+    if (pick(2))
+        turn();
+}
+
+/* ---- rest ---- */
+
+static int cancel_live(const struct operation *op, void *arg)
+{
+    (void)arg;
+    if (op->kind != KIND_DELETE)
+        cancel_operation(op->id);
+    return 0;
+}
+
+static int cancel_live_backup(const struct backup *b, void *arg)
+{
+    (void)arg;
+    cancel_backup(b->id);
+    return 0;
+}
+
+struct left {
+    unsigned n;
+    char text[400];
+};
+static int note_left(const struct operation *op, void *arg)
+{
+    struct left *x = arg;
+    if (!x->n++)
+        snprintf(x->text, sizeof x->text, "%s is %s%s (%s)", op->id, op_state_name(op->state),
+                 op->cancel ? " and was canceled" : "", op->waiting);
+    return 0;
+}
+static int note_left_backup(const struct backup *b, void *arg)
+{
+    struct left *x = arg;
+    if (b->state != BACKUP_DELETING && !x->n++)
+        snprintf(x->text, sizeof x->text, "%s is %s", b->id, backup_state_name(b->state));
+    return 0;
+}
+static int note_left_intent(struct intent *i, void *arg)
+{
+    struct left *x = arg;
+    if (!x->n++)
+        snprintf(x->text, sizeof x->text, "%s has an intent for %s %s", i->owner, i->kind, i->name);
+    return 0;
+}
+
+static struct left what_is_left(void)
+{
+    const struct operation_filter live = {.live = true};
+    const struct backup_filter backups = {.live = true};
+    struct left x = {.n = 0};
+    operation_each(m.records, &live, note_left, &x, NULL);
+    backup_each(m.records, &backups, note_left_backup, &x, NULL);
+    return x;
+}
+
+static void need_empty(const json_t *set, const char *rule, const char *what)
+{
+    const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)set));
+    if (key)
+        violated(rule, "%s %s is left", what, key);
+}
+
+struct per_volume {
+    unsigned retained[VOLUMES], limit[VOLUMES];
+    bool odd[VOLUMES]; /* something of it failed, is held or is pruned later: the limit may be exceeded */
+};
+static int count_retained(const struct native_row *n, void *arg)
+{
+    struct per_volume *x = arg;
+    const unsigned v = (unsigned)(n->volume_id[1] - '0') % VOLUMES;
+    if (!json_object_get(m.natives, n->id) && n->state == NATIVE_PRESENT)
+        violated("RS-26", "native snapshot %s is recorded as present and is not there", n->id);
+    x->retained[v] += n->state == NATIVE_PRESENT && n->moved && !n->hold.held;
+    x->odd[v] |= n->state == NATIVE_REMOVING || n->hold.held || !n->moved_verified || n->failed;
+    if ((unsigned)n->effective_retain > x->limit[v])
+        x->limit[v] = (unsigned)n->effective_retain;
+    return 0;
+}
+
+/* Everything ends by itself once nothing fails any more, canceled or not. */
+static void come_to_rest(bool cancel)
+{
+    const struct operation_filter live = {.live = true};
+    const struct backup_filter backups = {.live = true};
+    struct left left;
+    m.quiet = true;
+    m.repo_up = true;
+    m.fail_commit = false;
+    set_repository();
+    if (cancel) {
+        backup_each(m.records, &backups, cancel_live_backup, NULL, NULL);
+        operation_each(m.records, &live, cancel_live, NULL, NULL);
+    }
+    if (cfg_daemon(m.cfg[m.cfg_now])->slots == 0)
+        m.cfg_now = 0;
+    for (unsigned i = 0; (left = what_is_left()).n; i++) {
+        if (i == 600)
+            violated(cancel ? "AO-19: cancel always ends" : "AO-41: everything ends", "%s", left.text);
+        while (m.n_works)
+            end_work(0, 0, false);
+        for (unsigned k = 0, n = m.n_movers; k < n; k++)
+            play_mover();
+        if (i % 3 == 2)
+            to_next_wake();
+        if (i % 20 == 19) {
+            m.now += NS_PER_MIN;
+            sweep();
+        }
+        turn();
+    }
+    /* movers that nobody watches are ended by the sweep for strays, which is not decided here */
+    while (m.n_movers) {
+        if (m.movers[0].here)
+            violated("MS-11", "a mover of %s is left", m.movers[0].id);
+        drop_mover(&m.movers[0]);
+    }
+    if (m.n_works)
+        violated("one piece of work for one record", "%s %s is left", work_name(m.works[0].work), m.works[0].id);
+    struct left intents = {.n = 0};
+    records_intents(m.records, NULL, note_left_intent, &intents, NULL);
+    if (intents.n)
+        violated("E-04", "%s", intents.text);
+    need_empty(m.exposures, "E-04: nothing leaks", "intermediate");
+    need_empty(m.targets, "E-04: nothing leaks", "target");
+    need_empty(m.frozen, "CF-48: the post-snapshot hook always runs", "the frozen state of");
+    const char *alias;
+    json_t *n;
+    json_object_foreach(m.natives, alias, n)
+    {
+        if (!native_row_peek(m.records, alias))
+            violated("E-04: nothing leaks", "no record knows native snapshot %s of %s", alias, jstr(n, "operation"));
+    }
+    struct per_volume x = {.limit = {0}};
+    native_row_each(m.records, NULL, count_retained, &x, NULL);
+    for (unsigned v = 0; v < VOLUMES; v++)
+        if (!x.odd[v] && x.retained[v] > x.limit[v] + 1)
+            violated("RS-17", "volume %u has %u retained native snapshots, its limit was at most %u", v, x.retained[v],
+                     x.limit[v]);
+}
+
+/* ---- sequences ---- */
+
+static void write_text(const char *dir, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/snapferry.ini", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void load_configurations(void)
+{
+    static const char *const daemon_keys[] = {"slots = 2\nprepare-ahead = 3", "slots = 1\nrestore-reserved = 0",
+                                              "slots = 3\nconcurrent-backups = 1"};
+    char ini[3000];
+    struct err e = ERR_INIT;
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(
+            ini, sizeof ini,
+            "[daemon]\nnode-name = n\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
+            "password-file = /etc/p\n"
+            "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\n"
+            "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
+            "prune = after\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
+            "keep-on-failure = yes\nkeep-latest = 3\n"
+            "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
+            "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
+            "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\n",
+            daemon_keys[i], i);
+        write_text(m.dir, ini);
+        if (cfg_load_dir(&m.cfg[i], m.dir, &e) < 0)
+            fail_msg("%s", e.msg);
+    }
+}
+
+static void sets_new(void)
+{
+    json_t **sets[] = {&m.natives,   &m.exposures, &m.targets,  &m.frozen,
+                       &m.snapshots, &m.results,   &m.outcomes, &m.ended};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        json_decref(*sets[i]);
+        *sets[i] = json_object();
+    }
+}
+
+static void forget_all(void)
+{
+    char path[128];
+    static const char *const files[] = {"records.db", "records.db-wal", "records.db-shm"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", m.dir, files[i]);
+        unlink(path);
+    }
+    while (m.n_works)
+        drop_work(0);
+    while (m.n_movers)
+        drop_mover(&m.movers[0]);
+    sets_new();
+}
+
+/* Plays the steps of a sequence that `keep` has (NULL: all). Returns whether an invariant was violated. */
+static bool play_sequence(uint64_t seed, const bool *keep)
+{
+    uint64_t rng = seed * 0x9e3779b97f4a7c15u + 1;
+    const unsigned n = 30 + (unsigned)(splitmix64(&rng) % (STEPS_MAX - 30));
+    forget_all();
+    m.rng = rng;
+    m.seed = seed;
+    m.serial = 0;
+    m.boot = 1;
+    m.now = INT64_C(1700000000) * NS_PER_S;
+    m.cfg_now = 0;
+    m.repo_up = true;
+    m.quiet = m.fail_commit = false;
+    if (setjmp(violation)) {
+        if (m.records) {
+            records_rollback(m.records);
+            m.d.in_turn = m.d.in_flight = false;
+            daemon_end();
+        }
+        return true;
+    }
+    daemon_start();
+    for (m.step = 0; m.step < n; m.step++) {
+        const uint64_t word = splitmix64(&rng);
+        if (!keep || keep[m.step]) {
+            trace("step %u", m.step);
+            play(word);
+        }
+    }
+    trace("rest");
+    come_to_rest(splitmix64(&rng) % 2);
+    daemon_end();
+    sequences_played++;
+    return false;
+}
+
+/* Leaves steps out as long as the same rule is violated. */
+static void shrink(uint64_t seed)
+{
+    bool keep[STEPS_MAX];
+    char rule[1024];
+    memset(keep, 1, sizeof keep);
+    snprintf(rule, sizeof rule, "%.*s", (int)strcspn(violated_what, ":"), violated_what);
+    for (unsigned width = 32; width; width /= 2)
+        for (unsigned at = 0; at < STEPS_MAX; at += width) {
+            bool saved[STEPS_MAX];
+            memcpy(saved, keep, sizeof keep);
+            memset(keep + at, 0, at + width > STEPS_MAX ? STEPS_MAX - at : width);
+            if (!play_sequence(seed, keep) || strncmp(rule, violated_what, strlen(rule)) != 0)
+                memcpy(keep, saved, sizeof keep);
+        }
+    m.trace = true;
+    play_sequence(seed, keep);
+    m.trace = false;
+    printf("# %s\n# again: MODEL_SEED=%llu MODEL_SEQUENCES=1 MODEL_STEPS=", violated_what, (unsigned long long)seed);
+    for (unsigned i = 0, more = 0; i < STEPS_MAX; i++)
+        if (keep[i])
+            printf("%s%u", more++ ? "," : "", i);
+    printf(" MODEL_TRACE=1\n");
+}
+
+static bool steps_asked(bool keep[STEPS_MAX])
+{
+    const char *s = getenv("MODEL_STEPS");
+    memset(keep, 0, STEPS_MAX);
+    while (s && *s) {
+        unsigned long n = strtoul(s, (char **)&s, 10);
+        if (n < STEPS_MAX)
+            keep[n] = true;
+        s += *s == ',';
+    }
+    return getenv("MODEL_STEPS") != NULL;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+
+static void sequences_keep_the_invariants(void **state)
+{
+    const uint64_t sequences = number("MODEL_SEQUENCES", 0), first = number("MODEL_SEED", 1);
+    const double end = seconds_now() + (double)number("MODEL_SECONDS", 30);
+    bool keep[STEPS_MAX];
+    const bool only = steps_asked(keep);
+    (void)state;
+    m.trace = number("MODEL_TRACE", 0) != 0;
+    for (uint64_t i = 0; sequences ? i < sequences : seconds_now() < end; i++) {
+        if (!play_sequence(first + i, only ? keep : NULL))
+            continue;
+        printf("# seed %llu, step %u: %s\n", (unsigned long long)(first + i), m.step, violated_what);
+        if (!only)
+            shrink(first + i);
+        fail_msg("%s", violated_what);
+    }
+    printf("# %llu sequences, %.1f events each\n", (unsigned long long)sequences_played,
+           (double)events_played / (double)(sequences_played ? sequences_played : 1));
+}
+
+/* ---- cells ---- */
+
+/* What may happen in each state of an operation; docs/architecture.md has the same as a table. */
+struct row_of_cells {
+    enum op_kind kind;
+    enum op_state state;
+    const char *events; /* one letter each: l(ook) c(ancel) w(ork) W(ork failed) r(eady) o(k) f(ailed) R(estart) */
+};
+static const char cell_letters[] = "lcwWrofR";
+static const struct row_of_cells table[] = {
+    {KIND_BACKUP, OP_QUEUED, "lcR"},         {KIND_BACKUP, OP_SNAPSHOTTING, "lcwWR"},
+    {KIND_BACKUP, OP_EXPOSING, "lcwWR"},     {KIND_BACKUP, OP_STARTING, "lcwWrfR"},
+    {KIND_BACKUP, OP_RUNNING, "lcofR"},      {KIND_BACKUP, OP_RETRYING, "lcR"},
+    {KIND_BACKUP, OP_CANCELLING, "lofR"},    {KIND_BACKUP, OP_CLEANING_UP, "lcwWR"},
+    {KIND_RESTORE, OP_QUEUED, "lcR"},        {KIND_RESTORE, OP_EXPOSING, "lcwWR"},
+    {KIND_RESTORE, OP_STARTING, "lcwWrfR"},  {KIND_RESTORE, OP_RUNNING, "lcwWofR"},
+    {KIND_RESTORE, OP_RETRYING, "lcR"},      {KIND_RESTORE, OP_CANCELLING, "lofR"},
+    {KIND_RESTORE, OP_CLEANING_UP, "lcwWR"}, {KIND_ADMIN, OP_QUEUED, "lcR"},
+    {KIND_ADMIN, OP_STARTING, "lcrfR"},      {KIND_ADMIN, OP_RUNNING, "lcofR"},
+    {KIND_ADMIN, OP_RETRYING, "lcR"},        {KIND_ADMIN, OP_CANCELLING, "lofR"},
+    {KIND_VERIFY, OP_QUEUED, "lcR"},         {KIND_VERIFY, OP_STARTING, "lcrfR"},
+    {KIND_VERIFY, OP_RUNNING, "lcofR"},      {KIND_VERIFY, OP_RETRYING, "lcR"},
+    {KIND_VERIFY, OP_CANCELLING, "lofR"},    {KIND_DELETE, OP_QUEUED, "lcR"},
+    {KIND_DELETE, OP_RUNNING, "lcwWR"},
+};
+
+static void every_cell_is_reached(void **state)
+{
+    const uint64_t least = number("MODEL_CELLS", number("MODEL_SEQUENCES", 0) ? 100 : 1);
+    unsigned poor = 0;
+    (void)state;
+    if (sequences_played < 1000) {
+        printf("# %llu sequences are too few to judge the cells\n", (unsigned long long)sequences_played);
+        return;
+    }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (unsigned c = 0; c < CELLS; c++) {
+            const uint64_t n = cells[table[i].kind][table[i].state][c];
+            const bool wanted = strchr(table[i].events, cell_letters[c]) != NULL;
+            if (number("MODEL_TRACE", 0))
+                printf("# %-8s %-13s %-12s %llu%s\n", op_kind_name(table[i].kind), op_state_name(table[i].state),
+                       cell_names[c], (unsigned long long)n, wanted ? "" : " (not in the table)");
+            if (wanted && n < least) {
+                printf("# %s %s %s: %llu times\n", op_kind_name(table[i].kind), op_state_name(table[i].state),
+                       cell_names[c], (unsigned long long)n);
+                poor++;
+            }
+        }
+    assert_int_equal(poor, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_keep_the_invariants),
+                                       cmocka_unit_test(every_cell_is_reached)};
+    char command[128];
+    m.ids = (struct ids){model_stamp, model_alias};
+    records_clock = model_clock;
+    m.now = INT64_C(1700000000) * NS_PER_S;
+    /* Nothing here has to survive a power cut: in memory where the machine has room for that. */
+    snprintf(m.dir, sizeof m.dir, "%s/snapferry-model.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(m.dir))
+        return 1;
+    load_configurations();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    sets_new();
+    for (unsigned i = 0; i < 3; i++)
+        cfg_free(m.cfg[i]);
+    snprintf(command, sizeof command, "rm -rf %s", m.dir);
+    return system(command) || failed;
+}
