@@ -162,7 +162,8 @@ static int finish_classes(struct cfg *c, struct err *e)
 
 int cfg_build(struct cfg *c, struct err *e)
 {
-    if (build_sections(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0 || build_metrics(c) < 0)
+    if (build_sections(c) < 0 || lookup_index(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0 ||
+        build_metrics(c) < 0)
         return err_nomem(e);
     finish_plugins(c);
     finish_rules(c);

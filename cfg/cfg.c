@@ -54,6 +54,7 @@ void cfg_free(struct cfg *c)
     free(c->jobs);
     free(c->plugins);
     free(c->volumes);
+    free(c->volumes_by_name);
     free(c->rules);
     arena_clear(&c->arena);
     free(c);

@@ -134,13 +134,22 @@ struct section {
     bool broken; /* lines of it were refused: what is missing may be what they said */
 };
 
+/* The words of a list of names and patterns, made for asking whether it has a name: a list may name thousands. */
+struct word_index {
+    const char **names; /* those without special characters, sorted */
+    unsigned n_names;
+    const char **others; /* NULL ends them */
+};
+
 struct klass {
-    struct cfg_class pub;
+    struct cfg_class pub; /* first: what is asked of a class finds the rest */
     unsigned section;
+    struct word_index match;
 };
 struct job {
-    struct cfg_job pub;
+    struct cfg_job pub; /* first */
     unsigned section;
+    struct word_index words;
     char keep[256];  /* its keep-* as one text */
     bool keeps_told; /* that it and an earlier job keep a volume differently */
 };
@@ -189,6 +198,7 @@ struct cfg {
     struct job *jobs;
     struct plugin *plugins;
     struct volume_section *volumes;
+    const struct volume_section **volumes_by_name;
     struct rule *rules;
     unsigned n_repositories, n_classes, n_jobs, n_plugins, n_volumes, n_rules;
     struct cfg_daemon daemon;
@@ -251,6 +261,8 @@ void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, 
 void complain_value(struct cfg *c, enum cfg_severity s, const struct section *sec, const struct value *v,
                     const char *hint, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* ---- lookup.c ---- */
+/* Indexes of what was built; by them lists are asked. */
+int lookup_index(struct cfg *c);
 
 /* Whether any of the patterns (NULL: none) matches. */
 bool pattern_match(const char *const *patterns, const char *name);

@@ -2,7 +2,9 @@
 /* lookup.c - a configuration's parts by number and name, and what matches what */
 #include "cfg/internal.h"
 
+#include <errno.h>
 #include <fnmatch.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *cfg_hash(const struct cfg *c)
@@ -50,10 +52,12 @@ BY_NAME(cfg_plugin, plugins)
 
 /* ---- what matches what ---- */
 
+#define SPECIAL "*?[\\" /* characters of fnmatch(3) */
+
 /* fnmatch(3) is asked only where the text before the first special character fits. */
 static bool match_one(const char *pattern, const char *name)
 {
-    const size_t n = strcspn(pattern, "*?[\\");
+    const size_t n = strcspn(pattern, SPECIAL);
     if (strncmp(pattern, name, n) != 0)
         return false;
     return pattern[n] ? fnmatch(pattern, name, FNM_PATHNAME) == 0 || !strcmp(pattern, name) : !name[n];
@@ -72,12 +76,71 @@ bool is_pattern(const char *text)
     return text[strcspn(text, "*?[")] != '\0';
 }
 
+/* ---- indexes ---- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int index_words(struct arena *a, const char *const *words, struct word_index *ret)
+{
+    unsigned n = 0, others = 0;
+    while (words && words[n])
+        n++;
+    ret->names = arena_take(a, calloc(n + 1, sizeof *ret->names));
+    ret->others = arena_take(a, calloc(n + 1, sizeof *ret->others));
+    if (!ret->names || !ret->others)
+        return -ENOMEM;
+    for (unsigned i = 0; i < n; i++)
+        if (words[i][strcspn(words[i], SPECIAL)] || !strncmp(words[i], "class:", 6))
+            ret->others[others++] = words[i];
+        else
+            ret->names[ret->n_names++] = words[i];
+    qsort(ret->names, ret->n_names, sizeof *ret->names, by_text);
+    return 0;
+}
+
+static bool index_names(const struct word_index *x, const char *name)
+{
+    return x->n_names && bsearch(&name, x->names, x->n_names, sizeof *x->names, by_text);
+}
+
+static int by_section_name(const void *a, const void *b)
+{
+    const struct volume_section *x = *(const struct volume_section *const *)a,
+                                *y = *(const struct volume_section *const *)b;
+    return strcmp(x->pub.name, y->pub.name);
+}
+
+int lookup_index(struct cfg *c)
+{
+    c->volumes_by_name = calloc(c->n_volumes + 1, sizeof(const struct volume_section *));
+    if (!c->volumes_by_name)
+        return -ENOMEM;
+    for (unsigned i = 0; i < c->n_volumes; i++)
+        c->volumes_by_name[i] = &c->volumes[i];
+    qsort(c->volumes_by_name, c->n_volumes, sizeof(const struct volume_section *), by_section_name);
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < c->n_classes; i++)
+        rc = index_words(&c->arena, c->classes[i].pub.match, &c->classes[i].match);
+    for (unsigned i = 0; rc == 0 && i < c->n_jobs; i++)
+        rc = index_words(&c->arena, c->jobs[i].pub.volumes, &c->jobs[i].words);
+    return rc;
+}
+
+static int compare_section(const void *name, const void *section)
+{
+    return strcmp(name, (*(const struct volume_section *const *)section)->pub.name);
+}
+
 const struct volume_section *volume_section(const struct cfg *c, const char *volume)
 {
-    for (unsigned i = 0; i < c->n_volumes; i++)
-        if (!strcmp(c->volumes[i].pub.name, volume))
-            return &c->volumes[i];
-    return NULL;
+    const struct volume_section *const *found =
+        c->n_volumes
+            ? bsearch(volume, c->volumes_by_name, c->n_volumes, sizeof(const struct volume_section *), compare_section)
+            : NULL;
+    return found ? *found : NULL;
 }
 
 const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume)
@@ -86,14 +149,20 @@ const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume)
     if (v && v->pub.klass[0])
         return cfg_class(c, v->pub.klass);
     for (unsigned i = 0; i < c->n_classes; i++)
-        if (pattern_match(c->classes[i].pub.match, volume))
+        if (index_names(&c->classes[i].match, volume) ||
+            pattern_match((const char *const *)c->classes[i].match.others, volume))
             return &c->classes[i].pub;
     return NULL;
 }
 
 bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const char *volume)
 {
-    for (const char *const *w = j->volumes; w && *w; w++) {
+    _Static_assert(offsetof(struct job, pub) == 0 && offsetof(struct klass, pub) == 0,
+                   "what is found by its public part");
+    const struct word_index *x = &((const struct job *)j)->words;
+    if (index_names(x, volume))
+        return true;
+    for (const char *const *w = (const char *const *)x->others; w && *w; w++) {
         if (!strncmp(*w, "class:", 6)) {
             if (k && !strcmp(k->name, *w + 6))
                 return true;

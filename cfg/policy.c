@@ -495,8 +495,8 @@ bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *na
     struct cfg_policy p;
     enum cfg_scope scope;
     bool open = false;
-    find_volume_section(c, name, &from);
-    find_general_sections(c, k, &from);
+    find_volume_section(c, name, &from); /* exclude has its place there and in classes */
+    add_scope(&from, SCOPE_CLASS, k ? &c->sections[((const struct klass *)k)->section] : NULL);
     const struct value *v = value_in_force(&from, "exclude", &scope);
     p.exclude = false;
     if (v)

@@ -19,15 +19,16 @@ struct fixture {
 static void open_with(struct fixture *x, const char *more)
 {
     static unsigned n;
-    char ini[4096], dir[128];
+    CLEANUP_FREE char *ini = NULL;
+    char dir[128];
     struct err e = ERR_INIT;
     struct records_news news;
-    snprintf(ini, sizeof ini,
-             "[daemon]\nnode-name = nas1\nslots = 3\n[metrics]\nlisten =\n"
-             "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n"
-             "[storage-class \"gold\"]\ndriver = reflink\nmatch = /srv/*.img\n"
-             "[job \"nightly\"]\nvolumes = class:gold\non-calendar = daily\n%s",
-             more);
+    assert_true(asprintf(&ini,
+                         "[daemon]\nnode-name = nas1\nslots = 3\n[metrics]\nlisten =\n"
+                         "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n"
+                         "[storage-class \"gold\"]\ndriver = reflink\nmatch = /srv/*.img\n"
+                         "[job \"nightly\"]\nvolumes = class:gold\non-calendar = daily\n%s",
+                         more) > 0);
     memset(x, 0, sizeof *x);
     x->cfg = cfgdir_load(ini);
     assert_int_equal(cfg_errors(x->cfg), 0);
@@ -381,6 +382,7 @@ static void natives_are_planned_by_volume(void **state)
 /* ---- thousands ---- */
 
 #define MANY 10000
+#define NAMED 1000 /* volumes with a section of their own, and named by a job one by one */
 
 static double seconds(void)
 {
@@ -395,8 +397,21 @@ static void status_of_thousands(void **state)
     (void)state;
     struct fixture x;
     struct err e = ERR_INIT;
-    open_with(&x, "[job \"hourly\"]\nvolumes = /srv/*5.img\non-calendar = hourly\n"
-                  "[policy \"tmp\"]\nmatch = /srv/tmp*\naction = skip\n");
+    CLEANUP_FREE char *ini = NULL;
+    size_t len;
+    FILE *f = open_memstream(&ini, &len);
+    assert_non_null(f);
+    fputs("[job \"hourly\"]\nvolumes = /srv/*5.img\non-calendar = hourly\n"
+          "[policy \"tmp\"]\nmatch = /srv/tmp*\naction = skip\n",
+          f);
+    for (unsigned i = 0; i < NAMED; i++)
+        fprintf(f, "[volume \"/srv/%05u.img\"]\nsnapshots-to-retain = 4\n", i);
+    fputs("[job \"named\"]\nvolumes =", f);
+    for (unsigned i = 0; i < NAMED; i++)
+        fprintf(f, "\n  /srv/%05u.img", i);
+    fputs("\n", f);
+    assert_int_equal(fclose(f), 0);
+    open_with(&x, ini);
     assert_ok(records_begin(x.records, &e), &e);
     for (unsigned i = 0; i < MANY; i++) {
         char id[32], name[64];
@@ -418,6 +433,8 @@ static void status_of_thousands(void **state)
         assert_non_null(text);
         assert_int_equal(json_array_size(jarr(status, "volumes")), MANY);
         assert_int_equal(jint(jobj(status, "natives"), "count"), MANY);
+        assert_int_equal(json_array_size(jarr(named(jarr(status, "volumes"), "name", "/srv/00015.img"), "jobs")), 3);
+        assert_int_equal(json_array_size(jarr(named(jarr(status, "volumes"), "name", "/srv/01000.img"), "jobs")), 1);
         json_t *list = NULL;
         const double before = seconds();
         assert_ok(answer_natives(&x.facts, "", &list, &e), &e);
