@@ -52,7 +52,7 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
     add_job_problems(&f->jobs, list);
     if (d && d->orphans)
         add_problem(list, "warning",
-                    "they are removed when they are older than orphan-grace; `snapferry status --json` lists them",
+                    "they are removed after orphan-grace; facts.json of `snapferry debug-bundle` lists them",
                     "%u objects with our tag are on the storage that no record knows", d->orphans);
     if (d && d->stuck)
         add_problem(list, "warning", "look at the storage below: dmesg, multipath, NFS server",
