@@ -55,8 +55,8 @@ void records_close(struct records *r);
  * X_get(r, id, &x, e): a copy into x, which holds nothing before; it is initialized in any case, and empty on failure.
  * -ENOENT with class ERR_NOT_FOUND.
  *
- * X_peek(r, id): the row in memory, valid until the records are written again. NULL: there is none, or it is a finished
- * operation or backup.
+ * X_peek(r, id): the row in memory, valid until the records are written again or a commit has ended. NULL: there is
+ * none, or it is a finished operation or backup.
  *
  * X_delete(r, id, e).
  *
