@@ -126,8 +126,6 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         sweep_room(g);
         volumes_expect(g);
         count_write_errors(g);
-        if (records_flush(g->records, &e) < 0)
-            log_warning("counters cannot be written: %s", e.msg);
         if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
             log_warning("old records cannot be removed: %s", e.msg);
         engine_look_at_all(g);

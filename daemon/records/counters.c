@@ -2,8 +2,6 @@
 /* counters.c - counters in memory, read from disk and written to it */
 #include "daemon/records/records-impl.h"
 
-#include "base/time.h"
-
 #include <errno.h>
 #include <search.h>
 #include <stdlib.h>
@@ -79,7 +77,6 @@ int records_counter_find(struct records *r, const char *name, const char *labels
 int records_counters_load(struct records *r, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    r->counters_written = mono_ns();
     int rc = sqlite3_prepare_v2(r->writer.db, "SELECT name,labels,value FROM counters ORDER BY name,labels LIMIT ?1",
                                 -1, &st, NULL);
     if (rc == SQLITE_OK)
@@ -165,8 +162,6 @@ void records_counters_ended(struct records *r, struct counted_list *l, bool writ
     }
     free(l->v);
     *l = (struct counted_list){NULL, 0};
-    if (written)
-        r->counters_written = mono_ns();
 }
 
 char *records_labels_text(const json_t *labels)

@@ -3,14 +3,11 @@
 #include "daemon/records/records-impl.h"
 
 #include "base/cleanup.h"
-#include "base/time.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define COUNTERS_WRITE_NS (30 * NS_PER_S)
 
 int records_flush(struct records *r, struct err *e)
 {
@@ -44,8 +41,6 @@ static int counter_change(struct records *r, const char *name, const json_t *lab
     c->value = add ? c->value + v : v;
     c->in_doubt &= add;
     c->dirty = r->counters_dirty = true;
-    if (r->depth == 0 && !r->holds && !r->commit.running && mono_ns() - r->counters_written >= COUNTERS_WRITE_NS)
-        return records_flush(r, e);
     return 0;
 }
 

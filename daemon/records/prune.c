@@ -149,8 +149,7 @@ static void shrink(struct records *r)
 int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
 {
     int removed = 0, rc = records_refuse_read_only(r, e);
-    records_write_wait(r);
-    if (rc < 0 || (rc = records_ready(r, e)) < 0)
+    if (rc < 0 || r->commit.running || (rc = records_ready(r, e)) < 0)
         return rc;
     if (r->depth > 0)
         return err_set(e, ERR_GENERIC, EBUSY, "the records cannot be pruned inside a transaction");

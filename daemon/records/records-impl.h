@@ -144,7 +144,6 @@ struct records {
     void *counter_tree; /* tsearch(3) over the same */
     bool counters_dirty;
     unsigned holds, hold;        /* how deep; number of the outermost one */
-    int64_t counters_written;    /* CLOCK_MONOTONIC of the last write */
     struct integrity *integrity; /* a look for damage that is under way */
     struct watcher {
         rows_watch_fn *fn;
@@ -290,6 +289,11 @@ uint64_t records_next_seq(struct records *r);
 /* The row of a bound statement; one that cannot be used is set aside (-EBADMSG). -ENOENT without words: there is none.
  */
 int records_fetch(struct records *r, enum row_kind k, sqlite3_stmt *st, struct version **ret, struct err *e);
+
+/* ---- counting.c ---- */
+
+/* Writes counters that wait now. */
+int records_flush(struct records *r, struct err *e);
 
 /* ---- lock.c ---- */
 int records_lock(struct records *r, struct err *e);

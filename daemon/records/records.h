@@ -210,7 +210,7 @@ int records_intents(struct records *r, const char *owner, intent_fn *fn, void *a
 
 /* ---- counters that survive restart (metrics) ---- */
 
-/* `labels`: object of strings, borrowed, may be NULL. Not fsynced by itself: goes with the next commit or within 30 s.
+/* `labels`: object of strings, borrowed, may be NULL. Written with the next commit, which may be one of nothing else.
  */
 int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e);
 typedef int counter_fn(const char *name, const json_t *labels, double value, void *arg);
@@ -243,9 +243,6 @@ int records_histogram_add(struct records *r, const char *name, const json_t *lab
 /* Label "le" of a bound. */
 const char *records_bound_text(double bound, char out[32]);
 
-/* Writes counters that wait now; for the timer of who counts without writing anything else. */
-int records_flush(struct records *r, struct err *e);
-
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
@@ -253,7 +250,7 @@ bool records_degraded(const struct records *r);
 unsigned records_recoveries(const struct records *r);
 
 /* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
- * Returns how many went. */
+ * Returns how many went; 0 as well while a commit is under way: the next call sees to it. */
 int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e);
 
 #endif

@@ -10,7 +10,13 @@ V=$WORK/xfs
 image "$V/a.img" 4 1
 SOCK=$WORK/m.sock
 daemon_setup
-config_class gold "$V"
+cat >"$WORK/hook" <<HOOK
+#!/bin/sh
+[ ! -e $WORK/wait ] || touch $WORK/waits
+while [ -e $WORK/wait ]; do sleep 0.1; done
+HOOK
+chmod 755 "$WORK/hook"
+config_class gold "$V" "hook-pre-snapshot = $WORK/hook" 'hook-timeout = 60s'
 config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 mount -t tmpfs -o size=8m tmpfs "$STATE" || exit 1
@@ -38,6 +44,25 @@ before=$(errors)
 check "the count stays" test "${before:-0}" -ge 1
 sleep 2
 same "... when it is recorded" "$(errors)" "$before"
+
+# What was decided cannot be recorded: it is tried again, but not all the time.
+touch "$WORK/wait"
+B=$(submit "$V/a.img")
+check "a backup waits for its hook" until_true 20 test -e "$WORK/waits"
+head -c 64M /dev/zero >"$STATE/ballast" 2>/dev/null
+pid=$(askj status | jq .daemon.pid)
+ticks() { awk '{print $14 + $15}' "/proc/$pid/stat"; }
+began=$(ticks)
+rm "$WORK/wait"
+check "its end cannot be recorded" until_true 20 degraded
+sleep 3
+used=$(($(ticks) - began))
+check "meanwhile the daemon is idle ($used ticks)" test "$used" -lt 100
+rm "$STATE/ballast"
+check "with room it goes on" until_true 40 eval '[ "$(doc "$B" | jq -r .state)" = Completed ]'
+before=$(errors)
+sleep 2
+
 stops "the daemon ends"
 starts "and starts again"
 same "the count survives a restart" "$(errors)" "$before"
