@@ -69,7 +69,7 @@ static void finish_plugins(struct cfg *c)
     }
 }
 
-/* "": nothing said, any. */
+/* "": not set, any. */
 static const char *const *any_if_empty(const char *const *list)
 {
     return list && list[0] ? list : NULL;
@@ -117,7 +117,7 @@ static int build_daemon(struct cfg *c)
     return 0;
 }
 
-/* The daemon's own view of mover limits: [mover] alone. The keys are the policy's. */
+/* The daemon's limits of movers: [mover] alone. The keys are the policy's. */
 static int build_mover(struct cfg *c)
 {
     struct cfg_policy *p = calloc(1, sizeof *p);

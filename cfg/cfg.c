@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* cfg.c - a configuration from its files to its end: loading and freeing */
+/* cfg.c - loading and freeing a configuration */
 #include "cfg/internal.h"
 
 #include "base/cleanup.h"
@@ -60,7 +60,7 @@ void cfg_free(struct cfg *c)
     free(c);
 }
 
-/* The first error and how many more, as one sentence. */
+/* The first error and the number of further ones, as one message. */
 static int say_errors(const struct cfg *c, bool repositories_only, struct err *e)
 {
     const struct complaint *first = NULL;
@@ -116,7 +116,7 @@ int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e)
     *ret = NULL;
     char file[4096];
     if ((size_t)snprintf(file, sizeof file, "%s/snapferry.ini", config_dir) >= sizeof file)
-        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the name of the configuration directory is too long");
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "configuration directory name too long");
     struct cfg *c = cfg_new(e);
     if (!c)
         return -ENOMEM;
@@ -126,7 +126,7 @@ int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e)
         return rc;
     }
     if (rc < 0)
-        complain(c, CFG_ERROR, 0, 0, false, e ? e->hint : NULL, "%s", e ? e->msg : "the configuration cannot be read");
+        complain(c, CFG_ERROR, 0, 0, false, e ? e->hint : NULL, "%s", e ? e->msg : "cannot read the configuration");
     if (cfg_build(c, e) < 0) {
         cfg_free(c);
         return -ENOMEM;

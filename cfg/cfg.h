@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * cfg.h - the configuration: INI files into checked values that know where they come from
+ * cfg.h - the configuration: INI files to validated values, each with its origin
  *
- * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value wins. One reader
- * serves the command with -r NAME (cfg_load: only [repository "NAME"] sections matter, so that a mistake elsewhere does
- * not stand between a disaster and its repository) and the daemon (cfg_load_dir: everything). Every error of all files
- * is reported at once, each with file:line and, for unknown words, the nearest known one.
+ * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value overrides. One
+ * reader serves the command with -r NAME (cfg_load: only [repository "NAME"] sections matter, so that an unrelated
+ * error does not prevent access to a repository in an emergency) and the daemon (cfg_load_dir: everything). All errors
+ * of all files are reported at once, each with file:line and, for unknown words, the nearest known one.
  */
 #ifndef SNAPFERRY_CFG_CFG_H
 #define SNAPFERRY_CFG_CFG_H
@@ -22,7 +22,7 @@
 
 struct cfg_repository {
     char name[128];
-    char type[32];                      /* "filesystem", or "s3", for which this build has no store */
+    char type[32];                      /* "filesystem", or "s3", which is not implemented in this build */
     char path[4096];                    /* absolute; "" for s3 */
     char password_file[4096];           /* absolute path or cred:NAME; "" if not set */
     char splitter[40], compression[40]; /* "" if not set */
@@ -35,7 +35,7 @@ struct cfg_repository {
 struct cfg;
 
 /* Reads `file` (NULL: the default) and its conf.d. A missing default file is an empty configuration; a missing named
- * one is ERR_USAGE. On errors e->msg holds the first and how many more; log_line() has been given each of them. */
+ * one is ERR_USAGE. On errors e->msg has the first and the number of further ones; each was passed to log_line(). */
 int cfg_load(struct cfg **ret, const char *file, struct err *e);
 void cfg_free(struct cfg *c);
 static inline void cfg_freep(struct cfg **c)
@@ -50,7 +50,7 @@ const struct cfg_repository *cfg_repository_at(const struct cfg *c, unsigned i);
 
 /* ---- the whole configuration (the daemon's) ---- */
 
-/* Where a value comes from: "file:line", "default", or "[storage-class gold] file:line". */
+/* Origin of a value: "file:line", "default", or "[storage-class gold] file:line". */
 #define CFG_ORIGIN_MAX 4400
 
 struct cfg_kv {
@@ -89,7 +89,7 @@ struct cfg_policy {
     char klass[128], driver[64]; /* "" if no class matches the volume */
     char repository[128];        /* section name */
     bool exclude;                /* listed as skipped, with the reason */
-    char exclude_reason[384];    /* one sentence: which section says so; "" if not excluded */
+    char exclude_reason[384];    /* the section that excludes it; "" if not excluded */
     char group[64];              /* "" none (CF-47) */
     enum cfg_group_consistency group_consistency;
     unsigned group_max_skew_ms; /* strict: refused above */
@@ -156,10 +156,10 @@ struct cfg_daemon {
     char origin[CFG_ORIGIN_MAX];
 };
 
-/* [metrics]: who hands the metrics out, and to whom. */
+/* [metrics]: how metrics are served. */
 struct cfg_metrics {
     const char *const *listen; /* one address for cfg_parse_listen(), empty: nowhere; further ones are not served */
-    char closed[128];          /* why it is not served there: the removed key that guarded it; "" */
+    char closed[128];          /* why they are not served there: the removed key that restricted access; "" */
     char unix_group[64];       /* of unix:PATH; "": root only */
     char textfile[4096];       /* "" none */
     int64_t textfile_period_s;
@@ -208,7 +208,7 @@ struct cfg_volume {
     char origin[CFG_ORIGIN_MAX];
 };
 
-/* [policy "NAME"] (CF-46): conditions that must all hold, and what then happens; the first that matches wins. */
+/* [policy "NAME"] (CF-46): conditions that must all hold, and the action; the first match wins. */
 enum cfg_action {
     ACTION_SKIP,     /* listed as skipped, with the name of the policy */
     ACTION_SNAPSHOT, /* native snapshot only: move-data = no */
@@ -242,14 +242,14 @@ struct cfg_complaint {
 };
 /* Complaint number i, NULL past the end: errors and warnings in order of file and line. */
 const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i);
-/* For checks that need the drivers or the machine (made by the daemon and check-config after loading). */
+/* For checks that need the drivers or the machine (added by the daemon and check-config after loading). */
 void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 unsigned cfg_errors(const struct cfg *c);
 /* file:line of a key in a section ("job", "nightly", "on-calendar"), or of the section where it lacks the key or `key`
  * is NULL; "" if there is no such section. */
 void cfg_where(const struct cfg *c, const char *kind, const char *name, const char *key, char out[CFG_ORIGIN_MAX]);
-/* What is wrong about a volume that is known to exist: two jobs that keep it differently. */
+/* Errors about an existing volume: two jobs with different retention. */
 void cfg_check_volume(struct cfg *c, const char *volume);
 /* SHA-256 of the files' text (hex): to see whether it changed. */
 const char *cfg_hash(const struct cfg *c);
@@ -262,7 +262,7 @@ const struct cfg_class *cfg_class_at(const struct cfg *c, unsigned i);
 const struct cfg_class *cfg_class(const struct cfg *c, const char *name);
 const struct cfg_job *cfg_job_at(const struct cfg *c, unsigned i);
 const struct cfg_job *cfg_job(const struct cfg *c, const char *name);
-/* The name of a section that this one was probably meant to be; NULL: none is near. */
+/* The name of a section that was probably meant; NULL: none is near. */
 const char *cfg_near_class(const struct cfg *c, const char *name);
 const char *cfg_near_job(const struct cfg *c, const char *name);
 const char *cfg_near_repository(const struct cfg *c, const char *name);
@@ -272,7 +272,7 @@ const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);
 
 /* Whether `node` matches one of the patterns; true for NULL or an empty list (loadAffinity). "!PATTERN" excludes. */
 bool cfg_node_matches(const char *const *only_on_node, const char *node);
-/* Whether volumes of a class are taken on this node: the class's only-on-node, or [daemon]'s where it has none. */
+/* Whether volumes of a class are backed up on this node: the class's only-on-node, or [daemon]'s where it has none. */
 bool cfg_class_here(const struct cfg *c, const struct cfg_class *k);
 
 /* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
@@ -292,12 +292,12 @@ unsigned cfg_pool_high_water(const struct cfg *c, const char *name);
 /* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);
 /*
- * What depends on the volume's size, once it is known: the first [policy] that matches sets `exclude` or `move_data`
- * (unless [volume] does), and a mover plugin that takes such volumes by itself sets `mover` (unless the configuration
- * names one). cfg_policy() has done so already where no size is asked for; a second call changes nothing.
+ * Settings that depend on the volume's size, once it is known: the first [policy] that matches sets `exclude` or
+ * `move_data` (unless [volume] does), and a mover plugin assigned to such volumes sets `mover` (unless the
+ * configuration names one). cfg_policy() has done so already where no size matters; a second call changes nothing.
  */
 int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e);
-/* file:line of the value in force of a key; NULL: it is the default. Belongs to the policy. */
+/* file:line of the effective value of a key; NULL: it is the default. Belongs to the policy. */
 const char *cfg_policy_where(const struct cfg_policy *p, const char *key);
 /* The policy as JSON: {"key": {"value": "...", "origin": "...", "scope": "storage-class", "overrides": [...]}, ...}
  * (new reference). */

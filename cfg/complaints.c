@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* complaints.c - what is wrong with a configuration, in the order of its files and lines */
+/* complaints.c - errors and warnings of a configuration, in the order of its files and lines */
 #include "cfg/internal.h"
 
 #include "base/cleanup.h"
@@ -12,8 +12,8 @@ static bool comes_before(const struct complaint *a, const struct complaint *b)
     return a->file != b->file ? a->file < b->file : a->line < b->line;
 }
 
-/* Takes over x. A configuration of nothing but mistakes must not grow without bound: the rest is counted. */
-static void add(struct cfg *c, struct complaint *x)
+/* Takes ownership of x. A configuration full of errors must not use unlimited memory: the rest is counted. */
+static void complaint_add(struct cfg *c, struct complaint *x)
 {
     if (c->n_complaints == COMPLAINTS_MAX) {
         c->n_errors += x->pub.severity == CFG_ERROR;
@@ -36,7 +36,7 @@ static void add(struct cfg *c, struct complaint *x)
 }
 
 /* Bytes of the UTF-8 character at s, 0 if there is none. */
-static size_t character(const unsigned char *s)
+static size_t utf8_length(const unsigned char *s)
 {
     size_t n = *s < 0x80                 ? 1
                : *s >= 0xc2 && *s < 0xe0 ? 2
@@ -51,20 +51,20 @@ static size_t character(const unsigned char *s)
     return n > 1 && (overlong || beyond) ? 0 : n;
 }
 
-/* Texts that were cut, or that name a file in another encoding, still fit into a document. */
+/* Truncated texts, and names of files in another encoding, must still be valid in a document. */
 static void make_utf8(char *text)
 {
     for (unsigned char *s = (unsigned char *)text; *s;) {
-        size_t n = character(s);
+        size_t n = utf8_length(s);
         if (!n)
             *s = '?';
         s += n ? n : 1;
     }
 }
 
-static struct complaint *make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
+static struct complaint *complaint_make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
-static struct complaint *make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
+static struct complaint *complaint_make(enum cfg_severity s, const char *hint, const char *fmt, va_list ap)
 {
     struct complaint *x = calloc(1, sizeof *x);
     if (!x)
@@ -82,7 +82,7 @@ void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, 
 {
     va_list ap;
     va_start(ap, fmt);
-    struct complaint *x = make(s, hint, fmt, ap);
+    struct complaint *x = complaint_make(s, hint, fmt, ap);
     va_end(ap);
     if (!x) {
         c->n_errors += s == CFG_ERROR;
@@ -92,7 +92,7 @@ void complain(struct cfg *c, enum cfg_severity s, unsigned file, unsigned line, 
     x->line = line;
     x->elsewhere = elsewhere;
     origin_text(c, file, line, x->pub.where, sizeof x->pub.where);
-    add(c, x);
+    complaint_add(c, x);
 }
 
 void complain_value(struct cfg *c, enum cfg_severity s, const struct section *sec, const struct value *v,
@@ -100,7 +100,7 @@ void complain_value(struct cfg *c, enum cfg_severity s, const struct section *se
 {
     va_list ap;
     va_start(ap, fmt);
-    struct complaint *x = make(s, hint, fmt, ap);
+    struct complaint *x = complaint_make(s, hint, fmt, ap);
     va_end(ap);
     if (!x) {
         c->n_errors += s == CFG_ERROR;
@@ -110,11 +110,11 @@ void complain_value(struct cfg *c, enum cfg_severity s, const struct section *se
     x->line = v ? v->line : sec->line;
     x->elsewhere = sec->kind != KIND_REPOSITORY;
     origin_text(c, x->file, x->line, x->pub.where, sizeof x->pub.where);
-    add(c, x);
+    complaint_add(c, x);
 }
 
-/* File and line of "file:line"; what is neither goes to the end. */
-static void place(const struct cfg *c, struct complaint *x)
+/* File and line of "file:line"; others sort last. */
+static void complaint_place(const struct cfg *c, struct complaint *x)
 {
     const char *where = x->pub.where;
     x->file = c->n_files;
@@ -131,7 +131,7 @@ void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const c
 {
     va_list ap;
     va_start(ap, fmt);
-    struct complaint *x = make(s, hint, fmt, ap);
+    struct complaint *x = complaint_make(s, hint, fmt, ap);
     va_end(ap);
     if (!x) {
         c->n_errors += s == CFG_ERROR;
@@ -139,8 +139,8 @@ void cfg_complain(struct cfg *c, enum cfg_severity s, const char *where, const c
     }
     snprintf(x->pub.where, sizeof x->pub.where, "%s", where ? where : "");
     make_utf8(x->pub.where);
-    place(c, x);
-    add(c, x);
+    complaint_place(c, x);
+    complaint_add(c, x);
 }
 
 const struct cfg_complaint *cfg_complaint_at(const struct cfg *c, unsigned i)

@@ -7,12 +7,12 @@
 #include <errno.h>
 #include <string.h>
 
-static int take_cpu(const char **p, uint64_t *ret, const char **why)
+static int parse_cpu(const char **p, uint64_t *ret, const char **why)
 {
-    *why = "it wants a list such as 0-3,8";
+    *why = "a list such as 0-3,8 expected";
     if (parse_number(p, ret) < 0)
         return -EINVAL;
-    *why = "CPUs have numbers from 0 to 1023";
+    *why = "CPU numbers are 0 to 1023";
     return *ret < CFG_CPUS_MAX ? 0 : -EINVAL;
 }
 
@@ -21,20 +21,20 @@ int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char 
     memset(mask, 0, CFG_CPUS_MAX / 8);
     for (const char *p = text;; p++) {
         uint64_t first, last;
-        if (take_cpu(&p, &first, why) < 0)
+        if (parse_cpu(&p, &first, why) < 0)
             return -EINVAL;
         last = first;
-        if (*p == '-' && (p++, take_cpu(&p, &last, why) < 0))
+        if (*p == '-' && (p++, parse_cpu(&p, &last, why) < 0))
             return -EINVAL;
         if (last < first) {
-            *why = "a range ends before it begins";
+            *why = "range with end before start";
             return -EINVAL;
         }
         for (; first <= last; first++)
             mask[first / 8] |= (uint8_t)(1u << first % 8);
         if (!*p)
             return 0;
-        *why = "it wants a list such as 0-3,8";
+        *why = "a list such as 0-3,8 expected";
         if (*p != ',')
             return -EINVAL;
     }

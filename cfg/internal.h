@@ -74,7 +74,7 @@ enum value_type {
     V_REMOVED     /* anything; removed_keys says what it was */
 };
 
-/* A key as help and documentation show it. */
+/* A key as shown by help and documentation. */
 struct cfg_key {
     const char *name;     /* "snapshots-to-retain", "backup-option.*" */
     const char *sections; /* space-separated: "daemon driver storage-class job volume" */
@@ -102,14 +102,14 @@ const struct key *key_find(enum kind kind, const char *name);
 const struct key *key_anywhere(const char *name);
 
 /*
- * A key of an earlier version: whoever upgrades keeps a configuration that loads. Its value is read like any other (a
- * later file overrides it, an indented line continues it), stored nowhere, and reported as a warning with `instead`.
+ * A key of an earlier version, so that a configuration still loads after an upgrade. Its value is read like any other
+ * (a later file overrides it, an indented line continues it), not stored, and reported as a warning with `instead`.
  */
 struct removed_key {
     struct key key;      /* name and sections; type V_REMOVED */
     const char *since;   /* version: "0.2" */
     const char *instead; /* hint of the complaint: what to use now */
-    bool guards_metrics; /* restricted who can read the metrics: the listener stays closed while it is set */
+    bool guards_metrics; /* restricted access to the metrics: the listener stays closed while it is set */
 };
 extern const struct removed_key removed_keys[];
 extern const unsigned n_removed_keys;
@@ -120,7 +120,7 @@ const struct removed_key *removed_of(const struct key *k);
 
 struct value {
     const struct key *key;
-    char *option; /* V_OPTIONS: what stands for the star */
+    char *option; /* V_OPTIONS: the part for the asterisk */
     char *text;
     unsigned file, line;
 };
@@ -128,10 +128,10 @@ struct value {
 struct section {
     enum kind kind;
     char name[SECTION_MAX + 1]; /* "" for daemon, mover and metrics */
-    unsigned file, line;        /* where it is named first */
+    unsigned file, line;        /* first line of the section */
     struct value *values;
     unsigned n_values;
-    bool broken; /* lines of it were refused: what is missing may be what they said */
+    bool broken; /* some lines were refused: a missing key may have been in them */
 };
 
 /* The words of a list of names and patterns, made for asking whether it has a name: a list may name thousands. */
@@ -151,7 +151,7 @@ struct job {
     unsigned section;
     struct word_index words;
     char keep[256];  /* its keep-* as one text */
-    bool keeps_told; /* that it and an earlier job keep a volume differently */
+    bool keeps_told; /* a conflict of retention with an earlier job was reported */
 };
 struct plugin {
     struct cfg_plugin pub;
@@ -174,7 +174,7 @@ struct repository {
 struct complaint {
     struct cfg_complaint pub;
     unsigned file, line;
-    bool elsewhere; /* not about repositories: `-r NAME` works in spite of it */
+    bool elsewhere; /* not about repositories: `-r NAME` works regardless */
 };
 
 /* Allocations that live as long as their owner. */
@@ -209,14 +209,14 @@ struct cfg {
     struct arena arena;
 };
 
-/* ---- values.c: text into what the structs hold ---- */
+/* ---- values.c: text to values of the structs ---- */
 
 struct parsed {
     int64_t number;           /* numbers, yes/no, enums, durations; bytes up to INT64_MAX */
     const char *text;         /* borrowed from the input */
     const char *const *words; /* lists, from the arena */
 };
-/* 0, -EINVAL with `why` (a sentence that names the key), or -ENOMEM. */
+/* 0, -EINVAL with `why` (a message that names the key), or -ENOMEM. */
 int value_parse(const struct key *k, const char *text, struct arena *a, struct parsed *ret, char *why, size_t cap);
 /* Whether a value of that type is a list of words. */
 bool type_is_list(enum value_type t);
@@ -228,7 +228,7 @@ void value_put(const struct key *k, const struct parsed *v, void *base);
 int value_store(const struct key *k, const char *text, struct arena *a, void *base);
 /* Stores the defaults of all keys of a place. */
 int defaults_store(enum place place, struct arena *a, void *base);
-/* Splits at white space; "double quotes" hold words together. NULL-terminated array in the arena, NULL: no memory. */
+/* Splits at white space; "double quotes" group words. NULL-terminated array in the arena, NULL: no memory. */
 const char *const *words_split(struct arena *a, const char *text);
 
 /* ---- reader.c ---- */
@@ -243,7 +243,7 @@ int cfg_build(struct cfg *c, struct err *e);
 void cfg_cross_check(struct cfg *c);
 /* Keys that are set and were removed. */
 void cfg_check_removed(struct cfg *c);
-/* Repositories only: what `-r NAME` needs. */
+/* Repositories only: as needed by `-r NAME`. */
 void cfg_check_repositories(struct cfg *c);
 
 /* ---- sections.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* json.c - the configuration in force as a document */
+/* json.c - the effective configuration as a document */
 #include "cfg/internal.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static void put_value(const struct cfg *c, json_t *keys, const struct value *v)
     json_object_set_new(keys, name, key_json(v->text, where));
 }
 
-/* Defaults that stand in the table with a number or word; those that depend on others are worked out. */
+/* Defaults from the table; those that depend on other values are computed. */
 static const char *default_in(const struct cfg *c, const struct key *k, char *buf, size_t cap)
 {
     if (k->pub.default_text[0] != '(')
@@ -35,8 +35,8 @@ static const char *default_in(const struct cfg *c, const struct key *k, char *bu
     return buf;
 }
 
-/* What is not said in the one section that has the key for everybody. Policy keys of [daemon] have no end of their own:
- * their defaults are shown there too, so that the whole is complete. */
+/* Keys that are not set, in the one section that applies to all. Policy keys of [daemon] have no such section: their
+ * defaults are shown there as well. */
 static void put_defaults(const struct cfg *c, json_t *keys, enum kind kind)
 {
     for (unsigned i = 0; i < n_keys; i++) {

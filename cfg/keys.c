@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * keys.c - the table of every key: where it may stand, what it holds, its default, where it is stored
+ * keys.c - the table of all keys: sections, type, default, storage
  *
- * Parsing, the effective policy, explain, help and the test of the man page all read these lines. A default in
- * parentheses is worked out elsewhere and only told here.
+ * Used by parsing, the effective policy, explain, help and the test of the man page. A default in parentheses is
+ * computed elsewhere and only shown here.
  */
 #include "cfg/internal.h"
 
@@ -31,7 +31,7 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
 #define DAY INT64_C(86400)
 
 #define ANY 0, 0
-/* What repo/ can write and chunker/ can cut (test_cfg_names compares them): the control plane has neither room. */
+/* Compressors of repo/ and splitters of chunker/ (compared by test_cfg_names): the control plane uses neither room. */
 #define COMPRESSORS                                                                                                    \
     "none zstd zstd-fastest zstd-better-compression zstd-best-compression gzip gzip-best-speed "                       \
     "gzip-best-compression pgzip pgzip-best-speed pgzip-best-compression deflate-default deflate-best-speed "          \
@@ -41,7 +41,7 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
     "DYNAMIC-4M-BUZHASH DYNAMIC-8M-BUZHASH DYNAMIC-128K-RABINKARP DYNAMIC-256K-RABINKARP DYNAMIC-512K-RABINKARP "      \
     "DYNAMIC-1M-RABINKARP DYNAMIC-2M-RABINKARP DYNAMIC-4M-RABINKARP DYNAMIC-8M-RABINKARP FIXED-128K FIXED-256K "       \
     "FIXED-512K FIXED-1M FIXED-2M FIXED-4M FIXED-8M FIXED DYNAMIC"
-#define RATE_MIN (256 << 10) /* slower looks like a stall: what is in memory takes minutes */
+#define RATE_MIN (256 << 10) /* slower rates look like a stall: writing buffered data takes minutes */
 /* clang-format off */
 const struct key key_table[] = {
     {{"node-name", "daemon", "text", "(the host's name)",
@@ -393,7 +393,7 @@ bool key_in(const struct key *k, enum kind kind)
     return has_word(k->pub.sections, kind_names[kind], strlen(kind_names[kind]));
 }
 
-/* "backup-option.*" takes any name that goes on behind the dot. */
+/* "backup-option.*" matches any name after the dot. */
 static bool same_name(const struct key *k, const char *name)
 {
     if (k->type != V_OPTIONS)

@@ -16,9 +16,9 @@ static int parse_unix(const char *path, struct sockaddr_storage *ret, socklen_t 
 {
     struct sockaddr_un *u = (struct sockaddr_un *)ret;
     if (*path != '/')
-        return WHY("unix: wants an absolute path");
+        return WHY("unix: needs an absolute path");
     if (strlen(path) >= sizeof u->sun_path)
-        return WHY("the path of a socket has at most %zu characters", sizeof u->sun_path - 1);
+        return WHY("path of a socket longer than %zu characters", sizeof u->sun_path - 1);
     u->sun_family = AF_UNIX;
     memcpy(u->sun_path, path, strlen(path) + 1);
     *len = sizeof *u;
@@ -44,14 +44,14 @@ int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *
         return parse_unix(word + 5, ret, len, why, cap);
     const char *colon = strrchr(word, ':');
     if (!colon)
-        return WHY("it is ADDRESS:PORT, [ADDRESS6]:PORT or unix:PATH");
+        return WHY("ADDRESS:PORT, [ADDRESS6]:PORT or unix:PATH expected");
     if (parse_port(colon + 1, &port) < 0)
-        return WHY("the port goes from 1 to 65535");
+        return WHY("port out of range (1 to 65535)");
     size_t n = (size_t)(colon - word);
     bool bracket = n > 2 && word[0] == '[' && word[n - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(bracket ? n - 2 : n), word + bracket);
     if (n >= sizeof host)
-        return WHY("the address is too long");
+        return WHY("address too long");
     if (bracket && inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
         v6->sin6_family = AF_INET6;
         v6->sin6_port = port;
@@ -64,5 +64,5 @@ int cfg_parse_listen(const char *word, struct sockaddr_storage *ret, socklen_t *
         *len = sizeof *v4;
         return 0;
     }
-    return WHY("the address is a number such as 127.0.0.1, 0.0.0.0 or [::1]; names are not looked up");
+    return WHY("a numeric address such as 127.0.0.1, 0.0.0.0 or [::1] expected; names are not resolved");
 }

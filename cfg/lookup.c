@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* lookup.c - a configuration's parts by number and name, and what matches what */
+/* lookup.c - look-up in a configuration by number and name, and pattern matching */
 #include "cfg/internal.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ BY_NAME(cfg_plugin, plugins)
 
 #define SPECIAL "*?[\\" /* characters of fnmatch(3) */
 
-/* fnmatch(3) is asked only where the text before the first special character fits. */
+/* fnmatch(3) is called only if the text before the first special character matches. */
 static bool match_one(const char *pattern, const char *name)
 {
     const size_t n = strcspn(pattern, SPECIAL);

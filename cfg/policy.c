@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * policy.c - the effective policy of a volume, and why it is so
+ * policy.c - the effective policy of a volume, and its origin
  *
- * Every key is looked up in the sections that are about the volume, the most particular first; the first that has it
- * wins, the others are remembered as overridden.
+ * Each key is looked up in the sections that apply to the volume, the most specific first; the first value is
+ * effective, the others are recorded as overridden.
  */
 #include "cfg/internal.h"
 
@@ -16,11 +16,12 @@
 
 struct scoped {
     enum cfg_scope scope;
-    const struct section *section; /* NULL: says nothing but for `keeper` */
-    const struct section *keeper;  /* in its place for keep-*: Kopia's retention is the volume's, whatever job asks */
+    const struct section *section; /* NULL: only `keeper` applies */
+    const struct section
+        *keeper; /* in its place for keep-*: Kopia's retention belongs to the volume, regardless of the job */
 };
 
-/* Sections that are about one volume, the most particular first. */
+/* Sections that apply to one volume, the most specific first. */
 struct sections {
     struct scoped of[SCOPES_MAX];
     unsigned n;
@@ -32,7 +33,7 @@ struct given {
     enum cfg_scope scope;
 };
 
-/* One key in force: what[0] is it, the rest is overridden. */
+/* One effective key: what[0] is the value, the rest is overridden. */
 struct effective {
     const struct key *key;
     const char *name; /* with the option's name for backup-option.* */
@@ -167,7 +168,7 @@ static struct effective *add_key(struct cfg_effective *f, const struct key *key,
     return &grown[f->n++];
 }
 
-static const struct value *find(const struct section *s, const struct key *k, const char *option)
+static const struct value *value_find(const struct section *s, const struct key *k, const char *option)
 {
     for (unsigned i = 0; i < s->n_values; i++)
         if (s->values[i].key == k && (!option || !strcmp(s->values[i].option, option)))
@@ -175,20 +176,20 @@ static const struct value *find(const struct section *s, const struct key *k, co
     return NULL;
 }
 
-/* All that is said about a key, the most particular first. */
-static int gather(const struct cfg *c, const struct sections *from, const struct key *k, const char *option,
-                  struct cfg_effective *f, struct effective *into)
+/* All values of a key, the most specific first. */
+static int values_collect(const struct cfg *c, const struct sections *from, const struct key *k, const char *option,
+                          struct cfg_effective *f, struct effective *into)
 {
     for (unsigned i = 0; i < from->n; i++) {
         const struct section *s = k->type == V_KEEP ? from->of[i].keeper : from->of[i].section;
-        const struct value *v = s ? find(s, k, option) : NULL;
+        const struct value *v = s ? value_find(s, k, option) : NULL;
         if (v && add_value(c, f, into, s, v, from->of[i].scope) < 0)
             return -ENOMEM;
     }
     return 0;
 }
 
-/* What holds when nobody says anything; defaults that depend on other values are worked out here. */
+/* The value if none is set; defaults that depend on other values are computed here. */
 static const char *default_value(const struct cfg *c, const struct key *k, char *buf, size_t cap)
 {
     if (k->pub.default_text[0] != '(')
@@ -207,13 +208,13 @@ static int one_key(const struct cfg *c, const struct sections *from, const struc
     struct cfg_effective *f = p->effective;
     struct effective *e = add_key(f, k, k->pub.name);
     char buf[32];
-    if (!e || gather(c, from, k, NULL, f, e) < 0)
+    if (!e || values_collect(c, from, k, NULL, f, e) < 0)
         return -ENOMEM;
     const char *fallback = default_value(c, k, buf, sizeof buf);
     struct given *last = add_given(f, e, fallback, SCOPE_DEFAULT);
     if (!last || !(last->origin = arena_text(&f->arena, "default")))
         return -ENOMEM;
-    if (value_store(k, fallback, &f->arena, p) < 0) /* stays where the value in force is a mistake */
+    if (value_store(k, fallback, &f->arena, p) < 0) /* remains if the effective value is invalid */
         return -ENOMEM;
     return e->n > 1 ? value_store(k, e->what[0].value, &f->arena, p) : 0;
 }
@@ -236,10 +237,10 @@ static int one_option(const struct cfg *c, const struct sections *from, const st
         return 0;
     char *copy = arena_text(&f->arena, name);
     struct effective *e = copy ? add_key(f, v->key, copy) : NULL;
-    return e ? gather(c, from, v->key, v->option, f, e) : -ENOMEM;
+    return e ? values_collect(c, from, v->key, v->option, f, e) : -ENOMEM;
 }
 
-/* Those in force as the array that drivers get. An empty value takes an option away. */
+/* The effective ones as the array passed to drivers. An empty value removes an option. */
 static int list_options(struct cfg_policy *p, const struct key *k)
 {
     struct cfg_effective *f = p->effective;
@@ -275,7 +276,7 @@ static struct effective *effective_key(struct cfg_effective *f, const char *name
     return NULL;
 }
 
-static void say_excluded(struct cfg_policy *p)
+static void set_exclude_reason(struct cfg_policy *p)
 {
     struct effective *e = effective_key(p->effective, "exclude");
     p->exclude_reason[0] = '\0';
@@ -296,8 +297,8 @@ static int put_first(struct cfg_policy *p, struct effective *e, const char *valu
     return value_store(e->key, value, &f->arena, p);
 }
 
-/* How data is cut and compressed is the repository's, where nobody says it of the volume. */
-static int of_repository(const struct cfg *c, struct cfg_policy *p)
+/* Splitter and compression default to those of the repository. */
+static int apply_repository(const struct cfg *c, struct cfg_policy *p)
 {
     static const char *const names[] = {"splitter", "compression"};
     const struct section *s = p->repository[0] ? section_find(c, KIND_REPOSITORY, p->repository) : NULL;
@@ -315,7 +316,7 @@ static int of_repository(const struct cfg *c, struct cfg_policy *p)
     return 0;
 }
 
-static int fill(const struct cfg *c, const struct sections *from, struct cfg_policy *p)
+static int policy_fill(const struct cfg *c, const struct sections *from, struct cfg_policy *p)
 {
     for (unsigned i = 0; i < n_keys; i++) {
         const struct key *k = &key_table[i];
@@ -325,12 +326,12 @@ static int fill(const struct cfg *c, const struct sections *from, struct cfg_pol
         if (rc < 0)
             return rc;
     }
-    say_excluded(p);
-    return of_repository(c, p);
+    set_exclude_reason(p);
+    return apply_repository(c, p);
 }
 
-static int make(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
-                struct cfg_policy *ret, struct err *e)
+static int policy_make(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+                       struct cfg_policy *ret, struct err *e)
 {
     struct sections from;
     memset(ret, 0, sizeof *ret);
@@ -342,7 +343,7 @@ static int make(const struct cfg *c, const char *name, const char *job, const st
         snprintf(ret->driver, sizeof ret->driver, "%s", k->driver);
     }
     find_sections(c, name, job, k, &from);
-    if (fill(c, &from, ret) < 0) {
+    if (policy_fill(c, &from, ret) < 0) {
         cfg_policy_clear(ret);
         return err_nomem(e);
     }
@@ -351,7 +352,7 @@ static int make(const struct cfg *c, const char *name, const char *job, const st
 
 int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e)
 {
-    int rc = make(c, name, job, cfg_class_of(c, name), ret, e);
+    int rc = policy_make(c, name, job, cfg_class_of(c, name), ret, e);
     return rc < 0 ? rc : cfg_policy_size(c, ret, name, UINT64_MAX, e);
 }
 
@@ -360,9 +361,9 @@ int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_polic
     const struct cfg_class *k = cfg_class(c, klass);
     if (!k) {
         memset(ret, 0, sizeof *ret);
-        return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no [storage-class \"%s\"]", klass);
+        return err_set(e, ERR_NOT_FOUND, ENOENT, "no [storage-class \"%s\"]", klass);
     }
-    return make(c, NULL, NULL, k, ret, e);
+    return policy_make(c, NULL, NULL, k, ret, e);
 }
 
 /* ---- what needs the volume's size ---- */
@@ -406,8 +407,9 @@ static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume,
     return NULL;
 }
 
-/* The plugin that takes a volume whose policy names no mover: the [plugin] of kind mover whose match-* all hold, by
- * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never chosen by itself. */
+/* The plugin assigned to a volume whose policy names no mover: the [plugin] of kind mover whose match-* all hold, by
+ * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never assigned
+ * automatically. */
 static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *volume, uint64_t size, bool *open)
 {
     const struct cfg_class *k = cfg_class_of(c, volume);
@@ -428,9 +430,9 @@ static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *vol
     return best;
 }
 
-/* Puts a value in front of what is said about a key, unless somebody of higher precedence has spoken. */
-static int decide(struct cfg_policy *p, const char *key, const char *value, const char *title, const char *where,
-                  bool only_default)
+/* Sets a value unless a higher-precedence value is set. */
+static int value_decide(struct cfg_policy *p, const char *key, const char *value, const char *title, const char *where,
+                        bool only_default)
 {
     struct effective *e = effective_key(p->effective, key);
     if (!e || e->what[0].scope == SCOPE_VOLUME || (only_default && e->what[0].scope != SCOPE_DEFAULT))
@@ -444,9 +446,9 @@ static int apply_rule(struct cfg_policy *p, const struct cfg_rule *r)
     snprintf(title, sizeof title, "[policy \"%s\"]", r->name);
     snprintf(where, sizeof where, "%s", r->origin);
     if (r->action != ACTION_SKIP)
-        return decide(p, "move-data", r->action == ACTION_BACKUP ? "yes" : "no", title, where, false);
-    int rc = decide(p, "exclude", "yes", title, where, false);
-    say_excluded(p);
+        return value_decide(p, "move-data", r->action == ACTION_BACKUP ? "yes" : "no", title, where, false);
+    int rc = value_decide(p, "exclude", "yes", title, where, false);
+    set_exclude_reason(p);
     return rc;
 }
 
@@ -456,7 +458,7 @@ static int apply_plugin(struct cfg_policy *p, const struct cfg_plugin *g)
     snprintf(title, sizeof title, "[plugin \"%s\"]", g->name);
     snprintf(where, sizeof where, "%s", g->origin);
     snprintf(value, sizeof value, "plugin:%s", g->name);
-    return decide(p, "mover", value, title, where, true);
+    return value_decide(p, "mover", value, title, where, true);
 }
 
 int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e)
@@ -467,7 +469,7 @@ int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name,
     const struct cfg_rule *r = find_rule(c, name, size, &open);
     const struct cfg_plugin *g = find_plugin(c, name, size, &open);
     if (open)
-        return 0; /* asked again with the size */
+        return 0; /* called again with the size */
     p->effective->sized = true;
     if ((r && apply_rule(p, r) < 0) || (g && apply_plugin(p, g) < 0))
         return err_nomem(e);
@@ -476,7 +478,7 @@ int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name,
 
 /* ---- single values ---- */
 
-/* The most particular section's value of a key that is not keep-*; NULL: it is the default. */
+/* The most specific section's value of a key that is not keep-*; NULL: it is the default. */
 static const struct value *value_in_force(const struct sections *from, const char *key, enum cfg_scope *scope)
 {
     for (unsigned i = 0; i < from->n; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * reader.c - files into sections of values that know their file and line
+ * reader.c - files to sections of values with file and line
  *
- * inih parses; it tells no line numbers, cuts section names at 49 characters, splits long lines, drops what stands
- * behind a section's bracket and takes an indented key for more of the value before. So the lines are handed to it by a
- * reader that counts them, enters the sections itself and refuses what would be cut or lost.
+ * inih parses; it does not report line numbers, truncates section names at 49 characters, splits long lines, drops text
+ * after a section's bracket and treats an indented key as a continuation of the previous value. Therefore lines are
+ * passed to it by a reader that counts them, handles sections itself and refuses lines that would be truncated or lost.
  */
 #include "cfg/internal.h"
 
@@ -25,7 +25,7 @@ struct parse {
     size_t len;
     long section;   /* index, -1: before any, -2: refused */
     bool elsewhere; /* in a section that is no repository's */
-    bool continued; /* this line goes on with the list before it */
+    bool continued; /* this line continues the list before it */
     long value;     /* index of the last value in the section, -1 */
     bool nomem;
     EVP_MD_CTX *hash;
@@ -65,7 +65,7 @@ static void add_section(struct parse *p, enum kind kind, const char *name)
             return;
         }
     if (c->n_sections == SECTIONS_MAX) {
-        COMPLAIN(p, "a pattern stands for many volumes", "there are more than %d sections", SECTIONS_MAX);
+        COMPLAIN(p, "a pattern matches many volumes", "more than %d sections", SECTIONS_MAX);
         return;
     }
     struct section *grown = realloc(c->sections, (c->n_sections + 1) * sizeof *grown);
@@ -79,25 +79,25 @@ static void add_section(struct parse *p, enum kind kind, const char *name)
     snprintf(grown[p->section].name, sizeof grown[p->section].name, "%s", name);
 }
 
-/* The name in quotes of a section; NULL and a complaint where it is none. */
+/* The quoted name of a section; NULL and a complaint if malformed. */
 static char *quoted_name(struct parse *p, const char *kind, char *rest)
 {
     size_t len = strlen(rest);
     if (len < 3 || rest[0] != '"' || rest[len - 1] != '"' || memchr(rest + 1, '"', len - 2)) {
-        COMPLAIN(p, NULL, "a %s section is named like [%s \"NAME\"]", kind, kind);
+        COMPLAIN(p, NULL, "the header of a %s section is [%s \"NAME\"]", kind, kind);
         return NULL;
     }
     rest[len - 1] = '\0';
     return rest + 1;
 }
 
-static const char *bad_name(enum kind kind, const char *name)
+static const char *name_invalid(enum kind kind, const char *name)
 {
     if (kind == KIND_VOLUME)
         return NULL;
     if (strchr(name, '/'))
-        return "has no slash";
-    return name[strcspn(name, " \t")] ? "has no white space" : NULL;
+        return "must not contain a slash";
+    return name[strcspn(name, " \t")] ? "must not contain white space" : NULL;
 }
 
 static void enter_section(struct parse *p, char *title)
@@ -118,13 +118,13 @@ static void enter_section(struct parse *p, char *title)
     p->elsewhere = kind != KIND_REPOSITORY;
     if (kind == KIND_DAEMON || kind == KIND_MOVER || kind == KIND_METRICS) {
         if (*rest)
-            COMPLAIN(p, NULL, "there is one [%s] only, without a name", word);
+            COMPLAIN(p, NULL, "[%s] is a single section without a name", word);
         else
             add_section(p, kind, "");
         return;
     }
     char *name = quoted_name(p, word, rest);
-    const char *bad = name ? bad_name(kind, name) : NULL;
+    const char *bad = name ? name_invalid(kind, name) : NULL;
     if (bad)
         COMPLAIN(p, NULL, "the name of a %s section %s: \"%s\"", word, bad, name);
     else if (name)
@@ -136,7 +136,7 @@ static void enter_section(struct parse *p, char *title)
 static void unknown_key(struct parse *p, const struct section *s, const char *name)
 {
     char title[80], hint[256] = "";
-    if (p->cfg->n_complaints == COMPLAINTS_MAX) { /* will only be counted: no need to look for the nearest */
+    if (p->cfg->n_complaints == COMPLAINTS_MAX) { /* only counted: no need to search for the nearest */
         COMPLAIN(p, NULL, "unknown key %s", name);
         return;
     }
@@ -144,7 +144,7 @@ static void unknown_key(struct parse *p, const struct section *s, const char *na
     enum kind kind = s->kind;
     const struct key *other = key_anywhere(name);
     if (other)
-        snprintf(hint, sizeof hint, "it belongs into sections of kind: %s", other->pub.sections);
+        snprintf(hint, sizeof hint, "it is a key of sections: %s", other->pub.sections);
     COMPLAIN(p, hint, "unknown key %s in %s; the nearest known is %s", name, title,
              nearest_word(name, key_of_kind_at, &kind));
 }
@@ -186,7 +186,7 @@ static void set_text(struct parse *p, struct value *v, const char *text)
 static void add_value(struct parse *p, struct section *s, const struct key *k, const char *option, const char *text)
 {
     if (s->n_values == VALUES_MAX) {
-        COMPLAIN(p, NULL, "there are more than %d keys in this section", VALUES_MAX);
+        COMPLAIN(p, NULL, "more than %d keys in this section", VALUES_MAX);
         return;
     }
     struct value *grown = realloc(s->values, (s->n_values + 1) * sizeof *grown);
@@ -214,15 +214,15 @@ static void continue_value(struct parse *p, struct section *s, const char *text)
 {
     struct value *v = p->value >= 0 ? &s->values[p->value] : NULL;
     if (!v || !type_is_list(v->key->type)) {
-        COMPLAIN(p, "only lists go on in an indented line",
-                 "an indented line goes on with the key before it, but %s%s is no list", v ? "" : "there ",
+        COMPLAIN(p, "only lists can be continued in an indented line",
+                 "an indented line continues the previous key, but %s%s is not a list", v ? "" : "there ",
                  v ? v->key->pub.name : "that");
         return;
     }
     check_value(p, v->key, text);
     size_t n = strlen(v->text), m = strlen(text);
     if (n + m > 1 << 16) {
-        COMPLAIN(p, NULL, "the list of %s is too long", v->key->pub.name);
+        COMPLAIN(p, NULL, "list of %s too long", v->key->pub.name);
         return;
     }
     char *joined = realloc(v->text, n + m + 2);
@@ -240,7 +240,7 @@ static int on_value(void *arg, const char *section, const char *name, const char
     struct parse *p = arg;
     (void)section; /* entered by the reader */
     if (p->section == -1)
-        COMPLAIN(p, NULL, "key %s stands before any section", name);
+        COMPLAIN(p, NULL, "key %s before the first section", name);
     if (p->section < 0 || p->nomem)
         return !p->nomem;
     struct section *s = &p->cfg->sections[p->section];
@@ -259,8 +259,8 @@ static int on_value(void *arg, const char *section, const char *name, const char
     check_value(p, k, text);
     struct value *v = find_value(s, k, option);
     if (v && v->file == p->file)
-        COMPLAIN(p, "a list goes on in an indented line; a later file may set a key again",
-                 "%s stands twice in this section, first in line %u", name, v->line);
+        COMPLAIN(p, "to continue a list, indent the line; a later file may override a key",
+                 "%s is set twice in this section, first in line %u", name, v->line);
     else if (v)
         set_text(p, v, text);
     else
@@ -293,25 +293,25 @@ static bool is_text(const char *line, size_t n)
 
 static void section_line(struct parse *p, char *s)
 {
-    p->section = -2; /* keys of a section that is refused are not complained about too */
+    p->section = -2; /* keys of a refused section are not reported in addition */
     p->value = -1;
     char *end = s + (find_end(s + 1, "]") - s);
     const char *rest = end + (*end == ']');
     rest += strspn(rest, " \t");
     if (*end != ']') {
-        COMPLAIN(p, NULL, "the section's bracket is not closed");
+        COMPLAIN(p, NULL, "missing ] in the section header");
     } else if (*rest && *rest != ';' && *rest != '#') {
-        COMPLAIN(p, "a section's name has no ] in it", "there is something behind the section's bracket: %s", rest);
+        COMPLAIN(p, "a section name must not contain ]", "text after the section header: %s", rest);
     } else if (end - (s + 1) > SECTION_MAX) {
-        COMPLAIN(p, "give a volume section a short name, and the volume's own with name = ",
-                 "the section name is longer than %d characters", SECTION_MAX);
+        COMPLAIN(p, "give a volume section a short name, and set the volume's name with name = ",
+                 "section name longer than %d characters", SECTION_MAX);
     } else {
         *end = '\0';
         enter_section(p, s + 1);
     }
 }
 
-/* Whether inih may have this line as it is. `indented` lines are lists that go on, or keys that somebody indented. */
+/* Whether inih may process this line. `indented` lines are continued lists, or keys that happen to be indented. */
 static bool key_line(struct parse *p, const char *s, bool indented)
 {
     const char *eq = find_end(s, "=:");
@@ -327,18 +327,18 @@ static bool key_line(struct parse *p, const char *s, bool indented)
     p->continued = indented && !known && p->value >= 0;
     if (p->continued || name[0])
         return true;
-    COMPLAIN(p, NULL, "neither a [section] nor key = value");
+    COMPLAIN(p, NULL, "[section] or key = value expected");
     return false;
 }
 
-/* Checks one line; true: inih gets it, its text begins at *start. */
-static bool take_line(struct parse *p, char *line, size_t n, const char **start)
+/* Checks one line; true: passed to inih, its text begins at *start. */
+static bool line_take(struct parse *p, char *line, size_t n, const char **start)
 {
     p->continued = false;
     bool indented = *line == ' ' || *line == '\t';
     char *s = line + strspn(line, " \t");
     if (n > LINE_MAX_LEN) {
-        COMPLAIN(p, "a list goes on in an indented line", "the line is longer than %d characters", LINE_MAX_LEN);
+        COMPLAIN(p, "to continue a list, indent the line", "line longer than %d characters", LINE_MAX_LEN);
         if (*s == '[')
             p->section = -2;
         return false;
@@ -346,19 +346,19 @@ static bool take_line(struct parse *p, char *line, size_t n, const char **start)
     if (!*s || *s == ';' || *s == '#')
         return false;
     if (!is_text(line, n)) {
-        COMPLAIN(p, NULL, "the line is not plain UTF-8 text");
+        COMPLAIN(p, NULL, "line is not plain UTF-8 text");
         return false;
     }
     if (*s == '[') {
         section_line(p, s);
         return false;
     }
-    /* An indented line goes to inih as it is only when it goes on with a list: for it that is what indenting means. */
+    /* An indented line is passed unchanged only when it continues a list: inih treats indentation that way. */
     *start = key_line(p, s, indented) ? s : NULL;
     return *start != NULL;
 }
 
-/* inih's reader: one line at a time, an empty one in the place of what it shall not see. */
+/* inih's reader: one line at a time, an empty one in place of a line that must not be parsed. */
 static char *read_line(char *buf, int cap, void *stream)
 {
     struct parse *p = stream;
@@ -379,8 +379,8 @@ static char *read_line(char *buf, int cap, void *stream)
     const char *start = NULL;
     bool nul = strlen(line) != n;
     if (nul)
-        COMPLAIN(p, NULL, "the line is not plain UTF-8 text");
-    if (nul || !take_line(p, line, n, &start))
+        COMPLAIN(p, NULL, "line is not plain UTF-8 text");
+    if (nul || !line_take(p, line, n, &start))
         start = "";
     snprintf(buf, (size_t)cap, "%s%s\n", p->continued && *start ? " " : "", start);
     return buf;
@@ -394,10 +394,10 @@ static int load_text(struct parse *p, const char *file, int fd, struct err *e)
     if (fstat(fd, &st) < 0)
         return err_set(e, ERR_USAGE, errno, "cannot read configuration %s: %s", file, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, EINVAL, "configuration %s is no regular file", file);
+        return err_set(e, ERR_USAGE, EINVAL, "configuration %s is not a regular file", file);
     if (st.st_size > FILE_MAX)
         return err_set(e, ERR_USAGE, EFBIG, "configuration %s is larger than %d MiB", file, FILE_MAX >> 20);
-    size_t cap = (size_t)st.st_size + 1; /* one more tells that it grew */
+    size_t cap = (size_t)st.st_size + 1; /* one more byte detects growth */
     p->text = malloc(cap + 1);
     if (!p->text)
         return err_nomem(e);
@@ -408,11 +408,11 @@ static int load_text(struct parse *p, const char *file, int fd, struct err *e)
     if (n < 0)
         return err_set(e, ERR_USAGE, errno, "cannot read configuration %s: %s", file, strerror(errno));
     if (p->len == cap)
-        return err_set(e, ERR_USAGE, EBUSY, "configuration %s grew while it was read", file);
+        return err_set(e, ERR_USAGE, EBUSY, "configuration %s changed while it was read", file);
     p->text[p->len] = '\0';
     if (geteuid() == 0 && (st.st_mode & (S_IWGRP | S_IWOTH) || st.st_uid != 0))
-        complain(p->cfg, CFG_WARNING, p->file, 0, true, "make it root's, and chmod go-w it",
-                 "others than root may write the file, and with it decide what root runs");
+        complain(p->cfg, CFG_WARNING, p->file, 0, true, "chown it to root, and chmod go-w it",
+                 "the file is writable by others than root, who could control what root runs");
     return 0;
 }
 
@@ -434,7 +434,7 @@ static int parse_open_file(struct parse *p, const char *file, int fd, struct err
     int rc = load_text(p, file, fd, &why);
     if (rc == -ENOMEM)
         return err_nomem(e);
-    if (rc < 0) { /* one bad file does not hide the mistakes of the others */
+    if (rc < 0) { /* a bad file does not hide errors of the others */
         complain(p->cfg, CFG_ERROR, p->file, 0, false, why.hint, "%s", why.msg);
         return 0;
     }
@@ -449,7 +449,7 @@ static int parse_open_file(struct parse *p, const char *file, int fd, struct err
     return p->nomem ? err_nomem(e) : 0;
 }
 
-/* A link that leads nowhere was made by somebody who meant it to be read. */
+/* A dangling link was meant to be read. */
 static void check_dangling(struct cfg *c, const char *path)
 {
     char target[4096];
@@ -457,8 +457,7 @@ static void check_dangling(struct cfg *c, const char *path)
     if (n < 0)
         return;
     target[n] = '\0';
-    cfg_complain(c, CFG_WARNING, path, "put back what it points to, or remove the link",
-                 "nothing is read here: it is a link to %s, which is not there",
+    cfg_complain(c, CFG_WARNING, path, "restore its target, or remove the link", "file skipped: dangling link to %s",
                  is_text(target, strlen(target)) ? target : "something");
 }
 
@@ -466,7 +465,7 @@ static void check_dangling(struct cfg *c, const char *path)
 static int parse_file(struct parse *p, const char *file, struct err *e)
 {
     if (!is_text(file, strlen(file)))
-        return err_set(e, ERR_USAGE, EINVAL, "the name of a configuration file is not plain UTF-8 text");
+        return err_set(e, ERR_USAGE, EINVAL, "name of a configuration file is not plain UTF-8 text");
     CLEANUP_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 && errno == ENOENT) {
         check_dangling(p->cfg, file);
@@ -496,8 +495,8 @@ static int is_shown(const struct dirent *d)
     return d->d_name[0] != '.';
 }
 
-/* Editors, packages and people leave copies with these ends, which nobody expects to be read. */
-static bool is_copy(const char *name)
+/* Suffixes of backup copies made by editors and package managers, which nobody expects to be read. */
+static bool is_backup_copy(const char *name)
 {
     static const char *const ends[] = {"~",         ".bak",       ".old",      ".orig",    ".disabled", ".dpkg-new",
                                        ".dpkg-old", ".dpkg-dist", ".dpkg-tmp", ".ucf-old", ".ucf-dist", ".ucf-new"};
@@ -510,9 +509,9 @@ static bool is_copy(const char *name)
 static void warn_ignored(struct cfg *c, const char *dir, const char *name, const char *file)
 {
     bool text = is_text(name, strlen(name));
-    if (!is_copy(name))
-        cfg_complain(c, CFG_WARNING, text ? file : dir, "rename it, or take it out of conf.d",
-                     "%s is not read: its name does not end in .ini", text ? "the file" : "a file in it");
+    if (!is_backup_copy(name))
+        cfg_complain(c, CFG_WARNING, text ? file : dir, "rename it, or move it out of conf.d",
+                     "%s is ignored: its name does not end in .ini", text ? "the file" : "a file in it");
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -559,7 +558,7 @@ static int read_files(struct parse *p, const char *main_file, int must_exist, st
         return drop_ins;
     if (missing && (must_exist == 1 || (must_exist == 2 && !drop_ins))) {
         err_set(e, ERR_USAGE, ENOENT, "cannot read configuration %s: %s", main_file, strerror(ENOENT));
-        return err_hint(e, "snapferry.ini(5) tells what goes into it");
+        return err_hint(e, "see snapferry.ini(5)");
     }
     return 0;
 }

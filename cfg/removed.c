@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* removed.c - keys of earlier versions, and what to use in their place */
+/* removed.c - keys of earlier versions, and their replacements */
 #include "cfg/internal.h"
 
 #include <string.h>

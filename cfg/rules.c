@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* rules.c - what only the whole configuration tells: names that lead nowhere, contradictions, things never used */
+/* rules.c - checks of the whole configuration: names without a section, contradictions, unused sections */
 #include "cfg/internal.h"
 
 #include <errno.h>
@@ -8,16 +8,16 @@
 
 #define SECTION_OF(c, array, i) (&(c)->sections[(c)->array[i].section])
 
-static bool has(const struct section *s, const char *key)
+static bool has_key(const struct section *s, const char *key)
 {
     const struct value *v = section_value(s, key);
     return v && v->text[0];
 }
 
-/* A key that must be there and not be empty. */
-static bool lacks(struct cfg *c, const struct section *s, const char *key)
+/* A key that must be set and not be empty. */
+static bool lacks_key(struct cfg *c, const struct section *s, const char *key)
 {
-    if (has(s, key))
+    if (has_key(s, key))
         return false;
     char title[80];
     section_title(s, title, sizeof title);
@@ -58,18 +58,17 @@ const char *cfg_near_repository(const struct cfg *c, const char *name)
     return nearest_meant(name, name_at, &n);
 }
 
-/* "; the nearest is NAME", or that there is none at all. */
+/* "; the nearest is NAME", or that there is none. */
 static void unknown_section(struct cfg *c, const struct section *s, const struct value *v, enum kind kind,
                             const char *name)
 {
     struct names n = {c, kind};
     const char *near = nearest_word(name, name_at, &n);
     if (near)
-        complain_value(c, CFG_ERROR, s, v, NULL, "%s: there is no [%s \"%s\"]; the nearest known is \"%s\"",
-                       v->key->pub.name, kind_names[kind], name, near);
+        complain_value(c, CFG_ERROR, s, v, NULL, "%s: no [%s \"%s\"]; the nearest known is \"%s\"", v->key->pub.name,
+                       kind_names[kind], name, near);
     else
-        complain_value(c, CFG_ERROR, s, v, NULL, "%s: there is no [%s \"%s\"]", v->key->pub.name, kind_names[kind],
-                       name);
+        complain_value(c, CFG_ERROR, s, v, NULL, "%s: no [%s \"%s\"]", v->key->pub.name, kind_names[kind], name);
 }
 
 /* ---- repositories ---- */
@@ -78,28 +77,28 @@ static const char *const s3_keys[] = {"endpoint", "bucket", "prefix", "region", 
 
 static void check_s3(struct cfg *c, const struct section *s)
 {
-    if (has(s, "path"))
+    if (has_key(s, "path"))
         complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
                        "path belongs to type = filesystem; s3 has endpoint, bucket and prefix");
     bool complete = true;
     static const char *const required[] = {"endpoint", "bucket", "credentials"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        complete &= !lacks(c, s, required[i]);
+        complete &= !lacks_key(c, s, required[i]);
     if (complete)
-        complain_value(c, CFG_WARNING, s, section_value(s, "type"), "its use is refused",
-                       "[repository \"%s\"]: this build has no S3 store", s->name);
+        complain_value(c, CFG_WARNING, s, section_value(s, "type"), "backups to it are refused",
+                       "[repository \"%s\"]: S3 is not implemented in this build", s->name);
 }
 
 static void check_filesystem(struct cfg *c, const struct section *s)
 {
-    lacks(c, s, "path");
+    lacks_key(c, s, "path");
     for (size_t i = 0; i < sizeof s3_keys / sizeof *s3_keys; i++)
-        if (has(s, s3_keys[i]))
+        if (has_key(s, s3_keys[i]))
             complain_value(c, CFG_WARNING, s, section_value(s, s3_keys[i]), NULL,
-                           "%s has no meaning for type = filesystem", s3_keys[i]);
+                           "%s is not used with type = filesystem", s3_keys[i]);
 }
 
-/* But for slashes at the end. */
+/* Trailing slashes are ignored. */
 static bool same_path(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
@@ -122,12 +121,12 @@ void cfg_check_repositories(struct cfg *c)
         for (unsigned k = 0; k < i; k++)
             if (r->path[0] && same_path(r->path, c->repositories[k].pub.path))
                 complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
-                               "[repository \"%s\"] has the path of [repository \"%s\"]", r->name,
+                               "[repository \"%s\"] has the same path as [repository \"%s\"]", r->name,
                                c->repositories[k].pub.name);
     }
 }
 
-/* ---- names that must lead somewhere, in whatever section they stand ---- */
+/* ---- references to sections ---- */
 
 static void check_mover(struct cfg *c, const struct section *s, const struct value *v)
 {
@@ -167,7 +166,7 @@ void cfg_check_removed(struct cfg *c)
             const struct removed_key *r = removed_of(s->values[k].key);
             if (r)
                 complain_value(c, CFG_WARNING, s, &s->values[k],
-                               s->values[k].text[0] ? r->instead : "it is empty: delete the line",
+                               s->values[k].text[0] ? r->instead : "empty value: delete the line",
                                "%s was removed in %s", r->key.pub.name, r->since);
         }
     }
@@ -180,11 +179,11 @@ static void check_daemon(struct cfg *c)
     const struct section *s = section_find(c, KIND_DAEMON, "");
     const struct value *v = section_value(s, "node-name");
     if (v && (!v->text[0] || strpbrk(v->text, "@:/+")))
-        complain_value(c, CFG_ERROR, s, v, NULL, "node-name has letters, digits, dots, - and _ only, not \"%s\"",
+        complain_value(c, CFG_ERROR, s, v, NULL, "invalid node-name \"%s\": letters, digits, dots, - and _ allowed",
                        v->text);
     v = section_value(s, "slots");
     if (v && c->daemon.slots == 0)
-        complain_value(c, CFG_WARNING, s, v, NULL, "slots = 0 is the maintenance mode: nothing starts");
+        complain_value(c, CFG_WARNING, s, v, NULL, "slots = 0: maintenance mode, no operations start");
 }
 
 /* ---- metrics ---- */
@@ -195,12 +194,12 @@ static void check_metrics(struct cfg *c)
     const struct cfg_metrics *m = &c->metrics;
     for (const char *const *w = m->listen; w && *w && w[1]; w++)
         complain_value(c, CFG_WARNING, s, section_value(s, "listen"),
-                       "one address since 0.2; a reverse proxy serves others, see snapferry-metrics(7)",
+                       "one address since 0.2; use a reverse proxy for others, see snapferry-metrics(7)",
                        "listen: metrics are not served at %s, only at %s", w[1], m->listen[0]);
     size_t n = strlen(m->textfile);
     if (n && (n < 6 || strcmp(m->textfile + n - 5, ".prom") != 0))
         complain_value(c, CFG_ERROR, s, section_value(s, "textfile"), NULL,
-                       "textfile: node_exporter reads files *.prom only, not %s", m->textfile);
+                       "textfile: node_exporter only reads files *.prom, not %s", m->textfile);
 }
 
 /* ---- plugins ---- */
@@ -231,7 +230,7 @@ static bool lists_may_meet(const char *const *a, const char *const *b)
     return false;
 }
 
-static bool takes_by_itself(const struct cfg_plugin *g)
+static bool is_assigned_automatically(const struct cfg_plugin *g)
 {
     return !strcmp(g->kind, "mover") && ((g->match_class && *g->match_class) || (g->match_path && *g->match_path) ||
                                          g->min_size > 0 || g->max_size < UINT64_MAX);
@@ -242,12 +241,12 @@ static void check_ambiguity(struct cfg *c, unsigned i)
     const struct cfg_plugin *g = &c->plugins[i].pub;
     for (unsigned k = 0; k < i; k++) {
         const struct cfg_plugin *o = &c->plugins[k].pub;
-        if (takes_by_itself(g) && takes_by_itself(o) && g->priority == o->priority &&
+        if (is_assigned_automatically(g) && is_assigned_automatically(o) && g->priority == o->priority &&
             lists_may_meet(g->match_class, o->match_class) && lists_may_meet(g->match_path, o->match_path) &&
             g->min_size <= o->max_size && o->min_size <= g->max_size)
             complain_value(c, CFG_ERROR, SECTION_OF(c, plugins, i), NULL,
-                           "give them different priorities, or name the plugin with mover = plugin:NAME",
-                           "[plugin \"%s\"] and [plugin \"%s\"] may take the same volume with the same priority %u",
+                           "set different priorities, or name the plugin with mover = plugin:NAME",
+                           "[plugin \"%s\"] and [plugin \"%s\"] may match the same volume with the same priority %u",
                            g->name, o->name, g->priority);
     }
 }
@@ -257,8 +256,8 @@ static void check_plugins(struct cfg *c)
     for (unsigned i = 0; i < c->n_plugins; i++) {
         const struct section *s = SECTION_OF(c, plugins, i);
         const struct cfg_plugin *g = &c->plugins[i].pub;
-        lacks(c, s, "kind");
-        lacks(c, s, "program");
+        lacks_key(c, s, "kind");
+        lacks_key(c, s, "program");
         if (g->min_size > g->max_size)
             complain_value(c, CFG_ERROR, s, section_value(s, "min-size"), NULL, "min-size is larger than max-size");
         check_ambiguity(c, i);
@@ -285,7 +284,7 @@ static bool is_intermediate_of(const struct cfg *c, const char *klass)
 static void check_class_driver(struct cfg *c, const struct section *s, const struct cfg_class *k)
 {
     const struct value *v = section_value(s, "driver");
-    if (lacks(c, s, "driver") || !k->plugin[0])
+    if (lacks_key(c, s, "driver") || !k->plugin[0])
         return;
     const struct cfg_plugin *g = cfg_plugin(c, k->plugin);
     if (!g)
@@ -309,15 +308,15 @@ static void check_class_patterns(struct cfg *c, unsigned i)
             for (const char *const *x = c->classes[o].pub.match; x && *x; x++)
                 if (!strcmp(*w, *x))
                     complain_value(c, CFG_WARNING, s, v, "the first class in file order wins",
-                                   "match: \"%s\" belongs to [storage-class \"%s\"] already", *w,
+                                   "match: \"%s\" already belongs to [storage-class \"%s\"]", *w,
                                    c->classes[o].pub.name);
     }
     if (paths && k->target[0] && k->target[0] != '/')
         complain_value(c, CFG_ERROR, s, section_value(s, "target"), NULL,
-                       "target of driver %s is an absolute path, not \"%s\"", k->driver, k->target);
+                       "target of driver %s must be an absolute path, not \"%s\"", k->driver, k->target);
 }
 
-/* What contradicts itself in the policy of a class's volumes. */
+/* Contradictions in the policy of a class's volumes. */
 static void check_class_policy(struct cfg *c, const struct section *s, const struct cfg_class *k)
 {
     struct cfg_policy p;
@@ -326,11 +325,11 @@ static void check_class_policy(struct cfg *c, const struct section *s, const str
     const struct value *repo = section_value(s, "repository");
     if (p.move_data && !p.mover[0] && !p.repository[0] && k->match && *k->match) {
         if (c->n_repositories)
-            complain_value(c, CFG_ERROR, s, repo, "say repository = NAME in the class or in [daemon]",
-                           "[storage-class \"%s\"]: there are %u repositories and none is named", k->name,
+            complain_value(c, CFG_ERROR, s, repo, "set repository = NAME in the class or in [daemon]",
+                           "[storage-class \"%s\"]: repository not set, and there are %u repositories", k->name,
                            c->n_repositories);
         else
-            complain_value(c, CFG_ERROR, s, repo, "add one, or say move-data = no",
+            complain_value(c, CFG_ERROR, s, repo, "add one, or set move-data = no",
                            "[storage-class \"%s\"] moves data, but there is no [repository] section", k->name);
     }
     const struct cfg_repository *r = p.repository[0] ? cfg_repository(c, p.repository) : NULL;
@@ -340,14 +339,14 @@ static void check_class_policy(struct cfg *c, const struct section *s, const str
     cfg_policy_clear(&p);
 }
 
-/* Numbers that contradict each other in one policy; told at the section that is the most particular. */
+/* Contradictory numbers in one policy; reported at the most specific section. */
 static void check_numbers(struct cfg *c, const struct section *s, const struct cfg_policy *p)
 {
     unsigned need = p->move_data ? p->snapshots_to_retain + 1 : p->snapshot_only_keep + 1;
     if (p->max_snapshots_per_volume < need)
         complain_value(c, CFG_ERROR, s, section_value(s, p->move_data ? "snapshots-to-retain" : "snapshot-only-keep"),
-                       "one more than are kept must fit while the new one is taken",
-                       "max-snapshots-per-volume = %u is too few to keep %u native snapshots",
+                       "one more than are retained must be allowed while the new one is taken",
+                       "max-snapshots-per-volume = %u is too low to retain %u native snapshots",
                        p->max_snapshots_per_volume, need - 1);
     if (p->retry_first_s > p->retry_max_s)
         complain_value(c, CFG_ERROR, s, section_value(s, "retry-first"), NULL,
@@ -359,13 +358,13 @@ static void check_numbers(struct cfg *c, const struct section *s, const struct c
                        (long long)p->snapshot_timeout_s, (long long)p->prepare_timeout_s);
     int64_t least = p->limits.memory + p->limits.index_memory;
     if (p->limits.memory_max && p->limits.memory_max < least)
-        complain_value(c, CFG_ERROR, s, section_value(s, "memory-max"), "0 computes it",
+        complain_value(c, CFG_ERROR, s, section_value(s, "memory-max"), "0: computed",
                        "memory-max is less than memory + index-memory: %lld of %lld bytes",
                        (long long)p->limits.memory_max, (long long)least);
 }
 
-/* Whether the section itself says one of the numbers; what others say is told there. */
-static bool says_numbers(const struct section *s)
+/* Whether the section itself sets one of the numbers; others are reported at their own section. */
+static bool sets_numbers(const struct section *s)
 {
     static const char *const keys[] = {
         "snapshots-to-retain", "max-snapshots-per-volume", "snapshot-only-keep", "move-data", "retry-first",
@@ -392,7 +391,7 @@ static void check_classes(struct cfg *c)
         }
         if ((!k->match || !*k->match) && !is_intermediate_of(c, k->name))
             complain_value(c, CFG_WARNING, s, section_value(s, "match"), NULL,
-                           "[storage-class \"%s\"] has no volumes and is nobody's backup-storage-class", k->name);
+                           "[storage-class \"%s\"] has no volumes and is not a backup-storage-class", k->name);
     }
 }
 
@@ -416,7 +415,7 @@ static void check_volume_class(struct cfg *c, const struct section *s, const str
     const struct cfg_class *k = cfg_class_of(c, v->name);
     if (!v->klass[0]) {
         if (!k)
-            complain_value(c, CFG_WARNING, s, NULL, "add it to the match of a class, or say class = NAME",
+            complain_value(c, CFG_WARNING, s, NULL, "add it to the match of a class, or set class = NAME",
                            "[volume \"%s\"] is in no storage class: it is not backed up", s->name);
     } else if (!k) {
         unknown_section(c, s, value, KIND_CLASS, v->klass);
@@ -439,11 +438,11 @@ static void check_volumes(struct cfg *c)
                                "[volume \"%s\"] and [volume \"%s\"] are the same volume", s->name,
                                SECTION_OF(c, volumes, k)->name);
         if (is_pattern(v->name))
-            complain_value(c, CFG_WARNING, s, NULL, "patterns belong into the match of a storage class",
-                           "[volume \"%s\"] is about the one volume of exactly that name", s->name);
+            complain_value(c, CFG_WARNING, s, NULL, "use patterns in the match of a storage class",
+                           "[volume \"%s\"] applies only to the volume of exactly that name", s->name);
         check_volume_class(c, s, v);
         struct cfg_policy p;
-        if (says_numbers(s) && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
+        if (sets_numbers(s) && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
             check_numbers(c, s, &p);
             cfg_policy_clear(&p);
         }
@@ -486,7 +485,7 @@ static void keep_text(const struct section *job, const struct section *volume, c
     }
 }
 
-/* Two jobs that name `volume` and keep differently. */
+/* Two jobs with `volume` and different retention. */
 static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char *volume, char keep[2][256])
 {
     const struct volume_section *v = volume_section(c, volume);
@@ -498,31 +497,31 @@ static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char
     return keep[0][0] && keep[1][0] && strcmp(keep[0], keep[1]) != 0;
 }
 
-static bool tell_keeps(struct cfg *c, unsigned a, unsigned b, const char *volume)
+static bool report_keeps(struct cfg *c, unsigned a, unsigned b, const char *volume)
 {
     char keep[2][256];
     if (c->jobs[b].keeps_told || !keeps_differ(c, a, b, volume, keep))
         return c->jobs[b].keeps_told;
     c->jobs[b].keeps_told = true;
     complain_value(c, CFG_ERROR, SECTION_OF(c, jobs, b), NULL,
-                   "retention belongs to the volume: say it in one job, or in the [volume] section",
-                   "[job \"%s\"] and [job \"%s\"] keep \"%s\" differently: %s; %s", c->jobs[a].pub.name,
+                   "retention belongs to the volume: set it in one job, or in the [volume] section",
+                   "[job \"%s\"] and [job \"%s\"] set different retention for \"%s\": %s; %s", c->jobs[a].pub.name,
                    c->jobs[b].pub.name, volume, keep[0], keep[1]);
     return true;
 }
 
-/* A word of a job stands for a volume of that name: a pattern names itself, which other patterns may match too. */
-static bool tell_keeps_of(struct cfg *c, unsigned a, unsigned b, const char *const *words)
+/* A word of a job may be the name of a volume: a pattern matches itself, and may be matched by others. */
+static bool report_keeps_of(struct cfg *c, unsigned a, unsigned b, const char *const *words)
 {
     for (; words && *words; words++) {
         if (strncmp(*words, "class:", 6) != 0) {
-            if (tell_keeps(c, a, b, *words))
+            if (report_keeps(c, a, b, *words))
                 return true;
             continue;
         }
         const struct cfg_class *k = cfg_class(c, *words + 6);
         for (const char *const *m = k ? k->match : NULL; m && *m; m++)
-            if (tell_keeps(c, a, b, *m))
+            if (report_keeps(c, a, b, *m))
                 return true;
     }
     return false;
@@ -533,10 +532,10 @@ static void check_keeps(struct cfg *c, unsigned a, unsigned b)
     if (c->jobs[b].keeps_told || !c->jobs[a].keep[0] || !c->jobs[b].keep[0] ||
         !strcmp(c->jobs[a].keep, c->jobs[b].keep))
         return;
-    if (tell_keeps_of(c, a, b, c->jobs[a].pub.volumes) || tell_keeps_of(c, a, b, c->jobs[b].pub.volumes))
+    if (report_keeps_of(c, a, b, c->jobs[a].pub.volumes) || report_keeps_of(c, a, b, c->jobs[b].pub.volumes))
         return;
     for (unsigned i = 0; i < c->n_volumes; i++)
-        if (tell_keeps(c, a, b, c->volumes[i].pub.name))
+        if (report_keeps(c, a, b, c->volumes[i].pub.name))
             return;
 }
 
@@ -544,18 +543,18 @@ void cfg_check_volume(struct cfg *c, const char *volume)
 {
     for (unsigned i = 0; i < c->n_jobs; i++)
         for (unsigned k = 0; k < i; k++)
-            tell_keeps(c, k, i, volume);
+            report_keeps(c, k, i, volume);
 }
 
 static void check_jobs(struct cfg *c)
 {
     for (unsigned i = 0; i < c->n_jobs; i++) {
         const struct section *s = SECTION_OF(c, jobs, i);
-        lacks(c, s, "volumes");
+        lacks_key(c, s, "volumes");
         keep_text(s, NULL, c->jobs[i].keep, sizeof c->jobs[i].keep);
         check_job_words(c, i);
         struct cfg_policy p;
-        if (says_numbers(s) && cfg_policy(c, "", s->name, &p, NULL) == 0) {
+        if (sets_numbers(s) && cfg_policy(c, "", s->name, &p, NULL) == 0) {
             check_numbers(c, s, &p);
             cfg_policy_clear(&p);
         }
@@ -566,7 +565,7 @@ static void check_jobs(struct cfg *c)
 
 /* ---- [policy] ---- */
 
-static bool asks_nothing(const struct cfg_rule *r)
+static bool matches_all(const struct cfg_rule *r)
 {
     return !r->match && !r->classes && !r->drivers && !r->min_size && r->max_size == UINT64_MAX;
 }
@@ -576,15 +575,15 @@ static void check_rules(struct cfg *c)
     for (unsigned i = 0; i < c->n_rules; i++) {
         const struct section *s = SECTION_OF(c, rules, i);
         const struct cfg_rule *r = &c->rules[i].pub;
-        lacks(c, s, "action");
+        lacks_key(c, s, "action");
         for (const char *const *k = r->classes; k && *k; k++)
             if (!cfg_class(c, *k))
                 unknown_section(c, s, section_value(s, "class"), KIND_CLASS, *k);
         if (r->min_size > r->max_size)
             complain_value(c, CFG_ERROR, s, section_value(s, "min-size"), NULL, "min-size is larger than max-size");
-        if (asks_nothing(r) && i + 1 < c->n_rules)
+        if (matches_all(r) && i + 1 < c->n_rules)
             complain_value(c, CFG_WARNING, s, NULL, "the first policy that matches wins",
-                           "[policy \"%s\"] matches every volume: those behind it are never reached", s->name);
+                           "[policy \"%s\"] matches every volume: later policies have no effect", s->name);
     }
 }
 

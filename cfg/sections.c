@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* sections.c - sections as they were read: finding them and their values, naming their places */
+/* sections.c - sections as read: look-up of sections and values, and their places */
 #include "cfg/internal.h"
 
 #include <string.h>

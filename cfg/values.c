@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* values.c - the text of a value into what the structs hold, and what is wrong with it */
+/* values.c - parsing and validation of values */
 #include "base/units.h"
 #include "cfg/internal.h"
 
@@ -40,8 +40,8 @@ void arena_clear(struct arena *a)
     *a = (struct arena){0};
 }
 
-/* Copies the word at *p (quotes taken off) to out, which has room for the rest of the text. */
-static bool take_word(const char **p, char **out)
+/* Copies the word at *p (without quotes) to out, which has room for the rest of the text. */
+static bool word_take(const char **p, char **out)
 {
     const char *s = *p + strspn(*p, " \t");
     char *o = *out;
@@ -69,12 +69,12 @@ const char *const *words_split(struct arena *a, const char *text)
         return NULL;
     size_t n = 0;
     char *at = buf;
-    for (const char *word = at; n < most && take_word(&text, &at); word = at)
+    for (const char *word = at; n < most && word_take(&text, &at); word = at)
         words[n++] = word;
     return words;
 }
 
-/* ---- parts of value_parse(): each fills `why` with a sentence that names the key ---- */
+/* ---- parts of value_parse(): each fills `why` with a message that names the key ---- */
 
 #define WHY(...) (snprintf(why, cap, __VA_ARGS__), -EINVAL)
 
@@ -82,29 +82,28 @@ static int parse_count(const struct key *k, const char *text, struct parsed *ret
 {
     const char *name = k->pub.name, *digits = text + (*text == '-' || *text == '+');
     if (!*digits || digits[strspn(digits, "0123456789")])
-        return WHY("%s wants a whole number from %lld to %lld, not \"%s\"", name, (long long)k->min, (long long)k->max,
+        return WHY("%s: integer from %lld to %lld expected, not \"%s\"", name, (long long)k->min, (long long)k->max,
                    text);
     if (*text == '-' && k->min >= 0)
         return WHY("%s must not be negative: %s", name, text);
     errno = 0;
     long long v = strtoll(text, NULL, 10);
     if (v == 0 && k->min == 1)
-        return WHY("%s = 0: zero does not mean \"unlimited\" here; it goes from 1 to %lld", name, (long long)k->max);
+        return WHY("%s = 0: zero does not mean \"unlimited\" here; 1 to %lld allowed", name, (long long)k->max);
     if (errno || v < k->min || v > k->max)
-        return WHY("%s = %s is out of range: it goes from %lld to %lld", name, text, (long long)k->min,
-                   (long long)k->max);
+        return WHY("%s = %s is out of range: %lld to %lld allowed", name, text, (long long)k->min, (long long)k->max);
     ret->number = v;
     return 0;
 }
 
-/* `least` and `most` as people write them, NULL for none. */
+/* `least` and `most` as text, NULL for none. */
 static int out_of_range(const char *name, const char *text, const char *least, const char *most, char *why, size_t cap)
 {
     if (least && most)
-        return WHY("%s = %s is out of range: it goes from %s to %s", name, text, least, most);
+        return WHY("%s = %s is out of range: %s to %s allowed", name, text, least, most);
     if (least)
-        return WHY("%s = %s is out of range: it is at least %s", name, text, least);
-    return WHY("%s = %s is out of range: it is at most %s", name, text, most);
+        return WHY("%s = %s is out of range: at least %s", name, text, least);
+    return WHY("%s = %s is out of range: at most %s", name, text, most);
 }
 
 static int parse_size(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
@@ -114,16 +113,16 @@ static int parse_size(const struct key *k, const char *text, struct parsed *ret,
     if (*text == '-')
         return WHY("%s must not be negative: %s", name, text);
     if (parse_bytes(&v, text) < 0)
-        return WHY("%s wants a size such as 512MiB or 2GiB, not \"%s\"", name, text);
+        return WHY("%s: size such as 512MiB or 2GiB expected, not \"%s\"", name, text);
     int64_t max = k->max ? k->max : INT64_MAX;
     if (!v && k->type == V_RATE) {
         ret->number = 0;
         return 0;
     }
     if (!v && k->min)
-        return WHY("%s = 0: zero does not mean \"unlimited\" here; the least is %s", name, bytes_text(k->min));
+        return WHY("%s = 0: zero does not mean \"unlimited\" here; at least %s", name, bytes_text(k->min));
     if (v > INT64_MAX)
-        return WHY("%s = %s is out of range: it is less than 8EiB", name, text);
+        return WHY("%s = %s is out of range: less than 8EiB", name, text);
     if ((int64_t)v > max || (int64_t)v < k->min)
         return out_of_range(name, text, k->min ? bytes_text(k->min) : NULL, max < INT64_MAX ? bytes_text(max) : NULL,
                             why, cap);
@@ -139,9 +138,9 @@ static int parse_span(const struct key *k, const char *text, struct parsed *ret,
         return WHY("%s must not be negative: %s", name, text);
     int rc = k->type == V_MS ? parse_duration_ms(&v, text) : parse_duration(&v, text);
     if (rc < 0)
-        return WHY("%s wants a duration such as 90s, 30min or 1h 30min, not \"%s\"", name, text);
+        return WHY("%s: duration such as 90s, 30min or 1h 30min expected, not \"%s\"", name, text);
     if (!v && k->type != V_DURATION0)
-        return WHY("%s = 0: zero does not mean \"unlimited\" here; it wants a duration such as %s", name,
+        return WHY("%s = 0: zero does not mean \"unlimited\" here; duration such as %s expected", name,
                    k->pub.default_text[0] ? k->pub.default_text : "30min");
     int64_t ms = k->type == V_MS ? 1 : 1000;
     if (v && (v < k->min || v > k->max))
@@ -159,7 +158,7 @@ static int parse_yesno(const struct key *k, const char *text, struct parsed *ret
             ret->number = i & 1;
             return 0;
         }
-    return WHY("%s wants yes or no, not \"%s\"", k->pub.name, text);
+    return WHY("%s: yes or no expected, not \"%s\"", k->pub.name, text);
 }
 
 #define CHOICES_SHOWN 120 /* longer lists are in the manual */
@@ -178,10 +177,10 @@ static int parse_choice(const struct key *k, const char *text, struct parsed *re
         w += len;
     }
     if (strlen(k->choices) <= CHOICES_SHOWN)
-        return WHY("%s wants one of: %s; not \"%s\"", k->pub.name, k->choices, text);
+        return WHY("%s: one of %s expected, not \"%s\"", k->pub.name, k->choices, text);
     char near[64];
     nearest_listed(text, k->choices, near, sizeof near);
-    return WHY("there is no %s %s; the nearest known is %s", k->pub.name, text, near);
+    return WHY("unknown %s %s; the nearest known is %s", k->pub.name, text, near);
 }
 
 static bool is_name(const char *s)
@@ -197,24 +196,24 @@ static int parse_text(const struct key *k, const char *text, struct parsed *ret,
     const char *name = k->pub.name;
     (void)ret;
     if (strlen(text) >= k->size)
-        return WHY("the value of %s is too long: it has at most %zu characters", name, k->size - 1);
+        return WHY("value of %s too long: at most %zu characters", name, k->size - 1);
     if (!*text)
         return 0;
     switch (k->type) {
     case V_NAME:
-        return is_name(text) ? 0 : WHY("%s wants one word, not \"%s\"", name, text);
+        return is_name(text) ? 0 : WHY("%s: one word expected, not \"%s\"", name, text);
     case V_PATH:
-        return *text == '/' ? 0 : WHY("%s must be absolute, not \"%s\"", name, text);
+        return *text == '/' ? 0 : WHY("%s: absolute path expected, not \"%s\"", name, text);
     case V_SECRET:
         if (*text == '/' || (!strncmp(text, "cred:", 5) && text[5] && !strchr(text, '/') && is_name(text)))
             return 0;
-        return WHY("%s must be an absolute path or cred:NAME, not \"%s\"", name, text);
+        return WHY("%s: absolute path or cred:NAME expected, not \"%s\"", name, text);
     case V_MOVER:
         if (!strcmp(text, "builtin") || (!strncmp(text, "plugin:", 7) && text[7] && is_name(text)))
             return 0;
-        return WHY("%s wants builtin or plugin:NAME, not \"%s\"", name, text);
+        return WHY("%s: builtin or plugin:NAME expected, not \"%s\"", name, text);
     case V_DRIVER:
-        return is_name(text) ? 0 : WHY("%s wants the name of a driver or plugin:NAME, not \"%s\"", name, text);
+        return is_name(text) ? 0 : WHY("%s: name of a driver or plugin:NAME expected, not \"%s\"", name, text);
     case V_CPUS: {
         uint8_t mask[CFG_CPUS_MAX / 8];
         const char *part;
@@ -225,7 +224,7 @@ static int parse_text(const struct key *k, const char *text, struct parsed *ret,
     }
 }
 
-/* Unit properties that a key of ours sets, or that would make the mover something else. */
+/* Unit properties that have a key, or that would break the mover. */
 static const struct {
     const char *property, *instead;
 } own_properties[] = {
@@ -255,10 +254,10 @@ static int check_property(const char *word, const char *name, char *why, size_t 
 {
     size_t n = strcspn(word, "=");
     if (!n || word[n] != '=' || !isupper((unsigned char)word[0]))
-        return WHY("%s wants Name=value, not \"%s\"", name, word);
+        return WHY("%s: Name=value expected, not \"%s\"", name, word);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)word[i]))
-            return WHY("%s wants Name=value, not \"%s\"", name, word);
+            return WHY("%s: Name=value expected, not \"%s\"", name, word);
     for (size_t i = 0; i < sizeof own_properties / sizeof *own_properties; i++)
         if (strlen(own_properties[i].property) == n && !memcmp(own_properties[i].property, word, n)) {
             if (own_properties[i].instead)
@@ -289,7 +288,7 @@ static int check_slots(const char *word, const char *name, char *why, size_t cap
     char pattern[256];
     unsigned n;
     if (parse_slots_word(word, pattern, sizeof pattern, &n) < 0)
-        return WHY("%s wants PATTERN=NUMBER with a number up to 1024, not \"%s\"", name, word);
+        return WHY("%s: PATTERN=NUMBER with a number up to 1024 expected, not \"%s\"", name, word);
     return 0;
 }
 
@@ -309,7 +308,7 @@ static int check_listen(const char *word, const char *name, char *why, size_t ca
     socklen_t len;
     char part[160];
     if (cfg_parse_listen(word, &a, &len, part, sizeof part) < 0)
-        return WHY("%s: \"%s\" is no address: %s", name, word, part);
+        return WHY("%s: invalid address \"%s\": %s", name, word, part);
     return 0;
 }
 
@@ -319,16 +318,16 @@ static int parse_list(const struct key *k, const char *text, struct arena *a, st
     for (const char *s = text; *s; s++)
         quotes += *s == '"';
     if (quotes & 1)
-        return WHY("%s: a quote is not closed: %s", k->pub.name, text);
+        return WHY("%s: missing closing quote: %s", k->pub.name, text);
     ret->words = words_split(a, text);
     if (!ret->words)
         return -ENOMEM;
     int rc = 0;
     for (size_t i = 0; ret->words[i] && rc == 0; i++) {
         if (!*ret->words[i])
-            rc = WHY("%s: there is an empty word in quotes", k->pub.name);
+            rc = WHY("%s: empty word in quotes", k->pub.name);
         else if (!strcmp(ret->words[i], "="))
-            rc = WHY("%s: a word of a list is \"=\": a key that is not known, in an indented line?", k->pub.name);
+            rc = WHY("%s: list with the word \"=\": an unknown key in an indented line?", k->pub.name);
         else if (k->type == V_PATTERNS)
             rc = check_pattern(ret->words[i], k->pub.name, why, cap);
         else if (k->type == V_LISTEN)

@@ -70,7 +70,7 @@ int program_check(const char *label, const char *path, struct err *e)
         return err_hint(e, "make it root's: chown root %s", path);
     }
     if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s can be changed by others and is not run", label, path);
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is writable by others and is not run", label, path);
         return err_hint(e, "chmod go-w %s", path);
     }
     if (!(st.st_mode & S_IXUSR)) {

@@ -87,10 +87,10 @@ static int on_mover(const char *who, const char *where, const struct cfg_mover *
     if (need > x->largest)
         x->largest = need;
     if (x->complain_to && need > cfg_daemon(x->complain_to)->memory_total)
-        cfg_complain(x->complain_to, CFG_ERROR, where, "raise memory-total in [daemon], or give the mover less",
-                     "a mover of %s needs %llu MiB and memory-total is %llu MiB: none could ever start", who,
-                     (unsigned long long)(need >> 20),
-                     (unsigned long long)(cfg_daemon(x->complain_to)->memory_total >> 20));
+        cfg_complain(
+            x->complain_to, CFG_ERROR, where, "raise memory-total in [daemon], or lower the memory of the mover",
+            "a mover of %s needs %llu MiB, memory-total is %llu MiB: it could never start", who,
+            (unsigned long long)(need >> 20), (unsigned long long)(cfg_daemon(x->complain_to)->memory_total >> 20));
     return 0;
 }
 
@@ -123,7 +123,7 @@ static void check_memory(struct cfg *c)
     uint64_t all = d->slots + d->restore_reserved, machine = machine_memory();
     if (x.largest && x.largest <= d->memory_total && all > d->memory_total / x.largest)
         cfg_complain(c, CFG_WARNING, where, "raise memory-total, or lower slots or the movers' memory",
-                     "memory-total is %llu MiB: of %llu slots only %llu can have a mover of %llu MiB at the same time",
+                     "memory-total is %llu MiB: of %llu slots only %llu can run a mover of %llu MiB at the same time",
                      (unsigned long long)(d->memory_total >> 20), (unsigned long long)all,
                      (unsigned long long)(d->memory_total / x.largest), (unsigned long long)(x.largest >> 20));
     if (machine && d->memory_total > machine)
@@ -150,11 +150,11 @@ static void check_plugin_users(struct cfg *c)
         if (!g->user[0] || find_user(g->user, &pw, buf) == 0)
             continue;
         cfg_where(c, "plugin", g->name, "user", where);
-        cfg_complain(c, CFG_ERROR, where, NULL, "[plugin \"%s\"]: there is no user %s", g->name, g->user);
+        cfg_complain(c, CFG_ERROR, where, NULL, "[plugin \"%s\"]: unknown user %s", g->name, g->user);
     }
 }
 
-/* A mover that may speak to the control socket could command what it must only obey. */
+/* Movers must not be able to use the control socket. */
 static void check_mover_user(struct cfg *c)
 {
     char buf[16384], where[CFG_ORIGIN_MAX];
@@ -166,8 +166,8 @@ static void check_mover_user(struct cfg *c)
     if (!user[0] || geteuid() != 0)
         return;
     if (find_user(user, &pw, buf) < 0) {
-        cfg_complain(c, CFG_WARNING, where, "the package makes it; systemd-sysusers, or useradd --system",
-                     "there is no user %s for movers to run as", user);
+        cfg_complain(c, CFG_WARNING, where, "created by the package; or use systemd-sysusers, or useradd --system",
+                     "unknown user %s of movers", user);
         return;
     }
     char group_buf[16384];
@@ -178,13 +178,13 @@ static void check_mover_user(struct cfg *c)
         return;
     for (int i = 0; i < n; i++)
         if (groups[i] == gr.gr_gid)
-            cfg_complain(c, CFG_ERROR, where, "take it out of the group",
-                         "user %s of the movers is in group %s, which may use the control socket", user, group);
+            cfg_complain(c, CFG_ERROR, where, "remove it from the group",
+                         "user %s of movers is in group %s, which may use the control socket", user, group);
 }
 
 /* ---- programs ---- */
 
-/* Whether root may run it without handing the machine to others. `missing`: how bad it is when it is not there. */
+/* Whether root may run it safely. `missing`: severity if it does not exist. */
 static void check_program(struct cfg *c, const char *where, const char *what, const char *path,
                           enum cfg_severity missing)
 {
@@ -194,10 +194,10 @@ static void check_program(struct cfg *c, const char *where, const char *what, co
     else if (!S_ISREG(st.st_mode))
         cfg_complain(c, CFG_ERROR, where, NULL, "%s %s is not a file", what, path);
     else if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid()))
-        cfg_complain(c, CFG_ERROR, where, "make it root's", "%s %s belongs to user %u and is not run", what, path,
+        cfg_complain(c, CFG_ERROR, where, "chown it to root", "%s %s is owned by user %u and is not run", what, path,
                      (unsigned)st.st_uid);
     else if (st.st_mode & (S_IWGRP | S_IWOTH))
-        cfg_complain(c, CFG_ERROR, where, "chmod go-w it", "%s %s can be changed by others and is not run", what, path);
+        cfg_complain(c, CFG_ERROR, where, "chmod go-w it", "%s %s is writable by others and is not run", what, path);
     else if (!(st.st_mode & S_IXUSR))
         cfg_complain(c, CFG_ERROR, where, "chmod +x it", "%s %s is not executable", what, path);
 }
@@ -287,7 +287,7 @@ static void check_calendars(struct cfg *c)
             continue;
         }
         if (calendar_next(when, now_ns()) == INT64_MAX)
-            cfg_complain(c, CFG_WARNING, where, NULL, "on-calendar = %s never comes again", j->on_calendar);
+            cfg_complain(c, CFG_WARNING, where, NULL, "on-calendar = %s has no next occurrence", j->on_calendar);
         calendar_free(when);
     }
 }
@@ -299,20 +299,20 @@ static void check_secret(struct cfg *c, const struct cfg_repository *r)
     char where[CFG_ORIGIN_MAX];
     struct stat st;
     if (r->password_file[0] != '/')
-        return; /* a credential is there only when systemd starts the daemon */
+        return; /* credentials exist only when systemd starts the daemon */
     cfg_where(c, "repository", r->name, "password-file", where);
     if (stat(r->password_file, &st) < 0)
         cfg_complain(c, CFG_WARNING, where, NULL, "password-file %s: %s", r->password_file, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         cfg_complain(c, CFG_ERROR, where, NULL, "password-file %s is not a file", r->password_file);
     else if (st.st_mode & (S_IRWXG | S_IRWXO))
-        cfg_complain(c, CFG_WARNING, where, "chmod 0600 it", "password-file %s can be read by others",
+        cfg_complain(c, CFG_WARNING, where, "chmod 0600 it", "password-file %s is readable by others",
                      r->password_file);
     else if (!st.st_size)
         cfg_complain(c, CFG_ERROR, where, NULL, "password-file %s is empty", r->password_file);
 }
 
-/* Whether the movers' user may write there; root may always. */
+/* Whether the movers' user may write there; root always may. */
 static void check_owner(struct cfg *c, const char *where, const struct cfg_repository *r, const struct stat *st)
 {
     char buf[16384];
@@ -324,7 +324,7 @@ static void check_owner(struct cfg *c, const char *where, const struct cfg_repos
                   : pw.pw_gid == st->st_gid ? S_IWGRP | S_IXGRP
                                             : S_IWOTH | S_IXOTH;
     if ((st->st_mode & need) != need)
-        cfg_complain(c, CFG_WARNING, where, "the directory and what is in it should belong to the movers' user",
+        cfg_complain(c, CFG_WARNING, where, "the directory and its contents should be owned by the movers' user",
                      "[repository \"%s\"]: user %s cannot write to %s", r->name, user, r->path);
 }
 
@@ -340,11 +340,12 @@ static void check_repository(struct cfg *c, const struct cfg_repository *r)
     else if (!S_ISDIR(st.st_mode))
         cfg_complain(c, CFG_ERROR, where, NULL, "[repository \"%s\"]: %s is not a directory", r->name, r->path);
     else if (access(marker, F_OK) < 0 && errno != ENOENT)
-        cfg_complain(c, CFG_WARNING, where, errno == EACCES ? "root sees more" : NULL,
-                     "[repository \"%s\"]: it cannot be seen what is in %s: %s", r->name, r->path, strerror(errno));
+        cfg_complain(c, CFG_WARNING, where, errno == EACCES ? "run it as root" : NULL,
+                     "[repository \"%s\"]: cannot search %s: %s", r->name, r->path, strerror(errno));
     else if (access(marker, F_OK) < 0)
-        cfg_complain(c, CFG_WARNING, where, "is its file system mounted? `snapferry -r NAME repo create` makes one",
-                     "[repository \"%s\"]: there is no repository in %s (no " REPOSITORY_MARKER ")", r->name, r->path);
+        cfg_complain(c, CFG_WARNING, where,
+                     "is its file system mounted? Create one with `snapferry -r NAME repo create`",
+                     "[repository \"%s\"]: no repository in %s (no " REPOSITORY_MARKER ")", r->name, r->path);
     else
         check_owner(c, where, r, &st);
 }
@@ -390,7 +391,7 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     return rc < 0 ? rc : first_error(c, e);
 }
 
-/* Credentials are passed to the daemon when it starts: only it can tell. */
+/* Credentials are passed to the daemon at its start: only the daemon can check them. */
 static void check_credentials(struct cfg *c)
 {
     const struct cfg_repository *r;
@@ -413,7 +414,7 @@ int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e)
     int rc = cfg_load_dir(&c, jstr(in, "config_dir"), e);
     if (!c)
         return rc;
-    /* Drivers are not asked about a text that is wrong: what they would be told may not be what was meant. */
+    /* Drivers are not called for a configuration with errors: the values may not be the intended ones. */
     rc = config_check(c, cfg_errors(c) == 0, e);
     if (rc < 0 && rc != -EINVAL)
         return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* check-classes.c - storage classes against what their drivers can do on this machine */
+/* check-classes.c - storage classes against the abilities of their drivers on this machine */
 #include "daemon/check/classes.h"
 
 #include "base/cleanup.h"
@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define VOLUMES_MAX 20000 /* of one class that are looked at */
+#define VOLUMES_MAX 20000 /* of one class that are listed */
 
-/* A class as its driver sees it, with the policy that the options come from. */
+/* A class as its driver sees it, with the policy that has the options. */
 struct view {
     const struct cfg_class *cfg;
     const struct driver *driver; /* NULL: this build has none */
@@ -102,13 +102,13 @@ static void check_driver(struct cfg *c, const struct view *v)
 
 /* ---- what can it do here ---- */
 
-/* Puts a driver's own words into a complaint. */
+/* Puts a driver's own message into a complaint. */
 static void complain_err(struct cfg *c, enum cfg_severity s, const char *where, const struct err *why)
 {
     cfg_complain(c, s, where, why->hint, "%s", why->msg);
 }
 
-static void ask_abilities(struct cfg *c, struct view *v)
+static void abilities_read(struct cfg *c, struct view *v)
 {
     struct err why = ERR_INIT;
     char where[CFG_ORIGIN_MAX];
@@ -118,7 +118,7 @@ static void ask_abilities(struct cfg *c, struct view *v)
         return;
     }
     cfg_where(c, "storage-class", v->cfg->name, NULL, where);
-    /* A class that cannot work by what is configured, or storage that is not there just now. */
+    /* A class that cannot work as configured, or storage that is currently unavailable. */
     complain_err(c, why.cls == ERR_USAGE ? CFG_ERROR : CFG_WARNING, where, &why);
 }
 
@@ -132,7 +132,7 @@ static int on_volume(const struct volume *v, void *arg)
 {
     struct gathering *g = arg;
     if (cfg_class_of(g->cfg, v->name) != g->view->cfg)
-        return 0; /* an earlier class or a [volume] section has it */
+        return 0; /* belongs to an earlier class or a [volume] */
     if (!g->view->first) {
         g->view->first = malloc(sizeof *v);
         if (!g->view->first) {
@@ -145,7 +145,7 @@ static int on_volume(const struct volume *v, void *arg)
     return ++g->view->n_volumes < VOLUMES_MAX ? 0 : -E2BIG;
 }
 
-static int look_for_volumes(struct cfg *c, struct view *v, struct err *e)
+static int volumes_check(struct cfg *c, struct view *v, struct err *e)
 {
     if (!v->cfg->match || !*v->cfg->match)
         return 0;
@@ -159,8 +159,7 @@ static int look_for_volumes(struct cfg *c, struct view *v, struct err *e)
     if (rc < 0 && v->n_volumes < VOLUMES_MAX)
         complain_err(c, CFG_WARNING, where, &why);
     else if (!v->n_volumes)
-        cfg_complain(c, CFG_WARNING, where, NULL, "[storage-class \"%s\"]: there is no volume that matches now",
-                     v->cfg->name);
+        cfg_complain(c, CFG_WARNING, where, NULL, "[storage-class \"%s\"]: no volume matches at present", v->cfg->name);
     return 0;
 }
 
@@ -216,15 +215,16 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
     if (!p->move_data && !(own->abilities & DRIVER_SNAPSHOT)) {
         where_of(c, p, "move-data", own->cfg->name, where);
         cfg_complain(c, CFG_ERROR, where, NULL,
-                     "[storage-class \"%s\"]: move-data = no keeps nothing at all, driver %s takes no native snapshots",
+                     "[storage-class \"%s\"]: nothing is backed up: move-data = no, and driver %s does not support "
+                     "native snapshots",
                      own->cfg->name, own->cfg->driver);
         return;
     }
     if (p->snapshots_to_retain && !(own->abilities & DRIVER_SNAPSHOT)) {
         where_of(c, p, "snapshots-to-retain", own->cfg->name, where);
         cfg_complain(c, CFG_WARNING, where, NULL,
-                     "[storage-class \"%s\"]: driver %s takes no native snapshots, so none is retained", own->cfg->name,
-                     own->cfg->driver);
+                     "[storage-class \"%s\"]: driver %s does not support native snapshots, so none is retained",
+                     own->cfg->name, own->cfg->driver);
     }
     if (!p->move_data || p->mover[0])
         return;
@@ -239,14 +239,14 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
     }
 }
 
-/* What the class says has been told once already. */
-static bool asks_more(const struct cfg_policy *p, const struct cfg_policy *of_class)
+/* Complaints about the class have been made already. */
+static bool needs_more(const struct cfg_policy *p, const struct cfg_policy *of_class)
 {
     return p->backup_read_only != of_class->backup_read_only || p->move_data != of_class->move_data ||
            strcmp(p->backup_storage_class, of_class->backup_storage_class) != 0;
 }
 
-/* Volumes with a section of their own may ask for something else than their class. */
+/* A volume with a section of its own may have other needs than its class. */
 static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, struct err *e)
 {
     const struct cfg_volume *s;
@@ -266,23 +266,23 @@ static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, 
         int rc = cfg_policy(c, s->name, NULL, &p, e);
         if (rc < 0)
             return rc;
-        if (asks_more(&p, &own->policy))
+        if (needs_more(&p, &own->policy))
             check_policy(c, views, n, own, &p, there ? v : NULL);
         cfg_policy_clear(&p);
     }
     return 0;
 }
 
-static int ask_drivers(struct cfg *c, struct view *views, unsigned n, struct err *e)
+static int drivers_check(struct cfg *c, struct view *views, unsigned n, struct err *e)
 {
     for (unsigned i = 0; i < n; i++)
         if (views[i].driver)
-            ask_abilities(c, &views[i]);
+            abilities_read(c, &views[i]);
     for (unsigned i = 0; i < n; i++) {
         struct view *v = &views[i];
         if (!v->able)
             continue;
-        if (look_for_volumes(c, v, e) < 0)
+        if (volumes_check(c, v, e) < 0)
             return -ENOMEM;
         if (v->cfg->match && *v->cfg->match)
             check_policy(c, views, n, v, &v->policy, v->first);
@@ -306,7 +306,7 @@ int check_classes(struct cfg *c, bool storage, struct err *e)
             check_driver(c, &views[opened]);
     }
     if (rc >= 0 && storage)
-        rc = ask_drivers(c, views, n, e);
+        rc = drivers_check(c, views, n, e);
     views_free(views, opened);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* check-classes.h - the half of config_check() that asks the drivers */
+/* check-classes.h - the part of config_check() that calls the drivers */
 #ifndef SNAPFERRY_DAEMON_CHECK_CLASSES_H
 #define SNAPFERRY_DAEMON_CHECK_CLASSES_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* endpoint.c - whether this machine has what [metrics] names */
+/* endpoint.c - checks of [metrics] against this machine */
 #include "daemon/check/endpoint.h"
 
 #include <grp.h>
@@ -18,10 +18,10 @@ static void check_group(struct cfg *c, const struct cfg_metrics *m)
     if (!m->unix_group[0] || (getgrnam_r(m->unix_group, &g, buf, sizeof buf, &found) == 0 && found))
         return;
     where_of(c, "unix-group", where);
-    cfg_complain(c, CFG_ERROR, where, NULL, "unix-group: there is no group %s", m->unix_group);
+    cfg_complain(c, CFG_ERROR, where, NULL, "unix-group: unknown group %s", m->unix_group);
 }
 
-/* A directory that must be there; the file in it is made by the daemon. */
+/* A directory that must exist; the file in it is created by the daemon. */
 static void check_directory(struct cfg *c, const char *key, const char *path)
 {
     char dir[4096], where[CFG_ORIGIN_MAX];
@@ -31,8 +31,7 @@ static void check_directory(struct cfg *c, const char *key, const char *path)
     if (stat(dir[0] ? dir : "/", &st) == 0 && S_ISDIR(st.st_mode))
         return;
     where_of(c, key, where);
-    cfg_complain(c, CFG_WARNING, where, "it is tried again while the daemon runs", "%s: there is no directory %s", key,
-                 dir);
+    cfg_complain(c, CFG_WARNING, where, "retried while the daemon runs", "%s: no directory %s", key, dir);
 }
 
 void check_endpoint(struct cfg *c)

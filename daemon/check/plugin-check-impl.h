@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-check-impl.h - what the files of plugin-check share; nobody else includes it */
+/* plugin-check-impl.h - what the files of plugin-check share (internal) */
 #ifndef SNAPFERRY_DAEMON_PLUGIN_CHECK_IMPL_H
 #define SNAPFERRY_DAEMON_PLUGIN_CHECK_IMPL_H
 
@@ -26,7 +26,7 @@ struct check {
     /* mover */
     char dir[256], device[4096], back[300];
     uint64_t size;
-    unsigned seconds; /* a whole operation may take so long */
+    unsigned seconds; /* time limit of a whole operation */
     char operation[128], id[PLUGIN_ID_MAX + 1], canceled_operation[128], canceled_id[PLUGIN_ID_MAX + 1];
     char restore_operation[128], restore_id[PLUGIN_ID_MAX + 1];
     bool begun, completed;
@@ -35,7 +35,7 @@ struct check {
 
 /* ---- plugin-check-common.c ---- */
 
-/* FAIL with a sentence of our own. */
+/* FAIL with a message of the check. */
 int check_fails(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Not asked. */
 int check_skips(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

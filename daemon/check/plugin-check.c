@@ -9,7 +9,7 @@
 static enum plugin_verdict run_rule(struct check *k, const struct plugin_rule *r, struct err *e)
 {
     if (k->described && (r->ability & k->info.abilities) != r->ability) {
-        check_skips(e, "the plugin does not have this ability");
+        check_skips(e, "ability missing");
         return PLUGIN_NOT_ASKED;
     }
     int rc = r->run(k, e);
@@ -25,7 +25,7 @@ static void run_rules(struct check *k, const struct plugin_rule *rules, unsigned
         struct plugin_finding f = {rules[i].name, rules[i].expected, v, v == PLUGIN_PASS ? "" : e.msg};
         *failed += v == PLUGIN_FAIL;
         fn(&f, arg);
-        /* Without a description nothing else can be judged. */
+        /* Without a description nothing else can be checked. */
         if (!k->described && rules == check_common_rules && i >= 1)
             return;
         if (rules == check_common_rules && i == 0 && v == PLUGIN_FAIL)
@@ -39,7 +39,7 @@ int plugin_check(const struct plugin_check_opts *o, plugin_finding_fn *fn, void 
     if (!k)
         return err_nomem(e);
     if (o->kind && strcmp(o->kind, "driver") != 0 && strcmp(o->kind, "mover") != 0)
-        return err_set(e, ERR_USAGE, EINVAL, "a plugin is of kind \"driver\" or \"mover\", not \"%s\"", o->kind);
+        return err_set(e, ERR_USAGE, EINVAL, "kind of a plugin must be \"driver\" or \"mover\", not \"%s\"", o->kind);
     k->o = o;
     k->p = o->p;
     char alias[ALIAS_LEN + 1];

@@ -2,9 +2,9 @@
 /*
  * builtin-impl.h - what the parts of the built-in movers share (internal to the room)
  *
- * builtin.c supervises; the parts below it know the processes' sockets (link.c, messages.c), their units (unit.c,
- * systemd.c) or children (forked.c), their files and their ends (files.c, judge.c). A part tells builtin.c what
- * happened by struct mover_ops and calls nothing above it.
+ * builtin.c supervises; the parts below it handle the processes' sockets (link.c, messages.c), their units (unit.c,
+ * systemd.c) or children (forked.c), their files and their ends (files.c, judge.c). A part reports events to builtin.c
+ * by struct mover_ops and calls nothing above it.
  */
 #ifndef SNAPFERRY_DAEMON_MOVERS_BUILTIN_IMPL_H
 #define SNAPFERRY_DAEMON_MOVERS_BUILTIN_IMPL_H
@@ -68,7 +68,7 @@ struct mover {
 
     /* descriptors of JOB, and of the log */
     int job_fd, result_fd, device_fd, password_fd, key_fd, log_fd;
-    int received_fd;   /* of the message that is being handled, -1: none */
+    int received_fd;   /* of the message being handled, -1: none */
     bool key_wanted;   /* a key that it derives is kept */
     struct key_id key; /* for which repository and password */
 
@@ -87,9 +87,9 @@ struct mover {
     int status;          /* wait status, -1 unknown */
     uint64_t memory_peak, oom_kills;
     double cpu_seconds;
-    bool oom; /* systemd says so */
+    bool oom; /* reported by systemd */
 
-    struct spawned child; /* forked.c: says why it could not begin */
+    struct spawned child; /* forked.c: reports why it could not start */
     sd_event_source *report_source;
 
     /* systemd.c */
@@ -104,11 +104,11 @@ struct mover {
 struct mover_ops {
     /* A message of a mover: false if it breaks the protocol, with v->violation. `greeted`: HELLO has come. */
     bool (*message)(struct mover *v, const char *text, size_t len, bool *greeted);
-    /* It breaks the protocol again and again. */
+    /* It violated the protocol repeatedly. */
     void (*misbehaved)(struct mover *v);
     /* The process has ended. May free v. */
     void (*gone)(struct mover *v);
-    /* All that can be known of its end is known. Frees v. */
+    /* All facts about its end are known. Frees v. */
     void (*known)(struct mover *v);
 };
 
@@ -122,25 +122,25 @@ struct builtin_movers {
     struct listener *listeners;
     sd_event_source *tick;
     struct unit_manager *units; /* NULL: movers are children */
-    unsigned unknown_peers;     /* connections of processes that are no movers */
+    unsigned unknown_peers;     /* connections of processes that are not movers */
     unsigned starts;
     struct keys *keys;
 };
 
 /* ---- watch.c ---- */
 struct mover *mover_find(const struct builtin_movers *m, const char *operation);
-/* The process is known: watches it, ops->gone() will come. -ESRCH: it has ended already. */
+/* The process is known: watches it, ops->gone() will be called. -ESRCH: it has ended already. */
 int mover_watch(struct mover *v, pid_t pid, struct err *e);
 
 /* ---- names.c ---- */
 /* The unit of an operation's mover. */
 void mover_unit_name(char *out, size_t cap, const char *operation);
-/* The operation in a unit's name; false: it is no unit of ours. */
+/* The operation in a unit's name; false: not a unit of a mover. */
 bool mover_unit_operation(const char *unit, char *out, size_t cap);
-/* Says whose mover it is: several daemons may share a system, each with a runtime directory of its own. */
+/* Contains the runtime directory: several daemons may share a system, each with one of its own. */
 void mover_unit_description(char *out, size_t cap, const char *runtime_dir, const char *operation, const char *volume);
 bool mover_unit_is_ours(const char *description, const char *runtime_dir, const char *operation);
-/* The last part of the path of its cgroup; none of another daemon's is the same. */
+/* The last component of the path of its cgroup; unique among several daemons. */
 #define MOVER_CGROUP_NAME 64
 void mover_cgroup_name(char out[MOVER_CGROUP_NAME], const char *runtime_dir, const char *operation);
 
@@ -165,7 +165,7 @@ static inline void launch_freep(struct mover_launch **l)
 }
 
 /* ---- link.c ---- */
-/* The socket that `uid` may connect to; made if missing. The path belongs to m. */
+/* The socket that `uid` may connect to; created if missing. The path belongs to m. */
 int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct err *e);
 void movers_unlisten(struct builtin_movers *m);
 /* {"type": type, ...}; 0 or -errno. */
@@ -181,10 +181,10 @@ bool mover_message(struct mover *v, const char *text, size_t len, bool *greeted)
 
 /* ---- forked.c, systemd.c: the back ends ---- */
 int forked_start(struct mover *v, const struct mover_launch *l, struct err *e);
-/* A child that ended at once may have said why and not been read. */
+/* Reads the last report of a child that ended immediately. */
 void forked_last_report(struct mover *v);
 
-/* Of the names of its unit; v->launch describes it. */
+/* Monitors a unit that is slow to start. */
 int systemd_start(struct mover *v, struct err *e);
 /* struct unit_manager_opts.job_ended */
 void systemd_job_ended(const char *job, const char *unit, const char *result, void *arg);
@@ -200,7 +200,7 @@ void systemd_read_end(struct mover *v);
 int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *e);
 
 /* ---- judge.c ---- */
-/* Outcome and words from all that is known; end->result gets a new reference. */
+/* Outcome and message from all facts; end->result gets a new reference. */
 void mover_judge(const struct mover *v, struct mover_end *end);
 
 #endif

@@ -2,10 +2,11 @@
 /*
  * builtin.c - built-in movers from start to end
  *
- * Decisive are the process's end (pidfd; under systemd also its unit) and the result file. Messages set flags and the
- * time of the last progress, nothing else. A second's tick keeps the deadlines: start, stall, duration, cancel.
+ * The end of the process (pidfd; under systemd also its unit) and the result file determine the outcome. Messages only
+ * set flags and the time of the last progress. A timer of one second enforces the deadlines: start, stall, duration,
+ * cancel.
  *
- * Crash points: mover-files (result file made, no process yet), mover-started (the process runs), mover-go-sent.
+ * Crash points: mover-files (result file created, no process yet), mover-started (the process runs), mover-go-sent.
  */
 #include "daemon/movers/builtin-impl.h"
 
@@ -76,7 +77,7 @@ int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct
     snprintf(m->program, sizeof m->program, "%s", o->program);
     int rc = 0;
     if (o->program[0] != '/' || access(o->program, X_OK) < 0)
-        rc = err_set(e, ERR_USAGE, o->program[0] == '/' ? errno : EINVAL, "the mover's program %s cannot be executed",
+        rc = err_set(e, ERR_USAGE, o->program[0] == '/' ? errno : EINVAL, "cannot execute the mover's program %s",
                      o->program);
     if (rc == 0)
         rc = make_dir(m->runtime_dir, 0755, e);
@@ -95,7 +96,7 @@ int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct
     if (rc == 0) {
         rc = sd_event_add_time_relative(m->loop, &m->tick, CLOCK_MONOTONIC, 1000000, 100000, on_tick, m);
         if (rc < 0)
-            err_set(e, ERR_GENERIC, -rc, "cannot make the movers' timer");
+            err_set(e, ERR_GENERIC, -rc, "cannot create the movers' timer");
     }
     if (rc < 0) {
         builtin_free(m);
@@ -170,7 +171,7 @@ static void unlink_mover(struct mover *v)
     }
 }
 
-static void take_times(struct mover *v, const struct mover_times *t)
+static void times_set(struct mover *v, const struct mover_times *t)
 {
     v->go_timeout_s = t->go_timeout_s > 0 ? t->go_timeout_s : GO_TIMEOUT_S;
     v->stall_timeout_s = t->stall_timeout_s > 0 ? t->stall_timeout_s : 0;
@@ -184,16 +185,16 @@ static int check_spec(const struct mover_spec *s, struct err *e)
 {
     size_t len = s->operation ? strlen(s->operation) : 0;
     if (!len || len > OPERATION_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "an operation needs a name of at most %d bytes", OPERATION_MAX);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid operation name: 1 to %d bytes expected", OPERATION_MAX);
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)s->operation[i] < 0x21 || s->operation[i] == 0x7f)
-            return err_set(e, ERR_USAGE, EINVAL, "the operation's name has blanks or control characters");
+            return err_set(e, ERR_USAGE, EINVAL, "the operation's name contains blanks or control characters");
     if (!s->kind || !json_is_object(s->job))
         return err_set(e, ERR_USAGE, EINVAL, "operation %s has no kind or no job", s->operation);
     return 0;
 }
 
-static int make_job(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
+static int job_create(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
     json_t *job = json_copy((json_t *)(uintptr_t)s->job);
     if (!job)
@@ -213,8 +214,8 @@ static int make_job(struct mover *v, const struct mover_spec *s, const struct mo
     return v->job_fd < 0 ? v->job_fd : 0;
 }
 
-/* The key that an earlier mover derived, if there is one; else this one's is kept. */
-static void take_key(struct mover *v, const struct mover_spec *s)
+/* The key that an earlier mover derived, if there is one; else the key of this one is kept. */
+static void key_prepare(struct mover *v, const struct mover_spec *s)
 {
     struct keys *keys = v->owner->keys;
     v->key_wanted = keys_id(keys, json_object_get(s->job, "repository"), s->password, &v->key);
@@ -223,14 +224,14 @@ static void take_key(struct mover *v, const struct mover_spec *s)
         v->key_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Everything that goes with JOB, before there is a process. */
-static int make_parts(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
+/* Everything that is sent with JOB, before there is a process. */
+static int descriptors_create(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
-    int rc = make_job(v, s, l, e);
+    int rc = job_create(v, s, l, e);
     if (rc == 0 && s->password) {
         v->password_fd = memory_sealed("password", s->password, strlen(s->password), e);
         rc = v->password_fd < 0 ? v->password_fd : 0;
-        take_key(v, s);
+        key_prepare(v, s);
     }
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
@@ -265,7 +266,7 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
     struct mover *v = rc == 0 ? mover_new(m, s->operation, s->kind, e) : NULL;
     if (!v)
         return rc < 0 ? rc : -ENOMEM;
-    take_times(v, &s->times);
+    times_set(v, &s->times);
     boot_id(v->id.boot_id);
     rc = launch_new(&l, s, e);
     if (rc == 0) {
@@ -273,7 +274,7 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
         rc = movers_listen(m, l->as.uid, &l->socket, e);
     }
     if (rc == 0)
-        rc = make_parts(v, s, l, e);
+        rc = descriptors_create(v, s, l, e);
     crash_point("mover-files");
     if (rc == 0 && (rc = start_process(v, &l, e)) < 0)
         unlink_mover(v);
@@ -296,27 +297,26 @@ int builtin_go(struct builtin_movers *m, const char *operation, struct err *e)
     if (v->go)
         return 0;
     if (!v->ready)
-        return err_set(e, ERR_BUSY, EAGAIN, "the mover of %s is not ready", operation);
+        return err_set(e, ERR_BUSY, EAGAIN, "mover of %s is not ready", operation);
     v->go = true;
     v->go_ns = v->life_ns = mono_ns();
     int rc = mover_send(v, WIRE_GO);
     crash_point("mover-go-sent");
-    /* Its end comes by itself: a mover that cannot hear "go" exits. */
-    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "the mover of %s does not hear \"go\"", operation) : 0;
+    /* It ends by itself: a mover that does not receive GO exits. */
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot send GO to the mover of %s", operation) : 0;
 }
 
 /* ---- adopting ---- */
 
-/* The descriptor first: while it is held the number means this process. */
-static int prove(struct mover *v, const struct process_identity *id, struct err *e)
+/* The pidfd first: while it is held the pid identifies this process. */
+static int identity_verify(struct mover *v, const struct process_identity *id, struct err *e)
 {
     char name[MOVER_CGROUP_NAME];
     int rc = mover_watch(v, id->pid, e);
     if (rc < 0)
         return rc;
     if (v->id.start_time != id->start_time)
-        return err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not the mover of %s any more", (int)id->pid,
-                       v->operation);
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is no longer the mover of %s", (int)id->pid, v->operation);
     if (id->unit[0] && !process_in_unit(id->pid, id->unit) && !process_is_zombie(id->pid))
         return err_set(e, ERR_NOT_FOUND, ESRCH, "process %d is not in unit %s", (int)id->pid, id->unit);
     v->id = *id;
@@ -333,14 +333,14 @@ int builtin_adopt(struct builtin_movers *m, const struct process_identity *id, c
     const char *path;
     boot_id(boot);
     if (id->pid <= 1 || strcmp(boot, id->boot_id) != 0)
-        return err_set(e, ERR_NOT_FOUND, ESRCH, "the mover of %s ran before the system was started", s->operation);
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "the mover of %s was started before the last boot", s->operation);
     struct mover *v = mover_new(m, s->operation, s->kind, e);
     if (!v)
         return -ENOMEM;
-    take_times(v, &s->times);
+    times_set(v, &s->times);
     v->adopted = v->go = v->ready = v->job_sent = true;
     v->go_ns = v->life_ns;
-    int rc = prove(v, id, e);
+    int rc = identity_verify(v, id, e);
     if (rc == 0 && v->uid != (uid_t)-1)
         rc = movers_listen(m, v->uid, &path, e);
     if (rc < 0) {
@@ -377,7 +377,7 @@ static void mover_kill(struct mover *v, enum kill_reason why)
     if (v->pidfd >= 0)
         process_signal(v->pidfd, SIGKILL);
     cgroup_kill(&v->cgroup);
-    /* Not known by its number: it has not begun, and may not do so any more. */
+    /* Its pid is not known: it has not started, and must not any more. */
     if (v->id.unit[0])
         unit_kill(v->owner->units, v->id.unit, SIGKILL, v->pidfd < 0);
     if (v->pidfd < 0 && !v->id.unit[0])
@@ -402,7 +402,7 @@ int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t dead
     return 0;
 }
 
-static void reap(struct mover *v)
+static void child_reap(struct mover *v)
 {
     struct rusage u;
     int status;
@@ -436,10 +436,10 @@ static void mover_gone(struct mover *v)
     sd_event_source_disable_unref(v->pid_source);
     v->pid_source = NULL;
     read_cgroup(v);
-    reap(v);
+    child_reap(v);
     cgroup_kill(&v->cgroup);
-    /* What it said last lies in the socket, and then the end; unless somebody else holds it, which takes 5 s at most.
-     */
+    /* Its last messages are in the socket, followed by the end of the connection; waits at most 5 s if another
+     * process holds it. */
     const bool heard = !v->conn || conn_drain(v);
     if (v->report_source)
         sd_event_source_set_enabled(v->report_source, SD_EVENT_OFF);
@@ -500,13 +500,13 @@ unsigned builtin_count(const struct builtin_movers *m)
 
 /* ---- deadlines ---- */
 
-static bool past(int64_t since_ns, int64_t limit_s, int64_t now)
+static bool deadline_passed(int64_t since_ns, int64_t limit_s, int64_t now)
 {
     return limit_s > 0 && now - since_ns > limit_s * NS_PER_S;
 }
 
-/* While nobody hears from it, processor time is its sign of life. */
-static void look_for_life(struct mover *v, int64_t now)
+/* Without messages, CPU time counts as activity. */
+static void check_activity(struct mover *v, int64_t now)
 {
     if (v->conn || !v->id.pid)
         return;
@@ -516,9 +516,9 @@ static void look_for_life(struct mover *v, int64_t now)
     v->cpu_ticks = ticks;
 }
 
-static void end_slowly(struct mover *v, enum kill_reason why)
+static void mover_end_slowly(struct mover *v, enum kill_reason why)
 {
-    log_warning("mover of %s: it took longer than max-duration and is asked to end", v->operation);
+    log_warning("mover of %s: max-duration exceeded; canceling", v->operation);
     v->killed = why;
     v->kill_at_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
     mover_send(v, WIRE_CANCEL);
@@ -527,41 +527,41 @@ static void end_slowly(struct mover *v, enum kill_reason why)
 }
 
 /* May free v. */
-static void look_after(struct mover *v, int64_t now, int64_t wall)
+static void mover_check(struct mover *v, int64_t now, int64_t wall)
 {
     if (v->gone) {
-        if (past(v->gone_ns, DRAIN_S, now))
+        if (deadline_passed(v->gone_ns, DRAIN_S, now))
             mover_finish(v);
         return;
     }
     systemd_tick(v);
     log_bound(v);
     read_cgroup(v);
-    look_for_life(v, now);
+    check_activity(v, now);
     if (v->kill_at_ns && wall >= v->kill_at_ns)
         mover_kill(v, KILL_CANCEL);
     else if (v->killed_now)
-        mover_kill(v, v->killed); /* again, until it is gone */
-    else if (!v->ready && past(v->began_ns, v->go_timeout_s, now))
+        mover_kill(v, v->killed); /* repeated until it has ended */
+    else if (!v->ready && deadline_passed(v->began_ns, v->go_timeout_s, now))
         mover_kill(v, KILL_START);
-    else if (v->ready && !v->go && past(v->ready_ns, 2 * v->go_timeout_s, now))
+    else if (v->ready && !v->go && deadline_passed(v->ready_ns, 2 * v->go_timeout_s, now))
         mover_kill(v, KILL_START);
-    else if (v->go && past(v->life_ns, v->stall_timeout_s, now))
+    else if (v->go && deadline_passed(v->life_ns, v->stall_timeout_s, now))
         mover_kill(v, KILL_STALL);
-    else if (v->go && v->killed == KILL_NONE && past(v->go_ns, v->max_duration_s, now))
-        end_slowly(v, KILL_DURATION);
+    else if (v->go && v->killed == KILL_NONE && deadline_passed(v->go_ns, v->max_duration_s, now))
+        mover_end_slowly(v, KILL_DURATION);
 }
 
 static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct builtin_movers *m = arg;
     (void)usec;
-    /* Whatever ends in between, the list is walked again from its head; each is looked at once. */
+    /* If movers end meanwhile, the list is walked again from its head; each is checked once. */
     const int64_t now = mono_ns(), wall = now_ns();
     struct mover *next;
     for (struct mover *v = m->list; v; v = next) {
         next = v->next;
-        look_after(v, now, wall);
+        mover_check(v, now, wall);
     }
     sd_event_source_set_time_relative(s, 1000000);
     return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);

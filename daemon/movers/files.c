@@ -15,12 +15,12 @@
 
 #define LOG_MAX (4u << 20)      /* bytes of one operation's log */
 #define LOGS_MAX 500            /* files kept */
-#define RESULT_ROOM (256 << 10) /* more than all but lists of damage and of snapshots take */
+#define RESULT_ROOM (256 << 10) /* enough for all but lists of damage and of snapshots */
 
 int make_dir(const char *path, mode_t mode, struct err *e)
 {
     if (mkdir(path, mode) < 0 && errno != EEXIST)
-        return err_set(e, ERR_GENERIC, errno, "cannot make directory %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot create directory %s", path);
     return 0;
 }
 
@@ -34,39 +34,39 @@ int result_create(struct builtin_movers *m, const char *operation, struct err *e
 {
     char path[4300];
     mover_result_path(path, sizeof path, m->state_dir, operation);
-    /* A new file each time: an earlier attempt's process that is not quite dead writes into the old one. */
+    /* A new file each time: a process of an earlier attempt that has not ended yet writes to the old one. */
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the old result file %s", path);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make the result file %s", path);
-    /* The room for what it will say is taken now: a disk that fills up meanwhile must not cost hours of work. */
+        return err_set(e, ERR_GENERIC, errno, "cannot create the result file %s", path);
+    /* Space for the result is allocated now: a disk that becomes full meanwhile must not cost hours of work. */
     if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, RESULT_ROOM) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
         int sys = errno;
         unlink(path);
         close(fd);
-        return err_set(e, ERR_NO_SPACE, sys, "there is no room for the result file %s", path);
+        return err_set(e, ERR_NO_SPACE, sys, "no space for the result file %s", path);
     }
-    /* Its name has to outlive a power cut that its contents outlive. */
+    /* Its name must survive a power failure if its contents do. */
     int rc = sync_dir(m->results_dir);
     if (rc < 0) {
         close(fd);
-        return err_set(e, ERR_GENERIC, -rc, "cannot make the result file %s durable", path);
+        return err_set(e, ERR_GENERIC, -rc, "cannot sync the result file %s", path);
     }
     return fd;
 }
 
-/* The whole file, bounded; NULL and why. */
-static char *load(const char *path, size_t *len, char *why, size_t cap)
+/* The whole file, bounded; NULL and the reason. */
+static char *result_load(const char *path, size_t *len, char *why, size_t cap)
 {
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0) {
-        snprintf(why, cap, "%s", errno == ENOENT ? "there is none" : strerror(errno));
+        snprintf(why, cap, "%s", errno == ENOENT ? "missing" : strerror(errno));
         return NULL;
     }
     if (st.st_size == 0 || st.st_size > (off_t)WIRE_RESULT_MAX) {
-        snprintf(why, cap, st.st_size ? "it has %lld bytes" : "it is empty", (long long)st.st_size);
+        snprintf(why, cap, st.st_size ? "size of %lld bytes" : "empty", (long long)st.st_size);
         return NULL;
     }
     char *text = malloc((size_t)st.st_size);
@@ -75,14 +75,14 @@ static char *load(const char *path, size_t *len, char *why, size_t cap)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            snprintf(why, cap, "it cannot be read: %s", n < 0 ? strerror(errno) : "it became shorter");
+            snprintf(why, cap, "cannot read it: %s", n < 0 ? strerror(errno) : "truncated while it was read");
             free(text);
             return NULL;
         }
         *len += (size_t)n;
     }
     if (!text)
-        snprintf(why, cap, "there is no memory for its %lld bytes", (long long)st.st_size);
+        snprintf(why, cap, "no memory for %lld bytes", (long long)st.st_size);
     return text;
 }
 
@@ -91,29 +91,29 @@ static bool is_id(const char *s)
     return s && strlen(s) == 32 && strspn(s, "0123456789abcdef") == 32;
 }
 
-/* What every result must be, whoever wrote it. */
-static const char *wrong(const json_t *j, const char *operation, const char *kind, pid_t pid)
+/* Requirements for every result. */
+static const char *result_check(const json_t *j, const char *operation, const char *kind, pid_t pid)
 {
     const json_t *code = json_object_get(j, "code"), *error = json_object_get(j, "error");
     const char *op = json_string_value(json_object_get(j, "operation"));
     const char *what = json_string_value(json_object_get(j, "kind"));
     if (!json_is_object(j))
-        return "it is no JSON object";
+        return "not a JSON object";
     if (!op || strcmp(op, operation) != 0)
-        return "it is that of another operation";
+        return "belongs to another operation";
     if (!json_is_integer(code) || json_integer_value(code) < 0 || json_integer_value(code) >= RESULT_CODES)
-        return "its code is none of 0 to 4";
+        return "code not in 0 to 4";
     if (pid && json_integer_value(json_object_get(j, "pid")) != pid)
-        return "it was written by another process";
+        return "written by another process";
     if (json_integer_value(code) == RESULT_OK) {
         if (error && !json_is_null(error))
-            return "it says success and names an error";
+            return "success with an error";
         if (kind && *kind && (!what || strcmp(what, kind) != 0))
-            return "it is that of another kind of operation";
+            return "belongs to another kind of operation";
         if (what && !strcmp(what, "backup") && !is_id(json_string_value(json_object_get(j, "snapshotID"))))
-            return "it says success and names no snapshot";
+            return "success without a snapshot";
     } else if (!json_is_object(error)) {
-        return "it says failure and names no error";
+        return "failure without an error";
     }
     return NULL;
 }
@@ -125,11 +125,11 @@ json_t *result_read(const struct builtin_movers *m, const char *operation, const
     size_t len = 0;
     json_error_t je;
     mover_result_path(path, sizeof path, m->state_dir, operation);
-    CLEANUP_FREE char *text = load(path, &len, why, cap);
+    CLEANUP_FREE char *text = result_load(path, &len, why, cap);
     if (!text)
         return NULL;
     json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    const char *bad = j ? wrong(j, operation, kind, pid) : je.text;
+    const char *bad = j ? result_check(j, operation, kind, pid) : je.text;
     if (!bad)
         return j;
     snprintf(why, cap, "%.150s", bad);
@@ -154,22 +154,22 @@ int log_create(struct builtin_movers *m, const char *operation, struct err *e)
     mover_log_path(path, sizeof path, m->state_dir, operation);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make the log file %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot create the log file %s", path);
     int n = snprintf(head, sizeof head, "# operation %s\n", operation);
     if (write(fd, head, (size_t)n) < 0)
         log_warning("cannot write to the log file %s: %s", path, strerror(errno));
     return fd;
 }
 
-/* The process bounds itself; this holds one that does not. */
+/* The process limits its log itself; this limits one that does not. */
 void log_bound(struct mover *v)
 {
     struct stat st;
-    static const char note[] = "# what was here before was too much, and was dropped\n";
+    static const char note[] = "# earlier lines were dropped: log too long\n";
     if (v->log_fd < 0 || fstat(v->log_fd, &st) < 0 || st.st_size <= (off_t)LOG_MAX)
         return;
     if (ftruncate(v->log_fd, 0) < 0 || write(v->log_fd, note, sizeof note - 1) < 0)
-        log_warning("the log of %s cannot be cut: %s", v->operation, strerror(errno));
+        log_warning("cannot truncate the log of %s: %s", v->operation, strerror(errno));
 }
 
 struct log_file {
@@ -177,7 +177,7 @@ struct log_file {
     char name[64];
 };
 
-static int newest_first(const void *a, const void *b)
+static int compare_mtime(const void *a, const void *b)
 {
     const struct log_file *x = a, *y = b;
     return x->mtime < y->mtime ? 1 : x->mtime > y->mtime ? -1 : strcmp(x->name, y->name);
@@ -207,7 +207,7 @@ void logs_prune(struct builtin_movers *m)
     }
     if (n <= LOGS_MAX)
         return;
-    qsort(list, n, sizeof *list, newest_first);
+    qsort(list, n, sizeof *list, compare_mtime);
     for (size_t i = LOGS_MAX; i < n; i++)
         unlinkat(dirfd(d), list[i].name, 0);
 }

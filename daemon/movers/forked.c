@@ -2,8 +2,8 @@
 /*
  * forked.c - a mover as a child process, where systemd does not run
  *
- * The child leaves our session and cgroup, takes its limits, priorities and user, closes everything and becomes the
- * mover (proc/spawn.h). What goes wrong on the way comes back as phase and errno (MS-55).
+ * The child leaves the daemon's session and cgroup, applies its limits, priorities and user, closes all descriptors and
+ * executes the mover (proc/spawn.h). Failures on the way are reported as phase and errno (MS-55).
  */
 #include "daemon/movers/builtin-impl.h"
 
@@ -31,7 +31,7 @@ static int on_report(sd_event_source *s, int fd, uint32_t events, void *arg)
         if (r.fatal)
             snprintf(v->begin_error, sizeof v->begin_error, "%s failed: %s", what, strerror(r.sys));
         else
-            log_warning("mover of %s: %s failed: %s; it goes on without", v->operation, what, strerror(r.sys));
+            log_warning("mover of %s: %s failed: %s; continuing without it", v->operation, what, strerror(r.sys));
     }
     if (rc < 0) {
         v->report_source = sd_event_source_disable_unref(v->report_source);
@@ -77,7 +77,7 @@ static void make_cgroup(struct mover *v, const struct mover_launch *l)
     cgroup_make(&v->cgroup, name, &limits);
 }
 
-/* Without a memory controller a runaway fails to allocate instead of taking the machine down. */
+/* Without a memory controller a runaway mover fails to allocate instead of exhausting the machine. */
 static uint64_t data_limit(const struct mover *v, const struct mover_launch *l)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -101,7 +101,7 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
     if (m->cpus[0] && parse_cpus(m->cpus, &cpus))
         limits.cpus = &cpus;
     else if (m->cpus[0])
-        log_warning("mover of %s: \"%s\" is no list of CPUs; it runs on any", v->operation, m->cpus);
+        log_warning("mover of %s: invalid list of CPUs \"%s\"; not restricted", v->operation, m->cpus);
     CLEANUP_CLOSE int procs = cgroup_open_procs(&v->cgroup);
     struct spawn s = SPAWN_INIT;
     s.argv = argv;
@@ -114,7 +114,7 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
     s.no_new_privileges = true;
     int rc = spawn_program(&v->child, &s, e);
     if (rc < 0)
-        return err_wrap(e, "the mover of %s cannot be started", v->operation);
+        return err_wrap(e, "cannot start the mover of %s", v->operation);
     rc = mover_watch(v, v->child.pid, e);
     if (rc < 0) {
         process_signal(v->child.pidfd, SIGKILL);
@@ -122,6 +122,6 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
     }
     rc = sd_event_add_io(v->owner->loop, &v->report_source, v->child.report, EPOLLIN, on_report, v);
     if (rc < 0)
-        log_warning("mover of %s: its start is not watched: %s", v->operation, strerror(-rc));
+        log_warning("mover of %s: cannot monitor its start: %s", v->operation, strerror(-rc));
     return 0;
 }

@@ -20,7 +20,7 @@ int mover_identity_from_json(struct process_identity *ret, const json_t *j, stru
     if (!json_is_integer(pid) || json_integer_value(pid) <= 1 || json_integer_value(pid) > INT32_MAX ||
         !json_is_integer(start) || json_integer_value(start) < 0 || !boot || strlen(boot) >= sizeof ret->boot_id ||
         !unit || strlen(unit) >= sizeof ret->unit)
-        return err_set(e, ERR_GENERIC, EBADMSG, "the record does not identify a mover's process");
+        return err_set(e, ERR_GENERIC, EBADMSG, "no valid process identity in the record");
     ret->pid = (pid_t)json_integer_value(pid);
     ret->start_time = (uint64_t)json_integer_value(start);
     strcpy(ret->boot_id, boot);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* info.c - what is known of a built-in mover, for status */
+/* info.c - status of a built-in mover */
 #include "daemon/movers/builtin-impl.h"
 
 #include "base/time.h"
@@ -23,7 +23,7 @@ static json_t *log_json(const struct mover *v)
     unsigned n = v->log_next < LOG_TAIL ? v->log_next : LOG_TAIL;
     for (unsigned i = v->log_next - n; i != v->log_next; i++) {
         json_t *line = json_string(v->log[i % LOG_TAIL]);
-        if (line) /* cut inside a character: not shown */
+        if (line) /* truncated inside a character: omitted */
             json_array_append_new(list, line);
     }
     return list;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * judge.c - how a mover ended: result file and exit status against each other, and the words for it
+ * judge.c - how a mover ended: result file compared with exit status, and the message
  *
- * Three cases are told apart (MS-31): it never started, it died while it ran, it finished and its result cannot be
- * read. A result and an exit status that contradict each other are a failure that quotes both (MS-27).
+ * Three cases are distinguished (MS-31): it never started, it died while running, it finished and its result cannot be
+ * read. A result that contradicts the exit status is a failure whose message has both (MS-27).
  */
 #include "daemon/movers/builtin-impl.h"
 
@@ -45,11 +45,11 @@ static void last_progress(const struct mover *v, char *out, size_t cap)
 static void status_text(const struct mover *v, char *out, size_t cap)
 {
     if (v->status < 0)
-        snprintf(out, cap, "its exit status is not known");
+        snprintf(out, cap, "exit status unknown");
     else if (WIFSIGNALED(v->status))
         snprintf(out, cap, "killed by signal %d (%s)", WTERMSIG(v->status), strsignal(WTERMSIG(v->status)));
     else
-        snprintf(out, cap, "it exited with status %d", WEXITSTATUS(v->status));
+        snprintf(out, cap, "exit status %d", WEXITSTATUS(v->status));
 }
 
 static void process_text(const struct mover *v, char *out, size_t cap)
@@ -62,10 +62,10 @@ static void process_text(const struct mover *v, char *out, size_t cap)
         snprintf(out, cap, "mover of %s", v->operation);
 }
 
-static void say(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v, const char *fmt,
-                ...) __attribute__((format(printf, 5, 6)));
-static void say(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v, const char *fmt,
-                ...)
+static void end_set(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v,
+                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void end_set(struct mover_end *end, enum mover_outcome o, enum err_class cls, const struct mover *v,
+                    const char *fmt, ...)
 {
     char who[700], what[800];
     va_list ap;
@@ -76,7 +76,7 @@ static void say(struct mover_end *end, enum mover_outcome o, enum err_class cls,
     end->outcome = o;
     end->err = (struct err)ERR_INIT;
     err_set(&end->err, cls, 0, "%s %s", who, what);
-    err_hint(&end->err, "what it logged is shown by: snapferry logs %s", v->operation);
+    err_hint(&end->err, "see `snapferry logs %s`", v->operation);
 }
 
 /* ---- the error in a result ---- */
@@ -86,7 +86,7 @@ static void copy_text(char *out, size_t cap, const char *in)
     size_t n = 0;
     for (; in && in[n] && n + 1 < cap; n++)
         out[n] = (unsigned char)in[n] < 0x20 || in[n] == 0x7f ? '?' : in[n];
-    /* Cut inside a character: the whole character goes. */
+    /* Truncated inside a character: the whole character is removed. */
     if (in && in[n])
         while (n && ((unsigned char)in[n] & 0xc0) == 0x80)
             n--;
@@ -103,7 +103,7 @@ static void copy_error(struct err *e, const json_t *j)
                  ? (enum err_class)cls
                  : ERR_GENERIC;
     e->sys = sys > 0 && sys < 4096 ? (int)sys : 0;
-    copy_text(e->msg, sizeof e->msg, message && *message ? message : "the mover gave no reason");
+    copy_text(e->msg, sizeof e->msg, message && *message ? message : "no reason given by the mover");
     copy_text(e->hint, sizeof e->hint, json_string_value(json_object_get(j, "hint")));
 }
 
@@ -121,33 +121,31 @@ static bool was_oom(const struct mover *v)
     return v->oom || (v->oom_kills > 0 && v->status >= 0 && WIFSIGNALED(v->status) && WTERMSIG(v->status) == SIGKILL);
 }
 
-/* Ended by us: what for. */
+/* Killed by the daemon: the reason. */
 static void judge_killed(const struct mover *v, struct mover_end *end)
 {
     char last[200];
     last_progress(v, last, sizeof last);
     switch (v->killed) {
     case KILL_STALL:
-        say(end, MOVER_HUNG, ERR_GENERIC, v, "hung: no byte for %s in stage %s; it was killed%s",
-            duration_words(v->stall_timeout_s), phase_of(v), last);
+        end_set(end, MOVER_HUNG, ERR_GENERIC, v, "stalled: no progress for %s in stage %s; it was killed%s",
+                duration_words(v->stall_timeout_s), phase_of(v), last);
         break;
     case KILL_DURATION:
-        say(end, MOVER_FAILED, ERR_GENERIC, v, "took longer than max-duration (%s) and was ended%s",
-            duration_words(v->max_duration_s), last);
-        err_hint(&end->err, "what is stored stays stored: the next run goes on from there; or raise max-duration");
+        end_set(end, MOVER_FAILED, ERR_GENERIC, v, "exceeded max-duration (%s) and was canceled%s",
+                duration_words(v->max_duration_s), last);
+        err_hint(&end->err, "stored data is kept and the next run resumes; or raise max-duration");
         break;
     case KILL_START:
-        say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: it was not ready within %s and was killed",
-            duration_words(v->go_timeout_s));
+        end_set(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: not ready within %s; killed",
+                duration_words(v->go_timeout_s));
         break;
     case KILL_PROTOCOL:
-        say(end, MOVER_DIED, ERR_GENERIC, v, "was killed because it broke the protocol again and again: %s",
-            v->violation);
+        end_set(end, MOVER_DIED, ERR_GENERIC, v, "was killed after repeated protocol violations: %s", v->violation);
         break;
     case KILL_CANCEL:
     case KILL_NONE:
-        say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "did not end within its grace after cancel and was killed%s",
-            last);
+        end_set(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "did not end within cancel-grace and was killed%s", last);
         break;
     }
 }
@@ -159,29 +157,29 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
     last_progress(v, last, sizeof last);
     const bool exited = v->status >= 0 && WIFEXITED(v->status);
     if (was_oom(v)) {
-        say(end, MOVER_OOM, ERR_MEMORY, v, "was killed because it reached its memory limit of %s%s",
-            amount_text((double)v->memory_max, peak, sizeof peak), last);
+        end_set(end, MOVER_OOM, ERR_MEMORY, v, "was killed: memory limit of %s reached%s",
+                amount_text((double)v->memory_max, peak, sizeof peak), last);
         err_hint(&end->err, "raise memory-max, or lower memory, index-memory or workers in [mover]");
     } else if (v->canceled) {
-        say(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was cancelled and left no result: %s%s", status, last);
+        end_set(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "was canceled without a result: %s%s", status, last);
     } else if (!v->start_seen && !(v->adopted || v->progress)) {
         if (json_is_object(v->refused)) {
             struct err r;
             copy_error(&r, v->refused);
-            say(end, MOVER_NEVER_STARTED, r.cls, v, "never started: it refused its job: %.600s", r.msg);
+            end_set(end, MOVER_NEVER_STARTED, r.cls, v, "never started: job refused: %.600s", r.msg);
         } else {
-            say(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s",
-                v->begin_error[0] ? v->begin_error : status);
+            end_set(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s",
+                    v->begin_error[0] ? v->begin_error : status);
         }
     } else if (exited) {
-        say(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s", why, status);
+        end_set(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s", why, status);
     } else {
-        say(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s", status, last);
+        end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s", status, last);
         if (v->status >= 0 && WTERMSIG(v->status) == SIGKILL)
-            err_hint(&end->err,
-                     "somebody killed it, or the kernel for lack of memory: see the kernel's log, and "
-                     "snapferry logs %s",
-                     v->operation);
+            err_hint(
+                &end->err,
+                "killed externally, or by the kernel for lack of memory: see the kernel log, and `snapferry logs %s`",
+                v->operation);
     }
 }
 
@@ -193,26 +191,26 @@ static void judge_result(const struct mover *v, struct mover_end *end)
     char status[128];
     if (!agrees) {
         status_text(v, status, sizeof status);
-        say(end, MOVER_MISMATCH, ERR_GENERIC, v, "result mismatch: the result file says code %lld, but %s",
-            (long long)code, status);
+        end_set(end, MOVER_MISMATCH, ERR_GENERIC, v, "result mismatch: result file has code %lld, process: %s",
+                (long long)code, status);
         return;
     }
     end->outcome = outcome_of_code(code);
     if (code != RESULT_OK)
         copy_error(&end->err, error);
-    /* It began nothing: a retry costs nothing. What it says is the best reason there is. */
+    /* It did not begin: a retry costs nothing. Its own error is the best reason. */
     if (code != RESULT_OK && code != RESULT_CANCELED && json_is_false(json_object_get(end->result, "started"))) {
         struct err r = end->err;
-        say(end, MOVER_NEVER_STARTED, r.cls, v, "never started: %.700s", r.msg);
+        end_set(end, MOVER_NEVER_STARTED, r.cls, v, "never started: %.700s", r.msg);
         if (r.hint[0])
             err_hint(&end->err, "%s", r.hint);
     }
     if (v->killed == KILL_DURATION && code == RESULT_CANCELED)
         judge_killed(v, end);
-    /* Somebody stopped the process, and not through us. */
+    /* Terminated externally. */
     if (end->outcome == MOVER_CANCELED && !v->canceled && v->killed == KILL_NONE && v->status >= 0)
-        err_hint(&end->err, "it was stopped by a signal from outside (systemctl stop, shutdown); the next attempt goes "
-                            "on from its checkpoint");
+        err_hint(&end->err,
+                 "terminated externally (systemctl stop, shutdown); the next attempt resumes from its checkpoint");
 }
 
 void mover_judge(const struct mover *v, struct mover_end *end)

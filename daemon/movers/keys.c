@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEYS_MAX 32 /* repositories; the oldest goes */
+#define KEYS_MAX 32 /* repositories; the oldest is dropped */
 #define SALT_LEN 32
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
@@ -33,8 +33,8 @@ struct keys {
     struct key *first;
 };
 
-/* Neither swapped, nor in a core dump, nor in a child. */
-static bool protect(void *p, size_t len)
+/* Not swapped, not in core dumps, not inherited by children. */
+static bool page_protect(void *p, size_t len)
 {
     return mlock(p, len) == 0 && madvise(p, len, MADV_DONTDUMP) == 0 && madvise(p, len, MADV_DONTFORK) == 0;
 }
@@ -45,10 +45,10 @@ int keys_new(struct keys **ret, struct err *e)
     if (!k)
         return err_nomem(e);
     void *p = mmap(NULL, SALT_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p != MAP_FAILED && protect(p, SALT_LEN) && getrandom(p, SALT_LEN, 0) == SALT_LEN) {
+    if (p != MAP_FAILED && page_protect(p, SALT_LEN) && getrandom(p, SALT_LEN, 0) == SALT_LEN) {
         k->salt = p;
     } else {
-        log_debug("no memory can be locked (%s): each mover derives its repository's key itself", strerror(errno));
+        log_debug("cannot lock memory (%s): each mover derives its repository's key itself", strerror(errno));
         if (p != MAP_FAILED)
             munmap(p, SALT_LEN);
     }
@@ -91,7 +91,7 @@ bool keys_id(const struct keys *k, const json_t *repository, const char *passwor
     unsigned len = 0;
     if (!k->salt || !text || !password)
         return false;
-    /* The second hash is keyed with the first and the salt: neither says anything about the password alone. */
+    /* The second hash is keyed with the first and the salt, so that neither allows a test of passwords by itself. */
     uint8_t both[SALT_LEN + sizeof ret->repository];
     bool ok = HMAC(EVP_sha256(), k->salt, SALT_LEN, (const uint8_t *)text, strlen(text), ret->repository, &len);
     memcpy(both, k->salt, SALT_LEN);
@@ -102,7 +102,7 @@ bool keys_id(const struct keys *k, const json_t *repository, const char *passwor
 }
 
 /* The link to the key of that repository; to NULL if there is none. */
-static struct key **find(struct keys *k, const struct key_id *id)
+static struct key **key_find_slot(struct keys *k, const struct key_id *id)
 {
     struct key **at = &k->first;
     while (*at && memcmp((*at)->id.repository, id->repository, sizeof id->repository) != 0)
@@ -110,7 +110,7 @@ static struct key **find(struct keys *k, const struct key_id *id)
     return at;
 }
 
-static void drop(struct key **at)
+static void key_drop(struct key **at)
 {
     struct key *key = *at;
     *at = key->next;
@@ -119,16 +119,16 @@ static void drop(struct key **at)
 
 int keys_find(struct keys *k, const struct key_id *id)
 {
-    struct key **at = find(k, id);
+    struct key **at = key_find_slot(k, id);
     if (!*at)
         return -1;
     if (memcmp((*at)->id.secret, id->secret, sizeof id->secret) == 0)
         return (*at)->fd;
-    drop(at);
+    key_drop(at);
     return -1;
 }
 
-/* Only the map's head is looked at: which format it opened. */
+/* Only the head is read: the format that it opened. */
 static const struct mover_key *map_key(int fd)
 {
     struct stat st;
@@ -139,7 +139,7 @@ static const struct mover_key *map_key(int fd)
     if (p == MAP_FAILED)
         return NULL;
     const struct mover_key *key = p;
-    if (!protect(p, sizeof *key) || memcmp(key->magic, MOVER_KEY_MAGIC, sizeof key->magic) != 0) {
+    if (!page_protect(p, sizeof *key) || memcmp(key->magic, MOVER_KEY_MAGIC, sizeof key->magic) != 0) {
         munmap(p, sizeof *key);
         return NULL;
     }
@@ -152,8 +152,8 @@ bool keys_put(struct keys *k, const struct key_id *id, int fd)
     const struct mover_key *map = map_key(fd);
     if (!map)
         return false;
-    struct key **at = find(k, id);
-    /* Several movers that began together derived the same one. */
+    struct key **at = key_find_slot(k, id);
+    /* Several movers started at the same time derived the same key. */
     const bool same = *at && !memcmp((*at)->id.secret, id->secret, sizeof id->secret) &&
                       !memcmp((*at)->map->format_hash, map->format_hash, sizeof map->format_hash);
     struct key *key = same ? NULL : calloc(1, sizeof *key);
@@ -162,13 +162,13 @@ bool keys_put(struct keys *k, const struct key_id *id, int fd)
         return true;
     }
     if (*at)
-        drop(at);
+        key_drop(at);
     *key = (struct key){.next = k->first, .id = *id, .fd = take_fd(&mine), .map = map};
     k->first = key;
     unsigned n = 1;
     for (at = &key->next; *at && n < KEYS_MAX; at = &(*at)->next)
         n++;
     while (*at)
-        drop(at);
+        key_drop(at);
     return true;
 }

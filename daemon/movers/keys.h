@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * keys.h - keys of repositories that one mover derived from the password, for the next ones (internal to the room)
+ * keys.h - keys of repositories that one mover derived from the password, for later ones (internal to the room)
  *
- * Deriving costs each mover 0.13 s of a processor and 64 MiB; a job of many small volumes pays it once. A key is kept
- * as the mover sent it, in sealed memory that is locked (never swapped) and left out of core dumps and of children; it
- * is in no file, and the daemon does not look at it. It is given only to a mover of the same repository with the same
- * password; what of these is remembered is a keyed hash, whose key is in memory of the same kind. One thread.
+ * The derivation costs each mover 0.13 s of CPU time and 64 MiB; a job of many small volumes pays it once. A key is
+ * kept as received from the mover, in sealed memory that is locked (never swapped) and excluded from core dumps and
+ * children; it is in no file, and the daemon does not read it. It is passed only to movers of the same repository with
+ * the same password; of these only a keyed hash is stored, whose key is in memory of the same kind. One thread.
  */
 #ifndef SNAPFERRY_DAEMON_MOVERS_KEYS_H
 #define SNAPFERRY_DAEMON_MOVERS_KEYS_H
@@ -28,9 +28,9 @@ void keys_free(struct keys *k);
 
 /* `repository`: the job's member. False: nothing can be kept for it. */
 bool keys_id(const struct keys *k, const json_t *repository, const char *password, struct key_id *ret);
-/* The descriptor of its key, borrowed; -1: none. One that was derived from another password is forgotten. */
+/* The descriptor of its key, borrowed; -1: none. A key derived from another password is dropped. */
 int keys_find(struct keys *k, const struct key_id *id);
-/* Keeps what a mover sent, in place of an older one; the descriptor is taken over. False: it is no key. */
+/* Keeps a key received from a mover, replacing an older one; takes the descriptor. False: not a key. */
 bool keys_put(struct keys *k, const struct key_id *id, int fd);
 void keys_forget(struct keys *k);
 

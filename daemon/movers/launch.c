@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* launch.c - what a mover is started with: user, limits, environment; the same for both back ends */
+/* launch.c - how a mover is started: user, limits, environment; the same for both back ends */
 #include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
@@ -16,8 +16,8 @@
 #define MEMORY_EXTRA (UINT64_C(64) << 20) /* program, libraries, stacks, the cache's hot pages */
 #define ENV_MAX 40
 
-/* What a mover may see of our environment (MS-15): where it is told how to talk, who signs, what time it is. The last
- * ones are for tests; SNAPFERRY_KERNEL_* choose kernels. */
+/* Environment variables passed to a mover (MS-15): locale, time zone, proxies, certificates. The last ones are for
+ * tests; SNAPFERRY_KERNEL_* select kernels. */
 static const char *const passed[] = {
     "LANG",         "LC_ALL",        "TZ",           "TZDIR",         "http_proxy",   "https_proxy",
     "no_proxy",     "HTTPS_PROXY",   "NO_PROXY",     "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
@@ -49,7 +49,7 @@ static int find_user(struct mover_launch *l, const char *user, struct err *e)
     if (rc == -ENOENT) {
         static bool told;
         if (!told)
-            log_warning("there is no user %s: movers run as the daemon's user, without capabilities", user);
+            log_warning("unknown user %s: movers run as the daemon's user, without capabilities", user);
         told = true;
         return 0;
     }
@@ -65,7 +65,7 @@ static const char *text_of(const json_t *o, const char *name)
     return s ? s : "";
 }
 
-static int describe(struct mover_launch *l, const struct mover_spec *s, struct err *e)
+static int launch_describe(struct mover_launch *l, const struct mover_spec *s, struct err *e)
 {
     const json_t *repo = json_object_get(s->job, "repository"), *source = json_object_get(s->job, "source");
     const char *type = text_of(repo, "type");
@@ -85,10 +85,10 @@ static int describe(struct mover_launch *l, const struct mover_spec *s, struct e
 }
 
 /*
- * What root keeps in the cache directory, with `snapferry -r` for instance, a mover that runs as somebody else can
- * neither read nor replace. Such movers have a directory of their own in it.
+ * A mover of another user can neither read nor replace files of root in the cache directory, for instance those of
+ * `snapferry -r`. Such movers have a subdirectory of their own.
  */
-static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
+static int cache_dir_of_user(struct mover_launch *l, const char *dir, struct err *e)
 {
     char *path = NULL;
     if (!l->user || !*dir) {
@@ -103,8 +103,8 @@ static int cache_of_user(struct mover_launch *l, const char *dir, struct err *e)
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->as.uid || fchown(fd, l->as.uid, l->as.gid) == 0))
         return 0;
-    err_set(e, ERR_GENERIC, errno, "the movers' cache directory %s cannot be made", path);
-    return err_hint(e, "its parent, cache-dir in [daemon], must be a directory of root's with room in it");
+    err_set(e, ERR_GENERIC, errno, "cannot create the movers' cache directory %s", path);
+    return err_hint(e, "its parent, cache-dir in [daemon], must be a directory owned by root with free space");
 }
 
 int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err *e)
@@ -118,9 +118,9 @@ int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err
     const struct mover_limits *c = &l->limits;
     int rc = find_user(l, c->user, e);
     if (rc == 0)
-        rc = describe(l, s, e);
+        rc = launch_describe(l, s, e);
     if (rc == 0)
-        rc = cache_of_user(l, text_of(s->job, "cache_dir"), e);
+        rc = cache_dir_of_user(l, text_of(s->job, "cache_dir"), e);
     if (rc < 0)
         return rc;
     const uint64_t memory = c->memory ? (uint64_t)c->memory : MEMORY_DEFAULT_BYTES;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * link.c - the sockets that movers dial
+ * link.c - the sockets that movers connect to
  *
- * One listening socket for each user that movers run as, mode 0600 and that user's. Who connects is known by its
- * process id: a connection of nobody we started is closed at once. What is said is bounded in size and rate.
+ * One listening socket for each user that movers run as, mode 0600 and owned by that user. The peer is identified by
+ * its process id: a connection of any other process is closed immediately. Messages are limited in size and rate.
  */
 #include "daemon/movers/builtin-impl.h"
 
@@ -20,12 +20,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BATCH 32           /* messages of one mover before others get their turn */
-#define MESSAGES_PER_S 400 /* more is a flood */
-#define DRAIN_MAX 4096     /* more cannot lie in a socket's buffer */
+#define BATCH 32           /* messages of one mover before others are served */
+#define MESSAGES_PER_S 400 /* a higher rate is a flood */
+#define DRAIN_MAX 4096     /* the capacity of a socket's buffer */
 #define VIOLATIONS_MAX 3
 #define ACCEPT_BATCH 16
-#define DIALS_MAX 100 /* in ten seconds; a mover waits between its attempts */
+#define DIALS_MAX 100 /* in ten seconds; a mover waits between attempts */
 
 struct listener {
     struct listener *next;
@@ -47,7 +47,7 @@ struct conn {
 
 /* ---- listening ---- */
 
-static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg);
+static int on_connect(sd_event_source *s, int fd, uint32_t events, void *arg);
 
 static int listen_at(struct listener *n, struct err *e)
 {
@@ -55,7 +55,7 @@ static int listen_at(struct listener *n, struct err *e)
     memcpy(sa.sun_path, n->path, sizeof sa.sun_path);
     n->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (n->fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a socket for movers");
+        return err_set(e, ERR_GENERIC, errno, "cannot create a socket for movers");
     unlink(n->path);
     mode_t old = umask(0177);
     int rc = bind(n->fd, (struct sockaddr *)&sa, sizeof sa) < 0 ? -errno : 0;
@@ -65,7 +65,7 @@ static int listen_at(struct listener *n, struct err *e)
     if (rc == 0 && listen(n->fd, 64) < 0)
         rc = -errno;
     if (rc == 0)
-        rc = sd_event_add_io(n->owner->loop, &n->source, n->fd, EPOLLIN, on_dial, n);
+        rc = sd_event_add_io(n->owner->loop, &n->source, n->fd, EPOLLIN, on_connect, n);
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot listen for movers at %s", n->path) : 0;
 }
 
@@ -94,7 +94,7 @@ int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct
                                : snprintf(n->path, sizeof n->path, "%s/mover-%u.sock", m->runtime_dir, (unsigned)uid);
     int rc = len < (int)sizeof n->path
                  ? listen_at(n, e)
-                 : err_set(e, ERR_USAGE, ENAMETOOLONG, "the runtime directory %s is too long for a socket's path",
+                 : err_set(e, ERR_USAGE, ENAMETOOLONG, "the runtime directory %s is too long for a socket path",
                            m->runtime_dir);
     if (rc < 0) {
         listener_free(n);
@@ -106,7 +106,7 @@ int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct
     return 0;
 }
 
-/* The paths stay: a daemon that starts next may have bound them already. */
+/* The paths remain: the next daemon may have bound them already. */
 void movers_unlisten(struct builtin_movers *m)
 {
     while (m->listeners) {
@@ -134,17 +134,17 @@ static int64_t second_ns(void)
     return NS_PER_S;
 }
 
-/* Breaking the protocol once may be a bug of an older version; doing it again and again is not what movers are for. */
-static void violated(struct mover *v)
+/* A single violation of the protocol may be a bug of an older version; repeated ones are not tolerated. */
+static void protocol_violated(struct mover *v)
 {
-    log_warning("mover of %s: %s; its connection is closed", v->operation, v->violation);
+    log_warning("mover of %s: %s; connection closed", v->operation, v->violation);
     conn_close(v);
     if (++v->violations >= VIOLATIONS_MAX && !v->gone)
         v->owner->ops->misbehaved(v);
 }
 
-/* 1: one message was heard; 0: none lies there; -EPIPE: the end; -EBADMSG: the protocol was broken. */
-static int read_one(struct mover *v)
+/* 1: one message was read; 0: none is available; -EPIPE: the end; -EBADMSG: a protocol violation. */
+static int message_read(struct mover *v)
 {
     static char buf[WIRE_MAX + 1]; /* the loop has one thread */
     struct conn *c = v->conn;
@@ -161,11 +161,11 @@ static int read_one(struct mover *v)
         c->in_window = 0;
     }
     if (++c->in_window > MESSAGES_PER_S && !v->gone) {
-        snprintf(v->violation, sizeof v->violation, "it sends more than %d messages a second", MESSAGES_PER_S);
+        snprintf(v->violation, sizeof v->violation, "more than %d messages a second", MESSAGES_PER_S);
         return -EBADMSG;
     }
     if ((flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
-        snprintf(v->violation, sizeof v->violation, "it sent a message of more than %u KiB", WIRE_MAX >> 10);
+        snprintf(v->violation, sizeof v->violation, "message of more than %u KiB", WIRE_MAX >> 10);
         return -EBADMSG;
     }
     v->received_fd = fd;
@@ -182,11 +182,11 @@ static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)events;
     /* A callback may have closed the connection. */
     for (unsigned i = 0; i < BATCH && v->conn; i++) {
-        int rc = read_one(v);
+        int rc = message_read(v);
         if (rc == -EPIPE)
             conn_close(v);
         else if (rc == -EBADMSG)
-            violated(v);
+            protocol_violated(v);
         if (rc <= 0)
             return 0;
     }
@@ -196,7 +196,7 @@ static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
 bool conn_drain(struct mover *v)
 {
     for (unsigned i = 0; i < DRAIN_MAX && v->conn; i++) {
-        int rc = read_one(v);
+        int rc = message_read(v);
         if (rc == 0)
             return false;
         if (rc < 0) {
@@ -208,7 +208,7 @@ bool conn_drain(struct mover *v)
     return true;
 }
 
-static struct mover *who_is(struct builtin_movers *m, const struct ucred *peer)
+static struct mover *peer_mover(struct builtin_movers *m, const struct ucred *peer)
 {
     for (struct mover *v = m->list; v; v = v->next) {
         if (v->gone)
@@ -219,7 +219,7 @@ static struct mover *who_is(struct builtin_movers *m, const struct ucred *peer)
     return NULL;
 }
 
-static bool dials_too_often(struct mover *v)
+static bool connects_too_often(struct mover *v)
 {
     int64_t now = mono_ns();
     if (now - v->dial_window_ns > 10 * second_ns()) {
@@ -228,13 +228,13 @@ static bool dials_too_often(struct mover *v)
     }
     if (++v->dials <= DIALS_MAX)
         return false;
-    snprintf(v->violation, sizeof v->violation, "it dials again and again");
-    log_warning("mover of %s: %s; it is killed", v->operation, v->violation);
+    snprintf(v->violation, sizeof v->violation, "too many connections");
+    log_warning("mover of %s: %s; killed", v->operation, v->violation);
     v->owner->ops->misbehaved(v);
     return true;
 }
 
-static void take_connection(struct builtin_movers *m, int fd)
+static void connection_adopt(struct builtin_movers *m, int fd)
 {
     struct ucred peer = {0};
     socklen_t len = sizeof peer;
@@ -243,23 +243,23 @@ static void take_connection(struct builtin_movers *m, int fd)
         close(fd);
         return;
     }
-    struct mover *v = who_is(m, &peer);
+    struct mover *v = peer_mover(m, &peer);
     if (!v || peer.uid != v->uid) {
         if (m->unknown_peers++ % 100 == 0)
-            log_warning("process %d of user %u dialled the movers' socket and is none of ours: refused", (int)peer.pid,
-                        (unsigned)peer.uid);
+            log_warning("process %d of user %u connected to the movers' socket but is not a mover: refused",
+                        (int)peer.pid, (unsigned)peer.uid);
         close(fd);
         return;
     }
     if (!v->id.pid && mover_watch(v, peer.pid, &e) < 0) {
-        close(fd); /* it has died meanwhile: its unit will tell */
+        close(fd); /* it has ended meanwhile: its unit has the status */
         return;
     }
-    if (dials_too_often(v)) {
+    if (connects_too_often(v)) {
         close(fd);
         return;
     }
-    conn_close(v); /* it dials again because it has lost the old one */
+    conn_close(v); /* it reconnects because it has lost the old connection */
     struct conn *c = calloc(1, sizeof *c);
     if (c) {
         c->mover = v;
@@ -274,7 +274,7 @@ static void take_connection(struct builtin_movers *m, int fd)
     v->conn = c;
 }
 
-static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg)
+static int on_connect(sd_event_source *s, int fd, uint32_t events, void *arg)
 {
     struct listener *n = arg;
     (void)s;
@@ -283,14 +283,14 @@ static int on_dial(sd_event_source *s, int fd, uint32_t events, void *arg)
         int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (c < 0)
             break;
-        take_connection(n->owner, c);
+        connection_adopt(n->owner, c);
     }
     return 0;
 }
 
 /* ---- saying ---- */
 
-static int say(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
+static int socket_send(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
 {
     CLEANUP_FREE char *text = msg ? json_dumps(msg, JSON_COMPACT) : NULL;
     json_decref(msg);
@@ -299,14 +299,14 @@ static int say(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
     ssize_t n = descriptors_send(v->conn->fd, text, strlen(text), fds, n_fds, MSG_DONTWAIT);
     if (n >= 0)
         return 0;
-    /* A mover that does not read a handful of small messages is as good as not connected. */
+    /* A mover that does not read a few small messages counts as not connected. */
     conn_close(v);
     return (int)n;
 }
 
 int mover_send(struct mover *v, const char *type)
 {
-    return say(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
+    return socket_send(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
 }
 
 int mover_send_job(struct mover *v)
@@ -328,11 +328,11 @@ int mover_send_job(struct mover *v)
         fds[n++] = *all[i].fd;
         json_array_append_new(names, json_string(all[i].role));
     }
-    int rc = say(v,
-                 json_pack("{s:s, s:s, s:i, s:o, s:I, s:b}", "type", WIRE_JOB, "operation", v->operation, "protocol",
-                           MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s, "keyWanted",
-                           (int)v->key_wanted),
-                 fds, n);
+    int rc = socket_send(v,
+                         json_pack("{s:s, s:s, s:i, s:o, s:I, s:b}", "type", WIRE_JOB, "operation", v->operation,
+                                   "protocol", MOVER_PROTOCOL, "fds", names, "goTimeout", (json_int_t)v->go_timeout_s,
+                                   "keyWanted", (int)v->key_wanted),
+                         fds, n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         closep(all[i].fd);
         *all[i].fd = -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * messages.c - what movers say, and how far it is believed
+ * messages.c - messages of movers, and their validation
  *
- * Nothing here decides how an operation ends; the process's end and its result file do. A message that is no JSON
- * object, of another operation, of an unknown type or out of turn breaks the protocol. Progress has to be numbers that
- * can be true, else it is not taken.
+ * Nothing here decides how an operation ends; the process's end and its result file do. A message that is not a JSON
+ * object, of another operation, of an unknown type or out of order is a protocol violation. Progress must consist of
+ * plausible numbers, else it is ignored.
  */
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -18,8 +18,8 @@
 static const char *const counters[] = {WIRE_COUNTERS(COUNTER_NAME)};
 #define N_COUNTERS (sizeof counters / sizeof *counters)
 
-static bool violation(struct mover *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool violation(struct mover *v, const char *fmt, ...)
+static bool set_violation(struct mover *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool set_violation(struct mover *v, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -37,18 +37,17 @@ static bool on_hello(struct mover *v, const json_t *m)
     json_int_t p = json_integer_value(protocol);
     bool resumed = json_is_true(json_object_get(m, "resumed"));
     if (!json_is_integer(protocol) || (p != MOVER_PROTOCOL && p != MOVER_PROTOCOL - 1)) {
-        snprintf(v->begin_error, sizeof v->begin_error, "it speaks another protocol than %d", MOVER_PROTOCOL);
-        return violation(v, "it speaks protocol %lld, not %d", (long long)p, MOVER_PROTOCOL);
+        snprintf(v->begin_error, sizeof v->begin_error, "protocol is not %d", MOVER_PROTOCOL);
+        return set_violation(v, "protocol %lld instead of %d", (long long)p, MOVER_PROTOCOL);
     }
     if (resumed != v->go)
-        return violation(v, resumed ? "it says that it works already, and nobody told it to"
-                                    : "it asks for its job a second time");
+        return set_violation(v, resumed ? "claims to be working without GO" : "requests its job a second time");
     if (!resumed) {
         if (v->job_sent)
-            return violation(v, "it asks for its job a second time");
+            return set_violation(v, "requests its job a second time");
         v->job_sent = true;
         if (mover_send_job(v) < 0)
-            log_warning("mover of %s: its job cannot be sent", v->operation);
+            log_warning("mover of %s: cannot send its job", v->operation);
     }
     if (v->canceled)
         mover_send(v, WIRE_CANCEL);
@@ -60,7 +59,7 @@ static bool on_ready(struct mover *v, const json_t *m)
     const struct mover_ready r = {.identity = &v->id, .plugin_id = ""};
     (void)m;
     if (v->ready || !v->job_sent)
-        return violation(v, "it says READY out of turn");
+        return set_violation(v, "READY out of order");
     v->ready = true;
     v->ready_ns = mono_ns();
     if (v->owner->events->ready)
@@ -68,24 +67,24 @@ static bool on_ready(struct mover *v, const json_t *m)
     return true;
 }
 
-/* What it derived from the password, for the movers of the same repository that come after it. */
+/* A key derived from the password, for later movers of the same repository. */
 static bool on_key(struct mover *v, const json_t *m)
 {
     const int fd = take_fd(&v->received_fd);
     const bool wanted = v->key_wanted && v->go;
     (void)m;
-    if (fd >= 0 && v->adopted) { /* the daemon that wanted it is gone */
+    if (fd >= 0 && v->adopted) { /* the daemon that requested it has ended */
         close(fd);
         return true;
     }
     v->key_wanted = false;
     if (fd >= 0 && wanted)
-        return keys_put(v->owner->keys, &v->key, fd) || violation(v, "it sends a key that is none");
+        return keys_put(v->owner->keys, &v->key, fd) || set_violation(v, "invalid key");
     closep(&fd);
-    return violation(v, wanted ? "it sends a key without a descriptor" : "it sends a key out of turn");
+    return set_violation(v, wanted ? "key without a descriptor" : "key out of order");
 }
 
-/* Known types that tell nothing that has to be remembered. */
+/* Known types without an effect. */
 static bool on_hint(struct mover *v, const json_t *m)
 {
     (void)v;
@@ -104,7 +103,7 @@ static bool on_start(struct mover *v, const json_t *m)
 {
     (void)m;
     if (!v->go)
-        return violation(v, "it begins before it was told to");
+        return set_violation(v, "started before GO");
     if (v->start_seen)
         return true;
     v->start_seen = true;
@@ -114,8 +113,8 @@ static bool on_start(struct mover *v, const json_t *m)
     return true;
 }
 
-/* A copy with the members that are known and can be true; NULL if one cannot. */
-static json_t *believable(const struct mover *v, const json_t *m)
+/* A copy with the known, valid members; NULL if one is invalid. */
+static json_t *progress_is_valid(const struct mover *v, const json_t *m)
 {
     static const char *const phases[] = {WIRE_PHASES};
     const char *phase = json_string_value(json_object_get(m, "phase"));
@@ -132,7 +131,7 @@ static json_t *believable(const struct mover *v, const json_t *m)
         ok = json_is_integer(n) && json_integer_value(n) >= 0;
         json_object_set_new(p, counters[i], json_integer(json_integer_value(n)));
     }
-    /* What a restore read back counts anew. */
+    /* The counters of reading back restart. */
     json_int_t total = json_integer_value(json_object_get(p, "total")),
                done = json_integer_value(json_object_get(p, "done"));
     if (ok && total && done > total)
@@ -144,7 +143,7 @@ static json_t *believable(const struct mover *v, const json_t *m)
     return NULL;
 }
 
-static bool same_place(const json_t *a, const json_t *b)
+static bool same_position(const json_t *a, const json_t *b)
 {
     for (size_t i = 0; i < N_COUNTERS; i++)
         if (json_integer_value(json_object_get(a, counters[i])) != json_integer_value(json_object_get(b, counters[i])))
@@ -155,17 +154,17 @@ static bool same_place(const json_t *a, const json_t *b)
 static bool on_progress(struct mover *v, const json_t *m)
 {
     if (!v->go)
-        return violation(v, "it reports progress before it was told to begin");
+        return set_violation(v, "progress before GO");
     json_int_t seq = json_integer_value(json_object_get(m, "seq"));
-    json_t *p = believable(v, m);
+    json_t *p = progress_is_valid(v, m);
     if (!p)
-        return violation(v, "it reports a progress that cannot be");
-    if (v->progress && seq < v->progress_seq) { /* an older one came late */
+        return set_violation(v, "invalid progress");
+    if (v->progress && seq < v->progress_seq) { /* an older one that arrived late */
         json_decref(p);
         return true;
     }
     int64_t now = mono_ns();
-    if (!v->progress || !same_place(v->progress, p))
+    if (!v->progress || !same_position(v->progress, p))
         v->life_ns = now;
     json_decref(v->progress);
     v->progress = p;
@@ -181,7 +180,7 @@ static bool on_log(struct mover *v, const json_t *m)
     const char *level = json_string_value(json_object_get(m, "level"));
     const char *line = json_string_value(json_object_get(m, "line"));
     if (!level || !line)
-        return violation(v, "it sends a log line without level or text");
+        return set_violation(v, "log line without level or text");
     char *to = v->log[v->log_next++ % LOG_TAIL];
     size_t n = (size_t)snprintf(to, sizeof v->log[0], "%.10s: %s", level, line);
     for (size_t i = 0; i < n && to[i]; i++)
@@ -194,7 +193,7 @@ static bool on_result(struct mover *v, const json_t *m)
 {
     const json_t *code = json_object_get(m, "code");
     if (!json_is_integer(code) || json_integer_value(code) < 0 || json_integer_value(code) >= RESULT_CODES)
-        return violation(v, "it reports a result code that there is not");
+        return set_violation(v, "unknown result code");
     v->life_ns = mono_ns();
     return true;
 }
@@ -208,29 +207,29 @@ static const struct {
     {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_hint},
 };
 
-static bool take(struct mover *v, const json_t *m, bool *greeted)
+static bool message_dispatch(struct mover *v, const json_t *m, bool *greeted)
 {
     const char *type = json_string_value(json_object_get(m, "type"));
     const char *operation = json_string_value(json_object_get(m, "operation"));
     const json_t *seq = json_object_get(m, "seq");
     if (!type || !operation || !json_is_integer(seq) || json_integer_value(seq) <= 0)
-        return violation(v, "it sent a message without type, operation or number");
+        return set_violation(v, "message without type, operation or number");
     if (strcmp(operation, v->operation) != 0)
-        return violation(v, "it speaks for another operation (%.60s)", operation);
+        return set_violation(v, "message for another operation (%.60s)", operation);
     const bool hello = !strcmp(type, WIRE_HELLO);
     if (hello == *greeted)
-        return violation(v, hello ? "it says HELLO twice" : "it does not say HELLO first");
+        return set_violation(v, hello ? "second HELLO" : "first message is not HELLO");
     *greeted = true;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].type, type))
             return types[i].take(v, m);
-    return violation(v, "it sent a message of the unknown type \"%.40s\"", type);
+    return set_violation(v, "message of unknown type \"%.40s\"", type);
 }
 
 bool mover_message(struct mover *v, const char *text, size_t len, bool *greeted)
 {
     json_t *m = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    bool ok = json_is_object(m) ? take(v, m, greeted) : violation(v, "it sent something that is no JSON object");
+    bool ok = json_is_object(m) ? message_dispatch(v, m, greeted) : set_violation(v, "message is not a JSON object");
     json_decref(m);
     return ok;
 }

@@ -41,7 +41,7 @@ void movers_free(struct movers *m)
 static int check_free(const struct movers *m, const struct mover_spec *s, struct err *e)
 {
     if (s->operation && movers_has(m, s->operation))
-        return err_plain(e, ERR_BUSY, EEXIST, "operation %s has a mover already", s->operation);
+        return err_plain(e, ERR_BUSY, EEXIST, "operation %s already has a mover", s->operation);
     return 0;
 }
 
@@ -81,7 +81,7 @@ int movers_forget(struct movers *m, const char *operation, const struct cfg_plug
                   struct err *e)
 {
     if (movers_has(m, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "the mover of %s runs", operation);
+        return err_set(e, ERR_BUSY, EBUSY, "mover of %s is running", operation);
     return plugin ? plugin_movers_forget(m->plugins, operation, plugin, plugin_id, e)
                   : builtin_forget(m->builtin, operation, e);
 }
@@ -110,7 +110,7 @@ json_t *movers_to_json(const struct movers *m, const char *operation)
 int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e)
 {
     if (movers_has(m, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "the mover of %s is no stray: it is watched", operation);
+        return err_set(e, ERR_BUSY, EBUSY, "mover of %s is not a stray: it is supervised", operation);
     const int killed = stray_kill(processes);
     const int rc = builtin_forget(m->builtin, operation, e);
     return rc < 0 ? rc : killed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* names.c - what the units and cgroups of movers are called */
+/* names.c - names of the units and cgroups of movers */
 #include "daemon/movers/builtin-impl.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define UNIT_SUFFIX ".service"
 #define VOLUME_SHOWN 200
 
-/* As systemd-escape does: what is no letter, digit, ":", "_" or inner "." becomes \xHH, and "/" becomes "-". */
+/* As systemd-escape does: what is not a letter, digit, ":", "_" or inner "." becomes \xHH, and "/" becomes "-". */
 void mover_unit_name(char *out, size_t cap, const char *operation)
 {
     size_t n = (size_t)snprintf(out, cap, "%s", MOVER_UNIT_PREFIX);
@@ -21,7 +21,7 @@ void mover_unit_name(char *out, size_t cap, const char *operation)
         else
             n += (size_t)snprintf(out + n, cap - n, "\\x%02x", (unsigned char)*p);
     }
-    /* systemd takes names of at most 255 bytes: a longer one is cut and made unique. */
+    /* systemd allows names of at most 255 bytes: a longer one is truncated and made unique. */
     if (n > 255 - (sizeof UNIT_SUFFIX - 1)) {
         char hash[OPERATION_HASH_TEXT];
         operation_hash(hash, operation);
@@ -53,14 +53,14 @@ bool mover_unit_operation(const char *unit, char *out, size_t cap)
     return true;
 }
 
-/* "snapferry VOLUME: OPERATION of RUNTIME-DIR": the end says whose it is. */
+/* "snapferry VOLUME: OPERATION of RUNTIME-DIR": the end identifies the daemon. */
 void mover_unit_description(char *out, size_t cap, const char *runtime_dir, const char *operation, const char *volume)
 {
     char head[VOLUME_SHOWN + 8] = "";
     if (volume && *volume)
         snprintf(head, sizeof head, "%.*s: ", VOLUME_SHOWN, volume);
     for (char *p = head; *p; p++)
-        if (*p < 0x20 || *p > 0x7e) /* the bus takes no broken UTF-8, and a name may be cut or have any bytes */
+        if (*p < 0x20 || *p > 0x7e) /* the bus rejects malformed UTF-8, and a name may be truncated or have any bytes */
             *p = '?';
     snprintf(out, cap, "snapferry %s%s of %s", head, operation, runtime_dir);
 }

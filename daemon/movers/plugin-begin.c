@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * plugin-begin.c - the step that begins (or finds again) the operation of a mover plugin
+ * plugin-begin.c - the step that starts (or finds again) the operation of a mover plugin
  *
- * Idempotent by operation id: a step that was killed after the plugin had begun is run again, and the plugin answers
- * with the id that it gave before. Crash point: plugin-started (the plugin has begun, nobody knows its id yet).
+ * Idempotent by operation id: a step that was killed after the plugin had started is run again, and the plugin returns
+ * the same id. Crash point: plugin-started (the plugin has started, its id is not recorded yet).
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -21,7 +21,7 @@ struct beginning {
     const char *resume;
 };
 
-static int can_do(struct beginning *b, struct err *e)
+static int has_ability(struct beginning *b, struct err *e)
 {
     int rc = plugin_can(&b->p, &b->info, PLUGIN_MOVER, PV_APPLIES, e);
     if (rc < 0 || !b->restore)
@@ -29,8 +29,8 @@ static int can_do(struct beginning *b, struct err *e)
     return plugin_can(&b->p, &b->info, PLUGIN_MOVER, PV_RESTORE, e);
 }
 
-/* 1: it takes the volume, 0: it declines, `skip` says why (AP-04). */
-static int applies(struct beginning *b, char *skip, size_t cap, struct err *e)
+/* 1: it accepts the volume, 0: it declines, with the reason in `skip` (AP-04). */
+static int call_applies(struct beginning *b, char *skip, size_t cap, struct err *e)
 {
     CLEANUP_PLUGIN_JSON json_t *answer = NULL;
     bool yes = false;
@@ -43,11 +43,11 @@ static int applies(struct beginning *b, char *skip, size_t cap, struct err *e)
         (rc = answer_text(&a, "reason", 0, skip, cap, e)) < 0)
         return rc;
     if (!yes && !*skip)
-        plugin_text(skip, cap, "the plugin does not take this volume, and gives no reason");
+        plugin_text(skip, cap, "volume declined by the plugin without a reason");
     return yes;
 }
 
-static int start(struct beginning *b, json_t *ret, struct err *e)
+static int call_start(struct beginning *b, json_t *ret, struct err *e)
 {
     enum plugin_verb v = b->restore ? PV_RESTORE : PV_START;
     CLEANUP_PLUGIN_JSON json_t *answer = NULL;
@@ -61,8 +61,7 @@ static int start(struct beginning *b, json_t *ret, struct err *e)
         return rc;
     if (!g.skip[0] && !g.completed && !(b->info.abilities & PA_PROGRESS))
         return plugin_lies(&b->p, v, e,
-                           "without the ability \"progress\" it must do all its work here and say "
-                           "\"completed\"");
+                           "without the ability \"progress\" start must complete the work and return \"completed\"");
     json_object_set_new(ret, "id", json_string(g.id));
     json_object_set_new(ret, "skip", json_string(g.skip));
     json_object_set_new(ret, "completed", json_boolean(g.completed));
@@ -73,7 +72,7 @@ static int start(struct beginning *b, json_t *ret, struct err *e)
     return 0;
 }
 
-static int run(struct beginning *b, json_t *ret, struct err *e)
+static int start_run(struct beginning *b, json_t *ret, struct err *e)
 {
     CLEANUP_PLUGIN_JSON json_t *in = json_copy((json_t *)b->in);
     CLEANUP_PLUGIN_JSON json_t *out = NULL;
@@ -98,10 +97,10 @@ int pm_begin_step(const json_t *in, json_t **out, int *fd, struct err *e)
         .resume = json_string_value(json_object_get(in, "resume"))};
     char skip[256] = "";
     if (!b.p.name || !b.p.path)
-        return err_set(e, ERR_GENERIC, EINVAL, "the arguments of a plugin step are incomplete");
+        return err_set(e, ERR_GENERIC, EINVAL, "incomplete arguments of a plugin step");
     int rc = plugin_describe(&b.p, &b.info, e);
     if (rc == 0)
-        rc = can_do(&b, e);
+        rc = has_ability(&b, e);
     if (rc < 0)
         return rc;
     CLEANUP_PLUGIN_JSON json_t *ret = json_pack("{s:i}", "abilities", (int)b.info.abilities);
@@ -112,11 +111,11 @@ int pm_begin_step(const json_t *in, json_t **out, int *fd, struct err *e)
         *out = take_ptr(&ret);
         return 0;
     }
-    rc = applies(&b, skip, sizeof skip, e);
+    rc = call_applies(&b, skip, sizeof skip, e);
     if (rc == 0)
         json_object_set_new(ret, "skip", json_string(skip));
     else if (rc > 0)
-        rc = b.info.abilities & PA_RUN ? run(&b, ret, e) : start(&b, ret, e);
+        rc = b.info.abilities & PA_RUN ? start_run(&b, ret, e) : call_start(&b, ret, e);
     if (rc < 0)
         return rc;
     *out = take_ptr(&ret);

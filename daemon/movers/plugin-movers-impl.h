@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-movers-impl.h - what the files of plugin-movers share; nobody else includes it */
+/* plugin-movers-impl.h - what the files of plugin-movers share (internal) */
 #ifndef SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
 #define SNAPFERRY_DAEMON_PLUGIN_MOVERS_IMPL_H
 
@@ -12,10 +12,10 @@
 
 #define PM_CLEANUP_TRIES 8
 #define PM_WATCH_TRIES 3
-#define PM_TAIL_USEC 500000u                  /* output of a process is looked at so often */
-#define PM_WATCH_POLL_USEC UINT64_C(60000000) /* and asked all the same, should a stream have dried up */
+#define PM_TAIL_USEC 500000u                  /* interval at which the output of a process is read */
+#define PM_WATCH_POLL_USEC UINT64_C(60000000) /* progress is also polled, in case a stream has stopped */
 
-#define PM_DIE_USEC 10000000u /* from SIGKILL to giving up */
+#define PM_DIE_USEC 10000000u /* time to wait after SIGKILL */
 
 enum pm_state { PM_BEGINNING, PM_RUNNING, PM_RESULT, PM_CLEANING, PM_ENDING };
 enum pm_question { PM_Q_BEGIN, PM_Q_WATCH, PM_Q_PROGRESS, PM_Q_CANCEL, PM_Q_RESULT, PM_Q_CLEANUP, PM_Q_STOP_UNIT };
@@ -41,21 +41,21 @@ struct pm_op {
     json_t *request, *stored;
     char id[PLUGIN_ID_MAX + 1];
     enum pm_state state;
-    bool unit_left; /* a long-running process was there: its unit may still be */
+    bool unit_left; /* there was a long-running process: its unit may remain */
     bool aftermath; /* ended() was called, only a cleanup runs */
-    /* the question under way */
+    /* the call in progress */
     struct step *step;
     enum pm_question question;
     uint64_t next_usec; /* not before: next progress, result, cleanup */
     unsigned failures, tries, watch_failures;
     uint64_t watch_again_usec;
     struct pm_process proc;
-    /* what it said last */
+    /* its last progress */
     struct plugin_progress last;
     bool heard, told_started;
     uint64_t began_usec, changed_usec;
     char skip[256];
-    /* why it is to stop */
+    /* why it is being stopped */
     bool stopping, cancel_acked, term_sent;
     enum mover_outcome stop_outcome;
     enum err_class stop_cls;
@@ -78,33 +78,33 @@ struct plugin_movers {
     struct pm_op *first;
 };
 
-/* Has its turn at `usec` (monotonic). */
+/* Evaluated at `usec` (monotonic). */
 static inline void pm_wake(struct pm_op *o, uint64_t usec)
 {
     sd_event_source_set_time(o->timer, usec);
     sd_event_source_set_enabled(o->timer, SD_EVENT_ONESHOT);
 }
 
-/* What the plugin says, and what follows from it. */
+/* Progress documents of the plugin, and their effects. */
 void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc);
 void pm_progress_failed(struct pm_op *o, const struct err *e);
 uint64_t pm_backoff_usec(const struct pm_op *o, unsigned n);
-/* Begins to stop it and remembers why: the first reason stays, the earliest deadline (monotonic) counts. */
+/* Starts to stop it and records why: the first reason is kept, the earliest deadline (monotonic) applies. */
 void pm_stop(struct pm_op *o, enum mover_outcome m, enum err_class cls, const char *text, uint64_t deadline);
 void pm_stop_now(struct pm_op *o, enum mover_outcome m, const char *text);
-/* Outcome and sentence; the first one stays. _stopped: the reason for which it was stopped. */
+/* Outcome and message; the first one is kept. _stopped: the reason for which it was stopped. */
 void pm_outcome(struct pm_op *o, enum mover_outcome m, enum err_class cls, int sys, const char *text);
 void pm_outcome_stopped(struct pm_op *o);
-/* Adds to the sentence that the plugin may still be at work, and why nobody knows. */
+/* Adds to the message that the plugin may still be working, and why this is unknown. */
 void pm_doubt(struct pm_op *o, const char *why);
-/* The plugin has been heard for the last time. */
+/* No further progress is accepted from the plugin. */
 void pm_conclude(struct pm_op *o);
 
 /* Processes of `run` and `watch`. */
 int pm_attach(struct pm_op *o, const char *id, enum plugin_verb v, struct err *e);
 void pm_process_clear(struct pm_process *w);
 void pm_kill_process(struct pm_op *o, int sig);
-/* All that is new in the process's files; true if there is more. */
+/* All new data in the process's files; true if there is more. */
 bool pm_read_process(struct pm_op *o, bool last);
 void pm_run_ended(struct pm_op *o);
 void pm_watch_ended(struct pm_op *o);

@@ -2,10 +2,10 @@
 /*
  * plugin-movers.c - the state machine of a mover plugin's operation
  *
- * Beginning -> Running -> (Asking for the result | Cleaning) -> ended. One question at a time is asked, as a step; its
- * answer, a line of output, the end of a process or the clock each lead to turn(), which looks at all there is and does
- * the next thing. Why an operation is being stopped (a cancel, a stall, a plugin that no longer answers) is remembered
- * and becomes its outcome, unless the plugin says that it completed: a result is a fact.
+ * Beginning -> Running -> (Asking for the result | Cleaning) -> ended. One verb at a time is called, as a step; its
+ * answer, a line of output, the end of a process or a timer each lead to op_turn(), which evaluates the whole state and
+ * performs the next action. The reason for stopping an operation (a cancel, a stall, a plugin that no longer answers)
+ * is recorded and becomes its outcome, unless the plugin reports completion: a result is a fact.
  */
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-static struct pm_op *find(const struct plugin_movers *pm, const char *operation)
+static struct pm_op *op_find(const struct plugin_movers *pm, const char *operation)
 {
     for (struct pm_op *o = pm->first; o; o = o->next)
         if (!o->aftermath && strcmp(o->operation, operation) == 0)
@@ -82,7 +82,7 @@ static int op_new(struct pm_op **ret, struct plugin_movers *pm, const char *oper
         rc = sd_event_add_time(pm->loop, &o->timer, CLOCK_MONOTONIC, (uint64_t)mono_ns() / 1000, 1000, on_timer, o);
     if (rc < 0) {
         op_free(o);
-        return err_set(e, ERR_GENERIC, -rc, "operation %s cannot be watched", operation);
+        return err_set(e, ERR_GENERIC, -rc, "cannot watch operation %s", operation);
     }
     *ret = o;
     return 0;
@@ -100,12 +100,12 @@ static void on_aftermath(struct step_result *r, void *arg)
 {
     struct pm_op *o = arg;
     if (r->err.cls && r->err.sys != ENOTSUP)
-        log_warning("%s: what it left cannot be cleaned up now: %s", o->operation, r->err.msg);
+        log_warning("%s: cleanup failed: %s", o->operation, r->err.msg);
     op_unlink(o);
     op_free(o);
 }
 
-/* After a good end nothing waits for the cleanup; a failed one is left to plugin_movers_forget(). */
+/* After a successful end nothing waits for the cleanup; a failed one is left to plugin_movers_forget(). */
 static bool begin_aftermath(struct pm_op *o)
 {
     if (!(o->abilities & PA_CLEANUP))
@@ -131,7 +131,7 @@ static json_t *result_of(const struct pm_op *o)
     return r;
 }
 
-static void finish(struct pm_op *o)
+static void op_finish(struct pm_op *o)
 {
     struct mover_end end = {.outcome = o->outcome, .status = -1};
     if (o->outcome == MOVER_OK)
@@ -161,7 +161,7 @@ static void finish(struct pm_op *o)
 
 static void on_answer(struct step_result *r, void *arg);
 
-static bool ask_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *in, unsigned timeout_s)
+static bool op_call_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *in, unsigned timeout_s)
 {
     static const char *const words[] = {
         [PM_Q_BEGIN] = "start",   [PM_Q_WATCH] = "watch",     [PM_Q_PROGRESS] = "progress", [PM_Q_CANCEL] = "cancel",
@@ -181,12 +181,12 @@ static bool ask_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *i
     return false;
 }
 
-static bool ask(struct pm_op *o, enum pm_question q, enum plugin_verb v)
+static bool op_call(struct pm_op *o, enum pm_question q, enum plugin_verb v)
 {
     CLEANUP_PLUGIN_JSON json_t *args = json_pack("{s:s, s:s, s:s}", "operation", o->operation, "id", o->id, "direction",
                                                  o->restore ? "restore" : "backup");
-    return ask_with(o, q, plugin_step, args ? plugin_step_in(&o->plugin, v, args) : NULL,
-                    plugin_step_timeout(&o->plugin, v));
+    return op_call_with(o, q, plugin_step, args ? plugin_step_in(&o->plugin, v, args) : NULL,
+                        plugin_step_timeout(&o->plugin, v));
 }
 
 static json_t *process_in(struct pm_op *o, enum plugin_verb v)
@@ -203,7 +203,7 @@ static json_t *process_in(struct pm_op *o, enum plugin_verb v)
     return in;
 }
 
-static void ask_begin(struct pm_op *o)
+static void op_call_begin(struct pm_op *o)
 {
     enum plugin_verb v = o->restore ? PV_RESTORE : PV_START;
     json_t *in = process_in(o, v);
@@ -211,13 +211,13 @@ static void ask_begin(struct pm_op *o)
         json_object_set_new(in, "resume", json_string(o->id));
         json_object_set_new(in, "restore", json_boolean(o->restore));
     }
-    ask_with(o, PM_Q_BEGIN, pm_begin_step, in,
-             plugin_step_timeout(&o->plugin, v) + plugin_verb_at(PV_APPLIES)->timeout_s + 15);
+    op_call_with(o, PM_Q_BEGIN, pm_begin_step, in,
+                 plugin_step_timeout(&o->plugin, v) + plugin_verb_at(PV_APPLIES)->timeout_s + 15);
 }
 
-static void begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
+static void op_begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
 {
-    /* sys 0: not the plugin failed, but the step itself died. */
+    /* sys 0: the step itself died, not the plugin. */
     bool never = timed_out || e->sys == ETIMEDOUT || e->sys == 0;
     pm_outcome(o,
                never              ? MOVER_NEVER_STARTED
@@ -225,17 +225,17 @@ static void begin_failed(struct pm_op *o, const struct err *e, bool timed_out)
                                   : MOVER_FAILED,
                e->cls, e->sys, e->msg);
     snprintf(o->why.hint, sizeof o->why.hint, "%s", e->hint);
-    /* Killed in the middle: it may have begun something, which the plugin knows by the operation's id. */
+    /* Killed meanwhile: the plugin may have started work, which it finds by the operation's id. */
     if (never) {
         o->abilities |= PA_CLEANUP;
-        o->style_run = o->unit_left = true; /* should it be one */
+        o->style_run = o->unit_left = true; /* in case it is one */
     }
     o->state = never ? PM_CLEANING : PM_ENDING;
     o->tries = never ? PM_CLEANUP_TRIES - 2 : 0;
     o->next_usec = 0;
 }
 
-static void begun(struct pm_op *o, const json_t *out)
+static void op_begun(struct pm_op *o, const json_t *out)
 {
     struct process_identity id = {.pid = 0};
     struct err e = ERR_INIT;
@@ -279,16 +279,16 @@ static void cancel_answered(struct pm_op *o, struct step_result *r)
     o->tries++;
     o->cancel_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->tries);
     if (!e.cls && plugin_ack_read(&o->prog, r->out, &ack, &e) == 0) {
-        static const char *const words[] = {"accepted it", "says that it has ended already", "says that it cannot"};
-        log_info("%s: asked to cancel, plugin %s %s", o->operation, o->prog.name, words[ack]);
+        static const char *const words[] = {"accepted", "already ended", "cannot cancel"};
+        log_info("%s: cancel sent, plugin %s: %s", o->operation, o->prog.name, words[ack]);
         o->cancel_acked = true;
-        o->next_usec = 0; /* what does progress say now? */
+        o->next_usec = 0; /* poll progress immediately */
     } else {
         log_warning("%s: %s", o->operation, e.msg);
     }
 }
 
-/* Bounded in time: what cannot be cleaned up in all these attempts is said and left. */
+/* Limited attempts: what cannot be cleaned up is logged and left. */
 static void cleanup_answered(struct pm_op *o, const struct err *e)
 {
     bool hopeless = e->sys == ENOPKG || e->sys == ENOTSUP;
@@ -310,8 +310,7 @@ static void result_answered(struct pm_op *o, const struct step_result *r)
     if (!r->err.cls && json_is_object(json_object_get(r->out, "result")))
         o->stored = json_incref(json_object_get(r->out, "result"));
     else
-        log_warning("%s: its result cannot be had: %s", o->operation,
-                    r->err.cls ? r->err.msg : "the answer has no object \"result\"");
+        log_warning("%s: no result: %s", o->operation, r->err.cls ? r->err.msg : "answer without object \"result\"");
     if (o->stored || o->tries > o->plugin.progress_retry)
         o->state = PM_ENDING;
 }
@@ -342,13 +341,13 @@ static void on_answer(struct step_result *r, void *arg)
     switch (o->question) {
     case PM_Q_BEGIN:
         if (r->err.cls)
-            begin_failed(o, &r->err, r->timed_out);
+            op_begin_failed(o, &r->err, r->timed_out);
         else
-            begun(o, r->out);
+            op_begun(o, r->out);
         break;
     case PM_Q_WATCH:
         if (r->err.cls || pm_attach(o, json_string_value(json_object_get(r->out, "id")) ?: "", PV_WATCH, &r->err) < 0) {
-            log_warning("%s: cannot watch it, it is asked instead: %s", o->operation, r->err.msg);
+            log_warning("%s: cannot watch it, polling instead: %s", o->operation, r->err.msg);
             pm_watch_ended(o);
         }
         break;
@@ -374,13 +373,13 @@ static void on_answer(struct step_result *r, void *arg)
 
 /* ---- what is next ---- */
 
-static void check_clocks(struct pm_op *o, uint64_t now)
+static void op_check_deadlines(struct pm_op *o, uint64_t now)
 {
     char text[300];
     if (o->stopping || o->state != PM_RUNNING)
         return;
     if (o->times.max_duration_s > 0 && now >= o->began_usec + (uint64_t)o->times.max_duration_s * 1000000) {
-        snprintf(text, sizeof text, "it took longer than max-duration, %lld s", (long long)o->times.max_duration_s);
+        snprintf(text, sizeof text, "max-duration of %lld s exceeded", (long long)o->times.max_duration_s);
         pm_stop_now(o, MOVER_FAILED, text);
     } else if (now >= o->changed_usec + (uint64_t)o->times.stall_timeout_s * 1000000) {
         snprintf(text, sizeof text, "no progress for %lld s (last: %llu of %llu %s%s%s)",
@@ -391,7 +390,7 @@ static void check_clocks(struct pm_op *o, uint64_t now)
     }
 }
 
-static void turn_process(struct pm_op *o, uint64_t now)
+static void op_turn_process(struct pm_op *o, uint64_t now)
 {
     bool more = pm_read_process(o, o->proc.gone);
     if (o->stopping && o->style_run && !o->proc.gone) {
@@ -400,9 +399,9 @@ static void turn_process(struct pm_op *o, uint64_t now)
         o->term_sent = true;
         if (now >= o->deadline)
             pm_kill_process(o, SIGKILL);
-        if (now >= o->deadline + PM_DIE_USEC) { /* stuck in the kernel: nothing can end it */
+        if (now >= o->deadline + PM_DIE_USEC) { /* stuck in the kernel: it cannot be killed */
             pm_outcome_stopped(o);
-            pm_doubt(o, "its process does not even end by SIGKILL");
+            pm_doubt(o, "its process does not end on SIGKILL");
             pm_conclude(o);
             return;
         }
@@ -417,98 +416,99 @@ static void turn_process(struct pm_op *o, uint64_t now)
         pm_watch_ended(o);
 }
 
-/* Style (a), nothing being asked. */
-static void turn_running(struct pm_op *o, uint64_t now)
+/* Style (a), no call in progress. */
+static void op_turn_running(struct pm_op *o, uint64_t now)
 {
     if (o->stopping) {
         if (now >= o->deadline) {
             pm_outcome_stopped(o);
             if (!(o->abilities & PA_CLEANUP))
-                pm_doubt(o, "the plugin has no ability \"cleanup\"");
+                pm_doubt(o, "no ability \"cleanup\"");
             pm_conclude(o);
             return;
         }
         if ((o->abilities & PA_CANCEL) && !o->cancel_acked && now >= o->cancel_usec) {
-            ask(o, PM_Q_CANCEL, PV_CANCEL);
+            op_call(o, PM_Q_CANCEL, PV_CANCEL);
             return;
         }
     }
     bool watchable = (o->abilities & PA_WATCH) && !o->proc.there && o->watch_failures < PM_WATCH_TRIES && !o->stopping;
     if (watchable && now >= o->watch_again_usec) {
         o->next_usec = now + PM_WATCH_POLL_USEC;
-        ask_with(o, PM_Q_WATCH, plugin_run_step, process_in(o, PV_WATCH), 60);
+        op_call_with(o, PM_Q_WATCH, plugin_run_step, process_in(o, PV_WATCH), 60);
     } else if (now >= o->next_usec) {
-        ask(o, PM_Q_PROGRESS, PV_PROGRESS);
+        op_call(o, PM_Q_PROGRESS, PV_PROGRESS);
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t is_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static void arm_next(struct pm_op *o, uint64_t now)
+static void op_arm(struct pm_op *o, uint64_t now)
 {
     uint64_t at = o->state == PM_RUNNING && o->style_run ? UINT64_MAX : o->next_usec;
     if (o->proc.there)
-        at = earlier(at, now + PM_TAIL_USEC);
+        at = is_earlier(at, now + PM_TAIL_USEC);
     if (o->state == PM_RUNNING && !o->decided) {
         if (o->stopping) {
-            at = earlier(at, o->deadline > now ? o->deadline : now + PM_TAIL_USEC);
+            at = is_earlier(at, o->deadline > now ? o->deadline : now + PM_TAIL_USEC);
             if ((o->abilities & PA_CANCEL) && !o->cancel_acked && !o->style_run)
-                at = earlier(at, o->cancel_usec);
+                at = is_earlier(at, o->cancel_usec);
         } else {
-            at = earlier(at, o->changed_usec + (uint64_t)o->times.stall_timeout_s * 1000000);
+            at = is_earlier(at, o->changed_usec + (uint64_t)o->times.stall_timeout_s * 1000000);
             if (o->times.max_duration_s > 0)
-                at = earlier(at, o->began_usec + (uint64_t)o->times.max_duration_s * 1000000);
+                at = is_earlier(at, o->began_usec + (uint64_t)o->times.max_duration_s * 1000000);
         }
     }
     pm_wake(o, at > now ? at : now + 1000);
 }
 
-/* States after the plugin was heard for the last time; nothing is being asked. False: o is gone. */
-static bool turn_end(struct pm_op *o, uint64_t now)
+/* States after the last progress; no call in progress. False: o was freed. */
+static bool op_turn_end(struct pm_op *o, uint64_t now)
 {
     if (o->proc.there) {
-        pm_kill_process(o, SIGKILL); /* a watch is of no more use */
+        pm_kill_process(o, SIGKILL); /* the watch is no longer needed */
         pm_process_clear(&o->proc);
     }
     if (o->state == PM_CLEANING && !(o->abilities & PA_CLEANUP))
         o->state = PM_ENDING;
     if (o->state == PM_ENDING && o->unit_left) {
         o->unit_left = false;
-        if (ask_with(o, PM_Q_STOP_UNIT, plugin_run_stop_step, process_in(o, o->style_run ? PV_RUN : PV_WATCH), 60))
+        if (op_call_with(o, PM_Q_STOP_UNIT, plugin_run_stop_step, process_in(o, o->style_run ? PV_RUN : PV_WATCH), 60))
             return true;
     }
     if (o->state == PM_ENDING) {
-        finish(o);
+        op_finish(o);
         return false;
     }
     if (now >= o->next_usec)
-        ask(o, o->state == PM_CLEANING ? PM_Q_CLEANUP : PM_Q_RESULT, o->state == PM_CLEANING ? PV_CLEANUP : PV_RESULT);
+        op_call(o, o->state == PM_CLEANING ? PM_Q_CLEANUP : PM_Q_RESULT,
+                o->state == PM_CLEANING ? PV_CLEANUP : PV_RESULT);
     return true;
 }
 
-/* May free o: nothing is done with it afterwards. */
+/* May free o: it must not be used afterwards. */
 static void op_turn(struct pm_op *o)
 {
     uint64_t now = (uint64_t)mono_ns() / 1000;
-    check_clocks(o, now);
+    op_check_deadlines(o, now);
     if (o->proc.there && o->state == PM_RUNNING)
-        turn_process(o, now);
+        op_turn_process(o, now);
     if (!o->step) {
-        if (o->state == PM_BEGINNING && o->stopping && !o->id[0]) { /* nothing has begun */
+        if (o->state == PM_BEGINNING && o->stopping && !o->id[0]) { /* nothing has started */
             pm_outcome_stopped(o);
             o->state = PM_ENDING;
         }
         if (o->state == PM_BEGINNING && now >= o->next_usec)
-            ask_begin(o);
+            op_call_begin(o);
         else if (o->state == PM_RUNNING && !o->style_run)
-            turn_running(o, now);
-        if (!o->step && o->state > PM_RUNNING && !turn_end(o, now))
+            op_turn_running(o, now);
+        if (!o->step && o->state > PM_RUNNING && !op_turn_end(o, now))
             return;
     }
-    arm_next(o, now);
+    op_arm(o, now);
 }
 
 /* ---- the interface ---- */
@@ -544,7 +544,7 @@ static int begin(struct plugin_movers *pm, const struct mover_spec *s, const cha
 {
     struct pm_op *o;
     if (!pm->steps)
-        return err_set(e, ERR_GENERIC, ENOTSUP, "operation %s: there are no plugins here", s->operation);
+        return err_set(e, ERR_GENERIC, ENOTSUP, "operation %s: plugins are not supported here", s->operation);
     int rc = op_new(&o, pm, s->operation, s->plugin, s->job, &s->times, e);
     if (rc < 0)
         return rc;
@@ -562,22 +562,22 @@ int plugin_movers_start(struct plugin_movers *pm, const struct mover_spec *s, st
 int plugin_movers_adopt(struct plugin_movers *pm, const struct mover_spec *s, struct err *e)
 {
     if (!s->plugin_id || !*s->plugin_id || strlen(s->plugin_id) > PLUGIN_ID_MAX)
-        return err_set(e, ERR_GENERIC, EINVAL, "operation %s has no id of plugin %s to go on with", s->operation,
+        return err_set(e, ERR_GENERIC, EINVAL, "operation %s has no id of plugin %s to resume", s->operation,
                        s->plugin->name);
     return begin(pm, s, s->plugin_id, e);
 }
 
 int plugin_movers_cancel(struct plugin_movers *pm, const char *operation, int64_t deadline_ns, struct err *e)
 {
-    struct pm_op *o = find(pm, operation);
+    struct pm_op *o = op_find(pm, operation);
     if (!o)
-        return err_set(e, ERR_NOT_FOUND, ESRCH, "no plugin works for operation %s", operation);
+        return err_set(e, ERR_NOT_FOUND, ESRCH, "no plugin is working for operation %s", operation);
     uint64_t now = (uint64_t)mono_ns() / 1000, grace = (uint64_t)o->times.cancel_grace_s * 1000000;
     if (deadline_ns > 0) {
         int64_t left = deadline_ns - now_ns();
         grace = left > 0 ? (uint64_t)left / 1000 : 0;
     }
-    pm_stop(o, MOVER_CANCELED, ERR_INTERRUPTED, "it was canceled", now + grace);
+    pm_stop(o, MOVER_CANCELED, ERR_INTERRUPTED, "canceled", now + grace);
     /* Not from here: the caller may be one of our own events. */
     pm_wake(o, now);
     return 0;
@@ -593,18 +593,18 @@ int plugin_movers_forget(struct plugin_movers *pm, const char *operation, const 
     snprintf(o->id, sizeof o->id, "%s", plugin_id ? plugin_id : "");
     plugin_run_forget(pm->dir, operation, PV_RUN);
     plugin_run_forget(pm->dir, operation, PV_WATCH);
-    o->abilities = PA_CLEANUP; /* the step asks what it really can */
+    o->abilities = PA_CLEANUP; /* the step determines the actual abilities */
     op_link(o);
     if (begin_aftermath(o))
         return 0;
     op_unlink(o);
     op_free(o);
-    return err_set(e, ERR_GENERIC, EAGAIN, "cleanup of operation %s cannot be asked for", operation);
+    return err_set(e, ERR_GENERIC, EAGAIN, "cannot request cleanup of operation %s", operation);
 }
 
 bool plugin_movers_has(const struct plugin_movers *pm, const char *operation)
 {
-    return find(pm, operation) != NULL;
+    return op_find(pm, operation) != NULL;
 }
 
 unsigned plugin_movers_count(const struct plugin_movers *pm)
@@ -618,7 +618,7 @@ unsigned plugin_movers_count(const struct plugin_movers *pm)
 json_t *plugin_movers_to_json(const struct plugin_movers *pm, const char *operation)
 {
     static const char *const states[] = {"beginning", "running", "result", "cleaning", "ending"};
-    const struct pm_op *o = find(pm, operation);
+    const struct pm_op *o = op_find(pm, operation);
     if (!o)
         return NULL;
     uint64_t now = (uint64_t)mono_ns() / 1000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-progress.c - what a mover plugin says, by answer, stream or death, and what follows from it */
+/* plugin-progress.c - progress of a mover plugin by answer, stream or end of a process, and its effects */
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
@@ -35,7 +35,7 @@ void pm_outcome(struct pm_op *o, enum mover_outcome m, enum err_class cls, int s
 void pm_doubt(struct pm_op *o, const char *why)
 {
     char more[sizeof o->why.msg];
-    snprintf(more, sizeof more, "%.500s; it may still be at work: %.400s", o->why.msg, why);
+    snprintf(more, sizeof more, "%.500s; it may still be working: %.400s", o->why.msg, why);
     memcpy(o->why.msg, more, sizeof more);
 }
 
@@ -56,7 +56,7 @@ void pm_stop(struct pm_op *o, enum mover_outcome m, enum err_class cls, const ch
         o->stop_cls = cls;
         snprintf(o->stop_text, sizeof o->stop_text, "%s", text);
         o->deadline = deadline;
-        log_info("%s: plugin %s is told to stop: %s", o->operation, o->prog.name, text);
+        log_info("%s: stopping plugin %s: %s", o->operation, o->prog.name, text);
     } else if (deadline < o->deadline) {
         o->deadline = deadline;
     }
@@ -88,7 +88,7 @@ void pm_progress_failed(struct pm_op *o, const struct err *e)
         return;
     o->failures++;
     if (e->cls == ERR_NOT_FOUND) {
-        /* The plugin itself says that there is no such operation: asking again changes nothing. */
+        /* The plugin reports that the operation does not exist: further calls are pointless. */
         if (o->stopping)
             pm_outcome_stopped(o);
         else
@@ -100,7 +100,7 @@ void pm_progress_failed(struct pm_op *o, const struct err *e)
     log_warning("%s: %s (%u in a row)", o->operation, e->msg, o->failures);
     if (o->failures <= o->plugin.progress_retry || o->stopping)
         return;
-    snprintf(text, sizeof text, "no progress could be had %u times in a row: %.600s", o->failures, e->msg);
+    snprintf(text, sizeof text, "progress failed %u times in a row: %.600s", o->failures, e->msg);
     pm_stop_now(o, MOVER_FAILED, text);
 }
 
@@ -112,8 +112,8 @@ static void note_change(struct pm_op *o, const struct plugin_progress *g)
     o->last = *g;
 }
 
-/* What its last document means. A result is a fact, also when it came too late for a cancel. */
-static void decide(struct pm_op *o, const struct plugin_progress *g)
+/* The meaning of its last document. A result is a fact, even if it arrived too late for a cancel. */
+static void progress_apply(struct pm_op *o, const struct plugin_progress *g)
 {
     if (g->skip[0]) {
         snprintf(o->skip, sizeof o->skip, "%s", g->skip);
@@ -123,7 +123,7 @@ static void decide(struct pm_op *o, const struct plugin_progress *g)
     } else if (o->stopping) {
         pm_outcome_stopped(o);
     } else if (g->canceled) {
-        pm_outcome(o, MOVER_CANCELED, ERR_INTERRUPTED, ECANCELED, g->error[0] ? g->error : "it was canceled");
+        pm_outcome(o, MOVER_CANCELED, ERR_INTERRUPTED, ECANCELED, g->error[0] ? g->error : "canceled");
     } else {
         /* AO-26 */
         pm_outcome(o, g->transient ? MOVER_TRANSIENT : MOVER_FAILED, ERR_GENERIC, EIO, g->error);
@@ -147,7 +147,7 @@ void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc)
     if (last) {
         if (json_is_object(json_object_get(doc, "result")) && !o->stored)
             o->stored = json_incref(json_object_get(doc, "result"));
-        decide(o, &g);
+        progress_apply(o, &g);
         if (!o->style_run) /* the process of `run` is still to end */
             pm_conclude(o);
     }
@@ -160,7 +160,7 @@ void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc)
         o->pm->events->progress(o->operation, p, o->pm->arg);
 }
 
-static void heard_line(const char *line, size_t len, void *arg)
+static void progress_line(const char *line, size_t len, void *arg)
 {
     struct pm_op *o = arg;
     struct err e = ERR_INIT;
@@ -174,7 +174,7 @@ static void heard_line(const char *line, size_t len, void *arg)
         pm_progress_failed(o, &e);
 }
 
-static void heard_log(const char *line, size_t len, void *arg)
+static void plugin_log_line(const char *line, size_t len, void *arg)
 {
     struct pm_op *o = arg;
     char text[1024];
@@ -196,11 +196,11 @@ void pm_kill_process(struct pm_op *o, int sig)
 
 bool pm_read_process(struct pm_op *o, bool last)
 {
-    int rc = tail_read(o->proc.out, last, heard_line, o);
-    int lg = tail_read(o->proc.log, last, heard_log, o);
+    int rc = tail_read(o->proc.out, last, progress_line, o);
+    int lg = tail_read(o->proc.log, last, plugin_log_line, o);
     if (rc == -EFBIG || lg == -EFBIG) {
         if (!o->proc.flood)
-            log_warning("%s: plugin %s floods its output and is killed", o->operation, o->prog.name);
+            log_warning("%s: plugin %s floods its output; killed", o->operation, o->prog.name);
         o->proc.flood = true;
         pm_kill_process(o, SIGKILL);
         return false;
@@ -211,12 +211,12 @@ bool pm_read_process(struct pm_op *o, bool last)
 void pm_run_ended(struct pm_op *o)
 {
     if (o->proc.flood)
-        pm_outcome(o, MOVER_FAILED, ERR_GENERIC, EFBIG, "its process flooded its output and was killed");
+        pm_outcome(o, MOVER_FAILED, ERR_GENERIC, EFBIG, "its process flooded its output; killed");
     else if (o->stopping)
         pm_outcome_stopped(o);
     else if (!o->decided) {
         char text[200];
-        snprintf(text, sizeof text, "its process ended without saying that it completed (last: %llu of %llu %s)",
+        snprintf(text, sizeof text, "its process ended without reporting completion (last: %llu of %llu %s)",
                  (unsigned long long)o->last.done, (unsigned long long)o->last.total,
                  o->last.units[0] ? o->last.units : "Bytes");
         pm_outcome(o, MOVER_DIED, ERR_GENERIC, ESRCH, text);
@@ -230,7 +230,7 @@ void pm_watch_ended(struct pm_op *o)
         return;
     o->watch_failures++;
     o->watch_again_usec = (uint64_t)mono_ns() / 1000 + pm_backoff_usec(o, o->watch_failures);
-    o->next_usec = 0; /* asks at once how it is */
+    o->next_usec = 0; /* poll immediately */
 }
 
 static int on_exit_of_process(sd_event_source *s, int fd, uint32_t revents, void *arg)
@@ -245,13 +245,14 @@ static int on_exit_of_process(sd_event_source *s, int fd, uint32_t revents, void
     return 0;
 }
 
-/* Watches a process that a step started or an earlier daemon left. A process that is gone has still left its words. */
+/* Watches a process that a step started or an earlier daemon left. The output of a process that has ended is still
+ * read. */
 int pm_attach(struct pm_op *o, const char *id, enum plugin_verb v, struct err *e)
 {
     char path[4200];
     struct process_identity i;
     if (process_id_parse(&i, id) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" is not the id of a process, plugin: %s", id, o->prog.name);
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%.100s\" is not a process id, plugin: %s", id, o->prog.name);
     pm_process_clear(&o->proc);
     plugin_run_path(path, sizeof path, o->pm->dir, o->operation, v, "out");
     int rc = tail_open(&o->proc.out, path, e);

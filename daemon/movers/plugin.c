@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin.c - any verb of a plugin as a step, and what mover plugins say about themselves */
+/* plugin.c - any verb of a plugin as a step, and the progress documents of mover plugins */
 #include "daemon/movers/plugin.h"
 #include "base/cleanup.h"
 #include "proc/plugin-answer.h"
@@ -46,7 +46,7 @@ unsigned plugin_step_timeout(const struct cfg_plugin *p, enum plugin_verb v)
     return plugin_verb_at(PV_DESCRIBE)->timeout_s + (own > most ? own : most) + 15;
 }
 
-static int lines_into(const json_t *line, bool act, void *arg, struct err *e)
+static int lines_append(const json_t *line, bool act, void *arg, struct err *e)
 {
     if (!act)
         return 0;
@@ -63,7 +63,7 @@ int plugin_step(const json_t *in, json_t **out, int *fd, struct err *e)
     unsigned v = (unsigned)json_integer_value(json_object_get(in, "verb"));
     unsigned timeout = (unsigned)json_integer_value(json_object_get(in, "timeout"));
     if (!p.name || !p.path || v >= PV_COUNT)
-        return err_set(e, ERR_GENERIC, EINVAL, "the arguments of a plugin step are incomplete");
+        return err_set(e, ERR_GENERIC, EINVAL, "incomplete arguments of a plugin step");
     struct plugin_info info;
     int rc = plugin_describe(&p, &info, e);
     if (rc == 0)
@@ -78,7 +78,7 @@ int plugin_step(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP_PLUGIN_JSON json_t *lines = json_array();
     if (!lines)
         return err_nomem(e);
-    rc = plugin_call_lines(&p, v, args, timeout, lines_into, lines, e);
+    rc = plugin_call_lines(&p, v, args, timeout, lines_append, lines, e);
     if (rc == 0 && !(*out = json_pack("{s:O}", "lines", lines)))
         rc = err_nomem(e);
     return rc;
@@ -86,8 +86,8 @@ int plugin_step(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- what movers say ---- */
 
-/* Numbers come as integers; a plugin that computes in floating point may say 1e9. */
-static int amount(const struct answer *a, const char *key, bool *there, uint64_t *ret, struct err *e)
+/* Numbers are integers; a plugin that computes in floating point may write 1e9. */
+static int number_member(const struct answer *a, const char *key, bool *there, uint64_t *ret, struct err *e)
 {
     const json_t *v = json_object_get(a->o, key);
     *there = v && !json_is_null(v);
@@ -123,8 +123,8 @@ int plugin_progress_read(const struct plugin_program *p, enum plugin_verb v, con
     if ((rc = answer_bool(&a, "completed", 0, &g.completed, e)) < 0 ||
         (rc = answer_bool(&a, "canceled", 0, &g.canceled, e)) < 0 ||
         (rc = answer_bool(&a, "transient", 0, &g.transient, e)) < 0 ||
-        (rc = amount(&a, "nCompleted", &g.has_done, &g.done, e)) < 0 ||
-        (rc = amount(&a, "nTotal", &total, &g.total, e)) < 0 ||
+        (rc = number_member(&a, "nCompleted", &g.has_done, &g.done, e)) < 0 ||
+        (rc = number_member(&a, "nTotal", &total, &g.total, e)) < 0 ||
         (rc = text_of(&a, "operationUnits", g.units, sizeof g.units, e)) < 0 ||
         (rc = text_of(&a, "error", g.error, sizeof g.error, e)) < 0 ||
         (rc = text_of(&a, "description", g.description, sizeof g.description, e)) < 0 ||
@@ -136,7 +136,7 @@ int plugin_progress_read(const struct plugin_program *p, enum plugin_verb v, con
         return rc;
     if (!g.completed && !g.canceled && !g.skip[0] && !json_object_get(doc, "nCompleted") &&
         !json_object_get(doc, "description") && !json_object_get(doc, "stage") && !json_object_get(doc, "completed"))
-        return plugin_lies(p, v, e, "this is no progress: neither \"completed\" nor \"nCompleted\" nor \"stage\"");
+        return plugin_lies(p, v, e, "no progress: neither \"completed\" nor \"nCompleted\" nor \"stage\"");
     if (total && g.total && g.done > g.total)
         return plugin_lies(p, v, e, "\"nCompleted\" is %llu, more than \"nTotal\", which is %llu",
                            (unsigned long long)g.done, (unsigned long long)g.total);
@@ -182,18 +182,18 @@ int plugin_begun_read(const struct plugin_program *p, enum plugin_verb v, const 
     const json_t *id = json_object_get(doc, "id");
     int rc;
     if (json_is_string(id) && json_string_length(id) > PLUGIN_ID_MAX)
-        return plugin_lies(p, v, e, "its id has %zu characters, more than %d", json_string_length(id), PLUGIN_ID_MAX);
+        return plugin_lies(p, v, e, "id of %zu characters, at most %d allowed", json_string_length(id), PLUGIN_ID_MAX);
     if ((rc = answer_text(&a, "id", 0, b.id, sizeof b.id, e)) < 0 ||
         (rc = text_of(&a, "skip", b.skip, sizeof b.skip, e)) < 0 ||
         (rc = answer_bool(&a, "completed", 0, &b.completed, e)) < 0 ||
         (rc = text_of(&a, "error", b.error, sizeof b.error, e)) < 0)
         return rc;
     if (!b.skip[0] && !json_is_string(id))
-        return plugin_lies(p, v, e, "its answer has neither \"id\" nor \"skip\"");
+        return plugin_lies(p, v, e, "neither \"id\" nor \"skip\" in the answer");
     if (b.skip[0] && b.id[0])
-        return plugin_lies(p, v, e, "its answer has both \"id\" and \"skip\"");
+        return plugin_lies(p, v, e, "both \"id\" and \"skip\" in the answer");
     if (!b.skip[0] && !b.id[0])
-        snprintf(b.skip, sizeof b.skip, "the plugin gave no reason");
+        snprintf(b.skip, sizeof b.skip, "no reason given by the plugin");
     *ret = b;
     return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * plugin.h - plugins as the daemon and the command see them: sections of the configuration, calls as steps
  *
- * The protocol itself is proc/plugin-call.h; mover plugins under way are daemon/movers/plugin-movers.h.
+ * The protocol itself is proc/plugin-call.h; running mover plugins are daemon/movers/plugin-movers.h.
  */
 #ifndef SNAPFERRY_DAEMON_PLUGIN_H
 #define SNAPFERRY_DAEMON_PLUGIN_H
@@ -10,20 +10,20 @@
 #include "cfg/cfg.h"
 #include "proc/plugin-call.h"
 
-/* The program of a section; strings stay the section's. A privileged plugin runs as we do. */
+/* The program of a section; strings belong to the section. A privileged plugin runs as the daemon's user. */
 struct plugin_program plugin_program_of(const struct cfg_plugin *p);
 
 /*
  * Any verb as a step (proc/step.h). plugin_step_in() makes the step's argument (new reference, NULL: no memory);
- * plugin_step() asks describe first (kind and ability: -ENOTSUP), then the verb, and answers with the plugin's
- * document. `args` is borrowed. For delete and verify: {"operation", "id", "stored": result of the backup}.
+ * plugin_step() calls describe first (kind and ability: -ENOTSUP), then the verb, and returns the plugin's document.
+ * `args` is borrowed. For delete and verify: {"operation", "id", "stored": result of the backup}.
  */
 json_t *plugin_step_in(const struct cfg_plugin *p, enum plugin_verb v, const json_t *args);
 int plugin_step(const json_t *in, json_t **out, int *fd, struct err *e);
-/* Seconds to give to such a step: a little more than its calls may take together. */
+/* Timeout of such a step in seconds: a little more than its calls may take together. */
 unsigned plugin_step_timeout(const struct cfg_plugin *p, enum plugin_verb v);
 
-/* ---- how a mover plugin says how far it is (AO-36) ---- */
+/* ---- progress of a mover plugin (AO-36) ---- */
 
 struct plugin_progress {
     bool completed, canceled, transient;
@@ -35,16 +35,16 @@ struct plugin_progress {
     char description[256], stage[64];
     char started[64], updated[64], eta[64];
 };
-/* Reads and checks one such document; `v` is the verb it came from, for words. */
+/* Reads and validates such a document; `v` is its verb, for messages. */
 int plugin_progress_read(const struct plugin_program *p, enum plugin_verb v, const json_t *doc,
                          struct plugin_progress *ret, struct err *e);
-/* As the daemon's own progress messages (docs/mover.md): phase, total, done, and AO-36's words beside them. */
+/* As the daemon's own progress messages (docs/mover.md): phase, total, done, and the members of AO-36. */
 json_t *plugin_progress_json(const struct plugin_progress *g);
 
 enum plugin_ack { PLUGIN_ACCEPTED, PLUGIN_ALREADY_DONE, PLUGIN_IMPOSSIBLE };
 int plugin_ack_read(const struct plugin_program *p, const json_t *doc, enum plugin_ack *ret, struct err *e);
 
-/* What start and restore answer: an id, or a reason why there is nothing to do, and whether all is done already. */
+/* The answer of start and restore: an id, or a reason why there is nothing to do, and whether all is done already. */
 struct plugin_begun {
     char id[PLUGIN_ID_MAX + 1]; /* "": skipped */
     char skip[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* stray.c - movers that run, or have left a unit, though no record knows them */
+/* stray.c - movers that run, or have left a unit, without a record */
 #include "daemon/movers/builtin-impl.h"
 
 #include "base/cleanup.h"
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what there is: in a step, for /proc/PID/cmdline and systemd may let wait ---- */
+/* ---- listing: in a step, because /proc/PID/cmdline and systemd may block ---- */
 
-/* The operation of a process whose arguments are those of a mover with a socket of ours; false: it is none. */
+/* The operation of a process whose arguments are those of a mover with a socket of this daemon; false: not one. */
 static bool is_mover(const char *runtime_dir, const char *pid, char *operation, size_t cap)
 {
     char path[64], text[8192];
@@ -38,7 +38,7 @@ static bool is_mover(const char *runtime_dir, const char *pid, char *operation, 
            (size_t)snprintf(operation, cap, "%s", args[4]) < cap;
 }
 
-/* Whether it is in our PID namespace: in a container may be another daemon, with the same path for its sockets. */
+/* Whether it is in this PID namespace: a container may run another daemon, with the same path for its sockets. */
 static bool is_in_our_namespace(const char *pid)
 {
     char path[64], line[256];
@@ -54,8 +54,8 @@ static bool is_in_our_namespace(const char *pid)
     return levels == 1;
 }
 
-/* The list of an operation's processes, made if missing. */
-static json_t *processes_of(json_t *movers, const char *operation)
+/* The list of an operation's processes, created if missing. */
+static json_t *operation_processes(json_t *movers, const char *operation)
 {
     json_t *list = json_object_get(movers, operation);
     if (!list && json_object_set_new(movers, operation, json_array()) == 0)
@@ -71,10 +71,11 @@ static void list_processes(const char *runtime_dir, json_t *movers)
         char operation[OPERATION_MAX + 1];
         struct process_identity id;
         const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        /* Identified first: if the number is another's by then, its arguments are read, and its start does not fit. */
+        /* Identified first: if the pid is reused by then, the arguments are those of the other process, and its
+         * start time does not match. */
         if (pid > 1 && process_identify(&id, pid) == 0 &&
             is_mover(runtime_dir, entry->d_name, operation, sizeof operation) && is_in_our_namespace(entry->d_name))
-            json_array_append_new(processes_of(movers, operation),
+            json_array_append_new(operation_processes(movers, operation),
                                   json_pack("{s:i, s:I}", "pid", (int)pid, "start_time", (json_int_t)id.start_time));
     }
 }
@@ -90,7 +91,7 @@ static void add_unit(const char *unit, const char *description, void *arg)
     char operation[OPERATION_MAX + 1];
     if (mover_unit_operation(unit, operation, sizeof operation) &&
         mover_unit_is_ours(description, l->runtime_dir, operation))
-        processes_of(l->movers, operation);
+        operation_processes(l->movers, operation);
 }
 
 int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
@@ -105,7 +106,7 @@ int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
     struct listing l = {runtime_dir, movers};
     const int rc = systemd_runs() ? systemd_list(MOVER_UNIT_PREFIX "*.service", add_unit, &l) : 0;
     if (rc < 0)
-        log_debug("systemd does not list the units of movers: %s", strerror(-rc));
+        log_debug("cannot list the units of movers: %s", strerror(-rc));
     return 0;
 }
 

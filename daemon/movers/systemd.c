@@ -2,7 +2,7 @@
 /*
  * systemd.c - a mover as a transient unit, snapferry-mover@OPERATION-ESCAPED.service
  *
- * Starting, killing and asking for the exit status are asynchronous (proc/unit.h). A unit stays after its process has
+ * Starting, killing and reading the exit status are asynchronous (proc/unit.h). A unit remains after its process has
  * ended (RemainAfterExit), so that its status can be read, until movers_forget().
  */
 #include "daemon/movers/builtin-impl.h"
@@ -12,14 +12,14 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define TRIES_MAX 10 /* a unit of an earlier attempt has to go first */
+#define TRIES_MAX 10 /* a unit of an earlier attempt must be removed first */
 #define RETRY_NS (NS_PER_S / 2)
 #define LOOK_NS (3 * NS_PER_S)
 #define EXEC_STATUS_FIRST 200 /* systemd.exec(5): statuses of its own, when it cannot execute the program */
 
 /* ---- the end ---- */
 
-static void take_facts(struct mover *v, const struct unit_facts *f)
+static void unit_read_facts(struct mover *v, const struct unit_facts *f)
 {
     v->status = f->status;
     v->oom = !strcmp(f->result, "oom-kill");
@@ -37,10 +37,10 @@ static void on_end_facts(const struct unit_facts *f, void *arg)
 {
     struct mover *v = arg;
     if (f) {
-        /* Our pidfd is faster than systemd's SIGCHLD: it will know in a moment. The tick ends this after 5 s. */
+        /* The pidfd is faster than systemd's SIGCHLD: its status follows shortly. The timer ends this after 5 s. */
         if (!f->ended && mono_ns() - v->gone_ns < LOOK_NS && systemd_ask_end(v))
             return;
-        take_facts(v, f);
+        unit_read_facts(v, f);
     }
     v->owner->ops->known(v);
 }
@@ -80,8 +80,8 @@ static void on_begin_facts(const struct unit_facts *f, void *arg)
     if (f->pid && mover_watch(v, f->pid, &e) == 0)
         return;
     if (!f->pid && !f->ended)
-        return; /* not yet: the tick asks again */
-    take_facts(v, f);
+        return; /* not yet: the timer repeats it */
+    unit_read_facts(v, f);
     ended_early(v);
 }
 
@@ -94,7 +94,7 @@ void systemd_job_ended(const char *job, const char *unit, const char *result, vo
         if (v->id.pid || v->gone || !v->unit_job[0] || strcmp(v->unit_job, job) != 0)
             continue;
         if (strcmp(result, "done") != 0 && !v->begin_error[0])
-            snprintf(v->begin_error, sizeof v->begin_error, "systemd could not start its unit (%s)", result);
+            snprintf(v->begin_error, sizeof v->begin_error, "systemd could not start its unit: %s", result);
         unit_ask(m->units, v->id.unit, on_begin_facts, v, &v->call);
         return;
     }
@@ -111,12 +111,12 @@ static void on_started(const char *job, bool exists, const char *why, void *arg)
         unit_forget(v->owner->units, v->id.unit);
         v->retry_ns = mono_ns() + RETRY_NS;
     } else {
-        snprintf(v->begin_error, sizeof v->begin_error, "systemd did not take its unit: %.300s", why);
+        snprintf(v->begin_error, sizeof v->begin_error, "systemd rejected its unit: %.300s", why);
         ended_early(v);
     }
 }
 
-static int submit(struct mover *v, struct err *e)
+static int unit_submit(struct mover *v, struct err *e)
 {
     return unit_start(v->owner->units, v->id.unit, mover_unit_describe, v, on_started, v, &v->call, e);
 }
@@ -124,7 +124,7 @@ static int submit(struct mover *v, struct err *e)
 int systemd_start(struct mover *v, struct err *e)
 {
     mover_unit_name(v->id.unit, sizeof v->id.unit, v->operation);
-    return submit(v, e);
+    return unit_submit(v, e);
 }
 
 void systemd_tick(struct mover *v)
@@ -135,7 +135,7 @@ void systemd_tick(struct mover *v)
         return;
     if (v->retry_ns && now >= v->retry_ns) {
         v->retry_ns = 0;
-        if (submit(v, &e) < 0)
+        if (unit_submit(v, &e) < 0)
             log_warning("mover of %s: %s", v->operation, e.msg);
     } else if (!v->id.pid && v->asked_ns && now - v->asked_ns > LOOK_NS) {
         v->asked_ns = now;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* unit.c - the properties of a mover's transient unit: rights, limits, and what the administrator adds */
+/* unit.c - the properties of a mover's transient unit: rights, limits, and those of the administrator */
 #include "base/units.h"
 #include "daemon/movers/builtin-impl.h"
 
@@ -11,24 +11,24 @@
 
 /* ---- what it may do ---- */
 
-static bool below(const char *path, const char *dir)
+static bool is_below(const char *path, const char *dir)
 {
     size_t n = strlen(dir);
     return !strncmp(path, dir, n) && (path[n] == '/' || !path[n]);
 }
 
-/* Whether something that it needs lies there: hiding the place would hide that as well. */
-static bool uses(const struct mover_launch *l, const char *const *places)
+/* Whether a needed path is below one of them: hiding it would hide that as well. */
+static bool launch_uses(const struct mover_launch *l, const char *const *places)
 {
     const char *const paths[] = {l->repository_path, l->cache_dir, l->socket, l->program};
     for (; *places; places++)
         for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-            if (below(paths[i], *places))
+            if (is_below(paths[i], *places))
                 return true;
     return false;
 }
 
-/* Beside the mover's own filter, which knows arguments: this one is in force from the first instruction. */
+/* In addition to the mover's own filter, which checks arguments: this one applies from the first instruction. */
 static void put_filters(struct unit_properties *p, const struct mover_launch *l)
 {
     static const char *const native[] = {"native", NULL}, *const unix_only[] = {"AF_UNIX", NULL};
@@ -58,10 +58,10 @@ static void put_rights(struct unit_properties *p, const struct mover_launch *l)
     unit_put_u64(p, "AmbientCapabilities", 0);
     unit_put_u64(p, "RestrictNamespaces", 0);
     unit_put_string(p, "ProtectSystem", "strict");
-    unit_put_string(p, "ProtectHome", uses(l, homes) ? "read-only" : "yes");
+    unit_put_string(p, "ProtectHome", launch_uses(l, homes) ? "read-only" : "yes");
     unit_put_string(p, "ProcSubset", "pid");
     unit_put_string(p, "ProtectProc", "invisible");
-    unit_put_bool(p, "PrivateTmp", !uses(l, tmp));
+    unit_put_bool(p, "PrivateTmp", !launch_uses(l, tmp));
     unit_put_bool(p, "PrivateNetwork", l->private_network);
     unit_put_u32(p, "UMask", 077);
     put_filters(p, l);
@@ -188,7 +188,7 @@ static void put_words(struct unit_properties *p, const char *name, const char *t
     unit_put_strings(p, name, list);
 }
 
-/* False: `v` is no value of it. */
+/* False: invalid value. */
 static bool put_passed(struct unit_properties *p, const struct passed *which, const char *v)
 {
     char *end = NULL;
@@ -223,7 +223,7 @@ static bool put_passed(struct unit_properties *p, const struct passed *which, co
     }
 }
 
-static int pass_on(struct unit_properties *p, const struct strs *properties, struct err *e)
+static int put_properties(struct unit_properties *p, const struct strs *properties, struct err *e)
 {
     for (unsigned i = 0; i < properties->n; i++) {
         const char *text = properties->v[i], *eq = strchr(text, '=');
@@ -233,15 +233,15 @@ static int pass_on(struct unit_properties *p, const struct strs *properties, str
                 found = &passed[k];
         if (found && put_passed(p, found, eq + 1))
             continue;
-        err_set(e, ERR_USAGE, EINVAL, "unit-property \"%.200s\" cannot be passed to a mover's unit", text);
-        return err_hint(e, "other properties go into /etc/systemd/system/snapferry-mover@.service.d/*.conf");
+        err_set(e, ERR_USAGE, EINVAL, "unit-property \"%.200s\" not supported for movers", text);
+        return err_hint(e, "set other properties in /etc/systemd/system/snapferry-mover@.service.d/*.conf");
     }
     return 0;
 }
 
 /* ---- its place among other units ---- */
 
-/* systemd wants a path without "." and ".." here and would refuse the unit for another one. */
+/* systemd requires a path without "." and ".." here and rejects the unit otherwise. */
 static bool is_plain(const char *path)
 {
     if (path[0] != '/' || !path[1])
@@ -253,10 +253,10 @@ static bool is_plain(const char *path)
 }
 
 /*
- * When the machine goes down, units are stopped in the reverse of the order in which they start: the daemon first, so
- * that it takes no mover's end for a failure and begins nothing new, then the movers, which write a checkpoint, then
- * the file systems with the repository and the volume and what they are on. Who stops such a mount by name stops its
- * movers as well (RequiresMountsFor=).
+ * At shutdown, units are stopped in the reverse of the order in which they start: the daemon first, so that it does not
+ * count a mover's end as a failure and starts nothing new, then the movers, which write a checkpoint, then the file
+ * systems of the repository and the volume and what is below them. Stopping such a mount stops its movers as well
+ * (RequiresMountsFor=).
  */
 static void put_order(struct unit_properties *p, const struct mover_launch *l)
 {
@@ -266,7 +266,7 @@ static void put_order(struct unit_properties *p, const struct mover_launch *l)
     const char *mounts[4] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < 3; i++)
-        if (is_plain(paths[i]) && !below(paths[i], "/dev"))
+        if (is_plain(paths[i]) && !is_below(paths[i], "/dev"))
             mounts[n++] = paths[i];
     unit_put_strings(p, "Before", before);
     unit_put_strings(p, "After", after);
@@ -294,7 +294,7 @@ int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *
     mover_unit_description(description, sizeof description, v->owner->runtime_dir, v->operation, l->volume);
     unit_put_string(p, "Description", description);
     unit_put_string(p, "Type", "exec");
-    /* The exit status stays readable until the operation's record is durable, also for the next daemon. */
+    /* The exit status remains readable until the operation's record is durable, also for the next daemon. */
     unit_put_bool(p, "RemainAfterExit", true);
     unit_put_string(p, "Restart", "no");
     unit_put_string(p, "KillMode", "control-group");
@@ -312,5 +312,5 @@ int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *
     put_order(p, l);
     put_rights(p, l);
     put_limits(p, l);
-    return pass_on(p, &l->limits.unit_properties, e);
+    return put_properties(p, &l->limits.unit_properties, e);
 }

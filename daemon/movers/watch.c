@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* watch.c - which mover is whose, and the end of its process */
+/* watch.c - look-up of movers, and the end of their processes */
 #include "daemon/movers/builtin-impl.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * calendar.c - calendar events of systemd.time(7): read, and when they come next
+ * calendar.c - calendar events of systemd.time(7): parsing, and their occurrences
  *
- * Local times are searched as dates of the civil calendar; only what is found is turned into a moment, because a local
- * time may exist once, twice or not at all. Seconds have fractions of down to a microsecond, as systemd's.
+ * Local times are searched as dates of the civil calendar; only a result is converted to a moment, because a local time
+ * may exist once, twice or not at all. Seconds have fractions of down to a microsecond, as systemd's.
  */
 #include "daemon/schedule/calendar.h"
 
@@ -80,14 +80,14 @@ __attribute__((format(printf, 2, 3))) static int bad(const struct reader *r, con
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    err_set(r->e, ERR_USAGE, EINVAL, "\"%.200s\" is no calendar event: %s", r->text, why);
-    err_hint(r->e, "systemd.time(7) describes them; `systemd-analyze calendar` tries them out");
+    err_set(r->e, ERR_USAGE, EINVAL, "invalid calendar event \"%.200s\": %s", r->text, why);
+    err_hint(r->e, "see systemd.time(7), and test it with `systemd-analyze calendar`");
     return -EINVAL;
 }
 
-static int unexpected(const struct reader *r)
+static int unexpected_text(const struct reader *r)
 {
-    return *r->p ? bad(r, "\"%.40s\" is not expected there", r->p) : bad(r, "it ends too early");
+    return *r->p ? bad(r, "unexpected \"%.40s\"", r->p) : bad(r, "incomplete");
 }
 
 static bool is_digit(char c)
@@ -99,7 +99,7 @@ static bool is_digit(char c)
 static int read_fraction(struct reader *r, int64_t *v)
 {
     if (!is_digit(*r->p))
-        return unexpected(r);
+        return unexpected_text(r);
     for (int64_t unit = SECOND / 10; is_digit(*r->p); r->p++, unit /= 10)
         *v += (*r->p - '0') * unit;
     return 0;
@@ -108,13 +108,13 @@ static int read_fraction(struct reader *r, int64_t *v)
 static int read_number(struct reader *r, enum field f, int *ret)
 {
     if (!is_digit(*r->p))
-        return unexpected(r);
+        return unexpected_text(r);
     int64_t v = 0;
     const char *from = r->p;
     for (; is_digit(*r->p); r->p++) {
         v = v * 10 + (*r->p - '0');
         if (v > 9999)
-            return bad(r, "the number %.20s is too large", from);
+            return bad(r, "number %.20s too large", from);
     }
     if (f == MICROSECOND) {
         v *= SECOND;
@@ -126,7 +126,7 @@ static int read_number(struct reader *r, enum field f, int *ret)
         }
     }
     if (v > INT_MAX)
-        return bad(r, "the number %.20s is too large", from);
+        return bad(r, "number %.20s too large", from);
     *ret = (int)v;
     return 0;
 }
@@ -154,12 +154,12 @@ static int read_part(struct reader *r, enum field f, struct part *p)
         r->p++;
         rc = read_number(r, f, &p->repeat);
         if (rc == 0 && !p->repeat)
-            return bad(r, "a step must be more than 0");
+            return bad(r, "step must be greater than 0");
     } else if (rc == 0 && f == MICROSECOND && p->stop >= 0 && p->start + SECOND > p->stop) {
-        return bad(r, "a range of less than a second needs a step");
+        return bad(r, "range of less than a second without a step");
     }
     if (rc == 0 && *r->p && !strchr(" ,-~:", *r->p))
-        return unexpected(r);
+        return unexpected_text(r);
     return rc;
 }
 
@@ -174,7 +174,7 @@ static int read_list(struct reader *r, enum field f, struct list *l)
         struct part p;
         int rc = read_part(r, f, &p);
         if (rc == 0 && l->n == PARTS_MAX)
-            return bad(r, "a list of more than %d parts", PARTS_MAX);
+            return bad(r, "list of more than %d parts", PARTS_MAX);
         if (rc == 0)
             rc = add_part(l, &p, r->e);
         if (rc < 0 || *r->p != ',')
@@ -206,29 +206,29 @@ static int read_weekdays(struct reader *r, struct calendar *c)
     for (bool first = true;; first = false) {
         size_t n = day_name(r->p, &day);
         if (!n)
-            return first ? 0 : bad(r, "\"%.40s\" is no day of the week", r->p);
+            return first ? 0 : bad(r, "unknown day of the week \"%.40s\"", r->p);
         if (r->p[n] && !strchr("-., ", r->p[n]))
-            return bad(r, "\"%.40s\" is no day of the week", r->p);
+            return bad(r, "unknown day of the week \"%.40s\"", r->p);
         if (from > day)
-            return bad(r, "a range of days that ends before it begins (weeks begin on Monday)");
+            return bad(r, "range of days with end before start (weeks start on Monday)");
         for (int i = from < 0 ? day : from; i <= day; i++)
             c->weekdays |= (uint8_t)(1 << i);
         r->p += n;
         bool range = *r->p == '-' || (r->p[0] == '.' && r->p[1] == '.'), open = range || *r->p == ',';
         if (range && from >= 0)
-            return unexpected(r);
+            return unexpected_text(r);
         from = range ? day : -1;
         r->p += open ? (*r->p == '.' ? 2 : 1) : 0;
         if (*r->p == '.' && !range)
-            return unexpected(r);
+            return unexpected_text(r);
         if (!*r->p || *r->p == ' ') { /* a comma may be the last, a range must end */
             if (range)
-                return unexpected(r);
+                return unexpected_text(r);
             r->p += strspn(r->p, " ");
             return 0;
         }
         if (!open)
-            return unexpected(r);
+            return unexpected_text(r);
     }
 }
 
@@ -258,7 +258,7 @@ static int read_date(struct reader *r, struct calendar *c)
         return 0;
     }
     if (*r->p != '-' && *r->p != '~')
-        return unexpected(r);
+        return unexpected_text(r);
     c->from_end = *r->p++ == '~';
     rc = read_list(r, MONTH, &c->field[MONTH]);
     if (rc < 0)
@@ -268,14 +268,14 @@ static int read_date(struct reader *r, struct calendar *c)
         move_list(&c->field[MONTH], &first);
     } else {
         if (c->from_end || (*r->p != '-' && *r->p != '~'))
-            return unexpected(r);
+            return unexpected_text(r);
         c->from_end = *r->p++ == '~';
         move_list(&c->field[YEAR], &first);
         rc = read_list(r, DAY, &c->field[DAY]);
         if (rc < 0)
             return rc;
         if (*r->p && *r->p != ' ')
-            return unexpected(r);
+            return unexpected_text(r);
     }
     r->p += strspn(r->p, " ");
     return 1;
@@ -300,7 +300,7 @@ static int read_time(struct reader *r, struct calendar *c)
         return rc;
     if (*r->p++ != ':') {
         r->p--;
-        return unexpected(r);
+        return unexpected_text(r);
     }
     rc = read_list(r, MINUTE, &c->field[MINUTE]);
     if (rc < 0)
@@ -308,7 +308,7 @@ static int read_time(struct reader *r, struct calendar *c)
     if (!*r->p)
         return set_zero(&c->field[MICROSECOND], r->e);
     if (*r->p != ':')
-        return unexpected(r);
+        return unexpected_text(r);
     r->p++;
     if (*r->p == '*') {
         r->p++;
@@ -316,7 +316,7 @@ static int read_time(struct reader *r, struct calendar *c)
     } else {
         rc = read_list(r, MICROSECOND, &c->field[MICROSECOND]);
     }
-    return rc == 0 && *r->p ? unexpected(r) : rc;
+    return rc == 0 && *r->p ? unexpected_text(r) : rc;
 }
 
 static int check_part(const struct reader *r, enum field f, struct part *p, bool from_end)
@@ -328,15 +328,15 @@ static int check_part(const struct reader *r, enum field f, struct part *p, bool
         return bad(r, "%s %g is not within %d to %d", name,
                    (p->start < from || p->start > to ? p->start : p->stop) / unit, from, f == MICROSECOND ? 59 : to);
     if (p->stop >= 0 && p->stop < p->start)
-        return bad(r, "a range of %ss that ends before it begins", name);
+        return bad(r, "range of %ss with end before start", name);
     if (p->repeat > to - from)
-        return bad(r, "a step of %g %ss is too long", p->repeat / unit, name);
+        return bad(r, "step of %g %ss too long", p->repeat / unit, name);
     if (p->stop >= 0) { /* the last value that is reached: from the end, ranges are walked from there */
         p->stop -= (p->stop - p->start) % p->repeat;
         if (p->stop == p->start)
             *p = (struct part){.start = p->start, .stop = -1};
     } else if (p->repeat && (from_end ? p->start - p->repeat < from : p->start + p->repeat > to)) {
-        return bad(r, "a step of %g %ss from there leads nowhere", p->repeat / unit, name);
+        return bad(r, "step of %g %ss has no second value", p->repeat / unit, name);
     }
     return 0;
 }
@@ -349,7 +349,7 @@ static void fix_year(int *y)
         *y += 1900;
 }
 
-static int check(const struct reader *r, struct calendar *c)
+static int event_check(const struct reader *r, struct calendar *c)
 {
     for (enum field f = 0; f < FIELDS; f++) {
         for (size_t i = 0; i < c->field[f].n; i++) {
@@ -366,7 +366,7 @@ static int check(const struct reader *r, struct calendar *c)
     return 0;
 }
 
-static const char *shorthand(const char *text)
+static const char *shorthand_expand(const char *text)
 {
     static const struct {
         const char *word, *meaning;
@@ -392,7 +392,7 @@ static int read_zone(const struct reader *r, char *copy, struct calendar *c)
     if (rc == -ENOMEM)
         return rc;
     if (rc < 0)
-        return bad(r, "\"%.40s\" is no known time zone", space + 1);
+        return bad(r, "unknown time zone \"%.40s\"", space + 1);
     *space = '\0';
     return 0;
 }
@@ -402,23 +402,23 @@ int calendar_parse(struct calendar **ret, const char *text, struct err *e)
     struct reader r = {.text = text, .e = e};
     char copy[TEXT_MAX];
     if (!*text)
-        return bad(&r, "it is empty");
+        return bad(&r, "empty");
     if (strlen(text) >= sizeof copy)
-        return bad(&r, "it is longer than %zu characters", sizeof copy - 1);
+        return bad(&r, "longer than %zu characters", sizeof copy - 1);
     memcpy(copy, text, strlen(text) + 1);
     struct calendar *c = calloc(1, sizeof *c);
     if (!c)
         return err_nomem(e);
     int rc = read_zone(&r, copy, c);
-    r.p = shorthand(copy);
+    r.p = shorthand_expand(copy);
     if (rc == 0)
-        rc = *r.p ? read_weekdays(&r, c) : bad(&r, "it has a time zone and nothing else");
+        rc = *r.p ? read_weekdays(&r, c) : bad(&r, "only a time zone");
     if (rc == 0)
         rc = read_date(&r, c);
     if (rc >= 0)
         rc = read_time(&r, c);
     if (rc == 0)
-        rc = check(&r, c);
+        rc = event_check(&r, c);
     if (rc < 0) {
         calendar_free(c);
         return rc;
@@ -516,10 +516,10 @@ static int64_t next_local(const struct calendar *c, int64_t from)
     return INT64_MAX;
 }
 
-/* The moment of a local time: the first one if there are two, *twice_until then says up to where local time repeats
- * itself; that of the change of clocks if there is none. Offsets are below a day and at least two days lie between
+/* The moment of a local time: the first one if there are two, *twice_until is then the time up to which local time
+ * repeats; that of the change of clocks if there is none. Offsets are below a day and at least two days lie between
  * changes. */
-static int64_t moment_of(const struct zone *z, int64_t local, int64_t *twice_until)
+static int64_t moment_of_local(const struct zone *z, int64_t local, int64_t *twice_until)
 {
     int64_t sec = local / SECOND, lo = sec - S_PER_DAY, hi = sec + S_PER_DAY;
     int64_t before = zone_offset(z, lo), after = zone_offset(z, hi);
@@ -550,7 +550,7 @@ int64_t calendar_next(const struct calendar *c, int64_t after_ns)
         local = next_local(c, local);
         if (local == INT64_MAX)
             return INT64_MAX;
-        int64_t again, found = moment_of(c->zone, local, &again);
+        int64_t again, found = moment_of_local(c->zone, local, &again);
         if (found > after)
             return found * 1000;
         local = again; /* local time comes a second time, and this has run */
@@ -581,9 +581,9 @@ int64_t calendar_latest(const struct calendar *c, int64_t from_ns, int64_t now_n
 #define RUNS_MIN 10                     /* of rare ones so many, however far they are */
 
 /*
- * Runs every second are too many to walk through. A distance longer than `step` is found by asking for the first run
- * that is at least `step` after another: if it lies in such a distance, it is its end. So the walk may leap, and does
- * by more the farther it has come: what repeats each day or week is met early enough.
+ * Events each second are too many to enumerate. A distance longer than `step` is found by searching the first event at
+ * least `step` after another: if it is in such a distance, it is its end. So the search may skip, and by more the
+ * further it has advanced: what repeats each day or week is found early enough.
  */
 int64_t calendar_interval_s(const struct calendar *c, int64_t now)
 {

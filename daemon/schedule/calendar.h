@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* calendar.h - calendar events of systemd.time(7): read, and when they come. Pure functions; see calendar_next(). */
+/* calendar.h - calendar events of systemd.time(7): parsing and occurrences. Pure functions; see calendar_next(). */
 #ifndef SNAPFERRY_DAEMON_SCHEDULE_CALENDAR_H
 #define SNAPFERRY_DAEMON_SCHEDULE_CALENDAR_H
 
@@ -15,16 +15,16 @@
 struct calendar;
 int calendar_parse(struct calendar **ret, const char *text, struct err *e); /* ERR_USAGE naming the part */
 void calendar_free(struct calendar *c);
-/* The first time strictly after `after_ns`, INT64_MAX if there is none (as for 30 February). Local time zone unless the
- * text names one; daylight saving: a time that does not exist runs at the next that does (systemd leaves it out), one
- * that exists twice runs once, the first time, hourly events too (as with systemd).
- * Immutable after parsing; the local zone is the process's at the time of the call. */
+/* The first time strictly after `after_ns`, INT64_MAX if there is none (as for 30 February). Local time zone unless
+ * the text names one; daylight saving: a time that does not exist runs at the next that does (systemd skips it), one
+ * that exists twice runs once, the first time, hourly events too (as with systemd). Immutable after parsing; the
+ * local zone is the process's at the time of the call. */
 int64_t calendar_next(const struct calendar *c, int64_t after_ns);
 /* The latest time that is at most `now` and after `from`; 0: none. */
 int64_t calendar_latest(const struct calendar *c, int64_t from_ns, int64_t now_ns);
-/* The longest time that may pass between two of them, in seconds: of the distances around and after `now`, the one that
- * spans it among them, in the coming weeks and in ten events at least. Distances are exact but for those shorter than a
- * hundredth of the time until they come. 0: there are not two events. */
+/* The longest time between two of them, in seconds: of the distances around and after `now`, including the current
+ * one, in the coming weeks and in ten events at least. Distances are exact except those shorter than a hundredth of
+ * the time until they occur. 0: there are not two events. */
 int64_t calendar_interval_s(const struct calendar *c, int64_t now_ns);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run that starts so much later than planned has been missed. */
+/* A run that starts later than planned by more than this was missed. */
 #define LATE_NS NS_PER_MIN
 #define RETRY_FIRST_NS NS_PER_MIN
 #define RETRY_MAX_NS (15 * NS_PER_MIN)
@@ -64,14 +64,14 @@ void sched_memory_copy(struct job_run *to, const struct job_run *from)
 
 /* ---- what it asks for ---- */
 
-/* From when on its times count. One that is not persistent lets go what is late. */
-static int64_t reference(const struct sched_job *j, int64_t now)
+/* From when on its times count. One that is not persistent skips late ones. */
+static int64_t reference_time(const struct sched_job *j, int64_t now)
 {
     int64_t ref = max_of(j->memory.since_ns, max_of(j->memory.last_planned_ns, j->asked_ns));
     return j->persistent ? ref : max_of(ref, now - j->offset_ns - LATE_NS - 1);
 }
 
-/* The clock went back. */
+/* The clock was set back. */
 static bool forget_future(struct sched_job *j, int64_t now)
 {
     int64_t ref = max_of(j->memory.since_ns, max_of(j->memory.last_planned_ns, j->asked_ns));
@@ -89,7 +89,7 @@ static bool forget_future(struct sched_job *j, int64_t now)
 bool sched_job_judge(struct sched_job *j, int64_t now)
 {
     const bool forgotten = forget_future(j, now);
-    const int64_t ref = reference(j, now);
+    const int64_t ref = reference_time(j, now);
     int64_t planned = calendar_next(j->calendar, ref);
     if (planned <= now - j->offset_ns) {
         const int64_t latest = max_of(planned, calendar_latest(j->calendar, ref, now - j->offset_ns));
@@ -119,7 +119,7 @@ int64_t sched_job_next(const struct sched_job *j, int64_t now, bool *due)
 
 void sched_job_retry(struct sched_job *j, int64_t now)
 {
-    if (j->due) /* a later time, which stands for this one as well */
+    if (j->due) /* a later time, which covers this one as well */
         return;
     int64_t wait = RETRY_FIRST_NS << (j->tries < 4 ? j->tries : 4);
     j->due = true;
@@ -138,7 +138,7 @@ int64_t sched_offset_ns(const char *node, const char *job, int64_t jitter_s)
     h *= UINT64_C(0x100000001b3); /* a NUL between them */
     for (const char *p = job; *p; p++)
         h = (h ^ (uint8_t)*p) * UINT64_C(0x100000001b3);
-    /* The low bits of this hash are poor ones. */
+    /* The low bits of this hash are weak. */
     h ^= h >> 32;
     h *= UINT64_C(0xd6e8feb86659fd93);
     h ^= h >> 32;

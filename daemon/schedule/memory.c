@@ -89,7 +89,7 @@ struct active {
     void *arg;
 };
 
-static int see_row(const struct job_run *m, void *arg)
+static int row_visit(const struct job_run *m, void *arg)
 {
     const struct active *x = arg;
     return m->active ? x->fn(m->id, x->arg) : 0;
@@ -98,7 +98,7 @@ static int see_row(const struct job_run *m, void *arg)
 int memory_each_active(struct records *r, memory_fn *fn, void *arg)
 {
     struct active x = {fn, arg};
-    return job_run_each(r, NULL, see_row, &x, NULL);
+    return job_run_each(r, NULL, row_visit, &x, NULL);
 }
 
 int memory_forget(struct records *r, const char *job, struct err *e)

@@ -9,10 +9,10 @@
 
 #define DESTINATION "org.freedesktop.systemd1"
 #define MANAGER "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
-/* Of the timers and of their services. A unit of that name that somebody else made is left alone. */
+/* Of the timers and of their services. A unit of that name with another description is not touched. */
 #define DESCRIPTION "Backups of snapferry's job "
 
-static int call(sd_bus *bus, const char *method, const char *unit, const char *mode, struct err *e)
+static int bus_call(sd_bus *bus, const char *method, const char *unit, const char *mode, struct err *e)
 {
     sd_bus_error error = SD_BUS_ERROR_NULL;
     int rc = mode ? sd_bus_call_method(bus, DESTINATION, MANAGER, method, &error, NULL, "ss", unit, mode)
@@ -26,11 +26,11 @@ static int call(sd_bus *bus, const char *method, const char *unit, const char *m
     return rc;
 }
 
-/* A timer that is stopped is gone; a service that has failed stays listed until it is reset. */
+/* A stopped timer disappears; a failed service stays listed until it is reset. */
 static int remove_unit(sd_bus *bus, const char *unit, const char *active, struct err *e)
 {
-    int rc = strcmp(active, "failed") ? call(bus, "StopUnit", unit, "replace", e) : 0;
-    return rc < 0 || strcmp(active, "failed") ? rc : call(bus, "ResetFailedUnit", unit, NULL, e);
+    int rc = strcmp(active, "failed") ? bus_call(bus, "StopUnit", unit, "replace", e) : 0;
+    return rc < 0 || strcmp(active, "failed") ? rc : bus_call(bus, "ResetFailedUnit", unit, NULL, e);
 }
 
 static int remove_listed(sd_bus *bus, sd_bus_message *list, json_int_t *stopped, struct err *e)
@@ -47,7 +47,7 @@ static int remove_listed(sd_bus *bus, sd_bus_message *list, json_int_t *stopped,
         *stopped += strstr(unit, ".timer") != NULL;
         rc = 1;
     }
-    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "the list of units cannot be read") : 0;
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot read the list of units") : 0;
 }
 
 static void bus_closep(sd_bus **bus)
@@ -66,7 +66,7 @@ int old_timers_step(const json_t *in, json_t **out, int *fd, struct err *e)
         rc = sd_bus_call_method(bus, DESTINATION, MANAGER, "ListUnitsByPatterns", NULL, &list, "asas", 0, 2,
                                 "snapferry-job-*.timer", "snapferry-job-*.service");
     if (rc < 0)
-        return err_set(e, ERR_GENERIC, -rc, "systemd does not list its units");
+        return err_set(e, ERR_GENERIC, -rc, "cannot list systemd units");
     rc = remove_listed(bus, list, &stopped, e);
     sd_bus_message_unref(list);
     if (rc == 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * schedule.c - which job is due, and its start
+ * schedule.c - due jobs, and their start
  *
- * Jobs wait in a heap for the time at which they are to be looked at; a look takes those whose time has come, and each
- * minute and whenever the clock was set all of them, since clock and time zone may have changed. What is due
- * goes into a queue, from which STARTING_MAX at a time are started.
+ * Jobs wait in a heap for the time of their next evaluation; those whose time has come are evaluated, and each minute
+ * and whenever the clock was set all of them, since clock and time zone may have changed. Due jobs are queued, and
+ * STARTING_MAX at a time are started.
  *
  * Crash points: schedule-due (before the job is submitted), schedule-ran (its run is in the records).
  */
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
-/* Each start looks at the storage in a process of its own. */
+/* Each start examines the storage in a process of its own. */
 #define STARTING_MAX 8
 #define INTERVAL_FRESH_NS (10 * NS_PER_MIN) /* it changes with the seasons */
 
@@ -36,10 +36,10 @@ struct schedule {
     struct table jobs;
     struct sched_job **heap; /* the one with the smallest look_ns first; room for all */
     unsigned n_heap;
-    struct sched_job **queue; /* a ring with room for all: what is due, in the order in which it became so */
+    struct sched_job **queue; /* a ring with room for all: due jobs, in the order in which they became due */
     unsigned queue_at, n_queue;
     unsigned starting;
-    int64_t all_ns; /* when all were looked at */
+    int64_t all_ns; /* when all were last evaluated */
     sd_event_source *timer, *clock_set;
     int clock_fd;
 };
@@ -113,7 +113,7 @@ static struct sched_job *find_job(const struct schedule *s, const char *name)
 
 /* ---- heap and queue ---- */
 
-static bool sooner(const struct sched_job *a, const struct sched_job *b)
+static bool is_sooner(const struct sched_job *a, const struct sched_job *b)
 {
     return a->look_ns != b->look_ns ? a->look_ns < b->look_ns : a->index < b->index;
 }
@@ -121,7 +121,7 @@ static bool sooner(const struct sched_job *a, const struct sched_job *b)
 static void heap_add(struct schedule *s, struct sched_job *j)
 {
     unsigned i = s->n_heap++;
-    for (; i && sooner(j, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i && is_sooner(j, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
         s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = j;
 }
@@ -131,9 +131,9 @@ static struct sched_job *heap_take(struct schedule *s)
     struct sched_job *first = s->heap[0], *last = s->heap[--s->n_heap];
     unsigned i = 0;
     for (unsigned next; (next = 2 * i + 1) < s->n_heap; i = next) {
-        if (next + 1 < s->n_heap && sooner(s->heap[next + 1], s->heap[next]))
+        if (next + 1 < s->n_heap && is_sooner(s->heap[next + 1], s->heap[next]))
             next++;
-        if (!sooner(s->heap[next], last))
+        if (!is_sooner(s->heap[next], last))
             break;
         s->heap[i] = s->heap[next];
     }
@@ -168,11 +168,11 @@ static void wake_at(struct schedule *s, int64_t ns)
     sd_event_source_set_enabled(s->timer, SD_EVENT_ONESHOT);
 }
 
-static void judge(struct schedule *s, struct sched_job *j, int64_t now)
+static void job_evaluate(struct schedule *s, struct sched_job *j, int64_t now)
 {
     struct err e = ERR_INIT;
     if (sched_job_judge(j, now)) {
-        log_warning("job %s: its last run is in the future, the clock was set back; its schedule counts from now on",
+        log_warning("job %s: its last run is in the future: the clock was set back; the schedule continues from now",
                     j->name);
         if (s->o.start && memory_keep(s->o.records, j, &e) < 0)
             log_warning("job %s: %s", j->name, e.msg);
@@ -183,14 +183,14 @@ static void judge(struct schedule *s, struct sched_job *j, int64_t now)
         heap_add(s, j);
 }
 
-static void judge_all(struct schedule *s, int64_t now)
+static void jobs_evaluate(struct schedule *s, int64_t now)
 {
     tzset(); /* the node's zone may have been changed */
     s->all_ns = now;
     s->n_heap = 0;
     for (unsigned i = 0; i < s->jobs.n; i++)
         if (sched_job_active(s->jobs.job[i]))
-            judge(s, s->jobs.job[i], now);
+            job_evaluate(s, s->jobs.job[i], now);
 }
 
 /* The callee may note the run, and so change the job, before it returns. */
@@ -211,13 +211,13 @@ static void start_job(struct schedule *s, struct sched_job *j)
 int64_t schedule_look(struct schedule *s, int64_t now)
 {
     if (now - s->all_ns >= NS_PER_MIN || now < s->all_ns)
-        judge_all(s, now);
+        jobs_evaluate(s, now);
     while (s->n_heap && s->heap[0]->look_ns <= now)
-        judge(s, heap_take(s), now);
+        job_evaluate(s, heap_take(s), now);
     for (unsigned n = s->n_queue; s->o.start && n && s->starting < STARTING_MAX; n--) {
         struct sched_job *j = queue_take(s);
         if (j->starting)
-            queue_add(s, j); /* one run of a job after the other */
+            queue_add(s, j); /* one run of a job at a time */
         else if (j->due && sched_job_active(j))
             start_job(s, j);
     }
@@ -228,7 +228,7 @@ int64_t schedule_look(struct schedule *s, int64_t now)
     return at;
 }
 
-static int on_time(sd_event_source *source, uint64_t usec, void *arg)
+static int is_on_time(sd_event_source *source, uint64_t usec, void *arg)
 {
     (void)source, (void)usec;
     schedule_look(arg, now_ns());
@@ -293,7 +293,7 @@ int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, con
     job_run_init(&m);
     const bool noted = j && j->noted && planned_ns && j->starting_ns == planned_ns;
     if (noted || (j && is_starting(j, planned_ns))) {
-        if (noted) /* the transaction that had its run came to nothing */
+        if (noted) /* the transaction with its run was rolled back */
             sched_memory_copy(&j->memory, &j->before);
         else
             start_ended(s, j, now);
@@ -301,7 +301,7 @@ int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, con
         if (again && j->persistent && sched_job_active(j))
             sched_job_retry(j, now);
     }
-    struct job_run *to = j ? &j->memory : &m; /* also where it cannot be written: it did fail */
+    struct job_run *to = j ? &j->memory : &m; /* also if it cannot be written: it did fail */
     to->failed.there = true;
     to->failed.at_ns = now;
     set_missing(to, missing);
@@ -312,7 +312,7 @@ int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, con
 
 /* ---- configuration ---- */
 
-/* What the job does not name any more is not missing. */
+/* Volumes that are no longer named by the job are not missing. */
 static void still_named(struct sched_job *j, const struct cfg *c)
 {
     const struct cfg_job *from = cfg_job(c, j->name);
@@ -329,8 +329,9 @@ static void still_named(struct sched_job *j, const struct cfg *c)
     j->memory.missing = left;
 }
 
-/* What is known of the job goes on; what was due before the configuration was read stays due. */
-static void carry_over(struct schedule *s, struct sched_job *j, const struct sched_job *old, bool write, int64_t now)
+/* The state of the job is kept; what was due before the configuration was read stays due. */
+static void jobs_carry_over(struct schedule *s, struct sched_job *j, const struct sched_job *old, bool write,
+                            int64_t now)
 {
     struct err e = ERR_INIT;
     bool changed;
@@ -339,7 +340,7 @@ static void carry_over(struct schedule *s, struct sched_job *j, const struct sch
         j->asked_ns = old->asked_ns;
     } else if (memory_load(s->o.records, j, now, &changed, &e) < 0 ||
                (changed && write && memory_keep(s->o.records, j, &e) < 0)) {
-        log_warning("job %s: %s", j->name, e.msg); /* degraded records are no reason to make no backups */
+        log_warning("job %s: %s", j->name, e.msg); /* degraded records do not prevent backups */
     }
     if (!old)
         return;
@@ -381,13 +382,13 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct 
     if (!heap || !queue)
         return err_nomem(e);
     if (s->o.start)
-        judge_all(s, now); /* what came due until now did so under the old one */
+        jobs_evaluate(s, now); /* runs that became due until now did so under the old one */
     struct err why = ERR_INIT;
     const bool write = s->o.start && records_begin(s->o.records, &why) == 0;
     s->starting = 0;
     for (unsigned i = 0; i < jobs.n; i++) {
         struct sched_job *j = jobs.job[i];
-        carry_over(s, j, find_job(s, j->name), write, now);
+        jobs_carry_over(s, j, find_job(s, j->name), write, now);
         still_named(j, c);
         s->starting += j->starting;
     }
@@ -395,8 +396,8 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct 
     if (write)
         memory_each_active(s->o.records, forget_removed, &removed);
     if (s->o.start && (!write || records_commit(s->o.records, &why) < 0))
-        log_warning("the schedules of jobs: %s", why.msg);
-    /* What waited keeps its place. */
+        log_warning("schedules of jobs: %s", why.msg);
+    /* Queued jobs keep their place. */
     unsigned n = 0;
     for (; s->n_queue;) {
         struct sched_job *j = table_find(&jobs, queue_take(s)->name);
@@ -414,14 +415,14 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct 
     s->queue = take_ptr(&queue);
     s->queue_at = 0;
     s->n_queue = n;
-    judge_all(s, now);
+    jobs_evaluate(s, now);
     wake_at(s, now);
     return 0;
 }
 
 /* ---- life ---- */
 
-/* A timer that nobody waits for, but for its end when the clock is set. */
+/* A timer without an expiry of interest, except its cancellation when the clock is set. */
 static int watch_clock(struct schedule *s)
 {
     struct itimerspec never = {.it_value = {.tv_sec = (time_t)1 << 40}};
@@ -434,7 +435,7 @@ static int on_clock_set(sd_event_source *source, int fd, uint32_t events, void *
     uint64_t n;
     (void)source, (void)events;
     if (read(fd, &n, sizeof n) < 0 && errno == ECANCELED) {
-        log_info("the clock was set: the schedules of all jobs are checked");
+        log_info("clock was set: checking the schedules of all jobs");
         watch_clock(s);
         s->all_ns = 0;
         schedule_look(s, now_ns());
@@ -442,9 +443,9 @@ static int on_clock_set(sd_event_source *source, int fd, uint32_t events, void *
     return 0;
 }
 
-static int watch(struct schedule *s, struct err *e)
+static int watch_start(struct schedule *s, struct err *e)
 {
-    int rc = sd_event_add_time(s->o.loop, &s->timer, CLOCK_REALTIME, UINT64_MAX, 1, on_time, s);
+    int rc = sd_event_add_time(s->o.loop, &s->timer, CLOCK_REALTIME, UINT64_MAX, 1, is_on_time, s);
     if (rc >= 0)
         rc = sd_event_source_set_enabled(s->timer, SD_EVENT_OFF);
     if (rc < 0)
@@ -453,7 +454,7 @@ static int watch(struct schedule *s, struct err *e)
     rc = s->clock_fd < 0 ? -errno : watch_clock(s);
     if (rc == 0)
         rc = sd_event_add_io(s->o.loop, &s->clock_set, s->clock_fd, EPOLLIN, on_clock_set, s);
-    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot watch for changes of the clock") : 0;
+    return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot watch for clock changes") : 0;
 }
 
 int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct err *e)
@@ -463,7 +464,7 @@ int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct er
         return err_nomem(e);
     s->o = *o;
     s->clock_fd = -1;
-    int rc = o->loop ? watch(s, e) : 0;
+    int rc = o->loop ? watch_start(s, e) : 0;
     if (rc < 0) {
         schedule_free(s);
         return rc;
@@ -510,7 +511,7 @@ static void view_of(struct sched_job *j, int64_t now, struct job_view *v)
         .last_backup = j->memory.last_backup,
         .idle_because = !j->calendar   ? "no on-calendar"
                         : j->paused    ? "paused"
-                        : j->elsewhere ? "for other nodes (only-on-node)"
+                        : j->elsewhere ? "other nodes only (only-on-node)"
                                        : "",
         .next_ns = next == INT64_MAX ? 0 : next,
         .last_ns = j->memory.last_run_ns,

@@ -2,11 +2,10 @@
 /*
  * schedule.h - when jobs run
  *
- * The daemon runs its jobs itself, with or without systemd, and nobody else does. A time of a job that has come is due
- * until its run was started: what is due waits in order, a few are started at a time, so that none is lost for being
- * one of many. Missed runs (daemon down, node off, clock jump) are caught up once (persistent), found from the last run
- * that is in the records (struct job_run). Jitter is a fixed offset per node and job. What is due stays due over a
- * reload.
+ * The daemon runs its jobs itself, with or without systemd; there is no other scheduler. A time of a job that has come
+ * is due until its run was started: due jobs are queued, a few are started at a time, so that none is lost. Missed runs
+ * (daemon down, node off, clock jump) are caught up once (persistent), determined from the last run in the records
+ * (struct job_run). Jitter is a fixed offset per node and job. Due jobs stay due over a reload.
  *
  * The event loop's thread only. Every function takes the wall clock's time from its caller.
  */
@@ -19,39 +18,39 @@
 #include <systemd/sd-event.h>
 
 struct schedule;
-/* Starts a run. It is answered by schedule_ran() or schedule_failed() with the same planned_ns, once, before this
- * returns or later; a daemon that ends before that starts it again the next time. planned_ns is when it should have
- * run, caught_up that this is late: missed, and run once for all that was missed. It must not call schedule_apply(),
+/* Starts a run. Answered by schedule_ran() or schedule_failed() with the same planned_ns, once, before this returns
+ * or later; if the daemon ends before that, it is started again at the next start. planned_ns is the planned time,
+ * caught_up that it is late: missed, and run once for all missed runs. It must not call schedule_apply(),
  * schedule_look() or schedule_free(). */
 typedef void schedule_start_fn(const char *job, int64_t planned_ns, bool caught_up, void *arg);
 
 struct schedule_opts {
     struct records *records;
     sd_event *loop;           /* NULL: its owner calls schedule_look() */
-    schedule_start_fn *start; /* NULL: only to be looked at, nothing is started and nothing is written */
+    schedule_start_fn *start; /* NULL: read-only, nothing is started and nothing is written */
     void *arg;
 };
 int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct err *e);
 void schedule_free(struct schedule *s);
-/* Accepts a configuration (at start and after each reload). On failure the old one goes on. */
+/* Accepts a configuration (at start and after each reload). On failure the old one stays in force. */
 int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now_ns, struct err *e);
-/* Starts what is due. Returns when to look again, in a minute at the latest; with a loop that happens by itself. */
+/* Starts due jobs. Returns when to call it again, in a minute at the latest; with a loop that happens automatically. */
 int64_t schedule_look(struct schedule *s, int64_t now_ns);
 
 /*
- * Notes a run in the records, in the transaction that adds the backup: it is not caught up again. planned_ns 0 is a run
- * by hand, which makes up for one that was missed. missing: [{"volume", "reason"}] of what the job names and this start
- * did not find, kept until the next start; NULL: nothing. Should the transaction fail, schedule_failed() is called as
- * well.
+ * Records a run, in the transaction that adds the backup: it is not caught up again. planned_ns 0 is a manual run,
+ * which replaces a missed one. missing: [{"volume", "reason"}] of volumes that the job names and this start did not
+ * find, kept until the next start; NULL: none. If the transaction fails, schedule_failed() is called as well.
  */
 int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const char *backup, const json_t *missing,
                  int64_t now_ns, struct err *e);
-/* Notes that a job could not be started; forgotten with its next run. `again`: for a reason that passes, so that a
- * persistent job is started again after a while (one minute at first, then up to 15). */
+/* Records that a job could not be started; cleared by its next run. `again`: for a transient reason, so that a
+ * persistent job is started again after a delay (one minute at first, then up to 15). */
 int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, const struct err *why, bool again,
                     const json_t *missing, int64_t now_ns, struct err *e);
 
-/* A job as it is now; texts and documents are the schedule's, until one of the functions above is called. */
+/* The current state of a job; texts and documents belong to the schedule, until one of the functions above is
+ * called. */
 struct job_view {
     const char *name, *on_calendar, *last_backup /* "": none, or not known */;
     const char *idle_because; /* "", or why it has no next run */
@@ -61,17 +60,16 @@ struct job_view {
     int64_t jitter_s;
     int64_t interval_s; /* the longest time between two runs, see calendar_interval_s(); 0: there are not two */
     bool paused, elsewhere;
-    bool due;                         /* it waits for its turn, for another attempt, or (nothing runs) for the daemon */
+    bool due;                         /* it is queued, waits for another attempt, or (nothing runs) for the daemon */
     const struct job_failure *failed; /* NULL: its last start has not failed */
-    const json_t *missing;            /* what its last start did not find; NULL: nothing */
+    const json_t *missing;            /* volumes that its last start did not find; NULL: none */
 };
 /* All jobs, in the order of the configuration; malloc()ed. NULL: no memory, and *n is 0. `s` may be
  * NULL: there is none yet. */
 struct job_view *schedule_views(const struct schedule *s, int64_t now_ns, unsigned *n);
-/* How many jobs run by themselves. */
+/* How many jobs run on a schedule. */
 unsigned schedule_active(const struct schedule *s);
-/* How many jobs of this node could not be started last time; of the first one the name and the reason, both borrowed.
- */
+/* How many jobs of this node could not be started last time; name and reason of the first one, both borrowed. */
 unsigned schedule_failing(const struct schedule *s, const char **job, const char **why);
 
 #endif

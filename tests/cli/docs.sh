@@ -227,7 +227,7 @@ sample() { # NAME FILE
         if ! "$SNAPFERRY" check-config --config-dir "$d" --json >"$WORK/sample.json" 2>/dev/null; then
             jq -r 'select(.type == "result") | .complaints[] | select(.severity == "error") | .text' \
                 "$WORK/sample.json" |
-                grep -vE "there is no \[(repository|storage-class|plugin|job)|No such file|of kind driver, not mover" \
+                grep -vE "no \[(repository|storage-class|plugin|job)|No such file|of kind driver, not mover" \
                 | sed "s|^|$1: |"
         fi
     fi
@@ -254,7 +254,7 @@ bad=$(for f in examples/*.ini examples/conf.d/*.ini debian/snapferry.ini; do
     [ -f "$f" ] || continue
     # A group that every system has.
     sed -E -e 's/^;([a-z\[])/\1/' -e 's/^(unix-group = ).*/\1root/' "$f" >"$WORK/block.ini"
-    sample "$f without its semicolons" "$WORK/block.ini" | grep -v 'stands twice' # one or the other
+    sample "$f without its semicolons" "$WORK/block.ini" | grep -v 'is set twice' # one or the other
 done)
 empty "also when what is commented out is not" "$bad"
 printf '[job "x"]\nvolumes = *\nsnapshot-to-retain = 3\n' >"$WORK/block.ini"

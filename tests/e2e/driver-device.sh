@@ -152,5 +152,5 @@ same "after all of these the volume is as writable as before" \
 chmod 777 "$WORK/liar"
 if call --hook "$WORK/liar" expose "$n" overlay ro "$(uuid)" >"$WORK/out" 2>&1; then fail \
     "a hook that others may write to is not run"; else
-    check "a hook that others may write to is not run" grep -q 'can be changed by others' "$WORK/out"; fi
+    check "a hook that others may write to is not run" grep -q 'is writable by others' "$WORK/out"; fi
 finish

@@ -67,7 +67,7 @@ fs_make vol xfs || exit 1
 random_file "$WORK/vol/a.img" $((12 * MIB)) 8
 daemon_setup
 config_class vol "$WORK/vol" 'read-limit = 1KiB'
-expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: it is at least 256KiB' \
+expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: at least 256KiB' \
     -- "$SNAPFERRY" check-config --config-dir "$CONF"
 config_class vol "$WORK/vol" 'read-limit = 4MiB'
 starts "the daemon starts"

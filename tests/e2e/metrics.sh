@@ -220,10 +220,10 @@ conf_says() { # NAME CODE PATTERN LINE...
     metrics_config "$@"
     expect "$name" "$code" "$pattern" -- "$SNAPFERRY" check-config --config-dir "$CONF"
 }
-conf_says "a name is no address" 2 'names are not looked up' "listen = localhost:9747"
-conf_says "a port of 0" 2 'the port goes from 1 to 65535' "listen = 127.0.0.1:0"
-conf_says "a text file that nobody reads" 2 'reads files \*.prom only' "textfile = $WORK/x.txt"
+conf_says "a name is no address" 2 'names are not resolved' "listen = localhost:9747"
+conf_says "a port of 0" 2 'port out of range .1 to 65535' "listen = 127.0.0.1:0"
+conf_says "a text file that nobody reads" 2 'only reads files \*.prom' "textfile = $WORK/x.txt"
 conf_says "a directory that is not there" 0 'no directory' "textfile = $WORK/none/x.prom"
-conf_says "a group that is not there" 2 'no group' "unix-group = nosuchgroup"
+conf_says "a group that is not there" 2 'unknown group' "unix-group = nosuchgroup"
 explain_failure
 finish

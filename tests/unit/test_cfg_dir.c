@@ -94,14 +94,14 @@ static void every_error_of_every_file_at_once(void **state)
     cfgdir_write("conf.d/20-b.ini", "[job \"j\"]\nvolumes = class:b\nkeep-daily = some\n");
     struct cfg *c = cfgdir_load("[daemon]\nslots = -1\nslots = 3\nnode-nmae = x\nnonsense\n[daemon \"two\"]\nx = y\n");
     assert_complains(c, CFG_ERROR, "snapferry.ini:2", "slots must not be negative: -1");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "slots stands twice in this section, first in line 2");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "slots is set twice in this section, first in line 2");
     assert_complains(c, CFG_ERROR, "snapferry.ini:4", "nearest known is node-name");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:5", "neither a [section] nor key = value");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:6", "one [daemon] only");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:5", "[section] or key = value expected");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:6", "[daemon] is a single section");
     assert_complains(c, CFG_ERROR, "conf.d/10-a.ini:1", "the nearest known is [daemon]");
     assert_complains(c, CFG_ERROR, "conf.d/10-a.ini:4", "nearest known is match");
     assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:2", "no [storage-class \"b\"]; the nearest known is \"a\"");
-    assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:3", "keep-daily wants a whole number");
+    assert_complains(c, CFG_ERROR, "conf.d/20-b.ini:3", "keep-daily: integer");
     assert_int_equal(cfg_errors(c), 9);
     for (unsigned i = 1; i < complaints(c); i++) /* in the order of files and lines */
         assert_true(strcmp(cfg_complaint_at(c, i - 1)->where, cfg_complaint_at(c, i)->where) <= 0 ||
@@ -145,9 +145,9 @@ static void lines_that_inih_would_change_are_refused_or_kept(void **state)
     (void)state;
     struct cfg *c;
     char text[9000];
-    one_error("[daemon] slots = 3\n", "snapferry.ini:1", "behind the section's bracket: slots = 3");
-    one_error("[daemon\nslots = 3\n", "snapferry.ini:1", "not closed");
-    one_error("[volume \"a]b\"]\n", "snapferry.ini:1", "behind the section's bracket");
+    one_error("[daemon] slots = 3\n", "snapferry.ini:1", "text after the section header: slots = 3");
+    one_error("[daemon\nslots = 3\n", "snapferry.ini:1", "missing ]");
+    one_error("[volume \"a]b\"]\n", "snapferry.ini:1", "text after the section header");
     snprintf(text, sizeof text, "[volume \"/%0*d\"]\n", 41, 0);
     one_error(text, "snapferry.ini:1", "longer than 49");
     snprintf(text, sizeof text, "[job \"j\"]\nvolumes = /%0*d\n", 200, 0);
@@ -167,12 +167,12 @@ static void lines_that_inih_would_change_are_refused_or_kept(void **state)
     assert_null(j->volumes[4]);
     assert_true(j->paused);
     cfg_free(c);
-    one_error("[daemon]\nslots = 3\n   4\n", "snapferry.ini:3", "slots is no list");
-    one_error("[job \"j\"]\nvolumes = /a\n  pasued = yes\n", "snapferry.ini:3", "a key that is not known");
-    one_error("[job \"j\"]\nvolumes = \"/a\n", "snapferry.ini:2", "a quote is not closed");
-    one_error("key = 1\n", "snapferry.ini:1", "before any section");
-    one_error("[job nightly]\n", "snapferry.ini:1", "named like [job \"NAME\"]");
-    one_error("[job \"a/b\"]\n", "snapferry.ini:1", "has no slash");
+    one_error("[daemon]\nslots = 3\n   4\n", "snapferry.ini:3", "slots is not a list");
+    one_error("[job \"j\"]\nvolumes = /a\n  pasued = yes\n", "snapferry.ini:3", "an unknown key");
+    one_error("[job \"j\"]\nvolumes = \"/a\n", "snapferry.ini:2", "missing closing quote");
+    one_error("key = 1\n", "snapferry.ini:1", "before the first section");
+    one_error("[job nightly]\n", "snapferry.ini:1", "header of a job section is [job \"NAME\"]");
+    one_error("[job \"a/b\"]\n", "snapferry.ini:1", "must not contain a slash");
     /* A byte order mark and carriage returns are no part of it; other bytes are refused. */
     cfg_free(no_error("\xef\xbb\xbf[daemon]\r\nslots = 3\r\n"));
     one_error("[daemon]\nnode-name = a\xff\n", "snapferry.ini:2", "UTF-8");
@@ -201,13 +201,13 @@ static void files_that_are_none(void **state)
     snprintf(fifo, sizeof fifo, "%s/conf.d/50.ini", cfgdir);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     c = cfgdir_load("[daemon]\nslots = x\n");
-    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "no regular file");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:2", "whole number");
+    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "not a regular file");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:2", "integer");
     cfg_free(c);
     unlink(fifo);
     assert_int_equal(symlink("/dev/zero", fifo), 0);
     c = cfgdir_load("");
-    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "no regular file");
+    assert_complains(c, CFG_ERROR, "conf.d/50.ini", "not a regular file");
     cfg_free(c);
     unlink(fifo);
     FILE *f = fopen(fifo, "w");
@@ -336,11 +336,11 @@ static void zero_is_refused_where_it_is_not_none(void **state)
         snprintf(text, sizeof text, "[daemon]\n%s = -3\n", none[i]);
         one_error(text, "snapferry.ini:2", "must not be negative: -3");
     }
-    one_error("[daemon]\nsnapshots-to-retain = none\n", "snapferry.ini:2", "whole number from 0");
+    one_error("[daemon]\nsnapshots-to-retain = none\n", "snapferry.ini:2", "integer from 0");
     one_error("[daemon]\npool-high-water = 101\n", "snapferry.ini:2", "out of range");
     one_error("[mover]\nmemory = 64MiB\n", "snapferry.ini:2", "out of range");
-    one_error("[daemon]\nmove-data = maybe\n", "snapferry.ini:2", "wants yes or no");
-    one_error("[daemon]\nprune = never\n", "snapferry.ini:2", "one of: after before");
+    one_error("[daemon]\nmove-data = maybe\n", "snapferry.ini:2", "yes or no expected");
+    one_error("[daemon]\nprune = never\n", "snapferry.ini:2", "one of after before");
     one_error("[mover]\nunit-property = MemoryMax=1G\n", "snapferry.ini:2", "set by the key memory-max");
     one_error("[mover]\nunit-property = ExecStart=/bin/sh\n", "snapferry.ini:2", "cannot be set");
     one_error("[mover]\nunit-property = nothing\n", "snapferry.ini:2", "Name=value");
@@ -352,20 +352,20 @@ static void ranges_are_told_as_people_write_them(void **state)
     static const struct {
         const char *text, *words;
     } cases[] = {
-        {"[mover]\nmemory = 64MiB\n", "memory = 64MiB is out of range: it goes from 96MiB to 1TiB"},
-        {"[mover]\nmemory = 0\n", "the least is 96MiB"},
-        {"[mover]\nmemory-max = 2TiB\n", "it is at most 1TiB"},
-        {"[mover]\nread-limit = 1KiB\n", "it is at least 256KiB"},
-        {"[mover]\nread-limit = 9EiB\n", "it is less than 8EiB"},
-        {"[plugin \"p\"]\nmax-size = 15EiB\n", "it is less than 8EiB"},
-        {"[daemon]\nsweep = 25h\n", "sweep = 25h is out of range: it goes from 1s to 1d"},
-        {"[daemon]\nkeep-records = 2s\n", "it goes from 1min to 36500d"},
-        {"[daemon]\nmax-duration = 366d\n", "it is at most 365d"},
-        {"[daemon]\ngroup-max-skew = 61min\n", "it goes from 1ms to 1h"},
-        {"[mover]\ncpus = 3-1\n", "cpus = 3-1: a range ends before it begins"},
-        {"[mover]\ncpus = 0,4-2\n", "a range ends before it begins"},
-        {"[mover]\ncpus = 1024\n", "numbers from 0 to 1023"},
-        {"[mover]\ncpus = 0-99999999999\n", "numbers from 0 to 1023"},
+        {"[mover]\nmemory = 64MiB\n", "memory = 64MiB is out of range: 96MiB to 1TiB allowed"},
+        {"[mover]\nmemory = 0\n", "at least 96MiB"},
+        {"[mover]\nmemory-max = 2TiB\n", "at most 1TiB"},
+        {"[mover]\nread-limit = 1KiB\n", "at least 256KiB"},
+        {"[mover]\nread-limit = 9EiB\n", "less than 8EiB"},
+        {"[plugin \"p\"]\nmax-size = 15EiB\n", "less than 8EiB"},
+        {"[daemon]\nsweep = 25h\n", "sweep = 25h is out of range: 1s to 1d allowed"},
+        {"[daemon]\nkeep-records = 2s\n", "1min to 36500d allowed"},
+        {"[daemon]\nmax-duration = 366d\n", "at most 365d"},
+        {"[daemon]\ngroup-max-skew = 61min\n", "1ms to 1h allowed"},
+        {"[mover]\ncpus = 3-1\n", "cpus = 3-1: range with end before start"},
+        {"[mover]\ncpus = 0,4-2\n", "range with end before start"},
+        {"[mover]\ncpus = 1024\n", "numbers are 0 to 1023"},
+        {"[mover]\ncpus = 0-99999999999\n", "numbers are 0 to 1023"},
         {"[mover]\ncpus = 3-\n", "a list such as 0-3,8"},
         {"[mover]\ncpus = -3\n", "a list such as 0-3,8"},
         {"[mover]\ncpus = 1,,2\n", "a list such as 0-3,8"},
@@ -408,10 +408,10 @@ static void what_is_not_read_is_told(void **state)
     link_to("../real.ini", "conf.d/80.ini");
     struct cfg *c = no_error(REPO);
     assert_int_equal(cfg_daemon(c)->slots, 7);
-    assert_complains(c, CFG_WARNING, "conf.d/50-local.conf", "the file is not read: its name does not end in .ini");
-    assert_complains(c, CFG_WARNING, "conf.d/60-local.INI", "is not read");
-    assert_complains(c, CFG_WARNING, "conf.d/ini", "is not read");
-    assert_complains(c, CFG_WARNING, "conf.d/70.ini", "it is a link to /nowhere/70.ini, which is not there");
+    assert_complains(c, CFG_WARNING, "conf.d/50-local.conf", "the file is ignored: its name does not end in .ini");
+    assert_complains(c, CFG_WARNING, "conf.d/60-local.INI", "is ignored");
+    assert_complains(c, CFG_WARNING, "conf.d/ini", "is ignored");
+    assert_complains(c, CFG_WARNING, "conf.d/70.ini", "dangling link to /nowhere/70.ini");
     unsigned told = 0;
     for (unsigned i = 0; i < complaints(c); i++)
         told += strstr(cfg_complaint_at(c, i)->where, "/conf.d/") != NULL;
@@ -447,7 +447,7 @@ static void names_that_lead_nowhere(void **state)
               "snapferry.ini:9", "has no volumes of its own");
     struct cfg *c = no_error(REPO "[storage-class \"s\"]\ndriver = reflink\n[volume \"/v\"]\n[driver \"rfelink\"]\n"
                                   "[job \"j\"]\nvolumes = /w\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:4", "nobody's backup-storage-class");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:4", "not a backup-storage-class");
     assert_complains(c, CFG_WARNING, "snapferry.ini:6", "in no storage class");
     assert_complains(c, CFG_WARNING, "snapferry.ini:7", "no storage class has this driver");
     assert_complains(c, CFG_WARNING, "snapferry.ini:9", "\"/w\" is in no storage class");
@@ -460,14 +460,14 @@ static void what_is_missing_or_contradicts_itself(void **state)
     one_error("[storage-class \"a\"]\nmatch = /a\nmove-data = no\n", "snapferry.ini:1", "has no driver");
     one_error("[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n", "snapferry.ini:1", "no [repository] section");
     one_error(REPO "[repository \"b\"]\npath = /b\n[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n",
-              "snapferry.ini:6", "2 repositories and none is named");
+              "snapferry.ini:6", "repository not set, and there are 2 repositories");
     one_error("[repository \"b\"]\npath = /b\n[storage-class \"a\"]\ndriver = reflink\nmatch = /a\n", "snapferry.ini:1",
               "has no password-file");
-    one_error(REPO "[repository \"b\"]\npath = /srv/backup\n", "snapferry.ini:5", "has the path of");
-    one_error("[repository \"b\"]\npath = srv\n", "snapferry.ini:2", "path must be absolute");
+    one_error(REPO "[repository \"b\"]\npath = /srv/backup\n", "snapferry.ini:5", "has the same path as");
+    one_error("[repository \"b\"]\npath = srv\n", "snapferry.ini:2", "path: absolute path expected");
     one_error("[repository \"b\"]\npath = /b\npassword-file = pw\n", "snapferry.ini:3", "absolute path or cred:NAME");
-    one_error("[daemon]\nstate-dir = var\n", "snapferry.ini:2", "must be absolute");
-    one_error("[daemon]\nnode-name = a@b\n", "snapferry.ini:2", "node-name has letters");
+    one_error("[daemon]\nstate-dir = var\n", "snapferry.ini:2", "absolute path expected");
+    one_error("[daemon]\nnode-name = a@b\n", "snapferry.ini:2", "invalid node-name");
     one_error("[job \"j\"]\non-calendar = daily\n", "snapferry.ini:1", "has no volumes");
     one_error("[plugin \"p\"]\nkind = mover\n", "snapferry.ini:1", "has no program");
     one_error("[plugin \"p\"]\nprogram = /p\n", "snapferry.ini:1", "has no kind");
@@ -476,14 +476,14 @@ static void what_is_missing_or_contradicts_itself(void **state)
               "larger than max-size");
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = vg/*\n", "snapferry.ini:6", "absolute paths");
     one_error(REPO "[storage-class \"a\"]\ndriver = device\nmatch = /x\ntarget = pool\n", "snapferry.ini:7",
-              "is an absolute path");
+              "must be an absolute path");
     /* RS-08: the new one must fit beside those that stay. */
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nsnapshots-to-retain = 64\n", "snapferry.ini:7",
-              "max-snapshots-per-volume = 64 is too few to keep 64");
+              "max-snapshots-per-volume = 64 is too low to retain 64");
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nretry-first = 2h\n", "snapferry.ini:7",
               "longer than retry-max");
     one_error("[job \"j\"]\nvolumes = /x*\nmax-snapshots-per-volume = 2\nsnapshots-to-retain = 2\n", "snapferry.ini:4",
-              "too few to keep 2");
+              "too low to retain 2");
     /* MS-41: not ignored but refused. */
     one_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\nmemory-max = 128MiB\n", "snapferry.ini:7",
               "memory-max is less than memory + index-memory");
@@ -491,11 +491,11 @@ static void what_is_missing_or_contradicts_itself(void **state)
                    "name = /x\n",
               "snapferry.ini:10", "are the same volume");
     struct cfg *c = no_error("[policy \"all\"]\naction = backup\n[policy \"never\"]\nmatch = /x\naction = skip\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:1", "never reached");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:1", "later policies have no effect");
     cfg_free(c);
     c = no_error(REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x\n[storage-class \"b\"]\ndriver = reflink\n"
                       "match = /x /y\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "belongs to [storage-class \"a\"] already");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "already belongs to [storage-class \"a\"]");
     cfg_free(c);
 }
 
@@ -504,15 +504,15 @@ static void s3_is_understood_and_not_there(void **state)
     (void)state;
     struct cfg *c = no_error("[repository \"r\"]\ntype = s3\nendpoint = https://s3.example.org:9000\nbucket = b\n"
                              "prefix = nas1/\nregion = eu-1\ncredentials = cred:s3\npassword-file = cred:pw\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "this build has no S3 store");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "S3 is not implemented in this build");
     assert_string_equal(cfg_repository(c, "r")->bucket, "b");
     assert_string_equal(cfg_repository(c, "r")->prefix, "nas1/");
     cfg_free(c);
     one_error("[repository \"r\"]\ntype = s3\nendpoint = s3.example.org\ncredentials = cred:s3\n", "snapferry.ini:1",
               "has no bucket");
-    one_error("[repository \"r\"]\ntype = s4\npath = /x\n", "snapferry.ini:2", "one of: filesystem s3");
+    one_error("[repository \"r\"]\ntype = s4\npath = /x\n", "snapferry.ini:2", "one of filesystem s3");
     c = no_error("[repository \"r\"]\npath = /x\nbucket = b\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "no meaning for type = filesystem");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "not used with type = filesystem");
     cfg_free(c);
 }
 
@@ -521,9 +521,9 @@ static void two_jobs_keep_one_volume_in_one_way(void **state)
     (void)state;
 #define CLASSES REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /v/*\n"
     one_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\nkeep-daily = 8\n",
-              "snapferry.ini:10", "keep \"/v/1\" differently: keep-daily = 7; keep-daily = 8");
+              "snapferry.ini:10", "set different retention for \"/v/1\": keep-daily = 7; keep-daily = 8");
     one_error(CLASSES "[job \"x\"]\nvolumes = class:a\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\nkeep-weekly = 8\n",
-              "snapferry.ini:10", "differently");
+              "snapferry.ini:10", "different retention");
     /* The same numbers, numbers in one job only, other volumes, or the volume's own word. */
     cfg_free(no_error(CLASSES "[job \"x\"]\nvolumes = /v/1\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*\n"
                               "keep-daily = 7\n"));
@@ -540,7 +540,7 @@ static void two_jobs_keep_one_volume_in_one_way(void **state)
     cfg_check_volume(c, "/v/ab");
     cfg_check_volume(c, "/v/aab"); /* told once */
     assert_int_equal(cfg_errors(c), 1);
-    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "keep \"/v/ab\" differently");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "different retention for \"/v/ab\"");
     cfg_free(c);
 }
 
@@ -551,7 +551,7 @@ static void one_mover_plugin_for_a_volume(void **state)
     CLASSES                                                                                                            \
     "[plugin \"p\"]\nkind = mover\nprogram = /p\nmatch-class = a\n[plugin \"q\"]\nkind = mover\nprogram = /q\n"        \
     "match-path = /v/big*\n" more
-    one_error(MOVERS(""), "snapferry.ini:11", "may take the same volume with the same priority 50");
+    one_error(MOVERS(""), "snapferry.ini:11", "may match the same volume with the same priority 50");
     struct cfg *c = no_error(MOVERS("priority = 60\nmin-size = 1TiB\n"));
     struct cfg_policy p;
     struct err e = ERR_INIT;
@@ -614,7 +614,7 @@ static void removed_keys_are_warnings(void **state)
     cfgdir_write("conf.d/90.ini", "");
     /* in its own section only, and not twice */
     one_error("[daemon]\ntls-key = /k\n", "snapferry.ini:2", "unknown key tls-key");
-    one_error("[metrics]\ntls-key = /k\ntls-key = /l\n", "snapferry.ini:3", "tls-key stands twice");
+    one_error("[metrics]\ntls-key = /k\ntls-key = /l\n", "snapferry.ini:3", "tls-key is set twice");
 }
 
 static void one_address_is_served(void **state)

@@ -57,13 +57,13 @@ static void abilities(void **state)
     (void)state;
     struct cfg *c = checked(true, REPO "[storage-class \"raw\"]\ndriver = device\nmatch = /dev/nonexistent*\n"
                                        "move-data = no\n");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:7", "keeps nothing at all");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:7", "nothing is backed up");
     cfg_free(c);
     c = checked(true, REPO "[storage-class \"raw\"]\ndriver = device\nmatch = /dev/nonexistent*\n"
                            "snapshots-to-retain = 3\nbackup-read-only = no\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:7", "takes no native snapshots");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:7", "does not support native snapshots");
     assert_complains(c, CFG_ERROR, "snapferry.ini:8", "cannot make a writable intermediate");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:6", "no volume that matches now");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:6", "no volume matches at present");
     cfg_free(c);
     /* A volume's own wish, at its own line. */
     c = checked(true, REPO "[storage-class \"raw\"]\ndriver = device\nmatch = /dev/loop0\n[volume \"/dev/loop0\"]\n"
@@ -82,7 +82,7 @@ static void memory(void **state)
 {
     (void)state; /* MS-43, E-01 */
     struct cfg *c = checked(false, "[daemon]\nmemory-total = 700MiB\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "of 3 slots only 1 can have a mover of 384 MiB");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "of 3 slots only 1 can run a mover of 384 MiB");
     json_t *m = config_memory_json(c);
     assert_int_equal(json_integer_value(json_object_get(m, "largest")), 384 << 20);
     assert_int_equal(json_integer_value(json_object_get(m, "together")), 3 * (384 << 20));
@@ -92,7 +92,7 @@ static void memory(void **state)
     cfg_free(c);
     c = checked(false, REPO "[storage-class \"a\"]\ndriver = reflink\nmatch = /x/*\nmemory = 3GiB\n"
                             "[volume \"/x/1\"]\nmemory = 96MiB\n");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:7", "needs 3200 MiB and memory-total is 2048 MiB");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:7", "needs 3200 MiB, memory-total is 2048 MiB");
     m = config_memory_json(c);
     assert_int_equal(json_array_size(json_object_get(m, "movers")), 3);
     json_decref(m);
@@ -112,13 +112,13 @@ static void programs(void **state)
                                    "hook-post-backup = @/plain\nhook-prepare = @/missing\nhook-overlay = @/conf.d\n"
                                    "[plugin \"p\"]\nkind = driver\nprogram = @/missing\nuser = nobody-of-that-name\n"
                                    "[plugin \"q\"]\nkind = driver\nprogram = @/writable\nprivileged = yes\n");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "can be changed by others");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "is writable by others");
     assert_complains(c, CFG_ERROR, "snapferry.ini:4", "is not executable");
     assert_complains(c, CFG_WARNING, "snapferry.ini:5", "No such file");
     assert_complains(c, CFG_ERROR, "snapferry.ini:6", "is not a file");
     assert_complains(c, CFG_ERROR, "snapferry.ini:9", "No such file");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "there is no user nobody-of-that-name");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:13", "can be changed by others");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "unknown user nobody-of-that-name");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:13", "is writable by others");
     assert_int_equal(cfg_errors(c), 6);
     cfg_free(c);
     /* A hook of a job, a class and a volume is looked at too. */
@@ -127,7 +127,7 @@ static void programs(void **state)
                        "hook-pre-snapshot = @/writable\n");
     assert_complains(c, CFG_ERROR, "snapferry.ini:5", "is not executable");
     assert_complains(c, CFG_ERROR, "snapferry.ini:8", "is not executable");
-    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "can be changed by others");
+    assert_complains(c, CFG_ERROR, "snapferry.ini:10", "is writable by others");
     assert_int_equal(cfg_errors(c), 3);
     cfg_free(c);
 }
@@ -139,7 +139,7 @@ static void calendars(void **state)
                                    "[job \"b\"]\nvolumes = /x\non-calendar = sometimes\n"
                                    "[job \"c\"]\nvolumes = /x\non-calendar = 2001-01-01 00:00\n");
     assert_complains(c, CFG_ERROR, "snapferry.ini:6", "on-calendar");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "never comes again");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:9", "has no next occurrence");
     assert_int_equal(cfg_errors(c), 1);
     cfg_free(c);
 }
@@ -154,13 +154,13 @@ static void repositories(void **state)
     snprintf(path, sizeof path, "%s/repo", cfgdir);
     assert_int_equal(mkdir(path, 0755), 0);
     c = checked(true, REPO); /* an empty mount point */
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "there is no repository in");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "no repository in");
     cfg_free(c);
     cfgdir_write("repo/kopia.repository.f", "x");
     put_file("pw", 0640, "secret\n");
     c = checked(true, REPO);
-    assert_false(complains(c, CFG_WARNING, "snapferry.ini:2", "there is no repository"));
-    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "can be read by others");
+    assert_false(complains(c, CFG_WARNING, "snapferry.ini:2", "no repository in"));
+    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "is readable by others");
     cfg_free(c);
     put_file("pw", 0600, "");
     c = checked(false, REPO);
@@ -185,7 +185,7 @@ static void movers_must_not_command(void **state)
     assert_complains(c, CFG_ERROR, "snapferry.ini:4", "is in group daemon, which may use the control socket");
     cfg_free(c);
     c = checked(false, "[mover]\nuser = nobody-of-that-name\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "there is no user");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "unknown user");
     cfg_free(c);
 }
 

@@ -421,7 +421,7 @@ static void test_hung(void **state)
     assert_int_equal(kill(r.id.pid, SIGSTOP), 0);
     rig_until(&r, &r.ended, 1, 10);
     assert_outcome(&r, MOVER_HUNG);
-    assert_says(&r, "no byte for 2 s in stage");
+    assert_says(&r, "no progress for 2 s in stage");
     close(src);
     rig_free(&r);
 }
@@ -488,7 +488,7 @@ static void test_crash_points(void **state)
         {"pack-written", MOVER_DIED, "died while running"},
         {"mover-worked", MOVER_DIED, "died while running"},
         {"result-written", MOVER_MISMATCH, "signal 9"},
-        {"result-durable", MOVER_MISMATCH, "result file says code 0"},
+        {"result-durable", MOVER_MISMATCH, "result file has code 0"},
         {"mover-told", MOVER_MISMATCH, "result mismatch"},
     };
     struct rig r;

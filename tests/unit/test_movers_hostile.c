@@ -365,9 +365,14 @@ static void test_protocol_breakers(void **state)
     static const struct {
         const char *what, *says;
     } list[] = {
-        {"garbage", "no JSON object"},     {"array", "no JSON object"},  {"huge", "more than 64 KiB"},
-        {"deep", "no JSON object"},        {"no-hello", "HELLO first"},  {"other-operation", "another operation"},
-        {"protocol-9", "speaks protocol"}, {"resumed", "works already"},
+        {"garbage", "not a JSON object"},
+        {"array", "not a JSON object"},
+        {"huge", "more than 64 KiB"},
+        {"deep", "not a JSON object"},
+        {"no-hello", "first message is not HELLO"},
+        {"other-operation", "another operation"},
+        {"protocol-9", "protocol"},
+        {"resumed", "without GO"},
     };
     struct rig r;
     (void)state;
@@ -376,7 +381,7 @@ static void test_protocol_breakers(void **state)
         expect(&r, list[i].what, MOVER_DIED, list[i].says, 10);
         assert_int_equal(r.ready, 0);
     }
-    expect(&r, "early", MOVER_DIED, "broke the protocol", 10);
+    expect(&r, "early", MOVER_DIED, "protocol violations", 10);
     assert_int_equal(r.started, 0);
     rig_free(&r);
 }
@@ -401,12 +406,12 @@ static void test_talkers(void **state)
     expect(&r, "lies", MOVER_OK, "", 10);
     assert_int_equal(json_integer_value(json_object_get(r.last, "done")), 100);
     expect(&r, "descriptors", MOVER_OK, "", 10);
-    expect(&r, "keys", MOVER_DIED, "it sends a key out of turn", 10);
-    expect(&r, "redials", MOVER_DIED, "it dials again and again", 20);
+    expect(&r, "keys", MOVER_DIED, "key out of order", 10);
+    expect(&r, "redials", MOVER_DIED, "too many connections", 20);
     expect(&r, "holds", MOVER_OK, "", 8); /* MS-28: at most 5 s */
     r.stall_timeout_s = 1;
-    expect(&r, "standstill", MOVER_HUNG, "no byte for 1 s in stage moving", 10);
-    expect(&r, "negative", MOVER_HUNG, "no byte", 10);
+    expect(&r, "standstill", MOVER_HUNG, "no progress for 1 s in stage moving", 10);
+    expect(&r, "negative", MOVER_HUNG, "no progress", 10);
     assert_int_equal(r.progress, 0);
     rig_free(&r);
 }
@@ -433,17 +438,17 @@ static void test_results(void **state)
         enum mover_outcome outcome;
         const char *says;
     } list[] = {
-        {"r-none", MOVER_MISMATCH, "finished but its result is unreadable: it is empty; it exited with status 0"},
-        {"r-none-3", MOVER_MISMATCH, "it exited with status 3"},
-        {"r-other", MOVER_MISMATCH, "it is that of another operation"},
-        {"r-exit-1", MOVER_MISMATCH, "the result file says code 0, but it exited with status 1"},
-        {"r-says-2", MOVER_MISMATCH, "the result file says code 2, but it exited with status 0"},
-        {"r-code-9", MOVER_MISMATCH, "its code is none of 0 to 4"},
-        {"r-pid", MOVER_MISMATCH, "it was written by another process"},
-        {"r-no-snapshot", MOVER_MISMATCH, "it says success and names no snapshot"},
+        {"r-none", MOVER_MISMATCH, "finished but its result is unreadable: empty; exit status 0"},
+        {"r-none-3", MOVER_MISMATCH, "exit status 3"},
+        {"r-other", MOVER_MISMATCH, "belongs to another operation"},
+        {"r-exit-1", MOVER_MISMATCH, "result file has code 0, process: exit status 1"},
+        {"r-says-2", MOVER_MISMATCH, "result file has code 2, process: exit status 0"},
+        {"r-code-9", MOVER_MISMATCH, "code not in 0 to 4"},
+        {"r-pid", MOVER_MISMATCH, "written by another process"},
+        {"r-no-snapshot", MOVER_MISMATCH, "success without a snapshot"},
         {"r-text", MOVER_MISMATCH, "result is unreadable"},
         {"r-half", MOVER_MISMATCH, "result is unreadable"},
-        {"r-huge", MOVER_MISMATCH, "it has 1099511627776 bytes"},
+        {"r-huge", MOVER_MISMATCH, "size of 1099511627776 bytes"},
         {"r-deep", MOVER_MISMATCH, "result is unreadable"},
         {"r-controls", MOVER_FAILED, "a?[31m?b"},
     };

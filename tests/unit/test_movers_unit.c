@@ -232,7 +232,7 @@ static void test_refused_units(void **state)
     str_set(&r.limits.slice, "no slice");
     run(&r, op, "backup", backup_job(&r, op, 2 * MIB), src);
     assert_outcome(&r, MOVER_NEVER_STARTED);
-    assert_says(&r, "systemd did not take its unit");
+    assert_says(&r, "systemd rejected its unit");
     end(&r, src);
 }
 

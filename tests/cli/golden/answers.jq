@@ -126,7 +126,7 @@ def jobs($what):
         job + {job: "hourly", on_calendar: "Mon..Fri *-*-* *:00", next: at(30), last: ago(4000), last_state: "Running",
             last_result: {state: "PartiallyFailed", ended_ns: ago(7000)}},
         job + {job: "paused", paused: true, next: 0, idle_because: "paused", last_result: {state: "Failed", ended_ns: ago(900000)}},
-        (job + {job: "elsewhere", elsewhere: true, next: 0, last: 0, idle_because: "for other nodes (only-on-node)"} | del(.last_result)),
+        (job + {job: "elsewhere", elsewhere: true, next: 0, last: 0, idle_because: "other nodes only (only-on-node)"} | del(.last_result)),
         (job + {job: "by-hand", on_calendar: "", next: 0, last: ago(90000), idle_because: "no on-calendar"}),
         job + {job: "monthly", due: true, next: ago(300), failed: {message: "cannot fork: Resource temporarily unavailable", hint: "see dmesg", at_ns: ago(240)}},
         job + {job: "lacking", missing: [{volume: "/srv/vm/b.img", reason: "/srv/vm/b.img does not exist"}, {volume: "/srv/vm/c.img", reason: "/srv/vm/c.img does not exist"}]}]
