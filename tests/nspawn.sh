@@ -24,7 +24,7 @@ mkdir -p /var/tmp /var/lib /var/cache; chmod 1777 /var/tmp
 cd $root
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 export BUILD=$BUILD SNAPFERRY=$BUILD/snapferry TOOLS=$BUILD/tests/tools
-export VERBOSE=${VERBOSE:-} SNAPFERRY_IN_CONTAINER=1 JOBS=${JOBS:-}
+export VERBOSE=${VERBOSE:-} SNAPFERRY_IN_CONTAINER=1 JOBS=${JOBS:-} AGAIN=0
 tests/run.sh $*
 echo \$? >$work/rc
 INSIDE

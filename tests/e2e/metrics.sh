@@ -61,7 +61,7 @@ sleep 1.2
 check "for good" test ! -e "$WORK/other.prom"
 
 # ---- hostile clients ----
-raw() { exec 9<>"/dev/tcp/127.0.0.1/$PORT" && cat >&9 && timeout 5 cat <&9; exec 9<&-; } # text -> answer
+raw() { exec 9<>"/dev/tcp/127.0.0.1/$PORT" && cat >&9 2>/dev/null && timeout 5 cat <&9; exec 9<&-; } # text -> answer
 head -c 100000 /dev/urandom | raw >/dev/null 2>&1
 printf 'GET /metrics HTTP/9.9\r\n\r\n' | raw >"$WORK/raw" 2>&1
 check "another version of HTTP is refused" grep -qE '^HTTP/1.[01] (400|505)' "$WORK/raw"

@@ -127,6 +127,7 @@ rm "$V/only/s.img"
 # ---- gone, excluded, passed over ----
 all "gone" "2 0 1 1"
 rm "$V/b.img"
+ask reload --wait --quiet # looks at once, as does a request; the daemon's own looks are half a minute apart
 all "one more" "1 0 2 1"
 expect "status tells" 0 '1, all protected; 2 gone, 1 excluded' -- ask status
 expect "a class without any of its volumes is a problem" 0 'none of its 1 volume is there any more' -- ask status

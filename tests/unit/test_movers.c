@@ -558,10 +558,10 @@ static void test_adopt(void **state)
     (void)state;
     rig_new(&r, NULL);
     make_repo(&r);
-    const size_t len = 24 * MIB;
+    const size_t len = 32 * MIB; /* more than six seconds */
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
-    rig_until(&r, &r.progress, 2, 20);
+    rig_until(&r, &r.progress, 1, 20);
     json_t *j = mover_identity_to_json(&r.id);
     struct process_identity id, other;
     assert_ok(mover_identity_from_json(&id, j, &e), &e);

@@ -242,10 +242,10 @@ static void test_adopt(void **state)
     struct err e = ERR_INIT;
     struct mover_end told;
     (void)state;
-    int src = begin(&r, 16 * MIB);
+    int src = begin(&r, 32 * MIB);
     const struct mover_spec s = {
         .operation = op, .kind = "backup", .device_fd = -1, .times = {.stall_timeout_s = 60, .cancel_grace_s = 5}};
-    start(&r, op, "backup", slow_job(&r, op, 16 * MIB), src);
+    start(&r, op, "backup", slow_job(&r, op, 32 * MIB), src);
     rig_until(&r, &r.started, 1, 20);
     struct process_identity id = r.id, other;
     movers_free(r.m);
@@ -269,7 +269,8 @@ static void test_adopt(void **state)
     id = r.id;
     movers_free(r.m);
     assert_int_equal(kill(id.pid, SIGKILL), 0);
-    usleep(500000);
+    for (int i = 0; i < 500 && kill(id.pid, 0) == 0; i++)
+        usleep(20000); /* until systemd has noticed */
     rig_movers(&r);
     assert_int_equal(movers_adopt(r.m, &id, &s, &e), -ESRCH);
     assert_ok(movers_result(r.m, op, &told, &e), &e);
@@ -282,8 +283,11 @@ static void test_adopt(void **state)
     assert_int_equal(json_array_size(left), 0); /* a unit without a process */
     assert_int_equal(movers_end_stray(r.m, op, left, &e), 0);
     json_decref(left);
-    rig_for(&r, 0.5);
-    left = rig_listed(&r, op);
+    left = NULL;
+    for (int i = 0; i < 50 && (left = rig_listed(&r, op)); i++) {
+        json_decref(left);
+        rig_for(&r, 0.2);
+    }
     assert_null(left);
     /* One that runs. */
     start(&r, op, "backup", slow_job(&r, op, 64 * MIB), big);

@@ -8,7 +8,7 @@ mkdir -p "$CONF"; cp -r /persist/etc/. "$CONF"
 dropin 50-credentials '[Service]' 'LoadCredential=main:/persist/password'
 log() { journalctl --no-pager -o cat -D "/persist/journal/$MACHINE"; }
 at() { log | grep -nE -- "$1" | tail -n 1 | cut -d: -f1; } # the last line that says so
-daemon=$(at 'stopping; 1 running mover continues') \
+daemon=$(at 'stopping; [0-9]+ running movers? continues?') \
     mover=$(at '(Stopped|Deactivated).*snapferry-mover@|snapferry-mover@.*(Deactivated|Consumed)') \
     vol=$(at '^(Unmounted|Unmounting) /srv/vol|^Unmounted srv-vol') \
     repo=$(at '^(Unmounted|Unmounting) /srv/backup|^Unmounted srv-backup')
