@@ -163,17 +163,36 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 deps:
 	@BUILD=$(BUILD) tests/deps.sh
 
-# The default tests: what must pass everywhere. `make check` is the same without installing anything.
+# The short tests, in less than two minutes on two CPUs: what most changes break. Of the unit tests those not that start
+# processes and wait for them, or do much.
+SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup_faults control format_keys golden movers movers_hostile \
+             movers_unit plugin plugin_movers program_unit)
+CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
+        $(addprefix tests/cli/,format.sh golden.sh law.sh unused-symbols.sh) \
+        $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
+# requirements.sh reads what the others report: it is the last of `make test`.
+REQUIREMENTS := tests/cli/requirements.sh
+REST = $(filter-out $(CHECK) $(REQUIREMENTS),$(sort $(UNIT)) $(SCRIPTS))
+REPORT := $(BUILD)/report
+
+# What must pass everywhere, in less than 15 minutes on two CPUs: the short tests and all others.
 test: deps
-	@$(MAKE) --no-print-directory check
+	+@$(MAKE) --no-print-directory test-programs
+	@$(TEST_ENV) REPORT=$(REPORT) LONGEST=1 LAST=$(REQUIREMENTS) tests/run.sh $(CHECK) -- $(REST)
+
+check: test-programs
+	@$(TEST_ENV) REPORT=$(REPORT) LONGEST=1 tests/run.sh $(CHECK)
+
+# How long each took, of the last runs: the order on a machine that has run none yet.
+.PHONY: test-seconds
+test-seconds:
+	@cd $(REPORT)/tests && awk 'FNR == 1 { print FILENAME, $$2 }' $$(find * -type f) | \
+	    sort -k 2,2nr -k 1,1 >$(CURDIR)/tests/seconds.txt
 
 test-programs:
 	+@$(MAKE) --no-print-directory $(PARALLEL) tested
 tested: all unit-programs fuzz-replay $(BUILD)/golden/.done
 	@:
-
-check: test-programs
-	@$(TEST_ENV) tests/run.sh $(sort $(UNIT)) $(sort $(FUZZ_REPLAY)) $(SCRIPTS)
 
 # Only some of them: make only T="tests/e2e/roundtrip.sh build/tests/unit/test_base"
 only: test-programs
@@ -209,7 +228,8 @@ print-libs:
 
 # Stock Kopia as the judge of both directions: make test-interop KOPIA=/path/to/kopia
 test-interop: test-programs
-	@$(TEST_ENV) KOPIA=$(KOPIA) AGAIN=0 TEST_TIMEOUT=1800 tests/run.sh $(sort $(wildcard tests/interop/*.sh))
+	@$(TEST_ENV) KOPIA=$(KOPIA) REPORT=$(REPORT) AGAIN=0 TEST_TIMEOUT=1800 \
+	    tests/run.sh $(sort $(wildcard tests/interop/*.sh))
 
 # The AVX-512 kernels on an emulated CPU: installs Bochs and fetches a Debian kernel; takes minutes.
 test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
@@ -227,7 +247,7 @@ test-vm:
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
-	@BUILD=$(BUILD) JOBS=1 AGAIN=0 TEST_TIMEOUT=3600 tests/run.sh $(T)
+	@BUILD=$(BUILD) REPORT=$(REPORT) JOBS=1 AGAIN=0 TEST_TIMEOUT=3600 tests/run.sh $(T)
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
 KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256
@@ -343,10 +363,13 @@ Build
   make demo               installs what is needed, builds, and shows the main job on a real block device
 
 Test
-  make test               installs what is needed, builds, runs the default tests
-  make check              the same without installing
-  make only T="..."       some programs: make only T="tests/e2e/restore.sh build/tests/unit/test_base"
+  make check              the short tests, in two minutes: unit tests, fuzz replays, golden output of the command, one
+                          backup and restore, one daemon from start to result, law of the rooms, format
+  make test               installs what is needed, then these and all other default tests, the longest first: in 15
+                          minutes on two CPUs; the last line is "N passed, N failed"
+  make only T="..."       one test or some: make only T="tests/e2e/restore.sh build/tests/unit/test_base"
                           VERBOSE=1 (all output), JOBS=2 (programs at a time), TEST_TIMEOUT=600 (seconds for each)
+  make test-seconds       keeps in tests/seconds.txt how long each test took, for the order of the next runs
   make test-interop       both directions against stock Kopia: KOPIA=/path/to/kopia
   make test-vm            the installed package in virtual machines: limits, reboots, watchdog, full disk, stuck devices
                           T="tests/vm/02-reboot.sh" (some), FROM=install (not the packages)

@@ -8,27 +8,62 @@
 # is therefore run once more at the end, alone: only what fails then as well is a failure, and what passes is named
 # before the last line as unsteady, with the log of its failure above, because there is something to mend: in the test,
 # or a race in what it tests. With more than AGAIN of them nothing is run again.
-# usage: tests/run.sh PROGRAM...     TEST_TIMEOUT=600 (seconds per program)   VERBOSE=1 (show everything)
-#        JOBS=2 (programs at a time, default one per CPU and at most 4; they share nothing but the machine)
+# usage: tests/run.sh PROGRAM... [-- PROGRAM...]   (those behind -- are started when all before it have been)
+#        TEST_TIMEOUT=600 (seconds per program)    VERBOSE=1 (show everything)
+#        JOBS=3 (programs at a time; default three for two CPUs, since most of them wait for something most of the time,
+#        and at most 4; they share nothing but the machine)
 #        AGAIN=3 (programs that are given a second run; 0: none)
+#        REPORT=DIR: each program's seconds and cases are left in DIR/tests/..., for LAST and for the next order
+#        LONGEST=1: the longest first, by REPORT or else seconds.txt; those that are in neither are the first
+#        LAST=PROGRAM: when all others have ended
 set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
+if [ -n "${REPORT:-}" ]; then REPORT=$(realpath -m "$REPORT"); export REPORT; fi
+umask 022 # and no signal is ignored: where the tests are started from must not matter
 cpus=$(nproc)
-: "${JOBS:=$((cpus < 4 ? cpus : 4))}"
+: "${JOBS:=$((cpus < 3 ? cpus * 3 / 2 : 4))}"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
 # One program; its log, exit status and seconds are left in files named after its number.
 run_one() {
     local start=$SECONDS
-    timeout -k 10 "${TEST_TIMEOUT:-600}" "$2" >"$logs/$1" 2>&1 </dev/null
+    env --default-signal timeout -k 10 "${TEST_TIMEOUT:-600}" "$2" >"$logs/$1" 2>&1 </dev/null
     echo "$? $((SECONDS - start))" >"$logs/$1.end"
+}
+
+# build/tests/unit/test_x and tests/e2e/x.sh have their reports at tests/unit/test_x and tests/e2e/x.sh.
+report_of() { echo "$REPORT/tests/${1##*tests/}"; }
+# "seconds N", then "passed<TAB>case", "failed<TAB>case" or "skipped<TAB>case". cmocka says "not ok 1 # SKIP case".
+write_report() { # PROGRAM SECONDS LOG
+    local file
+    [ -n "${REPORT:-}" ] || return 0
+    file=$(report_of "$1")
+    mkdir -p "${file%/*}"
+    awk -v seconds="$2" 'BEGIN { print "seconds " seconds }
+        /^(not )?ok [0-9]+/ {
+            how = /# SKIP/ ? "skipped" : /^not/ ? "failed" : "passed"
+            if (!sub(/^(not )?ok [0-9]+ # SKIP /, "")) {
+                sub(/^(not )?ok [0-9]+( - )?/, "")
+                sub(/ # SKIP.*/, "")
+            }
+            print how "\t" $0
+        }' "$3" >"$file"
+}
+# The programs, the longest first.
+longest_first() {
+    local p seconds
+    for p; do
+        seconds=$(sed -n '1s/^seconds //p' "$(report_of "$p")" 2>/dev/null)
+        : "${seconds:=$(awk -v p="${p##*tests/}" '$1 == p { print $2 }' "$(dirname "$0")/seconds.txt")}"
+        echo "${seconds:-999999} $p"
+    done | sort -k 1,1nr -s | cut -d ' ' -f 2-
 }
 
 passed=0 failed=0 skipped=0 again=() unsteady=()
 declare -A first # what a program counted that failed
 count() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
-# The verdict on program number $1, as soon as it has ended. $3: "again" in its second run.
+# The verdict on program number $1, as soon as it has ended. $3: "again" in its second run, "last": that of LAST.
 report() {
     local log=$logs/$1 name rc seconds ok bad skip note=
     name=$(basename "$2" .sh)
@@ -50,10 +85,11 @@ report() {
     else
         count "$ok" "$bad" "$skip"
     fi
-    if [ -n "${3:-}" ]; then
+    if [ "${3:-}" = again ]; then
         note="$note, run again alone"
         [ "$bad" -gt 0 ] || unsteady+=("$name")
     fi
+    write_report "$2" "$seconds" "$log"
     printf '%-28s %4d passed, %d failed, %d skipped, %d s%s\n' "$name" "$ok" "$bad" "$skip" "$seconds" "$note"
     if [ -n "${VERBOSE:-}" ]; then
         sed 's/^/    /' "$log"
@@ -68,7 +104,19 @@ report() {
     rm -f "$log" "$log.end"
 }
 
-programs=("$@") started=0 running=()
+programs=() group=()
+for p in "$@" --; do
+    if [ "$p" != -- ]; then
+        group+=("$p")
+    elif [ ${#group[@]} -gt 0 ] && [ -n "${LONGEST:-}" ]; then
+        mapfile -t group < <(longest_first "${group[@]}")
+        programs+=("${group[@]}") group=()
+    else
+        programs+=("${group[@]}") group=()
+    fi
+done
+[ -z "${REPORT:-}" ] || for p in "${programs[@]}"; do rm -f "$(report_of "$p")"; done
+started=0 running=()
 while [ $started -lt ${#programs[@]} ] || [ ${#running[@]} -gt 0 ]; do
     while [ $started -lt ${#programs[@]} ] && [ ${#running[@]} -lt "$JOBS" ]; do
         run_one $started "${programs[started]}" &
@@ -89,6 +137,10 @@ if [ ${#again[@]} -le "${AGAIN:-3}" ]; then
     done
 else
     for i in "${again[@]}"; do count ${first[$i]}; done # three numbers
+fi
+if [ -n "${LAST:-}" ]; then
+    run_one last "$LAST"
+    report last "$LAST" last
 fi
 [ ${#unsteady[@]} -eq 0 ] || echo "unsteady, failed beside others and passed alone: ${unsteady[*]}"
 if [ $skipped -gt 0 ]; then
