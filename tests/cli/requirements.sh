@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# docs/requirements.md: every number stands there once, with a test that exists, runs by default (or by a make target of
-# the Makefile) and holds the named case; or with a reason why nothing is built.
+# docs/requirements.md: every number stands there once, with cases of tests that were run and passed in this run of
+# `make test` (tests/run.sh leaves a report), or with a reason why nothing is built. Cases of `make test-vm` and
+# `make test-interop` count by the last report of these, and are listed as not run here if there is none.
 . "$(dirname "$0")/../lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
 TABLE=${TABLE:-$root/docs/requirements.md}
+: "${REPORT:=${BUILD:-build}/report}"
 declare -A last=([MS]=62 [AO]=55 [RS]=30 [PVC]=25 [AP]=25 [CF]=59 [E]=20)
 
 declare -A content # of the files that are named, read once
@@ -13,9 +15,35 @@ has_text() { # FILE TEXT
     [[ ${content[$1]} == *"$2"* ]]
 }
 
+# The reports that have the cases of a file: what is sourced or booted by another program is in that program's.
+reports() { # PATH
+    local at=$REPORT/${1%.c}
+    case $1 in
+    tests/unit/test_*_unit.c) echo "$at" "$REPORT/tests/e2e/systemd.sh" ;;
+    tests/systemd/boot/*) echo "$REPORT/tests/e2e/shutdown.sh" ;;
+    tests/systemd/*) echo "$REPORT/tests/e2e/systemd.sh" ;;
+    tests/package/inside/*) echo "$REPORT/tests/package/life.sh" ;;
+    *) echo "$at" ;;
+    esac
+}
+# What became of the cases whose name has the text.
+outcome() { # PATH TEXT
+    local found
+    found=$(grep -hsF -- "$2" $(reports "$1"))
+    if [[ $found == failed* || $found == *$'\n'failed* ]]; then
+        echo failed
+    elif [[ $found == passed* || $found == *$'\n'passed* ]]; then
+        echo passed
+    elif [ -n "$found" ]; then
+        echo "was skipped"
+    else
+        echo "was not run"
+    fi
+}
+
 # What one reference in the last column has wrong.
 reference() { # ID PATH[:CASE]
-    local id=$1 path=${2%%:*} want=
+    local id=$1 path=${2%%:*} want= elsewhere= how
     [ "$path" = "$2" ] || want=${2#*:}
     if [ ! -f "$root/$path" ]; then
         echo "$id: there is no $path"
@@ -23,15 +51,25 @@ reference() { # ID PATH[:CASE]
     fi
     case $path in
     tests/unit/test_*.c | tests/fuzz/fuzz_*.c) ;;
-    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh | tests/package/*.sh) [ -x "$root/$path" ] ||
-        echo "$id: $path cannot be run" ;;
-    tests/systemd/*.sh) [ -x "$root/$path" ] && has_text "$root/tests/e2e/systemd.sh" tests/systemd ||
-        echo "$id: $path is not run" ;;
-    tests/vm/*.sh) has_text "$root/Makefile" $'\ntest-vm:' || echo "$id: nothing runs $path" ;;
-    tests/interop/*.sh) has_text "$root/Makefile" $'\ntest-interop:' || echo "$id: nothing runs $path" ;;
+    tests/cli/*.sh | tests/e2e/*.sh | tests/fault/*.sh | tests/package/*.sh | tests/systemd/*.sh)
+        [ -x "$root/$path" ] || echo "$id: $path cannot be run" ;;
+    tests/vm/*.sh) elsewhere=test-vm ;;
+    tests/interop/*.sh) elsewhere=test-interop ;;
     *) echo "$id: $path is no test" ;;
     esac
-    [ -z "$want" ] || has_text "$root/$path" "$want" || echo "$id: $path has no \"$want\""
+    if [ -z "$want" ]; then
+        echo "$id: no case of $path is named"
+    elif [ -n "$elsewhere" ] && [ ! -e "$(reports "$path")" ]; then
+        has_text "$root/$path" "$want" || echo "$id: $path has no \"$want\""
+        echo "$path: $want" >>"$WORK/make $elsewhere"
+    elif [ -d "$REPORT" ]; then
+        how=$(outcome "$path" "$want")
+        case $how in
+        passed) ;;
+        "was skipped") echo "$path: $want" >>"$WORK/a machine that can" ;;
+        *) echo "$id: $path: \"$want\" $how" ;;
+        esac
+    fi
 }
 
 # complaints FILE: one line for each thing that is wrong.
@@ -70,6 +108,16 @@ complaints() {
 
 out=$(complaints "$TABLE")
 if [ -z "$out" ]; then pass "every number has its line, every line its test"; else fail "the table" "$out"; fi
+if [ -d "$REPORT/tests" ]; then
+    pass "which were run and passed"
+else
+    skip "which were run and passed" "there is no report of a run: make test"
+fi
+for by in "make test-vm" "make test-interop" "a machine that can"; do
+    [ -e "$WORK/$by" ] || continue
+    sort -u "$WORK/$by" | sed 's/^/# skip, not run here: /'
+    skip "$(sort -u "$WORK/$by" | wc -l) cases of $by" "not run here"
+done
 # Metrics that have another name than required: the one that they have exists.
 none=$(sed -n '/^## Names of metrics/,$s/^|[^|]*|\([^|]*\)|.*/\1/p' "$TABLE" | grep -v 'label\|text format' |
     grep -o '`[a-z_]*' | tr -d '`' | while read -r n; do
@@ -92,7 +140,16 @@ wrong "one that is there twice" '^AO-28 stands there 2 times' '/^| AO-28 |/p'
 wrong "one that does not exist" '^E-77 is no requirement' 's/^| E-20 |/| E-77 |/'
 wrong "a test that does not exist" 'MS-62: there is no tests/unit/test_nothing.c' \
     '/^| MS-62 /s/`[^`]*`/`tests\/unit\/test_nothing.c`/'
-wrong "a case that does not exist" 'MS-36: .* has no "unheard of"' '/^| MS-36 /s/:[^`]*`/:unheard of`/'
+wrong "a file without a case" 'MS-36: no case of ' '/^| MS-36 /s/:[^`]*`/`/'
+if [ -d "$REPORT/tests" ]; then
+    wrong "a case that was not run" 'MS-36: .* "unheard of" was not run' '/^| MS-36 /s/:[^`]*`/:unheard of`/'
+    cp -r "$REPORT" "$WORK/report" && REPORT=$WORK/report
+    sed -i 's/^passed\(\twith the same process\)/failed\1/' "$REPORT/tests/fault/daemon-restart.sh"
+    rm "$REPORT/tests/unit/test_records"
+    complaints "$TABLE" >"$WORK/complaints"
+    check "a case that failed" grep -q '^MS-50: .*"with the same process" failed' "$WORK/complaints"
+    check "a program that was not run" grep -q '^MS-62: .* was not run' "$WORK/complaints"
+fi
 wrong "no test at all" '^CF-13: no test' '/^| CF-13 /s/`//g'
 wrong "nothing said" '^CF-13: nothing is said' '/^| CF-13 /s/|[^|]*|\([^|]*\)|$/| |\1|/'
 finish
