@@ -200,9 +200,9 @@ json_t *natives_summary(const struct answer_facts *f)
     if (!x.n)
         snprintf(text, sizeof text, "none");
     else if (!first)
-        snprintf(text, sizeof text, "none of them goes with the next backups");
+        snprintf(text, sizeof text, "none due for pruning");
     else
-        snprintf(text, sizeof text, "with the next backups %u of them %s, first %.8s of %.400s", x.n_next,
-                 x.n_next == 1 ? "goes" : "go", jstr(first, "alias"), jstr(first, "volume"));
+        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.n_next,
+                 jstr(first, "alias"), jstr(first, "volume"));
     return json_pack("{s:i,s:I,s:o,s:s}", "count", x.n, "used", (json_int_t)x.used, "next", x.next, "text", text);
 }

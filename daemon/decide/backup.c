@@ -140,7 +140,7 @@ void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
     if (s->err.cls) {
-        plan_log(d, LOG_LVL_WARNING, "%s: the hook after it: %s", b->id, s->err.msg);
+        plan_log(d, LOG_LVL_WARNING, "%s: post-backup hook: %s", b->id, s->err.msg);
         b->degraded = true;
         backup_error(d, b, "post-backup hook", &s->err);
         backup_write(d, b);

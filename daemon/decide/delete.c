@@ -227,7 +227,7 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
                 continue;
             if (!op_state_terminal(admin.state)) {
                 done = false;
-                wait_for(d, op, admin.waiting[0] ? admin.waiting : "the repository deletes its snapshots");
+                wait_for(d, op, admin.waiting[0] ? admin.waiting : "deleting its snapshots in the repository");
                 continue;
             }
             const enum err_class code = admin.error.code;
@@ -285,7 +285,7 @@ static void forget(struct decide *d, struct operation *op, const struct owned *o
     str_clear(&op->waiting);
     op->wake_ns = 0;
     delete_ended(d, op, OUTCOME_COMPLETED);
-    plan_log(d, LOG_LVL_INFO, "%s: backup %s and all it owned is gone", operation_label(op), o->backup);
+    plan_log(d, LOG_LVL_INFO, "%s: backup %s and all that it owned is deleted", operation_label(op), o->backup);
 }
 
 void decide_delete(struct decide *d, struct operation *op)
@@ -307,12 +307,12 @@ void decide_delete(struct decide *d, struct operation *op)
         return;
     }
     if (backup_read(d, backup, &b) == 0 && !backup_state_terminal(b.state)) {
-        wait_for(d, op, "the backup is being cancelled first");
+        wait_for(d, op, "waiting for the backup to be canceled");
         return;
     }
     if (o.restore[0]) {
         char why[640];
-        snprintf(why, sizeof why, "restore %s still reads it", o.restore);
+        snprintf(why, sizeof why, "waiting for restore %s, which reads it", o.restore);
         wait_for(d, op, why);
         return;
     }

@@ -51,20 +51,20 @@ void volume_why(enum volume_state s, const struct volume_row *v, const char *exc
     if (s == VOLUME_PROTECTED)
         snprintf(out, cap, "%s", "");
     else if (s == VOLUME_GONE)
-        snprintf(out, cap, "it is not there any more%s", good ? "; its backups are" : "");
+        snprintf(out, cap, "missing%s", good ? "; its backups remain" : "");
     else if (s == VOLUME_EXCLUDED)
         snprintf(out, cap, "%s", excluded ? excluded : "");
     else if (good)
         snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s",
                  error[0] ? ": " : "", error);
     else if (lost[0])
-        snprintf(out, cap, "none of its backups is left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
+        snprintf(out, cap, "no backups are left: %s%s%s", lost, error[0] ? "; the last attempt: " : "", error);
     else if (error[0])
-        snprintf(out, cap, "never backed up with success: %s", error);
+        snprintf(out, cap, "no successful backup: %s", error);
     else if (status == OUTCOME_CANCELED)
-        snprintf(out, cap, "never backed up with success: its last backup was canceled");
+        snprintf(out, cap, "no successful backup: its last backup was canceled");
     else if (status != OUTCOME_NONE)
-        snprintf(out, cap, "never backed up with success: its last backup ended as %s", outcome_name(status));
+        snprintf(out, cap, "no successful backup: its last backup ended as %s", outcome_name(status));
     else
         snprintf(out, cap, "not backed up yet%s", has_job ? "" : ", and no job names it");
 }

@@ -68,7 +68,7 @@ static void say(struct native_facts *f, const char *first, const char *fmt, ...)
     va_end(ap);
 }
 #define KEPT "kept: "
-#define GOES "goes: "
+#define DUE "due for pruning: "
 
 /* "backup B is complete in repository main" */
 static const char *complete(const struct native_facts *f, char *out, size_t cap)
@@ -132,19 +132,19 @@ static void plan_moved(struct plan *p, size_t i)
     char safe[160];
     complete(f, safe, sizeof safe);
     if (over_age(p, f, p->r->retain_max_age_s)) {
-        say(f, GOES, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
+        say(f, DUE, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
     } else if (newer + slot < number) {
         unsigned more = number - newer;
         f->reasons |= NATIVE_RETAINED;
-        say(f, KEPT, "%u of %u retained; it goes when %u newer one%s been moved", newer + slot + 1, number, more,
-            more == 1 ? " has" : "s have");
+        say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s", newer + slot + 1, number, more,
+            more == 1 ? "" : "s");
         count_kept(p, f);
     } else if (number == 0) {
-        say(f, GOES, "%s, and snapshots-to-retain is 0", safe);
+        say(f, DUE, "%s, and snapshots-to-retain is 0", safe);
     } else if (newer < number) {
-        say(f, GOES, "%s, and its place (%u of %u) is needed for the new snapshot", safe, newer + 1, number);
+        say(f, DUE, "%s, and its place (%u of %u) is needed for the new snapshot", safe, newer + 1, number);
     } else {
-        say(f, GOES, "%s, and %u newer one%s retained", safe, newer, newer == 1 ? " is" : "s are");
+        say(f, DUE, "%s, and %u newer one%s retained", safe, newer, newer == 1 ? " is" : "s are");
     }
     p->newer_good = true;
 }
@@ -158,19 +158,19 @@ static void plan_failed(struct plan *p, size_t i)
     if (number == 0)
         number = 1;
     if (!p->r->keep_on_failure) {
-        say(f, GOES, "the move of its data failed for good, and keep-on-failure is off");
+        say(f, DUE, "the move of its data failed for good, and keep-on-failure is off");
         return;
     }
     if (newer + slot < number) {
         f->reasons |= NATIVE_KEEP_ON_FAILURE;
-        say(f, KEPT, "the move of its data failed and keep-on-failure is on; it goes when newer ones take its place");
+        say(f, KEPT, "the move of its data failed and keep-on-failure is on; pruned when newer ones take its place");
         count_kept(p, f);
     } else if (!p->newer_good && !p->newer_failed) {
         /* Over the limit, so it takes nobody's place. */
         f->reasons |= NATIVE_KEEP_ON_FAILURE | NATIVE_ONLY_COPY;
         say(f, KEPT, "the move of its data failed, keep-on-failure is on, and nothing newer is safe yet");
     } else {
-        say(f, GOES, "the move of its data failed, and newer ones are kept (%u of %u)", newer, number);
+        say(f, DUE, "the move of its data failed, and newer ones are kept (%u of %u)", newer, number);
         return;
     }
     p->newer_failed = true;
@@ -205,10 +205,10 @@ static void plan_snapshot_only(struct plan *p, size_t i)
         f->reasons |= NATIVE_ONLY_COPY;
         say(f, KEPT, "the only copy of the volume: there is no newer one, and no backup of it");
     } else if (old) {
-        say(f, GOES, "it is older than %s (snapshot-only-max-age), and there are newer copies",
+        say(f, DUE, "it is older than %s (snapshot-only-max-age), and there are newer copies",
             duration_words(p->r->snapshot_only_max_age_s));
     } else if (!wanted) {
-        say(f, GOES, "snapshot-only-keep is %u, and %u newer one%s kept%s", keep, count, count == 1 ? " is" : "s are",
+        say(f, DUE, "snapshot-only-keep is %u, and %u newer one%s kept%s", keep, count, count == 1 ? " is" : "s are",
             count < keep ? " besides the new one" : "");
     }
     p->newer_good = true;
@@ -220,11 +220,11 @@ static void plan_references(struct native_facts *f)
 {
     if (f->in_use) {
         f->reasons |= NATIVE_IN_USE;
-        say(f, KEPT, "an operation that is not finished uses it");
+        say(f, KEPT, "in use by an unfinished operation");
     }
     if (f->hold) {
         f->reasons |= NATIVE_HOLD;
-        say(f, KEPT, "it is held");
+        say(f, KEPT, "held");
     }
     if (f->cbt_parent && !f->missing) {
         f->reasons |= NATIVE_CBT_PARENT;
@@ -244,13 +244,13 @@ static void plan_one(struct plan *p, size_t i)
     unsigned before = f->reasons;
     switch (what_is(f)) {
     case IS_MISSING:
-        say(f, "goes from the records: ", "it is no longer on the storage");
+        say(f, "removed from the records: ", "no longer on the storage");
         break;
     case IS_REMOVING:
-        say(f, GOES, "its removal has begun");
+        say(f, DUE, "its removal has begun");
         break;
     case IS_EXPIRED:
-        say(f, GOES, "its backup%s%.100s was deleted or has expired", f->backup[0] ? " " : "", f->backup);
+        say(f, DUE, "its backup%s%.100s was deleted or has expired", f->backup[0] ? " " : "", f->backup);
         break;
     case IS_MOVED:
         plan_moved(p, i);
@@ -298,7 +298,7 @@ static void let_go(struct native_facts *f, const char *because)
     f->reasons = 0;
     f->prune = true;
     f->why[0] = '\0';
-    say(f, GOES, "%s, and %s", complete(f, safe, sizeof safe), because);
+    say(f, DUE, "%s, and %s", complete(f, safe, sizeof safe), because);
 }
 
 static void keep_under_maximum(struct plan *p)
@@ -357,12 +357,13 @@ static void judge(struct plan *p, struct native_verdict *v)
     v->may_create = true;
     if (p->r->max_per_volume && kept >= p->r->max_per_volume) {
         v->may_create = false;
-        snprintf(v->why, sizeof v->why,
-                 "no new snapshot: max-snapshots-per-volume is %u and %u stay (%u retained, %u in use, %u held, %u the "
-                 "only copy, %u without a backup, %u for incremental backups)",
-                 p->r->max_per_volume, kept, with_reason(p, NATIVE_RETAINED), with_reason(p, NATIVE_IN_USE),
-                 with_reason(p, NATIVE_HOLD), with_reason(p, NATIVE_ONLY_COPY), with_reason(p, NATIVE_SNAPSHOT_ONLY),
-                 with_reason(p, NATIVE_CBT_PARENT));
+        snprintf(
+            v->why, sizeof v->why,
+            "no new snapshot: max-snapshots-per-volume is %u and %u are kept (%u retained, %u in use, %u held, %u the "
+            "only copy, %u without a backup, %u for incremental backups)",
+            p->r->max_per_volume, kept, with_reason(p, NATIVE_RETAINED), with_reason(p, NATIVE_IN_USE),
+            with_reason(p, NATIVE_HOLD), with_reason(p, NATIVE_ONLY_COPY), with_reason(p, NATIVE_SNAPSHOT_ONLY),
+            with_reason(p, NATIVE_CBT_PARENT));
     } else if (p->over_high_water && p->r->snapshot_only) {
         v->may_create = false;
         snprintf(v->why, sizeof v->why,
@@ -370,10 +371,10 @@ static void judge(struct plan *p, struct native_verdict *v)
                  "are its only copies (move-data is no)",
                  p->r->pool_used_ratio * 100, p->r->pool_high_water * 100);
     } else if (p->over_high_water) {
-        snprintf(v->why, sizeof v->why, "the pool is %.0f %% full (pool-high-water is %.0f %%): %u stay, %u go",
+        snprintf(v->why, sizeof v->why, "the pool is %.0f %% full (pool-high-water is %.0f %%): %u kept, %u pruned",
                  p->r->pool_used_ratio * 100, p->r->pool_high_water * 100, kept, gone);
     } else {
-        snprintf(v->why, sizeof v->why, "%u stay, %u go", kept, gone);
+        snprintf(v->why, sizeof v->why, "%u kept, %u pruned", kept, gone);
     }
 }
 
@@ -393,9 +394,9 @@ void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n
         for (size_t i = 0; i < n; i++) {
             f[i].reasons = 0;
             f[i].prune = false;
-            snprintf(f[i].why, sizeof f[i].why, "kept: there is no memory to decide");
+            snprintf(f[i].why, sizeof f[i].why, "kept: out of memory");
         }
-        snprintf(v->why, sizeof v->why, "no new snapshot: there is no memory to decide");
+        snprintf(v->why, sizeof v->why, "no new snapshot: out of memory");
         return;
     }
     for (size_t i = 0; i < n; i++)

@@ -65,7 +65,7 @@ void natives_note_checked(struct decide *d, const struct operation *check)
             n.verified_ns = decide_now(d);
         } else {
             plan_log(d, LOG_LVL_WARNING,
-                     "snapshot %s of %s is not readable in its repository: its native snapshot stays", snapshot,
+                     "snapshot %s of %s is not readable in its repository: keeping its native snapshot", snapshot,
                      n.volume->name);
             n.moved_verified = false;
         }
@@ -124,8 +124,8 @@ bool natives_asked(struct decide *d, const struct operation *op, char *out, size
     if (!id[0] || operation_read(d, id, &asked) < 0 || op_state_terminal(asked.state))
         return false;
     why = asked.state == OP_RETRYING ? asked.error.message : asked.state == OP_QUEUED ? asked.waiting : "";
-    snprintf(out, cap, "waits for %s: %.700s", id,
-             why[0] ? why : "is what older native snapshots hold in the repository?");
+    snprintf(out, cap, "waiting for %s: %.700s", id,
+             why[0] ? why : "checking in the repository what is due for pruning");
     return true;
 }
 

@@ -34,7 +34,7 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
             op->reason = REASON_PREPARE_TIMEOUT;
             err_hint(
                 &s->err,
-                "prepare-timeout says how long the intermediate may take; `snapferry explain` shows which one is made");
+                "prepare-timeout is the limit for the intermediate; `snapferry explain` shows which one is created");
         }
         operation_attempt_failed(d, op, stage, &s->err,
                                  !s->timed_out && s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET &&
@@ -144,7 +144,7 @@ static void open_done(struct decide *d, struct operation *op, struct work_result
 {
     if (s->err.cls) {
         if (s->timed_out)
-            err_hint(&s->err, "the device does not answer open(); its state is shown by dmesg and `dmsetup info`");
+            err_hint(&s->err, "open() of the device does not return; see dmesg and `dmsetup info`");
         operation_attempt_failed(d, op, "open", &s->err, s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET);
     } else if (op->cancel) {
         operation_cancel(d, op);

@@ -38,7 +38,7 @@ static bool may_prepare(struct decide *d, const struct operation *op, char *why,
     if (u.exposed >= ahead)
         snprintf(why, cap, "%u operations are prepared already (prepare-ahead)", u.exposed);
     else if (u.exposed + board_ahead(d->board, op, is_down, d, &first) >= ahead)
-        snprintf(why, cap, "%s goes first", first);
+        snprintf(why, cap, "queued behind %s", first);
     else
         return true;
     return false;
@@ -65,7 +65,7 @@ static bool may_move(struct decide *d, const struct operation *op, char *why, si
     else if (per_device && on_device >= per_device)
         snprintf(why, cap, "its device group %s has %u running already", op->volume->pool, on_device);
     else if (c->memory_total && u.moving && u.memory + policy_memory(policy) > c->memory_total)
-        snprintf(why, cap, "the memory of all movers would be over memory-total");
+        snprintf(why, cap, "memory-total would be exceeded");
     else
         return true;
     return false;
@@ -94,7 +94,7 @@ bool queue_may(struct decide *d, const struct operation *op, bool move, char *wh
     if (down)
         snprintf(why, cap, "%s", down);
     else if (!d->world.writable)
-        snprintf(why, cap, "the records cannot be written: nothing new is started until they can");
+        snprintf(why, cap, "the records cannot be written: no new operations are started");
     else if (cfg_daemon(d->world.cfg)->slots == 0)
         snprintf(why, cap, "maintenance mode: slots = 0");
     else

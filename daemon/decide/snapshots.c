@@ -79,7 +79,7 @@ static void prune(struct decide *d, struct operation *op)
         operation_attempt_failed(d, op, "snapshot", &e, true);
     } else if (rc == 0 && !v.may_create) {
         err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name, v.why);
-        err_hint(&e, "`snapferry native prune --explain --dry-run` shows what could go, `snapferry hold` what is held");
+        err_hint(&e, "`snapferry native prune --explain --dry-run` shows what can be pruned and what is held");
         operation_fail(d, op, "snapshot", &e);
     } else if (rc == 0) {
         stage_set(d, op, STAGE_HOOK);
@@ -320,7 +320,7 @@ static void member_done(struct decide *d, const json_t *item, const struct err *
         err_from(&e, jobj(item, "error"));
         snapshot_failed(d, &op, "snapshot", &e);
     } else if (native_recorded(d, &op, item) && policy->group_strict && skew > policy->group_max_skew_ms) {
-        err_set(&e, ERR_GENERIC, 0, "group \"%s\": its snapshots lie %lld ms apart, more than %lld ms", policy->group,
+        err_set(&e, ERR_GENERIC, 0, "group \"%s\": its snapshots are %lld ms apart, more than %lld ms", policy->group,
                 (long long)skew, (long long)policy->group_max_skew_ms);
         err_hint(&e, "pause its writers in a pre-snapshot hook, or set group-consistency = best-effort");
         snapshot_failed(d, &op, "snapshot", &e);
@@ -333,8 +333,7 @@ static void snapshot_done(struct decide *d, struct work_result *s)
     int64_t skew = 0;
     size_t i;
     if (s->timed_out)
-        err_hint(&s->err,
-                 "is the file system frozen, or the storage hung? snapshot-timeout says how long it is waited for");
+        err_hint(&s->err, "check for a frozen file system or hung storage; snapshot-timeout is the limit");
     skew_of(items, &skew);
     json_array_foreach(items, i, a) member_done(d, a, &s->err, skew);
 }

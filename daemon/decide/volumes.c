@@ -138,7 +138,7 @@ int volume_backup_lost(struct decide *d, const char *volume_id, const char *back
         char text[700];
         snprintf(text, sizeof text, "the last one, %s, %s", backup, why);
         str_set(&v.last_good_lost, text);
-        plan_log(d, LOG_LVL_WARNING, "%s: none of its backups is left: %s", name, text);
+        plan_log(d, LOG_LVL_WARNING, "%s: no backups are left: %s", name, text);
     }
     return save_newest(d, &v, &x, e);
 }

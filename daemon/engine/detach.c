@@ -98,7 +98,7 @@ void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, 
         err_set(&e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d.user, d.repository);
         err_hint(&e, "wait for it, or `snapferry cancel %s`", d.user);
     } else if (!e.cls && json_array_size(d.operations) == 0 && json_object_size(volumes) == 0) {
-        err_set(&e, ERR_NOT_FOUND, 0, "no backup in the records lies in a repository \"%s\"", d.repository);
+        err_set(&e, ERR_NOT_FOUND, 0, "no recorded backup is in a repository \"%s\"", d.repository);
         nearest_hint(&e, cfg_near_repository(g->cfg, d.repository), "`snapferry check-config` lists the repositories");
     }
     if (!e.cls && records_begin(g->records, &e) == 0) {
@@ -108,8 +108,8 @@ void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, 
             records_commit(g->records, &e);
     }
     if (!e.cls) {
-        log_info("repository \"%s\" is detached: %u backups left the records, its data stays where it is", d.repository,
-                 backups);
+        log_info("repository \"%s\" is detached: %u backups removed from the records, its data is unchanged",
+                 d.repository, backups);
         answer = json_pack("{s:s,s:i,s:i}", "repository", d.repository, "backups", backups, "natives", d.natives);
     }
     reply(answer, e.cls ? &e : NULL, arg);

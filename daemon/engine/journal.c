@@ -29,7 +29,7 @@ void journal_operation(const struct operation *op)
                    operation_is_restore(op));
     span_text((double)(now_ns() - op->created_ns) / 1e9, took, sizeof took);
     log_info("%s: %s%s, %s%s", operation_label(op), op_state_name(op->state), amount, took,
-             good && op->degraded ? ", with something missing: `snapferry describe` tells what" : "");
+             good && op->degraded ? ", incomplete: `snapferry describe` shows what is missing" : "");
 }
 
 /* "; not vg0/db1, vg0/db2 and 3 more" */

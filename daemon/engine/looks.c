@@ -94,7 +94,7 @@ static void is_there(struct engine *g, const json_t *v, const char *klass)
     if (!f)
         log_info("volume %s is new", name);
     else if (f->gone)
-        log_info("volume %s is there again", name);
+        log_info("volume %s is available again", name);
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
     volume_note(&g->d, desc, klass, NULL, NULL);
 }

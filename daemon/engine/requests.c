@@ -152,7 +152,7 @@ void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, 
             answer = cancel_answer(id, already, backup_state_name(b.state));
     } else if (operation_read(&g->d, id, &op) == 0) {
         answer = cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP, op_state_name(op.state));
-        operation_ask_cancel(&g->d, &op, "asked for");
+        operation_ask_cancel(&g->d, &op, "canceled by request");
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
         err_hint(&e, "`snapferry operations` lists what runs");

@@ -192,7 +192,8 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
     bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
     char why[700];
     if (native_ok && !want_repo) {
-        write_restore(r, FROM_NATIVE, want_native ? "asked for" : "the native snapshot exists and is healthy", &answer,
+        write_restore(r, FROM_NATIVE,
+                      want_native ? "--from native was given" : "the native snapshot exists and is healthy", &answer,
                       &e);
     } else if (want_native) {
         err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", r->op.volume->name,
@@ -204,7 +205,7 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
                         native_why);
             records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
         }
-        snprintf(why, sizeof why, "%s", want_repo ? "asked for" : native_why);
+        snprintf(why, sizeof why, "%s", want_repo ? "--from repository was given" : native_why);
         write_restore(r, FROM_REPOSITORY, why, &answer, &e);
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", r->op.volume->name,
@@ -220,7 +221,7 @@ static void native_seen(struct step_result *s, void *arg)
     if (!s->err.cls && s->out) {
         native_desc_take(&r->native.native, native_desc_from_json(s->out));
         bool takes = target_takes(r);
-        decide(r, takes, takes ? "" : "the target lies on another kind of storage than the native snapshot");
+        decide(r, takes, takes ? "" : "the target is on another kind of storage than the native snapshot");
         return;
     }
     if (s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT)
@@ -288,7 +289,7 @@ static int map_target(struct restore *r, struct err *e)
     const struct cfg_class *k = to[0] ? cfg_class(r->engine->cfg, to) : NULL;
     char path[VOLUME_NAME_MAX];
     if (!to[0]) {
-        err_set(e, ERR_USAGE, 0, "--class-map says nothing about class \"%s\" of %s", own, name);
+        err_set(e, ERR_USAGE, 0, "--class-map has no entry for class \"%s\" of %s", own, name);
         return err_hint(e, "add %s=CLASS, or name a target", own);
     }
     if (!k || k->target[0] != '/')

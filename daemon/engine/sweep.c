@@ -29,14 +29,14 @@ static void repository_seen(struct step_result *s, void *arg)
         if (!up)
             log_warning("repository \"%s\": %s", h->name, s->err.msg);
         else if (h->known)
-            log_info("repository \"%s\" is there again", h->name);
+            log_info("repository \"%s\" is available again", h->name);
     }
     h->known = true;
     h->up = up;
     h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
     h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
     snprintf(h->hint, sizeof h->hint, "%s", up ? "" : s->err.hint);
-    snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "it does not answer: " : "", up ? "" : s->err.msg);
+    snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "no response: " : "", up ? "" : s->err.msg);
     if (changed)
         engine_look_at_all(g);
     queue_mark_down(&g->d);
@@ -153,9 +153,9 @@ static void orphans_removed(struct step_result *s, void *arg)
     const json_t *a;
     size_t i;
     json_array_foreach(json_object_get(s->out, "items"), i, a) if (!jobj(a, "error"))
-        log_warning("native snapshot %s carried our tag but no record knew it: removed", jstr(a, "alias"));
+        log_warning("native snapshot %s had the tag of this node and was in no record: removed", jstr(a, "alias"));
     json_array_foreach(json_object_get(s->out, "intents"), i, a) if (!jobj(a, "error"))
-        log_warning("an intermediate that no record knew was removed");
+        log_warning("an intermediate that was in no record: removed");
     engine_kick(g);
 }
 

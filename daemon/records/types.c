@@ -423,7 +423,7 @@ static const struct field_desc volume_row_table[] = {
     FIELD(last_changed_bytes, "last_changed_bytes", FIELD_INT, .unset = -1, .unit = "bytes"),
     STR(last_good_backup),
     STR(last_good_repository),
-    STR(last_good_lost, .about = "why none of its backups is left"),
+    STR(last_good_lost, .about = "why no backups are left"),
     STRUCT(last_error, op_error),
 };
 TABLE(volume_row, "volume", .keep_text = false);

@@ -80,7 +80,7 @@ ends() { askj describe "$1" | jq -r '.backup.operations[0].ended_ns'; }
 first=$(ends "$B1")
 check "the only backup of one is deleted" ask delete "$A" --wait --even-kept --quiet
 all "it is protected no more" "1 1 0 1"
-bare "deleted" "$V/a.img" "none of its backups is left: the last one, $A, was deleted"
+bare "deleted" "$V/a.img" "no backups are left: the last one, $A, was deleted"
 check "the newer backup of the other is deleted" ask delete "$B2" --wait --even-kept --quiet
 same "the older one protects it" "$(of "$V/b.img" .state)" protected
 same "since then" "$(of "$V/b.img" .last_success_ns)" "$first"

@@ -57,7 +57,8 @@ static const char *plan(const struct native_rules *r, struct native_facts *f, si
     natives_plan(r, f, n, &verdict);
     for (size_t i = 0; i < n; i++) {
         text[i] = f[i].prune ? '-' : '+';
-        assert_int_equal(strncmp(f[i].why, f[i].prune ? "goes" : "kept: ", f[i].prune ? 4 : 6), 0);
+        assert_int_equal(
+            strncmp(f[i].why, f[i].prune ? (f[i].missing ? "removed" : "due for") : "kept: ", f[i].prune ? 7 : 6), 0);
     }
     text[n] = '\0';
     return text;
@@ -72,15 +73,17 @@ static void the_newest_stay(void **state)
     struct native_facts f[] = {moved(1), moved(2), moved(3), moved(4), moved(5)};
     struct native_rules r = rules(3);
     assert_string_equal(plan(&r, f, 5), "--+++");
-    assert_string_equal(f[4].why, "kept: 1 of 3 retained; it goes when 3 newer ones have been moved");
-    assert_string_equal(f[3].why, "kept: 2 of 3 retained; it goes when 2 newer ones have been moved");
-    assert_string_equal(f[2].why, "kept: 3 of 3 retained; it goes when 1 newer one has been moved");
-    assert_string_equal(f[1].why, "goes: its backup B2 is complete in repository main, and 3 newer ones are retained");
+    assert_string_equal(f[4].why, "kept: 1 of 3 retained; pruned after 3 newer backups");
+    assert_string_equal(f[3].why, "kept: 2 of 3 retained; pruned after 2 newer backups");
+    assert_string_equal(f[2].why, "kept: 3 of 3 retained; pruned after 1 newer backup");
+    assert_string_equal(f[1].why,
+                        "due for pruning: its backup B2 is complete in repository main, and 3 newer ones are retained");
     assert_true(verdict.may_create && !verdict.over_high_water);
-    assert_string_equal(verdict.why, "3 stay, 2 go");
+    assert_string_equal(verdict.why, "3 kept, 2 pruned");
     r = rules(0);
     assert_string_equal(plan(&r, f, 5), "-----");
-    assert_string_equal(f[4].why, "goes: its backup B5 is complete in repository main, and snapshots-to-retain is 0");
+    assert_string_equal(f[4].why,
+                        "due for pruning: its backup B5 is complete in repository main, and snapshots-to-retain is 0");
     r = rules(UINT_MAX);
     assert_string_equal(plan(&r, f, 5), "+++++");
 }
@@ -105,10 +108,10 @@ static void prune_before_create(void **state)
     assert_string_equal(plan(&r, f, 3), "+++");
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 3), "-++");
-    assert_string_equal(f[0].why,
-                        "goes: its backup B1 is complete in repository main, and its place (3 of 3) is needed for "
-                        "the new snapshot");
-    assert_string_equal(f[2].why, "kept: 2 of 3 retained; it goes when 3 newer ones have been moved");
+    assert_string_equal(
+        f[0].why, "due for pruning: its backup B1 is complete in repository main, and its place (3 of 3) is needed for "
+                  "the new snapshot");
+    assert_string_equal(f[2].why, "kept: 2 of 3 retained; pruned after 3 newer backups");
     r.prune_after = true;
     assert_string_equal(plan(&r, f, 3), "+++");
     r = rules(1);
@@ -146,12 +149,12 @@ static void reasons_are_references(void **state)
     assert_int_equal(f[0].reasons, NATIVE_CBT_PARENT);
     assert_int_equal(f[1].reasons, NATIVE_HOLD);
     assert_int_equal(f[2].reasons, NATIVE_IN_USE);
-    assert_string_equal(f[2].why, "kept: an operation that is not finished uses it");
+    assert_string_equal(f[2].why, "kept: in use by an unfinished operation");
     assert_int_equal(f[4].reasons, NATIVE_RETAINED | NATIVE_CBT_PARENT | NATIVE_HOLD);
     assert_string_equal(native_reasons_text(f[4].reasons, text, sizeof text), "retained cbt-parent hold");
     assert_string_equal(f[4].why,
-                        "kept: it is held; also the base of the next incremental backup; also 1 of 1 retained; it "
-                        "goes when 1 newer one has been moved");
+                        "kept: held; also the base of the next incremental backup; also 1 of 1 retained; pruned "
+                        "after 1 newer backup");
     r = rules(0);
     assert_string_equal(plan(&r, f, 5), "+++-+");
     f[4].hold = f[4].cbt_parent = false;
@@ -189,7 +192,7 @@ static void a_jobs_own_number_counts_its_own(void **state)
     }
     struct native_rules r = rules(1); /* of the volume: of 2, 4 and 6 */
     assert_string_equal(plan(&r, f, 6), "--+-++");
-    assert_string_equal(f[2].why, "kept: 2 of 2 retained; it goes when 1 newer one has been moved");
+    assert_string_equal(f[2].why, "kept: 2 of 2 retained; pruned after 1 newer backup");
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 6), "--+-+-");
     /* The weekly job's own next run, with a number that changed. */
@@ -212,8 +215,9 @@ static void max_age(void **state)
     struct native_rules r = rules(3);
     r.retain_max_age_s = 14 * 86400;
     assert_string_equal(plan(&r, f, 3), "-++");
-    assert_string_equal(f[0].why, "goes: its backup B80 is complete in repository main, and it is older than 14 d "
-                                  "(retain-max-age)");
+    assert_string_equal(f[0].why,
+                        "due for pruning: its backup B80 is complete in repository main, and it is older than 14 d "
+                        "(retain-max-age)");
     f[0].hold = true;
     assert_string_equal(plan(&r, f, 3), "+++");
     f[0].hold = false;
@@ -236,10 +240,10 @@ static void expired_missing_and_half_removed(void **state)
     f[5].missing = f[5].in_use = true;
     struct native_rules r = rules(2);
     assert_string_equal(plan(&r, f, 7), "+---+++");
-    assert_string_equal(f[1].why, "goes: its backup B2 was deleted or has expired");
-    assert_string_equal(f[2].why, "goes from the records: it is no longer on the storage");
-    assert_string_equal(f[3].why, "goes: its removal has begun");
-    assert_string_equal(f[6].why, "kept: 1 of 2 retained; it goes when 2 newer ones have been moved");
+    assert_string_equal(f[1].why, "due for pruning: its backup B2 was deleted or has expired");
+    assert_string_equal(f[2].why, "removed from the records: no longer on the storage");
+    assert_string_equal(f[3].why, "due for pruning: its removal has begun");
+    assert_string_equal(f[6].why, "kept: 1 of 2 retained; pruned after 2 newer backups");
 }
 
 /* RS-03 */
@@ -249,7 +253,7 @@ static void failed_ones(void **state)
     struct native_facts f[] = {moved(1), failed(2), moved(3), failed(4), failed(5)};
     struct native_rules r = rules(3);
     assert_string_equal(plan(&r, f, 5), "+-+--");
-    assert_string_equal(f[1].why, "goes: the move of its data failed for good, and keep-on-failure is off");
+    assert_string_equal(f[1].why, "due for pruning: the move of its data failed for good, and keep-on-failure is off");
     r.keep_on_failure = true; /* bounded by the same limit, together */
     assert_string_equal(plan(&r, f, 5), "--+++");
     r = rules(0); /* at least one place for it */
@@ -271,7 +275,7 @@ static void snapshot_only_has_its_own_limits(void **state)
     struct native_rules r = rules(0);
     r.snapshot_only = true;
     assert_string_equal(plan(&r, f, 4), "-+++");
-    assert_string_equal(f[0].why, "goes: snapshot-only-keep is 3, and 3 newer ones are kept");
+    assert_string_equal(f[0].why, "due for pruning: snapshot-only-keep is 3, and 3 newer ones are kept");
     assert_string_equal(f[3].why, "kept: 1 of 3 snapshots without a backup (snapshot-only-keep)");
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 4), "--++");
@@ -313,8 +317,9 @@ static void over_the_high_water_mark(void **state)
     assert_false(verdict.over_high_water);
     r.pool_used_ratio = 0.85;
     assert_string_equal(plan(&r, f, 5), "+-+++");
-    assert_string_equal(f[1].why, "goes: its backup B2 is complete in repository main, and the pool is 85 % full "
-                                  "(pool-high-water is 85 %)");
+    assert_string_equal(f[1].why,
+                        "due for pruning: its backup B2 is complete in repository main, and the pool is 85 % full "
+                        "(pool-high-water is 85 %)");
     assert_true(verdict.over_high_water && verdict.may_create);
     /* One at a time, until only what may not go is left. */
     struct native_facts g[] = {f[0], f[2], f[3], f[4]};
@@ -360,13 +365,13 @@ static void the_maximum_counts_all(void **state)
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 5), "++--+");
     assert_true(verdict.may_create);
-    assert_string_equal(f[3].why,
-                        "goes: its backup B4 is complete in repository main, and max-snapshots-per-volume is 4");
+    assert_string_equal(
+        f[3].why, "due for pruning: its backup B4 is complete in repository main, and max-snapshots-per-volume is 4");
     r.max_per_volume = 2; /* not even then: so nothing makes room in vain */
     assert_string_equal(plan(&r, f, 5), "++---");
     assert_false(verdict.may_create);
     assert_string_equal(verdict.why,
-                        "no new snapshot: max-snapshots-per-volume is 2 and 2 stay (0 retained, 0 in use, 1 "
+                        "no new snapshot: max-snapshots-per-volume is 2 and 2 are kept (0 retained, 0 in use, 1 "
                         "held, 0 the only copy, 0 without a backup, 1 for incremental backups)");
     r = rules(3);
     r.about_to_create = true;
@@ -394,7 +399,7 @@ static void nothing_at_all(void **state)
     struct native_rules r = rules(3);
     assert_string_equal(plan(&r, NULL, 0), "");
     assert_true(verdict.may_create);
-    assert_string_equal(verdict.why, "0 stay, 0 go");
+    assert_string_equal(verdict.why, "0 kept, 0 pruned");
 }
 
 /* ---- invariants ---- */

@@ -96,7 +96,7 @@ def volumes200: [range(200) | . as $i | if $i % 67 == 3 then bad("vg\($i / 50 | 
 
 def status($what):
     if $what == "none" then quiet | .jobs = [] | .repositories = [unknown_repository]
-    elif $what == "one" then quiet | .volumes = [fine("vg0/db1"; 36000)] | .natives = {count: 1, used: (512 * MiB), text: "none of them goes with the next backups"}
+    elif $what == "one" then quiet | .volumes = [fine("vg0/db1"; 36000)] | .natives = {count: 1, used: (512 * MiB), text: "none due for pruning"}
     elif $what == "busy" then quiet | .running = [states[0, 1, 6]] | .queue = [states[2, 3]] | .slots.used = 2 | .slots.queued = 2
         | .volumes = [fine("vg0/db1"; 36000), fine("vg0/db2"; 36100), unread("vg0/db7")]
         | .natives = {count: 9, used: (3 * GiB), next: [natives[2]], text: "with the next backups 2 of them go, first 2e3f77aa of vg0/db1"}
