@@ -68,13 +68,26 @@ static void compare(struct fact *v, void *arg)
         json_array_append_new(x->ids, json_string(v->id));
 }
 
+/* The transaction begins with the first change: most looks find nothing new, and none of them has to wait for a commit
+ * that is under way. */
+static bool begin_once(struct engine *g, bool *begun)
+{
+    struct err e = ERR_INIT;
+    if (!*begun && records_begin(g->records, &e) < 0) {
+        log_debug("%s", e.msg); /* the next look finds it again */
+        return false;
+    }
+    *begun = true;
+    return true;
+}
+
 /* Of one that never was backed up nothing is worth remembering. */
-static void is_gone(struct engine *g, const char *id)
+static void is_gone(struct engine *g, const char *id, bool *begun)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
     struct err e = ERR_INIT;
-    if (volume_row_read(&g->d, id, &v) < 0)
+    if (volume_row_read(&g->d, id, &v) < 0 || !begin_once(g, begun))
         return;
     log_info("volume %s is no longer there", v.volume->name);
     v.state = VOL_GONE;
@@ -84,12 +97,14 @@ static void is_gone(struct engine *g, const char *id)
         log_warning("%s", e.msg);
 }
 
-static void is_there(struct engine *g, const json_t *v, const char *klass)
+static void is_there(struct engine *g, const json_t *v, const char *klass, bool *begun)
 {
     const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
     const char *name = jstr(v, "name");
     if (f && !f->gone && f->name && !strcmp(f->name, name) && f->klass && !strcmp(f->klass, klass) &&
         f->size == jint(v, "size"))
+        return;
+    if (!begin_once(g, begun))
         return;
     if (!f)
         log_info("volume %s is new", name);
@@ -130,10 +145,7 @@ void volumes_listed(struct engine *g, const json_t *classes)
     const json_t *a, *v;
     size_t i, k;
     struct err e = ERR_INIT;
-    if (records_begin(g->records, &e) < 0) { /* the records cannot be written: the next look tells again */
-        log_debug("%s", e.msg);
-        return;
-    }
+    bool begun = false;
     json_array_foreach(classes, i, a)
     {
         CLEANUP_JSON json_t *seen = json_object(), *ids = json_array();
@@ -150,12 +162,12 @@ void volumes_listed(struct engine *g, const json_t *classes)
         {
             json_object_set_new(seen, jstr(v, "id"), json_true());
             if (cfg_class_of(g->cfg, jstr(v, "name")) == c)
-                is_there(g, v, klass);
+                is_there(g, v, klass, &begun);
         }
         facts_each(g, ROW_VOLUME, compare, &x);
-        json_array_foreach(ids, k, v) is_gone(g, json_string_value(v));
+        json_array_foreach(ids, k, v) is_gone(g, json_string_value(v), &begun);
     }
-    if (records_commit(g->records, &e) < 0)
+    if (begun && records_commit(g->records, &e) < 0)
         log_warning("volumes that were looked for cannot be recorded: %s", e.msg);
 }
 

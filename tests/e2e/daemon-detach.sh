@@ -43,7 +43,7 @@ check "so is its native snapshot, and that its data is safe" until_true 20 moved
 restored_same "it can be restored from the repository" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" repository
 restored_same "and from the native snapshot" "$B" "$WORK/xfs/a.img" "$WORK/a.orig" native
 
-expect "an unknown repository" 16 'no backup in the records' -- ask repo detach nothing
+expect "an unknown repository" 16 'no recorded backup' -- ask repo detach nothing
 check "detach" ask repo detach main
 same "the backup is forgotten" \
     "$(askj backups --all | jq -r --arg b "$B" '[.backups[] | select(.id == $b)] | length')" 0
