@@ -79,7 +79,7 @@ static void set_limits(struct cgroup *g, const struct cgroup_limits *l)
 
 void cgroup_make(struct cgroup *ret, const char *name, const struct cgroup_limits *l)
 {
-    /* May be refused: a cgroup that has processes cannot hand its controllers on. Then there are no limits. */
+    /* May be refused: a cgroup that has processes cannot delegate its controllers. Then there are no limits. */
     static const char *const controllers[] = {"+memory", "+pids", "+cpu", "+io"};
     char own[CGROUP_PATH];
     *ret = (struct cgroup){.path = ""};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * cgroup.h - a cgroup (version 2) for a forked child: limits, what is used, and an end for all that is in it
+ * cgroup.h - a cgroup (version 2) for a forked child: limits, usage, and termination of all its processes
  *
- * Where systemd runs, units have one. Elsewhere a directory is made beneath the daemon's own cgroup if that can be
- * written; which limits are in force depends on the controllers that were delegated, and is visible. Nothing here is an
- * error: without a cgroup the path is "", and the functions do nothing. One thread.
+ * Under systemd, units have one. Elsewhere a directory is created below the daemon's own cgroup if that is writable;
+ * which limits are in force depends on the controllers that were delegated, and is reported. No failure is an error:
+ * without a cgroup the path is "", and the functions do nothing. One thread.
  */
 #ifndef SNAPFERRY_PROC_CGROUP_H
 #define SNAPFERRY_PROC_CGROUP_H
@@ -29,22 +29,22 @@ struct cgroup_limits {
     unsigned cpu_weight, io_weight; /* 1..10000, 0: unset */
 };
 
-/* One of its own beneath ours, named `name`, with these limits; one that is there is taken. */
+/* A cgroup below the daemon's, named `name`, with these limits; an existing one is used. */
 void cgroup_make(struct cgroup *ret, const char *name, const struct cgroup_limits *l);
 /* The descriptor of its cgroup.procs, into which a child writes "0" to enter; -1: none. The caller's. */
 int cgroup_open_procs(const struct cgroup *g);
-/* That of a process which an earlier daemon started; made if `name` is a part of it. */
+/* That of a process started by an earlier daemon; its own if `name` is part of it. */
 void cgroup_find(struct cgroup *ret, pid_t pid, const char *name);
 /* The directory of the cgroup that a process is in, "" unknown. */
 void cgroup_of(pid_t pid, char *out, size_t cap);
 
 /* The first number of a file ("memory.current"), or the one behind `key` ("memory.events", "oom_kill"); 0 unknown. */
 uint64_t cgroup_number(const struct cgroup *g, const char *file, const char *key);
-/* SIGKILL to all that is in it, if it is ours alone. */
+/* SIGKILL to all its processes, if it is exclusive. */
 void cgroup_kill(const struct cgroup *g);
-/* Removes it if it is ours and empty; `path` becomes "". */
+/* Removes it if it is exclusive and empty; `path` becomes "". */
 void cgroup_remove(struct cgroup *g);
-/* The same by name, for one that nobody watched to its end. */
+/* The same by name, for a process that was not supervised to its end. */
 void cgroup_forget(const char *name);
 
 #endif

@@ -17,13 +17,13 @@ static int memory_filled(const char *what, const void *data, size_t len, unsigne
     snprintf(name, sizeof name, "snapferry-%.40s", what);
     CLEANUP_CLOSE int fd = memfd_create(name, MFD_CLOEXEC | flags);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make memory for the %s", what);
+        return err_set(e, ERR_GENERIC, errno, "cannot create a memory file for the %s", what);
     for (size_t at = 0; at < len;) {
         ssize_t n = pwrite(fd, (const char *)data + at, len - at, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot fill the memory for the %s", what);
+            return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot fill the memory file for the %s", what);
         at += (size_t)n;
     }
     return take_fd(&fd);
@@ -40,7 +40,7 @@ int memory_sealed(const char *what, const void *data, size_t len, struct err *e)
     if (fd < 0)
         return fd;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory of the %s", what);
+        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory file of the %s", what);
     return take_fd(&fd);
 }
 

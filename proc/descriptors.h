@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * descriptors.h - what is handed to another process: sealed memory, and descriptors over a Unix socket
+ * descriptors.h - passing data to another process: sealed memory, and descriptors over a Unix socket
  *
  * Thread-safe.
  */
@@ -14,10 +14,10 @@
 
 #define DESCRIPTORS_MAX 8 /* with one message */
 
-/* A memory file with these bytes, which nobody can change or cut any more: its descriptor (close-on-exec, the caller's,
- * offset 0). `what` names it in /proc and in the error. */
+/* A memory file with these bytes, sealed against changes: its descriptor (close-on-exec, owned by the caller, offset
+ * 0). `what` names it in /proc and in the error. */
 int memory_sealed(const char *what, const void *data, size_t len, struct err *e);
-/* The same for a program's standard input: its reader may do with it what it likes. */
+/* The same for a program's standard input: not sealed. */
 int memory_input(const char *what, const void *data, size_t len, struct err *e);
 
 /*

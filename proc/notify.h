@@ -16,7 +16,7 @@ void notify_reloading(void);
 void notify_stopping(const char *status);
 /* STATUS=, one line; control characters are replaced by spaces. */
 void notify_status(const char *line);
-/* Why the daemon ends: STATUS= stays visible in `systemctl status` of the failed unit. */
+/* The reason for the daemon's exit: STATUS= remains visible in `systemctl status` of the failed unit. */
 void notify_failed(const struct err *e);
 
 #endif

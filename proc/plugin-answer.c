@@ -46,21 +46,21 @@ static bool has_control(const char *s)
     return false;
 }
 
-static const json_t *member(const struct answer *a, const char *key, unsigned flags, int *rc, struct err *e)
+static const json_t *answer_member(const struct answer *a, const char *key, unsigned flags, int *rc, struct err *e)
 {
     const json_t *v = json_object_get(a->o, key);
     *rc = 0;
     if (json_is_null(v))
         v = NULL;
     if (!v && (flags & ANSWER_REQUIRED))
-        *rc = plugin_lies(a->p, a->verb, e, "its answer has no \"%s%s\"", a->at, key);
+        *rc = plugin_lies(a->p, a->verb, e, "no \"%s%s\" in its answer", a->at, key);
     return v;
 }
 
 int answer_text(const struct answer *a, const char *key, unsigned flags, char *ret, size_t cap, struct err *e)
 {
     int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
+    const json_t *v = answer_member(a, key, flags, &rc, e);
     ret[0] = '\0';
     if (!v)
         return rc;
@@ -88,7 +88,7 @@ int answer_text(const struct answer *a, const char *key, unsigned flags, char *r
 int answer_u64(const struct answer *a, const char *key, unsigned flags, uint64_t *ret, struct err *e)
 {
     int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
+    const json_t *v = answer_member(a, key, flags, &rc, e);
     if (!v)
         return rc;
     if (!json_is_integer(v))
@@ -102,7 +102,7 @@ int answer_u64(const struct answer *a, const char *key, unsigned flags, uint64_t
 int answer_bool(const struct answer *a, const char *key, unsigned flags, bool *ret, struct err *e)
 {
     int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
+    const json_t *v = answer_member(a, key, flags, &rc, e);
     if (!v)
         return rc;
     if (!json_is_boolean(v))
@@ -114,7 +114,7 @@ int answer_bool(const struct answer *a, const char *key, unsigned flags, bool *r
 int answer_ratio(const struct answer *a, const char *key, unsigned flags, double *ret, struct err *e)
 {
     int rc;
-    const json_t *v = member(a, key, flags, &rc, e);
+    const json_t *v = answer_member(a, key, flags, &rc, e);
     if (!v)
         return rc;
     double d = json_number_value(v);
@@ -127,7 +127,7 @@ int answer_ratio(const struct answer *a, const char *key, unsigned flags, double
 int answer_object(const struct answer *a, const char *key, const char *at, struct answer *into, struct err *e)
 {
     int rc;
-    const json_t *v = member(a, key, ANSWER_REQUIRED, &rc, e);
+    const json_t *v = answer_member(a, key, ANSWER_REQUIRED, &rc, e);
     if (!v)
         return rc;
     if (!json_is_object(v))

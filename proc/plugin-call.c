@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-call.c - one call of a plugin: request in, answer out, every way in which that can go wrong */
+/* plugin-call.c - one call of a plugin: request, answer, and all failures */
 #include "proc/plugin-call.h"
 #include "base/cleanup.h"
 #include "proc/program.h"
@@ -28,7 +28,7 @@ void plugin_text(char *out, size_t cap, const char *text)
     size_t n = 0;
     for (; *text && n + 1 < cap; text++)
         out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
-    if (*text) { /* cut: not inside of a character */
+    if (*text) { /* truncated: not inside a character */
         size_t i = n;
         while (i && ((unsigned char)out[i - 1] & 0xc0) == 0x80)
             i--;
@@ -76,7 +76,7 @@ int plugin_installed(const struct plugin_program *p, struct err *e)
         bool missing = errno == ENOENT || errno == ENOTDIR;
         int sys = missing ? ENOPKG : errno;
         err_set(e, ERR_GENERIC, missing ? 0 : sys, "plugin %s not installed: %s%s, plugin: %s", p->name, p->path,
-                missing ? " does not exist" : " cannot be reached", p->name);
+                missing ? " does not exist" : " is not accessible", p->name);
         if (e)
             e->sys = sys;
         err_hint(e, "install it, or correct program = in [plugin \"%s\"]", p->name);
@@ -104,7 +104,7 @@ json_t *plugin_parse(const struct plugin_program *p, enum plugin_verb v, const c
     if (!j) {
         char why[160];
         plugin_text(why, sizeof why, je.text);
-        plugin_lies(p, v, e, len ? "its answer is not JSON (%s)" : "it gave no answer%.0s", why);
+        plugin_lies(p, v, e, len ? "its answer is not JSON (%s)" : "no answer%.0s", why);
         return NULL;
     }
     if (!json_is_object(j)) {
@@ -118,19 +118,19 @@ static int check_protocol(const struct plugin_program *p, enum plugin_verb v, co
 {
     const json_t *n = json_object_get(answer, "protocol");
     if (!json_is_integer(n))
-        return plugin_lies(p, v, e, "its answer does not say which version of the protocol it speaks");
+        return plugin_lies(p, v, e, "its answer has no protocol version");
     if (plugin_protocol_ok(json_integer_value(n), PLUGIN_PROTOCOL))
         return 0;
     char text[160];
-    snprintf(text, sizeof text, "it speaks version %lld of the protocol, and this is version %d",
-             (long long)json_integer_value(n), PLUGIN_PROTOCOL);
+    snprintf(text, sizeof text, "protocol version %lld, expected %d", (long long)json_integer_value(n),
+             PLUGIN_PROTOCOL);
     plugin_fail(p, v, ERR_FORMAT, EPROTO, e, text);
-    return err_hint(e, "install a version of the plugin that fits snapferry " SNAPFERRY_VERSION);
+    return err_hint(e, "install a version of the plugin that supports snapferry " SNAPFERRY_VERSION);
 }
 
-/* A plugin that ended with a code: its own words if there are some, else what program_run() made of it. */
-static int failed(const struct plugin_program *p, enum plugin_verb v, int code, const char *out, size_t len,
-                  const struct err *pe, struct err *e)
+/* A plugin that exited with a code: its own message if there is one, else that of program_run(). */
+static int call_failed(const struct plugin_program *p, enum plugin_verb v, int code, const char *out, size_t len,
+                       const struct err *pe, struct err *e)
 {
     enum err_class cls = ERR_GENERIC;
     int sys = EIO;
@@ -146,9 +146,9 @@ static int failed(const struct plugin_program *p, enum plugin_verb v, int code, 
     if (said && *said)
         plugin_text(text, sizeof text, said);
     else if (code == PLUGIN_EXIT_NO_VERB)
-        snprintf(text, sizeof text, "%s does not know this verb", p->path);
+        snprintf(text, sizeof text, "%s: verb not supported", p->path);
     else {
-        /* program_run() begins with its label, which is the verb that fail() puts in front again. */
+        /* The message of program_run() begins with its label, which is the verb that fail() adds again. */
         size_t skip = strlen(plugin_verb_at(v)->name) + 2;
         plugin_text(text, sizeof text, strlen(pe->msg) > skip ? pe->msg + skip : pe->msg);
     }
@@ -158,9 +158,9 @@ static int failed(const struct plugin_program *p, enum plugin_verb v, int code, 
     return -sys;
 }
 
-/* Runs it. *out is set only when it ended with code 0. */
-static int run(const struct plugin_program *p, enum plugin_verb v, const json_t *args, unsigned timeout_s, size_t max,
-               char **out, size_t *len, struct err *e)
+/* Runs it. *out is set only when it exited with code 0. */
+static int call_run(const struct plugin_program *p, enum plugin_verb v, const json_t *args, unsigned timeout_s,
+                    size_t max, char **out, size_t *len, struct err *e)
 {
     int rc = plugin_installed(p, e);
     if (rc < 0)
@@ -188,8 +188,8 @@ static int run(const struct plugin_program *p, enum plugin_verb v, const json_t 
         return 0;
     }
     if (rc == 0)
-        return failed(p, v, status, text, *len, &pe, e);
-    /* "Not found" belongs to the plugin's own answers: a caller would take it for a snapshot that is gone. */
+        return call_failed(p, v, status, text, *len, &pe, e);
+    /* "Not found" is reserved for the plugin's own answers: a caller would treat it as a missing snapshot. */
     int sys = pe.sys == ENOENT ? ENOPKG : pe.sys ? pe.sys : EIO;
     size_t skip = strlen(verb) + 2;
     plugin_fail(p, v, pe.cls == ERR_NOT_FOUND ? ERR_GENERIC : pe.cls, sys, e,
@@ -203,7 +203,7 @@ int plugin_call(const struct plugin_program *p, enum plugin_verb v, const json_t
 {
     CLEANUP_FREE char *out = NULL;
     size_t len = 0;
-    int rc = run(p, v, args, timeout_s, ANSWER_MAX, &out, &len, e);
+    int rc = call_run(p, v, args, timeout_s, ANSWER_MAX, &out, &len, e);
     if (rc < 0)
         return rc;
     CLEANUP_PLUGIN_JSON json_t *j = plugin_parse(p, v, out, len, e);
@@ -230,7 +230,7 @@ static int one_line(struct lines *l, const char *text, size_t len, struct err *e
         return plugin_lies(l->p, l->verb, e, "line %llu of its answer is longer than %u bytes",
                            (unsigned long long)l->n + 1, LINE_MAX_BYTES);
     if (l->ended)
-        return plugin_lies(l->p, l->verb, e, "its answer goes on behind the last line");
+        return plugin_lies(l->p, l->verb, e, "output after the last line of its answer");
     CLEANUP_PLUGIN_JSON json_t *j = plugin_parse(l->p, l->verb, text, len, e);
     if (!j)
         return -EBADMSG;
@@ -244,7 +244,7 @@ static int one_line(struct lines *l, const char *text, size_t len, struct err *e
         return rc;
     l->ended = true;
     if (!json_is_integer(count) || json_integer_value(count) < 0 || (uint64_t)json_integer_value(count) != l->n)
-        return plugin_lies(l->p, l->verb, e, "its last line counts %lld lines, and there were %llu",
+        return plugin_lies(l->p, l->verb, e, "its last line counts %lld lines, %llu received",
                            (long long)json_integer_value(count), (unsigned long long)l->n);
     return 0;
 }
@@ -264,7 +264,7 @@ static int each_line(struct lines *l, const char *out, size_t len, struct err *e
         at += n + 1;
     }
     if (!l->ended)
-        return plugin_lies(l->p, l->verb, e, "its answer has no last line with \"protocol\" and \"count\": cut off?");
+        return plugin_lies(l->p, l->verb, e, "last line with \"protocol\" and \"count\" missing: truncated?");
     return 0;
 }
 
@@ -273,7 +273,7 @@ int plugin_call_lines(const struct plugin_program *p, enum plugin_verb v, const 
 {
     CLEANUP_FREE char *out = NULL;
     size_t len = 0;
-    int rc = run(p, v, args, timeout_s, LINES_MAX, &out, &len, e);
+    int rc = call_run(p, v, args, timeout_s, LINES_MAX, &out, &len, e);
     if (rc < 0)
         return rc;
     struct lines l = {.p = p, .verb = v};

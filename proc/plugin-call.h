@@ -2,13 +2,13 @@
 /*
  * plugin-call.h - the plugin protocol: one program, one exec per call, one JSON document in, one out
  *
- * The verb is argv[1]. Standard input holds one JSON object: "protocol", "verb" and what the verb needs. Standard
- * output holds one JSON object with "protocol" in it, or, for verbs that list, one object per line and a last line
- * {"protocol": 1, "count": N} that proves that nothing was cut off. The exit code is the class of the error;
- * snapferry-plugin(7) is the public description, and a test compares it with the tables of this header.
+ * The verb is argv[1]. Standard input is one JSON object: "protocol", "verb" and what the verb needs. Standard output
+ * is one JSON object with "protocol" in it, or, for verbs that list, one object per line and a last line {"protocol":
+ * 1, "count": N} that proves completeness. The exit code is the class of the error; snapferry-plugin(7) is the public
+ * description, and a test compares it with the tables of this header.
  *
- * What comes back is hostile until proven otherwise: size, depth, types, ranges and lengths are checked here or by the
- * readers of plugin-answer.h. Every call blocks and belongs into a step (proc/step.h) or another child.
+ * Answers are untrusted: size, depth, types, ranges and lengths are checked here or by the readers of plugin-answer.h.
+ * Every call blocks and belongs into a step (proc/step.h) or another child.
  */
 #ifndef SNAPFERRY_PROC_PLUGIN_CALL_H
 #define SNAPFERRY_PROC_PLUGIN_CALL_H
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PLUGIN_PROTOCOL 1 /* spoken here; answers of N and N-1 are accepted */
+#define PLUGIN_PROTOCOL 1 /* supported here; answers of N and N-1 are accepted */
 #define PLUGIN_ID_MAX 128 /* characters of an operation id of a mover plugin (AP-22) */
 
 enum plugin_kind { PLUGIN_DRIVER = 1 << 0, PLUGIN_MOVER = 1 << 1 };
@@ -61,7 +61,7 @@ enum plugin_verb {
     PV_COUNT
 };
 
-/* What a plugin says it can, in "abilities" of its answer to describe. */
+/* Abilities of a plugin, in "abilities" of its answer to describe. */
 enum plugin_ability {
     /* driver kind */
     PA_SNAPSHOT = 1 << 0,
@@ -93,7 +93,7 @@ struct plugin_verb_info {
     unsigned ability;   /* the plugin must have one of these; 0: every plugin of the kind answers */
     unsigned timeout_s; /* default limit; 0 only for `run` and `watch`, which have none */
     bool lines;         /* answers with lines */
-    const char *text;   /* one line for people */
+    const char *text;   /* one line of description */
 };
 /* NULL past the end. */
 const struct plugin_verb_info *plugin_verb_at(unsigned verb);
@@ -120,10 +120,10 @@ const struct plugin_exit_info *plugin_exit_at(unsigned i);
 
 /* The program of a [plugin "NAME"] section. Strings are borrowed. */
 struct plugin_program {
-    const char *name;       /* for words: "..., plugin: NAME" */
+    const char *name;       /* for messages: "..., plugin: NAME" */
     const char *path;       /* absolute */
-    const char *user;       /* NULL or "": as we are */
-    unsigned max_timeout_s; /* a timeout that the plugin declares is cut to this; 0: 24 h */
+    const char *user;       /* NULL or "": no change */
+    unsigned max_timeout_s; /* a timeout declared by the plugin is limited to this; 0: 24 h */
 };
 
 struct plugin_info {
@@ -131,55 +131,56 @@ struct plugin_info {
     enum plugin_kind kind;
     char name[64], version[64], text[256];
     unsigned abilities;
-    unsigned unknown_abilities;  /* how many words it used that we don't know: ignored */
+    unsigned unknown_abilities;  /* unknown abilities: ignored */
     int max_retain;              /* native snapshots per volume that the storage can hold (RS-08), -1: not said */
     unsigned timeouts[PV_COUNT]; /* seconds, declared (AP-15), 0: not declared */
 };
-/* Asks `describe` and checks the answer. -ENOPKG: the program is not installed (AO-24). */
+/* Calls `describe` and checks the answer. -ENOPKG: the program is not installed (AO-24). */
 int plugin_describe(const struct plugin_program *p, struct plugin_info *ret, struct err *e);
 /* Seconds allowed to a verb: the default, or what the plugin declares, up to p->max_timeout_s (AP-15). `info` may be
  * NULL. */
 unsigned plugin_timeout(const struct plugin_program *p, const struct plugin_info *info, enum plugin_verb v);
-/* -ENOTSUP with a sentence unless the plugin is of that kind and says that it can do the verb. */
+/* -ENOTSUP with a message unless the plugin is of that kind and has the ability of the verb. */
 int plugin_can(const struct plugin_program *p, const struct plugin_info *info, enum plugin_kind kind,
                enum plugin_verb v, struct err *e);
 
-/* Whether a version in an answer is accepted by somebody who speaks `ours`: N and N-1, from 1 on. */
+/* Whether a version in an answer is accepted by a caller of version `ours`: N and N-1, from 1 on. */
 bool plugin_protocol_ok(json_int_t theirs, int ours);
 
 /*
- * One call. `args` (object, borrowed, may be NULL) goes into the request beside protocol and verb. *answer is a new
- * reference to an object. The class of an error is the plugin's exit code's; its text is what the plugin says in
- * {"error", "hint"} or on standard error; all end in ", plugin: NAME" (AO-26). -ENOTSUP: it does not know the verb.
- * -ETIMEDOUT: killed with all its children. -EBADMSG: what it said is not an answer. -EFBIG: it said too much.
+ * One call. `args` (object, borrowed, may be NULL) is added to protocol and verb in the request. *answer is a new
+ * reference to an object. The class of an error is that of the plugin's exit code; its text is the plugin's {"error",
+ * "hint"} or its standard error; all end in ", plugin: NAME" (AO-26). -ENOTSUP: unknown verb. -ETIMEDOUT: killed with
+ * all its children. -EBADMSG: malformed answer. -EFBIG: too much output.
  */
 int plugin_call(const struct plugin_program *p, enum plugin_verb v, const json_t *args, unsigned timeout_s,
                 json_t **answer, struct err *e);
 
-/* The same for verbs with lines: fn gets every line but the last, twice: when the whole answer is there and counted,
- * all lines with `act` false, to be checked; then all with `act` true. So nobody acts on half a truth. A negative
- * return ends the call with it. */
+/* The same for verbs with lines: fn gets every line but the last, twice: when the whole answer was received and
+ * counted, all lines with `act` false, to be checked; then all with `act` true. So that an incomplete answer is
+ * never acted on. A negative return ends the call with it. */
 typedef int plugin_line_fn(const json_t *line, bool act, void *arg, struct err *e);
 int plugin_call_lines(const struct plugin_program *p, enum plugin_verb v, const json_t *args, unsigned timeout_s,
                       plugin_line_fn *fn, void *arg, struct err *e);
 
-/* Text of a plugin fit for a message or terminal: control characters become spaces, cut at a character's border. */
+/* Text of a plugin safe for a message or terminal: control characters become spaces, truncated at a character's
+ * border. */
 void plugin_text(char *out, size_t cap, const char *text);
 
-/* Sets e to "VERB: text, plugin: NAME"; the name is there whatever the text's length. The text of `sys` is not added:
- * the plugin's own words are better. Returns -sys. */
+/* Sets e to "VERB: text, plugin: NAME"; the name is always included. The text of `sys` is not added: the plugin's
+ * own message is better. Returns -sys. */
 int plugin_fail(const struct plugin_program *p, enum plugin_verb v, enum err_class cls, int sys, struct err *e,
                 const char *text);
-/* Says that an answer is wrong: ERR_GENERIC, -EBADMSG, "VERB: what, plugin: NAME". */
+/* A malformed answer: ERR_GENERIC, -EBADMSG, "VERB: what, plugin: NAME". */
 int plugin_lies(const struct plugin_program *p, enum plugin_verb v, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* The request of a call (new reference, NULL: no memory) and a line of output read as an object (NULL with `e` set),
- * for those who run the program in another way. */
+ * for callers that run the program in another way. */
 json_t *plugin_request(enum plugin_verb v, const json_t *args);
 json_t *plugin_parse(const struct plugin_program *p, enum plugin_verb v, const char *text, size_t len, struct err *e);
-/* Whether the program is there and may be run (AP-21): absolute, a file, root's or ours, not writable by others,
- * executable. -ENOPKG: not installed. */
+/* Whether the program exists and may be run (AP-21): absolute, a file, owned by root or this user, not writable by
+ * others, executable. -ENOPKG: not installed. */
 int plugin_installed(const struct plugin_program *p, struct err *e);
 /* One call's environment, NULL-terminated, static. */
 const char *const *plugin_environment(void);

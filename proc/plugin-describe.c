@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-describe.c - what a plugin is and can, by its answer to `describe` */
+/* plugin-describe.c - kind and abilities of a plugin, from its answer to `describe` */
 #include "base/cleanup.h"
 #include "proc/plugin-answer.h"
 
@@ -15,10 +15,10 @@ int plugin_can(const struct plugin_program *p, const struct plugin_info *info, e
     const struct plugin_verb_info *i = plugin_verb_at(v);
     char text[160];
     if (info->kind != kind)
-        snprintf(text, sizeof text, "it is a %s plugin, and a %s plugin is needed", plugin_kind_name(info->kind),
+        snprintf(text, sizeof text, "it is a %s plugin, a %s plugin is required", plugin_kind_name(info->kind),
                  plugin_kind_name(kind));
     else if (i->ability && !(info->abilities & i->ability))
-        snprintf(text, sizeof text, "it says in its abilities that it cannot do this");
+        snprintf(text, sizeof text, "not among its abilities");
     else
         return 0;
     return plugin_fail(p, v, ERR_GENERIC, ENOTSUP, e, text);
@@ -41,8 +41,8 @@ static int read_abilities(const struct plugin_program *p, const json_t *answer, 
         if (!found)
             ret->unknown_abilities++;
         else if (found->kind != ret->kind)
-            return plugin_lies(p, PV_DESCRIBE, e, "ability \"%s\" is one of a %s, and the plugin says it is a %s",
-                               found->name, plugin_kind_name(found->kind), plugin_kind_name(ret->kind));
+            return plugin_lies(p, PV_DESCRIBE, e, "ability \"%s\" belongs to a %s, the plugin is a %s", found->name,
+                               plugin_kind_name(found->kind), plugin_kind_name(ret->kind));
         else
             ret->abilities |= found->bit;
     }

@@ -69,7 +69,7 @@ static int launch_from(struct launch *l, const json_t *in, struct err *e)
     l->p.user = json_string_value(json_object_get(in, "user"));
     l->verb = (enum plugin_verb)json_integer_value(json_object_get(in, "verb"));
     if (!dir || !operation || !l->p.name || !l->p.path || (l->verb != PV_RUN && l->verb != PV_WATCH))
-        return err_set(e, ERR_GENERIC, EINVAL, "the arguments of a plugin step are incomplete");
+        return err_set(e, ERR_GENERIC, EINVAL, "incomplete arguments of a plugin step");
     files_of(l->dir, l->name, dir, operation, l->verb);
     name_of(name, operation, l->verb, "-");
     snprintf(l->unit, sizeof l->unit, "snapferry-plugin-%s.service", name);
@@ -98,7 +98,7 @@ int plugin_run_step(const json_t *in, json_t **out, int *fd, struct err *e)
     if (rc < 0)
         return rc;
     if (mkdir(l.dir, 0700) < 0 && errno != EEXIST)
-        return err_set(e, ERR_GENERIC, errno, "cannot make %s", l.dir);
+        return err_set(e, ERR_GENERIC, errno, "cannot create %s", l.dir);
     CLEANUP_PLUGIN_JSON json_t *q = plugin_request(l.verb, json_object_get(in, "args"));
     CLEANUP_FREE char *request = q ? json_dumps(q, JSON_COMPACT) : NULL;
     if (!request)

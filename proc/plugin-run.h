@@ -12,7 +12,7 @@
 /* Step: starts `verb` for an operation unless it runs already. The argument has "name", "program", "user", "verb",
  * "args" (as plugin_call()), "dir" and "operation". Answers {"id": process_id_text() of it}. */
 int plugin_run_step(const json_t *in, json_t **out, int *fd, struct err *e);
-/* Step: ends the process if it still runs, and what is left of its unit. The same argument. */
+/* Step: ends the process if it still runs, and the remains of its unit. The same argument. */
 int plugin_run_stop_step(const json_t *in, json_t **out, int *fd, struct err *e);
 
 /* DIR/plugins/HASH.VERB.SUFFIX, suffix "in", "out", "log", "id". */

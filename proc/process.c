@@ -129,7 +129,7 @@ int process_open(const struct process_identity *i)
     if (i->pid <= 1 || !boot[0] || strcmp(boot, i->boot_id) != 0)
         return -ESRCH;
     CLEANUP_CLOSE int fd = process_open_pid(i->pid);
-    /* Compared after the open: from here on the number cannot come to mean another process. */
+    /* Compared after the open: from here on the pid cannot be reused. */
     if (fd < 0 || process_start_time(i->pid, &start) < 0 || start != i->start_time)
         return -ESRCH;
     return take_fd(&fd);

@@ -2,9 +2,9 @@
 /*
  * program-unit.c - a program in a transient unit of its own
  *
- * The unit gets its standard descriptors from us (`--pipe`), its end comes back as the exit status of systemd-run
- * (`--wait`), and `--collect` leaves no failed unit behind. RuntimeMaxSec is the second line: should this process and
- * its guard both be gone, the manager ends the program by itself.
+ * The unit gets the standard descriptors of its caller (`--pipe`), its end is the exit status of systemd-run
+ * (`--wait`), and `--collect` removes a failed unit. RuntimeMaxSec is a fallback: if this process and its guard are
+ * both killed, the manager terminates the program.
  */
 #include "proc/program-unit.h"
 
@@ -41,7 +41,7 @@ static size_t count(const char *const *list)
     return n;
 }
 
-/* The manager expands $NAME in the arguments of a unit: "$$" stands for the character itself. */
+/* The manager expands $NAME in the arguments of a unit: "$$" is the character itself. */
 static char *escape_dollars(const char *s)
 {
     char *ret = malloc(2 * strlen(s) + 1), *w = ret;
@@ -62,7 +62,7 @@ struct list {
     bool failed;
 };
 
-static void add(struct list *l, char *s)
+static void args_add(struct list *l, char *s)
 {
     if (!s)
         l->failed = true;
@@ -70,29 +70,29 @@ static void add(struct list *l, char *s)
         l->v[l->n++] = s;
 }
 
-static void add_pair(struct list *l, const char *name, const char *value)
+static void args_add_pair(struct list *l, const char *name, const char *value)
 {
     char *s = NULL;
-    add(l, asprintf(&s, "%s%s", name, value) < 0 ? NULL : s);
+    args_add(l, asprintf(&s, "%s%s", name, value) < 0 ? NULL : s);
 }
 
-static void add_options(struct list *l, const struct program_unit *u, const struct program *p)
+static void args_add_options(struct list *l, const struct program_unit *u, const struct program *p)
 {
     char number[24];
-    add(l, strdup(SYSTEMD_RUN));
-    add(l, strdup("--quiet"));
-    add(l, strdup("--pipe"));
-    add(l, strdup("--wait"));
-    add(l, strdup("--collect"));
-    add_pair(l, "--unit=", u->name);
-    add_pair(l, "--description=snapferry: ", p->label ? p->label : p->argv[0]);
+    args_add(l, strdup(SYSTEMD_RUN));
+    args_add(l, strdup("--quiet"));
+    args_add(l, strdup("--pipe"));
+    args_add(l, strdup("--wait"));
+    args_add(l, strdup("--collect"));
+    args_add_pair(l, "--unit=", u->name);
+    args_add_pair(l, "--description=snapferry: ", p->label ? p->label : p->argv[0]);
     snprintf(number, sizeof number, "%u", p->timeout_s);
-    add_pair(l, "--property=RuntimeMaxSec=", number);
-    add(l, strdup("--property=KillMode=control-group"));
-    add(l, strdup("--property=TimeoutStopSec=5"));
+    args_add_pair(l, "--property=RuntimeMaxSec=", number);
+    args_add(l, strdup("--property=KillMode=control-group"));
+    args_add(l, strdup("--property=TimeoutStopSec=5"));
     if (p->user && *p->user)
-        add_pair(l, "--property=User=", p->user);
-    add(l, strdup("--"));
+        args_add_pair(l, "--property=User=", p->user);
+    args_add(l, strdup("--"));
 }
 
 int program_unit_make(struct program_unit *ret, const struct program *p, const char *const *env, struct err *e)
@@ -108,17 +108,17 @@ int program_unit_make(struct program_unit *ret, const struct program *p, const c
         program_unit_free(ret);
         return err_nomem(e);
     }
-    add_options(&run, ret, p);
-    /* Exactly our environment, without what the manager gives its units. */
-    add(&run, strdup(ENV_PROGRAM));
-    add(&run, strdup("-i"));
+    args_add_options(&run, ret, p);
+    /* Exactly this environment, without variables that the manager sets in its units. */
+    args_add(&run, strdup(ENV_PROGRAM));
+    args_add(&run, strdup("-i"));
     for (size_t i = 0; env && env[i]; i++)
-        add(&run, escape_dollars(env[i]));
+        args_add(&run, escape_dollars(env[i]));
     for (size_t i = 0; p->argv[i]; i++)
-        add(&run, escape_dollars(p->argv[i]));
-    add(&stop, strdup(SYSTEMCTL));
-    add(&stop, strdup("stop"));
-    add(&stop, strdup(ret->name));
+        args_add(&run, escape_dollars(p->argv[i]));
+    args_add(&stop, strdup(SYSTEMCTL));
+    args_add(&stop, strdup("stop"));
+    args_add(&stop, strdup(ret->name));
     if (run.failed || stop.failed) {
         program_unit_free(ret);
         return err_nomem(e);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * program.c - another program, from fork to the last of its children
+ * program.c - another program, from fork to the end of its last child
  *
  * The program gets a session and process group of its own. Beside it runs a guard: a tiny process that holds the read
- * end of a pipe and kills the group when the pipe breaks, so that nothing of the program is left when we are killed
- * ourselves. The leader is reaped last of all: until then its number, and so the group's, cannot be used again.
+ * end of a pipe and kills the group when the pipe breaks, so that nothing of the program remains when the caller is
+ * killed. The leader is reaped last: until then its pid, and so the group's, cannot be reused.
  */
 #include "proc/program.h"
 #include "base/cleanup.h"
@@ -28,7 +28,7 @@
 
 #define OUT_MAX_DEFAULT (1u << 20)
 #define ERR_LINES_MAX 2000u       /* lines of standard error that reach the log */
-#define ERR_BYTES_MAX (64u << 20) /* beyond this the program is flooding us */
+#define ERR_BYTES_MAX (64u << 20) /* beyond this it is a flood */
 #define DIE_MS 5000               /* how long SIGKILL may take */
 #define DRAIN_MS 1000             /* how long output may stay open after the end */
 
@@ -66,8 +66,9 @@ int program_check(const char *label, const char *path, struct err *e)
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_USAGE, EINVAL, "%s: %s is not a file", label, path);
     if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid())) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s belongs to user %u and is not run", label, path, (unsigned)st.st_uid);
-        return err_hint(e, "make it root's: chown root %s", path);
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is owned by user %u and is not run", label, path,
+                (unsigned)st.st_uid);
+        return err_hint(e, "chown root %s", path);
     }
     if (st.st_mode & (S_IWGRP | S_IWOTH)) {
         err_set(e, ERR_PERMISSION, EPERM, "%s: %s is writable by others and is not run", label, path);
@@ -85,11 +86,11 @@ static int find_user(struct run *r, struct err *e)
     int rc = user_find(&r->who, r->p->user, true, e);
     if (rc != -ENOENT)
         return rc < 0 ? err_wrap(e, "%s", r->label) : 0;
-    err_set(e, ERR_NOT_FOUND, ENOENT, "%s: there is no user \"%s\" to run %s as", r->label, r->p->user, r->p->argv[0]);
-    return err_hint(e, "create it (systemd-sysusers does for the package) or set another user");
+    err_set(e, ERR_NOT_FOUND, ENOENT, "%s: unknown user \"%s\" for %s", r->label, r->p->user, r->p->argv[0]);
+    return err_hint(e, "create it (the package does so with systemd-sysusers) or set another user");
 }
 
-/* A file in memory: no pipe that could fill up, no SIGPIPE, and /dev/stdin can be opened. */
+/* A memory file: no pipe that could fill up, no SIGPIPE, and /dev/stdin can be opened. */
 static int make_input(struct run *r, struct err *e)
 {
     if (!r->p->input)
@@ -102,13 +103,13 @@ static int make_pipe(int *ours, int *theirs, struct run *r, struct err *e)
 {
     int fd[2];
     if (pipe2(fd, O_CLOEXEC) < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot make a pipe", r->label);
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot create a pipe", r->label);
     *ours = fd[0];
     *theirs = fd[1];
     fcntl(fd[0], F_SETFL, O_NONBLOCK);
     /* So that the program can open /dev/stderr by name after the change of user. */
     if (r->who.change && fchown(fd[1], r->who.uid, (gid_t)-1) < 0)
-        return err_set(e, ERR_GENERIC, errno, "%s: cannot hand over a pipe", r->label);
+        return err_set(e, ERR_GENERIC, errno, "%s: cannot pass a pipe", r->label);
     return 0;
 }
 
@@ -126,7 +127,7 @@ static int make_pipes(struct run *r, struct err *e)
 
 /* ---- the two processes ---- */
 
-/* Kills the program's group when the pipe breaks; a byte in it means that all is well. */
+/* Kills the program's group when the pipe breaks; a byte in it means normal termination. */
 static void guard_main(int channel, void *arg)
 {
     const struct run *r = arg;
@@ -150,7 +151,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static int launch(struct run *r, struct err *e)
+static int run_launch(struct run *r, struct err *e)
 {
     struct spawn s = SPAWN_INIT;
     s.argv = r->argv;
@@ -227,7 +228,7 @@ static void end_line(struct run *r)
     if (r->lines < ERR_LINES_MAX)
         log_info("%s: %s", r->label, r->line);
     else if (r->lines == ERR_LINES_MAX)
-        log_warning("%s: more than %u lines on standard error, the rest is not logged", r->label, ERR_LINES_MAX);
+        log_warning("%s: more than %u lines on standard error, further lines are not logged", r->label, ERR_LINES_MAX);
     r->lines++;
     r->line_len = 0;
 }
@@ -280,8 +281,8 @@ static void read_report(struct run *r)
         spawn_report_close(&r->process);
 }
 
-/* One look at all that may happen. */
-static void turn(struct run *r, int64_t until)
+/* Handles all pending events once. */
+static void poll_once(struct run *r, int64_t until)
 {
     int64_t left = until - mono_ns() / NS_PER_MS;
     struct pollfd f[4] = {{r->gone ? -1 : r->process.pidfd, POLLIN, 0},
@@ -300,40 +301,40 @@ static void turn(struct run *r, int64_t until)
         r->gone = true;
 }
 
-static bool flooding(const struct run *r)
+static bool stderr_flooding(const struct run *r)
 {
     return r->out_flood || r->err_flood || r->no_memory;
 }
 
-/* Until the program has ended, and all its output is here; whatever is then left of its group is killed. */
-static void watch(struct run *r)
+/* Until the program has ended, and all its output was read; what remains of its group is then killed. */
+static void program_watch(struct run *r)
 {
     int64_t deadline = mono_ns() / NS_PER_MS + (int64_t)r->p->timeout_s * 1000;
-    while (!r->gone && !flooding(r)) {
+    while (!r->gone && !stderr_flooding(r)) {
         if (mono_ns() / NS_PER_MS >= deadline) {
             r->timed_out = true;
             break;
         }
-        turn(r, deadline);
+        poll_once(r, deadline);
     }
-    if (!r->gone || flooding(r)) {
+    if (!r->gone || stderr_flooding(r)) {
         kill_all(r);
         for (int64_t end = mono_ns() / NS_PER_MS + DIE_MS; !r->gone && mono_ns() / NS_PER_MS < end;)
-            turn(r, end);
+            poll_once(r, end);
     } else {
         kill(-r->process.pid, SIGKILL);
     }
     for (int64_t end = mono_ns() / NS_PER_MS + DRAIN_MS;
-         (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !flooding(r);) {
+         (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !stderr_flooding(r);) {
         if (mono_ns() / NS_PER_MS >= end)
             break;
-        turn(r, end);
+        poll_once(r, end);
     }
     end_line(r);
 }
 
-/* The guard goes first, then the leader: its number must not be free while the guard may still use it. */
-static bool reap(struct run *r, siginfo_t *si)
+/* The guard is ended first, then the leader: its pid must not be reused while the guard may still use it. */
+static bool program_reap(struct run *r, siginfo_t *si)
 {
     memset(si, 0, sizeof *si);
     if (r->guard >= 0) {
@@ -352,8 +353,8 @@ static bool reap(struct run *r, siginfo_t *si)
 
 /* ---- after ---- */
 
-/* The tail of standard error as part of a sentence: ": text", "" if there was none. */
-static void said(const struct run *r, char *out, size_t cap)
+/* The tail of standard error as part of a message: ": text", "" if there was none. */
+static void stderr_tail(const struct run *r, char *out, size_t cap)
 {
     out[0] = '\0';
     size_t n = r->tail_len;
@@ -374,22 +375,22 @@ static void said(const struct run *r, char *out, size_t cap)
 
 static int timed_out(const struct run *r, const char *text, struct err *e)
 {
-    err_set(e, ERR_GENERIC, 0, "%s: %s did not end within %u s and was killed%s", r->label, r->p->argv[0],
-            r->p->timeout_s, text);
+    err_set(e, ERR_GENERIC, 0, "%s: %s timed out after %u s and was killed%s", r->label, r->p->argv[0], r->p->timeout_s,
+            text);
     if (e)
         e->sys = ETIMEDOUT; /* whose own text speaks of connections */
     return -ETIMEDOUT;
 }
 
-static int judge(struct run *r, bool reaped, const siginfo_t *si, int *status, struct err *e)
+static int program_result(struct run *r, bool reaped, const siginfo_t *si, int *status, struct err *e)
 {
     const char *prog = r->p->argv[0];
     char text[768];
-    said(r, text, sizeof text);
+    stderr_tail(r, text, sizeof text);
     if (r->exec_errno) {
         err_set(e, ERR_GENERIC, r->exec_errno, "%s: cannot start %s", r->label, prog);
         if (r->exec_errno == ENOENT)
-            err_hint(e, "does its first line (#!) name a program that exists?");
+            err_hint(e, "does the interpreter in its first line (#!) exist?");
         if (r->exec_errno == ENOEXEC)
             err_hint(e, "a script needs #! and its interpreter in the first line");
         return -r->exec_errno;
@@ -402,7 +403,7 @@ static int judge(struct run *r, bool reaped, const siginfo_t *si, int *status, s
     if (r->err_flood)
         return err_set(e, ERR_GENERIC, EFBIG, "%s: %s flooded its standard error and was killed", r->label, prog);
     if (!reaped && !r->timed_out)
-        return err_set(e, ERR_GENERIC, ECHILD, "%s: the end of %s is unknown", r->label, prog);
+        return err_set(e, ERR_GENERIC, ECHILD, "%s: exit status of %s unknown", r->label, prog);
     if (r->timed_out)
         return timed_out(r, text, e);
     if (si->si_code != CLD_EXITED)
@@ -428,13 +429,13 @@ static void run_clear(struct run *r)
     free(r->buf);
 }
 
-static int prepare(struct run *r, struct err *e)
+static int run_prepare(struct run *r, struct err *e)
 {
     const struct program *p = r->p;
     const char *const *env = p->env ? p->env : default_env;
     int rc = program_check(p->label, p->argv && p->argv[0] ? p->argv[0] : "", e);
     if (rc == 0 && !p->timeout_s)
-        rc = err_set(e, ERR_USAGE, EINVAL, "%s: %s would run without a time limit", p->label, p->argv[0]);
+        rc = err_set(e, ERR_USAGE, EINVAL, "%s: no time limit for %s", p->label, p->argv[0]);
     if (rc < 0)
         return rc;
     r->argv = (const char *const *)p->argv;
@@ -462,14 +463,14 @@ int program_run(const struct program *p, char **out, size_t *out_len, int *statu
         *out_len = 0;
     if (status)
         *status = -1;
-    int rc = prepare(&r, e);
+    int rc = run_prepare(&r, e);
     if (rc == 0)
-        rc = launch(&r, e);
+        rc = run_launch(&r, e);
     if (rc == 0) {
-        watch(&r);
+        program_watch(&r);
         siginfo_t si;
-        bool reaped = reap(&r, &si);
-        rc = judge(&r, reaped, &si, status, e);
+        bool reaped = program_reap(&r, &si);
+        rc = program_result(&r, reaped, &si, status, e);
     }
     if (rc == 0 && out) {
         *out = r.buf ? take_ptr(&r.buf) : calloc(1, 1);

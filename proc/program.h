@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * program.h - other programs, run with care: no shell, a clean environment, a deadline, bounded output
+ * program.h - running other programs: no shell, a clean environment, a deadline, bounded output
  */
 #ifndef SNAPFERRY_PROC_PROGRAM_H
 #define SNAPFERRY_PROC_PROGRAM_H
@@ -29,7 +29,7 @@
 struct program {
     char *const *argv;
     const char *const *env;
-    const char *user;  /* NULL: as we are */
+    const char *user;  /* NULL: no change */
     const char *label; /* "hook pre-snapshot of vg0/db1" */
     const char *input;
     size_t input_len;
@@ -38,8 +38,9 @@ struct program {
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
 
-/* Whether `path` may be run (AP-21): absolute, a file, root's (or ours if we are not root), not writable by group or
- * others, executable. Else an error that begins with `label`, with a hint; -ENOENT: there is none. Never waits. */
+/* Whether `path` may be run (AP-21): absolute, a file, owned by root (or this user if not root), not writable by
+ * group or others, executable. Else an error that begins with `label`, with a hint; -ENOENT: it does not exist.
+ * Never blocks. */
 int program_check(const char *label, const char *path, struct err *e);
 
 #endif

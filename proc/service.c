@@ -43,7 +43,7 @@ static int make_file(const char *path, const char *text, int *ret, struct err *e
 {
     CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot create %s", path);
     size_t n = strlen(text);
     if (n && write(fd, text, n) != (ssize_t)n)
         return err_set(e, ERR_GENERIC, errno ? errno : EIO, "cannot write %s", path);
@@ -121,7 +121,7 @@ static int start_child(const struct service *s, const int fds[3], struct process
         return err_wrap(e, "%s", s->label);
     crash_point("plugin-run-forked");
     if (process_identify(ret, p.pid) < 0)
-        rc = err_set(e, ERR_GENERIC, ESRCH, "%s: its process is gone at once", s->label);
+        rc = err_set(e, ERR_GENERIC, ESRCH, "%s: its process ended immediately", s->label);
     if (rc == 0)
         rc = write_identity(s, ret, e);
     if (rc == 0) {
@@ -131,13 +131,13 @@ static int start_child(const struct service *s, const int fds[3], struct process
         if (why < 0)
             rc = start_failed(s, -why, e);
     }
-    spawned_close(&p); /* without a "go" it ends */
+    spawned_close(&p); /* it ends without spawn_go() */
     return rc;
 }
 
 /* ---- as a unit ---- */
 
-/* A unit of its own, outside of the daemon's sandbox. A second one of that name cannot start. */
+/* A unit of its own, outside the daemon's sandbox. A second one of that name cannot start. */
 static int start_unit(const struct service *s, const char *const paths[3], struct process_identity *ret, struct err *e)
 {
     static const char *const streams[] = {"StandardInput=file:", "StandardOutput=append:", "StandardError=append:"};
@@ -170,7 +170,7 @@ static int start_unit(const struct service *s, const char *const paths[3], struc
         return rc;
     pid_t pid;
     if (systemd_main_pid(s->unit, &pid) < 0 || process_identify(ret, pid) < 0) {
-        /* It has ended already: what it wrote is in its file, and this identity is no living process's. */
+        /* It has ended already: its output is in its file, and the identity belongs to no living process. */
         *ret = (struct process_identity){.pid = 2, .start_time = UINT64_MAX};
         boot_id(ret->boot_id);
     }
@@ -201,7 +201,7 @@ int service_start(const struct service *s, struct process_identity *ret, struct 
 
 void service_signal(const struct process_identity *i, int pidfd, int sig)
 {
-    /* Alive as its pidfd says, so the number is still its own and its group's. */
+    /* Alive according to its pidfd, so the pid is still its own and its group's. */
     if (pidfd >= 0 && !process_ended(pidfd) && kill(-i->pid, sig) < 0)
         process_signal(pidfd, sig);
 }

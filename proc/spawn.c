@@ -57,7 +57,7 @@ struct child {
     int null, report, go, go_parent; /* go_parent: the other end, which keeps read() from seeing the parent's death */
 };
 
-/* glibc's sigaction() refuses its own two signals. A caller that ignores them is seen in practice. */
+/* glibc's sigaction() refuses its own two signals. There are callers that ignore them. */
 static void stop_ignoring(int sig)
 {
     struct { /* the kernel's struct sigaction: the handler first, and no longer than this */
@@ -95,7 +95,7 @@ static void wait_for_go(const struct child *c)
         return;
     close(c->go_parent);
     if (read(c->go, &byte, 1) != 1)
-        _exit(127); /* nobody has written down who this is */
+        _exit(127); /* no identity was recorded */
 }
 
 /* Above 2 first: one of them may be 0..2 if the caller has these closed. */
@@ -112,7 +112,7 @@ static void child_descriptors(struct child *c)
     for (int i = 0; i < 3; i++)
         if (dup2(high[i], i) < 0)
             report_failure(c, SPAWN_DESCRIPTORS, errno, true);
-    /* Whatever is open in the caller, with or without the flag. */
+    /* Everything open in the caller, with or without the flag. */
     if (report < 0 || chdir("/") < 0 || close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
         report_failure(c, SPAWN_DESCRIPTORS, errno, true);
 }
@@ -123,7 +123,7 @@ static void child_limits(const struct child *c, const struct spawn_limits *l)
                         data = {l->data, l->data};
     if (setrlimit(RLIMIT_CORE, &core) < 0 || setrlimit(RLIMIT_NOFILE, &files) < 0)
         report_failure(c, SPAWN_LIMITS, errno, false);
-    /* Without the right to raise it the program has to do with less locked memory. */
+    /* Without the right to raise it the program has less locked memory. */
     if (setrlimit(RLIMIT_MEMLOCK, &lock) < 0 && errno != EPERM)
         report_failure(c, SPAWN_LIMITS, errno, false);
     if (l->data && setrlimit(RLIMIT_DATA, &data) < 0)
@@ -161,7 +161,7 @@ static void child_rights(const struct child *c)
     int rc = s->user ? user_become(s->user) : 0;
     if (rc == 0 && s->no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         rc = -errno;
-    /* Behind the change of user, which clears it. */
+    /* After the change of user, which clears it. */
     if (rc == 0 && s->dies_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         rc = -errno;
     if (rc < 0)
@@ -211,13 +211,13 @@ int spawn_program(struct spawned *ret, const struct spawn *s, struct err *e)
     int report[2], go[2] = {-1, -1};
     *ret = (struct spawned)SPAWNED_INIT;
     if (pipe2(report, O_CLOEXEC) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a pipe");
+        return err_set(e, ERR_GENERIC, errno, "cannot create a pipe");
     ret->report = report[0];
     CLEANUP_CLOSE int report_child = report[1];
     if (s->waits && pipe2(go, O_CLOEXEC) < 0) {
         int why = errno;
         spawned_close(ret);
-        return err_set(e, ERR_GENERIC, why, "cannot make a pipe");
+        return err_set(e, ERR_GENERIC, why, "cannot create a pipe");
     }
     ret->go = go[1];
     CLEANUP_CLOSE int go_child = go[0];
@@ -235,7 +235,7 @@ int spawn_program(struct spawned *ret, const struct spawn *s, struct err *e)
     if (ret->pid < 0) {
         int why = errno;
         spawned_close(ret);
-        return err_set(e, ERR_GENERIC, why, "cannot make a process");
+        return err_set(e, ERR_GENERIC, why, "cannot create a process");
     }
     return watch_child(ret, e);
 }
@@ -302,7 +302,7 @@ int spawn_and_wait(const struct spawn *s, const char *what, struct err *e)
 
 static void __attribute__((noreturn)) run_function(const struct spawn_function *f, pid_t parent)
 {
-    /* First of all: what is inherited, a lock for instance, must not outlive the parent in here. */
+    /* First of all: inherited resources, a lock for instance, must not outlive the parent here. */
     if (dup2(f->channel, CHANNEL_FD) < 0 || fcntl(CHANNEL_FD, F_SETFD, FD_CLOEXEC) < 0 ||
         close_range(CHANNEL_FD + 1, ~0u, 0) < 0)
         _exit(127);
@@ -333,6 +333,6 @@ int spawn_function(struct spawned *ret, const struct spawn_function *f, struct e
     if (ret->pid == 0)
         run_function(f, self);
     if (ret->pid < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot make a process");
+        return err_set(e, ERR_GENERIC, errno, "cannot create a process");
     return watch_child(ret, e);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * spawn.h - the one place that forks: a program with all that it is given, or a function in a child
+ * spawn.h - the one place that forks: a program with its resources, or a function in a child
  *
- * Both leave nothing of the caller open in the child but what is named here, with signals at their defaults.
- * Thread-safe; the child of spawn_function() may use only what is safe after fork() in the program that calls it.
- * Watching, limiting and ending what was started: process.h, cgroup.h.
+ * No descriptor of the caller remains open in the child unless named here; signals have their defaults. Thread-safe;
+ * the child of spawn_function() may use only what is safe after fork() in the calling program. Supervision, limits and
+ * termination of the child: process.h, cgroup.h.
  */
 #ifndef SNAPFERRY_PROC_SPAWN_H
 #define SNAPFERRY_PROC_SPAWN_H
@@ -19,7 +19,7 @@
 
 /* ---- programs ---- */
 
-/* What a child does before it is the program, in this order. */
+/* Steps of a child before it executes the program, in this order. */
 enum spawn_phase {
     SPAWN_SESSION,
     SPAWN_CGROUP,
@@ -33,8 +33,8 @@ enum spawn_phase {
 /* "becoming its user". Static. */
 const char *spawn_phase_text(enum spawn_phase p);
 
-/* What failed in the child. Without a session, its descriptors, user or program it ends (`fatal`); limits, priority,
- * cgroup and network namespace it goes on without. */
+/* A failure in the child. Without a session, its descriptors, user or program it ends (`fatal`); without limits,
+ * priority, cgroup and network namespace it continues. */
 struct spawn_report {
     int phase, sys, fatal;
 };
@@ -54,23 +54,23 @@ struct spawn {
     const char *const *argv; /* NULL-terminated; argv[0] an absolute path */
     const char *const *env;  /* NULL-terminated, the whole environment */
     int in, out, err;        /* standard descriptors, -1: /dev/null */
-    int cgroup;              /* its cgroup.procs (cgroup_open_procs()), -1: stays in ours */
+    int cgroup;              /* its cgroup.procs (cgroup_open_procs()), -1: the caller's cgroup */
     const struct user *user;
     const struct spawn_limits *limits; /* with these: no core dumps */
     bool private_network, no_new_privileges;
     bool dies_with_parent; /* SIGKILL when the calling thread ends */
-    bool waits;            /* for spawn_go(), before it becomes the program; ends if the caller ends before */
+    bool waits;            /* for spawn_go(), before it executes the program; ends if the caller ends before */
 };
 #define SPAWN_INIT                                                                                                     \
     {                                                                                                                  \
         .in = -1, .out = -1, .err = -1, .cgroup = -1                                                                   \
     }
 
-/* A child: its number is its own until it is waited for. Descriptors are close-on-exec, -1 when there is none. */
+/* A child: its pid is its own until it is waited for. Descriptors are close-on-exec, -1 when there is none. */
 struct spawned {
     pid_t pid;
     int pidfd;
-    int report; /* readable when spawn_report_next() has something to say; not blocking */
+    int report; /* readable when spawn_report_next() has a report; not blocking */
     int go;
 };
 #define SPAWNED_INIT                                                                                                   \
@@ -78,22 +78,21 @@ struct spawned {
         .pid = -1, .pidfd = -1, .report = -1, .go = -1                                                                 \
     }
 
-/* Starts a program in a session and process group of its own, working directory "/", umask 022. What goes wrong in the
- * child comes by spawn_report_next(). */
+/* Starts a program in a session and process group of its own, working directory "/", umask 022. Failures in the
+ * child are reported by spawn_report_next(). */
 int spawn_program(struct spawned *ret, const struct spawn *s, struct err *e);
-/* 1: *r is another report; 0: none yet; -EPIPE: there will be none any more, the program runs or its process has ended.
- */
+/* 1: *r is another report; 0: none yet; -EPIPE: there will be no more, the program runs or its process has ended. */
 int spawn_report_next(struct spawned *p, struct spawn_report *r);
-/* Closes `report`; whoever watches it must have stopped before. */
+/* Closes `report`, which must not be watched any more. */
 void spawn_report_close(struct spawned *p);
 /* Waits for the program to begin: 0, or the fatal report's phase in *r and -errno. */
 int spawn_begun(struct spawned *p, struct spawn_report *r);
-/* Lets one that waits begin. */
+/* Lets a waiting one begin. */
 void spawn_go(struct spawned *p);
-/* Closes its descriptors; the process stays, the caller's to wait for. */
+/* Closes its descriptors; the process remains, to be waited for by the caller. */
 void spawned_close(struct spawned *p);
 
-/* Starts a program and waits for its end: an error, which names `what`, unless it ends with 0. */
+/* Starts a program and waits for its end: an error, which names `what`, unless its exit code is 0. */
 int spawn_and_wait(const struct spawn *s, const char *what, struct err *e);
 
 /* ---- functions ---- */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * step.c - blocking work in child processes, watched from the event loop
+ * step.c - blocking work in child processes, supervised by the event loop
  *
  * The channel is a stream socket with frames (type, length, bytes): log lines as they come, one result at the end, with
- * the descriptor beside its header. Nothing in a frame is believed: the child may have gone mad. A step ends when its
- * process has ended (pidfd); the result alone is not the end, so that no step is called done while something of it
- * still runs. Only a process that even SIGKILL does not end is left behind, and stays on the list of the stuck.
+ * the descriptor beside its header. Frames are untrusted. A step ends when its process has ended (pidfd); the result
+ * alone is not the end, so that no step is reported as done while part of it still runs. Only a process that does not
+ * end on SIGKILL is abandoned, and stays on the list of the stuck.
  */
 #include "proc/step.h"
 #include "base/cleanup.h"
@@ -57,7 +57,7 @@ struct step {
     bool nonsense, no_memory;
     /* how it ends */
     bool timed_out, canceled, killed;
-    bool stuck; /* done was called, the process is still there */
+    bool stuck; /* done was called, the process still exists */
 };
 
 struct steps {
@@ -124,7 +124,7 @@ static void child_log(enum log_level lvl, const char *line, void *arg)
         send_all(c->channel, text, (size_t)n, -1);
 }
 
-/* Text that may not be UTF-8 (what a program said) as JSON. */
+/* Text that may not be UTF-8 (output of a program) as JSON. */
 static json_t *text_json(const char *s)
 {
     json_t *j = json_string(s);
@@ -151,7 +151,7 @@ static json_t *result_json(json_t *out, const struct err *e)
                      text_json(e->msg), "hint", text_json(e->hint));
 }
 
-static int report(int channel, json_t *out, int fd, const struct err *e)
+static int child_report(int channel, json_t *out, int fd, const struct err *e)
 {
     json_t *j = result_json(json_incref(out), e);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -162,7 +162,7 @@ static int report(int channel, json_t *out, int fd, const struct err *e)
     free(text);
     struct err mine = ERR_INIT;
     if (n)
-        err_set(&mine, ERR_GENERIC, EMSGSIZE, "its result is longer than %u bytes", RESULT_MAX);
+        err_set(&mine, ERR_GENERIC, EMSGSIZE, "result longer than %u bytes", RESULT_MAX);
     else
         err_nomem(&mine);
     j = result_json(NULL, &mine);
@@ -181,20 +181,20 @@ static void child_main(int channel, void *arg)
     if (rc >= 0)
         e = (struct err)ERR_INIT;
     else if (e.cls == ERR_NONE)
-        err_set(&e, ERR_GENERIC, -rc, "it failed without saying why");
-    _exit(report(channel, out, rc < 0 ? -1 : fd, &e) < 0 ? 126 : 0);
+        err_set(&e, ERR_GENERIC, -rc, "failed without an error");
+    _exit(child_report(channel, out, rc < 0 ? -1 : fd, &e) < 0 ? 126 : 0);
 }
 
 /* ---- the end of a step, in the daemon ---- */
 
-/* What the result frame says, into r; anything that does not fit is an error. */
+/* The contents of the result frame, into r; a malformed one is an error. */
 static void take_result(struct step *t, struct step_result *r)
 {
     json_t *cls = json_object_get(t->result, "class"), *sys = json_object_get(t->result, "errno");
     const char *msg = json_string_value(json_object_get(t->result, "message"));
     const char *hint = json_string_value(json_object_get(t->result, "hint"));
     if (!json_is_integer(cls) || !json_is_integer(sys) || !msg || !hint) {
-        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: its process sent a result that makes no sense", t->name);
+        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: malformed result of its process", t->name);
         return;
     }
     r->out = json_object_get(t->result, "out");
@@ -209,41 +209,41 @@ static void take_result(struct step *t, struct step_result *r)
     snprintf(r->err.hint, sizeof r->err.hint, "%s", hint);
 }
 
-/* `si` NULL: the process is still there although it was killed. */
-static void explain(struct step *t, const siginfo_t *si, struct step_result *r)
+/* `si` NULL: the process still exists although it was killed. */
+static void ended_without_result(struct step *t, const siginfo_t *si, struct step_result *r)
 {
     if (t->canceled) {
         r->canceled = true;
         err_set(&r->err, ERR_INTERRUPTED, ECANCELED, "%s: canceled after %.1f s%s", t->name, r->seconds,
-                si ? "" : "; its process hangs in the kernel and is left alone");
+                si ? "" : "; its process hangs in the kernel and was abandoned");
     } else if (t->result) {
         take_result(t, r);
     } else if (t->timed_out) {
         r->timed_out = true;
-        err_set(&r->err, ERR_GENERIC, 0, "%s: not done after %u s, given up%s", t->name, t->timeout_s,
+        err_set(&r->err, ERR_GENERIC, 0, "%s: timed out after %u s%s", t->name, t->timeout_s,
                 si ? "" : "; its process hangs in the kernel and does not end");
         r->err.sys = ETIMEDOUT; /* whose own text speaks of connections */
         if (!si)
             err_hint(&r->err, "the storage does not answer: see dmesg and /proc/%d/stack", (int)t->pid);
     } else if (t->nonsense) {
-        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: its process sent a message that makes no sense", t->name);
+        err_set(&r->err, ERR_GENERIC, EBADMSG, "%s: malformed message of its process", t->name);
     } else if (t->no_memory) {
         err_nomem(&r->err);
     } else if (si && si->si_code != CLD_EXITED) {
         err_set(&r->err, ERR_GENERIC, 0, "%s: its process was killed by signal %d (%s)", t->name, si->si_status,
                 strsignal(si->si_status));
-        log_warning("%s", r->err.msg); /* nobody asked for that: it is news whatever the caller makes of it */
+        log_warning("%s", r->err.msg); /* unexpected: worth a warning whatever the caller does with it */
     } else {
-        err_set(&r->err, ERR_GENERIC, 0, "%s: its process ended with code %d and without a result", t->name,
+        err_set(&r->err, ERR_GENERIC, 0, "%s: its process ended with code %d without a result", t->name,
                 si ? si->si_status : -1);
     }
 }
 
-static void deliver(struct step *t, const siginfo_t *si)
+static void step_deliver(struct step *t, const siginfo_t *si)
 {
     struct step_result r = {
         .fd = -1, .seconds = (double)((uint64_t)mono_ns() / 1000 - t->started_usec) / 1e6, .err = ERR_INIT};
-    explain(t, si, &r);
+    ended_without_result(t, si, &r);
     step_done_fn *done = t->done;
     void *arg = t->arg;
     json_t *keep = json_incref(t->result);
@@ -255,7 +255,7 @@ static void deliver(struct step *t, const siginfo_t *si)
         t->owner->stuck++;
         t->on_data = sd_event_source_disable_unref(t->on_data);
         t->on_time = sd_event_source_disable_unref(t->on_time);
-        log_warning("%s: process %d does not end, not even by SIGKILL", t->name, (int)t->pid);
+        log_warning("%s: process %d does not end on SIGKILL", t->name, (int)t->pid);
     }
     /* From here on the callback may free all of it. */
     if (done)
@@ -268,7 +268,7 @@ static void deliver(struct step *t, const siginfo_t *si)
 
 static void kill_now(struct step *t);
 
-static ssize_t receive(struct step *t, void *to, size_t n)
+static ssize_t message_receive(struct step *t, void *to, size_t n)
 {
     int fd;
     ssize_t got = descriptors_receive(t->channel, to, n, &fd, 1, NULL);
@@ -314,7 +314,7 @@ static bool read_some(struct step *t, size_t most)
         bool head = t->head_len < sizeof t->head;
         char *to = head ? (char *)&t->head + t->head_len : t->body + t->body_len;
         size_t want = head ? sizeof t->head - t->head_len : t->head.len - t->body_len;
-        ssize_t n = receive(t, to, want);
+        ssize_t n = message_receive(t, to, want);
         if (n <= 0) {
             if (n != -EAGAIN)
                 t->on_data = sd_event_source_disable_unref(t->on_data);
@@ -366,7 +366,7 @@ static int on_exit_(sd_event_source *s, int fd, uint32_t events, void *arg)
     }
     while (read_some(t, READ_AT_ONCE))
         ;
-    deliver(t, &si);
+    step_deliver(t, &si);
     return 0;
 }
 
@@ -375,7 +375,7 @@ static int on_time(sd_event_source *s, uint64_t usec, void *arg)
     (void)s, (void)usec;
     struct step *t = arg;
     if (t->killed) {
-        deliver(t, NULL);
+        step_deliver(t, NULL);
         return 0;
     }
     t->timed_out = true;

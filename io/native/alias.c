@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* alias.c - aliases: the names under which objects are known before they exist */
+/* alias.c - aliases: names of objects, chosen before the objects are created */
 #include "io/native/driver.h"
 
 #include "base/bytes.h"

@@ -2,9 +2,10 @@
 /*
  * device.c - raw block devices, which have no snapshots
  *
- * What the other drivers do with a native snapshot is done here with the device itself, and said so: a pseudo native
- * snapshot with crash_consistent = false, whose handle is the device. Nothing is made, so nothing can be listed or
- * leak. Restore writes in place. Every call opens the device anew: its name may have come to mean another one.
+ * What the other drivers do with a native snapshot is done here with the device itself, and recorded so: a pseudo
+ * native snapshot with crash_consistent = false, whose handle is the device. No object is created, so nothing can be
+ * listed or leak. Restore writes in place. Every call opens the device again: its name may refer to another one by
+ * then.
  *
  * Crash points: none of its own; device-target-synced before a restore in place is declared complete.
  */
@@ -63,7 +64,7 @@ void device_id_text(const char *stable, char ret[VOLUME_ID_MAX])
     ret[n] = '\0';
 }
 
-/* Name of the whole disk that the device is (on): what operations wait for each other. */
+/* Name of the whole disk of the device: operations on one disk wait for each other. */
 static void disk_name(dev_t dev, char *out, size_t size)
 {
     char dir[PATH_MAX], part[32];
@@ -77,7 +78,7 @@ static void disk_name(dev_t dev, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)n, name);
 }
 
-/* Opens the device that `name` stands for now and tells about it. */
+/* Opens the current device of `name` and describes it. */
 static int device_look(const char *name, struct source **src, struct volume *ret, struct err *e)
 {
     struct stat st;
@@ -85,18 +86,18 @@ static int device_look(const char *name, struct source **src, struct volume *ret
     memset(ret, 0, sizeof *ret);
     *src = NULL;
     if (name[0] != '/' || strlen(name) >= sizeof ret->name || !name_is_text(name))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not the absolute path of a device", name);
     if (path_plain(name, e) < 0)
         return -EINVAL;
     if (stat(name, &st) < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_SOURCE, errno,
                        "cannot find device %s", name);
     if (!S_ISBLK(st.st_mode))
-        return err_set(e, ERR_USAGE, ENOTBLK, "%s is no block device", name);
+        return err_set(e, ERR_USAGE, ENOTBLK, "%s is not a block device", name);
     int rc = source_open(src, name, e);
     if (rc < 0) {
         if (e && e->cls == ERR_USAGE)
-            err_hint(e, "a volume needs an identity that stays: make a file system, a partition table or a GPT on it");
+            err_hint(e, "a volume needs a persistent identity: create a file system, or a partition table (GPT) on it");
         return rc;
     }
     const struct source_info *i = source_info(*src);
@@ -143,7 +144,7 @@ static int device_volumes(const struct driver_class *c, volume_fn *fn, void *arg
             continue;
         seen[known++] = st.st_rdev;
         if (device_resolve(c, p.path[i], &v, &why) < 0)
-            log_warning("class \"%s\": passed over: %s", c->name, why.msg);
+            log_warning("class \"%s\": ignored: %s", c->name, why.msg);
         else if (v.size > 0) /* an unused loop device, an empty card reader */
             rc = fn(&v, arg);
     }
@@ -156,12 +157,12 @@ static int device_abilities(const struct driver_class *c, unsigned *ret, struct 
     *ret = 0;
     for (size_t i = 0; c->match && c->match[i]; i++)
         if (c->match[i][0] != '/')
-            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": the pattern \"%s\" is no absolute path",
+            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": pattern \"%s\" is not an absolute path",
                            c->name, c->match[i]);
     *ret = DRIVER_NATIVE_RO | DRIVER_TARGET;
     if (c->overlay_hook && *c->overlay_hook) {
         if (c->overlay_hook[0] != '/')
-            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": the overlay hook %s is no absolute path",
+            return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": overlay hook %s is not an absolute path",
                            c->name, c->overlay_hook);
         *ret |= DRIVER_OVERLAY;
     }
@@ -174,13 +175,13 @@ static int same_volume(const struct volume *now, const struct volume *v, struct 
 {
     if (strcmp(now->id, v->id) == 0)
         return 0;
-    return err_set(e, ERR_SOURCE, ESTALE, "%s is another device than the volume that was looked up (%s, now %s)",
-                   v->name, v->id, now->id);
+    return err_set(e, ERR_SOURCE, ESTALE, "%s is no longer the device that was looked up (%s, now %s)", v->name, v->id,
+                   now->id);
 }
 
-/* Refuses what is surely being written to. That a device is free does not mean that nobody writes: who opened it
- * without O_EXCL cannot be seen. */
-static int check_quiet(const struct driver_class *c, const struct source_info *i, struct err *e)
+/* Refuses devices that are being written to. A device that is free may still be written to by a process that opened
+ * it without O_EXCL. */
+static int refuse_if_in_use(const struct driver_class *c, const struct source_info *i, struct err *e)
 {
     char who[VOLUME_NAME_MAX];
     if (c->accept_inconsistent)
@@ -189,18 +190,16 @@ static int check_quiet(const struct driver_class *c, const struct source_info *i
     CLEANUP_CLOSE int fd = open(i->path, O_RDONLY | O_EXCL | O_NONBLOCK | O_CLOEXEC);
     bool held = fd < 0 && errno == EBUSY;
     bool known = blockdev_user(i->rdev, who, sizeof who);
-    /* The kernel holds what is mounted, be it read-only; then nothing changes it. */
+    /* The kernel holds mounted devices, even read-only ones; the latter do not change. */
     if (!rw && (!held || blockdev_mounted(i->rdev, false)))
         return 0;
-    err_set(e, ERR_SOURCE, EBUSY,
-            "device %s is in use (%s): there is no snapshot of a raw device, so its image would mix different moments",
+    err_set(e, ERR_SOURCE, EBUSY, "device %s is in use (%s): without a snapshot its image would be inconsistent",
             i->path, known ? who : "held by another program or the kernel");
-    err_hint(e,
-             "unmount it, mount it read-only, or stop what uses it; or set accept-inconsistent = yes for such images");
+    err_hint(e, "unmount it, mount it read-only, or stop its user; or set accept-inconsistent = yes");
     return -EBUSY;
 }
 
-static void pseudo(const struct volume *v, const struct native_tag *tag, struct native *ret)
+static void native_of_device(const struct volume *v, const struct native_tag *tag, struct native *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->tag = *tag;
@@ -217,16 +216,16 @@ static int device_snapshot(const struct driver_class *c, const struct volume *v,
 {
     struct source *src;
     struct volume now;
-    int rc = alias_valid(tag->alias) ? 0 : err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", tag->alias);
+    int rc = alias_valid(tag->alias) ? 0 : err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", tag->alias);
     if (rc < 0)
         return rc;
     rc = device_look(v->name, &src, &now, e);
     if (rc == 0)
         rc = same_volume(&now, v, e);
     if (rc == 0)
-        rc = check_quiet(c, source_info(src), e);
+        rc = refuse_if_in_use(c, source_info(src), e);
     if (rc == 0)
-        pseudo(&now, tag, ret);
+        native_of_device(&now, tag, ret);
     source_free(src);
     return rc;
 }
@@ -238,21 +237,21 @@ static int device_find(const struct driver_class *c, const struct volume *v, con
     struct volume now;
     (void)hint;
     if (!alias_valid(alias) || !v)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", alias);
     int rc = device_resolve(c, v->name, &now, e);
     if (rc == 0)
         rc = same_volume(&now, v, e);
     if (rc < 0)
         return rc;
     memcpy(tag.alias, alias, sizeof tag.alias);
-    pseudo(&now, &tag, ret);
+    native_of_device(&now, &tag, ret);
     return 0;
 }
 
 static int device_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e)
 {
     (void)c, (void)fn, (void)arg, (void)e;
-    return 0; /* nothing was made */
+    return 0; /* nothing was created */
 }
 
 static int device_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)
@@ -277,17 +276,18 @@ static int device_expose(const struct driver_class *c, const struct native *n, c
     if (rc < 0)
         return rc;
     if (now.size != n->size)
-        return err_set(e, ERR_SOURCE, ESTALE, "device %s has %" PRIu64 " bytes now, %" PRIu64 " when it was looked up",
-                       n->handle, now.size, n->size);
+        return err_set(e, ERR_SOURCE, ESTALE,
+                       "size of device %s is %" PRIu64 " bytes, was %" PRIu64 " when it was looked up", n->handle,
+                       now.size, n->size);
     if (m == EXPOSE_OVERLAY)
         return overlay_create(c, n, into, read_only, alias, ret, e);
     if (m == EXPOSE_COPY)
         return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" (driver %s) cannot hold a copy of a device",
                        into->name, into->driver);
     if (m == EXPOSE_CLONE)
-        return err_set(e, ERR_USAGE, ENOTSUP, "driver device has no clones (storage class \"%s\")", c->name);
+        return err_set(e, ERR_USAGE, ENOTSUP, "driver device does not support clones (storage class \"%s\")", c->name);
     if (!read_only)
-        return err_set(e, ERR_USAGE, EINVAL, "device %s itself is never opened for writing by a backup", n->handle);
+        return err_set(e, ERR_USAGE, EINVAL, "backups never open device %s for writing", n->handle);
     memset(ret, 0, sizeof *ret);
     ret->mechanism = EXPOSE_NATIVE;
     ret->read_only = true;
@@ -311,10 +311,10 @@ static int device_open(const struct driver_class *c, const struct exposure *x, i
     if (f < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_SOURCE, errno, "cannot open device %s", x->path);
     if (fstat(f, &st) < 0 || !S_ISBLK(st.st_mode))
-        return err_set(e, ERR_SOURCE, 0, "%s is no block device", x->path);
+        return err_set(e, ERR_SOURCE, 0, "%s is not a block device", x->path);
     if (ioctl(f, BLKGETSIZE64, &size) < 0 || size != x->size)
-        return err_set(e, ERR_SOURCE, 0, "device %s has %" PRIu64 " bytes, %" PRIu64 " when it was exposed", x->path,
-                       size, x->size);
+        return err_set(e, ERR_SOURCE, 0, "size of device %s is %" PRIu64 " bytes, was %" PRIu64 " when it was exposed",
+                       x->path, size, x->size);
     *fd = take_fd(&f);
     return 0;
 }
@@ -322,7 +322,7 @@ static int device_open(const struct driver_class *c, const struct exposure *x, i
 /* ---- restore ---- */
 
 /* What libblkid recognises on the device: "ext4", "LVM2_member", "gpt"; false if nothing. */
-static bool has_contents(int fd, char *out, size_t size)
+static bool probe_contents(int fd, char *out, size_t size)
 {
     blkid_probe pr = blkid_new_probe();
     const char *v;
@@ -365,15 +365,15 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
     (void)c, (void)alias;
     memset(ret, 0, sizeof *ret);
     if (name[0] != '/' || strlen(name) >= sizeof ret->final || !name_is_text(name))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of a device", name);
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not the absolute path of a device", name);
     if (path_plain(name, e) < 0)
         return -EINVAL;
     if (stat(name, &st) < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno,
-                       "there is no restore target %s: driver device restores onto existing devices only", name);
+                       "no restore target %s: driver device restores to existing devices only", name);
     if (!S_ISBLK(st.st_mode))
-        return err_set(e, ERR_TARGET, ENOTBLK, "restore target %s is no block device", name);
-    /* The kernel refuses what is mounted or held. */
+        return err_set(e, ERR_TARGET, ENOTBLK, "restore target %s is not a block device", name);
+    /* The kernel refuses devices that are mounted or held. */
     CLEANUP_CLOSE int fd = open(name, O_RDWR | O_EXCL | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return target_error(name, errno, st.st_rdev, e);
@@ -383,9 +383,9 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
         err_hint(e, "restore to a device of at least that size, or to a file");
         return -ENOSPC;
     }
-    if (!overwrite && has_contents(fd, type, sizeof type)) {
-        err_plain(e, ERR_TARGET, EEXIST, "restore target %s is not empty: it holds %s", name, type);
-        err_hint(e, "name another device, or allow it to be overwritten; wipefs(8) clears it");
+    if (!overwrite && probe_contents(fd, type, sizeof type)) {
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s is not empty: %s found", name, type);
+        err_hint(e, "use another device, or allow it to be overwritten; wipefs(8) clears it");
         return -EEXIST;
     }
     snprintf(ret->path, sizeof ret->path, "%s", name);
@@ -404,7 +404,7 @@ static int device_target_commit(const struct driver_class *c, const struct resto
     if (fsync(fd) < 0)
         return err_set(e, ERR_TARGET, errno, "cannot sync restore target %s", t->final);
     crash_point("device-target-synced");
-    /* A partition table may have come with it. Refused where partitions are in use; the kernel keeps the old one. */
+    /* The image may contain a partition table. Refused if partitions are in use; the kernel keeps the old one. */
     ioctl(fd, BLKRRPART);
     return 0;
 }
@@ -412,7 +412,7 @@ static int device_target_commit(const struct driver_class *c, const struct resto
 static int device_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e)
 {
     (void)c, (void)e;
-    log_warning("%s was partly overwritten by a restore that did not end: what it holds is of no use", t->final);
+    log_warning("%s was partially overwritten by an incomplete restore: its contents are not usable", t->final);
     return 0;
 }
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 /* A stable name of io/source.h ("/fs-uuid/...") as a volume id: "device" + it with every slash as a colon and every
- * other byte that has no place there as _HH; what would be too long ends in a hash. Different names stay different. */
+ * invalid byte as _HH; one that would be too long ends in a hash. Different names remain different. */
 void device_id_text(const char *stable, char ret[VOLUME_ID_MAX]);
 
 #endif

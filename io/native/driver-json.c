@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int object(const json_t *j, const char *what, struct err *e)
+static int load_object(const json_t *j, const char *what, struct err *e)
 {
     return json_is_object(j) ? 0 : err_set(e, ERR_GENERIC, EINVAL, "%s: not a JSON object", what);
 }
@@ -18,14 +18,15 @@ json_t *volume_to_json(const struct volume *v)
                      (int)v->block, "in_use", (int)v->in_use);
 }
 
-/* Only what identifies it is required: a volume that was found by its native snapshot alone has no more. */
+/* Only what identifies it is required: a volume found by its native snapshot has nothing else. */
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e)
 {
     static const char what[] = "volume";
     uint64_t sector = 0;
     int rc;
     memset(ret, 0, sizeof *ret);
-    if ((rc = object(j, what, e)) < 0 || (rc = field_text(j, what, "name", ret->name, sizeof ret->name, true, e)) < 0 ||
+    if ((rc = load_object(j, what, e)) < 0 ||
+        (rc = field_text(j, what, "name", ret->name, sizeof ret->name, true, e)) < 0 ||
         (rc = field_text(j, what, "id", ret->id, sizeof ret->id, true, e)) < 0 ||
         (rc = field_text(j, what, "pool", ret->pool, sizeof ret->pool, false, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0 ||
@@ -51,7 +52,7 @@ int native_tag_from_json(struct native_tag *t, const json_t *j, const char *what
 {
     int rc;
     memset(t, 0, sizeof *t);
-    if ((rc = object(j, what, e)) < 0 || (rc = field_alias(j, what, "alias", t->alias, true, e)) < 0 ||
+    if ((rc = load_object(j, what, e)) < 0 || (rc = field_alias(j, what, "alias", t->alias, true, e)) < 0 ||
         (rc = field_text(j, what, "volume_id", t->volume_id, sizeof t->volume_id, true, e)) < 0 ||
         (rc = field_text(j, what, "volume_name", t->volume_name, sizeof t->volume_name, true, e)) < 0 ||
         (rc = field_text(j, what, "backup", t->backup, sizeof t->backup, false, e)) < 0 ||
@@ -103,7 +104,7 @@ int exposure_from_json(struct exposure *ret, const json_t *j, struct err *e)
     static const char what[] = "exposure";
     int rc;
     memset(ret, 0, sizeof *ret);
-    if ((rc = object(j, what, e)) < 0 || (rc = field_mechanism(j, what, "mechanism", &ret->mechanism, e)) < 0 ||
+    if ((rc = load_object(j, what, e)) < 0 || (rc = field_mechanism(j, what, "mechanism", &ret->mechanism, e)) < 0 ||
         (rc = field_bool(j, what, "read_only", &ret->read_only, e)) < 0 ||
         (rc = field_text(j, what, "path", ret->path, sizeof ret->path, true, e)) < 0 ||
         (rc = field_text(j, what, "handle", ret->handle, sizeof ret->handle, true, e)) < 0 ||
@@ -128,7 +129,8 @@ int target_from_json(struct restore_target *ret, const json_t *j, struct err *e)
     static const char what[] = "restore target";
     int rc;
     memset(ret, 0, sizeof *ret);
-    if ((rc = object(j, what, e)) < 0 || (rc = field_text(j, what, "path", ret->path, sizeof ret->path, true, e)) < 0 ||
+    if ((rc = load_object(j, what, e)) < 0 ||
+        (rc = field_text(j, what, "path", ret->path, sizeof ret->path, true, e)) < 0 ||
         (rc = field_text(j, what, "handle", ret->handle, sizeof ret->handle, true, e)) < 0 ||
         (rc = field_text(j, what, "final", ret->final, sizeof ret->final, true, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* driver.c - which drivers there are, and what two of them do together */
+/* driver.c - the table of drivers, and operations that involve two of them */
 #include "io/native/driver.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ int driver_expose(const struct driver_class *c, const struct native *n, const st
 {
     const struct driver *owner = driver_by_name(c->driver), *holder = into ? driver_by_name(into->driver) : owner;
     if (!owner || !holder)
-        return err_set(e, ERR_USAGE, ENOTSUP, "this build has no driver \"%s\" (storage class \"%s\")",
+        return err_set(e, ERR_USAGE, ENOTSUP, "driver \"%s\" is not implemented in this build (storage class \"%s\")",
                        owner ? into->driver : c->driver, owner ? into->name : c->name);
     if (m != EXPOSE_COPY)
         return owner->expose(c, n, into ? into : c, m, read_only, alias, ret, e);

@@ -2,11 +2,11 @@
 /*
  * driver.h - native snapshots: one driver per kind of storage behind one interface
  *
- * Every call is synchronous, may block for as long as the storage likes and is therefore made in a process of its own
- * (proc/step.h), never in the daemon's event loop. Nothing is kept between calls: what a driver needs to know again
- * is in the structs, which the daemon records. Every call is idempotent: asked a second time for the same alias it
- * finds what the first call made. Objects that a driver makes carry the owner tag (node and alias), so that they can be
- * found from the storage alone; a driver never touches an object without it.
+ * Every call is synchronous, may block indefinitely and is therefore made in a process of its own (proc/step.h), never
+ * in the daemon's event loop. No state is kept between calls: what a driver needs again is in the structs, which the
+ * daemon records. Every call is idempotent: repeated for the same alias it finds what the first call created. Objects
+ * created by a driver have the owner tag (node and alias), so that they can be found from the storage alone; a driver
+ * never changes an object without it.
  */
 #ifndef SNAPFERRY_IO_NATIVE_DRIVER_H
 #define SNAPFERRY_IO_NATIVE_DRIVER_H
@@ -22,15 +22,15 @@
 #define VOLUME_ID_MAX 256
 #define VOLUME_NAME_MAX 4096
 
-/* What the daemon tells a driver about a [storage-class]; the strings and arrays are borrowed. */
+/* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
     const char *name;         /* of the section */
     const char *driver;       /* "reflink", "device", "plugin:NAME" */
     const char *const *match; /* patterns of volume names (fnmatch with FNM_PATHNAME); NULL-terminated; may be empty */
-    const char *target;       /* where intermediates and restored volumes are made (directory, pool); "" if not set */
-    const char *node;         /* configured node name: the owner tag's first half */
-    const char *plugin;       /* absolute path of the plugin's program; NULL for built-in drivers */
-    const char *plugin_user;  /* user it runs as; NULL: as we do */
+    const char *target;      /* where intermediates and restored volumes are created (directory, pool); "" if not set */
+    const char *node;        /* configured node name: the owner tag's first half */
+    const char *plugin;      /* absolute path of the plugin's program; NULL for built-in drivers */
+    const char *plugin_user; /* user it runs as; NULL: no change */
     bool accept_inconsistent; /* device: back up without a snapshot, also mounted read-write */
     const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
     json_t *options;          /* object of strings: backup-option.KEY of the class and volume; may be NULL */
@@ -38,16 +38,16 @@ struct driver_class {
 
 /* A volume as a driver sees it. */
 struct volume {
-    char name[VOLUME_NAME_MAX]; /* what the administrator calls it: path of the image or device */
+    char name[VOLUME_NAME_MAX]; /* name used by the administrator: path of the image or device */
     char id[VOLUME_ID_MAX];     /* stable and unique on this node; [A-Za-z0-9._:-] only; survives rename and reboot */
     char pool[VOLUME_ID_MAX];   /* device group for slots: file system UUID, disk; "" if unknown */
     uint64_t size, allocated;   /* bytes; allocated: of size, UINT64_MAX if unknown */
     uint32_t sector;            /* logical sector size */
     bool block;                 /* block device (else regular file) */
-    bool in_use;                /* open for writing or mounted read-write, as far as can be told */
+    bool in_use;                /* open for writing or mounted read-write, as far as can be determined */
 };
 
-/* Owner tag: what a native snapshot or intermediate carries on the storage (xattrs, tags, properties). */
+/* Owner tag of a native snapshot or intermediate on the storage (xattrs, tags, properties). */
 struct native_tag {
     char alias[ALIAS_LEN + 1];     /* UUIDv4 made by the daemon and written to an intent before the call (RS-12) */
     char volume_id[VOLUME_ID_MAX]; /* RS-13 */
@@ -60,7 +60,7 @@ struct native_tag {
 /* A native snapshot. */
 struct native {
     struct native_tag tag;
-    char handle[VOLUME_NAME_MAX]; /* driver's own name for it now (path); may change when an administrator renames it */
+    char handle[VOLUME_NAME_MAX]; /* the driver's current name for it (path); changes when it is renamed */
     uint64_t size;                /* exact bytes of the volume at that time */
     uint64_t used;                /* bytes it holds exclusively, UINT64_MAX if unknown */
     bool crash_consistent;        /* false: taken without a snapshot (device), or not at one point in time */
@@ -69,7 +69,7 @@ struct native {
 enum expose_mechanism { EXPOSE_NATIVE, EXPOSE_CLONE, EXPOSE_OVERLAY, EXPOSE_COPY };
 const char *expose_mechanism_name(enum expose_mechanism m); /* "native", "clone", "overlay", "copy" */
 
-/* A native snapshot (or a raw device) made readable for a mover, and what has to be undone. */
+/* A native snapshot (or a raw device) made readable for a mover, and what must be undone. */
 struct exposure {
     enum expose_mechanism mechanism;
     bool read_only;
@@ -77,10 +77,10 @@ struct exposure {
     char handle[VOLUME_NAME_MAX]; /* intermediate to remove; "" if there is none (EXPOSE_NATIVE) */
     char alias[ALIAS_LEN + 1];    /* owner tag of the intermediate, "" likewise */
     char klass[128];              /* storage class in which it lies */
-    char where[VOLUME_NAME_MAX];  /* where it really lies: directory, pool, device */
+    char where[VOLUME_NAME_MAX];  /* where it is stored: directory, pool, device */
     uint64_t size;                /* bytes, exactly the snapshot's */
     uint64_t copied;              /* bytes that making it copied (EXPOSE_COPY) */
-    double seconds;               /* making it took this long */
+    double seconds;               /* time of its creation */
 };
 
 /* Space of the storage where a class keeps snapshots or intermediates. */
@@ -100,7 +100,7 @@ struct restore_target {
 
 enum driver_ability {
     DRIVER_SNAPSHOT = 1 << 0,    /* takes native snapshots */
-    DRIVER_NATIVE_RO = 1 << 1,   /* the native snapshot itself can be read */
+    DRIVER_NATIVE_RO = 1 << 1,   /* the native snapshot itself is readable */
     DRIVER_CLONE = 1 << 2,       /* writable or read-only clone of a snapshot, in a class of the same pool */
     DRIVER_OVERLAY = 1 << 3,     /* writable overlay over a read-only snapshot */
     DRIVER_COPY_TARGET = 1 << 4, /* can hold a full copy of another class's snapshot */
@@ -117,52 +117,52 @@ typedef int driver_extent_fn(uint64_t start, uint64_t len, void *arg);
 
 struct driver {
     const char *name;
-    const char *text; /* one line for people */
+    const char *text; /* one line of description */
 
-    /* Abilities for this class on this machine (DRIVER_* bits): built-in ones look at the file system or tools, a
-     * plugin is asked (`describe`). Also checks the class: ERR_USAGE for a class that cannot work. */
+    /* Abilities for this class on this machine (DRIVER_* bits): built-in ones examine the file system or tools, a
+     * plugin is called (`describe`). Also validates the class: ERR_USAGE for an unusable one. */
     int (*abilities)(const struct driver_class *c, unsigned *ret, struct err *e);
 
-    /* All volumes that the class's patterns match; order by name. Files of our own (snapshots, intermediates, staging)
-     * are never volumes. */
+    /* All volumes that the class's patterns match, sorted by name. snapferry's own files (snapshots, intermediates,
+     * staging) are never volumes. */
     int (*volumes)(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e);
     /* One volume by name. ERR_NOT_FOUND. */
     int (*resolve)(const struct driver_class *c, const char *name, struct volume *ret, struct err *e);
 
-    /* Takes a native snapshot under tag->alias, durable and tagged when it returns (RS-20 snapped, tagged). An existing
-     * complete one with that alias is returned as it is; a half-made one is removed first. */
+    /* Takes a native snapshot with tag->alias, durable and tagged when it returns (RS-20 snapped, tagged). An
+     * existing complete one with that alias is returned; an incomplete one is removed first. */
     int (*snapshot)(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
                     struct native *ret, struct err *e);
-    /* By alias wherever it is now; `hint` is the last known handle or "". ERR_NOT_FOUND: it is gone. Checks that it is
-     * healthy (size as recorded, readable). */
+    /* By alias, wherever it is; `hint` is the last known handle or "". ERR_NOT_FOUND: it no longer exists. Checks
+     * that it is intact (size as recorded, readable). */
     int (*find)(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
                 struct native *ret, struct err *e);
-    /* Everything on this class's storage that carries our owner tag for this node, half-made ones too. */
+    /* All objects on this class's storage with the owner tag of this node, including incomplete ones. */
     int (*list)(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
-    /* Removes; already gone is success with *gone = true (RS-21). Refuses what does not carry the tag. */
+    /* Removes; already removed is success with *gone = true (RS-21). Refuses objects without the tag. */
     int (*remove)(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
 
-    /* Whether `into`, another class of this driver, can clone natively what lies in `c`. Looks at the storage. NULL:
+    /* Whether `into`, another class of this driver, can natively clone objects of `c`. Accesses the storage. NULL:
      * never. */
     bool (*same_pool)(const struct driver_class *c, const struct volume *v, const struct driver_class *into);
     /*
-     * Makes the snapshot readable by the mechanism that expose_choose() named, but for EXPOSE_COPY. `into` is the class
+     * Makes the snapshot readable by the mechanism chosen by expose_choose(), except EXPOSE_COPY. `into` is the class
      * of the intermediate (c itself for EXPOSE_NATIVE). The space is checked first. `alias` names the intermediate.
      * Idempotent by alias.
      */
     int (*expose)(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                   enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e);
     /* EXPOSE_COPY: a full copy in class `into` of this driver of a snapshot of class `c`, which its own driver,
-     * `owner`, can show read-only. `rate`: bytes per second, 0 unlimited. The rest as above. NULL: cannot. */
+     * `owner`, can expose read-only. `rate`: bytes per second, 0 unlimited. The rest as above. NULL: not supported. */
     int (*copy)(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
                 const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
                 struct err *e);
-    /* Undoes it; already gone is success. */
+    /* Undoes it; already undone is success. */
     int (*unexpose)(const struct driver_class *into, const struct exposure *x, struct err *e);
-    /* Intermediates and staging objects of restores that carry our tag (for the sweep). */
+    /* Intermediates and staging objects of restores with the owner tag (for the sweep). */
     int (*exposures)(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e);
-    /* Opens what a mover reads: O_RDONLY, or read-write for a writable intermediate that a hook will fix up. The
-     * descriptor is the caller's. */
+    /* Opens what a mover reads: O_RDONLY, or read-write for a writable intermediate that a hook will modify. The
+     * descriptor is owned by the caller. */
     int (*open)(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
 
     /* Extents by which a reader may skip; NULL where the data path finds holes itself (regular files). */
@@ -186,15 +186,15 @@ struct driver {
                               struct err *e);
 };
 
-/* Driver of a class by the name of the configuration; "plugin:NAME" is the plugin driver. NULL: this build has none. */
+/* Driver of a class by its configured name; "plugin:NAME" is the plugin driver. NULL: not implemented in this build. */
 const struct driver *driver_by_name(const char *name);
-/* Built-in drivers one by one, NULL past the end. */
+/* Built-in drivers, NULL past the end. */
 const struct driver *driver_at(unsigned i);
-/* A name that the configuration language knows although this build has no driver for it ("lvm-thin", "lvm", "zfs",
- * "rbd"): a warning in check-config, an error when used. */
+/* A reserved name of a driver that is not implemented in this build ("lvm-thin", "lvm", "zfs", "rbd"): a warning in
+ * check-config, an error when used. */
 bool driver_known_elsewhere(const char *name);
 
-/* What decides between the mechanisms (decisions: exposing). */
+/* Input of the choice of mechanism. */
 struct expose_request {
     const struct driver_class *own;
     unsigned own_abilities;
@@ -212,19 +212,19 @@ int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, st
 /* Whether `into` can clone natively what lies in `own` (same driver, same pool or file system). Looks at the storage.
  */
 bool expose_same_pool(const struct driver_class *own, const struct volume *v, const struct driver_class *into);
-/* Exposes: a copy is made by the driver of the class where it lies, all else by that of the snapshot's own class.
- * `into` NULL: own. */
+/* Exposes: a copy is made by the driver of its class, all else by that of the snapshot's own class. `into` NULL:
+ * own. */
 int driver_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                   enum expose_mechanism m, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
                   struct err *e);
 
 /*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
- * of the wrong type or too long. NULL for what cannot be written: a text that is no UTF-8.
- * volume: name, id, pool, size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
- * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
- * (null: unknown), crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where,
- * size, copied, seconds. target: path, handle, final, size.
+ * of the wrong type or too long. NULL for what cannot be represented: text that is not UTF-8. volume: name, id, pool,
+ * size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be absent. native: alias,
+ * volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used (null: unknown),
+ * crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where, size, copied,
+ * seconds. target: path, handle, final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* exposing.c - what decides how a native snapshot is made readable */
+/* exposing.c - choice of the mechanism that makes a native snapshot readable */
 #include "io/native/driver.h"
 
 #include <errno.h>
@@ -33,14 +33,14 @@ static int choose_own(const struct expose_request *q, enum expose_mechanism *ret
         *ret = EXPOSE_OVERLAY;
     } else if (q->read_only) {
         err_set(e, ERR_USAGE, ENOTSUP,
-                "storage class \"%s\" cannot show a native snapshot read-only: its driver %s can neither read a "
+                "storage class \"%s\" cannot expose a native snapshot read-only: its driver %s can neither read a "
                 "snapshot itself nor clone it",
                 q->own->name, q->own->driver);
         err_hint(e, "set backup-read-only = no, or name another class in backup-storage-class");
         return -ENOTSUP;
     } else {
         err_set(e, ERR_USAGE, ENOTSUP,
-                "storage class \"%s\" cannot make a writable intermediate: its driver %s has neither clones nor "
+                "storage class \"%s\" cannot make a writable intermediate: its driver %s supports neither clones nor "
                 "overlays",
                 q->own->name, q->own->driver);
         err_hint(e, "set backup-read-only = yes, or name a class that can hold a copy in backup-storage-class");
@@ -70,9 +70,9 @@ int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, st
             "storage class \"%s\" cannot take a%s intermediate of class \"%s\": %s, and its driver %s cannot hold a "
             "full copy%s",
             into->name, q->read_only ? " read-only" : " writable", q->own->name,
-            q->same_pool   ? "driver of the source has no clones"
-            : q->read_only ? "it lies elsewhere, so that cloning is impossible"
-                           : "it lies elsewhere and there is no overlay",
+            q->same_pool   ? "driver of the source does not support clones"
+            : q->read_only ? "it is on other storage, which excludes cloning"
+                           : "it is on other storage and there is no overlay",
             into->driver, into->target && *into->target ? "" : " (no target is set)");
     err_hint(e, "leave backup-storage-class empty, or name a class with a target that can hold a copy");
     return -ENOTSUP;

@@ -13,12 +13,12 @@
 
 #define PIECE ((size_t)1 << 20)
 #define GRAIN ((size_t)65536)          /* a run of zeros this long becomes a hole when a device is copied */
-#define WRITEBACK ((uint64_t)16 << 20) /* dirty pages of ours that may wait: the page cache is for others */
+#define WRITEBACK ((uint64_t)16 << 20) /* limit of dirty pages: the page cache is for others */
 
 static const uint8_t zeros[GRAIN];
 
-/* The data extent at or after `pos`: [*start, *end). False: nothing but a hole follows. Where the file system does not
- * know, all is data. */
+/* The data extent at or after `pos`: [*start, *end). False: only a hole follows. If the file system does not report
+ * extents, all is data. */
 static bool next_data(const struct filecopy *c, uint64_t pos, uint64_t *start, uint64_t *end)
 {
     *start = pos;
@@ -53,13 +53,13 @@ int space_check(int dir, const char *path, uint64_t need, struct err *e)
 {
     struct statvfs v;
     if (fstatvfs(dir, &v) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot learn the free space of %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot determine free space of %s", path);
     uint64_t have = (uint64_t)v.f_bavail * v.f_frsize;
-    uint64_t extra = need / 128 + ((uint64_t)1 << 20); /* what the file system needs to remember where it put it */
+    uint64_t extra = need / 128 + ((uint64_t)1 << 20); /* metadata of the file system */
     if (have >= extra && have - extra >= need)
         return 0;
-    err_set(e, ERR_NO_SPACE, ENOSPC, "%s has %" PRIu64 " bytes free, %" PRIu64 " are needed", path, have, need + extra);
-    err_hint(e, "make room there, or choose another backup-storage-class");
+    err_set(e, ERR_NO_SPACE, ENOSPC, "%s has %" PRIu64 " bytes free, %" PRIu64 " needed", path, have, need + extra);
+    err_hint(e, "free space there, or use another backup-storage-class");
     return -ENOSPC;
 }
 
@@ -114,7 +114,7 @@ static int write_piece(struct copying *w, size_t len, uint64_t pos, struct err *
 static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err *e)
 {
     const struct filecopy *c = w->c;
-    /* A tenth of a second's worth at most, so that a low rate is a trickle and not bursts. */
+    /* A tenth of a second's worth at most, so that a low rate is even and not in bursts. */
     size_t piece = c->rate && c->rate / 10 < PIECE ? (size_t)(c->rate / 10) : PIECE;
     piece = piece < 4096 ? 4096 : piece - piece % 4096;
     while (pos < end) {
@@ -124,7 +124,7 @@ static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err
             continue;
         if (n <= 0)
             return err_set(e, ERR_SOURCE, n < 0 ? errno : 0, "cannot read %zu bytes at %" PRIu64 " of %s%s", len, pos,
-                           c->src_path, n == 0 ? ": it became shorter" : "");
+                           c->src_path, n == 0 ? ": truncated meanwhile" : "");
         int rc = write_piece(w, (size_t)n, pos, e);
         if (rc < 0)
             return rc;

@@ -37,7 +37,7 @@ static void uuid_text(char *out, size_t size, const uint8_t u[16])
              u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
-static void ask_xfs(int fd, struct fs_info *ret)
+static void read_xfs(int fd, struct fs_info *ret)
 {
     struct xfs_geometry g;
     memset(&g, 0, sizeof g);
@@ -47,7 +47,7 @@ static void ask_xfs(int fd, struct fs_info *ret)
     ret->reflink = (g.flags & XFS_GEOMETRY_REFLINK) != 0;
 }
 
-static int ask_btrfs(int fd, const char *path, struct fs_info *ret, struct err *e)
+static int read_btrfs(int fd, const char *path, struct fs_info *ret, struct err *e)
 {
     struct btrfs_ioctl_fs_info_args info;
     struct btrfs_ioctl_ino_lookup_args look;
@@ -55,7 +55,7 @@ static int ask_btrfs(int fd, const char *path, struct fs_info *ret, struct err *
     memset(&look, 0, sizeof look);
     look.objectid = BTRFS_TREE_ROOT_DIR; /* with tree 0: "in which subvolume am I" */
     if (ioctl(fd, BTRFS_IOC_FS_INFO, &info) < 0 || ioctl(fd, BTRFS_IOC_INO_LOOKUP, &look) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot learn in which btrfs subvolume %s lies", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot determine the btrfs subvolume of %s", path);
     uuid_text(ret->pool, sizeof ret->pool, info.fsid);
     ret->subvol = look.treeid;
     ret->reflink = true;
@@ -68,7 +68,7 @@ int fs_info_fd(int fd, const char *path, struct fs_info *ret, struct err *e)
     uint8_t id[8];
     memset(ret, 0, sizeof *ret);
     if (fstatfs(fd, &s) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot learn the file system of %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot determine the file system of %s", path);
     memcpy(id, &s.f_fsid, sizeof id);
     snprintf(ret->pool, sizeof ret->pool, "fsid-%02x%02x%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
              id[5], id[6], id[7]);
@@ -76,11 +76,11 @@ int fs_info_fd(int fd, const char *path, struct fs_info *ret, struct err *e)
     switch ((unsigned long)s.f_type & 0xffffffff) {
     case XFS_MAGIC:
         snprintf(ret->type, sizeof ret->type, "xfs");
-        ask_xfs(fd, ret);
+        read_xfs(fd, ret);
         return 0;
     case BTRFS_SUPER_MAGIC:
         snprintf(ret->type, sizeof ret->type, "btrfs");
-        return ask_btrfs(fd, path, ret, e);
+        return read_btrfs(fd, path, ret, e);
     case EXT4_SUPER_MAGIC:
         snprintf(ret->type, sizeof ret->type, "ext4");
         return 0;
@@ -117,9 +117,9 @@ int file_object_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err
         return rc;
     if (fstat(fd, &st) < 0)
         return err_set(e, ERR_SOURCE, errno, "cannot stat %s", path);
-    /* tmpfs has no generations; its inode numbers are not used twice. */
+    /* tmpfs has no generations; its inode numbers are not reused. */
     if (ioctl(fd, FS_IOC_GETVERSION, &generation) < 0 && errno != ENOTTY && errno != EOPNOTSUPP)
-        return err_set(e, ERR_SOURCE, errno, "cannot learn the generation of %s", path);
+        return err_set(e, ERR_SOURCE, errno, "cannot determine the generation of %s", path);
     int g;
     memcpy(&g, &generation, sizeof g);
     if (fs.subvol)
@@ -145,5 +145,5 @@ void match_clone_flags(int src, int dst)
     flags = (flags & ~FS_NOCOW_FL) | want;
     buf = 0;
     memcpy(&buf, &flags, sizeof flags);
-    ioctl(dst, FS_IOC_SETFLAGS, &buf); /* where it fails, FICLONE tells */
+    ioctl(dst, FS_IOC_SETFLAGS, &buf); /* on failure, FICLONE reports it */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* fsinfo.h - what a file lies on: file system, its identity, and the file's own identity (internal to io/native) */
+/* fsinfo.h - the file system of a file, its identity, and the file's own identity (internal to io/native) */
 #ifndef SNAPFERRY_IO_NATIVE_FSINFO_H
 #define SNAPFERRY_IO_NATIVE_FSINFO_H
 
@@ -7,7 +7,7 @@
 
 struct fs_info {
     char type[16];    /* "xfs", "btrfs", "ext4", "tmpfs"; else its magic number in hex */
-    char pool[64];    /* UUID of the file system; "fsid-..." where it has none that can be asked for */
+    char pool[64];    /* UUID of the file system; "fsid-..." if it has none */
     uint64_t subvol;  /* btrfs: id of the subvolume; else 0 */
     bool reflink;     /* files can share blocks (FICLONE) */
     bool holds_files; /* has what intermediates and restored files need: unnamed files and extended attributes */

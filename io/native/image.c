@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* image.c - image files: opened with care, their identity, who uses them */
+/* image.c - image files: safe opening, their identity, their users */
 #include "io/native/reflink.h"
 
 #include "base/cleanup.h"
@@ -32,29 +32,29 @@ int image_open(const char *path, struct stat *st, struct err *e)
     if (rc < 0)
         return rc;
     if (!name_is_text(path))
-        return err_set(e, ERR_USAGE, EILSEQ, "a name in %s is no UTF-8 and cannot be recorded: rename the file", dir);
+        return err_set(e, ERR_USAGE, EILSEQ, "name in %s is not valid UTF-8: rename the file", dir);
     if (strstr(path, "/" HIDDEN_DIR "/"))
-        return err_set(e, ERR_USAGE, EINVAL, "%s is a file of our own and no volume", path);
-    /* Looked at before it is opened: opening a device or a pipe has effects. */
+        return err_set(e, ERR_USAGE, EINVAL, "%s is a file of snapferry, not a volume", path);
+    /* Checked before it is opened: opening a device or a pipe has effects. */
     if (lstat(path, st) < 0)
         return image_error(path, errno, e);
     if (!S_ISREG(st->st_mode))
-        return err_set(e, ERR_USAGE, EINVAL, "%s is no regular file%s", path,
-                       S_ISLNK(st->st_mode) ? " but a symbolic link: name the file itself" : "");
+        return err_set(e, ERR_USAGE, EINVAL, "%s is not a regular file%s", path,
+                       S_ISLNK(st->st_mode) ? " but a symbolic link: use the file itself" : "");
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return image_error(path, errno, e);
     if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode))
         return err_set(e, ERR_SOURCE, ESTALE, "%s changed while it was opened", path);
     if (tag_read(fd, &tag) == 0 && (tag.kind != TAG_STAGING || staging_named(name, tag.tag.alias)))
-        return err_set(e, ERR_USAGE, EINVAL, "%s is a file of our own and no volume (it carries our tag)", path);
+        return err_set(e, ERR_USAGE, EINVAL, "%s is a file of snapferry, not a volume (it has an owner tag)", path);
     return take_fd(&fd);
 }
 
 int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e)
 {
     struct stat st;
-    /* Several names for one file: the inherited id could stand for more than one of them. */
+    /* Several names of one file: the inherited id could stand for more than one of them. */
     if (fstat(fd, &st) == 0 && st.st_nlink == 1 && volume_mark_read(fd, ret, NULL) == 0)
         return 0;
     return file_object_id(fd, path, ret, e);
@@ -85,7 +85,7 @@ static bool loop_of(const struct stat *st, char *out, size_t size)
 
 bool image_user(int fd, const struct stat *st, char *out, size_t size)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET}; /* only asked for, never taken */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET}; /* only queried, never taken */
     if (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
         if (lock.l_pid > 0)
             snprintf(out, size, "process %d, which holds a lock on it", (int)lock.l_pid);

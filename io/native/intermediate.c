@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-static void describe(const struct tagged *f, struct exposure *ret)
+static void intermediate_describe(const struct tagged *f, struct exposure *ret)
 {
     const struct file_tag *t = &f->tag;
     memset(ret, 0, sizeof *ret);
@@ -47,7 +47,7 @@ static int clone_error(const char *path, int sys, const char *from, struct err *
     return -sys;
 }
 
-static int fill(int fd, const char *path, struct file_tag *t, void *arg, struct err *e)
+static int intermediate_fill(int fd, const char *path, struct file_tag *t, void *arg, struct err *e)
 {
     const struct filling *f = arg;
     const struct intermediate *m = f->m;
@@ -73,7 +73,7 @@ static int fill(int fd, const char *path, struct file_tag *t, void *arg, struct 
     return 0;
 }
 
-static int create(const struct intermediate *m, struct dirs *d, struct err *e)
+static int intermediate_create(const struct intermediate *m, struct dirs *d, struct err *e)
 {
     char hidden_path[VOLUME_NAME_MAX], name[ALIAS_LEN + 32];
     struct fs_info fs;
@@ -88,8 +88,8 @@ static int create(const struct intermediate *m, struct dirs *d, struct err *e)
         return rc;
     if (!fs.holds_files)
         return err_set(e, ERR_USAGE, ENOTSUP,
-                       "%s, the target of storage class \"%s\", is on a file system of type %s: use XFS, btrfs, ext4 "
-                       "or tmpfs",
+                       "%s, the target of storage class \"%s\", is on a file system of type %s: XFS, btrfs, ext4 or "
+                       "tmpfs required",
                        m->dir_path, m->into->name, fs.type);
     CLEANUP_CLOSE int hidden = hidden_open(dir, m->dir_path, true, e);
     if (hidden < 0)
@@ -104,7 +104,7 @@ static int create(const struct intermediate *m, struct dirs *d, struct err *e)
     t.tag.created_ns = now_ns();
     snprintf(name, sizeof name, "%s.intermediate", m->alias);
     struct filling f = {m, hidden, mono_s()};
-    rc = tagged_create(hidden, hidden_path, name, m->read_only ? 0400 : 0600, &t, fill, &f, e);
+    rc = tagged_create(hidden, hidden_path, name, m->read_only ? 0400 : 0600, &t, intermediate_fill, &f, e);
     if (rc < 0)
         return rc;
     return dirs_add(d, m->dir_path, e);
@@ -115,28 +115,28 @@ int intermediate_make(const struct intermediate *m, struct exposure *ret, struct
     struct dirs d = {0};
     struct tagged f = TAGGED_INIT;
     if (!alias_valid(m->alias))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", m->alias);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", m->alias);
     int rc = dirs_of_class(&d, m->into, e);
     if (rc == 0)
         rc = dirs_add(&d, m->dir_path, e);
     if (rc == 0)
         rc = tagged_find(&d, m->into->node, TAG_INTERMEDIATE, m->alias, NULL, &f, e);
     if (rc == -ENOENT) {
-        rc = create(m, &d, e);
+        rc = intermediate_create(m, &d, e);
         if (rc == 0)
             rc = tagged_find(&d, m->into->node, TAG_INTERMEDIATE, m->alias, NULL, &f, e);
         if (rc == -ENOENT)
-            err_set(e, ERR_GENERIC, ENOENT, "the intermediate %s vanished from %s as soon as it was made", m->alias,
+            err_set(e, ERR_GENERIC, ENOENT, "intermediate %s disappeared from %s after its creation", m->alias,
                     m->dir_path);
     }
     if (rc == 0)
-        describe(&f, ret);
+        intermediate_describe(&f, ret);
     tagged_close(&f);
     dirs_free(&d);
     return rc;
 }
 
-/* By alias, wherever it is: what was recorded of it may be no more than that. */
+/* By alias, wherever it is: the alias may be all that was recorded. */
 int intermediate_remove(const struct driver_class *into, const struct exposure *x, struct err *e)
 {
     struct dirs d = {0};
@@ -152,9 +152,9 @@ int intermediate_remove(const struct driver_class *into, const struct exposure *
     if (rc == 0) {
         rc = tagged_unlink(&f, e);
     } else if (rc == -ENOENT && x->handle[0] && lstat(x->handle, &st) == 0) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s does not carry the tag of the intermediate %s of this node: not removed",
+        err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of intermediate %s of this node: not removed",
                 x->handle, x->alias);
-        err_hint(e, "look what it is; remove it yourself if it is not needed");
+        err_hint(e, "check it, and remove it manually if it is not needed");
         rc = -EPERM;
     } else if (rc == -ENOENT) {
         rc = 0;
@@ -167,9 +167,9 @@ int intermediate_remove(const struct driver_class *into, const struct exposure *
 int exposure_undo(const struct driver_class *into, const struct exposure *x, struct err *e)
 {
     if (!x->alias[0])
-        return 0; /* the native snapshot itself: nothing was made */
+        return 0; /* the native snapshot itself: nothing was created */
     if (!alias_valid(x->alias))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", x->alias);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", x->alias);
     bool unknown = !x->handle[0], hook = into->overlay_hook && *into->overlay_hook;
     int rc = 0;
     if (x->mechanism == EXPOSE_OVERLAY || (unknown && hook))
@@ -189,8 +189,8 @@ static int list_one(const struct tagged *f, void *arg)
 {
     const struct listing *l = arg;
     struct exposure x;
-    describe(f, &x);
-    if (f->tag.kind == TAG_STAGING) { /* of a restore: for the sweep a writable copy like any other */
+    intermediate_describe(f, &x);
+    if (f->tag.kind == TAG_STAGING) { /* of a restore: treated by the sweep like any writable copy */
         x.mechanism = EXPOSE_COPY;
         snprintf(x.klass, sizeof x.klass, "%s", l->into->name);
     }
@@ -218,11 +218,11 @@ int intermediate_open(const struct exposure *x, int *fd, struct err *e)
     if (f < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_SOURCE, errno, "cannot open %s", x->path);
     if (fstat(f, &st) < 0 || !S_ISREG(st.st_mode))
-        return err_set(e, ERR_SOURCE, 0, "%s is no regular file", x->path);
+        return err_set(e, ERR_SOURCE, 0, "%s is not a regular file", x->path);
     struct file_tag t;
     if (tag_read(f, &t) < 0 || t.kind != (x->mechanism == EXPOSE_NATIVE ? TAG_NATIVE : TAG_INTERMEDIATE) ||
         (x->alias[0] && strcmp(t.tag.alias, x->alias) != 0))
-        return err_set(e, ERR_SOURCE, 0, "%s is not what was exposed: it does not carry that tag", x->path);
+        return err_set(e, ERR_SOURCE, 0, "%s is not what was exposed: tag missing", x->path);
     if ((uint64_t)st.st_size != x->size)
         return err_set(e, ERR_DAMAGE, 0, "%s has %jd bytes, its snapshot %" PRIu64, x->path, (intmax_t)st.st_size,
                        x->size);

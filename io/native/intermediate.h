@@ -20,9 +20,9 @@ struct intermediate {
 int intermediate_make(const struct intermediate *m, struct exposure *ret, struct err *e);
 /* The same three for every driver whose intermediates are files of a class with directories. */
 int intermediate_remove(const struct driver_class *into, const struct exposure *x, struct err *e);
-/* What unexpose has to do for any exposure of this machine's making: nothing for a native one (no alias), the overlay
- * hook for an overlay, a file for a clone or copy; with an alias only (a crash came before the rest was known)
- * whichever it is. Gone already is success. */
+/* What unexpose must undo for any exposure of this machine: nothing for a native one (no alias), the overlay hook
+ * for an overlay, a file for a clone or copy; with only an alias (after a crash) whichever it is. Already removed is
+ * success. */
 int exposure_undo(const struct driver_class *into, const struct exposure *x, struct err *e);
 int intermediate_each(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e);
 int intermediate_open(const struct exposure *x, int *fd, struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* json-fields.c - members of JSON documents, read strictly */
+/* json-fields.c - members of JSON documents, validated strictly */
 #include "io/native/json-fields.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ int field_text(const json_t *j, const char *what, const char *key, char *out, si
     if (!v)
         return field_bad(what, key, "is missing", e);
     if (!json_is_string(v))
-        return field_bad(what, key, "is no string", e);
+        return field_bad(what, key, "is not a string", e);
     size_t n = json_string_length(v);
     if (n >= size)
         return field_bad(what, key, "is too long", e);
@@ -36,7 +36,7 @@ int field_u64(const json_t *j, const char *what, const char *key, uint64_t *ret,
     if (!v || json_is_null(v))
         return required ? field_bad(what, key, "is missing", e) : 0;
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return field_bad(what, key, "is no count", e);
+        return field_bad(what, key, "is not a count", e);
     *ret = (uint64_t)json_integer_value(v);
     return 0;
 }
@@ -47,7 +47,7 @@ int field_i64(const json_t *j, const char *what, const char *key, int64_t *ret, 
     if (!v)
         return field_bad(what, key, "is missing", e);
     if (!json_is_integer(v))
-        return field_bad(what, key, "is no integer", e);
+        return field_bad(what, key, "is not an integer", e);
     *ret = json_integer_value(v);
     return 0;
 }
@@ -69,7 +69,7 @@ int field_real(const json_t *j, const char *what, const char *key, double *ret, 
     if (!v)
         return field_bad(what, key, "is missing", e);
     if (!json_is_number(v))
-        return field_bad(what, key, "is no number", e);
+        return field_bad(what, key, "is not a number", e);
     *ret = json_number_value(v);
     return 0;
 }
@@ -84,7 +84,7 @@ int field_mechanism(const json_t *j, const char *what, const char *key, enum exp
             return 0;
         }
     }
-    return rc < 0 ? rc : field_bad(what, key, "names no mechanism", e);
+    return rc < 0 ? rc : field_bad(what, key, "is not a mechanism", e);
 }
 
 int field_alias(const json_t *j, const char *what, const char *key, char out[ALIAS_LEN + 1], bool required,
@@ -92,7 +92,7 @@ int field_alias(const json_t *j, const char *what, const char *key, char out[ALI
 {
     int rc = field_text(j, what, key, out, ALIAS_LEN + 1, required, e);
     if (rc == 0 && (required || out[0]) && !alias_valid(out))
-        return field_bad(what, key, "is no alias", e);
+        return field_bad(what, key, "is not an alias", e);
     return rc;
 }
 

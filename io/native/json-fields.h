@@ -17,10 +17,10 @@ int field_mechanism(const json_t *j, const char *what, const char *key, enum exp
 int field_alias(const json_t *j, const char *what, const char *key, char out[ALIAS_LEN + 1], bool required,
                 struct err *e);
 
-/* Null for what no JSON integer can hold: "unknown". */
+/* Null for numbers that a JSON integer cannot hold: "unknown". */
 json_t *u64_json(uint64_t v);
 
-/* What the above say: "WHAT: member "KEY" WHY". */
+/* The error of the above: "WHAT: member "KEY" WHY". */
 int field_bad(const char *what, const char *key, const char *why, struct err *e);
 
 /* ---- driver-json.c ---- */

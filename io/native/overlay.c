@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * overlay.c - writable overlays over a device, made by a program of the administrator (docs/drivers.md)
+ * overlay.c - writable overlays over a device, created by a program of the administrator (docs/drivers.md)
  *
- * The hook does what depends on the machine (dm-snapshot, a loop device over an overlay file); here it is asked,
- * checked and believed only as far as it can be seen: what it made must be a block device of the origin's size that is
- * not the origin.
+ * The hook does what depends on the machine (dm-snapshot, a loop device over an overlay file); here it is called and
+ * its result verified: it must be a block device of the origin's size that is not the origin.
  *
  * Crash points: overlay-asked (before the hook runs), overlay-made, overlay-removed.
  */
@@ -28,7 +27,7 @@
 
 #define PROTOCOL 1
 #define HOOK_SECONDS 300
-#define EX_UNKNOWN_VERB 64 /* EX_USAGE: "I have no such verb" */
+#define EX_UNKNOWN_VERB 64 /* EX_USAGE: unknown verb */
 
 static int hook_run(const struct driver_class *c, const char *verb, json_t *request, json_t **answer, int *status,
                     struct err *e)
@@ -65,7 +64,7 @@ static bool has_hook(const struct driver_class *c)
     return c->overlay_hook && *c->overlay_hook;
 }
 
-/* Looks at what the hook says it made; the descriptor is only for looking. */
+/* Checks what the hook returned; the descriptor is only for checks. */
 static int check_made(const struct native *n, const char *path, bool read_only, struct err *e)
 {
     struct stat origin, st;
@@ -74,19 +73,19 @@ static int check_made(const struct native *n, const char *path, bool read_only, 
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "the overlay hook named %s, which cannot be opened", path);
     if (fstat(fd, &st) < 0 || !S_ISBLK(st.st_mode))
-        return err_set(e, ERR_GENERIC, ENOTBLK, "the overlay hook named %s, which is no block device", path);
+        return err_set(e, ERR_GENERIC, ENOTBLK, "%s, returned by the overlay hook, is not a block device", path);
     if (stat(n->handle, &origin) < 0 || origin.st_rdev == st.st_rdev)
-        return err_set(e, ERR_GENERIC, EINVAL, "the overlay hook named %s, which is the volume itself", path);
+        return err_set(e, ERR_GENERIC, EINVAL, "%s, returned by the overlay hook, is the volume itself", path);
     if (ioctl(fd, BLKGETSIZE64, &size) < 0 || size != n->size)
         return err_set(e, ERR_GENERIC, EINVAL, "the overlay %s has %" PRIu64 " bytes, the volume %" PRIu64, path, size,
                        n->size);
     char user[512];
-    if (blockdev_user(st.st_rdev, user, sizeof user)) /* a new overlay is nobody's */
+    if (blockdev_user(st.st_rdev, user, sizeof user)) /* a new overlay has no users */
         return err_set(e, ERR_GENERIC, EBUSY, "the overlay hook named %s, which is in use (%s)", path, user);
     int ro = 0;
-    /* Only looked at: a flag that we set would stay on a loop device after the hook has let it go (PVC-07). */
+    /* Only checked: a flag set here would remain on a loop device after the hook has released it (PVC-07). */
     if (read_only && (ioctl(fd, BLKROGET, &ro) < 0 || !ro))
-        return err_set(e, ERR_GENERIC, EINVAL, "the overlay %s was to be read-only and is not", path);
+        return err_set(e, ERR_GENERIC, EINVAL, "the overlay %s is not read-only", path);
     return 0;
 }
 
@@ -98,7 +97,7 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
     if (!has_hook(c))
         return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" has no overlay hook", c->name);
     if (!alias_valid(alias))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", alias);
     json_t *request =
         json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:b, s:O?, s:o}", "version", PROTOCOL, "alias", alias,
                   "node", c->node, "device", n->handle, "volume_id", n->tag.volume_id, "size", u64_json(n->size),
@@ -115,7 +114,7 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
     if (status != 0)
         rc = hook_failed(c, "create", status, answer, e);
     else if (!json_is_object(answer))
-        rc = err_set(e, ERR_GENERIC, EINVAL, "overlay hook %s create: no JSON object came back", c->overlay_hook);
+        rc = err_set(e, ERR_GENERIC, EINVAL, "overlay hook %s create: answer is not a JSON object", c->overlay_hook);
     if (rc == 0 &&
         (rc = field_text(answer, "answer of the overlay hook", "device", ret->path, sizeof ret->path, true, e)) == 0 &&
         (rc = field_text(answer, "answer of the overlay hook", "handle", ret->handle, sizeof ret->handle, false, e)) ==
@@ -123,7 +122,7 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
         rc = field_text(answer, "answer of the overlay hook", "where", ret->where, sizeof ret->where, false, e);
     json_decref(answer);
     if (rc == 0 && ret->path[0] != '/')
-        rc = err_set(e, ERR_GENERIC, EINVAL, "the overlay hook's device \"%.512s\" is no absolute path", ret->path);
+        rc = err_set(e, ERR_GENERIC, EINVAL, "the overlay hook's device \"%.512s\" is not an absolute path", ret->path);
     ret->mechanism = EXPOSE_OVERLAY;
     ret->read_only = read_only;
     ret->size = n->size;
@@ -136,7 +135,7 @@ int overlay_create(const struct driver_class *c, const struct native *n, const s
     ret->seconds = took;
     if (rc == 0)
         rc = check_made(n, ret->path, read_only, e);
-    if (rc < 0 && status == 0) { /* it made something that is of no use */
+    if (rc < 0 && status == 0) { /* it created something unusable */
         struct err undo = ERR_INIT;
         if (overlay_remove(c, ret, &undo) < 0)
             log_warning("%s", undo.msg);
@@ -176,7 +175,7 @@ int overlay_each(const struct driver_class *into, exposure_fn *fn, void *arg, st
         rc = hook_failed(into, "list", status, answer, e);
     json_t *all = rc == 0 && status == 0 ? json_object_get(answer, "overlays") : NULL;
     if (rc == 0 && status == 0 && !json_is_array(all))
-        rc = err_set(e, ERR_GENERIC, EINVAL, "overlay hook %s list: no array \"overlays\" came back",
+        rc = err_set(e, ERR_GENERIC, EINVAL, "overlay hook %s list: answer without array \"overlays\"",
                      into->overlay_hook);
     json_array_foreach(all, i, one)
     {

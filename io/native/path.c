@@ -14,7 +14,7 @@ int path_join(char out[VOLUME_NAME_MAX], const char *dir, const char *name, stru
     if (n == 1 && dir[0] == '/')
         n = 0;
     if (n + 1 + strlen(name) >= VOLUME_NAME_MAX)
-        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the path of \"%s\" in %.512s has more than %d bytes", name, dir,
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "path of \"%s\" in %.512s is longer than %d bytes", name, dir,
                        VOLUME_NAME_MAX - 1);
     memmove(out, dir, n);
     out[n] = '/';
@@ -27,10 +27,10 @@ int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, s
     size_t n = strlen(path);
     const char *slash = strrchr(path, '/');
     if (path[0] != '/' || n >= VOLUME_NAME_MAX)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no absolute path of at most %d bytes", path,
+        return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not an absolute path of at most %d bytes", path,
                        VOLUME_NAME_MAX - 1);
     if (slash[1] == '\0' || strcmp(slash, "/.") == 0 || strcmp(slash, "/..") == 0)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%s\" names no file", path);
+        return err_set(e, ERR_USAGE, EINVAL, "\"%s\" does not name a file", path);
     size_t d = slash == path ? 1 : (size_t)(slash - path);
     memcpy(dir, path, d);
     dir[d] = '\0';
@@ -43,8 +43,7 @@ int path_plain(const char *path, struct err *e)
     for (const char *p = path; *p;) {
         size_t n = strcspn(++p, "/");
         if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return err_set(e, ERR_USAGE, EINVAL,
-                           "\"%.512s\" is no plain path: write it without \".\", \"..\" and \"//\"", path);
+            return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\": path with \".\", \"..\" or \"//\"", path);
         p += n;
     }
     return 0;

@@ -74,7 +74,7 @@ int pattern_dirs(const char *pattern, pattern_dir_fn *fn, void *arg, struct err 
 {
     const struct walk w = {fn, arg, e};
     if (pattern[0] != '/')
-        return err_set(e, ERR_USAGE, EINVAL, "the pattern \"%s\" is no absolute path", pattern);
+        return err_set(e, ERR_USAGE, EINVAL, "pattern \"%s\" is not an absolute path", pattern);
     CLEANUP_FREE char *copy = strdup(pattern);
     return copy ? walk(&w, "/", copy + 1) : err_nomem(e);
 }
@@ -90,9 +90,9 @@ static int add_path(struct gather *g, const char *dir, const char *name)
 {
     char path[VOLUME_NAME_MAX];
     if (path_join(path, dir, name, NULL) < 0)
-        return 0; /* longer than any name that we could record */
+        return 0; /* longer than any name that can be recorded */
     if (g->p->n >= MATCHES_MAX)
-        return err_set(g->e, ERR_USAGE, E2BIG, "the patterns match more than %d files, one is %s", MATCHES_MAX, path);
+        return err_set(g->e, ERR_USAGE, E2BIG, "patterns match more than %d files, one of them %s", MATCHES_MAX, path);
     if (g->p->n % 64 == 0) {
         void *p = reallocarray(g->p->path, g->p->n + 64, sizeof *g->p->path);
         if (!p)
@@ -117,7 +117,7 @@ static int match_names(const char *dir, const char *last, void *arg)
     const struct dirent *de;
     int rc = 0;
     if (!d)
-        log_warning("cannot look for volumes in %s: %s", dir, strerror(errno));
+        log_warning("cannot search %s for volumes: %s", dir, strerror(errno));
     while (rc == 0 && d && (de = readdir(d)))
         if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0 && strcmp(de->d_name, HIDDEN_DIR) != 0 &&
             fnmatch(last, de->d_name, FNM_PATHNAME) == 0)

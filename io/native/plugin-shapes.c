@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* plugin-shapes.c - the shapes of the plugin protocol, written and read */
+/* plugin-shapes.c - reading and writing the objects of the plugin protocol */
 #include "io/native/plugin-shapes.h"
 #include "base/cleanup.h"
 
@@ -47,7 +47,7 @@ int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e
     return 0;
 }
 
-/* The time is text: it has more digits than programs keep that read numbers into floating point (jq does). */
+/* The time is text: it has more digits than a floating-point number (as in jq) preserves. */
 json_t *plugin_tag_json(const struct native_tag *t, const char *node)
 {
     char created[24];
@@ -76,7 +76,7 @@ static int tag_read(const struct answer *a, const char *node, struct native_tag 
     struct native_tag t = {0};
     char of[256];
     int rc;
-    /* RS-27: without alias and volume id nobody could tell whose snapshot this is. */
+    /* RS-27: without alias and volume id the owner of a snapshot is unknown. */
     if ((rc = answer_text(a, "node", ANSWER_REQUIRED, of, sizeof of, e)) < 0 ||
         (rc = answer_text(a, "alias", ANSWER_REQUIRED | ANSWER_ALIAS, t.alias, sizeof t.alias, e)) < 0 ||
         (rc = answer_text(a, "volume-id", ANSWER_REQUIRED | ANSWER_ID, t.volume_id, sizeof t.volume_id, e)) < 0 ||
@@ -87,7 +87,7 @@ static int tag_read(const struct answer *a, const char *node, struct native_tag 
         (rc = created_read(a, &t.created_ns, e)) < 0 || (rc = answer_u64(a, "seq", 0, &t.seq, e)) < 0)
         return rc;
     if (strcmp(of, node) != 0)
-        return plugin_lies(a->p, a->verb, e, "\"%snode\" is \"%.100s\", and this node is \"%.100s\"", a->at, of, node);
+        return plugin_lies(a->p, a->verb, e, "\"%snode\" is \"%.100s\", this node is \"%.100s\"", a->at, of, node);
     *ret = t;
     return 0;
 }
@@ -208,14 +208,14 @@ int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, s
         (rc = answer_u64(a, "length", ANSWER_REQUIRED, len, e)) < 0)
         return rc;
     if (*len == 0)
-        return plugin_lies(a->p, a->verb, e, "an extent at %llu has no length", (unsigned long long)*start);
+        return plugin_lies(a->p, a->verb, e, "extent at %llu without length", (unsigned long long)*start);
     return 0;
 }
 
 /* ---- paths ---- */
 
-/* Length of `root` without slashes at its end if `path` lies below it, else 0. "/" is nobody's directory. */
-static size_t below(const char *root, size_t len, const char *path)
+/* Length of `root` without trailing slashes if `path` is below it, else 0. "/" never counts. */
+static size_t below_root(const char *root, size_t len, const char *path)
 {
     while (len && root[len - 1] == '/')
         len--;
@@ -233,13 +233,13 @@ static size_t fixed_part(const char *pattern)
 
 static size_t root_of(const struct driver_class *c, const char *path)
 {
-    size_t n = below(c->target ? c->target : "", strlen(c->target ? c->target : ""), path);
+    size_t n = below_root(c->target ? c->target : "", strlen(c->target ? c->target : ""), path);
     for (size_t i = 0; !n && c->match && c->match[i]; i++)
-        n = below(c->match[i], fixed_part(c->match[i]), path);
+        n = below_root(c->match[i], fixed_part(c->match[i]), path);
     const char *dirs = json_string_value(json_object_get(c->options, "paths"));
     while (!n && dirs && *dirs) {
         size_t len = strcspn(dirs, ":");
-        n = below(dirs, len, path);
+        n = below_root(dirs, len, path);
         dirs += len + (dirs[len] == ':');
     }
     return n;
@@ -250,8 +250,8 @@ bool plugin_path_inside(const struct driver_class *c, const char *path)
     return answer_is_path(path) && root_of(c, path);
 }
 
-/* As openat2() below does, step by step, where a filter on system calls that cannot look into its argument keeps it
- * from us (RestrictSUIDSGID= of our unit). */
+/* Like openat2() below, step by step, where a filter on system calls that cannot check its argument forbids it
+ * (RestrictSUIDSGID= of the daemon's unit). */
 static int walk_beneath(int at, const char *path)
 {
     CLEANUP_CLOSE int dir = fcntl(at, F_DUPFD_CLOEXEC, 0);
@@ -288,7 +288,7 @@ static int open_beneath(int at, const char *path)
     return fd >= 0 ? fd : errno == ENOSYS || errno == EPERM ? walk_beneath(at, path) : -errno;
 }
 
-/* O_PATH: opens nothing yet, so that a FIFO or a dead device cannot hold us. */
+/* O_PATH: opens nothing yet, so that a FIFO or a dead device cannot block. */
 static int find_object(const char *path, size_t root, struct stat *st)
 {
     char dir[VOLUME_NAME_MAX];
@@ -300,7 +300,7 @@ static int find_object(const char *path, size_t root, struct stat *st)
     bool link = fd == -ELOOP;
     if (fd < 0 && !link)
         return fd;
-    if (link) /* device names are links (/dev/vg0/lv): allowed where a block device is behind */
+    if (link) /* device names are links (/dev/vg0/lv): allowed if they lead to a block device */
         fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0 || fstat(fd, st) < 0)
         return -errno;
@@ -323,13 +323,13 @@ int plugin_path_open(const struct driver_class *c, const struct plugin_program *
 {
     size_t root = answer_is_path(path) ? root_of(c, path) : 0;
     if (!root) {
-        plugin_lies(p, v, e, "%.500s lies outside of the directories of [storage-class \"%s\"]", path, c->name);
-        return err_hint(e, "if that is right, allow it: backup-option.paths = DIRECTORY[:DIRECTORY] in the class");
+        plugin_lies(p, v, e, "%.500s is outside the directories of [storage-class \"%s\"]", path, c->name);
+        return err_hint(e, "if this is intended, allow it: backup-option.paths = DIRECTORY[:DIRECTORY] in the class");
     }
     struct stat st;
     CLEANUP_CLOSE int found = find_object(path, root, &st);
     if (found < 0)
-        return plugin_lies(p, v, e, "%.500s cannot be opened: %s", path, strerror(-found));
+        return plugin_lies(p, v, e, "cannot open %.500s: %s", path, strerror(-found));
     if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
         return plugin_lies(p, v, e, "%.500s is neither a regular file nor a block device", path);
     char self[64];
@@ -340,10 +340,10 @@ int plugin_path_open(const struct driver_class *c, const struct plugin_program *
     uint64_t real = 0;
     int rc = size_of(fd, &st, &real);
     if (rc < 0)
-        return err_set(e, ERR_SOURCE, -rc, "cannot tell the size of %.500s, plugin: %s", path, p->name);
+        return err_set(e, ERR_SOURCE, -rc, "cannot determine the size of %.500s, plugin: %s", path, p->name);
     if (real != size)
-        return plugin_lies(p, v, e, "%.500s has %llu bytes, and the plugin says %llu", path, (unsigned long long)real,
-                           (unsigned long long)size);
+        return plugin_lies(p, v, e, "%.500s has %llu bytes, %llu reported by the plugin", path,
+                           (unsigned long long)real, (unsigned long long)size);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     *ret = take_fd(&fd);
     return 0;

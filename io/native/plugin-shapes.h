@@ -6,7 +6,7 @@
 #include "io/native/driver.h"
 #include "proc/plugin-answer.h"
 
-/* The shapes of the protocol (snapferry-plugin(7)). `node` is ours: a tag of another one is refused. */
+/* The objects of the protocol (snapferry-plugin(7)). `node` is this one: a tag of another one is refused. */
 json_t *plugin_volume_json(const struct volume *v);
 int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e);
 json_t *plugin_tag_json(const struct native_tag *t, const char *node);
@@ -22,9 +22,9 @@ int plugin_pool_read(const struct answer *a, struct pool_usage *ret, struct err 
 int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, struct err *e);
 
 /*
- * Where the objects of a class may lie: `target`, the part of each pattern before its first wildcard, and the
- * directories in backup-option.paths (separated by colons). A path outside is refused: an unprivileged plugin must not
- * make the daemon open /etc/shadow for it.
+ * Directories in which the objects of a class may be: `target`, the part of each pattern before its first wildcard, and
+ * the directories in backup-option.paths (separated by colons). Other paths are refused: an unprivileged plugin must
+ * not make the daemon open /etc/shadow for it.
  */
 bool plugin_path_inside(const struct driver_class *c, const char *path);
 /* Opens such a path: no symbolic links in a regular file's path; only regular files and block devices, never waiting;

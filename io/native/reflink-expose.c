@@ -27,9 +27,10 @@ static int unable(const struct driver_class *c, const struct driver_class *into,
                   bool read_only, struct err *e)
 {
     if (m == EXPOSE_NATIVE && !read_only)
-        return err_set(e, ERR_USAGE, EINVAL, "a native snapshot itself is never made writable");
+        return err_set(e, ERR_USAGE, EINVAL, "a native snapshot itself is never writable");
     if (m == EXPOSE_OVERLAY)
-        return err_set(e, ERR_USAGE, ENOTSUP, "driver reflink has no overlays (storage class \"%s\")", c->name);
+        return err_set(e, ERR_USAGE, ENOTSUP, "driver reflink does not support overlays (storage class \"%s\")",
+                       c->name);
     if (m != EXPOSE_NATIVE && (m != EXPOSE_CLONE || strcmp(into->driver, REFLINK_NAME) != 0))
         return err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\" (driver %s) cannot hold a %s of an image file",
                        into->name, into->driver, expose_mechanism_name(m));
@@ -82,7 +83,7 @@ int reflink_expose(const struct driver_class *c, const struct native *n, const s
     return expose_clone(&now, &i, ret, e);
 }
 
-/* The source may be of any driver: its own shows it read-only. */
+/* The source may be of any driver, which exposes it read-only. */
 int reflink_copy(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
                  const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
                  struct err *e)
@@ -141,7 +142,7 @@ int reflink_pool(const struct driver_class *c, const struct volume *v, struct po
     if (rc < 0)
         return rc;
     if (fstatvfs(fd, &s) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot learn the free space of %s", dir);
+        return err_set(e, ERR_GENERIC, errno, "cannot determine free space of %s", dir);
     snprintf(ret->name, sizeof ret->name, "%s", fs.pool);
     ret->size = (uint64_t)s.f_blocks * s.f_frsize;
     ret->free = (uint64_t)s.f_bavail * s.f_frsize;

@@ -2,11 +2,11 @@
 /*
  * reflink-native.c - native snapshots that share the image's blocks
  *
- * A native snapshot is a clone of the whole file (FICLONE) in HIDDEN_DIR beside it. XFS and btrfs write the source's
- * dirty pages out and hold off its writers (and faults through mappings) while they clone, so it is one point in time:
- * every write that had returned before is in it, none that began after; one that was under way is in it whole, in part
- * or not at all, as after a crash. The source is synced first: FICLONE would do it anyway, but with the writers
- * waiting.
+ * A native snapshot is a clone of the whole file (FICLONE) in HIDDEN_DIR beside it. XFS and btrfs write back the
+ * source's dirty pages and block its writers (and faults through mappings) while they clone, so it is one point in
+ * time: every write that had returned before is in it, none that began after; one in progress is in it completely,
+ * partially or not at all, as after a crash. The source is synced first: FICLONE would do so anyway, but with the
+ * writers blocked.
  *
  * Crash points: see tag.c (native-...).
  */
@@ -27,12 +27,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-/* Bounds of the look at extents that tells what a snapshot holds alone: it must be cheap, for it is no decision. */
+/* Limits of the search of extents for the exclusive size of a snapshot: it must be cheap, and nothing depends on it. */
 #define EXTENTS_AT_ONCE 256
 #define EXTENTS_MAX 65536
 #define EXTENTS_SECONDS 2
 
-/* Bytes in extents that nothing else shares; UINT64_MAX if that is not known cheaply. */
+/* Bytes in extents that are not shared; UINT64_MAX if that cannot be determined cheaply. */
 static uint64_t exclusive_bytes(int fd, uint64_t size)
 {
     CLEANUP_FREE struct fiemap *m = calloc(1, sizeof *m + EXTENTS_AT_ONCE * sizeof m->fm_extents[0]);
@@ -90,7 +90,7 @@ static int find_in(const struct driver_class *c, const char *volume, const char 
                    struct tagged *f, struct err *e)
 {
     struct dirs d = {0};
-    int rc = alias_valid(alias) ? 0 : err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
+    int rc = alias_valid(alias) ? 0 : err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", alias);
     if (rc == 0 && volume && *volume)
         rc = dirs_add_of(&d, volume, e);
     if (rc == 0 && hint && *hint)
@@ -112,7 +112,7 @@ int reflink_find(const struct driver_class *c, const struct volume *v, const cha
     struct tagged f = TAGGED_INIT;
     int rc = find_in(c, v ? v->name : NULL, alias, hint, &f, e);
     if (rc == -ENOENT)
-        return err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is not on the storage any more", alias,
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is no longer on the storage", alias,
                          v ? v->name : "a volume");
     if (rc == 0)
         rc = healthy(&f, e);
@@ -191,9 +191,9 @@ int reflink_snapshot(const struct driver_class *c, const struct volume *v, const
     if ((rc = image_id(src, v->name, id, e)) < 0)
         return rc;
     if (strcmp(id, v->id) != 0) {
-        err_set(e, ERR_SOURCE, ESTALE, "%s is another file than the volume that was looked up (%s, now %s)", v->name,
-                v->id, id);
-        err_hint(e, "it was replaced; the next backup takes it as it is now");
+        err_set(e, ERR_SOURCE, ESTALE, "%s is no longer the volume that was looked up (%s, now %s)", v->name, v->id,
+                id);
+        err_hint(e, "it was replaced; the next backup uses the new file");
         return -ESTALE;
     }
     if ((rc = take(c, v, tag, src, e)) < 0)
@@ -235,9 +235,9 @@ int reflink_remove(const struct driver_class *c, const struct native *n, bool *g
     if (rc == 0) {
         rc = tagged_unlink(&f, e);
     } else if (rc == -ENOENT && n->handle[0] && lstat(n->handle, &st) == 0) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s does not carry the tag of native snapshot %s of node \"%s\": not removed",
+        err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of native snapshot %s of node \"%s\": not removed",
                 n->handle, n->tag.alias, c->node);
-        err_hint(e, "look what it is; remove it yourself if it is not needed");
+        err_hint(e, "check it, and remove it manually if it is not needed");
         rc = -EPERM;
     } else if (rc == -ENOENT) {
         *gone = true;

@@ -2,11 +2,11 @@
 /*
  * reflink-target.c - image files to restore into
  *
- * A volume is restored into a staging file NAME.snapferry-ALIAS beside its final name and gets that name when it is
- * complete (CF-27). What replaces a volume stays that volume: it inherits its id, owner and mode.
+ * A volume is restored into a staging file NAME.snapferry-ALIAS beside its final name and is renamed when it is
+ * complete (CF-27). A file that replaces a volume remains that volume: it inherits its id, owner and mode.
  *
  * Crash points: staging-... of tag.c; staging-synced (contents durable), staging-renamed (complete: the tag that is
- * still on it means nothing under the final name), staging-committed.
+ * still on it has no meaning under the final name), staging-committed.
  */
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -34,12 +34,13 @@ static int final_path(const struct driver_class *c, const char *name, char ret[V
     int rc = 0;
     if (name[0] == '/') {
         if (strlen(name) >= VOLUME_NAME_MAX)
-            return err_set(e, ERR_USAGE, ENAMETOOLONG, "the target's name has more than %d bytes", VOLUME_NAME_MAX - 1);
+            return err_set(e, ERR_USAGE, ENAMETOOLONG, "the target's name is longer than %d bytes",
+                           VOLUME_NAME_MAX - 1);
         memcpy(ret, name, strlen(name) + 1);
     } else {
         if (!(c->target && *c->target))
             return err_set(e, ERR_USAGE, EINVAL,
-                           "storage class \"%s\" has no target: name the file \"%.512s\" with its whole path", c->name,
+                           "storage class \"%s\" has no target: use the absolute path of the file \"%.512s\"", c->name,
                            name);
         if (!*name || strchr(name, '/'))
             return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is neither a file name nor an absolute path", name);
@@ -50,28 +51,28 @@ static int final_path(const struct driver_class *c, const char *name, char ret[V
     if (rc == 0)
         rc = path_plain(ret, e);
     if (rc == 0 && (!name_is_text(ret) || strstr(ret, "/" HIDDEN_DIR "/")))
-        rc = err_set(e, ERR_USAGE, EINVAL, "%s cannot be the name of a volume", ret);
+        rc = err_set(e, ERR_USAGE, EINVAL, "%s: invalid name of a volume", ret);
     return rc;
 }
 
-/* A file that is there already: may it be replaced? 0 for an absent one. */
+/* Whether an existing file may be replaced. 0 for a missing one. */
 static int check_existing(int dir, const char *name, const char *path, bool overwrite, struct err *e)
 {
     struct stat st;
     char user[256];
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : err_set(e, ERR_TARGET, errno, "cannot look at restore target %s", path);
+        return errno == ENOENT ? 0 : err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", path);
     if (!S_ISREG(st.st_mode))
-        return err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is no regular file", path);
+        return err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is not a regular file", path);
     if (!overwrite) {
         err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists (%jd bytes)", path, (intmax_t)st.st_size);
-        err_hint(e, "name another file, or allow it to be overwritten");
+        err_hint(e, "use another file name, or allow it to be overwritten");
         return -EEXIST;
     }
     CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && image_user(fd, &st, user, sizeof user)) {
         err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by %s", path, user);
-        err_hint(e, "stop what uses it first: it would go on with the file that is replaced");
+        err_hint(e, "stop its user first, which would otherwise continue with the replaced file");
         return -EBUSY;
     }
     return 0;
@@ -105,7 +106,7 @@ static void warn_of_space(int dir, const char *path, uint64_t size)
                     path, size, (uint64_t)v.f_bavail * v.f_frsize);
 }
 
-/* An open staging file by its name; -ENOENT without words if there is none. */
+/* An open staging file by its name; -ENOENT without a message if there is none. */
 static int open_staging(const struct driver_class *c, const char *path, const char *alias, struct tagged *f,
                         struct err *e)
 {
@@ -113,8 +114,7 @@ static int open_staging(const struct driver_class *c, const char *path, const ch
     struct stat st;
     int rc = tagged_find(&none, c->node, TAG_STAGING, alias, path, f, e);
     if (rc == -ENOENT && lstat(path, &st) == 0)
-        return err_set(e, ERR_PERMISSION, EPERM, "%s does not carry the tag of the restore %s of this node", path,
-                       alias);
+        return err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of restore %s of this node", path, alias);
     return rc;
 }
 
@@ -153,7 +153,7 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
     memset(ret, 0, sizeof *ret);
     ret->size = size;
     if (!alias_valid(alias))
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" is no alias", alias);
+        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", alias);
     int rc = final_path(c, name, ret->final, e);
     if (rc < 0 || (rc = path_split(ret->final, dir_path, &last, e)) < 0)
         return rc;
@@ -186,7 +186,7 @@ static int alias_of(const struct restore_target *t, char ret[ALIAS_LEN + 1], str
         memcpy(ret, t->handle + n - ALIAS_LEN, ALIAS_LEN + 1);
         return 0;
     }
-    return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is no staging file of a restore", t->handle);
+    return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not a staging file of a restore", t->handle);
 }
 
 /* Takes over what makes the replaced file the volume that it is. */
@@ -198,7 +198,7 @@ static int inherit(int dir, const char *name, const struct tagged *f, const char
     int rc = 0;
     if (old >= 0 && fstat(old, &st) == 0 && S_ISREG(st.st_mode)) {
         if ((fchown(f->fd, st.st_uid, st.st_gid) < 0 && geteuid() == 0) || fchmod(f->fd, st.st_mode & 07777) < 0)
-            return err_set(e, ERR_TARGET, errno, "cannot give %s the owner and mode of the file it replaces", f->path);
+            return err_set(e, ERR_TARGET, errno, "cannot set owner and mode of the replaced file on %s", f->path);
         rc = st.st_nlink == 1 ? image_id(old, name, id, e) : file_object_id(f->fd, f->path, id, e);
     } else {
         rc = file_object_id(f->fd, f->path, id, e);
@@ -206,7 +206,7 @@ static int inherit(int dir, const char *name, const struct tagged *f, const char
     return rc < 0 ? rc : volume_mark_write(f->fd, f->path, id, alias, e);
 }
 
-/* Under its final name the tag means nothing any more. */
+/* Under its final name the tag has no meaning any more. */
 static int untag(int fd, const char *path, struct err *e)
 {
     int rc = tag_remove(fd, path, e);
@@ -217,7 +217,7 @@ static int untag(int fd, const char *path, struct err *e)
     return rc;
 }
 
-/* There is no staging file: was it renamed already? */
+/* No staging file: it may have been renamed already. */
 static int committed(const struct restore_target *t, const char *alias, struct err *e)
 {
     char restored[ALIAS_LEN + 1];
@@ -252,7 +252,7 @@ int reflink_target_commit(const struct driver_class *c, const struct restore_tar
     rc = open_staging(c, t->handle, alias, &f, e);
     if (rc == -ENOENT) {
         rc = committed(t, alias, e);
-        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
+        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "no staging file %s", t->handle) : rc;
     }
     if (rc < 0)
         return rc;
@@ -306,7 +306,7 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
         return rc;
     rc = open_staging(c, t->handle, alias, &f, e);
     if (rc < 0)
-        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no staging file %s", t->handle) : rc;
+        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "no staging file %s", t->handle) : rc;
     CLEANUP_CLOSE int src = open(now.handle, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     CLEANUP_CLOSE int dst = openat(f.dir, f.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct filecopy copy = {.src = src, .src_path = now.handle, .size = now.size};
@@ -316,11 +316,11 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
     else if (src < 0 || dst < 0)
         rc = err_set(e, ERR_TARGET, errno, "cannot open %s", src < 0 ? now.handle : t->handle);
     else if (ftruncate(dst, 0) < 0)
-        rc = err_set(e, ERR_TARGET, errno, "cannot empty %s", t->handle);
+        rc = err_set(e, ERR_TARGET, errno, "cannot truncate %s", t->handle);
     else
         match_clone_flags(src, dst);
     if (rc == 0 && ioctl(dst, FICLONE, src) < 0) {
-        /* Another file system: copied, as a mover would. */
+        /* On another file system: copied, as by a mover. */
         uint64_t need;
         if (errno != EXDEV && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL)
             rc = err_set(e, errno == ENOSPC ? ERR_NO_SPACE : ERR_TARGET, errno, "cannot clone %s to %s", now.handle,

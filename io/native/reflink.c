@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* reflink.c - image files on XFS and btrfs: what a class can do, its volumes, and the driver */
+/* reflink.c - image files on XFS and btrfs: abilities of a class, its volumes, and the driver */
 #include "io/native/reflink.h"
 
 #include "base/cleanup.h"
@@ -32,7 +32,7 @@ static int check_dir(const char *dir, const char *last, void *arg)
     if (fs.reflink)
         return 0;
     err_set(k->e, ERR_USAGE, ENOTSUP, "storage class \"%s\": files in %s cannot share blocks (its file system is %s%s)",
-            k->c->name, dir, fs.type, strcmp(fs.type, "xfs") == 0 ? ", made without reflink=1" : "");
+            k->c->name, dir, fs.type, strcmp(fs.type, "xfs") == 0 ? ", created without reflink=1" : "");
     err_hint(k->e, "driver reflink needs XFS (with reflink=1) or btrfs");
     return -ENOTSUP;
 }
@@ -42,21 +42,21 @@ static int check_target(const struct driver_class *c, unsigned *ret, struct err 
     struct fs_info fs;
     struct stat st;
     if (c->target[0] != '/')
-        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": target %s is no absolute path", c->name, c->target);
+        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": target %s is not an absolute path", c->name,
+                       c->target);
     if (stat(c->target, &st) < 0)
-        return err_set(e, ERR_USAGE, errno, "storage class \"%s\": there is no directory %s (target): %s", c->name,
-                       c->target, strerror(errno));
+        return err_set(e, ERR_USAGE, errno, "storage class \"%s\": no directory %s (target): %s", c->name, c->target,
+                       strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return err_set(e, ERR_USAGE, ENOTDIR, "storage class \"%s\": target %s is no directory", c->name, c->target);
+        return err_set(e, ERR_USAGE, ENOTDIR, "storage class \"%s\": target %s is not a directory", c->name, c->target);
     int rc = fs_info_path(c->target, &fs, e);
     if (rc < 0)
         return err_wrap(e, "storage class \"%s\"", c->name);
     if (!fs.holds_files)
-        return err_set(
-            e, ERR_USAGE, ENOTSUP,
-            "storage class \"%s\": target %s is on a file system of type %s, which cannot hold our files: use "
-            "XFS, btrfs, ext4 or tmpfs",
-            c->name, c->target, fs.type);
+        return err_set(e, ERR_USAGE, ENOTSUP,
+                       "storage class \"%s\": target %s is on a file system of type %s, which is not supported: use "
+                       "XFS, btrfs, ext4 or tmpfs",
+                       c->name, c->target, fs.type);
     *ret |= DRIVER_COPY_TARGET | DRIVER_TARGET | DRIVER_POOL;
     return 0;
 }
@@ -145,7 +145,7 @@ static int one_volume(const struct driver_class *c, const char *path, struct see
     if (rc == 0)
         return fn(&v, arg);
     if (why.cls != ERR_USAGE || !name_is_text(path)) /* ours: no news */
-        log_warning("class \"%s\": passed over: %s", c->name, why.msg);
+        log_warning("class \"%s\": ignored: %s", c->name, why.msg);
     return 0;
 }
 
@@ -167,7 +167,7 @@ static bool reflink_same_pool(const struct driver_class *c, const struct volume 
     char dir[VOLUME_NAME_MAX];
     const char *name, *pool = v->pool;
     (void)c;
-    /* A volume that is known by its native snapshot alone. */
+    /* A volume known only by its native snapshot. */
     if (!*pool && path_split(v->name, dir, &name, NULL) == 0 && fs_info_path(dir, &source, NULL) == 0)
         pool = source.pool;
     return into->target && *into->target && fs_info_path(into->target, &fs, NULL) == 0 && fs.reflink &&

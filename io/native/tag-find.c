@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* tag-find.c - tagged files, wherever an administrator may have put them */
+/* tag-find.c - tagged files, wherever an administrator may have moved them */
 #include "base/cleanup.h"
 #include "io/native/path.h"
 #include "io/native/pattern.h"
@@ -149,8 +149,8 @@ static int scan(int fd, const char *path, const struct wanted *w)
         if (got < 0 && got != -ENODATA && got != -ENOENT)
             log_warning("cannot look at %s/%s: %s", path, de->d_name, strerror(-got));
         if (got == 0) {
-            if (!name_is_text(f.path)) /* no document could hold it */
-                log_warning("a file in %s carries our tag, but its name is no UTF-8 any more: rename it", path);
+            if (!name_is_text(f.path)) /* cannot be represented in a document */
+                log_warning("name of a tagged file in %s is not valid UTF-8: rename it", path);
             else if (is_wanted(w, &f))
                 rc = w->fn(&f, w->arg);
             tagged_close(&f);
@@ -166,12 +166,12 @@ static int scan_both(const char *path, const struct wanted *w)
     char hidden[VOLUME_NAME_MAX];
     if (dir < 0) {
         if (errno != ENOENT && errno != ENOTDIR)
-            log_warning("cannot look for snapshots in %s: %s", path, strerror(errno));
+            log_warning("cannot search %s for snapshots: %s", path, strerror(errno));
         return 0;
     }
     int fd = hidden_open(dir, path, false, &e);
     if (fd < 0 && fd != -ENOENT)
-        log_warning("passed over: %s", e.msg);
+        log_warning("ignored: %s", e.msg);
     int rc = 0;
     if (fd >= 0) {
         if (path_join(hidden, path, HIDDEN_DIR, NULL) == 0)
@@ -230,7 +230,7 @@ int tagged_find(const struct dirs *d, const char *node, enum tag_kind kind, cons
     const struct wanted w = {.node = node, .alias = alias, .kind = kind, .fn = keep, .arg = ret};
     if (at_hint(hint, &w, ret))
         return 0;
-    /* Where we put it, then everywhere. */
+    /* At the recorded place, then everywhere. */
     for (size_t i = 0; i < d->n; i++) {
         char path[VOLUME_NAME_MAX + 128];
         snprintf(path, sizeof path, "%s/%s/%s.%s", d->path[i], HIDDEN_DIR, alias, suffix[kind]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * tag.c - owner tags, and making and removing tagged files
+ * tag.c - owner tags; creation and removal of tagged files
  *
- * Crash points, K being native, intermediate or staging: hidden-dir-made; K-filled (contents there, no tag, no name);
- * K-tagged (synced, no name: gone after a crash); K-linked (named, not yet durable); K-durable; K-unlinked (name gone,
- * not yet durable); K-removed.
+ * Crash points, K being native, intermediate or staging: hidden-dir-made; K-filled (contents present, no tag, no name);
+ * K-tagged (synced, no name: freed after a crash); K-linked (named, not yet durable); K-durable; K-unlinked (name
+ * removed, not yet durable); K-removed.
  */
 #include "io/native/tag.h"
 
@@ -56,7 +56,7 @@ static int xattr_put(int fd, const char *path, const char *name, json_t *j, stru
     if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSPC || errno == E2BIG || errno == ERANGE)) {
         int sys = errno;
         err_set(e, ERR_TARGET, sys, "cannot tag %s with %zu bytes of extended attributes", path, strlen(text));
-        err_hint(e, "use a file system that takes them: XFS, btrfs or ext4");
+        err_hint(e, "use a file system that supports them: XFS, btrfs or ext4");
         return -sys;
     }
     return rc < 0 ? err_set(e, ERR_GENERIC, errno, "cannot tag %s", path) : 0;
@@ -69,7 +69,7 @@ static json_t *xattr_read(int fd, const char *full)
     return n > 0 ? json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, NULL) : NULL;
 }
 
-/* The attribute's document if it was put on this very file, else NULL. */
+/* The attribute's document if it was set on this very file, else NULL. */
 static json_t *xattr_get(int fd, const char *name)
 {
     char full[64], object[VOLUME_ID_MAX], here[VOLUME_ID_MAX];
@@ -239,7 +239,7 @@ int hidden_open(int dir, const char *path, bool create, struct err *e)
         return -ENOENT;
     if (fd < 0 && errno == ENOENT) {
         if (mkdirat(dir, HIDDEN_DIR, 0700) < 0 && errno != EEXIST)
-            return err_set(e, ERR_GENERIC, errno, "cannot make the directory %s/%s", path, HIDDEN_DIR);
+            return err_set(e, ERR_GENERIC, errno, "cannot create directory %s/%s", path, HIDDEN_DIR);
         crash_point("hidden-dir-made");
         if (fsync(dir) < 0)
             return err_set(e, ERR_GENERIC, errno, "cannot sync the directory %s", path);
@@ -250,9 +250,10 @@ int hidden_open(int dir, const char *path, bool create, struct err *e)
     if (fstat(fd, &st) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot stat %s/%s", path, HIDDEN_DIR);
     if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s/%s is not ours alone (owner %u, mode %03o)", path, HIDDEN_DIR,
+        err_set(e, ERR_PERMISSION, EPERM, "%s/%s is accessible to others (owner %u, mode %03o)", path, HIDDEN_DIR,
                 (unsigned)st.st_uid, (unsigned)st.st_mode & 0777);
-        err_hint(e, "look who made it; then remove it, or chown it to uid %u and chmod it 0700", (unsigned)geteuid());
+        err_hint(e, "check who created it; then remove it, or chown it to uid %u and chmod it 0700",
+                 (unsigned)geteuid());
         return -EPERM;
     }
     return take_fd(&fd);
@@ -260,9 +261,9 @@ int hidden_open(int dir, const char *path, bool create, struct err *e)
 
 static int tmpfile_error(const char *path, int sys, struct err *e)
 {
-    err_set(e, ERR_GENERIC, sys, "cannot make a file in %s", path);
+    err_set(e, ERR_GENERIC, sys, "cannot create a file in %s", path);
     if (sys == EOPNOTSUPP || sys == EISDIR)
-        err_hint(e, "its file system has no unnamed files (O_TMPFILE): use XFS, btrfs, ext4 or tmpfs");
+        err_hint(e, "its file system does not support unnamed files (O_TMPFILE): use XFS, btrfs, ext4 or tmpfs");
     return -sys;
 }
 
@@ -281,15 +282,15 @@ int tagged_create(int dir, const char *dir_path, const char *name, mode_t mode, 
     crash_after(t->kind, FILLED);
     if ((rc = tag_write(fd, path, t, e)) < 0)
         return rc;
-    /* Before it has a name: a file whose tag we cannot read back would never be removed. */
+    /* Before it has a name: a file whose tag cannot be read back would never be removed. */
     if (tag_read(fd, t) < 0)
-        return err_set(e, ERR_GENERIC, EIO, "the tag of %s does not read back as it was written", path);
+        return err_set(e, ERR_GENERIC, EIO, "the tag of %s does not read back as written", path);
     if (fchmod(fd, mode) < 0 || fsync(fd) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot sync %s", path);
     crash_after(t->kind, TAGGED);
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     if (linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW) < 0)
-        return err_set(e, errno == EEXIST ? ERR_EXISTS : ERR_GENERIC, errno, "cannot give %s its name", path);
+        return err_set(e, errno == EEXIST ? ERR_EXISTS : ERR_GENERIC, errno, "cannot link %s", path);
     crash_after(t->kind, LINKED);
     /* The second fsync is for btrfs: it does not log an inode that has no name yet. */
     if (fsync(fd) < 0 || fsync(dir) < 0)
@@ -304,7 +305,7 @@ int tagged_unlink(const struct tagged *f, struct err *e)
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
         return 0;
     if (st.st_dev != f->st.st_dev || st.st_ino != f->st.st_ino)
-        return err_set(e, ERR_PERMISSION, EPERM, "%s was replaced while it was looked at: not removed", f->path);
+        return err_set(e, ERR_PERMISSION, EPERM, "%s was replaced meanwhile: not removed", f->path);
     if (unlinkat(f->dir, f->name, 0) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove %s", f->path);
     crash_after(f->tag.kind, UNLINKED);

@@ -53,7 +53,7 @@ rm -f "$WORK/fail.pre-snapshot"
 echo 30 >"$WORK/slow.pre-snapshot"
 out=$(run)
 same "a hook that hangs is ended" "$(result state <<<"$out")" Failed
-check "and named" grep -q 'did not end within 5 s' <<<"$out$(ops "$(result id <<<"$out")")"
+check "and named" grep -q 'timed out after 5 s' <<<"$out$(ops "$(result id <<<"$out")")"
 check "nothing of it runs" test -z "$(pgrep -f "$WORK/hook")"
 rm -f "$WORK/slow.pre-snapshot"
 

@@ -105,7 +105,7 @@ check "reload" ask reload --wait --quiet
 B=$(submit "$WORK/xfs/v.img")
 same "prepare timeout: Failed" "$(wait_state "$B" Failed 20)" Failed
 check "the record names stage and time" \
-    jq -e '.error.stage == "expose" and (.error.message | test("not done after 2 s|prepare"))' \
+    jq -e '.error.stage == "expose" and (.error.message | test("timed out after 2 s|prepare"))' \
     <<<"$(doc "$(op_id "$B")")"
 expect "the command tells it" 0 'expose' -- ask describe "$B"
 

@@ -72,20 +72,21 @@ expect "a file system that cannot clone" 2 'cannot share blocks .its file system
     -- call --match "$WORK/far/*.img" abilities
 if command -v mkfs.xfs >/dev/null; then
     mounted noreflink 320 mkfs.xfs -q -m reflink=0 || fail "XFS without reflink"
-    expect "an XFS that cannot clone" 2 'xfs, made without reflink=1' -- call --match "$WORK/noreflink/*.img" abilities
+    expect "an XFS that cannot clone" 2 'xfs, created without reflink=1' \
+    -- call --match "$WORK/noreflink/*.img" abilities
     : >"$WORK/noreflink/a.img"
     expect "nor when it is tried all the same" 19 'the file system cannot share blocks.*reflink=1' \
         -- call snapshot "$WORK/noreflink/a.img" "$(cat /proc/sys/kernel/random/uuid)"
     expect "and leaves nothing" 0 -- test -z "$(find "$WORK/noreflink" -type f ! -name a.img)"
 fi
 expect "a target that is not there" 2 'no directory /no/such/place' -- call --target /no/such/place abilities
-expect "a target that is no directory" 2 'is no directory' -- call --target /etc/passwd abilities
-expect "a target on a file system without what it takes" 2 'which cannot hold our files' \
+expect "a target that is no directory" 2 'is not a directory' -- call --target /etc/passwd abilities
+expect "a target on a file system without what it takes" 2 'which is not supported' \
     -- call --target /proc abilities
-expect "a relative pattern" 2 'no absolute path' -- call --match 'vm/*.img' abilities
+expect "a relative pattern" 2 'not an absolute path' -- call --match 'vm/*.img' abilities
 expect "a class of intermediates only" 0 -- call --target "$WORK/far" abilities
 : >"$WORK/a.img"
-expect "an alias that is no alias" 2 'is no alias' -- call snapshot "$WORK/a.img" ../../etc/passwd
+expect "an alias that is no alias" 2 'invalid alias' -- call snapshot "$WORK/a.img" ../../etc/passwd
 
 truncate -s 8M "$WORK/raw"
 dev=$(loop_device "$WORK/raw"); at_exit "losetup -d $dev"

@@ -139,10 +139,10 @@ check "status --check: one that is gone alone is no problem" ask status --check 
 check "and its backups are there" sh -c "[ $(askj backups --all |
     jq --arg b "$B3" '[.backups[] | select(.id == $b)] | length') = 1 ]"
 printf 'x' >"$V/$(printf 'bad\377.img')"
-odd() { ask status | grep -q 'no UTF-8'; }
+odd() { ask status | grep -q 'not valid UTF-8'; }
 check "a name that cannot be recorded is a problem" until_true 60 odd
-same "told once in the log" "$(grep -c 'passed over.*no UTF-8' "$LOG")" 1
-expect "volumes tells as well" 0 'no UTF-8' \
+same "told once in the log" "$(grep -c 'ignored.*not valid UTF-8' "$LOG")" 1
+expect "volumes tells as well" 0 'not valid UTF-8' \
     -- sh -c "$SNAPFERRY volumes --runtime-dir $RUN --state-dir $STATE --config-dir $CONF 2>&1"
 rm -f "$V"/bad*
 

@@ -44,7 +44,7 @@ odd=$(askj backups --all | jq -r '[.backups[] | select(.job == "names")][0].id')
 check "both are restored" ask restore "$odd/$WORK/btrfs/"$'bell\a and\nline.img' "$WORK/btrfs/"$'back\t.img' \
     --from repository --wait --quiet
 check "to what they were" cmp "$WORK/btrfs/x.img" "$WORK/btrfs/"$'back\t.img'
-check "the log tells of the other" grep -q "passed over: .*rename the file" "$LOG"
+check "the log tells of the other" grep -q "ignored: .*rename the file" "$LOG"
 rm -f "$WORK"/btrfs/bell* "$WORK"/btrfs/back* "$WORK"/btrfs/latin* "$CONF/conf.d/names.ini"
 check "reload without them" ask reload --wait --quiet
 

@@ -106,7 +106,7 @@ static void test_failures(void **state)
     } c[] = {{"echo no such database >&2; exit 3", "pre-snapshot hook of /srv/vm/a b.img: "},
              {"echo no such database >&2; exit 3", "exit code 3: no such database"},
              {"kill -9 $$", "killed by signal 9"},
-             {"sleep 30", "did not end within 1 s"},
+             {"sleep 30", "timed out after 1 s"},
              {"yes", "wrote more than"}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         hook(c[i].body);

@@ -360,7 +360,7 @@ static void test_bad_starts(void **state)
          MOVER_FAILED, "it is a driver plugin"},
         {"describe) echo '{\"protocol\":7}';;", MOVER_FAILED, "version 7"},
         {"applies) exit 1;;", MOVER_FAILED, "applies"},
-        {"start) exec sleep 100;;", MOVER_NEVER_STARTED, "did not end within 2 s"}, /* AP-05 */
+        {"start) exec sleep 100;;", MOVER_NEVER_STARTED, "timed out after 2 s"}, /* AP-05 */
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct cfg_plugin p = plugin("\"" ALL "\"", t[i].cases);
@@ -381,7 +381,7 @@ static void test_no_restore(void **state)
     const struct mover_spec s = {.operation = "down-1.v", .plugin = &p, .job = q, .device_fd = -1};
     assert_ok(movers_start(movers, &s, &e), &e);
     turn_until(has_ended, 5);
-    assert_ended(MOVER_FAILED, "restore: it says in its abilities that it cannot");
+    assert_ended(MOVER_FAILED, "restore: not among its abilities");
     assert_int_equal(calls("start"), 0);
 }
 

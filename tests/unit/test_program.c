@@ -202,7 +202,7 @@ static void test_user(void **state)
     assert_non_null(strstr(logged, "to-stderr"));
     GOT n = run((struct program){.argv = argv, .user = "no-such-user-here"});
     assert_true(n.rc < 0);
-    assert_non_null(strstr(n.e.msg, "there is no user \"no-such-user-here\""));
+    assert_non_null(strstr(n.e.msg, "unknown user \"no-such-user-here\""));
 }
 
 static void test_large_both_ways(void **state)
@@ -263,7 +263,7 @@ static void test_timeout_kills_the_group(void **state)
     GOT g = run((struct program){.argv = argv, .timeout_s = 1});
     assert_int_equal(g.rc, -ETIMEDOUT);
     assert_true(g.seconds < 4);
-    assert_non_null(strstr(g.e.msg, "did not end within 1 s and was killed: waiting"));
+    assert_non_null(strstr(g.e.msg, "timed out after 1 s and was killed: waiting"));
     assert_true(dies(pid_in("child")));
 }
 
