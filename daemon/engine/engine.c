@@ -271,6 +271,7 @@ void engine_observe(struct engine *g, const struct engine_observer *o)
 void engine_stop(struct engine *g, char *out, size_t cap)
 {
     const unsigned movers = movers_count(g->movers);
+    engine_committed(g); /* what is durable is acted upon: a mover that may begin is told so */
     g->stopping = true;
     int n = snprintf(out, cap, "stopping");
     if (movers)
