@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* bytes.h - integers of a fixed byte order in byte strings, and hex. Every on-disk integer goes through here. */
+/* bytes.h - integers of a fixed byte order in byte strings, and hex. Used for every on-disk integer. */
 #ifndef SNAPFERRY_BASE_BYTES_H
 #define SNAPFERRY_BASE_BYTES_H
 

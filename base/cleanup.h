@@ -35,7 +35,7 @@ static inline void closedirp(DIR **d)
 #define CLEANUP_FCLOSE CLEANUP(fclosep)     /* FILE *, NULL allowed */
 #define CLEANUP_CLOSEDIR CLEANUP(closedirp) /* DIR *, NULL allowed */
 
-/* Hands a pointer out of a scope that would free it: `return take_ptr(&p);` */
+/* Passes a pointer out of a scope that would free it: `return take_ptr(&p);` */
 static inline void *take_ptr_(void **p)
 {
     void *r = *p;

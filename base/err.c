@@ -24,15 +24,15 @@ static enum err_class class_of_errno(int sys)
     }
 }
 
-/* errno values that our own code chose say nothing that the sentence does not say better. */
-static bool errno_tells(enum err_class cls, int sys)
+/* errno values chosen by this code add nothing to the message. */
+static bool errno_is_appended(enum err_class cls, int sys)
 {
     return sys > 0 && cls != ERR_USAGE && cls != ERR_INTERRUPTED && sys != EBADMSG && sys != ENOTSUP;
 }
 
-static int set(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
+static int err_vset(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
     __attribute__((format(printf, 5, 0)));
-static int set(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
+static int err_vset(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
 {
     int ret = sys > 0 ? -sys : -EIO;
     if (!e)
@@ -55,7 +55,7 @@ int err_set(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int rc = set(e, cls, sys, errno_tells(cls, sys), fmt, ap);
+    int rc = err_vset(e, cls, sys, errno_is_appended(cls, sys), fmt, ap);
     va_end(ap);
     return rc;
 }
@@ -64,7 +64,7 @@ int err_plain(struct err *e, enum err_class cls, int sys, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int rc = set(e, cls, sys, false, fmt, ap);
+    int rc = err_vset(e, cls, sys, false, fmt, ap);
     va_end(ap);
     return rc;
 }

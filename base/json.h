@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * json.h - reading members of documents without asking each time whether they are there
+ * json.h - members of documents, read without checks by the caller
  *
  * A missing member or one of another type reads as "", 0, false or NULL: documents come from the records, from movers
  * and from clients, and are never trusted. Returned strings and objects are borrowed.

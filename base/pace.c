@@ -5,11 +5,11 @@
 #include <string.h>
 
 #define LN2 0.69314718055994531
-/* Shorter samples are noise: they are added to the next. */
+/* Shorter samples are noise: they are added to the next one. */
 #define SAMPLE_MIN 0.05
 
-/* 2^-x for x >= 0; the daemon does without libm. */
-static double faded(double x)
+/* 2^-x for x >= 0; the daemon is not linked with libm. */
+static double decayed(double x)
 {
     double r = 1;
     for (; x >= 1 && r > 1e-12; x -= 1)
@@ -20,12 +20,12 @@ static double faded(double x)
     return r / (1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6))))));
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t is_less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
 }
 
-static void begin(struct pace *p, const struct pace_sample *s)
+static void phase_begin(struct pace *p, const struct pace_sample *s)
 {
     unsigned setbacks = p->setbacks;
     *p = (struct pace){.begun = true, .start = s->t, .last = s->t, .moved = s->t, .end = -1, .setbacks = setbacks};
@@ -34,15 +34,15 @@ static void begin(struct pace *p, const struct pace_sample *s)
     p->at.phase = NULL;
 }
 
-/* Bytes that have still to be read. */
+/* Bytes still to be read. */
 static double to_read(const struct pace_sample *s)
 {
-    uint64_t left = less(s->total, s->done), read = less(s->done, s->skipped);
+    uint64_t left = is_less(s->total, s->done), read = is_less(s->done, s->skipped);
     if (!s->allocated || s->allocated >= s->total)
         return (double)left;
-    uint64_t known = less(s->allocated, read);
-    /* More was read than is allocated: the storage compresses, or counts otherwise. Then what is left is as what was.
-     */
+    uint64_t known = is_less(s->allocated, read);
+    /* More was read than is allocated: the storage compresses, or counts differently. Then the rest is estimated
+     * from the past. */
     if (!known && left)
         return s->done ? (double)left * ((double)read / (double)s->done) : (double)left;
     return (double)(known < left ? known : left);
@@ -56,7 +56,7 @@ static void forecast(struct pace *p, double t, double dt)
         return;
     }
     double end = t + to_read(&p->at) / speed;
-    p->end = p->end < 0 ? end : end + (p->end - end) * faded(dt / PACE_END_HALF_LIFE);
+    p->end = p->end < 0 ? end : end + (p->end - end) * decayed(dt / PACE_END_HALF_LIFE);
     if (p->end < t)
         p->end = t;
 }
@@ -67,19 +67,20 @@ void pace_add(struct pace *p, const struct pace_sample *s)
     bool back = p->begun && !other && s->done < p->at.done;
     if (!p->begun || other || back || s->t < p->last) {
         p->setbacks += back;
-        begin(p, s);
+        phase_begin(p, s);
         return;
     }
     double dt = s->t - p->last;
     if (dt < SAMPLE_MIN)
         return;
     const struct pace_sample *o = &p->at;
-    uint64_t zeros = less(s->zero, o->zero), read = less(less(s->done, o->done), less(s->skipped, o->skipped));
-    uint64_t data = less(read, zeros);
-    double keep = faded(dt / PACE_HALF_LIFE);
+    uint64_t zeros = is_less(s->zero, o->zero),
+             read = is_less(is_less(s->done, o->done), is_less(s->skipped, o->skipped));
+    uint64_t data = is_less(read, zeros);
+    double keep = decayed(dt / PACE_HALF_LIFE);
     if (s->done != o->done || s->total != o->total)
         p->moved = s->t;
-    /* Time that went by over zeros, or holes alone, says nothing about data. */
+    /* Time spent on zeros or holes alone is not used for data. */
     bool tells = data > zeros || (!read && s->skipped == o->skipped);
     if (tells) {
         p->data = p->data * keep + (double)data;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * pace.h - how fast a running operation is and when it will be done, as a person may believe it
+ * pace.h - rate of a running operation and estimate of its end
  *
- * Pure arithmetic on what movers count of their progress: the daemon, `backup --wait` and the modes with -r show
- * the same figures. Three rules make them honest:
+ * Pure arithmetic on the progress counters of movers: the daemon, `backup --wait` and the modes with -r show the same
+ * figures. Three rules keep them meaningful:
  *
- * - The rate is that of data. Holes and skipped parts are not in it, nor are stretches of zeros: they go by in an
- *   instant and would make it jump. It is bytes over time, both forgotten with a half-life of PACE_HALF_LIFE seconds.
- * - The time left comes from the bytes that will really be read: what the volume has allocated and was not read yet
- *   where that is known, else all that is left; and from how fast reading went, zeros included. Its end, not its
+ * - The rate is that of data. Holes, skipped parts and stretches of zeros are not included: they take no time and
+ *   would make it jump. It is bytes over time, both decaying with a half-life of PACE_HALF_LIFE seconds.
+ * - The remaining time is derived from the bytes that will really be read: what the volume has allocated and was not
+ *   read yet if that is known, else all that is left; and from the rate of reading, zeros included. Its end, not its
  *   length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds
- * of a phase, nor while nothing has moved for PACE_STALL.
- * - 100 % is said of what has ended, of nothing else.
+ *   of a phase, nor while there was no progress for PACE_STALL.
+ * - 100 % is shown only after the end.
  */
 #ifndef SNAPFERRY_BASE_PACE_H
 #define SNAPFERRY_BASE_PACE_H
@@ -24,13 +24,13 @@
 #define PACE_SETTLE 5.0
 #define PACE_STALL 15.0
 
-/* One look at an operation. Bytes; `t` in seconds of a clock that does not go back. */
+/* One sample of an operation. Bytes; `t` in seconds of a monotonic clock. */
 struct pace_sample {
     double t;
-    const char *phase;  /* a new one starts anew; NULL: there is one */
+    const char *phase;  /* a new one restarts the estimate; NULL: none */
     uint64_t total;     /* 0: not known yet */
-    uint64_t done;      /* of total: passed in whatever way */
-    uint64_t skipped;   /* of done: cost nothing (holes, unchanged, already equal) */
+    uint64_t done;      /* of total: processed in whatever way */
+    uint64_t skipped;   /* of done: no work (holes, unchanged, already equal) */
     uint64_t zero;      /* of done: read, and nothing but zeros */
     uint64_t allocated; /* of total: will be read at most; 0: not known */
 };
@@ -38,12 +38,12 @@ struct pace_sample {
 struct pace {
     bool begun;
     char phase[32];
-    double start, last, moved; /* of the phase; of the last sample; when something moved last */
+    double start, last, moved; /* of the phase; of the last sample; of the last progress */
     struct pace_sample at;
     double data, data_s; /* bytes and seconds, fading */
     double passed, pass_s;
-    double end;        /* when it will be done, smoothed; < 0: not told yet */
-    unsigned setbacks; /* how often `done` went back in one phase: a new attempt */
+    double end;        /* estimated end, smoothed; < 0: not shown yet */
+    unsigned setbacks; /* how often `done` decreased in one phase: a new attempt */
 };
 
 /* {0} is an empty one. */
@@ -51,9 +51,9 @@ void pace_add(struct pace *p, const struct pace_sample *s);
 
 /* Bytes of data per second, >= 0. */
 double pace_rate(const struct pace *p);
-/* Seconds left at time `t`, or < 0 if it cannot be told. */
+/* Seconds left at time `t`, or < 0 if unknown. */
 double pace_left(const struct pace *p, double t);
-/* Seconds since something moved. */
+/* Seconds since the last progress. */
 double pace_stalled(const struct pace *p, double t);
 /* 0..99, and 100 only if `ended`; < 0 if the total is not known. */
 int pace_percent(int64_t done, int64_t total, bool ended);

@@ -17,7 +17,7 @@ bool pages_map(struct pages *p, size_t len, bool huge)
     p->memory = at;
     if (huge)
         p->memory += -(uintptr_t)at & (HUGE_PAGE - 1);
-    /* Both may fail: they are for speed, and for core dumps of others' making. */
+    /* Both may fail: they are for speed, and for core dumps triggered externally. */
     madvise(at, p->mapped, MADV_DONTDUMP);
     if (huge)
         madvise(p->memory, len, MADV_HUGEPAGE);

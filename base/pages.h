@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * pages.h - memory for large buffers that live as long as a run: huge pages where the system has them
+ * pages.h - memory for large buffers of a whole run: huge pages where available
  *
- * Fewer faults, less of the TLB; never in a core dump, since volumes' data passes through. Zeroed at first.
+ * Fewer faults and TLB misses; excluded from core dumps, since it contains data of volumes. Zeroed at first.
  */
 #ifndef SNAPFERRY_BASE_PAGES_H
 #define SNAPFERRY_BASE_PAGES_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* password.c - passwords from files and credentials: never from arguments, wiped after use. */
+/* password.c - passwords from files and credentials: never from arguments, wiped after use */
 #include "base/password.h"
 
 #include "base/cleanup.h"
@@ -41,11 +41,11 @@ static int credential_path(char *path, size_t cap, const char *name, struct err 
 {
     const char *dir = getenv("CREDENTIALS_DIRECTORY");
     if (!name[0] || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return err_set(e, ERR_USAGE, EINVAL, "\"cred:%.200s\" does not name a credential", name);
+        return err_set(e, ERR_USAGE, EINVAL, "\"cred:%.200s\" is not the name of a credential", name);
     if (!dir || dir[0] != '/') {
         err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: no credentials were passed to this process",
                 name);
-        return err_hint(e, "cred:NAME works in a systemd unit with LoadCredential=NAME:FILE; elsewhere name a file");
+        return err_hint(e, "cred:NAME requires a systemd unit with LoadCredential=NAME:FILE; elsewhere use a file");
     }
     int n = snprintf(path, cap, "%s/%s", dir, name);
     if (n < 0 || (size_t)n >= cap)
@@ -82,10 +82,10 @@ static ssize_t read_upto(int fd, char *buf)
 static int take_password(char **ret, const char *file, const char *buf, size_t len, struct err *e)
 {
     if (len > PASSWORD_MAX)
-        return err_set(e, ERR_USAGE, EFBIG, "the password file %s is longer than 64 KiB", file);
+        return err_set(e, ERR_USAGE, EFBIG, "password file %s is longer than 64 KiB", file);
     if (memchr(buf, '\0', len)) {
-        err_set(e, ERR_USAGE, EINVAL, "the password file %s has a NUL byte in it, which no password has", file);
-        return err_hint(e, "was it written as UTF-16, or is it another file?");
+        err_set(e, ERR_USAGE, EINVAL, "password file %s contains a NUL byte", file);
+        return err_hint(e, "is it UTF-16, or another file?");
     }
     size_t n;
     while ((n = space_len(buf, len, true)) > 0)
@@ -96,7 +96,7 @@ static int take_password(char **ret, const char *file, const char *buf, size_t l
     }
     if (len == 0) {
         err_set(e, ERR_USAGE, EINVAL, "the password file %s is empty", file);
-        return err_hint(e, "white space at both ends does not count, as with stock clients");
+        return err_hint(e, "white space at both ends is ignored, as by stock clients");
     }
     *ret = malloc(len + 1);
     if (!*ret)
@@ -119,9 +119,7 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0 && errno == ENOENT && path != file) {
         err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: it was not passed to this process", file + 5);
-        return err_hint(
-            e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then a restart: a running one gets no more",
-            file + 5);
+        return err_hint(e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then restart it", file + 5);
     }
     if (fd < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
@@ -130,7 +128,7 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
                        path);
     struct stat st;
     if (warn && path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
-        log_warning("the password file %s can be read by others than its owner: chmod 600 it", path);
+        log_warning("password file %s is readable by others than its owner: chmod 600 it", path);
     char *buf = malloc(PASSWORD_MAX + 1);
     if (!buf)
         return err_nomem(e);

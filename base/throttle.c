@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#define LOOK_NS (NS_PER_S / 10) /* how soon a waiting thread sees that it should stop */
+#define LOOK_NS (NS_PER_S / 10) /* interval at which a waiting thread checks for a stop */
 
 static bool none(const struct throttle *t)
 {
@@ -24,7 +24,7 @@ uint64_t throttle_ahead_ns(struct throttle *t)
     return next > now ? next - now : 0;
 }
 
-/* When the bytes may go: their place in the line. */
+/* When the bytes may be used: their place in the queue. */
 static uint64_t reserve(struct throttle *t, uint64_t bytes)
 {
     const uint64_t now = mono_ns(), cost = (uint64_t)((double)bytes * 1e9 / (double)t->rate);

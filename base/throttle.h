@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * throttle.h - so many bytes per second at most, for all threads together
+ * throttle.h - a limit in bytes per second for all threads together
  *
- * The generic cell rate algorithm (ITU-T I.371) without a burst: what is taken moves the time at which the next may
- * begin by its length over the rate; time that nobody used is lost. Over any stretch the rate is kept but for one piece
- * at its beginning, so pieces should be small against a second's worth. All functions are thread-safe.
+ * The generic cell rate algorithm (ITU-T I.371) without a burst: the bytes taken delay the next ones by their length
+ * over the rate; unused time is lost. Over any period the rate is kept except for one piece at its beginning, so pieces
+ * should be small compared with a second's worth. All functions are thread-safe.
  */
 #ifndef SNAPFERRY_BASE_THROTTLE_H
 #define SNAPFERRY_BASE_THROTTLE_H
@@ -14,20 +14,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Below this what is in memory takes minutes to be written, which looks like a stall. */
+/* At lower rates writing buffered data takes minutes, which looks like a stall. */
 #define THROTTLE_MIN ((uint64_t)256 << 10)
 
 struct throttle {
     uint64_t rate;            /* bytes per second; 0: no limit */
-    const _Atomic bool *stop; /* once true nobody waits any more; NULL: never */
-    _Atomic uint64_t next_ns; /* private: when the next may begin, CLOCK_MONOTONIC */
+    const _Atomic bool *stop; /* once true no thread waits any more; NULL: never */
+    _Atomic uint64_t next_ns; /* private: earliest time of the next bytes, CLOCK_MONOTONIC */
 };
 
-/* Nanoseconds until something may be taken, 0: now. Of a NULL throttle or one without a rate 0. */
+/* Nanoseconds until bytes may be taken, 0: now. Of a NULL throttle or one without a rate 0. */
 uint64_t throttle_ahead_ns(struct throttle *t);
-/* Counts bytes whose turn has come. */
+/* Counts bytes that are due. */
 void throttle_take(struct throttle *t, uint64_t bytes);
-/* Waits for its turn, then takes. In the order in which they come; ends early, and takes, when `stop` becomes true. */
+/* Waits until they are due, then takes them. In the order of the calls; ends early, and takes, when `stop` becomes
+ * true. */
 void throttle_wait(struct throttle *t, uint64_t bytes);
 
 /* The largest power of two from `least` (itself one) to `most` that is no more than an eighth of a second's worth;

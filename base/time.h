@@ -14,11 +14,11 @@
 #define NS_PER_DAY (24 * NS_PER_H)
 #define S_PER_DAY INT64_C(86400)
 
-/* Since 1970, and set by whoever sets the clock: for records and for people. */
+/* Since 1970, changes when the clock is set: for records and display. */
 int64_t now_ns(void);
-/* Only forward, whatever is done to the clock; stands still while the machine sleeps. For how long something takes. */
+/* Monotonic; stops while the machine is suspended. For durations. */
 int64_t mono_ns(void);
-/* The same, and goes on while the machine sleeps. */
+/* The same, continues while the machine is suspended. */
 int64_t boot_ns(void);
 
 static inline int64_t timespec_ns(struct timespec t)
@@ -48,7 +48,7 @@ void civil_date(int64_t days, int64_t *year, int *month, int *day);
 /* RFC 3339 in UTC with up to 9 digits of a fraction, without zeros at its end: "2026-11-21T02:00:00.25Z". */
 #define TIME_TEXT 40
 char *time_text(int64_t ns, char out[TIME_TEXT]);
-/* With any offset from UTC, and what else Go's time.RFC3339Nano takes. 0 or -EINVAL. */
+/* With any offset from UTC, and everything else that Go's time.RFC3339Nano accepts. 0 or -EINVAL. */
 int time_parse(int64_t *ret, const char *text);
 /* "20261121T020000", UTC, for names that sort by their time. */
 #define TIME_STAMP 20

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* units.h - sizes and durations as people write and read them */
+/* units.h - sizes and durations as text */
 #ifndef SNAPFERRY_BASE_UNITS_H
 #define SNAPFERRY_BASE_UNITS_H
 
@@ -21,14 +21,14 @@ struct duration_unit {
 extern const struct duration_unit duration_units[];
 extern const unsigned n_duration_units;
 
-/* An amount as it would be written into a file, in the largest unit that divides it: "96MiB", "12h". Static buffers,
- * four in turn for each thread. */
+/* An amount as written in a file, in the largest unit that divides it: "96MiB", "12h". Static buffers, four in turn
+ * for each thread. */
 const char *bytes_text(int64_t n);
 const char *duration_text(int64_t ms);
-/* The same of seconds in a sentence: "12 h". */
+/* The same for seconds in a sentence: "12 h". */
 const char *duration_words(int64_t s);
 
-/* Rounded, to be read: "512 B", "1.5 GiB"; "2.3 s", "4 min 10 s", "3 h 20 min", "2 d 05 h", "-" for none. */
+/* Rounded, for display: "512 B", "1.5 GiB"; "2.3 s", "4 min 10 s", "3 h 20 min", "2 d 05 h", "-" for none. */
 char *amount_text(double bytes, char *out, size_t cap);
 char *span_text(double seconds, char *out, size_t cap);
 

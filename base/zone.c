@@ -91,7 +91,7 @@ int64_t zone_offset(const struct zone *z, int64_t utc)
     return lo ? z->change[lo - 1].offset : z->first;
 }
 
-/* The pieces of a POSIX TZ string. Each advances *p and tells whether it found what it wants. */
+/* The components of a POSIX TZ string. Each advances *p and returns whether it found what it expects. */
 static bool parse_int(const char **p, int max, int *v)
 {
     if (**p < '0' || **p > '9')
@@ -222,7 +222,7 @@ int zone_parse(struct zone **ret, const uint8_t *data, size_t len, struct err *e
     struct tzif h;
     if (len > FILE_MAX || !parse_header(data, len, &h))
         return not_tzif(e);
-    size_t w = 4; /* width of times: the file says everything again with 8 bytes since version 2 */
+    size_t w = 4; /* width of times: since version 2 the file repeats all data with 8 bytes */
     const uint8_t *p = data + HEADER_LEN, *end = data + len;
     if (data[4] >= '2') {
         size_t skip = body_len(&h, 4);

@@ -15,8 +15,8 @@
 
 struct zone;
 
-/* `name` as in "Europe/Berlin"; "UTC" needs no file; NULL is the zone of the process. Unknown name or a file that is
- * none: ERR_USAGE. */
+/* `name` as in "Europe/Berlin"; "UTC" needs no file; NULL is the zone of the process. Unknown name or invalid file:
+ * ERR_USAGE. */
 int zone_load(struct zone **ret, const char *name, struct err *e);
 void zone_free(struct zone *z);
 static inline void zone_freep(struct zone **z)

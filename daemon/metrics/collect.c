@@ -2,9 +2,8 @@
 /*
  * collect.c - the samples of a page: daemon, configuration, repositories, jobs; and all the rest
  *
- * Everything comes from memory: counters of the records, facts (daemon/engine/facts.h), the last messages of movers.
- * What is looked at here is in the kernel's memory (getrusage, /proc/self, cgroup files of the few movers that run): no
- * disk, no query.
+ * All data comes from memory: counters of the records, facts (daemon/engine/facts.h), the last messages of movers. Only
+ * memory of the kernel is read here (getrusage, /proc/self, cgroup files of the few running movers): no disk, no query.
  */
 #include "daemon/metrics/collect.h"
 

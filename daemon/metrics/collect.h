@@ -5,7 +5,7 @@
 
 #include "daemon/engine/engine.h"
 
-/* {"samples": [...]} as metrics.h wants them (new reference): from memory, without a look at disk or storage. */
+/* {"samples": [...]} as metrics.h expects them (new reference): from memory, without access to disk or storage. */
 json_t *metrics_collect(struct engine *g);
 
 #endif

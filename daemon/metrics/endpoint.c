@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* endpoint.c - the server of metrics with the engine behind it */
+/* endpoint.c - the server of metrics, connected to the engine */
 #include "daemon/metrics/endpoint.h"
 
 #include "base/cleanup.h"
@@ -16,7 +16,7 @@ static json_t *samples(void *arg)
     return metrics_collect(((struct endpoint *)arg)->engine);
 }
 
-/* There is always a configuration in force: one that was refused leaves the one before. */
+/* There is always an effective configuration: a refused one leaves the previous one in force. */
 static bool ready(char *why, size_t cap, void *arg)
 {
     struct endpoint *p = arg;

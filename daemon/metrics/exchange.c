@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* exchange.c - the last page, between the loop that makes it and the threads that hand it out */
+/* exchange.c - the last page, between the loop that makes it and the threads that serve it */
 #include "daemon/metrics/exchange.h"
 
 #include "base/cleanup.h"
@@ -61,7 +61,7 @@ void exchange_clear(struct exchange *x)
     close(x->asks);
 }
 
-/* With the lock held: asks, and waits for the answer unless the loop is known to hang. */
+/* With the lock held: requests a page, and waits for the answer unless the loop is known to hang. */
 static void ask(struct exchange *x, bool page)
 {
     uint64_t mine = ++x->asked, one = 1;
@@ -122,7 +122,7 @@ bool exchange_take(struct exchange *x, uint64_t *asked)
 {
     uint64_t n;
     if (read(x->asks, &n, sizeof n) < 0)
-        n = 0; /* somebody else's turn took it */
+        n = 0; /* taken by an earlier turn */
     pthread_mutex_lock(&x->lock);
     *asked = x->asked;
     bool wanted = x->want_page && (!x->page || mono_ns() - x->page->made_ns >= PAGE_FRESH_NS);

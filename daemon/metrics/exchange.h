@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * exchange.h - the last page, between the event loop that makes it and the threads that hand it out
+ * exchange.h - the last page, between the event loop that makes it and the threads that serve it
  *
- * A thread asks, the loop answers in its next turn. A thread waits for the loop a short time once, and not again until
- * the loop has turned: a loop that hangs makes the page old, not the scrape slow. Nothing is held while a page is made.
+ * A thread requests it, the loop answers in its next turn. A thread waits for the loop for a short time once, and not
+ * again until the loop responds: a hanging loop makes the page old, not the scrape slow. No lock is held while a page
+ * is made.
  */
 #ifndef SNAPFERRY_DAEMON_METRICS_EXCHANGE_H
 #define SNAPFERRY_DAEMON_METRICS_EXCHANGE_H
@@ -19,7 +20,7 @@
 
 #define PAGE_FRESH_NS INT64_C(250000000) /* scrapes within that time share a page */
 #define LOOP_WAIT_NS INT64_C(500000000)  /* for the loop's answer */
-#define LOOP_DEAD_NS (10 * NS_PER_S)     /* without a turn: /healthz says so */
+#define LOOP_DEAD_NS (10 * NS_PER_S)     /* without a turn: reported by /healthz */
 
 struct page {
     _Atomic unsigned refs;
@@ -27,7 +28,7 @@ struct page {
     size_t len;
     int64_t made_ns; /* CLOCK_MONOTONIC */
 };
-/* Takes `text` over; NULL for no memory (text is freed). */
+/* Takes ownership of `text`; NULL for no memory (text is freed). */
 struct page *page_new(char *text, size_t len);
 struct page *page_ref(struct page *p);
 void page_unref(struct page *p);
@@ -35,11 +36,11 @@ void page_unref(struct page *p);
 struct exchange {
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    int asks; /* eventfd: readable when somebody asks */
+    int asks; /* eventfd: readable when a page is requested */
     uint64_t asked, done;
     bool want_page, late, closing;
     struct page *page;
-    int64_t turn_ns; /* last time that the loop was seen, CLOCK_MONOTONIC */
+    int64_t turn_ns; /* last turn of the loop, CLOCK_MONOTONIC */
     bool ready;
     char why_not[256];
 };
@@ -52,7 +53,7 @@ void exchange_clear(struct exchange *x);
 /* The page, made anew if the loop turns and this one is not fresh; its age in *age_ns. NULL: there is none yet. The
  * caller drops the reference. */
 struct page *exchange_page(struct exchange *x, int64_t *age_ns);
-/* How long the loop has not turned, after asking it. */
+/* Time since the last turn of the loop, after a request. */
 int64_t exchange_loop_age(struct exchange *x);
 bool exchange_ready(struct exchange *x, char *why, size_t cap);
 
@@ -60,13 +61,13 @@ bool exchange_ready(struct exchange *x, char *why, size_t cap);
 
 /* The last page as it is, NULL: none yet. The caller drops the reference. */
 struct page *exchange_last(struct exchange *x);
-/* Takes the asks; true: a page is wanted and the last is not fresh. exchange_answer() must follow. */
+/* Takes the requests; true: a page is needed and the last is not fresh. exchange_answer() must follow. */
 bool exchange_take(struct exchange *x, uint64_t *asked);
-/* `page` NULL: the last one stays. Takes the reference over. */
+/* `page` NULL: the last one is kept. Takes the reference. */
 void exchange_answer(struct exchange *x, uint64_t asked, struct page *page, bool ready, const char *why_not);
-/* Nobody waits for the loop until it answers again: it is about to wait for their threads. */
+/* Threads no longer wait for the loop until it answers again: it is about to wait for them. */
 void exchange_release(struct exchange *x);
-/* Nobody waits any more, and it is not ready. */
+/* Threads no longer wait, and it is not ready. */
 void exchange_close(struct exchange *x, const char *why);
 
 #endif

@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define REQUEST_MEMORY 16384 /* of a connection: request line and headers fit in there, or it is refused */
+#define REQUEST_MEMORY 16384 /* of a connection: request line and headers must fit, or it is refused */
 #define IDLE_SECONDS 15
 #define TEXT "text/plain; charset=utf-8"
 #define EXPOSITION "text/plain; version=0.0.4; charset=utf-8"
 
-/* A connection, from accept to close; the list is the serving thread's alone. */
+/* A connection, from accept to close; the list belongs to the serving thread. */
 struct client {
     struct client *next, **prev;
     struct http *http;
@@ -31,7 +31,7 @@ struct http {
     struct exchange *exchange;
     struct client *clients;
     unsigned n_clients;
-    char complaint[256]; /* of libmicrohttpd, while it starts */
+    char complaint[256]; /* of libmicrohttpd, during its start */
     bool started;
 };
 
@@ -121,7 +121,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     static char seen;
     struct http *h = arg;
     (void)version, (void)data;
-    /* What needs no reading of the rest is refused at the headers; the connection ends with it. */
+    /* Requests that can be refused by their headers; the connection ends. */
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "Only GET and HEAD are served here.\n");
     if (has_body(c))
@@ -136,7 +136,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 
 /* ---- connections ---- */
 
-/* Which of two goes first when there is no room: unfinished requests before idle connections, the older first. */
+/* Which of two is closed first when there is no room: unfinished requests before idle connections, the older first. */
 static bool goes_before(const struct client *a, const struct client *b)
 {
     if (a->served != b->served)
@@ -204,7 +204,7 @@ __attribute__((format(printf, 2, 0))) static void on_complaint(void *arg, const 
 {
     struct http *h = arg;
     if (h->started)
-        return; /* about clients; they shall not fill the journal */
+        return; /* about clients; they must not fill the journal */
     vsnprintf(h->complaint, sizeof h->complaint, fmt, ap);
     h->complaint[strcspn(h->complaint, "\n")] = '\0';
 }
@@ -243,7 +243,7 @@ int http_start(struct http **ret, struct exchange *x, int listening, struct err 
     if (rc == 0)
         rc = start_mhd(h, fd, e);
     if (rc < 0) {
-        if (fd >= 0 && same_socket(fd, listening)) /* the library closes it, but not whenever it fails */
+        if (fd >= 0 && same_socket(fd, listening)) /* the library closes it, but not after every failure */
             close(fd);
         free(h);
         return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* listener.c - the socket that metrics are served at, kept in step with the configuration */
+/* listener.c - the socket of the metrics, updated with the configuration */
 #include "daemon/metrics/listener.h"
 
 #include "base/cleanup.h"
@@ -18,7 +18,7 @@ struct listener {
     struct exchange *exchange;
     char address[160]; /* as configured, "": none */
     int fd;            /* -1: not bound */
-    bool unlink;       /* the socket's file is ours */
+    bool unlink;       /* the socket's file was created here */
     char group[64];    /* of that file */
     struct http *http; /* NULL: not served */
     struct err error;
@@ -26,7 +26,7 @@ struct listener {
 
 /* ---- the socket ---- */
 
-/* A socket's file that nobody listens on is a dead daemon's. */
+/* A socket's file without a listener belongs to a daemon that no longer runs. */
 static int remove_stale(const struct sockaddr_un *a, struct err *e)
 {
     struct stat st;

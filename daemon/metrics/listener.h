@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* listener.h - the socket that metrics are served at, kept in step with the configuration */
+/* listener.h - the socket of the metrics, updated with the configuration */
 #ifndef SNAPFERRY_DAEMON_METRICS_LISTENER_H
 #define SNAPFERRY_DAEMON_METRICS_LISTENER_H
 
@@ -9,12 +9,12 @@
 struct listener;
 int listener_new(struct listener **ret, struct exchange *x, struct err *e);
 void listener_free(struct listener *l);
-/* Serves where `c` has it, and nowhere else; one that is served there already goes on undisturbed. False: it failed,
- * and may be tried again by another call. */
+/* Serves at the address of `c`, and at no other; an unchanged one is not interrupted. False: it failed, and may be
+ * retried by another call. */
 bool listener_apply(struct listener *l, const struct cfg_metrics *c);
 /* "": nowhere. */
 const char *listener_address(const struct listener *l);
-/* Why it is not served there, or not as configured; NULL: it is. */
+/* Why metrics are not served, or not as configured; NULL: they are. */
 const struct err *listener_error(const struct listener *l);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * render.c - samples into the text that Prometheus reads
+ * render.c - samples to the text format of Prometheus
  *
- * Whatever the samples are, the text is one that a scraper takes: what does not fit its family is left out and counted.
- * A scraper refuses the whole page for one bad line.
+ * Whatever the samples are, the text is valid: what does not fit its family is omitted and counted. A scraper rejects
+ * the whole page for one malformed line.
  */
 #include "daemon/metrics/render.h"
 
@@ -20,7 +20,7 @@
 #define SERIES_MAX 10000
 #define EXACT 9007199254740992.0 /* 2^53 */
 
-/* Text that grows; `failed` sticks, so that only the end has to look. */
+/* Text that grows; `failed` persists, so that it is checked only at the end. */
 struct buffer {
     char *text;
     size_t len, cap;
@@ -94,7 +94,7 @@ struct row {
     const char *le;
     double bound;
     const json_t *value;
-    size_t index; /* as given: of two that are the same the first stays */
+    size_t index; /* as given: of two equal ones the first is used */
     bool dropped;
 };
 
@@ -124,7 +124,7 @@ static bool find_family(const struct metric_family *table, const char *name, uns
     return false;
 }
 
-/* A label's value, NULL: absent, no text, or with a NUL in it, which the format cannot hold. */
+/* A label's value, NULL: absent, not text, or with a NUL, which the format cannot represent. */
 static const char *label_value(const json_t *labels, const char *name)
 {
     const json_t *v = json_object_get(labels, name);
@@ -223,7 +223,7 @@ static void drop(struct render *r, struct row *row)
     row->dropped = true;
 }
 
-/* Of samples that are the same the first one stays. */
+/* Of equal samples the first one is used. */
 static void drop_doubles(struct render *r)
 {
     for (size_t i = 1, kept = 0; i < r->n; i++) {
@@ -235,7 +235,8 @@ static void drop_doubles(struct render *r)
     }
 }
 
-/* Whether rows [from, to), of one series, are a whole histogram: buckets that grow up to +Inf, which is the count. */
+/* Whether rows [from, to), of one series, are a complete histogram: increasing buckets up to +Inf, which is the
+ * count. */
 static bool is_histogram(const struct render *r, size_t from, size_t to)
 {
     double last = 0, inf = -1, count = -2;
@@ -329,7 +330,7 @@ static void put_family(struct render *r, unsigned family, const char *prefix, co
             put_row(r, &r->rows[i], prefix, name);
 }
 
-/* An alias that an earlier family has already cannot be said again. */
+/* An alias that an earlier family already has cannot be repeated. */
 static bool alias_free(const struct metric_family *table, unsigned family)
 {
     for (unsigned i = 0; i < family; i++)

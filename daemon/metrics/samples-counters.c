@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* samples-counters.c - what the records count, and sums of it by the names that Velero has */
+/* samples-counters.c - counters of the records, and sums of them under the names of Velero */
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
 
-/* A class, job or repository that left the configuration takes its series along; what has none stays. */
+/* When a class, job or repository is removed from the configuration its series disappear; series without such a
+ * label remain. */
 static bool configured(const struct cfg *c, const json_t *labels)
 {
     const char *klass = jstr(labels, "class"), *schedule = jstr(labels, "schedule"),
@@ -13,7 +14,7 @@ static bool configured(const struct cfg *c, const json_t *labels)
            (!repository[0] || cfg_repository(c, repository));
 }
 
-/* Whether the family is known by that name with these labels: the records may hold what another version counted. */
+/* Whether the family is known by that name with these labels: the records may have counters of another version. */
 static bool fits(const char *name, const json_t *labels)
 {
     const struct metric_family *f = metric_family(name);
@@ -47,7 +48,7 @@ static void add_sum(struct sum *x, const char *name, const json_t *labels, doubl
         }
 }
 
-/* backups_total once more by families that have a result in their names, as Velero's have. */
+/* backups_total again as families with a result in their names, as Velero's. */
 static void by_result(struct samples *s, const char *name, const json_t *labels, double value)
 {
     static const char *const names[][3] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* samples-state.c - what is going on now: operations, queue, slots, progress, movers; volumes and their natives */
+/* samples-state.c - the current state: operations, queue, slots, progress, movers; volumes and their natives */
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static void running(struct going *x, const struct fact *f)
     const char *direction = fact_directions[f->direction];
     json_t *row = row_of(x, direction, f->name ? f->name : "");
     if (f->direction < 3) {
-        /* A mover that has said nothing yet counts from its start, or ours: one that hangs there is seen, too. */
+        /* A mover without messages yet counts from its start, or from the daemon's: one that hangs there is visible,
+         * too. */
         int64_t since = f->since_ns > g->started_ns ? f->since_ns : g->started_ns;
         double at = (double)(l && l->moved_ns > since ? l->moved_ns : since) / 1e9;
         if (at > json_number_value(json_object_get(row, "at")))
@@ -136,7 +137,7 @@ struct by_name {
     unsigned n[VOLUME_STATES];
 };
 
-/* A volume that was made anew under its old name is another one: the newest has the name. */
+/* A volume that was created again under its old name is another one: the newest is shown. */
 static void see_name(struct fact *f, void *arg)
 {
     struct by_name *x = arg;
@@ -166,7 +167,7 @@ static double unix_time(int64_t ns)
     return ns > 0 ? (double)ns / 1e9 : 0;
 }
 
-/* All but what the time alone changes. */
+/* All but what depends on the time alone. */
 static json_t *samples_of_volume(struct engine *g, const struct fact *f)
 {
     struct samples own = {.engine = g, .list = json_array()}, *s = &own;
@@ -229,7 +230,7 @@ enum keep { IN_USE, HELD, CBT_PARENT, RETAINED, KEEP_ON_FAILURE, SNAPSHOT_ONLY, 
 static const char *const keep_names[KEEPS] = {"in_use",          "held",          "cbt_parent", "retained",
                                               "keep_on_failure", "snapshot_only", "only_copy",  "none"};
 
-/* The strongest reason; before the first plan what the record itself tells. */
+/* The strongest reason; before the first plan that of the record itself. */
 static enum keep keep_of(const struct fact *f)
 {
     static const struct {

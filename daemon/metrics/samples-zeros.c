@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * samples-zeros.c - counters that have counted nothing yet
+ * samples-zeros.c - counters that have not counted yet
  *
- * A series that appears with its first failure hides that failure from rate() and increase(). So each combination that
- * is known to be possible is there with 0 from the start, as long as the records have none.
+ * A series that appears with its first failure hides that failure from rate() and increase(). So each possible
+ * combination is exported as 0 from the start, as long as the records have none.
  */
 #include "daemon/metrics/samples.h"
 
@@ -145,7 +145,7 @@ void samples_of_zeros(struct samples *s)
     of_schedule(s, ""); /* by hand */
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++)
         of_repository(s, r->name);
-    /* A restore to a target outside of all classes is one of none. */
+    /* A restore to a target outside all classes has none. */
     of_ends(s, "restore", "");
     sample_zero(s, "written_bytes_total", "class", "", NULL);
     of_ends(s, "verify", "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* samples.c - samples with their labels, and zeros for what is possible */
+/* samples.c - samples with their labels, and zeros for possible ones */
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>

@@ -13,11 +13,11 @@ struct samples {
     int64_t now_ns;
 };
 
-/* A sample; `labels` stays the caller's. */
+/* A sample; `labels` is borrowed. */
 void sample_append(struct samples *s, const char *name, json_t *labels, double value);
 /* The same; labels are pairs of texts, ended by NULL. */
 void sample(struct samples *s, const char *name, double value, ...) __attribute__((sentinel));
-/* The same with value 0 unless the records have counted one: what is known to be possible is there from the start. */
+/* The same with value 0 unless the records have one: possible series are exported from the start. */
 void sample_zero(struct samples *s, const char *name, ...) __attribute__((sentinel));
 /* All samples of a histogram, likewise. */
 void sample_zero_histogram(struct samples *s, const char *name, const double *bounds, ...) __attribute__((sentinel));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* server.c - the endpoint's part in the event loop: pages when asked, retries, the text file in time */
+/* server.c - the endpoint's part in the event loop: pages on request, retries, the text file */
 #include "daemon/metrics/server.h"
 
 #include "base/cleanup.h"
@@ -25,7 +25,7 @@ struct metrics_server {
     struct exchange exchange;
     struct listener *listener;
     struct steps *steps;
-    struct step *writing; /* NULL: nobody writes the text file, or removes one */
+    struct step *writing; /* NULL: no step writes or removes the text file */
     char *written;        /* path that was written last, or is being written; NULL: none */
     struct err textfile_error;
     int64_t written_ns;
@@ -53,7 +53,7 @@ static struct page *make_page(struct metrics_server *s)
     return text ? page_new(text, len) : NULL;
 }
 
-/* Tells the threads that the loop turns, with a page where one is wanted. */
+/* Wakes the threads, with a page if one is requested. */
 static void answer(struct metrics_server *s, bool always)
 {
     uint64_t asked;
@@ -99,7 +99,7 @@ static void written(struct step_result *r, void *arg)
     s->written_ns = now_ns();
 }
 
-/* One that is not configured any more would tell the collector the last state for ever. */
+/* A file that is no longer configured would show the last state to the collector indefinitely. */
 static void remove_old_textfile(struct metrics_server *s)
 {
     struct err e = ERR_INIT;

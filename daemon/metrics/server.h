@@ -2,8 +2,8 @@
 /*
  * server.h - the endpoint: makes pages of the engine's samples, serves them and writes the text file
  *
- * Owned by the event loop. Whatever fails here (a port that is taken, a directory that is missing) is a problem in
- * `status`, not a reason for the daemon to end.
+ * Owned by the event loop. A failure here (a port in use, a missing directory) is a problem in `status`, not a reason
+ * for the daemon to exit.
  */
 #ifndef SNAPFERRY_DAEMON_METRICS_SERVER_H
 #define SNAPFERRY_DAEMON_METRICS_SERVER_H
@@ -28,7 +28,7 @@ void metrics_server_apply(struct metrics_server *s, struct cfg *c);
 /* {"listen": [{"address", "error"}] (one or none), "textfile": {"path", "written_ns", "error"} or null,
  * "problems": [{"severity", "text", "hint"}]} (new reference) */
 json_t *metrics_server_json(const struct metrics_server *s);
-/* /readyz says no from now on; `why` is a part of a sentence. */
+/* /readyz fails from now on; `why` is part of a sentence. */
 void metrics_server_stopping(struct metrics_server *s, const char *why);
 void metrics_server_free(struct metrics_server *s);
 

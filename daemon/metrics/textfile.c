@@ -27,7 +27,8 @@ static int write_whole(int fd, const char *text, size_t len)
 int textfile_write(const char *path, const char *text, size_t len, struct err *e)
 {
     char temp[PATH_MAX];
-    /* The collector reads *.prom only: this one never. One name, so that a daemon that died leaves one at most. */
+    /* The collector reads *.prom only: never this one. A fixed name, so that a killed daemon leaves one file at
+     * most. */
     if ((size_t)snprintf(temp, sizeof temp, "%s.tmp", path) >= sizeof temp)
         return err_set(e, ERR_USAGE, ENAMETOOLONG, "the name of the text file is too long");
     if (unlink(temp) < 0 && errno != ENOENT)

@@ -7,12 +7,12 @@
 
 #include <jansson.h>
 
-/* Puts text[0..len) at `path`, mode 0644, by way of a file beside it and a rename: a reader finds the old one or the
- * new one. May block: see textfile_step(). */
+/* Writes text[0..len) to `path`, mode 0644, via a temporary file and a rename: a reader finds the old one or the new
+ * one. May block: see textfile_step(). */
 int textfile_write(const char *path, const char *text, size_t len, struct err *e);
 /* step_fn (proc/step.h): {"path", "text"} */
 int textfile_step(const json_t *in, json_t **out, int *fd, struct err *e);
-/* step_fn: {"path"}, which need not be there */
+/* step_fn: {"path"}, which need not exist */
 int textfile_remove_step(const json_t *in, json_t **out, int *fd, struct err *e);
 
 #endif
