@@ -287,8 +287,10 @@ void decide_backup(struct decide *d, struct backup *b)
         return;
     const bool snapshotting = r->snapshotting > 0;
     const bool all_ended = r->live == 0, degraded = r->failed || r->canceled;
-    if (degraded && !b->degraded_phase) {
-        b->degraded_phase = true; /* seen while others go on (AO-13) */
+    /* Seen while others go on (AO-13). In Finalizing the repository's retention is counted as well: it degrades no
+     * data. */
+    if (degraded && !b->degraded_phase && b->state != BACKUP_FINALIZING) {
+        b->degraded_phase = true;
         backup_write(d, b);
     }
     if (b->state == BACKUP_QUEUED) {

@@ -141,6 +141,22 @@ static void pre_hook(struct decide *d, struct operation *op)
     plan_work(d, ROW_OPERATION, op->id, WORK_PRE_HOOK, in, policy->hook_timeout_s + 10);
 }
 
+/* What was taken is not what was promised (its group's skew, a hook that ran too early): the next attempt takes another
+ * one, and this one is pruned as that of a failed backup. */
+static void snapshot_abandon(struct decide *d, struct operation *op)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (native_row_read(d, op->native, &n) == 0) {
+        n.failed = true;
+        native_row_write(d, &n);
+    }
+    str_clear(&op->native);
+    native_desc_set(&op->native_doc, NULL);
+    op->native_intent = 0;
+    operation_write(d, op);
+}
+
 static void after_post(struct decide *d, struct operation *op)
 {
     const struct policy *policy = op->policy;
@@ -154,6 +170,8 @@ static void after_post(struct decide *d, struct operation *op)
         snprintf(stage, sizeof stage, "%s", op->error.stage);
         op->snapshot_failed = false;
         operation_attempt_failed(d, op, stage, &e, op->snapshot_transient);
+        if (op->state == OP_RETRYING && !is_none(op->native_doc))
+            snapshot_abandon(d, op);
         return;
     }
     if (!policy->move_data)
