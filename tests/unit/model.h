@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define STEPS_MAX 120
-#define VOLUMES 4
+#define VOLUMES 6
 #define WORKS_MAX 64
 #define MOVERS_MAX 64
 
@@ -56,7 +56,12 @@ static struct model {
     json_t *snapshots; /* of the repository: id -> {"operation", "volume", "readable"} */
     json_t *results;   /* operation -> result file that a mover left */
     json_t *outcomes;  /* operation -> outcome as first recorded */
-    json_t *ended;     /* operation -> terminal state */
+    json_t *ended;     /* operation or backup -> kind of its row: it ended, and that is durable */
+    json_t *ending;    /* the same of the transaction that is open: [{"id", "kind", ...}] */
+    json_t *last_ended, *last_completed; /* volume -> its last operation that ended, and that was Completed */
+    json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
+    json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
+    json_t *late;       /* operation -> true: prepare-timeout passed */
     bool repo_up, trace, quiet;
     bool fail_commit;
     unsigned step, failures;
@@ -263,8 +268,9 @@ static json_t *apply_snapshot(const json_t *in)
                                    "backup", jstr(tag, "backup"), "operation", op, "repository", "main", "created_ns",
                                    (json_int_t)m.now, "seq", (json_int_t)jint(tag, "seq"), "handle", alias, "size",
                                    (json_int_t)1 << 20, "used", (json_int_t)4096, "crash_consistent", 1);
+        const json_int_t took = one_in(8) ? 5 * NS_PER_S : NS_PER_MS;
         json_array_append_new(out, json_pack("{s:s,s:o,s:I,s:I}", "operation", op, "native", native, "begin_ns",
-                                             (json_int_t)m.now, "end_ns", (json_int_t)m.now + 1000000));
+                                             (json_int_t)m.now, "end_ns", (json_int_t)m.now + took));
     }
     return json_pack("{s:o}", "items", out);
 }
@@ -348,6 +354,23 @@ static void drop_work(unsigned i)
     m.works[i] = m.works[--m.n_works];
 }
 
+/* What the daemon will read of it, for the rules at rest. */
+static void note_work_end(const struct model_work *w, unsigned how, const json_t *out)
+{
+    const struct operation *op = w->row == ROW_OPERATION ? operation_peek(m.records, w->id) : NULL;
+    const json_t *a;
+    size_t i;
+    if (!op || op_state_terminal(op->state))
+        return;
+    if (w->work == WORK_PRUNE || w->work == WORK_DELETE_NATIVES)
+        json_array_foreach(jarr(out, "items"), i, a)
+            json_object_set_new(m.answered, jstr(a, "alias"), json_string(jobj(a, "error") ? "error" : "gone"));
+    if (w->work == WORK_PREPARE_HOOK && how && !op->policy->hook_continue)
+        put(m.unprepared, w->id);
+    if (w->work == WORK_EXPOSE && how == 3)
+        put(m.late, w->id);
+}
+
 /* how: 0 it succeeds, 1 it fails and has done nothing, 2 it has done its work and fails, 3 it does not end in time */
 static void end_work(unsigned i, unsigned how, bool canceled)
 {
@@ -366,6 +389,7 @@ static void end_work(unsigned i, unsigned how, bool canceled)
         err_set(&ev->result.err, pick(4) ? ERR_GENERIC : ERR_USAGE, EIO, "the model lets it fail");
         m.failures++;
     }
+    note_work_end(w, how, ev->result.out);
     if (w->work == WORK_POST_HOOK && !canceled)
         json_object_del(m.frozen, w->id); /* it has run, whatever it answered */
     if (w->work == WORK_POST_HOOK && how == 0)
@@ -424,9 +448,9 @@ static json_t *mover_result(const struct model_mover *v)
     switch (v->kind) {
     case KIND_BACKUP:
         snprintf(id, sizeof id, "snap%llu", (unsigned long long)++m.serial);
-        json_object_set_new(
-            m.snapshots, id,
-            json_pack("{s:s,s:s,s:b}", "operation", v->id, "volume", jstr(v->job, "volume"), "readable", !one_in(15)));
+        json_object_set_new(m.snapshots, id,
+                            json_pack("{s:s,s:s,s:b,s:b}", "operation", v->id, "volume", jstr(v->job, "volume"),
+                                      "readable", !one_in(15), "kept", (int)one_in(6)));
         return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
                          "uploadedBytes", 1024);
     case KIND_ADMIN:
@@ -448,9 +472,25 @@ static void report_of(struct mover_report *r, const char *id, enum mover_outcome
         err_set(&r->err, outcome == MOVER_SOURCE_LOST ? ERR_SOURCE : ERR_GENERIC, 0, "the mover of %s ended", id);
 }
 
+/* RS-23: pinned, or the last good copy of its volume. */
+static bool refuses_to_delete(const struct model_mover *v)
+{
+    const json_t *step = json_array_get(jarr(v->job, "do"), 0), *id;
+    size_t i;
+    if (strcmp(jstr(step, "verb"), "delete") != 0 || jbool(step, "last_good"))
+        return false;
+    json_array_foreach(jarr(step, "snapshots"), i,
+                       id) if (jbool(json_object_get(m.snapshots, json_string_value(id)), "kept")) return true;
+    return false;
+}
+
 static void end_mover(struct model_mover *v, enum mover_outcome outcome)
 {
     char id[BOARD_ID_MAX];
+    const bool deletes = !strcmp(jstr(json_array_get(jarr(v->job, "do"), 0), "verb"), "delete");
+    const bool refuses = outcome == MOVER_OK && refuses_to_delete(v);
+    if (refuses || (outcome == MOVER_OK && deletes && one_in(6)))
+        outcome = MOVER_FAILED;
     json_t *result = outcome == MOVER_OK ? mover_result(v) : NULL;
     snprintf(id, sizeof id, "%s", v->id);
     trace("the mover of %s ends: %s%s", id, mover_outcome_name(outcome), v->here ? "" : ", seen by nobody");
@@ -460,6 +500,13 @@ static void end_mover(struct model_mover *v, enum mover_outcome outcome)
     if (v->here) {
         struct event *ev = event_new(EVENT_ENDED, ROW_OPERATION, id);
         report_of(&ev->report, id, outcome, json_incref(result));
+        if (refuses) {
+            ev->report.err = (struct err)ERR_INIT;
+            err_set(&ev->report.err, ERR_GENERIC, EPERM, "it is the last good copy");
+        } else if (deletes && outcome == MOVER_FAILED && pick(2)) {
+            ev->report.err = (struct err)ERR_INIT;
+            err_set(&ev->report.err, ERR_BUSY, 0, "the repository is locked");
+        }
         event_post(&m.d, ev);
     }
     json_decref(result);
@@ -498,6 +545,57 @@ static void play_mover(void)
 
 /* ---- acting ---- */
 
+static bool post_hook_wanted(const struct operation *op)
+{
+    return (op->kind == KIND_BACKUP ? op->policy->hook_post_backup : op->policy->hook_post_restore)[0] != '\0';
+}
+
+struct in_batch {
+    const struct operation *of;
+    const json_t *items;
+};
+static int check_batch(const struct operation *op, void *arg)
+{
+    const struct in_batch *x = arg;
+    const json_t *item;
+    size_t i;
+    if (strcmp(op->policy->group, x->of->policy->group) != 0 || op->state != OP_SNAPSHOTTING || op->cancel)
+        return 0;
+    if (op->stage < STAGE_SNAPSHOT)
+        violated("CF-47", "%s is snapshotted before %s of its group is ready", x->of->id, op->id);
+    if (op->stage != STAGE_SNAPSHOT)
+        return 0;
+    json_array_foreach(x->items, i, item) if (!strcmp(jstr(item, "operation"), op->id)) return 0;
+    violated("CF-47", "%s is snapshotted without %s of its group", x->of->id, op->id);
+}
+
+/* Of each piece of work before it begins. */
+static void check_work(const struct act *a)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (a->work == WORK_RUN_HOOK) {
+        if (operation_get(m.records, jstr(a->doc, "operation"), &op, NULL) < 0 || op.post_hook_done ||
+            !op_state_terminal(op.state) || !post_hook_wanted(&op))
+            violated("CF-48", "the hook after %s runs, its operation %s is %s%s", a->id, jstr(a->doc, "operation"),
+                     op_state_name(op.state), op.post_hook_done ? " and its hook has run" : "");
+        if (backup_get(m.records, a->id, &b, NULL) < 0 || b.state != BACKUP_FINALIZING)
+            violated("CF-48", "the hook after %s runs before its end", a->id);
+        return;
+    }
+    if (operation_get(m.records, a->id, &op, NULL) < 0)
+        violated("AO-41", "%s for %s, which is not there", work_name(a->work), a->id);
+    if (a->work == WORK_PREPARE_HOOK && (op.prepared || !op.exposure || jbool(op.exposure, "read_only")))
+        violated("PVC-25", "the prepare hook of %s runs on what is no writable intermediate", a->id);
+    if (a->work == WORK_OPEN && op.policy->hook_prepare[0] && !op.prepared && !jbool(op.exposure, "read_only"))
+        violated("PVC-25", "%s is moved and its prepare hook has not run", a->id);
+    if (a->work == WORK_SNAPSHOT && op.policy->group[0]) {
+        const struct operation_filter f = {.parent = op.parent, .live = true};
+        struct in_batch x = {&op, jarr(a->doc, "items")};
+        operation_each(m.records, &f, check_batch, &x, NULL);
+    }
+}
+
 static void act_work(const struct act *a)
 {
     if (work_of(a->id))
@@ -508,6 +606,7 @@ static void act_work(const struct act *a)
     struct live *l = live_get(&m.d, a->row, a->id);
     const json_t *item;
     size_t i;
+    check_work(a);
     l->working = a->work;
     if (a->work == WORK_SNAPSHOT)
         json_array_foreach(jarr(a->doc, "items"), i, item) live_get(&m.d, ROW_OPERATION, jstr(item, "operation"))
@@ -633,9 +732,44 @@ static void act_one(const struct act *a)
 
 /* ---- daemons ---- */
 
+/* A row that has ended counts once its transaction is durable. */
+static void note_end(enum row_kind k, const char *id, const void *was, const void *now)
+{
+    const struct operation *o = now, *p = was;
+    const struct backup *b = now, *c = was;
+    if (k == ROW_OPERATION && o && op_state_terminal(o->state) && p && !op_state_terminal(p->state))
+        json_array_append_new(
+            m.ending, json_pack("{s:s,s:i,s:s,s:s,s:i,s:b,s:b}", "operation", id, "kind", (int)k, "backup", o->parent,
+                                "volume", o->kind == KIND_BACKUP ? o->volume_id : "", "outcome", (int)o->outcome,
+                                "moved", (int)o->policy->move_data, "completed", (int)(o->state == OP_COMPLETED)));
+    else if (k == ROW_BACKUP && b && backup_state_terminal(b->state) && c && !backup_state_terminal(c->state))
+        json_array_append_new(m.ending, json_pack("{s:s,s:i}", "operation", id, "kind", (int)k));
+}
+
+static void ends_durable(bool durable)
+{
+    const json_t *x;
+    size_t i;
+    json_array_foreach(m.ending, i, x)
+    {
+        const char *id = jstr(x, "operation"), *volume = jstr(x, "volume");
+        if (!durable)
+            continue;
+        if (json_object_get(m.ended, id))
+            violated("exactly once", "%s ends a second time", id);
+        json_object_set(m.ended, id, json_object_get(x, "kind"));
+        if (volume[0])
+            json_object_set(m.last_ended, volume, (json_t *)(uintptr_t)x);
+        if (volume[0] && jbool(x, "completed"))
+            json_object_set(m.last_completed, volume, (json_t *)(uintptr_t)x);
+    }
+    json_array_clear(m.ending);
+}
+
 static void row_changed(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
 {
     (void)arg;
+    note_end(k, id, was, now);
     decide_row_changed(&m.d, k, id, was, now);
 }
 
@@ -682,6 +816,9 @@ static void restart(bool reboot)
 {
     const struct operation_filter live = {.live = true};
     trace(reboot ? "the machine reboots" : "the daemon dies");
+    json_object_clear(m.answered); /* what it was told is lost */
+    json_object_clear(m.unprepared);
+    json_object_clear(m.late);
     operation_each(m.records, &live, note_restart, NULL, NULL);
     daemon_end();
     while (m.n_works) { /* its children die with it, at any point of what they do */
@@ -711,16 +848,61 @@ static void restart(bool reboot)
 
 /* ---- turns ---- */
 
+/* What moves in each class and on each device, and the highest limit of those that do: each found the others below its
+ * own when it began. */
+#define LIMITS 6
+struct limits {
+    unsigned n[LIMITS], most[LIMITS];
+};
+
+static void note_limit(struct limits *x, unsigned i, int64_t limit)
+{
+    const unsigned most = limit ? (unsigned)limit : UINT_MAX;
+    x->n[i]++;
+    if (most > x->most[i])
+        x->most[i] = most;
+}
+
+static void note_limits(const struct operation *op, struct limits *x)
+{
+    const bool moving = op->state == OP_STARTING || op->state == OP_RUNNING || op->state == OP_CANCELLING;
+    int64_t per_device = op->policy->max_per_device;
+    if (!moving || (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE) || op->filled)
+        return;
+    for (unsigned i = 0; i < 3 && !op->policy->max_per_device; i++)
+        if (cfg_daemon(m.cfg[i])->per_device > per_device)
+            per_device = cfg_daemon(m.cfg[i])->per_device;
+    note_limit(x, (unsigned)(op->own->name[0] - 'a') % 4, op->policy->max_per_class);
+    note_limit(x, 4 + (unsigned)(op->volume->pool[4] - '0') % 2, per_device);
+}
+
 static int check_operation(const struct operation *op, void *arg)
 {
     const char *was = jstr(m.outcomes, op->id), *now = outcome_name(op->outcome);
-    (void)arg;
     /* MS-62, AO-09: an outcome that is recorded does not change. */
     if (was[0] && strcmp(was, now) != 0)
         violated("MS-62", "the outcome of %s was %s and is %s", op->id, was, now);
     if (now[0] && !was[0])
         json_object_set_new(m.outcomes, op->id, json_string(now));
+    const struct policy *p = op->policy;
+    if (op->attempt > p->retries)
+        violated("MS-17", "%s is in attempt %lld, retries are %lld", op->id, (long long)op->attempt + 1,
+                 (long long)p->retries);
+    if (op->state == OP_RETRYING && !op->interruptions && op->wake_ns &&
+        (op->wake_ns < op->state_since_ns + p->retry_first_s * NS_PER_S ||
+         op->wake_ns > op->state_since_ns + p->retry_max_s * NS_PER_S))
+        violated("MS-17", "%s is tried again after %lld s", op->id,
+                 (long long)((op->wake_ns - op->state_since_ns) / NS_PER_S));
+    note_limits(op, arg);
     return 0;
+}
+
+static void check_limits(const struct limits *x)
+{
+    for (unsigned i = 0; i < LIMITS; i++)
+        if (x->n[i] > x->most[i])
+            violated(i < 4 ? "CF-20: max-per-class" : "CF-20: max-per-device", "%u operations move, %u may", x->n[i],
+                     x->most[i]);
 }
 
 struct running {
@@ -731,6 +913,8 @@ static void check_slots(void)
 {
     struct running x = {0};
     for (unsigned i = 0; i < m.n_movers; i++) {
+        if (!m.movers[i].here && !m.movers[i].go)
+            continue; /* of a daemon that died: it waits for its go, which never comes */
         x.backups += m.movers[i].kind == KIND_BACKUP;
         x.restores += m.movers[i].kind == KIND_RESTORE;
     }
@@ -760,19 +944,23 @@ static void turn(void)
         trace("the commit fails");
         m.fail_commit = false;
         records_rollback(m.records);
+        ends_durable(false);
         records_counters_settle(m.records);
         decide_undone(&m.d);
         return;
     }
     if (records_commit(m.records, &e) < 0)
         violated("AO-41", "no commit: %s", e.msg);
+    ends_durable(true);
     records_counters_settle(m.records);
     const size_t n = m.d.plan.n, until = one_in(80) ? pick((unsigned)n + 1) : n;
     for (size_t i = 0; i < until; i++)
         act_one(&m.d.plan.acts[i]);
     decide_acted(&m.d);
     check_slots();
-    operation_each(m.records, &live, check_operation, NULL, NULL);
+    struct limits limits = {.n = {0}};
+    operation_each(m.records, &live, check_operation, &limits, NULL);
+    check_limits(&limits);
     if (until < n)
         restart(false); /* between commit and act */
 }

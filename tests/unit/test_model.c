@@ -15,7 +15,7 @@
  *   MODEL_STEPS=a,b,c    with MODEL_SEQUENCES=1: only these steps of it
  *   MODEL_TRACE=1        prints each step
  */
-#include "tests/unit/model.h"
+#include "tests/unit/model-rules.h"
 
 #include <sys/stat.h>
 
@@ -173,7 +173,7 @@ static void cancel_operation(const char *id)
 
 static void play_cancel(void)
 {
-    struct choose x = {.seen = 0};
+    struct choose x = {.kind = pick(4) ? KIND_NONE : KIND_RESTORE};
     const struct operation_filter live = {.live = true};
     const struct backup_filter backups = {.live = true};
     if (pick(2)) {
@@ -185,16 +185,32 @@ static void play_cancel(void)
     }
 }
 
+static int note_held(const struct native_row *n, void *arg)
+{
+    *(bool *)arg |= n->hold.held;
+    return 0;
+}
+
 static void play_delete(void)
 {
     struct choose x = {.kind = KIND_BACKUP};
     struct err e = ERR_INIT;
     json_t *answer = NULL;
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
     backup_each(m.records, NULL, choose_backup, &x, NULL);
-    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", x.id, "force", (int)pick(2), "even_kept", (int)pick(2));
-    if (x.id[0] && delete_submit(&m.d, req, &answer, &e) == 0)
-        trace("delete %s", x.id);
+    if (!x.id[0] || backup_get(m.records, x.id, &b, NULL) < 0)
+        return;
+    const bool force = pick(2), even_kept = pick(2), busy = !backup_state_terminal(b.state);
+    const struct native_row_filter natives = {.parent = x.id};
+    bool held = false;
+    native_row_each(m.records, &natives, note_held, &held, NULL);
+    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", x.id, "force", (int)force, "even_kept", (int)even_kept);
+    const bool accepted = delete_submit(&m.d, req, &answer, &e) == 0;
     json_decref(answer);
+    trace("delete %s%s%s%s", x.id, force ? ", force" : "", even_kept ? ", even kept" : "", accepted ? "" : ": refused");
+    if (accepted != (b.deleting[0] || ((force || !busy) && (even_kept || !held))))
+        violated("RS-23", "deletion of %s was %s; it is %s%s", x.id, accepted ? "accepted" : "refused",
+                 backup_state_name(b.state), held ? ", a native snapshot of it is held" : "");
 }
 
 static void play_hold(void)
@@ -259,7 +275,7 @@ static void play(uint64_t word)
         m.now += (int64_t)pick(7200) * NS_PER_S;
     else if (what < 69)
         m.now -= (int64_t)pick(600) * NS_PER_S; /* the clock is set back */
-    else if (what < 76)
+    else if (what < 75)
         submit_backup();
     else if (what < 79)
         submit_restore();
@@ -268,7 +284,7 @@ static void play(uint64_t word)
     else if (what < 86)
         play_delete();
     else if (what < 87)
-        play_hold();
+        pick(2) ? play_delete() : play_hold();
     else if (what < 89)
         restart(false);
     else if (what < 90)
@@ -281,7 +297,7 @@ static void play(uint64_t word)
         queue_mark_down(&m.d);
     } else if (what < 95)
         m.fail_commit = true;
-    else if (what < 98)
+    else if (what < 97)
         play_admin();
     else
         sweep();
@@ -427,6 +443,7 @@ static void come_to_rest(bool cancel)
         if (!x.odd[v] && x.retained[v] > x.limit[v] + 1)
             violated("RS-17", "volume %u has %u retained native snapshots, its limit was at most %u", v, x.retained[v],
                      x.limit[v]);
+    rules_at_rest();
 }
 
 /* ---- sequences ---- */
@@ -444,7 +461,12 @@ static void write_text(const char *dir, const char *text)
 static void load_configurations(void)
 {
     static const char *const daemon_keys[] = {"slots = 2\nprepare-ahead = 3", "slots = 1\nrestore-reserved = 0",
-                                              "slots = 3\nconcurrent-backups = 1"};
+                                              "slots = 3\nper-device = 3"};
+    static const char *const limits[] = {"", "", "max-per-class = 1\nmax-per-device = 2\n"};
+    /* volumes 0 and 1 are of one group in the last */
+    static const char *const groups[] = {"", "",
+                                         "[volume \"/srv/a/0.img\"]\ngroup = g\ngroup-consistency = strict\n"
+                                         "[volume \"/srv/b/1.img\"]\ngroup = g\ngroup-consistency = strict\n"};
     char ini[3000];
     struct err e = ERR_INIT;
     for (unsigned i = 0; i < 3; i++) {
@@ -453,13 +475,16 @@ static void load_configurations(void)
             "[daemon]\nnode-name = n\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
             "password-file = /etc/p\n"
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\n"
+            "backup-read-only = no\nhook-prepare = /bin/true\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
             "prune = after\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
             "keep-on-failure = yes\nkeep-latest = 3\n"
             "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
             "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
-            "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\n",
-            daemon_keys[i], i);
+            "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\n"
+            "backup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = continue\nhook-post-restore = "
+            "/bin/true\n%s%s",
+            daemon_keys[i], i, limits[i], limits[i], groups[i]);
         write_text(m.dir, ini);
         if (cfg_load_dir(&m.cfg[i], m.dir, &e) < 0)
             fail_msg("%s", e.msg);
@@ -468,8 +493,11 @@ static void load_configurations(void)
 
 static void sets_new(void)
 {
-    json_t **sets[] = {&m.natives,   &m.exposures, &m.targets,  &m.frozen,
-                       &m.snapshots, &m.results,   &m.outcomes, &m.ended};
+    json_t **sets[] = {&m.natives,  &m.exposures,  &m.targets, &m.frozen,     &m.snapshots,
+                       &m.results,  &m.outcomes,   &m.ended,   &m.last_ended, &m.last_completed,
+                       &m.answered, &m.unprepared, &m.late};
+    json_decref(m.ending);
+    m.ending = json_array();
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         json_decref(*sets[i]);
         *sets[i] = json_object();
@@ -502,7 +530,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.serial = 0;
     m.boot = 1;
     m.now = INT64_C(1700000000) * NS_PER_S;
-    m.cfg_now = 0;
+    m.cfg_now = (unsigned)(seed % 3);
     m.repo_up = true;
     m.quiet = m.fail_commit = false;
     if (setjmp(violation)) {

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* model-rules.h - what must hold once all has come to rest; include it behind model.h in one file */
+#ifndef SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
+#define SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
+
+#include "tests/unit/model.h"
+
+static bool is_of_backup(const char *operation, const char *backup)
+{
+    const size_t n = strlen(backup);
+    return !strncmp(operation, "up-", 3) && !strncmp(operation + 3, backup, n) && operation[3 + n] == '.';
+}
+
+/* ---- native snapshots ---- */
+
+static int rest_native(const struct native_row *n, void *arg)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    const char *answer = jstr(m.answered, n->id);
+    (void)arg;
+    if (n->state == NATIVE_CREATING)
+        violated("E-04: nothing leaks", "native snapshot %s is Creating and nobody creates it", n->id);
+    if (n->state == NATIVE_REMOVING && !n->why_removed[0])
+        violated("RS-16", "native snapshot %s is Removing and nobody knows why", n->id);
+    if (!strcmp(answer, "gone"))
+        violated("RS-26", "native snapshot %s was removed and is recorded as %s", n->id, native_state_name(n->state));
+    if (!strcmp(answer, "error") && !n->remove_error)
+        violated("RS-26", "the storage refused to remove native snapshot %s, and its record has no error", n->id);
+    if (operation_get(m.records, n->operation, &op, NULL) < 0)
+        return 0;
+    if (strcmp(op.native, n->id) != 0) /* of an attempt that was given up */
+        return n->failed ? 0 : (violated("RS-16", "native snapshot %s is no longer of %s", n->id, op.id), 0);
+    const bool moved = op.state == OP_COMPLETED && op.policy->move_data;
+    if (n->moved != moved || n->failed != (op.policy->move_data && !moved) || (n->moved_ns != 0) != moved)
+        violated("RS-18", "native snapshot %s of %s, which is %s, is recorded as %smoved and %sfailed", n->id, op.id,
+                 op_state_name(op.state), n->moved ? "" : "not ", n->failed ? "" : "not ");
+    if (moved && strcmp(n->snapshot, jstr(op.result, "snapshotID")) != 0)
+        violated("RS-18", "native snapshot %s has snapshot %s, its operation %s", n->id, n->snapshot,
+                 jstr(op.result, "snapshotID"));
+    return 0;
+}
+
+/* ---- operations ---- */
+
+static int rest_operation(const struct operation *op, void *arg)
+{
+    const struct policy *p = op->policy;
+    (void)arg;
+    if (!json_object_get(m.ended, op->id))
+        violated("AO-41", "%s is %s and never ended", op->id, op_state_name(op->state));
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
+        return 0;
+    const bool done = op->state == OP_COMPLETED;
+    if (!done && op->state != OP_FAILED && op->state != OP_CANCELED)
+        violated("AO-09", "%s ends as %s", op->id, op_state_name(op->state));
+    if (op->state == OP_FAILED && !op->error.code)
+        violated("AO-33", "%s failed and nobody knows why", op->id);
+    if (json_object_get(m.unprepared, op->id) && done)
+        violated("PVC-25", "the prepare hook of %s failed and it is Completed", op->id);
+    if (op->kind == KIND_BACKUP && p->hook_continue && !strcmp(op->error.stage, "prepare hook"))
+        violated("PVC-25", "the prepare hook of %s failed, hook-on-error is continue, and it failed", op->id);
+    if (json_object_get(m.late, op->id) && (done || (op->state == OP_FAILED && op->reason != REASON_PREPARE_TIMEOUT)))
+        violated("PVC-20", "prepare-timeout of %s passed; it is %s%s", op->id, op_state_name(op->state),
+                 op->reason == REASON_PREPARE_TIMEOUT ? "" : " for another reason");
+    if (op->kind != KIND_BACKUP)
+        return 0;
+    if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)
+        violated("CF-47", "%s is Completed with a skew of %lld ms", op->id, (long long)op->group_skew_ms);
+    if (done && p->move_data && !json_object_get(m.snapshots, jstr(op->result, "snapshotID")))
+        violated("RS-23", "snapshot %s of %s is gone", jstr(op->result, "snapshotID"), op->id);
+    if (post_hook_wanted(op) && !op->post_hook_done)
+        violated("CF-48", "the post-backup hook of %s has not run", op->id);
+    return 0;
+}
+
+/* ---- backups ---- */
+
+struct members_of {
+    unsigned n, by[OP_STATES], errors, wants_expire, expires;
+    int64_t total, incremental, uploaded;
+    bool degraded;
+};
+static int add_member(const struct operation *op, void *arg)
+{
+    struct members_of *x = arg;
+    if (op->kind == KIND_ADMIN) {
+        x->expires++;
+        return 0;
+    }
+    x->n++;
+    x->by[op->state]++;
+    x->degraded |= op->degraded;
+    x->errors += op->state != OP_COMPLETED && op->error.code;
+    x->total += jint(op->result, "totalBytes");
+    x->incremental += jint(op->result, "incrementalBytes");
+    x->uploaded += jint(op->result, "uploadedBytes");
+    x->wants_expire |= op->kind == KIND_BACKUP && op->state == OP_COMPLETED && op->policy->move_data &&
+                       policy_keeps(&op->policy->keep);
+    return 0;
+}
+
+static int rest_backup(const struct backup *b, void *arg)
+{
+    const struct operation_filter f = {.parent = b->id};
+    struct members_of x = {.n = 0};
+    enum backup_state want;
+    (void)arg;
+    operation_each(m.records, &f, add_member, &x, NULL);
+    const unsigned good = x.by[OP_COMPLETED], canceled = x.by[OP_CANCELED], failed = x.by[OP_FAILED];
+    if (!json_object_get(m.ended, b->id))
+        violated("AO-41", "%s is %s and never ended", b->id, backup_state_name(b->state));
+    if (good == x.n)
+        want = x.degraded || b->degraded ? BACKUP_PARTIALLY_FAILED : BACKUP_COMPLETED;
+    else if (good)
+        want = BACKUP_PARTIALLY_FAILED;
+    else
+        want = canceled == x.n || b->cancel ? BACKUP_CANCELED : BACKUP_FAILED;
+    if (b->state != want)
+        violated("AO-12", "%s is %s: %u of %u operations are Completed, %u failed, %u were canceled", b->id,
+                 backup_state_name(b->state), good, x.n, failed, canceled);
+    if (b->counts.attempted != x.n || b->counts.completed != good || b->counts.failed != failed ||
+        b->counts.canceled != canceled || b->counts.skipped)
+        violated("AO-12", "the counts of %s are wrong", b->id);
+    if (b->failed_volumes.n != failed + canceled || json_array_size(b->errors) != x.errors ||
+        (b->error.code == ERR_NONE && x.errors))
+        violated("AO-12", "%s names %u volumes and %zu errors; %u operations are not Completed, %u have an error",
+                 b->id, b->failed_volumes.n, json_array_size(b->errors), failed + canceled, x.errors);
+    if (b->bytes.total != x.total || b->bytes.incremental != x.incremental || b->bytes.uploaded != x.uploaded)
+        violated("AO-12", "the bytes of %s are wrong", b->id);
+    if (b->degraded_phase != (failed + canceled > 0))
+        violated("AO-13", "%s is %s, and %u operations are not Completed", b->id,
+                 b->degraded_phase ? "degraded" : "not degraded", failed + canceled);
+    if (x.expires != x.wants_expire)
+        violated("AO-11", "retention of %s was asked for %u times", b->id, x.expires);
+    if (b->deleting[0])
+        violated("RS-23", "%s is being deleted by %s, which has ended", b->id, b->deleting);
+    if (!b->completed_ns || (b->kind == KIND_BACKUP && good && !b->started_ns))
+        violated("AO-16", "%s has no time of its begin or end", b->id);
+    return 0;
+}
+
+/* ---- deletions ---- */
+
+static int any_operation(const struct operation *op, void *arg)
+{
+    violated("RS-23", "%s was deleted, %s is left", (const char *)arg, op->id);
+    return 0;
+}
+static int any_native(const struct native_row *n, void *arg)
+{
+    violated("RS-23", "%s was deleted, native snapshot %s is in the records", (const char *)arg, n->id);
+    return 0;
+}
+
+static int rest_delete(const struct operation *op, void *arg)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    const char *key;
+    json_t *x;
+    (void)arg;
+    if (op->kind != KIND_DELETE || op->state != OP_COMPLETED)
+        return 0;
+    const struct operation_filter operations = {.parent = op->deletes};
+    const struct native_row_filter natives = {.parent = op->deletes};
+    char id[BOARD_ID_MAX];
+    snprintf(id, sizeof id, "%s", op->deletes);
+    if (backup_get(m.records, id, &b, NULL) == 0)
+        violated("RS-23", "%s was deleted and is still there", id);
+    operation_each(m.records, &operations, any_operation, id, NULL);
+    native_row_each(m.records, &natives, any_native, id, NULL);
+    json_object_foreach(m.natives, key, x) if (is_of_backup(jstr(x, "operation"), id))
+        violated("RS-23", "%s was deleted, its native snapshot %s is on the storage", id, key);
+    json_object_foreach(m.snapshots, key, x) if (is_of_backup(jstr(x, "operation"), id) && !op->force)
+        violated("RS-23", "%s was deleted, its snapshot %s is in the repository", id, key);
+    else if (is_of_backup(jstr(x, "operation"), id) && jbool(x, "kept") && !op->even_kept)
+        violated("RS-23", "%s was forgotten, and its snapshot %s is kept", id, key);
+    return 0;
+}
+
+/* ---- volumes ---- */
+
+struct good_of {
+    const char *volume, *backup;
+    bool any, this_one;
+};
+static int note_good(const struct operation *op, void *arg)
+{
+    struct good_of *x = arg;
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED)
+        return 0;
+    x->any |= op->policy->move_data;
+    x->this_one |= !strcmp(op->parent, x->backup);
+    return 0;
+}
+
+static int rest_volume(const struct volume_row *v, void *arg)
+{
+    const json_t *last = json_object_get(m.last_ended, v->id), *good = json_object_get(m.last_completed, v->id);
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    struct good_of x = {.volume = v->id, .backup = v->last_good_backup};
+    const struct operation_filter f = {.volume_id = v->id};
+    (void)arg;
+    operation_each(m.records, &f, note_good, &x, NULL);
+    if (v->last_status != (enum outcome)jint(last, "outcome"))
+        violated("AO-16", "volume %s: its last backup was %s, recorded is %s", v->id,
+                 outcome_name((enum outcome)jint(last, "outcome")), outcome_name(v->last_status));
+    const bool there = last && backup_get(m.records, jstr(last, "backup"), &b, NULL) == 0;
+    if (strcmp(v->last_backup, there ? jstr(last, "backup") : "") != 0)
+        violated("AO-16", "volume %s: its last backup is %s, recorded is \"%s\"", v->id,
+                 there ? jstr(last, "backup") : "none", v->last_backup);
+    if (v->last_good_backup[0] && !x.this_one)
+        violated("AO-16", "volume %s: its last good backup %s does not exist", v->id, v->last_good_backup);
+    if (!v->last_good_backup[0] && x.any)
+        violated("AO-16", "volume %s has a good backup and its record names none", v->id);
+    if (good && jbool(good, "moved") && operation_get(m.records, jstr(good, "operation"), &op, NULL) == 0 &&
+        strcmp(v->last_good_backup, op.parent) != 0)
+        violated("AO-16", "volume %s: its last good backup is %s, recorded is \"%s\"", v->id, op.parent,
+                 v->last_good_backup);
+    return 0;
+}
+
+/* ---- counters ---- */
+
+struct sums {
+    double operations, backups;
+};
+static int add_counter(const char *name, const json_t *labels, double value, void *arg)
+{
+    struct sums *x = arg;
+    (void)labels;
+    if (!strcmp(name, "operations_total"))
+        x->operations += value;
+    else if (!strcmp(name, "backups_total"))
+        x->backups += value;
+    return 0;
+}
+
+static void rest_counters(void)
+{
+    struct sums x = {0, 0};
+    unsigned operations = 0, backups = 0;
+    const char *id;
+    json_t *v;
+    records_counters(m.records, add_counter, &x, NULL);
+    json_object_foreach(m.ended, id, v) * (json_integer_value(v) == ROW_BACKUP ? &backups : &operations) += 1;
+    if (x.operations != operations || x.backups != backups)
+        violated("exactly once", "%g operations and %g backups were counted, %u and %u ended", x.operations, x.backups,
+                 operations, backups);
+}
+
+static void rules_at_rest(void)
+{
+    native_row_each(m.records, NULL, rest_native, NULL, NULL);
+    operation_each(m.records, NULL, rest_operation, NULL, NULL);
+    operation_each(m.records, NULL, rest_delete, NULL, NULL);
+    backup_each(m.records, NULL, rest_backup, NULL, NULL);
+    volume_row_each(m.records, NULL, rest_volume, NULL, NULL);
+    rest_counters();
+}
+
+#endif
