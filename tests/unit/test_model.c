@@ -658,7 +658,7 @@ static void every_cell_is_reached(void **state)
     const uint64_t least = number("MODEL_CELLS", number("MODEL_SEQUENCES", 0) ? 100 : 1);
     unsigned poor = 0;
     (void)state;
-    if (sequences_played < 1000) {
+    if (sequences_played < 20000) {
         printf("# %llu sequences are too few to judge the cells\n", (unsigned long long)sequences_played);
         return;
     }
