@@ -46,9 +46,9 @@ check "explain names it, and what it overrides ($(by compression))" grep -q '^no
     <<<"$(by compression)"
 config_class vol "$WORK/vol" 'compression = zstd-fastets'
 expect "a name that does not exist is refused" 2 \
-    'there is no compression zstd-fastets; the nearest known is zstd-fastest' \
+    'unknown compression zstd-fastets; the nearest known is zstd-fastest' \
     -- "$SNAPFERRY" check-config --config-dir "$CONF"
-expect "by reload, too" 2 'there is no compression zstd-fastets' -- ask reload --wait
+expect "by reload, too" 2 'unknown compression zstd-fastets' -- ask reload --wait
 stops "the daemon stops"
 explain_failure
 finish
