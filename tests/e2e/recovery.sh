@@ -103,8 +103,8 @@ rm -rf "$WORK/noindex"
 
 # Damage in the middle: told by byte, restored around, and a new whole snapshot with another splitter.
 cp -a "$R" "$WORK/sound"
-# Where a content of zeros lies nobody would notice: a restore does not read it. It has 2 MiB at most. The first one of the
-# image is another one in each snapshot, and has nothing before it; the order of packs is another one in each run.
+# Where a content of zeros lies nobody would notice: a restore does not read it. It has 2 MiB at most. The first one of
+# the image is another one in each snapshot, and has nothing before it; the order of packs is another one in each run.
 damaged_range() {
     sf "$R" verify --json 2>/dev/null |
         jq -r 'select(.type == "damage" and .source == "snapferry@nas1:/db1") | "\(.offset) \(.length)"' | tail -n 1
