@@ -283,6 +283,14 @@ void decide_undone(struct decide *d)
 
 /* ---- life ---- */
 
+static void free_events(struct event *first)
+{
+    for (struct event *ev = first, *next; ev; ev = next) {
+        next = ev->next;
+        event_free(ev);
+    }
+}
+
 int decide_init(struct decide *d, struct err *e)
 {
     d->events_end = &d->events;
@@ -303,10 +311,8 @@ void decide_free(struct decide *d)
             free(l);
         }
     free(d->live);
-    for (struct event *ev = d->events, *next; ev; ev = next) {
-        next = ev->next;
-        event_free(ev);
-    }
+    free_events(d->events);
+    free_events(d->taken); /* of a turn that was not carried out */
     while (d->repos) {
         struct repo_health *h = d->repos;
         d->repos = h->next;

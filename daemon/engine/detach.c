@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-detach.c - a repository is given up: its backups leave the records (CF-55)
+ * detach.c - a repository is given up: its backups leave the records (CF-55)
  *
  * Nothing is deleted in the repository. Native snapshots whose data was only there count as not moved from then on, so
  * that no plan takes them for copies of something that can still be restored.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-expect.c - since when a job with a schedule names a volume
+ * expect.c - since when a job with a schedule names a volume
  *
  * The age of a backup tells whether one is overdue; where there is none yet, only this does. It is kept with the
  * volume, since the daemon may be started more often than a job runs.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* engine-journal.c - what the journal says of an operation or a run: whose it is, and one line when it has ended */
+/* journal.c - what the journal says of an operation or a run: whose it is, and one line when it has ended */
 #include "base/bytes.h"
 #include "base/units.h"
 #include "daemon/engine/engine-impl.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-looks.c - volumes are looked for without anybody asking, so that a new one counts before its first backup
+ * looks.c - volumes are looked for without anybody asking, so that a new one counts before its first backup
  *
  * Each class is looked at by a step of its own: a storage that hangs hides nothing of the others. The records are read
  * and written only where something is new; what a look finds is compared with the facts in memory.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-restore.c - what is restored from where: the native snapshot if it is still good, else the repository (RS-22,
+ * restore.c - what is restored from where: the native snapshot if it is still good, else the repository (RS-22,
  * RS-26)
  */
 #include "base/crash.h"

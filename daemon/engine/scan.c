@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-scan.c - what a repository has of this node is compared with the records (RS-15)
+ * scan.c - what a repository has of this node is compared with the records (RS-15)
  *
  * A snapshot that no record knows becomes a backup of the records again; a backup whose snapshot is not there any more
  * (somebody else deleted it) no longer counts as one.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-steps.c - what the daemon's children do: calls into drivers that may block
+ * steps.c - what the daemon's children do: calls into drivers that may block
  *
  * Each function runs in a process of its own with its arguments as a document, answers with a document, and leaves
  * nothing behind in memory. All are idempotent: after a crash the same step is run again.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-submit.c - a request becomes records, or is refused with everything that is wrong with it
+ * submit.c - a request becomes records, or is refused with everything that is wrong with it
  *
  * What the request names is looked up on the storage by a step; then policies are worked out, checked, and one
  * transaction writes the backup and its operations. Nothing is left behind by a request that is refused.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * engine-sweep.c - what is looked at without being asked: repositories, our objects on the storage, volumes
+ * sweep.c - what is looked at without being asked: repositories, our objects on the storage, volumes
  *
  * The storage sweep compares both sides: objects that carry our tag but that no record knows (orphans, removed after a
  * grace, or adopted where a backup refers to them), and records whose object is gone. It never touches what has no tag.
