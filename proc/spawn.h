@@ -3,8 +3,9 @@
  * spawn.h - the one place that forks: a program with its resources, or a function in a child
  *
  * No descriptor of the caller remains open in the child unless named here; signals have their defaults. Thread-safe;
- * the child of spawn_function() may use only what is safe after fork() in the calling program. Supervision, limits and
- * termination of the child: process.h, cgroup.h.
+ * the child of spawn_function() may use only what is safe after fork() in the calling program. Where a spawner was
+ * started (spawner.h) it forks programs, and functions whose argument is bytes; the child is the caller's all the same.
+ * Supervision, limits and termination of the child: process.h, cgroup.h.
  */
 #ifndef SNAPFERRY_PROC_SPAWN_H
 #define SNAPFERRY_PROC_SPAWN_H
@@ -101,10 +102,11 @@ int spawn_and_wait(const struct spawn *s, const char *what, struct err *e);
 typedef void spawn_fn(int channel, void *arg);
 
 struct spawn_function {
-    const char *name; /* of the process, at most 15 bytes */
+    const char *name; /* of the process, at most 15 bytes; static */
     spawn_fn *fn;
     void *arg;
-    int channel;           /* borrowed; in the child it is another number, close-on-exec */
+    size_t arg_len; /* of bytes without pointers, which the child gets a copy of; 0: arg is a pointer of the caller's */
+    int channel;    /* borrowed; in the child it is another number, close-on-exec */
     bool no_standard;      /* 0 to 2 are closed, too */
     bool dies_with_parent; /* as above */
     bool detached;         /* a session of its own; SIGTERM, SIGINT, SIGHUP and SIGPIPE are ignored */

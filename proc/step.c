@@ -89,8 +89,12 @@ static void step_free(struct step *t)
 struct child {
     int channel;
     unsigned lines; /* logged */
+};
+
+/* What the child gets: bytes, since it may be forked by the spawner, which has none of the daemon's memory. */
+struct task {
     step_fn *fn;
-    const json_t *in;
+    char in[]; /* JSON text; "": none */
 };
 
 /* All of it, with a descriptor (-1: none) beside the first byte. */
@@ -172,12 +176,13 @@ static int child_report(int channel, json_t *out, int fd, const struct err *e)
 
 static void child_main(int channel, void *arg)
 {
-    struct child *c = arg;
+    const struct task *task = arg;
+    struct child c = {.channel = channel};
     struct err e = ERR_INIT;
     json_t *out = NULL;
-    c->channel = channel;
-    log_to(child_log, c);
-    int fd = -1, rc = c->fn(c->in, &out, &fd, &e);
+    log_to(child_log, &c);
+    json_t *in = task->in[0] ? json_loads(task->in, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    int fd = -1, rc = !in && task->in[0] ? err_nomem(&e) : task->fn(in, &out, &fd, &e);
     if (rc >= 0)
         e = (struct err)ERR_INIT;
     else if (e.cls == ERR_NONE)
@@ -448,9 +453,19 @@ static int step_fork(struct step *t, step_fn *fn, const json_t *in, struct err *
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make a channel", t->name);
     t->channel = pair[0];
     CLEANUP_CLOSE int theirs = pair[1];
-    struct child c = {.fn = fn, .in = in};
-    const struct spawn_function f = {
-        .name = "snapferryd-step", .fn = child_main, .arg = &c, .channel = theirs, .dies_with_parent = true};
+    CLEANUP_FREE char *text = in ? json_dumps(in, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    const size_t n = text ? strlen(text) : 0, len = sizeof(struct task) + n + 1;
+    CLEANUP_FREE struct task *task = in && !text ? NULL : malloc(len);
+    if (!task)
+        return err_nomem(e);
+    task->fn = fn;
+    memcpy(task->in, text ? text : "", n + 1);
+    const struct spawn_function f = {.name = "snapferryd-step",
+                                     .fn = child_main,
+                                     .arg = task,
+                                     .arg_len = len,
+                                     .channel = theirs,
+                                     .dies_with_parent = true};
     struct spawned p;
     int rc = spawn_function(&p, &f, e);
     if (rc < 0)

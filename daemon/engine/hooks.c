@@ -177,18 +177,21 @@ static bool told_in_time(int channel, double deadline, const char **why)
     }
 }
 
+/* Bytes, see spawn.h. */
 struct watchdog_task {
-    const json_t *in;
     double deadline;
+    char in[]; /* JSON text */
 };
 
 /* In a process of its own, which the end of the daemon does not end. */
 static void watchdog_main(int channel, void *arg)
 {
     const struct watchdog_task *task = arg;
-    const json_t *in = task->in;
+    json_t *in = json_loads(task->in, 0, NULL);
     const char *why = "";
     log_to(plain_log, NULL);
+    if (!in)
+        _exit(1);
     if (told_in_time(channel, task->deadline, &why))
         return;
     log_warning("%s: the post-snapshot hook of %s is run by its watchdog: %s", text(in, "operation"),
@@ -234,18 +237,26 @@ int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
     reap();
     if (!*text(in, "program") || find(operation))
         return 0;
-    struct watchdog *w = calloc(1, sizeof *w);
+    CLEANUP_FREE char *copy = json_dumps(in, JSON_COMPACT);
+    const size_t len = sizeof(struct watchdog_task) + (copy ? strlen(copy) : 0) + 1;
+    CLEANUP_FREE struct watchdog_task *task = copy ? malloc(len) : NULL;
+    struct watchdog *w = task ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return err_nomem(e);
+    task->deadline = (double)boot_ns() / 1e9 + deadline_s;
+    strcpy(task->in, copy);
     snprintf(w->operation, sizeof w->operation, "%s", operation);
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         free(w);
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make the channel of the hooks' watchdog", operation);
     }
-    struct watchdog_task task = {in, (double)boot_ns() / 1e9 + deadline_s};
-    const struct spawn_function f = {
-        .name = "snapferryd-thaw", .fn = watchdog_main, .arg = &task, .channel = pair[1], .detached = true};
+    const struct spawn_function f = {.name = "snapferryd-thaw",
+                                     .fn = watchdog_main,
+                                     .arg = task,
+                                     .arg_len = len,
+                                     .channel = pair[1],
+                                     .detached = true};
     struct spawned p;
     int rc = spawn_function(&p, &f, e);
     close(pair[1]);

@@ -9,6 +9,7 @@
 #include "daemon/metrics/endpoint.h"
 #include "daemon/main/service.h"
 #include "proc/notify.h"
+#include "proc/spawner.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -250,6 +251,10 @@ int main(int argc, char **argv)
     /* Passwords pass through: no core dumps. */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     prctl(PR_SET_DUMPABLE, 0);
+    /* While there is one thread and little memory. */
+    if (spawner_start(&e) < 0)
+        log_warning("%s; the daemon forks itself", e.msg);
+    e = (struct err)ERR_INIT;
     rc = load(&s, &c, &e);
     if (rc == 0)
         rc = set_up(&s, c, &e);
@@ -272,6 +277,7 @@ int main(int argc, char **argv)
         engine_observe(s.engine, NULL);
     endpoint_free(s.endpoint);
     engine_free(s.engine);
+    spawner_stop();
     cfg_free(c);
     sd_event_unref(s.loop);
     return e.cls ? (int)e.cls : 0;

@@ -6,6 +6,7 @@
 #include "proc/descriptors.h"
 #include "proc/process.h"
 #include "proc/spawn.h"
+#include "proc/spawner.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -217,8 +218,13 @@ static void test_function(void **state)
     struct err e = ERR_INIT;
     struct spawned p;
     assert_return_code(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), errno);
-    const struct spawn_function f = {
-        .name = "a-test", .fn = talk, .arg = name, .channel = pair[1], .no_standard = true, .detached = true};
+    const struct spawn_function f = {.name = "a-test",
+                                     .fn = talk,
+                                     .arg = name,
+                                     .arg_len = sizeof name,
+                                     .channel = pair[1],
+                                     .no_standard = true,
+                                     .detached = true};
     assert_ok(spawn_function(&p, &f, &e), &e);
     close(pair[1]);
     ssize_t n = read(pair[0], text, sizeof text - 1);
@@ -281,18 +287,38 @@ static void test_and_wait(void **state)
     assert_non_null(strstr(e.msg, "it: cannot run /nonexistent"));
 }
 
+static int with_spawner(void **state)
+{
+    struct err e = ERR_INIT;
+    (void)state;
+    return spawner_start(&e);
+}
+
+static int without_spawner(void **state)
+{
+    const int pid = spawner_pid_test();
+    (void)state;
+    spawner_stop();
+    return pid > 0 ? 0 : -1; /* it was there all the time */
+}
+
 int main(void)
 {
+#define BOTH(f)                                                                                                        \
+    cmocka_unit_test(f),                                                                                               \
+    {                                                                                                                  \
+#f "_spawned", f, with_spawner, without_spawner, NULL                                                          \
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_identity),
         cmocka_unit_test(test_zombie),
-        cmocka_unit_test(test_no_go),
-        cmocka_unit_test(test_phases),
-        cmocka_unit_test(test_nothing_inherited),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_function),
+        BOTH(test_no_go),
+        BOTH(test_phases),
+        BOTH(test_nothing_inherited),
+        BOTH(test_limits),
+        BOTH(test_function),
         cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_and_wait),
+        BOTH(test_and_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

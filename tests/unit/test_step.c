@@ -2,9 +2,13 @@
 /* test_step.c - blocking work in children: results, descriptors, deadlines, crashes, children that cannot be killed */
 #include "tests/unit/loop.h"
 
+#include "proc/spawner.h"
 #include "proc/step.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -61,10 +65,18 @@ static int setup(void **state)
     return sd_event_new(&loop) < 0 || steps_new(&steps, loop, &e) < 0 ? -1 : 0;
 }
 
+/* The same with a spawner, which forks each child. */
+static int setup_spawned(void **state)
+{
+    struct err e = ERR_INIT;
+    return spawner_start(&e) < 0 ? -1 : setup(state);
+}
+
 static int teardown(void **state)
 {
     (void)state;
     steps_free(steps);
+    spawner_stop();
     loop = sd_event_unref(loop);
     return waitpid(-1, NULL, WNOHANG) == -1 ? 0 : -1; /* nothing is left to be reaped */
 }
@@ -172,8 +184,9 @@ static int fn_log(const json_t *in, json_t **out, int *fd, struct err *e)
 static int fn_garbage(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)out, (void)fd, (void)e;
-    const char *bytes = json_string_value(in);
-    send(3, bytes, json_string_length(in), 0);
+    const uint32_t head[2] = {(uint32_t)json_integer_value(json_array_get(in, 0)),
+                              (uint32_t)json_integer_value(json_array_get(in, 1))};
+    send(3, head, sizeof head, 0);
     pause();
     return 0;
 }
@@ -333,12 +346,9 @@ static void test_nonsense(void **state)
 {
     (void)state;
     /* Unknown type; log longer than allowed; a result of 4 GiB; an empty one. */
-    const char frames[][8] = {
-        {9, 0, 0, 0, 1, 0, 0, 0}, {1, 0, 0, 0, 0, 16, 0, 0}, {2, 0, 0, 0, -1, -1, -1, -1}, {2, 0, 0, 0, 0, 0, 0, 0}};
+    const uint32_t frames[][2] = {{9, 1}, {1, 4096}, {2, UINT32_MAX}, {2, 0}};
     for (size_t i = 0; i < 4; i++) {
-        CLEANUP_FREE char *copy = malloc(8);
-        memcpy(copy, frames[i], 8);
-        json_t *in = json_stringn_nocheck(copy, 8);
+        json_t *in = json_pack("[I,I]", (json_int_t)frames[i][0], (json_int_t)frames[i][1]);
         SEEN s = run(fn_garbage, in, 10);
         assert_non_null(strstr(s.e.msg, "malformed"));
         assert_true(s.seconds < 5);
@@ -458,7 +468,7 @@ static void test_freed_in_its_callback(void **state)
 
 /* ---- a child that SIGKILL does not end: it writes to a frozen file system ---- */
 
-static char frozen_dir[] = "/tmp/snapferry-step.XXXXXX";
+static char frozen_dir[64];
 
 static int fn_write_frozen(const json_t *in, json_t **out, int *fd, struct err *e)
 {
@@ -475,6 +485,7 @@ static void test_stuck_in_the_kernel(void **state)
     need_loop();
     need_tool("mkfs.xfs");
     need_tool("fsfreeze");
+    strcpy(frozen_dir, "/tmp/snapferry-step.XXXXXX");
     assert_non_null(mkdtemp(frozen_dir));
     char img[64], dev[64], mnt[64], file[80];
     snprintf(img, sizeof img, "%s/img", frozen_dir);
@@ -519,24 +530,164 @@ static void test_stuck_in_the_kernel(void **state)
     assert_int_equal(s.calls, 1);
 }
 
+/* ---- the spawner ---- */
+
+static int fn_parents(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    char name[17] = "";
+    (void)in, (void)fd, (void)e;
+    prctl(PR_GET_NAME, name);
+    *out = json_pack("{s:i,s:i,s:s}", "parent", (int)getppid(), "group", (int)getpgrp(), "name", name);
+    return 0;
+}
+
+static long spawner_pages(void)
+{
+    char path[64];
+    long size = 0, resident = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", spawner_pid_test());
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &size, &resident), 2);
+    fclose(f);
+    return size;
+}
+
+/* Its children are the daemon's own, and have none of the memory that it has allocated since. */
+static void test_spawned_is_a_child_of_the_daemon(void **state)
+{
+    (void)state;
+    const size_t much = (size_t)256 << 20;
+    const long before = spawner_pages();
+    char *memory = malloc(much);
+    assert_non_null(memory);
+    memset(memory, 1, much);
+    SEEN s = run(fn_parents, NULL, 10);
+    free(memory);
+    assert_int_equal(s.e.cls, ERR_NONE);
+    assert_int_equal(json_integer_value(json_object_get(s.out, "parent")), getpid());
+    assert_int_equal(json_integer_value(json_object_get(s.out, "group")), getpgrp());
+    assert_string_equal(json_string_value(json_object_get(s.out, "name")), "snapferryd-step");
+    assert_true(spawner_pages() - before < (long)(much / 4096 / 4));
+}
+
+/* Larger than what a socket holds at once. */
+static void test_spawned_with_large_input(void **state)
+{
+    (void)state;
+    const size_t len = (size_t)6 << 20;
+    char *text = malloc(len + 1);
+    memset(text, 'x', len);
+    text[len] = '\0';
+    json_t *in = json_pack("{s:s}", "text", text);
+    SEEN s = run(fn_echo, in, 20);
+    assert_int_equal(s.e.cls, ERR_NONE);
+    assert_true(json_equal(json_object_get(s.out, "got"), in));
+    json_decref(in);
+    free(text);
+}
+
+static void kill_spawner(void)
+{
+    const int pid = spawner_pid_test();
+    siginfo_t si;
+    assert_true(pid > 0);
+    assert_return_code(kill(pid, SIGKILL), errno);
+    assert_return_code(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT), errno);
+}
+
+/* A step that runs goes on, the next one is forked by the daemon, and the one after it by another spawner. */
+static void test_spawner_killed(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    SEEN s = {.fd = -1, .e = ERR_INIT};
+    const int first = spawner_pid_test();
+    struct step *running;
+    assert_ok(step_start(steps, "x", fn_sleep, NULL, 100, done, &s, &running, &e), &e);
+    kill_spawner();
+    SEEN next = run(fn_parents, NULL, 10);
+    assert_int_equal(json_integer_value(json_object_get(next.out, "parent")), getpid());
+    assert_non_null(strstr(logged, "forks for the daemon has ended"));
+    assert_int_equal(spawner_pid_test(), 0);
+    SEEN after = run(fn_parents, NULL, 10);
+    assert_int_equal(json_integer_value(json_object_get(after.out, "parent")), getpid());
+    assert_true(spawner_pid_test() > 0 && spawner_pid_test() != first);
+    assert_int_equal(s.calls, 0);
+    step_cancel(running);
+    until(&s.calls, 5);
+    assert_true(s.canceled);
+}
+
+/* A machine on which none stays alive: each request is carried out all the same, in the end without one. */
+static void test_spawner_that_is_killed_again_and_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30 && spawner_pid_test(); i++) {
+        kill_spawner();
+        for (int k = 0; k < 2; k++) {
+            SEEN s = run(fn_parents, NULL, 10);
+            assert_int_equal(json_integer_value(json_object_get(s.out, "parent")), getpid());
+        }
+    }
+    assert_int_equal(spawner_pid_test(), 0); /* given up: the daemon forks itself */
+}
+
+/* It ends with the process that started it, however that ends. */
+static void test_spawner_ends_with_the_daemon(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_return_code(pipe(ends), errno);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct err e = ERR_INIT;
+        /* The spawner closes all that it inherits, so it cannot be the pipe that is waited for. */
+        const int rc = spawner_start(&e), spawner = spawner_pid_test();
+        if (rc < 0 || spawner <= 0 || write(ends[1], &spawner, sizeof spawner) != sizeof spawner)
+            _exit(1);
+        pause();
+    }
+    int spawner = 0;
+    assert_int_equal(read(ends[0], &spawner, sizeof spawner), sizeof spawner);
+    close(ends[0]);
+    close(ends[1]);
+    CLEANUP_CLOSE int pidfd = pidfd_open(spawner, 0);
+    assert_return_code(pidfd, errno);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 10000), 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        T(test_result),
-        T(test_error),
-        T(test_descriptor),
-        T(test_large_result),
-        T(test_timeout),
-        T(test_cancel),
-        T(test_crash),
-        T(test_log),
-        T(test_nonsense),
-        T(test_inherits_nothing),
-        T(test_many_at_once),
+#define S(f) cmocka_unit_test_setup_teardown(f, setup_spawned, teardown)
+#define BOTH(f)                                                                                                        \
+    T(f),                                                                                                              \
+    {                                                                                                                  \
+#f "_spawned", f, setup_spawned, teardown, NULL                                                                \
+    }
+    const struct CMUnitTest tests[] = {
+        BOTH(test_result),
+        BOTH(test_error),
+        BOTH(test_descriptor),
+        BOTH(test_large_result),
+        BOTH(test_timeout),
+        BOTH(test_cancel),
+        BOTH(test_crash),
+        BOTH(test_log),
+        BOTH(test_nonsense),
+        BOTH(test_inherits_nothing),
+        BOTH(test_many_at_once),
         T(test_dies_with_the_daemon),
-        T(test_freed_in_its_callback),
-        T(test_stuck_in_the_kernel),
+        BOTH(test_freed_in_its_callback),
+        BOTH(test_stuck_in_the_kernel),
+        S(test_spawned_is_a_child_of_the_daemon),
+        S(test_spawned_with_large_input),
+        S(test_spawner_killed),
+        S(test_spawner_that_is_killed_again_and_again),
+        T(test_spawner_ends_with_the_daemon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * spawner.c - the process that forks for another, and the requests to it
+ *
+ * A request is a header with its descriptors, and bytes: the argument of a function, or the words of argv and env. It
+ * is the same program image on both sides, so a function is its address. The answer is the child's pid and pidfd, or
+ * an errno.
+ */
+#include "proc/spawner.h"
+#include "base/cleanup.h"
+#include "proc/child-impl.h"
+#include "proc/descriptors.h"
+#include "proc/process.h"
+#include "proc/spawner-impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SOCKET_FD 3
+#define ANSWER_S 10 /* a fork that takes longer is given up */
+#define REQUEST_MAX (64u << 20)
+#define RESTART_LIMIT 10 /* spawners of one daemon; afterwards it forks itself */
+
+enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USES, USE_CHANNEL = 0 };
+
+struct request {
+    bool program;
+    uint8_t uses; /* of its descriptors: a bit of each enum use, in that order */
+    uint32_t n_argv, n_env;
+    uint64_t len; /* of the bytes that follow */
+    struct spawn_function function;
+    struct spawn spawn; /* pointers only say whether there is one */
+    struct user user;
+    struct spawn_limits limits;
+    cpu_set_t cpus;
+};
+struct answer {
+    pid_t pid;
+    int sys; /* errno, 0: forked */
+};
+
+static struct {
+    pid_t pid, owner; /* owner: the thread that may use it */
+    int socket;
+    unsigned started;
+} spawner = {.socket = -1};
+
+/* ---- the spawner ---- */
+
+struct server {
+    pid_t parent;
+    int null;
+    char *bytes;
+    size_t cap;
+    const char **words; /* argv and env */
+    size_t n_words;
+};
+
+static bool read_all(int fd, char *to, size_t n)
+{
+    while (n) {
+        ssize_t got = recv(fd, to, n, MSG_WAITALL);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        to += got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+/* False: the daemon has ended, or the request is none. */
+static bool request_receive(struct server *v, struct request *r, int fds[USES])
+{
+    struct pollfd p = {.fd = SOCKET_FD, .events = POLLIN};
+    while (poll(&p, 1, -1) < 0 && errno == EINTR)
+        ;
+    if (descriptors_receive(SOCKET_FD, r, sizeof *r, fds, USES, NULL) != (ssize_t)sizeof *r || r->len > REQUEST_MAX)
+        return false;
+    if (r->len + 1 > v->cap) {
+        char *more = realloc(v->bytes, r->len + 1);
+        if (!more)
+            return false;
+        v->bytes = more;
+        v->cap = r->len + 1;
+    }
+    v->bytes[r->len] = '\0';
+    return read_all(SOCKET_FD, v->bytes, r->len);
+}
+
+/* argv and env from the bytes: zero-terminated words one after the other. */
+static bool words_of(struct server *v, struct request *r)
+{
+    const size_t n = (size_t)r->n_argv + r->n_env + 2;
+    if (n > v->n_words) {
+        const char **more = reallocarray((void *)v->words, n, sizeof *more);
+        if (!more)
+            return false;
+        v->words = more;
+        v->n_words = n;
+    }
+    const char *p = v->bytes, *end = p + r->len;
+    size_t at = 0;
+    for (size_t i = 0; i < (size_t)r->n_argv + r->n_env; i++) {
+        if (i == r->n_argv)
+            v->words[at++] = NULL;
+        if (p >= end)
+            return false;
+        v->words[at++] = p;
+        p += strlen(p) + 1;
+    }
+    if (!r->n_env)
+        v->words[at++] = NULL;
+    v->words[at] = NULL;
+    r->spawn.argv = v->words;
+    r->spawn.env = v->words + r->n_argv + 1;
+    return true;
+}
+
+static void __attribute__((noreturn)) become(struct server *v, struct request *r, const int fd[USES])
+{
+    close(SOCKET_FD);
+    if (!r->program) {
+        r->function.channel = fd[USE_CHANNEL];
+        r->function.arg = v->bytes;
+        child_function(&r->function, v->parent);
+    }
+    r->spawn.in = fd[USE_IN];
+    r->spawn.out = fd[USE_OUT];
+    r->spawn.err = fd[USE_ERR];
+    r->spawn.cgroup = fd[USE_CGROUP];
+    r->spawn.user = r->spawn.user ? &r->user : NULL;
+    if (r->spawn.limits) {
+        r->spawn.limits = &r->limits;
+        r->limits.cpus = r->limits.cpus ? &r->cpus : NULL;
+    }
+    struct child c = {.s = &r->spawn,
+                      .parent = v->parent,
+                      .null = v->null,
+                      .report = fd[USE_REPORT],
+                      .go = fd[USE_GO],
+                      .go_parent = -1};
+    child_program(&c);
+}
+
+static struct answer request_fork(struct server *v, struct request *r, const int fd[USES], int *pidfd)
+{
+    struct clone_args how = {.flags = CLONE_PARENT | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)pidfd};
+    if (r->program && !words_of(v, r))
+        return (struct answer){.sys = ENOMEM};
+    /* fork() knows no CLONE_PARENT. What it does besides is for locks of other threads, of which there are none. */
+    const long pid = syscall(SYS_clone3, &how, sizeof how);
+    if (pid == 0)
+        become(v, r, fd);
+    return pid < 0 ? (struct answer){.sys = errno} : (struct answer){.pid = (pid_t)pid};
+}
+
+static void __attribute__((noreturn)) serve(int socket, pid_t parent)
+{
+    static struct request r;
+    struct server v = {.parent = parent};
+    /* First of all, as in every child: what is inherited must not outlive the daemon here. */
+    if (dup2(socket, SOCKET_FD) < 0 || fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC) < 0 ||
+        close_range(SOCKET_FD + 1, ~0u, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(127);
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+    prctl(PR_SET_NAME, "snapferry-spawn");
+    log_to(NULL, NULL);
+    v.null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (;;) {
+        int fds[USES], fd[USES], pidfd = -1, next = 0;
+        if (!request_receive(&v, &r, fds))
+            _exit(0);
+        for (int i = 0; i < USES; i++)
+            fd[i] = r.uses & 1u << i ? fds[next++] : -1;
+        const struct answer a = request_fork(&v, &r, fd, &pidfd);
+        for (int i = 0; i < USES; i++)
+            closep(&fds[i]);
+        if (descriptors_send(SOCKET_FD, &a, sizeof a, &pidfd, pidfd >= 0, 0) != (ssize_t)sizeof a)
+            _exit(0);
+        closep(&pidfd);
+    }
+}
+
+/* ---- in the daemon ---- */
+
+static bool spawner_is_mine(void)
+{
+    return spawner.owner && spawner.owner == gettid();
+}
+
+/* Ended or not, it is no more. */
+static void spawner_end(void)
+{
+    if (spawner.socket >= 0)
+        close(spawner.socket);
+    spawner.socket = -1;
+    if (spawner.pid > 0) {
+        kill(spawner.pid, SIGKILL);
+        while (waitpid(spawner.pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    spawner.pid = 0;
+}
+
+int spawner_start(struct err *e)
+{
+    int pair[2];
+    if (spawner.pid)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot create the socket of the spawner");
+    const struct timeval patience = {.tv_sec = ANSWER_S};
+    const pid_t self = getpid();
+    setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0)
+        serve(pair[1], self);
+    const int why = errno;
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return err_set(e, ERR_GENERIC, why, "cannot create the process of the spawner");
+    }
+    spawner.owner = gettid();
+    spawner.pid = pid;
+    spawner.socket = pair[0];
+    spawner.started++;
+    return 0;
+}
+
+void spawner_stop(void)
+{
+    if (!spawner_is_mine())
+        return;
+    spawner_end();
+    spawner.owner = 0;
+    spawner.started = 0;
+}
+
+int spawner_pid_test(void)
+{
+    return spawner.pid;
+}
+
+static bool spawner_there(void)
+{
+    struct err e = ERR_INIT;
+    if (!spawner_is_mine())
+        return false;
+    if (spawner.pid)
+        return true;
+    if (spawner.started > RESTART_LIMIT)
+        return false;
+    if (spawner_start(&e) == 0)
+        return true;
+    log_warning("%s; the daemon forks itself", e.msg);
+    return false;
+}
+
+static bool send_all(int socket, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t sent = send(socket, p, n, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return false;
+        p += sent;
+        n -= (size_t)sent;
+    }
+    return true;
+}
+
+/* As those of spawn.h; 0 also when the spawner has ended. */
+static int ask(struct spawned *ret, struct request *r, const char *bytes, const int fd[USES], struct err *e)
+{
+    int fds[USES];
+    unsigned n = 0;
+    for (int i = 0; i < USES; i++)
+        if (fd[i] >= 0) {
+            r->uses |= (uint8_t)(1u << i);
+            fds[n++] = fd[i];
+        }
+    struct answer a;
+    struct pollfd p = {.fd = spawner.socket, .events = POLLIN};
+    ssize_t got = -1;
+    bool silent = false;
+    if (descriptors_send(spawner.socket, r, sizeof *r, fds, n, 0) == (ssize_t)sizeof *r &&
+        send_all(spawner.socket, bytes, r->len)) {
+        int ready;
+        while ((ready = poll(&p, 1, ANSWER_S * 1000)) < 0 && errno == EINTR)
+            ;
+        silent = ready == 0;
+        if (ready > 0)
+            got = descriptors_receive(spawner.socket, &a, sizeof a, &ret->pidfd, 1, NULL);
+    }
+    if (got != (ssize_t)sizeof a) {
+        log_warning("the process that forks for the daemon %s; another one is started",
+                    silent ? "does not answer" : "has ended");
+        spawner_end();
+        return 0;
+    }
+    if (a.sys)
+        return err_set(e, ERR_GENERIC, a.sys, "cannot create a process");
+    ret->pid = a.pid;
+    return 1;
+}
+
+static size_t words_size(const char *const *words, uint32_t *n)
+{
+    size_t size = 0;
+    for (*n = 0; words[*n]; ++*n)
+        size += strlen(words[*n]) + 1;
+    return size;
+}
+
+static char *words_put(char *to, const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        to = stpcpy(to, words[i]) + 1;
+    return to;
+}
+
+int spawner_program(struct spawned *ret, const struct spawn *s, int report, int go, struct err *e)
+{
+    if (!spawner_there())
+        return 0;
+    struct request r = {.program = true, .spawn = *s};
+    r.len = words_size(s->argv, &r.n_argv);
+    r.len += words_size(s->env, &r.n_env);
+    if (s->user)
+        r.user = *s->user;
+    if (s->limits) {
+        r.limits = *s->limits;
+        if (s->limits->cpus)
+            r.cpus = *s->limits->cpus;
+    }
+    CLEANUP_FREE char *words = malloc(r.len + 1);
+    if (!words)
+        return err_nomem(e);
+    words_put(words_put(words, s->argv), s->env);
+    return ask(ret, &r, words, (const int[USES]){s->in, s->out, s->err, s->cgroup, report, go}, e);
+}
+
+int spawner_function(struct spawned *ret, const struct spawn_function *f, struct err *e)
+{
+    if (!f->arg_len || f->arg_len > REQUEST_MAX || !spawner_there())
+        return 0;
+    struct request r = {.function = *f, .len = f->arg_len};
+    return ask(ret, &r, f->arg, (const int[USES]){f->channel, -1, -1, -1, -1, -1}, e);
+}
