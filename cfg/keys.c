@@ -150,8 +150,9 @@ const struct key key_table[] = {
     {{"keep-on-failure", POLICY, "yes|no", "no",
       "Keep the native snapshot if its data could not be moved, for a manual retry."},
      P(keep_on_failure), V_YESNO, ANY, NULL},
-    {{"prune", POLICY, "before|after", "before",
-      "Whether old native snapshots are pruned before or after the new one is taken."},
+    {{"prune", POLICY, "before|after", "after",
+      "When the oldest retained native snapshot is pruned for a new one: after the data of the new one has been moved, "
+      "or before the new one is taken."},
      P(prune_before), V_ENUM, ANY,
      "after before"},
     {{"max-snapshots-per-volume", POLICY, "count", "64",

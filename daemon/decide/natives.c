@@ -53,6 +53,7 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
 void natives_note_checked(struct decide *d, const struct operation *check)
 {
     const json_t *readable = json_object_get(admin_answer(check, 0), "readable"), *alias;
+    const json_t *why = json_object_get(admin_answer(check, 0), "why");
     const char *snapshot;
     json_object_foreach(check->aliases, snapshot, alias)
     {
@@ -64,22 +65,49 @@ void natives_note_checked(struct decide *d, const struct operation *check)
         if (json_is_true(v)) {
             n.verified_ns = decide_now(d);
         } else {
-            plan_log(d, LOG_LVL_WARNING,
-                     "snapshot %s of %s is not readable in its repository: keeping its native snapshot", snapshot,
-                     n.volume->name);
+            plan_log(d, LOG_LVL_WARNING, "snapshot %s of %s cannot replace its native snapshot, which is kept: %.300s",
+                     snapshot, n.volume->name, jstr(why, snapshot)[0] ? jstr(why, snapshot) : "not readable");
             n.moved_verified = false;
         }
         native_row_write(d, &n);
     }
 }
 
-static json_t *check_steps(const json_t *aliases)
+/* What the snapshot must be to count as this native snapshot's data (RS-18): a mover may have named any that exists.
+ * What the record does not know is not compared. */
+static json_t *expected(struct decide *d, const char *alias)
 {
-    json_t *ids = json_array(), *alias;
+    CLEANUP(native_row_clear) struct native_row n;
+    json_t *x = json_object();
+    native_row_init(&n);
+    if (native_row_read(d, alias, &n) < 0)
+        return x;
+    if (n.klass->node[0]) {
+        char source[700];
+        snprintf(source, sizeof source, "snapferry@%s:/%s", n.klass->node, n.volume_id);
+        jset_str(x, "source", source);
+    }
+    if (n.operation[0])
+        jset_str(x, "operation", n.operation);
+    if (n.native->created_ns > 0)
+        jset_int(x, "afterNs", n.native->created_ns);
+    if (n.moved_ns > 0)
+        jset_int(x, "beforeNs", n.moved_ns);
+    if (n.moved_size > 0)
+        jset_int(x, "size", n.moved_size);
+    return x;
+}
+
+static json_t *check_steps(struct decide *d, const json_t *aliases)
+{
+    json_t *ids = json_array(), *expect = json_object(), *alias;
     const char *snapshot;
     json_object_foreach((json_t *)(uintptr_t)aliases, snapshot, alias)
+    {
         json_array_append_new(ids, json_string(snapshot));
-    return json_pack("[{s:s,s:o}]", "verb", "check", "snapshots", ids);
+        json_object_set_new(expect, snapshot, expected(d, json_string_value(alias)));
+    }
+    return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
 }
 
 /* A check that has not begun takes in more. */
@@ -94,7 +122,7 @@ static bool check_extend(struct decide *d, const char *id, const json_t *check)
         json_decref(all);
         return false;
     }
-    json_take(&op.does, check_steps(all));
+    json_take(&op.does, check_steps(d, all));
     json_take(&op.aliases, all);
     return operation_write(d, &op) == 0;
 }
@@ -108,7 +136,7 @@ int natives_ask_repository(struct decide *d, const char *repository, json_t *che
         return 0;
     }
     operation_init(&op);
-    op.does = check_steps(check);
+    op.does = check_steps(d, check);
     json_set(&op.aliases, check);
     int rc = admin_add(d, KIND_ADMIN, "admin-check", repository, &op, NULL, id, e);
     if (rc == 0 && h)

@@ -36,6 +36,7 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
         n.failed = !moved && op->policy->move_data;
         str_set(&n.snapshot, jstr(op->result, "snapshotID"));
         n.moved_ns = moved ? decide_now(d) : 0;
+        n.moved_size = moved ? jint(op->exposure, "size") : 0;
         native_row_write(d, &n);
     }
 }

@@ -86,6 +86,14 @@ static void prune(struct decide *d, struct operation *op)
     }
 }
 
+/* What it has freed is only known once it is measured (RS-30). */
+static void pruned(struct decide *d, struct operation *op, struct work_result *s)
+{
+    natives_pruned(d, op, s);
+    if (op->pool_ratio >= 0 && op->state == OP_SNAPSHOTTING && op->stage == STAGE_PRUNE)
+        stage_set(d, op, STAGE_POOL);
+}
+
 /* ---- hooks ---- */
 
 static json_t *hook_request(const struct operation *op, const char *phase, const char *program)
@@ -457,7 +465,7 @@ void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, s
     if (w == WORK_POOL)
         pool_done(d, op, s);
     else if (w == WORK_PRUNE)
-        natives_pruned(d, op, s);
+        pruned(d, op, s);
     else if (w == WORK_PRE_HOOK)
         pre_hook_done(d, op, s);
     else if (w == WORK_SNAPSHOT)

@@ -397,6 +397,7 @@ static const struct field_desc native_row_table[] = {
     BOOL(failed, .about = "its data was not moved and will not be"),
     TIME(moved_ns),
     TIME(verified_ns),
+    BYTES(moved_size, .about = "of the volume that were moved"),
     STR(snapshot, .about = "id in the repository"),
     STRUCT(hold, native_hold, .flags = FIELD_TRUE, .about = "kept until it is released"),
     BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),

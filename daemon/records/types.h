@@ -502,6 +502,7 @@ struct native_row {
     int64_t effective_retain; /* -1: not recorded */
     bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
     int64_t moved_ns, verified_ns;
+    int64_t moved_size; /* bytes of the volume that were moved, 0: not recorded */
     struct native_hold hold;
     json_t *remove_error;
     json_t *unknown;

@@ -19,6 +19,7 @@ config_add volumes "[volume \"$WORK/xfs/zero.img\"]
 snapshots-to-retain = 0
 [volume \"$WORK/xfs/one.img\"]
 snapshots-to-retain = 1
+prune = before
 hook-post-snapshot = $WORK/count
 [volume \"$WORK/xfs/three.img\"]
 snapshots-to-retain = 3
@@ -65,6 +66,17 @@ same "the newest three" \
         jq -r --arg v "$WORK/xfs/three.img" '.natives[] | select(.volume == $v and .state == "present") | .backup' |
         sort | tr '\n' ' ')" \
     "$(printf '%s\n' "${ids[@]:2}" | sort | tr '\n' ' ')"
+
+# A run that is canceled or fails costs none of them: the oldest goes once its successor has moved.
+before=$(natives_of "$WORK/xfs/three.img" | sort)
+running "$WORK/xfs/three.img"
+same "one more during the run" "$(count three)" 4
+ask cancel "$A" --quiet
+kill -CONT "$PID"
+same "it is canceled" "$(wait_state "$A" Canceled 40)" Canceled
+until_true 15 has three 3
+same "a canceled backup lowers the number of retained native snapshots by none (issue 9)" \
+    "$(natives_of "$WORK/xfs/three.img" | sort)" "$before"
 
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
 id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("three.img")) | .id')

@@ -62,6 +62,7 @@ static struct model {
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
     json_t *late;       /* operation -> true: prepare-timeout passed */
+    json_t *pruned;     /* operation -> true: it has pruned since the pool was measured for it */
     bool repo_up, trace, quiet;
     bool fail_commit;
     unsigned step, failures;
@@ -234,6 +235,9 @@ static json_t *apply_remove(const json_t *in, bool by_request)
             if (!s || !jbool(s, "readable"))
                 violated("RS-18", "native snapshot %s was pruned; snapshot %s of the repository %s", alias,
                          row->snapshot, s ? "cannot be read" : "is not there");
+            if (n && strcmp(jstr(n, "operation"), jstr(s, "operation")) != 0)
+                violated("RS-18", "native snapshot %s was pruned for snapshot %s, which is of %s", alias, row->snapshot,
+                         jstr(s, "operation"));
         }
         if (row && !row->moved && !row->failed && !row->snapshot_only && !row->expired && !by_request) {
             if (!is_unwanted(row->parent))
@@ -305,9 +309,14 @@ static json_t *apply(const struct model_work *w)
     const struct operation *op = w->row == ROW_OPERATION ? operation_peek(m.records, w->id) : NULL;
     switch (w->work) {
     case WORK_POOL:
+        json_object_del(m.pruned, w->id);
         return one_in(3) ? json_pack("{s:[{s:f}]}", "items", "used_ratio", pick(2) ? 0.3 : 0.97)
                          : json_pack("{s:[{}]}", "items");
     case WORK_PRUNE:
+        /* RS-30: what the last removal has freed is measured before the next */
+        if (op && op->state == OP_SNAPSHOTTING && op->pool_ratio >= 0.85 && json_object_get(m.pruned, w->id))
+            violated("RS-30", "%s prunes again and has not measured the pool since", w->id);
+        put(m.pruned, w->id);
         return apply_remove(w->in, false);
     case WORK_DELETE_NATIVES:
         return apply_remove(w->in, true);
@@ -431,7 +440,9 @@ static json_t *admin_result(const json_t *steps)
             json_array_foreach(jarr(step, "snapshots"), k, id)
             {
                 const json_t *s = json_object_get(m.snapshots, json_string_value(id));
-                json_object_set_new(readable, json_string_value(id), json_boolean(s && jbool(s, "readable")));
+                const json_t *x = jobj(jobj(step, "expect"), json_string_value(id));
+                const bool same = !jstr(x, "operation")[0] || !strcmp(jstr(x, "operation"), jstr(s, "operation"));
+                json_object_set_new(readable, json_string_value(id), json_boolean(s && jbool(s, "readable") && same));
             }
             json_object_set_new(a, "readable", readable);
         } else if (!strcmp(jstr(step, "verb"), "delete")) {
@@ -447,6 +458,11 @@ static json_t *mover_result(const struct model_mover *v)
     char id[64];
     switch (v->kind) {
     case KIND_BACKUP:
+        if (one_in(8) && json_object_size(m.snapshots)) { /* it lies: that is somebody else's */
+            snprintf(id, sizeof id, "%s", json_object_iter_key(json_object_iter(m.snapshots)));
+            return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
+                             "uploadedBytes", 1024);
+        }
         snprintf(id, sizeof id, "snap%llu", (unsigned long long)++m.serial);
         json_object_set_new(m.snapshots, id,
                             json_pack("{s:s,s:s,s:b,s:b}", "operation", v->id, "volume", jstr(v->job, "volume"),

@@ -58,8 +58,8 @@ static void defaults(void **state)
     (void)state;
     struct cfg *c = no_error(BASE);
     struct cfg_policy p = policy(c, "/v/1", NULL);
-    assert_string_equal(p.repository, "main");                        /* the only one */
-    assert_true(p.move_data && p.backup_read_only && p.prune_before); /* PVC-06, RS-17 */
+    assert_string_equal(p.repository, "main");                         /* the only one */
+    assert_true(p.move_data && p.backup_read_only && !p.prune_before); /* PVC-06, RS-17 */
     assert_false(p.exclude || p.keep_on_failure || p.full || p.map_bad_reads || p.accept_inconsistent);
     assert_int_equal(p.snapshots_to_retain, 0);
     assert_int_equal(p.max_snapshots_per_volume, 64);
@@ -107,7 +107,7 @@ static void every_key_reaches_its_place(void **state)
     struct cfg *c = no_error(
         BASE "[storage-class \"b\"]\ndriver = device\nmatch = /w\n[daemon]\nper-device = 4\n[volume \"/v/1\"]\n"
              "group = g\ngroup-consistency = strict\ngroup-max-skew = 250ms\nretain-max-age = 2d\n"
-             "keep-on-failure = yes\nprune = after\nbackup-storage-class = b\nbackup-read-only = no\n"
+             "keep-on-failure = yes\nprune = before\nbackup-storage-class = b\nbackup-read-only = no\n"
              "expose-keep-on-failure = on\ncopy-limit = 10MiB\naccept-inconsistent = true\nmax-duration = 1d\n"
              "splitter = FIXED-1M\ncompression = zstd\nbad-reads = map\ntype = full\nhook-prepare = /h/p\n"
              "hook-on-error = continue\nkeep-latest = 0\nkeep-annual = 3\npriority = 90\nmemory = 128MiB\n"
@@ -118,7 +118,7 @@ static void every_key_reaches_its_place(void **state)
     assert_int_equal(p.group_consistency, GROUP_STRICT);
     assert_int_equal(p.group_max_skew_ms, 250);
     assert_int_equal(p.retain_max_age_s, 2 * 86400);
-    assert_true(p.keep_on_failure && !p.prune_before && !p.backup_read_only && p.expose_keep_on_failure);
+    assert_true(p.keep_on_failure && p.prune_before && !p.backup_read_only && p.expose_keep_on_failure);
     assert_true(p.accept_inconsistent && p.map_bad_reads && p.full);
     assert_string_equal(p.backup_storage_class, "b");
     assert_int_equal(p.copy_limit, 10 << 20);

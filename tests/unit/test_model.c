@@ -474,10 +474,10 @@ static void load_configurations(void)
             ini, sizeof ini,
             "[daemon]\nnode-name = n\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
             "password-file = /etc/p\n"
-            "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\n"
+            "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
             "backup-read-only = no\nhook-prepare = /bin/true\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
-            "prune = after\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
+            "hook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
             "keep-on-failure = yes\nkeep-latest = 3\n"
             "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
             "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
@@ -495,7 +495,7 @@ static void sets_new(void)
 {
     json_t **sets[] = {&m.natives,  &m.exposures,  &m.targets, &m.frozen,     &m.snapshots,
                        &m.results,  &m.outcomes,   &m.ended,   &m.last_ended, &m.last_completed,
-                       &m.answered, &m.unprepared, &m.late};
+                       &m.answered, &m.unprepared, &m.late,    &m.pruned};
     json_decref(m.ending);
     m.ending = json_array();
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {

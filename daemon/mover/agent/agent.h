@@ -25,6 +25,8 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e);
 int run_restore(struct run_context *x, struct repo *r, struct err *e);
 int run_verify(struct run_context *x, struct repo *r, struct err *e);
 int run_admin(struct run_context *x, struct repo *r, struct err *e);
+/* Its step "check" (docs/mover.md). */
+int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
 
 /* Adds "repository": requests to its store and how long they took, bytes, size of the index, clock skew. */
 void repository_result(json_t *result, struct repo *r);

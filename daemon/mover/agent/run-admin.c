@@ -73,89 +73,6 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
     return s.rc < 0 ? err_nomem(e) : rc;
 }
 
-/* ---- check: whether these snapshots can be restored (RS-18) ---- */
-
-struct check {
-    json_t *readable; /* id -> bool */
-    json_t *why;
-};
-
-static int note_existing(struct snapshot *s, void *arg)
-{
-    struct check *c = arg;
-    if (!json_object_get(c->readable, s->id))
-        return 0;
-    if (s->incomplete[0])
-        json_object_set_new(c->why, s->id, json_string("incomplete"));
-    else
-        json_object_set_new(c->readable, s->id, json_true());
-    return 0;
-}
-
-static void note_damaged(const struct verify_damage *d, void *arg)
-{
-    struct check *c = arg;
-    if (!*d->snapshot || !json_object_get(c->readable, d->snapshot))
-        return;
-    json_object_set_new(c->readable, d->snapshot, json_false());
-    json_t *why = json_string(d->why);
-    json_object_set_new(c->why, d->snapshot, why ? why : json_string(d->kind));
-}
-
-/* Every content that the snapshots need is in the index, and its pack exists and is long enough. */
-static int check_existing(struct run_context *x, struct repo *r, struct check *c, struct err *e)
-{
-    CLEANUP_FREE char(*ids)[33] = calloc(json_object_size(c->readable) + 1, sizeof *ids);
-    size_t n = 0;
-    const char *id;
-    json_t *v;
-    if (!ids)
-        return err_nomem(e);
-    json_object_foreach(c->readable, id, v)
-    {
-        if (json_is_true(v))
-            snprintf(ids[n++], sizeof ids[0], "%s", id);
-    }
-    if (!n)
-        return 0;
-    const struct verify_opts vo = {.limits = x->job->limits,
-                                   .read_percent = 0,
-                                   .progress = x->progress,
-                                   .cancel = x->cancel,
-                                   .on_damage = note_damaged,
-                                   .on_damage_arg = c};
-    struct verify_result v2 = {0};
-    int rc = verify_run(r, ids, n, &vo, &v2, e);
-    if (rc < 0 && e->cls == ERR_DAMAGE) {
-        *e = (struct err)ERR_INIT; /* this is an answer, not a failure */
-        return 0;
-    }
-    return rc;
-}
-
-static int do_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
-{
-    CLEANUP_FREE char(*ids)[33] = NULL;
-    size_t n;
-    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
-    if (rc < 0)
-        return rc;
-    struct check c = {.readable = json_object(), .why = json_object()};
-    for (size_t i = 0; i < n; i++)
-        json_object_set_new(c.readable, ids[i], json_false());
-    rc = snapshots_each(r, NULL, false, note_existing, &c, NULL, e);
-    if (rc >= 0)
-        rc = check_existing(x, r, &c, e);
-    if (rc < 0) {
-        json_decref(c.readable);
-        json_decref(c.why);
-        return rc;
-    }
-    json_object_set_new(answer, "readable", c.readable);
-    json_object_set_new(answer, "why", c.why);
-    return 0;
-}
-
 /* ---- delete ---- */
 
 static int do_delete(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
@@ -357,8 +274,8 @@ static const struct verb {
     const char *name;
     int (*run)(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
 } verbs[] = {
-    {"scan", do_scan},     {"check", do_check},   {"delete", do_delete},
-    {"expire", do_expire}, {"policy", do_policy}, {"pin", do_pin},
+    {"scan", do_scan},     {"check", admin_check}, {"delete", do_delete},
+    {"expire", do_expire}, {"policy", do_policy},  {"pin", do_pin},
 };
 
 static int do_step(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)

@@ -150,7 +150,7 @@ def explained: {volume: "vg0/db1", class: {name: "gold", driver: "lvm-thin", ori
     policy: {"snapshots-to-retain": {value: "5", origin: "[volume \"vg0/db1\"] /etc/snapferry/conf.d/50-gold.ini:9", scope: "volume",
                 overrides: [{value: "3", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:4", scope: "storage-class"}, {value: "0", origin: "default", scope: "default"}]},
              "move-data": {value: "yes", origin: "default", scope: "default", overrides: []},
-             "prune": {value: "before", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:5", scope: "storage-class", overrides: [{value: "before", origin: "default", scope: "default"}]},
+             "prune": {value: "after", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:5", scope: "storage-class", overrides: [{value: "after", origin: "default", scope: "default"}]},
              "read-limit": {value: "20MiB", origin: "[storage-class \"gold\"] /etc/snapferry/conf.d/50-gold.ini:6", scope: "storage-class", overrides: [{value: "0", origin: "default", scope: "default"}]},
              "repository": {value: "main", origin: "[daemon] /etc/snapferry/snapferry.ini:9", scope: "daemon", overrides: []}},
     text: ["Storage class \"gold\" (/etc/snapferry/conf.d/50-gold.ini:1), driver lvm-thin.", "A backup reads it through: native, read-only.",

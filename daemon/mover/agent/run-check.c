@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * run-check.c - whether snapshots exist, are what they are expected to be, and can be restored (RS-18)
+ *
+ * Before the daemon prunes a native snapshot. The id alone proves nothing: it was reported by the mover that wrote the
+ * snapshot. So source, tag, times and size are compared with the daemon's record, and a part of the data is read.
+ */
+#include "daemon/mover/agent/agent.h"
+
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "repo/snapshot.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define READ_BYTES (64u << 20)              /* of each check, about */
+#define READ_CONTENTS 16                    /* at least, about */
+#define SKEW_NS (INT64_C(86400) * NS_PER_S) /* a clock that was corrected between snapshot and move */
+
+struct check {
+    struct repo *repo;
+    json_t *readable; /* id -> bool */
+    json_t *why;      /* id -> text */
+    const json_t *expect;
+    uint64_t bytes; /* of all that are to be read */
+    struct err *e;
+};
+
+static void refuse(struct check *c, const char *id, const char *why)
+{
+    json_t *text = json_string(why);
+    json_object_set_new(c->readable, id, json_false());
+    json_object_set_new(c->why, id, text ? text : json_string("not what was expected"));
+}
+
+/* "": it is what was expected. */
+static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
+{
+    const json_t *x = json_object_get(c->expect, s->id);
+    const char *source = json_string_value(json_object_get(x, "source"));
+    const char *operation = json_string_value(json_object_get(x, "operation"));
+    const char *tagged = json_string_value(json_object_get(s->tags, "tag:operation"));
+    const json_int_t after = json_integer_value(json_object_get(x, "afterNs"));
+    const json_int_t before = json_integer_value(json_object_get(x, "beforeNs"));
+    const json_int_t size = json_integer_value(json_object_get(x, "size"));
+    char text[4500], start[TIME_TEXT];
+    *why = '\0';
+    if (s->incomplete[0])
+        snprintf(why, cap, "incomplete");
+    else if (source && strcmp(snapshot_source_text(&s->source, text, sizeof text), source) != 0)
+        snprintf(why, cap, "it is a snapshot of %.300s, not of %.300s", text, source);
+    else if (operation && strcmp(tagged ? tagged : "", operation) != 0)
+        snprintf(why, cap, "it was written by operation \"%.200s\", not by %.200s", tagged ? tagged : "", operation);
+    else if ((after && s->start_ns < after - SKEW_NS) || (before && s->start_ns > before + SKEW_NS))
+        snprintf(why, cap, "it was started at %s, which does not match the native snapshot",
+                 time_text(s->start_ns, start));
+    if (*why || !x)
+        return 0;
+    struct dir_entry image;
+    struct err e = ERR_INIT;
+    int rc = dir_lookup(c->repo, &s->root, "volume.img", &image, &e);
+    if (rc < 0 && e.cls != ERR_DAMAGE && e.cls != ERR_NOT_FOUND && e.cls != ERR_USAGE) {
+        *c->e = e;
+        return rc;
+    }
+    if (rc < 0) {
+        snprintf(why, cap, "%s", e.msg);
+        return 0;
+    }
+    if (image.type != 'f')
+        snprintf(why, cap, "volume.img is not a file");
+    else if (size && image.size != size)
+        snprintf(why, cap, "volume.img has %" PRId64 " bytes, the volume had %" PRId64, image.size, (int64_t)size);
+    else
+        c->bytes += (uint64_t)(image.size > 0 ? image.size : 0);
+    dir_entry_clear(&image);
+    return 0;
+}
+
+static int note_existing(struct snapshot *s, void *arg)
+{
+    struct check *c = arg;
+    char why[800];
+    if (!json_object_get(c->readable, s->id))
+        return 0;
+    int rc = compare(c, s, why, sizeof why);
+    if (rc < 0)
+        return rc;
+    if (*why)
+        refuse(c, s->id, why);
+    else
+        json_object_set_new(c->readable, s->id, json_true());
+    return 0;
+}
+
+static void note_damaged(const struct verify_damage *d, void *arg)
+{
+    struct check *c = arg;
+    if (*d->snapshot && json_object_get(c->readable, d->snapshot))
+        refuse(c, d->snapshot, *d->why ? d->why : d->kind);
+}
+
+/* Those that are still believed readable. */
+static size_t remaining(const struct check *c, char (*ids)[33])
+{
+    size_t n = 0;
+    const char *id;
+    json_t *v;
+    json_object_foreach(c->readable, id, v) if (json_is_true(v)) snprintf(ids[n++], sizeof ids[0], "%s", id);
+    return n;
+}
+
+static int verify(struct run_context *x, struct check *c, char (*ids)[33], size_t n, double percent,
+                  struct verify_result *ret, struct err *e)
+{
+    const struct verify_opts o = {.limits = x->job->limits,
+                                  .read_percent = percent,
+                                  .progress = x->progress,
+                                  .cancel = x->cancel,
+                                  .on_damage = note_damaged,
+                                  .on_damage_arg = c};
+    int rc = verify_run(c->repo, ids, n, &o, ret, e);
+    if (rc < 0 && e->cls == ERR_DAMAGE) {
+        *e = (struct err)ERR_INIT; /* this is an answer, not a failure */
+        return 0;
+    }
+    return rc;
+}
+
+/* Every content that the snapshots need is in the index and its pack exists and is long enough; some are read. */
+static int check_data(struct run_context *x, struct check *c, struct err *e)
+{
+    CLEANUP_FREE char(*ids)[33] = calloc(json_object_size(c->readable) + 1, sizeof *ids);
+    struct verify_result done = {0};
+    if (!ids)
+        return err_nomem(e);
+    size_t n = remaining(c, ids);
+    if (!n)
+        return 0;
+    const double percent = c->bytes > READ_BYTES ? 100.0 * READ_BYTES / (double)c->bytes : 100;
+    int rc = verify(x, c, ids, n, percent, &done, e);
+    /* A sample may be empty; a volume that is mostly zeros has few contents. */
+    if (rc == 0 && done.contents && !done.contents_read && (n = remaining(c, ids)) > 0)
+        rc = verify(x, c, ids, n, done.contents > READ_CONTENTS ? 100.0 * READ_CONTENTS / (double)done.contents : 100,
+                    &done, e);
+    return rc;
+}
+
+int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
+{
+    CLEANUP_FREE char(*ids)[33] = NULL;
+    size_t n;
+    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
+    if (rc < 0)
+        return rc;
+    struct check c = {
+        .repo = r, .readable = json_object(), .why = json_object(), .expect = json_object_get(step, "expect"), .e = e};
+    for (size_t i = 0; i < n; i++)
+        refuse(&c, ids[i], "there is no such snapshot");
+    rc = snapshots_each(r, NULL, false, note_existing, &c, NULL, e);
+    if (rc >= 0)
+        rc = check_data(x, &c, e);
+    for (size_t i = 0; i < n; i++)
+        if (json_is_true(json_object_get(c.readable, ids[i])))
+            json_object_del(c.why, ids[i]);
+    if (rc < 0) {
+        json_decref(c.readable);
+        json_decref(c.why);
+        return rc;
+    }
+    json_object_set_new(answer, "readable", c.readable);
+    json_object_set_new(answer, "why", c.why);
+    return 0;
+}
