@@ -140,9 +140,10 @@ void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
     if (s->err.cls) {
-        plan_log(d, LOG_LVL_WARNING, "%s: post-backup hook: %s", b->id, s->err.msg);
+        const char *stage = is_restore(b) ? "post-restore hook" : "post-backup hook";
+        plan_log(d, LOG_LVL_WARNING, "%s: %s: %s", b->id, stage, s->err.msg);
         b->degraded = true;
-        backup_error(d, b, "post-backup hook", &s->err);
+        backup_error(d, b, stage, &s->err);
         backup_write(d, b);
     }
     if (operation_read(d, b->post_hook_operation, &op) == 0) {

@@ -428,6 +428,9 @@ int volume_find(struct decide *d, const char *what, struct volume_row *ret);
 int volume_backup_lost(struct decide *d, const char *volume_id, const char *backup, const char *why, struct err *e);
 /* One that counted as lost is there again. */
 void volume_backup_found(struct decide *d, const char *volume_id);
+/* Bytes that had changed since the backup before; -1: not known (a native snapshot alone, a plugin that does not
+ * count). */
+int64_t operation_changed_bytes(const struct operation *op);
 /* The repository that has a volume's last good backup; "": none. */
 void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap);
 

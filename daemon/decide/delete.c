@@ -166,12 +166,15 @@ static bool delete_plugins(struct decide *d, struct operation *op, const struct 
 
 static void delete_ended(struct decide *d, struct operation *op, enum outcome outcome)
 {
+    op->outcome = outcome;
+    op->completed_ns = decide_now(d);
+    op->wake_ns = 0;
+    str_clear(&op->waiting);
     count_operation_ended(d, op, outcome);
     operation_become(d, op, op_state_of(outcome));
     plan_live_drop(d, op->id);
 }
 
-/* A refusal for good (pinned, the last good copy): the backup stays as it is. */
 /* The repository knows snapshots; a person asks which volume, and what to do. */
 static void note_refusal(struct operation *op, const struct owned *o, const struct op_error *error)
 {
@@ -197,13 +200,11 @@ static void keep_backup(struct decide *d, const struct operation *op)
     }
 }
 
+/* A refusal for good (pinned, the last good copy): the backup stays as it is. */
 static void refuse(struct decide *d, struct operation *op, const struct owned *o, const struct op_error *error)
 {
     keep_backup(d, op);
     note_refusal(op, o, error);
-    str_clear(&op->waiting);
-    op->completed_ns = decide_now(d);
-    op->wake_ns = 0;
     delete_ended(d, op, OUTCOME_FAILED);
 }
 
@@ -281,9 +282,6 @@ static void forget(struct decide *d, struct operation *op, const struct owned *o
         plan_fail(d, &e);
         return;
     }
-    op->completed_ns = decide_now(d);
-    str_clear(&op->waiting);
-    op->wake_ns = 0;
     delete_ended(d, op, OUTCOME_COMPLETED);
     plan_log(d, LOG_LVL_INFO, "%s: backup %s and all that it owned is deleted", operation_label(op), o->backup);
 }
@@ -295,13 +293,15 @@ void decide_delete(struct decide *d, struct operation *op)
     backup_init(&b);
     CLEANUP(owned_clear) struct owned o = {.natives = NULL};
     struct err e = ERR_INIT;
-    if (busy(d, op->id) || op->wake_ns > decide_now(d))
+    if (busy(d, op->id))
         return;
     if (op->cancel && !op->begun) {
         keep_backup(d, op);
         delete_ended(d, op, OUTCOME_CANCELED);
         return;
     }
+    if (op->wake_ns > decide_now(d))
+        return;
     if (look(d, backup, &o, &e) < 0) {
         plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
         return;

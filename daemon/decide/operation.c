@@ -32,9 +32,10 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     if (s->err.cls) {
         if (s->timed_out) {
             op->reason = REASON_PREPARE_TIMEOUT;
-            err_hint(
-                &s->err,
-                "prepare-timeout is the limit for the intermediate; `snapferry explain` shows which one is created");
+            err_hint(&s->err, operation_is_restore(op)
+                                  ? "prepare-timeout is the limit for making the target"
+                                  : "prepare-timeout is the limit for the intermediate; `snapferry explain` shows "
+                                    "which one is created");
         }
         operation_attempt_failed(d, op, stage, &s->err,
                                  !s->timed_out && s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET &&
@@ -206,7 +207,7 @@ static void volume_ended(struct volume_row *v, const void *arg)
         str_set(&v->last_good_backup, op->parent);
         str_set(&v->last_good_repository, op->policy->repository);
         str_clear(&v->last_good_lost);
-        v->last_changed_bytes = jint(op->result, "incrementalBytes");
+        v->last_changed_bytes = operation_changed_bytes(op);
         op_error_clear(&v->last_error);
     } else if (op->error.code) {
         op_error_copy(&v->last_error, &op->error);

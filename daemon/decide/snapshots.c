@@ -28,11 +28,13 @@ static int stage_set(struct decide *d, struct operation *op, enum op_stage s)
 /* The snapshot cannot be had: the reason waits until the post-snapshot hook has run. */
 static void snapshot_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e)
 {
-    operation_error(d, op, stage, e);
     op->snapshot_failed = true;
     op->snapshot_transient = e->cls != ERR_USAGE && e->cls != ERR_NOT_FOUND && e->cls != ERR_PERMISSION;
-    if (!strcmp(stage, "snapshot"))
-        count_snapshot(d, op, false, 0);
+    if (!op->cancel) { /* else it was ended, and did not fail */
+        operation_error(d, op, stage, e);
+        if (!strcmp(stage, "snapshot"))
+            count_snapshot(d, op, false, 0);
+    }
     stage_set(d, op, STAGE_POST);
 }
 

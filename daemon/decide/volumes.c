@@ -82,17 +82,24 @@ static bool still_there(struct decide *d, const struct operation *op)
     return native_row_read(d, op->native, &n) == 0 && n.state != NATIVE_MISSING;
 }
 
+int64_t operation_changed_bytes(const struct operation *op)
+{
+    const json_t *changed = json_object_get(op->result, "incrementalBytes");
+    return json_is_integer(changed) ? json_integer_value(changed) : -1;
+}
+
 static int look_at_backup(const struct operation *op, void *arg)
 {
     struct newest *x = arg;
-    int64_t end = op->completed_ns;
-    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || end <= x->end_ns || !strcmp(op->parent, x->except) ||
-        !still_there(x->decide, op))
+    /* One that only has to release what it owns has succeeded: what is pruned in favour of it leaves no gap. */
+    const bool releasing = op->state == OP_CLEANING_UP && op->outcome == OUTCOME_COMPLETED;
+    const int64_t end = releasing ? op->ended_ns : op->completed_ns;
+    if (op->kind != KIND_BACKUP || (op->state != OP_COMPLETED && !releasing) || end <= x->end_ns ||
+        !strcmp(op->parent, x->except) || !still_there(x->decide, op))
         return 0;
-    const json_t *changed = json_object_get(op->result, "incrementalBytes");
     x->end_ns = end;
     x->snapshot_ns = op->snapshot_ns;
-    x->changed = json_is_integer(changed) ? json_integer_value(changed) : -1;
+    x->changed = operation_changed_bytes(op);
     snprintf(x->backup, sizeof x->backup, "%s", op->parent);
     snprintf(x->repository, sizeof x->repository, "%s", op->policy->repository);
     return 0;
@@ -101,7 +108,7 @@ static int look_at_backup(const struct operation *op, void *arg)
 static int look_for_newest(struct decide *d, const char *volume_id, const char *except, struct newest *x, struct err *e)
 {
     const struct operation_filter f = {.volume_id = volume_id};
-    *x = (struct newest){.decide = d, .except = except};
+    *x = (struct newest){.decide = d, .except = except, .changed = -1};
     return operation_each(d->records, &f, look_at_backup, x, e);
 }
 
