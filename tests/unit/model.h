@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* model.h - a storage, a repository, movers, a clock and a daemon for test_model.c; include it in one file */
+/* model.h - a storage, a repository, movers, a clock and a daemon for test_model.c and test_decide.c; include it in one
+ * file of a program */
 #ifndef SNAPFERRY_TESTS_UNIT_MODEL_H
 #define SNAPFERRY_TESTS_UNIT_MODEL_H
 
@@ -42,7 +43,8 @@ static struct model {
     struct cfg *cfg[3];
     unsigned cfg_now;
     struct ids ids;
-    uint64_t rng, serial;
+    uint64_t rng, serial; /* of backups and restores */
+    uint64_t aliases, stamps, moves;
     int64_t now;
     char dir[64];
     struct model_work works[WORKS_MAX];
@@ -63,8 +65,12 @@ static struct model {
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
     json_t *late;       /* operation -> true: prepare-timeout passed */
     json_t *pruned;     /* operation -> true: it has pruned since the pool was measured for it */
-    bool repo_up, trace, quiet;
+    bool repo_up, trace;
+    bool quiet; /* nothing happens by chance */
     bool fail_commit;
+    /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
+    void (*acting)(const struct act *a);
+    void (*changing)(enum row_kind k, const char *id, const void *was, const void *now);
     unsigned step, failures;
     uint64_t seed, boot;
 } m;
@@ -84,7 +90,6 @@ enum cell {
 static const char *const cell_names[CELLS] = {"sweep", "cancel", "work done",   "work failed",
                                               "ready", "moved",  "move failed", "restart"};
 static uint64_t cells[KINDS][OP_STATES][CELLS];
-static uint64_t events_played, sequences_played;
 
 static jmp_buf violation;
 static char violated_what[1024];
@@ -124,6 +129,11 @@ static bool one_in(unsigned n)
     return !m.quiet && pick(n) == 0;
 }
 
+static bool maybe(void)
+{
+    return !m.quiet && pick(2);
+}
+
 static int64_t model_clock(void)
 {
     return m.now;
@@ -132,13 +142,13 @@ static int64_t model_clock(void)
 static void model_stamp(struct ids *ids, int64_t now_ns, char out[32])
 {
     (void)ids, (void)now_ns;
-    snprintf(out, 32, "t%llu", (unsigned long long)++m.serial);
+    snprintf(out, 32, "t%llu", (unsigned long long)++m.stamps);
 }
 
 static void model_alias(struct ids *ids, char out[ALIAS_TEXT])
 {
     (void)ids;
-    snprintf(out, ALIAS_TEXT, "00000000-0000-4000-8000-%012llu", (unsigned long long)++m.serial);
+    snprintf(out, ALIAS_TEXT, "a%llu", (unsigned long long)++m.aliases);
 }
 
 static void put(json_t *set, const char *key)
@@ -220,6 +230,10 @@ static json_t *apply_remove(const json_t *in, bool by_request)
                      native_state_name(row->state));
         if (row && row->hold.held && !by_request)
             violated("RS-16", "native snapshot %s is held and removed", alias);
+        if (n && jbool(item, "missing")) { /* it was missing: only its record was to go */
+            json_array_append_new(out, json_pack("{s:s,s:b}", "alias", alias, "there", 1));
+            continue;
+        }
         if (one_in(12)) {
             json_array_append_new(
                 out, json_pack("{s:s,s:o}", "alias", alias, "error", answer_error("it is busy", ERR_BUSY)));
@@ -338,7 +352,7 @@ static json_t *apply(const struct model_work *w)
         need_intent(w->id, "target", jstr(w->in, "alias"));
         put(m.targets, jstr(w->in, "alias"));
         return json_pack("{s:{s:s,s:s,s:I},s:b}", "target", "path", "/dev/t", "alias", jstr(w->in, "alias"), "size",
-                         (json_int_t)1 << 20, "filled", jobj(w->in, "native") && !pick(2));
+                         (json_int_t)1 << 20, "filled", jobj(w->in, "native") && maybe());
     case WORK_COMMIT:
         json_object_del(m.targets, jstr(jobj(w->in, "target"), "alias"));
         return json_object();
@@ -463,7 +477,7 @@ static json_t *mover_result(const struct model_mover *v)
             return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
                              "uploadedBytes", 1024);
         }
-        snprintf(id, sizeof id, "snap%llu", (unsigned long long)++m.serial);
+        snprintf(id, sizeof id, "snap%llu", (unsigned long long)++m.moves);
         json_object_set_new(m.snapshots, id,
                             json_pack("{s:s,s:s,s:b,s:b}", "operation", v->id, "volume", jstr(v->job, "volume"),
                                       "readable", !one_in(15), "kept", (int)one_in(6)));
@@ -539,24 +553,6 @@ static void ready_mover(struct model_mover *v)
     trace("the mover of %s is ready", v->id);
     count_cell(v->id, CELL_READY);
     event_post(&m.d, ev);
-}
-
-/* A mover takes its next step. */
-static void play_mover(void)
-{
-    struct model_mover *v = m.n_movers ? &m.movers[pick(m.n_movers)] : NULL;
-    static const enum mover_outcome bad[] = {MOVER_FAILED, MOVER_TRANSIENT, MOVER_SOURCE_LOST, MOVER_DIED,
-                                             MOVER_OOM,    MOVER_HUNG,      MOVER_CANCELED,    MOVER_MISMATCH};
-    if (!v)
-        return;
-    if (v->here && !v->told)
-        one_in(12) ? end_mover(v, MOVER_NEVER_STARTED) : ready_mover(v);
-    else if (v->cancel)
-        end_mover(v, pick(4) || m.quiet ? MOVER_CANCELED : pick(2) ? MOVER_OK : MOVER_DIED);
-    else if (v->go)
-        end_mover(v, one_in(4) ? bad[pick(sizeof bad / sizeof *bad)] : MOVER_OK);
-    else if (one_in(10))
-        end_mover(v, MOVER_NEVER_STARTED); /* nobody has let it begin in time */
 }
 
 /* ---- acting ---- */
@@ -709,7 +705,7 @@ static void act_one(const struct act *a)
     case ACT_WORK_CANCEL:
         for (unsigned i = 0; i < m.n_works; i++)
             if (!strcmp(m.works[i].id, a->id)) {
-                end_work(i, pick(2) ? 1 : 2, true);
+                end_work(i, maybe() ? 2 : 1, true);
                 break;
             }
         break;
@@ -786,6 +782,8 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 {
     (void)arg;
     note_end(k, id, was, now);
+    if (m.changing)
+        m.changing(k, id, was, now);
     decide_row_changed(&m.d, k, id, was, now);
 }
 
@@ -836,23 +834,18 @@ static void restart(bool reboot)
     json_object_clear(m.unprepared);
     json_object_clear(m.late);
     operation_each(m.records, &live, note_restart, NULL, NULL);
-    daemon_end();
     while (m.n_works) { /* its children die with it, at any point of what they do */
-        struct model_work w = m.works[0];
-        m.works[0] = m.works[--m.n_works];
-        m.works[m.n_works] = w;
-        daemon_start(); /* what the child does is checked against the records */
-        if (pick(2) && w.work != WORK_COMMIT)
-            json_decref(apply(&w));
-        daemon_end();
-        json_decref(w.in);
+        if (maybe() && m.works[0].work != WORK_COMMIT)
+            json_decref(apply(&m.works[0]));
+        drop_work(0);
     }
+    daemon_end();
     for (unsigned i = m.n_movers; i-- > 0;) {
         struct model_mover *v = &m.movers[i];
         v->here = false;
         if (reboot)
             drop_mover(v);
-        else if (!v->told && pick(2))
+        else if (!v->told && maybe())
             drop_mover(v); /* it was only being started */
     }
     if (reboot) {
@@ -866,7 +859,7 @@ static void restart(bool reboot)
 
 /* What moves in each class and on each device, and the highest limit of those that do: each found the others below its
  * own when it began. */
-#define LIMITS 6
+#define LIMITS 14 /* four classes, ten devices */
 struct limits {
     unsigned n[LIMITS], most[LIMITS];
 };
@@ -889,7 +882,7 @@ static void note_limits(const struct operation *op, struct limits *x)
         if (cfg_daemon(m.cfg[i])->per_device > per_device)
             per_device = cfg_daemon(m.cfg[i])->per_device;
     note_limit(x, (unsigned)(op->own->name[0] - 'a') % 4, op->policy->max_per_class);
-    note_limit(x, 4 + (unsigned)(op->volume->pool[4] - '0') % 2, per_device);
+    note_limit(x, 4 + (unsigned)(op->volume->pool[4] - '0') % 10, per_device);
 }
 
 static int check_operation(const struct operation *op, void *arg)
@@ -970,8 +963,11 @@ static void turn(void)
     ends_durable(true);
     records_counters_settle(m.records);
     const size_t n = m.d.plan.n, until = one_in(80) ? pick((unsigned)n + 1) : n;
-    for (size_t i = 0; i < until; i++)
+    for (size_t i = 0; i < until; i++) {
+        if (m.acting)
+            m.acting(&m.d.plan.acts[i]);
         act_one(&m.d.plan.acts[i]);
+    }
     decide_acted(&m.d);
     check_slots();
     struct limits limits = {.n = {0}};

@@ -15,53 +15,41 @@
  *   MODEL_STEPS=a,b,c    with MODEL_SEQUENCES=1: only these steps of it
  *   MODEL_TRACE=1        prints each step
  */
+#include "tests/unit/model-requests.h"
 #include "tests/unit/model-rules.h"
 
 #include <sys/stat.h>
 
-/* ---- requests ---- */
+static uint64_t events_played, sequences_played;
 
-static void add_operation(const struct cfg *c, const char *backup, unsigned volume, const char *job)
+/* ---- movers ---- */
+
+/* A mover takes its next step. */
+static void play_mover(void)
 {
-    CLEANUP(operation_clear) struct operation op;
-    struct cfg_policy p = {.effective = NULL};
-    struct policy policy;
-    struct err e = ERR_INIT;
-    char name[64];
-    snprintf(name, sizeof name, "/srv/%c/%u.img", "abcd"[volume % 4], volume);
-    operation_init(&op);
-    if (cfg_policy(c, name, NULL, &p, &e) < 0)
-        violated("the model", "%s", e.msg);
-    const struct cfg_class *k = cfg_class_of(c, name), *into = NULL;
-    policy_from_cfg(&policy, &p);
-    policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_from_cfg(c, k, &p));
-    if (p.backup_storage_class[0] && (into = cfg_class(c, p.backup_storage_class)) && into != k)
-        class_desc_take(&op.into, class_from_cfg(c, into, &p));
-    cfg_policy_clear(&p);
-    str_setf(&op.id, "up-%s.%u", backup, volume);
-    str_set(&op.parent, backup);
-    str_setf(&op.volume_id, "v%u", volume);
-    op.state = OP_QUEUED;
-    op.kind = KIND_BACKUP;
-    str_set(&op.job, job);
-    struct volume_desc v;
-    volume_desc_init(&v);
-    str_set(&v.name, name);
-    str_setf(&v.id, "v%u", volume);
-    str_set(&v.pool, volume % 2 ? "pool1" : "pool0");
-    v.size = 1 << 20;
-    volume_desc_take(&op.volume, volume_desc_make(&v));
-    operation_add(m.records, &op, NULL);
-    volume_note(&m.d, op.volume, k->name, NULL, NULL);
+    struct model_mover *v = m.n_movers ? &m.movers[pick(m.n_movers)] : NULL;
+    static const enum mover_outcome bad[] = {MOVER_FAILED, MOVER_TRANSIENT, MOVER_SOURCE_LOST, MOVER_DIED,
+                                             MOVER_OOM,    MOVER_HUNG,      MOVER_CANCELED,    MOVER_MISMATCH};
+    if (!v)
+        return;
+    if (v->here && !v->told)
+        one_in(12) ? end_mover(v, MOVER_NEVER_STARTED) : ready_mover(v);
+    else if (v->cancel)
+        end_mover(v, pick(4) || m.quiet ? MOVER_CANCELED : pick(2) ? MOVER_OK : MOVER_DIED);
+    else if (v->go)
+        end_mover(v, one_in(4) ? bad[pick(sizeof bad / sizeof *bad)] : MOVER_OK);
+    else if (one_in(10))
+        end_mover(v, MOVER_NEVER_STARTED); /* nobody has let it begin in time */
 }
+
+/* ---- requests ---- */
 
 static void submit_backup(void)
 {
     CLEANUP(backup_clear) struct backup b;
     CLEANUP_JSON json_t *ids = json_array();
     const unsigned first = pick(VOLUMES), n = 1 + pick(3);
-    char id[64], volume[16];
+    char id[64], volume[16], name[64];
     backup_init(&b);
     snprintf(id, sizeof id, "b%llu", (unsigned long long)++m.serial);
     trace("backup %s of %u volumes from %u", id, n, first);
@@ -70,9 +58,11 @@ static void submit_backup(void)
     b.kind = KIND_BACKUP;
     records_begin(m.records, NULL);
     for (unsigned i = 0; i < n; i++) {
-        snprintf(volume, sizeof volume, "v%u", (first + i) % VOLUMES);
+        const unsigned v = (first + i) % VOLUMES;
+        snprintf(volume, sizeof volume, "v%u", v);
+        snprintf(name, sizeof name, "/srv/%c/%u.img", "abcd"[v % 4], v);
         json_array_append_new(ids, json_string(volume));
-        add_operation(m.cfg[m.cfg_now], id, (first + i) % VOLUMES, "");
+        add_operation(m.cfg[m.cfg_now], id, volume, name, v % 2 ? "pool1" : "pool0", "");
     }
     strs_from_json(&b.volume_ids, ids);
     backup_add(m.records, &b, NULL);
@@ -448,16 +438,6 @@ static void come_to_rest(bool cancel)
 
 /* ---- sequences ---- */
 
-static void write_text(const char *dir, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/snapferry.ini", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void load_configurations(void)
 {
     static const char *const daemon_keys[] = {"slots = 2\nprepare-ahead = 3", "slots = 1\nrestore-reserved = 0",
@@ -491,34 +471,6 @@ static void load_configurations(void)
     }
 }
 
-static void sets_new(void)
-{
-    json_t **sets[] = {&m.natives,  &m.exposures,  &m.targets, &m.frozen,     &m.snapshots,
-                       &m.results,  &m.outcomes,   &m.ended,   &m.last_ended, &m.last_completed,
-                       &m.answered, &m.unprepared, &m.late,    &m.pruned};
-    json_decref(m.ending);
-    m.ending = json_array();
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        json_decref(*sets[i]);
-        *sets[i] = json_object();
-    }
-}
-
-static void forget_all(void)
-{
-    char path[128];
-    static const char *const files[] = {"records.db", "records.db-wal", "records.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", m.dir, files[i]);
-        unlink(path);
-    }
-    while (m.n_works)
-        drop_work(0);
-    while (m.n_movers)
-        drop_mover(&m.movers[0]);
-    sets_new();
-}
-
 /* Plays the steps of a sequence that `keep` has (NULL: all). Returns whether an invariant was violated. */
 static bool play_sequence(uint64_t seed, const bool *keep)
 {
@@ -527,7 +479,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     forget_all();
     m.rng = rng;
     m.seed = seed;
-    m.serial = 0;
+    m.serial = m.aliases = m.stamps = m.moves = 0;
     m.boot = 1;
     m.now = INT64_C(1700000000) * NS_PER_S;
     m.cfg_now = (unsigned)(seed % 3);

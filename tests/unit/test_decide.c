@@ -1,0 +1,893 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_decide.c - scenarios for the engine's decisions, and what was decided in each
+ *
+ * tests/decide/NAME.txt is a scenario: lines that begin with "$ " are events and requests, played against daemon/decide
+ * in the world of model.h; below each stands what was decided (transcript.h): rows with the members that changed,
+ * intents, actions. Lines that begin with "| " are input of the line before, "#" begins a comment.
+ *
+ *   ACCEPT=1       writes what is decided now into the scenarios; read the difference before it is kept
+ *   SCENARIO=NAME  plays only this one
+ *   SCENARIOS=DIR  where they lie (default tests/decide)
+ *
+ * tests/README.md lists the commands.
+ */
+#include "tests/unit/model-requests.h"
+#include "tests/unit/rows.h"
+#include "tests/unit/scenario.h"
+#include "tests/unit/transcript.h"
+
+#include <glob.h>
+
+#define TURNS_MAX 40
+
+/* ---- turns ---- */
+
+/* One for what is due by now, and more as long as something is to be decided. */
+static void turns(void)
+{
+    show_rows(); /* of the request itself */
+    for (unsigned i = 0; !i || decide_is_due(&m.d); i++) {
+        if (i == TURNS_MAX) {
+            out_line("... and goes on after %d turns", TURNS_MAX);
+            return;
+        }
+        const bool fails = m.fail_commit;
+        turn();
+        if (fails)
+            out_line("the commit failed");
+        show_rows();
+        show_intents();
+    }
+}
+
+/* ---- the world ---- */
+
+static void load_text(const char *text)
+{
+    char *ini = NULL;
+    struct err e = ERR_INIT;
+    struct cfg *c = NULL;
+    assert_true(asprintf(&ini, "%s%s%s", strstr(text, "[daemon]") ? "" : "[daemon]\nnode-name = n\n", text,
+                         strstr(text, "[repository \"main\"]")
+                             ? ""
+                             : "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n") >
+                0);
+    write_text(m.dir, ini);
+    free(ini);
+    if (cfg_load_dir(&c, m.dir, &e) < 0)
+        wrong("%s", e.msg);
+    for (unsigned i = 0; i < 3; i++)
+        if (!m.cfg[i] || i == 1)
+            m.cfg[i] = c;
+    m.cfg_now = 1;
+    m.d.world.cfg = c;
+}
+
+static void free_configurations(void)
+{
+    if (m.cfg[0] != m.cfg[1])
+        cfg_free(m.cfg[1]);
+    cfg_free(m.cfg[0]);
+    memset(m.cfg, 0, sizeof m.cfg);
+}
+
+static void cmd_config(void)
+{
+    const bool first = !m.cfg[0];
+    if (!first && m.cfg[1] != m.cfg[0])
+        wrong("one reload is enough for a scenario");
+    load_text(cmd.input);
+    if (first)
+        daemon_start();
+    show_counters(false);
+}
+
+static void cmd_clock(void)
+{
+    const char *s = word(1);
+    m.now += s[0] == '-' ? -duration(s + 1) : duration(s + (s[0] == '+'));
+}
+
+static void cmd_wait(void)
+{
+    const int64_t wake = board_wake(m.d.board);
+    if (!wake) {
+        out_line("nothing has a time");
+        return;
+    }
+    if (wake > m.now)
+        m.now = wake;
+    out_line("it is @%llds", (long long)((m.now - EPOCH_NS) / NS_PER_S));
+}
+
+static void cmd_repository(void)
+{
+    struct repo_health *h = repository_health(&m.d, word(1));
+    const char *why = option("why");
+    h->known = !has_word("unknown");
+    h->up = has_word("up");
+    snprintf(h->why, sizeof h->why, "%s", why ? why : "");
+    if (!strcmp(word(1), "main"))
+        m.repo_up = h->up;
+    queue_mark_down(&m.d);
+}
+
+static void cmd_commit(void)
+{
+    m.fail_commit = true;
+}
+
+static void cmd_writable(void)
+{
+    m.d.world.writable = has_word("yes");
+}
+
+static void cmd_sweep(void)
+{
+    decide_look_at_all(&m.d);
+}
+
+static void cmd_restart(void)
+{
+    restart(!strcmp(cmd.word[0], "reboot"));
+}
+
+/* ---- requests ---- */
+
+/* a/0 or a/0@POOL: volume "a0" of that pool, /srv/a/0.img */
+static void cmd_backup(void)
+{
+    CLEANUP(backup_clear) struct backup b;
+    const char *job = option("job");
+    backup_init(&b);
+    str_set(&b.id, word(1));
+    str_set(&b.job, job ? job : "");
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_BACKUP;
+    records_begin(m.records, NULL);
+    for (unsigned i = 2; i < cmd.n; i++) {
+        char class[64] = "", number[64] = "", pool[64] = "pool0", id[160], name[200];
+        if (strchr(cmd.word[i], '='))
+            continue;
+        if (sscanf(cmd.word[i], "%63[^/]/%63[^@]@%63s", class, number, pool) < 2)
+            wrong("%s is no volume", cmd.word[i]);
+        snprintf(id, sizeof id, "%s%s", class, number);
+        snprintf(name, sizeof name, "/srv/%s/%s.img", class, number);
+        strs_add(&b.volume_ids, id);
+        add_operation(m.cfg[m.cfg_now], b.id, id, name, pool, b.job);
+    }
+    backup_add(m.records, &b, NULL);
+    if (records_commit(m.records, NULL) < 0)
+        wrong("the backup cannot be recorded");
+    n_changed = 0; /* as the request made it */
+}
+
+/* restore r1 of up-b1.a0 [native] [to=/srv/out] */
+static void cmd_restore(void)
+{
+    CLEANUP(backup_clear) struct backup b;
+    CLEANUP(operation_clear) struct operation op, of = ROW_INIT;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    const char *to = option("to");
+    backup_init(&b);
+    operation_init(&op);
+    if (operation_get(m.records, word(3), &of, NULL) < 0)
+        wrong("there is no %s", word(3));
+    str_set(&b.id, word(1));
+    b.state = BACKUP_QUEUED;
+    b.kind = KIND_RESTORE;
+    str_set(&b.of, of.parent);
+    str_set(&b.of_job, of.job);
+    str_setf(&op.id, "down-%s", b.id);
+    str_set(&op.parent, b.id);
+    str_set(&op.volume_id, of.volume_id);
+    op.state = OP_QUEUED;
+    op.kind = KIND_RESTORE;
+    policy_set(&op.policy, of.policy);
+    class_desc_set(&op.own, of.own);
+    volume_desc_set(&op.volume, of.volume);
+    str_set(&op.of, of.id);
+    str_set(&op.target_name, to ? to : "/srv/out");
+    op.size = 1 << 20;
+    op.overwrite = has_word("overwrite");
+    if (has_word("native")) {
+        if (native_row_get(m.records, of.native, &n, NULL) < 0)
+            wrong("%s has no native snapshot", word(3));
+        op.from = FROM_NATIVE;
+        native_desc_set(&op.native_doc, n.native);
+        str_set(&op.native, n.id);
+        class_desc_set(&op.native_class, n.klass);
+    } else {
+        op.from = FROM_REPOSITORY;
+        str_set(&op.snapshot, jstr(of.result, "snapshotID"));
+    }
+    records_begin(m.records, NULL);
+    backup_add(m.records, &b, NULL);
+    operation_add(m.records, &op, NULL);
+    if (records_commit(m.records, NULL) < 0)
+        wrong("the restore cannot be recorded");
+    n_changed = 0;
+}
+
+static void cmd_cancel(void)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    const char *why = option("why");
+    if (backup_get(m.records, word(1), &b, NULL) == 0) {
+        b.cancel = true;
+        b.cancel_ns = m.now;
+        if (backup_save(m.records, &b, NULL) < 0)
+            wrong("%s cannot be canceled", b.id);
+    } else if (operation_get(m.records, word(1), &op, NULL) == 0) {
+        operation_ask_cancel(&m.d, &op, why ? why : "asked for");
+    } else {
+        wrong("there is no %s", word(1));
+    }
+}
+
+static void show_error(const struct err *e)
+{
+    out_line("refused: %s (%s)%s%s", e->msg, err_class_name(e->cls), e->hint[0] ? "; " : "", e->hint);
+}
+
+static void cmd_delete(void)
+{
+    struct err e = ERR_INIT;
+    json_t *answer = NULL;
+    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", word(1), "force", (int)has_word("force"), "even_kept",
+                                         (int)has_word("even-kept"));
+    if (delete_submit(&m.d, req, &answer, &e) < 0)
+        show_error(&e);
+    else
+        out_line("answer: %s", jstr(answer, "operation"));
+    json_decref(answer);
+}
+
+/* admin PREFIX [REPOSITORY] [{...}, ...]: steps */
+static void cmd_admin(void)
+{
+    struct err e = ERR_INIT;
+    char id[512];
+    if (admin_submit(&m.d, cmd.n > 3 ? word(2) : "main", need_json(), NULL, word(1), id, &e) < 0)
+        show_error(&e);
+}
+
+static void cmd_verify(void)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT;
+    char id[512];
+    operation_init(&op);
+    op.read_percent = 100;
+    if (admin_add(&m.d, KIND_VERIFY, "verify", cmd.n > 1 ? word(1) : "main", &op, NULL, id, &e) < 0)
+        show_error(&e);
+}
+
+/* check REPOSITORY SNAPSHOT=ALIAS ... */
+static void cmd_check(void)
+{
+    CLEANUP_JSON json_t *check = json_object();
+    struct err e = ERR_INIT;
+    char id[512];
+    for (unsigned i = 2; i < cmd.n; i++) {
+        char *alias = strchr(cmd.word[i], '=');
+        if (!alias)
+            wrong("%s is no SNAPSHOT=ALIAS", cmd.word[i]);
+        *alias = '\0';
+        jset_str(check, cmd.word[i], alias + 1);
+    }
+    if (natives_ask_repository(&m.d, word(1), check, id, &e) < 0)
+        show_error(&e);
+    else
+        out_line("asked: %s", id);
+}
+
+/* ---- ends of work and of movers ---- */
+
+static struct event *last_event(void)
+{
+    struct event *ev = m.d.events;
+    if (!ev)
+        wrong("nobody sees the end of it");
+    while (ev->next)
+        ev = ev->next;
+    return ev;
+}
+
+/* "items.1.end_ns=+5s" (added), "used_ratio=0.9", "items.0={...}": members of an answer. */
+static void patch(json_t *doc, char *assignment)
+{
+    char *value = strchr(assignment, '=');
+    json_t *v;
+    *value++ = '\0';
+    for (char *dot; (dot = strchr(assignment, '.')); assignment = dot + 1) {
+        *dot = '\0';
+        doc = json_is_array(doc) ? json_array_get(doc, (size_t)atoi(assignment)) : json_object_get(doc, assignment);
+    }
+    if (value[0] == '+')
+        v = json_integer(jint(doc, assignment) + duration(value + 1));
+    else
+        v = parse_value(value);
+    if (json_is_array(doc))
+        json_array_set_new(doc, (size_t)atoi(assignment), v);
+    else if (json_object_set_new(doc, assignment, v) < 0)
+        wrong("the answer has no %s", assignment);
+}
+
+static void patch_all(json_t **doc)
+{
+    json_t *whole = json_word(), *own = whole ? whole : json_deep_copy(*doc);
+    json_take(doc, own ? own : json_object());
+    for (unsigned i = 2; i < cmd.n; i++)
+        if (cmd.word[i][0] != '{' && strchr(cmd.word[i], '='))
+            patch(*doc, cmd.word[i]);
+}
+
+static enum err_class class_named(const char *name)
+{
+    for (int i = ERR_GENERIC; i <= ERR_INTERRUPTED; i++)
+        if (!strcmp(err_class_name((enum err_class)i), name))
+            return (enum err_class)i;
+    wrong("%s is no class of errors", name);
+}
+
+/* why="..." class=no-space errno=1 hint="..." */
+static void error_of_command(struct err *e)
+{
+    const char *why = option("why"), *cls = option("class"), *sys = option("errno"), *hint = option("hint");
+    *e = (struct err)ERR_INIT;
+    e->cls = cls ? class_named(cls) : ERR_GENERIC;
+    e->sys = sys ? atoi(sys) : 0;
+    snprintf(e->msg, sizeof e->msg, "%s", why ? why : "it does not work");
+    snprintf(e->hint, sizeof e->hint, "%s", hint ? hint : "");
+}
+
+static unsigned work_index(const char *id)
+{
+    const struct model_work *w = work_of(id);
+    if (!w)
+        wrong("no work of %s runs", id);
+    return (unsigned)(w - m.works);
+}
+
+/* end ID [{...}] [MEMBER=...]: its work succeeds */
+static void cmd_end(void)
+{
+    end_work(work_index(word(1)), 0, false);
+    patch_all(&last_event()->result.out);
+    last_event()->result.fired = has_word("fired");
+}
+
+/* fail ID [done] [timeout] [not-started] [canceled] [why=...]: its work fails; "done": after it had done it */
+static void cmd_fail(void)
+{
+    end_work(work_index(word(1)), has_word("done") ? 2 : has_word("timeout") ? 3 : 1, has_word("canceled"));
+    struct event *ev = last_event();
+    error_of_command(&ev->result.err);
+    ev->result.not_started = has_word("not-started");
+}
+
+static struct model_mover *need_mover(const char *id)
+{
+    struct model_mover *v = mover_of(id);
+    if (!v)
+        wrong("%s has no mover", id);
+    return v;
+}
+
+static void cmd_ready(void)
+{
+    const char *plugin_id = option("id");
+    ready_mover(need_mover(word(1)));
+    snprintf(last_event()->plugin_id, sizeof last_event()->plugin_id, "%s", plugin_id ? plugin_id : "");
+}
+
+static void cmd_moved(void)
+{
+    struct model_mover *v = need_mover(word(1));
+    const bool here = v->here;
+    end_mover(v, MOVER_OK);
+    if (here && last_event()->report.outcome == MOVER_OK)
+        patch_all(&last_event()->report.result);
+}
+
+static bool has_come_to(const char *id, const char *state)
+{
+    const struct operation *op = operation_peek(m.records, id);
+    const struct backup *b = backup_peek(m.records, id);
+    if (op)
+        return !strcmp(op_state_name(op->state), state) || !strcmp(op_stage_name(op->stage), state);
+    return b ? !strcmp(backup_state_name(b->state), state) : !strcmp(state, "end");
+}
+
+/* Whether what goes on for operation `of` is of the operation or backup `id` (NULL: of any). */
+static bool is_of(const char *of, const char *id)
+{
+    const struct operation *op = operation_peek(m.records, of);
+    return !id || !strcmp(of, id) || (op && !strcmp(op->parent, id));
+}
+
+/* Lets one thing succeed. */
+static bool play_on(const char *id)
+{
+    for (unsigned i = 0; i < m.n_works; i++)
+        if (is_of(m.works[i].id, id)) {
+            end_work(i, 0, false);
+            return true;
+        }
+    for (unsigned i = 0; i < m.n_movers; i++) {
+        struct model_mover *v = &m.movers[i];
+        if (!v->here || !is_of(v->id, id) || (v->told && !v->go && !v->cancel))
+            continue;
+        if (!v->told)
+            ready_mover(v);
+        else
+            end_mover(v, v->cancel ? MOVER_CANCELED : MOVER_OK);
+        return true;
+    }
+    return false;
+}
+
+/* until ID STATE: everything succeeds until it is in that state or stage ("end": it has ended); what is of others only
+ * where it waits for them. Nothing is shown. */
+static void cmd_until(void)
+{
+    const size_t shown = out.n;
+    turns();
+    for (unsigned i = 0; !has_come_to(word(1), word(2)); i++) {
+        if (i == 200)
+            wrong("%s does not come to %s", word(1), word(2));
+        if (!play_on(word(1)) && !play_on(NULL) && board_wake(m.d.board) > m.now)
+            m.now = board_wake(m.d.board);
+        turns();
+    }
+    out.v[out.n = shown] = '\0';
+}
+
+/* died ID OUTCOME [why=...] [{...}]: its mover ends otherwise */
+static void cmd_died(void)
+{
+    struct model_mover *v = need_mover(word(1));
+    const bool here = v->here;
+    enum mover_outcome o = MOVER_OK;
+    while (strcmp(mover_outcome_name(o), word(2)) != 0)
+        if (++o > 40)
+            wrong("%s is no outcome of a mover", word(2));
+    end_mover(v, o);
+    if (!here)
+        return;
+    struct mover_report *r = &last_event()->report;
+    if (option("why"))
+        error_of_command(&r->err);
+    if (has_word("silent"))
+        r->err = (struct err)ERR_INIT;
+    json_take(&r->result, json_word());
+}
+
+static void cmd_not_started(void)
+{
+    struct event *ev = event_new(EVENT_NOT_STARTED, ROW_OPERATION, word(1));
+    struct model_mover *v = mover_of(word(1));
+    if (v)
+        drop_mover(v);
+    ev->transient = has_word("transient");
+    error_of_command(&ev->err);
+    event_post(&m.d, ev);
+}
+
+static void cmd_progress(void)
+{
+    struct live *l = live_get(&m.d, ROW_OPERATION, word(1));
+    json_take(&l->progress, need_json());
+    event_post(&m.d, event_new(EVENT_PROGRESS, ROW_OPERATION, word(1)));
+}
+
+/* The mover does not take the request to end. */
+static void cmd_deaf(void)
+{
+    struct live *l = live_find(&m.d, word(1));
+    if (!l)
+        wrong("nothing is known of %s", word(1));
+    l->cancel_failed = true;
+}
+
+/* ---- rows as they are needed ---- */
+
+static enum row_kind kind_named(const char *name)
+{
+    static const char *const kinds[ROW_KINDS] = {"backup", "operation", "native", "volume", "job"};
+    for (int k = 0; k < ROW_KINDS; k++)
+        if (!strcmp(kinds[k], name))
+            return (enum row_kind)k;
+    wrong("%s is no kind of row", name);
+}
+
+/* add KIND ID STATE {...}: with members parent, volume_id beside those of the row; policy=NAME: as that volume has it
+ */
+static void cmd_add(void)
+{
+    const enum row_kind k = kind_named(word(1));
+    json_t *doc = json_word();
+    doc = doc ? doc : json_object();
+    char parent[200], volume_id[200];
+    const char *of = option("policy");
+    snprintf(parent, sizeof parent, "%s", jstr(doc, "parent"));
+    snprintf(volume_id, sizeof volume_id, "%s", jstr(doc, "volume_id"));
+    json_object_del(doc, "parent");
+    json_object_del(doc, "volume_id");
+    if (of) {
+        struct cfg_policy p = {.effective = NULL};
+        struct policy policy;
+        cfg_policy(m.d.world.cfg, of, NULL, &p, NULL);
+        policy_from_cfg(&policy, &p);
+        cfg_policy_clear(&p);
+        json_object_set_new(doc, "policy", fields_to_json(&policy_fields, &policy));
+        policy_clear(&policy);
+    }
+    if (row_add_doc(m.records, k, word(2), parent, volume_id, word(3), doc, NULL) < 0)
+        wrong("%s cannot be added", word(2));
+    if (k == ROW_NATIVE && !has_word("absent"))
+        json_object_set_new(m.natives, word(2), json_pack("{s:s,s:s}", "volume", volume_id, "operation", ""));
+    n_changed = 0;
+}
+
+/* set KIND ID [state=S] {...} */
+static void cmd_set(void)
+{
+    const enum row_kind k = kind_named(word(1));
+    json_t *doc = json_word();
+    if (row_update_doc(m.records, k, word(2), option("state"), doc ? doc : json_object()) < 0)
+        wrong("%s cannot be changed", word(2));
+    n_changed = 0;
+}
+
+static void cmd_drop(void)
+{
+    if (row_delete(m.records, kind_named(word(1)), word(2), NULL) < 0)
+        wrong("%s cannot be removed", word(2));
+    n_changed = 0;
+}
+
+/* lost SNAPSHOT: the repository can no longer read it */
+static void cmd_lost(void)
+{
+    json_t *s = json_object_get(m.snapshots, word(1));
+    if (!s)
+        wrong("the repository has no %s", word(1));
+    jset_bool(s, "readable", false);
+}
+
+static void cmd_kept(void)
+{
+    json_t *s = json_object_get(m.snapshots, word(1));
+    if (!s)
+        wrong("the repository has no %s", word(1));
+    jset_bool(s, "kept", true);
+}
+
+/* ---- questions ---- */
+
+static void cmd_show(void)
+{
+    union any_row r;
+    const enum row_kind k = kind_named(word(1));
+    if (row_get(m.records, k, word(2), &r, NULL) < 0) {
+        out_line("there is none");
+    } else {
+        json_t *doc = row_doc(k, &r), *v;
+        for (unsigned i = 3; i < cmd.n; i++) {
+            char *text = value_text((v = json_object_get(doc, cmd.word[i])));
+            out_line("%s: %s", cmd.word[i], v ? text : "none");
+            free(text);
+        }
+        if (cmd.n == 3)
+            out_line("%s", jstr(doc, ""));
+        json_decref(doc);
+    }
+    row_clear(row_types[k].fields, &r);
+}
+
+static void cmd_why(void)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    char why[1024];
+    if (operation_get(m.records, word(1), &op, NULL) < 0)
+        wrong("there is no %s", word(1));
+    operation_waits_for(&m.d, &op, why, sizeof why);
+    if (!why[0])
+        natives_asked(&m.d, &op, why, sizeof why);
+    out_line("%s", why[0] ? why : "it does not wait");
+}
+
+static void cmd_position(void)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    char by[192];
+    if (backup_get(m.records, word(1), &b, NULL) < 0)
+        wrong("there is no %s", word(1));
+    const unsigned at = backup_position(&m.d, &b, by);
+    out_line("place %u%s%s", at, by[0] ? ", behind " : "", by);
+}
+
+static void cmd_counters(void)
+{
+    show_counters(true);
+}
+
+static void cmd_intents(void)
+{
+    json_decref(intents_seen);
+    intents_seen = json_object();
+    show_intents();
+}
+
+static void show_members(const json_t *doc)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)doc, key, v)
+    {
+        char *text = value_text(v);
+        out_line("%s %s", key, text);
+        free(text);
+    }
+}
+
+/* What an operation of the volume would take along. */
+static void cmd_policy(void)
+{
+    struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
+    struct err e = ERR_INIT;
+    if (cfg_policy(m.d.world.cfg, word(1), option("job"), &p, &e) < 0)
+        wrong("%s", e.msg);
+    policy_from_cfg(&policy, &p);
+    cfg_policy_clear(&p);
+    CLEANUP_JSON json_t *doc = fields_to_json(&policy_fields, &policy), *job = json_object();
+    limits_job(job, &policy);
+    show_members(doc);
+    out_line("of a job:");
+    show_members(job);
+    policy_clear(&policy);
+}
+
+static void cmd_class(void)
+{
+    CLEANUP(class_desc_unrefp) const struct class_desc *c = class_for_path(m.d.world.cfg, word(1), has_word("block"));
+    CLEANUP_JSON json_t *doc = class_desc_to_json(c);
+    show_members(doc);
+}
+
+static void cmd_volume(void)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    char repository[128];
+    volume_row_init(&v);
+    if (volume_find(&m.d, word(1), &v) < 0) {
+        out_line("there is none");
+        return;
+    }
+    volume_repository(&m.d, &v, repository, sizeof repository);
+    out_line("volume %s, %s, last good backup \"%s\" in \"%s\"%s%s", v.id, known_state_name(v.state),
+             v.last_good_backup, repository, v.last_good_lost[0] ? ": " : "", v.last_good_lost);
+}
+
+static void cmd_found(void)
+{
+    volume_backup_found(&m.d, word(1));
+}
+
+/* ---- scenarios ---- */
+
+static const struct {
+    const char *name;
+    void (*fn)(void);
+} commands[] = {
+    {"config", cmd_config},
+    {"clock", cmd_clock},
+    {"wait", cmd_wait},
+    {"repository", cmd_repository},
+    {"commit-fails", cmd_commit},
+    {"writable", cmd_writable},
+    {"sweep", cmd_sweep},
+    {"restart", cmd_restart},
+    {"reboot", cmd_restart},
+    {"backup", cmd_backup},
+    {"restore", cmd_restore},
+    {"cancel", cmd_cancel},
+    {"delete", cmd_delete},
+    {"admin", cmd_admin},
+    {"verify", cmd_verify},
+    {"check", cmd_check},
+    {"end", cmd_end},
+    {"fail", cmd_fail},
+    {"ready", cmd_ready},
+    {"moved", cmd_moved},
+    {"until", cmd_until},
+    {"died", cmd_died},
+    {"not-started", cmd_not_started},
+    {"progress", cmd_progress},
+    {"deaf", cmd_deaf},
+    {"add", cmd_add},
+    {"set", cmd_set},
+    {"drop", cmd_drop},
+    {"lost", cmd_lost},
+    {"kept", cmd_kept},
+    {"show", cmd_show},
+    {"why", cmd_why},
+    {"position", cmd_position},
+    {"counters", cmd_counters},
+    {"intents", cmd_intents},
+    {"policy", cmd_policy},
+    {"class", cmd_class},
+    {"volume", cmd_volume},
+    {"found", cmd_found},
+};
+
+static void run_command(void)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(commands[i].name, cmd.word[0])) {
+            if (!m.cfg[0] && strcmp(cmd.word[0], "config") != 0)
+                wrong("\"$ config\" comes first");
+            commands[i].fn();
+            if (m.cfg[0])
+                turns();
+            return;
+        }
+    wrong("there is no command \"%s\"", cmd.word[0]);
+}
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *s = NULL;
+    size_t n = 0;
+    if (!f)
+        fail_msg("%s: %s", path, strerror(errno));
+    if (getdelim(&s, &n, '\0', f) < 0)
+        fail_msg("%s is empty", path);
+    fclose(f);
+    return s;
+}
+
+/* Plays it; `out` is the scenario with what was decided now. */
+static void play_lines(char *text)
+{
+    char *next;
+    for (char *line = text; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        next += *next == '\n';
+        cmd.line++;
+        if (line[0] != '#' && line[0] != '$' && line[0] != '|' && line[0] != '\n')
+            continue; /* what was decided then */
+        out_bytes(line, (size_t)(next - line));
+        if (line[0] != '$')
+            continue;
+        char *copy = strndup(line + 1, (size_t)(next - line - 2)), *input = NULL;
+        size_t n;
+        FILE *f = open_memstream(&input, &n);
+        while (*next == '|') {
+            char *end = next + strcspn(next, "\n");
+            fprintf(f, "%.*s\n", (int)(end - next > 2 ? end - next - 2 : 0), next + (end - next > 2 ? 2 : 1));
+            end += *end == '\n';
+            out_bytes(next, (size_t)(end - next));
+            next = end;
+            cmd.line++;
+        }
+        fclose(f);
+        split_words(copy);
+        free(cmd.input);
+        cmd.input = input;
+        run_command();
+        free(copy);
+    }
+}
+
+static void begin_as_new(void)
+{
+    forget_all();
+    m.rng = 1;
+    m.serial = m.aliases = m.stamps = m.moves = 0;
+    m.boot = 1;
+    m.now = EPOCH_NS;
+    m.repo_up = m.quiet = true;
+    m.fail_commit = false;
+    m.acting = show_act;
+    m.changing = note_changed;
+    out.n = 0;
+    out_bytes("", 0);
+    json_decref(intents_seen);
+    json_decref(counters_seen);
+    intents_seen = json_object();
+    counters_seen = json_object();
+    n_changed = 0;
+    cmd.line = 0;
+}
+
+/* The first line that differs. */
+static void show_difference(const char *path, const char *kept, const char *now)
+{
+    unsigned line = 1;
+    while (*kept && *now) {
+        const size_t k = strcspn(kept, "\n"), n = strcspn(now, "\n");
+        if (k != n || memcmp(kept, now, n) != 0)
+            break;
+        kept += k + (kept[k] == '\n');
+        now += n + (now[n] == '\n');
+        line++;
+    }
+    printf("# %s:%u:\n# kept: %.*s\n# now:  %.*s\n", path, line, (int)strcspn(kept, "\n"), kept,
+           (int)strcspn(now, "\n"), now);
+}
+
+/* As after a violation: what comes next begins as new. */
+static void give_up(void)
+{
+    if (m.records) {
+        records_rollback(m.records);
+        m.d.in_turn = m.d.in_flight = false;
+        daemon_end();
+    }
+    free_configurations();
+}
+
+static void scenario(void **state)
+{
+    const char *path = *state;
+    char *kept = read_text(path);
+    cmd.file = path;
+    begin_as_new();
+    if (setjmp(violation)) {
+        printf("%s# %s:%u: %s\n", getenv("SCENARIO") ? out.v : "", path, cmd.line, violated_what);
+        give_up();
+        fail_msg("%s:%u: %s", path, cmd.line, violated_what);
+    }
+    play_lines(kept);
+    daemon_end();
+    free_configurations();
+    if (strcmp(kept, out.v) != 0 && getenv("ACCEPT")) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(out.v, f);
+        fclose(f);
+    } else if (strcmp(kept, out.v) != 0) {
+        show_difference(path, kept, out.v);
+        fail_msg("%s: something else was decided; ACCEPT=1 takes it for right", path);
+    }
+    free(kept);
+}
+
+int main(void)
+{
+    const char *dir = getenv("SCENARIOS"), *only = getenv("SCENARIO");
+    char pattern[1024], command[128];
+    struct CMUnitTest *tests;
+    glob_t found;
+    m.ids = (struct ids){model_stamp, model_alias};
+    records_clock = model_clock;
+    log_to(show_log, NULL);
+    snprintf(m.dir, sizeof m.dir, "%s/snapferry-decide.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    snprintf(pattern, sizeof pattern, "%s/%s.txt", dir ? dir : "tests/decide", only ? only : "*");
+    if (!mkdtemp(m.dir) || glob(pattern, 0, NULL, &found) != 0) {
+        fprintf(stderr, "%s: no scenarios\n", pattern);
+        return 1;
+    }
+    tests = calloc(found.gl_pathc, sizeof *tests);
+    assert_non_null(tests);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char *name = strdup(strrchr(found.gl_pathv[i], '/') + 1);
+        name[strlen(name) - 4] = '\0';
+        tests[i] = (struct CMUnitTest){name, scenario, NULL, NULL, found.gl_pathv[i]};
+    }
+    const int failed = _cmocka_run_group_tests("decide", tests, found.gl_pathc, NULL, NULL);
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        free((char *)(uintptr_t)tests[i].name);
+    free(tests);
+    globfree(&found);
+    sets_new();
+    snprintf(command, sizeof command, "rm -rf %s", m.dir);
+    return system(command) || failed;
+}
