@@ -1,6 +1,6 @@
 # snapferry: build, tests, demo. `make help` lists the targets.
 SHELL := /bin/bash
-VERSION := 0.1.0
+VERSION := 0.2.0
 # Where the output goes. Within this directory its name is always the relative one, since dependency files have it.
 BUILD ?= build
 override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
@@ -189,6 +189,8 @@ test-seconds:
 	@cd $(REPORT)/tests && awk 'FNR == 1 { print FILENAME, $$2 }' $$(find * -type f) | \
 	    sort -k 2,2nr -k 1,1 >$(CURDIR)/tests/seconds.txt
 
+# Of several goals, as in `make -j2 all check`, the programs come first: two makes must not build in one directory.
+test test-programs: | $(filter all,$(MAKECMDGOALS))
 test-programs:
 	+@$(MAKE) --no-print-directory $(PARALLEL) tested
 tested: all unit-programs fuzz-replay $(BUILD)/golden/.done

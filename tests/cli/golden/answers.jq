@@ -11,7 +11,7 @@ def id($n): "up-nightly-20261121T020000-3f9a.\("0000000\($n)"[-8:])";
 
 # ---- pieces ----
 
-def daemon: {version: "0.1.0", pid: 1234, node: "nas1", started_ns: ago(266400), degraded: false, maintenance: false, stuck: 0};
+def daemon: {version: "0.2.0", pid: 1234, node: "nas1", started_ns: ago(266400), degraded: false, maintenance: false, stuck: 0};
 def config: {ok: true, hash: "5f2b", loaded_ns: ago(7200), warnings: 0};
 def unknown_repository: {name: "main", path: "/srv/backup", up: true};
 def repository: unknown_repository + {free: (3481 * GiB), size: (7475 * GiB), full: false, stored: (1229 * GiB), backed_up: (15112 * GiB), added: (1230 * GiB), dedup: 12.286,

@@ -158,7 +158,9 @@ check "a good one is taken" systemctl reload snapferryd
 # ---- upgrade while a mover runs ----
 chmod 750 /etc/snapferry
 systemctl stop snapferryd.service
-# As a version before 0.2 left it.
+# As a version before 0.2 left it, also in dpkg's own records.
+sed -i '/^Package: snapferry$/,/^$/s/^Version: .*/Version: 0.1.0/' /var/lib/dpkg/status
+same "dpkg has it as 0.1" "$(dpkg-query -W -f '${Version}' snapferry)" 0.1.0
 printf '%s\n' '[Socket]' ListenStream=127.0.0.1:9747 FileDescriptorName=metrics Service=snapferryd.service \
     '[Install]' WantedBy=sockets.target \
     >/lib/systemd/system/snapferryd-metrics.socket
