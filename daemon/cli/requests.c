@@ -379,6 +379,8 @@ static void print_verdicts(const struct options *o, const json_t *ended)
             line.start_ns = 0;
         verdict_print(&line, last);
     }
+    if (jint(answer, "omitted"))
+        printf("%s%lld more not listed: too many\n", *last ? "\n" : "", (long long)jint(answer, "omitted"));
     printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
            (long long)(jint(answer, "expired") + jint(answer, "kept")),
            o->dry_run ? "would be deleted; nothing was changed" : "deleted");

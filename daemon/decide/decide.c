@@ -86,6 +86,7 @@ static void note_progress(struct decide *d, struct operation *op)
     if (!l || !l->progress || op_state_terminal(op->state))
         return;
     json_set(&op->progress, l->progress);
+    op->adoptions = 0;
     operation_write(d, op);
 }
 

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define ADOPTIONS_MAX 20
+
 void operation_start(struct decide *d, struct operation *op)
 {
     if (op->state != OP_STARTING) {
@@ -32,9 +34,22 @@ void operation_start(struct decide *d, struct operation *op)
     }
 }
 
+/* Counted before it is tried: what a mover left must not end each daemon that looks at it. */
 void operation_adopt(struct decide *d, struct operation *op)
 {
-    if (!has_mover(d, op->id))
+    if (has_mover(d, op->id))
+        return;
+    if (op->adoptions >= ADOPTIONS_MAX) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_GENERIC, 0, "%d daemons in a row ended after they had taken over its mover or read its result",
+                ADOPTIONS_MAX);
+        err_hint(&e, "the journal of snapferryd has the reason; the result was removed");
+        plan_mover_forget(d, op->id, NULL, NULL);
+        operation_attempt_failed(d, op, "move", &e, false);
+        return;
+    }
+    op->adoptions++;
+    if (operation_write(d, op) == 0)
         plan_mover_adopt(d, op);
 }
 

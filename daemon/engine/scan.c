@@ -11,10 +11,18 @@
 #include <errno.h>
 #include <string.h>
 
+#define SNAPSHOTS_MAX 200000 /* of one scan: each becomes a record */
+#define TAG_MAX 255
+
+/* Comes in pages, each a mover's result. */
 struct scan {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
+    char repository[128];
+    json_t *there; /* operation -> true */
+    int64_t began_ns;
+    unsigned snapshots, added, matched, unreadable, passed;
 };
 
 static const char *tag(const json_t *tags, const char *name)
@@ -22,6 +30,29 @@ static const char *tag(const json_t *tags, const char *name)
     char key[64];
     snprintf(key, sizeof key, "tag:%s", name);
     return jstr(tags, key);
+}
+
+/* Anybody who can write the repository can write tags. */
+static bool tag_is_name(const json_t *tags, const char *name, size_t max)
+{
+    const char *s = tag(tags, name);
+    size_t n = 0;
+    for (; s[n]; n++)
+        if ((unsigned char)s[n] < 0x20 || s[n] == 0x7f || n >= max)
+            return false;
+    return n > 0;
+}
+
+static bool is_ours(struct engine *g, const json_t *tags)
+{
+    if (!tag_is_name(tags, "backup", TAG_MAX - 64) || !tag_is_name(tags, "operation", TAG_MAX) ||
+        !tag_is_name(tags, "volume-id", TAG_MAX) || (tag(tags, "class")[0] && !tag_is_name(tags, "class", TAG_MAX)) ||
+        (tag(tags, "volume")[0] && !tag_is_name(tags, "volume", VOLUME_NAME_MAX - 1)) ||
+        (tag(tags, "native")[0] && !tag_is_name(tags, "native", ALIAS_TEXT - 1)))
+        return false;
+    /* Nothing is added to a backup that is under way. */
+    const struct backup *b = backup_peek(g->records, tag(tags, "backup"));
+    return !b || backup_state_terminal(b->state) || operation_peek(g->records, tag(tags, "operation"));
 }
 
 /* What is known of the volume by other means is newer than the tags of a snapshot. */
@@ -97,8 +128,9 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
 }
 
 /* A snapshot of the repository that no record knows becomes a Completed backup record again. */
-static void scan_one(struct engine *g, const char *repository, const json_t *s, unsigned *added, unsigned *matched)
+static void scan_one(struct scan *x, const json_t *s)
 {
+    struct engine *g = x->engine;
     const json_t *tags = jobj(s, "tags");
     CLEANUP(operation_clear) struct operation op;
     CLEANUP(native_row_clear) struct native_row n;
@@ -107,12 +139,17 @@ static void scan_one(struct engine *g, const char *repository, const json_t *s, 
     if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
         return;
     if (operation_read(&g->d, tag(tags, "operation"), &op) == 0) {
-        (*matched)++;
+        x->matched++;
     } else {
-        if (add_rebuilt(g, repository, s, &op) < 0)
+        if (x->added >= SNAPSHOTS_MAX || !is_ours(g, tags)) {
+            x->passed++;
             return;
-        (*added)++;
+        }
+        if (add_rebuilt(g, x->repository, s, &op) < 0)
+            return;
+        x->added++;
     }
+    json_object_set_new(x->there, op.id, json_true());
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
     const char *alias = tag(tags, "native");
     if (alias[0] && native_row_read(&g->d, alias, &n) == 0 && !n.moved) {
@@ -170,79 +207,113 @@ static int look_missing(const struct operation *row, void *arg)
 }
 
 /* Not told by a scan that could not read all: a manifest that cannot be read may be the one. */
-static unsigned find_missing(struct engine *g, const struct operation *scan, const json_t *answer)
+static unsigned find_missing(const struct scan *s)
 {
-    CLEANUP_JSON json_t *there = json_object();
-    struct missing m = {g, scan->policy->repository, there, scan->created_ns, 0};
-    const json_t *s;
-    size_t i;
-    if (!jarr(answer, "snapshots") || jint(answer, "unreadable"))
+    struct missing m = {s->engine, s->repository, s->there, s->began_ns, 0};
+    if (s->unreadable)
         return 0;
-    json_array_foreach(jarr(answer, "snapshots"), i, s) if (!jstr(s, "incomplete")[0])
-        json_object_set_new(there, tag(jobj(s, "tags"), "operation"), json_true());
-    operation_each(g->records, NULL, look_missing, &m, NULL);
+    operation_each(s->engine->records, NULL, look_missing, &m, NULL);
     return m.lost;
 }
 
 /* ---- the whole ---- */
 
-static void scan_ended(const json_t *state, bool terminal, void *arg)
+static void scan_free(struct scan *s)
 {
-    struct scan *s = arg;
+    json_decref(s->there);
+    free(s);
+}
+
+static void scan_finish(struct scan *s, const char *operation, const struct err *e)
+{
     struct engine *g = s->engine;
-    CLEANUP(operation_clear) struct operation op;
-    operation_init(&op);
+    unsigned lost = e->cls ? 0 : find_missing(s);
+    if (s->passed)
+        log_warning("repository \"%s\": %u snapshots were passed over, their tags are malformed", s->repository,
+                    s->passed);
+    CLEANUP_JSON json_t *out =
+        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", operation, "repository", s->repository, "snapshots",
+                  (int)s->snapshots, "added", (int)s->added, "known", (int)s->matched, "lost", (int)lost);
+    if (s->reply)
+        s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
+    else if (e->cls)
+        log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
+    else if (s->added)
+        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
+                 s->repository, s->added);
+    engine_kick(g);
+    scan_free(s);
+}
+
+static int ask_page(struct scan *s, const char *after, struct err *e);
+
+/* The rows of a page share one commit. */
+static void take_page(struct scan *s, const json_t *answer)
+{
+    struct engine *g = s->engine;
     struct err e = ERR_INIT;
-    unsigned added = 0, matched = 0;
     const json_t *v;
     size_t i;
+    const bool begun = records_begin(g->records, &e) == 0;
+    json_array_foreach(jarr(answer, "snapshots"), i, v) scan_one(s, v);
+    s->snapshots += (unsigned)json_array_size(jarr(answer, "snapshots"));
+    if (begun && records_commit(g->records, &e) < 0)
+        log_warning("what was found in repository \"%s\" cannot be recorded: %s", s->repository, e.msg);
+}
+
+static void page_ended(const json_t *state, bool terminal, void *arg)
+{
+    struct scan *s = arg;
+    struct err e = ERR_INIT;
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
     if (!terminal)
         return;
-    engine_unwait(g, s);
-    operation_read(&g->d, jstr(state, "id"), &op);
+    engine_unwait(s->engine, s);
+    operation_read(&s->engine->d, jstr(state, "id"), &op);
     const json_t *answer = admin_answer(&op, 0);
+    const char *next = jstr(answer, "next");
     if (op.state != OP_COMPLETED)
         err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
-    json_array_foreach(jarr(answer, "snapshots"), i, v) scan_one(g, op.policy->repository, v, &added, &matched);
-    unsigned lost = e.cls ? 0 : find_missing(g, &op, answer);
-    CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", op.id, "repository", op.policy->repository, "snapshots",
-                  (int)json_array_size(jarr(answer, "snapshots")), "added", added, "known", matched, "lost", lost);
-    if (s->reply)
-        s->reply(e.cls ? NULL : out, e.cls ? &e : NULL, s->arg);
-    else if (e.cls)
-        log_warning("repository \"%s\" cannot be scanned: %s", op.policy->repository, e.msg);
-    else if (added)
-        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
-                 op.policy->repository, added);
-    engine_kick(g);
-    free(s);
+    if (!jarr(answer, "snapshots") || jint(answer, "unreadable"))
+        s->unreadable++;
+    take_page(s, answer);
+    if (e.cls || !next[0] || s->snapshots >= SNAPSHOTS_MAX || ask_page(s, next, &e) < 0) {
+        s->unreadable += next[0] != '\0';
+        scan_finish(s, op.id, &e);
+    }
+}
+
+static int ask_page(struct scan *s, const char *after, struct err *e)
+{
+    char id[512];
+    json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "after", after);
+    int rc = admin_submit(&s->engine->d, s->repository, steps, NULL, "admin-scan", id, e);
+    return rc < 0 ? rc : engine_wait(s->engine, id, page_ended, s, e);
 }
 
 void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     struct scan *s = calloc(1, sizeof *s);
     struct err e = ERR_INIT;
-    char id[512];
     const char *name = jstr(req, "repository");
     const struct cfg_repository *only = cfg_repository_at(g->cfg, 0);
     if (!name[0] && only && !cfg_repository_at(g->cfg, 1))
         name = only->name;
-    if (!s)
+    if (!s) {
         err_nomem(&e);
-    if (!e.cls) {
-        *s = (struct scan){g, reply, arg};
-        json_t *steps = json_pack("[{s:s}]", "verb", "scan");
-        if (admin_submit(&g->d, name, steps, NULL, "admin-scan", id, &e) == 0 &&
-            engine_wait(g, id, scan_ended, s, &e) == 0) {
+    } else {
+        *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
+        snprintf(s->repository, sizeof s->repository, "%s", name);
+        if (ask_page(s, "", &e) == 0) {
             if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
                 g->storage_wanted = true;
                 engine_kick(g);
             }
             return;
         }
+        scan_free(s);
     }
-    free(s);
     if (reply)
         reply(NULL, &e, arg);
     else

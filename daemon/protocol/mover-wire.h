@@ -17,9 +17,12 @@
     {                                                                                                                  \
         -1, -1, -1, -1, -1                                                                                             \
     }
-#define WIRE_JOB_MAX (16u << 20)    /* bytes of a job document */
-#define WIRE_RESULT_MAX (64u << 20) /* bytes of a result file */
-#define OPERATION_MAX 255           /* bytes of an operation's id */
+#define WIRE_JOB_MAX (16u << 20) /* bytes of a job document */
+/* Of a result file, in bytes: it is parsed in the daemon's loop, and kept in a record. */
+#define WIRE_RESULT_MAX (1u << 20)
+/* Of the lists in it together: what has no room is counted, or comes on another page. */
+#define WIRE_LIST_MAX (640u << 10)
+#define OPERATION_MAX 255 /* bytes of an operation's id */
 
 /* Seconds a mover waits for JOB after it has connected. */
 #define WIRE_JOB_WAIT_S 60

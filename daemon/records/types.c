@@ -254,6 +254,7 @@ static const struct field_desc operation_table[] = {
     FIELD(attempts, "attempts", FIELD_STRUCTS, .of = &op_error_fields, .about = "errors of earlier attempts"),
     INT(attempt),
     INT(interruptions),
+    INT(adoptions, .about = "by daemons that started since its mover was last heard of"),
     TIME(outage_ns, .about = "since when its repository is away"),
     STR(waiting, .about = "what it waits for"),
     STR(skip_reason),

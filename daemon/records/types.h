@@ -397,6 +397,7 @@ struct operation {
     struct op_error error;
     struct list_of_structs attempts; /* of struct op_error */
     int64_t attempt, interruptions, outage_ns;
+    int64_t adoptions; /* of its mover by daemons that started since it was last heard of */
     char *waiting, *skip_reason;
     /* phase 1 */
     char *native; /* alias of the snapshot that it makes or reads */

@@ -76,10 +76,62 @@ static void a_snapshot_is_compared_and_read(void **state)
     rig_free(&r);
 }
 
+/* One page of a scan: how many snapshots, how many were passed over, where the next begins. */
+static size_t scan(struct rig *r, const char *after, json_int_t *unreadable, char next[64], char ids[][33])
+{
+    json_t *j = base_job(r, "admin-1", "admin");
+    json_object_set_new(j, "do", json_pack("[{s:s, s:s}]", "verb", "scan", "after", after));
+    run(r, "admin-1", "admin", j, -1);
+    assert_outcome(r, MOVER_OK);
+    const json_t *list = json_object_get(answer(r), "snapshots");
+    *unreadable = number_of(answer(r), "unreadable");
+    snprintf(next, 64, "%s", text_of(answer(r), "next"));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        snprintf(ids[i], 33, "%s", text_of(json_array_get(list, i), "id"));
+    return json_array_size(list);
+}
+
+/* Large manifests make pages, not a result that is too large for the daemon; one of them alone is passed over. */
+static void a_scan_comes_in_pages(void **state)
+{
+    struct rig r;
+    enum { N = 24 };
+    char ids[2 * N][33], next[64], end[64];
+    char text[3901], key[16];
+    json_int_t bad;
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    rig_new(&r, NULL);
+    make_repo(&r);
+    int src = make_file(&r, "image", 4096, 1);
+    for (int i = 0; i <= N; i++) {
+        json_t *j = backup_job(&r, "up-1", 4096);
+        for (int k = 0; k < (i == N ? 9 : 7); k++) {
+            snprintf(key, sizeof key, "large%d", k);
+            json_object_set_new(json_object_get(j, "tags"), key, json_string(text));
+        }
+        run(&r, "up-1", "backup", j, src);
+        assert_outcome(&r, MOVER_OK);
+    }
+    const size_t first = scan(&r, "", &bad, next, ids);
+    assert_true(first > 0 && first < N);
+    assert_string_not_equal(next, "");
+    assert_int_equal(first + scan(&r, next, &bad, end, ids + first), N);
+    assert_int_equal(bad, 1);
+    assert_string_equal(end, "");
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(ids[i], ids[k]);
+    close(src);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_is_compared_and_read),
+        cmocka_unit_test(a_scan_comes_in_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

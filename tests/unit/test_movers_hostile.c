@@ -294,6 +294,13 @@ static void leavers(const char *path)
         leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"co", me);
     if (!strcmp(me, "r-huge") && ftruncate(result_fd, (off_t)1 << 40) < 0)
         _exit(97);
+    if (!strcmp(me, "r-large")) { /* valid, and too large to be parsed in the loop */
+        leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d,\"snapshotID\":\"%032d\",\"x\":[0", me,
+              (int)getpid(), 1);
+        for (int i = 0; i < 1 << 20; i++)
+            leave(",0");
+        leave("]}");
+    }
     if (!strcmp(me, "r-deep"))
         for (int i = 0; i < 100000; i++)
             leave("[");
@@ -449,6 +456,7 @@ static void test_results(void **state)
         {"r-text", MOVER_MISMATCH, "result is unreadable"},
         {"r-half", MOVER_MISMATCH, "result is unreadable"},
         {"r-huge", MOVER_MISMATCH, "size of 1099511627776 bytes"},
+        {"r-large", MOVER_MISMATCH, "size of 2097"},
         {"r-deep", MOVER_MISMATCH, "result is unreadable"},
         {"r-controls", MOVER_FAILED, "a?[31m?b"},
     };

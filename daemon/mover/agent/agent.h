@@ -18,7 +18,11 @@ struct run_context {
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     json_t *result; /* members are added to it */
+    size_t listed;  /* bytes of the lists in it, see list_add() */
 };
+
+/* Adds `item` (taken over, NULL: no memory) to a list of the result if there is room for it; false: it was dropped. */
+bool list_add(struct run_context *x, json_t *list, json_t *item);
 
 /* The work of each kind, on an open repository: adds its members to the result. */
 int run_backup(struct run_context *x, struct repo *r, struct err *e);

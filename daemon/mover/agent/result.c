@@ -75,6 +75,17 @@ json_t *result_error_json(const struct err *e)
     return j;
 }
 
+bool list_add(struct run_context *x, json_t *list, json_t *item)
+{
+    const size_t len = item ? json_dumpb(item, NULL, 0, JSON_COMPACT) + 1 : 0;
+    if (!item || x->listed + len > WIRE_LIST_MAX) {
+        json_decref(item);
+        return false;
+    }
+    x->listed += len;
+    return json_array_append_new(list, item) == 0;
+}
+
 /* Crash points: result-written (the bytes are there, not durable), result-durable. */
 int result_write(int fd, const json_t *result, struct err *e)
 {
@@ -82,6 +93,9 @@ int result_write(int fd, const json_t *result, struct err *e)
     if (!text)
         return err_nomem(e);
     size_t len = strlen(text), at = 0;
+    if (len >= WIRE_RESULT_MAX)
+        return err_set(e, ERR_GENERIC, EFBIG, "the result has %zu bytes, at most %u are accepted", len,
+                       WIRE_RESULT_MAX);
     text[len++] = '\n'; /* in place of the NUL: its length is known */
     while (at < len) {
         ssize_t n = pwrite(fd, text + at, len - at, (off_t)at);

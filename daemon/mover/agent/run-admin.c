@@ -16,7 +16,6 @@
 
 #define DOCUMENTS_MAX (256u << 10)
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
-#define VERDICTS_MAX 20000
 
 static int bad_step(struct err *e, const char *verb, const char *what)
 {
@@ -38,24 +37,54 @@ static int step_source(const json_t *step, const char *verb, bool required, stru
 
 /* ---- scan ---- */
 
+#define SCANNED_MAX (32u << 10) /* bytes of one snapshot; those of this program have less than 2 KiB */
+
+/* One page: the snapshots behind `after`, in order of start time and id, until the result has no more room. */
 struct scan {
+    struct run_context *run;
     json_t *list;
     const char *node; /* NULL: a source was named */
+    char after[64], last[64];
+    unsigned large;
+    bool more;
     int rc;
 };
+
+/* Sorts like the order of the list. */
+static void scan_place(const struct snapshot *s, char out[64])
+{
+    snprintf(out, 64, "%020llu %s", (unsigned long long)s->start_ns + (1ull << 63), s->id);
+}
 
 static int scan_one(struct snapshot *s, void *arg)
 {
     struct scan *x = arg;
+    char text[4500], place[64];
+    if (atomic_load(&x->run->cancel->requested))
+        return x->rc = -ECANCELED;
     if (x->node && (strcmp(s->source.user, "snapferry") != 0 || strcmp(s->source.host, x->node) != 0))
         return 0;
+    scan_place(s, place);
+    if (strcmp(place, x->after) <= 0)
+        return 0;
     json_t *j = snapshot_to_json(s);
-    char text[4500];
-    if (!j || json_object_set_new(j, "as", json_string(snapshot_source_text(&s->source, text, sizeof text))) < 0 ||
-        json_array_append(x->list, j) < 0)
-        x->rc = -ENOMEM;
-    json_decref(j);
-    return x->rc;
+    if (!j || json_object_set_new(j, "as", json_string(snapshot_source_text(&s->source, text, sizeof text))) < 0) {
+        json_decref(j);
+        return x->rc = -ENOMEM;
+    }
+    const size_t len = json_dumpb(j, NULL, 0, JSON_COMPACT);
+    if (!len || len > SCANNED_MAX) {
+        if (x->large++ == 0)
+            log_line(LOG_LVL_WARNING, "snapshot %s is passed over: its manifest has %zu bytes", s->id, len);
+        json_decref(j);
+        return 0;
+    }
+    if (!list_add(x->run, x->list, j)) {
+        x->more = true;
+        return 1;
+    }
+    memcpy(x->last, place, sizeof x->last);
+    return 0;
 }
 
 static int do_scan(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
@@ -63,14 +92,19 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
     struct snapshot_source src;
     bool given;
     unsigned bad = 0;
+    const char *after = json_string_value(json_object_get(step, "after"));
     int rc = step_source(step, "scan", false, &src, &given, e);
     if (rc < 0)
         return rc;
-    struct scan s = {.list = json_array(), .node = given ? NULL : x->job->node};
+    struct scan s = {.run = x, .list = json_array(), .node = given ? NULL : x->job->node};
+    snprintf(s.after, sizeof s.after, "%s", after ? after : "");
     rc = snapshots_each(r, given ? &src : NULL, true, scan_one, &s, &bad, e);
     json_object_set_new(answer, "snapshots", s.list);
-    json_object_set_new(answer, "unreadable", json_integer(bad));
-    return s.rc < 0 ? err_nomem(e) : rc;
+    json_object_set_new(answer, "unreadable", json_integer((json_int_t)bad + s.large));
+    json_object_set_new(answer, "next", json_string(s.more ? s.last : ""));
+    if (s.rc == -ECANCELED)
+        return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while the snapshots were listed");
+    return s.rc < 0 ? err_nomem(e) : rc < 0 ? rc : 0;
 }
 
 /* ---- delete ---- */
@@ -129,11 +163,20 @@ static json_t *keep_json(const struct retention_policy *p)
     return o;
 }
 
+/* What has no room in the result is counted. */
+struct verdicts {
+    struct run_context *run;
+    json_t *list;
+    json_int_t omitted;
+};
+
 static int note_verdict(const struct expire_verdict *v, void *arg)
 {
-    json_t *list = arg;
+    struct verdicts *x = arg;
     char source[4500], start[TIME_TEXT];
-    if (json_array_size(list) >= VERDICTS_MAX)
+    if (atomic_load(&x->run->cancel->requested))
+        return -ECANCELED;
+    if (!x->list)
         return 0;
     json_t *reasons = json_array();
     for (unsigned i = 0; i < v->n_reasons; i++)
@@ -143,12 +186,11 @@ static int note_verdict(const struct expire_verdict *v, void *arg)
                   snapshot_source_text(v->source, source, sizeof source), "startTime", time_text(v->start_ns, start),
                   "size", (json_int_t)v->size, "incomplete", (int)v->incomplete, "pinned", (int)v->pinned, "keep",
                   (int)v->keep, "reasons", reasons, "why", v->why, "policy", keep_json(v->policy));
-    if (j)
-        json_array_append_new(list, j);
+    x->omitted += !list_add(x->run, x->list, j);
     return 0;
 }
 
-static int expire_source(struct repo *r, const json_t *entry, const char *node, bool dry_run, json_t *verdicts,
+static int expire_source(struct repo *r, const json_t *entry, const char *node, bool dry_run, struct verdicts *verdicts,
                          struct expire_result *sum, struct err *e)
 {
     struct snapshot_source src;
@@ -165,7 +207,7 @@ static int expire_source(struct repo *r, const json_t *entry, const char *node, 
                                   .keep = has_keep ? &keep : NULL,
                                   .dry_run = dry_run};
     struct expire_result res = {0};
-    rc = snapshots_expire(r, &o, verdicts ? note_verdict : NULL, verdicts, &res, e);
+    rc = snapshots_expire(r, &o, note_verdict, verdicts, &res, e);
     sum->sources += res.sources;
     sum->kept += res.kept;
     sum->expired += res.expired;
@@ -177,24 +219,28 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
 {
     const json_t *sources = json_object_get(step, "sources");
     const bool dry = json_is_true(json_object_get(step, "dry_run"));
-    json_t *verdicts = dry || json_is_true(json_object_get(step, "explain")) ? json_array() : NULL;
+    const bool listed = dry || json_is_true(json_object_get(step, "explain"));
+    struct verdicts verdicts = {.run = x, .list = listed ? json_array() : NULL};
     struct expire_result sum = {0};
     int rc = 0;
     if (!sources || json_is_null(sources))
-        rc = expire_source(r, NULL, x->job->node, dry, verdicts, &sum, e);
+        rc = expire_source(r, NULL, x->job->node, dry, &verdicts, &sum, e);
     else if (!json_is_array(sources))
         rc = bad_step(e, "expire", "sources are not a list");
     else
         for (size_t i = 0; i < json_array_size(sources) && rc == 0; i++)
-            rc = expire_source(r, json_array_get(sources, i), x->job->node, dry, verdicts, &sum, e);
-    if (verdicts)
-        json_object_set_new(answer, "snapshots", verdicts);
+            rc = expire_source(r, json_array_get(sources, i), x->job->node, dry, &verdicts, &sum, e);
+    if (listed) {
+        json_object_set_new(answer, "snapshots", verdicts.list);
+        json_object_set_new(answer, "omitted", json_integer(verdicts.omitted));
+    }
     json_object_set_new(answer, "dryRun", json_boolean(dry));
     json_object_set_new(answer, "sources", json_integer(sum.sources));
     json_object_set_new(answer, "kept", json_integer((json_int_t)sum.kept));
     json_object_set_new(answer, "expired", json_integer((json_int_t)sum.expired));
     json_object_set_new(answer, "unreadable", json_integer(sum.unreadable));
-    return rc;
+    return rc == -ECANCELED && !e->cls ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while snapshots expire")
+                                       : rc;
 }
 
 int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e)

@@ -90,15 +90,20 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
 
 /* ---- verify ---- */
 
+struct damages {
+    struct run_context *run;
+    json_t *list;
+};
+
 static void note_damage(const struct verify_damage *d, void *arg)
 {
-    json_t *list = arg;
+    struct damages *x = arg;
     log_line(LOG_LVL_ERROR, "damage: %s %s %s: %s", d->kind, d->content, d->pack, d->why);
-    if (json_array_size(list) < DAMAGES_MAX)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s*, s:I, s:I, s:s*}", "kind", d->kind,
-                                              "pack", d->pack, "content", d->content, "snapshot", d->snapshot, "source",
-                                              d->source, "path", d->path, "offset", (json_int_t)d->start, "length",
-                                              (json_int_t)d->len, "why", d->why));
+    if (json_array_size(x->list) < DAMAGES_MAX)
+        list_add(x->run, x->list,
+                 json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s*, s:I, s:I, s:s*}", "kind", d->kind, "pack", d->pack,
+                           "content", d->content, "snapshot", d->snapshot, "source", d->source, "path", d->path,
+                           "offset", (json_int_t)d->start, "length", (json_int_t)d->len, "why", d->why));
 }
 
 int run_verify(struct run_context *x, struct repo *r, struct err *e)
@@ -109,14 +114,14 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
     int rc = j->snapshots ? job_ids(j->snapshots, "snapshots", &ids, &n, e) : 0;
     if (rc < 0)
         return rc;
-    json_t *damages = json_array();
+    struct damages damages = {x, json_array()};
     const struct verify_opts vo = {
         .limits = j->limits,
         .read_percent = j->read_percent,
         .progress = x->progress,
         .cancel = x->cancel,
         .on_damage = note_damage,
-        .on_damage_arg = damages,
+        .on_damage_arg = &damages,
     };
     struct verify_result v = {0};
     rc = verify_run(r, ids, n, &vo, &v, e);
@@ -141,6 +146,6 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
     json_object_set_new(x->result, "seconds", json_real(v.seconds));
     json_object_set_new(x->result, "stages", stages_json(v.stages, v.n_stages));
     json_object_set_new(x->result, "bottleneck", json_string(v.bottleneck ? v.bottleneck : ""));
-    json_object_set_new(x->result, "damageList", damages);
+    json_object_set_new(x->result, "damageList", damages.list);
     return rc;
 }

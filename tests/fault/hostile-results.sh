@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A result is a failed operation and a removed file, never the end of the daemon: 62 MiB found at the start, and one
+# that has ended each daemon that read it.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "native snapshots on a real file system"
+fs_make xfs xfs || exit 1
+image "$WORK/xfs/a.img" 2 1
+daemon_setup 'retries = 0'
+config_class xfs "$WORK/xfs"
+starts "the daemon starts"
+result_file() { printf '%s/results/%s.json' "$STATE" "$(printf %s "$1" | sha256sum | cut -c1-32)"; }
+
+running "$WORK/xfs/a.img"
+daemon_kill
+file=$(result_file "$O")
+check "its result file is there" test -f "$file"
+kill -KILL "$PID"
+{
+    printf '{"operation":"%s","kind":"backup","code":0,"pid":%d,"snapshotID":"%032d","x":[0' "$O" "$PID" 1
+    head -c 62M /dev/zero | sed 's/\x0/,0/g' | head -c 62M
+    printf ']}'
+} >"$file"
+check "62 MiB" test "$(stat -c %s "$file")" -gt 62000000
+starts "the daemon starts although a mover left 62 MiB"
+same "the backup has failed" "$(wait_state "$A" 'Failed|PartiallyFailed' 40)" Failed
+check "its error has the size of the result" grep -q 'unreadable\|died' <<<"$(doc "$O" | jq -r .error.message)"
+check "the file is gone" test ! -e "$file"
+check "the daemon lives" daemon_alive
+
+running "$WORK/xfs/a.img"
+daemon_kill
+kill -KILL "$PID"
+sqlite3 "$STATE/records.db" "UPDATE operations SET doc = json_set(doc, '\$.adoptions', 20) WHERE id = '$O'"
+starts "the daemon starts although twenty before it ended at this operation"
+same "which has failed" "$(wait_state "$A" 'Failed|PartiallyFailed' 40)" Failed
+check "with the reason" grep -q '20 daemons in a row' <<<"$(doc "$O" | jq -r .error.message)"
+check "and its file is gone" test ! -e "$(result_file "$O")"
+
+# A daemon that lives with it forgets how often it was taken over.
+running "$WORK/xfs/a.img"
+daemon_kill
+starts "the daemon starts over a mover that lives"
+same "taken over once" "$(sql "SELECT json_extract(doc, '\$.adoptions') FROM operations WHERE id = '$O'")" 1
+kill -CONT "$PID"
+same "and it completes" "$(wait_state "$A" Completed 40)" Completed
+clean "nothing is left behind" 8 "$WORK/xfs"
+explain_failure
+finish
