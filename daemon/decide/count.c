@@ -410,15 +410,15 @@ struct old_counter {
 };
 
 /* With the words of the first version: the records' own. */
-static bool has_old_words(const char *name, const json_t *labels)
+static bool has_old_words(const json_t *labels)
 {
-    return json_object_get(labels, "kind") || (json_object_get(labels, "job") && !strcmp(name, "backups_total"));
+    return json_object_get(labels, "kind") != NULL;
 }
 
 static int collect_old(const char *name, const json_t *labels, double value, void *arg)
 {
     struct old_counter **list = arg;
-    if (!has_old_words(name, labels) && strcmp(jstr(labels, "class"), CLASS_OF_TARGET) != 0)
+    if (!has_old_words(labels) && strcmp(jstr(labels, "class"), CLASS_OF_TARGET) != 0)
         return 0;
     struct old_counter *c = calloc(1, sizeof *c);
     if (!c)
@@ -458,7 +458,7 @@ static void rename_counter(struct records *r, const struct old_counter *c)
 {
     CLEANUP_JSON json_t *labels = json_deep_copy(c->labels);
     const char *name = strcmp(c->name, "stage_stalled_seconds_total") ? c->name : "stage_stall_seconds_total";
-    if (has_old_words(c->name, c->labels))
+    if (has_old_words(c->labels))
         use_new_words(name, labels);
     if (!strcmp(jstr(labels, "class"), CLASS_OF_TARGET))
         jset_str(labels, "class", "");

@@ -123,7 +123,6 @@ struct mover_report {
 
 struct live {
     struct live *next;
-    enum row_kind kind;
     enum work working; /* WORK_NONE: nothing runs */
     int64_t working_since_ns;
     bool mover;         /* there is one, or it is being started */
@@ -142,7 +141,7 @@ struct live {
 
 struct live *live_find(const struct decide *d, const char *id);
 /* Makes it if there is none; NULL: no memory. */
-struct live *live_get(struct decide *d, enum row_kind k, const char *id);
+struct live *live_get(struct decide *d, const char *id);
 /* Not while work of it runs. */
 void live_drop(struct decide *d, const char *id);
 /* Work runs for the row, has ended and was not yet looked at, or was planned in this turn. */

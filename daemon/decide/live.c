@@ -23,7 +23,7 @@ struct live *live_find(const struct decide *d, const char *id)
     return NULL;
 }
 
-struct live *live_get(struct decide *d, enum row_kind k, const char *id)
+struct live *live_get(struct decide *d, const char *id)
 {
     struct live *l = live_find(d, id), **bucket = bucket_of(d, id);
     if (l)
@@ -32,7 +32,6 @@ struct live *live_get(struct decide *d, enum row_kind k, const char *id)
     l = calloc(1, sizeof *l + len);
     if (!l)
         return NULL;
-    l->kind = k;
     memcpy(l->id, id, len);
     l->next = *bucket;
     *bucket = l;
@@ -107,7 +106,7 @@ void event_free(struct event *ev)
 
 void event_post(struct decide *d, struct event *ev)
 {
-    struct live *l = live_get(d, ev->row, ev->id);
+    struct live *l = live_get(d, ev->id);
     if (l)
         l->events++;
     ev->next = NULL;

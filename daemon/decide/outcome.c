@@ -113,9 +113,10 @@ int operation_ask_cancel(struct decide *d, struct operation *op, const char *why
 void operation_cancel(struct decide *d, struct operation *op)
 {
     struct live *l = live_find(d, op->id);
+    const bool running = op->state == OP_RUNNING || op->state == OP_CANCELLING;
     if (op_state_terminal(op->state) || op->state == OP_CLEANING_UP)
         return;
-    if (l && l->mover) {
+    if (l && (l->mover || (running && has_mover(d, op->id)))) { /* it is there, or adopted in this turn */
         const bool again = op->state == OP_CANCELLING && !l->cancel_failed;
         if (again || (op->state != OP_CANCELLING && operation_become(d, op, OP_CANCELLING) < 0))
             return; /* asked already: its end is an event */
@@ -123,6 +124,8 @@ void operation_cancel(struct decide *d, struct operation *op)
         plan_mover_cancel(d, op);
     } else if (l && l->working == WORK_POST_HOOK) {
         return; /* what the pre-snapshot hook stopped has to go on: it runs to its end */
+    } else if (l && l->working == WORK_SNAPSHOT && op->policy->group[0]) {
+        return; /* it is of the other members as well */
     } else if (busy(d, op->id)) {
         plan_work_cancel(d, op->id); /* its end is an event */
     } else {

@@ -85,9 +85,9 @@ static struct act *act_add(struct decide *d, enum act_kind kind, const char *id)
 }
 
 /* The row is not decided about again in this turn. */
-static void note_planned(struct decide *d, enum row_kind k, const char *id)
+static void note_planned(struct decide *d, const char *id)
 {
-    struct live *l = live_get(d, k, id);
+    struct live *l = live_get(d, id);
     if (l)
         l->planned = d->turn;
     else
@@ -118,12 +118,12 @@ void plan_work(struct decide *d, enum row_kind k, const char *id, enum work w, j
     a->work = w;
     a->doc = in;
     a->timeout_s = timeout_s < 1 ? 60 : timeout_s > 864000 ? 864000 : timeout_s;
-    note_planned(d, k, id);
+    note_planned(d, id);
     /* One piece of work for all members of a group. */
     const json_t *item;
     size_t i;
     if (w == WORK_SNAPSHOT)
-        json_array_foreach(jarr(in, "items"), i, item) note_planned(d, k, jstr(item, "operation"));
+        json_array_foreach(jarr(in, "items"), i, item) note_planned(d, jstr(item, "operation"));
 }
 
 void plan_work_cancel(struct decide *d, const char *id)
@@ -137,7 +137,7 @@ void plan_mover_start(struct decide *d, const struct operation *op, int fd)
     act_keep(d, a, op);
     if (a)
         a->fd = fd;
-    note_planned(d, ROW_OPERATION, op->id);
+    note_planned(d, op->id);
 }
 
 void plan_mover_go(struct decide *d, const struct operation *op)
@@ -148,7 +148,7 @@ void plan_mover_go(struct decide *d, const struct operation *op)
 void plan_mover_adopt(struct decide *d, const struct operation *op)
 {
     act_keep(d, act_add(d, ACT_MOVER_ADOPT, op->id), op);
-    note_planned(d, ROW_OPERATION, op->id);
+    note_planned(d, op->id);
 }
 
 void plan_mover_cancel(struct decide *d, const struct operation *op)

@@ -94,7 +94,7 @@ static void start_work(struct engine *g, const struct act *a)
     struct err e = ERR_INIT;
     struct running *r = calloc(1, sizeof *r);
     struct event *ev = engine_event(EVENT_WORK, a->row, a->id);
-    struct live *l = live_get(&g->d, a->row, a->id);
+    struct live *l = live_get(&g->d, a->id);
     int64_t timeout_s = a->timeout_s;
     char name[640];
     const json_t *item;
@@ -143,7 +143,7 @@ static void post_not_started(struct engine *g, const char *id, bool transient, c
 
 static void mover_is_there(struct engine *g, const char *id)
 {
-    struct live *l = live_get(&g->d, ROW_OPERATION, id);
+    struct live *l = live_get(&g->d, id);
     if (l)
         l->mover = true;
 }

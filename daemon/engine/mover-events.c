@@ -16,7 +16,7 @@ static void on_ready(const char *operation, const struct mover_ready *r, void *a
 static void on_started(const char *operation, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(&g->d, ROW_OPERATION, operation);
+    struct live *l = live_get(&g->d, operation);
     if (l)
         l->moved_ns = l->progress_ns = now_ns();
 }
@@ -48,7 +48,7 @@ static bool has_moved(const json_t *before, const json_t *now)
 static void on_progress(const char *operation, const json_t *p, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(&g->d, ROW_OPERATION, operation);
+    struct live *l = live_get(&g->d, operation);
     const struct operation *op = operation_peek(g->records, operation);
     const int64_t now = now_ns();
     if (!l)
