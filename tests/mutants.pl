@@ -10,7 +10,7 @@
 # $BUILD/mutants.txt; exit code 1 if less than 85 % are killed. Needs a build (make test-programs); the change is compiled
 # alone and linked in front of the library, and only with the tests that the ones before have not noticed it with.
 #
-# Not changed, as it decides nothing:
+# What the compiler refuses with the flags of the build is not counted. Not changed, as it decides nothing:
 #   - what is only for people to read: texts of logs and errors (the scenarios compare those that are reached)
 #   - what only frees memory, and the way out when there is none (sanitizers and reading are for those)
 #   - places where the daemon may be killed by a test
@@ -91,23 +91,35 @@ if ($n && $n < @places) {
 
 my $work = tempdir(CLEANUP => 1);
 my ($cflags, $libs) = map { my $v = `make -s BUILD=$build print-$_`; chomp $v; $v } qw(cflags libs);
+# A copy of all that is used, so that the tree may be worked on meanwhile.
+mkdir "$work/tests";
+mkdir "$work/tree";
+system("find base cfg io proc daemon -name '*.h' | xargs cp --parents -t $work/tree && cp -r daemon/decide $work/source && " .
+    "cp -r tests/decide $work/scenarios && cp $build/lib*.a $work") == 0 or die "no copy\n";
+system("cp $build/tests/unit/$_.o $work/tests") == 0 or die "$_ is not built\n" for @tests;
+$libs =~ s{\Q$build/\E(\S+\.a)}{$work/$1}g;
+$ENV{SCENARIOS} = "$work/scenarios";
+for my $t (@tests) { # what fails by itself notices nothing
+    system("cc -o $work/$t $work/tests/$t.o $libs && MODEL_SECONDS=1 $work/$t >$work/out 2>&1") == 0
+        or die "$t fails without a change:\n" . `tail -n 20 $work/out`;
+}
 sub run_one {
     my ($p, $id) = @_;
     my $dir = "$work/$id";
     mkdir $dir;
-    open my $h, '<', "daemon/decide/$p->{file}" or return 'error';
+    open my $h, '<', "$work/source/$p->{file}" or return 'error';
     my @lines = <$h>;
     $lines[$p->{line}] = "$p->{new}\n";
     open my $o, '>', "$dir/$p->{file}" or return 'error';
     print $o @lines;
     close $o;
-    system("cc $cflags -Wno-error -w -c -o $dir/changed.o $dir/$p->{file} >$dir/log 2>&1") == 0 or return 'invalid';
+    system("cd $work/tree && cc $cflags -c -o $dir/changed.o $dir/$p->{file} >$dir/log 2>&1") == 0 or return 'invalid';
     # Most are noticed soon: a short game of the model first, and the whole one with what lives.
     my %linked;
     for my $play ($seconds > 2 ? (2, $seconds) : $seconds) {
         for my $t (@tests) {
             next if $t ne 'test_model' && $play != 2 && $seconds > 2; # the same each time
-            $linked{$t} //= system("cc -o $dir/$t $build/tests/unit/$t.o $dir/changed.o $libs >>$dir/log 2>&1") == 0;
+            $linked{$t} //= system("cc -o $dir/$t $work/tests/$t.o $dir/changed.o $libs >>$dir/log 2>&1") == 0;
             return 'invalid' if !$linked{$t};
             my $limit = $play + 40;
             my $seed = $play == 2 ? 1 : 100001;
@@ -140,6 +152,7 @@ while ($next < @places || %running) {
     my $id = delete $running{$pid};
     my $what = { 0 => 'killed', 10 => 'lives', 11 => 'invalid' }->{ $? >> 8 } || 'error';
     $result{$what}++;
+    printf STDERR "%d of %d\r", ($result{killed} || 0) + ($result{lives} || 0), scalar @places if -t STDERR;
     system("rm -rf $work/$id");
     my $p = $places[$id];
     if ($what eq 'lives') {

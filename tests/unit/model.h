@@ -244,7 +244,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
             continue;
         }
         /* RS-18: what is pruned can be restored from the repository, or it failed, or its backup was deleted. */
-        if (row && row->moved && !by_request && !row->expired && !is_unwanted(row->parent)) {
+        if (row && row->moved && !row->policy->mover[0] && !by_request && !row->expired && !is_unwanted(row->parent)) {
             const json_t *s = json_object_get(m.snapshots, row->snapshot);
             if (!s || !jbool(s, "readable"))
                 violated("RS-18", "native snapshot %s was pruned; snapshot %s of the repository %s", alias,
@@ -615,14 +615,13 @@ static void act_work(const struct act *a)
                  work_name(work_of(a->id)->work), a->id);
     if (m.n_works == WORKS_MAX)
         violated("E-02", "more than %u pieces of work run", WORKS_MAX);
-    struct live *l = live_get(&m.d, a->row, a->id);
+    struct live *l = live_get(&m.d, a->id);
     const json_t *item;
     size_t i;
     check_work(a);
     l->working = a->work;
     if (a->work == WORK_SNAPSHOT)
-        json_array_foreach(jarr(a->doc, "items"), i, item) live_get(&m.d, ROW_OPERATION, jstr(item, "operation"))
-            ->working = a->work;
+        json_array_foreach(jarr(a->doc, "items"), i, item) live_get(&m.d, jstr(item, "operation"))->working = a->work;
     struct model_work *w = &m.works[m.n_works++];
     *w = (struct model_work){.row = a->row, .work = a->work, .in = json_incref(a->doc)};
     snprintf(w->id, sizeof w->id, "%s", a->id);
@@ -660,7 +659,7 @@ static void act_start(const struct act *a)
     v->job = json_pack("{s:s,s:O?}", "volume", a->op->volume_id, "do", a->op->does);
     snprintf(v->id, sizeof v->id, "%s", a->id);
     json_object_del(m.results, a->id); /* it begins with an empty result file */
-    live_get(&m.d, ROW_OPERATION, a->id)->mover = true;
+    live_get(&m.d, a->id)->mover = true;
 }
 
 static void act_go(const struct act *a)
@@ -683,7 +682,7 @@ static void act_adopt(const struct act *a)
         v->here = true;
         v->told = true;
         v->cancel |= a->op->cancel;
-        live_get(&m.d, ROW_OPERATION, a->id)->mover = true;
+        live_get(&m.d, a->id)->mover = true;
         if (!v->go && !v->cancel) /* its go was lost with the daemon: it gives up by itself */
             v->cancel = true;
         return;

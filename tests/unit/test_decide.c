@@ -446,6 +446,17 @@ static void cmd_until(void)
     out.v[out.n = shown] = '\0';
 }
 
+/* What wait(2) and the cgroup told of it. */
+static void usage_of_command(struct mover_report *r)
+{
+    const char *cpu = option("cpu"), *memory = option("memory"), *kills = option("kills"), *status = option("status");
+    r->cpu_seconds = cpu ? atof(cpu) : 0;
+    r->memory_peak = memory ? strtoull(memory, NULL, 10) : 0;
+    r->oom_kills = kills ? strtoull(kills, NULL, 10) : 0;
+    if (status)
+        r->status = atoi(status);
+}
+
 /* died ID OUTCOME [why=...] [{...}]: its mover ends otherwise */
 static void cmd_died(void)
 {
@@ -463,6 +474,7 @@ static void cmd_died(void)
         error_of_command(&r->err);
     if (has_word("silent"))
         r->err = (struct err)ERR_INIT;
+    usage_of_command(r);
     json_take(&r->result, json_word());
 }
 
@@ -479,7 +491,7 @@ static void cmd_not_started(void)
 
 static void cmd_progress(void)
 {
-    struct live *l = live_get(&m.d, ROW_OPERATION, word(1));
+    struct live *l = live_get(&m.d, word(1));
     json_take(&l->progress, need_json());
     event_post(&m.d, event_new(EVENT_PROGRESS, ROW_OPERATION, word(1)));
 }
@@ -616,6 +628,32 @@ static void cmd_counters(void)
     show_counters(true);
 }
 
+/* counter NAME {LABELS} VALUE: as an earlier version left it */
+static void cmd_counter(void)
+{
+    CLEANUP_JSON json_t *labels = need_json();
+    records_begin(m.records, NULL);
+    if (records_counter_add(m.records, word(1), labels, atof(word(3)), NULL) < 0 || records_commit(m.records, NULL) < 0)
+        wrong("%s cannot be counted", word(1));
+}
+
+static void cmd_migrate(void)
+{
+    records_begin(m.records, NULL);
+    count_migrate(m.records);
+    records_commit(m.records, NULL);
+}
+
+static void cmd_begun(void)
+{
+    count_backup_begun(&m.d, word(1), has_word("restore"));
+}
+
+static void cmd_start_failed(void)
+{
+    count_start_failed(&m.d, word(1));
+}
+
 static void cmd_intents(void)
 {
     json_decref(intents_seen);
@@ -719,6 +757,10 @@ static const struct {
     {"why", cmd_why},
     {"position", cmd_position},
     {"counters", cmd_counters},
+    {"counter", cmd_counter},
+    {"migrate", cmd_migrate},
+    {"begun", cmd_begun},
+    {"start-failed", cmd_start_failed},
     {"intents", cmd_intents},
     {"policy", cmd_policy},
     {"class", cmd_class},

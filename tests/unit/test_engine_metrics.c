@@ -243,7 +243,7 @@ static void progress_of_what_runs(void **state)
     put(&x, ROW_OPERATION, "up-1", "v", "Running", operation("backup", "/srv/a.img"));
     assert_true(value(&x, "operation_last_progress_timestamp_seconds", "direction=backup,volume=/srv/a.img") > 1e9);
     assert_no_sample(&x, "operation_done_bytes", "direction=backup,volume=/srv/a.img");
-    struct live *l = live_get(&x.g.d, ROW_OPERATION, "up-1");
+    struct live *l = live_get(&x.g.d, "up-1");
     l->progress = json_pack("{s:i,s:i}", "total", 100, "done", 40);
     l->moved_ns = INT64_C(5000000000000000000);
     assert_sample(&x, "operation_expected_bytes", "direction=backup,volume=/srv/a.img", 100);

@@ -242,6 +242,10 @@ static void show_row(const struct changed_row *x)
         fprintf(f, " %s", jstr(x->now, ""));
     else if (strcmp(jstr(x->was, ""), jstr(x->now, "")) != 0)
         fprintf(f, " %s -> %s", jstr(x->was, ""), jstr(x->now, ""));
+    const bool moved = x->was && x->now && strcmp(jstr(x->was, ""), jstr(x->now, "")) != 0 && x->kind != ROW_VOLUME;
+    if (moved && jint(x->now, "state_since_ns") != m.now &&
+        json_equal(json_object_get(x->was, "state_since_ns"), json_object_get(x->now, "state_since_ns")))
+        fprintf(f, "%sstate_since_ns is not that", between);
     json_object_foreach(x->now, key, v)
     {
         if (json_equal(v, json_object_get(x->was, key)) || is_expected(x, key, v))
