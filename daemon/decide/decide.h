@@ -353,6 +353,8 @@ void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
 void mover_ended(struct decide *d, struct operation *op, const struct mover_report *r);
 /* Exposed, and its turn: a mover is started. */
 void operation_start(struct decide *d, struct operation *op);
+/* Starting, but for the mover. */
+int operation_begin_start(struct decide *d, struct operation *op);
 /* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
 void operation_adopt(struct decide *d, struct operation *op);
 
@@ -386,6 +388,9 @@ int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct e
 
 /* ---- native snapshots (natives.c) ---- */
 
+/* Asks the repository what natives_make_room() will have to know once the operation has released its own native
+ * snapshot. True: op->check_operation is set, and is to be written. */
+bool natives_ask_ahead(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns);
 /*
  * Removes what a plan for the operation's volume has due for pruning. 1: something is under way, look again later; 0:
  * done, `v` says whether a new one may be made.

@@ -12,14 +12,21 @@
 
 #define ADOPTIONS_MAX 20
 
+int operation_begin_start(struct decide *d, struct operation *op)
+{
+    if (op->state == OP_STARTING)
+        return 0;
+    op->moving_ns = decide_now(d);
+    int rc = operation_become(d, op, OP_STARTING);
+    if (rc >= 0)
+        plan_crash_point(d, "engine-unit-intent");
+    return rc;
+}
+
 void operation_start(struct decide *d, struct operation *op)
 {
-    if (op->state != OP_STARTING) {
-        op->moving_ns = decide_now(d);
-        if (operation_become(d, op, OP_STARTING) < 0)
-            return;
-        plan_crash_point(d, "engine-unit-intent");
-    }
+    if (operation_begin_start(d, op) < 0)
+        return;
     if (has_mover(d, op->id))
         return;
     if (op->policy->mover[0]) {

@@ -12,6 +12,13 @@
 #define CHECKS_MAX 4       /* questions to a repository for one operation */
 #define PRUNE_ROUNDS_MAX 6 /* removals for one operation */
 
+/* A raw device has no snapshot that would be removed. */
+static bool is_trusted(const struct native_facts *f, const struct native_row *r, int64_t since_ns)
+{
+    return !f->moved || r->verified_ns >= since_ns || r->state == NATIVE_REMOVING || !r->snapshot[0] ||
+           !strcmp(r->driver, "device");
+}
+
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e)
 {
@@ -29,10 +36,7 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
         native_row_init(&r);
         if (!f[i].prune || native_row_read(d, f[i].alias, &r) < 0 || r.state == NATIVE_CREATING)
             continue;
-        /* A raw device has no snapshot that would be removed. */
-        bool trusted = !f[i].moved || r.verified_ns >= since_ns || r.state == NATIVE_REMOVING || !r.snapshot[0] ||
-                       !strcmp(r.driver, "device");
-        if (!trusted) {
+        if (!is_trusted(&f[i], &r, since_ns)) {
             jset_str(*check, r.snapshot, r.id);
             continue;
         }
@@ -154,6 +158,30 @@ bool natives_asked(struct decide *d, const struct operation *op, char *out, size
     why = asked.state == OP_RETRYING ? asked.error.message : asked.state == OP_QUEUED ? asked.waiting : "";
     snprintf(out, cap, "waiting for %s: %.700s", id,
              why[0] ? why : "checking in the repository what is due for pruning");
+    return true;
+}
+
+bool natives_ask_ahead(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns)
+{
+    CLEANUP_FREE struct native_facts *f = NULL;
+    CLEANUP_JSON json_t *check = json_object();
+    struct native_verdict v;
+    char id[512];
+    size_t n = 0;
+    if (!check || natives_gather(d->records, op->volume_id, &f, &n, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(f[i].alias, op->native))
+            f[i].in_use = false; /* as it will be */
+    natives_plan(rules, f, n, &v);
+    for (size_t i = 0; i < n; i++) {
+        const struct native_row *r = f[i].prune ? native_row_peek(d->records, f[i].alias) : NULL;
+        if (r && r->state != NATIVE_CREATING && !is_trusted(&f[i], r, since_ns))
+            jset_str(check, r->snapshot, r->id);
+    }
+    if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, id, NULL) < 0)
+        return false;
+    str_set(&op->check_operation, id);
     return true;
 }
 

@@ -29,6 +29,7 @@ static const struct class_desc *operation_into(const struct operation *op)
 static void expose_done(struct decide *d, struct operation *op, struct work_result *s)
 {
     const char *stage = operation_is_restore(op) ? "target" : "expose";
+    char why[512];
     if (s->err.cls) {
         if (s->timed_out) {
             op->reason = REASON_PREPARE_TIMEOUT;
@@ -51,6 +52,13 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     json_set(restore ? &op->target : &op->exposure, made);
     if (jbool(s->out, "filled"))
         op->filled = true;
+    if (s->fd >= 0 && !op->cancel && queue_may(d, op, true, why, sizeof why)) {
+        /* It was opened by the same step. */
+        if (operation_begin_start(d, op) == 0)
+            plan_mover_start(d, op, s->fd);
+        plan_crash_point(d, "engine-exposure-recorded");
+        return;
+    }
     operation_write(d, op);
     plan_crash_point(d, "engine-exposure-recorded");
 }
@@ -98,9 +106,12 @@ static json_t *target_request(const struct operation *op)
 static json_t *expose_request(const struct operation *op)
 {
     const struct policy *policy = op->policy;
-    json_t *in = json_pack("{s:o,s:o,s:o,s:b,s:s,s:I}", "own", class_desc_to_json(op->own), "native",
+    /* A built-in mover reads it as it is, and is given the descriptor. */
+    const bool open = !policy->mover[0] && !policy->hook_prepare[0];
+    json_t *in = json_pack("{s:o,s:o,s:o,s:b,s:s,s:I,s:b}", "own", class_desc_to_json(op->own), "native",
                            native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only",
-                           policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit);
+                           policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit,
+                           "open", open);
     if (in && !is_none(op->into))
         json_object_set_new(in, "into", class_desc_to_json(op->into));
     return in;
@@ -294,6 +305,17 @@ static bool retain(struct decide *d, struct operation *op)
     return rc <= 0;
 }
 
+/* What the repository has to be asked before natives are pruned is asked while the intermediate is removed. */
+static void ask_ahead(struct decide *d, struct operation *op)
+{
+    struct native_rules rules;
+    if (operation_is_restore(op) || !op->native[0] || op->check_operation[0] || op->cleanup_tries)
+        return;
+    native_rules(&rules, op->policy, op->job, -1, false, decide_now(d));
+    if (natives_ask_ahead(d, op, &rules, op->ended_ns))
+        operation_write(d, op);
+}
+
 static void clean_up(struct decide *d, struct operation *op)
 {
     struct err e = ERR_INIT;
@@ -309,6 +331,7 @@ static void clean_up(struct decide *d, struct operation *op)
             return;
         }
         if (json_array_size(list)) {
+            ask_ahead(d, op);
             const int64_t timeout = op->policy->snapshot_timeout_s;
             plan_work(d, ROW_OPERATION, op->id, WORK_UNDO, json_pack("{s:O}", "intents", list),
                       timeout > 60 ? timeout : 60);

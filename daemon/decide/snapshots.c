@@ -61,8 +61,30 @@ static void pool_done(struct decide *d, struct operation *op, struct work_result
     stage_set(d, op, STAGE_PRUNE);
 }
 
+static int stop_at_first(const struct native_row *n, void *arg)
+{
+    (void)n;
+    *(bool *)arg = true;
+    return 1;
+}
+
+/* How full it is prunes earlier snapshots of the volume, or forbids one that is the only copy. */
+static bool pool_matters(struct decide *d, const struct operation *op)
+{
+    const struct native_row_filter of_volume = {.volume_id = op->volume_id};
+    bool found = false;
+    if (op->policy->move_data)
+        native_row_each(d->records, &of_volume, stop_at_first, &found, NULL);
+    return found || !op->policy->move_data;
+}
+
 static void look_at_pool(struct decide *d, struct operation *op)
 {
+    if (!pool_matters(d, op)) {
+        op->pool_ratio = -1;
+        stage_set(d, op, STAGE_PRUNE);
+        return;
+    }
     if (op->stage == STAGE_POOL || stage_set(d, op, STAGE_POOL) == 0)
         plan_work(d, ROW_OPERATION, op->id, WORK_POOL,
                   json_pack("{s:[{s:o,s:o}]}", "items", "class", class_desc_to_json(op->own), "volume",

@@ -68,6 +68,8 @@ static void on_progress(const char *operation, const json_t *p, void *arg)
                                        .zero = amount(p, "zero"),
                                        .allocated = op->volume->allocated > 0 ? (uint64_t)op->volume->allocated : 0};
     pace_add(&l->pace, &sample);
+    if (!l->saved_ns)
+        l->saved_ns = now; /* the first is worth no commit of its own */
     if (now - l->saved_ns > SAVE_PROGRESS_S * NS_PER_S) {
         l->saved_ns = now;
         engine_post(g, engine_event(EVENT_PROGRESS, ROW_OPERATION, operation));

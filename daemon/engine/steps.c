@@ -320,6 +320,17 @@ int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- exposing ---- */
 
+/* For a mover that may start at once. If it fails it is tried again, and reported then, by a step of its own. */
+static void open_exposed(const struct place *own, const struct place *into, struct exposure *x, int *fd)
+{
+    const struct place *p = x->mechanism == EXPOSE_COPY && into ? into : own;
+    const bool read_only = x->read_only;
+    x->read_only = true;
+    if (p->d->open(&p->v.c, x, fd, NULL) < 0)
+        *fd = -1;
+    x->read_only = read_only;
+}
+
 int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(place_clear) struct place own, into = {.d = NULL};
@@ -328,7 +339,6 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     struct expose_request q = {.read_only = jbool(in, "read_only")};
     enum expose_mechanism m;
-    (void)fd;
     if (!n || !v || !x)
         return err_nomem(e);
     memset(&into, 0, sizeof into);
@@ -362,6 +372,8 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     x->seconds = mono_s() - began;
     crash_point("engine-exposed");
     *out = exposure_to_json(x);
+    if (*out && jbool(in, "open"))
+        open_exposed(&own, into.d ? &into : NULL, x, fd);
     return *out ? 0 : err_nomem(e);
 }
 

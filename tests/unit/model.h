@@ -10,6 +10,7 @@
 #include "daemon/decide/decide.h"
 #include "daemon/records/records-impl.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -405,6 +406,8 @@ static void end_work(unsigned i, unsigned how, bool canceled)
     trace("%s %s %s", work_name(w->work), w->id, how == 0 ? "succeeds" : canceled ? "is canceled" : "fails");
     if (how == 0) {
         ev->result.out = out;
+        if (w->work == WORK_EXPOSE && jbool(w->in, "open") && !m.quiet && !pick(2))
+            ev->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     } else {
         json_decref(out);
         ev->result.canceled = canceled;

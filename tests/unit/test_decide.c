@@ -358,6 +358,8 @@ static void cmd_end(void)
     end_work(work_index(word(1)), 0, false);
     patch_all(&last_event()->result.out);
     last_event()->result.fired = has_word("fired");
+    if (has_word("opened"))
+        last_event()->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 /* fail ID [done] [timeout] [not-started] [canceled] [why=...]: its work fails; "done": after it had done it */
