@@ -21,21 +21,46 @@ static bool is_restore(const struct backup *b)
 /* ---- counting ---- */
 
 struct tally {
-    unsigned n, completed, failed, canceled, skipped, admin_live;
+    unsigned n, completed, failed, canceled, skipped;
     bool degraded;
     struct backup_bytes bytes;
     struct strs failed_names;
     struct op_error first;
     json_t *errors;
+    json_t *expire;        /* repository -> [{"source"}]: retention that its volumes' keep-* ask for */
+    struct operation hook; /* the first one whose hook after the run has not run */
+    bool hook_found;
 };
+
+static const char *post_hook_of(const struct operation *op)
+{
+    return operation_is_restore(op) ? op->policy->hook_post_restore : op->policy->hook_post_backup;
+}
+
+static void add_expiry(struct tally *t, const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || policy->mover[0] ||
+        !policy_keeps(&policy->keep))
+        return;
+    json_t *list = jarr(t->expire, policy->repository);
+    char source[700];
+    if (!list) {
+        list = json_array();
+        json_object_set_new(t->expire, policy->repository, list);
+    }
+    snprintf(source, sizeof source, "snapferry@%s:/%s", op->own->node, op->volume_id);
+    json_array_append_new(list, json_pack("{s:s}", "source", source));
+}
 
 static int add_up(const struct operation *op, void *arg)
 {
     struct tally *t = arg;
-    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE) {
-        t->admin_live += !op_state_terminal(op->state);
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
         return 0;
-    }
+    if (!t->hook_found && post_hook_of(op)[0] && !op->post_hook_done)
+        t->hook_found = operation_copy(&t->hook, op) == 0;
+    add_expiry(t, op);
     t->n++;
     t->degraded |= op->degraded;
     if (!op_state_terminal(op->state))
@@ -63,10 +88,12 @@ static int add_up(const struct operation *op, void *arg)
     return 0;
 }
 
+/* In one pass: they are finished, and read from disk. */
 static int tally_up(struct decide *d, const struct backup *b, struct tally *t)
 {
     struct operation_filter f = {.parent = b->id};
-    *t = (struct tally){.first = OP_ERROR_INIT, .errors = json_array()};
+    *t = (struct tally){.first = OP_ERROR_INIT, .errors = json_array(), .expire = json_object()};
+    operation_init(&t->hook);
     return operation_each(d->records, &f, add_up, t, NULL);
 }
 
@@ -75,48 +102,35 @@ static void tally_clear(struct tally *t)
     strs_clear(&t->failed_names);
     op_error_clear(&t->first);
     json_decref(t->errors);
+    json_decref(t->expire);
+    operation_clear(&t->hook);
 }
 
 /* ---- finalizing ---- */
 
-struct expiry {
-    json_t *by_repository; /* repository -> [{"source"}] */
-};
-static int collect_keep(const struct operation *op, void *arg)
+static int stop_at_first(const struct operation *op, void *arg)
 {
-    struct expiry *x = arg;
-    const struct policy *policy = op->policy;
-    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || policy->mover[0] ||
-        !policy_keeps(&policy->keep))
-        return 0;
-    json_t *list = jarr(x->by_repository, policy->repository);
-    char source[700];
-    if (!list) {
-        list = json_array();
-        json_object_set_new(x->by_repository, policy->repository, list);
-    }
-    snprintf(source, sizeof source, "snapferry@%s:/%s", op->own->node, op->volume_id);
-    return json_array_append_new(list, json_pack("{s:s}", "source", source));
+    (void)op;
+    *(bool *)arg = true;
+    return 1;
 }
 
-/* Retention where the volumes' keep-* ask for it, one admin operation per repository. True when it is done. */
-static bool finalize_retention(struct decide *d, struct backup *b)
+/* Its volumes' operations have ended: what is not finished is retention. */
+static bool retention_runs(struct decide *d, const struct backup *b)
 {
-    struct expiry x = {json_object()};
-    struct operation_filter f = {.parent = b->id};
+    const struct operation_filter f = {.parent = b->id, .live = true};
+    bool found = false;
+    operation_each(d->records, &f, stop_at_first, &found, NULL);
+    return found;
+}
+
+/* Retention where the volumes' keep-* ask for it, one admin operation per repository. True: it runs. */
+static bool retention_start(struct decide *d, struct backup *b, const struct tally *t)
+{
     const char *repo;
     json_t *list;
     bool started = false;
-    if (b->expired) {
-        json_decref(x.by_repository);
-        struct tally t;
-        tally_up(d, b, &t);
-        bool done = t.admin_live == 0;
-        tally_clear(&t);
-        return done;
-    }
-    operation_each(d->records, &f, collect_keep, &x, NULL);
-    json_object_foreach(x.by_repository, repo, list)
+    json_object_foreach(t->expire, repo, list)
     {
         struct err e = ERR_INIT;
         char id[512];
@@ -128,10 +142,9 @@ static bool finalize_retention(struct decide *d, struct backup *b)
         else
             started = true;
     }
-    json_decref(x.by_repository);
     b->expired = true;
     backup_write(d, b);
-    return !started;
+    return started;
 }
 
 /* The hook of each volume that has one, one after the other. */
@@ -152,42 +165,22 @@ void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s
     }
 }
 
-struct find_hook {
-    struct operation op;
-    bool found;
-};
-static const char *post_hook_of(const struct operation *op)
+/* True: none is left to be run. */
+static bool post_hook(struct decide *d, struct backup *b, const struct tally *t)
 {
-    return operation_is_restore(op) ? op->policy->hook_post_restore : op->policy->hook_post_backup;
-}
-static int find_post_hook(const struct operation *op, void *arg)
-{
-    struct find_hook *h = arg;
-    if (!post_hook_of(op)[0] || op->post_hook_done)
-        return 0;
-    h->found = operation_copy(&h->op, op) == 0;
-    return 1;
-}
-
-static bool post_hook(struct decide *d, struct backup *b)
-{
-    struct find_hook h = {.found = false};
-    struct operation_filter f = {.parent = b->id};
-    operation_init(&h.op);
-    operation_each(d->records, &f, find_post_hook, &h, NULL);
-    if (!h.found)
+    const struct operation *op = &t->hook;
+    if (!t->hook_found)
         return true;
-    int64_t timeout = h.op.policy->hook_timeout_s;
-    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", post_hook_of(&h.op), "phase",
-                           is_restore(b) ? "post-restore" : "post-backup", "backup", b->id, "operation", h.op.id,
-                           "volume", volume_desc_to_json(h.op.volume), "class", h.op.own->name, "timeout_s",
-                           (json_int_t)timeout, "result", op_state_name(h.op.state));
-    str_set(&b->post_hook_operation, h.op.id);
+    int64_t timeout = op->policy->hook_timeout_s;
+    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", post_hook_of(op), "phase",
+                           is_restore(b) ? "post-restore" : "post-backup", "backup", b->id, "operation", op->id,
+                           "volume", volume_desc_to_json(op->volume), "class", op->own->name, "timeout_s",
+                           (json_int_t)timeout, "result", op_state_name(op->state));
+    str_set(&b->post_hook_operation, op->id);
     if (backup_write(d, b) == 0)
         plan_work(d, ROW_BACKUP, b->id, WORK_RUN_HOOK, in, timeout + 10);
     else
         json_decref(in);
-    operation_clear(&h.op);
     return false;
 }
 
@@ -221,24 +214,27 @@ static void summary(struct backup *b, const struct tally *t)
         op_error_copy(&b->error, &t->first);
 }
 
-static void end(struct decide *d, struct backup *b)
+static void end(struct decide *d, struct backup *b, const struct tally *t)
+{
+    enum outcome outcome = outcome_of(t, b);
+    summary(b, t);
+    b->completed_ns = decide_now(d);
+    count_backup_ended(d, b, outcome);
+    if (backup_become(d, b, backup_state_of(outcome)) == 0) {
+        plan_run_ended(d, b);
+        plan_live_drop(d, b->id);
+    }
+    plan_crash_point(d, "engine-backup-ended");
+}
+
+/* Retention, the hooks, the end. */
+static void finalize(struct decide *d, struct backup *b)
 {
     struct tally t;
-    if (tally_up(d, b, &t) < 0) {
-        tally_clear(&t);
+    if (b->expired && retention_runs(d, b))
         return;
-    }
-    if (post_hook(d, b)) {
-        enum outcome outcome = outcome_of(&t, b);
-        summary(b, &t);
-        b->completed_ns = decide_now(d);
-        count_backup_ended(d, b, outcome);
-        if (backup_become(d, b, backup_state_of(outcome)) == 0) {
-            plan_run_ended(d, b);
-            plan_live_drop(d, b->id);
-        }
-        plan_crash_point(d, "engine-backup-ended");
-    }
+    if (tally_up(d, b, &t) >= 0 && (b->expired || !retention_start(d, b, &t)) && post_hook(d, b, &t))
+        end(d, b, &t);
     tally_clear(&t);
 }
 
@@ -309,7 +305,7 @@ void decide_backup(struct decide *d, struct backup *b)
             if (backup_become(d, b, BACKUP_MOVING) == 0)
                 plan_crash_point(d, "engine-backup-moving");
         }
-    } else if (b->state == BACKUP_FINALIZING && finalize_retention(d, b)) {
-        end(d, b);
+    } else if (b->state == BACKUP_FINALIZING) {
+        finalize(d, b);
     }
 }

@@ -14,6 +14,7 @@
 #include "daemon/records/records-impl.h"
 
 #include "base/crash.h"
+#include "daemon/records/fields.h"
 
 #include <errno.h>
 #include <string.h>
@@ -41,10 +42,30 @@ static void *commit_run(void *arg)
     return NULL;
 }
 
+/* One text for each row, of what the transaction has left. Here, since texts that several rows share are kept with
+ * them, which only the event loop's thread may change. */
+static int make_texts(struct image *m, struct err *e)
+{
+    for (struct object *obj = m->changed; obj; obj = obj->next_changed) {
+        struct version *v = obj->now;
+        if (!v || v->text)
+            continue;
+        v->text = fields_text(row_types[v->kind].fields, v->data, &v->text_len);
+        if (!v->text)
+            return err_nomem(e);
+        if (v->text_len > RECORDS_DOC_MAX)
+            return err_set(e, ERR_GENERIC, E2BIG, "the document of the record of %s %s is larger than %u bytes",
+                           records_kind_words[v->kind], version_row(v)->id, RECORDS_DOC_MAX);
+    }
+    return 0;
+}
+
 static int commit_prepare(struct records *r, struct err *e)
 {
     struct commit *c = &r->commit;
-    int rc = records_counters_take(r, false, &c->counters, e);
+    int rc = make_texts(&r->image, e);
+    if (rc >= 0)
+        rc = records_counters_take(r, false, &c->counters, e);
     if (rc < 0)
         return rc;
     c->writer = &r->writer;

@@ -83,24 +83,12 @@ const void *row_peek(const struct records *r, enum row_kind k, const char *id)
 
 /* ---- writing ---- */
 
-/* A version of what is to be written, with its text. */
+/* A version of what is to be written; its text is made when that is written (commit.c). */
 static int version_of(enum row_kind k, const void *row, struct version **ret, struct err *e)
 {
     /* What could not be set for lack of memory is not written as if it had been. */
-    struct version *v = strings_nomem() ? NULL : version_new(k, row);
-    *ret = NULL;
-    if (v)
-        v->text = fields_text(row_types[k].fields, v->data, &v->text_len);
-    if (!v || !v->text) {
-        version_unref(v);
-        return err_nomem(e);
-    }
-    if (v->text_len > RECORDS_DOC_MAX) {
-        version_unref(v);
-        return err_set(e, ERR_GENERIC, E2BIG, "the document of a record is larger than %u bytes", RECORDS_DOC_MAX);
-    }
-    *ret = v;
-    return 0;
+    *ret = strings_nomem() ? NULL : version_new(k, row);
+    return *ret ? 0 : err_nomem(e);
 }
 
 static int no_memory(int rc, struct err *e)
