@@ -65,7 +65,7 @@ static struct model {
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
     json_t *late;       /* operation -> true: prepare-timeout passed */
-    json_t *pruned;     /* operation -> true: it has pruned since the pool was measured for it */
+    json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;
     bool quiet; /* nothing happens by chance */
     bool fail_commit;
@@ -318,6 +318,21 @@ static json_t *apply_undo(const json_t *in)
     return json_pack("{s:o}", "intents", out);
 }
 
+/* Something else than the last time: a daemon that dies meanwhile removes the same again. */
+static bool prunes_more(const struct model_work *w)
+{
+    const json_t *before = json_object_get(m.pruned, w->id), *item, *old;
+    size_t i, k;
+    bool more = false;
+    json_array_foreach(jarr(w->in, "items"), i, item)
+    {
+        bool found = !before;
+        json_array_foreach(before, k, old) found |= !strcmp(jstr(old, "alias"), jstr(item, "alias"));
+        more |= !found;
+    }
+    return more;
+}
+
 /* What a piece of work does to the storage; its answer. */
 static json_t *apply(const struct model_work *w)
 {
@@ -329,9 +344,9 @@ static json_t *apply(const struct model_work *w)
                          : json_pack("{s:[{}]}", "items");
     case WORK_PRUNE:
         /* RS-30: what the last removal has freed is measured before the next */
-        if (op && op->state == OP_SNAPSHOTTING && op->pool_ratio >= 0.85 && json_object_get(m.pruned, w->id))
+        if (op && op->state == OP_SNAPSHOTTING && op->pool_ratio >= 0.85 && prunes_more(w))
             violated("RS-30", "%s prunes again and has not measured the pool since", w->id);
-        put(m.pruned, w->id);
+        json_object_set(m.pruned, w->id, json_object_get(w->in, "items"));
         return apply_remove(w->in, false);
     case WORK_DELETE_NATIVES:
         return apply_remove(w->in, true);
