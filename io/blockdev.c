@@ -2,6 +2,7 @@
 #include "io/blockdev.h"
 
 #include "base/cleanup.h"
+#include "io/mounts.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -46,7 +47,7 @@ bool sysfs_line(const char *dir, const char *name, char *out, size_t size)
     return n > 0;
 }
 
-static bool sysfs_dev(const char *dir, const char *name, dev_t *ret)
+bool sysfs_dev(const char *dir, const char *name, dev_t *ret)
 {
     char line[64];
     unsigned maj, min;
@@ -62,63 +63,6 @@ uint64_t blockdev_size(int fd)
     return ioctl(fd, BLKGETSIZE64, &size) < 0 ? 0 : size;
 }
 
-/* One line of mountinfo. Octal escapes in paths (space, tab, newline, backslash) are decoded. */
-struct mount_row {
-    int id;
-    dev_t dev;
-    char point[PATH_MAX], type[64], source[PATH_MAX];
-    bool
-        rw; /* of the superblock, not of this mount point: the file system may write if any of its mount points is rw */
-};
-
-static void mount_unescape(char *s)
-{
-    char *w = s;
-    for (; *s; s++) {
-        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7') {
-            *w++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
-            s += 3;
-        } else {
-            *w++ = *s;
-        }
-    }
-    *w = '\0';
-}
-
-static bool parse_mount(char *line, struct mount_row *m)
-{
-    unsigned maj, min;
-    int at = 0;
-    if (sscanf(line, "%d %*d %u:%u %*s %4095s %n", &m->id, &maj, &min, m->point, &at) < 4 || at == 0)
-        return false;
-    m->dev = makedev(maj, min);
-    const char *sep = strstr(line + at, " - ");
-    if (!sep)
-        sep = strncmp(line + at, "- ", 2) == 0 ? line + at - 1 : NULL;
-    char super[256];
-    if (!sep || sscanf(sep + 3, "%63s %4095s %255s", m->type, m->source, super) != 3)
-        return false;
-    m->rw = strncmp(super, "rw", 2) == 0 && (super[2] == '\0' || super[2] == ',');
-    mount_unescape(m->point);
-    mount_unescape(m->source);
-    return true;
-}
-
-static bool each_mount(bool (*fn)(const struct mount_row *, void *), void *arg)
-{
-    CLEANUP_FCLOSE FILE *f = fopen("/proc/self/mountinfo", "re");
-    if (!f)
-        return false;
-    CLEANUP_FREE char *line = NULL;
-    CLEANUP_FREE struct mount_row *m = malloc(sizeof *m);
-    size_t cap = 0;
-    while (m && getline(&line, &cap, f) >= 0) {
-        if (parse_mount(line, m) && fn(m, arg))
-            return true;
-    }
-    return false;
-}
-
 struct mount_query {
     dev_t dev;
     bool rw;
@@ -127,15 +71,6 @@ struct mount_query {
     char type[64];
     dev_t found;
 };
-
-/* The device of a mount. btrfs and others have anonymous device numbers; then the device node of the source is used. */
-static dev_t mount_device(const struct mount_row *m)
-{
-    struct stat st;
-    if (major(m->dev) == 0 && strncmp(m->source, "/dev/", 5) == 0 && stat(m->source, &st) == 0 && S_ISBLK(st.st_mode))
-        return st.st_rdev;
-    return m->dev;
-}
 
 static bool mount_of_device(const struct mount_row *m, void *arg)
 {
@@ -156,8 +91,7 @@ static bool mount_of_id(const struct mount_row *m, void *arg)
     return true;
 }
 
-/* Calls fn for the device numbers named by the "dev" files in the directories of dir/sub (sub "": of dir itself). */
-static bool each_child(const char *dir, const char *sub, bool (*fn)(dev_t, const char *, int, void *), int depth,
+bool blockdev_children(const char *dir, const char *sub, bool (*fn)(dev_t, const char *, int, void *), int depth,
                        void *arg)
 {
     char path[PATH_MAX];
@@ -186,12 +120,13 @@ static bool mounted_above(dev_t dev, const char *name, int depth, void *arg)
     (void)name;
     struct mount_query *q = arg;
     q->dev = dev;
-    if (each_mount(mount_of_device, q))
+    if (mounts_each("/proc/self/mountinfo", mount_of_device, q))
         return true;
     char dir[PATH_MAX];
     if (depth >= STACK_MAX || !blockdev_sysfs(dev, dir, sizeof dir))
         return false;
-    return each_child(dir, "", mounted_above, depth + 1, q) || each_child(dir, "holders", mounted_above, depth + 1, q);
+    return blockdev_children(dir, "", mounted_above, depth + 1, q) ||
+           blockdev_children(dir, "holders", mounted_above, depth + 1, q);
 }
 
 bool blockdev_mounted(dev_t dev, bool rw)
@@ -202,17 +137,8 @@ bool blockdev_mounted(dev_t dev, bool rw)
 
 static bool is_swap(dev_t dev)
 {
-    CLEANUP_FCLOSE FILE *f = fopen("/proc/swaps", "re");
-    CLEANUP_FREE char *line = NULL;
-    size_t cap = 0;
-    while (f && getline(&line, &cap, f) >= 0) {
-        line[strcspn(line, " \t\n")] = '\0';
-        mount_unescape(line);
-        struct stat st;
-        if (line[0] == '/' && stat(line, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev)
-            return true;
-    }
-    return false;
+    const struct stat st = {.st_mode = S_IFBLK, .st_rdev = dev};
+    return mounts_is_swap(&st);
 }
 
 struct holder_words {
@@ -245,7 +171,7 @@ bool blockdev_user(dev_t dev, char *out, size_t size)
     }
     char dir[PATH_MAX];
     struct holder_words w = {out, size};
-    return blockdev_sysfs(dev, dir, sizeof dir) && each_child(dir, "holders", name_holder, 0, &w);
+    return blockdev_sysfs(dev, dir, sizeof dir) && blockdev_children(dir, "holders", name_holder, 0, &w);
 }
 
 /* Of several members, the slowest medium determines the depth. */
@@ -284,7 +210,7 @@ static enum source_media media_at(dev_t dev, int depth)
     const char *slash = strrchr(dir, '/');
     const char *name = slash ? slash + 1 : dir;
     struct media_walk w = {MEDIA_UNKNOWN, false};
-    each_child(dir, "slaves", add_member, depth + 1, &w);
+    blockdev_children(dir, "slaves", add_member, depth + 1, &w);
     if (w.any)
         return w.media;
     if (strncmp(name, "nvme", 4) == 0) {
@@ -324,7 +250,7 @@ static enum source_media fd_media(int fd, int depth)
     dev_t dev = makedev(sx.stx_dev_major, sx.stx_dev_minor);
     if (sx.stx_mask & STATX_MNT_ID) {
         q.id = (int)sx.stx_mnt_id;
-        if (each_mount(mount_of_id, &q)) {
+        if (mounts_each("/proc/self/mountinfo", mount_of_id, &q)) {
             for (size_t i = 0; i < sizeof network / sizeof network[0]; i++)
                 if (strcmp(q.type, network[i]) == 0)
                     return MEDIA_NETWORK;

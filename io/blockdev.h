@@ -3,7 +3,7 @@
  * blockdev.h - information of the kernel about a block device (internal to io/)
  *
  * Sources are sysfs (Documentation/ABI/stable/sysfs-block), /proc/self/mountinfo (proc(5)) and /proc/swaps. They are
- * used for messages and defaults only; safety depends on the kernel's O_EXCL. All functions are thread-safe and never
+ * used for messages and defaults; restore targets are checked by in-use.h. All functions are thread-safe and never
  * fail: unavailable information is absent.
  */
 #ifndef SNAPFERRY_IO_BLOCKDEV_H
@@ -21,6 +21,14 @@ bool blockdev_sysfs(dev_t dev, char *out, size_t size);
 
 /* First line of the attribute file `dir`/`name`, without leading and trailing blanks. False if missing or empty. */
 bool sysfs_line(const char *dir, const char *name, char *out, size_t size);
+
+/* Device number in the attribute file `dir`/`name` ("8:1"). */
+bool sysfs_dev(const char *dir, const char *name, dev_t *ret);
+
+/* Calls fn(device, name, depth, arg) for the devices in the directory `dir`/`sub` of sysfs (sub "": the partitions in
+ * `dir`) until it returns true, which is then returned. */
+bool blockdev_children(const char *dir, const char *sub, bool (*fn)(dev_t, const char *, int, void *), int depth,
+                       void *arg);
 
 /* Size in bytes by BLKGETSIZE64; 0 if the device no longer exists. */
 uint64_t blockdev_size(int fd);

@@ -6,6 +6,7 @@
 #include "io/target.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 /* Ways to zero that have not been refused yet. Tests disable some. */
@@ -20,7 +21,9 @@ struct target {
     struct target_opts o;
     int fd, direct; /* direct: the same with O_DIRECT; -1: none */
     bool is_block, is_new, created;
+    bool by_fd; /* received as a descriptor: the path is only a name */
     uint64_t size;
+    _Atomic uint64_t least; /* a file: bytes that it must have by now */
     dev_t rdev;
     uint32_t discard; /* granularity in bytes, 0: never discard */
 
@@ -50,6 +53,11 @@ void target_wrote(struct target *t, uint64_t pos, uint64_t len);
 void target_count_written(struct target *t, uint64_t len);
 /* Adds time spent writing, and waiting for writes. */
 void target_spent(struct target *t, uint64_t write_ns, uint64_t wait_ns);
+
+/* Refuses a file that is shorter than it must be by now. Any thread. */
+int target_unchanged(const struct target *t, struct err *e);
+/* The same, and a target whose name is gone or means another one now. */
+int target_present(const struct target *t, struct err *e);
 
 /* Refuses a range outside a device. */
 int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "io/blockdev.h"
+#include "io/claim.h"
 #include "io/reader.h"
 #include "io/target-impl.h"
 
@@ -38,6 +39,47 @@ static uint64_t round_up(uint64_t x, uint64_t a)
     return x % a ? x + (a - x % a) : x;
 }
 
+/* ---- what happens to the target meanwhile ---- */
+
+/* A file that another program shortened has lost data that was written already, even if it grows again later: this is
+ * checked before and after each write. */
+int target_unchanged(const struct target *t, struct err *e)
+{
+    struct stat st;
+    if (t->is_block)
+        return 0;
+    if (fstat(t->fd, &st) < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
+    const uint64_t least = atomic_load_explicit(&t->least, memory_order_relaxed);
+    if ((uint64_t)st.st_size >= least)
+        return 0;
+    err_plain(e, ERR_TARGET, ESTALE,
+              "restore target %s was truncated by another program: it has %jd bytes, had at least %" PRIu64, t->path,
+              (intmax_t)st.st_size, least);
+    err_hint(e, "its contents are incomplete; find out what else uses it, and restore again with --force");
+    return -ESTALE;
+}
+
+int target_present(const struct target *t, struct err *e)
+{
+    struct stat st, now;
+    if (fstat(t->fd, &st) < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
+    if (S_ISREG(st.st_mode) && st.st_nlink == 0) {
+        err_plain(e, ERR_TARGET, ESTALE, "restore target %s was removed during the restore", t->path);
+        return err_hint(e, "restore again, to a file that nothing else removes");
+    }
+    if (t->by_fd)
+        return 0; /* its name is not visible here */
+    const bool there = stat(t->path, &now) == 0;
+    if (there && (S_ISBLK(st.st_mode) ? S_ISBLK(now.st_mode) && now.st_rdev == st.st_rdev
+                                      : now.st_dev == st.st_dev && now.st_ino == st.st_ino))
+        return target_unchanged(t, e);
+    err_plain(e, ERR_TARGET, ESTALE, "restore target %s was %s during the restore", t->path,
+              there ? "replaced by another one" : "renamed or removed");
+    return err_hint(e, "restore again; what was written under the former name is incomplete");
+}
+
 /* ---- opening ---- */
 
 static int open_error(const char *path, int sys, struct err *e)
@@ -56,17 +98,6 @@ static int open_error(const char *path, int sys, struct err *e)
     default:
         return err_set(e, ERR_TARGET, sys, "cannot open restore target %s for writing", path);
     }
-}
-
-static int in_use(const struct target *t, dev_t dev, struct err *e)
-{
-    char who[PATH_MAX];
-    if (blockdev_user(dev, who, sizeof who))
-        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", t->path, who);
-    else
-        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by another program or by the kernel", t->path);
-    err_hint(e, "unmount or release it first; overwriting a device in use (--force) destroys the data of its user");
-    return -EBUSY;
 }
 
 /* Restored data is not read again soon and should not fill the page cache. */
@@ -120,8 +151,9 @@ static int open_device(struct target *t, const struct stat *st, struct err *e)
     /* O_EXCL on a device: the kernel refuses devices that are mounted, used as swap, or part of another device. */
     t->fd = open(t->path, t->o.force ? flags : flags | O_EXCL);
     if (t->fd < 0)
-        return errno == EBUSY ? in_use(t, st->st_rdev, e) : open_error(t->path, errno, e);
-    return setup_device(t, e);
+        return errno == EBUSY ? claim_refused(t->path, st, e) : open_error(t->path, errno, e);
+    int rc = claim_target(t->fd, t->path, t->o.force, e);
+    return rc < 0 ? rc : setup_device(t, e);
 }
 
 static int setup_existing(struct target *t, struct err *e)
@@ -145,15 +177,24 @@ static int setup_existing(struct target *t, struct err *e)
     }
     t->is_new = empty;
     t->size = (uint64_t)st.st_size;
+    atomic_store(&t->least, t->size);
     return 0;
+}
+
+/* Locked, and still the file of that name: another restore may have replaced or removed it before it was locked. */
+static int claim_file(struct target *t, struct err *e)
+{
+    int rc = claim_target(t->fd, t->path, t->o.force, e);
+    return rc < 0 ? rc : target_present(t, e);
 }
 
 static int open_existing(struct target *t, struct err *e)
 {
-    t->fd = open(t->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    t->fd = open(t->path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (t->fd < 0)
         return open_error(t->path, errno, e);
-    return setup_existing(t, e);
+    int rc = claim_file(t, e);
+    return rc < 0 ? rc : setup_existing(t, e);
 }
 
 static int setup_size(struct target *t, struct err *e);
@@ -167,12 +208,10 @@ static int open_file(struct target *t, bool exists, struct err *e)
             return open_error(t->path, errno, e);
         t->created = t->is_new = t->fd >= 0;
     }
-    if (t->fd < 0) {
-        int rc = open_existing(t, e);
-        if (rc < 0)
-            return rc;
-    }
-    int rc = setup_size(t, e);
+    int rc = t->fd < 0 ? open_existing(t, e) : claim_file(t, e);
+    if (rc < 0)
+        return rc;
+    rc = setup_size(t, e);
     if (rc == 0)
         open_direct(t);
     return rc;
@@ -191,6 +230,7 @@ static int setup_size(struct target *t, struct err *e)
                        t->o.size);
     }
     t->size = t->o.size;
+    atomic_store(&t->least, t->size);
     struct statvfs vfs;
     if (fstatvfs(t->fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < t->o.size)
         log_warning("restore target %s needs up to %" PRIu64 " bytes, its file system has %" PRIu64
@@ -232,6 +272,7 @@ int target_from_fd(struct target **ret, int fd, const char *name, const struct t
     if (!t)
         return -EINVAL;
     int flags = fcntl(fd, F_GETFL), rc = 0;
+    t->by_fd = true;
     if (flags < 0 || fstat(fd, &st) < 0 || (t->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_TARGET, errno, "cannot use the descriptor of restore target %s", name);
     else if ((flags & O_ACCMODE) != O_RDWR)
@@ -262,8 +303,13 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
     struct target *t = target_alloc(path, o, e);
     if (!t)
         return strlen(path) >= sizeof((struct target *)0)->path ? -ENAMETOOLONG : -ENOMEM;
-    if (stat(path, &st) < 0)
-        rc = errno == ENOENT ? open_file(t, false, e) : open_error(path, errno, e);
+    bool exists = stat(path, &st) == 0;
+    if (!exists && errno != ENOENT)
+        rc = open_error(path, errno, e);
+    else if ((!exists || S_ISREG(st.st_mode)) && (rc = claim_outside_repositories(path, e)) < 0)
+        ; /* refused */
+    else if (!exists)
+        rc = open_file(t, false, e);
     else if (S_ISBLK(st.st_mode))
         rc = open_device(t, &st, e);
     else if (S_ISREG(st.st_mode))
@@ -631,18 +677,22 @@ int target_sync(struct target *t, struct err *e)
     if (fdatasync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
                        "cannot sync restore target %s", t->path);
-    return 0;
+    return target_present(t, e);
 }
 
 int target_finish(struct target *t, struct err *e)
 {
     if (!t->is_block) {
         struct stat st;
+        int rc = target_unchanged(t, e);
+        if (rc < 0)
+            return rc;
         if (fstat(t->fd, &st) < 0)
             return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
         if ((uint64_t)st.st_size != t->o.size && ftruncate(t->fd, (off_t)t->o.size) < 0)
             return err_set(e, ERR_TARGET, errno, "cannot set the size of restore target %s to %" PRIu64 " bytes",
                            t->path, t->o.size);
+        atomic_store(&t->least, t->o.size);
     }
     if (fsync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
@@ -656,5 +706,6 @@ int target_finish(struct target *t, struct err *e)
                        "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
     /* Verification must read from the medium, not from the page cache. */
     posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED);
-    return t->created ? sync_directory(t, e) : 0;
+    int rc = t->created ? sync_directory(t, e) : 0;
+    return rc < 0 ? rc : target_present(t, e);
 }

@@ -30,10 +30,10 @@ struct target_stats {
 };
 
 /*
- * Opens a device with O_EXCL (the kernel refuses devices that are mounted or in use with EBUSY; mount tables are used
- * only for the message) or a file (created with mode 0600 if missing). The size of a device is read from the
- * descriptor. Errors: ERR_TARGET (mounted, in use, too small, not empty, neither device nor regular file),
- * ERR_NO_SPACE, ERR_PERMISSION, ERR_NOT_FOUND (no such directory).
+ * Opens a device with O_EXCL (the kernel refuses devices that are mounted or in use with EBUSY) or a file (created with
+ * mode 0600 if missing), and claims it. The size of a device is read from the descriptor. Errors: ERR_TARGET (mounted,
+ * in use, locked, too small, not empty, in a repository, neither device nor regular file), ERR_NO_SPACE,
+ * ERR_PERMISSION, ERR_NOT_FOUND (no such directory).
  */
 int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e);
 /* As target_open(), for a descriptor opened for reading and writing (a mover receives it by SCM_RIGHTS), which is
@@ -71,11 +71,11 @@ void target_ahead(struct target *t, uint64_t pos, uint64_t len);
  * thread. */
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e);
 
-/* Syncs the data written and flushed so far (fdatasync). */
+/* Syncs the data written and flushed so far (fdatasync). An error if the target was removed, renamed or truncated. */
 int target_sync(struct target *t, struct err *e);
 
-/* Sets the exact size of a file, syncs file and directory (or device), does not close. On success all data is durable.
- */
+/* Sets the exact size of a file, syncs file and directory (or device), does not close. On success all data is durable,
+ * under the name that was given. */
 int target_finish(struct target *t, struct err *e);
 
 void target_stats(const struct target *t, struct target_stats *ret);

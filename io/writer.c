@@ -175,6 +175,21 @@ static bool suits_direct(const struct write_buffer *b)
            b->len >= 4 * BLOCK;
 }
 
+/* Refuses to go on in a file that another program truncated. */
+static bool still_whole(struct write_buffer *b)
+{
+    struct writer *w = b->w;
+    struct err e = ERR_INIT;
+    if (target_unchanged(w->t, &e) == 0)
+        return true;
+    writer_lock(w);
+    if (!w->failed)
+        w->err = e;
+    w->failed = true;
+    writer_unlock(w);
+    return false;
+}
+
 static int write_and_start(struct write_buffer *b)
 {
     int sys;
@@ -202,10 +217,13 @@ static void write_queue(struct target *t)
     for (struct write_buffer *b; (b = t->queue_first);) {
         t->queue_first = b->behind;
         pthread_mutex_unlock(&t->queue_mu);
-        int sys = write_and_start(b);
+        const uint64_t end = b->pos + b->len;
+        int sys = still_whole(b) ? write_and_start(b) : 0;
         pthread_mutex_lock(&t->queue_mu);
         if (sys)
             note_error(b->w, b, sys);
+        else if (end > t->least)
+            t->least = end;
         b->w->flying--;
         put_free(b->w, b);
         pthread_cond_broadcast(&t->queue_moved);

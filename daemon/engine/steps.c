@@ -540,17 +540,8 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    const json_t *t = jobj(in, "target");
     (void)out;
-    struct stat st;
-    /* O_EXCL on a block device: refused while it is mounted or held. */
-    const char *path = jstr(t, "path");
-    bool block = stat(path, &st) == 0 && S_ISBLK(st.st_mode);
-    *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW * !block | (block ? O_EXCL : 0));
-    if (*fd < 0)
-        return err_set(e, errno == EBUSY ? ERR_TARGET : ERR_GENERIC, errno,
-                       "the restore target %s cannot be opened for writing", path);
-    return 0;
+    return driver_target_open(jstr(jobj(in, "target"), "path"), fd, e);
 }
 
 int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)

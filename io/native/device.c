@@ -343,19 +343,6 @@ static bool probe_contents(int fd, char *out, size_t size)
     return found;
 }
 
-static int target_error(const char *name, int sys, dev_t dev, struct err *e)
-{
-    char who[VOLUME_NAME_MAX];
-    if (sys == EBUSY) {
-        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", name,
-                blockdev_user(dev, who, sizeof who) ? who : "by another program or the kernel");
-        err_hint(e, "unmount or release it first");
-        return -EBUSY;
-    }
-    return err_set(e, sys == EACCES || sys == EPERM || sys == EROFS ? ERR_PERMISSION : ERR_TARGET, sys,
-                   "cannot open restore target %s for writing", name);
-}
-
 static int device_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
                          bool overwrite, struct restore_target *ret, struct err *e)
 {
@@ -373,10 +360,10 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
                        "no restore target %s: driver device restores to existing devices only", name);
     if (!S_ISBLK(st.st_mode))
         return err_set(e, ERR_TARGET, ENOTBLK, "restore target %s is not a block device", name);
-    /* The kernel refuses devices that are mounted or held. */
-    CLEANUP_CLOSE int fd = open(name, O_RDWR | O_EXCL | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return target_error(name, errno, st.st_rdev, e);
+    CLEANUP_CLOSE int fd = -1;
+    int rc = driver_target_open(name, &fd, e);
+    if (rc < 0)
+        return rc;
     if (ioctl(fd, BLKGETSIZE64, &have) < 0 || have < size) {
         err_set(e, ERR_TARGET, 0, "restore target %s is too small: it has %" PRIu64 " bytes, the image has %" PRIu64,
                 name, have, size);

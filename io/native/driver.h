@@ -186,6 +186,10 @@ struct driver {
                               struct err *e);
 };
 
+/* Opens a target for reading and writing and claims it until the last duplicate of the descriptor is closed (a device
+ * with O_EXCL): ERR_TARGET if it is in use. */
+int driver_target_open(const char *path, int *fd, struct err *e);
+
 /* Driver of a class by its configured name; "plugin:NAME" is the plugin driver. NULL: not implemented in this build. */
 const struct driver *driver_by_name(const char *name);
 /* Built-in drivers, NULL past the end. */

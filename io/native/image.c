@@ -3,6 +3,7 @@
 #include "io/native/reflink.h"
 
 #include "base/cleanup.h"
+#include "io/in-use.h"
 #include "io/native/fsinfo.h"
 #include "io/native/path.h"
 
@@ -60,38 +61,19 @@ int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e)
     return file_object_id(fd, path, ret, e);
 }
 
-/* A loop device upon this file. */
-static bool loop_of(const struct stat *st, char *out, size_t size)
+bool image_locked(int fd, char *out, size_t size)
 {
-    CLEANUP_CLOSEDIR DIR *d = opendir("/sys/block");
-    const struct dirent *de;
-    while (d && (de = readdir(d))) {
-        char attr[512], line[VOLUME_NAME_MAX];
-        struct stat b;
-        if (strncmp(de->d_name, "loop", 4) != 0)
-            continue;
-        snprintf(attr, sizeof attr, "/sys/block/%s/loop/backing_file", de->d_name);
-        CLEANUP_FCLOSE FILE *f = fopen(attr, "re");
-        if (!f || !fgets(line, sizeof line, f))
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        if (stat(line, &b) == 0 && b.st_dev == st->st_dev && b.st_ino == st->st_ino) {
-            snprintf(out, size, "the loop device /dev/%s", de->d_name);
-            return true;
-        }
-    }
-    return false;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET}; /* only queried, never taken */
+    if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+        return false;
+    if (lock.l_pid > 0)
+        snprintf(out, size, "process %d, which holds a lock on it", (int)lock.l_pid);
+    else
+        snprintf(out, size, "a process that holds a lock on it");
+    return true;
 }
 
 bool image_user(int fd, const struct stat *st, char *out, size_t size)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET}; /* only queried, never taken */
-    if (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
-        if (lock.l_pid > 0)
-            snprintf(out, size, "process %d, which holds a lock on it", (int)lock.l_pid);
-        else
-            snprintf(out, size, "a process that holds a lock on it");
-        return true;
-    }
-    return loop_of(st, out, size);
+    return image_locked(fd, out, size) || in_use_loop(st, out, size);
 }

@@ -15,6 +15,7 @@
 #include "io/native/fsinfo.h"
 #include "io/native/path.h"
 #include "io/native/reflink.h"
+#include "io/claim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,12 +71,12 @@ static int check_existing(int dir, const char *name, const char *path, bool over
         return -EEXIST;
     }
     CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0 && image_user(fd, &st, user, sizeof user)) {
-        err_set(e, ERR_TARGET, EBUSY, "restore target %s is in use by %s", path, user);
+    if (fd >= 0 && image_locked(fd, user, sizeof user)) {
+        err_plain(e, ERR_TARGET, EBUSY, "restore target %s is in use (by %s)", path, user);
         err_hint(e, "stop its user first, which would otherwise continue with the replaced file");
         return -EBUSY;
     }
-    return 0;
+    return fd >= 0 ? claim_target(fd, path, false, e) : 0;
 }
 
 /* ---- making ---- */
@@ -165,6 +166,8 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
     if (dir < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno, "cannot open the directory %s",
                        dir_path);
+    if ((rc = claim_outside_repositories(ret->final, e)) < 0)
+        return rc;
     if ((rc = check_existing(dir, last, ret->final, overwrite, e)) < 0)
         return rc;
     rc = open_staging(c, ret->handle, alias, &f, e);

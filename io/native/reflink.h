@@ -14,6 +14,8 @@ int image_open(const char *path, struct stat *st, struct err *e);
 int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
 /* Who uses the file, as far as a look can tell: file locks (QEMU), loop devices. */
 bool image_user(int fd, const struct stat *st, char *out, size_t size);
+/* Locks alone. */
+bool image_locked(int fd, char *out, size_t size);
 int reflink_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
                      struct native *ret, struct err *e);
 int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "io/claim.h"
+
+#include "base/cleanup.h"
+#include "io/in-use.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+
+#define LOCK_WAIT_MS 5000 /* udev locks a device for a moment while it looks at it */
+#define USER_WAIT_MS 1000 /* programs that only look at a device or file */
+#define POLL_MS 50
+
+/* Anything in use is refused with the same hint; with --force only this program's own lock counts. */
+static int refuse_user(const char *path, const char *who, struct err *e)
+{
+    err_plain(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", path, who);
+    err_hint(e, "unmount or release it first; overwriting what is in use (--force) destroys the data of its user");
+    return -EBUSY;
+}
+
+int claim_refused(const char *path, const struct stat *st, struct err *e)
+{
+    char who[PATH_MAX];
+    return refuse_user(path, in_use(st, who, sizeof who) ? who : "by another program or by the kernel", e);
+}
+
+int claim_target(int fd, const char *path, bool force, struct err *e)
+{
+    struct stat st;
+    char who[PATH_MAX];
+    if (fstat(fd, &st) < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", path);
+    for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) < 0 && errno != EINTR; waited += POLL_MS) {
+        if (errno != EWOULDBLOCK) {
+            log_debug("restore target %s cannot be locked: %s", path, strerror(errno));
+            break; /* a file system without locks */
+        }
+        if (waited >= (S_ISBLK(st.st_mode) ? LOCK_WAIT_MS : 0)) {
+            err_plain(e, ERR_TARGET, EBUSY, "restore target %s is locked by another program, such as another restore",
+                      path);
+            err_hint(e, "wait until the other one ends (`lsof %s` shows it), or restore to another target", path);
+            return -EBUSY;
+        }
+        usleep(POLL_MS * 1000);
+    }
+    if (force)
+        return 0;
+    enum use use;
+    for (int waited = 0; (use = in_use(&st, who, sizeof who)) != USE_NONE; waited += POLL_MS) {
+        if (use == USE_HELD || waited >= USER_WAIT_MS)
+            return refuse_user(path, who, e);
+        usleep(POLL_MS * 1000);
+    }
+    return 0;
+}
+
+int claim_outside_repositories(const char *path, struct err *e)
+{
+    char dir[PATH_MAX], where[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        snprintf(dir, sizeof dir, ".");
+    else
+        slash[slash == dir] = '\0';
+    CLEANUP_CLOSE int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || !in_repository(fd, where, sizeof where))
+        return 0; /* a missing directory is reported where the file is opened */
+    err_plain(e, ERR_TARGET, EINVAL, "restore target %s lies in the directory of a repository, %s", path, where);
+    err_hint(e, "restore to a place outside of it");
+    return -EINVAL;
+}

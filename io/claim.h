@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * claim.h - a restore target for oneself alone
+ *
+ * All functions set ERR_TARGET with what uses the target, and are thread-safe.
+ */
+#ifndef SNAPFERRY_IO_CLAIM_H
+#define SNAPFERRY_IO_CLAIM_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+/*
+ * Claims an open restore target: locks it (flock(2), held until the last duplicate of `fd` is closed), and refuses what
+ * is in use as in_use() finds it unless `force`. ERR_TARGET, EBUSY.
+ */
+int claim_target(int fd, const char *path, bool force, struct err *e);
+/* Sets the error for a device that the kernel refused to open exclusively. Returns -EBUSY. */
+int claim_refused(const char *path, const struct stat *st, struct err *e);
+/* Refuses a path in the directory of a repository. */
+int claim_outside_repositories(const char *path, struct err *e);
+
+#endif

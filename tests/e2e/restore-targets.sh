@@ -1,0 +1,216 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What a restore must not overwrite: devices and files that something uses without claiming them (loop devices in both
+# directions, swap, mounts of other namespaces, processes), a target that another restore writes, a repository; and
+# targets that are taken away while they are written.
+. "$(dirname "$0")/../lib.sh"
+MIB=1048576
+R=$WORK/repo
+sf "$R" repo create --quiet
+random_file "$WORK/image" $((8 * MIB)) 51
+sf "$R" backup "$WORK/image" --as t@h:/v --quiet
+restore() { sf "$R" restore latest "$@" --quiet --yes; }
+
+# refused NAME TARGET PATTERN: without --force, whatever else is asked for; the bytes stay what they are.
+refused() {
+    local name=$1 target=$2 pattern=$3 before after
+    before=$(sha256sum <"$target")
+    expect "$name: refused" 17 "in use \\(.*$pattern" -- restore "$target"
+    expect "$name: refused with --differential" 17 "in use \\(.*$pattern" -- restore "$target" --differential
+    expect "$name: refused with --resume" 17 "in use \\(.*$pattern" -- restore "$target" --resume
+    expect "$name: refused with --offset" 17 "in use \\(.*$pattern" -- restore "$target" --offset 0 --length 4096
+    after=$(sha256sum <"$target")
+    same "$name: untouched" "$after" "$before"
+}
+
+expect "a file in the repository's directory is refused" 17 'directory of a repository' -- restore "$R/out"
+mkdir "$R/sub"
+expect "in a directory of it too" 17 'directory of a repository' -- restore "$R/sub/out" --force
+ln -s "$R/sub" "$WORK/link"
+expect "and by a link" 17 'directory of a repository' -- restore "$WORK/link/out"
+same "nothing was made there" "$(ls "$R/sub")" ""
+
+# A file that a process has open.
+truncate -s 8M "$WORK/open"
+sleep 600 3<>"$WORK/open" &
+holder=$!
+at_exit "kill $holder"
+if is_root; then
+    refused "a file that a process writes" "$WORK/open" "open for writing by sleep .process $holder"
+else
+    skip "files that a process writes" "descriptors of other processes need root"
+fi
+kill $holder; wait $holder 2>/dev/null
+expect "once it has ended it is restored to" 0 -- restore "$WORK/open" --verify
+check "with the right bytes" cmp "$WORK/image" "$WORK/open"
+
+# Two restores into one file: one of them, and all of it.
+both=0
+for i in $(seq 12); do
+    rm -f "$WORK/two"
+    restore "$WORK/two" 2>"$WORK/err1" &
+    p1=$!
+    restore "$WORK/two" 2>"$WORK/err2" &
+    p2=$!
+    wait $p1; r1=$?
+    wait $p2; r2=$?
+    case "$r1 $r2" in
+    "0 17" | "17 0") ;;
+    *)
+        fail "two restores into one new file, round $i" "exit codes $r1 and $r2" "$(cat "$WORK/err1" "$WORK/err2")"
+        both=1
+        break
+        ;;
+    esac
+    cmp -s "$WORK/image" "$WORK/two" || { fail "two restores into one new file, round $i: bytes"; both=1; break; }
+done
+[ $both -eq 0 ] && pass "two restores into one new file: one is refused, the other complete"
+rm -f "$WORK/two"
+
+# A slow restore, and something happens to its target.
+slow() {
+    rm -f "$WORK/slow"*
+    sf "$R" restore latest "$WORK/slow" --quiet --write-limit 4MiB "$@" 2>"$WORK/err" &
+    pid=$!
+    for _ in $(seq 500); do
+        [ -e "$WORK/slow" ] && [ "$(stat -c %b "$WORK/slow")" -gt 0 ] && return
+        kill -0 $pid 2>/dev/null || return
+        sleep 0.01
+    done
+}
+slow; rm "$WORK/slow"; wait $pid; rc=$?
+same "a target that is removed meanwhile: exit code" $rc 17
+check "it says so" grep -q 'was removed' "$WORK/err"
+slow; mv "$WORK/slow" "$WORK/slow.moved"; wait $pid; rc=$?
+same "a target that is renamed meanwhile: exit code" $rc 17
+check "it says so too" grep -q 'was renamed or removed' "$WORK/err"
+slow; mv "$WORK/slow" "$WORK/slow.moved"; : >"$WORK/slow"; wait $pid; rc=$?
+same "a target that is replaced meanwhile: exit code" $rc 17
+check "and it says so" grep -q 'replaced by another' "$WORK/err"
+slow; : >"$WORK/slow"; wait $pid; rc=$?
+same "a target that is truncated meanwhile: exit code" $rc 17
+check "and it says that" grep -q 'was truncated by another program' "$WORK/err"
+slow; truncate -s 1M "$WORK/slow"; truncate -s 64M "$WORK/slow"; wait $pid
+check "a target that grows meanwhile has its size in the end, or an error" \
+    test "$(stat -c %s "$WORK/slow")" -eq $((8 * MIB)) -o -s "$WORK/err"
+slow; expect "another restore to it is refused meanwhile" 17 'locked by another' -- restore "$WORK/slow" --force
+wait $pid; rc=$?
+same "and does not disturb the first" "$rc $(cmp "$WORK/image" "$WORK/slow" && echo equal)" "0 equal"
+rm -f "$WORK/slow"*
+
+if ! is_root || [ ! -e /dev/loop-control ]; then
+    skip "devices" "need root and loop devices"
+    finish
+fi
+
+# A file below a loop device.
+truncate -s 16M "$WORK/file"
+dev=$(loop_device "$WORK/file"); at_exit "losetup -d $dev"
+refused "a file that backs a loop device" "$WORK/file" "backing store of loop device $dev"
+mkfs.ext4 -q -F "$dev"
+mkdir "$WORK/mnt"
+mount -o ro "$dev" "$WORK/mnt"; at_exit "umount -l $WORK/mnt"
+refused "a mounted device" "$dev" "mounted at $WORK/mnt"
+umount "$WORK/mnt"
+
+# The same bytes by another device: a loop device over a device, its file twice, a part of it.
+upper=$(loop_device "$dev"); at_exit "losetup -d $upper"
+refused "a device below a loop device" "$dev" "backing store of loop device $upper"
+mount -o ro "$upper" "$WORK/mnt"
+refused "a device below a mounted loop device" "$dev" "backing store of loop device $upper"
+umount "$WORK/mnt"
+mount -o ro "$dev" "$WORK/mnt"
+refused "a device upon a mounted one" "$upper" "$dev, which shares its data, is mounted at $WORK/mnt"
+umount "$WORK/mnt"
+expect "but idle it is no obstacle for the upper one" 0 -- restore "$upper" --verify
+losetup -d "$upper"
+twin=$(loop_device "$WORK/file"); at_exit "losetup -d $twin"
+refused "a device whose file backs another one" "$dev" "the file below it is the backing store of loop device $twin"
+losetup -d "$twin"
+half=$(loop_device "$WORK/file" --offset $((12 * MIB))); at_exit "losetup -d $half"
+first=$(loop_device "$WORK/file" --sizelimit $((12 * MIB))); at_exit "losetup -d $first"
+losetup -d "$dev"
+expect "other bytes of the same file are no obstacle" 0 -- restore "$first" --verify
+losetup -d "$half"; losetup -d "$first"
+gone=$(loop_device "$WORK/file"); at_exit "losetup -d $gone"
+ln "$WORK/file" "$WORK/name"; rm "$WORK/file"
+refused "a file that backs a loop device by a name that is gone" "$WORK/name" "backing store of loop device $gone"
+losetup -d "$gone"; mv "$WORK/name" "$WORK/file"
+
+# A mount that only another namespace sees.
+dev=$(loop_device "$WORK/file"); at_exit "losetup -d $dev"
+mkfs.ext4 -q -F "$dev"
+if unshare -m true 2>/dev/null; then
+    unshare -m --propagation private sh -c "mount -o ro $dev $WORK/mnt && touch $WORK/mounted && exec sleep 600" &
+    away=$!
+    at_exit "kill $away"
+    for _ in $(seq 300); do [ -e "$WORK/mounted" ] && break; sleep 0.02; done
+    check "it is not mounted here" sh -c "! mountpoint -q $WORK/mnt"
+    refused "a device mounted in another namespace" "$dev" "mount namespace of process $away"
+    kill $away; wait $away 2>/dev/null
+else
+    skip "mounts of other namespaces" "cannot unshare here"
+fi
+
+# Processes that have a device open: writers, as virtual machines do, and NBD servers that read.
+sleep 600 3<>"$dev" &
+holder=$!
+at_exit "kill $holder"
+refused "a device that a process writes" "$dev" "open for writing by sleep .process $holder"
+kill $holder; wait $holder 2>/dev/null
+cp "$(command -v sleep)" "$WORK/qemu-nbd"
+"$WORK/qemu-nbd" 600 3<"$dev" &
+holder=$!
+at_exit "kill $holder"
+refused "a device that an NBD server reads" "$dev" "open for reading by qemu-nbd .process $holder"
+kill $holder; wait $holder 2>/dev/null
+sleep 600 3<"$dev" &
+holder=$!
+at_exit "kill $holder"
+expect "one that is only read is restored to" 0 -- restore "$dev"
+kill $holder; wait $holder 2>/dev/null
+
+# Partitions, and their disk.
+truncate -s 40M "$WORK/disk"
+disk=$(loop_device "$WORK/disk"); at_exit "losetup -d $disk"
+# Not by a table: not every kernel reads them. Sectors.
+addpart "$disk" 1 2048 32768 && addpart "$disk" 2 34816 32768
+at_exit "delpart $disk 1; delpart $disk 2"
+for _ in $(seq 100); do [ -b "${disk}p2" ] && break; sleep 0.02; done
+if [ -b "${disk}p2" ]; then
+    mkfs.ext4 -q -F "${disk}p1"
+    mount -o ro "${disk}p1" "$WORK/mnt"
+    refused "a disk with a mounted partition" "$disk" "$WORK/mnt"
+    expect "another partition of it is no obstacle" 0 -- restore "${disk}p2" --verify
+    umount "$WORK/mnt"
+    upper=$(loop_device "${disk}p1"); at_exit "losetup -d $upper"
+    refused "a disk with a partition below a loop device" "$disk" "backing store of loop device $upper"
+    losetup -d "$upper"
+    upper=$(loop_device "$disk" --sizelimit $((8 * MIB))); at_exit "losetup -d $upper"
+    refused "a partition of a disk below a loop device" "${disk}p1" "backing store of loop device $upper"
+    expect "a loop device over other bytes of the disk is no obstacle" 0 -- restore "${disk}p2"
+    losetup -d "$upper"
+else
+    skip "partitions" "the kernel made no partitions of a loop device here"
+fi
+delpart "$disk" 1; delpart "$disk" 2
+losetup -d "$disk"
+
+# Swap.
+losetup -d "$dev"
+head -c $((16 * MIB)) /dev/zero >"$WORK/swap"; chmod 600 "$WORK/swap"
+if mkswap "$WORK/swap" >/dev/null && swapon "$WORK/swap" 2>/dev/null; then
+    at_exit "swapoff $WORK/swap"
+    # The kernel itself makes swap files immutable to writers (ETXTBSY).
+    expect "a swap file" 17 'in use .used as swap|Text file busy' -- restore "$WORK/swap" --resume
+    swapoff "$WORK/swap"
+    dev=$(loop_device "$WORK/swap"); at_exit "losetup -d $dev"
+    swapon "$dev"; at_exit "swapoff $dev"
+    refused "a device that is used as swap" "$dev" "used as swap"
+    upper=$(loop_device "$dev"); at_exit "losetup -d $upper"
+    refused "a device upon swap" "$upper" "$dev, which shares its data, is used as swap"
+    swapoff "$dev"
+else
+    skip "swap" "swapon is not possible here"
+fi
+finish
