@@ -103,9 +103,21 @@ if ! is_root || [ ! -e /dev/loop-control ]; then
     finish
 fi
 
+# Devices come and go here, and their numbers are soon those of other tests: at the end only those are detached that are
+# still attached.
+declare -A attached=()
+count=0
+attach() { DEV=$(losetup --find --show "$@") && attached[$DEV]=$((++count)); }
+detach() {
+    local d
+    for d; do losetup -d "$d" && unset "attached[$d]"; done
+}
+at_exit 'while read -r _ d; do losetup -d "$d"; done < <(for d in "${!attached[@]}"; do
+    echo "${attached[$d]} $d"; done | sort -rn)'
+
 # A file below a loop device.
 truncate -s 16M "$WORK/file"
-dev=$(loop_device "$WORK/file"); at_exit "losetup -d $dev"
+attach "$WORK/file"; dev=$DEV
 refused "a file that backs a loop device" "$WORK/file" "backing store of loop device $dev"
 mkfs.ext4 -q -F "$dev"
 mkdir "$WORK/mnt"
@@ -114,7 +126,7 @@ refused "a mounted device" "$dev" "mounted at $WORK/mnt"
 umount "$WORK/mnt"
 
 # The same bytes by another device: a loop device over a device, its file twice, a part of it.
-upper=$(loop_device "$dev"); at_exit "losetup -d $upper"
+attach "$dev"; upper=$DEV
 refused "a device below a loop device" "$dev" "backing store of loop device $upper"
 mount -o ro "$upper" "$WORK/mnt"
 refused "a device below a mounted loop device" "$dev" "backing store of loop device $upper"
@@ -123,22 +135,22 @@ mount -o ro "$dev" "$WORK/mnt"
 refused "a device upon a mounted one" "$upper" "$dev, which shares its data, is mounted at $WORK/mnt"
 umount "$WORK/mnt"
 expect "but idle it is no obstacle for the upper one" 0 -- restore "$upper" --verify
-losetup -d "$upper"
-twin=$(loop_device "$WORK/file"); at_exit "losetup -d $twin"
+detach "$upper"
+attach "$WORK/file"; twin=$DEV
 refused "a device whose file backs another one" "$dev" "the file below it is the backing store of loop device $twin"
-losetup -d "$twin"
-half=$(loop_device "$WORK/file" --offset $((12 * MIB))); at_exit "losetup -d $half"
-first=$(loop_device "$WORK/file" --sizelimit $((12 * MIB))); at_exit "losetup -d $first"
-losetup -d "$dev"
+detach "$twin"
+attach "$WORK/file" --offset $((12 * MIB)); half=$DEV
+attach "$WORK/file" --sizelimit $((12 * MIB)); first=$DEV
+detach "$dev"
 expect "other bytes of the same file are no obstacle" 0 -- restore "$first" --verify
-losetup -d "$half"; losetup -d "$first"
-gone=$(loop_device "$WORK/file"); at_exit "losetup -d $gone"
+detach "$half"; detach "$first"
+attach "$WORK/file"; gone=$DEV
 ln "$WORK/file" "$WORK/name"; rm "$WORK/file"
 refused "a file that backs a loop device by a name that is gone" "$WORK/name" "backing store of loop device $gone"
-losetup -d "$gone"; mv "$WORK/name" "$WORK/file"
+detach "$gone"; mv "$WORK/name" "$WORK/file"
 
 # A mount that only another namespace sees.
-dev=$(loop_device "$WORK/file"); at_exit "losetup -d $dev"
+attach "$WORK/file"; dev=$DEV
 mkfs.ext4 -q -F "$dev"
 if unshare -m true 2>/dev/null; then
     unshare -m --propagation private sh -c "mount -o ro $dev $WORK/mnt && touch $WORK/mounted && exec sleep 600" &
@@ -172,10 +184,10 @@ kill $holder; wait $holder 2>/dev/null
 
 # Partitions, and their disk.
 truncate -s 40M "$WORK/disk"
-disk=$(loop_device "$WORK/disk"); at_exit "losetup -d $disk"
+attach "$WORK/disk"; disk=$DEV
 # Not by a table: not every kernel reads them. Sectors.
+at_exit '[ -z "${attached[$disk]-}" ] || { delpart "$disk" 1; delpart "$disk" 2; }'
 addpart "$disk" 1 2048 32768 && addpart "$disk" 2 34816 32768
-at_exit "delpart $disk 1; delpart $disk 2"
 for _ in $(seq 100); do [ -b "${disk}p2" ] && break; sleep 0.02; done
 if [ -b "${disk}p2" ]; then
     mkfs.ext4 -q -F "${disk}p1"
@@ -183,31 +195,31 @@ if [ -b "${disk}p2" ]; then
     refused "a disk with a mounted partition" "$disk" "$WORK/mnt"
     expect "another partition of it is no obstacle" 0 -- restore "${disk}p2" --verify
     umount "$WORK/mnt"
-    upper=$(loop_device "${disk}p1"); at_exit "losetup -d $upper"
+    attach "${disk}p1"; upper=$DEV
     refused "a disk with a partition below a loop device" "$disk" "backing store of loop device $upper"
-    losetup -d "$upper"
-    upper=$(loop_device "$disk" --sizelimit $((8 * MIB))); at_exit "losetup -d $upper"
+    detach "$upper"
+    attach "$disk" --sizelimit $((8 * MIB)); upper=$DEV
     refused "a partition of a disk below a loop device" "${disk}p1" "backing store of loop device $upper"
     expect "a loop device over other bytes of the disk is no obstacle" 0 -- restore "${disk}p2"
-    losetup -d "$upper"
+    detach "$upper"
 else
     skip "partitions" "the kernel made no partitions of a loop device here"
 fi
 delpart "$disk" 1; delpart "$disk" 2
-losetup -d "$disk"
+detach "$disk"
 
 # Swap.
-losetup -d "$dev"
+detach "$dev"
 head -c $((16 * MIB)) /dev/zero >"$WORK/swap"; chmod 600 "$WORK/swap"
 if mkswap "$WORK/swap" >/dev/null && swapon "$WORK/swap" 2>/dev/null; then
     at_exit "swapoff $WORK/swap"
     # The kernel itself makes swap files immutable to writers (ETXTBSY).
     expect "a swap file" 17 'in use .used as swap|Text file busy' -- restore "$WORK/swap" --resume
     swapoff "$WORK/swap"
-    dev=$(loop_device "$WORK/swap"); at_exit "losetup -d $dev"
+    attach "$WORK/swap"; dev=$DEV
     swapon "$dev"; at_exit "swapoff $dev"
     refused "a device that is used as swap" "$dev" "used as swap"
-    upper=$(loop_device "$dev"); at_exit "losetup -d $upper"
+    attach "$dev"; upper=$DEV
     refused "a device upon swap" "$upper" "$dev, which shares its data, is used as swap"
     swapoff "$dev"
 else
