@@ -7,6 +7,8 @@
 #include <linux/ioprio.h>
 #include <signal.h>
 #include <string.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -115,9 +117,35 @@ static void child_priority(const struct child *c, const struct spawn_limits *l)
         report_failure(c, SPAWN_PRIORITY, errno, false);
 }
 
+/* The exceptions are copied before everything else becomes read-only, with the flags that they have. */
+static int child_mounts(const char *const *writable)
+{
+    int tree[SPAWN_WRITABLE_MAX], n = 0, rc = 0;
+    struct mount_attr locked = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    struct mount_attr open = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+        return -errno;
+    for (; writable[n] && n < SPAWN_WRITABLE_MAX; n++)
+        tree[n] = open_tree(AT_FDCWD, writable[n], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &locked, sizeof locked) < 0)
+        rc = -errno;
+    for (int i = 0; i < n; i++) {
+        if (tree[i] < 0)
+            continue; /* not there: nothing of it can be written */
+        if (rc == 0 && (mount_setattr(tree[i], "", AT_EMPTY_PATH | AT_RECURSIVE, &open, sizeof open) < 0 ||
+                        move_mount(tree[i], "", AT_FDCWD, writable[i], MOVE_MOUNT_F_EMPTY_PATH) < 0))
+            rc = -errno;
+        close(tree[i]);
+    }
+    return rc;
+}
+
 static void child_rights(const struct child *c)
 {
     const struct spawn *s = c->s;
+    const int mounts = s->writable && geteuid() == 0 ? child_mounts(s->writable) : 0;
+    if (mounts < 0)
+        report_failure(c, SPAWN_MOUNTS, -mounts, false);
     if (s->private_network && geteuid() == 0 && unshare(CLONE_NEWNET) < 0)
         report_failure(c, SPAWN_NETWORK, errno, false);
     int rc = s->user ? user_become(s->user) : 0;

@@ -37,6 +37,7 @@ const char *spawn_phase_text(enum spawn_phase p)
         [SPAWN_LIMITS] = "setting its resource limits",
         [SPAWN_PRIORITY] = "setting its priority",
         [SPAWN_NETWORK] = "leaving the network",
+        [SPAWN_MOUNTS] = "making the system read-only for it",
         [SPAWN_USER] = "becoming its user",
         [SPAWN_EXEC] = "executing the program",
     };

@@ -28,6 +28,7 @@ enum spawn_phase {
     SPAWN_LIMITS,
     SPAWN_PRIORITY,
     SPAWN_NETWORK,
+    SPAWN_MOUNTS,
     SPAWN_USER,
     SPAWN_EXEC
 };
@@ -35,7 +36,7 @@ enum spawn_phase {
 const char *spawn_phase_text(enum spawn_phase p);
 
 /* A failure in the child. Without a session, its descriptors, user or program it ends (`fatal`); without limits,
- * priority, cgroup and network namespace it continues. */
+ * priority, cgroup and namespaces it continues. */
 struct spawn_report {
     int phase, sys, fatal;
 };
@@ -59,9 +60,14 @@ struct spawn {
     const struct user *user;
     const struct spawn_limits *limits; /* with these: no core dumps */
     bool private_network, no_new_privileges;
+    /* NULL-terminated, at most SPAWN_WRITABLE_MAX paths; NULL: mounts are as in the caller. Else the whole system is
+     * read-only for it and has no devices, without these, in a mount namespace of its own; also one for IPC. Both
+     * namespaces need root. */
+    const char *const *writable;
     bool dies_with_parent; /* SIGKILL when the calling thread ends */
     bool waits;            /* for spawn_go(), before it executes the program; ends if the caller ends before */
 };
+#define SPAWN_WRITABLE_MAX 8
 #define SPAWN_INIT                                                                                                     \
     {                                                                                                                  \
         .in = -1, .out = -1, .err = -1, .cgroup = -1                                                                   \

@@ -2,7 +2,7 @@
 /*
  * spawner.c - the process that forks for another, and the requests to it
  *
- * A request is a header with its descriptors, and bytes: the argument of a function, or the words of argv and env. It
+ * A request is a header with its descriptors, and bytes: the argument of a function, or words: argv, env, writable. It
  * is the same program image on both sides, so a function is its address. The answer is the child's pid and pidfd, or
  * an errno.
  */
@@ -35,7 +35,7 @@ enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USES, USE_C
 struct request {
     bool program;
     uint8_t uses; /* of its descriptors: a bit of each enum use, in that order */
-    uint32_t n_argv, n_env;
+    uint32_t n_argv, n_env, n_writable;
     uint64_t len; /* of the bytes that follow */
     struct spawn_function function;
     struct spawn spawn; /* pointers only say whether there is one */
@@ -61,7 +61,7 @@ struct server {
     int null;
     char *bytes;
     size_t cap;
-    const char **words; /* argv and env */
+    const char **words; /* argv, env, writable */
     size_t n_words;
 };
 
@@ -98,10 +98,12 @@ static bool request_receive(struct server *v, struct request *r, int fds[USES])
     return read_all(SOCKET_FD, v->bytes, r->len);
 }
 
-/* argv and env from the bytes: zero-terminated words one after the other. */
+/* The lists from the bytes: zero-terminated words one after the other. */
 static bool words_of(struct server *v, struct request *r)
 {
-    const size_t n = (size_t)r->n_argv + r->n_env + 2;
+    const uint32_t n_of[] = {r->n_argv, r->n_env, r->n_writable};
+    const char *const **lists[] = {&r->spawn.argv, &r->spawn.env, &r->spawn.writable};
+    const size_t n = (size_t)r->n_argv + r->n_env + r->n_writable + 3;
     if (n > v->n_words) {
         const char **more = reallocarray((void *)v->words, n, sizeof *more);
         if (!more)
@@ -111,19 +113,17 @@ static bool words_of(struct server *v, struct request *r)
     }
     const char *p = v->bytes, *end = p + r->len;
     size_t at = 0;
-    for (size_t i = 0; i < (size_t)r->n_argv + r->n_env; i++) {
-        if (i == r->n_argv)
-            v->words[at++] = NULL;
-        if (p >= end)
-            return false;
-        v->words[at++] = p;
-        p += strlen(p) + 1;
-    }
-    if (!r->n_env)
+    for (size_t k = 0; k < 3; k++) {
+        if (k < 2 || *lists[k])
+            *lists[k] = v->words + at;
+        for (uint32_t i = 0; i < n_of[k]; i++) {
+            if (p >= end)
+                return false;
+            v->words[at++] = p;
+            p += strlen(p) + 1;
+        }
         v->words[at++] = NULL;
-    v->words[at] = NULL;
-    r->spawn.argv = v->words;
-    r->spawn.env = v->words + r->n_argv + 1;
+    }
     return true;
 }
 
@@ -342,6 +342,8 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
     struct request r = {.program = true, .spawn = *s};
     r.len = words_size(s->argv, &r.n_argv);
     r.len += words_size(s->env, &r.n_env);
+    if (s->writable)
+        r.len += words_size(s->writable, &r.n_writable);
     if (s->user)
         r.user = *s->user;
     if (s->limits) {
@@ -352,7 +354,9 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
     CLEANUP_FREE char *words = malloc(r.len + 1);
     if (!words)
         return err_nomem(e);
-    words_put(words_put(words, s->argv), s->env);
+    char *end = words_put(words_put(words, s->argv), s->env);
+    if (s->writable)
+        words_put(end, s->writable);
     return ask(ret, &r, words, (const int[USES]){s->in, s->out, s->err, s->cgroup, report, go}, e);
 }
 

@@ -111,6 +111,13 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
     s.user = &l->as;
     s.limits = &limits;
     s.private_network = l->private_network;
+    const char *writable[3] = {NULL}; /* the same as ReadWritePaths= of a unit */
+    size_t n = 0;
+    if (l->repository_path[0])
+        writable[n++] = l->repository_path;
+    if (l->cache_dir[0])
+        writable[n++] = l->cache_dir;
+    s.writable = writable;
     s.no_new_privileges = true;
     int rc = spawn_program(&v->child, &s, e);
     if (rc < 0)
