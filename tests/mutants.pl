@@ -58,9 +58,11 @@ for my $f (@files) {
         next if $lines[$i] =~ /plan_log|plan_crash_point|log_\w+\(|LOG_LVL|snprintf|err_set|err_hint|json_pack/;
         next if $lines[$i] =~ /\bfree\(|_free\(|_freep\(|json_decref|_clear\((?:&|a->|o\b|x\b)|operation_clear|intent_clear|va_(?:start|end)/;
         next if $lines[$i] =~ /ENOMEM|err_nomem|plan\.failed = true|!(?:copy|more|a|l|h|v|t|r|in|ids|e|op)\b(?: \|\||\))|if \((?:rc|room\(.*\)) < 0\)$/;
+        next if $i < $#lines && $lines[$i + 1] =~ /plan_crash_point/ && $lines[$i] =~ /^\s*if /;
         for my $r (@rules) {
             my ($name, $from, $to, $kind) = @$r;
             # rc < 0 ? rc : 0 and, where rc is never 0, rc < 0 ? rc : 1 mean the same with <=.
+            next if $name eq 'constant moved' && $lines[$i] =~ /\b(\w+) < 0 \? \1 : [01]\b/;
             next if $name eq 'moved by one' && $lines[$i] =~ /\b(\w+) < 0 \? \1 : [01]\b/;
             my $line = $lines[$i];
             chomp $line;

@@ -140,7 +140,7 @@ static void apply(struct live *l, const struct event *ev, bool back)
     if (ev->kind == EVENT_WORK)
         l->working = back ? ev->work : WORK_NONE;
     else if (ev->kind == EVENT_ENDED || ev->kind == EVENT_NOT_STARTED)
-        l->mover = back && ev->kind == EVENT_ENDED;
+        l->mover = false; /* also while the event waits again */
 }
 
 static void apply_to_all(struct decide *d, const struct event *ev, bool back)

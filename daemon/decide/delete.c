@@ -276,8 +276,6 @@ static void forget(struct decide *d, struct operation *op, const struct owned *o
     json_array_foreach(o->operations, i, v) if (rc == 0) rc = operation_delete(d->records, json_string_value(v), &e);
     if (rc == 0)
         rc = backup_delete(d->records, o->backup, &e);
-    if (rc == 0)
-        rc = tell_volumes(d, o, &e);
     if (rc < 0 && rc != -ENOENT) {
         plan_fail(d, &e);
         return;

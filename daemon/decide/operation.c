@@ -337,7 +337,6 @@ static void clean_up(struct decide *d, struct operation *op)
                       timeout > 60 ? timeout : 60);
             return;
         }
-        native_gone_unmade(d, op);
         op->undone = true;
     }
     if (retain(d, op))

@@ -12,6 +12,7 @@
  *
  * tests/README.md lists the commands.
  */
+#include "daemon/decide/judge.h"
 #include "tests/unit/model-requests.h"
 #include "tests/unit/rows.h"
 #include "tests/unit/scenario.h"
@@ -104,7 +105,9 @@ static void cmd_wait(void)
 static void cmd_repository(void)
 {
     struct repo_health *h = repository_health(&m.d, word(1));
-    const char *why = option("why");
+    const char *why = option("why"), *room = option("free"), *size = option("size");
+    h->free_bytes = room ? atoll(room) : -1;
+    h->size_bytes = size ? atoll(size) : -1;
     h->known = !has_word("unknown");
     h->up = has_word("up");
     snprintf(h->why, sizeof h->why, "%s", why ? why : "");
@@ -714,6 +717,53 @@ static void cmd_volume(void)
              v.last_good_backup, repository, v.last_good_lost[0] ? ": " : "", v.last_good_lost);
 }
 
+/* judge NAME [JOB=INTERVAL[:paused]]...: whether the volume is protected, and why not */
+static void cmd_judge(void)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    struct job_view jobs[WORDS_MAX];
+    struct jobs_now now = {jobs, 0};
+    char why[1000];
+    memset(jobs, 0, sizeof jobs);
+    for (unsigned i = 2; i < cmd.n; i++) {
+        char *interval = strchr(cmd.word[i], '='), *paused = strstr(cmd.word[i], ":paused");
+        struct job_view *j = &jobs[now.n++];
+        if (!interval)
+            wrong("%s is no JOB=INTERVAL", cmd.word[i]);
+        *interval = '\0';
+        if (paused)
+            *paused = '\0';
+        *j = (struct job_view){.name = cmd.word[i], .paused = paused, .interval_s = duration(interval + 1) / NS_PER_S};
+    }
+    volume_row_init(&v);
+    const bool known = volume_find(&m.d, word(1), &v) == 0;
+    const char *excluded = volume_excluded(m.d.world.cfg, word(1));
+    const int64_t interval = volume_interval(m.d.world.cfg, &now, word(1));
+    const enum volume_state s = volume_judge(v.state == VOL_GONE, excluded != NULL, v.last_success_ns, interval, m.now);
+    volume_why(s, known ? &v : NULL, excluded, now.n > 0, why, sizeof why);
+    out_line("%s%s%s, every %lld s", volume_states[s], why[0] ? ": " : "", why, (long long)interval);
+}
+
+/* note NAME: its driver has seen it */
+static void cmd_note(void)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+    if (volume_find(&m.d, word(1), &v) < 0)
+        wrong("there is no %s", word(1));
+    records_begin(m.records, NULL);
+    volume_note(&m.d, v.volume, "seen", NULL, NULL);
+    records_commit(m.records, NULL);
+}
+
+static void cmd_health(void)
+{
+    const struct repo_health *h = repository_health(&m.d, word(1));
+    const char *down = repository_down(&m.d, word(1));
+    out_line("%s, since @%llds%s", down ? down : "up", (long long)((h->since_ns - EPOCH_NS) / NS_PER_S),
+             repository_full(h) ? ", full" : "");
+}
+
 static void cmd_found(void)
 {
     volume_backup_found(&m.d, word(1));
@@ -768,6 +818,9 @@ static const struct {
     {"class", cmd_class},
     {"volume", cmd_volume},
     {"found", cmd_found},
+    {"judge", cmd_judge},
+    {"note", cmd_note},
+    {"health", cmd_health},
 };
 
 static void run_command(void)
@@ -873,7 +926,7 @@ static void give_up(void)
     if (m.records) {
         records_rollback(m.records);
         m.d.in_turn = m.d.in_flight = false;
-        daemon_end();
+        daemon_end(false);
     }
     free_configurations();
 }
@@ -890,7 +943,7 @@ static void scenario(void **state)
         fail_msg("%s:%u: %s", path, cmd.line, violated_what);
     }
     play_lines(kept);
-    daemon_end();
+    daemon_end(false);
     free_configurations();
     if (strcmp(kept, out.v) != 0 && getenv("ACCEPT")) {
         FILE *f = fopen(path, "w");
