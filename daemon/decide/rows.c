@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* rows.c - rows are read, changed and written by decisions */
 #include "daemon/decide/decide.h"
+#include "daemon/records/states.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +41,19 @@ int native_row_write(struct decide *d, struct native_row *n)
     return wrote(d, n->id, native_row_save(d->records, n, &e), &e);
 }
 
+/* It is written all the same: refused, it would be stuck. The model test fails on one (model-rules.h). */
+static void states_check(struct decide *d, const char *id, enum machine m, int from, int to)
+{
+    if (states_allow(m, from, to))
+        return;
+    plan_log(d, LOG_LVL_WARNING, "%s: %s became %s, which is not in the table of states; please report this", id,
+             enum_name(states_machines[m].names, from), enum_name(states_machines[m].names, to));
+}
+
 int operation_become(struct decide *d, struct operation *op, enum op_state state)
 {
     const enum op_state old = op->state;
+    states_check(d, op->id, states_machine_of(op->kind), (int)old, (int)state);
     op->state = state;
     records_counters_hold(d->records);
     if (old != state && !op_state_terminal(state)) {
@@ -59,6 +70,7 @@ int operation_become(struct decide *d, struct operation *op, enum op_state state
 
 int backup_become(struct decide *d, struct backup *b, enum backup_state state)
 {
+    states_check(d, b->id, MACHINE_BACKUP, (int)b->state, (int)state);
     if (b->state != state)
         b->state_since_ns = decide_now(d);
     b->state = state;
@@ -67,6 +79,7 @@ int backup_become(struct decide *d, struct backup *b, enum backup_state state)
 
 int native_row_become(struct decide *d, struct native_row *n, enum native_state state)
 {
+    states_check(d, n->id, MACHINE_NATIVE, (int)n->state, (int)state);
     if (n->state != state)
         n->state_since_ns = decide_now(d);
     n->state = state;

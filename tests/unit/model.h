@@ -4,6 +4,7 @@
 #ifndef SNAPFERRY_TESTS_UNIT_MODEL_H
 #define SNAPFERRY_TESTS_UNIT_MODEL_H
 
+#include "tests/unit/model-states.h"
 #include "tests/unit/model-world.h"
 
 /* ---- movers ---- */
@@ -364,6 +365,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 {
     (void)arg;
     note_end(k, id, was, now);
+    note_odd_state(k, id, was, now);
     if (m.changing)
         m.changing(k, id, was, now);
     decide_row_changed(&m.d, k, id, was, now);
@@ -543,10 +545,14 @@ static void turn(void)
     decide_turn(&m.d, 256);
     if (m.d.plan.failed)
         violated("AO-41", "a plan fails without a cause");
+    if (odd_state[0])
+        violated("the table of states", "%s", odd_state);
     if (m.fail_commit) {
         trace("the commit fails");
         m.fail_commit = false;
+        rows_undone = true;
         records_rollback(m.records);
+        rows_undone = false;
         ends_durable(false);
         records_counters_settle(m.records);
         decide_undone(&m.d);

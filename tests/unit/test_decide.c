@@ -924,7 +924,9 @@ static void show_difference(const char *path, const char *kept, const char *now)
 static void give_up(void)
 {
     if (m.records) {
+        rows_undone = true;
         records_rollback(m.records);
+        rows_undone = false;
         m.d.in_turn = m.d.in_flight = false;
         daemon_end(false);
     }

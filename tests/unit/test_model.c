@@ -486,9 +486,12 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.cfg_now = (unsigned)(seed % 3);
     m.repo_up = true;
     m.quiet = m.fail_commit = false;
+    odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {
+            rows_undone = true;
             records_rollback(m.records);
+            rows_undone = false;
             m.d.in_turn = m.d.in_flight = false;
             daemon_end(false);
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Typed rows: every field of every table is loaded and stored as it was, whatever else a document holds. */
 #include "daemon/records/records-test.h"
+#include "daemon/records/states.h"
 #include "daemon/records/types.h"
 
 #include "base/json.h"
@@ -525,6 +526,68 @@ static unsigned all_tables(const struct fields *list[40])
     return n;
 }
 
+static const char *documentation(void)
+{
+    static char doc[200000];
+    FILE *f = doc[0] ? NULL : fopen("docs/records.md", "r");
+    if (f) {
+        doc[fread(doc, 1, sizeof doc - 1, f)] = '\0';
+        fclose(f);
+    }
+    assert_true(doc[0]);
+    return doc;
+}
+
+static void put_words(FILE *out, const struct enum_names *names, unsigned states, uint32_t bits)
+{
+    for (unsigned i = 0; i < states; i++)
+        if (bits & 1u << i)
+            fprintf(out, " %s", enum_name(names, (int)i));
+    fputc('\n', out);
+}
+
+/* docs/records.md has the tables of states as they are. */
+static void the_documentation_has_every_state(void **arg)
+{
+    static const unsigned states[MACHINES] = {BACKUP_STATES, OP_STATES, OP_STATES, NATIVE_STATES};
+    (void)arg;
+    for (unsigned m = 0; m < MACHINES; m++) {
+        const struct states_machine *s = &states_machines[m];
+        char *text = NULL;
+        size_t len;
+        FILE *out = open_memstream(&text, &len);
+        fprintf(out, "%s\n", s->what);
+        for (size_t i = 0; i < s->n; i++) {
+            fprintf(out, "    %-14s", enum_name(s->names, __builtin_ctz(s->rows[i].from)));
+            put_words(out, s->names, states[m], s->rows[i].to);
+        }
+        fclose(out);
+        if (getenv("SNAPFERRY_SHOW"))
+            fputs(text, stdout);
+        else if (!strstr(documentation(), text))
+            fail_msg("docs/records.md lacks, or has otherwise:\n%s", text);
+        free(text);
+    }
+}
+
+/* What the tables say of ends is what a record obeys: nothing follows them (MS-62). */
+static void no_state_follows_an_end(void **arg)
+{
+    (void)arg;
+    for (int from = OP_COMPLETED; from < OP_STATES; from++)
+        for (int to = OP_QUEUED; to < OP_STATES; to++) {
+            assert_int_equal(states_allow(MACHINE_OPERATION, from, to), from == to);
+            assert_int_equal(states_allow(MACHINE_DELETE, from, to), from == to);
+        }
+    for (int from = BACKUP_COMPLETED; from < BACKUP_STATES; from++)
+        for (int to = BACKUP_QUEUED; to < BACKUP_STATES; to++)
+            assert_int_equal(states_allow(MACHINE_BACKUP, from, to), from == to);
+    /* Nor does an operation end before what it made is released (E-04). */
+    for (int from = OP_QUEUED; from < OP_CLEANING_UP; from++)
+        for (int to = OP_COMPLETED; to < OP_STATES; to++)
+            assert_false(states_allow(MACHINE_OPERATION, from, to));
+}
+
 /* docs/records.md has every table as it is, but for limits of movers, which are keys (test_cfg_names.c) and documented
  * as such; SNAPFERRY_SHOW=1 prints what belongs there. */
 static void the_documentation_has_every_field(void **arg)
@@ -532,11 +595,6 @@ static void the_documentation_has_every_field(void **arg)
     (void)arg;
     const struct fields *list[40];
     unsigned n = all_tables(list);
-    FILE *f = fopen("docs/records.md", "r");
-    assert_non_null(f);
-    static char doc[200000];
-    doc[fread(doc, 1, sizeof doc - 1, f)] = '\0';
-    fclose(f);
     for (unsigned i = 0; i < n; i++) {
         char *text = NULL;
         size_t len;
@@ -547,7 +605,7 @@ static void the_documentation_has_every_field(void **arg)
         fclose(out);
         if (getenv("SNAPFERRY_SHOW"))
             fputs(text, stdout);
-        else if (!strstr(doc, text))
+        else if (!strstr(documentation(), text))
             fail_msg("docs/records.md lacks, or has otherwise:\n%s", text);
         free(text);
     }
@@ -567,6 +625,8 @@ int main(void)
         cmocka_unit_test(attempts),
         cmocka_unit_test(sizes),
         cmocka_unit_test(the_documentation_has_every_field),
+        cmocka_unit_test(the_documentation_has_every_state),
+        cmocka_unit_test(no_state_follows_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
