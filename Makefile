@@ -206,8 +206,8 @@ OPS ?= 1000
 soak: test-programs
 	@$(TEST_ENV) OPS=$(OPS) AGAIN=0 TEST_TIMEOUT=14400 tests/run.sh tests/e2e/daemon-longrun.sh
 
-# The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts together
-# must reach each cell of the state tables a hundred times.
+# The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts
+# together must reach each cell of the state tables a hundred times.
 .PHONY: model mutants print-cflags print-libs
 SEQUENCES ?= 200000
 model: $(BUILD)/tests/unit/test_model
@@ -219,9 +219,9 @@ model: $(BUILD)/tests/unit/test_model
 	done; \
 	for p in $$pids; do wait $$p || rc=1; done; \
 	grep -hE '^# |FAILED|PASSED' $(BUILD)/model.*.log | grep -v '^# cell '; \
-	awk '/^# cell /{n[$$3 " " $$4 " " $$5] += $$6} END {for (c in n) print n[c], c}' $(BUILD)/model.*.log | sort -n | \
-	    awk 'NR == 1 {print "least reached: " $$0} $$1 < 100 {poor = 1; print "less than 100 times: " $$0} END {exit poor}' && \
-	    exit $$rc
+	awk '/^# cell /{n[$$3 " " $$4 " " $$5] += $$6} END {for (c in n) print n[c], c}' $(BUILD)/model.*.log | \
+	    sort -n | awk 'NR == 1 {print "least reached: " $$0} \
+	                   $$1 < 100 {poor = 1; print "less than 100 times: " $$0} END {exit poor}' && exit $$rc
 
 # Which changes of the decisions the tests notice: make mutants MUTANTS=200 (0: all)
 MUTANTS ?= 200
