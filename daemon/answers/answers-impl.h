@@ -66,6 +66,7 @@ struct volume_line {
     json_t *doc;
     enum volume_state state;
     int64_t good_ns;
+    bool failed;      /* its last backup that was not canceled */
     const char *name; /* doc's */
 };
 struct volume_lines {

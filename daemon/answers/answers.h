@@ -48,9 +48,10 @@ struct answer_daemon {
     int pid;
     int64_t started_ns;
     bool degraded, recovered;
+    bool looked; /* every storage class was looked at under this configuration */
     unsigned stuck, orphans;
     json_t *steps;       /* running ones, owned; NULL: not asked for */
-    json_t *looks;       /* [{"text", "passed"}]: what could not be told of volumes, owned; NULL: nothing */
+    json_t *looks;       /* [{"severity", "text", "hint"}]: what could not be told of volumes, owned; NULL: nothing */
     const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
     json_t *metrics;     /* of the endpoint, {"problems", ...}, owned; NULL: none */
 };
@@ -60,6 +61,7 @@ struct answer_config {
     bool ok;
     const char *error; /* "": none */
     int64_t loaded_ns;
+    unsigned warnings; /* of check-config */
 };
 
 struct answer_facts {

@@ -57,6 +57,9 @@ void answer_facts_offline(struct answer_facts *f, struct records *r, const struc
                                .config = {.ok = c != NULL, .error = c ? "" : refused->msg},
                                .down = "",
                                .down_hint = ""};
+    const struct cfg_complaint *x;
+    for (unsigned i = 0; c && (x = cfg_complaint_at(c, i)); i++)
+        f->config.warnings += x->severity == CFG_WARNING;
     if (r && c && schedule_new(&f->schedule, &o, NULL) == 0 && schedule_apply(f->schedule, c, now_ns, NULL) == 0)
         f->jobs.v = schedule_views(f->schedule, now_ns, &f->jobs.n);
 }

@@ -86,7 +86,6 @@ void add_look_problems(const struct answer_facts *f, json_t *list)
     const json_t *look;
     if (!f->daemon)
         return;
-    json_array_foreach(f->daemon->looks, i, look) if (json_array_size(list) < PROBLEMS_MAX) add_problem(
-        list, "warning", jbool(look, "passed") ? "it is not backed up" : "its volumes are shown as they were last seen",
-        "%s", jstr(look, "text"));
+    json_array_foreach(f->daemon->looks, i, look) if (json_array_size(list) < PROBLEMS_MAX)
+        add_problem(list, jstr(look, "severity"), jstr(look, "hint"), "%s", jstr(look, "text"));
 }

@@ -130,7 +130,7 @@ struct members {
     const struct answer_facts *facts;
     json_t *volumes, *operations; /* operations NULL: not wanted */
     bool details;                 /* of the operations */
-    unsigned n, completed, failed;
+    unsigned n, completed, failed, canceled;
     int64_t size, fresh;
     /* progress of the whole */
     int64_t total, done, at_ns;
@@ -178,7 +178,8 @@ static int add_member(const struct operation *op, void *arg)
         return 0;
     x->n++;
     x->completed += op->state == OP_COMPLETED;
-    x->failed += op->state == OP_FAILED || op->state == OP_CANCELED;
+    x->failed += op->state == OP_FAILED;
+    x->canceled += op->state == OP_CANCELED;
     x->size += jint(op->result, "totalBytes");
     x->fresh += jint(op->result, "incrementalBytes");
     if (json_array_size(x->volumes) < 1000)
@@ -249,6 +250,8 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     jset_int(o, "total", x.n);
     jset_int(o, "completed", x.completed);
     jset_int(o, "failed", x.failed);
+    if (x.canceled)
+        jset_int(o, "canceled", x.canceled);
     jset_int(o, "size", x.size);
     jset_int(o, "new", x.fresh);
     if (!backup_state_terminal(b->state)) {

@@ -97,6 +97,42 @@ static void add_empty_classes(const struct volumes_seen *x, json_t *problems)
     }
 }
 
+/* Its backups run, and the last one failed: it is protected for a while yet. */
+static void add_last_failures(const struct volumes_seen *x, json_t *problems)
+{
+    for (size_t i = 0; i < x->lines.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
+        const struct volume_line *l = &x->lines.line[i];
+        const json_t *error = jobj(l->doc, "error");
+        const char *message = jstr(error, "message");
+        if (l->state == VOLUME_PROTECTED && l->failed)
+            add_problem(problems, "error", jstr(error, "hint"), "the last backup of %s failed%s%s", l->name,
+                        message[0] ? ": " : "", message);
+    }
+}
+
+/* A job that would back up nothing. */
+static void add_idle_jobs(const struct volumes_seen *x, json_t *problems)
+{
+    const struct answer_facts *f = x->lines.facts;
+    CLEANUP_JSON json_t *busy = json_object();
+    const json_t *name;
+    size_t i, k;
+    if (!f->daemon || !f->daemon->looked)
+        return;
+    for (i = 0; i < x->lines.n; i++) {
+        const struct volume_line *l = &x->lines.line[i];
+        if (l->state != VOLUME_GONE && l->state != VOLUME_EXCLUDED)
+            json_array_foreach(jarr(l->doc, "jobs"), k, name)
+                json_object_set_new(busy, json_string_value(name), json_true());
+    }
+    for (i = 0; i < f->jobs.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
+        const struct job_view *j = &f->jobs.v[i];
+        if (!j->paused && !j->elsewhere && !j->failed && !json_object_get(busy, j->name))
+            add_problem(problems, "error", "`snapferry volumes` lists what there is; see volumes in its section",
+                        "job \"%s\" backs up nothing: no volume that is there is named by it", j->name);
+    }
+}
+
 static void add_unprotected(const struct volumes_seen *x, json_t *problems)
 {
     for (size_t i = 0; i < x->lines.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
@@ -125,12 +161,8 @@ static json_t *daemon_state(const struct answer_facts *f)
 
 static json_t *config_state(const struct answer_facts *f)
 {
-    unsigned warnings = 0;
-    const struct cfg_complaint *c;
-    for (unsigned i = 0; f->cfg && (c = cfg_complaint_at(f->cfg, i)); i++)
-        warnings += c->severity == CFG_WARNING;
     json_t *o = json_pack("{s:b,s:s,s:I,s:i}", "ok", (int)f->config.ok, "hash", f->cfg ? cfg_hash(f->cfg) : "",
-                          "loaded_ns", (json_int_t)f->config.loaded_ns, "warnings", warnings);
+                          "loaded_ns", (json_int_t)f->config.loaded_ns, "warnings", (int)f->config.warnings);
     put_text(o, "error", f->config.error);
     return o;
 }
@@ -170,6 +202,8 @@ json_t *answer_status(const struct answer_facts *f)
     add_look_problems(f, problems);
     volume_lines_sort(&v.lines);
     add_unprotected(&v, problems);
+    add_last_failures(&v, problems);
+    add_idle_jobs(&v, problems);
     json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "daemon", daemon_state(f), "config",
                           config_state(f), "repositories", repositories, "slots", slots_state(f, &s), "running",
                           s.running, "queue", s.queue, "volumes", volume_lines_list(&v.lines), "jobs", list_jobs(f),

@@ -85,7 +85,9 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
     struct native_sum natives = {0, 0};
     struct volume_line l = {.doc = json_object(), .good_ns = v ? v->last_success_ns : 0};
+    const enum outcome verdict = !v ? OUTCOME_NONE : v->last_verdict ? v->last_verdict : v->last_status;
     char why[1400];
+    l.failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED;
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
     volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
@@ -170,7 +172,8 @@ static int add_recorded(const struct volume_row *v, void *arg)
 static void add_unsure(json_t *unsure, const char *klass, const char *message)
 {
     add_text(unsure, "%s%s%s%s; its volumes are shown as the records have them",
-             *klass ? "storage class \"" : "the storage could not be asked: ", klass, *klass ? "\": " : "", message);
+             *klass ? "storage class \"" : "the storage could not be asked: ", klass, *klass ? "\": " : "",
+             class_message(klass, message));
 }
 
 static void add_class(struct volume_list *x, const json_t *looked)

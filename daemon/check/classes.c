@@ -20,6 +20,10 @@ struct view {
     bool asked, able; /* abilities are known */
     unsigned n_volumes;
     struct volume *first; /* any volume of the class: for the pool */
+    bool silent;          /* its volumes could not be listed */
+    /* Volumes that an earlier class has, and the first of them. */
+    unsigned n_shadowed;
+    char *shadowed;
 };
 
 static json_t *options_object(const struct cfg_policy *p)
@@ -57,6 +61,7 @@ static void view_close(struct view *v)
     json_decref(v->c.options);
     cfg_policy_clear(&v->policy);
     free(v->first);
+    free(v->shadowed);
 }
 
 static void views_free(struct view *views, unsigned n)
@@ -125,14 +130,32 @@ static void abilities_read(struct cfg *c, struct view *v)
 struct gathering {
     struct cfg *cfg;
     struct view *view;
+    bool *busy; /* of each job: it names a volume that is there */
     bool nomem;
 };
+
+/* Its [volume] section says which class it belongs to. */
+static bool section_names_class(const struct cfg *c, const char *name)
+{
+    const struct cfg_volume *s;
+    for (unsigned i = 0; (s = cfg_volume_at(c, i)); i++)
+        if (!strcmp(s->name, name))
+            return s->klass[0] != '\0';
+    return false;
+}
 
 static int on_volume(const struct volume *v, void *arg)
 {
     struct gathering *g = arg;
-    if (cfg_class_of(g->cfg, v->name) != g->view->cfg)
-        return 0; /* belongs to an earlier class or a [volume] */
+    const struct cfg_class *of = cfg_class_of(g->cfg, v->name);
+    const struct cfg_job *j;
+    if (of != g->view->cfg) { /* belongs to an earlier class or a [volume] */
+        if (!section_names_class(g->cfg, v->name) && !g->view->n_shadowed++)
+            g->view->shadowed = strdup(v->name);
+        return 0;
+    }
+    for (unsigned i = 0; !cfg_excluded(g->cfg, of, v->name) && (j = cfg_job_at(g->cfg, i)); i++)
+        g->busy[i] |= cfg_job_names(j, of, v->name);
     if (!g->view->first) {
         g->view->first = malloc(sizeof *v);
         if (!g->view->first) {
@@ -145,20 +168,37 @@ static int on_volume(const struct volume *v, void *arg)
     return ++g->view->n_volumes < VOLUMES_MAX ? 0 : -E2BIG;
 }
 
-static int volumes_check(struct cfg *c, struct view *v, struct err *e)
+static void check_shadowed(struct cfg *c, const struct view *v)
+{
+    char where[CFG_ORIGIN_MAX];
+    const struct cfg_class *of = v->shadowed ? cfg_class_of(c, v->shadowed) : NULL;
+    if (!of)
+        return;
+    cfg_where(c, "storage-class", v->cfg->name, "match", where);
+    cfg_complain(c, CFG_WARNING, where, "the first class in the configuration counts; exclude them with !PATTERN",
+                 "[storage-class \"%s\"]: %u volume%s that it matches belong%s to storage class \"%s\", which comes "
+                 "first: %s",
+                 v->cfg->name, v->n_shadowed, v->n_shadowed == 1 ? "" : "s", v->n_shadowed == 1 ? "s" : "", of->name,
+                 v->shadowed);
+}
+
+static int volumes_check(struct cfg *c, struct view *v, bool *busy, struct err *e)
 {
     if (!v->cfg->match || !*v->cfg->match)
         return 0;
-    struct gathering g = {.cfg = c, .view = v};
+    struct gathering g = {.cfg = c, .view = v, .busy = busy};
     struct err why = ERR_INIT;
     char where[CFG_ORIGIN_MAX];
     cfg_where(c, "storage-class", v->cfg->name, "match", where);
     int rc = v->driver->volumes(&v->c, on_volume, &g, &why);
     if (g.nomem)
         return err_nomem(e);
-    if (rc < 0 && v->n_volumes < VOLUMES_MAX)
+    if (rc < 0 && v->n_volumes < VOLUMES_MAX) {
+        v->silent = true;
         complain_err(c, CFG_WARNING, where, &why);
-    else if (!v->n_volumes)
+    }
+    check_shadowed(c, v);
+    if (rc >= 0 && !v->n_volumes && !v->n_shadowed)
         cfg_complain(c, CFG_WARNING, where, NULL, "[storage-class \"%s\"]: no volume matches at present", v->cfg->name);
     return 0;
 }
@@ -273,8 +313,31 @@ static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, 
     return 0;
 }
 
+/* A job that would back up nothing; unknown while a class cannot be listed. */
+static void check_jobs(struct cfg *c, const struct view *views, unsigned n, const bool *busy)
+{
+    const struct cfg_job *j;
+    char where[CFG_ORIGIN_MAX];
+    for (unsigned i = 0; i < n; i++)
+        if (views[i].silent || (views[i].driver && !views[i].able))
+            return;
+    for (unsigned i = 0; (j = cfg_job_at(c, i)); i++) {
+        if (busy[i] || !cfg_node_matches(j->only_on_node, cfg_daemon(c)->node_name))
+            continue;
+        cfg_where(c, "job", j->name, "volumes", where);
+        cfg_complain(c, CFG_WARNING, where, NULL, "[job \"%s\"]: backs up nothing: it names no volume that is there",
+                     j->name);
+    }
+}
+
 static int drivers_check(struct cfg *c, struct view *views, unsigned n, struct err *e)
 {
+    unsigned n_jobs = 0;
+    while (cfg_job_at(c, n_jobs))
+        n_jobs++;
+    CLEANUP_FREE bool *busy = calloc(n_jobs + 1, sizeof *busy);
+    if (!busy)
+        return err_nomem(e);
     for (unsigned i = 0; i < n; i++)
         if (views[i].driver)
             abilities_read(c, &views[i]);
@@ -282,11 +345,12 @@ static int drivers_check(struct cfg *c, struct view *views, unsigned n, struct e
         struct view *v = &views[i];
         if (!v->able)
             continue;
-        if (volumes_check(c, v, e) < 0)
+        if (volumes_check(c, v, busy, e) < 0)
             return -ENOMEM;
         if (v->cfg->match && *v->cfg->match)
             check_policy(c, views, n, v, &v->policy, v->first);
     }
+    check_jobs(c, views, n, busy);
     return check_volume_sections(c, views, n, e);
 }
 

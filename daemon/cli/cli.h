@@ -105,7 +105,7 @@ struct options {
     json_t *class_map; /* {"OLD": "NEW"} or NULL */
     int move_data;     /* -1: as configured */
     unsigned lines;    /* logs: 0 all */
-    bool wait, full, from_timer, overwrite, new_target, allow_incomplete, follow;
+    bool wait, full, from_timer, replaced, overwrite, new_target, allow_incomplete, follow;
     /* bench */
     const char *device, *dir;
     bool quick, pipeline;

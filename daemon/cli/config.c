@@ -128,6 +128,10 @@ static void print_all(const struct options *o, const struct cfg *c)
         return;
     }
     unsigned warnings = count_warnings(c);
+    if (o->quiet) {
+        print_complaints(c);
+        return;
+    }
     json_array_foreach(jarr(j, "sections"), i, s) print_section(o, s);
     print_memory(m);
     print_complaints(c);

@@ -239,6 +239,7 @@ const struct option_info option_table[] = {
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},
     {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},
+    {OPT_REPLACED, "replaced", NULL, V(SCAN), "another repository at its path is the right one from now on"},
     {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
     {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "overwrite an existing target"},
     {OPT_NEW, "new", NULL, V(ASK_RESTORE), "create a new volume; fail if it exists"},
@@ -323,12 +324,22 @@ static void help_line(FILE *f, const char *left, unsigned at, const char *text)
     print_within(f, text, at, at, width);
 }
 
+/* Of several verbs, with another meaning for each. */
+static size_t option_entries(enum option_id id, uint64_t mask, size_t before)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < before; i++)
+        n += option_table[i].id == id && option_table[i].verbs & mask;
+    return n;
+}
+
 static void help_options(FILE *f, uint64_t mask)
 {
     for (size_t i = 0; i < option_table_len; i++) {
         const struct option_info *t = &option_table[i];
-        if (!(t->verbs & mask))
+        if (!(t->verbs & mask) || option_entries(t->id, mask, i))
             continue;
+        const bool several = option_entries(t->id, mask, option_table_len) > 1;
         char left[64];
         snprintf(left, sizeof left, "%s--%s%s%s",
                  t->id == OPT_REPO      ? "-r, "
@@ -337,7 +348,7 @@ static void help_options(FILE *f, uint64_t mask)
                  : t->id == OPT_YES     ? "-y, "
                                         : "",
                  t->name, t->arg && t->arg[0] != '[' ? " " : "", t->arg ? t->arg : "");
-        help_line(f, left, 33, t->help);
+        help_line(f, left, 33, several ? "depends on the verb: `snapferry VERB --help`" : t->help);
     }
 }
 

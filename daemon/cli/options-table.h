@@ -76,6 +76,7 @@ enum option_id {
     OPT_FULL,
     OPT_MOVE_DATA,
     OPT_FROM_TIMER,
+    OPT_REPLACED,
     OPT_FROM,
     OPT_OVERWRITE,
     OPT_NEW,

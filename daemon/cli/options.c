@@ -122,6 +122,9 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_FROM_TIMER:
         o->from_timer = true;
         return 0;
+    case OPT_REPLACED:
+        o->replaced = true;
+        return 0;
     case OPT_FROM:
         o->from = v;
         if (strcmp(v, "auto") != 0 && strcmp(v, "native") != 0 && strcmp(v, "repository") != 0)

@@ -289,6 +289,8 @@ int ask_scan(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
+    if (o->replaced)
+        jset_bool(args, "replaced", true);
     /* Answered when it is done. */
     CLEANUP(daemon_closep) struct daemon *d = NULL;
     cli_cancel();

@@ -159,9 +159,13 @@ static void whole_line(const json_t *s, unsigned width, char *out, size_t cap)
     x.stalled = 0;
     if (jint(s, "total") > 1)
         n += (size_t)snprintf(rest + n, sizeof rest - n, "%lld of %lld volumes",
-                              (long long)(jint(s, "completed") + jint(s, "failed")), (long long)jint(s, "total"));
+                              (long long)(jint(s, "completed") + jint(s, "failed") + jint(s, "canceled")),
+                              (long long)jint(s, "total"));
     if (jint(s, "failed") > 0 && n < sizeof rest)
         n += (size_t)snprintf(rest + n, sizeof rest - n, "%s%lld FAILED", n ? ", " : "", (long long)jint(s, "failed"));
+    if (jint(s, "canceled") > 0 && n < sizeof rest)
+        n += (size_t)snprintf(rest + n, sizeof rest - n, "%s%lld canceled", n ? ", " : "",
+                              (long long)jint(s, "canceled"));
     if (!strcmp(x.phase, "Queued") && jint(s, "position") > 0 && n < sizeof rest)
         n += (size_t)snprintf(rest + n, sizeof rest - n, "%sposition %lld", n ? ", " : "",
                               (long long)jint(s, "position"));

@@ -203,7 +203,7 @@ static const struct {
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o"},
     {"verify", do_verify, true, "repository:s read_percent:n"},
     {"expire", do_expire, true, "volume:s dry_run:b explain:b"},
-    {"scan", do_scan, true, "repository:s"},
+    {"scan", do_scan, true, "repository:s replaced:b"},
     {"detach", do_detach, false, "repository:s!"},
     {"forget", do_forget, true, "volume:s!"},
     {"cancel", do_cancel, true, "id:d!"},

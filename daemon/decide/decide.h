@@ -58,7 +58,6 @@ struct repo_health {
     int64_t since_ns, checked_ns;   /* since: of the present state */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512], hint[512];
-    void *owner; /* who looks at it */
     /* admin operations that ask it whether snapshots can be read: one that runs, and one that waits and takes in what
      * is asked meanwhile; "": none */
     char checking_id[BOARD_ID_MAX], next_check_id[BOARD_ID_MAX];

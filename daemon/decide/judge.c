@@ -5,8 +5,16 @@
 #include "base/time.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *const volume_states[VOLUME_STATES] = {"protected", "unprotected", "gone", "excluded"};
+
+const char *class_message(const char *klass, const char *message)
+{
+    char head[200];
+    const int n = snprintf(head, sizeof head, "storage class \"%.150s\": ", klass);
+    return n > 0 && !strncmp(message, head, (size_t)n) ? message + n : message;
+}
 
 const char *volume_excluded(const struct cfg *c, const char *name)
 {

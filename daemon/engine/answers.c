@@ -51,9 +51,9 @@ static unsigned position_facts(const struct backup *b, char by[192], void *arg)
 
 static const struct answer_source source = {live_facts, mover_facts, wait_facts, position_facts};
 
-static void add_look(const char *text, bool passed_over, void *arg)
+static void add_look(const char *severity, const char *text, const char *hint, void *arg)
 {
-    json_array_append_new(arg, json_pack("{s:s,s:b}", "text", text, "passed", (int)passed_over));
+    json_array_append_new(arg, json_pack("{s:s,s:s,s:s}", "severity", severity, "text", text, "hint", hint));
 }
 
 static void repository_facts(const struct repo_health *first, struct answer_facts *f)
@@ -83,7 +83,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                .now_ns = now_ns(),
                                .source = &source,
                                .arg = g,
-                               .config = {g->reload_ok, g->reload_error, g->reload_ns}};
+                               .config = {g->reload_ok, g->reload_error, g->reload_ns, g->warnings}};
     if (wanted == FACTS_OF_JOBS || wanted == FACTS_ALL)
         f->jobs = jobs_now(g);
     if (wanted < FACTS_OF_DAEMON)
@@ -97,6 +97,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                     .started_ns = g->started_ns,
                                     .degraded = records_degraded(g->records),
                                     .recovered = g->news.recovered,
+                                    .looked = volumes_looked(g),
                                     .stuck = steps_stuck(g->steps),
                                     .orphans = g->orphans,
                                     .pools = g->pools};

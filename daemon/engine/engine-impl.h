@@ -39,7 +39,8 @@ struct engine {
     bool was_degraded; /* when it was last looked: the records could not be written */
     struct waiter *waiters;
     unsigned telling;         /* waiters are being told: none may be freed */
-    struct class_look *looks; /* engine-looks.c */
+    struct class_look *looks; /* looks.c */
+    struct repository_look *repository_looks;
     sd_event_source *kick, *sweep, *commit;
     bool kicked, stopping;
     bool acting;      /* a plan is being carried out */
@@ -63,6 +64,10 @@ struct engine {
     int64_t reload_ns;
     char reload_error[1200];
     bool reloading;
+    /* of check-config, for the configuration in use */
+    unsigned warnings;
+    int64_t complaints_ns; /* when it was last checked */
+    bool complaints_running;
 };
 
 /* "20261121T020000-3f9a" for ids, and random aliases. */
@@ -143,7 +148,29 @@ void count_write_errors(struct engine *g);
 void sweep_storage(struct engine *g);
 void sweep_movers(struct engine *g);
 void sweep_room(struct engine *g);
+
+/* ---- check-config of the configuration in use (complaints.c) ---- */
+
+void complaints_look(struct engine *g);
+/* What config_check_step() answered. */
+void complaints_take(struct engine *g, const json_t *checked);
+
+/* ---- repositories (repositories.c) ---- */
+
+/* Looks at those that are due, `force`: at all. */
 void repositories_refresh(struct engine *g, bool force);
+/* One of them (NULL: each) is opened again although nothing of it has changed. */
+void repositories_reopen(struct engine *g, const char *name);
+void repositories_free(struct engine *g);
+/* Its recorded unique id, "": none yet. */
+const char *repository_id(struct engine *g, const char *name);
+/* Another one at its place is the one that is meant from now on. */
+void repository_replaced(struct engine *g, const char *name);
+/* Of a mover that belongs to no operation, but to a look at a repository; false: it does not. */
+bool repository_mover_ready(struct engine *g, const char *operation);
+bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end);
+/* Member "repository" of a mover's job; NULL: it is not configured. */
+json_t *repository_job(struct engine *g, const char *name);
 
 /* ---- jobs ---- */
 
@@ -170,7 +197,9 @@ void sweep_volumes(struct engine *g);
 /* The next sweep looks at all classes: the configuration is another. */
 void volumes_look_again(struct engine *g);
 /* What the looks could not tell: classes that cannot be listed, files that are passed over. fn per line of text. */
-typedef void volumes_problem_fn(const char *text, bool passed_over, void *arg);
+/* Whether every class was looked at since the start or the last reload. */
+bool volumes_looked(const struct engine *g);
+typedef void volumes_problem_fn(const char *severity, const char *text, const char *hint, void *arg);
 void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg);
 void volumes_free(struct engine *g);
 

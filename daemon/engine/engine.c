@@ -125,6 +125,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         sweep_volumes(g);
         sweep_room(g);
         volumes_expect(g);
+        complaints_look(g);
         count_write_errors(g);
         if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
             log_warning("old records cannot be removed: %s", e.msg);
@@ -253,6 +254,7 @@ void engine_free(struct engine *g)
     if (g->records)
         rows_unwatch(g->records, g);
     volumes_free(g);
+    repositories_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
     json_decref(g->pools);
@@ -327,10 +329,11 @@ static void reload_done(struct step_result *s, void *arg)
         g->reload_ok = true;
         g->reload_error[0] = '\0';
         g->reload_ns = now_ns();
+        complaints_take(g, s->out);
         movers_forget_keys(g->movers); /* password files may have changed */
         engine_look_at_all(g);
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
-        repositories_refresh(g, true);
+        repositories_reopen(g, NULL);
         volumes_look_again(g);
         if (g->observer)
             g->observer->configured(fresh, g->observer->arg);

@@ -19,7 +19,7 @@ struct class_look {
     struct class_look *next;
     struct engine *engine;
     char name[128];
-    bool running;
+    bool running, looked;
     int64_t at_ns;   /* when the last one began, 0: is due */
     int64_t took_ns; /* how long it took */
     char why[600];   /* why it could not be listed, "": it could */
@@ -127,7 +127,7 @@ static void note_problems(struct engine *g, const json_t *answer, const char *kl
 {
     struct class_look *l = look_of(g, klass);
     json_t *passed = jarr(answer, "passed");
-    const char *why = jstr(jobj(answer, "error"), "message");
+    const char *why = class_message(klass, jstr(jobj(answer, "error"), "message"));
     const json_t *v;
     size_t i;
     if (!l)
@@ -188,6 +188,7 @@ static void looked(struct step_result *s, void *arg)
     struct class_look *l = arg;
     struct engine *g = l->engine;
     l->running = false;
+    l->looked = true;
     l->took_ns = now_ns() - l->at_ns;
     if (l->took_ns < 0)
         l->took_ns = 0;
@@ -253,9 +254,45 @@ void sweep_volumes(struct engine *g)
 
 void volumes_look_again(struct engine *g)
 {
-    for (struct class_look *l = g->looks; l; l = l->next)
+    for (struct class_look *l = g->looks; l; l = l->next) {
         l->at_ns = 0;
+        l->looked = false;
+    }
     sweep_volumes(g);
+}
+
+/* NULL: this class is for other nodes, or this build has its driver. */
+static const char *driver_missing(const struct engine *g, const struct cfg_class *k)
+{
+    return cfg_class_here(g->cfg, k) && k->driver[0] && !driver_by_name(k->driver) ? k->driver : NULL;
+}
+
+bool volumes_looked(const struct engine *g)
+{
+    const struct cfg_class *k;
+    for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
+        const struct class_look *l = g->looks;
+        if (!cfg_class_here(g->cfg, k) || driver_missing(g, k))
+            continue;
+        while (l && strcmp(l->name, k->name) != 0)
+            l = l->next;
+        if (!l || !l->looked)
+            return false;
+    }
+    return true;
+}
+
+static void problems_of_drivers(const struct engine *g, volumes_problem_fn *fn, void *arg)
+{
+    const struct cfg_class *k;
+    char text[400];
+    for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
+        if (!driver_missing(g, k))
+            continue;
+        snprintf(text, sizeof text, "storage class \"%s\" cannot be used: this build has no driver %s", k->name,
+                 k->driver);
+        fn("error", text, "its volumes are neither found nor backed up; use another driver, or remove the class", arg);
+    }
 }
 
 void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
@@ -263,14 +300,15 @@ void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
     char text[1400];
     const json_t *v;
     size_t i;
+    problems_of_drivers(g, fn, arg);
     for (struct class_look *l = g->looks; l; l = l->next) {
         const struct cfg_class *k = cfg_class(g->cfg, l->name);
         if (!k || !cfg_class_here(g->cfg, k))
             continue;
         if (l->why[0]) {
             snprintf(text, sizeof text, "storage class \"%s\" cannot be listed: %s", l->name, l->why);
-            fn(text, false, arg);
+            fn("warning", text, "its volumes are shown as they were last seen", arg);
         }
-        json_array_foreach(l->passed, i, v) fn(json_string_value(v), true, arg);
+        json_array_foreach(l->passed, i, v) fn("warning", json_string_value(v), "it is not backed up", arg);
     }
 }

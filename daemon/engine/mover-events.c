@@ -7,6 +7,8 @@
 static void on_ready(const char *operation, const struct mover_ready *r, void *arg)
 {
     struct engine *g = arg;
+    if (repository_mover_ready(g, operation))
+        return;
     struct event *ev = engine_event(EVENT_READY, ROW_OPERATION, operation);
     ev->identity = mover_identity_to_json(r->identity);
     snprintf(ev->plugin_id, sizeof ev->plugin_id, "%s", r->plugin_id);
@@ -16,7 +18,7 @@ static void on_ready(const char *operation, const struct mover_ready *r, void *a
 static void on_started(const char *operation, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(&g->d, operation);
+    struct live *l = live_find(&g->d, operation);
     if (l)
         l->moved_ns = l->progress_ns = now_ns();
 }
@@ -48,7 +50,7 @@ static bool has_moved(const json_t *before, const json_t *now)
 static void on_progress(const char *operation, const json_t *p, void *arg)
 {
     struct engine *g = arg;
-    struct live *l = live_get(&g->d, operation);
+    struct live *l = live_find(&g->d, operation);
     const struct operation *op = operation_peek(g->records, operation);
     const int64_t now = now_ns();
     if (!l)
@@ -81,7 +83,13 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
 {
     struct engine *g = arg;
     struct mover_end own = *end;
+    if (repository_mover_ended(g, operation, end))
+        return;
     const bool plugin = own.result && jstr(own.result, "plugin")[0];
+    /* Whether the next one may try is seen at once, not by its failure. */
+    const struct operation *op = operation_peek(g->records, operation);
+    if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
+        repositories_reopen(g, op->policy->repository);
     json_incref(own.result);
     engine_mover_ended(g, operation, &own);
     /* A plugin is asked to clean up when this returns: what it did has to be durable before. */

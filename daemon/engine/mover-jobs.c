@@ -13,12 +13,6 @@
 
 /* ---- jobs ---- */
 
-static json_t *repository_job(struct engine *g, const char *name)
-{
-    const struct cfg_repository *r = cfg_repository(g->cfg, name);
-    return r ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path) : NULL;
-}
-
 static json_t *backup_job(struct engine *g, const struct operation *op)
 {
     const struct policy *policy = op->policy;

@@ -305,6 +305,8 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     } else {
         *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
         snprintf(s->repository, sizeof s->repository, "%s", name);
+        if (jbool(req, "replaced"))
+            repository_replaced(g, name);
         if (ask_page(s, "", &e) == 0) {
             if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
                 g->storage_wanted = true;

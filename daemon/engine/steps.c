@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -618,6 +619,26 @@ int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
     return *out ? 0 : err_set(e, ERR_GENERIC, errno, "the file system of %s does not tell its room", jstr(in, "path"));
 }
 
+/* Another file, or other contents of it: then it is opened again. */
+static void put_stamp(char *out, size_t cap, const char *file)
+{
+    struct stat st;
+    const size_t n = strlen(out);
+    if (stat(file, &st) < 0)
+        memset(&st, 0, sizeof st);
+    snprintf(out + n, cap - n, "%lx.%lx.%lx.%lx.%lx.%lx ", (long)st.st_dev, (long)st.st_ino, (long)st.st_size,
+             (long)st.st_mtim.tv_sec, (long)st.st_mtim.tv_nsec, (long)st.st_ctim.tv_nsec);
+}
+
+static void put_password_stamp(char *out, size_t cap, const char *file)
+{
+    char path[PATH_MAX];
+    const char *dir = getenv("CREDENTIALS_DIRECTORY");
+    if (!strncmp(file, "cred:", 5))
+        snprintf(path, sizeof path, "%s/%s", dir ? dir : "", file + 5);
+    put_stamp(out, cap, strncmp(file, "cred:", 5) ? file : path);
+}
+
 /* Reading a FIFO or a terminal would wait for somebody. */
 static int check_password(const char *file, struct err *e)
 {
@@ -644,7 +665,12 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
     for (unsigned i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s/%s", path, format[i]);
         if (stat(name, &st) == 0) {
+            char stamp[256] = "";
             put_room(path, out);
+            put_stamp(stamp, sizeof stamp, name);
+            put_password_stamp(stamp, sizeof stamp, jstr(in, "password_file"));
+            if (*out)
+                jset_str(*out, "stamp", stamp);
             return check_password(jstr(in, "password_file"), e);
         }
         if (errno != ENOENT)

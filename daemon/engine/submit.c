@@ -334,8 +334,9 @@ static void volumes_seen(struct step_result *r, void *arg)
         if (bad && s->job[0])
             lack(s, jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
         else if (bad && !e.cls) {
-            err_set(&e, (enum err_class)jint(bad, "class"), 0, "storage class \"%s\": %s",
-                    jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
+            const char *klass = jstr(jobj(a, "class"), "name");
+            err_set(&e, (enum err_class)jint(bad, "class"), 0, "storage class \"%s\": %s", klass,
+                    class_message(klass, jstr(bad, "message")));
             err_hint(&e, "%s", jstr(bad, "hint"));
         }
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * sweep.c - what is looked at without being asked: repositories, our objects on the storage, volumes
+ * sweep.c - what is looked at without being asked: our objects on the storage, native snapshots, movers
  *
  * The storage sweep compares both sides: objects that carry our tag but that no record knows (orphans, removed after a
  * grace, or adopted where a backup refers to them), and records whose object is gone. It never touches what has no tag.
@@ -14,60 +14,6 @@
     600            /* listing a storage may cost; what the engine itself made is released by intents, not by this */
 #define AGAIN_S 30 /* after something went missing: a file system may be mounted late */
 #define AGAIN_FOR_S 1800
-
-/* ---- repositories ---- */
-
-static void repository_seen(struct step_result *s, void *arg)
-{
-    struct repo_health *h = arg;
-    struct engine *g = h->owner;
-    const bool up = !s->err.cls, changed = !h->known || up != h->up;
-    h->checking = false;
-    h->checked_ns = now_ns();
-    if (changed) {
-        h->since_ns = h->checked_ns;
-        if (!up)
-            log_warning("repository \"%s\": %s", h->name, s->err.msg);
-        else if (h->known)
-            log_info("repository \"%s\" is available again", h->name);
-    }
-    h->known = true;
-    h->up = up;
-    h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
-    h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
-    snprintf(h->hint, sizeof h->hint, "%s", up ? "" : s->err.hint);
-    snprintf(h->why, sizeof h->why, "%s%s", s->timed_out ? "no response: " : "", up ? "" : s->err.msg);
-    if (changed)
-        engine_look_at_all(g);
-    queue_mark_down(&g->d);
-    engine_kick(g);
-}
-
-void repositories_refresh(struct engine *g, bool force)
-{
-    const struct cfg_repository *r;
-    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
-        struct repo_health *h = repository_health(&g->d, r->name);
-        struct err e = ERR_INIT;
-        char name[200];
-        if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < 30 * NS_PER_S))
-            continue;
-        if (strcmp(r->type, "filesystem")) {
-            h->known = true;
-            h->up = false;
-            snprintf(h->why, sizeof h->why, "this build has no store of type \"%s\"", r->type);
-            continue;
-        }
-        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
-        snprintf(name, sizeof name, "look at repository %s", r->name);
-        h->checking = true;
-        h->owner = g;
-        if (step_start(g->steps, name, step_repository, in, 20, repository_seen, h, NULL, &e) < 0) {
-            h->checking = false;
-            log_warning("%s", e.msg);
-        }
-    }
-}
 
 /* ---- the storage ---- */
 

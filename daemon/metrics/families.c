@@ -31,7 +31,8 @@ const struct metric_family metric_families[] = {
     GAUGE("config_last_reload_timestamp_seconds", "",
         "Unix time in seconds at which the configuration in use was loaded.")
     GAUGE("config_hash", "", "First 48 bits of the hash of the configuration in use, as a number.")
-    GAUGE("config_warnings", "", "Warnings of check-config for the configuration in use.")
+    GAUGE("config_warnings", "",
+        "Warnings of check-config for the configuration in use, at its last check (at least every ten minutes).")
     COUNTER("record_write_errors_total", "", "Failed writes of the records.")
     GAUGE("records_degraded", "", "1 while the records cannot be written and no new operations are started, else 0.")
     GAUGE("state_dir_free_bytes", "", "Free bytes of the file system of the state directory, at the last sweep.")
@@ -168,7 +169,11 @@ const struct metric_family metric_families[] = {
 
     /* ---- repositories ---- */
     GAUGE("repository_up", "repository",
-        "1 if the storage of the repository was available at the last check, 0 if not.")
+        "1 if the repository could be used at the last check, 0 if its storage is not available, its password does not "
+        "open it, or another repository is at its place.")
+    GAUGE("repository_recorded_timestamp_seconds", "repository,id",
+        "Unix time in seconds at which the unique id of the repository was recorded; another repository at its place "
+        "is refused.")
     GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
         "Size in bytes of the file system of the repository, at the last check.")

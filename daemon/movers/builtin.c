@@ -275,7 +275,9 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
     }
     if (rc == 0)
         rc = descriptors_create(v, s, l, e);
-    crash_point("mover-files");
+    const bool look = !strcmp(s->kind, MOVER_KIND_LOOK); /* no operation: none of its deaths matters */
+    if (!look)
+        crash_point("mover-files");
     if (rc == 0 && (rc = start_process(v, &l, e)) < 0)
         unlink_mover(v);
     if (rc < 0) {
@@ -283,7 +285,8 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
         mover_free(v);
         return rc;
     }
-    crash_point("mover-started");
+    if (!look)
+        crash_point("mover-started");
     if (++m->starts % PRUNE_EVERY == 0)
         logs_prune(m);
     return 0;
@@ -301,7 +304,8 @@ int builtin_go(struct builtin_movers *m, const char *operation, struct err *e)
     v->go = true;
     v->go_ns = v->life_ns = mono_ns();
     int rc = mover_send(v, WIRE_GO);
-    crash_point("mover-go-sent");
+    if (strcmp(v->kind, MOVER_KIND_LOOK) != 0)
+        crash_point("mover-go-sent");
     /* It ends by itself: a mover that does not receive GO exits. */
     return rc < 0 ? err_set(e, ERR_GENERIC, -rc, "cannot send GO to the mover of %s", operation) : 0;
 }

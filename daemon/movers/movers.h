@@ -105,7 +105,7 @@ struct mover_spec {
     /* Of a plugin that is adopted: the id that was passed to ready(). */
     const char *plugin_id;
     /* Of the built-in one. */
-    const char *kind;                  /* "backup", "restore", "verify", "admin" */
+    const char *kind;                  /* "backup", "restore", "verify", "admin", "look" */
     int device_fd;                     /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
     const char *password;              /* passed in a sealed memfd; NULL: none */
     const struct mover_limits *limits; /* of the policy in the record */

@@ -24,6 +24,9 @@
 #define WIRE_LIST_MAX (640u << 10)
 #define OPERATION_MAX 255 /* bytes of an operation's id */
 
+/* The kind of a mover that belongs to no operation: it opens a repository, and that is all. */
+#define MOVER_KIND_LOOK "look"
+
 /* Seconds a mover waits for JOB after it has connected. */
 #define WIRE_JOB_WAIT_S 60
 

@@ -131,6 +131,7 @@ is "which counts" "$(total restore '' failed password)" 1
 ask verify --wait --quiet >/dev/null 2>&1 || askj verify --wait >/dev/null
 is "a verification" "$(total verify '' completed '')" 1
 check "when it was" until_true 5 eval '[ "$(sum "verify_last_success_timestamp_seconds")" != 0 ]'
+check "the repository is available again" until_true 20 eval 'askj status | jq -e ".repositories[0].up"'
 state=$(askj status | jq -c '.repositories[0]')
 check "status: the last verification" \
     jq -e '.verified.damages == 0 and .verified.read_ratio == 1 and .verified.at_ns > 0' <<<"$state"

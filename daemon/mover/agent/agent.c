@@ -9,6 +9,7 @@
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/agent/key.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
@@ -189,13 +190,56 @@ static void key_send(struct agent *a, const struct repo_format *f)
         link_post_fd(a->link, WIRE_KEY, NULL, fd);
 }
 
+static const char *put_identity(struct agent *a, const struct repo_format *f)
+{
+    char id[2 * FORMAT_ID_MAX + 1];
+    hex_encode(id, f->unique_id, f->unique_id_len);
+    json_object_set_new(a->result, "uniqueID", json_string(id));
+    return json_string_value(json_object_get(a->result, "uniqueID"));
+}
+
+/* Another repository at the same place is none of this node's (CF-31). */
+static int check_identity(struct agent *a, const struct repo_format *f, struct err *e)
+{
+    const char *id = put_identity(a, f);
+    if (!a->job.repository_id || !strcmp(a->job.repository_id, id))
+        return 0;
+    err_set(e, ERR_NO_REPO, 0,
+            "another repository is at %s: its unique id is %.16s..., the one recorded by this node is %.16s...",
+            a->job.repository_path, id, a->job.repository_id);
+    return err_hint(e, "is the right file system mounted? `snapferry status` shows what to do");
+}
+
+static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
+{
+    if (!a->password)
+        return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
+    return blobs_open_dir(ret, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
+}
+
+/* The format alone: whether the password opens it, and which repository it is. */
+static int look(struct agent *a, struct err *e)
+{
+    CLEANUP(blobs_freep) struct blobs *b = NULL;
+    struct repo_format *f = NULL;
+    int rc = blobs_of(a, &b, e);
+    if (rc >= 0)
+        rc = format_load(&f, b, a->password, e);
+    password_free(take_ptr(&a->password));
+    if (rc >= 0) {
+        put_identity(a, f);
+        if (a->key_wanted && a->key_fd < 0)
+            key_send(a, f);
+    }
+    format_free(f);
+    return rc;
+}
+
 static int open_repository(struct agent *a, struct repo **ret, struct err *e)
 {
     struct blobs *b;
     struct format_key key;
-    if (!a->password)
-        return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
-    int rc = blobs_open_dir(&b, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
+    int rc = blobs_of(a, &b, e);
     if (rc < 0)
         return rc;
     const bool given = a->key_fd >= 0 && key_read(&key, a->key_fd);
@@ -215,7 +259,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
     json_object_set_new(a->result, "keyDerived", json_boolean(!repo_key_given(*ret)));
     if (a->key_wanted && !repo_key_given(*ret))
         key_send(a, repo_format(*ret));
-    return 0;
+    return check_identity(a, repo_format(*ret), e);
 }
 
 static int job_run(struct agent *a, struct err *e)
@@ -223,6 +267,8 @@ static int job_run(struct agent *a, struct err *e)
     static int (*const run[])(struct run_context *, struct repo *, struct err *) = {
         [JOB_BACKUP] = run_backup, [JOB_RESTORE] = run_restore, [JOB_VERIFY] = run_verify, [JOB_ADMIN] = run_admin};
     CLEANUP(repo_freep) struct repo *r = NULL;
+    if (a->job.kind == JOB_LOOK)
+        return look(a, e);
     struct run_context x = {
         .job = &a->job, .device = a->device_fd, .progress = &a->progress, .cancel = &cancel, .result = a->result};
     int rc = open_repository(a, &r, e);

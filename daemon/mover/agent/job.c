@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/protocol/mover-wire.h"
+#include "repo/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -239,6 +240,12 @@ static int admin_members(struct job *j, struct err *e)
     return 0;
 }
 
+static int look_members(struct job *j, struct err *e)
+{
+    (void)j, (void)e;
+    return 0;
+}
+
 static const struct kind {
     const char *name;
     int (*members)(struct job *j, struct err *e);
@@ -249,6 +256,7 @@ static const struct kind {
                      " snapshot path size target overwrite verify differential allow_incomplete "},
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
+    [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
 };
 #define LIMIT_NAME(name, ...) " " #name
 static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir cache_size "
@@ -296,7 +304,7 @@ static int find_kind(struct job *j, struct err *e)
         err_hint(e, "run `kopia maintenance run` of a stock client on the repository");
         return -ENOTSUP;
     }
-    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin");
+    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look");
 }
 
 static int job_repository(struct job *j, struct err *e)
@@ -312,6 +320,8 @@ static int job_repository(struct job *j, struct err *e)
         rc = member_text(r, "name", false, 127, &j->repository_name, e);
     if (rc == 0)
         rc = member_path(r, "path", true, &j->repository_path, e);
+    if (rc == 0)
+        rc = member_text(r, "unique_id", false, 2 * FORMAT_ID_MAX, &j->repository_id, e);
     return rc;
 }
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN };
+enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN, JOB_LOOK };
 
 /* Repository retention; -1: not set. */
 struct job_keep {
@@ -26,6 +26,7 @@ struct job {
     enum job_kind kind;
     const char *operation, *backup, *node, *cache_dir;
     const char *repository_name, *repository_path;
+    const char *repository_id; /* its unique id in hexadecimal; NULL: any */
     struct job_limits limits;
     uint64_t cache_size; /* 0: default */
     bool debug;

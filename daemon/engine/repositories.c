@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * repositories.c - whether repositories can be used, found out without anybody asking
+ *
+ * A step looks at the storage: the directory, its format blob, the password file. Whenever one of these is another one
+ * than before (at the start, after a reload, after a change on the storage) a mover of kind "look" opens the format
+ * with the password and answers the unique id of the repository. A wrong password and another repository at the same
+ * place (CF-31) are then known before the first backup of the night fails.
+ */
+#include "base/time.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/protocol/mover-wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK_S 30             /* between looks at the storage of one that is available */
+#define OPEN_S 3600            /* between openings of one that has not changed */
+#define REPOSITORY_ID_TEXT 129 /* a unique id in hexadecimal */
+#define TRIES 3                /* openings in a row that tell nothing of the repository: then that is its problem */
+#define LOOK_PREFIX "look-"
+
+/* Its Unix time in seconds; labels repository and id (hexadecimal). Part of the records: exported as a metric, too. */
+#define RECORDED "repository_recorded_timestamp_seconds"
+
+struct repository_look {
+    struct repository_look *next;
+    struct engine *engine;
+    struct repo_health *health;
+    char id[REPOSITORY_ID_TEXT]; /* as recorded; "": not yet */
+    char stamp[256];             /* of the files, as last seen; "": they could not be seen */
+    char opened[256];            /* stamp when it was last opened or refused */
+    char opening[256];           /* stamp when the mover that runs was started */
+    char mover[192];             /* its name; "": none runs */
+    int64_t opened_ns;
+    unsigned tries;
+    struct err refused; /* why it cannot be opened; ERR_NONE: it can */
+};
+
+/* ---- the recorded id ---- */
+
+struct recorded {
+    const char *name;
+    char *id; /* REPOSITORY_ID_TEXT */
+    double at;
+};
+static int see_recorded(const char *name, const json_t *labels, double at, void *arg)
+{
+    struct recorded *x = arg;
+    if (strcmp(name, RECORDED) != 0 || strcmp(jstr(labels, "repository"), x->name) != 0 || at < x->at)
+        return 0;
+    x->at = at;
+    snprintf(x->id, REPOSITORY_ID_TEXT, "%s", jstr(labels, "id"));
+    return 0;
+}
+
+static void read_id(struct repository_look *l)
+{
+    struct recorded x = {l->health->name, l->id, 0};
+    l->id[0] = '\0';
+    records_counters(l->engine->records, see_recorded, &x, NULL);
+}
+
+static void record_id(struct repository_look *l, const char *id)
+{
+    struct engine *g = l->engine;
+    CLEANUP_JSON json_t *old = json_pack("{s:s,s:s}", "repository", l->health->name, "id", l->id);
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", l->health->name, "id", id);
+    struct err e = ERR_INIT;
+    if (records_counter_set(g->records, RECORDED, labels, (double)now_ns() / 1e9, &e) < 0) {
+        log_warning("repository \"%s\": its unique id cannot be recorded: %s", l->health->name, e.msg);
+        return;
+    }
+    if (l->id[0])
+        records_counter_remove(g->records, RECORDED, old);
+    log_info("repository \"%s\" is recorded by its unique id %s", l->health->name, id);
+    snprintf(l->id, sizeof l->id, "%s", id);
+}
+
+/* ---- state ---- */
+
+static struct repository_look *look_of(struct engine *g, const char *name)
+{
+    for (struct repository_look *l = g->repository_looks; l; l = l->next)
+        if (!strcmp(l->health->name, name))
+            return l;
+    struct repo_health *h = repository_health(&g->d, name);
+    struct repository_look *l = h ? calloc(1, sizeof *l) : NULL;
+    if (!l)
+        return NULL;
+    l->engine = g;
+    l->health = h;
+    l->next = g->repository_looks;
+    read_id(l);
+    g->repository_looks = l;
+    return l;
+}
+
+const char *repository_id(struct engine *g, const char *name)
+{
+    const struct repository_look *l = look_of(g, name);
+    return l ? l->id : "";
+}
+
+json_t *repository_job(struct engine *g, const char *name)
+{
+    const struct cfg_repository *r = cfg_repository(g->cfg, name);
+    json_t *job = r ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path) : NULL;
+    const char *id = repository_id(g, name);
+    if (job && id[0])
+        jset_str(job, "unique_id", id); /* another repository at that place is refused (CF-31) */
+    return job;
+}
+
+void repositories_free(struct engine *g)
+{
+    while (g->repository_looks) {
+        struct repository_look *l = g->repository_looks;
+        g->repository_looks = l->next;
+        free(l);
+    }
+}
+
+/* `why` NULL: it can be used. */
+static void set_state(struct repository_look *l, const char *why, const char *hint)
+{
+    struct repo_health *h = l->health;
+    struct engine *g = l->engine;
+    const bool up = !why, changed = !h->known || up != h->up;
+    if (why && strcmp(why, h->why) != 0)
+        log_warning("repository \"%s\": %s", h->name, why);
+    else if (changed && h->known && up)
+        log_info("repository \"%s\" is available again", h->name);
+    if (changed)
+        h->since_ns = now_ns();
+    h->known = true;
+    h->up = up;
+    snprintf(h->why, sizeof h->why, "%s", why ? why : "");
+    snprintf(h->hint, sizeof h->hint, "%s", why ? hint : "");
+    if (changed)
+        engine_look_at_all(g);
+    queue_mark_down(&g->d);
+    engine_kick(g);
+}
+
+static void set_verdict(struct repository_look *l)
+{
+    set_state(l, l->refused.cls ? l->refused.msg : NULL, l->refused.hint);
+}
+
+/* ---- opening ---- */
+
+static int start_mover(struct repository_look *l, const struct cfg_repository *r, struct err *e)
+{
+    struct engine *g = l->engine;
+    struct cfg_policy p = {.effective = NULL};
+    struct policy policy;
+    CLEANUP_FREE char *password = NULL;
+    int rc = repository_password(g->cfg, r->name, &password, e);
+    if (rc == 0)
+        rc = cfg_policy(g->cfg, "", NULL, &p, e);
+    if (rc == 0) {
+        snprintf(l->mover, sizeof l->mover, LOOK_PREFIX "%.127s", r->name);
+        for (char *c = l->mover; *c; c++)
+            if ((unsigned char)*c < 0x21 || *c == 0x7f)
+                *c = '_';
+        policy_from_cfg(&policy, &p);
+        cfg_policy_clear(&p);
+        CLEANUP(policy_unrefp) const struct policy *limits = policy_make(&policy);
+        CLEANUP_JSON json_t *job = json_pack("{s:i,s:s,s:s,s:s,s:o?,s:s}", "protocol", MOVER_PROTOCOL, "operation",
+                                             l->mover, "kind", MOVER_KIND_LOOK, "node", cfg_daemon(g->cfg)->node_name,
+                                             "repository", repository_job(g, r->name), "cache_dir", g->paths.cache_dir);
+        limits_job(job, limits);
+        const struct mover_spec s = {.operation = l->mover,
+                                     .times = {.go_timeout_s = 60, .cancel_grace_s = 5, .max_duration_s = 120},
+                                     .kind = MOVER_KIND_LOOK,
+                                     .job = job,
+                                     .device_fd = -1,
+                                     .password = password,
+                                     .limits = &limits->limits};
+        rc = job ? movers_start(g->movers, &s, e) : err_nomem(e);
+    }
+    if (password)
+        explicit_bzero(password, strlen(password));
+    if (rc < 0)
+        l->mover[0] = '\0';
+    return rc;
+}
+
+/* It told nothing of the repository: another try with the next look, and after some that is the problem. */
+static void no_verdict(struct repository_look *l, const struct err *e)
+{
+    if (++l->tries >= TRIES) {
+        l->refused = *e;
+        l->opened_ns = now_ns();
+        set_verdict(l);
+    } else if (!l->health->known) {
+        set_state(l, NULL, NULL);
+    }
+}
+
+static void open_repository(struct repository_look *l, const struct cfg_repository *r)
+{
+    struct err e = ERR_INIT;
+    if (l->mover[0])
+        return;
+    snprintf(l->opening, sizeof l->opening, "%s", l->stamp);
+    if (start_mover(l, r, &e) < 0)
+        no_verdict(l, &e);
+}
+
+static void refuse_other(struct repository_look *l, const char *id)
+{
+    const struct cfg_repository *r = cfg_repository(l->engine->cfg, l->health->name);
+    err_set(&l->refused, ERR_NO_REPO, 0,
+            "another repository is at %s: its unique id is %.16s..., the recorded one is %.16s...", r ? r->path : "",
+            id, l->id);
+    err_hint(&l->refused,
+             "is the right file system mounted? If it was replaced on purpose: `snapferry scan %s --replaced`",
+             l->health->name);
+}
+
+static void look_ended(struct repository_look *l, const struct mover_end *end)
+{
+    const char *id = jstr(end->result, "uniqueID");
+    l->mover[0] = '\0';
+    if (end->outcome != MOVER_OK && end->outcome != MOVER_FAILED) {
+        no_verdict(l, &end->err);
+        return;
+    }
+    l->tries = 0;
+    l->opened_ns = now_ns();
+    memcpy(l->opened, l->opening, sizeof l->opened);
+    l->refused = end->err;
+    if (end->outcome == MOVER_OK && id[0] && l->id[0] && strcmp(id, l->id) != 0)
+        refuse_other(l, id);
+    else if (end->outcome == MOVER_OK && id[0] && !l->id[0])
+        record_id(l, id);
+    if (l->stamp[0])
+        set_verdict(l);
+}
+
+static struct repository_look *look_of_mover(struct engine *g, const char *operation)
+{
+    if (strncmp(operation, LOOK_PREFIX, strlen(LOOK_PREFIX)) != 0)
+        return NULL;
+    for (struct repository_look *l = g->repository_looks; l; l = l->next)
+        if (!strcmp(l->mover, operation))
+            return l;
+    return NULL;
+}
+
+bool repository_mover_ready(struct engine *g, const char *operation)
+{
+    struct err e = ERR_INIT;
+    if (!look_of_mover(g, operation))
+        return false;
+    if (movers_go(g->movers, operation, &e) < 0)
+        log_debug("%s", e.msg);
+    return true;
+}
+
+bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end)
+{
+    struct repository_look *l = look_of_mover(g, operation);
+    if (!l)
+        return false;
+    movers_forget(g->movers, operation, NULL, NULL, NULL);
+    look_ended(l, end);
+    return true;
+}
+
+/* ---- looking ---- */
+
+static void repository_seen(struct step_result *s, void *arg)
+{
+    struct repository_look *l = arg;
+    struct repo_health *h = l->health;
+    const struct cfg_repository *r = cfg_repository(l->engine->cfg, h->name);
+    const bool up = !s->err.cls;
+    char why[sizeof h->why];
+    h->checking = false;
+    h->checked_ns = now_ns();
+    h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
+    h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
+    snprintf(l->stamp, sizeof l->stamp, "%s", up ? jstr(s->out, "stamp") : "");
+    if (!up) {
+        snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
+        set_state(l, why, s->err.hint);
+    } else if (r && (strcmp(l->stamp, l->opened) != 0 || now_ns() - l->opened_ns > OPEN_S * NS_PER_S)) {
+        open_repository(l, r);
+    } else {
+        set_verdict(l);
+    }
+}
+
+void repositories_refresh(struct engine *g, bool force)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        struct repository_look *l = look_of(g, r->name);
+        struct repo_health *h = l ? l->health : NULL;
+        struct err e = ERR_INIT;
+        char name[200], why[100];
+        if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < CHECK_S * NS_PER_S))
+            continue;
+        if (strcmp(r->type, "filesystem")) {
+            snprintf(why, sizeof why, "this build has no store of type \"%.40s\"", r->type);
+            set_state(l, why, "`snapferry check-config` shows what this build can use");
+            continue;
+        }
+        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
+        snprintf(name, sizeof name, "look at repository %s", r->name);
+        h->checking = true;
+        if (step_start(g->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {
+            h->checking = false;
+            log_warning("%s", e.msg);
+        }
+    }
+}
+
+void repositories_reopen(struct engine *g, const char *name)
+{
+    for (struct repository_look *l = g->repository_looks; l; l = l->next)
+        if (!name || !strcmp(l->health->name, name))
+            l->opened[0] = '\0';
+    repositories_refresh(g, true);
+}
+
+void repository_replaced(struct engine *g, const char *name)
+{
+    struct repository_look *l = look_of(g, name);
+    CLEANUP_JSON json_t *old = l ? json_pack("{s:s,s:s}", "repository", name, "id", l->id) : NULL;
+    if (!l || !l->id[0])
+        return;
+    records_counter_remove(g->records, RECORDED, old);
+    log_warning("repository \"%s\": the recorded unique id %s is no longer expected, as requested", name, l->id);
+    l->id[0] = '\0';
+    repositories_reopen(g, name);
+}

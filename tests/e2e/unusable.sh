@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What would make every backup fail is told by `status`, `status --check` and the metrics before a backup runs: a wrong
+# password, a repository that is another one or gone, a class whose driver this build lacks, a job that names nothing.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "a daemon with volumes"
+fs_make xfs xfs 320 || exit 1
+random_file "$WORK/xfs/a.img" $((2 * MIB)) 1
+daemon_setup
+config_class img "$WORK/xfs"
+config_add metrics "[metrics]
+textfile = $WORK/metrics.prom
+textfile-period = 1s"
+problems() { askj status | jq -r '.problems[] | .severity + " " + .text'; }
+hints() { askj status | jq -r '.problems[].hint'; }
+red() { ask status --check --quiet; [ $? = 3 ]; }
+metric() { awk -v m="snapferry_$1" '$1 == m { print $2 }' "$WORK/metrics.prom"; }
+# becomes NAME REGEX METRIC VALUE: a problem, a failing check and the metric, without anybody asking for a backup.
+becomes() {
+    check "$1: a problem of status" until_true 40 eval "problems | grep -qE '$2'"
+    check "$1: status --check fails" red
+    check "$1: $3 is $4" until_true 20 eval "[ \"\$(metric '$3')\" = $4 ]"
+}
+fine() { check "$1" until_true 40 eval '! problems | grep -v "is not protected"'; }
+UP='repository_up{repository="main"}'
+
+echo "another password" >"$WORK/password.other"
+chmod 600 "$WORK/password.other"
+mv "$WORK/password" "$WORK/password.right"
+cp "$WORK/password.other" "$WORK/password"
+starts "the daemon starts"
+becomes "a wrong password at the start" '^error repository "main": wrong password' "$UP" 0
+check "with what to do" grep -q 'check the password file' <<<"$(hints)"
+cp "$WORK/password.right" "$WORK/password"
+fine "the right one: all is well without a reload"
+check "and the metric" until_true 10 eval '[ "$(metric "$UP")" = 1 ]'
+same "no backup was needed to find out" "$(askj backups --all | jq '.backups | length')" 0
+
+# ---- another repository at the same place (CF-31) ----
+B=$(submit "$WORK/xfs/a.img")
+same "a backup" "$(wait_state "$B" Completed 60)" Completed
+check "the unique id is recorded" until_true 10 grep -q '^snapferry_repository_recorded_timestamp_seconds{' \
+    "$WORK/metrics.prom"
+ID=$(sf "$REPO" repo status --json | result format.uniqueID)
+same "that of the repository" "$ID" \
+    "$(sed -n 's/.*recorded_timestamp.*{.*id="\([0-9a-f]*\)".*/\1/p' "$WORK/metrics.prom")"
+mv "$REPO" "$REPO.right"
+sf "$REPO" repo create --quiet
+check "a reload" ask reload --wait --quiet
+becomes "an empty repository at its place" '^error repository "main": another repository is at .*recorded one' "$UP" 0
+B=$(submit "$WORK/xfs/a.img")
+sleep 2
+same "a backup waits" "$(ops "$B" | jq -r .state)" Queued
+same "nothing is written into it" "$(sf "$REPO" snapshot list --json | result 'snapshots | length')" 0
+daemon_kill
+starts "a new daemon"
+becomes "the id survives" '^error repository "main": another repository is at ' "$UP" 0
+rm -rf "$REPO"
+mv "$REPO.right" "$REPO"
+same "the right one is back: the backup goes on" "$(wait_state "$B" Completed 60)" Completed
+fine "all is well"
+
+# While nobody has looked yet: the mover refuses it by itself.
+mv "$REPO" "$REPO.right"
+sf "$REPO" repo create --quiet
+B=$(submit "$WORK/xfs/a.img")
+check "a mover refuses another repository" until_true 20 eval \
+    'ask operations | grep -q "another repository is at"'
+check "which is then a problem" until_true 20 eval 'problems | grep -q "^error repository \"main\": another"'
+same "nothing is written into it" "$(sf "$REPO" snapshot list --json | result 'snapshots | length')" 0
+check "replaced on purpose" ask scan main --replaced --quiet
+same "then the backup goes into it" "$(wait_state "$B" Completed 60)" Completed
+same "as a whole" "$(sf "$REPO" snapshot list --json | result 'snapshots | length')" 1
+fine "all is well"
+
+# ---- gone ----
+mv "$REPO" "$REPO.away"
+becomes "a repository that is gone" '^error repository "main": .* cannot be reached' "$UP" 0
+mv "$REPO.away" "$REPO"
+fine "it is back"
+
+# ---- classes and jobs ----
+config_add 60-lv '[storage-class "lv"]
+driver = lvm-thin
+match = vg0/*'
+check "a reload with a class that has no driver here" ask reload --wait --quiet
+becomes "a driver that this build lacks" '^error storage class "lv" cannot be used: this build has no driver lvm-thin' \
+    config_warnings 1
+config_add 61-job "[job \"lost\"]
+volumes = class:lv
+on-calendar = *-*-* $(later):00"
+check "a job of it alone" ask reload --wait --quiet
+becomes "a job that names nothing" '^error job "lost" backs up nothing' config_warnings 2
+daemon_stop
+starts "the next daemon"
+becomes "also at the start" '^error job "lost" backs up nothing' config_warnings 2
+rm "$CONF/conf.d/60-lv.ini" "$CONF/conf.d/61-job.ini"
+check "without both" ask reload --wait --quiet
+fine "all is well"
+check "no warning is counted" until_true 20 eval '[ "$(metric config_warnings)" = 0 ]'
+
+# ---- the last result ----
+job() { askj jobs | jq -r '.jobs[] | select(.job == "night") | .last_result.state'; }
+config_add 62-job "[job \"night\"]
+volumes = $WORK/xfs/*.img
+on-calendar = *-*-* $(later):00"
+check "a job" ask reload --wait --quiet
+A=$(submit --job night)
+O=$(op_id "$A")
+until_true 20 eval '[ "$(state "$O")" != Queued ]'
+ask cancel "$A" --quiet
+if [ "$(wait_state "$A" Canceled 30)" = Canceled ]; then
+    same "a canceled backup is no failed one" "$(doc "$A" | jq -r '.failed')" 0
+    same "its volume counts as canceled" "$(doc "$A" | jq -r '.canceled')" 1
+    same "nor is its job" "$(job)" Canceled
+    check "and it is no problem" ask status --check --quiet
+fi
+cat >"$WORK/hook" <<'X'
+#!/bin/sh
+echo "the database is down" >&2
+exit 1
+X
+chmod 755 "$WORK/hook"
+config_class img "$WORK/xfs" "retries = 0" "hook-pre-snapshot = $WORK/hook"
+check "a hook that fails" ask reload --wait --quiet
+A=$(submit --job night)
+same "the backup fails" "$(wait_state "$A" Failed 60)" Failed
+becomes "the last backup failed, the one before counts" "^error the last backup of $WORK/xfs/a.img failed: " \
+    "volume_last_status{volume=\"$WORK/xfs/a.img\"}" 0
+stops "the end"
+explain_failure
+finish
