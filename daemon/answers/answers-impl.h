@@ -57,6 +57,8 @@ json_t *list_jobs(const struct answer_facts *f);
 
 /* ---- native snapshots ---- */
 
+/* Of one volume, as answer_native() gives each. */
+json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id);
 /* {"count", "used", "next", "text"} */
 json_t *natives_summary(const struct answer_facts *f);
 

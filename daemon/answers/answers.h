@@ -12,6 +12,7 @@
 #define SNAPFERRY_DAEMON_ANSWERS_H
 
 #include "daemon/decide/judge.h"
+#include "daemon/decide/natives-plan.h"
 #include "daemon/records/records.h"
 #include "daemon/schedule/schedule.h"
 
@@ -96,6 +97,8 @@ json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool
 /* With its operations, none of them with `details`: what is sent each second to those that wait for it. */
 json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b);
 json_t *answer_native(const struct answer_facts *f, const struct native_row *n);
+/* With what a plan has found out about it (natives_plan()); NULL: nothing. */
+json_t *answer_native_planned(const struct native_row *n, const struct native_facts *fact);
 
 /* ---- lists ---- */
 

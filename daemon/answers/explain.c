@@ -36,14 +36,6 @@ static void explain_class(const struct answer_facts *f, const char *volume, cons
         add_text(text, "Only native snapshots are kept (move-data = no), the newest %u.", p->snapshot_only_keep);
 }
 
-static int add_native(const struct native_row *n, void *arg)
-{
-    const void *const *x = arg;
-    json_t *o = answer_native(x[0], n);
-    add_text((json_t *)(uintptr_t)x[1], "Native snapshot %s: %s", jstr(o, "alias"), jstr(o, "why"));
-    return json_array_append_new((json_t *)(uintptr_t)x[2], o);
-}
-
 struct find_volume {
     struct records *records;
     const char *name;
@@ -74,8 +66,7 @@ static void explain_records(const struct answer_facts *f, const char *volume, co
     const struct cfg_class *k = cfg_class_of(f->cfg, volume);
     const struct volume_row *v = f->records ? recorded_volume(f->records, volume) : NULL;
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(look->volume);
-    CLEANUP_JSON json_t *natives = json_array();
-    json_object_set(answer, "natives", natives);
+    json_object_set_new(answer, "natives", json_array());
     if (v)
         volume_desc_set(&desc, v->volume);
     if (!f->records || is_none(desc))
@@ -84,14 +75,16 @@ static void explain_records(const struct answer_facts *f, const char *volume, co
     volume_lines_init(&lines, f);
     const struct volume_line *l = volume_lines_add(&lines, v, desc, k ? k->name : "");
     if (l) {
-        const struct native_row_filter its = {.volume_id = desc->id};
-        const void *x[] = {f, text, natives};
         add_text(text, "%s%s",
                  l->state == VOLUME_PROTECTED  ? "It is protected."
                  : l->state == VOLUME_EXCLUDED ? "It is not backed up: "
                                                : "It is not protected: ",
                  jstr(l->doc, "why"));
-        native_row_each(f->records, &its, add_native, x, NULL);
+        CLEANUP_JSON json_t *natives = natives_of_volume(f, desc->id);
+        const json_t *n;
+        size_t i;
+        json_array_foreach(natives, i, n) add_text(text, "Native snapshot %s: %s", jstr(n, "alias"), jstr(n, "why"));
+        json_object_set(answer, "natives", natives);
         json_object_set(answer, "details", l->doc);
     }
     volume_lines_clear(&lines);

@@ -46,22 +46,58 @@ static void put_verdict(json_t *o, const struct native_facts *f)
     jset_bool(o, "prune", f->prune);
 }
 
-json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
+json_t *answer_native_planned(const struct native_row *n, const struct native_facts *fact)
 {
     json_t *o = native_document(n);
     json_object_set_new(o, "details", native_details(n));
-    CLEANUP_FREE struct native_facts *facts = NULL;
+    if (fact)
+        put_verdict(o, fact);
+    return o;
+}
+
+/* Each is judged by the rules it was taken under, so rows with the same rules need one plan. */
+static bool same_rules(const struct native_row *a, const struct native_row *b)
+{
+    return a && a->policy == b->policy && (!a->policy->job_retain || !strcmp(a->job, b->job));
+}
+
+static void plan_as_taken(const struct answer_facts *f, const struct native_row *n, struct native_facts *facts,
+                          size_t count)
+{
     struct native_rules rules;
     struct native_verdict v;
-    size_t count = 0;
     native_rules(&rules, n->policy, n->job, -1, false, f->now_ns);
-    if (natives_gather(f->records, n->volume_id, &facts, &count, NULL) < 0)
-        return o;
     natives_plan(&rules, facts, count, &v);
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(facts[i].alias, n->id))
-            put_verdict(o, &facts[i]);
-    return o;
+}
+
+json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
+{
+    CLEANUP_FREE struct native_facts *facts = NULL;
+    const struct native_facts *fact = NULL;
+    size_t count = 0;
+    if (natives_gather(f->records, n->volume_id, &facts, &count, NULL) < 0)
+        return answer_native_planned(n, NULL);
+    plan_as_taken(f, n, facts, count);
+    for (size_t i = 0; i < count && !fact; i++)
+        fact = strcmp(facts[i].alias, n->id) ? NULL : &facts[i];
+    return answer_native_planned(n, fact);
+}
+
+json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id)
+{
+    CLEANUP_FREE struct native_facts *facts = NULL;
+    const struct native_row *planned = NULL;
+    json_t *list = json_array();
+    size_t count = 0;
+    natives_gather(f->records, volume_id, &facts, &count, NULL);
+    for (size_t i = 0; i < count; i++) {
+        const struct native_row *n = native_row_peek(f->records, facts[i].alias);
+        if (n && !same_rules(planned, n))
+            plan_as_taken(f, planned = n, facts, count);
+        if (n)
+            json_array_append_new(list, answer_native_planned(n, &facts[i]));
+    }
+    return list;
 }
 
 /* ---- the list ---- */
@@ -93,12 +129,6 @@ static int add_native_line(struct native_list *x, const struct native_row *n, co
     return 0;
 }
 
-/* Each is judged by the rules it was taken under, so rows with the same rules need one plan. */
-static bool same_rules(const struct native_row *a, const struct native_row *b)
-{
-    return a && a->policy == b->policy && (!a->policy->job_retain || !strcmp(a->job, b->job));
-}
-
 static int list_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
 {
     struct native_list *x = arg;
@@ -107,13 +137,8 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
     if (*x->volume && strcmp(x->volume, rows[0]->volume_id) != 0 && strcmp(x->volume, name) != 0)
         return 0;
     for (size_t i = 0; i < n; i++) {
-        struct native_rules rules;
-        struct native_verdict v;
-        if (!same_rules(planned, rows[i])) {
-            native_rules(&rules, rows[i]->policy, rows[i]->job, -1, false, x->facts->now_ns);
-            natives_plan(&rules, f, n, &v);
-            planned = rows[i];
-        }
+        if (!same_rules(planned, rows[i]))
+            plan_as_taken(x->facts, planned = rows[i], f, n);
         if (add_native_line(x, rows[i], &f[i]) < 0)
             return -ENOMEM;
     }
@@ -167,8 +192,7 @@ static void plan_next(struct summary *x, const struct native_row *const *rows, s
             continue;
         x->n_next++;
         if (json_array_size(x->next) < NEXT_SHOWN) {
-            json_t *o = answer_native(x->facts, rows[i]);
-            jset_str(o, "why", f[i].why);
+            json_t *o = answer_native_planned(rows[i], &f[i]);
             json_array_append_new(x->next, o);
         }
     }

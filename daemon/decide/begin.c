@@ -112,7 +112,7 @@ static int note_running(const struct backup *b, void *arg)
 static int note_queued(const struct backup *b, void *arg)
 {
     struct begin *x = arg;
-    bool blocked = x->running >= cfg_daemon(x->decide->world.cfg)->concurrent_backups;
+    bool blocked = is_aside(x->decide, b->id) || x->running >= cfg_daemon(x->decide->world.cfg)->concurrent_backups;
     if (b->state != BACKUP_QUEUED || b->cancel)
         return 0;
     for (unsigned i = 0; i < b->volume_ids.n && x->taken.cap && !blocked; i++)
@@ -135,7 +135,7 @@ static void begin(struct decide *d, const char *id)
         plan_crash_point(d, "engine-backup-snapshotting");
 }
 
-void begin_backups(struct decide *d)
+void begin_backups(struct decide *d, unsigned n)
 {
     struct begin x = {.decide = d, .ids = json_array()};
     const struct backup_filter live = {.live = true};
@@ -143,7 +143,8 @@ void begin_backups(struct decide *d)
     size_t i;
     if (backup_each(d->records, &live, note_running, &x, NULL) == 0 &&
         backup_each(d->records, &live, note_queued, &x, NULL) == 0)
-        json_array_foreach(x.ids, i, id) begin(d, json_string_value(id));
+        json_array_foreach(x.ids, i, id) if (i < n) unit_of_row(d, ROW_BACKUP, json_string_value(id), begin);
+    d->backups_changed |= json_array_size(x.ids) > n;
     free(x.taken.v);
     json_decref(x.ids);
 }

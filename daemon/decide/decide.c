@@ -68,7 +68,16 @@ void decide_look_at_all(struct decide *d)
 
 bool decide_is_due(const struct decide *d)
 {
-    return d->events || d->backups_changed || d->board_stale || board_is_marked(d->board);
+    const struct event *ev = d->events;
+    while (ev && d->asides && is_aside(d, ev->id))
+        ev = ev->next;
+    return ev || d->backups_changed || d->board_stale || board_is_marked(d->board);
+}
+
+int64_t decide_wake(const struct decide *d)
+{
+    const int64_t board = board_wake(d->board), aside = asides_wake(d);
+    return !board || (aside && aside < board) ? aside : board;
 }
 
 /* ---- events ---- */
@@ -119,6 +128,8 @@ static void operation_event(struct decide *d, struct event *ev)
         if (!op_state_terminal(op.state) && op.state != OP_CLEANING_UP)
             operation_attempt_failed(d, &op, "start", &ev->err, ev->transient);
         break;
+    case EVENT_REQUEST:
+        break;
     }
 }
 
@@ -163,23 +174,97 @@ static void apply_to_all(struct decide *d, const struct event *ev, bool back)
     }
 }
 
-static void take_events(struct decide *d)
+/* What cannot be recorded for good because of what it says: it becomes a failure that can. */
+static bool reduce(struct event *ev, const struct err *e)
 {
-    while (d->events && !d->plan.failed) {
-        struct event *ev = d->events;
-        d->events = ev->next;
-        if (!d->events)
-            d->events_end = &d->events;
+    struct err why = ERR_INIT;
+    if (ev->reduced || (e->sys != E2BIG && e->sys != EINVAL))
+        return false;
+    ev->reduced = true;
+    err_set(&why, ERR_GENERIC, e->sys, "its result cannot be recorded: %s", e->msg);
+    if (ev->kind == EVENT_ENDED) {
+        json_take(&ev->report.result, NULL);
+        ev->report.outcome = MOVER_FAILED;
+        ev->report.err = why;
+    } else if (ev->kind == EVENT_WORK && ev->result.out) {
+        json_take(&ev->result.out, NULL);
+        ev->result.err = why;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void event_apply(struct decide *d, struct event *ev)
+{
+    apply_to_all(d, ev, false);
+    if (ev->row == ROW_BACKUP)
+        backup_event(d, ev);
+    else
+        operation_event(d, ev);
+    decide_look_at(d, ev->row, ev->id);
+}
+
+/* False: it is kept aside, and waits. */
+static bool take_row_event(struct decide *d, struct event *ev)
+{
+    do {
+        unit_begin(d);
+        event_apply(d, ev);
+        if (unit_end(d)) {
+            aside_tried(d, ev->id);
+            return true;
+        }
+        apply_to_all(d, ev, true);
+    } while (reduce(ev, &d->plan.err));
+    aside_add(d, ev->row, ev->id, &d->plan.err);
+    return false;
+}
+
+static void take_request(struct decide *d, struct event *ev)
+{
+    unit_begin(d);
+    ev->err = (struct err)ERR_INIT;
+    const int rc = ev->request.write(d, ev->request.arg, &ev->err);
+    if (rc < 0 && !ev->err.cls)
+        err_set(&ev->err, ERR_GENERIC, -rc, "the request cannot be recorded");
+    if (rc < 0)
+        d->plan.failed = true;
+    if (!unit_end(d) && !ev->err.cls)
+        ev->err = d->plan.err;
+    plan_request_ended(d, ev);
+}
+
+/* Those of rows that are kept aside go on waiting. */
+static unsigned take_events(struct decide *d, unsigned n)
+{
+    struct event **at = &d->events;
+    unsigned taken = 0;
+    while (*at && taken < n && !d->plan.failed) {
+        struct event *ev = *at;
+        if (is_aside(d, ev->id)) {
+            at = &ev->next;
+            continue;
+        }
+        taken++;
+        if (ev->kind == EVENT_REQUEST) {
+            take_request(d, ev);
+        } else if (!take_row_event(d, ev)) {
+            at = &ev->next;
+            continue;
+        }
+        d->unit = ev;
+        d->unit_row = ev->row;
+        snprintf(d->unit_id, sizeof d->unit_id, "%s", ev->id);
+        *at = ev->next;
         ev->next = NULL;
         *d->taken_end = ev;
         d->taken_end = &ev->next;
-        apply_to_all(d, ev, false);
-        if (ev->row == ROW_BACKUP)
-            backup_event(d, ev);
-        else
-            operation_event(d, ev);
-        decide_look_at(d, ev->row, ev->id);
     }
+    while (*at)
+        at = &(*at)->next;
+    d->events_end = at;
+    return taken;
 }
 
 /* ---- rows ---- */
@@ -223,19 +308,23 @@ static void decide_rows(struct decide *d, unsigned n)
         plan_fail(d, &e);
         return;
     }
-    take_events(d);
+    asides_due(d);
+    const unsigned events = take_events(d, n);
+    n = events <= n / 2 ? n - events : n / 2; /* many events do not keep rows from being looked at */
     board_mark_due(d->board, d->world.now_ns);
     queue_mark_next(d);
     for (unsigned looks = 0, before = 1; looks != before && looks < n && !d->plan.failed;) {
         before = looks;
         for (; looks < n && board_take(d->board, id); looks++)
-            look_at_operation(d, id);
-        if (d->backups_changed) {
+            unit_of_row(d, ROW_OPERATION, id, look_at_operation);
+        if (d->backups_changed && looks < n) {
+            const unsigned units = d->units;
             d->backups_changed = false;
-            begin_backups(d);
+            begin_backups(d, n - looks);
+            looks += d->units - units;
         }
         for (; looks < n && board_take_backup(d->board, id); looks++)
-            look_at_backup(d, id);
+            unit_of_row(d, ROW_BACKUP, id, look_at_backup);
     }
 }
 
@@ -244,6 +333,7 @@ void decide_turn(struct decide *d, unsigned n)
     d->turn++;
     d->world.now_ns = d->world.clock();
     d->in_turn = true;
+    d->units = 0;
     decide_rows(d, n);
     d->in_turn = false;
     d->in_flight = true;
@@ -263,13 +353,15 @@ void decide_acted(struct decide *d)
         event_free(ev);
     }
     d->taken_end = &d->taken;
+    asides_settle(d, true);
     end_turn(d);
 }
 
 void decide_undone(struct decide *d)
 {
     for (const struct event *ev = d->taken; ev; ev = ev->next)
-        apply_to_all(d, ev, true);
+        if (ev->kind != EVENT_REQUEST)
+            apply_to_all(d, ev, true);
     *d->taken_end = d->events;
     if (!d->events)
         d->events_end = d->taken_end;
@@ -278,8 +370,32 @@ void decide_undone(struct decide *d)
         d->events_end = &d->events;
     d->taken = NULL;
     d->taken_end = &d->taken;
+    asides_settle(d, false);
     end_turn(d);
     decide_look_at_all(d);
+}
+
+static void refuse_request(struct decide *d, const struct event *blamed, const struct err *e)
+{
+    for (struct event **at = &d->events; *at; at = &(*at)->next) {
+        struct event *ev = *at;
+        if (ev != blamed)
+            continue;
+        *at = ev->next;
+        if (!ev->next)
+            d->events_end = at;
+        ev->request.ended(e, ev->request.arg);
+        event_free(ev);
+        return;
+    }
+}
+
+void decide_blame(struct decide *d, const struct err *e)
+{
+    if (d->unit && d->unit->kind == EVENT_REQUEST)
+        refuse_request(d, d->unit, e);
+    else if (d->unit_id[0] && (!d->unit || !reduce(d->unit, e)))
+        aside_add(d, d->unit_row, d->unit_id, e);
 }
 
 /* ---- life ---- */
@@ -314,6 +430,7 @@ void decide_free(struct decide *d)
     free(d->live);
     free_events(d->events);
     free_events(d->taken); /* of a turn that was not carried out */
+    asides_free(d);
     while (d->repos) {
         struct repo_health *h = d->repos;
         d->repos = h->next;

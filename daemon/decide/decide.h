@@ -151,11 +151,26 @@ bool has_mover(const struct decide *d, const char *id);
 /* ---- events ---- */
 
 enum event_kind {
-    EVENT_WORK,       /* a piece of work has ended */
-    EVENT_READY,      /* a mover is there and has its job */
-    EVENT_ENDED,      /* a mover is gone, and what it left was read */
-    EVENT_PROGRESS,   /* a mover has got on: that is saved now and then */
-    EVENT_NOT_STARTED /* a mover could not be started */
+    EVENT_WORK,        /* a piece of work has ended */
+    EVENT_READY,       /* a mover is there and has its job */
+    EVENT_ENDED,       /* a mover is gone, and what it left was read */
+    EVENT_PROGRESS,    /* a mover has got on: that is saved now and then */
+    EVENT_NOT_STARTED, /* a mover could not be started */
+    EVENT_REQUEST      /* something is to be recorded that follows from no row */
+};
+
+/*
+ * A request of a client, or what was found by looking. write() makes its changes in the transaction of a turn, with
+ * functions that belong to one, and once more if that transaction cannot be committed. < 0: what it has changed,
+ * counted and planned is undone, and nothing else. ended() is called once: when the changes are durable (e->cls
+ * ERR_NONE), or when they are not made; it may use the records and post events.
+ */
+typedef int request_write_fn(struct decide *d, void *arg, struct err *e);
+typedef void request_ended_fn(const struct err *e, void *arg);
+struct request {
+    request_write_fn *write;
+    request_ended_fn *ended;
+    void *arg;
 };
 struct event {
     struct event *next;
@@ -167,6 +182,8 @@ struct event {
     struct mover_report report; /* of EVENT_ENDED */
     struct err err;             /* of EVENT_NOT_STARTED */
     bool transient;             /* of EVENT_NOT_STARTED: worth another attempt */
+    bool reduced;               /* what it says cannot be recorded, and was left out */
+    struct request request;     /* of EVENT_REQUEST; `err` is why it was refused */
     char plugin_id[256];        /* of EVENT_READY: "" for the built-in mover */
     char id[BOARD_ID_MAX];
 };
@@ -176,6 +193,12 @@ struct event *event_new(enum event_kind kind, enum row_kind row, const char *id)
 void event_free(struct event *ev);
 /* Adds it behind those that wait. Takes it over. */
 void event_post(struct decide *d, struct event *ev);
+/* -ENOMEM: it was not posted, and ended() is not called. */
+int request_post(struct decide *d, const struct request *q);
+/* Whether one waits for a turn. */
+bool requests_wait(const struct decide *d);
+/* Nothing can be recorded: ends those that wait. */
+void requests_refuse(struct decide *d, const struct err *e);
 
 /* ---- the plan ---- */
 
@@ -192,6 +215,7 @@ enum act_kind {
     ACT_JOURNAL_OPERATION, /* the line of an operation that has ended */
     ACT_JOURNAL_RUN,       /* the line of a backup or restore that has ended */
     ACT_NATIVES,           /* what was planned for the native snapshots of one volume */
+    ACT_REQUEST_ENDED,     /* of `event`: call its ended() with its `err` */
     ACT_CRASH_POINT        /* a place where tests kill the process */
 };
 struct act {
@@ -208,11 +232,13 @@ struct act {
     struct backup *backup;
     struct native_facts *natives;
     size_t n_natives;
+    const struct event *event; /* borrowed, of this turn */
 };
 struct plan {
     struct act *acts;
     size_t n, cap;
-    bool failed; /* no memory, or a row that cannot be written: nothing of it may be committed */
+    bool failed;    /* no memory, or a row that cannot be written: nothing of it may be committed */
+    struct err err; /* why; cls ERR_NONE: no memory */
 };
 /* Frees what it holds; it is empty then. */
 void plan_clear(struct plan *p);
@@ -231,8 +257,44 @@ void plan_operation_ended(struct decide *d, const struct operation *op);
 void plan_run_ended(struct decide *d, const struct backup *b);
 void plan_natives(struct decide *d, const struct native_facts *f, size_t n);
 void plan_crash_point(struct decide *d, const char *name);
-/* What was to be written cannot be: the turn is undone and tried again. */
+void plan_request_ended(struct decide *d, const struct event *ev);
+/* What was to be written cannot be: the unit is undone and tried again. */
 void plan_fail(struct decide *d, const struct err *e);
+/* Drops all actions behind the first `n`. */
+void plan_cut(struct plan *p, size_t n);
+
+/* ---- what cannot be recorded (aside.c) ---- */
+
+/*
+ * A turn consists of units: one event, one row that is looked at, one backup that begins. A unit whose changes cannot
+ * be recorded is undone alone and kept aside: its row is not looked at, its events wait, until it is tried again after
+ * 10 s, and after twice as long each time, 5 minutes at most.
+ */
+struct aside {
+    struct aside *next;
+    enum row_kind kind;
+    struct err err;
+    int64_t since_ns, until_ns;
+    unsigned tries;
+    bool tried; /* in this turn, and it could be written */
+    char id[];
+};
+bool is_aside(const struct decide *d, const char *id);
+void aside_add(struct decide *d, enum row_kind k, const char *id, const struct err *e);
+/* Whose time has come is looked at. */
+void asides_due(struct decide *d);
+/* Its unit was written; asides_settle(): and is durable, or not. */
+void aside_tried(struct decide *d, const char *id);
+void asides_settle(struct decide *d, bool durable);
+/* The next time that one is tried; 0: never. */
+int64_t asides_wake(const struct decide *d);
+void asides_free(struct decide *d);
+/* What a unit changes, counts and plans between the two stays, or is undone and d->plan.err is why (false). */
+void unit_begin(struct decide *d);
+bool unit_end(struct decide *d);
+/* As a unit of its own: the row is kept aside if it cannot be recorded. */
+typedef void unit_fn(struct decide *d, const char *id);
+void unit_of_row(struct decide *d, enum row_kind k, const char *id, unit_fn *fn);
 
 /* ---- the room ---- */
 
@@ -245,6 +307,12 @@ struct decide {
     struct event *events, **events_end; /* that wait for their turn */
     struct event *taken, **taken_end;   /* of this turn */
     struct plan plan;
+    struct aside *asides;
+    size_t unit_acts;   /* how many actions were planned before the unit */
+    unsigned units;     /* of this turn */
+    struct event *unit; /* the last one: an event, NULL: a row */
+    enum row_kind unit_row;
+    char unit_id[BOARD_ID_MAX];
     uint64_t turn; /* number of the turn */
     bool in_turn;
     bool in_flight;       /* what the turn has changed is being written, its actions wait */
@@ -260,8 +328,8 @@ void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const
 
 /*
  * One turn, in the open transaction of the caller: events first, then rows that are marked on the board, at most about
- * `n` of them. Then the caller commits, carries out the plan and calls decide_acted(), or rolls back and calls
- * decide_undone(). No other turn begins before that.
+ * `n` units, exactly one if n is 1. Then the caller commits, carries out the plan and calls decide_acted(), or rolls
+ * back and calls decide_undone(). No other turn begins before that.
  */
 void decide_turn(struct decide *d, unsigned n);
 /* What was decided is durable: the plan's actions may be carried out, in order; the events are forgotten afterwards
@@ -269,6 +337,11 @@ void decide_turn(struct decide *d, unsigned n);
 void decide_acted(struct decide *d);
 /* Nothing of it happened: the plan is dropped, the events wait again, and the rows are marked again. */
 void decide_undone(struct decide *d);
+/* The turn that was undone last had one unit, which is why it cannot be recorded: a request is refused, anything else
+ * is kept aside. */
+void decide_blame(struct decide *d, const struct err *e);
+/* When there will be something to be decided without an event: the earliest stored deadline; 0: never. */
+int64_t decide_wake(const struct decide *d);
 /* There is something to be decided now. */
 bool decide_is_due(const struct decide *d);
 /* Rows are to be looked at although they were not written. */
@@ -326,8 +399,8 @@ void queue_mark_next(struct decide *d);
 void queue_mark_down(struct decide *d);
 /* What an operation waits for before it may be exposed or moved; "": nothing. */
 void operation_waits_for(struct decide *d, const struct operation *op, char *why, size_t cap);
-/* Begins the queued backups that may begin now, the oldest first. */
-void begin_backups(struct decide *d);
+/* Begins the queued backups that may begin now, the oldest first, at most `n`. */
+void begin_backups(struct decide *d, unsigned n);
 /* Place of a queued backup in the order, from 1, and the id of the one with the same volumes that goes first ("":
  * none). */
 unsigned backup_position(struct decide *d, const struct backup *b, char by[192]);
@@ -382,7 +455,8 @@ int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const cha
               const char *parent, char id[512], struct err *e);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */
 const json_t *admin_answer(const struct operation *op, unsigned i);
-/* {"id", "force", "even_kept"}: deletes a backup with all that it owns (RS-23). *answer: a new reference. */
+/* {"id", "force", "even_kept"}: deletes a backup with all that it owns (RS-23), in the transaction of the caller.
+ * *answer: a new reference. */
 int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e);
 
 /* ---- native snapshots (natives.c) ---- */

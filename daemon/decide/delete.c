@@ -400,15 +400,9 @@ int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct e
         b.cancel = true;
         b.cancel_ns = decide_now(d);
     }
-    if ((rc = records_begin(d->records, e)) < 0)
-        return rc;
     rc = operation_add(d->records, &op, e);
     if (rc >= 0)
         rc = backup_save(d->records, &b, e);
-    if (rc < 0)
-        records_rollback(d->records);
-    else
-        rc = records_commit(d->records, e);
     if (rc >= 0)
         *answer = delete_answer(&b);
     return rc < 0 ? rc : 0;

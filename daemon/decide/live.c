@@ -2,6 +2,7 @@
 /* live.c - what is known of rows only while the daemon lives, and events that wait for their turn */
 #include "daemon/decide/decide.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,12 +105,60 @@ void event_free(struct event *ev)
     free(ev);
 }
 
+static void event_add(struct decide *d, struct event *ev)
+{
+    ev->next = NULL;
+    *d->events_end = ev;
+    d->events_end = &ev->next;
+}
+
 void event_post(struct decide *d, struct event *ev)
 {
     struct live *l = live_get(d, ev->id);
     if (l)
         l->events++;
-    ev->next = NULL;
-    *d->events_end = ev;
-    d->events_end = &ev->next;
+    event_add(d, ev);
+}
+
+/* ---- requests ---- */
+
+int request_post(struct decide *d, const struct request *q)
+{
+    struct event *ev = event_new(EVENT_REQUEST, ROW_KINDS, "");
+    if (!ev)
+        return -ENOMEM;
+    ev->request = *q;
+    event_add(d, ev);
+    return 0;
+}
+
+bool requests_wait(const struct decide *d)
+{
+    for (const struct event *ev = d->events; ev; ev = ev->next)
+        if (ev->kind == EVENT_REQUEST)
+            return true;
+    return false;
+}
+
+void requests_refuse(struct decide *d, const struct err *e)
+{
+    struct event *first = NULL, **end = &first;
+    if (d->unit && d->unit->kind == EVENT_REQUEST)
+        d->unit = NULL;
+    d->events_end = &d->events;
+    for (struct event *ev; (ev = *d->events_end);) {
+        if (ev->kind != EVENT_REQUEST) {
+            d->events_end = &ev->next;
+            continue;
+        }
+        *d->events_end = ev->next;
+        ev->next = NULL;
+        *end = ev;
+        end = &ev->next;
+    }
+    for (struct event *ev = first, *next; ev; ev = next) {
+        next = ev->next;
+        ev->request.ended(e, ev->request.arg); /* which may post others */
+        event_free(ev);
+    }
 }

@@ -106,6 +106,12 @@ static void act_keep(struct decide *d, struct act *a, const struct operation *op
     d->plan.failed = true;
 }
 
+void plan_cut(struct plan *p, size_t n)
+{
+    while (p->n > n)
+        act_clear(&p->acts[--p->n]);
+}
+
 void plan_work(struct decide *d, enum row_kind k, const char *id, enum work w, json_t *in, int64_t timeout_s)
 {
     struct act *a = in ? act_add(d, ACT_WORK, id) : NULL;
@@ -226,5 +232,14 @@ void plan_crash_point(struct decide *d, const char *name)
 void plan_fail(struct decide *d, const struct err *e)
 {
     log_warning("the records cannot be written, retrying: %s", e->msg);
+    if (!d->plan.failed)
+        d->plan.err = *e;
     d->plan.failed = true;
+}
+
+void plan_request_ended(struct decide *d, const struct event *ev)
+{
+    struct act *a = act_add(d, ACT_REQUEST_ENDED, NULL);
+    if (a)
+        a->event = ev;
 }

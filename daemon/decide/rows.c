@@ -11,8 +11,11 @@ static int wrote(struct decide *d, const char *id, int rc, const struct err *e)
 {
     if (rc < 0)
         log_warning("the record of %s cannot be saved, retrying: %s", id, e->msg);
-    if (rc < 0 && d->in_turn)
+    if (rc < 0 && d->in_turn) {
+        if (!d->plan.failed)
+            d->plan.err = *e;
         d->plan.failed = true;
+    }
     return rc;
 }
 

@@ -235,6 +235,9 @@ static void act(struct engine *g, const struct act *a)
     case ACT_NATIVES:
         facts_plan(g, a->natives, a->n_natives);
         break;
+    case ACT_REQUEST_ENDED:
+        a->event->request.ended(&a->event->err, a->event->request.arg);
+        break;
     case ACT_CRASH_POINT:
         crash_point(a->name);
         break;
@@ -243,8 +246,6 @@ static void act(struct engine *g, const struct act *a)
 
 void engine_act(struct engine *g, const struct plan *p)
 {
-    g->acting = true;
     for (size_t i = 0; i < p->n; i++)
         act(g, &p->acts[i]);
-    g->acting = false;
 }

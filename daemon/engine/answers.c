@@ -133,13 +133,6 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
     return answer_backup(&f, b, with_operations);
 }
 
-json_t *engine_native_json(struct engine *g, const struct native_row *n)
-{
-    CLEANUP(answer_facts_clear) struct answer_facts f;
-    gather_facts(g, FACTS_OF_ROWS, &f);
-    return answer_native(&f, n);
-}
-
 json_t *engine_status(struct engine *g)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;

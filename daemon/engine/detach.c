@@ -9,16 +9,20 @@
 #include "daemon/engine/engine-impl.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct detach {
     struct engine *engine;
-    const char *repository;
+    engine_reply_fn *reply;
+    void *arg;
+    char repository[128];
+
     char user[512];     /* an operation that is not finished */
     json_t *operations; /* ids that go */
     json_t *backups;    /* id -> number of operations that stay */
     json_t *volumes;    /* id -> its last good backup, of those that have it there */
-    unsigned natives;
+    unsigned natives, removed;
 };
 
 static int look(const struct operation *op, void *arg)
@@ -58,7 +62,7 @@ static int forget_moved(const struct native_row *row, void *arg)
     return rc < 0 ? rc : native_row_save(d->engine->records, &n, NULL);
 }
 
-static int forget(struct detach *d, unsigned *backups, struct err *e)
+static int forget(struct detach *d, struct err *e)
 {
     struct records *r = d->engine->records;
     const char *id;
@@ -73,7 +77,7 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
         if (rc < 0 || json_integer_value(v) > 0 || backup_get(r, id, &b, NULL) < 0)
             continue;
         rc = backup_delete(r, id, e);
-        ++*backups;
+        d->removed++;
     }
     char why[200];
     snprintf(why, sizeof why, "was in repository \"%s\", which was detached", d->repository);
@@ -82,35 +86,75 @@ static int forget(struct detach *d, unsigned *backups, struct err *e)
     return rc;
 }
 
+/* What is to go, or why nothing may go. */
+static int find(struct detach *d, struct err *e)
+{
+    struct engine *g = d->engine;
+    int rc = operation_each(g->records, NULL, look, d, e);
+    if (rc >= 0)
+        rc = volume_row_each(g->records, NULL, look_at_volume, d, e);
+    if (rc < 0)
+        return rc;
+    if (d->user[0]) {
+        err_set(e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d->user, d->repository);
+        return err_hint(e, "wait for it, or `snapferry cancel %s`", d->user);
+    }
+    if (json_array_size(d->operations) > 0 || json_object_size(d->volumes) > 0)
+        return 0;
+    err_set(e, ERR_NOT_FOUND, 0, "no recorded backup is in a repository \"%s\"", d->repository);
+    return nearest_hint(e, cfg_near_repository(g->cfg, d->repository),
+                        "`snapferry check-config` lists the repositories");
+}
+
+static void lists_clear(struct detach *d)
+{
+    json_take(&d->operations, NULL);
+    json_take(&d->backups, NULL);
+    json_take(&d->volumes, NULL);
+}
+
+static int write_detach(struct decide *decide, void *arg, struct err *e)
+{
+    struct detach *d = arg;
+    (void)decide;
+    d->user[0] = '\0';
+    d->operations = json_array();
+    d->backups = json_object();
+    d->volumes = json_object();
+    d->natives = d->removed = 0;
+    int rc = find(d, e);
+    if (rc >= 0)
+        rc = forget(d, e);
+    lists_clear(d);
+    return rc;
+}
+
+static void detach_ended(const struct err *e, void *arg)
+{
+    struct detach *d = arg;
+    CLEANUP_JSON json_t *answer =
+        json_pack("{s:s,s:i,s:i}", "repository", d->repository, "backups", (int)d->removed, "natives", (int)d->natives);
+    if (!e->cls)
+        log_info("repository \"%s\" is detached: %u backups removed from the records, its data is unchanged",
+                 d->repository, d->removed);
+    d->reply(e->cls ? NULL : answer, e->cls ? e : NULL, d->arg);
+    free(d);
+}
+
 void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    CLEANUP_JSON json_t *operations = json_array(), *ids = json_object(), *volumes = json_object(), *answer = NULL;
-    struct detach d = {g, jstr(req, "repository"), "", operations, ids, volumes, 0};
+    struct detach *d = calloc(1, sizeof *d);
     struct err e = ERR_INIT;
-    unsigned backups = 0;
-    if (!d.repository[0])
+    if (!d)
+        err_nomem(&e);
+    else if (!jstr(req, "repository")[0])
         err_set(&e, ERR_USAGE, 0, "detach needs the name of a repository");
-    else
-        operation_each(g->records, NULL, look, &d, &e);
-    if (!e.cls)
-        volume_row_each(g->records, NULL, look_at_volume, &d, &e);
-    if (!e.cls && d.user[0]) {
-        err_set(&e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d.user, d.repository);
-        err_hint(&e, "wait for it, or `snapferry cancel %s`", d.user);
-    } else if (!e.cls && json_array_size(d.operations) == 0 && json_object_size(volumes) == 0) {
-        err_set(&e, ERR_NOT_FOUND, 0, "no recorded backup is in a repository \"%s\"", d.repository);
-        nearest_hint(&e, cfg_near_repository(g->cfg, d.repository), "`snapferry check-config` lists the repositories");
+    if (e.cls) {
+        free(d);
+        reply(NULL, &e, arg);
+        return;
     }
-    if (!e.cls && records_begin(g->records, &e) == 0) {
-        if (forget(&d, &backups, &e) < 0)
-            records_rollback(g->records);
-        else
-            records_commit(g->records, &e);
-    }
-    if (!e.cls) {
-        log_info("repository \"%s\" is detached: %u backups removed from the records, its data is unchanged",
-                 d.repository, backups);
-        answer = json_pack("{s:s,s:i,s:i}", "repository", d.repository, "backups", backups, "natives", d.natives);
-    }
-    reply(answer, e.cls ? &e : NULL, arg);
+    *d = (struct detach){.engine = g, .reply = reply, .arg = arg};
+    snprintf(d->repository, sizeof d->repository, "%s", jstr(req, "repository"));
+    engine_request(g, write_detach, detach_ended, d);
 }

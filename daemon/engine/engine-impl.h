@@ -23,6 +23,13 @@ struct waiter {
     int64_t told_ns;
 };
 
+/* A turn that could not be recorded. */
+struct failed_turn {
+    bool probe;           /* whether the records can be written at all is to be found out */
+    unsigned units, good; /* good: turns that were recorded since */
+    struct err err;
+};
+
 struct engine {
     struct decide d;
     struct ids ids;
@@ -43,8 +50,13 @@ struct engine {
     struct repository_look *repository_looks;
     sd_event_source *kick, *sweep, *commit;
     bool kicked, stopping;
-    bool acting;      /* a plan is being carried out */
-    int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the last one could not be committed; 0: none */
+    unsigned units;      /* at most, of the next turn; 0: as many as usual */
+    bool jobs_wait;      /* what has changed of jobs is to be recorded */
+    bool prune_wanted;   /* old records are to be removed */
+    uint64_t prune_turn; /* number of the last turn before a part of them was */
+    bool probing;        /* the commit under way is of no turn */
+    struct failed_turn failed;
+    int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
     json_t *changed;  /* ids of rows that were written since waiters were last told */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
@@ -76,8 +88,16 @@ void engine_ids(struct ids *ret);
 void engine_look_at_all(struct engine *g);
 /* A turn of decisions, unless one is being written; its commit, and what follows from it. */
 void engine_turn(struct engine *g);
-/* The same, and what it has decided is durable on return, if it can be written at all. */
-void engine_turn_now(struct engine *g);
+/* Something is written to disk: no turn begins before that has ended. */
+bool engine_is_writing(const struct engine *g);
+/* To be recorded in the next turn (struct request). */
+void engine_request(struct engine *g, request_write_fn *write, request_ended_fn *ended, void *arg);
+/* The same for what nobody waits for: it will be found again if it cannot be recorded. `what` names it then, static.
+ * Takes `doc` over. */
+typedef int record_fn(struct engine *g, const json_t *doc, struct err *e);
+void engine_record(struct engine *g, const char *what, record_fn *fn, json_t *doc);
+/* What has changed of jobs is recorded. */
+void jobs_record(struct engine *g);
 /* A commit has ended. */
 void engine_committed(struct engine *g);
 /* An event for the next turn; never NULL. */

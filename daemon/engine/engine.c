@@ -36,7 +36,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 static void arm(struct engine *g)
 {
     const int64_t now = now_ns(), period = cfg_daemon(g->cfg)->sweep_s * NS_PER_S;
-    const int64_t wake = board_wake(g->d.board), retry = g->retry_ns ? g->retry_ns - mono_ns() : INT64_MAX;
+    const int64_t wake = decide_wake(&g->d), retry = g->retry_ns ? g->retry_ns - mono_ns() : INT64_MAX;
     int64_t wait = g->sweep_ns + period - now;
     if (wait > period)
         wait = 0; /* the clock was set back */
@@ -65,7 +65,7 @@ static int on_kick(sd_event_source *s, void *arg)
     }
     engine_turn(g);
     /* What is left or new is for the next turn, so that requests are served in between. */
-    if (!g->retry_ns && !g->d.in_flight && decide_is_due(&g->d))
+    if (!g->retry_ns && !engine_is_writing(g) && (g->failed.probe || decide_is_due(&g->d)))
         engine_kick(g);
     arm(g);
     return 0;
@@ -76,7 +76,7 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
     struct engine *g = arg;
     (void)s, (void)fd, (void)events;
     engine_committed(g);
-    if (decide_is_due(&g->d))
+    if (g->failed.probe || g->prune_wanted || decide_is_due(&g->d))
         engine_kick(g);
     return 0;
 }
@@ -111,7 +111,6 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
     if (g->stopping)
         return 0;
     if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
-        struct err e = ERR_INIT;
         g->sweep_ns = now;
         stop_old_timers(g);
         repositories_refresh(g, false);
@@ -127,8 +126,8 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         volumes_expect(g);
         complaints_look(g);
         count_write_errors(g);
-        if (records_prune(g->records, d->keep_records_s, 200, &e) < 0)
-            log_warning("old records cannot be removed: %s", e.msg);
+        jobs_record(g);
+        g->prune_wanted = true;
         engine_look_at_all(g);
     }
     engine_kick(g);
@@ -143,6 +142,13 @@ static void job_due(const char *job, int64_t planned, bool caught_up, void *arg)
     jset_bool(req, "caught_up", caught_up);
     jset_int(req, "planned_ns", planned);
     engine_submit_backup(g, req, NULL, NULL);
+}
+
+static void jobs_changed(void *arg)
+{
+    struct engine *g = arg;
+    if (g->schedule) /* else it is being made */
+        jobs_record(g);
 }
 
 /* on-restart = fail: what was in phase 1 when the daemon ended is not gone on with. */
@@ -215,16 +221,24 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     /* Requests and the end of movers and steps come first. */
     sd_event_source_set_priority(g->kick, SD_EVENT_PRIORITY_NORMAL + 10);
     if (cfg_daemon(c)->on_restart == ON_RESTART_FAIL) {
-        struct backup_filter live = {.live = true};
-        backup_each(g->records, &live, fail_unfinished, g, NULL);
+        const struct backup_filter live = {.live = true};
+        struct err why = ERR_INIT;
+        if (records_begin(g->records, &why) == 0) {
+            backup_each(g->records, &live, fail_unfinished, g, NULL);
+            records_commit(g->records, &why);
+        }
+        if (why.cls)
+            log_warning("backups that the restart has interrupted: %s", why.msg);
     }
-    struct schedule_opts so = {.records = g->records, .loop = loop, .start = job_due, .arg = g};
+    struct schedule_opts so = {
+        .records = g->records, .loop = loop, .start = job_due, .changed = jobs_changed, .arg = g};
     rc = schedule_new(&g->schedule, &so, e);
     if (rc < 0)
         goto fail;
     rc = schedule_apply(g->schedule, c, now_ns(), e);
     if (rc < 0)
         goto fail;
+    jobs_record(g);
     if (systemd_runs())
         g->old_timers = OLD_TIMERS_LEFT;
     repositories_refresh(g, true);
@@ -240,6 +254,11 @@ void engine_free(struct engine *g)
 {
     if (!g)
         return;
+    struct err e = ERR_INIT;
+    g->stopping = true;
+    err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
+    if (g->d.events_end)
+        requests_refuse(&g->d, &e);
     schedule_free(g->schedule);
     movers_free(g->movers);
     steps_free(g->steps);
@@ -274,7 +293,10 @@ void engine_stop(struct engine *g, char *out, size_t cap)
 {
     const unsigned movers = movers_count(g->movers);
     engine_committed(g); /* what is durable is acted upon: a mover that may begin is told so */
+    struct err e = ERR_INIT;
     g->stopping = true;
+    err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
+    requests_refuse(&g->d, &e);
     int n = snprintf(out, cap, "stopping");
     if (movers)
         n += snprintf(out + n, cap - (size_t)n, "; %u running mover%s", movers,

@@ -89,7 +89,6 @@ void engine_facts(struct engine *g, struct answer_facts *f);
 json_t *engine_operation_json(struct engine *g, const struct operation *op); /* record + live progress */
 /* For those that wait for it: one that has not ended is without `details`. */
 json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_operations);
-json_t *engine_native_json(struct engine *g, const struct native_row *n);
 /* For the debug bundle: {"counters": [{"name", "labels", "value"}], ...}. */
 json_t *engine_debug_json(struct engine *g);
 

@@ -13,32 +13,28 @@ static void other_than_kept(struct fact *v, void *arg)
         json_array_append_new(arg, json_string(v->id));
 }
 
-void volumes_expect(struct engine *g)
+static int write_expected(struct engine *g, const json_t *ids, struct err *e)
 {
-    CLEANUP_JSON json_t *change = json_array();
-    struct err e = ERR_INIT;
     const json_t *id;
     size_t i;
-    facts_refresh(g);
-    facts_each(g, ROW_VOLUME, other_than_kept, change);
-    if (!json_array_size(change) || records_degraded(g->records) || records_begin(g->records, &e) < 0)
-        return;
     int rc = 0;
-    json_array_foreach(change, i, id)
+    json_array_foreach(ids, i, id)
     {
         CLEANUP(volume_row_clear) struct volume_row v;
         volume_row_init(&v);
-        if (volume_row_read(&g->d, json_string_value(id), &v) < 0)
+        if (rc < 0 || volume_row_read(&g->d, json_string_value(id), &v) < 0)
             continue;
-        v.expected_ns = v.expected_ns ? 0 : now_ns();
-        rc = volume_row_save(g->records, &v, &e);
-        if (rc < 0)
-            break;
+        v.expected_ns = v.expected_ns ? 0 : decide_now(&g->d);
+        rc = volume_row_save(g->records, &v, e);
     }
-    if (rc == 0)
-        rc = records_commit(g->records, &e);
-    else
-        records_rollback(g->records);
-    if (rc < 0)
-        log_warning("since when volumes should have backups: %s", e.msg);
+    return rc;
+}
+
+void volumes_expect(struct engine *g)
+{
+    CLEANUP_JSON json_t *change = json_array();
+    facts_refresh(g);
+    facts_each(g, ROW_VOLUME, other_than_kept, change);
+    if (json_array_size(change) && !records_degraded(g->records))
+        engine_record(g, "since when volumes should have backups", write_expected, json_incref(change));
 }

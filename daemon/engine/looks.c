@@ -68,48 +68,34 @@ static void compare(struct fact *v, void *arg)
         json_array_append_new(x->ids, json_string(v->id));
 }
 
-/* The transaction begins with the first change: most looks find nothing new, and none of them has to wait for a commit
- * that is under way. */
-static bool begin_once(struct engine *g, bool *begun)
-{
-    struct err e = ERR_INIT;
-    if (!*begun && records_begin(g->records, &e) < 0) {
-        log_debug("%s", e.msg); /* the next look finds it again */
-        return false;
-    }
-    *begun = true;
-    return true;
-}
-
 /* Of one that never was backed up nothing is worth remembering. */
-static void is_gone(struct engine *g, const char *id, bool *begun)
+static int is_gone(struct engine *g, const char *id, struct err *e)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
-    struct err e = ERR_INIT;
-    if (volume_row_read(&g->d, id, &v) < 0 || !begin_once(g, begun))
-        return;
-    log_info("volume %s is no longer there", v.volume->name);
+    if (volume_row_read(&g->d, id, &v) < 0)
+        return 0;
+    plan_log(&g->d, LOG_LVL_INFO, "volume %s is no longer there", v.volume->name);
     v.state = VOL_GONE;
-    v.gone_ns = now_ns();
-    bool tried = v.last_status != OUTCOME_NONE;
-    if ((tried ? volume_row_save(g->records, &v, &e) : volume_row_delete(g->records, id, &e)) < 0)
-        log_warning("%s", e.msg);
+    v.gone_ns = decide_now(&g->d);
+    return v.last_status != OUTCOME_NONE ? volume_row_save(g->records, &v, e) : volume_row_delete(g->records, id, e);
 }
 
-static void is_there(struct engine *g, const json_t *v, const char *klass, bool *begun)
+/* Whether it is known as it is. */
+static bool is_known(struct engine *g, const json_t *v, const char *klass)
 {
     const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
-    const char *name = jstr(v, "name");
-    if (f && !f->gone && f->name && !strcmp(f->name, name) && f->klass && !strcmp(f->klass, klass) &&
-        f->size == jint(v, "size"))
+    return f && !f->gone && f->name && !strcmp(f->name, jstr(v, "name")) && f->klass && !strcmp(f->klass, klass) &&
+           f->size == jint(v, "size");
+}
+
+static void is_there(struct engine *g, const json_t *v, const char *klass)
+{
+    const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
+    if (is_known(g, v, klass))
         return;
-    if (!begin_once(g, begun))
-        return;
-    if (!f)
-        log_info("volume %s is new", name);
-    else if (f->gone)
-        log_info("volume %s is available again", name);
+    if (!f || f->gone)
+        plan_log(&g->d, LOG_LVL_INFO, "volume %s is %s", jstr(v, "name"), f ? "available again" : "new");
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
     volume_note(&g->d, desc, klass, NULL, NULL);
 }
@@ -140,35 +126,71 @@ static void note_problems(struct engine *g, const json_t *answer, const char *kl
     l->passed = json_array_size(passed) ? json_incref(passed) : NULL;
 }
 
-void volumes_listed(struct engine *g, const json_t *classes)
+/* Volumes of an answer that says all of a class, and of those that are recorded the ones that are gone (`gone`). NULL:
+ * it does not. */
+static const json_t *volumes_of(struct engine *g, const json_t *answer, json_t *gone)
+{
+    CLEANUP_JSON json_t *seen = json_object();
+    const char *klass = jstr(jobj(answer, "class"), "name");
+    const struct cfg_class *c = cfg_class(g->cfg, klass);
+    struct gone x = {g, seen, klass, gone};
+    const json_t *v;
+    size_t i;
+    if (!c || !cfg_class_here(g->cfg, c) || !jbool(answer, "all") || jobj(answer, "error"))
+        return NULL;
+    json_array_foreach(jarr(answer, "volumes"), i, v) json_object_set_new(seen, jstr(v, "id"), json_true());
+    facts_each(g, ROW_VOLUME, compare, &x);
+    return jarr(answer, "volumes");
+}
+
+static bool is_of(struct engine *g, const json_t *v, const char *klass)
+{
+    const struct cfg_class *c = cfg_class_of(g->cfg, jstr(v, "name"));
+    return c && !strcmp(c->name, klass);
+}
+
+static int write_volumes(struct engine *g, const json_t *classes, struct err *e)
 {
     const json_t *a, *v;
     size_t i, k;
-    struct err e = ERR_INIT;
-    bool begun = false;
+    int rc = 0;
     json_array_foreach(classes, i, a)
     {
-        CLEANUP_JSON json_t *seen = json_object(), *ids = json_array();
+        CLEANUP_JSON json_t *gone = json_array();
+        const char *klass = jstr(jobj(a, "class"), "name");
+        const json_t *volumes = volumes_of(g, a, gone);
+        json_array_foreach(volumes, k, v) if (is_of(g, v, klass)) is_there(g, v, klass);
+        json_array_foreach(gone, k, v) if (rc >= 0) rc = is_gone(g, json_string_value(v), e);
+    }
+    return rc;
+}
+
+/* Most looks find nothing new: nothing is to be recorded then. */
+static bool is_news(struct engine *g, const json_t *answer)
+{
+    CLEANUP_JSON json_t *gone = json_array();
+    const char *klass = jstr(jobj(answer, "class"), "name");
+    const json_t *v;
+    size_t i;
+    json_array_foreach(volumes_of(g, answer, gone), i, v) if (is_of(g, v, klass) && !is_known(g, v, klass)) return true;
+    return json_array_size(gone) > 0;
+}
+
+void volumes_listed(struct engine *g, const json_t *classes)
+{
+    const json_t *a;
+    size_t i;
+    bool news = false;
+    json_array_foreach(classes, i, a)
+    {
         const char *klass = jstr(jobj(a, "class"), "name");
         const struct cfg_class *c = cfg_class(g->cfg, klass);
-        struct gone x = {g, seen, klass, ids};
-        if (!c || !cfg_class_here(g->cfg, c))
-            continue;
-        if (jbool(a, "all") || jobj(a, "error"))
+        if (c && cfg_class_here(g->cfg, c) && (jbool(a, "all") || jobj(a, "error")))
             note_problems(g, a, klass);
-        if (!jbool(a, "all") || jobj(a, "error"))
-            continue;
-        json_array_foreach(jarr(a, "volumes"), k, v)
-        {
-            json_object_set_new(seen, jstr(v, "id"), json_true());
-            if (cfg_class_of(g->cfg, jstr(v, "name")) == c)
-                is_there(g, v, klass, &begun);
-        }
-        facts_each(g, ROW_VOLUME, compare, &x);
-        json_array_foreach(ids, k, v) is_gone(g, json_string_value(v), &begun);
+        news |= is_news(g, a);
     }
-    if (begun && records_commit(g->records, &e) < 0)
-        log_warning("volumes that were looked for cannot be recorded: %s", e.msg);
+    if (news)
+        engine_record(g, "volumes that were looked for", write_volumes, json_incref((json_t *)(uintptr_t)classes));
 }
 
 /* ---- looking ---- */
@@ -212,12 +234,22 @@ static void find_aged(struct fact *v, void *arg)
         json_array_append_new(x->ids, json_string(v->id));
 }
 
+static int write_forgotten(struct engine *g, const json_t *ids, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    int rc = 0;
+    json_array_foreach(ids, i, v) if (rc >= 0 && volume_row_peek(g->records, json_string_value(v))) rc =
+        volume_row_delete(g->records, json_string_value(v), e);
+    return rc;
+}
+
 /* Those that are gone longer than finished operations are remembered, unless a native snapshot of theirs is left. */
 static void forget_aged(struct engine *g)
 {
-    CLEANUP_JSON json_t *ids = json_array();
+    CLEANUP_JSON json_t *ids = json_array(), *forget = json_array();
     struct aged x = {g, now_ns() - cfg_daemon(g->cfg)->keep_records_s * NS_PER_S, ids};
-    const json_t *v;
+    json_t *v;
     size_t i;
     facts_each(g, ROW_VOLUME, find_aged, &x);
     json_array_foreach(ids, i, v)
@@ -225,8 +257,10 @@ static void forget_aged(struct engine *g)
         const struct native_row_filter f = {.volume_id = json_string_value(v)};
         uint64_t natives = 1;
         if (native_row_count(g->records, &f, &natives, NULL) == 0 && !natives)
-            volume_row_delete(g->records, json_string_value(v), NULL);
+            json_array_append(forget, v);
     }
+    if (json_array_size(forget))
+        engine_record(g, "volumes that are long gone", write_forgotten, json_incref(forget));
 }
 
 void sweep_volumes(struct engine *g)

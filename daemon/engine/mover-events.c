@@ -85,16 +85,12 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     struct mover_end own = *end;
     if (repository_mover_ended(g, operation, end))
         return;
-    const bool plugin = own.result && jstr(own.result, "plugin")[0];
     /* Whether the next one may try is seen at once, not by its failure. */
     const struct operation *op = operation_peek(g->records, operation);
     if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
         repositories_reopen(g, op->policy->repository);
     json_incref(own.result);
     engine_mover_ended(g, operation, &own);
-    /* A plugin is asked to clean up when this returns: what it did has to be durable before. */
-    if (plugin && end->outcome == MOVER_OK && !g->acting)
-        engine_turn_now(g);
 }
 
 const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended};

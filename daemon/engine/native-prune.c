@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* native-prune.c - native snapshots are pruned on demand, and looked at with each sweep of the storage */
+#include "daemon/answers/answers.h"
 #include "daemon/engine/facts.h"
 
 #include <errno.h>
@@ -11,8 +12,11 @@ struct prune {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
-    json_t *natives, *items, *seen, *check; /* check: repository -> {snapshot id: alias} */
-    json_t *ratios;                         /* volume id -> how full its pool is, 0..1 */
+    json_t *natives, *items;
+    json_t *check;   /* repository -> {snapshot id: alias} */
+    json_t *checks;  /* ids of operations that ask the repositories */
+    json_t *checked; /* of them, those that have ended and were not looked at */
+    json_t *ratios;  /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
     int64_t since_ns;
@@ -25,42 +29,12 @@ static double ratio_of(const struct prune *p, const char *volume_id)
     return json_is_number(r) ? json_number_value(r) : -1;
 }
 
-static void list_plan(struct prune *p, const char *volume_id, const struct policy *policy)
+/* The policy in force now, where the volume still has one. New reference. */
+static const struct policy *policy_of(const struct prune *p, const struct native_row *n)
 {
-    CLEANUP_FREE struct native_facts *f = NULL;
-    struct native_rules rules;
-    struct native_verdict v;
-    size_t n = 0;
-    native_rules(&rules, policy, "", ratio_of(p, volume_id), false, now_ns());
-    if (natives_gather(p->engine->records, volume_id, &f, &n, NULL) < 0)
-        return;
-    natives_plan(&rules, f, n, &v);
-    for (size_t i = 0; i < n; i++) {
-        CLEANUP(native_row_clear) struct native_row r;
-        native_row_init(&r);
-        char reasons[160];
-        if (native_row_read(&p->engine->d, f[i].alias, &r) < 0)
-            continue;
-        json_t *j = engine_native_json(p->engine, &r);
-        jset_bool(j, "prune", f[i].prune);
-        jset_str(j, "why", f[i].why);
-        jset_str(j, "reasons", native_reasons_text(f[i].reasons, reasons, sizeof reasons));
-        json_array_append_new(p->natives, j);
-    }
-}
-
-static int visit_prune(const struct native_row *n, void *arg)
-{
-    struct prune *p = arg;
-    const char *name = n->volume->name;
-    if (json_object_get(p->seen, n->volume_id))
-        return 0;
-    if (p->volume[0] && strcmp(p->volume, n->volume_id) != 0 && strcmp(p->volume, name) != 0)
-        return 0;
-    json_object_set_new(p->seen, n->volume_id, json_true());
-    /* The policy in force now, where the volume still has one. */
-    CLEANUP(policy_unrefp) const struct policy *policy = &policy_none;
+    const struct policy *policy = &policy_none;
     struct cfg_policy now = {.effective = NULL};
+    const char *name = n->volume->name;
     if (cfg_class_of(p->engine->cfg, name) && cfg_policy(p->engine->cfg, name, NULL, &now, NULL) == 0) {
         struct policy own;
         policy_from_cfg(&own, &now);
@@ -69,21 +43,61 @@ static int visit_prune(const struct native_row *n, void *arg)
     } else {
         policy_set(&policy, n->policy);
     }
-    list_plan(p, n->volume_id, policy);
-    if (!p->dry_run) {
-        CLEANUP_JSON json_t *items = NULL, *check = NULL;
-        struct native_rules rules;
-        struct native_verdict v;
-        native_rules(&rules, policy, "", ratio_of(p, n->volume_id), false, now_ns());
-        if (natives_plan_prune(&p->engine->d, n->volume_id, &rules, p->since_ns, &items, &check, &v, NULL) == 0) {
-            const char *repo = policy->repository;
-            json_array_extend(p->items, items);
-            if (json_object_size(check)) {
-                if (!jobj(p->check, repo))
-                    json_object_set_new(p->check, repo, json_object());
-                json_object_update(jobj(p->check, repo), check);
-            }
-        }
+    return policy;
+}
+
+static bool is_meant(const struct prune *p, const struct native_row *n)
+{
+    return !p->volume[0] || !strcmp(p->volume, n->volume_id) || !strcmp(p->volume, n->volume->name);
+}
+
+/* Of one volume: rows and what is known of them, the oldest first. */
+static int list_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+{
+    struct prune *p = arg;
+    struct native_rules rules;
+    struct native_verdict v;
+    if (!is_meant(p, rows[0]))
+        return 0;
+    CLEANUP(policy_unrefp) const struct policy *policy = policy_of(p, rows[0]);
+    native_rules(&rules, policy, "", ratio_of(p, rows[0]->volume_id), false, now_ns());
+    natives_plan(&rules, f, n, &v);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(p->natives, answer_native_planned(rows[i], &f[i]));
+    return 0;
+}
+
+static int note_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+{
+    struct prune *p = arg;
+    (void)f, (void)n;
+    if (is_meant(p, rows[0])) /* the oldest of each volume */
+        json_array_append_new(p->items, json_string(rows[0]->id));
+    return 0;
+}
+
+static int plan_volume(struct prune *p, const char *alias, struct err *e)
+{
+    struct decide *d = &p->engine->d;
+    CLEANUP_JSON json_t *items = NULL, *check = NULL;
+    struct native_rules rules;
+    struct native_verdict v;
+    const struct native_row *n = native_row_peek(d->records, alias);
+    if (!n)
+        return 0;
+    CLEANUP(policy_unrefp) const struct policy *policy = policy_of(p, n);
+    CLEANUP_FREE char *volume = strdup(n->volume_id);
+    if (!volume)
+        return err_nomem(e);
+    native_rules(&rules, policy, "", ratio_of(p, volume), false, decide_now(d));
+    const int rc = natives_plan_prune(d, volume, &rules, p->since_ns, &items, &check, &v, e);
+    if (rc < 0)
+        return rc;
+    json_array_extend(p->items, items);
+    if (json_object_size(check)) {
+        if (!jobj(p->check, policy->repository))
+            json_object_set_new(p->check, policy->repository, json_object());
+        json_object_update(jobj(p->check, policy->repository), check);
     }
     return 0;
 }
@@ -95,10 +109,18 @@ static void prune_finish(struct prune *p, const struct err *e, unsigned removed)
         p->reply(e ? NULL : answer, e, p->arg);
     json_decref(p->natives);
     json_decref(p->items);
-    json_decref(p->seen);
     json_decref(p->check);
+    json_decref(p->checks);
+    json_decref(p->checked);
     json_decref(p->ratios);
     free(p);
+}
+
+static int write_removed(struct engine *g, const json_t *out, struct err *e)
+{
+    (void)e;
+    natives_removed(&g->d, out);
+    return 0;
 }
 
 static void prune_done(struct step_result *s, void *arg)
@@ -107,7 +129,8 @@ static void prune_done(struct step_result *s, void *arg)
     unsigned removed = 0;
     const json_t *a;
     size_t i;
-    natives_removed(&p->engine->d, s->err.cls ? NULL : s->out);
+    if (!s->err.cls && s->out)
+        engine_record(p->engine, "removed native snapshots", write_removed, json_incref(s->out));
     json_array_foreach(json_object_get(s->out, "items"), i, a) removed += jobj(a, "error") == NULL;
     prune_finish(p, s->err.cls ? &s->err : NULL, removed);
 }
@@ -118,51 +141,91 @@ static void prune_run(struct prune *p);
 static void prune_checked(const json_t *state, bool terminal, void *arg)
 {
     struct prune *p = arg;
-    CLEANUP(operation_clear) struct operation op;
-    operation_init(&op);
     if (!terminal)
         return;
-    if (operation_read(&p->engine->d, jstr(state, "id"), &op) == 0)
-        natives_note_checked(&p->engine->d, &op);
+    json_array_append_new(p->checked, json_string(jstr(state, "id")));
     if (--p->pending == 0) {
         engine_unwait(p->engine, p);
         prune_run(p);
     }
 }
 
+static int ask_repositories(struct prune *p)
+{
+    const char *repo;
+    json_t *check;
+    json_object_foreach(p->check, repo, check)
+    {
+        char id[512];
+        if (natives_ask_repository(&p->engine->d, repo, check, id, NULL) == 0)
+            json_array_append_new(p->checks, json_string(id));
+    }
+    return 0;
+}
+
+/* What goes is recorded before it is removed, and what the repositories have to be asked. */
+static int write_plan(struct decide *d, void *arg, struct err *e)
+{
+    struct prune *p = arg;
+    const json_t *v;
+    size_t i;
+    json_array_clear(p->checks);
+    json_object_clear(p->check);
+    json_array_clear(p->items);
+    json_array_foreach(p->checked, i, v)
+    {
+        CLEANUP(operation_clear) struct operation op;
+        if (operation_read(d, json_string_value(v), &op) == 0)
+            natives_note_checked(d, &op);
+    }
+    int rc = natives_each(d->records, note_volume, p, e);
+    CLEANUP_JSON json_t *volumes = json_copy(p->items);
+    json_array_clear(p->items);
+    json_array_foreach(volumes, i, v) if (rc >= 0) rc = plan_volume(p, json_string_value(v), e);
+    return rc >= 0 && !p->asked ? ask_repositories(p) : rc;
+}
+
+static void prune_remove(struct prune *p)
+{
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
+    if (json_array_size(p->items) == 0)
+        prune_finish(p, NULL, 0);
+    else if (step_start(p->engine->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
+        prune_finish(p, &e, 0);
+}
+
+static void plan_written(const struct err *e, void *arg)
+{
+    struct prune *p = arg;
+    const json_t *id;
+    size_t i;
+    if (e->cls) {
+        prune_finish(p, e, 0);
+        return;
+    }
+    if (p->asked || json_array_size(p->checks) == 0) {
+        prune_remove(p);
+        return;
+    }
+    p->asked = true;
+    p->pending = 1;
+    json_array_foreach(p->checks, i, id) p->pending +=
+        engine_wait(p->engine, json_string_value(id), prune_checked, p, NULL) == 0;
+    if (--p->pending == 0)
+        prune_run(p);
+}
+
 static void prune_run(struct prune *p)
 {
     struct err e = ERR_INIT;
-    json_object_clear(p->seen);
-    json_object_clear(p->check);
-    json_array_clear(p->items);
     json_array_clear(p->natives);
-    if (native_row_each(p->engine->records, NULL, visit_prune, p, &e) < 0) {
+    if (p->reply && natives_each(p->engine->records, list_volume, p, &e) < 0)
         prune_finish(p, &e, 0);
-        return;
-    }
-    if (json_object_size(p->check) && !p->asked) {
-        const char *repo;
-        json_t *check;
-        p->asked = true;
-        p->pending = 1;
-        json_object_foreach(p->check, repo, check)
-        {
-            char id[512];
-            if (natives_ask_repository(&p->engine->d, repo, check, id, NULL) == 0 &&
-                engine_wait(p->engine, id, prune_checked, p, NULL) == 0)
-                p->pending++;
-        }
-        if (--p->pending > 0)
-            return;
-    }
-    if (json_array_size(p->items) == 0) {
+    else if (p->dry_run)
         prune_finish(p, NULL, 0);
-        return;
-    }
-    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
-    if (step_start(p->engine->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
-        prune_finish(p, &e, 0);
+    else
+        engine_request(p->engine, write_plan, plan_written, p);
 }
 
 /* How full the pools are is a fact of the plan (RS-30), and worth an alarm by itself. */
@@ -212,8 +275,9 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
                         .arg = arg,
                         .natives = json_array(),
                         .items = json_array(),
-                        .seen = json_object(),
                         .check = json_object(),
+                        .checks = json_array(),
+                        .checked = json_array(),
                         .ratios = json_object(),
                         .dry_run = jbool(req, "dry_run"),
                         .since_ns = now_ns()};

@@ -7,7 +7,46 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/*
+ * Each is recorded in the next turn, and answered when that is durable. write() may run more than once: it begins with
+ * what is asked, not with what an earlier run has left.
+ */
+struct ask {
+    struct engine *engine;
+    engine_reply_fn *reply; /* NULL: nobody waits */
+    void *arg;
+    json_t *req, *answer;
+    const char *crash; /* crash point behind it, NULL: none */
+};
+
+static void ask_ended(const struct err *e, void *arg)
+{
+    struct ask *a = arg;
+    if (!e->cls && a->crash)
+        crash_point(a->crash);
+    if (a->reply)
+        a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
+    json_decref(a->req);
+    json_decref(a->answer);
+    free(a);
+}
+
+static void ask(struct engine *g, const json_t *req, request_write_fn *write, const char *crash, engine_reply_fn *reply,
+                void *arg)
+{
+    struct ask *a = calloc(1, sizeof *a);
+    struct err e = ERR_INIT;
+    if (a) {
+        *a = (struct ask){.engine = g, .reply = reply, .arg = arg, .req = json_deep_copy(req), .crash = crash};
+        engine_request(g, write, ask_ended, a);
+    } else if (reply) {
+        err_nomem(&e);
+        reply(NULL, &e, arg);
+    }
+}
 
 /* ---- verify, expire ---- */
 
@@ -18,65 +57,70 @@ static const char *repository_of(struct engine *g, const json_t *req)
     return !name[0] && only && !cfg_repository_at(g->cfg, 1) ? only->name : name;
 }
 
-static void answer_id(engine_reply_fn *reply, void *arg, const char *id, const struct err *e)
+static int answer_id(struct ask *a, int rc, const char *id)
 {
-    CLEANUP_JSON json_t *answer = json_pack("{s:s}", "operation", id);
-    if (reply)
-        reply(e->cls ? NULL : answer, e->cls ? e : NULL, arg);
+    json_take(&a->answer, rc < 0 ? NULL : json_pack("{s:s}", "operation", id));
+    return rc;
+}
+
+static int write_other(struct decide *d, void *arg, struct err *e)
+{
+    struct ask *a = arg;
+    CLEANUP(operation_clear) struct operation op;
+    char id[512] = "";
+    const char *kind = jstr(a->req, "kind");
+    const bool verify = !strcmp(kind, "verify");
+    operation_init(&op);
+    if (verify) {
+        const json_t *p = json_object_get(a->req, "read_percent");
+        op.read_percent = json_is_number(p) ? json_number_value(p) : 100;
+        if (op.read_percent < 0 || op.read_percent > 100)
+            return err_set(e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
+        json_set(&op.snapshots, jarr(a->req, "snapshots"));
+    } else if (!strcmp(kind, "admin") && jarr(a->req, "do")) {
+        json_set(&op.does, jarr(a->req, "do"));
+    } else {
+        return err_set(e, ERR_USAGE, 0, "there is no operation of kind \"%s\" that can be asked for", kind);
+    }
+    return answer_id(
+        a, admin_add(d, verify ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(a->engine, a->req), &op, NULL, id, e),
+        id);
 }
 
 void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    CLEANUP(operation_clear) struct operation op;
-    struct err e = ERR_INIT;
-    char id[512] = "";
-    const char *kind = jstr(req, "kind");
-    operation_init(&op);
-    if (!strcmp(kind, "verify")) {
-        const json_t *p = json_object_get(req, "read_percent");
-        op.read_percent = json_is_number(p) ? json_number_value(p) : 100;
-        if (op.read_percent < 0 || op.read_percent > 100)
-            err_set(&e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
-        json_set(&op.snapshots, jarr(req, "snapshots"));
-    } else if (!strcmp(kind, "admin") && jarr(req, "do")) {
-        json_set(&op.does, jarr(req, "do"));
-    } else {
-        err_set(&e, ERR_USAGE, 0, "there is no operation of kind \"%s\" that can be asked for", kind);
-    }
-    if (!e.cls)
-        admin_add(&g->d, !strcmp(kind, "verify") ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(g, req), &op, NULL, id,
-                  &e);
-    answer_id(reply, arg, id, &e);
+    ask(g, req, write_other, NULL, reply, arg);
 }
 
-void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+static int write_expire(struct decide *d, void *arg, struct err *e)
 {
-    struct err e = ERR_INIT;
+    struct ask *a = arg;
+    struct engine *g = a->engine;
     char id[512] = "", source[700] = "";
-    const char *volume = jstr(req, "volume");
+    const char *volume = jstr(a->req, "volume");
     CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
         CLEANUP(volume_row_clear) struct volume_row v;
         volume_row_init(&v);
-        if (volume_find(&g->d, volume, &v) < 0) {
-            volume_known(g->records, volume, &e);
-        } else {
-            snprintf(source, sizeof source, "snapferry@%s:/%s", cfg_daemon(g->cfg)->node_name, v.id);
-        }
+        if (volume_find(d, volume, &v) < 0)
+            return volume_known(g->records, volume, e);
+        snprintf(source, sizeof source, "snapferry@%s:/%s", cfg_daemon(g->cfg)->node_name, v.id);
         json_array_append_new(sources, json_pack("{s:s,s:n}", "source", source, "keep"));
     }
-    if (!e.cls) {
-        json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "expire", "sources", sources, "dry_run",
-                                  jbool(req, "dry_run"), "explain", jbool(req, "explain"));
-        admin_submit(&g->d, repository_of(g, req), steps, NULL, "admin-expire", id, &e);
-    }
-    answer_id(reply, arg, id, &e);
+    json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "expire", "sources", sources, "dry_run",
+                              jbool(a->req, "dry_run"), "explain", jbool(a->req, "explain"));
+    return answer_id(a, admin_submit(d, repository_of(g, a->req), steps, NULL, "admin-expire", id, e), id);
+}
+
+void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    ask(g, req, write_expire, NULL, reply, arg);
 }
 
 /* ---- holds ---- */
 
 struct hold {
-    struct engine *engine;
+    struct decide *decide;
     bool hold;
     const char *note;
     json_t *changed;
@@ -94,37 +138,41 @@ static int visit_hold(const struct native_row *row, void *arg)
     }
     n.hold.held = h->hold;
     str_set(&n.hold.note, h->hold ? h->note : "");
-    n.hold.at_ns = h->hold ? now_ns() : 0;
-    if (native_row_write(&h->engine->d, &n) == 0)
+    n.hold.at_ns = h->hold ? decide_now(h->decide) : 0;
+    if (native_row_write(h->decide, &n) == 0)
         json_array_append_new(h->changed, json_string(n.id));
     return 0;
 }
 
-void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+static int write_hold(struct decide *d, void *arg, struct err *e)
 {
-    const char *what = jstr(req, "native");
-    struct err e = ERR_INIT;
-    CLEANUP_JSON json_t *answer = json_object();
+    struct ask *a = arg;
+    const char *what = jstr(a->req, "native");
     CLEANUP(native_row_clear) struct native_row n;
-    struct hold h = {g, jbool(req, "hold"), jstr(req, "note"), json_array(), ""};
+    struct hold h = {d, jbool(a->req, "hold"), jstr(a->req, "note"), json_array(), ""};
+    int rc = 0;
     native_row_init(&n);
-    json_object_set_new(answer, "held", h.changed);
-    jset_bool(answer, "hold", h.hold);
-    if (native_row_get(g->records, what, &n, NULL) == 0) {
-        visit_hold(&n, &h);
+    json_take(&a->answer, json_pack("{s:o,s:b}", "held", h.changed, "hold", (int)h.hold));
+    if (native_row_get(d->records, what, &n, NULL) == 0) {
+        rc = visit_hold(&n, &h);
     } else {
         struct native_row_filter f = {.parent = what};
         if (what[0])
-            native_row_each(g->records, &f, visit_hold, &h, &e);
+            rc = native_row_each(d->records, &f, visit_hold, &h, e);
     }
-    if (!e.cls && h.removing[0] && json_array_size(h.changed) == 0) {
-        err_set(&e, ERR_BUSY, 0, "native snapshot %s cannot be held: its removal has begun", h.removing);
-        err_hint(&e, "`snapferry native list` shows what is left");
-    } else if (!e.cls && json_array_size(h.changed) == 0) {
-        err_set(&e, ERR_NOT_FOUND, 0, "there is no native snapshot %s, and no backup of that name that has one", what);
-        err_hint(&e, "`snapferry native list` shows them");
+    if (rc < 0 || json_array_size(h.changed) > 0)
+        return rc;
+    if (h.removing[0]) {
+        err_set(e, ERR_BUSY, 0, "native snapshot %s cannot be held: its removal has begun", h.removing);
+        return err_hint(e, "`snapferry native list` shows what is left");
     }
-    reply(answer, e.cls ? &e : NULL, arg);
+    err_set(e, ERR_NOT_FOUND, 0, "there is no native snapshot %s, and no backup of that name that has one", what);
+    return err_hint(e, "`snapferry native list` shows them");
+}
+
+void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    ask(g, req, write_hold, NULL, reply, arg);
 }
 
 /* ---- cancel ---- */
@@ -134,43 +182,51 @@ static json_t *cancel_answer(const char *id, bool already, const char *state)
     return json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", state);
 }
 
-void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+static int write_cancel(struct decide *d, void *arg, struct err *e)
 {
-    const char *id = jstr(req, "id");
-    struct err e = ERR_INIT;
-    CLEANUP_JSON json_t *answer = NULL;
+    struct ask *a = arg;
+    const char *id = jstr(a->req, "id");
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
-    if (backup_read(&g->d, id, &b) == 0) {
+    if (backup_read(d, id, &b) == 0) {
         const bool already = backup_state_terminal(b.state);
-        if (!already) {
-            b.cancel = true;
-            b.cancel_ns = now_ns();
-        }
-        if (already || backup_save(g->records, &b, &e) == 0)
-            answer = cancel_answer(id, already, backup_state_name(b.state));
-    } else if (operation_read(&g->d, id, &op) == 0) {
-        answer = cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP, op_state_name(op.state));
-        operation_ask_cancel(&g->d, &op, "canceled by request");
-    } else {
-        err_set(&e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
-        err_hint(&e, "`snapferry operations` lists what runs");
+        json_take(&a->answer, cancel_answer(id, already, backup_state_name(b.state)));
+        if (already)
+            return 0;
+        b.cancel = true;
+        b.cancel_ns = decide_now(d);
+        return backup_save(d->records, &b, e);
     }
-    engine_kick(g);
-    reply(answer, e.cls ? &e : NULL, arg);
+    if (operation_read(d, id, &op) == 0) {
+        json_take(&a->answer, cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP,
+                                            op_state_name(op.state)));
+        operation_ask_cancel(d, &op, "canceled by request");
+        return 0;
+    }
+    err_set(e, ERR_NOT_FOUND, 0, "there is no backup, restore or operation %s", id);
+    return err_hint(e, "`snapferry operations` lists what runs");
+}
+
+void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    ask(g, req, write_cancel, NULL, reply, arg);
 }
 
 /* ---- delete ---- */
 
+static int write_delete(struct decide *d, void *arg, struct err *e)
+{
+    struct ask *a = arg;
+    json_t *answer = NULL;
+    const int rc = delete_submit(d, a->req, &answer, e);
+    json_take(&a->answer, answer);
+    return rc;
+}
+
 void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    struct err e = ERR_INIT;
-    CLEANUP_JSON json_t *answer = NULL;
-    if (delete_submit(&g->d, req, &answer, &e) == 0)
-        crash_point("engine-delete-submitted");
-    engine_kick(g);
-    reply(e.cls ? NULL : answer, e.cls ? &e : NULL, arg);
+    ask(g, req, write_delete, "engine-delete-submitted", reply, arg);
 }
 
 /* ---- forgetting one that is gone ---- */
@@ -195,21 +251,27 @@ static int forget_one(const struct volume_row *v, void *arg)
     return volume_row_delete(x->engine->records, v->id, x->err);
 }
 
+static int write_forget(struct decide *d, void *arg, struct err *e)
+{
+    struct ask *a = arg;
+    struct forget x = {.engine = a->engine, .what = jstr(a->req, "volume"), .err = e};
+    const int rc = volume_row_each(d->records, NULL, forget_one, &x, e);
+    if (rc < 0)
+        return rc;
+    if (!x.forgotten && x.there) {
+        err_set(e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
+        return err_hint(e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);
+    }
+    if (!x.forgotten) {
+        err_set(e, ERR_NOT_FOUND, 0, "no volume %s is known", x.what);
+        return err_hint(e, "`snapferry volumes` lists them");
+    }
+    plan_log(d, LOG_LVL_INFO, "volume %s is forgotten", x.what);
+    json_take(&a->answer, json_pack("{s:s,s:i}", "volume", x.what, "forgotten", (int)x.forgotten));
+    return 0;
+}
+
 void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
-    struct err e = ERR_INIT;
-    struct forget x = {.engine = g, .what = jstr(req, "volume"), .err = &e};
-    CLEANUP_JSON json_t *answer = NULL;
-    volume_row_each(g->records, NULL, forget_one, &x, &e);
-    if (!e.cls && !x.forgotten && x.there) {
-        err_set(&e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
-        err_hint(&e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);
-    } else if (!e.cls && !x.forgotten) {
-        err_set(&e, ERR_NOT_FOUND, 0, "no volume %s is known", x.what);
-        err_hint(&e, "`snapferry volumes` lists them");
-    } else if (!e.cls) {
-        log_info("volume %s is forgotten", x.what);
-        answer = json_pack("{s:s,s:i}", "volume", x.what, "forgotten", (int)x.forgotten);
-    }
-    reply(answer, e.cls ? &e : NULL, arg);
+    ask(g, req, write_forget, NULL, reply, arg);
 }

@@ -3,7 +3,6 @@
  * restore.c - what is restored from where: the native snapshot if it is still good, else the repository (RS-22,
  * RS-26)
  */
-#include "base/crash.h"
 #include "daemon/records/names.h"
 #include "daemon/engine/engine-impl.h"
 
@@ -19,12 +18,19 @@ struct restore {
     struct operation op; /* of the backup: the source */
     struct native_row native;
     bool has_native;
+    /* what is to be recorded */
+    enum restore_from from;
+    bool native_missing; /* its native snapshot is no longer there */
+    char why[700];
+    struct err refused; /* why there is no restore */
+    json_t *answer;
 };
 
-static void restore_end(struct restore *r, json_t *answer, const struct err *e)
+static void restore_end(struct restore *r, const struct err *e)
 {
     if (r->reply)
-        r->reply(e->cls ? NULL : answer, e->cls ? e : NULL, r->arg);
+        r->reply(e->cls ? NULL : r->answer, e->cls ? e : NULL, r->arg);
+    json_decref(r->answer);
     operation_clear(&r->op);
     native_row_clear(&r->native);
     json_decref(r->req);
@@ -88,9 +94,11 @@ static bool same_volume(const struct restore *r, const char *target)
     return !strcmp(r->op.volume->name, target);
 }
 
-static int write_restore(struct restore *r, enum restore_from from, const char *why, json_t **answer, struct err *e)
+static int write_restore(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
+    const enum restore_from from = r->from;
+    const char *why = r->why;
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     const char *target = jstr(r->req, "target");
@@ -144,27 +152,32 @@ static int write_restore(struct restore *r, enum restore_from from, const char *
         json_set(&op.stored, json_object_get(result, "stored"));
         str_set(&op.stored_id, jstr(result, "id"));
     }
-    rc = records_begin(g->records, e);
-    if (rc < 0)
-        return rc;
     rc = backup_add(g->records, &b, e);
     if (rc == 0)
         rc = operation_add(g->records, &op, e);
-    if (rc < 0) {
-        records_rollback(g->records);
-        return rc;
-    }
-    records_counters_hold(g->records);
-    count_backup_begun(&g->d, r->op.job, true);
-    rc = records_commit(g->records, e);
-    records_counters_settle(g->records);
     if (rc < 0)
         return rc;
-    log_info("%s: %s from %s (%s)", b.id, target, restore_from_name(from), why);
-    *answer = json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from", restore_from_name(from),
-                        "why", why);
-    engine_kick(g);
+    count_backup_begun(&g->d, r->op.job, true);
+    plan_log(&g->d, LOG_LVL_INFO, "%s: %s from %s (%s)", b.id, target, restore_from_name(from), why);
+    json_take(&r->answer, json_pack("{s:s,s:s,s:s,s:s}", "restore", b.id, "operation", op.id, "from",
+                                    restore_from_name(from), "why", why));
     return 0;
+}
+
+/* What the look for the native snapshot has found, and the restore, if there is one. */
+static int write_rows(struct decide *d, void *arg, struct err *e)
+{
+    struct restore *r = arg;
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (r->native_missing && native_row_read(d, r->native.id, &n) == 0 && n.state == NATIVE_PRESENT)
+        native_row_become(d, &n, NATIVE_MISSING);
+    return r->from == FROM_NONE ? 0 : write_restore(r, e);
+}
+
+static void rows_written(const struct err *e, void *arg)
+{
+    restore_end(arg, e);
 }
 
 static bool in_repository(const struct restore *r)
@@ -184,35 +197,54 @@ static bool target_takes(const struct restore *r)
     return !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
 }
 
+static void note_missing_ended(const struct err *e, void *arg)
+{
+    struct restore *r = arg;
+    (void)e; /* the next look at the storage finds it missing again */
+    restore_end(r, &r->refused);
+}
+
+static void record(struct restore *r, enum restore_from from, const char *why)
+{
+    r->from = from;
+    snprintf(r->why, sizeof r->why, "%s", why);
+    engine_request(r->engine, write_rows, rows_written, r);
+}
+
+static void refuse(struct restore *r, const struct err *e)
+{
+    r->refused = *e;
+    if (r->native_missing)
+        engine_request(r->engine, write_rows, note_missing_ended, r);
+    else
+        restore_end(r, e);
+}
+
 static void decide(struct restore *r, bool native_ok, const char *native_why)
 {
     const char *from = jstr(r->req, "from");
     struct err e = ERR_INIT;
-    CLEANUP_JSON json_t *answer = NULL;
-    bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
-    char why[700];
+    const bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
     if (native_ok && !want_repo) {
-        write_restore(r, FROM_NATIVE,
-                      want_native ? "--from native was given" : "the native snapshot exists and is healthy", &answer,
-                      &e);
+        record(r, FROM_NATIVE, want_native ? "--from native was given" : "the native snapshot exists and is healthy");
     } else if (want_native) {
         err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", r->op.volume->name,
                 native_why);
         err_hint(&e, "--from auto or --from repository takes the data from the repository");
+        refuse(r, &e);
     } else if (in_repository(r)) {
         if (r->has_native && !want_repo) {
             log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name,
                         native_why);
             records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
         }
-        snprintf(why, sizeof why, "%s", want_repo ? "--from repository was given" : native_why);
-        write_restore(r, FROM_REPOSITORY, why, &answer, &e);
+        record(r, FROM_REPOSITORY, want_repo ? "--from repository was given" : native_why);
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", r->op.volume->name,
                 r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "", native_why);
         err_hint(&e, "`snapferry backups` shows which backups of it are Completed");
+        refuse(r, &e);
     }
-    restore_end(r, answer, &e);
 }
 
 static void native_seen(struct step_result *s, void *arg)
@@ -224,8 +256,7 @@ static void native_seen(struct step_result *s, void *arg)
         decide(r, takes, takes ? "" : "the target is on another kind of storage than the native snapshot");
         return;
     }
-    if (s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT)
-        native_row_become(&r->engine->d, &r->native, NATIVE_MISSING);
+    r->native_missing = s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT;
     decide(r, false, s->err.msg);
 }
 
@@ -274,7 +305,7 @@ static void target_seen(struct step_result *s, void *arg)
         err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
     }
     if (e.cls) {
-        restore_end(r, NULL, &e);
+        restore_end(r, &e);
         return;
     }
     jset_bool(r->req, "target_is_block", jbool(s->out, "block"));
@@ -326,5 +357,5 @@ void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn 
     CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", jstr(r->req, "target"));
     if (!e.cls && step_start(g->steps, "look at the target", step_look_target, in, 60, target_seen, r, NULL, &e) == 0)
         return;
-    restore_end(r, NULL, &e);
+    restore_end(r, &e);
 }

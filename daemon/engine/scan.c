@@ -9,10 +9,15 @@
 #include "daemon/engine/engine-impl.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SNAPSHOTS_MAX 200000 /* of one scan: each becomes a record */
 #define TAG_MAX 255
+
+struct scan_counts {
+    unsigned snapshots, added, matched, unreadable, passed;
+};
 
 /* Comes in pages, each a mover's result. */
 struct scan {
@@ -20,9 +25,12 @@ struct scan {
     engine_reply_fn *reply;
     void *arg;
     char repository[128];
-    json_t *there; /* operation -> true */
+    char operation[512]; /* that asks for a page */
+    char after[512];     /* where the page begins */
+    json_t *there;       /* operation -> true */
     int64_t began_ns;
-    unsigned snapshots, added, matched, unreadable, passed;
+    struct scan_counts total, page; /* page: of the one that is being recorded */
+    unsigned lost;
 };
 
 static const char *tag(const json_t *tags, const char *name)
@@ -118,7 +126,7 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
     volume_row_init(&v);
     describe_rebuilt(op, repository, s);
     if (add_rebuilt_backup(g, jobj(s, "tags"), op->completed_ns, &e) < 0 || operation_add(g->records, op, &e) < 0) {
-        log_warning("%s: %s", op->id, e.msg);
+        plan_log(&g->d, LOG_LVL_WARNING, "%s: %s", op->id, e.msg);
         return -1;
     }
     if (volume_row_read(&g->d, op->volume_id, &v) < 0)
@@ -139,15 +147,15 @@ static void scan_one(struct scan *x, const json_t *s)
     if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
         return;
     if (operation_read(&g->d, tag(tags, "operation"), &op) == 0) {
-        x->matched++;
+        x->page.matched++;
     } else {
-        if (x->added >= SNAPSHOTS_MAX || !is_ours(g, tags)) {
-            x->passed++;
+        if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, tags)) {
+            x->page.passed++;
             return;
         }
         if (add_rebuilt(g, x->repository, s, &op) < 0)
             return;
-        x->added++;
+        x->page.added++;
     }
     json_object_set_new(x->there, op.id, json_true());
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
@@ -210,7 +218,7 @@ static int look_missing(const struct operation *row, void *arg)
 static unsigned find_missing(const struct scan *s)
 {
     struct missing m = {s->engine, s->repository, s->there, s->began_ns, 0};
-    if (s->unreadable)
+    if (s->total.unreadable)
         return 0;
     operation_each(s->engine->records, NULL, look_missing, &m, NULL);
     return m.lost;
@@ -218,78 +226,117 @@ static unsigned find_missing(const struct scan *s)
 
 /* ---- the whole ---- */
 
-static void scan_free(struct scan *s)
+static void scan_finish(struct scan *s, const struct err *e)
 {
+    const struct scan_counts *n = &s->total;
+    if (n->passed)
+        log_warning("repository \"%s\": %u snapshots were passed over, their tags are malformed", s->repository,
+                    n->passed);
+    CLEANUP_JSON json_t *out =
+        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository", s->repository, "snapshots",
+                  (int)n->snapshots, "added", (int)n->added, "known", (int)n->matched, "lost", (int)s->lost);
+    if (s->reply)
+        s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
+    else if (e->cls && !s->engine->stopping)
+        log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
+    else if (n->added)
+        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
+                 s->repository, n->added);
     json_decref(s->there);
     free(s);
 }
 
-static void scan_finish(struct scan *s, const char *operation, const struct err *e)
+static int write_missing(struct decide *d, void *arg, struct err *e)
 {
-    struct engine *g = s->engine;
-    unsigned lost = e->cls ? 0 : find_missing(s);
-    if (s->passed)
-        log_warning("repository \"%s\": %u snapshots were passed over, their tags are malformed", s->repository,
-                    s->passed);
-    CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", operation, "repository", s->repository, "snapshots",
-                  (int)s->snapshots, "added", (int)s->added, "known", (int)s->matched, "lost", (int)lost);
-    if (s->reply)
-        s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
-    else if (e->cls)
-        log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
-    else if (s->added)
-        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
-                 s->repository, s->added);
-    engine_kick(g);
-    scan_free(s);
+    struct scan *s = arg;
+    (void)d, (void)e;
+    s->lost = find_missing(s);
+    return 0;
 }
 
-static int ask_page(struct scan *s, const char *after, struct err *e);
-
-/* The rows of a page share one commit. */
-static void take_page(struct scan *s, const json_t *answer)
+static void missing_written(const struct err *e, void *arg)
 {
-    struct engine *g = s->engine;
-    struct err e = ERR_INIT;
+    scan_finish(arg, e);
+}
+
+static void ask_page(struct scan *s);
+
+/* The rows of a page are one request. */
+static int write_page(struct decide *d, void *arg, struct err *e)
+{
+    struct scan *s = arg;
+    CLEANUP(operation_clear) struct operation op;
     const json_t *v;
     size_t i;
-    const bool begun = records_begin(g->records, &e) == 0;
-    json_array_foreach(jarr(answer, "snapshots"), i, v) scan_one(s, v);
-    s->snapshots += (unsigned)json_array_size(jarr(answer, "snapshots"));
-    if (begun && records_commit(g->records, &e) < 0)
-        log_warning("what was found in repository \"%s\" cannot be recorded: %s", s->repository, e.msg);
+    s->page = (struct scan_counts){0};
+    const int rc = operation_get(d->records, s->operation, &op, e);
+    if (rc < 0)
+        return rc;
+    const json_t *answer = admin_answer(&op, 0), *list = jarr(answer, "snapshots");
+    if (op.state != OP_COMPLETED)
+        return err_set(e, (enum err_class)op.error.code, 0, "%s", op.error.message);
+    json_array_foreach(list, i, v) scan_one(s, v);
+    s->page.snapshots = (unsigned)json_array_size(list);
+    s->page.unreadable = !list || jint(answer, "unreadable");
+    snprintf(s->after, sizeof s->after, "%s", jstr(answer, "next"));
+    return 0;
+}
+
+static void page_written(const struct err *e, void *arg)
+{
+    struct scan *s = arg;
+    struct scan_counts *n = &s->total;
+    if (e->cls) {
+        scan_finish(s, e);
+        return;
+    }
+    n->snapshots += s->page.snapshots;
+    n->added += s->page.added;
+    n->matched += s->page.matched;
+    n->passed += s->page.passed;
+    n->unreadable += s->page.unreadable;
+    if (s->after[0] && n->snapshots < SNAPSHOTS_MAX) {
+        ask_page(s);
+        return;
+    }
+    n->unreadable += s->after[0] != '\0';
+    engine_request(s->engine, write_missing, missing_written, s);
 }
 
 static void page_ended(const json_t *state, bool terminal, void *arg)
 {
     struct scan *s = arg;
-    struct err e = ERR_INIT;
-    CLEANUP(operation_clear) struct operation op;
-    operation_init(&op);
+    (void)state;
     if (!terminal)
         return;
     engine_unwait(s->engine, s);
-    operation_read(&s->engine->d, jstr(state, "id"), &op);
-    const json_t *answer = admin_answer(&op, 0);
-    const char *next = jstr(answer, "next");
-    if (op.state != OP_COMPLETED)
-        err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
-    if (!jarr(answer, "snapshots") || jint(answer, "unreadable"))
-        s->unreadable++;
-    take_page(s, answer);
-    if (e.cls || !next[0] || s->snapshots >= SNAPSHOTS_MAX || ask_page(s, next, &e) < 0) {
-        s->unreadable += next[0] != '\0';
-        scan_finish(s, op.id, &e);
+    engine_request(s->engine, write_page, page_written, s);
+}
+
+static int write_ask(struct decide *d, void *arg, struct err *e)
+{
+    struct scan *s = arg;
+    json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "after", s->after);
+    return admin_submit(d, s->repository, steps, NULL, "admin-scan", s->operation, e);
+}
+
+static void ask_written(const struct err *e, void *arg)
+{
+    struct scan *s = arg;
+    struct engine *g = s->engine;
+    struct err own = *e;
+    const bool asked = s->reply && !s->after[0];
+    if (own.cls || engine_wait(g, s->operation, page_ended, s, &own) < 0) {
+        scan_finish(s, &own);
+    } else if (asked) { /* the storage is looked at as well, whenever it was seen last (RS-15) */
+        g->storage_wanted = true;
+        engine_kick(g);
     }
 }
 
-static int ask_page(struct scan *s, const char *after, struct err *e)
+static void ask_page(struct scan *s)
 {
-    char id[512];
-    json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "after", after);
-    int rc = admin_submit(&s->engine->d, s->repository, steps, NULL, "admin-scan", id, e);
-    return rc < 0 ? rc : engine_wait(s->engine, id, page_ended, s, e);
+    engine_request(s->engine, write_ask, ask_written, s);
 }
 
 void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
@@ -302,22 +349,13 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
         name = only->name;
     if (!s) {
         err_nomem(&e);
-    } else {
-        *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
-        snprintf(s->repository, sizeof s->repository, "%s", name);
-        if (jbool(req, "replaced"))
-            repository_replaced(g, name);
-        if (ask_page(s, "", &e) == 0) {
-            if (reply) { /* asked for: the storage is looked at as well, whenever it was seen last (RS-15) */
-                g->storage_wanted = true;
-                engine_kick(g);
-            }
-            return;
-        }
-        scan_free(s);
+        if (reply)
+            reply(NULL, &e, arg);
+        return;
     }
-    if (reply)
-        reply(NULL, &e, arg);
-    else
-        log_warning("a scan of repository \"%s\" could not be started: %s", name, e.msg);
+    *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
+    snprintf(s->repository, sizeof s->repository, "%s", name);
+    if (jbool(req, "replaced"))
+        repository_replaced(g, name);
+    ask_page(s);
 }

@@ -2,10 +2,9 @@
 /*
  * submit.c - a request becomes records, or is refused with everything that is wrong with it
  *
- * What the request names is looked up on the storage by a step; then policies are worked out, checked, and one
- * transaction writes the backup and its operations. Nothing is left behind by a request that is refused.
+ * What the request names is looked up on the storage by a step; then policies are worked out, checked, and the next
+ * turn writes the backup and its operations. Nothing is left behind by a request that is refused.
  */
-#include "base/crash.h"
 #include "base/nearest.h"
 #include "daemon/engine/facts.h"
 
@@ -22,7 +21,10 @@ struct submit {
     char job[128];
     bool begun; /* the job is to be run: if that is not possible, its run has failed */
     json_t *skipped;
-    json_t *missing; /* of these, what is not there or cannot be backed up as it is configured */
+    json_t *missing;             /* of these, what is not there or cannot be backed up as it is configured */
+    size_t n_skipped, n_missing; /* before they are recorded */
+    json_t *classes;             /* what the storage has answered */
+    json_t *answer;
 };
 
 static void submit_free(struct submit *s)
@@ -32,6 +34,8 @@ static void submit_free(struct submit *s)
     json_decref(s->req);
     json_decref(s->skipped);
     json_decref(s->missing);
+    json_decref(s->classes);
+    json_decref(s->answer);
     cfg_free(s->cfg);
     free(s);
 }
@@ -51,6 +55,7 @@ static void start_failed(struct submit *s, const struct err *why)
     if (schedule_failed(s->engine->schedule, s->job, jint(s->req, "planned_ns"), why, reason_passes(why), s->missing,
                         now_ns(), &e) < 0)
         log_warning("job \"%s\": %s", s->job, e.msg);
+    jobs_record(s->engine);
 }
 
 static void submit_end(struct submit *s, const json_t *answer, const struct err *e)
@@ -233,22 +238,56 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     return 0;
 }
 
-static bool already(const json_t *ids, const char *id)
+/* A run of write_records() before may have been undone. */
+static void lists_cut(json_t *list, size_t n)
 {
-    const json_t *v;
-    size_t i;
-    json_array_foreach(ids, i, v) if (!strcmp(json_string_value(v), id)) return true;
-    return false;
+    while (json_array_size(list) > n)
+        json_array_remove(list, json_array_size(list) - 1);
 }
 
-static int write_records(struct submit *s, const json_t *answers, json_t **answer, struct err *e)
+static int add_operations(struct submit *s, const char *backup, json_t *ops, json_t *ids, struct err *e)
 {
+    const json_t *a, *v;
+    size_t i, k;
+    CLEANUP_JSON json_t *seen = json_object();
+    json_array_foreach(s->classes, i, a)
+    {
+        json_array_foreach(jarr(a, "volumes"), k, v)
+        {
+            const char *name = jstr(v, "name"), *id = jstr(v, "id");
+            const struct cfg_class *own = cfg_class_of(s->cfg, name);
+            if (!own || strcmp(own->name, jstr(jobj(a, "class"), "name")) || !wanted(s, name) ||
+                json_object_get(seen, id))
+                continue;
+            if (!cfg_class_here(s->cfg, own)) {
+                skip(s, name, "its class is for other nodes (only-on-node)");
+                continue;
+            }
+            const size_t before = json_array_size(ids);
+            const int rc = add_operation(s, backup, v, own, ops, ids, e);
+            if (rc < 0)
+                return rc;
+            if (json_array_size(ids) > before)
+                json_object_set_new(seen, id, json_true());
+        }
+    }
+    if (json_array_size(ops) > 0)
+        return 0;
+    const json_t *first = json_array_get(s->skipped, 0);
+    err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
+            first ? jstr(first, "reason") : "no volume matches");
+    return err_hint(e, "`snapferry volumes` lists what the classes match");
+}
+
+static int write_records(struct decide *d, void *arg, struct err *e)
+{
+    struct submit *s = arg;
     struct engine *g = s->engine;
     CLEANUP(backup_clear) struct backup b;
     CLEANUP_JSON json_t *ops = json_array(), *ids = json_array();
-    const json_t *a, *v;
     char stamp[32];
-    size_t i, k;
+    lists_cut(s->skipped, s->n_skipped);
+    lists_cut(s->missing, s->n_missing);
     g->ids.stamp(&g->ids, now_ns(), stamp);
     backup_init(&b);
     str_setf(&b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
@@ -259,63 +298,33 @@ static int write_records(struct submit *s, const json_t *answers, json_t **answe
     b.caught_up = jbool(s->req, "caught_up");
     b.planned_ns = jint(s->req, "planned_ns");
     str_set(&b.description, jstr(s->req, "description"));
-    int rc = records_begin(g->records, e);
+    int rc = add_operations(s, b.id, ops, ids, e);
     if (rc < 0)
         return rc;
-    json_array_foreach(answers, i, a)
-    {
-        json_array_foreach(jarr(a, "volumes"), k, v)
-        {
-            const char *name = jstr(v, "name");
-            const struct cfg_class *own = cfg_class_of(s->cfg, name);
-            if (!own || strcmp(own->name, jstr(jobj(a, "class"), "name")) || !wanted(s, name) ||
-                already(ids, jstr(v, "id")))
-                continue;
-            if (!cfg_class_here(s->cfg, own)) {
-                skip(s, name, "its class is for other nodes (only-on-node)");
-                continue;
-            }
-            rc = add_operation(s, b.id, v, own, ops, ids, e);
-            if (rc < 0)
-                goto undo;
-        }
-    }
-    if (json_array_size(ops) == 0) {
-        const json_t *first = json_array_get(s->skipped, 0);
-        rc = err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
-                     first ? jstr(first, "reason") : "no volume matches");
-        err_hint(e, "`snapferry volumes` lists what the classes match");
-        goto undo;
-    }
     strs_from_json(&b.volume_ids, ids);
     json_set(&b.skipped, s->skipped);
-    records_counters_hold(g->records);
-    count_backup_begun(&g->d, s->job, false);
+    count_backup_begun(d, s->job, false);
     rc = backup_add(g->records, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
         rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), b.id, s->missing, now_ns(), e);
-    if (rc < 0) {
-        records_counters_settle(g->records);
-        goto undo;
-    }
-    rc = records_commit(g->records, e);
-    records_counters_settle(g->records);
     if (rc < 0)
         return rc;
-    crash_point("engine-submitted");
-    *answer = json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped);
-    log_info("%s: %zu volume%s", b.id, json_array_size(ops), json_array_size(ops) == 1 ? "" : "s");
+    plan_crash_point(d, "engine-submitted");
+    plan_log(d, LOG_LVL_INFO, "%s: %zu volume%s", b.id, json_array_size(ops), json_array_size(ops) == 1 ? "" : "s");
+    json_take(&s->answer, json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped));
     return 0;
-undo:
-    records_rollback(g->records);
-    return rc;
+}
+
+static void records_written(const struct err *e, void *arg)
+{
+    struct submit *s = arg;
+    submit_end(s, s->answer, e);
 }
 
 static void volumes_seen(struct step_result *r, void *arg)
 {
     struct submit *s = arg;
-    CLEANUP_JSON json_t *answer = NULL;
     struct err e = r->err;
     const json_t *a, *m;
     size_t i, k;
@@ -341,10 +350,14 @@ static void volumes_seen(struct step_result *r, void *arg)
         }
     }
     volumes_listed(s->engine, json_object_get(r->out, "classes"));
-    if (!e.cls)
-        write_records(s, json_object_get(r->out, "classes"), &answer, &e);
-    engine_kick(s->engine);
-    submit_end(s, answer, &e);
+    if (e.cls) {
+        submit_end(s, NULL, &e);
+        return;
+    }
+    s->classes = json_incref(json_object_get(r->out, "classes"));
+    s->n_skipped = json_array_size(s->skipped);
+    s->n_missing = json_array_size(s->missing);
+    engine_request(s->engine, write_records, records_written, s);
 }
 
 void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)

@@ -20,6 +20,10 @@
 struct seen {
     json_t *aliases; /* alias -> true, of everything on the storage of the classes that answered */
     json_t *drivers; /* class name -> true: those that answered */
+    /* to be recorded */
+    json_t *adopt;   /* [{"class", "native"}] */
+    json_t *used;    /* alias -> bytes that it holds alone */
+    json_t *changed; /* alias -> whether it is there */
 };
 
 static bool expired(struct engine *g, int64_t created)
@@ -27,9 +31,51 @@ static bool expired(struct engine *g, int64_t created)
     return now_ns() - created > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
 }
 
+/* Recorded again as it was found. */
+static int adopt(struct engine *g, const json_t *klass, const json_t *native, struct err *e)
+{
+    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
+    const char *alias = jstr(tag, "alias");
+    CLEANUP(native_row_clear) struct native_row n;
+    struct volume_desc volume;
+    struct cfg_policy p = {.effective = NULL};
+    if (native_row_peek(g->records, alias))
+        return 0;
+    native_row_init(&n);
+    volume_desc_init(&volume);
+    str_set(&n.id, alias);
+    str_set(&n.parent, jstr(tag, "backup"));
+    str_set(&n.volume_id, jstr(tag, "volume_id"));
+    n.state = NATIVE_PRESENT;
+    class_desc_take(&n.klass, class_desc_from_json(klass));
+    native_desc_take(&n.native, native_desc_from_json(native));
+    str_set(&volume.id, jstr(tag, "volume_id"));
+    str_set(&volume.name, jstr(tag, "volume_name"));
+    volume.size = jint(native, "size");
+    volume_desc_take(&n.volume, volume_desc_make(&volume));
+    str_set(&n.driver, jstr(klass, "driver"));
+    n.adopted = true;
+    /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
+    n.moved = false;
+    if (cfg_policy(g->cfg, jstr(tag, "volume_name"), NULL, &p, NULL) == 0) {
+        struct policy policy;
+        policy_from_cfg(&policy, &p);
+        policy_take(&n.policy, policy_make(&policy));
+        n.effective_retain = p.snapshots_to_retain;
+        n.snapshot_only = !p.move_data;
+        cfg_policy_clear(&p);
+    }
+    records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
+    const int rc = native_row_add(g->records, &n, e);
+    if (rc == 0)
+        plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again", alias,
+                 jstr(tag, "volume_name"));
+    return rc;
+}
+
 /* A native without a record: adopted where its backup is known here or it was the volume's only one (a node that was
  * installed anew), else it is an orphan that goes after its grace. */
-static void unknown_native(struct engine *g, const json_t *klass, json_t *native, json_t *remove)
+static void unknown_native(struct engine *g, const json_t *klass, json_t *native, struct seen *seen, json_t *remove)
 {
     const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
     const char *alias = jstr(tag, "alias");
@@ -39,38 +85,7 @@ static void unknown_native(struct engine *g, const json_t *klass, json_t *native
         return;
     bool known_backup = jstr(tag, "backup")[0] && backup_read(&g->d, jstr(tag, "backup"), &b) == 0;
     if (known_backup || g->news.created || g->news.recovered) {
-        CLEANUP(native_row_clear) struct native_row n;
-        struct volume_desc volume;
-        struct err e = ERR_INIT;
-        struct cfg_policy p = {.effective = NULL};
-        native_row_init(&n);
-        volume_desc_init(&volume);
-        str_set(&n.id, alias);
-        str_set(&n.parent, jstr(tag, "backup"));
-        str_set(&n.volume_id, jstr(tag, "volume_id"));
-        n.state = NATIVE_PRESENT;
-        class_desc_take(&n.klass, class_desc_from_json(klass));
-        native_desc_take(&n.native, native_desc_from_json(native));
-        str_set(&volume.id, jstr(tag, "volume_id"));
-        str_set(&volume.name, jstr(tag, "volume_name"));
-        volume.size = jint(native, "size");
-        volume_desc_take(&n.volume, volume_desc_make(&volume));
-        str_set(&n.driver, jstr(klass, "driver"));
-        n.adopted = true;
-        /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
-        n.moved = false;
-        if (cfg_policy(g->cfg, jstr(tag, "volume_name"), NULL, &p, NULL) == 0) {
-            struct policy policy;
-            policy_from_cfg(&policy, &p);
-            policy_take(&n.policy, policy_make(&policy));
-            n.effective_retain = p.snapshots_to_retain;
-            n.snapshot_only = !p.move_data;
-            cfg_policy_clear(&p);
-        }
-        records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
-        if (native_row_add(g->records, &n, &e) == 0)
-            log_info("native snapshot %s of %s was found on the storage and is recorded again", alias,
-                     jstr(tag, "volume_name"));
+        json_array_append_new(seen->adopt, json_pack("{s:O,s:O}", "class", (json_t *)klass, "native", native));
         return;
     }
     g->orphans++;
@@ -111,21 +126,21 @@ struct missing {
     const struct seen *seen;
     bool lately; /* something is missing that was there not long ago */
 };
-static void seen_again(struct engine *g, const char *alias, bool there)
+static int seen_again(struct engine *g, const char *alias, bool there, struct err *e)
 {
     CLEANUP(native_row_clear) struct native_row n;
-    if (native_row_read(&g->d, alias, &n) < 0)
-        return;
+    if (native_row_read(&g->d, alias, &n) < 0 || n.state != (there ? NATIVE_MISSING : NATIVE_PRESENT))
+        return 0;
     if (!there)
-        log_warning("native snapshot %s of %s is no longer on the storage", n.id, n.volume->name);
-    native_row_become(&g->d, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
-    if (!n.snapshot_only)
-        return;
-    if (there)
-        volume_backup_found(&g->d, n.volume_id);
-    else
-        volume_backup_lost(&g->d, n.volume_id, n.parent,
-                           "was a native snapshot alone, which is no longer on the storage", NULL);
+        plan_log(&g->d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer on the storage", n.id, n.volume->name);
+    const int rc = native_row_become(&g->d, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
+    if (!n.snapshot_only || rc < 0)
+        return rc;
+    if (!there)
+        return volume_backup_lost(&g->d, n.volume_id, n.parent,
+                                  "was a native snapshot alone, which is no longer on the storage", e);
+    volume_backup_found(&g->d, n.volume_id);
+    return 0;
 }
 
 static int look_missing(const struct native_row *n, void *arg)
@@ -142,38 +157,43 @@ static int look_missing(const struct native_row *n, void *arg)
     const bool there = json_object_get(m->seen->aliases, n->id) != NULL,
                changed = there != (n->state == NATIVE_PRESENT);
     if (changed)
-        seen_again(m->engine, n->id, there);
+        json_object_set_new(m->seen->changed, n->id, json_boolean(there));
     m->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
     return 0;
 }
 
 /* What a native holds alone grows while its volume is written. */
-static void note_used(struct engine *g, const json_t *natives)
+static void note_used(struct engine *g, const json_t *native, struct seen *seen)
 {
-    struct err e = ERR_INIT;
-    const json_t *v;
+    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
+    json_t *used = json_object_get(native, "used");
+    const struct native_row *n = native_row_peek(g->records, jstr(tag, "alias"));
+    if (json_is_integer(used) && n && !is_none(n->native) && n->native->used != json_integer_value(used))
+        json_object_set(seen->used, n->id, used);
+}
+
+static int write_used(struct engine *g, const char *alias, int64_t used, struct err *e)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    struct native_desc desc;
+    if (native_row_read(&g->d, alias, &n) < 0 || is_none(n.native) || native_desc_copy(&desc, n.native) < 0)
+        return 0;
+    desc.used = used;
+    native_desc_take(&n.native, native_desc_make(&desc));
+    return native_row_save(g->records, &n, e);
+}
+
+static int write_storage(struct engine *g, const json_t *doc, struct err *e)
+{
+    const char *alias;
+    json_t *v;
     size_t i;
-    int rc = records_begin(g->records, &e);
-    if (rc < 0)
-        return;
-    json_array_foreach(natives, i, v)
-    {
-        const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v, *used = json_object_get(v, "used");
-        CLEANUP(native_row_clear) struct native_row n;
-        native_row_init(&n);
-        struct native_desc desc;
-        if (!json_is_integer(used) || native_row_read(&g->d, jstr(tag, "alias"), &n) < 0 || is_none(n.native) ||
-            n.native->used == json_integer_value(used) || native_desc_copy(&desc, n.native) < 0)
-            continue;
-        desc.used = json_integer_value(used);
-        native_desc_take(&n.native, native_desc_make(&desc));
-        if ((rc = native_row_save(g->records, &n, &e)) < 0)
-            break;
-    }
-    if (rc < 0 || records_commit(g->records, &e) < 0) {
-        records_rollback(g->records);
-        log_debug("what native snapshots hold: %s", e.msg);
-    }
+    int rc = 0;
+    json_array_foreach(jarr(doc, "adopt"), i, v) if (rc >= 0) rc = adopt(g, jobj(v, "class"), jobj(v, "native"), e);
+    json_object_foreach(jobj(doc, "used"), alias, v) if (rc >= 0) rc = write_used(g, alias, json_integer_value(v), e);
+    json_object_foreach(jobj(doc, "changed"), alias, v) if (rc >= 0) rc = seen_again(g, alias, json_is_true(v), e);
+    return rc;
 }
 
 static void sort_out_class(struct engine *g, const json_t *answer, struct seen *seen, json_t *remove, json_t *undo)
@@ -194,9 +214,10 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
         bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
         json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
         if (!again && native_row_read(&g->d, jstr(tag, "alias"), &n) < 0)
-            unknown_native(g, klass, v, remove);
+            unknown_native(g, klass, v, seen, remove);
+        else
+            note_used(g, v, seen);
     }
-    note_used(g, json_object_get(answer, "natives"));
     json_array_foreach(json_object_get(answer, "exposures"), i, v)
     {
         struct find_intent x = {jstr(v, "alias"), false};
@@ -232,7 +253,7 @@ static void storage_seen(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
     CLEANUP_JSON json_t *remove = json_array(), *undo = json_array();
-    struct seen seen = {json_object(), json_object()};
+    struct seen seen = {json_object(), json_object(), json_array(), json_object(), json_object()};
     struct missing m = {g, &seen, false};
     const json_t *a;
     size_t i;
@@ -245,6 +266,9 @@ static void storage_seen(struct step_result *s, void *arg)
         g->orphan_list = json_array();
         json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
         native_row_each(g->records, NULL, look_missing, &m, NULL);
+        if (json_array_size(seen.adopt) || json_object_size(seen.used) || json_object_size(seen.changed))
+            engine_record(g, "native snapshots on the storage", write_storage,
+                          json_pack("{s:O,s:O,s:O}", "adopt", seen.adopt, "used", seen.used, "changed", seen.changed));
         if (m.lately)
             g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
         if (g->news.created || g->news.recovered)
@@ -260,6 +284,9 @@ static void storage_seen(struct step_result *s, void *arg)
     }
     json_decref(seen.aliases);
     json_decref(seen.drivers);
+    json_decref(seen.adopt);
+    json_decref(seen.used);
+    json_decref(seen.changed);
     engine_kick(g);
 }
 
@@ -283,9 +310,17 @@ static int look_removing(const struct native_row *n, void *arg)
                                            "native", native_desc_to_json(n->native)));
 }
 
+static int write_removed(struct engine *g, const json_t *out, struct err *e)
+{
+    (void)e;
+    natives_removed(&g->d, out);
+    return 0;
+}
+
 static void leftovers_done(struct step_result *s, void *arg)
 {
-    natives_removed(arg, s->err.cls ? NULL : s->out);
+    if (!s->err.cls && s->out)
+        engine_record(arg, "removed native snapshots", write_removed, json_incref(s->out));
 }
 
 static void room_seen(struct step_result *s, void *arg)

@@ -4,67 +4,168 @@
  *
  * The commit runs in a thread of its own. Until it has ended there is no other turn: rows that are being written are
  * decided about again only when they are durable. What happens meanwhile waits as events, answers come from memory.
+ *
+ * If a commit fails, a transaction without changes shows whether the records can be written at all. If not, nothing is
+ * decided until they can, requests are refused, and it is tried again. If they can, one of the units of the turn is the
+ * cause: the next turns have half as many, until one with a single unit fails, which is kept aside.
  */
 #include "daemon/engine/engine-impl.h"
 
-#define LOOKS 256 /* rows that one turn looks at */
-#define RETRY_S 1 /* until a turn that could not be committed is tried again */
+#define UNITS 256    /* of one turn, about */
+#define GOOD_TURNS 4 /* after as many, turns have twice as many units again */
+#define RETRY_S 1    /* until it is tried again whether the records can be written */
 #define RETRY_DEGRADED_S 10
 
-static void undone(struct engine *g, const struct err *e)
+/* ---- after a failure ---- */
+
+static void retry_later(struct engine *g, const struct err *e)
 {
-    decide_undone(&g->d);
     const int64_t wait_s = records_degraded(g->records) ? RETRY_DEGRADED_S : RETRY_S;
     g->retry_ns = mono_ns() + wait_s * NS_PER_S;
     log_warning("what was decided cannot be recorded, retrying in %lld s: %s", (long long)wait_s, e->msg);
 }
 
+static void failed(struct engine *g, const struct err *e)
+{
+    struct failed_turn *f = &g->failed;
+    f->units = g->d.units;
+    f->err = *e;
+    f->probe = true;
+    f->good = 0;
+    decide_undone(&g->d);
+    if (f->units < 2)
+        return;
+    g->units = f->units / 2;
+    log_debug("a turn of %u cannot be recorded: %s", f->units, e->msg);
+}
+
+static void probed(struct engine *g, int rc, const struct err *e)
+{
+    struct failed_turn *f = &g->failed;
+    g->probing = false;
+    if (rc < 0) {
+        retry_later(g, e);
+        requests_refuse(&g->d, e);
+        return;
+    }
+    f->probe = false;
+    if (f->units != 1)
+        return;
+    g->units = UNITS;
+    decide_blame(&g->d, &f->err);
+}
+
+static void succeeded(struct engine *g)
+{
+    if (g->units == UNITS || ++g->failed.good < GOOD_TURNS)
+        return;
+    g->failed.good = 0;
+    g->units = g->units < UNITS / 2 ? 2 * g->units : UNITS;
+}
+
+/* ---- old records ---- */
+
+#define KEEP_ROWS 200 /* of each kind, however old */
+
+static void pruned(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    g->prune_turn = g->d.turn;
+    if (records_prune_end(g->records, &g->prune_wanted, &e) < 0)
+        log_warning("old records cannot be removed: %s", e.msg);
+}
+
+/* When nothing else is to be written, or a turn was between two parts. */
+static bool prune(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    if (!g->prune_wanted || g->failed.probe || g->retry_ns || (decide_is_due(&g->d) && g->prune_turn == g->d.turn))
+        return false;
+    const int rc = records_prune_start(g->records, cfg_daemon(g->cfg)->keep_records_s, KEEP_ROWS, &e);
+    if (rc < 0) {
+        g->prune_wanted = false; /* until the next sweep */
+        log_warning("old records cannot be removed: %s", e.msg);
+    }
+    return rc > 0;
+}
+
+/* ---- the turn ---- */
+
 static void finish(struct engine *g, int rc, const struct err *e)
 {
-    if (rc < 0) {
-        undone(g, e);
+    if (g->probing) {
+        probed(g, rc, e);
+    } else if (rc < 0) {
+        failed(g, e);
     } else {
+        succeeded(g);
         engine_act(g, &g->d.plan);
         decide_acted(&g->d);
     }
     waiters_tell(g);
 }
 
-/* Decides what is to be written; false: nothing can be written now. */
-static bool decide(struct engine *g)
+static bool begin(struct engine *g)
 {
     struct err e = ERR_INIT;
+    if (records_begin(g->records, &e) == 0)
+        return true;
+    retry_later(g, &e);
+    requests_refuse(&g->d, &e);
+    return false;
+}
+
+/* False: there is nothing to be written now. */
+static bool decide(struct engine *g)
+{
     struct decide *d = &g->d;
-    if (g->retry_ns && mono_ns() < g->retry_ns)
-        return false;
-    g->retry_ns = 0;
     d->world.cfg = g->cfg;
     d->world.writable = !records_degraded(g->records);
     if (g->was_degraded && d->world.writable)
         decide_look_at_all(d);
     g->was_degraded = !d->world.writable;
-    if (records_begin(g->records, &e) < 0) {
-        g->retry_ns = mono_ns() + RETRY_S * NS_PER_S;
-        log_warning("the records cannot be used, retrying: %s", e.msg);
+    if (!begin(g))
         return false;
-    }
     records_counters_hold(g->records);
-    decide_turn(d, LOOKS);
+    decide_turn(d, g->units ? g->units : (g->units = UNITS));
     if (!d->plan.failed)
         return true;
-    err_set(&e, ERR_GENERIC, 0, "a row cannot be written");
+    const struct err e = d->plan.err;
     records_rollback(g->records);
     records_counters_settle(g->records);
-    finish(g, -1, &e);
+    decide_undone(d);
+    retry_later(g, &e);
     return false;
+}
+
+static bool probe(struct engine *g)
+{
+    if (!begin(g))
+        return false;
+    records_counters_hold(g->records);
+    records_probe(g->records);
+    g->probing = true;
+    return true;
+}
+
+bool engine_is_writing(const struct engine *g)
+{
+    return g->d.in_flight || records_committing(g->records);
 }
 
 void engine_turn(struct engine *g)
 {
     struct err e = ERR_INIT;
-    if (g->d.in_flight || !decide(g))
+    if (engine_is_writing(g) || prune(g))
         return;
-    int rc = records_commit_start(g->records, &e);
+    /* Who asks for something learns at once that it cannot be recorded. */
+    if (g->retry_ns && mono_ns() < g->retry_ns && !requests_wait(&g->d))
+        return;
+    const bool again = g->failed.probe || g->retry_ns;
+    g->retry_ns = 0;
+    if (!(again ? probe(g) : decide(g)))
+        return;
+    const int rc = records_commit_start(g->records, &e);
     records_counters_settle(g->records);
     if (rc <= 0)
         finish(g, rc, &e);
@@ -73,17 +174,8 @@ void engine_turn(struct engine *g)
 void engine_committed(struct engine *g)
 {
     struct err e = ERR_INIT;
-    if (records_committing(g->records))
+    if (records_pruning(g->records))
+        pruned(g);
+    else if (records_committing(g->records))
         finish(g, records_commit_end(g->records, &e), &e);
-}
-
-void engine_turn_now(struct engine *g)
-{
-    struct err e = ERR_INIT;
-    engine_committed(g);
-    if (g->d.in_flight || !decide(g))
-        return;
-    int rc = records_commit(g->records, &e);
-    records_counters_settle(g->records);
-    finish(g, rc, &e);
 }

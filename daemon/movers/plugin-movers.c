@@ -105,7 +105,7 @@ static void on_aftermath(struct step_result *r, void *arg)
     op_free(o);
 }
 
-/* After a successful end nothing waits for the cleanup; a failed one is left to plugin_movers_forget(). */
+/* Nothing waits for it. */
 static bool begin_aftermath(struct pm_op *o)
 {
     if (!(o->abilities & PA_CLEANUP))
@@ -146,15 +146,10 @@ static void op_finish(struct pm_op *o)
     struct plugin_movers *pm = o->pm;
     char operation[sizeof o->operation];
     memcpy(operation, o->operation, sizeof operation);
-    bool after = o->outcome == MOVER_OK && !o->skip[0];
     op_unlink(o);
     pm->events->ended(operation, &end, pm->arg);
     json_decref(end.result);
-    op_link(o); /* the cleanup must be found by plugin_movers_free() */
-    if (!after || !begin_aftermath(o)) {
-        op_unlink(o);
-        op_free(o);
-    }
+    op_free(o);
 }
 
 /* ---- steps and their answers ---- */

@@ -37,7 +37,7 @@ static int write_changes(struct commit *c)
 static void *commit_run(void *arg)
 {
     struct commit *c = arg;
-    c->rc = write_changes(c);
+    c->rc = c->work ? c->work(c->writer, c->work_arg, &c->err) : write_changes(c);
     eventfd_write(c->fd, 1);
     return NULL;
 }
@@ -73,20 +73,27 @@ static int commit_prepare(struct records *r, struct err *e)
     c->next_seq = r->next_seq;
     c->seq_changed = r->next_seq != r->seq_written;
     c->hold = r->hold;
+    c->work = NULL;
     c->noted = (struct failures){.corrupt = false};
     c->err = (struct err)ERR_INIT;
     r->writer.noted = &c->noted;
     return 0;
 }
 
+static void take_failures(struct records *r)
+{
+    const struct failures *x = &r->commit.noted;
+    r->writer.noted = &r->noted;
+    r->noted.corrupt |= x->corrupt;
+    r->noted.degraded |= x->degraded;
+    r->noted.write_errors += x->write_errors;
+}
+
 /* It has ended: what it left becomes known. Rows are settled, or left to be undone. */
 static int commit_finish(struct records *r)
 {
     struct commit *c = &r->commit;
-    r->writer.noted = &r->noted;
-    r->noted.corrupt |= c->noted.corrupt;
-    r->noted.degraded |= c->noted.degraded;
-    r->noted.write_errors += c->noted.write_errors;
+    take_failures(r);
     records_counters_ended(r, &c->counters, c->rc >= 0, c->hold);
     if (c->rc < 0)
         return c->rc;
@@ -121,8 +128,30 @@ void records_write_wait(struct records *r)
         return;
     pthread_join(c->thread, NULL);
     c->running = false;
-    if (commit_finish(r) < 0)
+    if (c->work)
+        take_failures(r);
+    else if (commit_finish(r) < 0)
         records_undo(r);
+    r->ended = true;
+    r->ended_rc = c->rc;
+    r->ended_err = c->err;
+}
+
+void records_beside(struct records *r, beside_fn *work, void *arg)
+{
+    struct commit *c = &r->commit;
+    c->writer = &r->writer;
+    c->work = work;
+    c->work_arg = arg;
+    c->noted = (struct failures){.corrupt = false};
+    c->err = (struct err)ERR_INIT;
+    c->rc = 0;
+    r->writer.noted = &c->noted;
+    c->running = r->reader.db && records_thread(&c->thread, commit_run, c) == 0;
+    if (c->running)
+        return;
+    commit_run(c);
+    take_failures(r);
     r->ended = true;
     r->ended_rc = c->rc;
     r->ended_err = c->err;

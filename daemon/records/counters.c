@@ -34,6 +34,8 @@ void records_counters_free(struct records *r)
     for (size_t i = 0; i < r->counter_n; i++)
         counter_free(r->counters[i]);
     free(r->counters);
+    free(r->save.v);
+    r->save = (struct counters_before){.set = false};
     r->counter_tree = NULL;
     r->counters = NULL;
     r->counter_n = r->counter_cap = 0;

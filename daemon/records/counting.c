@@ -17,6 +17,42 @@ int records_flush(struct records *r, struct err *e)
     return records_tx_end(r, 0, e);
 }
 
+/* Before it changes. */
+static int counter_remember(struct records *r, struct counter *c, struct err *e)
+{
+    struct counters_before *s = &r->save;
+    if (!s->set)
+        return 0;
+    if (s->n == s->cap) {
+        const size_t cap = s->cap ? 2 * s->cap : 16;
+        struct counter_before *more = reallocarray(s->v, cap, sizeof *more);
+        if (!more)
+            return err_nomem(e);
+        s->v = more;
+        s->cap = cap;
+    }
+    s->v[s->n++] = (struct counter_before){c, c->value, c->gone};
+    return 0;
+}
+
+void records_counters_savepoint(struct records *r)
+{
+    r->save.set = true;
+    r->save.n = 0;
+}
+
+void records_counters_savepoint_end(struct records *r, bool undo)
+{
+    struct counters_before *s = &r->save;
+    for (; undo && s->n; s->n--) {
+        const struct counter_before *x = &s->v[s->n - 1];
+        x->counter->value = x->value;
+        x->counter->gone = x->gone;
+    }
+    s->n = 0;
+    s->set = false;
+}
+
 static int counter_change(struct records *r, const char *name, const json_t *labels, double v, bool add, struct err *e)
 {
     struct counter *c;
@@ -28,7 +64,7 @@ static int counter_change(struct records *r, const char *name, const json_t *lab
     CLEANUP_FREE char *text = records_labels_text(labels);
     if (!text)
         return err_nomem(e);
-    if ((rc = records_counter_find(r, name, text, &c, e)) < 0)
+    if ((rc = records_counter_find(r, name, text, &c, e)) < 0 || (rc = counter_remember(r, c, e)) < 0)
         return rc;
     if (c->gone)
         c->value = 0;

@@ -367,15 +367,35 @@ static void set_now(struct image *m, struct object *obj, struct version *v)
     join_lists(m, obj);
 }
 
+/* Makes sure that there is an element of `size` bytes behind the last one. */
+static int reserve(void *list, size_t n, size_t *cap, size_t size)
+{
+    void **at = list;
+    if (n < *cap)
+        return 0;
+    const size_t more = *cap ? 2 * *cap : 16;
+    void *fresh = reallocarray(*at, more, size);
+    if (!fresh)
+        return strings_set_nomem();
+    *at = fresh;
+    *cap = more;
+    return 0;
+}
+
 int image_change(struct image *m, struct object *obj, struct version *v)
 {
     struct version *old = obj->now;
-    if (v && attach(m, v) < 0) {
+    struct savepoint *s = &m->save;
+    const bool remember = obj->changed && s->set;
+    const uint64_t seq = obj->seq;
+    if ((remember && reserve(&s->rows, s->n_rows, &s->cap_rows, sizeof *s->rows) < 0) || (v && attach(m, v) < 0)) {
         version_unref(v);
         return -ENOMEM;
     }
     set_now(m, obj, v);
-    if (obj->changed) {
+    if (remember) {
+        s->rows[s->n_rows++] = (struct replaced_row){obj, old, seq};
+    } else if (obj->changed) {
         detach(m, old);
         version_unref(old);
     } else {
@@ -520,15 +540,23 @@ int image_intent_add(struct image *m, uint64_t id, const char *owner, const char
     return 0;
 }
 
-void image_intent_change(struct image *m, struct noted *i, char *doc)
+int image_intent_change(struct image *m, struct noted *i, char *doc)
 {
-    if (i->changed) {
+    struct savepoint *s = &m->save;
+    if (i->changed && s->set && reserve(&s->intents, s->n_intents, &s->cap_intents, sizeof *s->intents) < 0) {
+        free(doc);
+        return -ENOMEM;
+    }
+    if (i->changed && s->set) {
+        s->intents[s->n_intents++] = (struct replaced_intent){i, i->doc};
+    } else if (i->changed) {
         free(i->doc);
     } else {
         i->was_doc = i->doc;
         note_intent(m, i);
     }
     i->doc = doc;
+    return 0;
 }
 
 /* One whose change has ended; without a document it goes. */
@@ -557,31 +585,42 @@ static void take_back(struct image *m, struct object *obj)
 }
 
 /* What is now stays, or what was comes back. */
+static void end_object(struct image *m, struct object *obj, bool undo)
+{
+    if (undo)
+        take_back(m, obj);
+    struct version *v = obj->now, *gone = obj->was;
+    obj->changed = false;
+    obj->was = NULL;
+    detach(m, gone);
+    if (v) {
+        free(v->text);
+        v->text = NULL;
+        image_tidy(m, obj);
+    } else {
+        remove_object(m, obj);
+    }
+    version_unref(gone);
+}
+
+static void end_intents(struct image *m, struct noted *first, bool undo)
+{
+    for (struct noted *i = first, *next; i; i = next) {
+        next = i->next_changed;
+        end_intent(m, i, undo ? i->was_doc : i->doc, undo ? i->doc : i->was_doc);
+    }
+}
+
 static void end(struct image *m, bool undo)
 {
     struct object *first = m->changed, *next;
-    struct noted *intent = m->changed_intents, *next_intent;
+    struct noted *intents = m->changed_intents;
+    image_savepoint_keep(m);
     for (struct object *obj = first; obj; obj = next) {
         next = obj->next_changed;
-        if (undo)
-            take_back(m, obj);
-        struct version *v = obj->now, *gone = obj->was;
-        obj->changed = false;
-        obj->was = NULL;
-        detach(m, gone);
-        if (v) {
-            free(v->text);
-            v->text = NULL;
-            image_tidy(m, obj);
-        } else {
-            remove_object(m, obj);
-        }
-        version_unref(gone);
+        end_object(m, obj, undo);
     }
-    for (struct noted *i = intent; i; i = next_intent) {
-        next_intent = i->next_changed;
-        end_intent(m, i, undo ? i->was_doc : i->doc, undo ? i->doc : i->was_doc);
-    }
+    end_intents(m, intents, undo);
     m->replaced = 0;
     m->changed = NULL;
     m->changed_end = &m->changed;
@@ -597,6 +636,63 @@ void image_undo(struct image *m)
 void image_settle(struct image *m)
 {
     end(m, false);
+}
+
+/* ---- savepoints ---- */
+
+void image_savepoint(struct image *m)
+{
+    struct savepoint *s = &m->save;
+    s->set = true;
+    s->changed_end = m->changed_end;
+    s->changed_intents_end = m->changed_intents_end;
+    s->replaced = m->replaced;
+}
+
+void image_savepoint_keep(struct image *m)
+{
+    struct savepoint *s = &m->save;
+    for (size_t i = 0; i < s->n_rows; i++) {
+        detach(m, s->rows[i].was);
+        version_unref(s->rows[i].was);
+    }
+    for (size_t i = 0; i < s->n_intents; i++)
+        free(s->intents[i].was);
+    s->n_rows = s->n_intents = 0;
+    s->set = false;
+}
+
+void image_savepoint_undo(struct image *m, image_undo_fn *fn, void *arg)
+{
+    struct savepoint *s = &m->save;
+    struct object *first = *s->changed_end, *next;
+    struct noted *intents = *s->changed_intents_end;
+    while (s->n_rows) {
+        const struct replaced_row *x = &s->rows[--s->n_rows];
+        struct version *now = x->obj->now;
+        fn(x->obj, now, x->was, arg);
+        set_now(m, x->obj, x->was);
+        set_seq(m, x->obj, x->seq);
+        detach(m, now);
+        version_unref(now);
+    }
+    while (s->n_intents) {
+        const struct replaced_intent *x = &s->intents[--s->n_intents];
+        free(x->intent->doc);
+        x->intent->doc = x->was;
+    }
+    for (struct object *obj = first; obj; obj = next) {
+        next = obj->next_changed;
+        fn(obj, obj->now, obj->was, arg);
+        end_object(m, obj, true);
+    }
+    end_intents(m, intents, true);
+    *s->changed_end = NULL;
+    m->changed_end = s->changed_end;
+    *s->changed_intents_end = NULL;
+    m->changed_intents_end = s->changed_intents_end;
+    m->replaced = s->replaced;
+    s->set = false;
 }
 
 /* ---- life ---- */
@@ -632,5 +728,7 @@ void image_free(struct image *m)
         end_intent(m, m->newest, NULL, m->newest->doc);
     free_table(&m->intents);
     free_table(&m->owners);
+    free(m->save.rows);
+    free(m->save.intents);
     image_init(m);
 }

@@ -70,6 +70,26 @@ struct table {
     size_t n_buckets, n;
 };
 
+/* What a change since the savepoint has replaced. */
+struct replaced_row {
+    struct object *obj;
+    struct version *was;
+    uint64_t seq; /* of the object, which may have become another row */
+};
+struct replaced_intent {
+    struct noted *intent;
+    char *was;
+};
+struct savepoint {
+    bool set;
+    struct object **changed_end; /* as they were */
+    struct noted **changed_intents_end;
+    size_t replaced;
+    struct replaced_row *rows; /* in the order of the changes */
+    struct replaced_intent *intents;
+    size_t n_rows, cap_rows, n_intents, cap_intents;
+};
+
 struct image {
     struct table ids[ROW_KINDS], seqs[ROW_KINDS], groups[ROW_KINDS];
     uint64_t states[ROW_KINDS][OP_STATES]; /* how many there are of each */
@@ -78,6 +98,7 @@ struct image {
     struct table intents, owners;
     struct noted *newest;
     struct noted *changed_intents, **changed_intents_end;
+    struct savepoint save;
 };
 _Static_assert((int)BACKUP_STATES <= (int)OP_STATES && (int)NATIVE_STATES <= (int)OP_STATES,
                "there is a counter for each state");
@@ -131,7 +152,7 @@ struct noted *image_intents(const struct image *m, const char *owner);
 int image_intent_add(struct image *m, uint64_t id, const char *owner, const char *kind, const char *name,
                      int64_t created_ns, char *doc, bool on_disk);
 /* doc NULL: it is resolved. Takes doc over. */
-void image_intent_change(struct image *m, struct noted *i, char *doc);
+int image_intent_change(struct image *m, struct noted *i, char *doc);
 
 /* ---- transactions ---- */
 
@@ -143,5 +164,14 @@ static inline bool image_is_changed(const struct image *m)
 void image_undo(struct image *m);
 /* All is on disk. */
 void image_settle(struct image *m);
+
+/*
+ * Part of a transaction that can be undone alone; there is one at a time. image_savepoint_undo() calls fn for each row
+ * that becomes what it was, before that: `from` is what it is, NULL: nothing.
+ */
+typedef void image_undo_fn(const struct object *obj, const struct version *from, const struct version *to, void *arg);
+void image_savepoint(struct image *m);
+void image_savepoint_keep(struct image *m);
+void image_savepoint_undo(struct image *m, image_undo_fn *fn, void *arg);
 
 #endif

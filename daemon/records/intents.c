@@ -61,7 +61,8 @@ static int intent_change(struct records *r, uint64_t id, char *text, struct err 
     }
     struct noted *i = image_intent(&r->image, id);
     if (i && i->doc) {
-        image_intent_change(&r->image, i, text);
+        if (image_intent_change(&r->image, i, text) < 0)
+            rc = err_nomem(e);
     } else {
         free(text);
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no intent %llu", (unsigned long long)id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * prune.c - finished rows that are old go, in small transactions
+ * prune.c - finished rows that are old go, in small transactions, each in the thread of the commits
  *
  * A backup goes with all its operations, and stays as long as a native snapshot was taken for it, an operation of it is
  * not finished, or an intent is open. An operation without a backup in the records goes by itself. What is known of
@@ -49,119 +49,171 @@ static void finalizep(sqlite3_stmt **st)
 #define CLEANUP_STMT CLEANUP(finalizep)
 
 /* All that one statement with up to three numbers yields. */
-static int numbers(struct records *r, const char *sql, sqlite3_int64 a, sqlite3_int64 b, sqlite3_int64 c,
+static int numbers(struct connection *w, const char *sql, sqlite3_int64 a, sqlite3_int64 b, sqlite3_int64 c,
                    uint64_t **ret, size_t *n, struct err *e)
 {
     CLEANUP_STMT sqlite3_stmt *st = NULL;
     *ret = NULL;
     *n = 0;
-    int rc = records_prepare(&r->writer, &st, sql, e);
+    int rc = records_prepare(w, &st, sql, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, a);
     sqlite3_bind_int64(st, 2, b);
     sqlite3_bind_int64(st, 3, c);
-    return records_collect(&r->writer, st, ret, n, e);
+    return records_collect(w, st, ret, n, e);
 }
 
 /* Rows with a smaller number are beyond the newest `keep_n`. */
-static int bound(struct records *r, const char *sql, unsigned keep_n, sqlite3_int64 *ret, struct err *e)
+static int bound(struct connection *w, const char *sql, unsigned keep_n, sqlite3_int64 *ret, struct err *e)
 {
     CLEANUP_FREE uint64_t *seq = NULL;
     size_t n;
     *ret = INT64_MAX;
     if (keep_n == 0)
         return 0;
-    int rc = numbers(r, sql, (sqlite3_int64)keep_n - 1, 0, 0, &seq, &n, e);
+    int rc = numbers(w, sql, (sqlite3_int64)keep_n - 1, 0, 0, &seq, &n, e);
     *ret = n ? (sqlite3_int64)seq[0] : 0;
     return rc;
 }
 
 /* Runs `sql` for one number; counts the rows. */
-static int change(struct records *r, const char *sql, sqlite3_int64 seq, int *removed, struct err *e)
+static int change(struct connection *w, const char *sql, sqlite3_int64 seq, int *removed, struct err *e)
 {
     CLEANUP_STMT sqlite3_stmt *st = NULL;
-    int rc = records_prepare(&r->writer, &st, sql, e);
+    int rc = records_prepare(w, &st, sql, e);
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, seq);
-    if ((rc = records_step(&r->writer, st, e, "write")) >= 0)
-        *removed += sqlite3_changes(r->writer.db);
+    if ((rc = records_step(w, st, e, "write")) >= 0)
+        *removed += sqlite3_changes(w->db);
     return rc;
 }
 
-static int remove_batch(struct records *r, const uint64_t *seq, size_t n, bool backups, int *removed, struct err *e)
+static int remove_batch(struct connection *w, const uint64_t *seq, size_t n, bool backups, int *removed, struct err *e)
 {
-    int rc = n ? records_sql_begin(&r->writer, e) : 0, gone = 0;
+    int rc = n ? records_sql_begin(w, e) : 0, gone = 0;
     if (rc < 0 || !n)
         return rc;
     for (size_t i = 0; rc >= 0 && i < n; i++) {
         if (backups)
-            rc = change(r, "DELETE FROM operations WHERE parent = (SELECT id FROM backups WHERE seq=?1)",
+            rc = change(w, "DELETE FROM operations WHERE parent = (SELECT id FROM backups WHERE seq=?1)",
                         (sqlite3_int64)seq[i], &gone, e);
         if (rc >= 0)
-            rc = change(r, backups ? "DELETE FROM backups WHERE seq=?1" : "DELETE FROM operations WHERE seq=?1",
+            rc = change(w, backups ? "DELETE FROM backups WHERE seq=?1" : "DELETE FROM operations WHERE seq=?1",
                         (sqlite3_int64)seq[i], &gone, e);
     }
-    rc = records_sql_end(&r->writer, rc, e);
+    rc = records_sql_end(w, rc, e);
     if (rc >= 0)
         *removed += gone;
     return rc;
 }
 
-static int remove_old(struct records *r, bool backups, int64_t before_ns, unsigned keep_n, int *removed, struct err *e)
+static int begin_stage(struct connection *w, struct pruning *p, enum prune_stage stage, struct err *e)
 {
-    sqlite3_int64 below;
-    int rc = bound(r,
-                   backups ? "SELECT seq FROM backups ORDER BY seq DESC LIMIT 1 OFFSET ?1"
-                           : "SELECT seq FROM operations ORDER BY seq DESC LIMIT 1 OFFSET ?1",
-                   keep_n, &below, e);
-    for (sqlite3_int64 from = INT64_MIN; rc >= 0;) {
-        CLEANUP_FREE uint64_t *last = NULL, *seq = NULL;
-        size_t some, n;
-        rc = numbers(r, backups ? last_of_backups : last_of_operations, before_ns, below, from, &last, &some, e);
-        if (rc < 0 || !some)
-            break;
-        rc = numbers(r, backups ? old_backups : old_operations, before_ns, below, from, &seq, &n, e);
-        if (rc >= 0)
-            rc = remove_batch(r, seq, n, backups, removed, e);
-        from = (sqlite3_int64)last[0];
-    }
-    return rc;
+    const bool backups = stage == PRUNE_BACKUPS;
+    p->stage = stage;
+    p->from = INT64_MIN;
+    return bound(w,
+                 backups ? "SELECT seq FROM backups ORDER BY seq DESC LIMIT 1 OFFSET ?1"
+                         : "SELECT seq FROM operations ORDER BY seq DESC LIMIT 1 OFFSET ?1",
+                 p->keep_n, &p->below, e);
+}
+
+/* The next window of a stage; 0: it was the last one. */
+static int remove_window(struct connection *w, struct pruning *p, struct err *e)
+{
+    CLEANUP_FREE uint64_t *last = NULL, *seq = NULL;
+    const bool backups = p->stage == PRUNE_BACKUPS;
+    size_t some, n;
+    int rc =
+        numbers(w, backups ? last_of_backups : last_of_operations, p->before_ns, p->below, p->from, &last, &some, e);
+    if (rc < 0 || !some)
+        return rc;
+    rc = numbers(w, backups ? old_backups : old_operations, p->before_ns, p->below, p->from, &seq, &n, e);
+    if (rc >= 0)
+        rc = remove_batch(w, seq, n, backups, &p->removed, e);
+    p->from = (sqlite3_int64)last[0];
+    return rc < 0 ? rc : 1;
 }
 
 /* Gives pages back and empties the log; what cannot be done now is done next time. */
-static void shrink(struct records *r)
+static void shrink(struct connection *w)
 {
     CLEANUP_FREE uint64_t *pages = NULL;
     size_t n;
     char *sql;
-    if (numbers(r, "SELECT freelist_count FROM pragma_freelist_count", 0, 0, 0, &pages, &n, NULL) < 0)
+    if (numbers(w, "SELECT freelist_count FROM pragma_freelist_count", 0, 0, 0, &pages, &n, NULL) < 0)
         return;
     if (n && pages[0] > FREE_PAGES_KEPT &&
         (sql = sqlite3_mprintf("PRAGMA incremental_vacuum(%lld)", (long long)pages[0] - FREE_PAGES_KEPT))) {
-        sqlite3_exec(r->writer.db, sql, NULL, NULL, NULL);
+        sqlite3_exec(w->db, sql, NULL, NULL, NULL);
         sqlite3_free(sql);
     }
-    sqlite3_exec(r->writer.db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+    sqlite3_exec(w->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
 }
 
-int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
+static int finish(struct connection *w, struct pruning *p, struct err *e)
 {
-    int removed = 0, rc = records_refuse_read_only(r, e);
-    if (rc < 0 || r->commit.running || (rc = records_ready(r, e)) < 0)
+    int removed = 0, rc = records_sql_begin(w, e);
+    if (rc >= 0)
+        rc = records_sql_end(w, change(w, "DELETE FROM set_aside WHERE at_ns < ?1", p->before_ns, &removed, e), e);
+    p->removed += removed;
+    p->stage = PRUNE_DONE;
+    if (rc >= 0 && p->removed)
+        shrink(w);
+    return rc;
+}
+
+/* Removes some rows; p->stage is PRUNE_DONE when there are no more. */
+static int prune_part(struct connection *w, void *arg, struct err *e)
+{
+    struct pruning *p = arg;
+    const int before = p->removed;
+    int rc = 0;
+    while (rc >= 0 && p->stage != PRUNE_DONE && p->removed == before) {
+        if (p->stage == PRUNE_FIRST)
+            rc = begin_stage(w, p, PRUNE_BACKUPS, e);
+        else if (p->stage == PRUNE_LAST)
+            rc = finish(w, p, e);
+        else if ((rc = remove_window(w, p, e)) == 0 && p->stage == PRUNE_OPERATIONS)
+            p->stage = PRUNE_LAST;
+        else if (rc == 0)
+            rc = begin_stage(w, p, PRUNE_OPERATIONS, e);
+    }
+    if (rc < 0)
+        p->stage = PRUNE_DONE;
+    return rc < 0 ? rc : 0;
+}
+
+int records_prune_start(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
+{
+    struct pruning *p = &r->pruning;
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0 || records_committing(r) || (rc = records_ready(r, e)) < 0)
         return rc;
     if (r->depth > 0)
         return err_set(e, ERR_GENERIC, EBUSY, "the records cannot be pruned inside a transaction");
-    int64_t now = records_clock();
-    int64_t before = keep_s > now / NS_PER_S ? 0 : now - keep_s * NS_PER_S;
-    if ((rc = remove_old(r, true, before, keep_n, &removed, e)) < 0 ||
-        (rc = remove_old(r, false, before, keep_n, &removed, e)) < 0 || (rc = records_sql_begin(&r->writer, e)) < 0)
-        return rc;
-    rc = records_sql_end(&r->writer, change(r, "DELETE FROM set_aside WHERE at_ns < ?1", before, &removed, e), e);
-    if (rc < 0)
-        return rc;
-    if (removed)
-        shrink(r);
-    return removed;
+    const int64_t now = records_clock();
+    if (p->stage == PRUNE_DONE)
+        *p = (struct pruning){
+            .keep_n = keep_n, .before_ns = keep_s > now / NS_PER_S ? 0 : now - keep_s * NS_PER_S, .stage = PRUNE_FIRST};
+    records_beside(r, prune_part, p);
+    return 1;
+}
+
+bool records_pruning(const struct records *r)
+{
+    return records_committing(r) && r->commit.work;
+}
+
+int records_prune_end(struct records *r, bool *more, struct err *e)
+{
+    struct pruning *p = &r->pruning;
+    *more = false;
+    if (!records_pruning(r))
+        return err_set(e, ERR_GENERIC, EINVAL, "the records are not being pruned");
+    const int rc = records_commit_end(r, e);
+    *more = rc >= 0 && p->stage != PRUNE_DONE;
+    return rc < 0 ? rc : p->removed;
 }

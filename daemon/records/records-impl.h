@@ -93,6 +93,18 @@ struct counter {
     bool in_doubt, undo_in_doubt; /* value, undo: a commit under way may take something off again */
 };
 
+/* A counter before a change since the savepoint. */
+struct counter_before {
+    struct counter *counter;
+    double value;
+    bool gone;
+};
+struct counters_before {
+    bool set;
+    struct counter_before *v;
+    size_t n, cap;
+};
+
 /* A counter as a commit writes it. */
 struct counted {
     struct counter *counter;
@@ -103,6 +115,19 @@ struct counted_list {
     struct counted *v;
     size_t n;
 };
+
+/* Old rows go, a part at a time. */
+enum prune_stage { PRUNE_DONE, PRUNE_FIRST, PRUNE_BACKUPS, PRUNE_OPERATIONS, PRUNE_LAST };
+struct pruning {
+    enum prune_stage stage;
+    unsigned keep_n;
+    int64_t before_ns;
+    sqlite3_int64 below, from; /* numbers of rows */
+    int removed;
+};
+
+/* Other work with the writing connection. */
+typedef int beside_fn(struct connection *w, void *arg, struct err *e);
 
 /* A transaction on its way to the disk. What it writes does not change until it has ended. */
 struct commit {
@@ -117,7 +142,9 @@ struct commit {
     int rc;
     int fd; /* an eventfd, written at the end; -1: none */
     pthread_t thread;
-    bool running; /* the thread was started and not joined */
+    bool running;    /* the thread was started and not joined */
+    beside_fn *work; /* what it does instead of writing a transaction; NULL: it writes one */
+    void *work_arg;
 };
 
 struct integrity;
@@ -136,13 +163,15 @@ struct records {
     unsigned recoveries, set_aside;
     uint64_t next_seq, seq_written;
     struct commit commit;
-    bool ended; /* a commit that was started has ended, and its result was not taken */
+    struct pruning pruning;
+    bool ended; /* a commit, or a part of pruning, that was started has ended, and its result was not taken */
     int ended_rc;
     struct err ended_err;
     struct counter **counters;
     size_t counter_n, counter_cap;
     void *counter_tree; /* tsearch(3) over the same */
     bool counters_dirty;
+    struct counters_before save;
     unsigned holds, hold;        /* how deep; number of the outermost one */
     struct integrity *integrity; /* a look for damage that is under way */
     struct watcher {
@@ -212,6 +241,9 @@ int records_counters_write(struct connection *c, const struct counted_list *l, s
  * Frees the list. */
 void records_counters_ended(struct records *r, struct counted_list *l, bool written, unsigned hold);
 void records_counters_free(struct records *r);
+/* What was counted since records_counters_savepoint() stays or is taken back. */
+void records_counters_savepoint(struct records *r);
+void records_counters_savepoint_end(struct records *r, bool undo);
 /* Makes it if there is none. */
 int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e);
 /* Malloc()ed canonical text of labels, NULL for no memory. */
@@ -263,6 +295,8 @@ void records_report_change(const struct records *r, const char *id, const struct
                            const struct version *now);
 /* Reports that the database was replaced. */
 void records_report_replaced(const struct records *r);
+/* The same of a row that becomes what it was (image_undo_fn). */
+void records_report_undone(const struct object *obj, const struct version *from, const struct version *to, void *arg);
 /* All of the transaction is undone, which is reported as well. */
 void records_undo(struct records *r);
 
@@ -273,6 +307,9 @@ void records_undo(struct records *r);
 int records_write_out(struct records *r, bool beside, struct err *e);
 /* Waits for the commit under way, if there is one: it is settled or undone then, and its result can be taken. */
 void records_write_wait(struct records *r);
+
+/* Other work in the place of a commit: in a thread if there can be one. It ends as a commit does. */
+void records_beside(struct records *r, beside_fn *work, void *arg);
 
 /* ---- transactions.c ---- */
 

@@ -175,6 +175,16 @@ int records_begin(struct records *r, struct err *e);
 int records_commit(struct records *r, struct err *e);
 void records_rollback(struct records *r);
 /*
+ * A part of a transaction that can be undone alone: what was written and counted since records_savepoint(). There is
+ * one at a time, and no records_rollback() within it. It ends by one of the other two.
+ */
+void records_savepoint(struct records *r);
+void records_savepoint_keep(struct records *r);
+void records_savepoint_undo(struct records *r);
+/* The transaction writes something even if it changes nothing: whether the records can be written is to be found out.
+ */
+void records_probe(struct records *r);
+/*
  * The commit of the outermost level in a thread of its own. From here on the changes can be read; no other transaction
  * begins before they are written: a call that writes rows waits for the end first, one that reads does not wait, and
  * what is counted goes with the next commit. 1: it is under way, and its result must be taken before the next start.
@@ -249,8 +259,15 @@ bool records_degraded(const struct records *r);
 /* How often the database was replaced after damage met while running (when it rises: sweep). */
 unsigned records_recoveries(const struct records *r);
 
-/* Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay.
- * Returns how many went; 0 as well while a commit is under way: the next call sees to it. */
-int records_prune(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e);
+/*
+ * Removes finished rows older than keep_s beyond the newest keep_n of each kind; rows that others refer to stay. A part
+ * at a time, in the thread of the commits, and announced as their ends are (records_commit_fd()). start: 1: a part is
+ * under way, and its result must be taken before the next start of anything; 0: not now, a commit is under way. end:
+ * takes the result, waiting for it: how many went since the first part. *more: there are more to go.
+ */
+int records_prune_start(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e);
+/* Whether a part was started whose result was not taken. */
+bool records_pruning(const struct records *r);
+int records_prune_end(struct records *r, bool *more, struct err *e);
 
 #endif

@@ -123,6 +123,11 @@ void records_rollback(struct records *r)
     r->doomed = --r->depth > 0;
 }
 
+void records_probe(struct records *r)
+{
+    records_next_seq(r);
+}
+
 uint64_t records_write_errors(const struct records *r)
 {
     return r->noted.write_errors;

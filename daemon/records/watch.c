@@ -39,10 +39,15 @@ void records_report_replaced(const struct records *r)
     report(r, ROW_KINDS, "", NULL, NULL);
 }
 
+void records_report_undone(const struct object *obj, const struct version *from, const struct version *to, void *arg)
+{
+    if (from || to)
+        report(arg, obj->kind, obj->id, from, to);
+}
+
 void records_undo(struct records *r)
 {
     for (const struct object *obj = r->image.changed; obj; obj = obj->next_changed)
-        if (obj->now || obj->was)
-            report(r, obj->kind, obj->id, obj->now, obj->was);
+        records_report_undone(obj, obj->now, obj->was, r);
     image_undo(&r->image);
 }

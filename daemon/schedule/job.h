@@ -26,6 +26,8 @@ struct sched_job {
     bool starting, noted;
     int64_t starting_ns;   /* when it was planned */
     struct job_run before; /* the row before it was updated */
+    /* Numbers of the last changes that are not recorded: of what memory_keep() and memory_failed() write; 0: none */
+    uint64_t keep_change, failed_change;
 
     /* The schedule's */
     unsigned index; /* in the order of the configuration */

@@ -39,7 +39,10 @@ struct schedule {
     struct sched_job **queue; /* a ring with room for all: due jobs, in the order in which they became due */
     unsigned queue_at, n_queue;
     unsigned starting;
-    int64_t all_ns; /* when all were last evaluated */
+    uint64_t changes;         /* of what is recorded of jobs */
+    uint64_t removed_change;  /* the last one by which jobs were removed and that is not recorded; 0: none */
+    uint64_t written_changes; /* those that schedule_write() has seen */
+    int64_t all_ns;           /* when all were last evaluated */
     sd_event_source *timer, *clock_set;
     int clock_fd;
 };
@@ -168,14 +171,20 @@ static void wake_at(struct schedule *s, int64_t ns)
     sd_event_source_set_enabled(s->timer, SD_EVENT_ONESHOT);
 }
 
+static void note_change(struct schedule *s, uint64_t *change)
+{
+    *change = ++s->changes;
+    if (s->o.changed)
+        s->o.changed(s->o.arg);
+}
+
 static void job_evaluate(struct schedule *s, struct sched_job *j, int64_t now)
 {
-    struct err e = ERR_INIT;
     if (sched_job_judge(j, now)) {
         log_warning("job %s: its last run is in the future: the clock was set back; the schedule continues from now",
                     j->name);
-        if (s->o.start && memory_keep(s->o.records, j, &e) < 0)
-            log_warning("job %s: %s", j->name, e.msg);
+        if (s->o.start)
+            note_change(s, &j->keep_change);
     }
     if (j->due && j->retry_ns <= now)
         queue_add(s, j);
@@ -289,8 +298,6 @@ int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, con
                     const json_t *missing, int64_t now, struct err *e)
 {
     struct sched_job *j = find_job(s, job);
-    CLEANUP(job_run_clear) struct job_run m;
-    job_run_init(&m);
     const bool noted = j && j->noted && planned_ns && j->starting_ns == planned_ns;
     if (noted || (j && is_starting(j, planned_ns))) {
         if (noted) /* the transaction with its run was rolled back */
@@ -301,13 +308,16 @@ int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, con
         if (again && j->persistent && sched_job_active(j))
             sched_job_retry(j, now);
     }
-    struct job_run *to = j ? &j->memory : &m; /* also if it cannot be written: it did fail */
+    if (!j)
+        return 0; /* removed from the configuration meanwhile */
+    struct job_run *to = &j->memory;
     to->failed.there = true;
     to->failed.at_ns = now;
     set_missing(to, missing);
     if (str_set(&to->failed.message, why->msg) < 0 || str_set(&to->failed.hint, why->hint) < 0)
         return err_nomem(e);
-    return memory_failed(s->o.records, job, to, e);
+    note_change(s, &j->failed_change);
+    return 0;
 }
 
 /* ---- configuration ---- */
@@ -330,20 +340,22 @@ static void still_named(struct sched_job *j, const struct cfg *c)
 }
 
 /* The state of the job is kept; what was due before the configuration was read stays due. */
-static void jobs_carry_over(struct schedule *s, struct sched_job *j, const struct sched_job *old, bool write,
-                            int64_t now)
+static void jobs_carry_over(struct schedule *s, struct sched_job *j, const struct sched_job *old, int64_t now)
 {
     struct err e = ERR_INIT;
     bool changed;
     if (old && !strcmp(old->on_calendar, j->on_calendar) && sched_job_active(old) == sched_job_active(j)) {
         sched_memory_copy(&j->memory, &old->memory);
         j->asked_ns = old->asked_ns;
-    } else if (memory_load(s->o.records, j, now, &changed, &e) < 0 ||
-               (changed && write && memory_keep(s->o.records, j, &e) < 0)) {
+        j->keep_change = old->keep_change;
+    } else if (memory_load(s->o.records, j, now, &changed, &e) < 0) {
         log_warning("job %s: %s", j->name, e.msg); /* degraded records do not prevent backups */
+    } else if (changed && s->o.start) {
+        j->keep_change = ++s->changes;
     }
     if (!old)
         return;
+    j->failed_change = old->failed_change;
     if (!strcmp(old->on_calendar, j->on_calendar)) {
         j->same->interval_s = old->same->interval_s;
         j->same->interval_ns = old->same->interval_ns;
@@ -355,20 +367,6 @@ static void jobs_carry_over(struct schedule *s, struct sched_job *j, const struc
     j->tries = old->tries;
     j->starting = old->starting;
     j->starting_ns = old->starting_ns;
-}
-
-struct removed {
-    const struct table *jobs;
-    struct records *records;
-};
-
-static int forget_removed(const char *job, void *arg)
-{
-    const struct removed *x = arg;
-    struct err e = ERR_INIT;
-    if (!table_find(x->jobs, job) && memory_forget(x->records, job, &e) < 0)
-        log_warning("job %s: %s", job, e.msg);
-    return 0;
 }
 
 int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct err *e)
@@ -383,20 +381,13 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct 
         return err_nomem(e);
     if (s->o.start)
         jobs_evaluate(s, now); /* runs that became due until now did so under the old one */
-    struct err why = ERR_INIT;
-    const bool write = s->o.start && records_begin(s->o.records, &why) == 0;
     s->starting = 0;
     for (unsigned i = 0; i < jobs.n; i++) {
         struct sched_job *j = jobs.job[i];
-        jobs_carry_over(s, j, find_job(s, j->name), write, now);
+        jobs_carry_over(s, j, find_job(s, j->name), now);
         still_named(j, c);
         s->starting += j->starting;
     }
-    struct removed removed = {&jobs, s->o.records};
-    if (write)
-        memory_each_active(s->o.records, forget_removed, &removed);
-    if (s->o.start && (!write || records_commit(s->o.records, &why) < 0))
-        log_warning("schedules of jobs: %s", why.msg);
     /* Queued jobs keep their place. */
     unsigned n = 0;
     for (; s->n_queue;) {
@@ -417,7 +408,54 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now, struct 
     s->n_queue = n;
     jobs_evaluate(s, now);
     wake_at(s, now);
+    if (s->o.start)
+        note_change(s, &s->removed_change);
     return 0;
+}
+
+/* ---- what is recorded ---- */
+
+static int forget_removed(const char *job, void *arg)
+{
+    struct schedule *s = arg;
+    return find_job(s, job) ? 0 : memory_forget(s->o.records, job, NULL);
+}
+
+int schedule_write(struct schedule *s, struct err *e)
+{
+    int rc = s->removed_change ? memory_each_active(s->o.records, forget_removed, s) : 0;
+    for (unsigned i = 0; i < s->jobs.n && rc >= 0; i++) {
+        const struct sched_job *j = s->jobs.job[i];
+        if (j->keep_change)
+            rc = memory_keep(s->o.records, j, e);
+        if (j->failed_change && rc >= 0)
+            rc = memory_failed(s->o.records, j->name, &j->memory, e);
+    }
+    s->written_changes = s->changes;
+    return rc;
+}
+
+bool schedule_is_changed(const struct schedule *s)
+{
+    bool changed = s->removed_change;
+    for (unsigned i = 0; i < s->jobs.n && !changed; i++)
+        changed = s->jobs.job[i]->keep_change || s->jobs.job[i]->failed_change;
+    return changed;
+}
+
+static void clear_written(const struct schedule *s, uint64_t *change)
+{
+    if (*change <= s->written_changes)
+        *change = 0;
+}
+
+void schedule_written(struct schedule *s)
+{
+    clear_written(s, &s->removed_change);
+    for (unsigned i = 0; i < s->jobs.n; i++) {
+        clear_written(s, &s->jobs.job[i]->keep_change);
+        clear_written(s, &s->jobs.job[i]->failed_change);
+    }
 }
 
 /* ---- life ---- */

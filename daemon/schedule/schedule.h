@@ -28,6 +28,8 @@ struct schedule_opts {
     struct records *records;
     sd_event *loop;           /* NULL: its owner calls schedule_look() */
     schedule_start_fn *start; /* NULL: read-only, nothing is started and nothing is written */
+    /* What is known of jobs has changed: schedule_write() is to be called, at once or later. */
+    void (*changed)(void *arg);
     void *arg;
 };
 int schedule_new(struct schedule **ret, const struct schedule_opts *o, struct err *e);
@@ -37,6 +39,13 @@ int schedule_apply(struct schedule *s, const struct cfg *c, int64_t now_ns, stru
 /* Starts due jobs. Returns when to call it again, in a minute at the latest; with a loop that happens automatically. */
 int64_t schedule_look(struct schedule *s, int64_t now_ns);
 
+/* Records what has changed of jobs, in a transaction of the caller; when that is durable, schedule_written() is called.
+ * Until then it is written again. */
+int schedule_write(struct schedule *s, struct err *e);
+void schedule_written(struct schedule *s);
+/* Whether something of it is not recorded. */
+bool schedule_is_changed(const struct schedule *s);
+
 /*
  * Records a run, in the transaction that adds the backup: it is not caught up again. planned_ns 0 is a manual run,
  * which replaces a missed one. missing: [{"volume", "reason"}] of volumes that the job names and this start did not
@@ -44,7 +53,7 @@ int64_t schedule_look(struct schedule *s, int64_t now_ns);
  */
 int schedule_ran(struct schedule *s, const char *job, int64_t planned_ns, const char *backup, const json_t *missing,
                  int64_t now_ns, struct err *e);
-/* Records that a job could not be started; cleared by its next run. `again`: for a transient reason, so that a
+/* Notes that a job could not be started; cleared by its next run. `again`: for a transient reason, so that a
  * persistent job is started again after a delay (one minute at first, then up to 15). */
 int schedule_failed(struct schedule *s, const char *job, int64_t planned_ns, const struct err *why, bool again,
                     const json_t *missing, int64_t now_ns, struct err *e);

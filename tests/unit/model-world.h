@@ -66,8 +66,8 @@ static struct model {
     json_t *late;       /* operation -> true: prepare-timeout passed */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;
-    bool quiet; /* nothing happens by chance */
-    bool fail_commit;
+    bool quiet;               /* nothing happens by chance */
+    bool fail_commit, blamed; /* blamed: a unit could not be recorded */
     /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
     void (*acting)(const struct act *a);
     void (*changing)(enum row_kind k, const char *id, const void *was, const void *now);

@@ -321,6 +321,7 @@ static void act_one(const struct act *a)
     case ACT_JOURNAL_RUN:
     case ACT_NATIVES:
     case ACT_CRASH_POINT:
+    case ACT_REQUEST_ENDED: /* requests are played as changes of rows */
         break;
     }
 }
@@ -542,8 +543,8 @@ static void turn(void)
         violated("AO-41", "no transaction: %s", e.msg);
     records_counters_hold(m.records);
     m.d.world.cfg = m.cfg[m.cfg_now];
-    decide_turn(&m.d, 256);
-    if (m.d.plan.failed)
+    decide_turn(&m.d, one_in(4) ? 1 + pick(4) : 256);
+    if (m.d.plan.failed || (m.d.asides && !m.blamed))
         violated("AO-41", "a plan fails without a cause");
     if (odd_state[0])
         violated("the table of states", "%s", odd_state);
@@ -556,6 +557,8 @@ static void turn(void)
         ends_durable(false);
         records_counters_settle(m.records);
         decide_undone(&m.d);
+        if (m.d.units == 1 && (m.blamed = true) && err_set(&e, ERR_GENERIC, pick(2) ? EIO : E2BIG, "a bad page"))
+            decide_blame(&m.d, &e);
         return;
     }
     if (records_commit(m.records, &e) < 0)

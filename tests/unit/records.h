@@ -124,6 +124,19 @@ static inline int64_t number(struct records *r, const char *sql)
     return n;
 }
 
+/* All parts, one after the other: how many rows went. */
+static inline int prune_all(struct records *r, int64_t keep_s, unsigned keep_n, struct err *e)
+{
+    bool more = true;
+    int rc = 0;
+    while (more && (rc = records_prune_start(r, keep_s, keep_n, e)) > 0) {
+        assert_true(records_pruning(r));
+        rc = records_prune_end(r, &more, e);
+        assert_false(records_committing(r));
+    }
+    return rc;
+}
+
 static inline int records_setup(void **state)
 {
     (void)state;

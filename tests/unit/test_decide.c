@@ -92,7 +92,7 @@ static void cmd_clock(void)
 
 static void cmd_wait(void)
 {
-    const int64_t wake = board_wake(m.d.board);
+    const int64_t wake = decide_wake(&m.d);
     if (!wake) {
         out_line("nothing has a time");
         return;
@@ -241,7 +241,10 @@ static void cmd_delete(void)
     json_t *answer = NULL;
     CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", word(1), "force", (int)has_word("force"), "even_kept",
                                          (int)has_word("even-kept"));
-    if (delete_submit(&m.d, req, &answer, &e) < 0)
+    records_begin(m.records, NULL);
+    const int rc = delete_submit(&m.d, req, &answer, &e);
+    records_commit(m.records, NULL);
+    if (rc < 0)
         show_error(&e);
     else
         out_line("answer: %s", jstr(answer, "operation"));
@@ -444,8 +447,8 @@ static void cmd_until(void)
     for (unsigned i = 0; !has_come_to(word(1), word(2)); i++) {
         if (i == 200)
             wrong("%s does not come to %s", word(1), word(2));
-        if (!play_on(word(1)) && !play_on(NULL) && board_wake(m.d.board) > m.now)
-            m.now = board_wake(m.d.board);
+        if (!play_on(word(1)) && !play_on(NULL) && decide_wake(&m.d) > m.now)
+            m.now = decide_wake(&m.d);
         turns();
     }
     out.v[out.n = shown] = '\0';

@@ -76,6 +76,15 @@ static void close_it(struct fixture *x)
     assert_int_equal(system(command), 0);
 }
 
+/* What was found is recorded. */
+static void listed(struct fixture *x, const json_t *classes)
+{
+    volumes_listed(&x->g, classes);
+    engine_turn(&x->g);
+    engine_committed(&x->g);
+    assert_false(engine_is_writing(&x->g) || requests_wait(&x->g.d));
+}
+
 /* Value of a sample: labels as "a=b,c=d". NAN: there is none; twice: a failure. */
 static double value(struct fixture *x, const char *name, const char *labels)
 {
@@ -276,12 +285,12 @@ static void volumes_come_and_go(void **state)
     assert_sample(&x, "volume_protected", "volume=/srv/a.img", 0);
     /* Its class lists neither any more, then the first again. */
     CLEANUP_JSON json_t *none = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 1, "volumes");
-    volumes_listed(&x.g, none);
+    listed(&x, none);
     assert_no_sample(&x, "volume_size_bytes", "volume=/srv/a.img");
     CLEANUP_JSON json_t *one =
         json_pack("[{s:{s:s},s:b,s:[{s:s,s:s,s:i},{s:s,s:s,s:i}]}]", "class", "name", "c", "all", 1, "volumes", "id",
                   "id-a", "name", "/srv/a.img", "size", 4096, "id", "id-new", "name", "/srv/new.img", "size", 512);
-    volumes_listed(&x.g, one);
+    listed(&x, one);
     assert_sample(&x, "volume_protected", "volume=/srv/new.img", 0); /* nobody has asked for it */
     assert_sample(&x, "volumes", "state=protected", 1);
     assert_sample(&x, "volumes", "state=unprotected", 1);
@@ -290,10 +299,10 @@ static void volumes_come_and_go(void **state)
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     /* A class that was not asked for everything, or did not answer, tells nothing. */
     CLEANUP_JSON json_t *some = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 0, "volumes");
-    volumes_listed(&x.g, some);
+    listed(&x, some);
     CLEANUP_JSON json_t *failed =
         json_pack("[{s:{s:s},s:b,s:[],s:{s:s}}]", "class", "name", "c", "all", 1, "volumes", "error", "message", "x");
-    volumes_listed(&x.g, failed);
+    listed(&x, failed);
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     all_fit(&x);
     close_it(&x);

@@ -196,7 +196,10 @@ static void play_delete(void)
     bool held = false;
     native_row_each(m.records, &natives, note_held, &held, NULL);
     CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", x.id, "force", (int)force, "even_kept", (int)even_kept);
+    records_begin(m.records, NULL);
     const bool accepted = delete_submit(&m.d, req, &answer, &e) == 0;
+    if (records_commit(m.records, NULL) < 0)
+        violated("the model", "a deletion cannot be recorded");
     json_decref(answer);
     trace("delete %s%s%s%s", x.id, force ? ", force" : "", even_kept ? ", even kept" : "", accepted ? "" : ": refused");
     if (accepted != (b.deleting[0] || ((force || !busy) && (even_kept || !held))))
@@ -246,7 +249,7 @@ static void sweep(void)
 
 static void to_next_wake(void)
 {
-    const int64_t wake = board_wake(m.d.board);
+    const int64_t wake = decide_wake(&m.d);
     m.now = wake > m.now ? wake + NS_PER_MS : m.now + NS_PER_S;
 }
 
@@ -485,7 +488,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.now = INT64_C(1700000000) * NS_PER_S;
     m.cfg_now = (unsigned)(seed % 3);
     m.repo_up = true;
-    m.quiet = m.fail_commit = false;
+    m.quiet = m.fail_commit = m.blamed = false;
     odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {

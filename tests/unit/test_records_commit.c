@@ -321,11 +321,11 @@ static void pruning_does_not_wait(void **state)
     change(r);
     faults.sync_ms = 300;
     assert_int_equal(records_commit_start(r, &e), 1);
-    assert_int_equal(records_prune(r, 0, 10, &e), 0);
+    assert_int_equal(prune_all(r, 0, 10, &e), 0);
     assert_true(records_committing(r) && r->commit.running);
     assert_ok(records_commit_end(r, &e), &e);
     faults.sync_ms = 0;
-    assert_true(records_prune(r, 0, 10, &e) > 0);
+    assert_true(prune_all(r, 0, 10, &e) > 0);
     done(r);
 }
 
@@ -584,6 +584,205 @@ static void a_row_that_cannot_be_used_meanwhile(void **state)
     done(r);
 }
 
+/* ---- savepoints ---- */
+
+struct picture {
+    char text[65536];
+    size_t n;
+};
+
+static int put_operation(const struct operation *op, void *arg)
+{
+    struct picture *p = arg;
+    p->n += (size_t)snprintf(p->text + p->n, sizeof p->text - p->n, "%s %llu.%llu %s %s %lld\n", op->id,
+                             (unsigned long long)op->seq, (unsigned long long)op->generation, op->parent,
+                             op_state_name(op->state), (long long)op->attempt);
+    return 0;
+}
+
+static int put_intent(struct intent *i, void *arg)
+{
+    struct picture *p = arg;
+    CLEANUP_FREE char *doc = json_dumps(i->doc, JSON_COMPACT);
+    p->n += (size_t)snprintf(p->text + p->n, sizeof p->text - p->n, "%llu %s %s\n", (unsigned long long)i->id, i->owner,
+                             doc);
+    return 0;
+}
+
+static struct picture *picture_of(struct records *r)
+{
+    static struct picture kept[3];
+    static unsigned which;
+    struct picture *p = &kept[which++ % 3];
+    struct err e = ERR_INIT;
+    double counted = 0;
+    p->n = 0;
+    assert_ok(operation_each(r, NULL, put_operation, p, &e), &e);
+    assert_ok(records_intents(r, NULL, put_intent, p, &e), &e);
+    for (int parent = 0; parent < 2; parent++) {
+        const struct operation_filter f = {.parent = parent ? "new" : "even"};
+        p->n += (size_t)snprintf(p->text + p->n, sizeof p->text - p->n, "%llu\n",
+                                 (unsigned long long)count_operation(r, &f));
+    }
+    records_counter_get(r, "changes", NULL, &counted);
+    p->n += (size_t)snprintf(p->text + p->n, sizeof p->text - p->n, "%g\n", counted);
+    assert_true(p->n < sizeof p->text);
+    return p;
+}
+
+static void check_same(const struct picture *is, const struct picture *should)
+{
+    size_t at = 0;
+    while (is->text[at] && is->text[at] == should->text[at])
+        at++;
+    while (at && is->text[at - 1] != '\n')
+        at--;
+    if (strcmp(is->text, should->text) != 0)
+        fail_msg("\"%.60s\", not \"%.60s\"", is->text + at, should->text + at);
+}
+
+/* What a watcher knows: generations of the rows, by what it was told. */
+static struct {
+    char id[200][16];
+    uint64_t generation[200];
+    unsigned n;
+} told;
+
+static void tell(enum row_kind k, const char *id, const void *was, const void *now, void *arg)
+{
+    unsigned i = 0;
+    (void)k, (void)was, (void)arg;
+    while (i < told.n && strcmp(told.id[i], id) != 0)
+        i++;
+    assert_true(i < 200);
+    if (i == told.n)
+        snprintf(told.id[told.n++], sizeof told.id[0], "%s", id);
+    told.generation[i] = now ? ((const struct operation *)now)->generation : 0;
+}
+
+static void check_told(struct records *r)
+{
+    for (unsigned i = 0; i < told.n; i++) {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        const bool there = operation_get(r, told.id[i], &op, NULL) == 0;
+        assert_int_equal(told.generation[i], there ? op.generation : 0);
+    }
+}
+
+static void change_at_random(struct records *r, uint64_t *rng, uint64_t *intents, unsigned *n_intents)
+{
+    struct err e = ERR_INIT;
+    char id[16];
+    const unsigned what = (unsigned)(splitmix64(rng) % 8), which = (unsigned)(splitmix64(rng) % 12);
+    snprintf(id, sizeof id, "%s-%u", which % 3 == 0 ? "old" : which % 3 == 1 ? "op" : "x", which / 3);
+    if (what < 3) {
+        if (is_there(r, id)) {
+            CLEANUP(operation_clear) struct operation op = ROW_INIT;
+            assert_ok(operation_get(r, id, &op, &e), &e);
+            if (!op_state_terminal(op.state) && splitmix64(rng) % 6 == 0)
+                op.state = OP_FAILED;
+            op.attempt++;
+            assert_ok(operation_save(r, &op, &e), &e);
+        } else {
+            add(r, id, splitmix64(rng) % 2 ? OP_QUEUED : OP_CANCELED);
+        }
+    } else if (what == 3 && is_there(r, id)) {
+        assert_ok(operation_delete(r, id, &e), &e);
+    } else if (what == 4 && *n_intents < 32) {
+        assert_ok(records_intent_add(r, id, "native", "n", NULL, &intents[*n_intents], &e), &e);
+        ++*n_intents;
+    } else if (what == 5 && *n_intents) {
+        const uint64_t at = intents[splitmix64(rng) % *n_intents];
+        records_intent_update(r, at, json_pack("{s:I}", "n", (json_int_t)(splitmix64(rng) % 100)), NULL);
+    } else if (what == 6 && *n_intents) {
+        records_intent_resolve(r, intents[splitmix64(rng) % *n_intents], NULL);
+    } else {
+        assert_ok(records_counter_add(r, "changes", NULL, 1, &e), &e);
+    }
+}
+
+/* What was made since a savepoint is undone, and nothing else; what stays reaches the disk. */
+static void savepoints(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    unsigned undone = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        struct records *r = filled();
+        uint64_t rng = seed, intents[32];
+        unsigned n = 0;
+        told.n = 0;
+        assert_int_equal(rows_watch(r, tell, NULL), 0);
+        const struct picture first = *picture_of(r);
+        assert_ok(records_begin(r, &e), &e);
+        records_counters_hold(r);
+        for (unsigned part = 0; part < 6; part++) {
+            const struct picture *before = picture_of(r);
+            const unsigned n_before = n;
+            records_savepoint(r);
+            for (unsigned i = 0; i < 6; i++)
+                change_at_random(r, &rng, intents, &n);
+            if (splitmix64(&rng) % 2) {
+                records_savepoint_undo(r);
+                check_same(picture_of(r), before);
+                n = n_before;
+                undone++;
+            } else {
+                records_savepoint_keep(r);
+            }
+            check_told(r);
+        }
+        const struct picture last = *picture_of(r);
+        const bool fails = seed % 3 == 0;
+        if (fails)
+            fail_with(SQLITE_IOERR_FSYNC);
+        const int rc = records_commit(r, &e);
+        records_counters_settle(r);
+        faults.count = 0;
+        assert_true(fails ? rc < 0 || strcmp(first.text, last.text) == 0 : rc == 0);
+        check_same(picture_of(r), rc < 0 ? &first : &last);
+        check_told(r);
+        r = reopen(r);
+        check_same(picture_of(r), rc < 0 ? &first : &last);
+        done(r);
+    }
+    assert_true(undone > 500);
+}
+
+/* All of a transaction may be undone within a savepoint. */
+static void a_savepoint_of_what_was_undone(void **state)
+{
+    (void)state;
+    struct records *r = filled();
+    change(r);
+    records_savepoint(r);
+    become(r, "op-0", OP_RUNNING, 70);
+    become(r, "op-5", OP_RUNNING, 5);
+    records_rollback(r);
+    records_savepoint_undo(r);
+    check_rows(r, false);
+    assert_int_equal(attempt_of(r, "op-5"), 0);
+    done(r);
+}
+
+/* A transaction that changes nothing finds out whether anything can be written. */
+static void a_probe(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = filled();
+    for (int bad = 1; bad >= 0; bad--) {
+        if (bad)
+            fail_with(SQLITE_FULL);
+        assert_ok(records_begin(r, &e), &e);
+        records_probe(r);
+        assert_int_equal(records_commit_start(r, &e), 1);
+        assert_int_equal(records_commit_end(r, &e), bad ? -ENOSPC : 0);
+        assert_int_equal(records_degraded(r), bad);
+    }
+    done(r);
+}
+
 static int setup(void **state)
 {
     faulty_vfs_install();
@@ -606,6 +805,9 @@ int main(void)
         cmocka_unit_test(damage_meanwhile),
         cmocka_unit_test(damage_in_the_commit),
         cmocka_unit_test(a_row_that_cannot_be_used_meanwhile),
+        cmocka_unit_test(savepoints),
+        cmocka_unit_test(a_savepoint_of_what_was_undone),
+        cmocka_unit_test(a_probe),
     };
     return cmocka_run_group_tests_name("records_commit", tests, setup, records_teardown);
 }

@@ -75,7 +75,7 @@ static void a_thousand_operations_have_bounded_size(void **state)
             assert_ok(operation_save(r, &a, &e), &e);
         }
         if (i % 100 == 99) {
-            assert_true(records_prune(r, 0, 20, &e) >= 0);
+            assert_true(prune_all(r, 0, 20, &e) >= 0);
             off_t s = size_of(in_dir("records.db"));
             largest = s > largest ? s : largest;
         }

@@ -77,9 +77,9 @@ static void old_and_finished_rows_go(void **state)
     add(r, ROW_BACKUP, "young", "", BACKUP_COMPLETED);
     add(r, ROW_OPERATION, "up-young", "young", OP_COMPLETED);
     /* Not as old as that; then among the newest; then none of both. */
-    assert_int_equal(records_prune(r, 200 * 3600, 0, &e), 0);
-    assert_int_equal(records_prune(r, 50 * 3600, 100, &e), 0);
-    assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 4);
+    assert_int_equal(prune_all(r, 200 * 3600, 0, &e), 0);
+    assert_int_equal(prune_all(r, 50 * 3600, 100, &e), 0);
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 4);
     assert_true(!has(r, ROW_BACKUP, "done") && !has(r, ROW_OPERATION, "up-done.a") &&
                 !has(r, ROW_OPERATION, "up-done.b"));
     assert_false(has(r, ROW_OPERATION, "down-old"));
@@ -93,15 +93,15 @@ static void old_and_finished_rows_go(void **state)
     assert_true(has(r, ROW_OPERATION, "admin-live") && has(r, ROW_VOLUME, "v") && has(r, ROW_JOB, "nightly"));
     /* What kept it is gone: so does it. */
     assert_ok(native_row_delete(r, "alias", &e), &e);
-    assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 2);
-    assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 0);
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 2);
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 0);
     assert_ok(records_begin(r, &e), &e);
-    assert_int_equal(records_prune(r, 0, 0, &e), -EBUSY);
+    assert_int_equal(prune_all(r, 0, 0, &e), -EBUSY);
     records_rollback(r);
     /* A clock that went back makes nothing old. */
     now_ns -= 99 * HOUR;
-    assert_int_equal(records_prune(r, 50 * 3600, 0, &e), 0);
-    assert_int_equal(records_prune(r, INT64_MAX, 0, &e), 0);
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 0);
+    assert_int_equal(prune_all(r, INT64_MAX, 0, &e), 0);
     now_ns += 99 * HOUR;
     done(r);
 }
@@ -119,7 +119,7 @@ static void the_newest_are_kept(void **state)
         add(r, ROW_OPERATION, op, id, OP_COMPLETED);
     }
     now_ns += 10 * HOUR;
-    assert_int_equal(records_prune(r, 3600, 30, &e), 2 * 670);
+    assert_int_equal(prune_all(r, 3600, 30, &e), 2 * 670);
     assert_int_equal(count_backup(r, NULL), 30);
     assert_int_equal(count_operation(r, NULL), 30);
     assert_true(has(r, ROW_BACKUP, "b670") && !has(r, ROW_BACKUP, "b669"));
@@ -325,7 +325,7 @@ static void a_thousand_operations_leave_no_growth(void **state)
         sweep(r); /* the next minute, with the disk in order */
         assert_true(prune_natives(r, volume, false));
         if (i % 50 == 49)
-            assert_true(records_prune(r, 24 * 3600, 40, &e) >= 0);
+            assert_true(prune_all(r, 24 * 3600, 40, &e) >= 0);
         if (i == 299)
             warm = measure(r);
     }

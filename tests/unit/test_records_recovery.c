@@ -655,8 +655,7 @@ static int read_only_child(bool unprivileged, unsigned at_least, unsigned times)
             CLEANUP(backup_clear) struct backup a = make_backup("x", BACKUP_QUEUED, NULL);
             if (t.n < at_least || t.n != natives || t.bad)
                 _exit(3);
-            if (backup_add(r, &a, &e) != -EROFS || records_begin(r, &e) != -EROFS ||
-                records_prune(r, 0, 0, &e) != -EROFS ||
+            if (backup_add(r, &a, &e) != -EROFS || records_begin(r, &e) != -EROFS || prune_all(r, 0, 0, &e) != -EROFS ||
                 records_intent_add(r, "o", "k", "n", NULL, NULL, &e) != -EROFS || e.cls != ERR_PERMISSION)
                 _exit(4);
             records_close(r);

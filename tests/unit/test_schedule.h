@@ -80,12 +80,25 @@ static inline void bench_release(struct bench *b)
     bench_ran(b, &b->runs[b->n_runs - b->n_held--]);
 }
 
+static inline void bench_changed(void *arg)
+{
+    const struct bench *b = arg;
+    struct err e = ERR_INIT;
+    if (records_begin(b->records, &e) < 0)
+        return;
+    int rc = schedule_write(b->s, &e);
+    if (rc < 0)
+        records_rollback(b->records);
+    else if (records_commit(b->records, &e) >= 0)
+        schedule_written(b->s);
+}
+
 static inline void bench_open(struct bench *b)
 {
     struct err e = ERR_INIT;
     struct records_news news;
     assert_ok(records_open(&b->records, b->state, &news, &e), &e);
-    const struct schedule_opts o = {.records = b->records, .start = bench_start, .arg = b};
+    const struct schedule_opts o = {.records = b->records, .start = bench_start, .changed = bench_changed, .arg = b};
     assert_ok(schedule_new(&b->s, &o, &e), &e);
     b->n_held = 0;
 }

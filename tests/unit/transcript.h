@@ -411,6 +411,9 @@ static void show_act(const struct act *a)
     case ACT_NATIVES:
         show_natives(a);
         break;
+    case ACT_REQUEST_ENDED:
+        out_line("do: a request has ended%s%s", a->event->err.cls ? ": " : "", a->event->err.msg);
+        break;
     case ACT_CRASH_POINT: /* places where the shell tests kill the daemon */
         break;
     }
