@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -56,6 +57,59 @@ struct run {
 
 /* ---- before ---- */
 
+/* Somebody else than root (or this user, if it is not root). */
+static bool is_others(uid_t uid)
+{
+    return uid != 0 && (geteuid() == 0 || uid != geteuid());
+}
+
+/* One component: what it is named by (a link's owner may change its target) and what it is. */
+static bool component_unsafe(const char *path, char *why, size_t cap)
+{
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && is_others(st.st_uid)) {
+        snprintf(why, cap, "its link %.300s is owned by user %u", path, (unsigned)st.st_uid);
+        return true;
+    }
+    if (stat(path, &st) < 0)
+        return false; /* then there is no program either */
+    if (is_others(st.st_uid))
+        snprintf(why, cap, "its directory %.300s is owned by user %u", path, (unsigned)st.st_uid);
+    else if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
+        snprintf(why, cap, "its directory %.300s is writable by others", path);
+    else
+        return false;
+    return true;
+}
+
+static bool path_unsafe(const char *path, char *why, size_t cap)
+{
+    char part[PATH_MAX];
+    for (const char *p = path; (p = strchr(p, '/')) != NULL; p++) {
+        const size_t len = p == path ? 1 : (size_t)(p - path);
+        if (len >= sizeof part)
+            return false;
+        memcpy(part, path, len);
+        part[len] = '\0';
+        if (component_unsafe(part, why, cap))
+            return true;
+    }
+    return false;
+}
+
+bool program_replaceable(const char *path, char *why, size_t cap)
+{
+    char real[PATH_MAX];
+    struct stat st;
+    if (path_unsafe(path, why, cap))
+        return true;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && is_others(st.st_uid)) {
+        snprintf(why, cap, "it is a link that is owned by user %u", (unsigned)st.st_uid);
+        return true;
+    }
+    return realpath(path, real) && path_unsafe(real, why, cap);
+}
+
 int program_check(const char *label, const char *path, struct err *e)
 {
     if (path[0] != '/')
@@ -73,6 +127,11 @@ int program_check(const char *label, const char *path, struct err *e)
     if (st.st_mode & (S_IWGRP | S_IWOTH)) {
         err_set(e, ERR_PERMISSION, EPERM, "%s: %s is writable by others and is not run", label, path);
         return err_hint(e, "chmod go-w %s", path);
+    }
+    char why[400];
+    if (program_replaceable(path, why, sizeof why)) {
+        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is not run: %s", label, path, why);
+        return err_hint(e, "each directory of its path must belong to root and be writable by root only");
     }
     if (!(st.st_mode & S_IXUSR)) {
         err_set(e, ERR_PERMISSION, EACCES, "%s: %s is not executable", label, path);

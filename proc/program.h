@@ -38,8 +38,12 @@ struct program {
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
 
+/* Whether somebody else than root (or this user, if it is not root) could put another program at `path`: through one
+ * of its directories or links, also those that the links lead through. A directory in which only the owner of a file
+ * may rename it (mode 1777) counts as safe. */
+bool program_replaceable(const char *path, char *why, size_t cap);
 /* Whether `path` may be run (AP-21): absolute, a file, owned by root (or this user if not root), not writable by
- * group or others, executable. Else an error that begins with `label`, with a hint; -ENOENT: it does not exist.
+ * group or others, executable, and not replaceable by others: what is checked is what is run. Else an error that begins with `label`, with a hint; -ENOENT: it does not exist.
  * Never blocks. */
 int program_check(const char *label, const char *path, struct err *e);
 

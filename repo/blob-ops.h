@@ -35,6 +35,7 @@ struct blobs {
     struct blob_stats stats; /* changed atomically, like the next */
     struct blob_request_stats requests;
     struct throttle *reads, *writes; /* NULL: no limit */
+    const _Atomic bool *stop;        /* NULL: never */
 };
 
 /* A store's writer embeds this first. */

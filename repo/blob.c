@@ -5,6 +5,7 @@
 #include "repo/blob-ops.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,18 @@ void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *write
     b->writes = writes;
 }
 
+void blobs_stop(struct blobs *b, const _Atomic bool *requested)
+{
+    b->stop = requested;
+}
+
+int blobs_stopped(const struct blobs *b, struct err *e)
+{
+    return b->stop && atomic_load_explicit(b->stop, memory_order_relaxed)
+               ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while repository %s was read", b->location)
+               : 0;
+}
+
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
     int rc = check_name(b, name, e);
@@ -91,6 +104,8 @@ int blobs_open_file(struct blobs *b, const char *name, struct err *e)
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
 {
     int rc = check_name(b, name, e);
+    if (rc == 0)
+        rc = blobs_stopped(b, e);
     if (rc < 0)
         return rc;
     const uint64_t since = mono_ns();
@@ -144,11 +159,25 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
     return 0;
 }
 
+struct listing {
+    const struct blobs *b;
+    blob_list_fn *fn;
+    void *arg;
+    struct err *e;
+};
+static int list_one(const struct blob_info *info, void *arg)
+{
+    const struct listing *l = arg;
+    int rc = blobs_stopped(l->b, l->e);
+    return rc < 0 ? rc : l->fn(info, l->arg);
+}
+
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
+    struct listing l = {b, fn, arg, e};
     counter_add(&b->stats.lists, 1);
     const uint64_t since = mono_ns();
-    int rc = b->ops->list(b, prefix ? prefix : "", fn, arg, e);
+    int rc = b->ops->list(b, prefix ? prefix : "", b->stop ? list_one : fn, b->stop ? (void *)&l : arg, e);
     /* What the caller's function returns is not an error of the store. */
     blob_count(b, BLOB_REQUEST_LIST, since, rc < 0 && e && e->cls ? rc : 0);
     return rc;

@@ -72,6 +72,13 @@ const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup
 /* Limits the rate of reads and writes of blobs, each where not NULL; the throttles are owned by the caller and must
  * remain valid until limits of NULL are set. Not while requests are in progress. */
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes);
+/*
+ * Once *requested is true, what reads documents, manifests or indexes, or lists blobs, ends with ERR_INTERRUPTED
+ * (-ECANCELED): a repository can be arbitrarily large. Neither reads of data (which have a cancel of their own) nor
+ * writes do. NULL: never. Not while requests are in progress.
+ */
+void blobs_stop(struct blobs *b, const _Atomic bool *requested);
+int blobs_stopped(const struct blobs *b, struct err *e);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 

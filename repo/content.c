@@ -297,7 +297,9 @@ static int find_or_refresh(struct content_reader *c, const struct content_id *id
 int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e)
 {
     struct index_entry n;
-    int rc = find_or_refresh(c, id, &n, e);
+    int rc = blobs_stopped(c->repo->blobs, e);
+    if (rc == 0)
+        rc = find_or_refresh(c, id, &n, e);
     if (rc < 0)
         return rc;
     if (n.length > max) {

@@ -153,6 +153,9 @@ int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg,
     const char *text;
     size_t n;
     while ((rc = docstream_next(d, &text, &n, e)) == 1) {
+        rc = blobs_stopped(repo_blobs(r), e);
+        if (rc < 0)
+            return rc;
         json_t *v CLEANUP(json_decrefp) = go_parse(text, n);
         struct dir_entry entry;
         rc = dir_entry_parse(&entry, v);

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <stdatomic.h>
 #include <sys/random.h>
 
 #include <zlib.h>
@@ -112,7 +113,10 @@ static int raw_parse(struct raw *ret, const char *text, size_t len)
         return -EINVAL;
     uint8_t bin[16];
     if (strlen(id) != 32 || hex_decode(bin, id, 32) < 0) {
-        log_warning("manifest with invalid id \"%.64s\" ignored", id);
+        static atomic_uint seen;
+        const unsigned so_far = atomic_fetch_add(&seen, 1) + 1;
+        if (so_far == 1 || so_far == 100 || so_far % 100000 == 0)
+            log_warning("manifest with invalid id \"%.64s\" ignored (%u so far)", id, so_far);
         return 0;
     }
     hex_encode(ret->id, bin, sizeof bin);
@@ -221,14 +225,24 @@ struct manifests {
     struct content_reader *c;
     struct content_id *contents;
     size_t n_contents, cap_contents;
-    struct winner *table; /* open addressing; ids are random, their first bytes are the hash */
+    struct winner *table; /* open addressing */
+    uint64_t key[4];      /* of its hash */
     size_t n, cap;        /* cap is a power of two */
     bool nomem;
 };
 
+/* Ids come from whoever wrote the manifest: without a key he could choose them so that all meet in one slot. */
+static uint64_t winner_hash(const struct manifests *m, const uint8_t id[16])
+{
+    const unsigned __int128 a = (unsigned __int128)(get_le64(id) ^ m->key[0]) * (m->key[1] | 1);
+    const unsigned __int128 b = (unsigned __int128)(get_le64(id + 8) ^ m->key[2]) * (m->key[3] | 1);
+    const uint64_t x = (uint64_t)(a >> 64) ^ (uint64_t)a ^ (uint64_t)(b >> 64) ^ (uint64_t)b;
+    return x ^ x >> 29;
+}
+
 static struct winner *winner_slot(const struct manifests *m, const uint8_t id[16])
 {
-    for (size_t i = get_le64(id);; i++) {
+    for (size_t i = winner_hash(m, id);; i++) {
         struct winner *w = &m->table[i & (m->cap - 1)];
         if (!w->used || !memcmp(w->id, id, 16))
             return w;
@@ -256,6 +270,9 @@ static int manifest_note(const struct raw *raw, void *arg, struct err *e)
 {
     struct manifests *m = arg;
     uint8_t id[16];
+    int stopped = blobs_stopped(repo_blobs(m->r), e);
+    if (stopped < 0)
+        return stopped;
     hex_decode(id, raw->id, 32);
     if (m->n >= m->cap - m->cap / 4) {
         int rc = table_grow(m, e);
@@ -322,6 +339,8 @@ int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
     m->table = calloc(m->cap, sizeof *m->table);
     if (!m->table)
         return err_nomem(e);
+    if (getrandom(m->key, sizeof m->key, 0) != (ssize_t)sizeof m->key)
+        return err_set(e, ERR_GENERIC, errno, "getrandom");
     int rc = content_reader_new(&m->c, r, e);
     if (rc == 0)
         rc = index_set_each(repo_index(r), MANIFEST_PREFIX, list_content, m, e);
@@ -356,6 +375,9 @@ static int manifest_deliver(const struct raw *raw, void *arg, struct err *e)
 {
     const struct walk *k = arg;
     uint8_t id[16];
+    int stopped = blobs_stopped(repo_blobs(k->m->r), e);
+    if (stopped < 0)
+        return stopped;
     hex_decode(id, raw->id, 32);
     struct winner *w = winner_slot(k->m, id);
     if (!w->used || w->deleted || raw->deleted || w->delivered || w->modified_ns != raw->modified_ns)

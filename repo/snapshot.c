@@ -181,7 +181,7 @@ struct each {
     snapshot_fn *fn;
     void *arg;
     unsigned bad;
-    bool quiet; /* a later walk over the same state: warnings have been logged */
+    char first[80]; /* of them, and why */
 };
 
 static int snapshot_each(const struct manifest *m, void *arg)
@@ -191,9 +191,8 @@ static int snapshot_each(const struct manifest *m, void *arg)
     const char *why = "";
     int rc = snapshot_parse(&s, m, &why);
     if (rc == -EINVAL) {
-        a->bad++;
-        if (!a->quiet)
-            log_warning("malformed snapshot manifest %s (%s): ignored", m->id, why);
+        if (a->bad++ == 0)
+            snprintf(a->first, sizeof a->first, "%s (%s)", m->id, why);
         return 0;
     }
     if (rc < 0)
@@ -299,6 +298,7 @@ static int each_sorted(struct manifests *m, struct each *a, struct err *e)
     struct each inner = {.only = a->only, .fn = add_key, .arg = &o};
     int rc = manifests_walk(m, "snapshot", NULL, snapshot_each, &inner, e);
     a->bad = inner.bad;
+    memcpy(a->first, inner.first, sizeof a->first);
     if (rc < 0)
         return rc == -ENOMEM ? err_nomem(e) : rc;
     if (!o.n)
@@ -309,7 +309,7 @@ static int each_sorted(struct manifests *m, struct each *a, struct err *e)
     o.got = calloc(window, sizeof(struct snapshot *));
     if (!o.by_id || !o.got)
         return err_nomem(e);
-    inner = (struct each){.fn = window_collect, .arg = &o, .quiet = true};
+    inner = (struct each){.fn = window_collect, .arg = &o};
     for (size_t from = 0; from < o.n; from += window) {
         o.n_window = o.n - from < window ? o.n - from : window;
         memcpy(o.by_id, o.keys + from, o.n_window * sizeof *o.by_id);
@@ -339,6 +339,10 @@ int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sort
     rc = sorted ? each_sorted(m, &a, e) : manifests_walk(m, "snapshot", NULL, snapshot_each, &a, e);
     if (bad)
         *bad = a.bad;
+    if (a.bad == 1)
+        log_warning("malformed snapshot manifest %s: ignored", a.first);
+    else if (a.bad)
+        log_warning("%u malformed snapshot manifests ignored; the first: %s", a.bad, a.first);
     return rc == -ENOMEM ? err_nomem(e) : rc;
 }
 

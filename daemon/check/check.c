@@ -8,6 +8,7 @@
 #include "daemon/check/endpoint.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "proc/program.h"
 #include "daemon/schedule/calendar.h"
 
 #include <errno.h>
@@ -189,6 +190,7 @@ static void check_program(struct cfg *c, const char *where, const char *what, co
                           enum cfg_severity missing)
 {
     struct stat st;
+    char why[400];
     if (stat(path, &st) < 0)
         cfg_complain(c, missing, where, NULL, "%s %s: %s", what, path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
@@ -198,6 +200,9 @@ static void check_program(struct cfg *c, const char *where, const char *what, co
                      (unsigned)st.st_uid);
     else if (st.st_mode & (S_IWGRP | S_IWOTH))
         cfg_complain(c, CFG_ERROR, where, "chmod go-w it", "%s %s is writable by others and is not run", what, path);
+    else if (program_replaceable(path, why, sizeof why))
+        cfg_complain(c, CFG_ERROR, where, "each directory of its path must belong to root and be writable by root only",
+                     "%s %s is not run: %s", what, path, why);
     else if (!(st.st_mode & S_IXUSR))
         cfg_complain(c, CFG_ERROR, where, "chmod +x it", "%s %s is not executable", what, path);
 }

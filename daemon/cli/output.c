@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* output.c - JSON lines, errors, and signals */
+#include "daemon/cli/daemon.h"
 #include "daemon/cli/live.h"
 
 #include <signal.h>
@@ -29,11 +30,52 @@ struct mover_cancel *cli_cancel(void)
 /* The result is the last line: an error after it (damage found, interrupted) is not printed as JSON. */
 static bool result_printed;
 
+/* A character of valid UTF-8; *n: its bytes. */
+static uint32_t utf8_char(const char *s, unsigned *n)
+{
+    const unsigned char c = (unsigned char)*s;
+    *n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    uint32_t u = c < 0x80 ? c : c & (0x7fu >> *n);
+    for (unsigned i = 1; i < *n; i++)
+        u = u << 6 | ((unsigned char)s[i] & 0x3f);
+    return u;
+}
+
+/* Characters with an effect on a terminal that JSON allows in strings (DEL, C1 controls, direction marks and other
+ * invisible ones) as \uXXXX. Takes over what json_dumps() has made; NULL: no memory. */
+static char *json_escape(char *text)
+{
+    size_t above = 0, len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        above += (unsigned char)text[i] >= 0x7f;
+    if (!above)
+        return text;
+    char *out = malloc(len + 6 * above + 1), *to = out;
+    unsigned n;
+    for (const char *p = text; out && *p; p += n) {
+        const uint32_t u = utf8_char(p, &n);
+        if (u < 0x7f || (u >= 0xa0 && !char_acts(u))) {
+            memcpy(to, p, n);
+            to += n;
+        } else if (u < 0x10000) {
+            to += sprintf(to, "\\u%04x", u);
+        } else {
+            to += sprintf(to, "\\u%04x\\u%04x", 0xd7c0 + (u >> 10), 0xdc00 | (u & 0x3ff));
+        }
+    }
+    if (out)
+        *to = '\0';
+    free(text);
+    return out;
+}
+
 void print_json(json_t *v)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
     result_printed |= type && !strcmp(type, "result");
     char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (text)
+        text = json_escape(text);
     if (!text)
         text = strdup(
             "{\"type\":\"error\",\"class\":\"error\",\"message\":\"cannot print the result as JSON: out of memory, or "

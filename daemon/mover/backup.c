@@ -436,7 +436,10 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
     if (o->progress)
         atomic_store(&o->progress->total, x.info->size);
     set_phase(&x, PHASE_OPENING);
+    if (o->cancel)
+        blobs_stop(repo_blobs(r), &o->cancel->requested);
     int rc = open_all(&x, e);
+    blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel */
     if (rc == 0) {
         set_phase(&x, PHASE_MOVING);
         rc = pipeline_run(x.pipeline, e);

@@ -34,6 +34,7 @@ struct verify {
     struct pack_table *packs;
     struct id_set *contents, *objects; /* seen */
     struct id_set *damaged;            /* contents; guarded by lock */
+    struct id_set *told;               /* third pass: directories of this snapshot */
     struct fetcher *fetcher;
     uint64_t salt, threshold; /* sampling */
     size_t max_len;
@@ -454,6 +455,11 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
             return 0;
         }
         v->result->objects++;
+    } else if (d->type == 'd') {
+        /* Once in a snapshot: directories that contain each other's copies have more paths than can be walked. */
+        int fresh = id_set_add(v->told, &d->obj.content, d->obj.indirection, e);
+        if (fresh <= 0)
+            return fresh;
     }
     int rc = walk_parts(v, d, e);
     if (rc < 0 || d->type != 'd')
@@ -502,7 +508,11 @@ static int walk_snapshot(struct snapshot *s, void *arg)
     snapshot_source_text(&s->source, v->source, sizeof v->source);
     if (!v->telling)
         v->result->snapshots++;
-    int rc = walk_entry(v, &s->root, 0, c->e);
+    int rc = v->telling ? id_set_new(&v->told, repo_cache_dir(v->repo), 0, c->e) : 0;
+    if (rc >= 0)
+        rc = walk_entry(v, &s->root, 0, c->e);
+    id_set_free(v->told);
+    v->told = NULL;
     v->result->snapshots_damaged += v->hit;
     return rc;
 }
@@ -635,6 +645,8 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     struct chosen c = {.v = v, .ids = ids, .n = n};
     struct throttle reads = {.rate = o->limits.read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
     blobs_limit(repo_blobs(r), &reads, NULL);
+    if (o->cancel)
+        blobs_stop(repo_blobs(r), &o->cancel->requested);
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
@@ -642,6 +654,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         fill_stages(v);
     verify_clear(v);
     blobs_limit(repo_blobs(r), NULL, NULL);
+    blobs_stop(repo_blobs(r), NULL);
     ret->seconds = mono_s() - began;
     atomic_store(&v->progress->phase, PHASE_DONE);
     return rc;

@@ -153,4 +153,12 @@ if is_root; then
 else
     skip "block devices" "needs root"
 fi
+# What has an effect on a terminal is escaped in JSON, too: a C1 control, DEL, a mark that reverses the direction.
+odd=$(printf 'a\xc2\x9b31m\x7f\xe2\x80\xaeb\xc3\xa4')
+backup "$WORK/text" odd --description "$odd" >/dev/null
+out=$(sf "$R" snapshot list --json)
+check "controls are escaped in --json" grep -qF 'a\u009b31m\u007f\u202ebä' <<<"$out"
+check "and none is left" test -z "$(grep -P '[\x7f\x{80}-\x{9f}\x{200e}\x{200f}\x{202a}-\x{202e}]' <<<"$out")"
+same "the text is the same" "$(jq -r '.. | .description? // empty' <<<"$out" | grep -F "$odd")" "$odd"
+
 finish

@@ -298,6 +298,53 @@ static void test_many(void **state)
     testrepo_free(&t);
 }
 
+static int stop_at_first(const struct manifest *m, void *arg)
+{
+    (void)m;
+    atomic_store((_Atomic bool *)arg, true);
+    return 0;
+}
+
+static int count_only(const struct manifest *m, void *arg)
+{
+    (void)m;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* What others wrote can be long: ids that all have the same beginning cost no more than random ones, and a cancel is
+ * obeyed in the middle. */
+static void test_hostile_ids(void **state)
+{
+    (void)state;
+    enum { N = 60000 };
+    struct testrepo t;
+    struct err e = ERR_INIT;
+    testrepo_new(&t, "FIXED-128K", NULL);
+    char *text = malloc(N * 120 + 100), *p = text + sprintf(text, "{\"entries\":[");
+    for (int i = 0; i < N; i++)
+        p += sprintf(p,
+                     "%s{\"id\":\"000000000000000000000000%08x\",\"labels\":{\"type\":\"x\"},\"modified\":\"" T1
+                     "\",\"data\":1}",
+                     i ? "," : "", i);
+    strcpy(p, "]}");
+    put_collection(&t, text);
+    testrepo_flush(&t);
+    unsigned n = 0;
+    const int64_t began = mono_ns();
+    assert_ok(manifests_each(t.r, "x", count_only, &n, &e), &e);
+    assert_int_equal(n, N);
+    if (!getenv("SNAPFERRY_SANITIZED"))
+        assert_true(mono_ns() - began < 5 * NS_PER_S); /* they took 20 s when the id was the hash */
+    _Atomic bool stop = false;
+    blobs_stop(repo_blobs(t.r), &stop);
+    assert_true(manifests_each(t.r, "x", stop_at_first, &stop, &e) < 0);
+    assert_int_equal(e.cls, ERR_INTERRUPTED);
+    blobs_stop(repo_blobs(t.r), NULL);
+    free(text);
+    testrepo_free(&t);
+}
+
 /* ---- what stock wrote ---- */
 
 static int collect(const struct manifest *m, void *arg)
@@ -374,9 +421,9 @@ static void test_initialise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),      cmocka_unit_test(test_damage), cmocka_unit_test(test_damaged_repository),
-        cmocka_unit_test(test_batch),      cmocka_unit_test(test_many),   cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_initialise),
+        cmocka_unit_test(test_merge),  cmocka_unit_test(test_damage),     cmocka_unit_test(test_damaged_repository),
+        cmocka_unit_test(test_batch),  cmocka_unit_test(test_many),       cmocka_unit_test(test_hostile_ids),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_initialise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

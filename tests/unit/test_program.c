@@ -344,6 +344,41 @@ static void test_refused(void **state)
     }
 }
 
+/* Who could put another program at the path decides what root runs. */
+static void test_every_component(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    char in[200], at[240], link[240], through[280];
+    snprintf(in, sizeof in, "%s/bin", dir);
+    snprintf(at, sizeof at, "%s/hook", in);
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(through, sizeof through, "%s/hook", link);
+    assert_int_equal(mkdir(in, 0755), 0);
+    assert_int_equal(rename(script("made", "true"), at), 0);
+    assert_int_equal(symlink(in, link), 0);
+    assert_int_equal(program_check("hook", at, &e), 0);
+    assert_int_equal(program_check("hook", through, &e), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(chmod(in, i ? 0775 : 0757), 0);
+        assert_int_equal(program_check("hook", at, &e), -EPERM);
+        assert_non_null(strstr(e.msg, "/bin is writable by others"));
+        assert_int_equal(program_check("hook", through, &e), -EPERM);
+    }
+    assert_int_equal(chmod(in, 01777), 0); /* only the owner of a file may replace it there */
+    assert_int_equal(program_check("hook", at, &e), 0);
+    assert_int_equal(chmod(in, 0755), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(lchown(link, 65534, 65534), 0);
+        assert_int_equal(program_check("hook", through, &e), -EPERM);
+        assert_non_null(strstr(e.msg, "link"));
+        assert_int_equal(chown(in, 65534, 65534), 0);
+        assert_int_equal(program_check("hook", at, &e), -EPERM);
+        assert_non_null(strstr(e.msg, "/bin is owned by user 65534"));
+    }
+    unlink(link);
+}
+
 static void test_bad_interpreter(void **state)
 {
     (void)state;
@@ -373,13 +408,21 @@ static void test_no_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_output_input_status), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_what_it_inherits),    cmocka_unit_test(test_user),
-        cmocka_unit_test(test_large_both_ways),     cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_long_line),           cmocka_unit_test(test_timeout_kills_the_group),
-        cmocka_unit_test(test_leftovers),           cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_caller_killed),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bad_interpreter),     cmocka_unit_test(test_no_leaks),
+        cmocka_unit_test(test_output_input_status),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_what_it_inherits),
+        cmocka_unit_test(test_user),
+        cmocka_unit_test(test_large_both_ways),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_timeout_kills_the_group),
+        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_caller_killed),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_every_component),
+        cmocka_unit_test(test_bad_interpreter),
+        cmocka_unit_test(test_no_leaks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

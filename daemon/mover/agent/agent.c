@@ -242,6 +242,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
     int rc = blobs_of(a, &b, e);
     if (rc < 0)
         return rc;
+    blobs_stop(b, &cancel.requested);
     const bool given = a->key_fd >= 0 && key_read(&key, a->key_fd);
     const struct repo_opts ro = {.cache_dir = a->job.cache_dir,
                                  .cache_cap = a->job.cache_size,
