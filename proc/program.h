@@ -43,8 +43,8 @@ int program_run(const struct program *p, char **out, size_t *out_len, int *statu
  * may rename it (mode 1777) counts as safe. */
 bool program_replaceable(const char *path, char *why, size_t cap);
 /* Whether `path` may be run (AP-21): absolute, a file, owned by root (or this user if not root), not writable by
- * group or others, executable, and not replaceable by others: what is checked is what is run. Else an error that begins with `label`, with a hint; -ENOENT: it does not exist.
- * Never blocks. */
+ * group or others, executable, and not replaceable by others, so that what is checked is what is run. Else an error
+ * that begins with `label`, with a hint; -ENOENT: it does not exist. Never blocks. */
 int program_check(const char *label, const char *path, struct err *e);
 
 #endif
