@@ -67,6 +67,7 @@ static struct model {
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
+    bool lied;                /* a mover has named a snapshot of another operation */
     bool fail_commit, blamed; /* blamed: a unit could not be recorded */
     /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
     void (*acting)(const struct act *a);

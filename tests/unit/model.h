@@ -57,6 +57,7 @@ static json_t *mover_result(const struct model_mover *v)
     switch (v->kind) {
     case KIND_BACKUP:
         if (one_in(8) && json_object_size(m.snapshots)) { /* it lies: that is somebody else's */
+            m.lied = true;
             snprintf(id, sizeof id, "%s", json_object_iter_key(json_object_iter(m.snapshots)));
             return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
                              "uploadedBytes", 1024);
@@ -250,7 +251,7 @@ static void act_go(const struct act *a)
 {
     struct model_mover *v = mover_of(a->id);
     const struct operation *op = operation_peek(m.records, a->id);
-    if (!op || op->state != OP_RUNNING || !op->identity)
+    if (v && (!op || op->state != OP_RUNNING || !op->identity)) /* else it has ended in the same turn */
         violated("MS-19", "the mover of %s may begin and its record says %s", a->id,
                  op ? op_state_name(op->state) : "nothing");
     if (v)

@@ -36,7 +36,7 @@ static void play_mover(void)
     if (v->here && !v->told)
         one_in(12) ? end_mover(v, MOVER_NEVER_STARTED) : ready_mover(v);
     else if (v->cancel)
-        end_mover(v, pick(4) || m.quiet ? MOVER_CANCELED : pick(2) ? MOVER_OK : MOVER_DIED);
+        end_mover(v, pick(3) || m.quiet ? MOVER_CANCELED : pick(3) ? MOVER_OK : MOVER_DIED);
     else if (v->go)
         end_mover(v, one_in(4) ? bad[pick(sizeof bad / sizeof *bad)] : MOVER_OK);
     else if (one_in(10))
@@ -141,6 +141,20 @@ static void submit_restore(void)
     records_commit(m.records, NULL);
 }
 
+static int note_look(const struct operation *op, void *arg)
+{
+    (void)arg;
+    cells[op->kind][op->state][CELL_LOOK]++;
+    return 0;
+}
+
+static void sweep(void)
+{
+    const struct operation_filter live = {.live = true};
+    operation_each(m.records, &live, note_look, NULL, NULL);
+    decide_look_at_all(&m.d);
+}
+
 static void cancel_backup(const char *id)
 {
     CLEANUP(backup_clear) struct backup b;
@@ -164,16 +178,30 @@ static void cancel_operation(const char *id)
 
 static void play_cancel(void)
 {
-    struct choose x = {.kind = pick(4) ? KIND_NONE : KIND_RESTORE};
-    const struct operation_filter live = {.live = true};
+    /* States that last for one event only are asked for. */
+    static const enum op_state states[] = {OP_NONE,    OP_NONE,     OP_EXPOSING,   OP_STARTING,
+                                           OP_RUNNING, OP_RETRYING, OP_CLEANING_UP};
+    struct choose x = {.kind = (enum op_kind)pick(KINDS)};
+    const struct operation_filter any = {.live = true},
+                                  some = {.live = true, .state = states[pick(sizeof states / sizeof *states)]};
     const struct backup_filter backups = {.live = true};
-    if (pick(2)) {
-        operation_each(m.records, &live, choose_operation, &x, NULL);
+    if (pick(3)) {
+        operation_each(m.records, &some, choose_operation, &x, NULL);
+        if (!x.id[0])
+            operation_each(m.records, &any, choose_operation, &x, NULL);
         cancel_operation(x.id);
     } else {
+        x.kind = KIND_NONE;
         backup_each(m.records, &backups, choose_backup, &x, NULL);
         cancel_backup(x.id);
     }
+    if (pick(4))
+        return;
+    turn(); /* while it is being canceled */
+    if (pick(2))
+        restart(one_in(4));
+    else
+        sweep();
 }
 
 static int note_held(const struct native_row *n, void *arg)
@@ -233,20 +261,6 @@ static void play_admin(void)
     }
 }
 
-static int note_look(const struct operation *op, void *arg)
-{
-    (void)arg;
-    cells[op->kind][op->state][CELL_LOOK]++;
-    return 0;
-}
-
-static void sweep(void)
-{
-    const struct operation_filter live = {.live = true};
-    operation_each(m.records, &live, note_look, NULL, NULL);
-    decide_look_at_all(&m.d);
-}
-
 static void to_next_wake(void)
 {
     const int64_t wake = decide_wake(&m.d);
@@ -260,9 +274,11 @@ static void play(uint64_t word)
     const unsigned what = pick(100);
     events_played++;
     if (what < 34 && m.n_works)
-        end_work(pick(m.n_works), one_in(8) ? 1 + pick(3) : 0, false);
+        for (unsigned n = 1 + pick(3); n && m.n_works; n--)
+            end_work(pick(m.n_works), one_in(8) ? 1 + pick(3) : 0, false);
     else if (what < 56)
-        play_mover();
+        for (unsigned n = 1 + pick(2); n; n--)
+            play_mover();
     else if (what < 66)
         to_next_wake();
     else if (what < 68)
@@ -279,14 +295,14 @@ static void play(uint64_t word)
         play_delete();
     else if (what < 87)
         pick(2) ? play_delete() : play_hold();
-    else if (what < 89)
-        restart(false);
+    else if (what < 88)
+        restart(!pick(3));
     else if (what < 90)
-        restart(true);
+        sweep();
     else if (what < 91)
         m.cfg_now = pick(3);
     else if (what < 93) {
-        m.repo_up = !m.repo_up;
+        m.repo_up = !m.repo_up || pick(3); /* it is away for some time, not for half of it */
         set_repository();
         queue_mark_down(&m.d);
     } else if (what < 95)
@@ -478,7 +494,9 @@ static void load_configurations(void)
 /* Plays the steps of a sequence that `keep` has (NULL: all). Returns whether an invariant was violated. */
 static bool play_sequence(uint64_t seed, const bool *keep)
 {
-    uint64_t rng = seed * 0x9e3779b97f4a7c15u + 1;
+    uint64_t rng =
+        seed; /* not a multiple of the generator's own step: that is the sequence of the next seed, shifted */
+    rng = splitmix64(&rng);
     const unsigned n = 30 + (unsigned)(splitmix64(&rng) % (STEPS_MAX - 30));
     forget_all();
     m.rng = rng;
@@ -488,7 +506,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.now = INT64_C(1700000000) * NS_PER_S;
     m.cfg_now = (unsigned)(seed % 3);
     m.repo_up = true;
-    m.quiet = m.fail_commit = m.blamed = false;
+    m.quiet = m.lied = m.fail_commit = m.blamed = false;
     odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {
