@@ -231,19 +231,21 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
                 wait_for(d, op, admin.waiting[0] ? admin.waiting : "deleting its snapshots in the repository");
                 continue;
             }
+            const bool answered = admin.state != OP_CANCELED;
             const enum err_class code = admin.error.code;
             const bool kept = admin.error.sys == EPERM;
-            if (op->force && !kept) {
+            if (answered && op->force && !kept) {
                 plan_log(d, LOG_LVL_WARNING, "%s: the snapshots in repository \"%s\" are forgotten, not deleted: %s",
                          operation_label(op), repo, admin.error.message);
                 continue;
             }
-            if (kept || code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND) {
+            if (answered &&
+                (kept || code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND)) {
                 refuse(d, op, o, &admin.error);
                 return false;
             }
             done = false;
-            wait_for(d, op, admin.error.message);
+            wait_for(d, op, answered ? admin.error.message : "the request to the repository was canceled, retrying");
             op->wake_ns = decide_now(d) + 60 * NS_PER_S;
             json_object_del(asked, repo); /* asked again then */
             operation_write(d, op);
