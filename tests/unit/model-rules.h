@@ -172,8 +172,8 @@ static int rest_delete(const struct operation *op, void *arg)
         violated("RS-23", "%s was deleted, its native snapshot %s is on the storage", id, key);
     json_object_foreach(m.snapshots, key, x) if (is_of_backup(jstr(x, "operation"), id) && !op->force)
         violated("RS-23", "%s was deleted, its snapshot %s is in the repository", id, key);
-    else if (is_of_backup(jstr(x, "operation"), id) && jbool(x, "kept") && !op->even_kept)
-        violated("RS-23", "%s was forgotten, and its snapshot %s is kept", id, key);
+    else if (is_of_backup(jstr(x, "operation"), id) && json_object_get(m.refused, key) && !op->even_kept)
+        violated("RS-23", "%s was forgotten, and the repository keeps its snapshot %s", id, key);
     return 0;
 }
 

@@ -64,6 +64,7 @@ static struct model {
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
     json_t *late;       /* operation -> true: prepare-timeout passed */
+    json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */

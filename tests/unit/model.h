@@ -106,6 +106,11 @@ static void end_mover(struct model_mover *v, enum mover_outcome outcome)
     const bool refuses = outcome == MOVER_OK && refuses_to_delete(v);
     if (refuses || (outcome == MOVER_OK && deletes && one_in(6)))
         outcome = MOVER_FAILED;
+    const json_t *asked;
+    size_t i;
+    json_array_foreach(jarr(json_array_get(jarr(v->job, "do"), 0), "snapshots"), i, asked) if (refuses)
+        put(m.refused, json_string_value(asked));
+    else if (deletes) json_object_del(m.refused, json_string_value(asked));
     json_t *result = outcome == MOVER_OK ? mover_result(v) : NULL;
     snprintf(id, sizeof id, "%s", v->id);
     trace("the mover of %s ends: %s%s", id, mover_outcome_name(outcome), v->here ? "" : ", seen by nobody");
