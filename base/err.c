@@ -164,6 +164,18 @@ void log_sink(log_fn **fn, void **arg)
     *arg = sink_arg;
 }
 
+static _Atomic int least = LOG_LVL_INFO;
+
+void log_least_set(enum log_level lvl)
+{
+    least = lvl;
+}
+
+enum log_level log_least(void)
+{
+    return (enum log_level)least;
+}
+
 void log_line(enum log_level lvl, const char *fmt, ...)
 {
     if (!sink)

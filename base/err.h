@@ -75,6 +75,9 @@ const char *err_class_name(enum err_class cls);
 
 /* One log line, from any room, on any thread (a room never prints). */
 enum log_level { LOG_LVL_DEBUG, LOG_LVL_INFO, LOG_LVL_WARNING, LOG_LVL_ERROR };
+/* Below it nothing is worth showing: what the receiver of lines goes by. LOG_LVL_INFO until it is set. */
+void log_least_set(enum log_level lvl);
+enum log_level log_least(void);
 typedef void log_fn(enum log_level lvl, const char *line, void *arg);
 /* Sets where log lines go. Not thread-safe: call it before threads start. NULL: lines are dropped (the default). */
 void log_to(log_fn *fn, void *arg);

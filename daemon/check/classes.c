@@ -18,6 +18,7 @@ struct view {
     struct cfg_policy policy;
     unsigned abilities;
     bool asked, able; /* abilities are known */
+    int max_retain;   /* native snapshots that its storage can hold, -1: not said */
     unsigned n_volumes;
     struct volume *first; /* any volume of the class: for the pool */
     bool silent;          /* its volumes could not be listed */
@@ -118,7 +119,9 @@ static void abilities_read(struct cfg *c, struct view *v)
     struct err why = ERR_INIT;
     char where[CFG_ORIGIN_MAX];
     v->asked = true;
-    if (v->driver->abilities(&v->c, &v->abilities, &why) >= 0) {
+    v->max_retain = -1;
+    if (v->driver->abilities(&v->c, &v->abilities, &why) >= 0 &&
+        (!v->driver->max_retain || v->driver->max_retain(&v->c, &v->max_retain, &why) >= 0)) {
         v->able = true;
         return;
     }
@@ -244,6 +247,19 @@ static void check_mechanism(struct cfg *c, const struct view *own, const struct 
     complain_err(c, CFG_ERROR, where, &why);
 }
 
+/* Options are for plugins, and for the hook that makes overlays for the driver device. */
+static void check_options(struct cfg *c, const struct view *own, const struct cfg_policy *p)
+{
+    char where[CFG_ORIGIN_MAX], key[200];
+    if (!p->options || !p->options->key || p->mover[0] || own->cfg->plugin[0] ||
+        (!strcmp(own->cfg->driver, "device") && p->hook_overlay[0]))
+        return;
+    snprintf(key, sizeof key, "backup-option.%.180s", p->options->key);
+    where_of(c, p, key, own->cfg->name, where);
+    cfg_complain(c, CFG_ERROR, where, "options are passed to plugins and to hook-overlay",
+                 "[storage-class \"%s\"]: %s has no effect with driver %s", own->cfg->name, key, own->cfg->driver);
+}
+
 /* A policy of a class, or of one of its volumes that has a section. `name`: of the volume, NULL for the class. */
 static void check_policy(struct cfg *c, struct view *views, unsigned n, const struct view *own,
                          const struct cfg_policy *p, const struct volume *v)
@@ -266,6 +282,15 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
                      "[storage-class \"%s\"]: driver %s does not support native snapshots, so none is retained",
                      own->cfg->name, own->cfg->driver);
     }
+    if (own->max_retain >= 0 && p->snapshots_to_retain > (unsigned)own->max_retain) {
+        where_of(c, p, "snapshots-to-retain", own->cfg->name, where);
+        cfg_complain(
+            c, CFG_ERROR, where, NULL,
+            "[storage-class \"%s\"]: snapshots-to-retain is %u, and the storage of %s holds %d native snapshots "
+            "of a volume (max-retain)",
+            own->cfg->name, p->snapshots_to_retain, own->cfg->driver, own->max_retain);
+    }
+    check_options(c, own, p);
     if (!p->move_data || p->mover[0])
         return;
     if (into == own || into->able)

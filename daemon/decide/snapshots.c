@@ -391,7 +391,7 @@ static void snapshot_done(struct decide *d, struct work_result *s)
 static void take(struct decide *d, struct members *m)
 {
     json_t *items = json_array();
-    int64_t timeout = 60;
+    int64_t timeout = 1;
     struct operation *first = NULL;
     for (unsigned i = 0; i < m->n; i++) {
         struct operation *op = &m->op[i];

@@ -166,6 +166,14 @@ static int fail_unfinished(const struct backup *b, void *arg)
     return 0;
 }
 
+static void take_log_level(const struct cfg *c)
+{
+    static const char *const words[] = {"debug", "info", "warning", "error"};
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(cfg_daemon(c)->log_level, words[i]))
+            log_least_set((enum log_level)i);
+}
+
 int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p, struct cfg *c, struct err *e)
 {
     struct engine *g = calloc(1, sizeof *g);
@@ -174,6 +182,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     g->loop = loop;
     g->paths = *p;
     g->cfg = cfg_ref(c);
+    take_log_level(c);
     g->started_ns = g->reload_ns = now_ns();
     g->reload_ok = true;
     int rc = records_open(&g->records, p->state_dir, &g->news, e);
@@ -347,6 +356,7 @@ static void reload_done(struct step_result *s, void *arg)
     } else {
         cfg_free(g->cfg);
         g->cfg = fresh;
+        take_log_level(fresh);
         g->d.world.cfg = fresh;
         g->reload_ok = true;
         g->reload_error[0] = '\0';

@@ -13,6 +13,15 @@
 
 /* ---- jobs ---- */
 
+/* Each repository has a cache of its own in the directory. */
+static json_int_t cache_size(struct engine *g)
+{
+    unsigned n = 0;
+    while (cfg_repository_at(g->cfg, n))
+        n++;
+    return (json_int_t)(cfg_daemon(g->cfg)->cache_max / (n ? n : 1));
+}
+
 static json_t *backup_job(struct engine *g, const struct operation *op)
 {
     const struct policy *policy = op->policy;
@@ -104,7 +113,7 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
     return job;
 }
 
-static json_t *job_of(struct engine *g, const struct operation *op)
+static json_t *job_of_kind(struct engine *g, const struct operation *op)
 {
     switch (op->kind) {
     case KIND_BACKUP:
@@ -120,6 +129,14 @@ static json_t *job_of(struct engine *g, const struct operation *op)
         break;
     }
     return NULL;
+}
+
+static json_t *job_of(struct engine *g, const struct operation *op)
+{
+    json_t *job = job_of_kind(g, op);
+    if (job)
+        jset_int(job, "cache_size", cache_size(g));
+    return job;
 }
 
 static int start_builtin(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e)

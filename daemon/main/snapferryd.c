@@ -52,7 +52,7 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {
     const struct server *s = arg;
     static const char *const word[] = {"debug: ", "", "warning: ", "error: "};
-    if (lvl == LOG_LVL_DEBUG && !s->debug)
+    if (lvl < (s->debug ? LOG_LVL_DEBUG : log_least()))
         return;
     if (s->journal && service_log(lvl, line) >= 0)
         return;

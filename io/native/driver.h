@@ -122,6 +122,8 @@ struct driver {
     /* Abilities for this class on this machine (DRIVER_* bits): built-in ones examine the file system or tools, a
      * plugin is called (`describe`). Also validates the class: ERR_USAGE for an unusable one. */
     int (*abilities)(const struct driver_class *c, unsigned *ret, struct err *e);
+    /* How many native snapshots of a volume its storage can hold, -1: not said. NULL: any number. */
+    int (*max_retain)(const struct driver_class *c, int *ret, struct err *e);
 
     /* All volumes that the class's patterns match, sorted by name. snapferry's own files (snapshots, intermediates,
      * staging) are never volumes. */

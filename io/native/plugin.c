@@ -445,6 +445,16 @@ static int exposure_line(const json_t *line, bool act, void *arg, struct err *e)
     return act ? l->exposure(&x, &tag, l->arg) : not_seen(l, "the intermediate", x.alias[0] ? x.alias : x.path, e);
 }
 
+static int plugin_max_retain(const struct driver_class *c, int *ret, struct err *e)
+{
+    struct talk t;
+    int rc = talk_to(&t, c, e);
+    if (rc < 0 || (rc = plugin_describe(&t.p, &t.info, e)) < 0)
+        return rc;
+    *ret = t.info.max_retain;
+    return 0;
+}
+
 static int plugin_exposures(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e)
 {
     struct talk t;
@@ -619,6 +629,7 @@ const struct driver driver_plugin = {
     .name = "plugin",
     .text = "storage that a program knows: snapferry-plugin(7)",
     .abilities = plugin_abilities,
+    .max_retain = plugin_max_retain,
     .volumes = plugin_volumes,
     .resolve = plugin_resolve,
     .snapshot = plugin_snapshot,
