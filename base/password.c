@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <openssl/crypto.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define PASSWORD_MAX 65536
@@ -106,6 +108,13 @@ static int take_password(char **ret, const char *file, const char *buf, size_t l
     return 0;
 }
 
+/* A pipe without a name in a file system. */
+static bool is_inherited_pipe(int fd, const struct stat *st)
+{
+    struct statfs fs;
+    return S_ISFIFO(st->st_mode) && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC;
+}
+
 static int read_it(char **ret, const char *file, bool warn, struct err *e)
 {
     char credential[PATH_MAX];
@@ -116,7 +125,7 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
             return rc;
         path = credential;
     }
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT && path != file) {
         err_set(e, ERR_USAGE, ENOENT, "cannot read the credential %.200s: it was not passed to this process", file + 5);
         return err_hint(e, "LoadCredential=%.200s:FILE in a drop-in of its unit, then restart it", file + 5);
@@ -127,7 +136,15 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
                                        : "cannot read the password file %s",
                        path);
     struct stat st;
-    if (warn && path == file && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
+    if (fstat(fd, &st) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot read the password file %s", path);
+    /* A FIFO or terminal waits for somebody; the pipe of `--password-file <(COMMAND)` has its writer already. */
+    if (!S_ISREG(st.st_mode) && !is_inherited_pipe(fd, &st)) {
+        err_set(e, ERR_USAGE, EINVAL, "the password file %s is not a regular file", path);
+        return err_hint(e, "write the password into a file that only its owner can read");
+    }
+    fcntl(fd, F_SETFL, 0); /* O_NONBLOCK was for the opening */
+    if (warn && path == file && S_ISREG(st.st_mode) && (st.st_mode & 077))
         log_warning("password file %s is readable by others than its owner: chmod 600 it", path);
     char *buf = malloc(PASSWORD_MAX + 1);
     if (!buf)

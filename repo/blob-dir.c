@@ -5,10 +5,14 @@
  * A put writes NAME.f.tmp.<16 hex digits>, syncs it, renames it and syncs the directory. Parent directories may have
  * been created by other clients without a sync, so the first put into a directory also syncs those above it; a table of
  * fixed size records the ones that are synced.
+ *
+ * The directory may belong to another user: no link in it is followed (beneath.h), only the owners of what this process
+ * has created are set, and only regular files are read.
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "repo/beneath.h"
 #include "repo/blob-ops.h"
 #include "repo/shards.h"
 
@@ -83,6 +87,11 @@ static int write_failed(const struct dir_store *d, const char *what, const char 
     case EIO:
         err_hint(e, "the storage of %s reports errors: see the kernel log", d->base.location);
         break;
+    case ELOOP:
+    case EXDEV:
+        err_hint(e, "there is a symbolic link in its path; links in a repository are not followed: replace it by a "
+                    "directory or a mount");
+        break;
     default:
         break;
     }
@@ -93,11 +102,15 @@ static int read_failed(const struct dir_store *d, const char *name, int sys, str
 {
     if (sys == ENOENT || sys == ENOTDIR)
         return blob_missing(&d->base, name, e);
-    int rc = err_set(e, ERR_GENERIC, sys, "cannot read blob %s of repository %s", name, d->base.location);
+    int rc = err_set(e, sys == ELOOP || sys == EXDEV ? ERR_DAMAGE : ERR_GENERIC, sys,
+                     "cannot read blob %s of repository %s", name, d->base.location);
     if (sys == EACCES || sys == EPERM)
         err_hint(e, "run as the owner of %s or as root", d->base.location);
     else if (sys == EIO)
         err_hint(e, "the storage of %s reports errors: see the kernel log", d->base.location);
+    else if (sys == ELOOP || sys == EXDEV)
+        err_hint(e, "there is a symbolic link in its path; links in a repository are not followed: replace it by a "
+                    "directory or a mount");
     return rc;
 }
 
@@ -193,7 +206,7 @@ static int sync_parents(struct dir_store *d, const char *path)
         dir[len] = '\0';
         if (len == 0)
             break;
-        CLEANUP_CLOSE int fd = open_retry(d->root, dir, O_RDONLY | O_DIRECTORY, 0);
+        CLEANUP_CLOSE int fd = beneath_open(d->root, dir, O_RDONLY | O_DIRECTORY, 0);
         int rc = fd < 0 ? fd : fsync_dir(fd);
         if (rc < 0)
             return rc;
@@ -236,17 +249,25 @@ static int make_parents(struct dir_store *d, const char *path)
     parents_forget(d, path);
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         size_t len = (size_t)(slash - path);
+        const char *name;
         memcpy(dir, path, len);
         dir[len] = '\0';
-        if (mkdirat(d->root, dir, 0700) < 0) {
+        CLEANUP_CLOSE int above = beneath_parent(d->root, dir, &name);
+        if (above < 0)
+            return above;
+        if (mkdirat(above, name, 0700) < 0) {
             if (errno != EEXIST)
                 return -errno;
             continue;
         }
         if (!d->chown)
             continue;
-        CLEANUP_CLOSE int fd = open_retry(d->root, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-        int rc = fd < 0 ? fd : set_owner(d, fd);
+        struct stat st;
+        CLEANUP_CLOSE int fd = open_retry(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+        int rc = fd;
+        /* Only the one that was made: its owner is this process. */
+        if (fd >= 0)
+            rc = fstat(fd, &st) == 0 && st.st_uid == geteuid() ? set_owner(d, fd) : 0;
         if (rc < 0)
             return rc;
     }
@@ -265,7 +286,7 @@ static int tmp_new(struct dir_store *d, const char *path, char *tmp)
         if (RAND_bytes(random, sizeof random) != 1)
             return -EIO;
         snprintf(tmp, TMP_PATH_MAX, "%s" TMP_INFIX "%s", path, hex_encode(hex, random, sizeof random));
-        fd = open_retry(d->root, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+        fd = beneath_open(d->root, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
         if (fd == -ENOENT) {
             int rc = make_parents(d, path);
             if (rc < 0)
@@ -278,7 +299,7 @@ static int tmp_new(struct dir_store *d, const char *path, char *tmp)
         return fd;
     int rc = set_owner(d, fd);
     if (rc < 0) {
-        unlinkat(d->root, tmp, 0);
+        beneath_unlink(d->root, tmp);
         close(fd);
         return rc;
     }
@@ -297,10 +318,10 @@ static int file_publish(struct dir_store *d, int fd, const char *tmp, const char
     int rc = fsync_retry(fd);
     if (close(fd) < 0 && rc == 0 && errno != EINTR)
         rc = -errno;
-    if (rc == 0 && renameat(d->root, tmp, d->root, path) < 0)
-        rc = -errno;
+    if (rc == 0)
+        rc = beneath_rename(d->root, tmp, path);
     if (rc < 0) {
-        unlinkat(d->root, tmp, 0);
+        beneath_unlink(d->root, tmp);
         return rc;
     }
     return sync_parents(d, path);
@@ -321,7 +342,7 @@ static int put_file(struct dir_store *d, const char *path, const void *data, siz
             start_writeback(fd);
     }
     if (rc < 0) {
-        unlinkat(d->root, tmp, 0);
+        beneath_unlink(d->root, tmp);
         close(fd);
         return rc;
     }
@@ -346,20 +367,27 @@ static int dir_delete(struct blobs *b, const char *name, struct err *e)
     int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
-    if (unlinkat(d->root, path, 0) < 0 && errno != ENOENT && errno != ENOTDIR)
-        return write_failed(d, "delete blob", name, errno, e);
+    rc = beneath_unlink(d->root, path);
+    if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR)
+        return write_failed(d, "delete blob", name, -rc, e);
     return 0;
 }
 
 /* A written pack is not read soon: it should not displace other data in the page cache, nor be copied there. */
-static int open_direct(struct dir_store *d, const char *tmp)
+static int open_direct(struct dir_store *d, int file, const char *tmp)
 {
     struct statfs fs;
+    struct stat st, same;
     if (__atomic_load_n(&d->no_direct, __ATOMIC_RELAXED))
         return -1;
     int fd = fstatfs(d->root, &fs) == 0 && fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC
-                 ? open_retry(d->root, tmp, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
+                 ? beneath_open(d->root, tmp, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_NONBLOCK, 0)
                  : -1;
+    if (fd >= 0 && (fstat(fd, &st) < 0 || fstat(file, &same) < 0 || st.st_dev != same.st_dev ||
+                    st.st_ino != same.st_ino)) { /* somebody exchanged it */
+        close(fd);
+        fd = -1;
+    }
     if (fd < 0)
         __atomic_store_n(&d->no_direct, true, __ATOMIC_RELAXED);
     return fd < 0 ? -1 : fd;
@@ -386,7 +414,7 @@ static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char 
     w->fd = tmp_new(d, w->path, w->tmp);
     if (w->fd < 0)
         return write_failed(d, "write blob", name, -w->fd, e);
-    w->direct = open_direct(d, w->tmp);
+    w->direct = open_direct(d, w->fd, w->tmp);
     *ret = &take_ptr(&w)->base;
     return 0;
 }
@@ -448,7 +476,7 @@ static int dir_writer_read(struct blob_writer *bw, uint64_t offset, void *data, 
 static void dir_writer_abort(struct blob_writer *bw)
 {
     struct dir_writer *w = (struct dir_writer *)bw;
-    unlinkat(store_of(bw->b)->root, w->tmp, 0);
+    beneath_unlink(store_of(bw->b)->root, w->tmp);
     close_direct(w);
     close(w->fd);
     free(w);
@@ -483,8 +511,17 @@ static int open_blob(struct dir_store *d, const char *name, struct err *e)
     int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
-    int fd = open_retry(d->root, path, O_RDONLY | O_NONBLOCK, 0);
-    return fd < 0 ? read_failed(d, name, -fd, e) : fd;
+    struct stat st;
+    CLEANUP_CLOSE int fd = beneath_open(d->root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return read_failed(d, name, -fd, e);
+    if (fstat(fd, &st) < 0)
+        return read_failed(d, name, errno, e);
+    /* Reading a FIFO would wait for somebody. */
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s is not a regular file", name,
+                       d->base.location);
+    return take_fd(&fd);
 }
 
 static int dir_open_file(struct blobs *b, const char *name, struct err *e)
@@ -518,8 +555,6 @@ static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret,
     struct stat st;
     if (fstat(fd, &st) < 0)
         return read_failed(d, name, errno, e);
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s is not a regular file", name, b->location);
     if ((uint64_t)st.st_size > max || (uint64_t)st.st_size >= SIZE_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has %lld bytes, at most %zu expected", name,
                        b->location, (long long)st.st_size, max);
@@ -556,7 +591,10 @@ static int dir_stat(struct blobs *b, const char *name, struct blob_info *ret, st
     if (rc < 0)
         return rc;
     struct stat st;
-    if (fstatat(d->root, path, &st, 0) < 0)
+    CLEANUP_CLOSE int fd = beneath_open(d->root, path, O_PATH, 0);
+    if (fd < 0)
+        return read_failed(d, name, -fd, e);
+    if (fstat(fd, &st) < 0)
         return read_failed(d, name, errno, e);
     snprintf(ret->name, sizeof ret->name, "%s", name);
     ret->length = (uint64_t)st.st_size;
@@ -789,9 +827,12 @@ static int assume_shards(struct dir_store *d, struct err *e)
 
 static int load_shards(struct dir_store *d, struct err *e)
 {
-    CLEANUP_CLOSE int fd = open_retry(d->root, SHARDS_FILE, O_RDONLY | O_NONBLOCK, 0);
+    CLEANUP_CLOSE int fd = beneath_open(d->root, SHARDS_FILE, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    struct stat st;
     if (fd == -ENOENT)
         return assume_shards(d, e);
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+        return err_set(e, ERR_DAMAGE, EBADMSG, "%s/" SHARDS_FILE " is not a regular file", d->base.location);
     CLEANUP_FREE char *text = malloc(SHARDS_FILE_MAX + 1);
     if (!text)
         return err_nomem(e);

@@ -521,6 +521,15 @@ static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *
     return len;
 }
 
+/* Decrypts a blob of the store into t. Returns the length of the table. */
+static int64_t blob_fetch(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+{
+    if (b->length < ITEM_OVERHEAD || b->length > BLOB_MAX)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s in %s is damaged: %llu bytes", b->name,
+                       blobs_location(c->blobs), (unsigned long long)b->length);
+    return blob_unseal(c, b, t, e);
+}
+
 int index_cache_get(struct index_map **ret, const struct index_cache *c, const struct blob_info *b, struct err *e)
 {
     if (!index_name(b->name) || strchr(b->name, '/'))
@@ -528,14 +537,24 @@ int index_cache_get(struct index_map **ret, const struct index_cache *c, const s
     int r = get_cached(ret, c, b->name, e);
     if (r)
         return r < 0 ? r : 0;
-    if (b->length < ITEM_OVERHEAD || b->length > BLOB_MAX)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s in %s is damaged: %llu bytes", b->name,
-                       blobs_location(c->blobs), (unsigned long long)b->length);
     CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
-    int64_t len = blob_unseal(c, b, &t, e);
+    int64_t len = blob_fetch(c, b, &t, e);
     if (len < 0)
         return (int)len;
     return temp_finish(ret, &t, t.map, (size_t)len, b->name, e);
+}
+
+int index_cache_check(const struct index_cache *c, const struct blob_info *b, struct err *e)
+{
+    CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
+    struct index_table table;
+    if (!index_name(b->name) || strchr(b->name, '/'))
+        return name_invalid(b->name, e);
+    int64_t len = blob_fetch(c, b, &t, e);
+    if (len < 0)
+        return (int)len;
+    int r = index_parse(&table, t.map, (size_t)len, e);
+    return r < 0 ? err_wrap(e, "index blob %s", b->name) : 0;
 }
 
 /* ---- room ------------------------------------------------------------------------------------------------------- */

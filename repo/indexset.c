@@ -293,6 +293,43 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     return r;
 }
 
+static int check_blobs(struct index_set *x, const struct epoch_state *st, const _Atomic bool *stop, index_bad_fn *fn,
+                       void *arg, struct err *e)
+{
+    for (size_t i = 0; i < st->n_blobs; i++) {
+        struct err why = ERR_INIT;
+        if (stop && atomic_load(stop))
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while index blobs were read");
+        int r = index_cache_check(&x->cache, &st->blobs[i], &why);
+        if (r == 0)
+            continue;
+        if (r == -ENOENT || (why.cls != ERR_DAMAGE && why.cls != ERR_FORMAT)) {
+            *e = why;
+            return r;
+        }
+        r = fn(st->blobs[i].name, why.msg, arg);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, struct err *e)
+{
+    int r = -ENOENT;
+    /* -ENOENT: compacted by another client after it was listed. */
+    for (unsigned attempt = 0; r == -ENOENT && attempt < ATTEMPTS; attempt++) {
+        struct epoch_state st;
+        *e = (struct err)ERR_INIT;
+        r = epoch_load(&st, x->blobs, x->sealer, x->format, e);
+        if (r < 0)
+            return r;
+        r = check_blobs(x, &st, stop, fn, arg, e);
+        epoch_state_clear(&st);
+    }
+    return r;
+}
+
 void index_set_free(struct index_set *x)
 {
     if (!x)

@@ -42,6 +42,14 @@ int index_set_find(struct index_set *x, const struct content_id *id, struct inde
 typedef int index_set_fn(const struct index_entry *entry, void *arg);
 int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e);
 
+/*
+ * Reads every index blob that a new client would load from the store, whatever is in the cache, and calls fn for each
+ * one that is damaged (`why` says how). fn's non-zero return ends it and is returned. `stop` may be NULL. Other errors
+ * than damage end it. The cache gets temporary files of the size of one blob.
+ */
+typedef int index_bad_fn(const char *name, const char *why, void *arg);
+int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, struct err *e);
+
 struct index_set_stats {
     uint64_t blobs, entries; /* of the view; entries of all tables, losers included */
     uint64_t mapped_bytes;   /* address space, not resident pages */

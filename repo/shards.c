@@ -87,7 +87,7 @@ static int read_document(struct shards *s, const json_t *doc, struct err *e)
 {
     if (!json_is_object(doc))
         return shards_malformed(e, "it must be an object");
-    s->max_unsharded = 20;
+    s->max_unsharded = 0; /* what stock clients take for a missing member; 20 is only written */
     if (!json_member_int(doc, "maxNonShardedLength", INT_MIN, INT_MAX, &s->max_unsharded))
         return shards_malformed(e, "maxNonShardedLength must be a number");
     int rc = read_shape(&s->def, json_member(doc, "default"), e);

@@ -150,8 +150,8 @@ int restore_run_fd(struct repo *r, const struct object_id *obj, uint64_t size, i
 /* ---- verify ---- */
 
 struct verify_damage {
-    const char *kind;     /* "lost-index", "missing-pack", "short-pack", "unreadable-content", "missing-content",
-                             "bad-document" */
+    const char *kind;     /* "bad-index", "lost-index", "missing-pack", "short-pack", "unreadable-content",
+                             "missing-content",     "bad-document" */
     const char *pack;     /* "" if unknown */
     const char *content;  /* text of the id, "" if the pack as a whole */
     const char *snapshot; /* manifest id, "" while only the index is checked */

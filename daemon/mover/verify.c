@@ -145,26 +145,133 @@ static int check_index_entry(const struct index_entry *en, void *arg)
     return 0;
 }
 
-/* A repository has index entries from its creation on. Some packs may be in no index: being written now, or left by
- * a crash. */
-static void lost_index(struct verify *v)
+/* A repository has index entries from its creation on. */
+static void index_damage(struct verify *v, const char *kind, const char *pack, const char *why)
 {
     v->result->damages++;
     atomic_fetch_add(&v->progress->errors, 1);
-    damage_report(v, &(struct verify_damage){.kind = "lost-index",
-                                             .pack = "",
-                                             .content = "",
-                                             .snapshot = "",
-                                             .source = "",
-                                             .path = "",
-                                             .why = "there are packs, but no index: each pack has a copy of its part "
-                                                    "of the index, see snapferry-recovery(7)"});
+    damage_report(v,
+                  &(struct verify_damage){
+                      .kind = kind, .pack = pack, .content = "", .snapshot = "", .source = "", .path = "", .why = why});
+}
+
+/* A new client would read it, and fail. */
+static int bad_index(const char *name, const char *why, void *arg)
+{
+    index_damage(arg, "bad-index", name, why);
+    return 0;
+}
+
+/* ---- packs that no index has ---- */
+
+/*
+ * A session writes its marker, packs, their index, and deletes the marker. A young pack that neither an index has nor a
+ * session: its index was lost. Of older ones the index may have been removed by maintenance.
+ */
+#define LOST_INDEX_AGE_S (20 * 3600)
+
+struct lost_packs {
+    struct verify *v;
+    int64_t since_ns;
+    struct pack_table *suspects;
+    unsigned n, sessions_n, sessions_room;
+    char (*sessions)[BLOB_NAME_MAX + 1];
+    struct err *e;
+};
+
+static int add_suspect(const struct blob_info *i, void *arg)
+{
+    struct lost_packs *l = arg;
+    const struct pack_record *p = pack_table_find(l->v->packs, i->name);
+    if (!p || (p->damage & PACK_INDEXED) || i->mtime_ns < l->since_ns)
+        return 0;
+    l->n++;
+    return pack_table_add(l->suspects, i->name, i->length, l->e);
+}
+
+static int add_session(const struct blob_info *i, void *arg)
+{
+    struct lost_packs *l = arg;
+    if (l->sessions_n == l->sessions_room) {
+        unsigned room = l->sessions_room ? 2 * l->sessions_room : 16;
+        void *p = realloc(l->sessions, room * sizeof *l->sessions);
+        if (!p)
+            return err_nomem(l->e);
+        l->sessions = p;
+        l->sessions_room = room;
+    }
+    memcpy(l->sessions[l->sessions_n++], i->name, sizeof i->name);
+    return 0;
+}
+
+/* Names of packs and markers end in the id of their session. */
+static bool in_session(const struct lost_packs *l, const char *pack)
+{
+    const char *id = strchr(pack, '-');
+    for (unsigned i = 0; id && i < l->sessions_n; i++) {
+        const char *other = strchr(l->sessions[i], '-');
+        if (other && strcmp(id, other) == 0)
+            return true;
+    }
+    return id == NULL;
+}
+
+static int mark_indexed(const struct index_entry *en, void *arg)
+{
+    struct lost_packs *l = arg;
+    struct pack_record *p = pack_table_find(l->suspects, en->pack);
+    if (p)
+        p->damage |= PACK_INDEXED;
+    return 0;
+}
+
+static int report_lost(const struct blob_info *i, void *arg)
+{
+    struct lost_packs *l = arg;
+    const struct pack_record *p = pack_table_find(l->suspects, i->name);
+    if (p && !(p->damage & PACK_INDEXED) && !in_session(l, i->name))
+        index_damage(l->v, "lost-index", i->name,
+                     "no index has this pack, and no session is writing it: its index blob was lost; the pack has a "
+                     "copy of it, see snapferry-recovery(7)");
+    return 0;
+}
+
+static int check_unindexed(struct verify *v, struct err *e)
+{
+    struct blobs *b = repo_blobs(v->repo);
+    CLEANUP(pack_table_freep) struct pack_table *suspects = NULL;
+    struct lost_packs l = {.v = v, .since_ns = now_ns() - LOST_INDEX_AGE_S * NS_PER_S, .e = e};
+    int rc = pack_table_new(&suspects, repo_cache_dir(v->repo), e);
+    l.suspects = suspects;
+    if (rc >= 0)
+        rc = blobs_list(b, "p", add_suspect, &l, e);
+    if (rc >= 0)
+        rc = blobs_list(b, "q", add_suspect, &l, e);
+    if (rc >= 0 && l.n) {
+        /* In this order: a session that ends meanwhile has written its index before its marker is gone. */
+        rc = pack_table_index(suspects, e);
+        if (rc >= 0)
+            rc = blobs_list(b, "s", add_session, &l, e);
+        if (rc >= 0)
+            rc = index_set_refresh(repo_index(v->repo), e);
+        if (rc >= 0)
+            rc = index_set_each(repo_index(v->repo), -1, mark_indexed, &l, e);
+        if (rc >= 0)
+            rc = blobs_list(b, "p", report_lost, &l, e);
+        if (rc >= 0)
+            rc = blobs_list(b, "q", report_lost, &l, e);
+    }
+    free(l.sessions);
+    return rc;
 }
 
 static int check_index(struct verify *v, struct err *e)
 {
     atomic_store(&v->progress->phase, PHASE_CHECKING);
-    int rc = blobs_list(repo_blobs(v->repo), "p", list_pack, v, e);
+    /* From the store: the cached copies say nothing about what a new node would find. */
+    int rc = index_set_check(repo_index(v->repo), v->o->cancel ? &v->o->cancel->requested : NULL, bad_index, v, e);
+    if (rc >= 0)
+        rc = blobs_list(repo_blobs(v->repo), "p", list_pack, v, e);
     if (rc >= 0)
         rc = blobs_list(repo_blobs(v->repo), "q", list_pack, v, e);
     if (rc >= 0)
@@ -177,7 +284,11 @@ static int check_index(struct verify *v, struct err *e)
     if (rc == -ECANCELED)
         return interrupted(e);
     if (rc >= 0 && v->result->index_entries == 0 && v->result->packs > 0)
-        lost_index(v);
+        index_damage(v, "lost-index", "",
+                     "there are packs, but no index: each pack has a copy of its part of the index, see "
+                     "snapferry-recovery(7)");
+    else if (rc >= 0 && v->result->packs_not_indexed > 0)
+        rc = check_unindexed(v, e);
     return rc;
 }
 
