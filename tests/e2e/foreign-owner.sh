@@ -38,7 +38,8 @@ own() { setpriv --reuid=$OWNER --regid=$OWNER --clear-groups "$@"; }
 for d in p q x; do
     anew
     own rm -rf "$WORK/repo/$d"; own ln -s "$WORK/outside" "$WORK/repo/$d"
-    fails "directory $d is a link: a backup fails" 'symbolic link|not followed|levels of symbolic' sf "$WORK/repo" backup "$WORK/other" --as t@h:/w --quiet
+    fails "directory $d is a link: a backup fails" 'symbolic link|not followed|levels of symbolic' \
+        sf "$WORK/repo" backup "$WORK/other" --as t@h:/w --quiet
     untouched "directory $d is a link, backup"
     sf "$WORK/repo" snapshot delete latest --quiet --yes --force >/dev/null 2>&1
     untouched "directory $d is a link, delete"
@@ -77,7 +78,8 @@ sf "$WORK/repo" backup "$WORK/other" --as t@h:/w --quiet >/dev/null 2>&1
 untouched "even that of the format blob"
 
 # FIFOs and devices are refused at once.
-for blob in kopia.repository.f kopia.blobcfg.f .shards "$(cd "$WORK/base" && find x -name '*.f' | head -n 1)" "$pack"; do
+index=$(cd "$WORK/base" && find x -name '*.f' | head -n 1)
+for blob in kopia.repository.f kopia.blobcfg.f .shards "$index" "$pack"; do
     anew
     own rm "$WORK/repo/$blob"; own mkfifo "$WORK/repo/$blob"
     timeout 20 "$SNAPFERRY" -r "$WORK/repo" --password-file "$WORK/password" restore latest "$WORK/out" --as t@h:/v \

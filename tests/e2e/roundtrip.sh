@@ -123,16 +123,16 @@ same "at its size" "$(stat -c %s "$WORK/huge.out")" 1099511627776
 
 if is_root; then
     for sector in 512 4096; do
-        truncate -s 96M "$WORK/disk"
-        mkfs.ext4 -q -F "$WORK/disk"
-        dd if="$WORK/f" of="$WORK/disk" bs=1M seek=30 conv=notrunc status=none
-        if ! dev=$(loop_device "$WORK/disk" --sector-size $sector); then
+        truncate -s 96M "$WORK/disk-$sector"
+        mkfs.ext4 -q -F "$WORK/disk-$sector"
+        dd if="$WORK/f" of="$WORK/disk-$sector" bs=1M seek=30 conv=notrunc status=none
+        if ! dev=$(loop_device "$WORK/disk-$sector" --sector-size $sector); then
             skip "loop device with $sector" "losetup refuses"
             continue
         fi
         at_exit "losetup -d $dev"
-        truncate -s 96M "$WORK/disk2"
-        dev2=$(loop_device "$WORK/disk2" --sector-size $sector); at_exit "losetup -d $dev2"
+        truncate -s 96M "$WORK/disk2-$sector"
+        dev2=$(loop_device "$WORK/disk2-$sector" --sector-size $sector); at_exit "losetup -d $dev2"
         out=$(sf "$R" backup "$dev" --json)
         same "device ($sector): io_uring and O_DIRECT" \
             "$(result reader.ioUring <<<"$out") $(result reader.direct <<<"$out")" "true true"
