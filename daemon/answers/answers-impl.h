@@ -38,6 +38,8 @@ void add_look_problems(const struct answer_facts *f, json_t *list);
 /* As in lists: without `details`, which are a document of the whole row. */
 json_t *operation_line(const struct answer_facts *f, const struct operation *op);
 json_t *backup_line(const struct answer_facts *f, const struct backup *b);
+/* Of all queued operations: for many documents, once (answer_facts.places). A new reference. */
+json_t *queue_places(const struct answer_facts *f);
 /* Whether it takes a slot. */
 static inline bool is_move(const struct operation *op)
 {

@@ -80,6 +80,7 @@ struct answer_facts {
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */
     const char *down, *down_hint;
+    const json_t *places; /* operation -> place in the queue; NULL: to be counted for each */
     /* behind the above */
     struct answer_daemon own;
     struct schedule *schedule;

@@ -116,7 +116,10 @@ int answer_list(const struct answer_facts *f, enum row_kind k, const struct answ
 {
     static const struct row_filter live = {.newest_first = true, .live = true};
     const char *name = k == ROW_OPERATION ? "operations" : "backups";
-    struct page p = {.facts = f, .query = q, .kind = k, .list = json_array()};
+    CLEANUP_JSON json_t *places = k == ROW_OPERATION ? queue_places(f) : NULL;
+    struct answer_facts own = *f;
+    own.places = places;
+    struct page p = {.facts = &own, .query = q, .kind = k, .list = json_array()};
     int rc = *q->state ? state_known(q->state, e) : 0;
     if (rc >= 0 && !q->before)
         rc = row_each(f->records, k, &live, add_live_row, &p, e);

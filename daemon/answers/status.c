@@ -47,10 +47,7 @@ static int see_operation(const struct operation *op, void *arg)
     s->used += moves && is_move(op);
     s->queued += op->state == OP_QUEUED;
     if (json_array_size(list) < LISTED_MAX) {
-        json_t *o = answer_operation(s->facts, op);
-        if (list == s->queue)
-            jset_int(o, "position", s->queued);
-        json_array_append_new(list, o);
+        json_array_append_new(list, answer_operation(s->facts, op));
     }
     add_operation_problems(s, op);
     return 0;
@@ -189,7 +186,10 @@ json_t *answer_status(const struct answer_facts *f)
 {
     static const struct operation_filter live = {.live = true};
     json_t *problems = json_array();
-    struct operations_seen s = {.facts = f, .running = json_array(), .queue = json_array(), .problems = problems};
+    CLEANUP_JSON json_t *places = queue_places(f);
+    struct answer_facts own = *f;
+    own.places = places;
+    struct operations_seen s = {.facts = &own, .running = json_array(), .queue = json_array(), .problems = problems};
     struct volumes_seen v = {.gone = NULL};
     add_general_problems(f, problems);
     json_t *repositories = list_repositories(f, problems);

@@ -235,7 +235,7 @@ const struct option_info option_table[] = {
     {OPT_JOB, "job", "JOB", V(ASK_BACKUP), "run this [job]"},
     {OPT_WAIT, "wait", NULL, STARTS | V(CANCEL) | V(DELETE),
      "wait until it has ended; the exit code is that of the operation"},
-    {OPT_WAIT, "wait", NULL, V(RELOAD), "wait until the configuration is active or refused"},
+    {OPT_WAIT, "wait", NULL, V(RELOAD), "accepted: a reload is always waited for"},
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},
     {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},

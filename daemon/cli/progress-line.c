@@ -80,11 +80,27 @@ static void add_amounts(struct parts *p, const struct shown *s)
         add_part(p, 4, "%s", text_bytes((uint64_t)s->done));
 }
 
+#define BAR 20       /* columns */
+#define BAR_FROM 100 /* on narrower screens the words need the room */
+
+/* "[========            ]" */
+static const char *bar(int percent)
+{
+    static char text[BAR + 3];
+    memset(text, ' ', sizeof text - 1);
+    memset(text + 1, '=', (size_t)(percent * BAR / 100));
+    text[0] = '[';
+    text[BAR + 1] = ']';
+    return text;
+}
+
 void progress_line(const struct shown *s, unsigned width, char *out, size_t cap)
 {
     struct parts p = {.n = 0};
     int percent = pace_percent(s->done, s->total, false);
-    if (*s->phase && percent >= 0)
+    if (*s->phase && percent >= 0 && width >= BAR_FROM && width < SCREEN_ENDLESS)
+        add_part(&p, 0, "%s %d%% %s", text_name(s->phase), percent, bar(percent));
+    else if (*s->phase && percent >= 0)
         add_part(&p, 0, "%s %d%%", text_name(s->phase), percent);
     else if (*s->phase)
         add_part(&p, 0, "%s", text_name(s->phase));

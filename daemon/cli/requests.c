@@ -435,17 +435,40 @@ int ask_expire(const struct options *o, struct err *e)
     return rc;
 }
 
+/* Prints the line of a file that "FILE:LINE: ..." names. */
+static void print_line_of(const char *message)
+{
+    char path[4096], *text = NULL;
+    size_t cap = 0;
+    unsigned line = 0;
+    int used = 0;
+    if (sscanf(message, "%4095[^:]:%u:%n", path, &line, &used) != 2 || !used || path[0] != '/')
+        return;
+    CLEANUP_FCLOSE FILE *f = fopen(path, "re");
+    ssize_t n = -1;
+    for (unsigned i = 0; f && i < line; i++)
+        if ((n = getline(&text, &cap, f)) < 0)
+            break;
+    if (n > 0) {
+        text[strcspn(text, "\n")] = '\0';
+        fprintf(stderr, "%u: %.200s\n", line, text_name(text));
+    }
+    free(text);
+}
+
 int ask_reload(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
-    int rc = daemon_ask(o, "reload", json_pack("{s:b}", "wait", (int)o->wait), &answer, e);
+    /* The outcome is wanted in any case: a line that is refused is told to whoever has just written it. */
+    int rc = daemon_ask(o, "reload", json_pack("{s:b}", "wait", 1), &answer, e);
+    if (rc < 0 && e->cls == ERR_USAGE && !o->quiet && !o->json)
+        print_line_of(e->msg);
     if (rc < 0)
         return rc;
     if (o->json) {
         print_answer(o, answer);
     } else if (!o->quiet) {
-        puts(jbool(answer, "requested") ? "Reload requested; snapferry status shows the outcome"
-                                        : "Configuration reloaded");
+        puts("Configuration reloaded");
         size_t i;
         const json_t *c;
         json_array_foreach(jarr(answer, "complaints"), i, c)

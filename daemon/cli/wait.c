@@ -26,7 +26,8 @@ struct waiting {
     struct live live;
     double printed; /* time of the last plain line */
     char state[32];
-    json_t *seen; /* by operation: its last state, to detect changes */
+    char why[600]; /* what was waited for when it was last printed */
+    json_t *seen;  /* by operation: its last state, to detect changes */
 };
 
 static enum err_class class_by_name(const char *name)
@@ -225,6 +226,47 @@ static void print_event(const json_t *state)
     print_json(j);
 }
 
+/* What the first one waits for while nothing runs, and when that ends: "main is away; gives up in 59 min". */
+static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, size_t until_cap)
+{
+    const json_t *ops = jarr(s, "operations"), *op = json_array_get(ops, 0), *first = NULL;
+    size_t i;
+    if (!json_array_size(ops))
+        op = *jstr(s, "volume") ? s : NULL;
+    *why = *until = '\0';
+    for (i = 0; op; op = json_array_get(ops, ++i)) {
+        const char *state = jstr(op, "state");
+        if (!strcmp(state, "Queued") && !first)
+            first = op;
+        else if (!state_terminal(state) && strcmp(state, "Queued") != 0)
+            return false;
+        if (!json_array_size(ops))
+            break;
+    }
+    if (!first || !*jstr(first, "why"))
+        return false;
+    snprintf(why, cap, "%s waits: %s", text_name(name_of(first)), jstr(first, "why"));
+    if (jint(first, "gives_up_ns"))
+        snprintf(until, until_cap, "; gives up %s", text_in(jint(first, "gives_up_ns")));
+    return true;
+}
+
+/* At once, when it changes, and every minute. */
+static bool print_waiting(struct waiting *v, const json_t *s)
+{
+    char why[sizeof v->why], until[100];
+    if (!waiting_text(s, why, sizeof why, until, sizeof until)) {
+        v->why[0] = '\0';
+        return false;
+    }
+    if (strcmp(why, v->why) != 0 || mono_s() - v->printed >= 59) {
+        snprintf(v->why, sizeof v->why, "%s", why);
+        v->printed = mono_s();
+        print_change("%s%s", why, until);
+    }
+    return true;
+}
+
 /* Plain lines for the whole and for running volumes. */
 static void show_plain(struct waiting *v, const json_t *s)
 {
@@ -264,8 +306,11 @@ static int on_state(const json_t *state, void *arg)
         print_changes(v, state, false);
     bool changed = strcmp(v->state, jstr(state, "state")) != 0;
     snprintf(v->state, sizeof v->state, "%s", jstr(state, "state"));
+    const bool waits = print_waiting(v, state);
     if (v->live.on)
         show_live(v, state);
+    else if (waits)
+        return 0;
     else if (changed || mono_s() - v->printed >= 10)
         show_plain(v, state);
     return 0;

@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "daemon/decide/decide.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,25 @@ void operation_fail(struct decide *d, struct operation *op, const char *stage, c
     operation_finish(d, op, op->cancel ? OUTCOME_CANCELED : OUTCOME_FAILED);
 }
 
+/* Another attempt would be refused as this one was. A file system that became read-only may recover. */
+static bool is_refusal(const struct err *e)
+{
+    switch (e->cls) {
+    case ERR_USAGE:
+    case ERR_NOT_FOUND:
+    case ERR_EXISTS:
+    case ERR_FORMAT:
+    case ERR_TARGET:
+        return true;
+    case ERR_PERMISSION:
+        return e->sys != EROFS;
+    case ERR_SOURCE: /* mounted or held; no device; another device of that name */
+        return e->sys == EBUSY || e->sys == ENOTBLK || e->sys == ESTALE;
+    default:
+        return false;
+    }
+}
+
 void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
                               bool transient)
 {
@@ -63,7 +83,7 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
     operation_error(d, op, stage, e);
     if (op->attempts.n < ATTEMPTS_KEPT)
         operation_attempt_add(op);
-    if (!transient || attempt >= policy->retries) {
+    if (!transient || is_refusal(e) || attempt >= policy->retries) {
         operation_fail(d, op, stage, e);
         return;
     }

@@ -36,12 +36,35 @@ static json_t *mover_facts(const struct operation *op, void *arg)
     return movers_to_json(((struct engine *)arg)->movers, op->id);
 }
 
+/* Nothing holds it up but those before it, or what is done for its backup first. */
+static void wait_for_turn(struct engine *g, const struct operation *op, char *why, size_t cap)
+{
+    const struct backup *b = op->parent[0] ? backup_peek(g->records, op->parent) : NULL;
+    char by[192] = "";
+    if (op->kind == KIND_BACKUP && b && b->state == BACKUP_QUEUED) {
+        const unsigned n = backup_position(&g->d, b, by);
+        if (by[0])
+            snprintf(why, cap, "its backup waits for %s, which has the same volumes", by);
+        else
+            snprintf(why, cap, "its backup is number %u in the queue", n);
+    } else if (op->kind == KIND_BACKUP && is_none(op->native_doc)) {
+        snprintf(why, cap, "its native snapshot is taken next");
+    } else if (op->kind == KIND_ADMIN || op->kind == KIND_VERIFY) {
+        const char *down = repository_down(&g->d, op->policy->repository);
+        snprintf(why, cap, "%s", down ? down : "another question to the repository is being answered");
+    } else {
+        snprintf(why, cap, "next in line");
+    }
+}
+
 static void wait_facts(const struct operation *op, char *why, size_t cap, void *arg)
 {
     char asked[1300];
     operation_waits_for(&((struct engine *)arg)->d, op, why, cap);
     if (!why[0] && natives_asked(&((struct engine *)arg)->d, op, asked, sizeof asked))
         snprintf(why, cap, "%s", asked);
+    if (!why[0] && op->state == OP_QUEUED)
+        wait_for_turn(arg, op, why, cap);
 }
 
 static unsigned position_facts(const struct backup *b, char by[192], void *arg)

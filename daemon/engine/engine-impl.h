@@ -111,6 +111,8 @@ extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
 void waiters_note(struct engine *g, enum row_kind k, const char *id);
 void waiters_tell(struct engine *g);
+/* Those that were told nothing for a while are told how it stands. */
+void waiters_remind(struct engine *g);
 /* The mover of an operation has got on. */
 void waiters_progress(struct engine *g, const struct operation *op);
 

@@ -129,6 +129,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         jobs_record(g);
         g->prune_wanted = true;
         engine_look_at_all(g);
+        waiters_remind(g);
     }
     engine_kick(g);
     return 0;

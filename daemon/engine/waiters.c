@@ -82,6 +82,21 @@ void waiters_note(struct engine *g, enum row_kind k, const char *id)
     json_object_set_new(g->changed, id, json_integer(k));
 }
 
+#define REMIND_S 10
+
+void waiters_remind(struct engine *g)
+{
+    const int64_t now = now_ns();
+    for (struct waiter *w = g->waiters; w; w = w->next) {
+        if (!w->fn || now - w->told_ns < REMIND_S * NS_PER_S)
+            continue;
+        if (backup_peek(g->records, w->id))
+            waiters_note(g, ROW_BACKUP, w->id);
+        else if (operation_peek(g->records, w->id))
+            waiters_note(g, ROW_OPERATION, w->id);
+    }
+}
+
 void waiters_tell(struct engine *g)
 {
     CLEANUP_JSON json_t *changed = g->changed;

@@ -47,6 +47,8 @@ struct verify {
     } why[WHY_MAX];
     unsigned n_why;
     uint64_t indexed; /* packs that the index knows */
+    bool by_bytes;    /* progress is what was read of what the index has, else what was walked of the snapshots */
+    uint64_t to_read; /* bytes, by the index */
     /* of the walk */
     struct snapshot *snapshot;
     char source[4500];
@@ -126,6 +128,14 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
     return kind;
 }
 
+static bool is_sampled(const struct verify *v, const struct content_id *id)
+{
+    uint64_t h = v->salt;
+    for (unsigned i = 0; i < id->len; i++)
+        h = (h ^ id->hash[i]) * 1099511628211u;
+    return (h ^ h >> 32) % 1000000 < v->threshold;
+}
+
 static int check_index_entry(const struct index_entry *en, void *arg)
 {
     struct verify *v = arg;
@@ -140,6 +150,8 @@ static int check_index_entry(const struct index_entry *en, void *arg)
     }
     if (!en->deleted) {
         v->result->index_bytes += en->packed;
+        if (!en->id.prefix && is_sampled(v, &en->id))
+            v->to_read += en->length;
         pack_damage(v, en, true, why, sizeof why);
     }
     return 0;
@@ -344,6 +356,8 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     struct worker *w = state;
     buffer_put(w, it, buf);
     atomic_fetch_add(&w->v->progress->read, it->len);
+    if (w->v->by_bytes)
+        atomic_fetch_add(&w->v->progress->done, it->len);
     return 0;
 }
 
@@ -373,22 +387,17 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
         buffer_put(w, it, buf);
     if (e->cls != ERR_DAMAGE && e->cls != ERR_FORMAT)
         return e->sys > 0 ? -e->sys : -EIO;
+    if (w->v->by_bytes)
+        atomic_fetch_add(&w->v->progress->done, it->len);
     char why[320];
     snprintf(why, sizeof why, "%s", e->msg);
     return content_damaged(w->v, &it->entry.id, "unreadable-content", why, e);
 }
 
-static bool is_sampled(const struct verify *v, const struct content_id *id)
-{
-    uint64_t h = v->salt;
-    for (unsigned i = 0; i < id->len; i++)
-        h = (h ^ id->hash[i]) * 1099511628211u;
-    return (h ^ h >> 32) % 1000000 < v->threshold;
-}
-
 static int check_part(struct verify *v, const struct object_part *p, struct err *e)
 {
-    atomic_fetch_add(&v->progress->done, p->len);
+    if (!v->by_bytes)
+        atomic_fetch_add(&v->progress->done, p->len);
     int fresh = id_set_add(v->contents, &p->id.content, p->id.compressed, e);
     if (fresh <= 0)
         return fresh;
@@ -561,7 +570,7 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
             return fresh;
         if (!fresh) {
             int64_t size = d->type == 'd' ? d->sum_size : d->size;
-            if (size > 0)
+            if (size > 0 && !v->by_bytes)
                 atomic_fetch_add(&v->progress->done, (uint64_t)size);
             return 0;
         }
@@ -652,11 +661,17 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     if (rc < 0)
         return rc;
     unsigned bad = 0;
-    rc = each_snapshot(c, sum_snapshot, NULL, e);
+    v->by_bytes = c->n == 0 && v->to_read > 0;
+    if (v->by_bytes)
+        atomic_store(&v->progress->total, v->to_read);
+    else
+        rc = each_snapshot(c, sum_snapshot, NULL, e);
     atomic_store(&v->progress->phase, PHASE_MOVING);
     if (rc >= 0)
         rc = each_snapshot(c, walk_snapshot, &bad, e);
     int drained = fetcher_drain(v->fetcher, rc < 0 ? NULL : e);
+    if (v->by_bytes) /* the rest of the index belongs to no snapshot */
+        atomic_store(&v->progress->total, atomic_load(&v->progress->done));
     if (rc >= 0)
         rc = drained;
     if (rc >= 0 && (id_set_count(v->damaged) || v->documents)) {

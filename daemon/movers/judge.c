@@ -13,6 +13,7 @@
 #include "base/units.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -52,6 +53,40 @@ static void status_text(const struct mover *v, char *out, size_t cap)
         snprintf(out, cap, "exit status %d", WEXITSTATUS(v->status));
 }
 
+static void copy_text(char *out, size_t cap, const char *in)
+{
+    size_t n = 0;
+    for (; in && in[n] && n + 1 < cap; n++)
+        out[n] = (unsigned char)in[n] < 0x20 || in[n] == 0x7f ? '?' : in[n];
+    /* Truncated inside a character: the whole character is removed. */
+    if (in && in[n])
+        while (n && ((unsigned char)in[n] & 0xc0) == 0x80)
+            n--;
+    out[n] = '\0';
+}
+
+/* "; its last words: ...": what it sent last, or wrote into its log file, where it left no result; "" if nothing. */
+static void last_words(const struct mover *v, char *out, size_t cap)
+{
+    char path[4300], text[2048];
+    const char *last = v->log_next ? v->log[(v->log_next - 1) % LOG_TAIL] : "";
+    *out = '\0';
+    if (!*last && mover_log_path(path, sizeof path, v->owner->state_dir, v->operation) == 0) {
+        CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        const off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+        ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof text - 1, end > 2047 ? end - 2047 : 0);
+        while (n > 0 && text[n - 1] == '\n')
+            n--;
+        text[n > 0 ? n : 0] = '\0';
+        last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
+        if (*last == '#') /* the head of the file */
+            return;
+    }
+    if (*last)
+        snprintf(out, cap, "; its last words: ");
+    copy_text(out + strlen(out), cap - strlen(out), last);
+}
+
 static void process_text(const struct mover *v, char *out, size_t cap)
 {
     if (v->id.unit[0])
@@ -80,18 +115,6 @@ static void end_set(struct mover_end *end, enum mover_outcome o, enum err_class 
 }
 
 /* ---- the error in a result ---- */
-
-static void copy_text(char *out, size_t cap, const char *in)
-{
-    size_t n = 0;
-    for (; in && in[n] && n + 1 < cap; n++)
-        out[n] = (unsigned char)in[n] < 0x20 || in[n] == 0x7f ? '?' : in[n];
-    /* Truncated inside a character: the whole character is removed. */
-    if (in && in[n])
-        while (n && ((unsigned char)in[n] & 0xc0) == 0x80)
-            n--;
-    out[n] = '\0';
-}
 
 static void copy_error(struct err *e, const json_t *j)
 {
@@ -152,9 +175,10 @@ static void judge_killed(const struct mover *v, struct mover_end *end)
 
 static void judge_without_result(const struct mover *v, struct mover_end *end, const char *why)
 {
-    char status[128], last[200], peak[32];
+    char status[128], last[200], peak[32], words[320];
     status_text(v, status, sizeof status);
     last_progress(v, last, sizeof last);
+    last_words(v, words, sizeof words);
     const bool exited = v->status >= 0 && WIFEXITED(v->status);
     if (was_oom(v)) {
         end_set(end, MOVER_OOM, ERR_MEMORY, v, "was killed: memory limit of %s reached%s",
@@ -168,13 +192,14 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
             copy_error(&r, v->refused);
             end_set(end, MOVER_NEVER_STARTED, r.cls, v, "never started: job refused: %.600s", r.msg);
         } else {
-            end_set(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s",
-                    v->begin_error[0] ? v->begin_error : status);
+            end_set(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s%s",
+                    v->begin_error[0] ? v->begin_error : status, v->begin_error[0] ? "" : words);
         }
     } else if (exited) {
-        end_set(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s", why, status);
+        end_set(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s%s", why, status,
+                words);
     } else {
-        end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s", status, last);
+        end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s%s", status, last, words);
         if (v->status >= 0 && WTERMSIG(v->status) == SIGKILL)
             err_hint(
                 &end->err,

@@ -108,9 +108,10 @@ schema held "unhold in JSON" ask unhold 0b5e --json
 schema deleted "delete in JSON" ask delete "$id" --json
 schema native-prune "native prune in JSON" ask native prune --dry-run --json
 schema reload "reload in JSON" ask reload --wait --json
-expect "reload without --wait" 0 'Reload requested' -- ask reload
+expect "reload without --wait" 0 'Configuration reloaded' -- ask reload
 kill -HUP "$SERVER"; sleep 0.1
 expect "a refused reload" 2 'snapferry.ini:7.*mtach' -- ask reload --wait
+expect "also without --wait" 2 'snapferry.ini:7.*mtach' -- ask reload
 kill -HUP "$SERVER"
 
 h=$(ask backup hang-1 --json | result backup)

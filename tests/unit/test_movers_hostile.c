@@ -272,6 +272,10 @@ static void leavers(const char *path)
         _exit(0);
     if (!strcmp(me, "r-none-3"))
         _exit(3);
+    if (!strcmp(me, "r-words")) {
+        dprintf(2, "one line\nlibzstd.so.1: cannot open shared object file\n");
+        _exit(1);
+    }
     if (!strcmp(me, "r-other"))
         leave_good("up-1", 0);
     if (!strcmp(me, "r-exit-1")) {
@@ -447,6 +451,7 @@ static void test_results(void **state)
     } list[] = {
         {"r-none", MOVER_MISMATCH, "finished but its result is unreadable: empty; exit status 0"},
         {"r-none-3", MOVER_MISMATCH, "exit status 3"},
+        {"r-words", MOVER_MISMATCH, "exit status 1; its last words: libzstd.so.1: cannot open shared object file"},
         {"r-other", MOVER_MISMATCH, "belongs to another operation"},
         {"r-exit-1", MOVER_MISMATCH, "result file has code 0, process: exit status 1"},
         {"r-says-2", MOVER_MISMATCH, "result file has code 2, process: exit status 0"},

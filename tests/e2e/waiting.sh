@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Who waits is told for what and how long: a backup into a repository that is away, each queued operation with its place
+# (AO-47), also the first one; what another attempt cannot change is not tried again.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "a daemon with volumes"
+fs_make xfs xfs 320 || exit 1
+random_file "$WORK/xfs/a.img" $((2 * MIB)) 1
+random_file "$WORK/xfs/b.img" $((2 * MIB)) 2
+daemon_setup
+config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+starts "the daemon starts"
+
+# ---- a repository that is away ----
+mv "$REPO" "$REPO.away"
+check "a reload finds it away" ask reload --quiet
+until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
+ask backup "$WORK/xfs/a.img" "$WORK/xfs/b.img" --wait >"$WORK/waited" 2>&1 &
+WAITING=$!
+check "backup --wait says at once what it waits for" until_true 15 \
+    grep -qE '/a.img waits: repository "main": .* cannot be reached' "$WORK/waited"
+check "and when it gives up" until_true 15 grep -qE 'waits: .*; gives up in [0-9]+ (h|min)' "$WORK/waited"
+N=$(grep -c 'a.img waits: ' "$WORK/waited")
+same "not over and over" "$(sleep 5; grep -c 'a.img waits: ' "$WORK/waited")" "$N"
+B=$(askj backups | jq -r '.backups[0].id')
+two() { ops "$B" | jq -r '[.state, .position] | @csv' | sort | tr '\n' ' '; }
+check "both are queued" until_true 15 eval '[ "$(two)" = "\"Queued\",1 \"Queued\",2 " ]'
+same "operations: each with its place" "$(askj operations --state Queued --backup "$B" |
+    jq -c '[.operations[] | .position] | sort')" '[1,2]'
+same "and its reason" "$(askj operations --state Queued --backup "$B" |
+    jq -c '[.operations[] | .why | test("cannot be reached")]')" '[true,true]'
+same "status has the same places" "$(askj status | jq -c '[.queue[].position | values] | sort')" '[1,2]'
+mv "$REPO.away" "$REPO"
+wait $WAITING
+same "it is back: the backup completes" $? 0
+
+# ---- the first in line ----
+running "$WORK/xfs/a.img"
+C=$(submit "$WORK/xfs/a.img")
+same "behind one with the same volume: the reason" "$(ops "$C" | jq -r .why)" \
+    "its backup waits for $A, which has the same volumes"
+same "and the place" "$(ops "$C" | jq -r .position)" 1
+kill -CONT "$PID"
+same "then it goes" "$(wait_state "$C" Completed 60)" Completed
+
+# ---- a reload ----
+echo 'retreis = 3' >>"$CONF/conf.d/50-img.ini"
+expect "a refused reload prints the line" 2 '^5: retreis = 3$' -- ask reload
+sed -i '/retreis/d' "$CONF/conf.d/50-img.ini"
+check "without it" ask reload --quiet
+
+# ---- what another attempt cannot change ----
+truncate -s 32M "$WORK/disk"
+mkfs.ext4 -q "$WORK/disk"
+DEV=$(loop_device "$WORK/disk"); at_exit "losetup -d $DEV"
+mkdir "$WORK/mounted"
+mount "$DEV" "$WORK/mounted"; at_exit "umount $WORK/mounted"
+config_add 60-device "[storage-class \"dev\"]
+driver = device
+match = $DEV"
+check "a class of devices" ask reload --quiet
+D=$(submit "$DEV")
+same "a mounted device is refused" "$(wait_state "$D" Failed 30)" Failed
+same "in its first attempt" "$(doc "$(op_id "$D")" | jq -r '.attempt // 1')" 1
+check "with the reason" eval 'doc "$D" | jq -r .error.message | grep -q "is in use"'
+
+# ---- a verification ----
+random_file "$WORK/xfs/b.img" $((40 * MIB)) 3
+B=$(submit "$WORK/xfs/b.img")
+same "a larger volume" "$(wait_state "$B" Completed 60)" Completed
+B=$(submit "$WORK/xfs/b.img")
+same "and again" "$(wait_state "$B" Completed 60)" Completed
+sf "$REPO" verify --json --progress --read-limit 8MiB >"$WORK/verify" 2>&1
+same "verify" $? 0
+all=$(jq -s '[.[] | select(.type == "progress" and .phase == "moving") | .totalBytes] | max' "$WORK/verify")
+check "its total is what is read, once" test "$all" -ge $((40 * MIB)) -a "$all" -le $((60 * MIB))
+check "what was done is what was read" jq -s -e '[.[] | select(.type == "progress" and .phase == "moving")] |
+    length > 2 and all(.doneBytes == .readBytes)' "$WORK/verify"
+stops "the end"
+explain_failure
+finish
