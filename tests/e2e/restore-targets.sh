@@ -67,34 +67,36 @@ done
 [ $both -eq 0 ] && pass "two restores into one new file: one is refused, the other complete"
 rm -f "$WORK/two"
 
-# A slow restore, and something happens to its target.
+# Something happens to the target of a restore, which stands still meanwhile.
 slow() {
     rm -f "$WORK/slow"*
-    sf "$R" restore latest "$WORK/slow" --quiet --write-limit 4MiB "$@" 2>"$WORK/err" &
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/slow" --quiet --write-limit 2MiB \
+        2>"$WORK/err" &
     pid=$!
     for _ in $(seq 500); do
-        [ -e "$WORK/slow" ] && [ "$(stat -c %b "$WORK/slow")" -gt 0 ] && return
+        [ -e "$WORK/slow" ] && [ "$(stat -c %b "$WORK/slow")" -gt 0 ] && kill -STOP $pid && return
         kill -0 $pid 2>/dev/null || return
         sleep 0.01
     done
 }
-slow; rm "$WORK/slow"; wait $pid; rc=$?
+go_on() { kill -CONT $pid 2>/dev/null; wait $pid; }
+slow; rm "$WORK/slow"; go_on; rc=$?
 same "a target that is removed meanwhile: exit code" $rc 17
 check "it says so" grep -q 'was removed' "$WORK/err"
-slow; mv "$WORK/slow" "$WORK/slow.moved"; wait $pid; rc=$?
+slow; mv "$WORK/slow" "$WORK/slow.moved"; go_on; rc=$?
 same "a target that is renamed meanwhile: exit code" $rc 17
 check "it says so too" grep -q 'was renamed or removed' "$WORK/err"
-slow; mv "$WORK/slow" "$WORK/slow.moved"; : >"$WORK/slow"; wait $pid; rc=$?
+slow; mv "$WORK/slow" "$WORK/slow.moved"; : >"$WORK/slow"; go_on; rc=$?
 same "a target that is replaced meanwhile: exit code" $rc 17
 check "and it says so" grep -q 'replaced by another' "$WORK/err"
-slow; : >"$WORK/slow"; wait $pid; rc=$?
+slow; : >"$WORK/slow"; go_on; rc=$?
 same "a target that is truncated meanwhile: exit code" $rc 17
 check "and it says that" grep -q 'was truncated by another program' "$WORK/err"
-slow; truncate -s 1M "$WORK/slow"; truncate -s 64M "$WORK/slow"; wait $pid
+slow; truncate -s 1M "$WORK/slow"; truncate -s 64M "$WORK/slow"; go_on
 check "a target that grows meanwhile has its size in the end, or an error" \
     test "$(stat -c %s "$WORK/slow")" -eq $((8 * MIB)) -o -s "$WORK/err"
 slow; expect "another restore to it is refused meanwhile" 17 'locked by another' -- restore "$WORK/slow" --force
-wait $pid; rc=$?
+go_on; rc=$?
 same "and does not disturb the first" "$rc $(cmp "$WORK/image" "$WORK/slow" && echo equal)" "0 equal"
 rm -f "$WORK/slow"*
 
