@@ -11,6 +11,7 @@
 #ifndef SNAPFERRY_DAEMON_ANSWERS_H
 #define SNAPFERRY_DAEMON_ANSWERS_H
 
+#include "daemon/decide/board.h"
 #include "daemon/decide/judge.h"
 #include "daemon/decide/natives-plan.h"
 #include "daemon/records/records.h"
@@ -33,6 +34,8 @@ struct answer_source {
     void (*waits)(const struct operation *op, char *why, size_t cap, void *arg);
     /* Place of a queued backup in the order, from 1, and the backup with the same volumes that goes first ("": none) */
     unsigned (*position)(const struct backup *b, char by[192], void *arg);
+    /* Its operations that have ended; false: to be read from the records. */
+    bool (*ended)(const struct backup *b, struct board_ended *ret, void *arg);
 };
 
 /* Storage of a repository, as last looked at. */
@@ -95,7 +98,10 @@ void answer_facts_clear(struct answer_facts *f);
 
 json_t *answer_operation(const struct answer_facts *f, const struct operation *op);
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations);
-/* With its operations, none of them with `details`: what is sent each second to those that wait for it. */
+/* With its operations, none of them with `details`: what is sent each second to those that wait for it. Of more than
+ * ANSWER_OPERATIONS_MAX only those that are under way and the first queued ones, and the names of volumes that are not
+ * finished. */
+#define ANSWER_OPERATIONS_MAX 100
 json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b);
 json_t *answer_native(const struct answer_facts *f, const struct native_row *n);
 /* With what a plan has found out about it (natives_plan()); NULL: nothing. */

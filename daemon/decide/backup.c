@@ -266,8 +266,31 @@ static const struct board_run *operations_of(struct decide *d, const struct back
         r->failed = (unsigned)n_failed;
         r->canceled = (unsigned)n_canceled;
         r->counted = true;
+        r->summed = r->live == b->volume_ids.n; /* none has ended */
     }
     return r;
+}
+
+static int add_ended(const struct operation *op, void *arg)
+{
+    if (op_state_terminal(op->state))
+        board_ended_add(arg, op);
+    return 0;
+}
+
+bool backup_ended_operations(struct decide *d, const struct backup *b, struct board_ended *ret)
+{
+    const struct operation_filter f = {.parent = b->id};
+    struct board_run *r = backup_state_terminal(b->state) ? NULL : board_run(d->board, b->id);
+    struct board_ended sum = {.n = 0};
+    if (!r)
+        return false;
+    if (!r->summed && operation_each(d->records, &f, add_ended, &sum, NULL) >= 0) {
+        r->ended = sum;
+        r->summed = true;
+    }
+    *ret = r->ended;
+    return r->summed;
 }
 
 void decide_backup(struct decide *d, struct backup *b)

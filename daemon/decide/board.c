@@ -504,6 +504,27 @@ bool board_is_marked(const struct board *b)
 
 /* ---- rows ---- */
 
+static int64_t number(const json_t *o, const char *member)
+{
+    return json_integer_value(json_object_get(o, member));
+}
+
+void board_ended_add(struct board_ended *sum, const struct operation *op)
+{
+    const int64_t told = number(op->progress, "total"), size = told ? told : op->volume->size;
+    if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
+        return;
+    sum->n++;
+    sum->completed += op->state == OP_COMPLETED;
+    sum->failed += op->state == OP_FAILED;
+    sum->canceled += op->state == OP_CANCELED;
+    sum->size += number(op->result, "totalBytes");
+    sum->fresh += number(op->result, "incrementalBytes");
+    sum->total += size;
+    /* What failed or was canceled has done what it has done. */
+    sum->done += op->state == OP_COMPLETED || op->state == OP_SKIPPED ? size : number(op->progress, "done");
+}
+
 int board_operation(struct board *b, const char *id, const struct operation *now)
 {
     struct entry *e = entry_find(b, id), **bucket = &b->ops[hash(id) & (BUCKETS - 1)];
@@ -540,6 +561,8 @@ int board_operation(struct board *b, const char *id, const struct operation *now
             r->seen.failed += now->state == OP_FAILED;
             r->seen.canceled += now->state == OP_CANCELED;
         }
+        if (now)
+            board_ended_add(&r->seen.ended, now);
     }
     entry_remove(b, e);
     if (r)

@@ -72,11 +72,21 @@ uint64_t policy_memory(const struct policy *p);
 
 /* ---- one backup ---- */
 
+/* The operations of its volumes that have ended, all of them together. */
+struct board_ended {
+    unsigned n, completed, failed, canceled;
+    int64_t size, fresh; /* bytes of the results: of the volumes, and new ones */
+    int64_t total, done; /* as progress counts */
+};
+void board_ended_add(struct board_ended *sum, const struct operation *op);
+
 struct board_run {
     unsigned live, snapshotting;
     unsigned failed, canceled; /* ended so since `counted` was set */
     bool counted;              /* the caller has added those that ended before */
+    bool summed;               /* the same of `ended` */
     unsigned n_phase_1;        /* its operations in phase 1 */
+    struct board_ended ended;
 };
 /* NULL: no memory. Borrowed until the board changes. */
 struct board_run *board_run(struct board *b, const char *backup);

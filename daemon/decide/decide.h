@@ -401,6 +401,8 @@ void queue_mark_down(struct decide *d);
 void operation_waits_for(struct decide *d, const struct operation *op, char *why, size_t cap);
 /* Begins the queued backups that may begin now, the oldest first, at most `n`. */
 void begin_backups(struct decide *d, unsigned n);
+/* What has ended of a backup that has not: kept as they end, read once in the life of a daemon. False: not known. */
+bool backup_ended_operations(struct decide *d, const struct backup *b, struct board_ended *ret);
 /* Place of a queued backup in the order, from 1, and the id of the one with the same volumes that goes first ("":
  * none). */
 unsigned backup_position(struct decide *d, const struct backup *b, char by[192]);

@@ -72,7 +72,12 @@ static unsigned position_facts(const struct backup *b, char by[192], void *arg)
     return backup_position(&((struct engine *)arg)->d, b, by);
 }
 
-static const struct answer_source source = {live_facts, mover_facts, wait_facts, position_facts};
+static bool ended_facts(const struct backup *b, struct board_ended *ret, void *arg)
+{
+    return backup_ended_operations(&((struct engine *)arg)->d, b, ret);
+}
+
+static const struct answer_source source = {live_facts, mover_facts, wait_facts, position_facts, ended_facts};
 
 static void add_look(const char *severity, const char *text, const char *hint, void *arg)
 {

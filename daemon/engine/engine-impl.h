@@ -17,10 +17,12 @@
 
 struct waiter {
     struct waiter *next;
+    enum row_kind kind;
     char id[512];
     engine_wait_fn *fn;
     void *arg;
     int64_t told_ns;
+    bool row_changed, part_changed; /* not yet told; part: progress, or one of its operations */
 };
 
 /* A turn that could not be recorded. */
@@ -57,7 +59,6 @@ struct engine {
     bool probing;        /* the commit under way is of no turn */
     struct failed_turn failed;
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
-    json_t *changed;  /* ids of rows that were written since waiters were last told */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
     bool storage_wanted; /* the storage is to be looked at now, whenever it was seen last */
@@ -109,7 +110,7 @@ void engine_mover_ended(struct engine *g, const char *id, const struct mover_end
 void engine_act(struct engine *g, const struct plan *p);
 extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
-void waiters_note(struct engine *g, enum row_kind k, const char *id);
+void waiters_note(struct engine *g, const char *id, const char *parent);
 void waiters_tell(struct engine *g);
 /* Those that were told nothing for a while are told how it stands. */
 void waiters_remind(struct engine *g);

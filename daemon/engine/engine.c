@@ -25,7 +25,8 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
     struct engine *g = arg;
     decide_row_changed(&g->d, k, id, was, now);
     if (k == ROW_OPERATION || k == ROW_BACKUP) {
-        waiters_note(g, k, id);
+        const struct row *row = now ? now : was;
+        waiters_note(g, id, k == ROW_OPERATION && row ? row->parent : "");
         engine_kick(g);
     } else if (k == ROW_KINDS) {
         engine_kick(g);
@@ -288,7 +289,6 @@ void engine_free(struct engine *g)
     json_decref(g->orphan_list);
     json_decref(g->pools);
     decide_free(&g->d);
-    json_decref(g->changed);
     records_close(g->records);
     cfg_free(g->cfg);
     free(g);

@@ -19,16 +19,6 @@ static void purge_waiters(struct engine *g)
     }
 }
 
-/* `own`: the waiter's record itself has changed, not one of its operations. */
-static bool due(struct waiter *w, bool own, bool progress_only, int64_t now)
-{
-    /* A backup is not reported anew with each step of each of its operations. */
-    if ((progress_only || !own) && now - w->told_ns < NS_PER_S * 9 / 10)
-        return false;
-    w->told_ns = now;
-    return true;
-}
-
 static void tell(struct waiter *w, json_t *state, bool terminal)
 {
     CLEANUP_JSON json_t *owned = state;
@@ -36,50 +26,53 @@ static void tell(struct waiter *w, json_t *state, bool terminal)
         w->fn(owned, terminal, w->arg);
 }
 
-static void tell_of_operation(struct engine *g, const struct operation *op, bool progress_only)
+static void tell_of_row(struct engine *g, struct waiter *w)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (w->kind == ROW_BACKUP && backup_read(&g->d, w->id, &b) == 0)
+        tell(w, engine_backup_json(g, &b, true), backup_state_terminal(b.state));
+    else if (w->kind == ROW_OPERATION && operation_read(&g->d, w->id, &op) == 0)
+        tell(w, engine_operation_json(g, &op), op_state_terminal(op.state));
+}
+
+/* A change of the row itself is told at once, progress and its operations each second. */
+static void tell_those_due(struct engine *g)
 {
     const int64_t now = now_ns();
     g->telling++;
     for (struct waiter *w = g->waiters; w; w = w->next) {
-        const bool own = !strcmp(w->id, op->id);
-        if (!w->fn || (!own && strcmp(w->id, op->parent) != 0) || !due(w, own, progress_only, now))
+        if (!w->fn || !(w->row_changed || (w->part_changed && now - w->told_ns >= NS_PER_S * 9 / 10)))
             continue;
-        if (own) {
-            tell(w, engine_operation_json(g, op), op_state_terminal(op->state));
-            continue;
-        }
-        CLEANUP(backup_clear) struct backup b;
-        if (backup_read(&g->d, op->parent, &b) == 0)
-            tell(w, engine_backup_json(g, &b, true), false);
+        w->told_ns = now;
+        w->row_changed = w->part_changed = false;
+        tell_of_row(g, w);
     }
     if (--g->telling == 0)
         purge_waiters(g);
 }
 
-static void tell_of_backup(struct engine *g, const struct backup *b)
+static bool note(struct engine *g, const char *id, const char *parent, bool progress)
 {
-    const int64_t now = now_ns();
-    g->telling++;
-    for (struct waiter *w = g->waiters; w; w = w->next)
-        if (w->fn && !strcmp(w->id, b->id) && due(w, true, false, now))
-            tell(w, engine_backup_json(g, b, true), backup_state_terminal(b->state));
-    if (--g->telling == 0)
-        purge_waiters(g);
+    bool any = false;
+    for (struct waiter *w = g->waiters; w; w = w->next) {
+        const bool own = !strcmp(w->id, id), part = parent[0] && !strcmp(w->id, parent);
+        w->row_changed |= own && !progress;
+        w->part_changed |= part || (own && progress);
+        any |= own || part;
+    }
+    return any;
 }
 
 void waiters_progress(struct engine *g, const struct operation *op)
 {
-    if (g->waiters)
-        tell_of_operation(g, op, true);
+    if (note(g, op->id, op->parent, true))
+        tell_those_due(g);
 }
 
-void waiters_note(struct engine *g, enum row_kind k, const char *id)
+void waiters_note(struct engine *g, const char *id, const char *parent)
 {
-    if (!g->waiters)
-        return;
-    if (!g->changed)
-        g->changed = json_object();
-    json_object_set_new(g->changed, id, json_integer(k));
+    note(g, id, parent, false);
 }
 
 #define REMIND_S 10
@@ -87,31 +80,14 @@ void waiters_note(struct engine *g, enum row_kind k, const char *id)
 void waiters_remind(struct engine *g)
 {
     const int64_t now = now_ns();
-    for (struct waiter *w = g->waiters; w; w = w->next) {
-        if (!w->fn || now - w->told_ns < REMIND_S * NS_PER_S)
-            continue;
-        if (backup_peek(g->records, w->id))
-            waiters_note(g, ROW_BACKUP, w->id);
-        else if (operation_peek(g->records, w->id))
-            waiters_note(g, ROW_OPERATION, w->id);
-    }
+    for (struct waiter *w = g->waiters; w; w = w->next)
+        w->row_changed |= now - w->told_ns >= REMIND_S * NS_PER_S;
 }
 
 void waiters_tell(struct engine *g)
 {
-    CLEANUP_JSON json_t *changed = g->changed;
-    const char *id;
-    json_t *k;
-    g->changed = NULL;
-    json_object_foreach(changed, id, k)
-    {
-        CLEANUP(backup_clear) struct backup b = ROW_INIT;
-        CLEANUP(operation_clear) struct operation op = ROW_INIT;
-        if (json_integer_value(k) == ROW_BACKUP && backup_read(&g->d, id, &b) == 0)
-            tell_of_backup(g, &b);
-        else if (json_integer_value(k) == ROW_OPERATION && operation_read(&g->d, id, &op) == 0)
-            tell_of_operation(g, &op, false);
-    }
+    if (g->waiters)
+        tell_those_due(g);
 }
 
 int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e)
@@ -119,12 +95,14 @@ int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg,
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     CLEANUP_JSON json_t *state = NULL;
+    enum row_kind kind = ROW_BACKUP;
     bool terminal;
     operation_init(&op);
     if (backup_get(g->records, id, &b, NULL) == 0) {
         terminal = backup_state_terminal(b.state);
         state = engine_backup_json(g, &b, true);
     } else if (operation_get(g->records, id, &op, NULL) == 0) {
+        kind = ROW_OPERATION;
         terminal = op_state_terminal(op.state);
         state = engine_operation_json(g, &op);
     } else {
@@ -136,6 +114,7 @@ int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg,
         if (!w)
             return err_nomem(e);
         snprintf(w->id, sizeof w->id, "%s", id);
+        w->kind = kind;
         w->fn = fn;
         w->arg = arg;
         w->told_ns = now_ns();

@@ -101,7 +101,16 @@ static unsigned position(const struct backup *b, char by[192], void *arg)
     snprintf(by, 192, "other");
     return 4;
 }
-static const struct answer_source source = {live, mover, waits, position};
+/* Of volumes that the records of the test do not have. */
+static bool ended(const struct backup *b, struct board_ended *ret, void *arg)
+{
+    (void)b;
+    (void)arg;
+    *ret = (struct board_ended){
+        .n = 150, .completed = 149, .failed = 1, .size = 5000, .fresh = 50, .total = 6000, .done = 5500};
+    return true;
+}
+static const struct answer_source source = {live, mover, waits, position, ended};
 
 static const json_t *named(const json_t *list, const char *key, const char *value)
 {
@@ -255,6 +264,23 @@ static void facts_of_the_daemon(void **state)
     assert_null(json_object_get(json_array_get(jarr(event, "operations"), 0), "details"));
     assert_int_equal(jint(jobj(whole, "progress"), "done"), 40);
     assert_float_equal(json_number_value(json_object_get(jobj(whole, "progress"), "rate")), 1000, 1e-9);
+    /* Of a large one only what is under way. */
+    char volume[32];
+    for (unsigned i = 0; i <= ANSWER_OPERATIONS_MAX; i++) {
+        snprintf(volume, sizeof volume, "v%u", i);
+        strs_add(&b.volume_ids, volume);
+    }
+    CLEANUP_JSON json_t *large = answer_backup_progress(&x.facts, &b);
+    assert_int_equal(json_array_size(jarr(large, "operations")),
+                     2); /* it runs; the other one is the first in the queue */
+    assert_string_equal(jstr(json_array_get(jarr(large, "operations"), 0), "id"), "up-1");
+    assert_int_equal(jint(large, "total"), 152);
+    assert_int_equal(jint(large, "completed"), 149);
+    assert_int_equal(jint(large, "failed"), 1);
+    assert_int_equal(jint(large, "size"), 5000);
+    assert_int_equal(jint(jobj(large, "progress"), "done"), 5540);
+    CLEANUP_JSON json_t *all = answer_backup(&x.facts, &b, true);
+    assert_int_equal(json_array_size(jarr(all, "operations")), 2);
     char line[400];
     answer_headline(&x.facts, line, sizeof line);
     assert_string_equal(line, "1 backup running, 1 queued; repository \"main\": No such device, 1 more problems");

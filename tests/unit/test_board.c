@@ -291,6 +291,7 @@ static void a_backup_ends(void **state)
     x.op[1].state = OP_FAILED;
     assert_int_equal(board_operation(x.board, x.op[1].id, &x.op[1]), 0);
     assert_true(r->live == 0 && r->failed == 1 && r->canceled == 0);
+    assert_true(r->ended.n == 1 && r->ended.failed == 1 && r->ended.completed == 0 && r->ended.total == 0);
     b.state = BACKUP_FAILED;
     assert_int_equal(board_backup(x.board, b.id, &b), 0);
     assert_false(board_take_backup(x.board, id));
@@ -299,13 +300,36 @@ static void a_backup_ends(void **state)
     close_it(&x);
 }
 
+/* What ended counts with what it has moved; an admin operation of the backup is no volume of it. */
+static void sums_of_what_has_ended(void **state)
+{
+    (void)state;
+    struct fixture x = {.board = board_new()};
+    struct board_ended sum = {.n = 0};
+    seed = 4;
+    fill(&x, 1);
+    struct operation *op = &x.op[1];
+    op->state = OP_COMPLETED;
+    op->result = json_pack("{s:i,s:i}", "totalBytes", 1000, "incrementalBytes", 30);
+    op->progress = json_pack("{s:i,s:i}", "total", 900, "done", 10);
+    board_ended_add(&sum, op);
+    assert_true(sum.n == 1 && sum.completed == 1 && sum.size == 1000 && sum.fresh == 30);
+    assert_true(sum.total == 900 && sum.done == 900); /* all of it */
+    op->state = OP_CANCELED;
+    board_ended_add(&sum, op);
+    assert_true(sum.n == 2 && sum.completed == 1 && sum.canceled == 1 && sum.failed == 0);
+    assert_true(sum.total == 1800 && sum.done == 910);
+    op->kind = KIND_ADMIN;
+    board_ended_add(&sum, op);
+    assert_int_equal(sum.n, 2);
+    close_it(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_a_walk),
-        cmocka_unit_test(what_was_written_is_taken),
-        cmocka_unit_test(deadlines),
-        cmocka_unit_test(a_backup_ends),
+        cmocka_unit_test(agrees_with_a_walk), cmocka_unit_test(what_was_written_is_taken), cmocka_unit_test(deadlines),
+        cmocka_unit_test(a_backup_ends),      cmocka_unit_test(sums_of_what_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
