@@ -170,9 +170,9 @@ static bool is_news(struct engine *g, const json_t *answer)
 {
     CLEANUP_JSON json_t *gone = json_array();
     const char *klass = jstr(jobj(answer, "class"), "name");
-    const json_t *v;
+    const json_t *volumes = volumes_of(g, answer, gone), *v; /* once: the loop evaluates its array at each turn */
     size_t i;
-    json_array_foreach(volumes_of(g, answer, gone), i, v) if (is_of(g, v, klass) && !is_known(g, v, klass)) return true;
+    json_array_foreach(volumes, i, v) if (is_of(g, v, klass) && !is_known(g, v, klass)) return true;
     return json_array_size(gone) > 0;
 }
 
