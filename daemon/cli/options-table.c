@@ -259,6 +259,7 @@ const struct option_info option_table[] = {
     {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
     {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
+    {OPT_YES, "yes", NULL, V(REPO_CHANGE_PASSWORD), "also replace the file that has the old password"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},
     {OPT_DEVICE, "device", "PATH", V(BENCH), "also measure reads of this device or file; it is not written"},
     {OPT_PIPELINE, "pipeline", NULL, V(BENCH), "also measure backups, verification and restore of generated data"},

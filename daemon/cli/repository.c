@@ -5,8 +5,10 @@
 #include "base/bytes.h"
 #include "base/nearest.h"
 #include "cfg/cfg.h"
+#include "daemon/cli/confirm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -300,6 +302,50 @@ int cli_repo_status(const struct options *o, struct err *e)
     return 0;
 }
 
+/* A new file beside it, with its owner and mode, takes its place. */
+static int password_file_replace(const char *file, const char *password, struct err *e)
+{
+    char tmp[4200];
+    struct stat st;
+    snprintf(tmp, sizeof tmp, "%s.new", file);
+    if (stat(file, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(e, ERR_GENERIC, EINVAL, "%s is not a regular file", file);
+    CLEANUP_CLOSE int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const size_t len = strlen(password);
+    const bool ok = fd >= 0 && write(fd, password, len) == (ssize_t)len && write(fd, "\n", 1) == 1 &&
+                    fchown(fd, st.st_uid, st.st_gid) == 0 && fchmod(fd, st.st_mode & 0777) == 0 && fsync(fd) == 0 &&
+                    rename(tmp, file) == 0;
+    const int sys = errno;
+    if (!ok && fd >= 0)
+        unlink(tmp);
+    return ok ? 0 : err_set(e, ERR_GENERIC, sys, "cannot replace the password file %s", file);
+}
+
+/* The file that has the old password: the next backup would fail. Replaced with --yes, or if a person agrees. */
+static void password_file_offer(const struct options *o, const char *password)
+{
+    struct meant m;
+    struct err e = ERR_INIT;
+    if (resolve_repository(o, &m, &e) < 0 || !m.password_file[0] || !strncmp(m.password_file, "cred:", 5) ||
+        !strcmp(m.password_file, o->new_password_file))
+        return;
+    const bool asked = confirm_needed(o), wanted = asked || o->yes;
+    if (wanted && confirm(o, &e, "%s still has the old password. It can be replaced with the new one now.",
+                          m.password_file) >= 0) {
+        if (password_file_replace(m.password_file, password, &e) == 0) {
+            if (!o->quiet && !o->json)
+                printf("%s has the new password now. Other nodes need it in theirs.\n", text_name(m.password_file));
+            return;
+        }
+        log_warning("%s", e.msg);
+    }
+    if (!o->json)
+        fprintf(stderr,
+                "%s still has the old password: on each node that uses it, before the next backup,\n"
+                "    install -m 600 %s %s\n",
+                text_name(m.password_file), text_name(o->new_password_file), text_name(m.password_file));
+}
+
 int cli_repo_change_password(const struct options *o, struct err *e)
 {
     if (!o->new_password_file)
@@ -328,5 +374,6 @@ int cli_repo_change_password(const struct options *o, struct err *e)
         printf("Changed the password of %s. Connected clients continue until they read the format again (within 15 "
                "minutes) and then need the new password.\n",
                blobs_location(b));
+    password_file_offer(o, new);
     return 0;
 }

@@ -111,7 +111,8 @@ same "verify in JSON" "$(result ok <<<"$out") $(result damages <<<"$out")" "true
 
 echo "new password" >"$WORK/new"
 expect "change-password wants the new one" 2 'new-password-file' -- sf "$R" repo change-password
-expect "change-password" 0 -- sf "$R" repo change-password --new-password-file "$WORK/new"
+expect "change-password says what to do with the old file" 0 "install -m 600 $WORK/new $WORK/password" \
+    -- sf "$R" repo change-password --new-password-file "$WORK/new"
 expect "the old password is refused" 10 -- sf "$R" snapshot list
 expect "the new one opens" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new" snapshot list
 expect "contents are still readable" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new" verify
