@@ -16,7 +16,7 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes -Wmi
 ifeq ($(findstring clang,$(CC)),)
 WARN += -Wno-format-truncation
 endif
-HARDEN := -fstack-protector-strong -fcf-protection -fPIE
+HARDEN := -fstack-protector-strong -fstack-clash-protection -fPIE
 LDHARDEN := -pie -Wl,-z,relro,-z,now -Wl,--as-needed
 OPT ?= -O2
 ifeq ($(SAN),)
@@ -394,6 +394,7 @@ Test
   make mutants            which changes of the decisions the tests notice: MUTANTS=200
   make soak               the daemon under random faults: OPS=1000 operations
   make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target
+  make fuzz-inside        mutations inside the encryption, with sanitizers: FUZZ_SECONDS=3600 FUZZ_SEED=1
 
 Measure
   make bench              benchmarks beside peers: KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)
@@ -424,6 +425,12 @@ $(BUILD)/fuzzer/%: $(BUILD)/tests/fuzz/%.o $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 
+# Mutations inside the encryption: what somebody who knows the password can write. make fuzz-inside FUZZ_SECONDS=3600
+.PHONY: fuzz-inside
+fuzz-inside:
+	+@$(MAKE) --no-print-directory $(PARALLEL) BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 \
+	    $(BUILD)-asan/tests/unit/fuzz_inside
+	@$(BUILD)-asan/tests/unit/fuzz_inside $(FUZZ_SECONDS) $(FUZZ_SEED)
 .PHONY: fuzz-replay fuzz fuzz-programs
 fuzz-replay: $(FUZZ_REPLAY)
 fuzz-programs: $(addprefix $(BUILD)/fuzzer/,$(FUZZ_NAMES))
