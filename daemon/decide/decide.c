@@ -181,7 +181,7 @@ static bool reduce(struct event *ev, const struct err *e)
     if (ev->reduced || (e->sys != E2BIG && e->sys != EINVAL))
         return false;
     ev->reduced = true;
-    err_set(&why, ERR_GENERIC, e->sys, "its result cannot be recorded: %s", e->msg);
+    err_plain(&why, ERR_GENERIC, e->sys, "its result cannot be recorded: %s", e->msg);
     if (ev->kind == EVENT_ENDED) {
         json_take(&ev->report.result, NULL);
         ev->report.outcome = MOVER_FAILED;

@@ -54,8 +54,8 @@ static int make_texts(struct image *m, struct err *e)
         if (!v->text)
             return err_nomem(e);
         if (v->text_len > RECORDS_DOC_MAX)
-            return err_set(e, ERR_GENERIC, E2BIG, "the document of the record of %s %s is larger than %u bytes",
-                           records_kind_words[v->kind], version_row(v)->id, RECORDS_DOC_MAX);
+            return err_plain(e, ERR_GENERIC, E2BIG, "the document of the record of %s %s is larger than %u bytes",
+                             records_kind_words[v->kind], version_row(v)->id, RECORDS_DOC_MAX);
     }
     return 0;
 }

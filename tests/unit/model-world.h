@@ -70,6 +70,8 @@ static struct model {
     bool quiet;               /* nothing happens by chance */
     bool lied;                /* a mover has named a snapshot of another operation */
     bool fail_commit, blamed; /* blamed: a unit could not be recorded */
+    bool narrow;              /* the next turn has one unit */
+    struct err blame;         /* what a scenario's commit fails for; cls ERR_NONE: nothing of the turn */
     /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
     void (*acting)(const struct act *a);
     void (*changing)(enum row_kind k, const char *id, const void *was, const void *now);

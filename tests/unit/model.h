@@ -256,7 +256,8 @@ static void act_go(const struct act *a)
 {
     struct model_mover *v = mover_of(a->id);
     const struct operation *op = operation_peek(m.records, a->id);
-    if (v && (!op || op->state != OP_RUNNING || !op->identity)) /* else it has ended in the same turn */
+    const bool known = op && op->identity && (op->state == OP_RUNNING || op->state == OP_CANCELLING);
+    if (v && !known) /* no mover: it has ended in the same turn */
         violated("MS-19", "the mover of %s may begin and its record says %s", a->id,
                  op ? op_state_name(op->state) : "nothing");
     if (v)
@@ -541,6 +542,22 @@ static void check_slots(void)
                  reserved);
 }
 
+/* Nothing of it is recorded, because of what its one unit has changed (`e`); the next one is of one unit alone. */
+static void turn_undone(const struct err *e)
+{
+    ends_durable(false);
+    records_counters_settle(m.records);
+    decide_undone(&m.d);
+    if (!m.quiet || !e->cls)
+        return;
+    if (m.d.units == 1)
+        decide_blame(&m.d, e);
+    m.narrow = m.d.units > 1;
+    m.fail_commit = m.narrow && e == &m.blame; /* until it stands alone */
+    if (!m.fail_commit)
+        m.blame = (struct err)ERR_INIT;
+}
+
 static void turn(void)
 {
     const struct operation_filter live = {.live = true};
@@ -549,7 +566,8 @@ static void turn(void)
         violated("AO-41", "no transaction: %s", e.msg);
     records_counters_hold(m.records);
     m.d.world.cfg = m.cfg[m.cfg_now];
-    decide_turn(&m.d, one_in(4) ? 1 + pick(4) : 256);
+    decide_turn(&m.d, m.narrow ? 1 : one_in(4) ? 1 + pick(4) : 256);
+    m.narrow = false;
     if (m.d.plan.failed || (m.d.asides && !m.blamed))
         violated("AO-41", "a plan fails without a cause");
     if (odd_state[0])
@@ -560,15 +578,21 @@ static void turn(void)
         rows_undone = true;
         records_rollback(m.records);
         rows_undone = false;
-        ends_durable(false);
-        records_counters_settle(m.records);
-        decide_undone(&m.d);
-        if (m.d.units == 1 && (m.blamed = true) && err_set(&e, ERR_GENERIC, pick(2) ? EIO : E2BIG, "a bad page"))
+        turn_undone(&m.blame);
+        if (m.d.units == 1 && (m.blamed = true) && !m.quiet &&
+            err_set(&e, ERR_GENERIC, pick(2) ? EIO : E2BIG, "a bad page"))
             decide_blame(&m.d, &e);
         return;
     }
-    if (records_commit(m.records, &e) < 0)
+    rows_undone = m.blamed; /* what cannot be written is */
+    const int rc = records_commit(m.records, &e);
+    rows_undone = false;
+    if (rc < 0 && !m.quiet)
         violated("AO-41", "no commit: %s", e.msg);
+    if (rc < 0) {
+        turn_undone(&e);
+        return;
+    }
     ends_durable(true);
     records_counters_settle(m.records);
     const size_t n = m.d.plan.n, until = one_in(80) ? pick((unsigned)n + 1) : n;

@@ -147,7 +147,10 @@ static void put_value(FILE *f, const json_t *v)
         fputc(']', f);
     } else if (json_is_string(v)) {
         const char *s = json_string_value(v);
-        fprintf(f, s[0] && !strchr(s, ' ') ? "%s" : "\"%s\"", s);
+        if (json_string_length(v) > 2000)
+            fprintf(f, "(%zu bytes)", json_string_length(v));
+        else
+            fprintf(f, s[0] && !strchr(s, ' ') ? "%s" : "\"%s\"", s);
     } else if (json_is_integer(v)) {
         const json_int_t n = json_integer_value(v), first = EPOCH_NS / NS_PER_S;
         if (n > first && n < first + 100000) /* a number of the one sequence, which begins so */
@@ -412,7 +415,7 @@ static void show_act(const struct act *a)
         show_natives(a);
         break;
     case ACT_REQUEST_ENDED:
-        out_line("do: a request has ended%s%s", a->event->err.cls ? ": " : "", a->event->err.msg);
+        a->event->request.ended(&a->event->err, a->event->request.arg);
         break;
     case ACT_CRASH_POINT: /* places where the shell tests kill the daemon */
         break;
