@@ -250,7 +250,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
         /* RS-18: what is pruned can be restored from the repository, or it failed, or its backup was deleted. */
         if (row && row->moved && !row->policy->mover[0] && !by_request && !row->expired && !is_unwanted(row->parent)) {
             const json_t *s = json_object_get(m.snapshots, row->snapshot);
-            if (!s || !jbool(s, "readable"))
+            if ((!s && !m.lied) || (s && !jbool(s, "readable")))
                 violated("RS-18", "native snapshot %s was pruned; snapshot %s of the repository %s", alias,
                          row->snapshot, s ? "cannot be read" : "is not there");
             if (n && strcmp(jstr(n, "operation"), jstr(s, "operation")) != 0)
