@@ -102,6 +102,17 @@ static void repository_facts(const struct repo_health *first, struct answer_fact
                                                                               .size_bytes = h->size_bytes};
 }
 
+/* What waits because it cannot be recorded. */
+static void add_asides(const struct decide *d, json_t *problems)
+{
+    char text[1400];
+    for (const struct aside *a = d->asides; a; a = a->next) {
+        snprintf(text, sizeof text, "%s waits, what becomes of it cannot be recorded: %s", a->id, a->err.msg);
+        json_array_append_new(problems, json_pack("{s:s,s:s,s:s}", "severity", "error", "text", text, "hint",
+                                                  "it is tried again by itself, everything else goes on"));
+    }
+}
+
 enum facts_wanted { FACTS_OF_ROWS, FACTS_OF_JOBS, FACTS_OF_DAEMON, FACTS_ALL };
 /* Of rows: records, configuration, what is live; of jobs: their views as well; of the daemon: its state. */
 static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answer_facts *f)
@@ -135,6 +146,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     f->own.steps = steps_to_json(g->steps);
     f->own.looks = json_array();
     volumes_problems(g, add_look, f->own.looks);
+    add_asides(&g->d, f->own.looks);
     f->own.metrics = g->observer ? g->observer->status(g->observer->arg) : NULL;
 }
 

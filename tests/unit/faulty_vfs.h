@@ -4,12 +4,14 @@
  *
  * It lies over the system's own layer and is the default one after faulty_vfs_install(), so that what is tested is the
  * shipped code. After `faults.after` more writes, syncs or truncations of files whose name ends with `faults.suffix`
- * every further one fails with `faults.code`, `faults.count` times. Each sync takes `faults.sync_ms` longer.
+ * every further one fails with `faults.code`, `faults.count` times. Each sync takes `faults.sync_ms` longer; while
+ * `faults.hold` is set, one of another thread than the main one does not end.
  */
 #ifndef SNAPFERRY_TESTS_UNIT_FAULTY_VFS_H
 #define SNAPFERRY_TESTS_UNIT_FAULTY_VFS_H
 
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +21,8 @@ static struct {
     long after, count;           /* < 0 count: off */
     int code;                    /* SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_FSYNC */
     unsigned sync_ms;
+    atomic_bool hold;
+    atomic_uint held, main_syncs; /* syncs that do not end; of the main thread, so far */
 } faults = {.count = 0};
 
 struct faulty_file {
@@ -67,6 +71,14 @@ static int ff_truncate(sqlite3_file *f, sqlite3_int64 n)
 static int ff_sync(sqlite3_file *f, int flags)
 {
     faults.syncs++;
+    if (getpid() == gettid())
+        faults.main_syncs++;
+    else if (faults.hold) {
+        faults.held++;
+        while (faults.hold)
+            usleep(1000);
+        faults.held--;
+    }
     if (faults.sync_ms)
         usleep(faults.sync_ms * 1000);
     int rc = fault();

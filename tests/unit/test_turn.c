@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_turn.c - the engine with its event loop over records whose disk is slow, full or partly bad
+ *
+ * What is judged are order and numbers: who was answered while a sync did not end, and which rows are written.
+ */
+#include "tests/unit/test.h"
+
+#include "daemon/control/control.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/records/records-impl.h"
+#include "tests/unit/faulty_vfs.h"
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+struct fixture {
+    char dir[64];
+    sd_event *loop;
+    struct engine *g;
+    struct records *r;
+};
+
+/* Answers, in their order. */
+static struct answers {
+    unsigned n, failed;
+    struct err err;   /* of the last failure */
+    char texts[2000]; /* of all failures */
+    json_t *last;
+} got;
+
+static void on_reply(json_t *answer, const struct err *e, void *arg)
+{
+    (void)arg;
+    got.n++;
+    if (e && e->cls) {
+        got.failed++;
+        got.err = *e;
+        snprintf(got.texts + strlen(got.texts), sizeof got.texts - strlen(got.texts), "%s\n", e->msg);
+    } else {
+        json_decref(got.last);
+        got.last = json_incref(answer);
+    }
+}
+
+static void forget_answers(void)
+{
+    json_decref(got.last);
+    got = (struct answers){.n = 0};
+}
+
+static void run_ms(struct fixture *x, unsigned ms)
+{
+    const int64_t until = mono_ns() + ms * NS_PER_MS;
+    do
+        assert_true(sd_event_run(x->loop, 5000) >= 0);
+    while (mono_ns() < until);
+}
+
+/* Until `fn` is true; fails after a minute. */
+typedef bool until_fn(struct fixture *x);
+static void run_until(struct fixture *x, until_fn *fn, const char *what)
+{
+    for (const int64_t until = mono_ns() + 60 * NS_PER_S; !fn(x);) {
+        assert_true(sd_event_run(x->loop, 20000) >= 0);
+        if (mono_ns() > until)
+            fail_msg("%s: it does not come to that; %u answers, last error \"%s\"", what, got.n, got.err.msg);
+    }
+}
+
+static bool is_held(struct fixture *x)
+{
+    (void)x;
+    return faults.held;
+}
+static bool is_idle(struct fixture *x)
+{
+    return !engine_is_writing(x->g) && !x->g->kicked && !requests_wait(&x->g->d) && !steps_running(x->g->steps);
+}
+static unsigned wanted;
+static bool has_answers(struct fixture *x)
+{
+    (void)x;
+    return got.n >= wanted;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *x = calloc(1, sizeof *x);
+    char path[128];
+    struct err e = ERR_INIT;
+    struct cfg *c = NULL;
+    snprintf(x->dir, sizeof x->dir, "%s/snapferry-turn.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    assert_non_null(mkdtemp(x->dir));
+    snprintf(path, sizeof path, "%s/snapferry.ini", x->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "[daemon]\nnode-name = n\nsweep = 5s\n[metrics]\nlisten =\n"
+            "[repository \"main\"]\ntype = filesystem\npath = %s/none\npassword-file = %s/none\n"
+            "[storage-class \"c\"]\ndriver = reflink\nmatch = %s/*.img\nrepository = main\n"
+            "[job \"j\"]\nvolumes = %s/a.img\non-calendar = yearly\n",
+            x->dir, x->dir, x->dir, x->dir);
+    assert_int_equal(fclose(f), 0);
+    assert_ok(cfg_load_dir(&c, x->dir, &e), &e);
+    assert_true(sd_event_new(&x->loop) >= 0);
+    struct engine_paths p = {.mover_program = "/bin/false"};
+    snprintf(p.config_dir, sizeof p.config_dir, "%s", x->dir);
+    snprintf(p.state_dir, sizeof p.state_dir, "%s", x->dir);
+    snprintf(p.runtime_dir, sizeof p.runtime_dir, "%s", x->dir);
+    snprintf(p.cache_dir, sizeof p.cache_dir, "%s", x->dir);
+    assert_ok(engine_new(&x->g, x->loop, &p, c, &e), &e);
+    cfg_free(c);
+    x->g->news.created = false; /* nothing is to be found again in a repository */
+    x->r = engine_records(x->g);
+    run_until(x, is_idle, "the start");
+    run_ms(x, 200); /* the first sweep */
+    run_until(x, is_idle, "the start");
+    forget_answers();
+    faults.count = 0;
+    faults.main_syncs = 0;
+    *state = x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    char text[200];
+    faults.hold = false;
+    faults.count = 0;
+    engine_stop(x->g, text, sizeof text);
+    engine_free(x->g);
+    sd_event_unref(x->loop);
+    forget_answers();
+    snprintf(text, sizeof text, "rm -rf %s", x->dir);
+    assert_int_equal(system(text), 0);
+    free(x);
+    return 0;
+}
+
+/* ---- requests ---- */
+
+/* New reference is freed by the callee's caller: requests are copied. */
+static void request(struct fixture *x, void (*verb)(struct engine *, const json_t *, engine_reply_fn *, void *),
+                    json_t *req)
+{
+    verb(x->g, req, on_reply, NULL);
+    json_decref(req);
+}
+
+static void verify(struct fixture *x)
+{
+    request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", 1));
+}
+
+/* One that waits, since its repository is not there; its id. */
+static void queued(struct fixture *x, char id[512])
+{
+    wanted = got.n + 1;
+    verify(x);
+    run_until(x, has_answers, "verify");
+    assert_int_equal(got.failed, 0);
+    snprintf(id, 512, "%s", jstr(got.last, "operation"));
+    assert_non_null(operation_peek(x->r, id));
+}
+
+static void cancel(struct fixture *x, const char *id)
+{
+    request(x, engine_cancel, json_pack("{s:s}", "id", id));
+}
+
+static void add_native(struct fixture *x, const char *alias, const char *backup, enum native_state state)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    struct native_desc native;
+    struct err e = ERR_INIT;
+    native_row_init(&n);
+    native_desc_init(&native);
+    str_set(&n.id, alias);
+    str_set(&n.parent, backup);
+    str_set(&n.volume_id, "v");
+    n.state = state;
+    native.created_ns = now_ns();
+    native_desc_take(&n.native, native_desc_make(&native));
+    assert_ok(native_row_add(x->r, &n, &e), &e);
+}
+
+static void add_backup(struct fixture *x, const char *id)
+{
+    CLEANUP(backup_clear) struct backup b;
+    struct err e = ERR_INIT;
+    backup_init(&b);
+    str_set(&b.id, id);
+    b.state = BACKUP_COMPLETED;
+    b.kind = KIND_BACKUP;
+    assert_ok(backup_add(x->r, &b, &e), &e);
+}
+
+static bool problem(struct fixture *x, const char *text)
+{
+    CLEANUP_JSON json_t *status = engine_status(x->g);
+    const json_t *p;
+    size_t i;
+    assert_non_null(status);
+    json_array_foreach(jarr(status, "problems"), i, p) if (strstr(jstr(p, "text"), text)) return true;
+    return false;
+}
+
+/* ---- a disk that does not end a sync ---- */
+
+/* Clients are answered when what they asked for is durable, and not before; everything else goes on. */
+static void nobody_waits_for_a_sync(void **state)
+{
+    struct fixture *x = *state;
+    char id[512];
+    queued(x, id);
+    add_native(x, "alias-1", "b-1", NATIVE_PRESENT);
+    add_backup(x, "b-1");
+    run_until(x, is_idle, "what was added");
+    faults.main_syncs = 0;
+    forget_answers();
+    faults.hold = true;
+    verify(x);
+    run_until(x, is_held, "the sync");
+    /* All of them wait for the next turn. */
+    verify(x);
+    cancel(x, id);
+    request(x, engine_hold, json_pack("{s:s,s:b,s:s}", "native", "alias-1", "hold", 1, "note", "why"));
+    request(x, engine_delete, json_pack("{s:s}", "id", "b-1"));
+    request(x, engine_delete, json_pack("{s:s,s:b}", "id", "b-1", "even_kept", 1));
+    request(x, engine_expire, json_object());
+    request(x, engine_forget, json_pack("{s:s}", "volume", "nobody"));
+    request(x, engine_detach, json_pack("{s:s}", "repository", "main"));
+    request(x, engine_scan, json_object());
+    request(x, engine_native_prune, json_object());
+    request(x, engine_submit_backup, json_pack("{s:[s]}", "volumes", "nowhere"));
+    request(x, engine_submit_backup, json_pack("{s:s}", "job", "j"));
+    request(x, engine_submit_restore, json_pack("{s:s,s:s}", "backup", "b-1", "target", "/x"));
+    x->g->sweep_ns = 0; /* a sweep, with all that it looks at */
+    sd_event_source_set_time_relative(x->g->sweep, 0);
+    sd_event_source_set_enabled(x->g->sweep, SD_EVENT_ONESHOT);
+    run_ms(x, 500);
+    assert_true(x->g->sweep_ns > 0);
+    const unsigned before = got.n;
+    for (unsigned i = 0; i < 50; i++) {
+        CLEANUP_JSON json_t *status = engine_status(x->g);
+        CLEANUP_JSON json_t *facts = engine_debug_json(x->g);
+        assert_true(json_object_size(status) > 0 && json_object_size(facts) > 0);
+        sd_event_run(x->loop, 0);
+    }
+    /* Answered so far are only requests that nothing has to be recorded of. */
+    assert_true(before <= 2 && got.n == before);
+    assert_true(engine_is_writing(x->g) && faults.held == 1);
+    assert_null(operation_peek(x->r, id)->cancel ? "canceled" : NULL);
+    const unsigned long syncs = faults.syncs;
+    faults.hold = false;
+    wanted = 13; /* all but the scan, which waits for its repository */
+    run_until(x, has_answers, "the answers");
+    assert_true(faults.syncs - syncs <= 12); /* the requests share commits */
+    assert_int_equal(faults.main_syncs, 0);
+    run_until(x, is_idle, "the rest");
+    assert_int_equal(faults.main_syncs, 0);
+}
+
+static int64_t old_clock(void)
+{
+    return now_ns() - INT64_C(4000) * 86400 * NS_PER_S;
+}
+static bool is_pruned(struct fixture *x)
+{
+    return !x->g->prune_wanted && is_idle(x);
+}
+
+/* Old records are removed beside the loop, and requests are recorded between two parts of it. */
+static void nobody_waits_for_pruning(void **state)
+{
+    struct fixture *x = *state;
+    struct err e = ERR_INIT;
+    uint64_t n = 0;
+    records_clock = old_clock;
+    assert_ok(records_begin(x->r, &e), &e);
+    for (unsigned i = 0; i < 1900; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "old-%u", i);
+        add_backup(x, id);
+    }
+    assert_ok(records_commit(x->r, &e), &e);
+    records_clock = now_ns;
+    faults.main_syncs = 0;
+    faults.hold = true;
+    x->g->prune_wanted = true;
+    engine_kick(x->g);
+    run_until(x, is_held, "pruning");
+    assert_true(records_pruning(x->r));
+    verify(x);
+    run_ms(x, 100);
+    assert_int_equal(got.n, 0);
+    faults.hold = false;
+    wanted = 1;
+    run_until(x, has_answers, "the answer");
+    assert_int_equal(got.failed, 0);
+    assert_true(x->g->prune_wanted); /* it had not to wait for all of it */
+    run_until(x, is_pruned, "the end of pruning");
+    const struct backup_filter all = {.parent = NULL};
+    assert_ok(backup_count(x->r, &all, &n, &e), &e);
+    assert_int_equal(n, 200);
+    assert_int_equal(faults.main_syncs, 0);
+}
+
+/* ---- a row that cannot be written ---- */
+
+static void sql(struct fixture *x, const char *text)
+{
+    char *msg = NULL;
+    if (sqlite3_exec(x->r->writer.db, text, NULL, NULL, &msg) != SQLITE_OK)
+        fail_msg("%s: %s", text, msg);
+}
+
+static bool all_but_one(struct fixture *x)
+{
+    const struct operation_filter live = {.live = true};
+    uint64_t n = 0;
+    operation_count(x->r, &live, &n, NULL);
+    return n == 1 && x->g->d.asides;
+}
+
+static bool none_left(struct fixture *x)
+{
+    const struct operation_filter live = {.live = true};
+    uint64_t n = 1;
+    operation_count(x->r, &live, &n, NULL);
+    return n == 0 && is_idle(x);
+}
+
+static void the_others_go_on(void **state)
+{
+    struct fixture *x = *state;
+    char id[24][512], text[1024];
+    for (unsigned i = 0; i < 24; i++)
+        queued(x, id[i]);
+    snprintf(text, sizeof text,
+             "CREATE TRIGGER bad BEFORE UPDATE ON operations WHEN NEW.id='%s' AND NEW.state<>'Queued' "
+             "BEGIN SELECT RAISE(ABORT,'a bad page'); END",
+             id[7]);
+    sql(x, text);
+    forget_answers();
+    for (unsigned i = 0; i < 24; i++)
+        cancel(x, id[i]);
+    run_until(x, all_but_one, "the others");
+    assert_non_null(operation_peek(x->r, id[7]));
+    wanted = 24;
+    run_until(x, has_answers, "the answers");
+    assert_int_equal(got.failed, 0); /* that it is to be canceled could be recorded */
+    assert_true(operation_peek(x->r, id[7])->cancel);
+    assert_string_equal(x->g->d.asides->id, id[7]);
+    assert_null(x->g->d.asides->next);
+    assert_true(problem(x, "a bad page") && problem(x, id[7]));
+    assert_false(records_degraded(x->r));
+    /* Others begin, and end. */
+    forget_answers();
+    char more[512];
+    queued(x, more);
+    cancel(x, more);
+    run_until(x, all_but_one, "one more");
+    /* Tried again when its time has come; not before. */
+    const unsigned tries = x->g->d.asides->tries;
+    engine_look_at_all(x->g);
+    run_until(x, is_idle, "a look at all");
+    assert_int_equal(x->g->d.asides->tries, tries);
+    x->g->d.asides->until_ns = 1;
+    engine_kick(x->g);
+    run_ms(x, 300);
+    assert_int_equal(x->g->d.asides->tries, tries + 1);
+    assert_true(x->g->d.asides->until_ns > now_ns());
+    sql(x, "DROP TRIGGER bad");
+    x->g->d.asides->until_ns = 1;
+    engine_kick(x->g);
+    run_until(x, none_left, "the bad one");
+    assert_null(x->g->d.asides);
+    assert_false(problem(x, "recorded"));
+}
+
+/* A request that cannot be recorded is refused with the reason; those of the same turn are not. */
+static void only_the_bad_request_is_refused(void **state)
+{
+    struct fixture *x = *state;
+    sql(x, "CREATE TRIGGER bad BEFORE INSERT ON operations WHEN NEW.doc LIKE '%\"read_percent\":77%' "
+           "BEGIN SELECT RAISE(ABORT,'a bad page'); END");
+    faults.hold = true;
+    verify(x);
+    run_until(x, is_held, "the sync"); /* the others are of one turn */
+    for (unsigned i = 0; i < 9; i++)
+        request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", i == 4 ? 77 : (int)i));
+    /* What a row of its own refuses undoes nothing of the others. */
+    request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", 101));
+    faults.hold = false;
+    wanted = 11;
+    run_until(x, has_answers, "the answers");
+    assert_int_equal(got.failed, 2);
+    if (!strstr(got.texts, "a bad page") || !strstr(got.texts, "between 0 and 100"))
+        fail_msg("\"%s\"", got.texts);
+    const struct operation_filter live = {.live = true};
+    uint64_t n = 0;
+    assert_int_equal(operation_count(x->r, &live, &n, NULL), 0);
+    assert_int_equal(n, 9);
+    assert_null(x->g->d.asides);
+}
+
+static void a_result_that_is_too_large(void **state)
+{
+    struct fixture *x = *state;
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT;
+    operation_init(&op);
+    str_set(&op.id, "up-large");
+    str_set(&op.parent, "gone");
+    op.kind = KIND_VERIFY;
+    op.state = OP_RUNNING;
+    assert_ok(operation_add(x->r, &op, &e), &e);
+    live_get(&x->g->d, "up-large")->mover = true;
+    char *text = malloc(RECORDS_DOC_MAX + 10);
+    memset(text, 'x', RECORDS_DOC_MAX + 9);
+    text[RECORDS_DOC_MAX + 9] = '\0';
+    const struct mover_end end = {.outcome = MOVER_OK, .result = json_pack("{s:s}", "text", text)};
+    free(text);
+    engine_mover_ended(x->g, "up-large", &end);
+    run_until(x, none_left, "its end");
+    operation_clear(&op);
+    assert_ok(operation_get(x->r, "up-large", &op, &e), &e);
+    assert_int_equal(op.state, OP_FAILED);
+    if (!strstr(op.error.message, "its result cannot be recorded"))
+        fail_msg("\"%s\"", op.error.message);
+    assert_null(x->g->d.asides);
+}
+
+/* ---- a full disk ---- */
+
+static bool is_degraded(struct fixture *x)
+{
+    return records_degraded(x->r) && x->g->retry_ns;
+}
+static bool is_healthy(struct fixture *x)
+{
+    return !records_degraded(x->r) && is_idle(x);
+}
+
+static void a_full_disk(void **state)
+{
+    struct fixture *x = *state;
+    char id[512];
+    queued(x, id);
+    forget_answers();
+    faults.code = SQLITE_FULL;
+    faults.after = 0;
+    faults.count = 1000000;
+    /* A request is refused at once, now and while it is known. */
+    for (unsigned i = 1; i <= 3; i++) {
+        wanted = i;
+        verify(x);
+        run_until(x, has_answers, "a refusal");
+        assert_int_equal(got.failed, i);
+        assert_int_equal(got.err.cls, ERR_NO_SPACE);
+        if (!strstr(got.err.msg, "records"))
+            fail_msg("\"%s\"", got.err.msg);
+    }
+    run_until(x, is_degraded, "degraded");
+    assert_true(problem(x, "cannot be written"));
+    cancel(x, id);
+    wanted = 4;
+    run_until(x, has_answers, "a refusal");
+    assert_int_equal(got.failed, 4);
+    const struct operation_filter live = {.live = true};
+    uint64_t n = 0;
+    assert_int_equal(operation_count(x->r, &live, &n, NULL), 0);
+    assert_int_equal(n, 1); /* nothing is there that was not recorded */
+    assert_int_equal(steps_running(x->g->steps), 0);
+    assert_null(x->g->d.asides); /* none of them is to blame */
+    /* There is room again: it goes on by itself. */
+    faults.count = 0;
+    x->g->retry_ns = 1;
+    engine_kick(x->g);
+    run_until(x, is_healthy, "healthy");
+    assert_false(problem(x, "cannot be written"));
+    forget_answers();
+    wanted = 1;
+    cancel(x, id);
+    run_until(x, none_left, "the end");
+    assert_int_equal(got.failed, 0);
+}
+
+/* ---- what is refused ---- */
+
+static void hold(struct fixture *x, const char *what, bool held)
+{
+    wanted = got.n + 1;
+    request(x, engine_hold, json_pack("{s:s,s:b,s:s}", "native", what, "hold", (int)held, "note", "n"));
+    run_until(x, has_answers, "hold");
+}
+
+static void a_hold_that_comes_too_late(void **state)
+{
+    struct fixture *x = *state;
+    add_native(x, "alias-going", "b-1", NATIVE_REMOVING);
+    add_native(x, "alias-there", "b-1", NATIVE_PRESENT);
+    add_native(x, "alias-alone", "b-2", NATIVE_REMOVING);
+    hold(x, "alias-going", true);
+    assert_int_equal(got.failed, 1);
+    assert_int_equal(got.err.cls, ERR_BUSY);
+    assert_string_equal(got.err.msg, "native snapshot alias-going cannot be held: its removal has begun");
+    assert_string_equal(got.err.hint, "`snapferry native list` shows what is left");
+    assert_false(native_row_peek(x->r, "alias-going")->hold.held);
+    /* Of a backup that which can be held is. */
+    hold(x, "b-1", true);
+    assert_int_equal(got.failed, 1);
+    assert_int_equal(json_array_size(jarr(got.last, "held")), 1);
+    assert_true(native_row_peek(x->r, "alias-there")->hold.held);
+    assert_false(native_row_peek(x->r, "alias-going")->hold.held);
+    hold(x, "b-2", true);
+    assert_int_equal(got.failed, 2);
+    assert_int_equal(got.err.cls, ERR_BUSY);
+    /* An end of a hold is possible in any state. */
+    hold(x, "b-1", false);
+    assert_int_equal(got.failed, 2);
+    assert_int_equal(json_array_size(jarr(got.last, "held")), 2);
+    hold(x, "nobody", true);
+    assert_int_equal(got.failed, 3);
+    assert_int_equal(got.err.cls, ERR_NOT_FOUND);
+}
+
+/* No process can be made: the request fails, and the run of a job is tried again. */
+static void a_step_that_cannot_be_started(void **state)
+{
+    struct fixture *x = *state;
+    struct rlimit was, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    run_until(x, is_idle, "rest");
+    none = (struct rlimit){3, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    request(x, engine_submit_backup, json_pack("{s:s}", "job", "j"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_int_equal(got.failed, 1);
+    if (!strstr(got.err.msg, "look for volumes"))
+        fail_msg("\"%s\"", got.err.msg);
+    run_until(x, is_idle, "what is recorded of it");
+    CLEANUP(job_run_clear) struct job_run j = ROW_INIT;
+    assert_int_equal(job_run_get(x->r, "j", &j, NULL), 0);
+    assert_true(j.failed.there);
+    assert_string_equal(j.failed.message, got.err.msg);
+    assert_true(problem(x, "job \"j\" could not be started"));
+}
+
+int main(void)
+{
+    faulty_vfs_install();
+    const struct CMUnitTest tests[] = {
+#define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+        T(nobody_waits_for_a_sync),         T(nobody_waits_for_pruning),      T(the_others_go_on),
+        T(only_the_bad_request_is_refused), T(a_result_that_is_too_large),    T(a_full_disk),
+        T(a_hold_that_comes_too_late),      T(a_step_that_cannot_be_started),
+    };
+    return cmocka_run_group_tests_name("turn", tests, NULL, NULL);
+}
