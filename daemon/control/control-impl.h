@@ -12,10 +12,14 @@
 #include <time.h>
 
 #define CONTROL_PROTOCOL 1
-#define CONTROL_CLIENTS_MAX 64
-#define CONTROL_CLIENTS_RESERVED 16 /* of them for root and the user of the daemon */
+/* Before the engine's own work (ENGINE_PRIORITY), in turn with what it is told by movers and steps. */
+#define CONTROL_PRIORITY SD_EVENT_PRIORITY_NORMAL
+#define CONTROL_CLIENTS_MAX 576
+#define CONTROL_CLIENTS_RESERVED 64 /* of them for root and the user of the daemon */
 #define CONTROL_REQUESTS_MAX 16     /* per connection */
-#define CONTROL_WORKING_MAX 48      /* of all clients, without waits */
+#define CONTROL_WORKING_MAX 48      /* requests of all clients that may be running in a child; further ones wait */
+#define CONTROL_QUEUED_MAX 576      /* of those; each with arguments of at most ... bytes */
+#define CONTROL_QUEUED_ARGS (64u << 10)
 #define CONTROL_LINE_MAX (1u << 20)
 #define CONTROL_ANSWER_MAX (16u << 20)
 #define CONTROL_PENDING_MAX (64u << 20) /* unread output of all connections */
@@ -52,6 +56,8 @@ struct request {
     char verb[24];
     json_t *late; /* newest event not yet sent to a slow client */
     bool waiting; /* in engine_wait() */
+    bool heavy;   /* it may be running in a child */
+    json_t *args; /* of one that waits for its turn; NULL: it has begun */
     bool discard; /* already answered; the answer of the engine is only logged */
     char *what;   /* describe: the id */
 };
@@ -62,7 +68,8 @@ struct control {
     int fd;
     bool bound; /* by the daemon: the path is removed at the end */
     char path[4096 + 32];
-    sd_event_source *accept, *tick;
+    sd_event_source *accept, *tick, *next;
+    unsigned working, queued; /* heavy requests: that have begun, that wait for their turn */
     gid_t group;
     bool has_group;
     struct client *clients;
@@ -104,6 +111,8 @@ void client_kill(struct client *c, const char *why);
 int control_listen(struct control *c, const char *runtime_dir, const char *group, struct err *e);
 /* verbs.c: carries out the request; answers it now or later. */
 void control_dispatch(struct request *q, const char *verb, const json_t *args);
+/* The same for one that has waited for its turn. */
+void control_begin(struct request *q);
 /* lists.c */
 void control_operations(struct request *q, const json_t *args);
 void control_backups(struct request *q, const json_t *args);

@@ -42,15 +42,6 @@ static void client_malformed(struct client *c, const char *what)
         client_kill(c, "malformed requests");
 }
 
-/* Requests that the engine has not answered yet, also of disconnected clients: each may be running in a child. */
-static unsigned working_requests(const struct control *ctl)
-{
-    unsigned n = 0;
-    for (const struct request *q = ctl->requests; q; q = q->next)
-        n += !q->waiting;
-    return n;
-}
-
 static void client_line(struct client *c, const char *line, size_t n)
 {
     if (n && line[n - 1] == '\r')
@@ -67,12 +58,6 @@ static void client_line(struct client *c, const char *line, size_t n)
         return;
     }
     struct err e = ERR_INIT;
-    if (working_requests(c->control) >= CONTROL_WORKING_MAX) {
-        err_set(&e, ERR_BUSY, 0, "too many requests of all clients (%u)", CONTROL_WORKING_MAX);
-        err_hint(&e, "try again in a moment");
-        client_fail(c, id, &e);
-        return;
-    }
     if (c->requests >= CONTROL_REQUESTS_MAX) {
         err_set(&e, ERR_BUSY, 0, "too many requests of this connection (%u)", c->requests);
         client_fail(c, id, &e);
@@ -208,6 +193,20 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
     return 0;
 }
 
+/* Those that waited for their turn, the oldest first. */
+static int on_next(sd_event_source *s, void *arg)
+{
+    struct control *ctl = arg;
+    (void)s;
+    while (ctl->queued && ctl->working < CONTROL_WORKING_MAX) {
+        struct request *oldest = NULL;
+        for (struct request *q = ctl->requests; q; q = q->next)
+            oldest = q->args ? q : oldest;
+        control_begin(oldest);
+    }
+    return 0;
+}
+
 static void tick_on(struct control *ctl)
 {
     uint64_t now;
@@ -282,7 +281,10 @@ static int client_new(struct control *ctl, int fd, const struct ucred *u)
     c->events = EPOLLIN;
     c->idle_since = c->in_since = c->out_since = mono_ns() / NS_PER_S;
     int rc = sd_event_add_io(ctl->loop, &c->io, fd, EPOLLIN, on_client, c);
+    if (rc >= 0)
+        rc = sd_event_source_set_priority(c->io, CONTROL_PRIORITY);
     if (rc < 0) {
+        sd_event_source_disable_unref(c->io);
         free(c);
         return rc;
     }
@@ -338,9 +340,15 @@ int control_new(struct control **ret, sd_event *loop, struct engine *g, const ch
     if (rc >= 0) {
         rc = sd_event_add_io(loop, &c->accept, c->fd, EPOLLIN, on_accept, c);
         if (rc >= 0)
+            rc = sd_event_source_set_priority(c->accept, CONTROL_PRIORITY);
+        if (rc >= 0)
             rc = sd_event_add_time(loop, &c->tick, CLOCK_MONOTONIC, 0, 100000, on_tick, c);
         if (rc >= 0)
             rc = sd_event_source_set_enabled(c->tick, SD_EVENT_OFF);
+        if (rc >= 0)
+            rc = sd_event_add_defer(loop, &c->next, on_next, c);
+        if (rc >= 0)
+            rc = sd_event_source_set_enabled(c->next, SD_EVENT_OFF);
         if (rc < 0)
             rc = err_set(e, ERR_GENERIC, -rc, "cannot watch the control socket");
     }
@@ -359,12 +367,13 @@ void control_free(struct control *c)
     for (struct client *k = c->clients; k; k = k->next)
         client_kill(k, NULL);
     clients_reap(c);
-    while (c->requests) {
+    while (c->requests) { /* each has begun: its client was disconnected */
         struct request *q = c->requests;
         c->requests = q->next;
         q->control = NULL; /* request_reply() frees it */
     }
     sd_event_source_disable_unref(c->accept);
+    sd_event_source_disable_unref(c->next);
     sd_event_source_disable_unref(c->tick);
     if (c->fd >= 0)
         close(c->fd);

@@ -12,7 +12,15 @@
 
 static void request_free(struct request *q)
 {
+    struct control *ctl = q->control;
     request_release(q);
+    if (ctl && q->args) {
+        ctl->queued--;
+    } else if (ctl && q->heavy) {
+        ctl->working--;
+        if (ctl->queued) /* not from here: the caller may be the engine */
+            sd_event_source_set_enabled(ctl->next, SD_EVENT_ONESHOT);
+    }
     *q->prev = q->next;
     if (q->next)
         q->next->prev = q->prev;
@@ -20,6 +28,7 @@ static void request_free(struct request *q)
         q->client->requests--;
     json_decref(q->id);
     json_decref(q->late);
+    json_decref(q->args);
     free(q->what);
     free(q);
 }
@@ -253,7 +262,7 @@ void client_kill(struct client *c, const char *why)
         next = q->next;
         if (q->client != c)
             continue;
-        bool ours = q->waiting;
+        bool ours = q->waiting || q->args;
         request_release(q);
         q->client = NULL;
         if (ours)

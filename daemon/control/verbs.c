@@ -187,33 +187,35 @@ static const struct {
     const char *name;
     verb_fn *fn;
     bool changes; /* logged */
+    bool heavy;   /* may run in a child */
     const char *args;
 } verbs[] = {
-    {"ping", do_ping, false, ""},
-    {"status", do_status, false, ""},
-    {"operations", control_operations, false, "all:b backup:d volume:s state:s limit:i before:i"},
-    {"backups", control_backups, false, "all:b state:s limit:i before:i"},
-    {"volumes", do_volumes, false, "class:s"},
-    {"jobs", control_jobs, false, ""},
-    {"natives", control_natives, false, "volume:s"},
-    {"describe", control_describe, false, "id:s!"},
-    {"explain", do_explain, false, "volume:s!"},
-    {"submit-backup", do_submit_backup, true, "volumes:l job:s full:b move-data:b description:s debug:b from_timer:b"},
-    {"submit-restore", do_submit_restore, true,
+    {"ping", do_ping, false, false, ""},
+    {"status", do_status, false, false, ""},
+    {"operations", control_operations, false, false, "all:b backup:d volume:s state:s limit:i before:i"},
+    {"backups", control_backups, false, false, "all:b state:s limit:i before:i"},
+    {"volumes", do_volumes, false, true, "class:s"},
+    {"jobs", control_jobs, false, false, ""},
+    {"natives", control_natives, false, false, "volume:s"},
+    {"describe", control_describe, false, true, "id:s!"},
+    {"explain", do_explain, false, true, "volume:s!"},
+    {"submit-backup", do_submit_backup, true, true,
+     "volumes:l job:s full:b move-data:b description:s debug:b from_timer:b"},
+    {"submit-restore", do_submit_restore, true, true,
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o"},
-    {"verify", do_verify, true, "repository:s read_percent:n"},
-    {"expire", do_expire, true, "volume:s dry_run:b explain:b"},
-    {"scan", do_scan, true, "repository:s replaced:b"},
-    {"detach", do_detach, false, "repository:s!"},
-    {"forget", do_forget, true, "volume:s!"},
-    {"cancel", do_cancel, true, "id:d!"},
-    {"delete", do_delete, true, "id:d! force:b even_kept:b"},
-    {"hold", do_hold, true, "native:d! note:s"},
-    {"unhold", do_unhold, true, "native:d! note:s"},
-    {"native-prune", do_native_prune, true, "volume:s dry_run:b"},
-    {"reload", do_reload, true, "wait:b"},
-    {"wait", do_wait, false, "id:d!"},
-    {"debug", do_debug, false, ""},
+    {"verify", do_verify, true, false, "repository:s read_percent:n"},
+    {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
+    {"scan", do_scan, true, false, "repository:s replaced:b"},
+    {"detach", do_detach, false, false, "repository:s!"},
+    {"forget", do_forget, true, false, "volume:s!"},
+    {"cancel", do_cancel, true, false, "id:d!"},
+    {"delete", do_delete, true, false, "id:d! force:b even_kept:b"},
+    {"hold", do_hold, true, false, "native:d! note:s"},
+    {"unhold", do_unhold, true, false, "native:d! note:s"},
+    {"native-prune", do_native_prune, true, true, "volume:s dry_run:b"},
+    {"reload", do_reload, true, true, "wait:b"},
+    {"wait", do_wait, false, false, "id:d!"},
+    {"debug", do_debug, false, false, ""},
 };
 
 static bool text_fits(const json_t *v, size_t max)
@@ -301,6 +303,20 @@ static int check_args(const char *verb, const char *list, const json_t *args, st
     return 0;
 }
 
+static void request_queue(struct request *q, const json_t *args)
+{
+    struct control *ctl = q->control;
+    struct err e = ERR_INIT;
+    if (ctl->queued >= CONTROL_QUEUED_MAX || json_dumpb(args, NULL, 0, JSON_COMPACT) > CONTROL_QUEUED_ARGS) {
+        err_set(&e, ERR_BUSY, 0, "too many requests of all clients (%u)", ctl->working + ctl->queued);
+        err_hint(&e, "try again in a moment");
+        request_fail(q, &e);
+        return;
+    }
+    q->args = json_incref((json_t *)(uintptr_t)args);
+    ctl->queued++;
+}
+
 void control_dispatch(struct request *q, const char *verb, const json_t *args)
 {
     struct err e = ERR_INIT;
@@ -315,10 +331,30 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args)
             CLEANUP_FREE char *text = json_dumps(args, JSON_COMPACT | JSON_ENSURE_ASCII);
             log_line(LOG_LVL_INFO, "request: %s %.400s", verb, text ? text : "");
         }
+        if (verbs[i].heavy && q->control->working >= CONTROL_WORKING_MAX) {
+            request_queue(q, args);
+            return;
+        }
+        q->heavy = verbs[i].heavy;
+        q->control->working += q->heavy;
         verbs[i].fn(q, args);
         return;
     }
     err_set(&e, ERR_USAGE, EINVAL, "the daemon has no verb \"%.64s\"", verb);
     err_hint(&e, "this daemon is snapferryd " SNAPFERRY_VERSION "; the command may be of another version");
     request_fail(q, &e);
+}
+
+void control_begin(struct request *q)
+{
+    CLEANUP_JSON json_t *args = q->args;
+    q->args = NULL;
+    q->heavy = true;
+    q->control->queued--;
+    q->control->working++;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(q->verb, verbs[i].name)) {
+            verbs[i].fn(q, args);
+            return;
+        }
 }

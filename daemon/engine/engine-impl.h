@@ -54,6 +54,7 @@ struct engine {
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
     bool jobs_wait;      /* what has changed of jobs is to be recorded */
+    int64_t waits_ns;    /* CLOCK_MONOTONIC: since when a turn or the end of a commit waits; 0: none does */
     bool prune_wanted;   /* old records are to be removed */
     uint64_t prune_turn; /* number of the last turn before a part of them was */
     bool probing;        /* the commit under way is of no turn */

@@ -52,10 +52,41 @@ static void arm(struct engine *g)
     sd_event_source_set_enabled(g->sweep, SD_EVENT_ONESHOT);
 }
 
+/* Requests, and the ends of movers and steps, come first: each is short. */
+#define ENGINE_PRIORITY (SD_EVENT_PRIORITY_NORMAL + 10)
+#define ENGINE_WAITS_NS (200 * NS_PER_MS) /* at most, however many of them there are */
+
+static void set_priority(struct engine *g, int64_t priority)
+{
+    sd_event_source_set_priority(g->kick, priority);
+    sd_event_source_set_priority(g->commit, priority);
+    sd_event_source_set_priority(g->sweep, priority);
+}
+
+/* Called before the loop looks for events. */
+static int before_waiting(sd_event_source *s, void *arg)
+{
+    struct engine *g = arg;
+    (void)s;
+    if (!g->waits_ns && (g->kicked || records_committing(g->records)))
+        g->waits_ns = mono_ns();
+    else if (g->waits_ns && mono_ns() - g->waits_ns > ENGINE_WAITS_NS)
+        set_priority(g, SD_EVENT_PRIORITY_NORMAL);
+    return 0;
+}
+
+static void served(struct engine *g)
+{
+    if (mono_ns() - g->waits_ns > ENGINE_WAITS_NS)
+        set_priority(g, ENGINE_PRIORITY);
+    g->waits_ns = 0;
+}
+
 static int on_kick(sd_event_source *s, void *arg)
 {
     struct engine *g = arg;
     (void)s;
+    served(g);
     g->kicked = false;
     if (g->stopping)
         return 0;
@@ -76,6 +107,7 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
 {
     struct engine *g = arg;
     (void)s, (void)fd, (void)events;
+    served(g);
     engine_committed(g);
     if (g->failed.probe || g->prune_wanted || decide_is_due(&g->d))
         engine_kick(g);
@@ -229,8 +261,8 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         goto fail;
     }
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
-    /* Requests and the end of movers and steps come first. */
-    sd_event_source_set_priority(g->kick, SD_EVENT_PRIORITY_NORMAL + 10);
+    set_priority(g, ENGINE_PRIORITY);
+    sd_event_source_set_prepare(g->commit, before_waiting);
     if (cfg_daemon(c)->on_restart == ON_RESTART_FAIL) {
         const struct backup_filter live = {.live = true};
         struct err why = ERR_INIT;

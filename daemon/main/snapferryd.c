@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define DESCRIPTORS 8192
+
 struct server {
     struct engine_paths paths;
     bool debug, journal;
@@ -248,6 +250,12 @@ int main(int argc, char **argv)
     umask(027);
     setvbuf(stderr, NULL, _IOLBF, 0);
     log_to(log_stderr, &s);
+    /* Each client and each child needs descriptors; children get a limit of their own. */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < DESCRIPTORS) {
+        files.rlim_cur = files.rlim_max < DESCRIPTORS ? files.rlim_max : DESCRIPTORS;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     /* Passwords pass through: no core dumps. */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     prctl(PR_SET_DUMPABLE, 0);

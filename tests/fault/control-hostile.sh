@@ -68,7 +68,7 @@ less() {
 less "which costs a bounded amount of memory" 70000
 wait $crowd
 
-"$CLIENT" "$SOCK" hold 80 4 & crowd=$!
+"$CLIENT" "$SOCK" hold 600 4 & crowd=$!
 sleep 1
 expect "with all connections taken a client is told so" 14 'connections' -- ask cancel x
 kill $crowd; wait $crowd 2>/dev/null

@@ -491,6 +491,88 @@ static void a_full_disk(void **state)
     assert_int_equal(got.failed, 0);
 }
 
+/* ---- clients first ---- */
+
+static struct control *listener;
+
+static int dial(struct fixture *x)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/control.sock", x->dir);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+/* Drops what there is to read; false: nothing. */
+static bool heard(int fd)
+{
+    static char answer[1 << 20];
+    ssize_t n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+    if (n > 0)
+        assert_non_null(strstr(answer, "\"ok\":true"));
+    return n > 0;
+}
+
+static void say(int fd, const char *verb)
+{
+    char line[64];
+    const int n = snprintf(line, sizeof line, "{\"id\":1,\"verb\":\"%s\"}\n", verb);
+    assert_int_equal(send(fd, line, (size_t)n, MSG_NOSIGNAL), n);
+}
+
+static bool is_admitted(struct fixture *x)
+{
+    (void)x;
+    return control_clients(listener) == wanted;
+}
+
+/* The control socket is served before the engine's own work, but cannot keep it from its work. */
+static void clients_come_first(void **state)
+{
+    struct fixture *x = *state;
+    struct err e = ERR_INIT;
+    int fds[8];
+    assert_ok(control_new(&listener, x->loop, x->g, x->dir, "", &e), &e);
+    for (unsigned i = 0; i < 8; i++)
+        fds[i] = dial(x);
+    wanted = 8;
+    run_until(x, is_admitted, "eight clients");
+    run_until(x, is_idle, "rest");
+    for (unsigned round = 0; round < 5; round++) {
+        const uint64_t turn = x->g->d.turn;
+        unsigned answers = 0;
+        engine_look_at_all(x->g); /* a turn is due before anybody asks */
+        for (unsigned i = 0; i < 8; i++)
+            say(fds[i], "status");
+        for (unsigned runs = 0; answers < 8 && runs < 1000; runs++) {
+            sd_event_run(x->loop, 0);
+            for (unsigned i = 0; i < 8; i++)
+                answers += heard(fds[i]);
+            assert_true(answers == 8 || x->g->d.turn == turn);
+        }
+        assert_int_equal(answers, 8);
+        run_until(x, is_idle, "the turn");
+        assert_true(x->g->d.turn > turn);
+    }
+    /* They never stop: what is asked of the engine is done all the same. */
+    wanted = got.n + 1;
+    verify(x);
+    unsigned asked = 0;
+    for (const int64_t until = mono_ns() + 60 * NS_PER_S; got.n < wanted && mono_ns() < until;) {
+        for (unsigned i = 0; i < 8; i++)
+            if (!asked || heard(fds[i]))
+                say(fds[i], "status");
+        asked++;
+        sd_event_run(x->loop, 0);
+    }
+    assert_int_equal(got.n, wanted);
+    assert_int_equal(got.failed, 0);
+    for (unsigned i = 0; i < 8; i++)
+        close(fds[i]);
+    control_free(listener);
+}
+
 /* ---- what is refused ---- */
 
 static void hold(struct fixture *x, const char *what, bool held)
@@ -557,9 +639,15 @@ int main(void)
     faulty_vfs_install();
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
-        T(nobody_waits_for_a_sync),         T(nobody_waits_for_pruning),      T(the_others_go_on),
-        T(only_the_bad_request_is_refused), T(a_result_that_is_too_large),    T(a_full_disk),
-        T(a_hold_that_comes_too_late),      T(a_step_that_cannot_be_started),
+        T(nobody_waits_for_a_sync),
+        T(nobody_waits_for_pruning),
+        T(the_others_go_on),
+        T(only_the_bad_request_is_refused),
+        T(a_result_that_is_too_large),
+        T(a_full_disk),
+        T(clients_come_first),
+        T(a_hold_that_comes_too_late),
+        T(a_step_that_cannot_be_started),
     };
     return cmocka_run_group_tests_name("turn", tests, NULL, NULL);
 }
