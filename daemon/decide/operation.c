@@ -122,6 +122,8 @@ static void expose(struct decide *d, struct operation *op)
     const bool restore = operation_is_restore(op);
     if (op->state != OP_EXPOSING && operation_become(d, op, OP_EXPOSING) < 0)
         return;
+    if (restore && op->target)
+        return; /* begun by an earlier attempt, which goes on */
     if (expose_intent(d, op) == 0)
         plan_work(d, ROW_OPERATION, op->id, restore ? WORK_TARGET : WORK_EXPOSE,
                   restore ? target_request(op) : expose_request(op), op->policy->prepare_timeout_s);
@@ -399,8 +401,12 @@ static void retrying(struct decide *d, struct operation *op)
         operation_become(d, op, OP_SNAPSHOTTING);
         return;
     }
-    /* The intermediate is looked at again: after a reboot it may be gone (idempotent by alias). */
-    json_set(operation_is_restore(op) ? &op->target : &op->exposure, NULL);
+    /* The intermediate is looked at again: after a reboot it may be gone (idempotent by alias). A device that a restore
+     * has begun to overwrite is not: it is no longer empty, and the restore goes on where it was. */
+    if (!operation_is_restore(op))
+        json_set(&op->exposure, NULL);
+    else if (!op->running_ns || !jstr(op->target, "device")[0])
+        json_set(&op->target, NULL);
     op->prepared = false;
     operation_become(d, op, OP_QUEUED);
 }

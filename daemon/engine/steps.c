@@ -493,6 +493,8 @@ int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- restore targets ---- */
 
+#define DEVICE_IDENTITY_MAX 800
+
 int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(place_clear) struct place p;
@@ -512,6 +514,10 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
         return rc;
     *out = json_object();
     json_object_set_new(*out, "target", target_to_json(t));
+    /* A device that an interrupted restore has begun to overwrite is opened again only if it is still the same. */
+    char identity[DEVICE_IDENTITY_MAX];
+    if (driver_target_identity(t->path, identity, sizeof identity))
+        jset_str(json_object_get(*out, "target"), "device", identity);
     if (jobj(in, "native")) {
         /* The fast way: from the native snapshot, where the storage can. */
         CLEANUP(place_clear) struct place own;
@@ -541,8 +547,20 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    const json_t *t = jobj(in, "target");
+    const char *path = jstr(t, "path"), *was = jstr(t, "device");
+    char now[DEVICE_IDENTITY_MAX];
     (void)out;
-    return driver_target_open(jstr(jobj(in, "target"), "path"), fd, e);
+    int rc = driver_target_open(path, fd, e);
+    if (rc < 0 || !was[0] || (driver_target_identity(path, now, sizeof now) && strcmp(now, was) == 0))
+        return rc;
+    close(*fd);
+    *fd = -1;
+    err_plain(e, ERR_TARGET, ESTALE,
+              "restore target %s cannot be recognised as the device that the restore began on (%s)", path, was);
+    return err_hint(e,
+                    "the device that it began on is incomplete: restore again, with --overwrite, by a name that stays "
+                    "the same, such as one of /dev/disk/by-id");
 }
 
 int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)

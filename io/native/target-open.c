@@ -1,15 +1,66 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* target-open.c - restore targets of any driver are opened and claimed */
 #include "base/cleanup.h"
+#include "io/blockdev.h"
 #include "io/claim.h"
 #include "io/native/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #define RELEASE_WAIT_MS 5000 /* the kernel closes the devices of a killed mover a little later */
 #define POLL_MS 100
+
+/* ---- which device it is ---- */
+
+static bool boot_id(char *out, size_t size)
+{
+    return sysfs_line("/proc/sys/kernel/random", "boot_id", out, size);
+}
+
+/* Identity of a disk, without what is stored on it. */
+static void disk_identity(const char *dir, char *out, size_t size)
+{
+    char v[512], offset[32] = "0", boot[64] = "";
+    if (sysfs_line(dir, "dm/uuid", v, sizeof v)) {
+        snprintf(out, size, "dm:%s", v);
+    } else if (sysfs_line(dir, "loop/backing_file", v, sizeof v)) {
+        sysfs_line(dir, "loop/offset", offset, sizeof offset);
+        snprintf(out, size, "loop:%s@%s", v, offset);
+    } else if (sysfs_line(dir, "wwid", v, sizeof v) || sysfs_line(dir, "device/wwid", v, sizeof v)) {
+        snprintf(out, size, "wwid:%s", v);
+    } else if (sysfs_line(dir, "device/serial", v, sizeof v) || sysfs_line(dir, "serial", v, sizeof v)) {
+        snprintf(out, size, "serial:%s", v);
+    } else {
+        /* Anonymous: the same only until it is detached, or the machine goes down. */
+        if (!sysfs_line(dir, "diskseq", v, sizeof v))
+            snprintf(v, sizeof v, "0");
+        boot_id(boot, sizeof boot);
+        snprintf(out, size, "boot:%s:%s", boot, v);
+    }
+}
+
+bool driver_target_identity(const char *path, char *out, size_t size)
+{
+    struct stat st;
+    char dir[PATH_MAX], part[32], disk[700];
+    if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode) || !blockdev_sysfs(st.st_rdev, dir, sizeof dir))
+        return false;
+    if (!sysfs_line(dir, "partition", part, sizeof part)) {
+        disk_identity(dir, out, size);
+        return true;
+    }
+    char start[32] = "";
+    sysfs_line(dir, "start", start, sizeof start);
+    *strrchr(dir, '/') = '\0';
+    disk_identity(dir, disk, sizeof disk);
+    snprintf(out, size, "%s#%s+%s", disk, part, start);
+    return true;
+}
 
 int driver_target_open(const char *path, int *fd, struct err *e)
 {
