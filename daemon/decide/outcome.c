@@ -61,8 +61,8 @@ static bool is_refusal(const struct err *e)
         return true;
     case ERR_PERMISSION:
         return e->sys != EROFS;
-    case ERR_SOURCE: /* mounted or held; no device; another device of that name */
-        return e->sys == EBUSY || e->sys == ENOTBLK || e->sys == ESTALE;
+    case ERR_SOURCE: /* mounted or held; no device; another one of that name; two of one identity */
+        return e->sys == EBUSY || e->sys == ENOTBLK || e->sys == ESTALE || e->sys == ENOTUNIQ;
     default:
         return false;
     }

@@ -112,12 +112,38 @@ static int device_look(const char *name, struct source **src, struct volume *ret
     return 0;
 }
 
+/* A copy of a disk has its UUID: two devices of a class with one identity would become one source. */
+static int refuse_twins(const struct driver_class *c, const struct volume *v, dev_t dev, struct err *e)
+{
+    struct paths p;
+    int rc = pattern_paths(c->match, &p, NULL);
+    CLEANUP_FREE struct volume *other = malloc(sizeof *other);
+    for (size_t i = 0; rc == 0 && other && i < p.n; i++) {
+        struct source *src = NULL;
+        struct stat st;
+        if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode) || st.st_rdev == dev)
+            continue;
+        if (device_look(p.path[i], &src, other, NULL) == 0 && other->size > 0 && !strcmp(other->id, v->id)) {
+            rc = err_plain(e, ERR_SOURCE, ENOTUNIQ, "%s and %s have the same identity (%s): neither is backed up",
+                           v->name, other->name, v->id);
+            err_hint(e, "give one another UUID (xfs_admin -U generate, tune2fs -U random), or exclude it from the "
+                        "class with !PATTERN");
+        }
+        source_free(src);
+    }
+    paths_free(&p);
+    return rc < 0 && e && e->cls ? rc : 0;
+}
+
 static int device_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
 {
-    (void)c;
     struct source *src;
+    struct err twins = ERR_INIT;
     int rc = device_look(name, &src, ret, e);
+    const dev_t dev = rc == 0 ? source_info(src)->rdev : 0;
     source_free(src);
+    if (rc == 0 && ret->size > 0 && (rc = refuse_twins(c, ret, dev, &twins)) < 0 && e)
+        *e = twins;
     return rc;
 }
 

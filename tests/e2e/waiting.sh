@@ -64,6 +64,20 @@ same "a mounted device is refused" "$(wait_state "$D" Failed 30)" Failed
 same "in its first attempt" "$(doc "$(op_id "$D")" | jq -r '.attempt // 1')" 1
 check "with the reason" eval 'doc "$D" | jq -r .error.message | grep -q "is in use"'
 
+# ---- two devices of one identity ----
+umount "$WORK/mounted"
+cp "$WORK/disk" "$WORK/clone"
+CLONE=$(loop_device "$WORK/clone"); at_exit "losetup -d $CLONE"
+D=$(submit "$DEV")
+same "alone a device is backed up" "$(wait_state "$D" Completed 60)" Completed
+sed -i "s|^match = .*|match = $DEV $CLONE|" "$CONF/conf.d/60-device.ini"
+check "a copy of it joins its class" ask reload --quiet
+check "neither is taken for the other: a problem of status" until_true 20 eval \
+    'askj status | jq -r ".problems[].text" | grep -q "have the same identity"'
+expect "nor is one backed up" 19 'have the same identity' -- ask backup "$CLONE" --wait
+sed -i "s|^match = .*|match = $DEV|" "$CONF/conf.d/60-device.ini"
+check "without it all is well" ask reload --quiet
+
 # ---- a verification ----
 random_file "$WORK/xfs/b.img" $((40 * MIB)) 3
 B=$(submit "$WORK/xfs/b.img")
