@@ -252,11 +252,19 @@ static int match_native(const struct native *n, void *arg)
     return 0;
 }
 
-/* One that the storage did not have when it was last looked at: nothing is removed, it is only looked for again. */
-static int look_again(const struct place *p, const char *alias, json_t *answer, struct err *e)
+/* One that the storage did not have when it was last looked at: nothing is removed, it is only looked for again. One
+ * that is only not recognized any more keeps its record: nobody else would know of its file (RS-11). */
+static int look_again(const struct place *p, const char *alias, const struct native *n, json_t *answer, struct err *e)
 {
     struct find_native x = {alias, false};
+    struct stat st;
     int rc = p->d->list(&p->v.c, match_native, &x, e);
+    if (rc == 0 && !x.found && n->handle[0] == '/' && lstat(n->handle, &st) == 0) {
+        err_set(e, ERR_GENERIC, 0, "%s is still there, but no longer has the tag of native snapshot %s", n->handle,
+                alias);
+        err_hint(e, "remove the file if it is not needed: its record goes with the next look at the storage");
+        return -EEXIST;
+    }
     if (rc == 0)
         jset_bool(answer, x.found ? "there" : "gone", true);
     return rc;
@@ -270,10 +278,10 @@ static int remove_one(const json_t *q, json_t *answer, struct err *e)
     if (!n)
         return err_nomem(e);
     int rc = place_open(&p, jobj(q, "class"), e);
-    if (rc == 0 && jbool(q, "missing") && p.d->list)
-        return look_again(&p, jstr(q, "alias"), answer, e);
     if (rc == 0)
         rc = native_from_json(n, jobj(q, "native"), e);
+    if (rc == 0 && jbool(q, "missing") && p.d->list)
+        return look_again(&p, jstr(q, "alias"), n, answer, e);
     if (rc == 0)
         rc = p.d->remove(&p.v.c, n, &gone, e);
     jset_bool(answer, "gone", gone);

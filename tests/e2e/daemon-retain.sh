@@ -125,6 +125,26 @@ rm -f "$WORK/x.out"
 same "its backup is restored from the repository when the native snapshot is gone (RS-26)" \
     "$(ask restore "$id/$WORK/xfs/three.img" "$WORK/xfs/gone.out" --wait --json 2>/dev/null |
         result 'from // .backup.from')" repository
+# One whose tag was stripped: its record stays as long as its file does (RS-11).
+image "$WORK/xfs/strip.img" 2 11
+config_add strip "[volume \"$WORK/xfs/strip.img\"]
+snapshots-to-retain = 1"
+check "reload" ask reload --wait --quiet
+backup strip >/dev/null
+until_true 10 has strip 1
+alias=$(natives_of "$WORK/xfs/strip.img")
+file=$(find "$WORK/xfs" -name "$alias.native")
+cp "$file" "$file.new" && mv -f "$file.new" "$file" # the same without extended attributes
+check "scan" ask scan --wait --quiet
+check "it is not listed as present" until_true 15 has strip 0
+ask native prune --quiet 2>/dev/null
+check "its file is not removed" test -f "$file"
+same "a native snapshot whose tag was stripped is not forgotten" "$(sql "SELECT id FROM natives WHERE id = '$alias'")" \
+    "$alias"
+rm -f "$file"
+no_record() { [ -z "$(sql "SELECT id FROM natives WHERE id = '$alias'")" ]; }
+forgotten() { ask scan --wait --quiet; ask native prune --quiet 2>/dev/null; no_record; }
+check "without its file it is" until_true 15 forgotten
 clean "nothing is left behind" 8 "$WORK/xfs"
 explain_failure
 finish
