@@ -155,11 +155,11 @@ static void __attribute__((noreturn)) become(struct server *v, struct request *r
 
 static struct answer request_fork(struct server *v, struct request *r, const int fd[USES], int *pidfd)
 {
-    struct clone_args how = {.flags = CLONE_PARENT | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)pidfd};
     if (r->program && !words_of(v, r))
         return (struct answer){.sys = ENOMEM};
-    /* fork() knows no CLONE_PARENT. What it does besides is for locks of other threads, of which there are none. */
-    const long pid = syscall(SYS_clone3, &how, sizeof how);
+    /* fork() knows no CLONE_PARENT. What it does besides is for locks of other threads, of which there are none. Not
+     * clone3(), whose flags no filter can read: RestrictNamespaces= of the unit makes it fail (ENOSYS). */
+    const long pid = syscall(SYS_clone, (unsigned long)(CLONE_PARENT | CLONE_PIDFD), NULL, pidfd, NULL, NULL);
     if (pid == 0)
         become(v, r, fd);
     return pid < 0 ? (struct answer){.sys = errno} : (struct answer){.pid = (pid_t)pid};
@@ -312,6 +312,13 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, const 
         log_warning("the process that forks for the daemon %s; another one is started",
                     silent ? "does not answer" : "has ended");
         spawner_end();
+        return 0;
+    }
+    if (a.sys == ENOSYS || a.sys == EPERM) { /* a filter of whoever started the daemon */
+        log_warning("the process that forks for the daemon is not allowed to: %s; the daemon forks itself",
+                    strerror(a.sys));
+        spawner_end();
+        spawner.started = RESTART_LIMIT + 1;
         return 0;
     }
     if (a.sys)

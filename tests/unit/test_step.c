@@ -5,6 +5,11 @@
 #include "proc/spawner.h"
 #include "proc/step.h"
 
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <linux/seccomp.h>
+#include <linux/sched.h>
+#include <linux/filter.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/pidfd.h>
@@ -659,6 +664,61 @@ static void test_spawner_ends_with_the_daemon(void **state)
     assert_int_equal(poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 10000), 1);
 }
 
+/* System call `nr` fails with `sys` from now on, if its first argument has a bit of `flags`; 0: always. */
+static void refuse_call(uint32_t nr, uint32_t flags, int sys)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, flags ? flags : UINT32_MAX, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)sys),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+        _exit(99);
+}
+
+/* 0: a step's parent is this process, and a spawner is there or not, as it should be. */
+static int one_under_a_filter(bool spawner)
+{
+    void *state = NULL;
+    struct err e = ERR_INIT;
+    if (spawner_start(&e) < 0 || setup(&state) < 0)
+        return 1;
+    SEEN s = run(fn_parents, NULL, 10);
+    if (s.e.cls || json_integer_value(json_object_get(s.out, "parent")) != getpid())
+        return 2;
+    if ((spawner_pid_test() > 0) != spawner)
+        return 3;
+    if (!spawner && !strstr(logged, "the daemon forks itself"))
+        return 4;
+    return teardown(&state) < 0 ? 5 : 0;
+}
+
+static int filtered(uint32_t nr, uint32_t flags, int sys, bool spawner)
+{
+    int status = -1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        refuse_call(nr, flags, sys);
+        _exit(one_under_a_filter(spawner));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* RestrictNamespaces= of the unit refuses clone3(), whose flags it cannot see. A filter that lets no process be made
+ * for another one leaves a daemon that forks itself. */
+static void test_spawner_under_filters(void **state)
+{
+    (void)state;
+    assert_int_equal(filtered(SYS_clone3, 0, ENOSYS, true), 0);
+    assert_int_equal(filtered(SYS_clone, CLONE_PARENT, EPERM, false), 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -688,6 +748,7 @@ int main(void)
         S(test_spawner_killed),
         S(test_spawner_that_is_killed_again_and_again),
         T(test_spawner_ends_with_the_daemon),
+        T(test_spawner_under_filters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
