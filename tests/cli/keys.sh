@@ -36,7 +36,7 @@ while read -r key room member; do
         tests/package tests/interop tests/*.sh || untested+="$key "
 done <"$WORK/keys"
 same "each key is read by what works with it" "$unread" ""
-# The list of what no test sets can only become shorter.
+# Those of the list are still to be tested; no other may be without a test.
 same "each key is set by a test" \
-    "$(tr ' ' '\n' <<<"$untested" | sort -u | grep .)" "$(grep -v '^#' tests/law/keys-untested)"
+    "$(tr ' ' '\n' <<<"$untested" | sort -u | grep . | grep -vxFf tests/law/keys-untested)" ""
 finish
