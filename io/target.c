@@ -166,7 +166,7 @@ static int setup_existing(struct target *t, struct err *e)
     if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {
         err_plain(e, ERR_TARGET, EEXIST, "restore target %s exists and is not empty (%lld bytes)", t->path,
                   (long long)st.st_size);
-        err_hint(e, "use another file, or allow overwriting (--force, --overwrite)");
+        err_hint(e, "use another file; --resume continues an interrupted restore to this one, --force overwrites it");
         return -EEXIST;
     }
     if (!empty && !t->o.keep_contents && !t->o.resume) {

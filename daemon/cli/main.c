@@ -74,6 +74,7 @@ int main(int argc, char **argv)
     struct err e = ERR_INIT;
     struct options o;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
     log_to(print_log, &o);
     int rc = options_parse(&o, argc, argv, &e);
     screen_set_wide(rc >= 0 && o.wide);

@@ -23,8 +23,14 @@ struct area {
 
 static int area_resize(struct area *a, size_t size, struct err *e)
 {
-    if (ftruncate(a->fd, (off_t)size) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot grow a table in the cache directory to %zu bytes", size);
+    /* Backed by disk space first: a full disk must be an error here, not a signal when the map is written. */
+    int sys = size > a->size ? posix_fallocate(a->fd, (off_t)a->size, (off_t)(size - a->size)) : 0;
+    if (sys == 0 && ftruncate(a->fd, (off_t)size) < 0)
+        sys = errno;
+    if (sys) {
+        err_set(e, ERR_GENERIC, sys, "cannot grow a table in the cache directory to %zu bytes", size);
+        return err_hint(e, "free space there, or use another cache directory");
+    }
     void *p = a->at ? mremap(a->at, a->size, size, MREMAP_MAYMOVE)
                     : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
     if (p == MAP_FAILED)

@@ -34,7 +34,7 @@ else
         test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
     check "the right bytes" cmp "$WORK/image" "$WORK/out"
     check "the note is gone" test -z "$(find "$CACHE" -name 'restore-*')"
-    expect "a complete file is refused" 17 -- sf "$R" restore latest "$WORK/out"
+    expect "a complete file is refused" 17 '[-][-]resume continues' -- sf "$R" restore latest "$WORK/out"
     out=$(sf "$R" restore latest "$WORK/out" --resume --json)
     same "nothing to resume: all is restored again" "$(result resumedBytes <<<"$out")" 0
 fi

@@ -16,6 +16,13 @@ expect "and right" 0 -- sf "$WORK/small/repo" verify --quiet
 mkdir "$WORK/tiny"
 mount -t tmpfs -o size=10m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
 expect "18: the restore target's disk is full" 18 -- sf "$WORK/small/repo" restore latest "$WORK/tiny/out"
+mkdir "$WORK/cachefs"
+mount -t tmpfs -o size=600k tmpfs "$WORK/cachefs"; at_exit "umount -l $WORK/cachefs"
+expect "18: verify with a full cache file system" 18 'No space left' -- \
+    env XDG_CACHE_HOME="$WORK/cachefs" "$SNAPFERRY" -r "$WORK/small/repo" --password-file "$WORK/password" \
+    verify --quiet
+limited() { (ulimit -f 4096; sf "$WORK/small/repo" restore latest "$WORK/limited" --quiet); }
+expect "a limit on the size of files is an error message, not SIGXFSZ" 17 'File too large' -- limited
 mount -o remount,ro "$WORK/small"
 expect "20: a read-only repository cannot be written" 20 -- sf "$WORK/small/repo" backup "$WORK/image" --as t@h:/w
 expect "but read" 0 'volume.img' -- sf "$WORK/small/repo" ls latest --as t@h:/v

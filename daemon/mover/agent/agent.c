@@ -45,6 +45,7 @@ static void take_signals(void)
     sigaction(SIGINT, &a, NULL);
     a.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &a, NULL);
+    sigaction(SIGXFSZ, &a, NULL); /* a limit on the size of files is an error of the write */
     sigaction(SIGHUP, &a, NULL);
 }
 
