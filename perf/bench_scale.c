@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -578,6 +579,7 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     pid_t who = 0;
     int ends[2];
     volumes_n = n;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who measures was ended */
     log_to(quiet_log, NULL);
     signal(SIGPIPE, SIG_IGN);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

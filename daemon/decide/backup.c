@@ -293,6 +293,14 @@ bool backup_ended_operations(struct decide *d, const struct backup *b, struct bo
     return r->summed;
 }
 
+bool backup_only_waits(struct decide *d, const char *id)
+{
+    const struct backup *b = backup_peek(d->records, id);
+    const struct board_run *r = b ? board_run(d->board, id) : NULL;
+    return r && r->counted && b->state == BACKUP_MOVING && !b->cancel && r->live && !r->snapshotting &&
+           (b->degraded_phase || !(r->failed || r->canceled));
+}
+
 void decide_backup(struct decide *d, struct backup *b)
 {
     if (backup_state_terminal(b->state) || busy(d, b->id))

@@ -296,7 +296,8 @@ static void look_at_operation(struct decide *d, const char *id)
 static void look_at_backup(struct decide *d, const char *id)
 {
     CLEANUP(backup_clear) struct backup b;
-    if (backup_read(d, id, &b) == 0)
+    backup_init(&b);
+    if (!backup_only_waits(d, id) && backup_read(d, id, &b) == 0)
         decide_backup(d, &b);
 }
 

@@ -413,6 +413,8 @@ void decide_operation(struct decide *d, struct operation *op);
 void decide_admin(struct decide *d, struct operation *op);
 void decide_delete(struct decide *d, struct operation *op);
 void decide_backup(struct decide *d, struct backup *b);
+/* Its operations move data and there is nothing to decide about itself: it is not copied, with all its volumes. */
+bool backup_only_waits(struct decide *d, const char *id);
 /* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */
 bool decide_snapshots(struct decide *d, const struct backup *b);
 
