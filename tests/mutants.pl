@@ -4,6 +4,7 @@
 #   tests/mutants.pl [N]     N places, chosen at random with SEED (default 200; 0: all)
 #   FILES="a.c b.c"          where (default: all files of daemon/decide)
 #   TESTS="test_decide ..."  by which tests, in this order
+#   AGAIN=build/mutants.txt  only those that lived then
 #   JOBS=2 MODEL_SECONDS=8   at once; how long the model test plays with each
 # A change is one of: a condition turned round, a comparison moved by one, && for ||, an assignment or a call left out, a
 # constant moved. It is killed when one of the tests fails, crashes or does not end. What lives is listed, also in
@@ -82,6 +83,11 @@ for my $f (@files) {
             push @places, { file => $f, line => $i, name => $name, new => $new, old => $lines[$i] };
         }
     }
+}
+if ($ENV{AGAIN}) { # the same changes, wherever their lines are now
+    open my $h, '<', $ENV{AGAIN} or die "$ENV{AGAIN}: $!\n";
+    my %lived = map { m{^lives: daemon/decide/(\S+?):\d+: (.*)} ? ("$1: $2" => 1) : () } <$h>;
+    @places = grep { my $old = $_->{old} =~ s/^\s+|\s+$//gr; $lived{"$_->{file}: $_->{name}: $old"} } @places;
 }
 if ($n && $n < @places) {
     for my $i (0 .. $n - 1) {
