@@ -20,6 +20,7 @@ struct owned {
     bool only_backups;
     json_t *natives, *snapshots, *plugins, *operations;
     json_t *volumes; /* names by snapshot id */
+    json_t *writers; /* snapshot id -> the operation that wrote it */
     json_t *volume_ids;
     char held[64], restore[512];
 };
@@ -52,6 +53,9 @@ static int own_operation(const struct operation *op, void *arg)
             json_object_set_new(o->snapshots, repo, json_array());
         json_array_append_new(jarr(o->snapshots, repo), json_string(id));
         json_object_set_new(o->volumes, id, json_string(op->volume->name));
+        /* The id is its mover's word; a record that was made from the repository is the repository's. */
+        if (!op->rebuilt)
+            json_object_set_new(o->writers, id, json_string(op->id));
     }
     return 0;
 }
@@ -78,6 +82,7 @@ static int look(struct decide *d, const char *backup, struct owned *o, struct er
                         .plugins = json_array(),
                         .operations = json_array(),
                         .volumes = json_object(),
+                        .writers = json_object(),
                         .volume_ids = json_array()};
     int rc = native_row_each(d->records, &natives, own_native, o, e);
     if (rc == 0)
@@ -94,6 +99,7 @@ static void owned_clear(struct owned *o)
     json_decref(o->plugins);
     json_decref(o->operations);
     json_decref(o->volumes);
+    json_decref(o->writers);
     json_decref(o->volume_ids);
 }
 
@@ -208,6 +214,20 @@ static void refuse(struct decide *d, struct operation *op, const struct owned *o
     delete_ended(d, op, OUTCOME_FAILED);
 }
 
+static json_t *writers_of(const struct owned *o, const json_t *ids)
+{
+    json_t *ret = json_object();
+    const json_t *v;
+    size_t i;
+    json_array_foreach(ids, i, v)
+    {
+        json_t *writer = json_object_get(o->writers, json_string_value(v));
+        if (writer)
+            json_object_set(ret, json_string_value(v), writer);
+    }
+    return ret;
+}
+
 /* True when all snapshots of the repositories are gone. */
 static bool delete_snapshots(struct decide *d, struct operation *op, const struct owned *o)
 {
@@ -252,8 +272,8 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
             continue;
         }
         char fresh[512];
-        json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "delete", "snapshots", ids, "last_good", op->even_kept,
-                                  "pinned", op->even_kept);
+        json_t *steps = json_pack("[{s:s,s:O,s:o,s:b,s:b}]", "verb", "delete", "snapshots", ids, "operations",
+                                  writers_of(o, ids), "last_good", op->even_kept, "pinned", op->even_kept);
         if (admin_submit(d, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (op->force)
                 continue;

@@ -66,7 +66,8 @@ static int rest_operation(const struct operation *op, void *arg)
         return 0;
     if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)
         violated("CF-47", "%s is Completed with a skew of %lld ms", op->id, (long long)op->group_skew_ms);
-    if (done && p->move_data && !m.lied && !json_object_get(m.snapshots, jstr(op->result, "snapshotID")))
+    if (done && p->move_data && !json_object_get(m.liars, op->id) &&
+        !json_object_get(m.snapshots, jstr(op->result, "snapshotID")))
         violated("RS-23", "snapshot %s of %s is gone", jstr(op->result, "snapshotID"), op->id);
     if (post_hook_wanted(op) && !op->post_hook_done)
         violated("CF-48", "the post-backup hook of %s has not run", op->id);

@@ -68,7 +68,7 @@ static struct model {
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
-    bool lied;                /* a mover has named a snapshot of another operation */
+    json_t *liars;            /* operation -> true: its mover has named a snapshot of another one */
     bool fail_commit, blamed; /* blamed: a unit could not be recorded */
     bool narrow;              /* the next turn has one unit */
     struct err blame;         /* what a scenario's commit fails for; cls ERR_NONE: nothing of the turn */
@@ -250,7 +250,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
         /* RS-18: what is pruned can be restored from the repository, or it failed, or its backup was deleted. */
         if (row && row->moved && !row->policy->mover[0] && !by_request && !row->expired && !is_unwanted(row->parent)) {
             const json_t *s = json_object_get(m.snapshots, row->snapshot);
-            if ((!s && !m.lied) || (s && !jbool(s, "readable")))
+            if ((!s && !json_object_get(m.liars, row->operation)) || (s && !jbool(s, "readable")))
                 violated("RS-18", "native snapshot %s was pruned; snapshot %s of the repository %s", alias,
                          row->snapshot, s ? "cannot be read" : "is not there");
             if (n && strcmp(jstr(n, "operation"), jstr(s, "operation")) != 0)

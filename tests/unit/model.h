@@ -23,6 +23,14 @@ static void drop_mover(struct model_mover *v)
     *v = m.movers[--m.n_movers];
 }
 
+/* It was written by another operation than the one in whose record it is: it is not deleted. */
+static bool is_foreign(const json_t *step, const char *id)
+{
+    const char *writer = jstr(jobj(step, "operations"), id);
+    const json_t *s = json_object_get(m.snapshots, id);
+    return writer[0] && s && strcmp(jstr(s, "operation"), writer) != 0;
+}
+
 /* What a mover of kind admin does and answers. */
 static json_t *admin_result(const json_t *steps)
 {
@@ -44,7 +52,8 @@ static json_t *admin_result(const json_t *steps)
             }
             json_object_set_new(a, "readable", readable);
         } else if (!strcmp(jstr(step, "verb"), "delete")) {
-            json_array_foreach(jarr(step, "snapshots"), k, id) json_object_del(m.snapshots, json_string_value(id));
+            json_array_foreach(jarr(step, "snapshots"), k, id) if (!is_foreign(step, json_string_value(id)))
+                json_object_del(m.snapshots, json_string_value(id));
         }
     }
     return json_pack("{s:o}", "answers", answers);
@@ -57,7 +66,7 @@ static json_t *mover_result(const struct model_mover *v)
     switch (v->kind) {
     case KIND_BACKUP:
         if (one_in(8) && json_object_size(m.snapshots)) { /* it lies: that is somebody else's */
-            m.lied = true;
+            put(m.liars, v->id);
             snprintf(id, sizeof id, "%s", json_object_iter_key(json_object_iter(m.snapshots)));
             return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
                              "uploadedBytes", 1024);
@@ -94,8 +103,12 @@ static bool refuses_to_delete(const struct model_mover *v)
     size_t i;
     if (strcmp(jstr(step, "verb"), "delete") != 0 || jbool(step, "last_good"))
         return false;
-    json_array_foreach(jarr(step, "snapshots"), i,
-                       id) if (jbool(json_object_get(m.snapshots, json_string_value(id)), "kept")) return true;
+    json_array_foreach(jarr(step, "snapshots"), i, id)
+    {
+        const char *snapshot = json_string_value(id);
+        if (!is_foreign(step, snapshot) && jbool(json_object_get(m.snapshots, snapshot), "kept"))
+            return true;
+    }
     return false;
 }
 

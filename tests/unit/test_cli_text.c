@@ -170,8 +170,10 @@ static void test_line(void **state)
     char line[1024];
     progress_line(&s, 1000, line, sizeof line);
     assert_string_equal(line,
-                        "vg0/a-volume: moving 99%, 27.0 GiB of 27.0 GiB, 100.0 MiB/s, 35 s left, 2 ERRORS, 1.0 GiB "
-                        "zero, 1.0 MiB skipped, 2.0 MiB duplicate");
+                        "vg0/a-volume: moving 99% [=================== ], 27.0 GiB of 27.0 GiB, 100.0 MiB/s, 35 s "
+                        "left, 2 ERRORS, 1.0 GiB zero, 1.0 MiB skipped, 2.0 MiB duplicate");
+    progress_line(&s, 99, line, sizeof line); /* no room for a bar */
+    assert_null(strchr(line, '['));
     s.stalled = 20;
     progress_line(&s, 1000, line, sizeof line);
     assert_non_null(strstr(line, "no progress for 20 s"));

@@ -506,7 +506,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.now = INT64_C(1700000000) * NS_PER_S;
     m.cfg_now = (unsigned)(seed % 3);
     m.repo_up = true;
-    m.quiet = m.lied = m.fail_commit = m.blamed = false;
+    m.quiet = m.fail_commit = m.blamed = false;
     odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {

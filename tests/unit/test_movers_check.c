@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_movers_check.c - what a snapshot must be before a native snapshot is pruned for it (RS-18) */
+/* test_movers_check.c - what a snapshot must be before a native snapshot is pruned for it (RS-18), or it is deleted */
 #include "tests/unit/movers-job.h"
 
 #include <sys/wait.h>
@@ -127,11 +127,48 @@ static void a_scan_comes_in_pages(void **state)
     rig_free(&r);
 }
 
+static json_int_t deleted(struct rig *r, const char *id, const char *operation, size_t *foreign)
+{
+    json_t *j = base_job(r, "admin-1", "admin");
+    json_object_set_new(j, "do",
+                        json_pack("[{s:s, s:[s], s:{s:s}, s:b}]", "verb", "delete", "snapshots", id, "operations", id,
+                                  operation, "last_good", 1));
+    run(r, "admin-1", "admin", j, -1);
+    assert_outcome(r, MOVER_OK);
+    *foreign = json_array_size(json_object_get(answer(r), "foreign"));
+    return number_of(answer(r), "deleted");
+}
+
+/* RS-23: a mover that has reported the snapshot of another operation does not get it deleted with its own backup. */
+static void what_another_operation_wrote_is_not_deleted(void **state)
+{
+    struct rig r;
+    const char *why;
+    char id[33];
+    size_t foreign;
+    (void)state;
+    rig_new(&r, NULL);
+    make_repo(&r);
+    int src = make_file(&r, "image", 4096, 1);
+    run(&r, "up-1", "backup", backup_job(&r, "up-1", 4096), src);
+    assert_outcome(&r, MOVER_OK);
+    snprintf(id, sizeof id, "%s", text_of(r.result, "snapshotID"));
+    assert_int_equal(deleted(&r, id, "up-2", &foreign), 0);
+    assert_int_equal(foreign, 1);
+    assert_true(check(&r, id, json_object(), &why));
+    assert_int_equal(deleted(&r, id, "up-1", &foreign), 1);
+    assert_int_equal(foreign, 0);
+    assert_false(check(&r, id, json_object(), &why));
+    close(src);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_is_compared_and_read),
         cmocka_unit_test(a_scan_comes_in_pages),
+        cmocka_unit_test(what_another_operation_wrote_is_not_deleted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

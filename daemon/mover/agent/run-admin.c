@@ -109,19 +109,56 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
 
 /* ---- delete ---- */
 
+/* A mover may have reported a snapshot that another operation wrote: it is not its backup's to delete. */
+struct ownership {
+    struct run_context *run;
+    const json_t *operations; /* snapshot id -> the operation that has it in its record */
+    json_t *foreign;          /* array of ids */
+};
+
+static int note_foreign(struct snapshot *s, void *arg)
+{
+    struct ownership *x = arg;
+    const char *operation = json_string_value(json_object_get(x->operations, s->id));
+    const char *tagged = json_string_value(json_object_get(s->tags, "tag:operation"));
+    if (atomic_load(&x->run->cancel->requested))
+        return -ECANCELED;
+    if (!operation || !strcmp(tagged ? tagged : "", operation))
+        return 0;
+    log_warning("snapshot %s was written by operation \"%.200s\", not by %.200s: it stays", s->id, tagged ? tagged : "",
+                operation);
+    return json_array_append_new(x->foreign, json_string(s->id)) < 0 ? -ENOMEM : 0;
+}
+
+static bool array_has(const json_t *a, const char *text)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(a, i, v) if (!strcmp(json_string_value(v), text)) return true;
+    return false;
+}
+
 static int do_delete(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
 {
-    (void)x;
     CLEANUP_FREE char(*ids)[33] = NULL;
-    size_t n;
-    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
+    size_t all, n = 0;
+    int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &all, e);
     if (rc < 0)
         return rc;
-    CLEANUP_FREE const char **list = calloc(n + 1, sizeof *list);
+    CLEANUP_FREE const char **list = calloc(all + 1, sizeof *list);
+    struct ownership own = {.run = x, .operations = json_object_get(step, "operations"), .foreign = json_array()};
+    json_object_set_new(answer, "foreign", own.foreign);
     if (!list)
         return err_nomem(e);
-    for (size_t i = 0; i < n; i++)
-        list[i] = ids[i];
+    if (json_object_size(own.operations) && (rc = snapshots_each(r, NULL, false, note_foreign, &own, NULL, e)) < 0) {
+        if (!e->cls)
+            err_set(e, rc == -ECANCELED ? ERR_INTERRUPTED : ERR_GENERIC, -rc,
+                    "cannot look for the snapshots to delete");
+        return rc;
+    }
+    for (size_t i = 0; i < all; i++)
+        if (!array_has(own.foreign, ids[i]))
+            list[n++] = ids[i];
     const struct delete_opts o = {.pinned = json_is_true(json_object_get(step, "pinned")),
                                   .last_good = json_is_true(json_object_get(step, "last_good")),
                                   .dry_run = json_is_true(json_object_get(step, "dry_run"))};
