@@ -63,6 +63,18 @@ random_file() {
     openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$3")" -iv 0 </dev/zero 2>/dev/null | head -c "$2" >"$1"
 }
 is_root() { [ "$(id -u)" -eq 0 ]; }
+# A device that was detached may be another test's by now: only one over a file of this test is detached.
+losetup() {
+    local dev
+    if [ "${1-}" != -d ]; then command losetup "$@"; return; fi
+    shift
+    for dev; do
+        case $(cat "/sys/block/${dev##*/}/loop/backing_file" 2>/dev/null) in
+            "$WORK"/*) command losetup -d "$dev" || return ;;
+            *) return 1 ;;
+        esac
+    done
+}
 # loop_device FILE [LOSETUP-OPTIONS]: prints the device; detached at exit.
 loop_device() {
     local file=$1 dev

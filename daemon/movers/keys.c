@@ -87,7 +87,10 @@ void keys_free(struct keys *k)
 
 bool keys_id(const struct keys *k, const json_t *repository, const char *password, struct key_id *ret)
 {
-    CLEANUP_FREE char *text = json_dumps(repository, JSON_COMPACT | JSON_SORT_KEYS);
+    /* Without the id that is expected of it, which is not known at first: a mover compares the key's format itself. */
+    CLEANUP_JSON json_t *place = json_copy((json_t *)(uintptr_t)repository);
+    json_object_del(place, "unique_id");
+    CLEANUP_FREE char *text = json_dumps(place, JSON_COMPACT | JSON_SORT_KEYS);
     unsigned len = 0;
     if (!k->salt || !text || !password)
         return false;

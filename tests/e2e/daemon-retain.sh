@@ -68,6 +68,7 @@ same "the newest three" \
     "$(printf '%s\n' "${ids[@]:2}" | sort | tr '\n' ' ')"
 
 # A run that is canceled or fails costs none of them: the oldest goes once its successor has moved.
+random_file "$WORK/xfs/three.img" $((24 * MIB)) 33 # so much that it is stopped in the middle
 before=$(natives_of "$WORK/xfs/three.img" | sort)
 running "$WORK/xfs/three.img"
 same "one more during the run" "$(count three)" 4
