@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* reader-flight.c - reads in flight: io_uring, or threads */
 #include "io/reader-impl.h"
+#include "io/rings.h"
 
 #include "base/cleanup.h"
 
@@ -154,20 +155,13 @@ int reader_wait_reads(struct reader *r, struct err *e)
 
 int reader_uring_open(struct reader *r)
 {
-    static const unsigned flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN,
-                                     0};
-    int rc = -EINVAL;
-    for (unsigned i = r->fault.lower_flags; i < 3; i++) {
-        rc = io_uring_queue_init(r->depth * 2, &r->uring, flags[i]);
-        if (rc != -EINVAL)
-            break;
-    }
+    int rc = ring_take(&r->uring, r->depth * 2, RING_READ, r->fault.lower_flags);
     if (rc < 0)
         return rc;
     int fds[2] = {r->fd_direct >= 0 ? r->fd_direct : r->fd_plain, r->fd_plain};
     rc = io_uring_register_files(&r->uring, fds, 2);
     if (rc < 0) {
-        io_uring_queue_exit(&r->uring);
+        ring_give(&r->uring);
         return rc;
     }
     return 0;

@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "io/blockdev.h"
 #include "io/reader-impl.h"
+#include "io/rings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -345,7 +346,7 @@ static void *reader_main(void *arg)
         if (r->fixed)
             io_uring_unregister_buffers(&r->uring);
         io_uring_unregister_files(&r->uring);
-        io_uring_queue_exit(&r->uring);
+        ring_give(&r->uring);
     } else if (r->pool.todo_tail)
         reader_pool_stop(r);
     return NULL;

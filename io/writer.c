@@ -7,6 +7,7 @@
  * has buffers; without io_uring it writes synchronously. Both use O_DIRECT except for blocks shared by two contents,
  * and the page cache if O_DIRECT is refused or has no advantage (memory).
  */
+#include "io/rings.h"
 #include "io/target.h"
 
 #include "base/cleanup.h"
@@ -109,12 +110,9 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
         w->buf[i].mem = w->pages.memory + i * w->stride;
         put_free(w, &w->buf[i]);
     }
-    /* Not SINGLE_ISSUER, because a writer may be created and used by different threads. No registered file, because the
-     * kernel would release it some time after the ring is closed, so that an immediate mount of the target would fail.
-     */
-    w->uring_up = !w->queued && !t->o.no_uring &&
-                  (io_uring_queue_init(buffers, &w->uring, IORING_SETUP_COOP_TASKRUN) == 0 ||
-                   io_uring_queue_init(buffers, &w->uring, 0) == 0);
+    /* No registered file, because the kernel would release it some time after the ring is closed, so that an immediate
+     * mount of the target would fail. */
+    w->uring_up = !w->queued && !t->o.no_uring && ring_take(&w->uring, buffers, RING_WRITE, 0) == 0;
     *ret = w;
     return 0;
 }
@@ -367,7 +365,7 @@ void writer_free(struct writer *w)
     wait_all(w);
     writer_unlock(w);
     if (w->uring_up)
-        io_uring_queue_exit(&w->uring);
+        ring_give(&w->uring);
     pages_unmap(&w->pages);
     free(w->buf);
     free(w);

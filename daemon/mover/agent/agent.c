@@ -329,8 +329,16 @@ static void result_send(struct agent *a, enum result_code code, const struct err
 static int mover_run(struct agent *a, struct err *e)
 {
     int rc = take_job(a, e);
+    /* A backup reads by one, a restore to a device has a writer for each worker. */
+    const bool reads = a->job.kind == JOB_BACKUP, writes = a->job.kind == JOB_RESTORE;
+    const unsigned workers =
+        a->job.limits.workers ? (unsigned)a->job.limits.workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     if (rc == 0)
-        rc = lockdown(&a->locks, a->job.limits.memory ? a->job.limits.memory : MEMORY_DEFAULT, e);
+        rc = lockdown(&a->locks, a->job.limits.memory ? a->job.limits.memory : MEMORY_DEFAULT,
+                      reads    ? 1
+                      : writes ? workers
+                               : 0,
+                      writes ? RING_WRITE : RING_READ, e);
     if (rc == 0)
         rc = wait_for_go(a, e);
     if (rc == 0)

@@ -5,13 +5,14 @@
  * No core dumps, not dumpable, no capability in any set, no new privileges, and a seccomp filter that allows what the
  * data path needs: files, its descriptors, memory, threads, io_uring, Unix sockets. Everything else is refused with
  * EPERM: other address families, execve, fork, ptrace, mount, bpf, module and key system calls, setuid and related
- * ones. Requests of io_uring are not filtered: what it could open is limited by the user's rights, the namespaces and
- * the missing capabilities. Internal to the mover process.
+ * ones. Requests of io_uring are not seen by a filter: the rings are made before it and restricted to reads or to
+ * writes, and no others can be made. Internal to the mover process.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
 #define SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
 
 #include "base/err.h"
+#include "io/rings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +22,9 @@ struct lockdown {
     bool bounding;    /* the bounding set is empty as well (needs CAP_SETPCAP to do) */
 };
 
-/* While the process has one thread. `memlock_wanted`: bytes of buffers that will be registered. */
-int lockdown(struct lockdown *ret, uint64_t memlock_wanted, struct err *e);
+/* While the process has one thread. `memlock_wanted`: bytes of buffers that will be registered; `rings` io_urings are
+ * made for `use`. */
+int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum ring_use use, struct err *e);
 
 /* Locks down (as `user`, NULL: without a change of user), tries what must be refused, prints a line for each attempt
  * in TAP. Returns the number of attempts that were not refused, negative: the lock-down itself failed. */

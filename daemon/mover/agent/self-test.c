@@ -214,6 +214,76 @@ static long try_memory(void)
     return access("/dev/mem", F_OK) < 0 ? NOTHING : close_made(open("/dev/mem", O_RDONLY | O_CLOEXEC));
 }
 
+static long try_ring(void)
+{
+    struct io_uring ring;
+    int rc = io_uring_queue_init(4, &ring, 0);
+    errno = rc < 0 ? -rc : 0;
+    return rc;
+}
+
+/* The one ring that there is. */
+static struct io_uring *prepared(void)
+{
+    static struct io_uring ring;
+    static int rc = 1;
+    if (rc > 0)
+        rc = ring_take(&ring, 4, RING_READ, 0);
+    return rc < 0 ? NULL : &ring;
+}
+
+/* Its requests: the result of the one at the head of the queue. */
+static long ring_result(struct io_uring *ring)
+{
+    struct io_uring_cqe *cqe;
+    int rc = io_uring_submit_and_wait(ring, 1);
+    if (rc >= 0)
+        rc = io_uring_wait_cqe(ring, &cqe);
+    if (rc >= 0) {
+        rc = cqe->res;
+        io_uring_cqe_seen(ring, cqe);
+    }
+    errno = rc < 0 ? -rc : 0;
+    return rc;
+}
+static long try_ring_open(void)
+{
+    struct io_uring *ring = prepared();
+    struct io_uring_sqe *q = ring ? io_uring_get_sqe(ring) : NULL;
+    if (!q)
+        return NOTHING;
+    io_uring_prep_openat(q, AT_FDCWD, "/etc/passwd", O_RDONLY, 0);
+    return ring_result(ring);
+}
+static long try_ring_socket(void)
+{
+    struct io_uring *ring = prepared();
+    struct io_uring_sqe *q = ring ? io_uring_get_sqe(ring) : NULL;
+    if (!q)
+        return NOTHING;
+    io_uring_prep_socket(q, AF_INET, SOCK_STREAM, 0, 0);
+    return ring_result(ring);
+}
+static long try_ring_write(void)
+{
+    struct io_uring *ring = prepared();
+    struct io_uring_sqe *q = ring ? io_uring_get_sqe(ring) : NULL;
+    if (!q)
+        return NOTHING;
+    io_uring_prep_write(q, 1, "", 0, 0);
+    return ring_result(ring);
+}
+static long try_ring_restrictions(void)
+{
+    struct io_uring *ring = prepared();
+    if (!ring)
+        return NOTHING;
+    struct io_uring_restriction r = {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_OPENAT};
+    int rc = ring_register(ring, IORING_REGISTER_RESTRICTIONS, &r, 1);
+    errno = rc < 0 ? -rc : 0;
+    return rc;
+}
+
 static const struct attempt {
     const char *name;
     long (*go)(void);
@@ -253,6 +323,11 @@ static const struct attempt {
     {"prctl(PR_SET_DUMPABLE)", try_dumpable},
     {"sethostname", try_sethostname},
     {"ioctl(TIOCSTI)", try_terminal},
+    {"io_uring_setup", try_ring},
+    {"open by io_uring", try_ring_open},
+    {"socket by io_uring", try_ring_socket},
+    {"write by a ring for reads", try_ring_write},
+    {"other restrictions of a ring", try_ring_restrictions},
 };
 
 static int become(const char *user, struct err *e)
@@ -279,6 +354,16 @@ static int still_works(unsigned *n)
     bool ok = pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0;
     bad += !ok;
     printf("%s %u - allowed: a thread\n", ok ? "ok" : "not ok", ++*n);
+    struct io_uring *ring = prepared();
+    struct io_uring_sqe *q = ring ? io_uring_get_sqe(ring) : NULL;
+    if (q) {
+        char byte;
+        CLEANUP_CLOSE int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+        io_uring_prep_read(q, zero, &byte, 1, 0);
+        ok = ring_result(ring) == 1;
+        bad += !ok;
+        printf("%s %u - allowed: read by io_uring\n", ok ? "ok" : "not ok", ++*n);
+    }
     long fd = close_made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     bad += fd < 0;
     printf("%s %u - allowed: socket(AF_UNIX)\n", fd >= 0 ? "ok" : "not ok", ++*n);
@@ -307,7 +392,7 @@ int lockdown_self_test(const char *user, struct err *e)
     struct lockdown l;
     int rc = user ? become(user, e) : 0;
     if (rc == 0)
-        rc = lockdown(&l, 0, e);
+        rc = lockdown(&l, 0, 1, RING_READ, e);
     if (rc < 0)
         return rc;
     unsigned n = 0;
