@@ -70,7 +70,7 @@ losetup() {
     shift
     for dev; do
         case $(cat "/sys/block/${dev##*/}/loop/backing_file" 2>/dev/null) in
-            "$WORK"/*) command losetup -d "$dev" || return ;;
+            "$WORK"/* | /dev/*) command losetup -d "$dev" || return ;;
             *) return 1 ;;
         esac
     done
