@@ -354,6 +354,7 @@ void decide_acted(struct decide *d)
         event_free(ev);
     }
     d->taken_end = &d->taken;
+    d->unit = NULL;
     asides_settle(d, true);
     end_turn(d);
 }
@@ -385,6 +386,7 @@ static void refuse_request(struct decide *d, const struct event *blamed, const s
         *at = ev->next;
         if (!ev->next)
             d->events_end = at;
+        d->unit = NULL;
         ev->request.ended(e, ev->request.arg);
         event_free(ev);
         return;

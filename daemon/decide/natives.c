@@ -133,7 +133,7 @@ static bool check_extend(struct decide *d, const char *id, const json_t *check)
 
 int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e)
 {
-    CLEANUP(operation_clear) struct operation op;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
     struct repo_health *h = repository_health(d, repository);
     if (h && check_extend(d, h->next_check_id, check)) {
         snprintf(id, 512, "%s", h->next_check_id);

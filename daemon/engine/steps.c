@@ -66,7 +66,7 @@ static int add_volume(const struct volume *v, void *arg)
 /* explain asks whether the other class could clone it natively, which only the storage tells. */
 static void note_same_pool(const struct place *own, const struct volume *v, const json_t *into_doc, json_t *volume)
 {
-    CLEANUP(place_clear) struct place into;
+    CLEANUP(place_clear) struct place into = {.d = NULL};
     if (place_open(&into, into_doc, NULL) == 0)
         jset_bool(volume, "same_pool", expose_same_pool(&own->v.c, v, &into.v.c));
 }
@@ -106,7 +106,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, q)
     {
-        CLEANUP(place_clear) struct place p;
+        CLEANUP(place_clear) struct place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
         const json_t *names = jarr(q, "names"), *name;
@@ -157,7 +157,7 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "items"), i, q)
     {
-        CLEANUP(place_clear) struct place p;
+        CLEANUP(place_clear) struct place p = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         struct pool_usage u = {.used_ratio = -1};
         struct err pe = ERR_INIT;
@@ -191,7 +191,7 @@ static int tag_from_json(struct native_tag *t, const json_t *j)
 
 static int snapshot_one(const json_t *q, json_t *answer, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v), *now = calloc(1, sizeof *now);
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     CLEANUP_FREE struct native_tag *t = calloc(1, sizeof *t);
@@ -272,7 +272,7 @@ static int look_again(const struct place *p, const char *alias, const struct nat
 
 static int remove_one(const json_t *q, json_t *answer, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     bool gone = false;
     if (!n)
@@ -310,7 +310,7 @@ int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     (void)fd;
@@ -388,7 +388,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     (void)out;
     if (!x)
@@ -407,7 +407,7 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
 
 static int undo_one(const json_t *q, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     const char *kind = jstr(q, "kind");
     const json_t *doc = jobj(q, "doc");
     int rc;
@@ -505,7 +505,7 @@ int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)fd;
     if (!t)
@@ -528,7 +528,7 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
         jset_str(json_object_get(*out, "target"), "device", identity);
     if (jobj(in, "native")) {
         /* The fast way: from the native snapshot, where the storage can. */
-        CLEANUP(place_clear) struct place own;
+        CLEANUP(place_clear) struct place own = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         CLEANUP_FREE struct native *n = calloc(1, sizeof *n), *found = calloc(1, sizeof *found);
         if (!v || !n || !found)
@@ -573,7 +573,7 @@ int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP(place_clear) struct place p;
+    CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)out, (void)fd;
     if (!t)
@@ -610,7 +610,7 @@ int step_storage(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, doc)
     {
-        CLEANUP(place_clear) struct place p;
+        CLEANUP(place_clear) struct place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *a = json_object(), *natives = json_array(), *exposures = json_array();
         json_object_set(a, "class", (json_t *)doc);

@@ -36,7 +36,7 @@ static int adopt(struct engine *g, const json_t *klass, const json_t *native, st
 {
     const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
     const char *alias = jstr(tag, "alias");
-    CLEANUP(native_row_clear) struct native_row n;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
     struct volume_desc volume;
     struct cfg_policy p = {.effective = NULL};
     if (native_row_peek(g->records, alias))
