@@ -9,11 +9,11 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <openssl/crypto.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define PASSWORD_MAX 65536
@@ -115,7 +115,34 @@ static bool is_inherited_pipe(int fd, const struct stat *st)
     return S_ISFIFO(st->st_mode) && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC;
 }
 
-static int read_it(char **ret, const char *file, bool warn, struct err *e)
+static bool is_credential(const char *path)
+{
+    const char *dir = getenv("CREDENTIALS_DIRECTORY");
+    const size_t n = dir && dir[0] == '/' ? strlen(dir) : 0;
+    return n > 1 && !strncmp(path, dir, n) && path[n] == '/' && !strchr(path + n + 1, '/');
+}
+
+bool password_exposed(int fd, const char *path, const struct stat *st)
+{
+    static const char acl[] = "system.posix_acl_access";
+    if (!S_ISREG(st->st_mode) || is_credential(path))
+        return false;
+    if (st->st_mode & S_IROTH)
+        return true;
+    if (!(st->st_mode & S_IRGRP))
+        return false; /* with a list: its mask */
+    if (st->st_gid != 0 && st->st_gid != getegid())
+        return true;
+    return (fd >= 0 ? fgetxattr(fd, acl, NULL, 0) : getxattr(path, acl, NULL, 0)) > 0;
+}
+
+static int refuse_exposed(const char *path, const struct stat *st, struct err *e)
+{
+    err_set(e, ERR_USAGE, EINVAL, "password file %s is readable by others (mode %04o)", path, st->st_mode & 07777u);
+    return err_hint(e, "chmod 600 %s, or allow it with insecure-password-file = yes or --insecure", path);
+}
+
+static int read_it(char **ret, const char *file, bool insecure, bool warn, struct err *e)
 {
     char credential[PATH_MAX];
     const char *path = file;
@@ -144,8 +171,12 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
         return err_hint(e, "write the password into a file that only its owner can read");
     }
     fcntl(fd, F_SETFL, 0); /* O_NONBLOCK was for the opening */
-    if (warn && path == file && S_ISREG(st.st_mode) && (st.st_mode & 077))
-        log_warning("password file %s is readable by others than its owner: chmod 600 it", path);
+    const bool exposed = path == file && password_exposed(fd, path, &st);
+    if (exposed && !insecure)
+        return refuse_exposed(path, &st, e);
+    if (exposed && warn)
+        log_warning("password file %s is readable by others (mode %04o): chmod 600 %s", path, st.st_mode & 07777u,
+                    path);
     char *buf = malloc(PASSWORD_MAX + 1);
     if (!buf)
         return err_nomem(e);
@@ -157,15 +188,15 @@ static int read_it(char **ret, const char *file, bool warn, struct err *e)
     return rc;
 }
 
-int password_read(char **ret, const char *file, struct err *e)
+int password_read(char **ret, const char *file, bool insecure, struct err *e)
 {
-    return read_it(ret, file, true, e);
+    return read_it(ret, file, insecure, true, e);
 }
 
-int password_check(const char *file, struct err *e)
+int password_check(const char *file, bool insecure, struct err *e)
 {
     char *p = NULL;
-    int rc = read_it(&p, file, false, e);
+    int rc = read_it(&p, file, insecure, false, e);
     password_free(p);
     return rc;
 }

@@ -5,13 +5,21 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+#include <sys/stat.h>
+
 /* Reads a password from a file (or "cred:NAME": systemd credential in $CREDENTIALS_DIRECTORY), strips Unicode white
- * space at both ends as stock clients do, refuses an empty one (ERR_USAGE) and files over 64 KiB. The caller wipes and
- * frees it with password_free(). */
-int password_read(char **ret, const char *file, struct err *e);
+ * space at both ends as stock clients do, refuses an empty one (ERR_USAGE), files over 64 KiB, and files that others
+ * can read unless `insecure` (then a warning). The caller wipes and frees it with password_free(). */
+int password_read(char **ret, const char *file, bool insecure, struct err *e);
 void password_free(char *p);
 
-/* Whether password_read() would find one now; without its warning about the mode of the file. */
-int password_check(const char *file, struct err *e);
+/* Whether password_read() would find one now; without its warning. */
+int password_check(const char *file, bool insecure, struct err *e);
+
+/* Whether others than its owner, root's group and this process's group can read an open file, or one by its path (`fd`
+ * negative): permission bits, and an access control list that names anybody. Files in $CREDENTIALS_DIRECTORY, where
+ * systemd grants access by such a list, never are. */
+bool password_exposed(int fd, const char *path, const struct stat *st);
 
 #endif

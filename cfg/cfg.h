@@ -25,6 +25,7 @@ struct cfg_repository {
     char type[32];                      /* "filesystem", or "s3", which is not implemented in this build */
     char path[4096];                    /* absolute; "" for s3 */
     char password_file[4096];           /* absolute path or cred:NAME; "" if not set */
+    bool insecure_password_file;        /* others may be able to read it */
     char splitter[40], compression[40]; /* "" if not set */
     char origin[4224];                  /* file:line of the section */
     /* s3 */

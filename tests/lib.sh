@@ -53,8 +53,10 @@ expect() {
 # same NAME A B: two values are equal.
 same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\""; fi; }
 
+# secret FILE: what comes on standard input, in a file that only its owner can read, as password files have to be.
+secret() { (umask 077; cat >"$1.secret") && mv -f "$1.secret" "$1"; }
 # sf REPO ARGS...: the command on a repository with the test's password file and cache.
-(umask 077; echo "test password" >"$WORK/password")
+secret "$WORK/password" <<<"test password"
 sf() { local repo=$1; shift; "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
 # result FIELD: a member of the last line of JSON on standard input.
 result() { tail -n 1 | jq -r ".$1"; }

@@ -41,7 +41,7 @@ struct answer_source {
 /* Storage of a repository, as last looked at. */
 struct answer_repository {
     const char *name, *why, *hint;
-    bool up, full;
+    bool up, full, exposed;                   /* exposed: others can read its password file, as allowed */
     int64_t since_ns, free_bytes, size_bytes; /* sizes: -1 unknown */
 };
 

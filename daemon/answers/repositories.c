@@ -64,12 +64,18 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
 {
     json_t *list = json_array(), *o;
     const struct cfg_repository *r;
+    char hint[sizeof r->password_file + 16];
     for (unsigned i = 0; f->cfg && (r = cfg_repository_at(f->cfg, i)); i++) {
         const struct answer_repository *s = find_repository(f, r->name);
         if (!(o = json_pack("{s:s,s:s}", "name", r->name, "path", r->path)))
             continue;
         if (s)
             put_storage(s, o, problems);
+        if (s && s->exposed) {
+            snprintf(hint, sizeof hint, "chmod 600 %s", r->password_file);
+            add_problem(problems, "warning", hint, "repository \"%s\": password file %s is readable by others", r->name,
+                        r->password_file);
+        }
         put_contents(f->records, o);
         json_array_append_new(list, o);
     }

@@ -301,7 +301,7 @@ static void check_calendars(struct cfg *c)
 
 static void check_secret(struct cfg *c, const struct cfg_repository *r)
 {
-    char where[CFG_ORIGIN_MAX];
+    char where[CFG_ORIGIN_MAX], hint[4200];
     struct stat st;
     if (r->password_file[0] != '/')
         return; /* credentials exist only when systemd starts the daemon */
@@ -310,10 +310,12 @@ static void check_secret(struct cfg *c, const struct cfg_repository *r)
         cfg_complain(c, CFG_WARNING, where, NULL, "password-file %s: %s", r->password_file, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         cfg_complain(c, CFG_ERROR, where, NULL, "password-file %s is not a file", r->password_file);
-    else if (st.st_mode & (S_IRWXG | S_IRWXO))
-        cfg_complain(c, CFG_WARNING, where, "chmod 0600 it", "password-file %s is readable by others",
-                     r->password_file);
-    else if (!st.st_size)
+    else if (password_exposed(-1, r->password_file, &st)) {
+        snprintf(hint, sizeof hint, "chmod 600 %s%s", r->password_file,
+                 r->insecure_password_file ? "" : ", or set insecure-password-file = yes");
+        cfg_complain(c, r->insecure_password_file ? CFG_WARNING : CFG_ERROR, where, hint,
+                     "password-file %s is readable by others (mode %04o)", r->password_file, st.st_mode & 07777u);
+    } else if (!st.st_size)
         cfg_complain(c, CFG_ERROR, where, NULL, "password-file %s is empty", r->password_file);
 }
 
@@ -403,7 +405,7 @@ static void check_credentials(struct cfg *c)
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         char where[CFG_ORIGIN_MAX];
         struct err why = ERR_INIT;
-        if (strncmp(r->password_file, "cred:", 5) || password_check(r->password_file, &why) == 0)
+        if (strncmp(r->password_file, "cred:", 5) || password_check(r->password_file, true, &why) == 0)
             continue;
         cfg_where(c, "repository", r->name, "password-file", where);
         cfg_complain(c, CFG_WARNING, where,

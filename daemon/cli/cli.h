@@ -83,6 +83,7 @@ struct options {
     const char *block_hash, *encryption, *splitter, *key_algo, *new_password_file, *owner;
     uint64_t pack_size;
     bool make_password;
+    bool insecure; /* others may be able to read password files */
     /* backup */
     const char *as, *compression, *description;
     json_t *tags;

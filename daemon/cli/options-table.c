@@ -167,6 +167,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 const struct option_info option_table[] = {
     {OPT_REPO, "repo", "REPO", WITH_REPO, "work on this repository: a directory, file:// URL or [repository] section"},
     {OPT_PASSWORD_FILE, "password-file", "FILE", WITH_REPO, "file with the password (cred:NAME: a systemd credential)"},
+    {OPT_INSECURE, "insecure", NULL, WITH_REPO, "use a password file that others can read (with a warning)"},
     {OPT_CONFIG, "config", "FILE", WITH_REPO, "configuration of -r (default /etc/snapferry/snapferry.ini)"},
     {OPT_CACHE_DIR, "cache-dir", "DIR", WITH_REPO, "where decrypted indexes are cached"},
     {OPT_CACHE_SIZE, "cache-size", "SIZE", OPENS, "limit of the index cache on disk (default 5GiB)"},

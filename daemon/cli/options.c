@@ -269,6 +269,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_MAKE_PASSWORD:
         o->make_password = true;
         return 0;
+    case OPT_INSECURE:
+        o->insecure = true;
+        return 0;
     case OPT_NEW_PASSWORD_FILE:
         o->new_password_file = v;
         return 0;

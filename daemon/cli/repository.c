@@ -17,13 +17,14 @@ struct meant {
     char dir[4096], password_file[4096];
     char splitter[40], compression[40]; /* of a section, otherwise "" */
     char mover_user[64];                /* likewise: user of the daemon's movers */
+    bool insecure;                      /* others may be able to read the password file */
 };
 
 /* Directory and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
  * always a directory. */
 static int resolve_repository(const struct options *o, struct meant *m, struct err *e)
 {
-    *m = (struct meant){.dir = ""};
+    *m = (struct meant){.dir = "", .insecure = o->insecure};
     if (o->password_file)
         snprintf(m->password_file, sizeof m->password_file, "%s", o->password_file);
     const char *rest = strstr(o->repo, "://");
@@ -46,8 +47,10 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
         }
         if (s) {
             memcpy(m->dir, s->path, sizeof m->dir);
-            if (!o->password_file)
+            if (!o->password_file) {
                 memcpy(m->password_file, s->password_file, sizeof m->password_file);
+                m->insecure |= s->insecure_password_file;
+            }
             memcpy(m->splitter, s->splitter, sizeof m->splitter);
             memcpy(m->compression, s->compression, sizeof m->compression);
             memcpy(m->mover_user, cfg_mover(c)->user, sizeof m->mover_user);
@@ -90,7 +93,7 @@ int cli_password(const struct options *o, char **ret, struct err *e)
                         "use --password-file FILE, or set password-file in the [repository] section; passwords are not "
                         "read from the command line or the environment");
     }
-    return password_read(ret, m.password_file, e);
+    return password_read(ret, m.password_file, m.insecure, e);
 }
 
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e)
@@ -354,7 +357,7 @@ int cli_repo_change_password(const struct options *o, struct err *e)
     CLEANUP(wipe_password) char *new = NULL;
     int rc = cli_password(o, &old, e);
     if (rc >= 0)
-        rc = password_read(&new, o->new_password_file, e);
+        rc = password_read(&new, o->new_password_file, o->insecure, e);
     if (rc < 0)
         return rc;
     /* Only the blobs are opened: after an interrupted change the format cannot be opened; this verb repairs it. */

@@ -55,6 +55,7 @@ struct repo_health {
     struct repo_health *next;
     char name[128];
     bool known, up, checking;
+    bool exposed;                   /* others can read its password file, which its section allows */
     int64_t since_ns, checked_ns;   /* since: of the present state */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512], hint[512];

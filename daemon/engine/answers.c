@@ -97,6 +97,7 @@ static void repository_facts(const struct repo_health *first, struct answer_fact
                                                                               .hint = h->hint,
                                                                               .up = h->up,
                                                                               .full = repository_full(h),
+                                                                              .exposed = h->exposed,
                                                                               .since_ns = h->since_ns,
                                                                               .free_bytes = h->free_bytes,
                                                                               .size_bytes = h->size_bytes};

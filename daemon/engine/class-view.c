@@ -53,5 +53,5 @@ int repository_password(const struct cfg *c, const char *name, char **ret, struc
     /* Reading a FIFO or a terminal would hold up the loop. */
     if (strncmp(r->password_file, "cred:", 5) && stat(r->password_file, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", r->password_file);
-    return password_read(ret, r->password_file, e);
+    return password_read(ret, r->password_file, r->insecure_password_file, e);
 }

@@ -151,6 +151,8 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
     *transient = true;
     if (repository_password(g->cfg, policy->repository, &password, e) < 0) {
         repositories_refresh(g, true); /* the next attempt waits until it can be read */
+        if (e->cls == ERR_USAGE)
+            e->cls = ERR_PASSWORD; /* not for good: the file can be mended */
         return -EACCES;
     }
     CLEANUP_JSON json_t *job = job_of(g, op);

@@ -283,6 +283,7 @@ static void repository_seen(struct step_result *s, void *arg)
     h->checked_ns = now_ns();
     h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
     h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
+    h->exposed = up && s->out && jbool(s->out, "exposed");
     snprintf(l->stamp, sizeof l->stamp, "%s", up ? jstr(s->out, "stamp") : "");
     if (!up) {
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
@@ -309,7 +310,8 @@ void repositories_refresh(struct engine *g, bool force)
             set_state(l, why, "`snapferry check-config` shows what this build can use");
             continue;
         }
-        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s}", "path", r->path, "password_file", r->password_file);
+        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s,s:b}", "path", r->path, "password_file", r->password_file,
+                                            "insecure", (int)r->insecure_password_file);
         snprintf(name, sizeof name, "look at repository %s", r->name);
         h->checking = true;
         if (step_start(g->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {

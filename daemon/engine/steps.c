@@ -665,15 +665,21 @@ static void put_password_stamp(char *out, size_t cap, const char *file)
     put_stamp(out, cap, strncmp(file, "cred:", 5) ? file : path);
 }
 
+static bool is_exposed(const char *file)
+{
+    struct stat st;
+    return file[0] == '/' && stat(file, &st) == 0 && password_exposed(-1, file, &st);
+}
+
 /* Reading a FIFO or a terminal would wait for somebody. */
-static int check_password(const char *file, struct err *e)
+static int check_password(const char *file, bool insecure, struct err *e)
 {
     struct stat st;
     if (!file[0])
         return 0; /* none is named: who needs one says so */
     if (strncmp(file, "cred:", 5) && stat(file, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(e, ERR_USAGE, 0, "the password file %s is not a regular file", file);
-    return password_check(file, e);
+    return password_check(file, insecure, e);
 }
 
 /* A repository's directory is there and has its format blob, and its password can be read: a missing mount, file or
@@ -697,7 +703,9 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
             put_password_stamp(stamp, sizeof stamp, jstr(in, "password_file"));
             if (*out)
                 jset_str(*out, "stamp", stamp);
-            return check_password(jstr(in, "password_file"), e);
+            if (*out && is_exposed(jstr(in, "password_file")))
+                jset_bool(*out, "exposed", true);
+            return check_password(jstr(in, "password_file"), jbool(in, "insecure"), e);
         }
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);

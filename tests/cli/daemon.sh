@@ -163,7 +163,7 @@ expect "no daemon, no records" 23 'the records cannot be read' -- ask status
 
 # CF-52: no secret in the bundle, wherever it hid.
 RUN=$WORK/run-3
-(umask 077; printf 'hunter2-correct-horse\n' >"$WORK/pw")
+secret "$WORK/pw" <<<hunter2-correct-horse
 cat >"$WORK/etc/conf.d/10.ini" <<'X'
 [storage-class "remote"]
 driver = plugin:x

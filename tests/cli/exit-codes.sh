@@ -28,17 +28,17 @@ code "standard output is a pipe that nobody reads" 1 'Broken pipe' \
     -- bash -c "set -o pipefail; { '$SNAPFERRY' -r '$R' --password-file '$WORK/password' cat latest/volume.img;
         echo \$? >'$WORK/rc'; } | true; exit \$(cat '$WORK/rc')"
 code "an option that does not exist" 2 'unknown option' -- sf "$R" snapshot list --nonsense
-echo "another password" >"$WORK/other"
+secret "$WORK/other" <<<"another password"
 code "a wrong password" 10 'wrong password' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/other" snapshot list
 code "no repository there" 11 'no repository|No repository' -- sf "$WORK/nowhere" snapshot list
 code "create where something is" 12 'repository|file' -- sf "$R" repo create
-jq -j .password "$GOLDEN/format-version-99.expected.json" >"$WORK/pw"
+jq -j .password "$GOLDEN/format-version-99.expected.json" | secret "$WORK/pw"
 code "a format of the future" 13 '99' -- "$SNAPFERRY" -r "$GOLDEN/format-version-99" --password-file \
     "$WORK/pw" snapshot list
-jq -j .password "$GOLDEN/upgrade-lock.expected.json" >"$WORK/pw"
+jq -j .password "$GOLDEN/upgrade-lock.expected.json" | secret "$WORK/pw"
 code "under an upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file \
     "$WORK/pw" snapshot list
-jq -j .password "$GOLDEN/missing-pack.expected.json" >"$WORK/pw"
+jq -j .password "$GOLDEN/missing-pack.expected.json" | secret "$WORK/pw"
 code "a pack is missing" 15 'DAMAGE' -- "$SNAPFERRY" -r "$GOLDEN/missing-pack" --password-file "$WORK/pw" verify
 code "no such snapshot" 16 'ffffffff' -- sf "$R" ls ffffffff
 echo precious >"$WORK/target"

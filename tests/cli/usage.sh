@@ -37,9 +37,9 @@ expect "a URL of another kind" 2 'only directories' -- sf s3://bucket/x snapshot
 expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 \
     "$SNAPFERRY" -r "$R" ls latest
 
-: >"$WORK/empty"
+secret "$WORK/empty" </dev/null
 expect "an empty password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/empty" repo create
-printf '  \n\t ' >"$WORK/blank"
+printf '  \n\t ' | secret "$WORK/blank"
 expect "a blank password" 2 'empty' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/blank" repo create
 expect "a password file that is not there" 2 "nowhere.*No such file" \
     -- "$SNAPFERRY" -r "$R" --password-file "$WORK/nowhere" repo create
@@ -57,12 +57,28 @@ mkdir -p "$WORK/full/lost+found" "$WORK/lf/lost+found"
 touch "$WORK/full/file"
 expect "12: create over other files" 12 'file' -- sf "$WORK/full" repo create
 expect "lost+found does not count" 0 -- sf "$WORK/lf" repo create
-echo "other password" >"$WORK/other"
+secret "$WORK/other" <<<"other password"
 expect "10: wrong password" 10 'wrong password' -- "$SNAPFERRY" -r "$R" --password-file "$WORK/other" snapshot list
-printf ' \t test password \r\n\n' >"$WORK/padded"
+printf ' \t test password \r\n\n' | secret "$WORK/padded"
 expect "white space around the password is dropped" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/padded" snapshot \
     list
 expect "empty list" 0 'No snapshots' -- sf "$R" snapshot list
+cp "$WORK/password" "$WORK/open"; chmod 644 "$WORK/open"
+expect "a password file that others can read" 2 "password file $WORK/open is readable by others .mode 0644." \
+    -- "$SNAPFERRY" -r "$R" --password-file "$WORK/open" snapshot list
+expect "with what to do" 2 "chmod 600 $WORK/open" -- "$SNAPFERRY" -r "$R" --password-file "$WORK/open" snapshot list
+expect "--insecure allows it, with a warning" 0 'warning: .*is readable by others' \
+    -- "$SNAPFERRY" -r "$R" --password-file "$WORK/open" --insecure snapshot list
+expect "a new password file that others can read" 2 "$WORK/open is readable by others" \
+    -- sf "$R" repo change-password --new-password-file "$WORK/open"
+printf '[repository "r"]\npath = %s\npassword-file = %s\n' "$R" "$WORK/open" >"$WORK/open.ini"
+expect "one of a section" 2 "$WORK/open is readable by others" \
+    -- "$SNAPFERRY" -r r --config "$WORK/open.ini" snapshot list
+echo "insecure-password-file = yes" >>"$WORK/open.ini"
+expect "its key allows it" 0 'warning: .*is readable by others' \
+    -- "$SNAPFERRY" -r r --config "$WORK/open.ini" snapshot list
+expect "but not another file" 2 "$WORK/open is readable by others" \
+    -- "$SNAPFERRY" -r r --config "$WORK/open.ini" --password-file "$WORK/open" snapshot list
 expect "file URL" 0 -- "$SNAPFERRY" -r "file://$R" --password-file "$WORK/password" snapshot list
 
 random_file "$WORK/image" 3000001 1
@@ -109,7 +125,7 @@ same "an error in JSON" "$(result class <<<"$out") $(result exitCode <<<"$out")"
 out=$(sf "$R" verify --json)
 same "verify in JSON" "$(result ok <<<"$out") $(result damages <<<"$out")" "true 0"
 
-echo "new password" >"$WORK/new"
+secret "$WORK/new" <<<"new password"
 expect "change-password wants the new one" 2 'new-password-file' -- sf "$R" repo change-password
 expect "change-password says what to do with the old file" 0 "install -m 600 $WORK/new $WORK/password" \
     -- sf "$R" repo change-password --new-password-file "$WORK/new"
@@ -118,17 +134,17 @@ expect "the new one opens" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new"
 expect "contents are still readable" 0 -- "$SNAPFERRY" -r "$R" --password-file "$WORK/new" verify
 
 for g in format-version-99 required-feature-unknown; do
-    jq -j .password "$GOLDEN/$g.expected.json" >"$WORK/pw"
+    jq -j .password "$GOLDEN/$g.expected.json" | secret "$WORK/pw"
     expect "13: $g" 13 -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" snapshot list
 done
-jq -j .password "$GOLDEN/upgrade-lock.expected.json" >"$WORK/pw"
+jq -j .password "$GOLDEN/upgrade-lock.expected.json" | secret "$WORK/pw"
 expect "14: upgrade lock" 14 'upgrade' -- "$SNAPFERRY" -r "$GOLDEN/upgrade-lock" --password-file \
     "$WORK/pw" snapshot list
 for g in missing-pack truncated-pack flipped-data-byte flipped-directory-byte missing-index-blob-first; do
-    jq -j .password "$GOLDEN/$g.expected.json" >"$WORK/pw"
+    jq -j .password "$GOLDEN/$g.expected.json" | secret "$WORK/pw"
     expect "15: verify finds $g" 15 'DAMAGE' -- "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" verify
 done
-jq -j .password "$GOLDEN/flipped-manifest-byte.expected.json" >"$WORK/pw"
+jq -j .password "$GOLDEN/flipped-manifest-byte.expected.json" | secret "$WORK/pw"
 expect "15: flipped-manifest-byte" 15 -- "$SNAPFERRY" -r "$GOLDEN/flipped-manifest-byte" --password-file \
     "$WORK/pw" snapshot list
 

@@ -64,7 +64,7 @@ completed "the next backup" "$V/5.img"
 same "its mover gets it" "$(given "$A")" 1
 check "all is done again" until_true 20 settled
 cp "$WORK/password" "$WORK/old-password"
-printf 'another password' >"$WORK/new-password"
+printf 'another password' | secret "$WORK/new-password"
 check "the password is changed" "$SNAPFERRY" -r "$REPO" repo change-password --password-file "$WORK/old-password" \
     --new-password-file "$WORK/new-password"
 chown --reference="$REPO" "$REPO"/kopia.*

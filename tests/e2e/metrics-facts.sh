@@ -104,7 +104,7 @@ check "what ran is gone from the page" until_true 10 eval \
     'page; ! grep -q "^snapferry_operation_done_bytes{" "$WORK/page"'
 
 # ---- one that fails ----
-mv "$WORK/password" "$WORK/password.right"; echo wrong >"$WORK/password"
+mv "$WORK/password" "$WORK/password.right"; secret "$WORK/password" <<<wrong
 B=$(submit "$V/b.img"); same "with a wrong password it fails" "$(wait_state "$B" Failed 30)" Failed
 mv "$WORK/password.right" "$WORK/password"
 is "with its reason" "$(total backup gold failed password)" 1
@@ -123,7 +123,7 @@ rm -f "$V/out.raw"
 is "outside of all classes" "$(total restore '' completed '')" 1
 check "its bytes" test "$(value 'written_bytes_total{class=""}')" -gt $((8 * MIB))
 is "failures of such have a sample" "$(total restore '' failed password)" 0
-mv "$WORK/password" "$WORK/password.right"; echo wrong >"$WORK/password"
+mv "$WORK/password" "$WORK/password.right"; secret "$WORK/password" <<<wrong
 check "with a wrong password one fails" eval \
     '! ask restore "$G/$V/a.img" "$V/again.raw" --from repository --wait --quiet'
 mv "$WORK/password.right" "$WORK/password"

@@ -26,6 +26,34 @@ same "it is there again: the backup completes" "$(wait_state "$B" Completed 90)"
 same "in its first attempt" "$(doc "$O" | jq -r '.attempt // 0')" 0
 check "no problem any more" until_true 20 eval '[ -z "$(problems)" ]'
 
+# ---- readable by others ----
+chmod 644 "$WORK/password"
+line="$CONF/snapferry.ini:$(grep -n '^password-file' "$CONF/snapferry.ini" | cut -d: -f1)"
+expect "a password file that others can read is refused: with file and line" 2 \
+    "$line: error: password-file $WORK/password is readable by others .mode 0644." -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF"
+expect "with what to do" 2 "chmod 600 $WORK/password, or set insecure-password-file" -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF"
+B=$(submit "$WORK/xfs/a.img")
+check "a problem of status" until_true 40 eval \
+    'problems | grep -q "^repository \"main\": password file $WORK/password is readable by others"'
+check "its hint" eval 'hints | grep -q "^chmod 600 $WORK/password"'
+check "a backup waits" eval '[[ $(ops "$B" | jq -r .state) =~ ^(Queued|Retrying)$ ]]'
+chmod 600 "$WORK/password"
+same "after chmod it goes on" "$(wait_state "$B" Completed 90)" Completed
+chmod 644 "$WORK/password"
+sed -i '/^password-file/a insecure-password-file = yes' "$CONF/snapferry.ini"
+expect "the key allows it: a warning with file and line" 0 "$line: warning: password-file .* is readable by others" -- \
+    ask reload --wait
+B=$(submit "$WORK/xfs/a.img")
+same "a backup completes" "$(wait_state "$B" Completed 90)" Completed
+check "and a problem of status" until_true 40 eval \
+    'askj status | jq -r ".problems[] | .severity + \" \" + .text" | grep -q "^warning repository .*readable by others"'
+expect "which fails status --check" 3 -- ask status --check --quiet
+sed -i '/^insecure/d' "$CONF/snapferry.ini"; chmod 600 "$WORK/password"
+check "without both" ask reload --wait --quiet
+check "all is well" until_true 40 eval '[ -z "$(problems)" ]'
+
 # ---- credentials ----
 sed -i 's/^password-file = .*/password-file = cred:main/' "$CONF/snapferry.ini"
 expect "a credential that the daemon has not got: a reload says so" 0 \

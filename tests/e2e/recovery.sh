@@ -32,7 +32,7 @@ run() {
 same_as() { cmp "$1" -n "$(stat -c %s "$WORK/db1.img")" "$WORK/db1.img"; }
 
 R=$WORK/backup
-(umask 077; echo "a good password" >"$WORK/root/backup.password")
+secret "$WORK/root/backup.password" <<<"a good password"
 cp "$WORK/root/backup.password" "$WORK/password"
 # A volume with a small ext4 file system, twice in the repository, beside another one.
 truncate -s 64M "$WORK/db1.img"
@@ -65,7 +65,7 @@ rm -f "$WORK/root/db1.img"
 
 # What the page quotes is what is said.
 quoted() { sed -n "s/^    snapferry: //p" "$PAGE" | grep -F "$1" | sed "s,/srv/backup,$2,"; }
-echo wrong >"$WORK/wrong"; chmod 600 "$WORK/wrong"
+secret "$WORK/wrong" <<<"wrong"
 expect "a wrong password, in those words" 10 "$(quoted 'wrong password' "$R" | sed 's/[().]/\\&/g')" \
     -- "$SNAPFERRY" -r "$R" --password-file "$WORK/wrong" snapshot list
 rm "$R/kopia.repository.f"
@@ -74,7 +74,7 @@ expect "no kopia.repository, in those words" 11 "$(quoted 'holds packs' "$R" | s
 run put-back 0
 check "the copy from the safe opens it" sf "$R" snapshot list
 # Both belong together, and old ones open with the old password.
-echo "another password" >"$WORK/new"; chmod 600 "$WORK/new"
+secret "$WORK/new" <<<"another password"
 cp -a "$R" "$WORK/changed"
 check "change the password" "$SNAPFERRY" -r "$WORK/changed" --password-file "$WORK/password" repo change-password \
     --new-password-file "$WORK/new" --quiet

@@ -135,7 +135,7 @@ rm -rf "$odd" "$WORK/long" "$WORK/long.out"
 # What the real Kopia stored: the largest files of the snapshots of these repositories, by their hashes.
 for g in compress-all v1-compress-all v1-compressed sections indirect-two-levels odd-names ecc-2-damaged two-clients; do
     expected=$GOLDEN/$g.expected.json
-    jq -j .password "$expected" >"$WORK/pw"
+    jq -j .password "$expected" | secret "$WORK/pw"
     n=0 bad=
     while IFS=$'\t' read -r id path hash; do
         [ $n -ge 8 ] && break

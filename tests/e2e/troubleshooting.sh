@@ -117,7 +117,7 @@ show reload 2
 rm "$CONF/conf.d/80-bad.ini"
 check "and without it" ask reload --wait
 
-cp "$WORK/password" "$WORK/password.good"; echo wrong >"$WORK/password"
+cp "$WORK/password" "$WORK/password.good"; secret "$WORK/password" <<<wrong
 show password 10
 cp "$WORK/password.good" "$WORK/password"
 

@@ -24,8 +24,7 @@ becomes() {
 fine() { check "$1" until_true 40 eval '! problems | grep -v "is not protected"'; }
 UP='repository_up{repository="main"}'
 
-echo "another password" >"$WORK/password.other"
-chmod 600 "$WORK/password.other"
+secret "$WORK/password.other" <<<"another password"
 mv "$WORK/password" "$WORK/password.right"
 cp "$WORK/password.other" "$WORK/password"
 starts "the daemon starts"

@@ -135,7 +135,7 @@ static int open_repository(struct job *j, const char *dir, const char *password_
     char *password = NULL;
     int r = blobs_open_dir(&j->b, dir, BLOBS_OPEN, NULL, 0, e);
     if (r == 0)
-        r = password_read(&password, password_file, e);
+        r = password_read(&password, password_file, false, e);
     if (r == 0)
         r = format_load(&j->f, j->b, password, e);
     if (r == 0)

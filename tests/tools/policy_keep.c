@@ -21,7 +21,7 @@ static int run(char **argv, struct err *e)
                                  atoi(argv[7]), atoi(argv[8]), atoi(argv[9])};
     char *password = NULL;
     int rc = snapshot_source_parse(&src, argv[3], e);
-    rc = rc < 0 ? rc : password_read(&password, argv[2], e);
+    rc = rc < 0 ? rc : password_read(&password, argv[2], false, e);
     rc = rc < 0 ? rc : blobs_open_dir(&b, argv[1], BLOBS_OPEN, NULL, 0, e);
     rc = rc < 0 ? rc : repo_open(&r, b, password, &(struct repo_opts){0}, e);
     password_free(password);

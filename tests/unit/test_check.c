@@ -160,7 +160,15 @@ static void repositories(void **state)
     put_file("pw", 0640, "secret\n");
     c = checked(true, REPO);
     assert_false(complains(c, CFG_WARNING, "snapferry.ini:2", "no repository in"));
-    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "is readable by others");
+    assert_false(complains(c, CFG_ERROR, "snapferry.ini:3", "readable")); /* by root's group alone */
+    cfg_free(c);
+    put_file("pw", 0604, "secret\n");
+    c = checked(true, REPO);
+    assert_complains(c, CFG_ERROR, "snapferry.ini:3", "is readable by others (mode 0604)");
+    cfg_free(c);
+    c = checked(true, REPO "insecure-password-file = yes\n");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:3", "is readable by others (mode 0604)");
+    assert_int_equal(cfg_errors(c), 0);
     cfg_free(c);
     put_file("pw", 0600, "");
     c = checked(false, REPO);

@@ -376,9 +376,11 @@ static void passwords(void **state)
     struct err e = ERR_INIT;
     char *p = NULL;
     const char *file = in_dir("pw");
+    write_bytes(file, "", 0);
+    assert_int_equal(chmod(file, 0600), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_bytes(file, cases[i].text, strlen(cases[i].text));
-        int rc = password_read(&p, file, &e);
+        int rc = password_read(&p, file, false, &e);
         if (!cases[i].want) {
             assert_int_equal(rc, -EINVAL);
             assert_int_equal(e.cls, ERR_USAGE);
@@ -390,22 +392,22 @@ static void passwords(void **state)
         p = NULL;
     }
     write_bytes(file, "a\0b", 3);
-    assert_int_equal(password_read(&p, file, &e), -EINVAL);
+    assert_int_equal(password_read(&p, file, false, &e), -EINVAL);
     assert_int_equal(e.cls, ERR_USAGE);
     assert_non_null(strstr(e.msg, "NUL"));
     static char big[65537];
     memset(big, 'x', sizeof big);
     write_bytes(file, big, 65536);
-    assert_ok(password_read(&p, file, &e), &e);
+    assert_ok(password_read(&p, file, false, &e), &e);
     assert_int_equal(strlen(p), 65536);
     password_free(p);
     p = NULL;
     write_bytes(file, big, 65537);
-    assert_int_equal(password_read(&p, file, &e), -EFBIG);
+    assert_int_equal(password_read(&p, file, false, &e), -EFBIG);
     assert_int_equal(e.cls, ERR_USAGE);
-    assert_int_equal(password_read(&p, in_dir("none"), &e), -ENOENT);
+    assert_int_equal(password_read(&p, in_dir("none"), false, &e), -ENOENT);
     assert_int_equal(e.cls, ERR_USAGE);
-    assert_int_equal(password_read(&p, dir, &e), -EINVAL);
+    assert_int_equal(password_read(&p, dir, false, &e), -EINVAL);
     assert_null(p);
     password_free(NULL);
 }
@@ -419,14 +421,41 @@ static void password_permissions(void **state)
     write_bytes(file, "x", 1);
     log_to(keep_log, NULL);
     last_log[0] = '\0';
+    static const struct {
+        mode_t mode;
+        gid_t group; /* of the file, where this is root */
+        bool refused;
+    } cases[] = {{0600, 0, false}, {0400, 0, false}, {0640, 0, false}, {0611, 0, false},
+                 {0640, 1, true},  {0644, 0, true},  {0604, 0, true},  {0440, 65534, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (cases[i].group && geteuid() != 0)
+            continue;
+        assert_int_equal(chmod(file, cases[i].mode), 0);
+        assert_true(geteuid() != 0 || chown(file, 0, cases[i].group) == 0);
+        last_log[0] = '\0';
+        if (cases[i].refused) {
+            assert_int_equal(password_read(&p, file, false, &e), -EINVAL);
+            assert_int_equal(e.cls, ERR_USAGE);
+            assert_non_null(strstr(e.msg, "is readable by others"));
+            assert_non_null(strstr(e.hint, "chmod 600 "));
+            assert_int_equal(password_check(file, false, &e), -EINVAL);
+            assert_string_equal(last_log, "");
+        }
+        assert_ok(password_check(file, true, &e), &e);
+        assert_string_equal(last_log, "");
+        assert_ok(password_read(&p, file, cases[i].refused, &e), &e);
+        password_free(p);
+        assert_int_equal(strstr(last_log, file) != NULL, cases[i].refused);
+    }
+    /* systemd grants a service's user access to its credentials by a list: mode 0440. */
+    assert_int_equal(chmod(file, 0444), 0);
+    setenv("CREDENTIALS_DIRECTORY", dir, 1);
+    assert_ok(password_read(&p, file, false, &e), &e);
+    password_free(p);
+    assert_ok(password_read(&p, "cred:pw", false, &e), &e);
+    password_free(p);
+    unsetenv("CREDENTIALS_DIRECTORY");
     assert_int_equal(chmod(file, 0600), 0);
-    assert_ok(password_read(&p, file, &e), &e);
-    password_free(p);
-    assert_string_equal(last_log, "");
-    assert_int_equal(chmod(file, 0644), 0);
-    assert_ok(password_read(&p, file, &e), &e);
-    password_free(p);
-    assert_non_null(strstr(last_log, file));
     log_to(NULL, NULL);
 }
 
@@ -437,17 +466,17 @@ static void credentials(void **state)
     char *p = NULL;
     write_bytes(in_dir("main-password"), "from systemd\n", 13);
     unsetenv("CREDENTIALS_DIRECTORY");
-    assert_int_equal(password_read(&p, "cred:main-password", &e), -ENOENT);
+    assert_int_equal(password_read(&p, "cred:main-password", false, &e), -ENOENT);
     assert_int_equal(e.cls, ERR_USAGE);
     assert_true(e.hint[0] != '\0');
     setenv("CREDENTIALS_DIRECTORY", dir, 1);
-    assert_ok(password_read(&p, "cred:main-password", &e), &e);
+    assert_ok(password_read(&p, "cred:main-password", false, &e), &e);
     assert_string_equal(p, "from systemd");
     password_free(p);
     static const char *const bad[] = {"cred:", "cred:..", "cred:.", "cred:../etc/passwd", "cred:/etc/passwd"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(password_read(&p, bad[i], &e), -EINVAL);
-    assert_int_equal(password_read(&p, "cred:other", &e), -ENOENT);
+        assert_int_equal(password_read(&p, bad[i], false, &e), -EINVAL);
+    assert_int_equal(password_read(&p, "cred:other", false, &e), -ENOENT);
     unsetenv("CREDENTIALS_DIRECTORY");
 }
 
