@@ -394,6 +394,8 @@ void limits_job(json_t *job, const struct policy *policy);
 
 /* Slots and order: whether `op` may expose (or move) now; else `why` names what it waits for. */
 bool queue_may(struct decide *d, const struct operation *op, bool move, char *why, size_t cap);
+/* Why it cannot go whoever else does: its repository is unavailable. NULL: nothing. */
+const char *queue_outage(struct decide *d, const struct operation *op);
 /* Marks the operations that may go next. */
 void queue_mark_next(struct decide *d);
 /* Marks those that wait for a repository that is unavailable. */

@@ -347,24 +347,29 @@ static void clean_up(struct decide *d, struct operation *op)
 
 /* ---- the function ---- */
 
+/* Its repository is unavailable: it waits, with its native snapshot and what was made of it, for repo-outage-max
+ * (AO-31). */
+static void wait_for_repository(struct decide *d, struct operation *op)
+{
+    const char *down = queue_outage(d, op);
+    const int64_t most = op->policy->repo_outage_max_s, since = op->outage_ns;
+    if (down && since && most && decide_now(d) - since > most * NS_PER_S) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_NO_REPO, 0, "%s, for longer than repo-outage-max", down);
+        operation_attempt_failed(d, op, "repository", &e, false);
+    } else if (!down != !since) {
+        op->outage_ns = down ? decide_now(d) : 0;
+        operation_write(d, op);
+    }
+}
+
 static void queued(struct decide *d, struct operation *op)
 {
     char why[512] = "";
     if (!operation_is_restore(op) && is_none(op->native_doc))
         return; /* phase 1 first: the backup's */
     if (!queue_may(d, op, false, why, sizeof why)) {
-        const char *down = repository_down(d, op->policy->repository);
-        int64_t most = op->policy->repo_outage_max_s, since = op->outage_ns;
-        if (down && since && most && decide_now(d) - since > most * NS_PER_S) {
-            struct err e = ERR_INIT;
-            err_set(&e, ERR_NO_REPO, 0, "%s, for longer than repo-outage-max", down);
-            operation_attempt_failed(d, op, "repository", &e, false); /* AO-31 */
-            return;
-        }
-        if (down && !since) {
-            op->outage_ns = decide_now(d);
-            operation_write(d, op);
-        }
+        wait_for_repository(d, op);
         return;
     }
     op->outage_ns = 0;
@@ -384,8 +389,11 @@ static void exposing(struct decide *d, struct operation *op)
     }
     if (!prepare(d, op))
         return;
-    if (!queue_may(d, op, true, why, sizeof why))
+    if (!queue_may(d, op, true, why, sizeof why)) {
+        wait_for_repository(d, op);
         return;
+    }
+    op->outage_ns = 0;
     operation_start(d, op);
 }
 

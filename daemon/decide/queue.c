@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Why it cannot go whoever else does: its repository is unavailable. NULL: nothing. */
-static const char *stuck(struct decide *d, const struct operation *op)
+const char *queue_outage(struct decide *d, const struct operation *op)
 {
     bool needs = !op->policy->mover[0] && !(operation_is_restore(op) && !is_none(op->native_doc));
     return needs ? repository_down(d, op->policy->repository) : NULL;
@@ -51,11 +50,9 @@ static bool may_move(struct decide *d, const struct operation *op, char *why, si
     const struct board_usage u = board_usage(d->board, op->id);
     const bool restore = operation_is_restore(op);
     const unsigned backups = u.moving - u.moving_restores, total = c->slots + c->restore_reserved,
-                   in_class = board_in_class(d->board, op->own->name, op->id),
-                   on_device = board_on_device(d->board, op->volume->pool, op->id), class_max = (unsigned)op->own->max;
-    unsigned per_class = (unsigned)policy->max_per_class, per_device = (unsigned)policy->max_per_device;
-    if (class_max && (!per_class || class_max < per_class))
-        per_class = class_max;
+                   in_class = board_in_class(d->board, op->own->name, op->id), per_class = (unsigned)op->own->max,
+                   on_device = board_on_device(d->board, op->volume->pool, op->id);
+    unsigned per_device = (unsigned)policy->max_per_device;
     if (!per_device)
         per_device = c->per_device;
     if (restore ? u.moving >= total : backups >= c->slots || u.moving >= total)
@@ -90,7 +87,7 @@ void queue_mark_down(struct decide *d)
 
 bool queue_may(struct decide *d, const struct operation *op, bool move, char *why, size_t cap)
 {
-    const char *down = stuck(d, op);
+    const char *down = queue_outage(d, op);
     if (down)
         snprintf(why, cap, "%s", down);
     else if (!d->world.writable)

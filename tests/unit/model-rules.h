@@ -55,6 +55,10 @@ static int rest_operation(const struct operation *op, void *arg)
         violated("AO-09", "%s ends as %s", op->id, op_state_name(op->state));
     if (op->state == OP_FAILED && !op->error.code)
         violated("AO-33", "%s failed and nobody knows why", op->id);
+    const struct op_error *errors = op->attempts.v;
+    for (unsigned i = 1; i < op->attempts.n; i++)
+        if (errors[i].attempt <= errors[i - 1].attempt)
+            violated("AO-33", "attempt %lld of %s is recorded twice", (long long)errors[i].attempt, op->id);
     if (json_object_get(m.unprepared, op->id) && done)
         violated("PVC-25", "the prepare hook of %s failed and it is Completed", op->id);
     if (op->kind == KIND_BACKUP && p->hook_continue && !strcmp(op->error.stage, "prepare hook"))

@@ -248,6 +248,9 @@ static void act_start(const struct act *a)
         drop_mover(old);
     if (a->op->state != OP_STARTING)
         violated("MS-19", "a mover of %s is started while it is %s", a->id, op_state_name(a->op->state));
+    const struct backup *of = a->op->kind == KIND_ADMIN ? NULL : backup_peek(m.records, a->op->parent);
+    if (of && (of->state == BACKUP_FINALIZING || backup_state_terminal(of->state)))
+        violated("AO-40", "data of %s is moved and %s is %s", a->id, of->id, backup_state_name(of->state));
     if (one_in(25)) {
         struct event *ev = event_new(EVENT_NOT_STARTED, ROW_OPERATION, a->id);
         ev->transient = pick(3) != 0;
@@ -498,7 +501,7 @@ static void note_limits(const struct operation *op, struct limits *x)
     for (unsigned i = 0; i < 3 && !op->policy->max_per_device; i++)
         if (cfg_daemon(m.cfg[i])->per_device > per_device)
             per_device = cfg_daemon(m.cfg[i])->per_device;
-    note_limit(x, (unsigned)(op->own->name[0] - 'a') % 4, op->policy->max_per_class);
+    note_limit(x, (unsigned)(op->own->name[0] - 'a') % 4, op->own->max);
     note_limit(x, 4 + (unsigned)(op->volume->pool[4] - '0') % 10, per_device);
 }
 
