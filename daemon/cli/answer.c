@@ -42,12 +42,12 @@ bool daemon_silent(void)
     return silent;
 }
 
-int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
+static int ask_if(const struct options *o, bool start, const char *verb, json_t *args, json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *owned = args;
     struct err down = ERR_INIT;
     CLEANUP(daemon_closep) struct daemon *d = NULL;
-    int rc = daemon_open(&d, o, &down);
+    int rc = start || daemon_is_there(o, &down) ? daemon_open(&d, o, &down) : -ENOTCONN;
     if (rc >= 0)
         rc = daemon_call(d, verb, json_incref(owned), answer_timeout(verb), NULL, NULL, answer, &down);
     if (rc >= 0)
@@ -58,4 +58,14 @@ int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t 
     }
     silent = d || down.sys == ETIMEDOUT;
     return offline_ask(o, verb, owned, &down, silent, answer, e);
+}
+
+int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
+{
+    return ask_if(o, true, verb, args, answer, e);
+}
+
+int ask_again(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
+{
+    return ask_if(o, false, verb, args, answer, e);
 }

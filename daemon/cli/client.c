@@ -76,6 +76,20 @@ static int connect_daemon(struct daemon *d, const char *dir, struct err *e)
     return 0;
 }
 
+/* The daemon holds a lock as long as it lives (control_announce()). */
+bool daemon_is_there(const struct options *o, struct err *e)
+{
+    char path[4096 + 32];
+    struct flock held = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof path, "%s/daemon.lock", o->runtime_dir);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fcntl(fd, F_GETLK, &held) == 0 && held.l_type == F_WRLCK)
+        return true;
+    err_set(e, ERR_NO_DAEMON, 0, "the daemon is not running, and waiting does not start it");
+    err_hint(e, "start it with systemctl start snapferryd, or set its directory with --runtime-dir");
+    return false;
+}
+
 int daemon_open(struct daemon **ret, const struct options *o, struct err *e)
 {
     struct daemon *d = calloc(1, sizeof *d);

@@ -12,6 +12,8 @@
 struct daemon;
 /* ERR_NO_DAEMON: not running, or no answer. ERR_PERMISSION: this user may not use the socket. */
 int daemon_open(struct daemon **ret, const struct options *o, struct err *e);
+/* Whether a daemon is there, without a connection to its socket: that would start a stopped one. *e is then why not. */
+bool daemon_is_there(const struct options *o, struct err *e);
 void daemon_close(struct daemon *d);
 static inline void daemon_closep(struct daemon **d)
 {
@@ -38,6 +40,8 @@ int offline_ask(const struct options *o, const char *verb, const json_t *args, c
 
 /* daemon_ask(), and offline_ask() if the daemon is down or does not answer. */
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
+/* The same, but a stopped daemon is not started: for who asks again while he waits. */
+int ask_again(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
 /* Whether the answer of ask_or_read() is from files because there is a daemon that did not answer. */
 bool daemon_silent(void);
 /* The answer as the JSON result of this verb. */

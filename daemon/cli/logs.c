@@ -206,10 +206,11 @@ static int keep_line(int64_t at_ns, const char *level, const char *text, void *a
 }
 
 /* The full id of BACKUP/VOLUME, a prefix or an id, and whether it has ended. */
-static int find_operation(const struct options *o, char id[512], bool *ended, struct err *e)
+static int find_operation(const struct options *o, bool again, char id[512], bool *ended, struct err *e)
 {
-    CLEANUP_JSON json_t *answer = NULL;
-    int rc = ask_or_read(o, "describe", json_pack("{s:s}", "id", o->args[0]), &answer, e);
+    CLEANUP_JSON json_t *answer = NULL, *args = json_pack("{s:s}", "id", o->args[0]);
+    int rc = again ? ask_again(o, "describe", json_incref(args), &answer, e)
+                   : ask_or_read(o, "describe", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
     const json_t *doc = jobj(answer, jstr(answer, "kind")), *op;
@@ -239,7 +240,7 @@ static int follow_log(const struct options *o, struct logs *l, struct printing *
     p->ring = NULL;
     while (!atomic_load(&cancel->requested)) {
         /* The state is read first, so that no line before the end is missed. */
-        int rc = find_operation(o, id, &ended, e);
+        int rc = find_operation(o, true, id, &ended, e);
         if (rc < 0)
             return rc;
         logs_read(l, keep_line, p);
@@ -255,7 +256,7 @@ int ask_logs(const struct options *o, struct err *e)
 {
     char id[512];
     bool ended;
-    int rc = find_operation(o, id, &ended, e);
+    int rc = find_operation(o, false, id, &ended, e);
     if (rc < 0)
         return rc;
     CLEANUP(logs_closep) struct logs *l = NULL;

@@ -346,7 +346,8 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
     for (;;) {
         CLEANUP(daemon_closep) struct daemon *d = NULL;
         struct err now = ERR_INIT;
-        int rc = daemon_open(&d, v->o, &now);
+        /* One that has been stopped since stays stopped. */
+        int rc = (met && !away_since) || daemon_is_there(v->o, &now) ? daemon_open(&d, v->o, &now) : -ENOTCONN;
         bool was_there = rc >= 0;
         if (rc >= 0)
             rc = daemon_call(d, "wait", json_pack("{s:s}", "id", v->id), 0, on_state, v, ended, &now);

@@ -109,6 +109,26 @@ static void find_group(struct control *c, const char *group)
     }
 }
 
+/* Children have no part in a lock of fcntl(), so that it ends with the daemon however it ends. No other descriptor of
+ * the file may be opened by this process: closing it would end the lock. */
+static int announced = -1;
+
+void control_announce(const char *runtime_dir)
+{
+    char path[4096 + 32];
+    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof path, "%s/daemon.lock", runtime_dir);
+    announced = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (announced < 0 || fchmod(announced, 0644) < 0 || fcntl(announced, F_SETLK, &whole) < 0)
+        log_warning("%s: %s; commands that wait take the daemon for stopped", path, strerror(errno));
+}
+
+void control_withdraw(void)
+{
+    if (announced >= 0)
+        close(take_fd(&announced));
+}
+
 int control_listen(struct control *c, const char *runtime_dir, const char *group, struct err *e)
 {
     struct err why = ERR_INIT;

@@ -193,6 +193,7 @@ static int on_term(sd_event_source *src, const struct signalfd_siginfo *si, void
     struct server *s = arg;
     char line[160];
     (void)src;
+    control_withdraw();
     engine_stop(s->engine, line, sizeof line);
     notify_stopping(line);
     log_info("signal %u: %s", si->ssi_signo, line);
@@ -227,6 +228,7 @@ static int set_up(struct server *s, struct cfg *c, struct err *e)
         (rc = sd_event_add_signal(s->loop, NULL, SIGHUP, on_hup, s)) < 0)
         return err_set(e, ERR_GENERIC, -rc, "signals cannot be watched");
     sd_event_set_watchdog(s->loop, true);
+    control_announce(s->paths.runtime_dir);
     rc = engine_new(&s->engine, s->loop, &s->paths, c, e);
     if (rc < 0)
         return rc;

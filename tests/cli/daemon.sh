@@ -131,6 +131,26 @@ sleep 0.7; kill "$SERVER"; wait "$SERVER" 2>/dev/null; sleep 0.7
 wait $waiting
 same "a wait survives a restart" "$? $(grep -c 'lost the connection' "$WORK/out")" "0 1"
 
+# Who waits does not start a daemon that was stopped: for systemd, which has the socket then, any connection would be a
+# reason to.
+serve 4 100000
+b=$(ask backup vg0/slow --json | result backup)
+ask wait "$b" >"$WORK/waits" 2>&1 & waiting=$!
+ask logs "$b" --follow >"$WORK/follows" 2>&1 & following=$!
+until_said() { for _ in $(seq 200); do [ "$(grep -c "$1" "$2")" -gt 0 ] && return; sleep 0.1; done; false; } # TEXT FILE
+check "somebody waits" until_said vg0/slow "$WORK/waits"
+kill "$SERVER"; wait "$SERVER" 2>/dev/null
+"$TOOLS/script_server" "$RUN" >"$RUN/stopped" 2>&1 & SERVER=$!
+check "the daemon is stopped, systemd has its socket" until_said ready "$RUN/stopped"
+check "who waited is told" until_said "lost the connection" "$WORK/waits"
+expect "who begins to wait, too" 23 'waiting does not start it' -- ask wait "$b"
+sleep 3 # in which they ask again
+check "both go on waiting" eval 'kill -0 $waiting && kill -0 $following'
+same "nobody has started it" "$(grep -c connected "$RUN/stopped")" 0
+ask operations >/dev/null 2>&1
+same "a command that needs it would" "$(grep -c connected "$RUN/stopped")" 1
+kill $waiting $following; wait $waiting; wait $following
+
 # Down: from the files.
 cat >"$WORK/etc/snapferry.ini" <<X
 [repository "main"]

@@ -88,6 +88,22 @@ systemctl start $UNIT
 same "its result is taken at the next start" "$(wait_state "$A" Completed 20)" Completed
 check "the unit is gone then" until_true 5 eval '[ "$(show LoadState "$(unit_of "$O")")" = not-found ]'
 
+# ---- who waits does not start it ----
+running "$V"
+ask wait "$A" >"$WORK/waits" 2>&1 & waiting=$!
+ask logs "$O" --follow >/dev/null 2>&1 & following=$!
+check "somebody waits" until_true 20 test -s "$WORK/waits"
+systemctl stop $UNIT
+check "who waited is told of the stop" until_true 20 grep -q 'lost the connection' "$WORK/waits"
+sleep 3
+same "nobody who waits starts it" "$(show ActiveState)/$(kill -0 $waiting && kill -0 $following && echo waiting)" \
+    inactive/waiting
+systemctl start $UNIT
+kill -CONT "$PID"
+wait $waiting
+same "started again, the wait ends with the backup" $? 0
+wait $following
+
 # ---- a kill, and a hang ----
 running "$V"
 old=$(main_pid); kill -KILL "$old"

@@ -11,8 +11,12 @@
  *   {"line": "text"}             that line, whatever it is
  * Other verbs get the daemon's error for a verb that it does not have. FILE is read anew for each connection. Ends with
  * SIGTERM.
+ *
+ * script_server DIR: the socket as it is while systemd has it and the daemon is stopped. "connected" is printed for
+ * each connection, which is closed: it would have started the daemon.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -85,10 +89,22 @@ static void serve(int fd, const char *file)
     exit(0);
 }
 
+/* As the daemon does (control_announce()). */
+static void announce(const char *dir)
+{
+    char path[256];
+    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof path, "%s/daemon.lock", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0 || fcntl(fd, F_SETLK, &whole) < 0)
+        perror(path);
+}
+
 int main(int argc, char **argv)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (argc != 3 || (size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/control.sock", argv[1]) >= sizeof a.sun_path)
+    if (argc < 2 || argc > 3 ||
+        (size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/control.sock", argv[1]) >= sizeof a.sun_path)
         return 2;
     signal(SIGCHLD, SIG_IGN);
     unlink(a.sun_path);
@@ -97,13 +113,18 @@ int main(int argc, char **argv)
         perror(a.sun_path);
         return 1;
     }
+    if (argc == 3)
+        announce(argv[1]);
     puts("ready");
     fflush(stdout);
     for (;;) {
         int c = accept(fd, NULL, NULL);
         if (c < 0)
             continue;
-        if (fork() == 0) {
+        if (argc == 2) {
+            puts("connected");
+            fflush(stdout);
+        } else if (fork() == 0) {
             close(fd);
             serve(c, argv[2]);
         }
