@@ -519,6 +519,9 @@ static int check_together(const struct options *o, struct err *e)
     if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
         return err_set(e, ERR_USAGE, EINVAL,
                        o->all ? "cancel takes ids or --all, not both" : "cancel requires ids or --all");
+    if (o->new_target && (o->differential || o->ranged))
+        return err_set(e, ERR_USAGE, EINVAL, "--new and %s are mutually exclusive",
+                       o->differential ? "--differential" : "--offset or --length");
     if (o->overwrite && o->new_target)
         return err_set(e, ERR_USAGE, EINVAL, "--overwrite and --new are mutually exclusive");
     return 0;

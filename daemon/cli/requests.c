@@ -6,6 +6,7 @@
 #include "repo/manifest.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -129,6 +130,14 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     add_flag(args, "overwrite", o->overwrite);
     add_flag(args, "new", o->new_target);
     add_flag(args, "allow_incomplete", o->allow_incomplete);
+    add_flag(args, "verify", o->verify);
+    add_flag(args, "differential", o->differential);
+    if (o->offset > INT64_MAX || o->length > INT64_MAX)
+        return err_set(e, ERR_USAGE, EINVAL, "--offset and --length are at most %" PRId64, INT64_MAX);
+    if (o->ranged)
+        json_object_set_new(args, "offset", json_integer((json_int_t)o->offset));
+    if (o->length)
+        json_object_set_new(args, "length", json_integer((json_int_t)o->length));
     if (o->class_map)
         json_object_set(args, "class_map", o->class_map);
     return 0;
@@ -140,9 +149,9 @@ static int confirm_restore(const struct options *o, const json_t *args, struct e
     const char *target = jstr(args, "target");
     struct stat st;
     bool path = *target == '/', device = path && stat(target, &st) == 0 && S_ISBLK(st.st_mode);
-    if (device || (path && o->overwrite))
+    if (device || (path && (o->overwrite || o->differential || o->ranged)))
         return confirm_target(o, target, e);
-    if (!o->overwrite)
+    if (!o->overwrite && !o->differential && !o->ranged)
         return 0;
     return confirm(o, e, "The data on %s will be overwritten if it exists.",
                    *target ? target : "the volume of that name in the other class");

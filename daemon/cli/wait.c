@@ -64,6 +64,22 @@ static bool printed_by_volume(const json_t *ended)
     return json_array_size(jarr(ended, "operations")) > 1 && !jobj(ended, "error");
 }
 
+/* What a restore that did not complete has left of its target; "" for others. */
+static const char *target_left(const json_t *ended)
+{
+    static const struct {
+        const char *state, *text;
+    } states[] = {{"untouched", "its target is untouched"},
+                  {"incomplete", "its target is incomplete: parts of it were overwritten"},
+                  {"unknown", "whether its target was replaced is not known"}};
+    const json_t *op =
+        json_array_size(jarr(ended, "operations")) ? json_array_get(jarr(ended, "operations"), 0) : ended;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (!strcmp(jstr(op, "target_state"), states[i].state))
+            return states[i].text;
+    return "";
+}
+
 int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
 {
     const char *state = jstr(ended, "state");
@@ -72,12 +88,14 @@ int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
         return 0;
     if (!strcmp(state, "PartiallyFailed"))
         return ERR_PARTIAL;
+    const char *left = target_left(ended);
     if (!strcmp(state, "Canceled"))
-        return err_set(e, ERR_CANCELED, 0, "%s was canceled", jstr(ended, "id"));
+        return err_set(e, ERR_CANCELED, 0, "%s was canceled%s%s", jstr(ended, "id"), *left ? "; " : "", left);
     const char *msg = jstr(error, "message");
     if (!o->quiet && !o->json && printed_by_volume(ended))
         msg = "no volume completed";
-    err_set(e, class_of(error), 0, "%s failed%s%s", jstr(ended, "id"), *msg ? ": " : "", msg);
+    err_set(e, class_of(error), 0, "%s failed%s%s%s%s", jstr(ended, "id"), *msg ? ": " : "", msg, *left ? "; " : "",
+            left);
     return err_hint(e, "%s", *jstr(error, "hint") ? jstr(error, "hint") : "see snapferry describe and snapferry logs");
 }
 

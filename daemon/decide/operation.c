@@ -63,6 +63,17 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     plan_crash_point(d, "engine-exposure-recorded");
 }
 
+/* What a target is made of, and made again by to learn its names. */
+static json_t *target_doc(const struct operation *op)
+{
+    const bool part = op->ranged && op->length && op->length < op->size - op->offset;
+    json_t *doc = json_pack("{s:o,s:s,s:I,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name, "size",
+                            (json_int_t)(part ? op->offset + op->length : op->size), "overwrite", op->overwrite);
+    if (op->differential || op->ranged)
+        jset_str(doc, "keep", op->ranged ? "rest" : "equal");
+    return doc;
+}
+
 /* The intent first, with a name that is found again. */
 static int expose_intent(struct decide *d, struct operation *op)
 {
@@ -74,8 +85,7 @@ static int expose_intent(struct decide *d, struct operation *op)
         return 0;
     d->world.ids->alias(d->world.ids, alias);
     if (operation_is_restore(op))
-        doc = json_pack("{s:o,s:s,s:I,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name, "size",
-                        (json_int_t)op->size, "overwrite", op->overwrite);
+        doc = target_doc(op);
     else
         doc = json_pack("{s:o}", "into", class_desc_to_json(operation_into(op)));
     if (records_intent_add(d->records, op->id, operation_is_restore(op) ? "target" : "exposure", alias, doc, &id, &e) <
@@ -93,8 +103,8 @@ static int expose_intent(struct decide *d, struct operation *op)
 
 static json_t *target_request(const struct operation *op)
 {
-    json_t *in = json_pack("{s:o,s:s,s:I,s:s,s:b}", "class", class_desc_to_json(op->own), "name", op->target_name,
-                           "size", (json_int_t)op->size, "alias", op->expose_alias, "overwrite", op->overwrite);
+    json_t *in = target_doc(op);
+    jset_str(in, "alias", op->expose_alias);
     if (in && !is_none(op->native_doc)) {
         json_object_set_new(in, "native", native_desc_to_json(op->native_doc));
         json_object_set_new(in, "own", class_desc_to_json(op->native_class));
@@ -227,12 +237,34 @@ static void volume_ended(struct volume_row *v, const void *arg)
     }
 }
 
+/* What a restore has left. A staging object was removed; what it would have become is as it was, unless its way into
+ * place failed: nobody knows how far that went. */
+static enum target_state target_left(const struct operation *op)
+{
+    const char *path = jstr(op->target, "path"), *final = jstr(op->target, "final");
+    const bool in_place = path[0] && !strcmp(path, final);
+    if (op->committed)
+        return TARGET_COMPLETE;
+    if (in_place)
+        return op->running_ns ? TARGET_INCOMPLETE : TARGET_UNTOUCHED;
+    return op->filled && op->target ? TARGET_UNKNOWN : TARGET_UNTOUCHED;
+}
+
 static void terminal(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
+    if (operation_is_restore(op)) {
+        op->target_state = target_left(op);
+        if (op->target_state == TARGET_INCOMPLETE)
+            plan_log(d, LOG_LVL_WARNING, "%s: %s is incomplete: parts of it were overwritten", operation_label(op),
+                     op->target_name);
+        else if (op->target_state == TARGET_UNKNOWN)
+            plan_log(d, LOG_LVL_WARNING, "%s: it is not known whether %s was replaced", operation_label(op),
+                     op->target_name);
+    }
     if (operation_become(d, op, op_state_of(op->outcome)) < 0)
         return;
     if (!operation_is_restore(op))

@@ -45,7 +45,8 @@ typedef void engine_reply_fn(json_t *answer, const struct err *e, void *arg);
  * [{"volume","reason"}], "position": n, "blocked_by": ID|null}. */
 void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"backup": ID, "volume": NAME|absent, "target": PATH, "from": "auto|native|repository", "overwrite": bool, "new":
- * bool, "allow_incomplete": bool, "class_map": {..}}. Answer: {"restore": ID, "operation": ID, "from":
+ * bool, "allow_incomplete": bool, "class_map": {..}, "verify": bool, "differential": bool, "offset": n, "length": n};
+ * the last four are done with the repository's contents. Answer: {"restore": ID, "operation": ID, "from":
  * "native"|"repository", "why": ".."} */
 void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"repository": NAME, "read_percent": n} / maintenance and admin runs: {"kind": "verify"|"maintain"|"admin", "admin":

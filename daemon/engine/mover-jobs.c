@@ -64,6 +64,15 @@ static json_t *restore_job(struct engine *g, const struct operation *op)
                   "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
                   repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot", op->snapshot,
                   "path", "volume.img", "size", (json_int_t)op->size, "verify", op->verify, "target", op->target_name);
+    /* The target was made, or looked at, by its driver: what lies in it now is allowed to. */
+    jset_bool(job, "overwrite", true);
+    if (op->differential)
+        jset_bool(job, "differential", true);
+    if (op->ranged) {
+        jset_int(job, "offset", op->offset);
+        if (op->length)
+            jset_int(job, "length", op->length);
+    }
     limits_job(job, policy);
     return job;
 }

@@ -89,6 +89,21 @@ static int find_source(struct restore *r, struct err *e)
 
 /* ---- records ---- */
 
+static bool is_ranged(const json_t *req)
+{
+    return json_is_integer(json_object_get(req, "offset")) || json_is_integer(json_object_get(req, "length"));
+}
+
+/* A native snapshot is cloned as a whole: what is to be compared with something is compared with the repository's
+ * contents, by their hashes. */
+static const char *only_of_repository(const json_t *req)
+{
+    return jbool(req, "verify")         ? "--verify"
+           : jbool(req, "differential") ? "--differential"
+           : is_ranged(req)             ? "a range"
+                                        : NULL;
+}
+
 static bool same_volume(const struct restore *r, const char *target)
 {
     return !strcmp(r->op.volume->name, target);
@@ -141,6 +156,13 @@ static int write_restore(struct restore *r, struct err *e)
                                                       : jint(r->op.exposure, "size");
     op.overwrite = jbool(r->req, "overwrite");
     op.verify = jbool(r->req, "verify");
+    op.differential = jbool(r->req, "differential");
+    op.ranged = is_ranged(r->req);
+    op.offset = jint(r->req, "offset");
+    op.length = jint(r->req, "length");
+    if (op.ranged && op.offset >= op.size)
+        return err_set(e, ERR_USAGE, EINVAL, "offset %lld is beyond the end: the volume has %lld bytes",
+                       (long long)op.offset, (long long)op.size);
     op.onto_itself = same_volume(r, target);
     volume_desc_set(&op.volume, r->op.volume);
     if (native) {
@@ -225,7 +247,13 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
     const char *from = jstr(r->req, "from");
     struct err e = ERR_INIT;
     const bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
-    if (native_ok && !want_repo) {
+    const char *only = only_of_repository(r->req);
+    if (only && jobj(r->op.result, "stored")) {
+        err_set(&e, ERR_USAGE, ENOTSUP,
+                "%s was stored by a mover plugin, which restores it as a whole: %s is not possible", r->op.volume->name,
+                only);
+        refuse(r, &e);
+    } else if (native_ok && !want_repo && !only) {
         record(r, FROM_NATIVE, want_native ? "--from native was given" : "the native snapshot exists and is healthy");
     } else if (want_native) {
         err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", r->op.volume->name,
@@ -233,12 +261,14 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
         err_hint(&e, "--from auto or --from repository takes the data from the repository");
         refuse(r, &e);
     } else if (in_repository(r)) {
-        if (r->has_native && !want_repo) {
+        if (r->has_native && !want_repo && !only) {
             log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name,
                         native_why);
             records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
         }
-        record(r, FROM_REPOSITORY, want_repo ? "--from repository was given" : native_why);
+        char why[80];
+        snprintf(why, sizeof why, "%s is done with the repository's contents", only ? only : "");
+        record(r, FROM_REPOSITORY, want_repo ? "--from repository was given" : only ? why : native_why);
     } else {
         err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", r->op.volume->name,
                 r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "", native_why);
@@ -270,7 +300,7 @@ static void look_at_native(struct restore *r)
                     r->native.state != NATIVE_CREATING && !is_none(r->native.native);
     if (r->has_native && !r->native.native->crash_consistent && !strcmp(r->native.driver, "device"))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
-    if (!r->has_native || !strcmp(jstr(r->req, "from"), "repository")) {
+    if (!r->has_native || !strcmp(jstr(r->req, "from"), "repository") || only_of_repository(r->req)) {
         decide(r, false, "no native snapshot of this backup is retained");
         return;
     }
@@ -300,7 +330,8 @@ static void target_seen(struct step_result *s, void *arg)
     struct err e = s->err;
     if (!e.cls && jbool(r->req, "new") && jbool(s->out, "exists"))
         err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", jstr(r->req, "target"));
-    if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !jbool(r->req, "overwrite")) {
+    if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !jbool(r->req, "overwrite") &&
+        !jbool(r->req, "differential") && !is_ranged(r->req)) {
         err_plain(&e, ERR_TARGET, EEXIST, "%s exists", jstr(r->req, "target"));
         err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
     }
@@ -352,6 +383,14 @@ void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn 
         err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path", target);
     else if (!e.cls && from[0] && strcmp(from, "auto") && strcmp(from, "native") && strcmp(from, "repository"))
         err_set(&e, ERR_USAGE, 0, "--from is auto, native or repository, not \"%s\"", from);
+    else if (!e.cls && json_is_integer(json_object_get(r->req, "length")) && jint(r->req, "length") <= 0)
+        err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
+    else if (!e.cls && jbool(r->req, "new") && (jbool(r->req, "differential") || is_ranged(r->req)))
+        err_set(&e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
+    else if (!e.cls && !strcmp(from, "native") && only_of_repository(r->req))
+        err_set(&e, ERR_USAGE, EINVAL,
+                "%s is done with the repository's contents: --from native is not possible with it",
+                only_of_repository(r->req));
     else if (!e.cls)
         find_source(r, &e);
     CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", jstr(r->req, "target"));

@@ -405,6 +405,15 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- undoing what intents name ---- */
 
+static enum target_use use_of(const json_t *in)
+{
+    const char *keep = jstr(in, "keep");
+    return !strcmp(keep, "rest")    ? TARGET_PATCH
+           : !strcmp(keep, "equal") ? TARGET_UPDATE
+           : jbool(in, "overwrite") ? TARGET_REPLACE
+                                    : TARGET_NEW;
+}
+
 static int undo_one(const json_t *q, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
@@ -448,8 +457,8 @@ static int undo_one(const json_t *q, struct err *e)
             rc = target_from_json(t, jobj(doc, "target"), e);
         else if (rc == 0) {
             /* Not known whether it was made: making it again (idempotent by alias) tells its names. */
-            rc = p.d->target(&p.v.c, jstr(doc, "name"), (uint64_t)jint(doc, "size"), jstr(q, "name"),
-                             jbool(doc, "overwrite"), t, e);
+            rc =
+                p.d->target(&p.v.c, jstr(doc, "name"), (uint64_t)jint(doc, "size"), jstr(q, "name"), use_of(doc), t, e);
             if (rc == -EEXIST || rc == -EROFS || rc == -ENOENT || (e && e->cls == ERR_TARGET))
                 return 0; /* refused, or no place for it: there was nothing of ours */
         }
@@ -516,8 +525,7 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
     if (!p.d->target)
         return err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot make %s as a volume to restore into", p.v.c.driver,
                        jstr(in, "name"));
-    rc = p.d->target(&p.v.c, jstr(in, "name"), (uint64_t)jint(in, "size"), jstr(in, "alias"), jbool(in, "overwrite"), t,
-                     e);
+    rc = p.d->target(&p.v.c, jstr(in, "name"), (uint64_t)jint(in, "size"), jstr(in, "alias"), use_of(in), t, e);
     if (rc < 0)
         return rc;
     *out = json_object();

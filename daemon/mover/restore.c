@@ -5,7 +5,9 @@
  * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without a fetch; the rest is
  * passed to the fetcher, whose workers write with io_uring, out of order. From time to time everything is synced and
  * the position up to which the target is complete is recorded in the cache directory: an interrupted restore resumes
- * there.
+ * there, also one that was interrupted while it read the target back.
+ *
+ * Crash points: restore-noted (the position is durable), restore-written (all of the target is), restore-read-back.
  */
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/zeros.h"
@@ -14,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/crash.h"
 #include "base/time.h"
 
 #include <errno.h>
@@ -317,6 +320,9 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
 {
     char id[OBJECT_ID_TEXT], place[96];
     snprintf(r->state_head, sizeof r->state_head, "%s %llu", object_id_text(obj, id), (unsigned long long)r->to);
+    if (r->o->ranged)
+        snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
+                 (unsigned long long)r->from);
     if (S_ISBLK(st->st_mode)) {
         snprintf(place, sizeof place, "device-%lx", (unsigned long)st->st_rdev);
     } else {
@@ -357,6 +363,8 @@ static void note_position(const struct restore *r, uint64_t pos)
     if (!ok || rename(tmp, r->state_file) < 0) {
         log_warning("cannot record the position of the restore in %s: %s", r->state_file, strerror(errno));
         unlink(tmp);
+    } else {
+        crash_point("restore-noted");
     }
 }
 
@@ -372,7 +380,7 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
         rc = zeros_new(&zeros, CONTENT_LEN_MAX, e);
     if (rc >= 0 && r->from)
         rc = object_parts_seek(parts, r->from, e);
-    uint64_t zero_at = 0, zero_len = 0, synced = r->check_below;
+    uint64_t zero_at = 0, zero_len = 0, synced = r->check_below > r->from ? r->check_below : r->from;
     double synced_at = mono_s();
     bool after_zero = false;
     *length = 0;
@@ -404,7 +412,7 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
             zero_len = part.len;
             continue;
         }
-        if (rc >= 0 && !r->o->ranged && part.start > synced &&
+        if (rc >= 0 && part.start > synced &&
             (part.start - synced >= SYNC_BYTES || mono_s() - synced_at >= SYNC_SECONDS)) {
             rc = fetcher_drain(f, e);
             if (rc >= 0)
@@ -700,7 +708,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     int64_t noted = -1;
     if (exists) {
         name_state(&r, obj, place, &st);
-        noted = o->ranged ? -1 : read_position(&r);
+        noted = read_position(&r);
     }
     if (noted > 0)
         r.check_below = (uint64_t)noted;
@@ -723,10 +731,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     r.target = t;
     if (stat_place(place, &st))
         name_state(&r, obj, place, &st);
-    if (o->ranged)
-        unlink(r.state_file);
-    else
-        note_position(&r, r.check_below);
+    note_position(&r, r.check_below);
     ret->size = r.to - r.from;
     atomic_store(&r.progress->total, r.to - r.from);
     atomic_store(&r.progress->phase, PHASE_MOVING);
@@ -758,15 +763,22 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     if (rc >= 0)
         rc = target_finish(t, e);
     if (rc < 0) {
-        if (e->cls == ERR_INTERRUPTED && !o->ranged)
+        if (e->cls == ERR_INTERRUPTED)
             err_hint(e, "the target is incomplete; run the same command again to resume");
         return rc;
     }
-    unlink(r.state_file);
     fill_result(&r, f, began);
     fetcher_free(take_ptr(&f));
-    if (o->verify)
+    if (o->verify) {
+        /* One that is interrupted from here on compares the target by hash and reads it back. */
+        note_position(&r, r.to);
+        crash_point("restore-written");
         rc = read_back(&r, obj, place, e);
+        if (rc >= 0)
+            crash_point("restore-read-back");
+    }
+    if (rc >= 0)
+        unlink(r.state_file);
     ret->seconds = mono_s() - began;
     atomic_store(&r.progress->phase, PHASE_DONE);
     return rc;

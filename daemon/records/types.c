@@ -25,12 +25,14 @@ NAMES(outcome, "", "Completed", "PartiallyFailed", "Failed", "Canceled", "Skippe
 NAMES(op_stage, "", "pool", "prune", "hook", "snapshot", "post", "snapped");
 NAMES(origin, "", "request", "timer");
 NAMES(restore_from, "", "native", "repository");
+NAMES(target_state, "", "untouched", "incomplete", "complete", "unknown");
 NAMES(op_reason, "", "prepare-timeout");
 _Static_assert(COUNT(op_kind_words) == KINDS && COUNT(op_state_words) == OP_STATES &&
                    COUNT(backup_state_words) == BACKUP_STATES && COUNT(native_state_words) == NATIVE_STATES &&
                    COUNT(known_state_words) == VOL_STATES && COUNT(outcome_words) == OUTCOMES &&
                    COUNT(op_stage_words) == STAGES && COUNT(origin_words) == ORIGINS &&
-                   COUNT(restore_from_words) == FROMS && COUNT(op_reason_words) == REASONS,
+                   COUNT(restore_from_words) == FROMS && COUNT(target_state_words) == TARGET_STATES &&
+                   COUNT(op_reason_words) == REASONS,
                "each value has a word");
 
 enum op_state op_state_of(enum outcome o)
@@ -301,6 +303,11 @@ static const struct field_desc operation_table[] = {
     BYTES(size),
     BOOL(overwrite),
     BOOL(verify),
+    BOOL(differential, .about = "only what differs from the target is written"),
+    BOOL(ranged, .about = "only a range is restored"),
+    BYTES(offset),
+    BYTES(length, .about = "0: to the end"),
+    ENUM(target_state, target_state, .about = "once it has ended"),
     BOOL(onto_itself),
     BOOL(filled, .about = "the target is complete"),
     BOOL(committed, .about = "the target is in place"),

@@ -94,10 +94,18 @@ enum op_stage {
 
 enum origin { ORIGIN_NONE, ORIGIN_REQUEST, ORIGIN_TIMER, ORIGINS };   /* of a backup */
 enum restore_from { FROM_NONE, FROM_NATIVE, FROM_REPOSITORY, FROMS }; /* of a restore */
-enum op_reason { REASON_NONE, REASON_PREPARE_TIMEOUT, REASONS };      /* of a failure, beside its error */
+enum target_state {
+    TARGET_STATE_NONE,
+    TARGET_UNTOUCHED,
+    TARGET_INCOMPLETE,
+    TARGET_COMPLETE,
+    TARGET_UNKNOWN,
+    TARGET_STATES
+};
+enum op_reason { REASON_NONE, REASON_PREPARE_TIMEOUT, REASONS }; /* of a failure, beside its error */
 
 extern const struct enum_names op_kind_names, op_state_names, backup_state_names, native_state_names, known_state_names,
-    outcome_names, op_stage_names, origin_names, restore_from_names, op_reason_names;
+    outcome_names, op_stage_names, origin_names, restore_from_names, target_state_names, op_reason_names;
 
 /* "" for none; the words of disk and wire ("backup", "CleaningUp", "present"). */
 static inline const char *op_kind_name(enum op_kind k)
@@ -131,6 +139,10 @@ static inline const char *op_stage_name(enum op_stage s)
 static inline const char *origin_name(enum origin o)
 {
     return enum_name(&origin_names, (int)o);
+}
+static inline const char *target_state_name(enum target_state s)
+{
+    return enum_name(&target_state_names, (int)s);
 }
 static inline const char *restore_from_name(enum restore_from f)
 {
@@ -380,6 +392,7 @@ struct operation {
     enum outcome outcome; /* decided, durable before anything is released */
     enum op_reason reason;
     enum restore_from from;
+    enum target_state target_state;
     const struct policy *policy;
     const struct class_desc *own;  /* class of the volume; of a restore, of the target */
     const struct class_desc *into; /* class of the intermediate, where it is another */
@@ -429,7 +442,8 @@ struct operation {
     /* restore */
     char *of, *why, *target_name, *snapshot, *stored_id;
     int64_t size;
-    bool overwrite, verify, onto_itself, filled, committed;
+    int64_t offset, length; /* of a range; length 0: to the end */
+    bool overwrite, verify, differential, ranged, onto_itself, filled, committed;
     const struct class_desc *native_class;
     json_t *stored; /* what a mover plugin stored */
     json_t *target; /* opaque but for path, size */

@@ -98,6 +98,15 @@ struct restore_target {
     uint64_t size;
 };
 
+/* What becomes of a volume that has the target's name. */
+enum target_use {
+    TARGET_NEW,     /* refused */
+    TARGET_REPLACE, /* its contents are lost */
+    TARGET_UPDATE,  /* its contents are kept as far as they are equal (a differential restore); then of the size asked
+                       for */
+    TARGET_PATCH    /* a range of it is overwritten, the rest stays; not shortened */
+};
+
 enum driver_ability {
     DRIVER_SNAPSHOT = 1 << 0,    /* takes native snapshots */
     DRIVER_NATIVE_RO = 1 << 1,   /* the native snapshot itself is readable */
@@ -176,9 +185,10 @@ struct driver {
 
     int (*pool)(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
 
-    /* Restore: a staging object of exactly `size` bytes for volume name `name`; ERR_TARGET if it exists and !overwrite.
-     * commit puts it into place (fsync, rename, fsync of the directory), abort removes it (idempotent). */
-    int (*target)(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
+    /* Restore: a staging object of exactly `size` bytes for volume name `name` (TARGET_PATCH: at least); ERR_TARGET if
+     * it exists and `use` is TARGET_NEW. commit puts it into place (fsync, rename, fsync of the directory), abort
+     * removes it (idempotent). */
+    int (*target)(const struct driver_class *c, const char *name, uint64_t size, const char *alias, enum target_use use,
                   struct restore_target *ret, struct err *e);
     int (*target_commit)(const struct driver_class *c, const struct restore_target *t, struct err *e);
     int (*target_abort)(const struct driver_class *c, const struct restore_target *t, struct err *e);

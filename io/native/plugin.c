@@ -541,15 +541,20 @@ static int plugin_pool(const struct driver_class *c, const struct volume *v, str
 /* ---- restore ---- */
 
 static int plugin_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
-                         bool overwrite, struct restore_target *ret, struct err *e)
+                         enum target_use use, struct restore_target *ret, struct err *e)
 {
     struct talk t;
     CLEANUP_PLUGIN_JSON json_t *answer = NULL;
+    if (use == TARGET_UPDATE || use == TARGET_PATCH) {
+        err_set(e, ERR_USAGE, ENOTSUP, "storage class \"%s\": a plugin's volumes are restored as a whole", c->name);
+        err_hint(e, "restore without --differential, --offset and --length");
+        return -ENOTSUP;
+    }
     int rc = talk_to(&t, c, e);
     if (rc < 0 || (rc = able(&t, PV_TARGET, 0, e)) < 0)
         return rc;
     json_t *more = json_pack("{s:s, s:I, s:s, s:b}", "name", name, "size", (json_int_t)size, "alias", alias,
-                             "overwrite", overwrite);
+                             "overwrite", use == TARGET_REPLACE);
     if ((rc = ask(&t, PV_TARGET, more, &answer, e)) < 0)
         return rc;
     struct answer a = {&t.p, PV_TARGET, answer, ""}, o;

@@ -84,7 +84,29 @@ static int check_existing(int dir, const char *name, const char *path, bool over
 struct sizing {
     uint64_t size;
     int like; /* an existing file whose clone flags are taken over, or -1 */
+    const char *like_path;
+    bool keep; /* and its contents */
 };
+
+/* The mover writes what differs, or a range, into a clone: the file itself stays as it is until the restore is
+ * complete. Where nothing can be cloned it is copied. */
+static int fill_with(int fd, const char *path, const struct sizing *s, struct err *e)
+{
+    struct stat st;
+    uint64_t need, copied;
+    if (fstat(s->like, &st) < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot stat %s", s->like_path);
+    if (st.st_size == 0 || ioctl(fd, FICLONE, s->like) == 0)
+        return 0;
+    if (errno != EXDEV && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL)
+        return err_set(e, errno == ENOSPC ? ERR_NO_SPACE : ERR_TARGET, errno, "cannot clone %s to %s", s->like_path,
+                       path);
+    const struct filecopy copy = {.src = s->like, .src_path = s->like_path, .size = (uint64_t)st.st_size};
+    int rc = filecopy_needs(&copy, &need, e);
+    if (rc == 0)
+        rc = space_check(fd, path, need, e);
+    return rc < 0 ? rc : filecopy_run(&copy, fd, path, &copied, e);
+}
 
 static int fill_size(int fd, const char *path, struct file_tag *t, void *arg, struct err *e)
 {
@@ -92,6 +114,9 @@ static int fill_size(int fd, const char *path, struct file_tag *t, void *arg, st
     const struct sizing *s = arg;
     if (s->like >= 0)
         match_clone_flags(s->like, fd);
+    int rc = s->like >= 0 && s->keep ? fill_with(fd, path, s, e) : 0;
+    if (rc < 0)
+        return rc;
     if (s->size > INT64_MAX || ftruncate(fd, (off_t)s->size) < 0)
         return err_set(e, ERR_TARGET, s->size > INT64_MAX ? EFBIG : errno, "cannot make %s a file of %" PRIu64 " bytes",
                        path, s->size);
@@ -120,7 +145,7 @@ static int open_staging(const struct driver_class *c, const char *path, const ch
 }
 
 static int make_staging(const struct driver_class *c, int dir, const char *dir_path, const char *staging,
-                        const struct restore_target *t, const char *alias, bool overwrite, struct err *e)
+                        const struct restore_target *t, const char *alias, enum target_use use, struct err *e)
 {
     struct fs_info fs;
     const char *name = strrchr(t->final, '/') + 1;
@@ -133,20 +158,32 @@ static int make_staging(const struct driver_class *c, int dir, const char *dir_p
         err_hint(e, "restore to XFS, btrfs, ext4 or tmpfs; `snapferry -r REPO restore` writes to any file");
         return -ENOTSUP;
     }
-    struct file_tag tag = {.kind = TAG_STAGING, .size = t->size, .overwrite = overwrite};
+    CLEANUP_CLOSE int like = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const bool keep = use == TARGET_UPDATE || use == TARGET_PATCH;
+    /* What appears under the name meanwhile is not replaced unless that was allowed, or it is what was updated. */
+    struct file_tag tag = {
+        .kind = TAG_STAGING, .size = t->size, .overwrite = use == TARGET_REPLACE || (keep && like >= 0)};
     snprintf(tag.node, sizeof tag.node, "%s", c->node);
     snprintf(tag.tag.alias, sizeof tag.tag.alias, "%s", alias);
     tag.tag.created_ns = now_ns();
     snprintf(tag.tag.volume_name, sizeof tag.tag.volume_name, "%s", t->final);
     snprintf(tag.final, sizeof tag.final, "%s", t->final);
-    CLEANUP_CLOSE int like = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct sizing s = {t->size, like};
+    struct sizing s = {t->size, like, t->final, keep};
     warn_of_space(dir, t->handle, t->size);
     return tagged_create(dir, dir_path, staging, 0600, &tag, fill_size, &s, e);
 }
 
-int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
-                   struct restore_target *ret, struct err *e)
+/* A range is written into what is there: the rest of a longer file stays. */
+static uint64_t patched_size(int dir, const char *name, uint64_t size)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size > size)
+        return (uint64_t)st.st_size;
+    return size;
+}
+
+int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
+                   enum target_use use, struct restore_target *ret, struct err *e)
 {
     char dir_path[VOLUME_NAME_MAX], staging[NAME_MAX + 1];
     const char *last;
@@ -168,14 +205,16 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
                        dir_path);
     if ((rc = claim_outside_repositories(ret->final, e)) < 0)
         return rc;
-    if ((rc = check_existing(dir, last, ret->final, overwrite, e)) < 0)
+    if ((rc = check_existing(dir, last, ret->final, use != TARGET_NEW, e)) < 0)
         return rc;
     rc = open_staging(c, ret->handle, alias, &f, e);
+    if (use == TARGET_PATCH)
+        ret->size = rc == 0 && (uint64_t)f.st.st_size >= size ? (uint64_t)f.st.st_size : patched_size(dir, last, size);
     if (rc == -ENOENT)
-        return make_staging(c, dir, dir_path, staging, ret, alias, overwrite, e);
-    if (rc == 0 && (uint64_t)f.st.st_size != size)
+        return make_staging(c, dir, dir_path, staging, ret, alias, use, e);
+    if (rc == 0 && (uint64_t)f.st.st_size != ret->size)
         rc = err_plain(e, ERR_TARGET, EEXIST, "%s has %jd bytes, not %" PRIu64, ret->handle, (intmax_t)f.st.st_size,
-                       size);
+                       ret->size);
     tagged_close(&f);
     return rc;
 }

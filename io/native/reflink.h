@@ -29,8 +29,8 @@ int reflink_copy(const struct driver_class *into, const struct driver *owner, co
                  const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
                  struct err *e);
 int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
-int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, bool overwrite,
-                   struct restore_target *ret, struct err *e);
+int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
+                   enum target_use use, struct restore_target *ret, struct err *e);
 int reflink_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int reflink_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,

@@ -207,7 +207,7 @@ static void cmd_backup(void)
     n_changed = 0; /* as the request made it */
 }
 
-/* restore r1 of up-b1.a0 [native] [to=/srv/out] */
+/* restore r1 of up-b1.a0 [native] [to=/srv/out] [overwrite] [verify] [differential] [offset=N] [length=N] */
 static void cmd_restore(void)
 {
     CLEANUP(backup_clear) struct backup b;
@@ -235,6 +235,11 @@ static void cmd_restore(void)
     str_set(&op.target_name, to ? to : "/srv/out");
     op.size = 1 << 20;
     op.overwrite = has_word("overwrite");
+    op.differential = has_word("differential");
+    op.verify = has_word("verify");
+    op.ranged = option("offset") || option("length");
+    op.offset = option("offset") ? atoll(option("offset")) : 0;
+    op.length = option("length") ? atoll(option("length")) : 0;
     if (has_word("native")) {
         if (native_row_get(m.records, of.native, &n, NULL) < 0)
             wrong("%s has no native snapshot", word(3));

@@ -521,6 +521,11 @@ static void test_driver_cycle(void **state)
     /* restore */
     assert_int_equal(d->target(&klass, image, 1 << 20, alias, false, t, &e), -EEXIST);
     assert_int_equal(e.cls, ERR_TARGET);
+    /* A plugin makes its volumes as a whole: there is no clone to write differences or a range into. */
+    assert_int_equal(d->target(&klass, image, 1 << 20, alias, TARGET_UPDATE, t, &e), -ENOTSUP);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_int_equal(d->target(&klass, image, 1 << 20, alias, TARGET_PATCH, t, &e), -ENOTSUP);
+    e = (struct err)ERR_INIT;
     assert_ok(d->target(&klass, image, 1 << 20, alias, true, t, &e), &e);
     assert_ok(d->target(&klass, image, 1 << 20, alias, true, t, &e), &e);
     assert_ok(d->target_abort(&klass, t, &e), &e);

@@ -202,6 +202,10 @@ static int restore_members(struct job *j, struct err *e)
     if (rc == 0)
         rc = member_number(j->doc, "size", -1, INT64_MAX, -1, &j->size, e);
     if (rc == 0)
+        rc = member_number(j->doc, "offset", 0, INT64_MAX, -1, &j->offset, e);
+    if (rc == 0)
+        rc = member_number(j->doc, "length", 1, INT64_MAX, -1, &j->length, e);
+    if (rc == 0)
         rc = member_flag(j->doc, "overwrite", &j->overwrite, e);
     if (rc == 0)
         rc = member_flag(j->doc, "verify", &j->verify, e);
@@ -253,7 +257,7 @@ static const struct kind {
 } kinds[] = {
     [JOB_BACKUP] = {"backup", backup_members, " source as tags splitter compression map_bad full description keep "},
     [JOB_RESTORE] = {"restore", restore_members,
-                     " snapshot path size target overwrite verify differential allow_incomplete "},
+                     " snapshot path size target offset length overwrite verify differential allow_incomplete "},
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},

@@ -44,7 +44,8 @@ struct job {
 
     /* restore */
     const char *snapshot, *path, *target_name;
-    int64_t size; /* -1: not told */
+    int64_t size;           /* -1: not told */
+    int64_t offset, length; /* -1: not told */
     bool overwrite, verify, differential, allow_incomplete;
 
     /* verify */

@@ -78,6 +78,9 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
         .force = j->overwrite,
         .differential = j->differential,
         .verify = j->verify,
+        .offset = j->offset > 0 ? (uint64_t)j->offset : 0,
+        .length = j->length > 0 ? (uint64_t)j->length : 0,
+        .ranged = j->offset >= 0 || j->length > 0,
         .progress = x->progress,
         .cancel = x->cancel,
     };
