@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 struct fixture {
@@ -22,6 +23,16 @@ struct fixture {
     struct engine *g;
     struct records *r;
 };
+
+/* Time of day as everything here sees it: no test waits for a minute. */
+static int64_t ahead_ns;
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const int rc = (int)syscall(SYS_clock_gettime, clock, t);
+    if (rc == 0 && clock == CLOCK_REALTIME)
+        *t = ns_timespec(timespec_ns(*t) + ahead_ns);
+    return rc;
+}
 
 /* Answers, in their order. */
 static struct answers {
@@ -106,6 +117,7 @@ static int set_up(void **state)
     assert_int_equal(fclose(f), 0);
     assert_ok(cfg_load_dir(&c, x->dir, &e), &e);
     assert_true(sd_event_new(&x->loop) >= 0);
+    ahead_ns = 0;
     struct engine_paths p = {.mover_program = "/bin/false"};
     snprintf(p.config_dir, sizeof p.config_dir, "%s", x->dir);
     snprintf(p.state_dir, sizeof p.state_dir, "%s", x->dir);
@@ -634,6 +646,105 @@ static void a_step_that_cannot_be_started(void **state)
     assert_true(problem(x, "job \"j\" could not be started"));
 }
 
+/* ---- progress ---- */
+
+/* One that waits for its backup's phase 1, which never comes: nothing is decided of it. */
+static void add_waiting(struct fixture *x, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT;
+    operation_init(&op);
+    str_set(&op.id, id);
+    str_set(&op.volume_id, "v");
+    op.state = OP_QUEUED;
+    op.kind = KIND_BACKUP;
+    assert_ok(operation_add(x->r, &op, &e), &e);
+    assert_non_null(live_get(&x->g->d, id));
+    run_until(x, is_idle, "what was added");
+}
+
+static int64_t stored_progress(struct fixture *x, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct err e = ERR_INIT;
+    assert_ok(operation_get(x->r, id, &op, &e), &e);
+    return jint(op.progress, "done");
+}
+
+static void report(struct fixture *x, const char *id, int64_t done)
+{
+    CLEANUP_JSON json_t *p = json_pack("{s:s,s:I,s:I}", "phase", "moving", "total", INT64_C(1) << 30, "done", done);
+    engine_mover_events.progress(id, p, x->g);
+}
+
+/* Two messages a second: in memory each of them, in the records one in half a minute and the one before the state
+ * changes (AO-19). */
+static void progress_is_kept_in_memory(void **state)
+{
+    struct fixture *x = *state;
+    const char *id = "up-b-1.v";
+    unsigned saves = 0;
+    int64_t saved = 0, saved_at = 0;
+    struct mover_end end = {.outcome = MOVER_FAILED, .status = -1};
+    add_waiting(x, id);
+    for (int64_t half = 1; half <= 200; half++) {
+        ahead_ns += NS_PER_S / 2;
+        report(x, id, half);
+        assert_int_equal(jint(live_find(&x->g->d, id)->progress, "done"), half);
+        run_until(x, is_idle, "what is saved of it");
+        const int64_t now = stored_progress(x, id);
+        if (now == saved)
+            continue;
+        assert_int_equal(now, half);
+        assert_true(half - saved_at >= 60);
+        saves++;
+        saved = saved_at = half;
+    }
+    assert_int_equal(saves, 3); /* in 100 s */
+    report(x, id, 777);
+    run_until(x, is_idle, "the last message");
+    assert_int_equal(stored_progress(x, id), saved);
+    err_set(&end.err, ERR_SOURCE, EIO, "Input/output error");
+    engine_mover_events.ended(id, &end, x->g);
+    run_until(x, is_idle, "the end");
+    assert_int_equal(stored_progress(x, id), 777);
+}
+
+/* ---- sweeps ---- */
+
+static bool is_canceled(struct fixture *x)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    return operation_get(x->r, "up-b-1.v", &op, NULL) == 0 && op.state == OP_CANCELED;
+}
+
+/* What no event has told of is found by the sweep, each minute by default and not before; what one tells of is looked
+ * at now (AO-23). */
+static void a_sweep_finds_what_no_event_told(void **state)
+{
+    struct fixture *x = *state;
+    const struct operation *op;
+    add_waiting(x, "up-b-1.v");
+    assert_non_null(op = operation_peek(x->r, "up-b-1.v"));
+    ((struct operation *)(uintptr_t)op)->cancel = true; /* without a mark on the board */
+    for (unsigned i = 0; i < 3; i++) {
+        verify(x); /* turns with other work */
+        run_until(x, is_idle, "a verification");
+    }
+    assert_false(is_canceled(x));
+    const int64_t before = x->g->sweep_ns, period = cfg_daemon(x->g->cfg)->sweep_s * NS_PER_S;
+    run_until(x, is_canceled, "the sweep");
+    assert_true(x->g->sweep_ns - before >= period && x->g->sweep_ns - before < 2 * period);
+    /* And at once, when told. */
+    char id[512];
+    queued(x, id);
+    x->g->sweep_ns = now_ns();
+    cancel(x, id);
+    run_until(x, is_idle, "a cancel");
+    assert_null(operation_peek(x->r, id));
+    assert_true(now_ns() - x->g->sweep_ns < period);
+}
+
 int main(void)
 {
     faulty_vfs_install();
@@ -648,6 +759,8 @@ int main(void)
         T(clients_come_first),
         T(a_hold_that_comes_too_late),
         T(a_step_that_cannot_be_started),
+        T(progress_is_kept_in_memory),
+        T(a_sweep_finds_what_no_event_told),
     };
     return cmocka_run_group_tests_name("turn", tests, NULL, NULL);
 }
