@@ -112,8 +112,7 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     f->expired = n->expired;
     f->missing = n->state == NATIVE_MISSING;
     f->removing = n->state == NATIVE_REMOVING;
-    f->effective_retain =
-        n->effective_retain >= 0 && n->effective_retain < UINT_MAX ? (unsigned)n->effective_retain : UINT_MAX;
+    f->effective_retain = (unsigned)n->effective_retain; /* -1, not known: UINT_MAX */
     if (n->job_retain)
         snprintf(f->job, sizeof f->job, "%s", n->job);
     snprintf(f->backup, sizeof f->backup, "%s", n->parent[0] ? n->parent : native->backup);

@@ -329,8 +329,7 @@ static bool retain(struct decide *d, struct operation *op)
         op->releasing = true; /* it no longer counts as a user of its native */
         op->prune_rounds = 0;
         op->checks = 0;
-        if (operation_write(d, op) < 0)
-            return false;
+        operation_write(d, op);
     }
     native_rules(&rules, op->policy, op->job, -1, false, decide_now(d));
     int rc = natives_make_room(d, op, &rules, op->ended_ns, &v, &e);
@@ -490,8 +489,7 @@ void operation_work_ended(struct decide *d, struct operation *op, enum work w, s
 /* Complete and on its way into place: too late to cancel, and half-done would be worse. */
 static bool is_filled(const struct operation *op)
 {
-    return operation_is_restore(op) && op->filled && op->target &&
-           (op->state == OP_EXPOSING || op->state == OP_RUNNING || op->state == OP_CANCELLING);
+    return operation_is_restore(op) && op->filled && op->target;
 }
 
 void decide_operation(struct decide *d, struct operation *op)

@@ -87,10 +87,10 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
         operation_fail(d, op, stage, e);
         return;
     }
-    int64_t wait = first > 0 ? first : 30;
+    int64_t wait = first;
     for (int64_t i = 0; i < attempt && wait < most; i++)
         wait *= 2;
-    if (most > 0 && wait > most)
+    if (wait > most)
         wait = most;
     records_counters_hold(d->records);
     count_retry(d, op);
@@ -112,7 +112,7 @@ void operation_interrupted(struct decide *d, struct operation *op, const struct 
     }
     operation_error(d, op, "move", e);
     op->interruptions = times + 1;
-    op->wake_ns = decide_now(d) + (rebooted ? 1 : first > 0 ? first : 30) * NS_PER_S;
+    op->wake_ns = decide_now(d) + (rebooted ? 1 : first) * NS_PER_S;
     plan_log(d, LOG_LVL_INFO, "%s: its mover was terminated %s; resuming from the last checkpoint", operation_label(op),
              rebooted ? "by a reboot" : "externally");
     operation_become(d, op, OP_RETRYING);

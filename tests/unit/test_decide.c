@@ -629,7 +629,7 @@ static void run_command(void)
             if (!m.cfg[0] && strcmp(cmd.word[0], "config") != 0)
                 wrong("\"$ config\" comes first");
             commands[i].fn();
-            if (m.cfg[0] && commands[i].fn != cmd_commit) /* which is about the next turn */
+            if (m.cfg[0] && commands[i].fn != cmd_commit && !has_word("unseen")) /* which are about the next turn */
                 turns();
             return;
         }
