@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/beneath.h"
+#include "repo/blob-leftovers.h"
 #include "repo/blob-ops.h"
 #include "repo/shards.h"
 
@@ -711,6 +712,12 @@ static int dir_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void 
     return fd < 0 ? list_failed(&w, 0, -fd) : walk_dir(&w, fd, 0);
 }
 
+static int dir_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
+                         struct err *e)
+{
+    return blob_leftovers_sweep(store_of(b)->root, b->location, fn, arg, dry_run, ret, e);
+}
+
 /* ---- opening ---- */
 
 static void dir_free(struct blobs *b)
@@ -731,6 +738,7 @@ static const struct blobs_ops dir_ops = {
     .put = dir_put,
     .del = dir_delete,
     .list = dir_list,
+    .leftovers = dir_leftovers,
     .writer_new = dir_writer_new,
     .writer_write = dir_writer_write,
     .writer_at_once = dir_writer_at_once,

@@ -21,6 +21,10 @@ struct blobs_ops {
     int (*del)(struct blobs *b, const char *name, struct err *e);
     int (*list)(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
+    /* NULL: a write leaves nothing behind. */
+    int (*leftovers)(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
+                     struct err *e);
+
     int (*writer_new)(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
     int (*writer_write)(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
     int (*writer_read)(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);

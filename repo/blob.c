@@ -183,6 +183,14 @@ int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg,
     return rc;
 }
 
+int blobs_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
+                    struct err *e)
+{
+    struct listing l = {b, fn, arg, e};
+    *ret = (struct blob_leftovers){0};
+    return b->ops->leftovers ? b->ops->leftovers(b, list_one, &l, dry_run, ret, e) : 0;
+}
+
 int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
 {
     int rc = check_name(b, name, e);

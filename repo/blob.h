@@ -100,6 +100,16 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e);
 typedef int blob_list_fn(const struct blob_info *info, void *arg);
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
+/* Files of killed writers, which are no blobs: fn gets the name of the blob that was being written, and returns 1 for
+ * one to remove, 0 for one to leave. One that a process of this machine has open stays. Stores without such files:
+ * none. */
+struct blob_leftovers {
+    uint64_t files, bytes; /* removed; with dry_run: would be */
+    uint64_t kept;
+};
+int blobs_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
+                    struct err *e);
+
 /*
  * A blob written in pieces, never entirely in memory: pieces at any offsets, from any thread, concurrently.
  * Page-aligned pieces at page-aligned offsets may bypass the page cache. commit makes it visible and durable; abort (or

@@ -3,6 +3,7 @@
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "repo/expire.h"
+#include "repo/leftovers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -109,10 +110,11 @@ static int add_verdict(const struct expire_verdict *v, void *arg)
     return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
 }
 
-static void print_summary(const struct options *o, const struct expire_result *r)
+static void print_summary(const struct options *o, const struct expire_result *r, const struct blob_leftovers *left)
 {
     if (o->json || o->quiet)
         return;
+    print_leftovers(left->files, left->bytes, o->dry_run);
     if (!r->sources) {
         printf("No snapshots.\n");
         return;
@@ -175,16 +177,21 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
     struct expire_result res = {0};
     if (o->json && !(v.sources = json_array()))
         return err_nomem(e);
+    struct blob_leftovers left = {0};
     rc = snapshots_expire(r, &x, add_verdict, &v, &res, e);
+    if (rc >= 0)
+        rc = leftovers_remove(r, o->dry_run, &left, e);
     if (rc < 0) {
         json_decref(v.sources);
         return e->cls ? rc : err_nomem(e);
     }
     if (o->json)
-        print_json(json_pack("{s:s, s:s, s:b, s:o, s:I, s:I, s:i}", "type", "result", "verb", "snapshot expire",
-                             "dryRun", (int)o->dry_run, "sources", v.sources, "kept", (json_int_t)res.kept, "expired",
-                             (json_int_t)res.expired, "unreadable", (int)res.unreadable));
-    print_summary(o, &res);
+        print_json(json_pack("{s:s, s:s, s:b, s:o, s:I, s:I, s:i, s:I, s:I}", "type", "result", "verb",
+                             "snapshot expire", "dryRun", (int)o->dry_run, "sources", v.sources, "kept",
+                             (json_int_t)res.kept, "expired", (json_int_t)res.expired, "unreadable",
+                             (int)res.unreadable, "leftovers", (json_int_t)left.files, "leftoverBytes",
+                             (json_int_t)left.bytes));
+    print_summary(o, &res, &left);
     if (res.unreadable)
         return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read; %s not changed", res.unreadable,
                        res.unreadable == 1 ? "" : "s", res.unreadable == 1 ? "it was" : "they were");

@@ -392,6 +392,7 @@ static void print_verdicts(const struct options *o, const json_t *ended)
     }
     if (jint(answer, "omitted"))
         printf("%s%lld more not listed: too many\n", *last ? "\n" : "", (long long)jint(answer, "omitted"));
+    print_leftovers((uint64_t)jint(answer, "leftovers"), (uint64_t)jint(answer, "leftoverBytes"), o->dry_run);
     printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
            (long long)(jint(answer, "expired") + jint(answer, "kept")),
            o->dry_run ? "would be deleted; nothing was changed" : "deleted");

@@ -2,6 +2,8 @@
 /* verdicts.c - see verdicts.h */
 #include "daemon/cli/verdicts.h"
 
+#include "base/units.h"
+
 #include <string.h>
 
 #define REASON_MIN 24 /* columns; on narrower screens the reason has its own line */
@@ -44,4 +46,12 @@ void verdict_print(const struct verdict_line *v, char last[5000])
         fputs("\n      ", stdout);
         print_paragraph(stdout, v->why, 6, 6);
     }
+}
+
+void print_leftovers(uint64_t files, uint64_t bytes, bool dry_run)
+{
+    char size[32];
+    if (files)
+        printf("%llu unfinished file%s of killed writers %s (%s).\n", (unsigned long long)files, files == 1 ? "" : "s",
+               dry_run ? "would be removed" : "removed", amount_text((double)bytes, size, sizeof size));
 }

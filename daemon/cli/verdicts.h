@@ -15,6 +15,8 @@ struct verdict_line {
 
 /* Prints a heading if the source differs from `last` ("" at first), then a line for the snapshot. Kept ones only with
  * `explain`. */
+/* Files of killed writers that expire removed, or would remove; nothing for 0. */
+void print_leftovers(uint64_t files, uint64_t bytes, bool dry_run);
 void verdict_print(const struct verdict_line *v, char last[5000]);
 
 #endif

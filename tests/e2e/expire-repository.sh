@@ -57,6 +57,43 @@ same "there too" "$(count $other)" 1
 expect "one source" 0 'of 1 source' -- sf "$R" snapshot expire --as $other
 expect "a source that is not there" 0 'No snapshots' -- sf "$R" snapshot expire --as snapferry@n:/none
 
+# Files of killed writers, as own and stock clients name them: removed after 24 h of the clock of the storage, unless a
+# marker of their session is younger than 96 h, or a process has them open.
+H=0123456789abcdef
+put() { mkdir -p "$(dirname "$R/$1")"; head -c "${3-1000}" /dev/zero >"$R/$1"; touch -d "$2" "$R/$1"; }
+left() { (cd "$R" && find . -name '*.tmp.*' -printf '%P\n' | sort | tr '\n' ' '); }
+find "$R" -name '*.tmp.*' -delete
+put p/abc/dead-s1111111111111111147.f.tmp.$H '25 hours ago' 4000
+put x/n0_/dead-s1111111111111111147-c1.f.tmp.$H '25 hours ago'
+put kopia.maintenance.f.tmp.$H '3 days ago'
+put .shards.tmp.$H '3 days ago'
+put p/abc/young-s1111111111111111147.f.tmp.$H '23 hours ago'
+put p/abc/alive-s2222222222222222147.f.tmp.$H '80 hours ago'
+put s/abc/def-s2222222222222222147.f '80 hours ago'
+put p/abc/lost-s3333333333333333147.f.tmp.$H '120 hours ago'
+put s/abc/old-s3333333333333333147.f '97 hours ago'
+put p/abc/open-s1111111111111111147.f.tmp.$H '25 hours ago'
+put p/abc/other.f.tmp.xyz '3 days ago'
+put p/abc/other.tmp.$H '3 days ago'
+mkdir -p "$R/p/abc/d.f.tmp.$H"; ln -s /etc/passwd "$R/p/abc/l.f.tmp.$H"; mkfifo "$R/p/abc/f.f.tmp.$H"
+keeps="p/abc/alive-s2222222222222222147.f.tmp.$H p/abc/d.f.tmp.$H p/abc/f.f.tmp.$H p/abc/l.f.tmp.$H"
+keeps="$keeps p/abc/open-s1111111111111111147.f.tmp.$H p/abc/other.f.tmp.xyz p/abc/other.tmp.$H"
+keeps="$keeps p/abc/young-s1111111111111111147.f.tmp.$H "
+before=$(left)
+exec 8<"$R/p/abc/open-s1111111111111111147.f.tmp.$H"
+expect "a dry run reports files of killed writers" 0 '^5 unfinished files of killed writers would be removed' \
+    -- sf "$R" snapshot expire --dry-run
+same "and leaves them" "$(left)" "$before"
+same "expire counts and removes them" \
+    "$(sf "$R" snapshot expire --json | tail -n 1 | jq -c '[.leftovers, .leftoverBytes]')" '[5,8000]'
+same "files in use, young ones and those of a session stay" "$(left)" "$keeps"
+exec 8<&-
+find "$R" -newermt '24 hours ago' -name '*.f' -exec touch -h -d '40 hours ago' {} +
+same "a repository that nobody writes to stands still" "$(sf "$R" snapshot expire --json | result leftovers)" 0
+find "$R" -name 'kopia.repository.f' -exec touch {} +
+same "the file that was open is removed later" "$(sf "$R" snapshot expire --json | result leftovers)" 1
+rm -rf "$R/p/abc" "$R/s/abc"
+
 # Pins and deleting.
 expect "pinned twice is once" 0 'Nothing to do' -- sf "$R" snapshot pin "$pin" keep-me
 expect "a pinned one is not deleted" 2 'is pinned: nothing deleted' -- sf "$R" snapshot delete "$pin"

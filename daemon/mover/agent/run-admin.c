@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "repo/expire.h"
+#include "repo/leftovers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -267,6 +268,12 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     else
         for (size_t i = 0; i < json_array_size(sources) && rc == 0; i++)
             rc = expire_source(r, json_array_get(sources, i), x->job->node, dry, &verdicts, &sum, e);
+    struct blob_leftovers left = {0};
+    if (rc == 0)
+        rc = leftovers_remove(r, dry, &left, e);
+    if (left.files && !dry)
+        log_info("%llu unfinished files of killed writers removed (%llu bytes)", (unsigned long long)left.files,
+                 (unsigned long long)left.bytes);
     if (listed) {
         json_object_set_new(answer, "snapshots", verdicts.list);
         json_object_set_new(answer, "omitted", json_integer(verdicts.omitted));
@@ -276,6 +283,8 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     json_object_set_new(answer, "kept", json_integer((json_int_t)sum.kept));
     json_object_set_new(answer, "expired", json_integer((json_int_t)sum.expired));
     json_object_set_new(answer, "unreadable", json_integer(sum.unreadable));
+    json_object_set_new(answer, "leftovers", json_integer((json_int_t)left.files));
+    json_object_set_new(answer, "leftoverBytes", json_integer((json_int_t)left.bytes));
     return rc == -ECANCELED && !e->cls ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while snapshots expire")
                                        : rc;
 }
