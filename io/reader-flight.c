@@ -99,11 +99,14 @@ void reader_begin_read(struct reader *r, struct piece *p)
     size_t at = p->v % r->ring + p->got;
     unsigned len = (unsigned)(p->len - p->got);
     int file = r->use_direct ? 0 : 1;
+    if (!r->files_fixed)
+        file = r->use_direct ? r->fd_direct : r->fd_plain;
     if (r->fixed)
         io_uring_prep_read_fixed(sqe, file, r->mem + at, len, p->pos + p->got, (int)(at / FIXED_MAX));
     else
         io_uring_prep_read(sqe, file, r->mem + at, len, p->pos + p->got);
-    sqe->flags |= IOSQE_FIXED_FILE;
+    if (r->files_fixed)
+        sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data(sqe, p);
 }
 
@@ -156,7 +159,7 @@ int reader_wait_reads(struct reader *r, struct err *e)
 int reader_uring_open(struct reader *r)
 {
     int rc = ring_take(&r->uring, r->depth * 2, RING_READ, r->fault.lower_flags);
-    if (rc < 0)
+    if (rc < 0 || rings_prepared())
         return rc;
     int fds[2] = {r->fd_direct >= 0 ? r->fd_direct : r->fd_plain, r->fd_plain};
     rc = io_uring_register_files(&r->uring, fds, 2);
@@ -164,11 +167,14 @@ int reader_uring_open(struct reader *r)
         ring_give(&r->uring);
         return rc;
     }
+    r->files_fixed = true;
     return 0;
 }
 
 void reader_uring_fix_buffers(struct reader *r)
 {
+    if (rings_prepared()) /* nothing can be registered any more */
+        return;
     unsigned n = (unsigned)((r->ring + FIXED_MAX - 1) / FIXED_MAX);
     CLEANUP_FREE struct iovec *v = calloc(n, sizeof *v);
     int rc = -ENOMEM;

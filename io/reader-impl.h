@@ -85,7 +85,7 @@ struct reader {
     struct extent ext;     /* last queried extent */
     bool ext_valid;
     struct io_uring uring;
-    bool uring_up, fixed;
+    bool uring_up, fixed, files_fixed; /* fixed: buffers are registered */
     struct pool pool;
     uint64_t bad_start, bad_end; /* a bad range that may continue in the next piece */
     int bad_sys;

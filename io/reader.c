@@ -345,7 +345,8 @@ static void *reader_main(void *arg)
          * a volume removed right after its backup would be busy. */
         if (r->fixed)
             io_uring_unregister_buffers(&r->uring);
-        io_uring_unregister_files(&r->uring);
+        if (r->files_fixed)
+            io_uring_unregister_files(&r->uring);
         ring_give(&r->uring);
     } else if (r->pool.todo_tail)
         reader_pool_stop(r);

@@ -4,13 +4,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 struct prepared {
     struct io_uring ring;
-    bool taken, enabled;
+    bool taken;
 };
 
 static struct prepared made[RINGS_MAX];
@@ -20,21 +19,11 @@ static bool sealed;
 static enum ring_use made_for;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* IORING_REGISTER_BUFFERS is 0: it stands at the end, where the list ends with it. */
-const unsigned rings_registrations[] = {IORING_UNREGISTER_BUFFERS, IORING_REGISTER_FILES, IORING_UNREGISTER_FILES,
-                                        IORING_REGISTER_ENABLE_RINGS, IORING_REGISTER_BUFFERS};
-
 static const unsigned flags_of[2][3] = {
     [RING_READ] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0},
     /* Not SINGLE_ISSUER: a writer may be created and used by different threads. */
     [RING_WRITE] = {IORING_SETUP_COOP_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0},
 };
-
-/* Not every liburing exports the functions for it. */
-int ring_register(struct io_uring *ring, unsigned what, void *arg, unsigned n)
-{
-    return syscall(SYS_io_uring_register, ring->ring_fd, what, arg, n) < 0 ? -errno : 0;
-}
 
 static int ring_make(struct io_uring *ring, unsigned entries, enum ring_use use, unsigned lower, unsigned more)
 {
@@ -44,24 +33,19 @@ static int ring_make(struct io_uring *ring, unsigned entries, enum ring_use use,
     return rc;
 }
 
+/* Not every liburing exports the functions for it. */
+static int ring_register(struct io_uring *ring, unsigned what, void *arg, unsigned n)
+{
+    return syscall(SYS_io_uring_register, ring->ring_fd, what, arg, n) < 0 ? -errno : 0;
+}
+
+/* What is not named is refused: other operations, all flags of requests, all registrations. */
 static int ring_restrict(struct io_uring *ring, enum ring_use use)
 {
-    struct io_uring_restriction r[8] = {
-        {.opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = IOSQE_FIXED_FILE},
-    };
-    unsigned n = 1;
-    if (use == RING_WRITE) {
-        r[n++] = (struct io_uring_restriction){.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_WRITE};
-        return ring_register(ring, IORING_REGISTER_RESTRICTIONS, r, n);
-    }
-    r[n++] = (struct io_uring_restriction){.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ};
-    r[n++] = (struct io_uring_restriction){.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ_FIXED};
-    static const unsigned registers[] = {IORING_REGISTER_BUFFERS, IORING_UNREGISTER_BUFFERS, IORING_REGISTER_FILES,
-                                         IORING_UNREGISTER_FILES};
-    for (unsigned i = 0; i < 4; i++)
-        r[n++] =
-            (struct io_uring_restriction){.opcode = IORING_RESTRICTION_REGISTER_OP, .register_op = (__u8)registers[i]};
-    return ring_register(ring, IORING_REGISTER_RESTRICTIONS, r, n);
+    struct io_uring_restriction r = {.opcode = IORING_RESTRICTION_SQE_OP,
+                                     .sqe_op = use == RING_WRITE ? IORING_OP_WRITE : IORING_OP_READ};
+    int rc = ring_register(ring, IORING_REGISTER_RESTRICTIONS, &r, 1);
+    return rc < 0 ? rc : ring_register(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
 int rings_prepare(unsigned n, enum ring_use use)
@@ -70,11 +54,17 @@ int rings_prepare(unsigned n, enum ring_use use)
     made_for = use;
     for (; n_made < n && n_made < RINGS_MAX && made_error == 0; n_made += made_error == 0) {
         struct io_uring *ring = &made[n_made].ring;
-        made_error = ring_make(ring, RINGS_ENTRIES, use, 0, IORING_SETUP_R_DISABLED);
+        /* Not SINGLE_ISSUER: that would be the thread that enables it, now. */
+        made_error = ring_make(ring, RINGS_ENTRIES, use, 1, IORING_SETUP_R_DISABLED);
         if (made_error == 0 && (made_error = ring_restrict(ring, use)) < 0)
             io_uring_queue_exit(ring);
     }
     return made_error;
+}
+
+bool rings_prepared(void)
+{
+    return sealed;
 }
 
 int ring_take(struct io_uring *ret, unsigned entries, enum ring_use use, unsigned lower)
@@ -87,13 +77,9 @@ int ring_take(struct io_uring *ret, unsigned entries, enum ring_use use, unsigne
         struct prepared *p = &made[i];
         if (p->taken)
             continue;
-        /* By the thread that will use it: that is its only issuer from now on. */
-        rc = p->enabled ? 0 : ring_register(&p->ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
-        p->enabled = p->taken = rc >= 0;
-        if (rc >= 0) {
-            *ret = p->ring;
-            rc = 0;
-        }
+        *ret = p->ring;
+        p->taken = true;
+        rc = 0;
         break;
     }
     pthread_mutex_unlock(&lock);

@@ -224,10 +224,6 @@ static int allow_guarded(scmp_filter_ctx f, pid_t self)
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, equals(0, AF_UNIX));
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, masked(1, 0xffffffffu, requests[i]));
-    /* The rings are there (io/rings.h), and what may be registered with them lifts no restriction. */
-    for (unsigned i = 0; i == 0 || rings_registrations[i - 1]; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(io_uring_register), 1,
-                               masked(1, 0xffffffffu, rings_registrations[i]));
     /* Limits may be read, of this process only. */
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, equals(0, 0), equals(2, 0));
     static const int prctls[] = {PR_SET_NAME,     PR_GET_NAME,         PR_SET_VMA,

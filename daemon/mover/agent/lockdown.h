@@ -6,7 +6,7 @@
  * data path needs: files, its descriptors, memory, threads, io_uring, Unix sockets. Everything else is refused with
  * EPERM: other address families, execve, fork, ptrace, mount, bpf, module and key system calls, setuid and related
  * ones. Requests of io_uring are not seen by a filter: the rings are made before it and restricted to reads or to
- * writes, and no others can be made. Internal to the mover process.
+ * writes, no others can be made, and nothing can be registered with them. Internal to the mover process.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H
 #define SNAPFERRY_DAEMON_MOVER_AGENT_LOCKDOWN_H

@@ -273,15 +273,30 @@ static long try_ring_write(void)
     io_uring_prep_write(q, 1, "", 0, 0);
     return ring_result(ring);
 }
-static long try_ring_restrictions(void)
+static long ring_register(unsigned what, void *arg, unsigned n)
 {
     struct io_uring *ring = prepared();
-    if (!ring)
-        return NOTHING;
+    return ring ? syscall(SYS_io_uring_register, ring->ring_fd, what, arg, n) : NOTHING;
+}
+static long try_ring_restrictions(void)
+{
     struct io_uring_restriction r = {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_OPENAT};
-    int rc = ring_register(ring, IORING_REGISTER_RESTRICTIONS, &r, 1);
-    errno = rc < 0 ? -rc : 0;
-    return rc;
+    return ring_register(IORING_REGISTER_RESTRICTIONS, &r, 1);
+}
+static long try_ring_files(void)
+{
+    int fd = 0;
+    return ring_register(IORING_REGISTER_FILES, &fd, 1);
+}
+static long try_ring_buffers(void)
+{
+    static char page[4096];
+    struct iovec v = {page, sizeof page};
+    return ring_register(IORING_REGISTER_BUFFERS, &v, 1);
+}
+static long try_ring_enable(void)
+{
+    return ring_register(IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
 static const struct attempt {
@@ -328,6 +343,9 @@ static const struct attempt {
     {"socket by io_uring", try_ring_socket},
     {"write by a ring for reads", try_ring_write},
     {"other restrictions of a ring", try_ring_restrictions},
+    {"files registered with a ring", try_ring_files},
+    {"buffers registered with a ring", try_ring_buffers},
+    {"enabling a ring", try_ring_enable},
 };
 
 static int become(const char *user, struct err *e)
