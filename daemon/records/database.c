@@ -74,7 +74,7 @@ static int look_at_schema(struct records *r, struct found *f, struct err *e)
             return 0;
         rc = one_value(r->writer.db, "SELECT value FROM meta WHERE key='schema'", text, sizeof text);
     }
-    if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
+    if (records_is_damage(r->writer.db, rc) || (rc & 0xff) == SQLITE_ERROR)
         set_damaged(f, sqlite3_errmsg(r->writer.db));
     else if (rc != SQLITE_OK)
         return records_sqlite_fail(r->writer.db, rc, r->path, e, "read");
@@ -88,7 +88,7 @@ static int check_integrity(struct records *r, struct found *f, struct err *e)
     char text[256];
     int rc = one_value(r->writer.db, "PRAGMA integrity_check(1)", text, sizeof text);
     text[strcspn(text, "\n")] = '\0';
-    if (records_is_damage(rc))
+    if (records_is_damage(r->writer.db, rc))
         set_damaged(f, sqlite3_errmsg(r->writer.db));
     else if (rc != SQLITE_OK)
         return records_sqlite_fail(r->writer.db, rc, r->path, e, "check");
@@ -272,13 +272,15 @@ static int check_names(struct records *r, struct found *f, struct err *e)
 {
     static const char *const others[] = {"SELECT key,value FROM meta LIMIT 0",
                                          "SELECT id,owner,kind,name,doc,created_ns FROM intents LIMIT 0",
-                                         "SELECT name,labels,value FROM counters LIMIT 0"};
+                                         "SELECT name,labels,value FROM counters LIMIT 0",
+                                         "SELECT n,kind,seq,id,parent,volume,state,doc,reason,at_ns FROM set_aside "
+                                         "LIMIT 0"};
     char sql[200], text[8];
-    for (unsigned i = 0; !f->damaged && i < ROW_KINDS + 3; i++) {
+    for (unsigned i = 0; !f->damaged && i < ROW_KINDS + sizeof others / sizeof *others; i++) {
         if (i < ROW_KINDS)
             snprintf(sql, sizeof sql, "SELECT " ROW_COLUMNS " FROM %s LIMIT 0", row_types[i].table);
         int rc = one_value(r->writer.db, i < ROW_KINDS ? sql : others[i - ROW_KINDS], text, sizeof text);
-        if (records_is_damage(rc) || (rc & 0xff) == SQLITE_ERROR)
+        if (records_is_damage(r->writer.db, rc) || (rc & 0xff) == SQLITE_ERROR)
             set_damaged(f, sqlite3_errmsg(r->writer.db));
         else if (rc != SQLITE_OK)
             return records_sqlite_fail(r->writer.db, rc, r->path, e, "read");

@@ -66,7 +66,7 @@ static void check(struct integrity *x, sqlite3 *db)
     sqlite3_exec(db, "PRAGMA cell_size_check=ON", NULL, NULL, NULL);
     for (enum row_kind k = 0; k < ROW_KINDS && !atomic_load(&x->bad); k++) {
         int rc = read_table(x, db, row_types[k].table);
-        if (!records_is_damage(rc))
+        if (!records_is_damage(db, rc))
             continue;
         snprintf(x->why, sizeof x->why, "%s", sqlite3_errmsg(db));
         atomic_store(&x->bad, true);

@@ -197,7 +197,8 @@ int records_exec(sqlite3 *db, const char *path, const char *sql, struct err *e, 
 int records_sync_dir(const char *dir, struct err *e);
 /* Words an SQLite failure: class, errno. `what`: "write the records". Never NULL text. */
 int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, const char *what);
-bool records_is_damage(int rc);
+/* `db` (may be NULL) has the message of rc: a table that is missing is damage, too. */
+bool records_is_damage(sqlite3 *db, int rc);
 /* The same for an open store: notes damage and degradation. */
 int records_fail(struct connection *c, int rc, bool writing, struct err *e, const char *what);
 int records_prepare(struct connection *c, sqlite3_stmt **slot, const char *sql, struct err *e);

@@ -63,10 +63,17 @@ static int io_errno(sqlite3 *db, const char *path)
     return full ? full : sys > 0 ? sys : EIO;
 }
 
+bool records_is_damage(sqlite3 *db, int rc)
+{
+    /* The statements are fixed, and the schema was checked when the database was opened. */
+    return (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ||
+           ((rc & 0xff) == SQLITE_ERROR && db && !strncmp(sqlite3_errmsg(db), "no such table: ", 15));
+}
+
 int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, const char *what)
 {
     const char *text = db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
-    switch (rc & 0xff) {
+    switch (records_is_damage(db, rc) ? SQLITE_CORRUPT : rc & 0xff) {
     case SQLITE_FULL:
         err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s %s", what, path);
         return err_hint(e, "make room on the file system of %s; work goes on by itself then", path);
@@ -96,15 +103,10 @@ int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, co
     }
 }
 
-bool records_is_damage(int rc)
-{
-    return (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB;
-}
-
 int records_fail(struct connection *c, int rc, bool writing, struct err *e, const char *what)
 {
     int ret = records_sqlite_fail(c->db, rc, c->path, e, what);
-    c->noted->corrupt |= records_is_damage(rc);
+    c->noted->corrupt |= records_is_damage(c->db, rc);
     if (writing && (rc & 0xff) != SQLITE_CONSTRAINT && (rc & 0xff) != SQLITE_TOOBIG) {
         c->noted->write_errors++;
         c->noted->degraded = true;
