@@ -14,12 +14,12 @@
 static json_t *operation_details(const struct operation *op)
 {
     static const char *const members[] = {
-        "exposure", "native",        "native_doc",  "target_name",   "from",          "of",
-        "attempts", "identity",      "snapshot_ns", "snapshot_ms",   "group_skew_ms", "frozen_ms",
-        "cancel",   "cancel_reason", "outcome",     "cleanup_error", "reason",        "do",
-        "policy",   "into",          "own",         "prune_rounds",  "job",           "rebuilt",
-        "size",     "snapshot",      "plugin_id",   "verify",        "differential",  "ranged",
-        "offset",   "length"};
+        "exposure", "native",        "native_doc",   "target_name",   "from",          "of",
+        "attempts", "identity",      "snapshot_ns",  "snapshot_ms",   "group_skew_ms", "frozen_ms",
+        "cancel",   "cancel_reason", "outcome",      "cleanup_error", "reason",        "do",
+        "policy",   "into",          "own",          "prune_rounds",  "job",           "rebuilt",
+        "size",     "snapshot",      "plugin_id",    "verify",        "differential",  "ranged",
+        "offset",   "length",        "configured_ns"};
     CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
@@ -51,6 +51,7 @@ static json_t *operation_document(const struct operation *op)
         put_text(o, "why", op->skip_reason);
     else if (!op_state_terminal(op->state))
         put_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
+    put_text(o, "config_kept", op->config_kept);
     put_error(o, &op->error);
     put_text(o, "target_state", target_state_name(op->target_state));
     put_json(o, "mover", op->mover);

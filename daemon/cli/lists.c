@@ -93,6 +93,8 @@ static void reason_note(struct table *t, const json_t *s)
         table_note(t, tint_of_state(jstr(s, "state")), jstr(error, "message"));
     else
         table_note(t, TINT_DIM, jstr(s, "why"));
+    if (is_running(s))
+        table_note(t, TINT_WARN, jstr(s, "config_kept"));
 }
 
 int ask_operations(const struct options *o, struct err *e)

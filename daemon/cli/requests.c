@@ -478,7 +478,14 @@ int ask_reload(const struct options *o, struct err *e)
     if (o->json) {
         print_answer(o, answer);
     } else if (!o->quiet) {
+        const json_t *ops = jobj(answer, "operations");
+        const int64_t changed = jint(ops, "changed"), kept = jint(ops, "kept");
         puts("Configuration reloaded");
+        if (changed)
+            printf("%lld waiting operation%s taken it over\n", (long long)changed, changed == 1 ? " has" : "s have");
+        if (kept)
+            printf("%lld waiting operation%s not taken over all of it: see snapferry operations\n", (long long)kept,
+                   kept == 1 ? " has" : "s have");
         size_t i;
         const json_t *c;
         json_array_foreach(jarr(answer, "complaints"), i, c)

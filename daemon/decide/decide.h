@@ -378,6 +378,14 @@ static inline bool operation_is_restore(const struct operation *op)
 
 /* ---- policies and classes as rows take them along (policy.c) ---- */
 
+/* What waits takes over the configuration as far as that is possible (configure.c). */
+struct configured {
+    unsigned changed, kept; /* operations: that have changed; that keep a part of what was configured before */
+};
+/* One; true: it has changed and is to be written. */
+bool operation_configure(struct decide *d, struct operation *op);
+/* All, in the transaction of the caller. */
+struct configured configure_waiting(struct decide *d);
 /* An own one, which may be changed before policy_make(). */
 int policy_from_cfg(struct policy *ret, const struct cfg_policy *p);
 /* New references. */

@@ -433,6 +433,7 @@ static void retrying(struct decide *d, struct operation *op)
     if (op->wake_ns > decide_now(d))
         return;
     op->wake_ns = 0;
+    operation_configure(d, op);
     json_set(&op->identity, NULL);
     str_clear(&op->plugin_id);
     if (!operation_is_restore(op) && is_none(op->native_doc)) {

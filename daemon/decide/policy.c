@@ -2,9 +2,9 @@
 /*
  * policy.c - what an operation takes along from the configuration
  *
- * An operation lives by the configuration it was submitted under: its policy and the classes it needs are copied into
- * its record, so that a reload, a renamed section or a new daemon changes nothing for what is already under way
- * (RS-10), and what it made can be removed when its class is long gone.
+ * An operation has its policy and the classes it needs in its record, so that a reload, a renamed section or a new
+ * daemon changes nothing for what is already under way (RS-10), and what it made can be removed when its class is long
+ * gone. As long as it waits it takes over a changed configuration (configure.c).
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"

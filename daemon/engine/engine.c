@@ -208,6 +208,55 @@ static void take_log_level(const struct cfg *c)
             log_least_set((enum log_level)i);
 }
 
+/* ---- the configuration, as what waits takes it over ---- */
+
+struct reload {
+    struct engine *engine;
+    engine_reply_fn *reply;
+    void *arg;
+    json_t *answer;
+    struct configured operations;
+};
+
+static int write_configured(struct decide *d, void *arg, struct err *e)
+{
+    struct reload *r = arg;
+    (void)e;
+    r->operations = configure_waiting(d);
+    return 0;
+}
+
+/* The configuration is in force, whether this could be recorded or not. */
+static void configured(const struct err *e, void *arg)
+{
+    struct reload *r = arg;
+    const struct configured *n = &r->operations;
+    if (e->cls && !r->engine->stopping)
+        log_warning("operations that wait keep their configuration: %s", e->msg);
+    else if (!e->cls && (n->changed || n->kept))
+        log_info("%u waiting operation%s taken over the configuration, %u in part or not", n->changed,
+                 n->changed == 1 ? " has" : "s have", n->kept);
+    if (r->answer && !e->cls)
+        json_object_set_new(r->answer, "operations",
+                            json_pack("{s:i,s:i}", "changed", (int)n->changed, "kept", (int)n->kept));
+    if (r->reply)
+        r->reply(r->answer, NULL, r->arg);
+    json_decref(r->answer);
+    free(r);
+}
+
+/* A daemon that was stopped may find another configuration. */
+static void configure_at_start(struct engine *g)
+{
+    const struct operation_filter live = {.live = true};
+    uint64_t n = 0;
+    struct reload *r = operation_count(g->records, &live, &n, NULL) == 0 && n ? calloc(1, sizeof *r) : NULL;
+    if (!r)
+        return;
+    r->engine = g;
+    engine_request(g, write_configured, configured, r);
+}
+
 int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p, struct cfg *c, struct err *e)
 {
     struct engine *g = calloc(1, sizeof *g);
@@ -285,6 +334,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     if (systemd_runs())
         g->old_timers = OLD_TIMERS_LEFT;
     repositories_refresh(g, true);
+    configure_at_start(g);
     engine_kick(g);
     *ret = g;
     return 0;
@@ -349,12 +399,6 @@ void engine_stop(struct engine *g, char *out, size_t cap)
 
 /* ---- reload ---- */
 
-struct reload {
-    struct engine *engine;
-    engine_reply_fn *reply;
-    void *arg;
-};
-
 static void reload_refused(struct engine *g, const struct err *e)
 {
     g->reload_ok = false;
@@ -410,9 +454,14 @@ static void reload_done(struct step_result *s, void *arg)
     engine_headline(g, line, sizeof line);
     notify_status(line); /* `systemctl status` right after a reload shows its result */
     notify_ready();
-    if (r->reply)
-        r->reply(answer, e.cls ? &e : NULL, r->arg);
-    free(r);
+    if (e.cls) {
+        if (r->reply)
+            r->reply(NULL, &e, r->arg);
+        free(r);
+    } else {
+        r->answer = json_incref(answer);
+        engine_request(g, write_configured, configured, r);
+    }
     engine_kick(g);
 }
 
@@ -426,7 +475,7 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg)
     else if (g->reloading)
         err_set(&e, ERR_BUSY, EBUSY, "a reload is under way");
     if (!e.cls) {
-        *r = (struct reload){g, reply, arg};
+        *r = (struct reload){.engine = g, .reply = reply, .arg = arg};
         g->reloading = true;
         notify_reloading();
         if (step_start(g->steps, "check the new configuration", config_check_step, in, 120, reload_done, r, NULL, &e) ==

@@ -398,6 +398,8 @@ struct operation {
     const struct class_desc *into; /* class of the intermediate, where it is another */
     const struct volume_desc *volume;
     char *job, *description;
+    int64_t configured_ns; /* when it took over a changed configuration */
+    char *config_kept;     /* why it did not take over a part of it */
     bool debug, rebuilt, degraded;
     int64_t state_since_ns, started_ns, ended_ns, completed_ns;
     struct op_spent spent_ms;

@@ -34,6 +34,32 @@ mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it is back: the backup completes" $? 0
 
+# ---- a configuration that is changed meanwhile ----
+mv "$REPO" "$REPO.away"
+check "it is away again" ask reload --quiet
+until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
+B=$(submit "$WORK/xfs/a.img")
+O=$(op_id "$B")
+until_true 15 eval 'state "$O" | grep -q Queued'
+sed -i "s|^path = .*|path = $REPO.away|; s|^password-file = .*|password-file = $WORK/password.new|" "$CONF/snapferry.ini"
+cp -p "$WORK/password" "$WORK/password.new"
+config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'retries = 17' 'repository = other'
+config_add 60-other "[repository \"other\"]
+type = filesystem
+path = $WORK/other
+password-file = $WORK/password"
+expect "a reload tells that it has reached the waiting operation" 0 \
+    '1 waiting operation has taken it over' -- ask reload
+same "its limits are the new ones" "$(doc "$O" | jq .details.policy.retries)" 17
+check "what cannot be changed is told, with what to do" eval \
+    'doc "$O" | jq -r .config_kept | grep -q "repository = other is not taken over.*cancel the operation and submit it again"'
+same "it completes with the new path and password file" "$(wait_state "$B" Completed 60)" Completed
+mv "$REPO.away" "$REPO"
+rm "$CONF/conf.d/60-other.ini"
+config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+sed -i "s|^path = .*|path = $REPO|; s|^password-file = .*|password-file = $WORK/password|" "$CONF/snapferry.ini"
+check "as it was" ask reload --quiet
+
 # ---- the first in line ----
 running "$WORK/xfs/a.img"
 C=$(submit "$WORK/xfs/a.img")

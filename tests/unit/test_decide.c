@@ -79,8 +79,15 @@ static void cmd_config(void)
     if (!first && m.cfg[1] != m.cfg[0])
         wrong("one reload is enough for a scenario");
     load_text(cmd.input);
-    if (first)
+    if (first) {
         daemon_start();
+    } else {
+        records_begin(m.records, NULL);
+        const struct configured n = configure_waiting(&m.d);
+        records_commit(m.records, NULL);
+        if (n.changed || n.kept)
+            out_line("%u taken over, %u in part or not", n.changed, n.kept);
+    }
     show_counters(false);
 }
 

@@ -155,6 +155,15 @@ static void sweep(void)
     decide_look_at_all(&m.d);
 }
 
+static void reload(unsigned to)
+{
+    m.cfg_now = to;
+    m.d.world.cfg = m.cfg[to];
+    records_begin(m.records, NULL);
+    configure_waiting(&m.d);
+    records_commit(m.records, NULL);
+}
+
 static void cancel_backup(const char *id)
 {
     CLEANUP(backup_clear) struct backup b;
@@ -300,7 +309,7 @@ static void play(uint64_t word)
     else if (what < 90)
         sweep();
     else if (what < 91)
-        m.cfg_now = pick(3);
+        reload(pick(3));
     else if (what < 93) {
         m.repo_up = !m.repo_up || pick(3); /* it is away for some time, not for half of it */
         set_repository();
