@@ -2,6 +2,7 @@
 #include "proc/cgroup.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,17 +78,30 @@ static void set_limits(struct cgroup *g, const struct cgroup_limits *l)
     }
 }
 
-void cgroup_make(struct cgroup *ret, const char *name, const struct cgroup_limits *l)
+#define OWN_LASTS_NS NS_PER_S
+
+/* The cgroup of this process, "" if there is none; whoever manages it may move the process, seldom. */
+static const char *own_cgroup(void)
 {
     /* May be refused: a cgroup that has processes cannot delegate its controllers. Then there are no limits. */
     static const char *const controllers[] = {"+memory", "+pids", "+cpu", "+io"};
-    char own[CGROUP_PATH];
-    *ret = (struct cgroup){.path = ""};
+    static char own[CGROUP_PATH];
+    static int64_t seen_ns;
+    if (seen_ns && mono_ns() - seen_ns < OWN_LASTS_NS)
+        return own;
+    seen_ns = mono_ns();
     cgroup_of(getpid(), own, sizeof own);
+    for (size_t i = 0; own[0] && i < sizeof controllers / sizeof *controllers; i++)
+        put_text(own, "cgroup.subtree_control", controllers[i]);
+    return own;
+}
+
+void cgroup_make(struct cgroup *ret, const char *name, const struct cgroup_limits *l)
+{
+    const char *own = own_cgroup();
+    *ret = (struct cgroup){.path = ""};
     if (!own[0])
         return;
-    for (size_t i = 0; i < sizeof controllers / sizeof *controllers; i++)
-        put_text(own, "cgroup.subtree_control", controllers[i]);
     if (snprintf(ret->path, sizeof ret->path, "%s/%s", own, name) >= (int)sizeof ret->path ||
         (mkdir(ret->path, 0755) < 0 && errno != EEXIST)) {
         ret->path[0] = '\0';
@@ -143,8 +157,8 @@ void cgroup_remove(struct cgroup *g)
 
 void cgroup_forget(const char *name)
 {
-    char own[CGROUP_PATH], path[CGROUP_PATH + 64];
-    cgroup_of(getpid(), own, sizeof own);
+    const char *own = own_cgroup();
+    char path[CGROUP_PATH + 64];
     if (own[0] && snprintf(path, sizeof path, "%s/%s", own, name) < (int)sizeof path)
         rmdir(path);
 }

@@ -18,6 +18,7 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -285,6 +286,19 @@ static bool send_all(int socket, const char *p, size_t n)
     return true;
 }
 
+/* At once, so that the spawner wakes up once. */
+static bool send_request(const struct request *r, const char *bytes, const int *fds, unsigned n)
+{
+    const size_t len = sizeof *r + r->len;
+    CLEANUP_FREE char *all = malloc(len);
+    if (!all)
+        return false;
+    memcpy(all, r, sizeof *r);
+    memcpy(all + sizeof *r, bytes, r->len);
+    const ssize_t sent = descriptors_send(spawner.socket, all, len, fds, n, 0);
+    return sent > 0 && send_all(spawner.socket, all + sent, len - (size_t)sent);
+}
+
 /* As those of spawn.h; 0 also when the spawner has ended. */
 static int ask(struct spawned *ret, struct request *r, const char *bytes, const int fd[USES], struct err *e)
 {
@@ -299,8 +313,7 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, const 
     struct pollfd p = {.fd = spawner.socket, .events = POLLIN};
     ssize_t got = -1;
     bool silent = false;
-    if (descriptors_send(spawner.socket, r, sizeof *r, fds, n, 0) == (ssize_t)sizeof *r &&
-        send_all(spawner.socket, bytes, r->len)) {
+    if (send_request(r, bytes, fds, n)) {
         int ready;
         while ((ready = poll(&p, 1, ANSWER_S * 1000)) < 0 && errno == EINTR)
             ;

@@ -8,6 +8,7 @@
  * end on SIGKILL is abandoned, and stays on the list of the stuck.
  */
 #include "proc/step.h"
+#include "base/json-text.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "proc/descriptors.h"
@@ -142,11 +143,16 @@ static json_t *text_json(const char *s)
     return json_string(copy);
 }
 
-/* The header, with the descriptor if there is one, and the text. */
+/* The header, with the descriptor if there is one, and the text: at once, so that the other side wakes up once. */
 static int send_result(int channel, const char *text, size_t n, int fd)
 {
-    struct frame f = {FRAME_RESULT, (uint32_t)n};
-    return send_all(channel, &f, sizeof f, fd) < 0 ? -EPIPE : send_all(channel, text, n, -1);
+    const struct frame f = {FRAME_RESULT, (uint32_t)n};
+    CLEANUP_FREE char *all = malloc(sizeof f + n);
+    if (!all)
+        return send_all(channel, &f, sizeof f, fd) < 0 ? -EPIPE : send_all(channel, text, n, -1);
+    memcpy(all, &f, sizeof f);
+    memcpy(all + sizeof f, text, n);
+    return send_all(channel, all, sizeof f + n, fd);
 }
 
 static json_t *result_json(json_t *out, const struct err *e)
@@ -158,7 +164,7 @@ static json_t *result_json(json_t *out, const struct err *e)
 static int child_report(int channel, json_t *out, int fd, const struct err *e)
 {
     json_t *j = result_json(json_incref(out), e);
-    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    char *text = j ? json_text(j, NULL) : NULL;
     size_t n = text ? strlen(text) : 0;
     json_decref(j);
     if (n && n <= RESULT_MAX)
@@ -170,7 +176,7 @@ static int child_report(int channel, json_t *out, int fd, const struct err *e)
     else
         err_nomem(&mine);
     j = result_json(NULL, &mine);
-    text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    text = j ? json_text(j, NULL) : NULL;
     return text ? send_result(channel, text, strlen(text), -1) : -ENOMEM;
 }
 
@@ -333,8 +339,11 @@ static bool read_some(struct step *t, size_t most)
             t->body = t->nonsense ? NULL : malloc((size_t)t->head.len + 1);
             t->no_memory = !t->nonsense && !t->body;
         }
-        if (t->body && t->body_len == t->head.len)
+        if (t->body && t->body_len == t->head.len) {
             take_frame(t);
+            if (t->result)
+                return false;
+        }
     }
     return !t->nonsense && !t->no_memory;
 }
@@ -344,11 +353,12 @@ static int on_data(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     struct step *t = arg;
     read_some(t, READ_AT_ONCE);
-    if (t->nonsense || t->no_memory) {
-        /* Nothing more is read; left enabled, the broken channel would keep the loop from seeing the end. */
+    if (t->nonsense || t->no_memory || t->result)
+        /* Nothing more is expected: its end is next. What it sends nevertheless is read then; left enabled, a broken
+         * channel would keep the loop from seeing it. */
         t->on_data = sd_event_source_disable_unref(t->on_data);
+    if (t->nonsense || t->no_memory)
         kill_now(t);
-    }
     return 0;
 }
 
@@ -453,7 +463,7 @@ static int step_fork(struct step *t, step_fn *fn, const json_t *in, struct err *
         return err_set(e, ERR_GENERIC, errno, "%s: cannot make a channel", t->name);
     t->channel = pair[0];
     CLEANUP_CLOSE int theirs = pair[1];
-    CLEANUP_FREE char *text = in ? json_dumps(in, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    CLEANUP_FREE char *text = in ? json_text(in, NULL) : NULL;
     const size_t n = text ? strlen(text) : 0, len = sizeof(struct task) + n + 1;
     CLEANUP_FREE struct task *task = in && !text ? NULL : malloc(len);
     if (!task)

@@ -6,6 +6,7 @@
  * answers of all clients have a common limit, and no input is read from a client with much unread output. A
  * disconnected client is marked dead and freed by the next tick, so that no caller has a stale pointer.
  */
+#include "base/json-text.h"
 #include "base/time.h"
 #include "daemon/control/control-impl.h"
 
@@ -238,7 +239,7 @@ static bool in_group(int fd, gid_t primary, gid_t wanted)
 static void refuse_peer(int fd, const struct err *e)
 {
     CLEANUP_JSON json_t *line = json_pack("{s:n, s:b, s:o}", "id", "ok", 0, "error", error_json(e));
-    CLEANUP_FREE char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    CLEANUP_FREE char *text = line ? json_text(line, NULL) : NULL;
     if (!text)
         return;
     size_t n = strlen(text);

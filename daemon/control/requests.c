@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - requests until they are answered, and unread output of clients */
+#include "base/json-text.h"
 #include "base/time.h"
 #include "daemon/control/control-impl.h"
 
@@ -123,7 +124,7 @@ static int client_send(struct client *c, const json_t *line)
 {
     if (c->dead)
         return 0;
-    CLEANUP_FREE char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    CLEANUP_FREE char *text = line ? json_text(line, NULL) : NULL;
     if (!text)
         return -ENOMEM;
     size_t n = strlen(text);

@@ -10,6 +10,7 @@
  */
 #include "daemon/movers/builtin-impl.h"
 
+#include "base/json-text.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
@@ -203,7 +204,7 @@ static int job_create(struct mover *v, const struct mover_spec *s, const struct 
         json_object_set_new(job, "debug", json_true());
     if (l->cache_dir[0])
         json_object_set_new(job, "cache_dir", json_string(l->cache_dir));
-    CLEANUP_FREE char *text = json_dumps(job, JSON_COMPACT);
+    CLEANUP_FREE char *text = json_text(job, NULL);
     json_decref(job);
     if (!text)
         return err_nomem(e);
@@ -422,10 +423,12 @@ static void child_reap(struct mover *v)
 
 static void read_cgroup(struct mover *v)
 {
-    uint64_t peak = cgroup_number(&v->cgroup, "memory.peak", NULL);
-    uint64_t now = peak ? peak : cgroup_number(&v->cgroup, "memory.current", NULL);
     if (!v->cgroup.made && !v->id.unit[0])
         return; /* shared with others */
+    if (v->cgroup.made && !v->cgroup.memory && !v->adopted)
+        return; /* without the memory controller */
+    uint64_t peak = cgroup_number(&v->cgroup, "memory.peak", NULL);
+    uint64_t now = peak ? peak : cgroup_number(&v->cgroup, "memory.current", NULL);
     if (now > v->memory_peak)
         v->memory_peak = now;
     v->oom_kills = cgroup_number(&v->cgroup, "memory.events", "oom_kill");

@@ -7,6 +7,7 @@
  */
 #include "daemon/movers/builtin-impl.h"
 
+#include "base/json-text.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "proc/descriptors.h"
@@ -292,7 +293,7 @@ static int on_connect(sd_event_source *s, int fd, uint32_t events, void *arg)
 
 static int socket_send(struct mover *v, json_t *msg, const int *fds, unsigned n_fds)
 {
-    CLEANUP_FREE char *text = msg ? json_dumps(msg, JSON_COMPACT) : NULL;
+    CLEANUP_FREE char *text = msg ? json_text(msg, NULL) : NULL;
     json_decref(msg);
     if (!text || !v->conn)
         return text ? -ENOTCONN : -ENOMEM;

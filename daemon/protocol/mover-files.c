@@ -10,8 +10,11 @@
 
 void operation_hash(char out[OPERATION_HASH_TEXT], const char *operation)
 {
+    static EVP_MD *sha256; /* looking for it takes longer than the hash */
     uint8_t digest[EVP_MAX_MD_SIZE] = {0};
-    EVP_Digest(operation, strlen(operation), digest, NULL, EVP_sha256(), NULL);
+    if (!sha256)
+        sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    EVP_Digest(operation, strlen(operation), digest, NULL, sha256 ? sha256 : EVP_sha256(), NULL);
     hex_encode(out, digest, (OPERATION_HASH_TEXT - 1) / 2);
 }
 

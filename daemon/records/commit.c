@@ -34,12 +34,56 @@ static int write_changes(struct commit *c)
     return rc;
 }
 
-static void *commit_run(void *arg)
+static void commit_run(struct commit *c)
 {
-    struct commit *c = arg;
     c->rc = c->work ? c->work(c->writer, c->work_arg, &c->err) : write_changes(c);
     eventfd_write(c->fd, 1);
-    return NULL;
+}
+
+/* ---- the thread ---- */
+
+static void sem_take(sem_t *s)
+{
+    while (sem_wait(s) < 0 && errno == EINTR)
+        ;
+}
+
+static void *commit_thread(void *arg)
+{
+    struct commit *c = arg;
+    for (;;) {
+        sem_take(&c->go);
+        if (c->ends)
+            return NULL;
+        commit_run(c);
+        sem_post(&c->done);
+    }
+}
+
+/* False: there is no thread. One that was started is there for all commits. */
+static bool thread_go(struct commit *c)
+{
+    if (!c->there) {
+        if (sem_init(&c->go, 0, 0) < 0 || sem_init(&c->done, 0, 0) < 0)
+            return false;
+        c->ends = false;
+        c->there = records_thread(&c->thread, commit_thread, c) == 0;
+    }
+    return c->there && sem_post(&c->go) == 0;
+}
+
+void records_commit_thread_end(struct records *r)
+{
+    struct commit *c = &r->commit;
+    records_write_wait(r);
+    if (!c->there)
+        return;
+    c->ends = true;
+    sem_post(&c->go);
+    pthread_join(c->thread, NULL);
+    sem_destroy(&c->go);
+    sem_destroy(&c->done);
+    c->there = false;
 }
 
 /* One text for each row, of what the transaction has left. Here, since texts that several rows share are kept with
@@ -111,7 +155,7 @@ int records_write_out(struct records *r, bool beside, struct err *e)
     int rc = commit_prepare(r, e);
     if (rc < 0)
         return rc;
-    c->running = beside && r->reader.db && records_thread(&c->thread, commit_run, c) == 0;
+    c->running = beside && r->reader.db && thread_go(c);
     if (c->running)
         return 1;
     c->rc = write_changes(c);
@@ -126,7 +170,7 @@ void records_write_wait(struct records *r)
     struct commit *c = &r->commit;
     if (!c->running)
         return;
-    pthread_join(c->thread, NULL);
+    sem_take(&c->done);
     c->running = false;
     if (c->work)
         take_failures(r);
@@ -147,7 +191,7 @@ void records_beside(struct records *r, beside_fn *work, void *arg)
     c->err = (struct err)ERR_INIT;
     c->rc = 0;
     r->writer.noted = &c->noted;
-    c->running = r->reader.db && records_thread(&c->thread, commit_run, c) == 0;
+    c->running = r->reader.db && thread_go(c);
     if (c->running)
         return;
     commit_run(c);

@@ -31,12 +31,13 @@ static void keep_node(void *node)
 void records_counters_free(struct records *r)
 {
     tdestroy(r->counter_tree, keep_node);
+    tdestroy(r->histogram_tree, histogram_free);
     for (size_t i = 0; i < r->counter_n; i++)
         counter_free(r->counters[i]);
     free(r->counters);
     free(r->save.v);
     r->save = (struct counters_before){.set = false};
-    r->counter_tree = NULL;
+    r->counter_tree = r->histogram_tree = NULL;
     r->counters = NULL;
     r->counter_n = r->counter_cap = 0;
 }
@@ -87,8 +88,10 @@ int records_counters_load(struct records *r, struct err *e)
     while (rc == SQLITE_OK && !fail && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         struct counter *c;
         const char *name = (const char *)sqlite3_column_text(st, 0), *labels = (const char *)sqlite3_column_text(st, 1);
-        if (name && labels && (fail = counter_new(r, name, labels, &c, e)) == 0)
+        if (name && labels && (fail = counter_new(r, name, labels, &c, e)) == 0) {
             c->value = sqlite3_column_double(st, 2);
+            c->kept = true;
+        }
         rc = SQLITE_OK;
     }
     if (!fail && rc != SQLITE_DONE)
@@ -111,6 +114,7 @@ int records_counters_take(struct records *r, bool all, struct counted_list *ret,
             continue;
         ret->v[ret->n++] = (struct counted){c, c->value, c->undo, c->gone, c->held};
         c->in_doubt = c->held;
+        c->kept = !c->gone;
         c->undo_in_doubt = c->dirty = c->held = false;
     }
     r->counters_dirty = false;

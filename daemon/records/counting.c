@@ -53,18 +53,12 @@ void records_counters_savepoint_end(struct records *r, bool undo)
     s->set = false;
 }
 
-static int counter_change(struct records *r, const char *name, const json_t *labels, double v, bool add, struct err *e)
+int records_counter_change(struct records *r, struct counter *c, double v, bool add, struct err *e)
 {
-    struct counter *c;
-    int rc = records_refuse_read_only(r, e);
+    if (add && v == 0 && c->kept && !c->gone)
+        return 0;
+    int rc = counter_remember(r, c, e);
     if (rc < 0)
-        return rc;
-    if (!isfinite(v) || !name[0] || (labels && !json_is_object(labels)))
-        return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be counted so", name);
-    CLEANUP_FREE char *text = records_labels_text(labels);
-    if (!text)
-        return err_nomem(e);
-    if ((rc = records_counter_find(r, name, text, &c, e)) < 0 || (rc = counter_remember(r, c, e)) < 0)
         return rc;
     if (c->gone)
         c->value = 0;
@@ -78,6 +72,21 @@ static int counter_change(struct records *r, const char *name, const json_t *lab
     c->in_doubt &= add;
     c->dirty = r->counters_dirty = true;
     return 0;
+}
+
+static int counter_change(struct records *r, const char *name, const json_t *labels, double v, bool add, struct err *e)
+{
+    struct counter *c;
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0)
+        return rc;
+    if (!isfinite(v) || !name[0] || (labels && !json_is_object(labels)))
+        return err_set(e, ERR_GENERIC, EINVAL, "\"%s\" cannot be counted so", name);
+    CLEANUP_FREE char *text = records_labels_text(labels);
+    if (!text)
+        return err_nomem(e);
+    rc = records_counter_find(r, name, text, &c, e);
+    return rc < 0 ? rc : records_counter_change(r, c, v, add, e);
 }
 
 int records_counter_add(struct records *r, const char *name, const json_t *labels, double delta, struct err *e)

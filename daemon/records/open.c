@@ -77,7 +77,7 @@ void records_close(struct records *r)
     if (!r)
         return;
     struct err e = ERR_INIT;
-    records_write_wait(r);
+    records_commit_thread_end(r);
     if (r->ended && r->ended_rc < 0)
         log_warning("the last changes of the records could not be saved: %s", r->ended_err.msg);
     if (r->depth > 0) {

@@ -19,6 +19,8 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
 #include <sqlite3.h>
 
 #define RECORDS_DB "records.db"
@@ -90,8 +92,23 @@ struct counter {
     char *labels;       /* canonical JSON text */
     double value, undo; /* undo: what it was before the hold */
     bool dirty, held, gone;
+    bool kept;                    /* it is, or is about to be, on disk */
     bool in_doubt, undo_in_doubt; /* value, undo: a commit under way may take something off again */
 };
+
+/* The counters of a histogram, found once. */
+struct histogram {
+    char *name, *labels;
+    size_t n; /* bounds */
+    struct counter *sum, *count, *buckets[];
+};
+static inline void histogram_free(void *histogram)
+{
+    struct histogram *h = histogram;
+    free(h->name);
+    free(h->labels);
+    free(h);
+}
 
 /* A counter before a change since the savepoint. */
 struct counter_before {
@@ -142,7 +159,10 @@ struct commit {
     int rc;
     int fd; /* an eventfd, written at the end; -1: none */
     pthread_t thread;
-    bool running;    /* the thread was started and not joined */
+    sem_t go, done;  /* it has something to do; that is done */
+    bool there;      /* the thread was started, and waits or works */
+    bool running;    /* it works, and nobody has waited for its end */
+    bool ends;       /* it is to end */
     beside_fn *work; /* what it does instead of writing a transaction; NULL: it writes one */
     void *work_arg;
 };
@@ -169,7 +189,8 @@ struct records {
     struct err ended_err;
     struct counter **counters;
     size_t counter_n, counter_cap;
-    void *counter_tree; /* tsearch(3) over the same */
+    void *counter_tree;   /* tsearch(3) over the same */
+    void *histogram_tree; /* of struct histogram */
     bool counters_dirty;
     struct counters_before save;
     unsigned holds, hold;        /* how deep; number of the outermost one */
@@ -247,6 +268,8 @@ void records_counters_savepoint(struct records *r);
 void records_counters_savepoint_end(struct records *r, bool undo);
 /* Makes it if there is none. */
 int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e);
+/* Adds to one, or sets it. */
+int records_counter_change(struct records *r, struct counter *c, double v, bool add, struct err *e);
 /* Malloc()ed canonical text of labels, NULL for no memory. */
 char *records_labels_text(const json_t *labels);
 
@@ -308,6 +331,8 @@ void records_undo(struct records *r);
 int records_write_out(struct records *r, bool beside, struct err *e);
 /* Waits for the commit under way, if there is one: it is settled or undone then, and its result can be taken. */
 void records_write_wait(struct records *r);
+/* The same, and ends the thread of the commits. */
+void records_commit_thread_end(struct records *r);
 
 /* Other work in the place of a commit: in a thread if there can be one. It ends as a commit does. */
 void records_beside(struct records *r, beside_fn *work, void *arg);

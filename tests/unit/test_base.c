@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "base/json-text.h"
 #include "base/time.h"
 #include "tests/unit/test.h"
 
@@ -75,6 +76,35 @@ static void times(void **state)
     assert_true(now_ns() > INT64_C(1700000000) * NS_PER_S);
 }
 
+/* The same bytes as those of the library, which are those of the records, the control socket and golden files. */
+static void documents_have_the_text_of_the_library(void **state)
+{
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "[[],{}]",
+        "{\"a\":{\"b\":[1,-2,true,false,null]},\"\":\"\"}",
+        "[0,9223372036854775807,-9223372036854775808]",
+        "\"\"",
+        "null",
+        "[0.0,-0.0,1.0,0.1,1e300,1e-300,-2.5e20,1e20,123456789.125,1e-5,5e-324,1.7976931348623157e308]",
+        "[\"\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\\u00e4\\u20ac\\ud83d\\ude00x\",\"end\\n\"]",
+        "[\"a\\u0000b\"]"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *v = json_loads(texts[i], JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        size_t n = 0;
+        assert_non_null(v);
+        char *want = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY), *got = json_text(v, &n);
+        assert_string_equal(got, want);
+        assert_int_equal(n, strlen(want));
+        free(want);
+        free(got);
+        json_decref(v);
+    }
+    assert_null(json_text(NULL, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -83,6 +113,7 @@ int main(void)
         cmocka_unit_test(hex_round_trips_and_refuses),
         cmocka_unit_test(recipes_match_their_published_start),
         cmocka_unit_test(times),
+        cmocka_unit_test(documents_have_the_text_of_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
