@@ -207,11 +207,11 @@ static json_t *answer_items(const json_t *in, const char *list, const char *memb
     return json_pack("{s:o}", list, out);
 }
 
-static json_t *answer_expose(const json_t *in)
+static json_t *answer_expose(void)
 {
-    return json_pack("{s:s,s:b,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:f}", "mechanism", "native", "read_only", 1, "path",
-                     "/srv/vm/.snapferry/native", "handle", "", "alias", jstr(in, "alias"), "class", "images", "where",
-                     "/srv/vm", "size", (json_int_t)65536, "copied", (json_int_t)0, "seconds", 0.001);
+    return json_pack("{s:s,s:b,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:f,s:b}", "mechanism", "native", "read_only", 1, "path",
+                     "/srv/vm/.snapferry/native", "handle", "", "alias", "", "class", "images", "where", "/srv/vm",
+                     "size", (json_int_t)65536, "copied", (json_int_t)0, "seconds", 0.001, "nothing_made", 1);
 }
 
 static json_t *answer(step_fn *fn, const json_t *in)
@@ -221,7 +221,7 @@ static json_t *answer(step_fn *fn, const json_t *in)
     if (fn == step_snapshot)
         return answer_snapshot(in);
     if (fn == step_expose)
-        return answer_expose(in);
+        return answer_expose();
     if (fn == step_remove)
         return answer_items(in, "items", "alias");
     if (fn == step_undo)

@@ -127,6 +127,7 @@ struct live {
     int64_t working_since_ns;
     bool mover;         /* there is one, or it is being started */
     bool cancel_failed; /* the mover could not be asked to end */
+    bool expose_first;  /* the work that exposes is the first one of its intent */
     unsigned events;    /* that wait for their turn */
     uint64_t planned;   /* number of the turn that planned an action for it */
     /* of the mover, as it reports */

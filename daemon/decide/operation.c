@@ -45,10 +45,17 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     }
     const bool restore = operation_is_restore(op);
     json_t *made = restore ? jobj(s->out, "target") : s->out;
-    json_t *doc = restore ? json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", made)
+    const struct live *l = live_find(d, op->id);
+    if (!restore && jbool(made, "nothing_made") && l && l->expose_first) {
+        records_intent_resolve(d->records, op->expose_intent, NULL);
+        op->expose_intent = 0;
+    } else {
+        json_t *doc = restore
+                          ? json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", made)
                           : json_pack("{s:o,s:O}", "into", class_desc_to_json(operation_into(op)), "exposure", made);
-    if (doc)
-        records_intent_update(d->records, op->expose_intent, doc, NULL);
+        if (doc)
+            records_intent_update(d->records, op->expose_intent, doc, NULL);
+    }
     json_set(restore ? &op->target : &op->exposure, made);
     if (jbool(s->out, "filled"))
         op->filled = true;
@@ -134,6 +141,11 @@ static void expose(struct decide *d, struct operation *op)
         return;
     if (restore && op->target)
         return; /* begun by an earlier attempt, which goes on */
+    /* Of the intent. What an earlier piece of work for it has left, maybe of another daemon, is found by its name. */
+    const bool first = !op->expose_intent;
+    struct live *l = live_get(d, op->id);
+    if (l)
+        l->expose_first = first;
     if (expose_intent(d, op) == 0)
         plan_work(d, ROW_OPERATION, op->id, restore ? WORK_TARGET : WORK_EXPOSE,
                   restore ? target_request(op) : expose_request(op), op->policy->prepare_timeout_s);

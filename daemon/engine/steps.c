@@ -381,6 +381,8 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     x->seconds = mono_s() - began;
     crash_point("engine-exposed");
     *out = exposure_to_json(x);
+    if (*out && exposure_made_nothing(into.d ? into.d : own.d, x))
+        jset_bool(*out, "nothing_made", true);
     if (*out && jbool(in, "open"))
         open_exposed(&own, into.d ? &into : NULL, x, fd);
     return *out ? 0 : err_nomem(e);

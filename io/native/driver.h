@@ -251,6 +251,9 @@ json_t *native_to_json(const struct native *n);
 int native_from_json(struct native *ret, const json_t *j, struct err *e);
 json_t *exposure_to_json(const struct exposure *x);
 int exposure_from_json(struct exposure *ret, const json_t *j, struct err *e);
+/* Whether unexpose of `d` would have nothing to do: a native snapshot is read as it is, which only plugins may have to
+ * prepare. */
+bool exposure_made_nothing(const struct driver *d, const struct exposure *x);
 json_t *target_to_json(const struct restore_target *t);
 int target_from_json(struct restore_target *ret, const json_t *j, struct err *e);
 

@@ -179,6 +179,11 @@ int exposure_undo(const struct driver_class *into, const struct exposure *x, str
     return rc;
 }
 
+bool exposure_made_nothing(const struct driver *d, const struct exposure *x)
+{
+    return x->mechanism == EXPOSE_NATIVE && !x->alias[0] && (!d->unexpose || d->unexpose == exposure_undo);
+}
+
 struct listing {
     const struct driver_class *into;
     exposure_fn *fn;

@@ -364,6 +364,9 @@ static json_t *apply(const struct model_work *w)
         return apply_snapshot(w->in);
     case WORK_EXPOSE:
         need_intent(w->id, "exposure", jstr(w->in, "alias"));
+        if (one_in(3))
+            return json_pack("{s:s,s:I,s:s,s:b,s:b}", "path", "/dev/x", "size", (json_int_t)1 << 20, "mechanism",
+                             "native", "read_only", op && op->policy->backup_read_only, "nothing_made", 1);
         put(m.exposures, jstr(w->in, "alias"));
         return json_pack("{s:s,s:I,s:s,s:b}", "path", "/dev/x", "size", (json_int_t)1 << 20, "mechanism", "clone",
                          "read_only", op && op->policy->backup_read_only);
