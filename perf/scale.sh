@@ -95,11 +95,13 @@ ticks() { sed 's/.*) //' "/proc/$DAEMON/stat" | awk '{print $12 + $13}'; }
 ms_since() { echo $(((${EPOCHREALTIME/./} - ${1/./}) / 1000)); }
 memory() { sed -n "s/^$1:[[:space:]]*\([0-9]*\).*/\1/p" "/proc/$DAEMON/status"; }
 
-# run N: one job to its end. Sets SECONDS_TAKEN, CPU (ms), DONE, STATUS (times in ms, a file), RSS.
+# run N: one job to its end. Sets TRACED (lines of the trace before it), SECONDS_TAKEN, CPU (ms), DONE, STATUS (times in
+# ms, a file), RSS.
 run() {
     local n=$1 from began left before
     : >"$W/status"
     sleep 2 # what a start looks at is not the job's
+    TRACED=$(wc -l 2>/dev/null <"$W/trace" || true)
     before=$(ticks) began=$EPOCHREALTIME
     ask backup --job all --json >"$W/submitted" 2>&1 || die "the job is refused: $(tail -n 2 "$W/submitted")"
     DONE=
@@ -153,7 +155,7 @@ for n; do
         TRACER=''
         stop
         # Nobody but the daemon has the log of the records open for writing, in a thread for each commit.
-        commits=$(grep -cE 'sync\([0-9]+<.*records\.db-wal>' "$W/trace" || true)
+        commits=$(tail -n +$((${TRACED:-0} + 1)) "$W/trace" | grep -cE 'sync\([0-9]+<.*records\.db-wal>' || true)
         [ "$DONE" = "$done" ] || note "$n volumes: $DONE, not $done, were completed under strace: commits are of these"
         commits=$(jq -n --argjson c "$commits" --argjson d "$DONE" '{n: $c, each: ($c / ([$d, 1] | max))}')
     fi

@@ -46,9 +46,8 @@ static int see_operation(const struct operation *op, void *arg)
     json_t *list = op->state == OP_QUEUED ? s->queue : s->running;
     s->used += moves && is_move(op);
     s->queued += op->state == OP_QUEUED;
-    if (json_array_size(list) < LISTED_MAX) {
-        json_array_append_new(list, answer_operation(s->facts, op));
-    }
+    if (json_array_size(list) < LISTED_MAX)
+        json_array_append_new(list, operation_line(s->facts, op));
     add_operation_problems(s, op);
     return 0;
 }
