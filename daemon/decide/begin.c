@@ -13,11 +13,40 @@ static bool is_restore(const struct backup *b)
     return b->kind == KIND_RESTORE;
 }
 
-struct blockers {
+/* ---- whose volumes are in use (AO-47) ---- */
+
+/* What goes before a queued backup: an operation of one of its volumes. */
+struct blocking {
+    struct decide *decide;
     const struct backup *b;
-    unsigned position;
-    char *by;
+    unsigned busy, retrying;
+    char by[192];             /* the backup of the first of them */
+    char watch[BOARD_ID_MAX]; /* the last one that is at work; when it ends this is looked at again */
+    json_t *retries;          /* those that wait for another attempt */
 };
+
+/* Tried already, and waits: it has nothing but a native snapshot. One that was interrupted resumes soon. */
+static bool is_in_backoff(const struct operation *op)
+{
+    return op->state == OP_RETRYING && op->attempt > 0;
+}
+
+static int note_operation(const struct operation *op, void *arg)
+{
+    struct blocking *x = arg;
+    if (op->kind != KIND_BACKUP || op->seq > x->b->seq || !strcmp(op->parent, x->b->id))
+        return 0;
+    if (!x->by[0])
+        snprintf(x->by, sizeof x->by, "%s", op->parent);
+    if (is_in_backoff(op)) {
+        x->retrying++;
+        json_array_append_new(x->retries, json_string(op->id));
+    } else {
+        x->busy++;
+        snprintf(x->watch, sizeof x->watch, "%s", op->id);
+    }
+    return 0;
+}
 
 /* Texts are shared: equal ones have one address. */
 static bool overlap(const struct backup *a, const struct backup *b)
@@ -29,99 +58,112 @@ static bool overlap(const struct backup *a, const struct backup *b)
     return false;
 }
 
-static int find_blocker(const struct backup *r, void *arg)
+/* The volumes of a backup are free one by one, as their operations end; all at its end if hooks follow then. */
+static int note_backup(const struct backup *r, void *arg)
 {
-    struct blockers *x = arg;
-    const bool queued = r->state == BACKUP_QUEUED;
-    if (!strcmp(r->id, x->b->id) || is_restore(r) || (queued && r->seq > x->b->seq))
+    struct blocking *x = arg;
+    const struct board_run *run = board_run(x->decide->board, r->id);
+    const struct operation_filter of_it = {.parent = r->id, .live = true};
+    const bool whole = r->state == BACKUP_FINALIZING || !run || run->hooked;
+    if (is_restore(r) || r->state == BACKUP_QUEUED || r->seq > x->b->seq || !whole || !overlap(r, x->b))
         return 0;
-    x->position += queued;
-    if (!x->by[0] && overlap(r, x->b))
-        snprintf(x->by, 192, "%s", r->id);
+    if (r->state == BACKUP_FINALIZING)
+        x->busy++;
+    else
+        operation_each(x->decide->records, &of_it, note_operation, x, NULL);
+    if (!x->by[0])
+        snprintf(x->by, sizeof x->by, "%s", r->id);
+    return 0;
+}
+
+static void blocking_of(struct decide *d, const struct backup *b, struct blocking *ret)
+{
+    const struct backup_filter live = {.live = true};
+    *ret = (struct blocking){.decide = d, .b = b, .retries = json_array()};
+    for (unsigned i = 0; i < b->volume_ids.n; i++) {
+        const struct operation_filter f = {.volume_id = b->volume_ids.v[i], .live = true};
+        operation_each(d->records, &f, note_operation, ret, NULL);
+    }
+    backup_each(d->records, &live, note_backup, ret, NULL);
+}
+
+struct place {
+    const struct backup *b;
+    unsigned position;
+};
+static int count_before(const struct backup *r, void *arg)
+{
+    struct place *x = arg;
+    x->position += r->state == BACKUP_QUEUED && !is_restore(r) && r->seq < x->b->seq;
     return 0;
 }
 
 unsigned backup_position(struct decide *d, const struct backup *b, char by[192])
 {
-    struct blockers x = {.b = b, .position = 1, .by = by};
     const struct backup_filter live = {.live = true};
-    by[0] = '\0';
-    backup_each(d->records, &live, find_blocker, &x, NULL);
-    return x.position;
+    struct place p = {b, 1};
+    struct blocking x;
+    backup_each(d->records, &live, count_before, &p, NULL);
+    blocking_of(d, b, &x);
+    json_decref(x.retries);
+    memcpy(by, x.by, sizeof x.by);
+    return p.position;
 }
 
-/* Texts by address: the volumes of backups that go first. */
-struct volume_set {
-    const char **v;
-    size_t n, cap; /* cap: a power of two */
-};
-
-static size_t volume_slot(const struct volume_set *s, const char *id)
-{
-    size_t at = ((uintptr_t)id >> 4) * 0x9E3779B97F4A7C15u & (s->cap - 1);
-    while (s->v[at] && s->v[at] != id)
-        at = (at + 1) & (s->cap - 1);
-    return at;
-}
-
-static int volume_set_add(struct volume_set *s, const char *id)
-{
-    if (2 * (s->n + 1) > s->cap) {
-        struct volume_set more = {.cap = s->cap ? 2 * s->cap : 64};
-        more.v = calloc(more.cap, sizeof *more.v);
-        if (!more.v)
-            return -ENOMEM;
-        for (size_t i = 0; i < s->cap; i++)
-            if (s->v[i])
-                more.v[volume_slot(&more, s->v[i])] = s->v[i];
-        more.n = s->n;
-        free(s->v);
-        *s = more;
-    }
-    const size_t at = volume_slot(s, id);
-    s->n += !s->v[at];
-    s->v[at] = id;
-    return 0;
-}
+/* ---- which may begin ---- */
 
 struct begin {
     struct decide *decide;
-    struct volume_set taken;
     unsigned running;
-    json_t *ids; /* those that may begin */
+    json_t *ids, *retries; /* backups that may begin; operations that are not tried again -> for which backup */
 };
-
-static int take_volumes(struct begin *x, const struct backup *b)
-{
-    int rc = 0;
-    for (unsigned i = 0; i < b->volume_ids.n && rc == 0; i++)
-        rc = volume_set_add(&x->taken, b->volume_ids.v[i]);
-    return rc;
-}
 
 static int note_running(const struct backup *b, void *arg)
 {
     struct begin *x = arg;
-    if (b->state == BACKUP_QUEUED || is_restore(b))
-        return 0;
-    x->running += b->state == BACKUP_SNAPSHOTTING;
-    return take_volumes(x, b);
+    x->running += b->state == BACKUP_SNAPSHOTTING && !is_restore(b);
+    return 0;
 }
 
 /* Never before an earlier one with the same volumes: no starvation (AO-47). */
 static int note_queued(const struct backup *b, void *arg)
 {
     struct begin *x = arg;
-    bool blocked = is_aside(x->decide, b->id) || x->running >= cfg_daemon(x->decide->world.cfg)->concurrent_backups;
-    if (b->state != BACKUP_QUEUED || b->cancel)
+    struct decide *d = x->decide;
+    struct blocking blocking = {.busy = 0};
+    const json_t *id;
+    size_t i;
+    if (b->state != BACKUP_QUEUED || b->cancel || is_aside(d, b->id) ||
+        x->running >= cfg_daemon(d->world.cfg)->concurrent_backups)
         return 0;
-    for (unsigned i = 0; i < b->volume_ids.n && x->taken.cap && !blocked; i++)
-        blocked = x->taken.v[volume_slot(&x->taken, b->volume_ids.v[i])] != NULL;
-    if (!blocked) {
+    if (!is_restore(b))
+        blocking_of(d, b, &blocking);
+    if (blocking.busy) {
+        if (blocking.watch[0])
+            board_watch(d->board, blocking.watch);
+    } else if (blocking.retrying) {
+        json_array_foreach(blocking.retries, i, id) jset_str(x->retries, json_string_value(id), b->id);
+    } else {
         x->running += !is_restore(b);
         json_array_append_new(x->ids, json_string(b->id));
     }
-    return is_restore(b) ? 0 : take_volumes(x, b);
+    json_decref(blocking.retries);
+    return 0;
+}
+
+/* What it would try again is done by a later backup, with newer data, which it would hold up. */
+static void supersede(struct decide *d, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op;
+    struct err e = ERR_INIT;
+    char last[sizeof e.msg], stage[64];
+    if (operation_read(d, id, &op) < 0 || !is_in_backoff(&op))
+        return;
+    op_error_to_err(&e, &op.error);
+    snprintf(last, sizeof last, "%.900s", e.msg);
+    snprintf(stage, sizeof stage, "%s", op.error.stage);
+    err_plain(&e, e.cls, e.sys, "%s; not tried again: backup %s waits for its volumes", last, d->later);
+    operation_fail(d, &op, stage, &e);
 }
 
 static void begin(struct decide *d, const char *id)
@@ -137,14 +179,24 @@ static void begin(struct decide *d, const char *id)
 
 void begin_backups(struct decide *d, unsigned n)
 {
-    struct begin x = {.decide = d, .ids = json_array()};
+    struct begin x = {.decide = d, .ids = json_array(), .retries = json_object()};
     const struct backup_filter live = {.live = true};
     const json_t *id;
-    size_t i;
+    const char *operation;
+    json_t *later;
+    size_t i, k = 0;
     if (backup_each(d->records, &live, note_running, &x, NULL) == 0 &&
-        backup_each(d->records, &live, note_queued, &x, NULL) == 0)
-        json_array_foreach(x.ids, i, id) if (i < n) unit_of_row(d, ROW_BACKUP, json_string_value(id), begin);
-    d->backups_changed |= json_array_size(x.ids) > n;
-    free(x.taken.v);
+        backup_each(d->records, &live, note_queued, &x, NULL) == 0) {
+        json_array_foreach(x.ids, i, id) if (k++ < n) unit_of_row(d, ROW_BACKUP, json_string_value(id), begin);
+        json_object_foreach(x.retries, operation, later)
+        {
+            d->later = json_string_value(later);
+            if (k++ < n)
+                unit_of_row(d, ROW_OPERATION, operation, supersede);
+        }
+    }
+    d->later = NULL;
+    d->backups_changed |= k > n;
     json_decref(x.ids);
+    json_decref(x.retries);
 }

@@ -30,6 +30,7 @@ struct entry {
     int64_t priority, wake_ns;
     size_t marked, heap; /* place in these arrays + 1; 0: not there */
     bool restore, moving, exposed, ready, snapshotting, phase_1, waiting;
+    bool watched;
     char id[];
 };
 
@@ -66,6 +67,7 @@ struct board {
     size_t marked_at;                           /* of `marked`: the next one to be taken */
     struct run **marked_runs;
     size_t n_marked_runs, cap_marked_runs, marked_runs_at;
+    bool released; /* what was watched has ended, or failed for now */
 };
 
 static uint32_t hash(const char *s)
@@ -449,6 +451,20 @@ void board_mark_waiting(struct board *b)
     }
 }
 
+void board_watch(struct board *b, const char *id)
+{
+    struct entry *e = entry_find(b, id);
+    if (e)
+        e->watched = true;
+}
+
+bool board_released(struct board *b)
+{
+    const bool released = b->released;
+    b->released = false;
+    return released;
+}
+
 void board_mark_ready(struct board *b)
 {
     for (size_t i = 0; i < b->ready.n; i++)
@@ -550,6 +566,12 @@ int board_operation(struct board *b, const char *id, const struct operation *now
     }
     if (e->run)
         rc = mark_run(b, e->run);
+    if (e->watched && (!live || now->state == OP_RETRYING)) {
+        e->watched = false;
+        b->released = true;
+    }
+    if (e->run && now && now->kind == KIND_BACKUP && now->policy->hook_post_backup[0])
+        e->run->seen.hooked = true;
     if (live) {
         entry_clear(b, e);
         return entry_fill(b, e, now) < 0 || mark(b, e) < 0 ? -ENOMEM : rc;

@@ -48,6 +48,11 @@ bool board_take(struct board *b, char id[BOARD_ID_MAX]);
 bool board_take_backup(struct board *b, char id[BOARD_ID_MAX]);
 bool board_is_marked(const struct board *b);
 
+/* A queued backup waits for the end of this operation, or for an attempt of it that fails. */
+void board_watch(struct board *b, const char *id);
+/* Whether that has happened to one since the last call. */
+bool board_released(struct board *b);
+
 /* ---- slots and order (E-02) ---- */
 
 struct board_usage {
@@ -85,6 +90,7 @@ struct board_run {
     unsigned failed, canceled; /* ended so since `counted` was set */
     bool counted;              /* the caller has added those that ended before */
     bool summed;               /* the same of `ended` */
+    bool hooked;               /* an operation of it has a post-backup hook: these run at its end */
     unsigned n_phase_1;        /* its operations in phase 1 */
     struct board_ended ended;
 };

@@ -50,6 +50,7 @@ void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const
         d->board_stale = true; /* its end was counted, and undone */
     if (k == ROW_OPERATION) {
         rc = board_operation(d->board, id, now);
+        d->backups_changed |= board_released(d->board);
     } else if (k == ROW_BACKUP) {
         rc = board_backup(d->board, id, now);
         d->backups_changed = true;

@@ -319,6 +319,7 @@ struct decide {
     bool in_turn;
     bool in_flight;       /* what the turn has changed is being written, its actions wait */
     bool board_stale;     /* it has to be made again from the rows */
+    const char *later;    /* while begin_backups() ends retries: the backup for which */
     bool backups_changed; /* which of the queued ones may begin is to be found out */
 };
 

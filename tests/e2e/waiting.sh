@@ -41,7 +41,8 @@ until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
 B=$(submit "$WORK/xfs/a.img")
 O=$(op_id "$B")
 until_true 15 eval 'state "$O" | grep -q Queued'
-sed -i "s|^path = .*|path = $REPO.away|; s|^password-file = .*|password-file = $WORK/password.new|" "$CONF/snapferry.ini"
+sed -i "s|^path = .*|path = $REPO.away|; s|^password-file = .*|password-file = $WORK/password.new|" \
+    "$CONF/snapferry.ini"
 cp -p "$WORK/password" "$WORK/password.new"
 config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'retries = 17' 'repository = other'
 config_add 60-other "[repository \"other\"]

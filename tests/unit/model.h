@@ -184,6 +184,16 @@ static int check_batch(const struct operation *op, void *arg)
     violated("CF-47", "%s is snapshotted without %s of its group", x->of->id, op->id);
 }
 
+/* One backup of a volume at a time, the earlier one first. */
+static int check_volume_free(const struct operation *other, void *arg)
+{
+    const struct operation *op = arg;
+    if (other->kind == KIND_BACKUP && other->seq < op->seq && strcmp(other->parent, op->parent) != 0)
+        violated("AO-47", "%s begins while %s, of the same volume, is %s", op->id, other->id,
+                 op_state_name(other->state));
+    return 0;
+}
+
 /* Of each piece of work before it begins. */
 static void check_work(const struct act *a)
 {
@@ -200,6 +210,10 @@ static void check_work(const struct act *a)
     }
     if (operation_get(m.records, a->id, &op, NULL) < 0)
         violated("AO-41", "%s for %s, which is not there", work_name(a->work), a->id);
+    if (a->work == WORK_POOL || a->work == WORK_SNAPSHOT) {
+        const struct operation_filter f = {.volume_id = op.volume_id, .live = true};
+        operation_each(m.records, &f, check_volume_free, &op, NULL);
+    }
     if (a->work == WORK_PREPARE_HOOK && (op.prepared || !op.exposure || jbool(op.exposure, "read_only")))
         violated("PVC-25", "the prepare hook of %s runs on what is no writable intermediate", a->id);
     if (a->work == WORK_OPEN && op.policy->hook_prepare[0] && !op.prepared && !jbool(op.exposure, "read_only"))
