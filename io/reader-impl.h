@@ -50,6 +50,7 @@ struct hole {
 struct skip {
     uint64_t from, to; /* positions [from, to) are not in the ring */
     uint64_t base;     /* of positions before `from` */
+    bool unread;       /* between two ranges to be read; else the middle of a hole */
 };
 
 /* Threads that call preadv if io_uring is not available. */
@@ -82,6 +83,7 @@ struct reader {
     struct piece *fifo;
     unsigned fifo_cap, fifo_head, fifo_len, flying, flying_max;
     uint64_t cursor, base; /* position of the next piece */
+    uint64_t range_end;    /* end of the range that is being read, in whole blocks */
     struct extent ext;     /* last queried extent */
     bool ext_valid;
     struct io_uring uring;

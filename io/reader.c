@@ -60,11 +60,44 @@ static void enter_hole(struct reader *r, const struct extent *x)
     *reader_hole_at(r, r->hole_len) = (struct hole){x->start, end};
     r->hole_len++;
     if (to > from) {
-        *reader_skip_at(r, r->skip_len) = (struct skip){from, to, r->base};
+        *reader_skip_at(r, r->skip_len) = (struct skip){from, to, r->base, false};
         r->skip_len++;
     }
     r->st.hole_bytes += x->len;
     pthread_mutex_unlock(&r->mu);
+}
+
+/*
+ * If the cursor is at the end of a range to be read: moves it to the next one, and records what is skipped. Returns 1,
+ * 0 if the list is full, negative on error.
+ */
+static int enter_range(struct reader *r, struct err *e)
+{
+    while (r->o.range && r->cursor == r->range_end && r->cursor < r->size) {
+        pthread_mutex_lock(&r->mu);
+        reader_forget_released(r);
+        bool listed = r->skip_len < r->list_cap;
+        pthread_mutex_unlock(&r->mu);
+        if (!listed)
+            return 0;
+        struct extent x;
+        int rc = r->o.range(r->cursor, &x, r->o.range_arg, e);
+        if (rc < 0)
+            return rc;
+        const uint64_t to = rc ? min64(max64(round_down(x.start, r->block), r->cursor), r->size) : r->size;
+        r->range_end = rc ? min64(round_up(x.start + x.len, r->block), r->size) : r->size;
+        if (to == r->cursor)
+            continue;
+        pthread_mutex_lock(&r->mu);
+        *reader_skip_at(r, r->skip_len) = (struct skip){r->cursor, to, r->base, true};
+        r->skip_len++;
+        r->st.unread_bytes += to - r->cursor;
+        r->base += to - r->cursor;
+        r->cursor = to;
+        pthread_cond_signal(&r->data_cv);
+        pthread_mutex_unlock(&r->mu);
+    }
+    return 1;
 }
 
 /*
@@ -77,6 +110,8 @@ static int plan_piece(struct reader *r, struct piece *p, bool *zero, struct err 
     int rc = extent_at(r, r->cursor, &x, e);
     if (rc < 0)
         return rc;
+    if (r->o.range)
+        x.len = min64(x.len, r->range_end - r->cursor);
 
     pthread_mutex_lock(&r->mu);
     reader_forget_released(r);
@@ -142,7 +177,11 @@ static int begin_pieces(struct reader *r, struct err *e)
            throttle_ahead_ns(r->o.limit) == 0) {
         struct piece *p = fifo_at(r, r->fifo_len);
         bool zero = false;
-        int rc = plan_piece(r, p, &zero, e);
+        int rc = enter_range(r, e);
+        if (rc > 0 && r->cursor == r->size)
+            break;
+        if (rc > 0)
+            rc = plan_piece(r, p, &zero, e);
         if (rc <= 0)
             return rc < 0 ? rc : 1;
         r->fifo_len++;
@@ -405,6 +444,8 @@ static int reader_size(struct reader *r, struct err *e)
     if ((r->block & (r->block - 1)) != 0 || r->block > BLOCK_MAX || r->align > BLOCK_MAX)
         return err_set(e, ERR_USAGE, EINVAL, "invalid read size %zu", r->block);
     r->block = max64(throttle_piece(o->limit, HOLE_MIN < r->block ? (size_t)HOLE_MIN : r->block, r->block), r->align);
+    if (o->range && r->start > 0)
+        return err_set(e, ERR_USAGE, EINVAL, "ranges of %s can only be read from its beginning", r->info->path);
     r->window = o->window ? o->window : 1;
     if (r->window > SIZE_MAX / 8 || o->ring > SIZE_MAX / 8)
         return err_set(e, ERR_USAGE, EINVAL, "invalid ring size %zu for chunks of %zu bytes", o->ring, o->window);
@@ -537,11 +578,15 @@ static int view_at(struct reader *r, uint64_t pos, size_t want, struct view *ret
         return err_set(e, ERR_GENERIC, EINVAL,
                        "invalid view of %zu bytes at %" PRIu64 " of %s (released up to %" PRIu64 ")", want, pos,
                        r->info->path, r->released);
-    *ret = (struct view){r->mem, 0, pos};
+    *ret = (struct view){r->mem, 0, pos, pos};
     if (pos == r->size)
         return 1;
     uint64_t limit = r->size;
     size_t n = reader_skips_until(r, pos);
+    if (n > 0 && pos < reader_skip_at(r, n - 1)->to && reader_skip_at(r, n - 1)->unread) {
+        ret->unread_end = reader_skip_at(r, n - 1)->to;
+        return 1;
+    }
     if (n > 0 && pos < reader_skip_at(r, n - 1)->to)
         return err_set(e, ERR_GENERIC, EINVAL, "byte %" PRIu64 " of %s is in the skipped middle of a hole", pos,
                        r->info->path);

@@ -16,6 +16,9 @@
  * any position it has been shown (below pos + avail) or at any position from zero_end - window; the range in between
  * may be skipped. A consumer that holds more than ring - want - 2 * block unreleased bytes below `pos` waits in
  * reader_peek() until another thread releases some.
+ *
+ * If only some ranges are to be read (reader_opts.range), what lies between them is skipped without zeros: there
+ * reader_peek() returns no bytes and the end of the skipped part.
  */
 #ifndef SNAPFERRY_IO_READER_H
 #define SNAPFERRY_IO_READER_H
@@ -47,11 +50,19 @@ struct reader_opts {
      * after the range is published. A device that is missing or has shrunk is an error in any case. */
     void (*on_bad)(uint64_t pos, uint64_t len, int sys, void *arg);
     void *on_bad_arg;
+    /*
+     * NULL: the whole source is read. Otherwise called by the reader's thread, with positions that never decrease: the
+     * first range to be read that ends after `pos`, and 1; 0: there is none; negative: an error, which the next
+     * reader_peek() returns. Ranges are widened to whole blocks. `start` must be 0 then.
+     */
+    int (*range)(uint64_t pos, struct extent *ret, void *arg, struct err *e);
+    void *range_arg;
 };
 
 struct reader_stats {
     uint64_t read_bytes;               /* from the device */
     uint64_t hole_bytes;               /* known holes */
+    uint64_t unread_bytes;             /* outside the ranges to be read */
     uint64_t bad_bytes;                /* mapped bad ranges */
     uint64_t wait_ns;                  /* time the consumer waited for data: the device is the bottleneck */
     uint64_t full_ns;                  /* time the reader waited for space: the following stages are the bottleneck */
@@ -65,6 +76,8 @@ struct view {
     const uint8_t *data; /* the byte at `pos`; valid until released */
     size_t avail;        /* contiguous bytes, >= min(want, bytes left before a skipped middle or the end) */
     uint64_t zero_end;   /* end of the known hole at pos; pos if there is none */
+    uint64_t unread_end; /* pos lies outside the ranges to be read: where the next one begins, or the end of the source;
+                            avail is 0. Otherwise pos */
 };
 
 /* Starts the thread. `s` must outlive the reader. Ring memory is memfd-backed shared memory of `ring` bytes, in huge
@@ -80,8 +93,8 @@ static inline void reader_freep(struct reader **r)
 
 /*
  * Waits until `want` (<= window) bytes at `pos` are available, or all up to the end of the source or the skipped middle
- * of a hole. `pos` must not be below the released position. A `pos` in the skipped middle of a hole is an error of the
- * caller (-EINVAL). At the end of the source: avail = 0.
+ * of a hole, or of a range to be read. `pos` must not be below the released position. A `pos` in the skipped middle of
+ * a hole is an error of the caller (-EINVAL). At the end of the source: avail = 0.
  */
 int reader_peek(struct reader *r, uint64_t pos, size_t want, struct view *ret, struct err *e);
 

@@ -342,6 +342,27 @@ int source_fd(const struct source *s)
     return s->fd;
 }
 
+int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uint8_t **ret, struct err *e)
+{
+    const uint64_t unit = s->info.sector > 4096 ? s->info.sector : 4096;
+    const uint64_t from = pos - pos % unit, to = (pos + len + unit - 1) / unit * unit;
+    uint8_t *p = buf;
+    uint64_t at = from;
+    while (at < pos + len) {
+        ssize_t n = pread(s->fd, p + (at - from), (size_t)(to - at), (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(e, ERR_SOURCE, errno, "cannot read %zu bytes at %" PRIu64 " of %s", len, pos, s->info.path);
+        if (n == 0)
+            return err_set(e, ERR_SOURCE, EIO, "%s ends at %" PRIu64 " instead of %" PRIu64 " bytes", s->info.path, at,
+                           s->info.size);
+        at += (uint64_t)n;
+    }
+    *ret = p + (pos - from);
+    return 0;
+}
+
 /* The end of a truncated file looks like a hole and must not be stored as zeros. */
 static int check_size(const struct source *s, uint64_t *now, struct err *e)
 {

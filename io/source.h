@@ -11,6 +11,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -64,6 +65,14 @@ struct extent {
 /* The extent that begins at `pos` < size (start == pos, len >= 1, clipped to the size). Block devices are one data
  * extent; files are asked with SEEK_DATA/SEEK_HOLE, where the file system knows. Thread-safe. */
 int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err *e);
+
+/*
+ * Reads bytes [pos, pos + len) at once, outside of a reader, also while one is at work with O_DIRECT. `buf`: aligned to
+ * 4096 bytes and SOURCE_READ_EXTRA longer than len; *ret points to the byte at `pos` in it. ERR_SOURCE if they cannot
+ * be read, or the source ends before. Thread-safe.
+ */
+#define SOURCE_READ_EXTRA ((size_t)128 << 10)
+int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uint8_t **ret, struct err *e);
 
 /* Checks that the source still is what it was: size unchanged (a grown source is reported through *grown, a shrunk or
  * vanished one is ERR_SOURCE), and for a file the modification time (through *changed). Pointers may be NULL. */

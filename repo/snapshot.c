@@ -358,7 +358,8 @@ struct search {
     unsigned n;      /* matches (prefix), sources (latest) */
     char named[640]; /* some of them, for a message */
     struct snapshot_source sources[NAMED_MAX];
-    bool bad_match; /* a manifest of that id exists but cannot be parsed */
+    bool bad_match;   /* a manifest of that id exists but cannot be parsed */
+    bool other_match; /* one of another source than the one searched for */
 };
 
 static void move_snapshot(struct search *a, struct snapshot *s)
@@ -416,15 +417,27 @@ static int prefix_search(struct snapshot *s, void *arg)
     return 0;
 }
 
-static int manifest_malformed(const struct manifest *m, void *arg)
+/* A manifest that was not among the snapshots searched: it cannot be parsed, or is of another source. */
+static int manifest_left_out(const struct manifest *m, void *arg)
 {
     struct search *a = arg;
-    if (!strncmp(m->id, a->prefix, a->prefix_len))
+    if (strncmp(m->id, a->prefix, a->prefix_len) != 0)
+        return 0;
+    struct snapshot *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    if (snapshot_parse(s, m, NULL) < 0) {
         a->bad_match = true;
+    } else {
+        a->other_match = true;
+        snapshot_clear(s);
+    }
+    free(s);
     return 0;
 }
 
-static int prefix_result(struct repo *r, struct search *a, const char *what, struct err *e)
+static int prefix_result(struct repo *r, struct search *a, const struct snapshot_source *only, const char *what,
+                         struct err *e)
 {
     if (a->n > 1) {
         err_set(e, ERR_USAGE, 0, "the snapshot id \"%s\" is ambiguous: %s", what, a->named);
@@ -432,9 +445,14 @@ static int prefix_result(struct repo *r, struct search *a, const char *what, str
     }
     if (a->n == 1)
         return 0;
-    int rc = manifests_each(r, "snapshot", manifest_malformed, a, e);
+    int rc = manifests_each(r, "snapshot", manifest_left_out, a, e);
     if (rc < 0)
         return rc;
+    if (a->other_match) {
+        char text[sizeof *only + 8];
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "snapshot %s is not of %s", what,
+                         snapshot_source_text(only, text, sizeof text));
+    }
     if (a->bad_match)
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed manifest of snapshot %s", what);
     err_plain(e, ERR_NOT_FOUND, ENOENT, "no snapshot with id \"%s\"", what);
@@ -477,7 +495,7 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
     }
     int rc = snapshots_each(r, only, false, prefix_search, a, NULL, e);
     if (rc == 0)
-        rc = a->prefix ? prefix_result(r, a, what, e) : latest_result(a, only, e);
+        rc = a->prefix ? prefix_result(r, a, only, what, e) : latest_result(a, only, e);
     if (rc == 0)
         *ret = a->best;
     else if (a->found)

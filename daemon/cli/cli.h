@@ -90,6 +90,8 @@ struct options {
     uint64_t memory, read_limit, write_limit;
     unsigned workers, depth, checkpoint_s;
     bool no_uring, no_direct, no_parent, full_scan, map_bad;
+    const char *parent, *changed_ranges; /* both or neither */
+    double verify_sample;                /* percent */
     /* lists */
     bool all;
     const char *volume, *backup, *state, *class_name;

@@ -34,6 +34,8 @@ static const struct {
     {OPT_NEW_PASSWORD_FILE, "<file>", NULL},
     {OPT_COMPRESSION, "none", compress_writable},
     {OPT_BAD_READS, "fail map", NULL},
+    {OPT_CHANGED_RANGES, "<file>", NULL},
+    {OPT_PARENT, "@snapshots", NULL},
     {OPT_RUNTIME_DIR, "<dir>", NULL},
     {OPT_STATE_DIR, "<dir>", NULL},
     {OPT_CONFIG_DIR, "<dir>", NULL},

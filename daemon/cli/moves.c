@@ -15,6 +15,8 @@ static double per_second(uint64_t bytes, double seconds)
 
 /* ---- backup ---- */
 
+#define SAMPLE_S 60 /* seconds at most for reading a sample of what has not changed */
+
 static json_t *backup_json(const struct backup_result *b, const struct snapshot_source *src)
 {
     char image[OBJECT_ID_TEXT] = "";
@@ -36,11 +38,15 @@ static json_t *backup_json(const struct backup_result *b, const struct snapshot_
         {"newBytes", b->new_bytes},
         {"storedBytes", b->stored_bytes},
         {"badBytes", b->bad_bytes},
+        {"changedBytes", b->changed_bytes},
+        {"clonedBytes", b->cloned_bytes},
+        {"sampledBytes", b->sampled_bytes},
         {"chunks", b->chunks},
         {"zeroChunks", b->zero_chunks},
         {"duplicateChunks", b->duplicate_chunks},
         {"newChunks", b->new_chunks},
         {"hintedChunks", b->hinted_chunks},
+        {"clonedChunks", b->cloned_chunks},
         {"packs", b->packs},
         {"adoptedPacks", b->adopted_packs},
         {"indexFlushes", b->flushes},
@@ -57,6 +63,8 @@ static json_t *backup_json(const struct backup_result *b, const struct snapshot_
                                              (json_int_t)b->bad[i].len, "error", strerror(b->bad[i].sys)));
     json_object_set_new(j, "badRanges", bad);
     json_object_set_new(j, "stages", stages_json(b->stages, b->n_stages));
+    json_object_set_new(j, "incremental", json_boolean(b->incremental));
+    json_object_set_new(j, "fallbackReason", b->fallback[0] ? json_string(b->fallback) : json_null());
     json_object_set_new(j, "bottleneck", json_string(b->bottleneck ? b->bottleneck : ""));
     json_object_set_new(j, "reader",
                         json_pack("{s:b, s:b, s:b, s:s}", "ioUring", (int)b->reader.uring, "direct",
@@ -71,6 +79,9 @@ static void print_backup_details(const struct backup_result *b)
         printf("Parent      %s\n", b->parent_id);
     printf("Read        %s; %s of holes skipped, %s of zeros found\n", text_bytes(b->read_bytes),
            text_bytes(b->hole_bytes), text_bytes(b->zero_bytes));
+    if (b->incremental)
+        printf("Unchanged   %s in %lu chunks, taken over from the parent; %s of them read and compared\n",
+               text_bytes(b->cloned_bytes), (unsigned long)b->cloned_chunks, text_bytes(b->sampled_bytes));
     printf("Duplicate   %s in %lu chunks\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks);
     printf("New         %s in %lu chunks, stored in %lu packs\n", text_bytes(b->new_bytes),
            (unsigned long)b->new_chunks, (unsigned long)b->packs);
@@ -86,6 +97,11 @@ static void print_backup(const struct options *o, const struct backup_result *b,
            text_name(snapshot_source_text(src, text, sizeof text)));
     printf("%s in %s (%s), %s new, %s stored\n", text_bytes(b->scanned), text_seconds(b->seconds),
            text_rate(per_second(b->scanned, b->seconds)), text_bytes(b->new_bytes), text_bytes(b->stored_bytes));
+    if (b->incremental)
+        printf("%s read, %s unchanged since snapshot %s\n", text_bytes(b->read_bytes), text_bytes(b->cloned_bytes),
+               b->parent_id);
+    if (b->fallback[0])
+        printf("Read fully: %s\n", b->fallback);
     if (o->verbose)
         print_backup_details(b);
     for (size_t i = 0; i < b->n_bad; i++)
@@ -107,6 +123,16 @@ static int backup_source(const struct options *o, const struct source *src, stru
     snprintf(as->host, sizeof as->host, "%s", repo_hostname(r));
     snprintf(as->path, sizeof as->path, "%s", i->id);
     return 0;
+}
+
+static int read_changes(struct changes **ret, const char *path, struct err *e)
+{
+    int rc = changes_new(ret, e);
+    if (rc == 0)
+        rc = changes_read(*ret, path, e);
+    if (rc == 0)
+        changes_finish(*ret);
+    return rc;
 }
 
 int cli_backup(const struct options *o, struct err *e)
@@ -153,6 +179,13 @@ int cli_backup(const struct options *o, struct err *e)
     rc = backup_source(o, src, r, &b.as, e);
     if (rc < 0)
         return rc;
+    CLEANUP(changes_freep) struct changes *changes = NULL;
+    rc = o->changed_ranges ? read_changes(&changes, o->changed_ranges, e) : 0;
+    if (rc < 0)
+        return rc;
+    const struct backup_incremental incremental = {
+        .parent = o->parent, .changes = changes, .sample = o->verify_sample / 100, .sample_s = SAMPLE_S};
+    b.incremental = changes ? &incremental : NULL;
     if (source_info(src)->mounted_rw)
         log_warning("%s is mounted read-write: the image will be as after a crash at best, and may mix moments",
                     source_info(src)->path);

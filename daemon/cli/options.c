@@ -31,6 +31,15 @@ static int want_rate(uint64_t *ret, const char *name, const char *value, struct 
     return 0;
 }
 
+static int want_percent(double *ret, const char *name, const char *v, struct err *e)
+{
+    char *end;
+    *ret = strtod(v, &end);
+    if (end == v || *end || !(*ret >= 0 && *ret <= 100))
+        return bad_value(name, v, "a number from 0 to 100", e);
+    return 0;
+}
+
 static int want_number(unsigned *ret, const char *name, const char *value, unsigned lo, unsigned hi, struct err *e)
 {
     char *end;
@@ -319,6 +328,16 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_NO_PARENT:
         o->no_parent = true;
         return 0;
+    case OPT_CHANGED_RANGES:
+        o->changed_ranges = v;
+        return 0;
+    case OPT_PARENT:
+        if (!strcmp(v, "latest"))
+            return bad_value(name, v, "the id of the snapshot since which the ranges changed", e);
+        o->parent = v;
+        return 0;
+    case OPT_VERIFY_SAMPLE:
+        return want_percent(&o->verify_sample, name, v, e);
     case OPT_FULL_SCAN:
         o->full_scan = true;
         return 0;
@@ -350,13 +369,8 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_RESUME:
         o->resume = true;
         return 0;
-    case OPT_READ_PERCENT: {
-        char *end;
-        o->read_percent = strtod(v, &end);
-        if (end == v || *end || !(o->read_percent >= 0 && o->read_percent <= 100))
-            return bad_value(name, v, "a number from 0 to 100", e);
-        return 0;
-    }
+    case OPT_READ_PERCENT:
+        return want_percent(&o->read_percent, name, v, e);
     default:
         return set_daemon_option(o, id, name, v, e);
     }
@@ -516,6 +530,13 @@ static int check_together(const struct options *o, struct err *e)
         if (o->from_timer && !o->job)
             return err_set(e, ERR_USAGE, EINVAL, "--from-timer requires --job JOB");
     }
+    if (!o->parent != !o->changed_ranges) {
+        err_set(e, ERR_USAGE, EINVAL, "--parent and --changed-ranges require each other");
+        return err_hint(e, "snapshot list shows the ids of snapshots");
+    }
+    if (o->parent && (o->no_parent || o->full_scan))
+        return err_set(e, ERR_USAGE, EINVAL, "--changed-ranges and --%s are mutually exclusive",
+                       o->no_parent ? "no-parent" : "full-scan");
     if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
         return err_set(e, ERR_USAGE, EINVAL,
                        o->all ? "cancel takes ids or --all, not both" : "cancel requires ids or --all");
@@ -539,6 +560,7 @@ static bool asks_for_json(int argc, char **argv)
 int options_parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){.read_percent = 100,
+                          .verify_sample = 0.1,
                           .move_data = -1,
                           .config_dir = "/etc/snapferry",
                           .state_dir = "/var/lib/snapferry",

@@ -12,8 +12,10 @@
 #include "daemon/mover/budget.h"
 #include "daemon/mover/checkpoint.h"
 #include "daemon/mover/hints.h"
+#include "daemon/mover/incremental.h"
 #include "daemon/mover/keeper.h"
 #include "daemon/mover/pipeline.h"
+#include "daemon/mover/sample.h"
 #include "daemon/mover/stages.h"
 #include "daemon/mover/volume-json.h"
 
@@ -41,6 +43,8 @@ struct run {
     uint64_t section, checkpoint_ns;
     char parent[33];
     struct hints *hints;
+    struct incremental inc; /* .unchanged NULL: everything is read */
+    bool same;              /* the parent's image is the new one: nothing is read */
     struct budget budget;
     struct badmap bad;
     unsigned bad_told; /* the reader's thread only */
@@ -68,7 +72,7 @@ static void set_phase(const struct run *x, enum mover_phase p)
 /* Uses a parent's chunks as hints if they were split in the same way. */
 static void parent_add_hints(struct run *x, const struct snapshot *s, struct volume_parent *v)
 {
-    volume_parent_read(v, x->repo, s);
+    volume_parent_read(v, x->repo, s, NULL);
     if (!v->usable || x->o->full_scan || x->splitter.kind == SPLITTER_FIXED)
         return; /* fixed chunks need no search */
     if (strcmp(v->splitter, x->splitter.name) != 0 || v->section != x->section) {
@@ -129,6 +133,31 @@ static int check_opts(struct run *x, struct err *e)
     return 0;
 }
 
+/* Uses the list of changes if there is one that can be used. */
+static int open_incremental(struct run *x, struct err *e)
+{
+    if (!x->o->incremental)
+        return 0;
+    int rc = incremental_open(&x->inc, x->repo, x->o, &x->splitter, x->section, x->info->size, e);
+    if (rc < 0)
+        return rc;
+    if (!x->inc.unchanged) {
+        log_warning("%s: the whole volume is read: %s", x->info->path, x->inc.why);
+        return 0;
+    }
+    memcpy(x->parent, x->inc.parent, sizeof x->parent);
+    x->budget.reserved = incremental_memory(&x->inc, &x->splitter);
+    x->budget.block_max = incremental_block(&x->splitter);
+    x->same = incremental_is_same(&x->inc, x->info->size);
+    return 0;
+}
+
+static int plan_budget(struct run *x, struct err *e)
+{
+    const bool guessing = hints_any(x->hints) && !x->inc.unchanged;
+    return budget_plan(&x->budget, x->repo, &x->splitter, x->o, x->info->size, guessing ? x->hints : NULL, e);
+}
+
 static void on_bad(uint64_t pos, uint64_t len, int sys, void *arg)
 {
     struct run *x = arg;
@@ -145,7 +174,7 @@ static void on_bad(uint64_t pos, uint64_t len, int sys, void *arg)
 
 static int open_reader(struct run *x, struct err *e)
 {
-    if (x->info->size == 0)
+    if (x->info->size == 0 || x->same)
         return 0;
     const struct backup_opts *o = x->o;
     struct reader_opts ro = {
@@ -160,6 +189,13 @@ static int open_reader(struct run *x, struct err *e)
         .on_bad = on_bad,
         .on_bad_arg = x,
     };
+    if (x->inc.unchanged) {
+        /* As much in flight as with larger reads. */
+        unsigned depth = o->depth ? o->depth : x->info->depth;
+        ro.depth = depth * (unsigned)(((size_t)1 << 20) / x->budget.block);
+        ro.range = unchanged_range;
+        ro.range_arg = x->inc.unchanged;
+    }
     return reader_new(&x->reader, x->src, &ro, e);
 }
 
@@ -176,6 +212,8 @@ static int open_pipeline(struct run *x, struct err *e)
         .budget = &x->budget,
         .compression = repo_format(x->repo)->index_version < 2 ? 0 : x->o->compression,
         .hints = x->budget.hints ? x->hints : NULL,
+        .unchanged = x->inc.unchanged,
+        .source = x->src,
         .table = x->table,
         .refs = x->refs,
         .progress = x->o->progress,
@@ -215,6 +253,7 @@ static void begin_points(struct run *x)
         .parent = x->parent,
         .start_ns = now_ns(),
         .facts = x->o->facts,
+        .incremental = x->inc.unchanged != NULL,
     };
     checkpoints_begin(c);
 }
@@ -227,8 +266,9 @@ static int open_all(struct run *x, struct err *e)
     if (rc == 0)
         rc = find_parents(x, e);
     if (rc == 0)
-        rc = budget_plan(&x->budget, x->repo, &x->splitter, x->o, x->info->size, hints_any(x->hints) ? x->hints : NULL,
-                         e);
+        rc = open_incremental(x, e);
+    if (rc == 0)
+        rc = plan_budget(x, e);
     x->ret->workers = x->budget.workers;
     struct session_opts so = {.max_pending = x->budget.max_pending, .buffer = x->budget.pack_buffer};
     if (rc == 0)
@@ -244,7 +284,7 @@ static int open_all(struct run *x, struct err *e)
     if (rc < 0)
         return rc;
     begin_points(x);
-    return open_pipeline(x, e);
+    return x->same ? 0 : open_pipeline(x, e);
 }
 
 static void close_all(struct run *x)
@@ -257,11 +297,22 @@ static void close_all(struct run *x)
     put_scratch_free(x->scratch);
     session_free(x->session);
     hints_free(x->hints);
+    incremental_close(&x->inc);
     checkpoints_clear(&x->points);
     badmap_destroy(&x->bad);
 }
 
 /* ---- commits ---- */
+
+/* What has been done so far; of the parts of a run that need no pipeline, too. */
+static void run_stats(struct run *x, struct pipeline_stats *ret)
+{
+    *ret = (struct pipeline_stats){0};
+    if (x->pipeline)
+        pipeline_stats(x->pipeline, ret);
+    else if (x->same)
+        ret->pos = ret->cloned_bytes = x->info->size;
+}
 
 static int put_point(struct run *x, const char *incomplete, struct err *e)
 {
@@ -349,12 +400,14 @@ static int check_source(struct run *x, struct err *e)
 static int commit_complete(struct run *x, struct err *e)
 {
     struct pipeline_stats st;
-    pipeline_stats(x->pipeline, &st);
+    run_stats(x, &st);
     uint64_t t = mono_ns();
     struct object_id image;
     char id[33];
     int rc = check_source(x, e);
-    if (rc == 0)
+    if (rc == 0 && x->same)
+        image = x->inc.image;
+    else if (rc == 0)
         rc = object_table_finish(x->table, &image, e);
     if (rc == 0)
         rc = checkpoints_commit(&x->points, &image, &st, NULL, id, e);
@@ -388,7 +441,8 @@ static void fill_result(struct run *x, uint64_t began)
     ret->seconds = (double)(mono_ns() - began) / 1e9;
     ret->size = x->info->size;
     memcpy(ret->parent_id, x->parent, sizeof ret->parent_id);
-    struct pipeline_stats st = {0};
+    struct pipeline_stats st;
+    run_stats(x, &st);
     if (x->pipeline)
         pipeline_stats_all(x->pipeline, &st);
     struct session_stats ss = {0};
@@ -399,7 +453,10 @@ static void fill_result(struct run *x, uint64_t began)
     ret->scanned = st.pos;
     ret->hole_bytes = st.hole_bytes;
     ret->zero_bytes = st.zero_bytes;
-    ret->read_bytes = ret->reader.read_bytes;
+    ret->read_bytes = ret->reader.read_bytes + st.extra_bytes + ret->sampled_bytes;
+    ret->incremental = x->inc.unchanged != NULL;
+    ret->cloned_bytes = st.cloned_bytes;
+    ret->cloned_chunks = st.cloned_chunks;
     ret->duplicate_bytes = st.duplicate_bytes;
     ret->new_bytes = st.new_bytes;
     ret->stored_bytes = ss.stored_bytes;
@@ -418,45 +475,136 @@ static void fill_result(struct run *x, uint64_t began)
         atomic_store(&x->o->progress->read, ret->read_bytes);
 }
 
-int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
-               struct err *e)
+/* Reads a random share of what was taken over. -ESTALE: the list of changes is wrong. */
+static int check_sample(struct run *x, struct err *e)
 {
-    const uint64_t began = mono_ns();
-    struct err own = ERR_INIT;
-    if (!e)
-        e = &own;
-    memset(ret, 0, sizeof *ret);
+    const struct backup_incremental *o = x->o->incremental;
+    if (!x->inc.unchanged || o->sample <= 0)
+        return 0;
+    set_phase(x, PHASE_CHECKING);
+    const struct sample_setup setup = {
+        .repo = x->repo,
+        .source = x->src,
+        .image = &x->inc.image,
+        .changes = x->inc.changes,
+        .size = x->inc.common,
+        .splitter = &x->splitter,
+        .share = o->sample,
+        .seconds = o->sample_s,
+        .seed = o->sample_seed,
+        .limit = &x->reads,
+        .cancel = x->o->cancel,
+    };
+    struct sample_result found;
+    int rc = sample_run(&setup, &found, e);
+    x->ret->sampled_bytes = found.bytes;
+    x->ret->sampled_chunks = found.chunks;
+    if (rc == 0 && found.differs) {
+        x->ret->distrusted = true;
+        rc = err_set(e, ERR_GENERIC, ESTALE,
+                     "%" PRIu64 " bytes at %" PRIu64
+                     " of %s differ from snapshot %s, but are not in the list of changes",
+                     found.len, found.start, x->info->path, x->parent);
+    }
+    return rc;
+}
+
+/* Moves the data, commits, and closes everything. */
+static int run_move(struct run *x, struct err *e)
+{
+    int rc = 0;
+    set_phase(x, PHASE_MOVING);
+    if (x->pipeline)
+        rc = pipeline_run(x->pipeline, e);
+    else if (x->o->progress)
+        atomic_fetch_add(&x->o->progress->done, x->info->size),
+            atomic_fetch_add(&x->o->progress->skipped, x->info->size);
+    if (rc == 0)
+        rc = check_sample(x, e);
+    set_phase(x, PHASE_COMMITTING);
+    keeper_end(x->keeper, &x->ret->flushes, &x->keeper_flush_ns);
+    x->keeper = NULL;
+    if (rc == 0)
+        return commit_complete(x, e);
+    if (rc == -ECANCELED && x->pipeline)
+        return commit_canceled(x, e);
+    return rc;
+}
+
+/* Whether a full read may succeed where this run has failed; with a warning, and the reason in the result. */
+static bool should_read_all(struct run *x, int rc, const struct err *e)
+{
+    if (rc >= 0 || rc == -ECANCELED || !x->inc.unchanged)
+        return false;
+    if (!x->ret->distrusted && !unchanged_is_broken(x->inc.unchanged) && e->cls != ERR_DAMAGE && e->cls != ERR_SOURCE)
+        return false;
+    snprintf(x->ret->fallback, sizeof x->ret->fallback, "%.*s", (int)sizeof x->ret->fallback - 1, e->msg);
+    log_warning("%s: the whole volume is read: %s", x->info->path, e->msg);
+    return true;
+}
+
+/* One attempt, with or without a list of changes. *again: the attempt with it has failed, one without it may succeed.
+ */
+static int run_once(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
+                    bool *again, struct err *e)
+{
+    const uint64_t began = (uint64_t)mono_ns();
     struct run x = {.repo = r, .src = src, .info = source_info(src), .o = o, .ret = ret};
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
     x.reads = (struct throttle){.rate = o->limits.read_limit, .stop = stop};
     x.writes = (struct throttle){.rate = o->limits.write_limit, .stop = stop};
     blobs_limit(repo_blobs(r), NULL, &x.writes);
     badmap_init(&x.bad);
-    budget_tame_malloc();
+    /* The bytes of an attempt that has failed count as work, too. */
     if (o->progress)
-        atomic_store(&o->progress->total, x.info->size);
+        atomic_store(&o->progress->total, atomic_load(&o->progress->done) + x.info->size);
     set_phase(&x, PHASE_OPENING);
     if (o->cancel)
         blobs_stop(repo_blobs(r), &o->cancel->requested);
     int rc = open_all(&x, e);
     blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel */
-    if (rc == 0) {
-        set_phase(&x, PHASE_MOVING);
-        rc = pipeline_run(x.pipeline, e);
-        set_phase(&x, PHASE_COMMITTING);
-        keeper_end(x.keeper, &ret->flushes, &x.keeper_flush_ns);
-        x.keeper = NULL;
-        if (rc == 0)
-            rc = commit_complete(&x, e);
-        else if (rc == -ECANCELED)
-            rc = commit_canceled(&x, e);
-    }
+    if (o->incremental && *x.inc.why)
+        snprintf(ret->fallback, sizeof ret->fallback, "%s", x.inc.why);
+    if (x.inc.unchanged)
+        ret->changed_bytes = changes_bytes(x.inc.changes);
+    if (rc == 0)
+        rc = run_move(&x, e);
+    *again = should_read_all(&x, rc, e);
     if (rc < 0 && rc != -ECANCELED)
         save_progress(&x);
     fill_result(&x, began);
     close_all(&x);
     blobs_limit(repo_blobs(r), NULL, NULL);
-    set_phase(&x, PHASE_DONE);
+    return rc;
+}
+
+int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
+               struct err *e)
+{
+    struct err own = ERR_INIT;
+    bool again = false;
+    if (!e)
+        e = &own;
+    memset(ret, 0, sizeof *ret);
+    budget_tame_malloc();
+    int rc = run_once(r, src, o, ret, &again, e);
+    if (again) {
+        const struct backup_result first = *ret;
+        struct backup_opts full = *o;
+        full.incremental = NULL;
+        backup_result_clear(ret);
+        memset(ret, 0, sizeof *ret);
+        *e = (struct err)ERR_INIT;
+        rc = run_once(r, src, &full, ret, &again, e);
+        ret->distrusted = first.distrusted;
+        ret->sampled_bytes = first.sampled_bytes;
+        ret->sampled_chunks = first.sampled_chunks;
+        ret->read_bytes += first.read_bytes;
+        ret->seconds += first.seconds;
+        memcpy(ret->fallback, first.fallback, sizeof ret->fallback);
+    }
+    if (o->progress)
+        atomic_store(&o->progress->phase, PHASE_DONE);
     return rc;
 }
 

@@ -83,14 +83,18 @@ int budget_plan(struct budget *ret, struct repo *r, const struct splitter *s, co
     const uint64_t scratch = put_scratch_memory(r, o->compression, s->max) + 2 * piece + MIB / 4;
     const uint64_t pending = min_u64(memory / 24, PENDING_MAX * PENDING_BYTES);
     const uint64_t parents = hints ? hints_memory(hints, s->max) : 0;
-    *ret = (struct budget){.memory = memory, .window = s->max, .hints = hints != NULL};
+    *ret = (struct budget){.reserved = ret->reserved,
+                           .block_max = ret->block_max,
+                           .memory = memory,
+                           .window = s->max,
+                           .hints = hints != NULL};
     ret->max_pending = (size_t)(pending / PENDING_BYTES);
     ret->block = (size_t)(memory < 2 * MEMORY_MIN ? MIB / 2 : MIB);
-    while (ret->block > 128 << 10 && ret->block > s->max)
+    while (ret->block > 128 << 10 && (ret->block > s->max || (ret->block_max && ret->block > ret->block_max)))
         ret->block /= 2;
 
-    const uint64_t fixed =
-        BASE_MEMORY + PENDING_TABLE + pending + 4 * piece + table_memory(r, s, size) + s->max; /* the ring's mirror */
+    const uint64_t fixed = BASE_MEMORY + PENDING_TABLE + pending + 4 * piece + table_memory(r, s, size) +
+                           ret->reserved + s->max; /* the ring's mirror */
     uint64_t least = 0;
     for (unsigned with_hints = ret->hints; !ret->workers; with_hints = 0) {
         for (unsigned w = wanted; w > 0 && !ret->workers; w--) {

@@ -10,6 +10,9 @@
 #include "daemon/mover/mover.h"
 
 struct budget {
+    /* By the caller, before budget_plan(): memory that the run takes besides; the largest read, 0: no limit. */
+    uint64_t reserved;
+    size_t block_max;
     uint64_t memory; /* budget in bytes */
     unsigned workers;
     unsigned batch;             /* chunks that a worker waits for, to hash them side by side */

@@ -10,6 +10,7 @@
 #define SNAPFERRY_DAEMON_MOVER_MOVER_H
 
 #include "daemon/protocol/mover-limits.h"
+#include "io/changes.h"
 #include "io/reader.h"
 #include "io/source.h"
 #include "repo/snapshot.h"
@@ -56,6 +57,15 @@ struct stage_time {
 
 /* ---- backup ---- */
 
+/* What is known to have changed since an earlier snapshot: the rest is taken over from that one without being read. */
+struct backup_incremental {
+    const char *parent;            /* manifest id, or a unique prefix of one, of a snapshot of the same source */
+    const struct changes *changes; /* finished; borrowed */
+    double sample;                 /* share of the unchanged bytes to be read and compared, 0 to 1 */
+    unsigned sample_s;             /* seconds that this may take; 0: no limit */
+    uint64_t sample_seed;          /* 0: random; else for tests */
+};
+
 struct backup_opts {
     /* memory: 0 is MEMORY_DEFAULT, below MEMORY_MIN is ERR_USAGE; workers: 0 is one per CPU, fewer if memory is small;
      * rates: 0 or at least THROTTLE_MIN */
@@ -69,8 +79,9 @@ struct backup_opts {
     enum bad_read_policy bad_read;
     unsigned depth; /* 0: by device */
     bool no_uring, no_direct;
-    bool no_parent;        /* do not look for a parent: no boundary hints */
-    bool full_scan;        /* find the parent but scan every cut (property tests; hints off) */
+    bool no_parent;                               /* do not look for a parent: no boundary hints */
+    const struct backup_incremental *incremental; /* NULL: everything is read */
+    bool full_scan;                               /* find the parent but scan every cut (property tests; hints off) */
     uint64_t section;      /* bytes per section; 0: 2 GiB as stock clients split large files; UINT64_MAX: none */
     unsigned checkpoint_s; /* seconds between checkpoints; 0: 1800, at most 2700 (45 min, rule R5) */
     uint64_t flush_bytes;  /* source bytes between index flushes; 0: 20 GiB */
@@ -93,6 +104,12 @@ struct backup_result {
     uint64_t size, scanned, hole_bytes, zero_bytes, read_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
     uint64_t packs, adopted_packs, flushes, checkpoints;
+    /* With backup_opts.incremental */
+    bool incremental;   /* unchanged parts were taken over from parent_id */
+    bool distrusted;    /* the list of changes was wrong: unchanged bytes differ from the parent's */
+    char fallback[256]; /* why everything was read all the same, "" if it was not */
+    uint64_t changed_bytes, cloned_bytes, cloned_chunks; /* in the list; taken over */
+    uint64_t sampled_bytes, sampled_chunks;              /* of the latter, read and found equal */
     double seconds;
     struct bad_range *bad; /* malloc()ed by the run; backup_result_clear() */
     size_t n_bad;
@@ -109,6 +126,10 @@ struct backup_result {
  * ERR_INTERRUPTED after a cancel (a checkpoint was committed if anything was read: result->manifest_id), or an error.
  * On an error other than cancel finished data is flushed if possible, so that the next run finds it. The source is
  * re-checked before the snapshot is committed: one that shrank is ERR_SOURCE and no snapshot.
+ *
+ * With o->incremental the snapshot is the same as without, if the list of changes is right. Where the parent cannot be
+ * used (gone, incomplete, of another splitter, unreadable), or a sample shows that the list is wrong, everything is
+ * read, with a warning; ret->fallback has the reason.
  */
 int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, struct backup_result *ret,
                struct err *e);

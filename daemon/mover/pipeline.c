@@ -1,118 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/mover/pipeline.h"
+#include "daemon/mover/pipeline-impl.h"
 
-#include "base/crash.h"
 #include "base/time.h"
 #include "chunker/hash.h"
-#include "chunker/pool.h"
-#include "daemon/mover/zeros.h"
 #include "repo/item.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define COMPANY_NS 300000000 /* how long a chunk waits for others to be hashed with */
 #define DOUBT_MAX 31
-
-enum chunk_state {
-    CHUNK_WORKING, /* in the queue or at a worker */
-    CHUNK_HELD,    /* hashed, not stored: its beginning is a guess until the parent's ranges before it are verified */
-    CHUNK_KNOWN,   /* a chunk, stored, with its id (zeros: found in the cache or made when it is taken) */
-    CHUNK_MISCUT,  /* the parent's range is not a chunk here */
-    CHUNK_BROKEN   /* the worker failed: the pipeline has the error */
-};
-
-struct chunk {
-    struct chunk *next;
-    struct chunk *queued;       /* behind it in the queue for the workers */
-    uint64_t start, len, count; /* `count` chunks of `len` bytes; more than one for zeros only */
-    size_t ring;                /* bytes of the reader's ring that it may occupy */
-    const uint8_t *data;        /* in the ring; NULL for zeros */
-    bool zero, hole;
-    bool hinted; /* `hint` is the parent's id */
-    bool ends_section;
-    bool put_only; /* was held: to be stored under its id */
-    struct content_id hint;
-    bool guess; /* under the lock: it follows a range of the parent that may turn out not to be a chunk */
-    bool sure;  /* under the lock: hashed, and certain to be a chunk; it may still have to be stored */
-    /* Set by the worker, valid once the state (under the lock) is no more CHUNK_WORKING. */
-    enum chunk_state state;
-    struct content_id id;
-    size_t cut; /* CHUNK_MISCUT: the first cut, 0 if it is after the range */
-    bool proven, existed;
-    uint32_t stored;
-};
-
-struct chunk_list {
-    struct chunk *head, *tail;
-};
-
-/* A chunk in one of a worker's lanes. */
-struct lane {
-    struct hash_job job; /* first: returned by the hasher */
-    struct chunk *chunk; /* NULL: free */
-};
-
-/* Written by one worker only, read when all have ended. */
-struct worker_state {
-    struct pipeline *p;
-    struct put_scratch *scratch;
-    bool late; /* its chunks have waited long enough for others */
-    struct lane *lanes;
-    uint64_t wait_ns, settle_ns, hash_ns, lookup_ns, compress_ns, seal_ns, write_ns, split_ns, hashed_bytes;
-} __attribute__((aligned(64)));
-
-struct pipeline {
-    struct pipeline_setup s;
-    const struct hasher *hasher;
-    unsigned lanes;
-    struct pool *pool;
-    struct worker_state *workers;
-    struct zeros *zeros;
-    uint64_t section;
-
-    /* of the pipeline's thread */
-    struct chunk *slots, *free_slots;
-    struct chunk_list line;  /* from the oldest chunk not taken yet up to `front`, without gaps */
-    struct chunk_list ahead; /* guesses after a range that is being cut again; without gaps up to ahead_end */
-    struct chunk *unsure;    /* the first of the line whose end may still turn out wrong; NULL: none */
-    uint64_t front, ahead_end;
-    uint64_t zero_end, ahead_zero_end; /* end of the known hole that `front`, `ahead_end` lie in, if they do */
-    size_t held;                       /* sum of `ring` over the line */
-    unsigned doubt, skip;              /* after a wrong guess: hints to skip, increasing with every consecutive one */
-    struct pipeline_stats stats;
-
-    _Atomic uint64_t data_bytes;
-
-    pthread_mutex_t lock; /* the state of chunks, and what follows */
-    pthread_cond_t moved; /* the state of a chunk changed */
-    pthread_cond_t work;  /* for the workers: anything below changed */
-    struct chunk *queue, **queue_end;
-    size_t n_queued;
-    struct worker_state *filling; /* fills its lanes: no other worker takes chunks */
-    bool urgent;                  /* the pipeline's thread waits: lanes no longer wait for others */
-    bool ending;                  /* no more chunks will be queued */
-    bool stopped, failed;
-    struct err err;
-};
-
-void pipeline_stop(struct pipeline *p, const struct err *why)
-{
-    pthread_mutex_lock(&p->lock);
-    if (why && !p->failed) {
-        p->err = *why;
-        p->failed = true;
-    }
-    p->stopped = true;
-    pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
-    if (p->s.reader)
-        reader_cancel(p->s.reader);
-}
 
 uint64_t pipeline_data_bytes(const struct pipeline *p)
 {
@@ -164,231 +62,6 @@ static void slot_give(struct pipeline *p, struct chunk *c)
 {
     c->next = p->free_slots;
     p->free_slots = c;
-}
-
-/* ---- workers ---- */
-
-/* Determines what a hashed range is: the parent's chunk, or the same cut around other bytes, or not a chunk. */
-static enum chunk_state chunk_verify(struct pipeline *p, struct worker_state *w, struct chunk *c)
-{
-    if (!c->hinted)
-        return CHUNK_KNOWN;
-    c->proven = content_id_equal(&c->id, &c->hint);
-    if (c->proven)
-        return CHUNK_KNOWN;
-    uint64_t t = mono_ns();
-    c->cut = splitter_cut(&p->s.splitter, c->data, c->len, 0);
-    w->split_ns += mono_ns() - t;
-    if (c->cut == c->len || (c->cut == 0 && c->ends_section))
-        return CHUNK_KNOWN;
-    return CHUNK_MISCUT;
-}
-
-static enum chunk_state chunk_store(struct pipeline *p, struct worker_state *w, struct chunk *c)
-{
-    struct err e = ERR_INIT;
-    struct put_result put = {0};
-    uint64_t t = mono_ns();
-    int rc = session_put(p->s.session, w->scratch, &c->id, c->data, c->len, p->s.compression, &put, &e);
-    t = mono_ns() - t;
-    if (rc < 0) {
-        pipeline_stop(p, &e);
-        return CHUNK_BROKEN;
-    }
-    uint64_t told = put.compress_ns + put.seal_ns + put.write_ns;
-    w->compress_ns += put.compress_ns;
-    w->seal_ns += put.seal_ns;
-    w->write_ns += put.write_ns;
-    w->lookup_ns += t > told ? t - told : 0;
-    c->existed = put.existed;
-    c->stored = put.stored;
-    if (!put.existed)
-        crash_point("chunk-stored");
-    return CHUNK_KNOWN;
-}
-
-/* Returns a chunk to the pipeline's thread. */
-static void chunk_report(struct pipeline *p, struct chunk *c, enum chunk_state state)
-{
-    pthread_mutex_lock(&p->lock);
-    c->state = state; /* from here on it belongs to the pipeline's thread */
-    pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
-}
-
-/*
- * A chunk with an uncertain beginning is not stored before it is certain: a moved cut would leave contents in the
- * repository that no object refers to. Chunks of the parent exist already. Chunks that wait for the end of this one to
- * be certain need not wait until it is stored.
- */
-static bool chunk_hold(struct pipeline *p, struct chunk *c)
-{
-    pthread_mutex_lock(&p->lock);
-    bool held = c->guess && !c->proven;
-    c->sure = true;
-    if (held)
-        c->state = CHUNK_HELD;
-    if (held || c->hinted)
-        pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
-    return held;
-}
-
-static bool is_failed(struct pipeline *p)
-{
-    pthread_mutex_lock(&p->lock);
-    bool failed = p->failed;
-    pthread_mutex_unlock(&p->lock);
-    return failed;
-}
-
-static void chunk_settle(struct pipeline *p, struct worker_state *w, struct chunk *c, const uint8_t *digest)
-{
-    if (is_failed(p)) {
-        chunk_report(p, c, CHUNK_BROKEN);
-        return;
-    }
-    c->id = (struct content_id){.len = (uint8_t)hasher_size(p->hasher)};
-    memcpy(c->id.hash, digest, c->id.len);
-    enum chunk_state state = chunk_verify(p, w, c);
-    if (state == CHUNK_KNOWN) {
-        if (chunk_hold(p, c))
-            return;
-        state = chunk_store(p, w, c);
-    }
-    chunk_report(p, c, state);
-}
-
-/*
- * Whether a worker with `active` lanes in use may take a chunk, or has to continue or end without one. A kernel takes
- * as long for one lane as for all, so lanes wait for more chunks that are about to be found, but not for long (`late`):
- * from a slow source a single chunk takes seconds, and progress would advance by all lanes at a time. One worker fills
- * its lanes before the next one begins. With the lock held.
- */
-enum lane_choice { LANE_TAKE, LANE_WAIT, LANE_NONE };
-
-static enum lane_choice batch_choose(struct pipeline *p, struct worker_state *w, unsigned active, bool late)
-{
-    const bool hurry = p->urgent || p->ending || late;
-    if (p->filling && p->filling != w)
-        return LANE_WAIT;
-    if (p->queue)
-        return active > 0 || hurry || p->n_queued >= p->s.budget->batch ? LANE_TAKE : LANE_WAIT;
-    if (active == 0)
-        return p->ending ? LANE_NONE : LANE_WAIT;
-    return hurry || active >= p->s.budget->batch ? LANE_NONE : LANE_WAIT;
-}
-
-static void set_filling(struct pipeline *p, struct worker_state *w)
-{
-    if (p->filling == w)
-        return;
-    p->filling = w;
-    if (!w)
-        pthread_cond_broadcast(&p->work);
-}
-
-static struct chunk *queue_take(struct pipeline *p)
-{
-    struct chunk *c = p->queue;
-    p->queue = c->queued;
-    p->n_queued--;
-    if (!p->queue)
-        p->queue_end = &p->queue;
-    return c;
-}
-
-/* Until there may be work, or a while: with the lock held. */
-static void wait_for_work(struct pipeline *p)
-{
-    const struct timespec t = ns_timespec(mono_ns() + COMPANY_NS);
-    pthread_cond_timedwait(&p->work, &p->lock, &t);
-}
-
-static struct chunk *next_chunk(struct worker_state *w, unsigned active)
-{
-    struct pipeline *p = w->p;
-    struct chunk *c = NULL;
-    pthread_mutex_lock(&p->lock);
-    enum lane_choice choice = batch_choose(p, w, active, w->late);
-    if (choice == LANE_WAIT) {
-        const uint64_t t = mono_ns();
-        do {
-            /* If it has chunks in its lanes it gets the next ones. */
-            if (!p->filling && active > 0)
-                p->filling = w;
-            wait_for_work(p);
-            w->late = mono_ns() - t >= COMPANY_NS;
-        } while ((choice = batch_choose(p, w, active, w->late)) == LANE_WAIT);
-        w->wait_ns += mono_ns() - t;
-    }
-    /* The hasher asks repeatedly while lanes are free: chunks that have waited do not wait again, unless there are
-     * others. */
-    w->late = choice == LANE_NONE && active > 0;
-    if (choice == LANE_TAKE)
-        c = queue_take(p);
-    /* A chunk that is only to be stored takes no lane. */
-    if (c && active + !c->put_only < p->lanes && active + !c->put_only > 0)
-        set_filling(p, w);
-    else if (p->filling == w)
-        set_filling(p, NULL);
-    pthread_mutex_unlock(&p->lock);
-    return c;
-}
-
-static struct hash_job *next_job(void *arg, unsigned active)
-{
-    struct worker_state *w = arg;
-    struct chunk *c;
-    while ((c = next_chunk(w, active)) && c->put_only) {
-        uint64_t t = mono_ns();
-        chunk_report(w->p, c, is_failed(w->p) ? CHUNK_BROKEN : chunk_store(w->p, w, c));
-        w->settle_ns += mono_ns() - t;
-    }
-    if (!c)
-        return NULL;
-    struct lane *l = w->lanes;
-    while (l->chunk)
-        l++;
-    l->chunk = c;
-    l->job.data = c->data;
-    l->job.len = c->len;
-    w->hashed_bytes += c->len;
-    return &l->job;
-}
-
-static void job_done(void *arg, struct hash_job *job)
-{
-    struct worker_state *w = arg;
-    struct lane *l = (struct lane *)job;
-    struct chunk *c = l->chunk;
-    l->chunk = NULL;
-    uint64_t t = mono_ns();
-    chunk_settle(w->p, w, c, job->out);
-    w->settle_ns += mono_ns() - t;
-}
-
-/* One job of the pool for the whole run. */
-static void worker_run(void *arg, unsigned worker)
-{
-    struct pipeline *p = arg;
-    struct worker_state *w = &p->workers[worker];
-    const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
-    uint64_t t = mono_ns() - w->wait_ns - w->settle_ns;
-    hasher_run(p->hasher, &feed);
-    w->hash_ns += mono_ns() - w->wait_ns - w->settle_ns - t;
-}
-
-static void chunk_enqueue(struct pipeline *p, struct chunk *c)
-{
-    c->queued = NULL;
-    pthread_mutex_lock(&p->lock);
-    *p->queue_end = c;
-    p->queue_end = &c->queued;
-    p->n_queued++;
-    if (p->filling || p->n_queued >= p->s.budget->batch)
-        pthread_cond_broadcast(&p->work);
-    pthread_mutex_unlock(&p->lock);
 }
 
 static enum chunk_state state_of(struct pipeline *p, const struct chunk *c)
@@ -527,6 +200,9 @@ static int chunk_take(struct pipeline *p, struct chunk *c, struct err *e)
         st->zero_bytes += bytes;
     if (c->zero) {
         st->zero_chunks += c->count;
+    } else if (c->cloned) {
+        st->cloned_chunks++;
+        st->cloned_bytes += bytes;
     } else {
         *(c->existed ? &st->duplicate_chunks : &st->new_chunks) += 1;
         *(c->existed ? &st->duplicate_bytes : &st->new_bytes) += bytes;
@@ -541,10 +217,10 @@ static int chunk_take(struct pipeline *p, struct chunk *c, struct err *e)
     if (g) {
         reader_advance_front(&g->done, bytes);
         reader_advance_front(&g->stored, stored);
-        reader_advance_front(c->hole      ? &g->skipped
-                             : c->zero    ? &g->zero
-                             : c->existed ? &g->duplicate
-                                          : &g->fresh,
+        reader_advance_front(c->hole || c->cloned ? &g->skipped
+                             : c->zero            ? &g->zero
+                             : c->existed         ? &g->duplicate
+                                                  : &g->fresh,
                              bytes);
     }
     return 0;
@@ -598,7 +274,7 @@ static void line_append(struct pipeline *p, struct chunk *c)
     p->front = c->start + c->len * c->count;
     if (!p->unsure && c->hinted)
         p->unsure = c;
-    if (!c->zero)
+    if (!c->zero && !c->cloned)
         chunk_enqueue(p, c);
 }
 
@@ -635,11 +311,77 @@ static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
     return true;
 }
 
+/* Appends the parent's chunk at `front` if it is one here too. 1 if so, 0, or an error. */
+static int chunk_clone(struct pipeline *p, uint64_t left, struct err *e)
+{
+    struct hint h;
+    if (!unchanged_at(p->s.unchanged, &p->s.splitter, p->front, left, &h) || h.id.len != hasher_size(p->hasher))
+        return 0;
+    int rc = session_has(p->s.session, &h.id, e);
+    if (rc <= 0)
+        return rc;
+    struct chunk *c = slot_take(p);
+    c->start = p->front;
+    c->len = h.len;
+    c->count = 1;
+    c->id = h.id;
+    c->cloned = c->existed = true;
+    c->state = CHUNK_KNOWN;
+    /* The reader widens its ranges to whole blocks: up to one at each end of this chunk. */
+    c->ring = (size_t)min_u64(h.len, 2 * p->s.budget->block);
+    line_append(p, c);
+    return 1;
+}
+
+/* Bytes from `front` on that were zeros in the parent and have not changed are known to be zeros, too. */
+static void zeros_keep(struct pipeline *p, uint64_t end)
+{
+    struct content_id *zero = &p->shortest_zero;
+    if (!zero->len) {
+        hasher_digest(p->hasher, zeros_data(p->zeros), p->s.splitter.min, zero->hash);
+        zero->len = (uint8_t)hasher_size(p->hasher);
+    }
+    const uint64_t to = unchanged_zeros(p->s.unchanged, &p->s.splitter, zero, p->front, end);
+    if (to > p->front && to > p->zero_end)
+        p->zero_end = to;
+}
+
+/*
+ * The view ends with the reader's range, or there is none at `front`. If there is no cut in it: reads the longest chunk
+ * from there. 1, with the view; 0: the memory for it is still in use; negative: an error.
+ */
+static int view_extend(struct pipeline *p, size_t want, struct view *v, struct err *e)
+{
+    const struct splitter *s = &p->s.splitter;
+    if (v->avail >= s->min && splitter_cut(s, v->data, v->avail, 0) > 0)
+        return 1;
+    if (p->line.head) {
+        p->drain = true;
+        return 0;
+    }
+    if (!p->apart)
+        p->apart = aligned_alloc(4096, s->max + SOURCE_READ_EXTRA);
+    if (!p->apart)
+        return err_nomem(e);
+    int rc = source_read(p->s.source, p->front, want, p->apart, &v->data, e);
+    if (rc < 0)
+        return rc;
+    v->avail = want;
+    p->stats.extra_bytes += want;
+    return 1;
+}
+
 /* Finds the chunk (or the run of zero chunks) at `front` and appends it to the line. */
 static int chunk_find(struct pipeline *p, struct err *e)
 {
     const struct splitter *s = &p->s.splitter;
     const uint64_t end = section_end(p, p->front), left = end - p->front;
+    if (p->s.unchanged) {
+        int rc = chunk_clone(p, left, e);
+        if (rc != 0)
+            return rc < 0 ? rc : 0;
+        zeros_keep(p, end);
+    }
     uint64_t zeros = known_zeros(p, end);
     struct view v = {0};
     const size_t want = (size_t)min_u64(s->max, left);
@@ -650,7 +392,11 @@ static int chunk_find(struct pipeline *p, struct err *e)
         if (v.zero_end > p->front)
             p->zero_end = v.zero_end;
         zeros = known_zeros(p, end);
-        if (zeros < s->min && zeros < left && v.avail < want)
+        if (p->s.unchanged && zeros < s->min && zeros < left && v.avail < want) {
+            rc = view_extend(p, want, &v, e);
+            if (rc <= 0)
+                return rc;
+        } else if (zeros < s->min && zeros < left && v.avail < want)
             return err_set(e, ERR_SOURCE, EIO, "the source ends at %" PRIu64 " instead of %" PRIu64 " bytes",
                            p->front + v.avail, p->s.size);
     }
@@ -683,7 +429,7 @@ static int chunk_find(struct pipeline *p, struct err *e)
         c->len = h.len;
     } else {
         uint64_t t = mono_ns();
-        size_t n = splitter_cut(s, v.data, want, 0);
+        size_t n = splitter_cut(s, v.data, v.avail < want ? v.avail : want, 0);
         p->stats.split_ns += mono_ns() - t;
         c->len = n ? n : left; /* no cut: less than `max` is left, and the section's end ends the chunk */
         p->stats.split_scanned += c->len > s->min ? c->len - s->min : 0;
@@ -785,6 +531,12 @@ static int pipeline_step(struct pipeline *p, struct err *e)
             return chunk_recut(p, e);
     }
     guesses_meet(p);
+    if (!p->line.head)
+        p->drain = false;
+    if (p->drain) {
+        wait_while(p, p->line.head, true);
+        return 0;
+    }
     if (p->front < p->s.size && ring_has_room(p))
         return chunk_find(p, e);
     if (p->line.head)
@@ -857,26 +609,6 @@ int pipeline_run(struct pipeline *p, struct err *e)
 
 /* ---- beginning and end ---- */
 
-static int make_workers(struct pipeline *p, struct err *e)
-{
-    const struct budget *b = p->s.budget;
-    p->workers = aligned_alloc(64, b->workers * sizeof *p->workers);
-    if (!p->workers)
-        return err_nomem(e);
-    memset(p->workers, 0, b->workers * sizeof *p->workers);
-    for (unsigned i = 0; i < b->workers; i++) {
-        struct worker_state *w = &p->workers[i];
-        w->p = p;
-        w->lanes = calloc(p->lanes, sizeof *w->lanes);
-        if (!w->lanes)
-            return err_nomem(e);
-        int rc = put_scratch_new(&w->scratch, session_repo(p->s.session), p->s.compression, p->s.splitter.max, e);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
 int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct err *e)
 {
     struct pipeline *p = calloc(1, sizeof *p);
@@ -903,7 +635,7 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_setup *s, struct e
             slot_give(p, &p->slots[i]);
     }
     if (rc == 0)
-        rc = make_workers(p, e);
+        rc = workers_new(p, e);
     if (rc == 0)
         rc = pool_new(&p->pool, s->budget->workers, s->budget->workers, "chunk", e);
     if (rc < 0) {
@@ -919,12 +651,9 @@ void pipeline_free(struct pipeline *p)
     if (!p)
         return;
     pool_free(p->pool);
-    for (unsigned i = 0; p->workers && i < p->s.budget->workers; i++) {
-        put_scratch_free(p->workers[i].scratch);
-        free(p->workers[i].lanes);
-    }
-    free(p->workers);
+    workers_free(p);
     free(p->slots);
+    free(p->apart);
     zeros_free(p->zeros);
     pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->moved);

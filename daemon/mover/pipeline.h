@@ -12,6 +12,10 @@
  * processed at a time. When one turns out wrong it is cut again, and what follows it is valid as soon as a new cut
  * meets the beginning of a guessed chunk: a chunk depends only on where it begins.
  *
+ * With a list of changes, chunks of the parent without changes are taken over, and no chunk is guessed: the others are
+ * searched for. A search that needs bytes behind a range of the reader reads them by itself, one chunk at a time, which
+ * is rare.
+ *
  * Zeros: a chunk that begins in `min` zero bytes is exactly `min` long, so a hole is a count, and its id is known after
  * the first time.
  */
@@ -23,6 +27,7 @@
 #include "daemon/mover/hints.h"
 #include "daemon/mover/mover.h"
 #include "daemon/mover/refs.h"
+#include "daemon/mover/unchanged.h"
 
 struct pipeline;
 
@@ -35,6 +40,10 @@ struct pipeline_setup {
     const struct budget *budget;
     uint32_t compression;
     struct hints *hints; /* NULL: none */
+    /* NULL: everything is read. Otherwise what need not be; `hints` is NULL then, and the reader reads the ranges of
+     * unchanged_range(). */
+    struct unchanged *unchanged;
+    struct source *source; /* with `unchanged`: for what has to be read beyond those ranges */
     struct object_table *table;
     struct refs *refs;
     struct mover_progress *progress;
@@ -48,9 +57,11 @@ struct pipeline_stats {
     uint64_t pos; /* bytes taken into the table */
     uint64_t hole_bytes, zero_bytes, duplicate_bytes, new_bytes, stored_bytes;
     uint64_t chunks, zero_chunks, duplicate_chunks, new_chunks, hinted_chunks;
-    uint64_t hinted_bytes;  /* verified by the parent's id, never scanned */
-    uint64_t recuts;        /* ranges of the parent that were not chunks here */
-    uint64_t wrong_guesses; /* chunks found after these that were not chunks either; never stored */
+    uint64_t hinted_bytes;                /* verified by the parent's id, never scanned */
+    uint64_t cloned_chunks, cloned_bytes; /* taken over from the parent without being read */
+    uint64_t extra_bytes;                 /* with `unchanged`: read beyond the reader's ranges */
+    uint64_t recuts;                      /* ranges of the parent that were not chunks here */
+    uint64_t wrong_guesses;               /* chunks found after these that were not chunks either; never stored */
     /* ns; of the pipeline's thread */
     uint64_t zero_ns, split_ns, wait_ns, table_ns;
     uint64_t zero_tested, split_scanned; /* bytes */

@@ -80,6 +80,7 @@ static json_t *coverage_object(const struct volume_doc *v)
     rc |= json_object_set_new(o, "duplicate", number(st->duplicate_bytes));
     rc |= json_object_set_new(o, "new", number(st->new_bytes));
     rc |= json_object_set_new(o, "hinted", number(st->hinted_bytes));
+    rc |= json_object_set_new(o, "cloned", number(st->cloned_bytes));
     rc |= json_object_set_new(o, "read", number(v->read_bytes));
     rc |= json_object_set_new(o, "bad", number(v->bad_bytes));
     if (rc == 0)
@@ -159,14 +160,33 @@ static void jsonp(json_t **j)
     json_decref(*j);
 }
 
-static bool parse(struct volume_parent *ret, const uint8_t *p, size_t len)
+/* Adds the parent's unreadable ranges to the list. False: they cannot be read. */
+static bool bad_parse(struct changes *bad, const json_t *list)
+{
+    size_t i;
+    const json_t *range;
+    if (!json_is_array(list))
+        return false;
+    json_array_foreach(list, i, range)
+    {
+        const json_t *pos = json_array_get(range, 0), *len = json_array_get(range, 1);
+        if (!json_is_integer(pos) || !json_is_integer(len) || json_integer_value(pos) < 0 ||
+            json_integer_value(len) <= 0 ||
+            changes_add(bad, (uint64_t)json_integer_value(pos), (uint64_t)json_integer_value(len), NULL) < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool parse(struct volume_parent *ret, const uint8_t *p, size_t len, struct changes *bad)
 {
     json_t *o CLEANUP(jsonp) = json_loadb((const char *)p, len, JSON_REJECT_DUPLICATES, NULL);
     const char *splitter = json_string_value(json_object_get(o, "splitter"));
     const json_t *section = json_object_get(o, "section"), *covered = json_object_get(o, "covered");
     if (json_integer_value(json_object_get(o, "version")) != 1 || !splitter ||
         strlen(splitter) >= sizeof ret->splitter || !json_is_integer(section) || json_integer_value(section) < 0 ||
-        !json_is_integer(covered) || json_integer_value(covered) < 0)
+        !json_is_integer(covered) || json_integer_value(covered) < 0 ||
+        (bad && !bad_parse(bad, json_object_get(o, "badRanges"))))
         return false;
     strcpy(ret->splitter, splitter);
     ret->section = (uint64_t)json_integer_value(section);
@@ -176,7 +196,7 @@ static bool parse(struct volume_parent *ret, const uint8_t *p, size_t len)
     return true;
 }
 
-void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s)
+void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s, struct changes *bad)
 {
     struct err e = ERR_INIT;
     struct lookup l = {0};
@@ -189,7 +209,7 @@ void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct 
         log_warning("cannot use the parent snapshot %s: %s", s->id, e.msg);
         return;
     }
-    if (!doc || !parse(ret, doc, (size_t)rc)) {
+    if (!doc || !parse(ret, doc, (size_t)rc, bad)) {
         log_warning("the parent snapshot %s is not a volume: its chunk boundaries are not used", s->id);
         return;
     }

@@ -22,6 +22,7 @@ struct volume_doc {
     int64_t start_ns, end_ns;
     bool complete;
     uint64_t read_bytes; /* from the device */
+    bool incremental;    /* unchanged parts are the parent's */
     const struct pipeline_stats *stats;
     const struct bad_range *bad;
     size_t n_bad;
@@ -40,7 +41,9 @@ struct volume_parent {
     uint64_t section; /* UINT64_MAX: none */
     uint64_t covered; /* bytes of the volume that the image has; less than its size in a checkpoint */
 };
-/* Reads a snapshot. One that cannot be read is not usable, with a warning; never an error. */
-void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s);
+/* Reads a snapshot. One that cannot be read is not usable, with a warning; never an error. `bad` (NULL allowed) gets
+ * the ranges whose data it does not have, because they were unreadable; a list of them that cannot be read makes it not
+ * usable. */
+void volume_parent_read(struct volume_parent *ret, struct repo *r, const struct snapshot *s, struct changes *bad);
 
 #endif

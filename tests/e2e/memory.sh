@@ -72,6 +72,11 @@ need=$(grep -oE 'use --memory [0-9]+' "$WORK/err" | grep -oE '[0-9]+$')
 within "8 MiB chunks compressed: what was asked for" "${need:-0}" 0 -r "$R" backup "$WORK/random" --as t@h:/best \
     --memory "${need:-0}M" --compression zstd-best-compression
 within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d --no-parent
+# A list of changes: two more chunks are held, one read apart and one of the sample.
+for i in $(seq 0 63); do echo "$((i * 8 * MIB + 4096)) 4096"; done >"$WORK/ranges"
+latest=$(sf "$R" snapshot list --json | jq -r '.snapshots | map(select(.source.path == "/d"))[-1].id')
+within "8 MiB chunks from a list of changes, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d \
+    --parent "$latest" --changed-ranges "$WORK/ranges"
 within "8 MiB chunks restored, default" 256 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --workers 8
 check "the right bytes" cmp "$WORK/random" "$WORK/out"
 within "8 MiB chunks restored, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/d --memory 96M --force --verify

@@ -265,7 +265,8 @@ static inline struct backup_result backup(struct repo *r, const char *path, cons
     struct backup_result ret;
     assert_ok(try_backup(r, path, o, &ret, &e), &e);
     assert_false(ret.incomplete);
-    assert_int_equal(ret.hole_bytes + ret.zero_bytes + ret.duplicate_bytes + ret.new_bytes, ret.size);
+    assert_int_equal(ret.hole_bytes + ret.zero_bytes + ret.duplicate_bytes + ret.new_bytes + ret.cloned_bytes,
+                     ret.size);
     assert_int_equal(ret.scanned, ret.size);
     return ret;
 }
@@ -286,7 +287,8 @@ static inline struct backup_result check_image(struct repo *r, const struct imag
     struct part *CLEANUP_FREE want = NULL;
     const char *splitter = o->splitter ? o->splitter : repo_format(r)->splitter;
     size_t n = naive_parts(r, m, splitter, o->section ? o->section : (uint64_t)2 << 30, &want);
-    assert_int_equal(ret.chunks, n);
+    if (ret.chunks || ret.cloned_bytes != ret.size) /* else the parent's image was taken as it is */
+        assert_int_equal(ret.chunks, n);
     assert_parts(r, &ret.image, want, n);
     assert_bytes(r, &ret.image, m);
     unlink(path_of("image"));

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * changes.h - the ranges of a volume that differ from an earlier state of it
+ *
+ * Made by what knows them (thin_delta, a dirty bitmap, a comparison of extents, a file given by the administrator) and
+ * used by a backup to read only these. All that a list does not contain is claimed to be unchanged, so a list is only
+ * ever made larger: ranges are rounded outward and merged, never dropped.
+ *
+ * A list holds at most CHANGES_MAX ranges, 16 bytes each. If more are added, those with the smallest gaps between them
+ * are merged. Not thread-safe while it is made; afterwards any number of threads may read it, each with a cursor of its
+ * own.
+ */
+#ifndef SNAPFERRY_IO_CHANGES_H
+#define SNAPFERRY_IO_CHANGES_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHANGES_MAX ((size_t)1 << 20)
+
+struct change {
+    uint64_t start, len; /* bytes; len > 0 */
+};
+
+struct changes;
+
+/* An empty list. -ENOMEM. */
+int changes_new(struct changes **ret, struct err *e);
+void changes_free(struct changes *c); /* NULL allowed */
+static inline void changes_freep(struct changes **c)
+{
+    changes_free(*c);
+}
+
+/* Adds bytes [start, start + len), in any order, overlapping others or not. len 0: nothing. ERR_USAGE (-EINVAL): the
+ * end is beyond 2^63 bytes. -ENOMEM. */
+int changes_add(struct changes *c, uint64_t start, uint64_t len, struct err *e);
+
+/* Adds all ranges of another list. */
+int changes_add_all(struct changes *c, const struct changes *from, struct err *e);
+
+/*
+ * Reads a list from a text file: one range in each line, "START LENGTH", in bytes, decimal; empty lines and those that
+ * begin with '#' are skipped. Errors name the file and the line: ERR_USAGE for anything else than that, including a
+ * line of over 200 characters; ERR_NOT_FOUND, ERR_PERMISSION; not a regular file: ERR_USAGE.
+ */
+int changes_read(struct changes *c, const char *path, struct err *e);
+
+/* Sorts and merges. Must be called once after the last add and before the following functions. */
+void changes_finish(struct changes *c);
+
+size_t changes_count(const struct changes *c);
+uint64_t changes_bytes(const struct changes *c); /* sum of all lengths */
+size_t changes_memory(const struct changes *c);  /* bytes of memory that the list takes */
+
+/* The first range that ends after `pos`. `*cursor` begins as 0 and is kept by the caller between calls; positions must
+ * not decrease from call to call. False: there is none. */
+bool changes_after(const struct changes *c, size_t *cursor, uint64_t pos, struct change *ret);
+
+#endif
