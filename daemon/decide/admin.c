@@ -130,7 +130,7 @@ void decide_admin(struct decide *d, struct operation *op)
         operation_cancel(d, op);
         return;
     }
-    if (busy(d, op->id))
+    if (busy(d, op->id) || on_restart_failed(d, op))
         return;
     switch (op->state) {
     case OP_QUEUED:

@@ -419,7 +419,8 @@ int decide_init(struct decide *d, struct err *e)
     d->live = calloc(LIVE_BUCKETS, sizeof *d->live);
     if (!d->live)
         return err_nomem(e);
-    return board_load(d, e);
+    const int rc = board_load(d, e);
+    return rc < 0 ? rc : on_restart_note(d, e);
 }
 
 void decide_free(struct decide *d)

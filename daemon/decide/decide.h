@@ -116,6 +116,7 @@ struct mover_report {
     int status;     /* of wait(2), -1: unknown */
     uint64_t memory_peak, oom_kills;
     double cpu_seconds;
+    bool looked_for; /* of an earlier daemon: it was gone when it was to be adopted */
     struct err err;
 };
 
@@ -128,6 +129,7 @@ struct live {
     bool mover;         /* there is one, or it is being started */
     bool cancel_failed; /* the mover could not be asked to end */
     bool expose_first;  /* the work that exposes is the first one of its intent */
+    bool found;         /* an earlier daemon had begun it, and on-restart = fail */
     unsigned events;    /* that wait for their turn */
     uint64_t planned;   /* number of the turn that planned an action for it */
     /* of the mover, as it reports */
@@ -446,6 +448,38 @@ void operation_start(struct decide *d, struct operation *op);
 int operation_begin_start(struct decide *d, struct operation *op);
 /* Running under a daemon that is not this one: taken over, or what it left is taken for its end. */
 void operation_adopt(struct decide *d, struct operation *op);
+
+/* on-restart = fail (on-restart.c): what this daemon has found begun; to be called before the first turn. */
+int on_restart_note(struct decide *d, struct err *e);
+/* True: it was one of them, and fails. */
+bool on_restart_failed(struct decide *d, struct operation *op);
+bool on_restart_mover_gone(struct decide *d, struct operation *op, const struct mover_report *r);
+
+/*
+ * prepare-timeout (prepare.c). Its clock begins with the snapshot, runs while the intermediate is made and a mover is
+ * started, and pauses while the operation waits for its turn; each changes the row only.
+ */
+void prepare_begins(struct decide *d, struct operation *op);
+void prepare_runs(struct decide *d, struct operation *op);
+void prepare_pauses(struct decide *d, struct operation *op);
+void prepare_ends(struct operation *op);
+/* A mover of an earlier daemon has some time to tell what it has read. */
+void prepare_adopted(struct decide *d, struct operation *op);
+/* Ends for good with the first byte, if its mover has told of one. */
+void prepare_read(struct decide *d, struct operation *op);
+void prepare_over(struct operation *op);
+/* What is left for a piece of work, at least 1 s. */
+int64_t prepare_left_s(struct decide *d, const struct operation *op);
+/* The time is up: why, for the record. `last`: the error of the attempt that ends with it, NULL: that in the record. */
+void prepare_error(const struct operation *op, const struct err *last, char stage[32], struct err *ret);
+/* True: all of the time begins anew, since the machine was started or the clock was set back. */
+bool prepare_renews(struct decide *d, struct operation *op);
+/* True: the time is up; the operation fails, or its mover was asked to end (late.c). */
+bool prepare_is_late(struct decide *d, struct operation *op);
+/* Another attempt at that time would come too late. */
+bool prepare_forbids(struct decide *d, const struct operation *op, int64_t at_ns);
+/* It fails because the time is up; `last` is the error it ended with (outcome.c). */
+void prepare_failed(struct decide *d, struct operation *op, const struct err *last);
 
 /* Ends of attempts and of operations (outcome.c). */
 void operation_fail(struct decide *d, struct operation *op, const char *stage, const struct err *e);

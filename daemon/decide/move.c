@@ -17,10 +17,17 @@ int operation_begin_start(struct decide *d, struct operation *op)
     if (op->state == OP_STARTING)
         return 0;
     op->moving_ns = decide_now(d);
+    prepare_runs(d, op);
     int rc = operation_become(d, op, OP_STARTING);
     if (rc >= 0)
         plan_crash_point(d, "engine-unit-intent");
     return rc;
+}
+
+static int64_t open_s(struct decide *d, const struct operation *op)
+{
+    const int64_t left = prepare_left_s(d, op);
+    return left < 60 ? left : 60;
 }
 
 void operation_start(struct decide *d, struct operation *op)
@@ -32,12 +39,12 @@ void operation_start(struct decide *d, struct operation *op)
     if (op->policy->mover[0]) {
         plan_mover_start(d, op, -1);
     } else if (operation_is_restore(op)) {
-        plan_work(d, ROW_OPERATION, op->id, WORK_TARGET_OPEN, json_pack("{s:O}", "target", op->target), 60);
+        plan_work(d, ROW_OPERATION, op->id, WORK_TARGET_OPEN, json_pack("{s:O}", "target", op->target), open_s(d, op));
     } else {
         json_t *in = json_pack("{s:o,s:O}", "own", class_desc_to_json(op->own), "exposure", op->exposure);
         if (in && !is_none(op->into))
             json_object_set_new(in, "into", class_desc_to_json(op->into));
-        plan_work(d, ROW_OPERATION, op->id, WORK_OPEN, in, 60);
+        plan_work(d, ROW_OPERATION, op->id, WORK_OPEN, in, open_s(d, op));
     }
 }
 
@@ -56,6 +63,7 @@ void operation_adopt(struct decide *d, struct operation *op)
         return;
     }
     op->adoptions++;
+    prepare_adopted(d, op);
     if (operation_write(d, op) == 0)
         plan_mover_adopt(d, op);
 }
@@ -80,6 +88,8 @@ void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
     }
     if (!op->running_ns)
         op->running_ns = decide_now(d);
+    if (op->policy->mover[0])
+        prepare_over(op); /* a plugin need not tell what it has read */
     /* Only when this is durable may it begin: no result can be lost before somebody reads it (MS-19). */
     if (operation_become(d, op, OP_RUNNING) < 0)
         return;
@@ -100,6 +110,11 @@ static void note_degraded(struct decide *d, struct operation *op, const json_t *
 
 static void mover_succeeded(struct decide *d, struct operation *op, const json_t *result)
 {
+    prepare_ends(op);
+    if (op->reason == REASON_PREPARE_TIMEOUT) { /* it was quicker than the request to end */
+        op->reason = REASON_NONE;
+        op_error_clear(&op->error);
+    }
     note_degraded(d, op, result);
     if (jstr(result, "skip")[0]) {
         str_set(&op->skip_reason, jstr(result, "skip"));
@@ -125,6 +140,14 @@ static void mover_failed(struct decide *d, struct operation *op, const struct mo
     struct err e = r->err;
     if (!e.cls)
         err_set(&e, ERR_GENERIC, 0, "the mover ended with outcome \"%s\"", mover_outcome_name(r->outcome));
+    if (op->reason == REASON_PREPARE_TIMEOUT) {
+        operation_finish(d, op, OUTCOME_FAILED); /* its error is in the record */
+        return;
+    }
+    if (on_restart_mover_gone(d, op, r)) {
+        plan_mover_forget(d, op->id, NULL, NULL);
+        return;
+    }
     if (rebooted || (r->outcome == MOVER_CANCELED && !op->policy->mover[0]))
         operation_interrupted(d, op, &e, rebooted);
     else
@@ -142,6 +165,7 @@ void mover_ended(struct decide *d, struct operation *op, const struct mover_repo
                                     (json_int_t)r->oom_kills, "cpu_seconds", r->cpu_seconds));
     if (l && l->progress)
         json_set(&op->progress, l->progress);
+    prepare_read(d, op);
     if (r->result)
         json_set(&op->result, r->result);
     if (!op->filled) /* of a restore that is reported again after a restart */

@@ -30,17 +30,13 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
 {
     const char *stage = operation_is_restore(op) ? "target" : "expose";
     char why[512];
+    if (s->err.cls && s->timed_out && !op->read_begun && !op->cancel) {
+        prepare_failed(d, op, &s->err);
+        return;
+    }
     if (s->err.cls) {
-        if (s->timed_out) {
-            op->reason = REASON_PREPARE_TIMEOUT;
-            err_hint(&s->err, operation_is_restore(op)
-                                  ? "prepare-timeout is the limit for making the target"
-                                  : "prepare-timeout is the limit for the intermediate; `snapferry explain` shows "
-                                    "which one is created");
-        }
         operation_attempt_failed(d, op, stage, &s->err,
-                                 !s->timed_out && s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET &&
-                                     s->err.cls != ERR_NOT_FOUND);
+                                 s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET && s->err.cls != ERR_NOT_FOUND);
         return;
     }
     const bool restore = operation_is_restore(op);
@@ -66,6 +62,8 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
         plan_crash_point(d, "engine-exposure-recorded");
         return;
     }
+    if (restore || !op->policy->hook_prepare[0])
+        prepare_pauses(d, op); /* until it may be moved */
     operation_write(d, op);
     plan_crash_point(d, "engine-exposure-recorded");
 }
@@ -137,6 +135,7 @@ static json_t *expose_request(const struct operation *op)
 static void expose(struct decide *d, struct operation *op)
 {
     const bool restore = operation_is_restore(op);
+    prepare_runs(d, op);
     if (op->state != OP_EXPOSING && operation_become(d, op, OP_EXPOSING) < 0)
         return;
     if (restore && op->target)
@@ -148,7 +147,7 @@ static void expose(struct decide *d, struct operation *op)
         l->expose_first = first;
     if (expose_intent(d, op) == 0)
         plan_work(d, ROW_OPERATION, op->id, restore ? WORK_TARGET : WORK_EXPOSE,
-                  restore ? target_request(op) : expose_request(op), op->policy->prepare_timeout_s);
+                  restore ? target_request(op) : expose_request(op), prepare_left_s(d, op));
 }
 
 /* A writable intermediate may be fixed up before it is read (PVC-25). */
@@ -433,6 +432,10 @@ static void exposing(struct decide *d, struct operation *op)
     if (!prepare(d, op))
         return;
     if (!queue_may(d, op, true, why, sizeof why)) {
+        if (op->prepare_deadline_ns) {
+            prepare_pauses(d, op);
+            operation_write(d, op);
+        }
         wait_for_repository(d, op);
         return;
     }
@@ -460,6 +463,7 @@ static void retrying(struct decide *d, struct operation *op)
     else if (!op->running_ns || !jstr(op->target, "device")[0])
         json_set(&op->target, NULL);
     op->prepared = false;
+    prepare_pauses(d, op);
     operation_become(d, op, OP_QUEUED);
 }
 
@@ -512,7 +516,7 @@ void decide_operation(struct decide *d, struct operation *op)
         operation_cancel(d, op);
         return;
     }
-    if (busy(d, op->id))
+    if (busy(d, op->id) || on_restart_failed(d, op) || prepare_is_late(d, op))
         return;
     switch (op->state) {
     case OP_QUEUED:

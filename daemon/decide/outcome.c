@@ -20,8 +20,11 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
     if (op->state == OP_CLEANING_UP || op_state_terminal(op->state))
         return;
     op->outcome = outcome;
+    if (outcome != OUTCOME_FAILED)
+        op->reason = REASON_NONE;
     op->ended_ns = decide_now(d);
     op->wake_ns = 0;
+    prepare_ends(op);
     if (operation_become(d, op, OP_CLEANING_UP) < 0)
         return;
     plan_crash_point(d, "engine-outcome");
@@ -47,6 +50,16 @@ void operation_fail(struct decide *d, struct operation *op, const char *stage, c
     operation_error(d, op, stage, e);
     plan_log(d, LOG_LVL_WARNING, "%s: %s: %s", operation_label(op), stage, e->msg);
     operation_finish(d, op, op->cancel ? OUTCOME_CANCELED : OUTCOME_FAILED);
+}
+
+void prepare_failed(struct decide *d, struct operation *op, const struct err *last)
+{
+    char stage[32];
+    struct err e = ERR_INIT;
+    prepare_error(op, last, stage, &e);
+    if (!op->cancel)
+        op->reason = REASON_PREPARE_TIMEOUT;
+    operation_fail(d, op, stage, &e);
 }
 
 /* Another attempt would be refused as this one was. A file system that became read-only may recover. */
@@ -77,6 +90,10 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
         operation_finish(d, op, OUTCOME_CANCELED);
         return;
     }
+    if (op->reason == REASON_PREPARE_TIMEOUT) { /* which it was asked to end for */
+        operation_finish(d, op, OUTCOME_FAILED);
+        return;
+    }
     char name[32]; /* the caller's may lie in the error that is replaced now */
     snprintf(name, sizeof name, "%s", stage);
     stage = name;
@@ -92,6 +109,10 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
         wait *= 2;
     if (wait > most)
         wait = most;
+    if (prepare_forbids(d, op, decide_now(d) + wait * NS_PER_S)) {
+        prepare_failed(d, op, e);
+        return;
+    }
     records_counters_hold(d->records);
     count_retry(d, op);
     op->attempt = attempt + 1;

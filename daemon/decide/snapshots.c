@@ -206,10 +206,12 @@ static void after_post(struct decide *d, struct operation *op)
             snapshot_abandon(d, op);
         return;
     }
-    if (!policy->move_data)
+    if (!policy->move_data) {
         operation_finish(d, op, OUTCOME_COMPLETED);
-    else
-        operation_become(d, op, OP_QUEUED);
+        return;
+    }
+    prepare_begins(d, op);
+    operation_become(d, op, OP_QUEUED);
 }
 
 static void post_hook_done(struct decide *d, struct operation *op, struct work_result *s)
@@ -428,6 +430,11 @@ static bool in_phase_1(const struct operation *op)
 static void group_step(struct decide *d, struct members *m)
 {
     enum op_stage least = STAGE_SNAPPED;
+    bool failed = false;
+    for (unsigned i = 0; i < m->n; i++)
+        failed |= on_restart_failed(d, &m->op[i]);
+    if (failed)
+        return;
     for (unsigned i = 0; i < m->n; i++)
         if (m->op[i].stage < least)
             least = m->op[i].stage;

@@ -178,10 +178,10 @@ static void adopt_mover(struct engine *g, const struct act *a)
         post_not_started(g, a->id, false, &e);
     } else if (rc == 0) {
         mover_is_there(g, a->id);
-        if (a->op->cancel)
+        if (a->op->cancel || a->op->state == OP_CANCELLING)
             cancel_mover(g, a->op);
     } else {
-        engine_mover_ended(g, a->id, &end);
+        engine_mover_ended(g, a->id, &end, true);
     }
 }
 

@@ -52,7 +52,7 @@ void engine_post(struct engine *g, struct event *ev)
     engine_kick(g);
 }
 
-void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end)
+void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for)
 {
     struct event *ev = engine_event(EVENT_ENDED, ROW_OPERATION, id);
     ev->report = (struct mover_report){.outcome = end->outcome,
@@ -61,6 +61,7 @@ void engine_mover_ended(struct engine *g, const char *id, const struct mover_end
                                        .memory_peak = end->memory_peak,
                                        .oom_kills = end->oom_kills,
                                        .cpu_seconds = end->cpu_seconds,
+                                       .looked_for = looked_for,
                                        .err = end->err};
     engine_post(g, ev);
 }

@@ -106,7 +106,7 @@ void engine_committed(struct engine *g);
 struct event *engine_event(enum event_kind kind, enum row_kind row, const char *id);
 void engine_post(struct engine *g, struct event *ev);
 /* The same for the end of a mover; takes over the reference to end->result. */
-void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end);
+void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for);
 /* Carries out what a turn has planned; its changes are durable. */
 void engine_act(struct engine *g, const struct plan *p);
 extern const struct movers_events engine_mover_events;

@@ -185,19 +185,16 @@ static void jobs_changed(void *arg)
         jobs_record(g);
 }
 
-/* on-restart = fail: what was in phase 1 when the daemon ended is not gone on with. */
-static int fail_unfinished(const struct backup *b, void *arg)
+/* All of them or none: a daemon that dies meanwhile counts nothing twice. */
+static void migrate_counters(struct records *r)
 {
-    struct engine *g = arg;
-    CLEANUP(backup_clear) struct backup own;
     struct err e = ERR_INIT;
-    if (b->state != BACKUP_SNAPSHOTTING || backup_read(&g->d, b->id, &own) < 0)
-        return 0;
-    own.cancel = true;
-    err_set(&e, ERR_INTERRUPTED, 0, "the daemon was restarted while snapshots were taken, and on-restart = fail");
-    backup_error(&g->d, &own, "snapshot", &e);
-    backup_write(&g->d, &own);
-    return 0;
+    if (records_begin(r, &e) == 0) {
+        count_migrate(r);
+        records_commit(r, &e);
+    }
+    if (e.cls)
+        log_warning("counters of an earlier version keep their names until the next start: %s", e.msg);
 }
 
 static void take_log_level(const struct cfg *c)
@@ -273,7 +270,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         goto fail;
     if (g->news.recovered)
         log_warning("%s", g->news.text);
-    count_migrate(g->records);
+    migrate_counters(g->records);
     engine_ids(&g->ids);
     g->d.records = g->records;
     g->d.world = (struct world){.clock = now_ns, .cfg = g->cfg, .ids = &g->ids, .writable = true};
@@ -312,16 +309,6 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
     set_priority(g, ENGINE_PRIORITY);
     sd_event_source_set_prepare(g->commit, before_waiting);
-    if (cfg_daemon(c)->on_restart == ON_RESTART_FAIL) {
-        const struct backup_filter live = {.live = true};
-        struct err why = ERR_INIT;
-        if (records_begin(g->records, &why) == 0) {
-            backup_each(g->records, &live, fail_unfinished, g, NULL);
-            records_commit(g->records, &why);
-        }
-        if (why.cls)
-            log_warning("backups that the restart has interrupted: %s", why.msg);
-    }
     struct schedule_opts so = {
         .records = g->records, .loop = loop, .start = job_due, .changed = jobs_changed, .arg = g};
     rc = schedule_new(&g->schedule, &so, e);

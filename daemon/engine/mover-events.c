@@ -90,7 +90,7 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
         repositories_reopen(g, op->policy->repository);
     json_incref(own.result);
-    engine_mover_ended(g, operation, &own);
+    engine_mover_ended(g, operation, &own, false);
 }
 
 const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended};

@@ -430,6 +430,9 @@ struct operation {
     int64_t expose_ns;
     json_t *exposure; /* opaque but for path, size, mechanism, read_only */
     bool prepared;
+    int64_t prepare_deadline_ns, prepare_left_ms; /* prepare-timeout: while it runs, while it pauses (0: all of it) */
+    char *prepare_boot;                           /* boot id of the deadline */
+    bool read_begun;                              /* a mover has read the first byte */
     /* moving */
     int64_t moving_ns, running_ns;
     json_t *identity; /* mover_identity_to_json() */

@@ -61,11 +61,17 @@ static int rest_operation(const struct operation *op, void *arg)
             violated("AO-33", "attempt %lld of %s is recorded twice", (long long)errors[i].attempt, op->id);
     if (json_object_get(m.unprepared, op->id) && done)
         violated("PVC-25", "the prepare hook of %s failed and it is Completed", op->id);
-    if (op->kind == KIND_BACKUP && p->hook_continue && !strcmp(op->error.stage, "prepare hook"))
+    if (op->kind == KIND_BACKUP && p->hook_continue && !strcmp(op->error.stage, "prepare hook") &&
+        op->reason != REASON_PREPARE_TIMEOUT)
         violated("PVC-25", "the prepare hook of %s failed, hook-on-error is continue, and it failed", op->id);
     if (json_object_get(m.late, op->id) && (done || (op->state == OP_FAILED && op->reason != REASON_PREPARE_TIMEOUT)))
         violated("PVC-20", "prepare-timeout of %s passed; it is %s%s", op->id, op_state_name(op->state),
                  op->reason == REASON_PREPARE_TIMEOUT ? "" : " for another reason");
+    if (op->reason == REASON_PREPARE_TIMEOUT && (done || json_object_get(m.read, op->id)))
+        violated("PVC-20", "%s is %s for its prepare-timeout%s", op->id, op_state_name(op->state),
+                 done ? "" : ", and its mover had read");
+    if (op->reason == REASON_PREPARE_TIMEOUT && !strstr(op->error.message, "prepare-timeout"))
+        violated("PVC-11", "%s failed for its prepare-timeout, and its record says %s", op->id, op->error.message);
     if (op->kind != KIND_BACKUP)
         return 0;
     if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)

@@ -34,6 +34,7 @@ struct model_mover {
     bool here; /* the daemon that lives now watches it */
     bool told; /* it was reported ready */
     bool go, cancel;
+    bool read;   /* it has read the first byte */
     json_t *job; /* of its operation */
 };
 
@@ -64,6 +65,7 @@ static struct model {
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
     json_t *late;       /* operation -> true: prepare-timeout passed */
+    json_t *read;       /* operation -> true: the daemon knows that its mover has read */
     json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     bool repo_up, trace;

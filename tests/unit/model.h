@@ -158,6 +158,17 @@ static void ready_mover(struct model_mover *v)
     event_post(&m.d, ev);
 }
 
+/* It tells that it has read something. */
+static void read_mover(struct model_mover *v)
+{
+    struct live *l = live_find(&m.d, v->id);
+    v->read = true;
+    if (!l)
+        return;
+    json_take(&l->progress, json_pack("{s:i}", "done", 4096));
+    put(m.read, v->id);
+}
+
 /* ---- acting ---- */
 
 static bool post_hook_wanted(const struct operation *op)
@@ -302,8 +313,10 @@ static void act_adopt(const struct act *a)
             violated("MS-50", "the mover of %s is adopted twice", a->id);
         v->here = true;
         v->told = true;
-        v->cancel |= a->op->cancel;
+        v->cancel |= a->op->cancel || a->op->state == OP_CANCELLING;
         live_get(&m.d, a->id)->mover = true;
+        if (v->read)
+            read_mover(v);
         if (!v->go && !v->cancel) /* its go was lost with the daemon: it gives up by itself */
             v->cancel = true;
         return;
@@ -311,6 +324,7 @@ static void act_adopt(const struct act *a)
     struct event *ev = event_new(EVENT_ENDED, ROW_OPERATION, a->id);
     json_t *result = json_object_get(m.results, a->id);
     report_of(&ev->report, a->id, result ? MOVER_OK : MOVER_DIED, json_incref(result));
+    ev->report.looked_for = true;
     count_cell(a->id, result ? CELL_OK : CELL_FAILED);
     event_post(&m.d, ev);
 }
@@ -465,6 +479,7 @@ static void restart(bool reboot)
     json_object_clear(m.answered); /* what it was told is lost */
     json_object_clear(m.unprepared);
     json_object_clear(m.late);
+    json_object_clear(m.read);
     operation_each(m.records, &live, note_restart, NULL, NULL);
     while (m.n_works) { /* its children die with it, at any point of what they do */
         if (maybe() && m.works[0].work != WORK_COMMIT)
@@ -536,6 +551,10 @@ static int check_operation(const struct operation *op, void *arg)
          op->wake_ns > op->state_since_ns + p->retry_max_s * NS_PER_S))
         violated("MS-17", "%s is tried again after %lld s", op->id,
                  (long long)((op->wake_ns - op->state_since_ns) / NS_PER_S));
+    if (op->prepare_deadline_ns && op->state != OP_RETRYING && op->wake_ns != op->prepare_deadline_ns)
+        violated("PVC-20", "%s has a deadline, and is not looked at then", op->id);
+    if (op->prepare_deadline_ns && (op->state == OP_QUEUED || op->state == OP_CLEANING_UP || op->read_begun))
+        violated("PVC-20", "the clock of prepare-timeout of %s runs while it is %s", op->id, op_state_name(op->state));
     note_limits(op, arg);
     return 0;
 }

@@ -37,6 +37,8 @@ static void play_mover(void)
         one_in(12) ? end_mover(v, MOVER_NEVER_STARTED) : ready_mover(v);
     else if (v->cancel)
         end_mover(v, pick(3) || m.quiet ? MOVER_CANCELED : pick(3) ? MOVER_OK : MOVER_DIED);
+    else if (v->go && !v->read && !m.quiet && pick(3))
+        read_mover(v);
     else if (v->go)
         end_mover(v, one_in(4) ? bad[pick(sizeof bad / sizeof *bad)] : MOVER_OK);
     else if (one_in(10))
