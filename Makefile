@@ -295,6 +295,12 @@ bench-scaling: all $(PERF) $(BUILD)/tests/tools/make_index $(BUILD)/tests/tools/
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/scaling.sh
 
+# An incremental backup against a full read of the same volume.
+.PHONY: bench-changed
+bench-changed: all
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/changed.sh
+
 # What an operation costs the daemon, from 10 to 10,000 volumes, with movers that answer at once.
 .PHONY: bench-scale
 bench-scale: $(BUILD)/perf/bench_scale
@@ -399,6 +405,7 @@ Test
 Measure
   make bench              benchmarks beside peers: KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)
   make bench-scaling      time and memory by size of volume and repository, and by workers
+  make bench-changed      incremental backups against full reads: PLACES="10 100 1000" SIZE=1024 RUNS=3
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"
   make bench-instructions instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones
 
