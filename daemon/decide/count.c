@@ -463,7 +463,7 @@ static void rename_counter(struct records *r, const struct old_counter *c)
     if (!strcmp(jstr(labels, "class"), CLASS_OF_TARGET))
         jset_str(labels, "class", "");
     if (records_counter_add(r, name, labels, c->value, NULL) == 0)
-        records_counter_remove(r, c->name, c->labels);
+        records_counter_remove(r, c->name, c->labels, NULL);
 }
 
 void count_migrate(struct records *r)

@@ -21,6 +21,7 @@ struct waiter {
     char id[512];
     engine_wait_fn *fn;
     void *arg;
+    request_ended_fn *stopped; /* instead of fn, when the engine stops; NULL: the waiting client sees that itself */
     int64_t told_ns;
     bool row_changed, part_changed; /* not yet told; part: progress, or one of its operations */
 };
@@ -112,6 +113,9 @@ void engine_act(struct engine *g, const struct plan *p);
 extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
 void waiters_note(struct engine *g, const char *id, const char *parent);
+/* What the engine itself waits for with `arg` ends so when it stops. */
+void waiters_on_stop(struct engine *g, const void *arg, request_ended_fn *stopped);
+void waiters_stop(struct engine *g, const struct err *e);
 void waiters_tell(struct engine *g);
 /* Those that were told nothing for a while are told how it stands. */
 void waiters_remind(struct engine *g);
@@ -189,7 +193,8 @@ void repositories_free(struct engine *g);
 /* Its recorded unique id, "": none yet. */
 const char *repository_id(struct engine *g, const char *name);
 /* Another one at its place is the one that is meant from now on. */
-void repository_replaced(struct engine *g, const char *name);
+int repository_forget_id(struct engine *g, const char *name, struct err *e); /* in the records */
+void repository_replaced(struct engine *g, const char *name);                /* when that is durable */
 /* Of a mover that belongs to no operation, but to a look at a repository; false: it does not. */
 bool repository_mover_ready(struct engine *g, const char *operation);
 bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end);

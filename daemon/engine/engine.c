@@ -339,6 +339,7 @@ void engine_free(struct engine *g)
     err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     if (g->d.events_end)
         requests_refuse(&g->d, &e);
+    waiters_stop(g, &e);
     schedule_free(g->schedule);
     movers_free(g->movers);
     steps_free(g->steps);
@@ -376,6 +377,7 @@ void engine_stop(struct engine *g, char *out, size_t cap)
     g->stopping = true;
     err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     requests_refuse(&g->d, &e);
+    waiters_stop(g, &e);
     int n = snprintf(out, cap, "stopping");
     if (movers)
         n += snprintf(out + n, cap - (size_t)n, "; %u running mover%s", movers,

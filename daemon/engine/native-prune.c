@@ -137,6 +137,11 @@ static void prune_done(struct step_result *s, void *arg)
 
 static void prune_run(struct prune *p);
 
+static void prune_stopped(const struct err *e, void *arg)
+{
+    prune_finish(arg, e, 0);
+}
+
 /* One repository has answered (or not: then what it was asked about stays). */
 static void prune_checked(const json_t *state, bool terminal, void *arg)
 {
@@ -214,6 +219,8 @@ static void plan_written(const struct err *e, void *arg)
         engine_wait(p->engine, json_string_value(id), prune_checked, p, NULL) == 0;
     if (--p->pending == 0)
         prune_run(p);
+    else
+        waiters_on_stop(p->engine, p, prune_stopped);
 }
 
 static void prune_run(struct prune *p)

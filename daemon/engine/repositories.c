@@ -71,8 +71,8 @@ static void record_id(struct repository_look *l, const char *id)
         log_warning("repository \"%s\": its unique id cannot be recorded: %s", l->health->name, e.msg);
         return;
     }
-    if (l->id[0])
-        records_counter_remove(g->records, RECORDED, old);
+    if (l->id[0] && records_counter_remove(g->records, RECORDED, old, &e) < 0)
+        log_warning("repository \"%s\": the id recorded before stays in the records: %s", l->health->name, e.msg);
     log_info("repository \"%s\" is recorded by its unique id %s", l->health->name, id);
     snprintf(l->id, sizeof l->id, "%s", id);
 }
@@ -329,13 +329,18 @@ void repositories_reopen(struct engine *g, const char *name)
     repositories_refresh(g, true);
 }
 
+int repository_forget_id(struct engine *g, const char *name, struct err *e)
+{
+    const struct repository_look *l = look_of(g, name);
+    CLEANUP_JSON json_t *old = l ? json_pack("{s:s,s:s}", "repository", name, "id", l->id) : NULL;
+    return l && l->id[0] ? records_counter_remove(g->records, RECORDED, old, e) : 0;
+}
+
 void repository_replaced(struct engine *g, const char *name)
 {
     struct repository_look *l = look_of(g, name);
-    CLEANUP_JSON json_t *old = l ? json_pack("{s:s,s:s}", "repository", name, "id", l->id) : NULL;
     if (!l || !l->id[0])
         return;
-    records_counter_remove(g->records, RECORDED, old);
     log_warning("repository \"%s\": the recorded unique id %s is no longer expected, as requested", name, l->id);
     l->id[0] = '\0';
     repositories_reopen(g, name);

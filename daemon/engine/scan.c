@@ -254,7 +254,7 @@ static int write_missing(struct decide *d, void *arg, struct err *e)
     return 0;
 }
 
-static void missing_written(const struct err *e, void *arg)
+static void scan_stopped(const struct err *e, void *arg)
 {
     scan_finish(arg, e);
 }
@@ -300,7 +300,7 @@ static void page_written(const struct err *e, void *arg)
         return;
     }
     n->unreadable += s->after[0] != '\0';
-    engine_request(s->engine, write_missing, missing_written, s);
+    engine_request(s->engine, write_missing, scan_stopped, s);
 }
 
 static void page_ended(const json_t *state, bool terminal, void *arg)
@@ -328,7 +328,10 @@ static void ask_written(const struct err *e, void *arg)
     const bool asked = s->reply && !s->after[0];
     if (own.cls || engine_wait(g, s->operation, page_ended, s, &own) < 0) {
         scan_finish(s, &own);
-    } else if (asked) { /* the storage is looked at as well, whenever it was seen last (RS-15) */
+        return;
+    }
+    waiters_on_stop(g, s, scan_stopped);
+    if (asked) { /* the storage is looked at as well, whenever it was seen last (RS-15) */
         g->storage_wanted = true;
         engine_kick(g);
     }
@@ -337,6 +340,25 @@ static void ask_written(const struct err *e, void *arg)
 static void ask_page(struct scan *s)
 {
     engine_request(s->engine, write_ask, ask_written, s);
+}
+
+/* The mover of the first page must expect the new one: so it is asked after this is durable. */
+static int write_replaced(struct decide *d, void *arg, struct err *e)
+{
+    const struct scan *s = arg;
+    (void)d;
+    return repository_forget_id(s->engine, s->repository, e);
+}
+
+static void replaced_written(const struct err *e, void *arg)
+{
+    struct scan *s = arg;
+    if (e->cls) {
+        scan_finish(s, e);
+        return;
+    }
+    repository_replaced(s->engine, s->repository);
+    ask_page(s);
 }
 
 void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
@@ -356,6 +378,7 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
     snprintf(s->repository, sizeof s->repository, "%s", name);
     if (jbool(req, "replaced"))
-        repository_replaced(g, name);
-    ask_page(s);
+        engine_request(g, write_replaced, replaced_written, s);
+    else
+        ask_page(s);
 }

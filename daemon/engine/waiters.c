@@ -134,3 +134,24 @@ void engine_unwait(struct engine *g, void *arg)
     if (!g->telling)
         purge_waiters(g);
 }
+
+void waiters_on_stop(struct engine *g, const void *arg, request_ended_fn *stopped)
+{
+    for (struct waiter *w = g->waiters; w; w = w->next)
+        if (w->arg == arg)
+            w->stopped = stopped;
+}
+
+void waiters_stop(struct engine *g, const struct err *e)
+{
+    for (struct waiter *w = g->waiters; w; w = g->waiters) {
+        while (w && !(w->fn && w->stopped))
+            w = w->next;
+        if (!w)
+            break;
+        request_ended_fn *stopped = w->stopped;
+        void *arg = w->arg;
+        engine_unwait(g, arg); /* it may wait for several */
+        stopped(e, arg);
+    }
+}

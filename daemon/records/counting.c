@@ -99,17 +99,21 @@ int records_counter_set(struct records *r, const char *name, const json_t *label
     return counter_change(r, name, labels, value, false, e);
 }
 
-void records_counter_remove(struct records *r, const char *name, const json_t *labels)
+int records_counter_remove(struct records *r, const char *name, const json_t *labels, struct err *e)
 {
     CLEANUP_FREE char *text = records_labels_text(labels);
-    for (size_t i = 0; text && i < r->counter_n; i++) {
+    int rc = text ? 0 : err_nomem(e);
+    for (size_t i = 0; rc == 0 && i < r->counter_n; i++) {
         struct counter *c = r->counters[i];
         if (!c->gone && !strcmp(c->name, name) && !strcmp(c->labels, text)) {
+            if ((rc = counter_remember(r, c, e)) < 0)
+                break;
             c->value = 0;
             c->gone = c->dirty = r->counters_dirty = true;
             c->held = c->in_doubt = false;
         }
     }
+    return rc;
 }
 
 void records_counters_hold(struct records *r)

@@ -230,7 +230,7 @@ bool records_counter_get(struct records *r, const char *name, const json_t *labe
 /* The same store for what is not added up but known since somebody last looked. */
 int records_counter_set(struct records *r, const char *name, const json_t *labels, double value, struct err *e);
 /* Forgets one; it is gone from the disk with the next commit. */
-void records_counter_remove(struct records *r, const char *name, const json_t *labels);
+int records_counter_remove(struct records *r, const char *name, const json_t *labels, struct err *e);
 /*
  * Exactly once: what is counted between hold and settle is written by the commit of the record that it belongs to (the
  * next one), and taken back by settle if there was none: then the same will happen, and be counted, again. Nests.

@@ -277,6 +277,49 @@ static void nobody_waits_for_a_sync(void **state)
     assert_int_equal(faults.main_syncs, 0);
 }
 
+static bool recorded;
+static int see_recorded(const char *name, const json_t *labels, double value, void *arg)
+{
+    (void)labels, (void)value, (void)arg;
+    recorded |= !strcmp(name, "repository_recorded_timestamp_seconds");
+    return 0;
+}
+static bool is_recorded(struct fixture *x)
+{
+    recorded = false;
+    records_counters(x->r, see_recorded, NULL, NULL);
+    return recorded;
+}
+static bool is_forgotten(struct fixture *x)
+{
+    return !repository_id(x->g, "main")[0];
+}
+
+/* Another repository is the right one from the moment on at which that is durable. */
+static void a_replaced_repository_is_expected_when_durable(void **state)
+{
+    struct fixture *x = *state;
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", "main", "id", "0123456789abcdef");
+    assert_ok(records_counter_set(x->r, "repository_recorded_timestamp_seconds", labels, 1, &e), &e);
+    repositories_free(x->g);
+    repositories_refresh(x->g, true);
+    assert_string_equal(repository_id(x->g, "main"), "0123456789abcdef");
+    verify(x);
+    run_until(x, is_idle, "what was added");
+    faults.hold = true;
+    verify(x);
+    run_until(x, is_held, "the sync");
+    request(x, engine_scan, json_pack("{s:b}", "replaced", 1));
+    run_ms(x, 300);
+    assert_true(faults.held == 1 && is_recorded(x));
+    assert_string_equal(repository_id(x->g, "main"), "0123456789abcdef");
+    faults.hold = false;
+    run_until(x, is_forgotten, "the request");
+    assert_false(is_recorded(x));
+    run_until(x, is_idle, "the rest");
+}
+
 static int64_t old_clock(void)
 {
     return now_ns() - INT64_C(4000) * 86400 * NS_PER_S;
@@ -751,6 +794,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
         T(nobody_waits_for_a_sync),
+        T(a_replaced_repository_is_expected_when_durable),
         T(nobody_waits_for_pruning),
         T(the_others_go_on),
         T(only_the_bad_request_is_refused),
