@@ -13,6 +13,7 @@
 /* Sealed bytes that are read and decrypted at a time: together with their output they stay in the second-level
  * cache. */
 #define PIECE (128u << 10)
+#define WHOLE_MAX (32u << 20) /* sealed bytes that are read as a whole to determine an error */
 
 struct content_reader {
     struct repo *repo;
@@ -47,16 +48,46 @@ int content_reader_new(struct content_reader **ret, struct repo *r, struct err *
     return 0;
 }
 
+static int held_fit(struct content_reader *c, struct grown *g, size_t n, struct err *e)
+{
+    if (n <= g->cap && g->data)
+        return 0;
+    repo_release(c->repo, g->cap);
+    free(g->data);
+    *g = (struct grown){0};
+    int rc = repo_hold(c->repo, n, e);
+    if (rc < 0)
+        return rc;
+    rc = grown_fit(g, n, e);
+    if (g->cap > n) /* rounded up; nothing on failure */
+        repo_hold(c->repo, g->cap - n, e);
+    if (rc < 0)
+        repo_release(c->repo, n);
+    return rc;
+}
+
+static void held_drop(struct content_reader *c, struct grown *g)
+{
+    repo_release(c->repo, g->cap);
+    free(g->data);
+    *g = (struct grown){0};
+}
+
+void content_reader_trim(struct content_reader *c)
+{
+    held_drop(c, &c->sealed);
+    held_drop(c, &c->opened);
+    held_drop(c, &c->ecc);
+}
+
 void content_reader_free(struct content_reader *c)
 {
     if (!c)
         return;
+    content_reader_trim(c);
     compressor_free(c->codec);
     blob_reader_clear(&c->blobs);
     free(c->piece);
-    free(c->sealed.data);
-    free(c->opened.data);
-    free(c->ecc.data);
     free(c);
 }
 
@@ -92,7 +123,7 @@ static int sealed_fetch(struct content_reader *c, const struct index_entry *n, c
 {
     if (*stored)
         return 0;
-    int rc = grown_fit(&c->sealed, n->packed, e);
+    int rc = held_fit(c, &c->sealed, n->packed, e);
     if (rc < 0)
         return rc;
     *stored = c->sealed.data;
@@ -139,14 +170,21 @@ static int decrypt_pieces(struct content_reader *c, const struct index_entry *n,
     return 0;
 }
 
-/* Reads and decrypts piece by piece, so that the sealed bytes do not pass through memory. False: to be done as a
- * whole, which also determines the error. `plain` is not used before the tag at the end has been verified. */
-static bool open_pieces(struct content_reader *c, const struct index_entry *n, uint8_t *plain)
+/* Reads and decrypts piece by piece, so that the sealed bytes do not pass through memory. -EAGAIN: to be done as a
+ * whole, which also determines the error, but for contents so large that this takes too much memory. `plain` is not
+ * used before the tag at the end has been verified. */
+static int open_pieces(struct content_reader *c, const struct index_entry *n, uint8_t *plain, struct err *e)
 {
     if (!c->piece && !(c->piece = aligned_alloc(64, 64 + PIECE + 64)))
-        return false;
-    struct err ignored = ERR_INIT;
-    return decrypt_pieces(c, n, plain, &ignored) == 0;
+        return -EAGAIN;
+    struct err own = ERR_INIT;
+    int rc = decrypt_pieces(c, n, plain, &own);
+    if (rc == 0 || rc == -EAGAIN)
+        return rc;
+    if (n->packed <= WHOLE_MAX)
+        return -EAGAIN;
+    *e = own;
+    return rc;
 }
 
 /* Fetches and opens in one. Returns the length of what was sealed. */
@@ -159,7 +197,7 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
     int rc = sealed_fetch(c, n, &stored, e);
     time_add(&c->times.read_ns, &t);
     if (rc == 0 && scratch > 0)
-        rc = grown_fit(&c->ecc, scratch, e);
+        rc = held_fit(c, &c->ecc, scratch, e);
     if (rc < 0)
         return rc;
     bool repaired = false;
@@ -179,16 +217,19 @@ static int payload_expand(struct content_reader *c, const struct index_entry *n,
     size_t max = item_opened_max(repo_sealer(c->repo), n->packed);
     /* Directly into the caller's memory if the plaintext is the payload and fits. */
     bool direct = n->compression == 0 && max <= cap;
-    int rc = direct ? 0 : grown_fit(&c->opened, max, e);
+    int rc = direct ? 0 : held_fit(c, &c->opened, max, e);
     if (rc < 0)
         return rc;
     uint8_t *plain = direct ? out : c->opened.data;
     const bool pieces = !stored && item_in_pieces(repo_sealer(c->repo));
-    int64_t len = pieces && open_pieces(c, n, plain) ? n->packed - ITEM_OVERHEAD : open_whole(c, n, stored, plain, e);
+    int64_t len = pieces ? open_pieces(c, n, plain, e) : -EAGAIN;
+    if (len == 0)
+        len = n->packed - ITEM_OVERHEAD;
+    else if (len == -EAGAIN)
+        len = open_whole(c, n, stored, plain, e);
     if (pieces && c->sealed.data) {
         /* Only needed to determine the error: not part of budgets. */
-        free(c->sealed.data);
-        c->sealed = (struct grown){0};
+        held_drop(c, &c->sealed);
     }
     if (len < 0)
         return (int)len;
@@ -307,10 +348,12 @@ int64_t content_get(struct content_reader *c, const struct content_id *id, uint8
         return err_set(e, ERR_DAMAGE, EFBIG, "content %s has %u bytes, at most %zu expected", content_id_text(id, text),
                        n.length, max);
     }
+    rc = repo_hold(c->repo, n.length, e);
+    if (rc < 0)
+        return err_add_place(&n, e);
     CLEANUP_FREE uint8_t *p = malloc((size_t)n.length + 1);
-    if (!p)
-        return err_nomem(e);
-    int64_t len = content_read_entry(c, &n, NULL, p, n.length, false, e);
+    int64_t len = p ? content_read_entry(c, &n, NULL, p, n.length, false, e) : err_nomem(e);
+    repo_release(c->repo, n.length); /* the caller's from now on */
     if (len < 0)
         return len;
     p[len] = '\0';

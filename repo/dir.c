@@ -156,9 +156,10 @@ int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg,
         rc = blobs_stopped(repo_blobs(r), e);
         if (rc < 0)
             return rc;
-        json_t *v CLEANUP(json_decrefp) = go_parse(text, n);
+        json_t *v = go_parse(text, n);
         struct dir_entry entry;
         rc = dir_entry_parse(&entry, v);
+        json_decref(v); /* fn may go into directories below: what each level keeps is small */
         if (rc == -ENOMEM)
             return err_nomem(e);
         if (rc < 0)

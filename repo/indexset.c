@@ -432,6 +432,7 @@ static bool may_have(struct index_set *x, struct index_map *m, uint64_t key_hash
     return may;
 }
 
+/* 1: there is an entry, but it is hidden. */
 static int find_in_view(struct index_set *x, const struct view *v, const struct content_id *id, struct index_entry *ret,
                         struct err *e)
 {
@@ -454,7 +455,7 @@ static int find_in_view(struct index_set *x, const struct view *v, const struct 
             *ret = other;
         to = &other;
     }
-    return to == ret || entry_hidden(v, ret) ? -ENOENT : 0;
+    return to == ret ? -ENOENT : entry_hidden(v, ret);
 }
 
 int index_set_find(struct index_set *x, const struct content_id *id, struct index_entry *ret, struct err *e)
@@ -462,7 +463,16 @@ int index_set_find(struct index_set *x, const struct content_id *id, struct inde
     struct view *v = view_get(x);
     int r = find_in_view(x, v, id, ret, e);
     view_put(x, v);
-    return r;
+    return r > 0 ? -ENOENT : r;
+}
+
+int index_set_knows(struct index_set *x, const struct content_id *id, struct err *e)
+{
+    struct index_entry en;
+    struct view *v = view_get(x);
+    int r = find_in_view(x, v, id, &en, e);
+    view_put(x, v);
+    return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
 /* ---- walking ---------------------------------------------------------------------------------------------------- */

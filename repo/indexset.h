@@ -36,6 +36,9 @@ int64_t index_set_loaded_ns(const struct index_set *x);
  * returned with deleted set: readable, never to be deduplicated against. Other errors: ERR_DAMAGE. Thread-safe. */
 int index_set_find(struct index_set *x, const struct content_id *id, struct index_entry *ret, struct err *e);
 
+/* Whether any index has an entry of it, be it deleted or hidden by the watermark: 1, 0, or an error. */
+int index_set_knows(struct index_set *x, const struct content_id *id, struct err *e);
+
 /* Calls fn for every existing content (winners only, in id order, deleted ones above the watermark included), from one
  * view, streaming. `prefix`: only ids with that prefix letter (0 = without), or -1 for all. fn's non-zero return ends
  * it and is returned. */

@@ -83,14 +83,26 @@ struct buffer {
     size_t cap;
 };
 
-static int buf_reserve(struct buffer *b, size_t n, struct err *e)
+static void buf_drop(struct access *a, struct buffer *b)
+{
+    repo_release(a->r, b->cap);
+    free(b->p);
+    *b = (struct buffer){0};
+}
+
+/* The old contents are not needed. */
+static int buf_reserve(struct access *a, struct buffer *b, size_t n, struct err *e)
 {
     if (n <= b->cap)
         return 0;
-    uint8_t *p = realloc(b->p, n);
-    if (!p)
+    buf_drop(a, b);
+    int rc = repo_hold(a->r, n, e);
+    if (rc < 0)
+        return rc;
+    if (!(b->p = malloc(n))) {
+        repo_release(a->r, n);
         return err_nomem(e);
-    b->p = p;
+    }
     b->cap = n;
     return 0;
 }
@@ -113,7 +125,7 @@ static int64_t payload_expand(struct access *a, const struct object_id *id, cons
     /* Where the length is not known the output buffer grows until the payload fits. */
     size_t cap = want != UNKNOWN ? (size_t)want : in_len * 4 + ((size_t)64 << 10);
     while (rc >= 0) {
-        rc = buf_reserve(b, cap ? cap : 1, e);
+        rc = buf_reserve(a, b, cap ? cap : 1, e);
         if (rc < 0)
             break;
         struct err tmp = ERR_INIT;
@@ -138,7 +150,7 @@ static int64_t object_load(struct access *a, const struct object_id *id, uint64_
     if (rc == 0 && !id->compressed) {
         if (want != UNKNOWN && entry.length != want)
             return wrong_length(id, entry.length, want, e);
-        rc = buf_reserve(b, entry.length ? entry.length : 1, e);
+        rc = buf_reserve(a, b, entry.length ? entry.length : 1, e);
         return rc < 0 ? rc : content_read_entry(a->c, &entry, NULL, b->p, b->cap, false, e);
     }
     /* Not in the view: content_get() searches again after a refresh and reports the error. */
@@ -147,11 +159,21 @@ static int64_t object_load(struct access *a, const struct object_id *id, uint64_
     if (n < 0)
         return n;
     if (id->compressed) {
-        n = payload_expand(a, id, data, (size_t)n, want, b, e);
+        const uint64_t in = (uint64_t)n;
+        rc = repo_hold(a->r, in, e);
+        if (rc == 0) {
+            n = payload_expand(a, id, data, (size_t)in, want, b, e);
+            repo_release(a->r, in);
+        }
         free(data);
-        return n;
+        return rc < 0 ? rc : n;
     }
-    free(b->p);
+    buf_drop(a, b);
+    int held = repo_hold(a->r, (uint64_t)n, e);
+    if (held < 0) {
+        free(data);
+        return held;
+    }
     b->p = data;
     b->cap = (size_t)n;
     return want != UNKNOWN && (uint64_t)n != want ? wrong_length(id, (uint64_t)n, want, e) : n;
@@ -378,7 +400,7 @@ static int direct_part(struct object_parts *p, struct object_part *ret, struct e
     } else {
         struct buffer b = {0};
         int64_t n = object_load(p->a, &p->id, UNKNOWN, &b, e);
-        free(b.p);
+        buf_drop(p->a, &b);
         if (n < 0)
             return (int)n;
         len = (uint64_t)n;
@@ -456,9 +478,9 @@ void object_reader_free(struct object_reader *o)
 {
     if (!o)
         return;
+    buf_drop(o->a, &o->buf);
     object_parts_free(o->parts);
     access_clear(&o->own);
-    free(o->buf.p);
     free(o);
 }
 

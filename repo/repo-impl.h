@@ -33,6 +33,9 @@ struct repo {
     pthread_rwlock_t sessions_lock; /* the list below */
     struct session *sessions;
 
+    uint64_t memory_cap; /* repo_memory() */
+    _Atomic uint64_t held, refused;
+
     _Atomic int64_t skew_ns; /* of the store's clock; SKEW_UNKNOWN: never compared */
 };
 

@@ -35,6 +35,34 @@ int grown_fit(struct grown *g, size_t len, struct err *e)
     return 0;
 }
 
+void repo_memory(struct repo *r, uint64_t cap)
+{
+    r->memory_cap = cap;
+    atomic_store(&r->refused, 0);
+}
+
+int repo_hold(struct repo *r, uint64_t bytes, struct err *e)
+{
+    const uint64_t now = atomic_fetch_add(&r->held, bytes) + bytes;
+    if (!r->memory_cap || now <= r->memory_cap)
+        return 0;
+    repo_release(r, bytes);
+    atomic_store(&r->refused, now);
+    err_set(e, ERR_MEMORY, 0, "%llu MiB at a time do not fit into the memory budget",
+            (unsigned long long)((bytes + (1u << 20) - 1) >> 20));
+    return -ENOMEM;
+}
+
+void repo_release(struct repo *r, uint64_t bytes)
+{
+    atomic_fetch_sub(&r->held, bytes);
+}
+
+uint64_t repo_refused(const struct repo *r)
+{
+    return atomic_load(&r->refused);
+}
+
 int make_dirs(const char *path, struct err *e)
 {
     CLEANUP_FREE char *p = strdup(path);

@@ -47,6 +47,16 @@ const struct repo_format *repo_format(const struct repo *r);
 bool repo_key_given(const struct repo *r);
 const struct sealer *repo_sealer(const struct repo *r);
 struct index_set *repo_index(struct repo *r);
+/*
+ * Contents and documents are held in memory as a whole, and whoever can write the repository determines their size.
+ * Together they take at most `cap` bytes; more is refused (ERR_MEMORY, -ENOMEM). 0: no limit. hold and release count
+ * the caller's own. repo_refused(): the cap with which the last refusal would not have been one; 0: none. Thread-safe,
+ * but for repo_memory().
+ */
+void repo_memory(struct repo *r, uint64_t cap);
+int repo_hold(struct repo *r, uint64_t bytes, struct err *e);
+uint64_t repo_refused(const struct repo *r);
+void repo_release(struct repo *r, uint64_t bytes);
 const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */
 const char *repo_hostname(const struct repo *r);
 
@@ -75,6 +85,8 @@ struct content_times {
     uint64_t read_ns, open_ns, expand_ns; /* fetching, decrypting, decompressing */
 };
 const struct content_times *content_reader_times(const struct content_reader *c);
+/* Frees what it keeps for the next content, for example after an unusually large one. */
+void content_reader_trim(struct content_reader *c);
 
 /* A content that will be read soon by content_read_entry(): storage may start to fetch it. */
 void content_reader_ahead(struct content_reader *c, const struct index_entry *entry);

@@ -29,6 +29,7 @@ struct fetcher {
     struct fetch_sink sink;
     struct mover_cancel *cancel;
     unsigned batch_len;
+    pthread_mutex_t odd; /* held by the worker that has an item longer than usual */
     pthread_mutex_t lock;
     pthread_cond_t work;            /* a window is ready, a flush was requested, or the end */
     pthread_cond_t idle;            /* a run ended or a worker flushed */
@@ -71,6 +72,7 @@ struct fetcher {
         } other[BATCH_MAX];
         unsigned n_other;
         bool alone; /* an item longer than usual is in a lane: no other beside it */
+        bool odd;   /* holds the fetcher's lock of that name */
         int rc;     /* first error, its message in err */
         struct err err;
         double not_hashing_s;
@@ -123,6 +125,39 @@ static int item_opened(struct fetch_worker *w, const struct fetch_item *it, uint
     return w->f->sink.done(w->state, it, buf, e);
 }
 
+static bool is_odd(const struct fetcher *f, const struct fetch_item *it)
+{
+    const size_t usual = f->sink.usual_len;
+    return it->len > usual || it->entry.length > usual ||
+           it->entry.packed > item_sealed_len(repo_sealer(f->repo), usual) + usual / 64;
+}
+
+/* Items longer than usual are worked on one at a time: memory for one is all there may be. */
+static void odd_begin(struct fetch_worker *w, const struct fetch_item *it)
+{
+    if (w->odd || !is_odd(w->f, it))
+        return;
+    double t = mono_s();
+    pthread_mutex_lock(&w->f->odd);
+    w->stats.idle_s += seconds_since(&t);
+    w->odd = true;
+}
+
+static void odd_end(struct fetch_worker *w)
+{
+    if (!w->odd)
+        return;
+    content_reader_trim(w->reader);
+    if (w->payload_cap > w->f->sink.usual_len) {
+        repo_release(w->f->repo, w->payload_cap);
+        free(w->payload);
+        w->payload = NULL;
+        w->payload_cap = 0;
+    }
+    w->odd = false;
+    pthread_mutex_unlock(&w->f->odd);
+}
+
 static void job_done(void *arg, struct hash_job *job)
 {
     struct fetch_worker *w = arg;
@@ -149,6 +184,7 @@ static void job_done(void *arg, struct hash_job *job)
         rc = item_failed(w, it, l->buf, &e);
     }
     w->ended++;
+    odd_end(w);
     keep_error(w, rc, &e);
     double s = seconds_since(&t);
     w->stats.sink_s += s;
@@ -160,10 +196,18 @@ static int read_compressed(struct fetch_worker *w, const struct fetch_item *it, 
                            struct err *e)
 {
     if (w->payload_cap < it->entry.length) {
-        uint8_t *grown = realloc(w->payload, it->entry.length);
-        if (!grown)
+        repo_release(w->f->repo, w->payload_cap);
+        free(w->payload);
+        w->payload = NULL;
+        w->payload_cap = 0;
+        int rc = repo_hold(w->f->repo, it->entry.length, e);
+        if (rc < 0)
+            return rc;
+        w->payload = malloc(it->entry.length);
+        if (!w->payload) {
+            repo_release(w->f->repo, it->entry.length);
             return err_nomem(e);
-        w->payload = grown;
+        }
         w->payload_cap = it->entry.length;
     }
     int64_t n = content_read_entry(w->reader, &it->entry, stored, w->payload, w->payload_cap, true, e);
@@ -264,6 +308,7 @@ static int next_held(struct fetch_worker *w, struct lane **ret, struct err *e)
     w->left--;
     if (w->left && sink->expect)
         sink->expect(w->state, w->item);
+    odd_begin(w, it);
     int rc = take_buffer(w, it, &buf, e);
     if (rc < 0)
         return rc;
@@ -299,12 +344,15 @@ static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
         uint8_t *buf = NULL;
         w->left--;
         w->in_group--;
+        odd_begin(w, it);
         rc = take_buffer(w, it, &buf, e);
         if (rc >= 0)
             rc = read_item(w, it, w->sealed ? w->sealed + (it->entry.offset - w->group_from) : NULL, buf, ret, e);
     }
-    if (!*ret)
+    if (!*ret) {
         w->ended++;
+        odd_end(w);
+    }
     return rc;
 }
 
@@ -370,7 +418,7 @@ static bool has_room(struct fetch_worker *w, unsigned active)
 {
     if (w->n_other > 0) /* has its buffer */
         return true;
-    bool odd = w->item->len > w->f->sink.usual_len;
+    bool odd = is_odd(w->f, w->item);
     if (active > 0 && (odd || w->alone))
         return false;
     w->alone = odd;
@@ -414,6 +462,7 @@ static void worker_run(struct fetch_worker *w)
             remember_error(f, w->rc, &w->err);
         w->rc = 0;
         w->ended += w->left + w->n_other; /* only after an error is something left */
+        odd_end(w);
         w->left = 0;
         w->n_other = 0;
     }
@@ -460,6 +509,7 @@ static void *worker_main(void *arg)
     content_reader_free(w->reader);
     compressor_free(w->compressor);
     free(w->group);
+    repo_release(f->repo, w->payload_cap);
     free(w->payload);
     return NULL;
 }
@@ -477,6 +527,7 @@ int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned
     f->batch_len = batch;
     f->n_workers = workers;
     pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->odd, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->idle, NULL);
     f->filling = calloc(1, sizeof *f->filling);
@@ -520,6 +571,7 @@ void fetcher_free(struct fetcher *f)
     pthread_cond_destroy(&f->work);
     pthread_cond_destroy(&f->idle);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->odd);
     free(f);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
 #include "repo/item.h"
+#include "repo/pack.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -21,7 +22,8 @@
 
 #define DEPTH_MAX 512 /* nested directories */
 #define PATH_LEN 4096
-#define WHY_MAX 256 /* damaged contents whose reason is kept as text */
+#define BASE_MEMORY (24u << 20) /* of the process, its tables and sets */
+#define WHY_MAX 256             /* damaged contents whose reason is kept as text */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
 #define PACK_INDEXED 4u
@@ -178,13 +180,15 @@ static int bad_index(const char *name, const char *why, void *arg)
 
 /*
  * A session writes its marker, packs, their index, and deletes the marker. A young pack that neither an index has nor a
- * session: its index was lost. Of older ones the index may have been removed by maintenance.
+ * session: its index was lost. An older one may be garbage that maintenance has not deleted yet. With epochs the index
+ * still has an entry for each of its contents then, elsewhere or deleted; without them compaction drops such entries.
  */
 #define LOST_INDEX_AGE_S (20 * 3600)
 
 struct lost_packs {
     struct verify *v;
     int64_t since_ns;
+    bool epochs;
     struct pack_table *suspects;
     unsigned n, sessions_n, sessions_room;
     char (*sessions)[BLOB_NAME_MAX + 1];
@@ -195,7 +199,7 @@ static int add_suspect(const struct blob_info *i, void *arg)
 {
     struct lost_packs *l = arg;
     const struct pack_record *p = pack_table_find(l->v->packs, i->name);
-    if (!p || (p->damage & PACK_INDEXED) || i->mtime_ns < l->since_ns)
+    if (!p || (p->damage & PACK_INDEXED) || (i->mtime_ns < l->since_ns && !l->epochs))
         return 0;
     l->n++;
     return pack_table_add(l->suspects, i->name, i->length, l->e);
@@ -237,22 +241,48 @@ static int mark_indexed(const struct index_entry *en, void *arg)
     return 0;
 }
 
+static int is_unknown(const struct index_entry *en, void *arg)
+{
+    struct lost_packs *l = arg;
+    int rc = index_set_knows(repo_index(l->v->repo), &en->id, l->e);
+    return rc < 0 ? rc : !rc;
+}
+
+/* 1: the pack's own index has a content that no index has. What cannot be read is not needed. */
+static int has_unknown(struct lost_packs *l, const struct blob_info *i)
+{
+    struct err e = ERR_INIT;
+    int rc =
+        pack_read_local_index(repo_blobs(l->v->repo), repo_sealer(l->v->repo), i->name, i->length, is_unknown, l, &e);
+    if (rc < 0 && e.cls == ERR_DAMAGE)
+        return 0;
+    if (rc < 0 && e.cls)
+        *l->e = e;
+    return rc;
+}
+
 static int report_lost(const struct blob_info *i, void *arg)
 {
     struct lost_packs *l = arg;
     const struct pack_record *p = pack_table_find(l->suspects, i->name);
-    if (p && !(p->damage & PACK_INDEXED) && !in_session(l, i->name))
+    if (!p || (p->damage & PACK_INDEXED) || in_session(l, i->name))
+        return 0;
+    int lost = i->mtime_ns < l->since_ns ? has_unknown(l, i) : 1;
+    if (lost > 0)
         index_damage(l->v, "lost-index", i->name,
                      "no index has this pack, and no session is writing it: its index blob was lost; the pack has a "
                      "copy of it, see snapferry-recovery(7)");
-    return 0;
+    return lost < 0 ? lost : 0;
 }
 
 static int check_unindexed(struct verify *v, struct err *e)
 {
     struct blobs *b = repo_blobs(v->repo);
     CLEANUP(pack_table_freep) struct pack_table *suspects = NULL;
-    struct lost_packs l = {.v = v, .since_ns = now_ns() - LOST_INDEX_AGE_S * NS_PER_S, .e = e};
+    struct lost_packs l = {.v = v,
+                           .since_ns = now_ns() - LOST_INDEX_AGE_S * NS_PER_S,
+                           .epochs = repo_format(v->repo)->epochs.enabled,
+                           .e = e};
     int rc = pack_table_new(&suspects, repo_cache_dir(v->repo), e);
     l.suspects = suspects;
     if (rc >= 0)
@@ -338,16 +368,29 @@ static void worker_end(void *state)
 static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
 {
     struct worker *w = state;
-    *ret = it->len <= w->v->max_len ? buffers_take(w->buffers) : malloc(it->len);
-    return *ret ? 0 : err_nomem(e);
+    if (it->len <= w->v->max_len) {
+        *ret = buffers_take(w->buffers);
+        return *ret ? 0 : err_nomem(e);
+    }
+    char id[CONTENT_ID_TEXT];
+    int rc = repo_hold(w->v->repo, it->len, e);
+    if (rc < 0)
+        return err_wrap(e, "content %s", content_id_text(&it->entry.id, id));
+    if (!(*ret = malloc(it->len))) {
+        repo_release(w->v->repo, it->len);
+        return err_nomem(e);
+    }
+    return 0;
 }
 
 static void buffer_put(struct worker *w, const struct fetch_item *it, uint8_t *buf)
 {
-    if (it->len <= w->v->max_len)
+    if (it->len <= w->v->max_len) {
         buffers_return(w->buffers, buf);
-    else
+    } else {
+        repo_release(w->v->repo, it->len);
         free(buf);
+    }
 }
 
 static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e)
@@ -413,6 +456,11 @@ static int check_part(struct verify *v, const struct object_part *p, struct err 
     }
     char why[200];
     const char *kind = pack_damage(v, &it.entry, false, why, sizeof why);
+    if (!kind && !p->id.compressed && it.entry.length != p->len) {
+        kind = "unreadable-content";
+        snprintf(why, sizeof why, "content has %u bytes, the object's part at %llu has %llu", it.entry.length,
+                 (unsigned long long)p->start, (unsigned long long)p->len);
+    }
     if (kind)
         return content_damaged(v, &p->id.content, kind, why, e);
     if (!is_sampled(v, &p->id.content))
@@ -710,6 +758,41 @@ static void verify_clear(struct verify *v)
     pthread_mutex_destroy(&v->lock);
 }
 
+struct plan {
+    unsigned workers, batch;
+};
+
+/* Returns what is left beside the buffers of the workers: for their readers, for documents, and for contents that are
+ * longer than usual, of which one is read at a time. */
+static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct plan *p)
+{
+    /* The reader's scratch, as in a restore. */
+    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 2;
+    /* Room for a content of the longest splitter, compressed, beside all the buffers. */
+    const uint64_t odd = memory / 8 < 32u << 20 ? memory / 8 : 32u << 20;
+    const uint64_t fixed = (40u << 20) + odd, reader = scratch * (uint64_t)v->max_len + (1u << 20);
+    unsigned workers = v->o->limits.workers ? v->o->limits.workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned batch = fetch_batch(v->repo, 16);
+    while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
+        workers--;
+    while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
+        batch--;
+    *p = (struct plan){workers, batch};
+    return memory - BASE_MEMORY - workers * ((1u << 20) + batch * (uint64_t)v->max_len);
+}
+
+/* A content or nested directories that did not fit: with how much memory they do. */
+static int hint_memory(const struct verify *v, uint64_t memory, int rc, struct err *e)
+{
+    const uint64_t need = repo_refused(v->repo);
+    struct plan p;
+    if (rc >= 0 || !need || e->cls != ERR_MEMORY)
+        return rc;
+    while (plan_memory(v, memory, &p) < need)
+        memory += 16u << 20;
+    return err_hint(e, "use --memory %lluMiB (daemon: memory in [mover])", (unsigned long long)(memory >> 20));
+}
+
 static int verify_open(struct verify *v, uint64_t memory, struct err *e)
 {
     const char *dir = repo_cache_dir(v->repo);
@@ -727,16 +810,10 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
         rc = id_set_new(&v->damaged, dir, 0, e);
     if (rc < 0)
         return rc;
-    /* The reader's scratch, as in a restore. */
-    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 2;
-    const uint64_t fixed = 40u << 20, reader = scratch * (uint64_t)v->max_len + (1u << 20);
-    unsigned workers = v->o->limits.workers ? v->o->limits.workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned batch = fetch_batch(v->repo, 16);
-    while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
-        workers--;
-    while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
-        batch--;
-    v->batch = batch;
+    struct plan p;
+    const uint64_t rest = plan_memory(v, memory, &p);
+    v->batch = p.batch;
+    repo_memory(v->repo, rest);
     const struct fetch_sink sink = {.start = worker_start,
                                     .end = worker_end,
                                     .buffer = worker_buffer,
@@ -744,7 +821,7 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
                                     .failed = worker_failed,
                                     .arg = v,
                                     .usual_len = v->max_len};
-    return fetcher_new(&v->fetcher, v->repo, workers, batch, &sink, v->o->cancel, e);
+    return fetcher_new(&v->fetcher, v->repo, p.workers, p.batch, &sink, v->o->cancel, e);
 }
 
 int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
@@ -776,9 +853,11 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
+    rc = hint_memory(v, memory, rc, e);
     if (v->fetcher)
         fill_stages(v);
     verify_clear(v);
+    repo_memory(r, 0);
     blobs_limit(repo_blobs(r), NULL, NULL);
     blobs_stop(repo_blobs(r), NULL);
     ret->seconds = mono_s() - began;
