@@ -59,7 +59,7 @@ void civil_date(int64_t days, int64_t *year, int *month, int *day)
 
 char *time_text(int64_t ns, char out[TIME_TEXT])
 {
-    const int64_t sec = floor_div(ns, NS_PER_S), frac = ns - sec * NS_PER_S;
+    const int64_t sec = floor_div(ns, NS_PER_S), frac = (ns % NS_PER_S + NS_PER_S) % NS_PER_S;
     const int64_t days = floor_div(sec, S_PER_DAY), rest = sec - days * S_PER_DAY;
     int64_t y;
     int m, d;

@@ -708,7 +708,7 @@ static void begin_as_new(void)
     json_decref(counters_seen);
     intents_seen = json_object();
     counters_seen = json_object();
-    n_changed = 0;
+    forget_changed();
     cmd.line = 0;
 }
 

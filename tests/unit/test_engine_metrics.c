@@ -63,6 +63,7 @@ static void open_with(struct fixture *x, const char *more)
 static void close_it(struct fixture *x)
 {
     char command[128];
+    volumes_free(&x->g);
     decide_free(&x->g.d);
     facts_free(&x->g);
     movers_free(x->g.movers);

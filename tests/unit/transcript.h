@@ -269,16 +269,23 @@ static void show_row(const struct changed_row *x)
     free(line);
 }
 
+static void forget_changed(void)
+{
+    for (unsigned i = 0; i < n_changed; i++) {
+        json_decref(changed[i].was);
+        json_decref(changed[i].now);
+    }
+    n_changed = 0;
+}
+
 static void show_rows(void)
 {
     for (unsigned i = 0; i < n_changed; i++) {
         struct changed_row *x = &changed[i];
         if (!json_equal(x->was, x->now) && (x->was || x->now))
             show_row(x);
-        json_decref(x->was);
-        json_decref(x->now);
     }
-    n_changed = 0;
+    forget_changed();
 }
 
 /* ---- intents ---- */
