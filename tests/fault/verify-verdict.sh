@@ -2,20 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What verify calls good, a new node that has only the password can restore: each kind of blob is damaged in turn, with
 # a warm and a cold cache, and the verdict is compared with a restore with an empty cache (and with stock Kopia's, if
-# KOPIA=/path/to/kopia is given).
+# KOPIA=/path/to/kopia is given). The repositories are an own one and three that stock Kopia made: with a history of
+# epochs (markers, compactions, ranges, watermark), with the marker of a session, and of format version 1.
 . "$(dirname "$0")/../lib.sh"
-random_file "$WORK/v" 3000000 61
-random_file "$WORK/w" 2000000 62
+FIXTURES=$(realpath "$(dirname "$0")/../fixtures")
 R=$WORK/repo
-sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH
-sf "$R" backup "$WORK/v" --as t@h:/v --quiet
-sf "$R" backup "$WORK/w" --as t@h:/w --quiet
-cp -a "$R" "$WORK/base"
-expect "undamaged: good" 0 'no damage found' -- sf "$R" verify
-rm -rf "$WORK/warm"; cp -a "$CACHE" "$WORK/warm"
 export KOPIA_CHECK_FOR_UPDATES=false
 stock() { # COMMAND...: with an empty cache
-    "$KOPIA" --config-file "$WORK/k.config" --password "test password" --no-progress --log-level=error \
+    "$KOPIA" --config-file "$WORK/k.config" --password "$(cat "$WORK/password")" --no-progress --log-level=error \
         --log-dir "$WORK/klog" "$@"
 }
 
@@ -23,10 +17,19 @@ kind_of() {
     case $1 in
     kopia.repository.f) echo format ;;
     kopia.blobcfg.f) echo blobcfg ;;
+    kopia.maintenance.f) echo maintenance ;;
     .shards) echo shards ;;
-    x/n*) echo index ;;
-    p/*) echo pack ;;
-    q/*) echo "metadata pack" ;;
+    x/n* | xn*) echo index ;;
+    x/s*) echo "compacted epoch" ;;
+    x/r*) echo "range of epochs" ;;
+    xe*) echo "epoch marker" ;;
+    xw*) echo watermark ;;
+    n*) echo "index of version 1" ;;
+    m*) echo "compaction log" ;;
+    l*) echo "clean-up record" ;;
+    s*) echo session ;;
+    p*) echo pack ;;
+    q*) echo "metadata pack" ;;
     *) echo other ;;
     esac
 }
@@ -44,54 +47,103 @@ damage() { # HOW FILE
         ;;
     esac
 }
-# Both volumes, with nothing but the password.
+# What a new node that has nothing but the password finds: the list of snapshots, and the files that were chosen.
+snapshots() { sf "$R" snapshot list --json 2>>"$WORK/restore.log" | result 'snapshots // [] | map(.id) | join(" ")'; }
 new_node() {
-    local v rc
-    for v in v w; do
+    local file sum
+    : >"$WORK/restore.log"
+    rm -rf "$CACHE"
+    [ "$(snapshots)" = "$listed" ] || { echo "another list of snapshots" >>"$WORK/restore.log"; return 1; }
+    while read -r sum file; do
         rm -rf "$CACHE" "$WORK/out"
-        sf "$R" restore latest "$WORK/out" --as "t@h:/$v" --quiet >"$WORK/restore.log" 2>&1 &&
-            cmp -s "$WORK/$v" "$WORK/out"
-        rc=$?
-        [ $rc -eq 0 ] || return 1
-    done
+        sf "$R" restore "$file" "$WORK/out" --quiet 2>>"$WORK/restore.log" &&
+            [ "$(sha256sum <"$WORK/out")" = "$sum  -" ] || return 1
+    done <"$WORK/files"
 }
 stock_verdict() {
     rm -rf "$WORK/kcache" "$WORK/k.config"
     stock repository connect filesystem --path "$R" --cache-directory "$WORK/kcache" --no-check-for-updates \
-        >"$WORK/stock.log" 2>&1 &&
+        --readonly >"$WORK/stock.log" 2>&1 &&
         stock snapshot verify --verify-files-percent=100 >>"$WORK/stock.log" 2>&1 &&
-        [ "$(stock snapshot list --all --json 2>/dev/null | jq length)" -eq 2 ]
+        [ "$(stock snapshot list --all --json 2>/dev/null | jq length)" -eq "$(wc -w <<<"$listed")" ]
 }
 
 total=0 caught=0
 declare -A seen=()
-while read -r blob; do
-    kind=$(kind_of "$blob") broken=
-    for how in missing empty half flip-0 flip-mid flip-end; do
-        rm -rf "$R"; cp -a "$WORK/base" "$R"
-        damage $how "$R/$blob"
-        new_node; node=$?
-        judge=0
-        if [ -x "${KOPIA:-/nonexistent}" ]; then stock_verdict; judge=$?; fi
-        for cache in warm cold; do
-            rm -rf "$CACHE"
-            [ $cache = cold ] || cp -a "$WORK/warm" "$CACHE"
-            sf "$R" verify --quiet >"$WORK/log" 2>&1
-            rc=$?
-            total=$((total + 1))
-            [ $rc -eq 0 ] || caught=$((caught + 1))
-            [ $rc -gt 100 ] && broken="$broken [$how, $cache: verify exited with $rc]"
-            [ $rc -eq 0 ] && [ $node -ne 0 ] &&
-                broken="$broken [$how, $cache: good, but a new node fails: $(tail -n 1 "$WORK/restore.log")]"
-            [ $rc -eq 0 ] && [ $judge -ne 0 ] &&
-                broken="$broken [$how, $cache: good, but stock fails: $(tail -n 1 "$WORK/stock.log")]"
+# damage_each NAME ALL FILE...: damages each blob of $R (ALL: none is left out; else two of a kind, all of the epochs').
+# The FILEs are those that a new node must restore.
+damage_each() {
+    local name=$1 all=$2 blob kind hows how cache rc good broken file
+    local -A here=()
+    shift 2
+    expect "$name, undamaged: good" 0 'no damage found' -- sf "$R" verify
+    rm -rf "$WORK/warm"; cp -a "$CACHE" "$WORK/warm"
+    listed=$(snapshots)
+    for file; do
+        rm -f "$WORK/out"
+        sf "$R" restore "$file" "$WORK/out" --quiet >/dev/null && echo "$(sha256sum <"$WORK/out" | cut -c1-64) $file"
+    done >"$WORK/files"
+    same "$name, undamaged: a new node restores" "$(wc -l <"$WORK/files")" $#
+    while read -r blob; do
+        kind=$(kind_of "$blob") broken=
+        here[$kind]=$((${here[$kind]-0} + 1))
+        case $all,$kind in
+        all,* | *,epoch* | *,range*) ;;
+        *) [ ${here[$kind]} -le 2 ] || continue ;;
+        esac
+        cp -p "$R/$blob" "$WORK/original"
+        hows='missing empty half flip-mid'
+        [ $all != all ] || hows="$hows flip-0 flip-end"
+        for how in $hows; do
+            damage $how "$R/$blob"
+            good=
+            for cache in warm cold; do
+                rm -rf "$CACHE"
+                [ $cache = cold ] || cp -a "$WORK/warm" "$CACHE"
+                sf "$R" verify --quiet >"$WORK/log" 2>&1
+                rc=$?
+                total=$((total + 1))
+                [ $rc -eq 0 ] || caught=$((caught + 1))
+                [ $rc -le 100 ] || broken="$broken [$how, $cache: verify exited with $rc]"
+                [ $rc -ne 0 ] || good="$good $cache"
+            done
+            if [ -n "$good" ]; then
+                new_node ||
+                    broken="$broken [$how, good$good: but a new node fails: $(tail -n 1 "$WORK/restore.log")]"
+                if [ -x "${KOPIA:-/nonexistent}" ] && ! stock_verdict; then
+                    broken="$broken [$how, good$good: but stock fails: $(tail -n 1 "$WORK/stock.log")]"
+                fi
+            fi
+            cp -p "$WORK/original" "$R/$blob"
         done
-    done
-    seen[$kind]=$((${seen[$kind]-0} + 1))
-    same "$kind ${seen[$kind]}: verify calls nothing good that a new node cannot restore" "$broken" ""
-done < <(cd "$WORK/base" && find . -type f -printf '%P\n' | sort)
-for kind in format index pack "metadata pack"; do
+        seen[$kind]=$((${seen[$kind]-0} + 1))
+        same "$name, $kind ${here[$kind]}: verify calls nothing good that a new node cannot restore" "$broken" ""
+    done < <(cd "$R" && find . -type f -printf '%P\n' | sort)
+}
+fixture() { # NAME
+    rm -rf "$R" "$CACHE"
+    tar xJf "$FIXTURES/repos.tar.xz" -C "$WORK" "$1"
+    mv "$WORK/$1" "$R"
+    tar xJOf "$FIXTURES/expected.tar.xz" "$1.expected.json" | jq -r .password >"$WORK/password"
+}
+
+random_file "$WORK/v" 3000000 61
+random_file "$WORK/w" 2000000 62
+sf "$R" repo create --quiet --splitter DYNAMIC-1M-BUZHASH
+sf "$R" backup "$WORK/v" --as t@h:/v --quiet
+sf "$R" backup "$WORK/w" --as t@h:/w --quiet
+read -r v w <<<"$(snapshots)"
+damage_each own all "$v" "$w"
+# The newest and the oldest snapshot.
+fixture epochs-history
+damage_each epochs some 3e3e79ae0c25c613/log.txt 1ac6a8a3eeb66a5e/base.bin
+fixture incomplete-checkpoint
+damage_each "open session" some 527571f9a5f2b25f22019767905fe8c1/docs/readme.txt
+fixture v1-compacted
+damage_each "version 1" some 276ef2f0681a6ce191efdc2a8f07b040/a
+for kind in format blobcfg maintenance index pack "metadata pack" session "epoch marker" "compacted epoch" \
+    "range of epochs" watermark "index of version 1" "compaction log" "clean-up record"; do
     check "a $kind was damaged" test -n "${seen[$kind]-}"
 done
-check "verify saw $caught of $total damages" test $((caught * 2)) -gt "$total"
+check "verify saw $caught of $total damages" test $((caught * 3)) -gt "$total"
 finish
