@@ -124,7 +124,7 @@ struct cfg_policy {
     struct cfg_mover limits;
     /* hooks: argv[0] absolute; "" none */
     char hook_pre_snapshot[4096], hook_post_snapshot[4096], hook_post_backup[4096], hook_overlay[4096],
-        hook_prepare[4096], hook_post_restore[4096];
+        hook_prepare[4096], hook_post_restore[4096], hook_pre_backup[4096], hook_pre_restore[4096];
     int64_t hook_timeout_s;
     enum cfg_on_error hook_on_error;
     /* repository retention (Kopia's), -1 = not set: inherit */

@@ -213,6 +213,8 @@ static void check_hooks_of(struct cfg *c, const struct cfg_policy *p, const stru
         const char *key;
         size_t at;
     } hooks[] = {
+        {"hook-pre-backup", offsetof(struct cfg_policy, hook_pre_backup)},
+        {"hook-pre-restore", offsetof(struct cfg_policy, hook_pre_restore)},
         {"hook-pre-snapshot", offsetof(struct cfg_policy, hook_pre_snapshot)},
         {"hook-post-snapshot", offsetof(struct cfg_policy, hook_post_snapshot)},
         {"hook-post-backup", offsetof(struct cfg_policy, hook_post_backup)},

@@ -172,10 +172,11 @@ static bool post_hook(struct decide *d, struct backup *b, const struct tally *t)
     if (!t->hook_found)
         return true;
     int64_t timeout = op->policy->hook_timeout_s;
-    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", post_hook_of(op), "phase",
+    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:s,s:I,s:s,s:s}", "program", post_hook_of(op), "phase",
                            is_restore(b) ? "post-restore" : "post-backup", "backup", b->id, "operation", op->id,
-                           "volume", volume_desc_to_json(op->volume), "class", op->own->name, "timeout_s",
-                           (json_int_t)timeout, "result", op_state_name(op->state));
+                           "volume", volume_desc_to_json(op->volume), "class", op->own->name, "job", op->job,
+                           "timeout_s", (json_int_t)timeout, "result", op_state_name(op->state), "device",
+                           is_restore(b) ? op->target_name : "");
     str_set(&b->post_hook_operation, op->id);
     if (backup_write(d, b) == 0)
         plan_work(d, ROW_BACKUP, b->id, WORK_RUN_HOOK, in, timeout + 10);

@@ -85,6 +85,7 @@ enum work {
     WORK_POST_HOOK,    /* post-snapshot hook; its end ends the watchdog */
     WORK_EXPOSE,       /* make a native snapshot readable */
     WORK_TARGET,       /* make the target of a restore */
+    WORK_BEGIN_HOOK,   /* hook before a backup or restore */
     WORK_PREPARE_HOOK, /* fix up a writable intermediate */
     WORK_OPEN,         /* open the intermediate: answers a descriptor */
     WORK_TARGET_OPEN,  /* open the target: answers a descriptor */
@@ -438,6 +439,11 @@ void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, s
 void operation_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s);
+
+/* The pre-backup or pre-restore hook: true: there is none, or it has ended; else it is planned. */
+bool begin_hook(struct decide *d, const struct operation *op);
+/* Its end: true: the operation goes on. */
+bool begin_hook_ended(struct decide *d, struct operation *op, struct work_result *s);
 
 /* What becomes of movers (move.c). */
 void mover_ready(struct decide *d, struct operation *op, const struct event *ev);

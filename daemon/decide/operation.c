@@ -79,6 +79,45 @@ static json_t *target_doc(const struct operation *op)
     return doc;
 }
 
+/* ---- the hook before all ---- */
+
+bool begin_hook(struct decide *d, const struct operation *op)
+{
+    const struct policy *policy = op->policy;
+    const bool restore = operation_is_restore(op);
+    const char *hook = restore ? policy->hook_pre_restore : policy->hook_pre_backup;
+    if (!hook[0] || op->pre_hook_done)
+        return true;
+    plan_work(d, ROW_OPERATION, op->id, WORK_BEGIN_HOOK,
+              json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:s,s:I,s:s}", "program", hook, "phase",
+                        restore ? "pre-restore" : "pre-backup", "backup", op->parent, "operation", op->id, "volume",
+                        volume_desc_to_json(op->volume), "class", op->own->name, "job", op->job, "timeout_s",
+                        (json_int_t)policy->hook_timeout_s, "device", restore ? op->target_name : ""),
+              policy->hook_timeout_s + 10);
+    return false;
+}
+
+/* It has ended once it is recorded, and is not run again by another attempt or daemon. */
+bool begin_hook_ended(struct decide *d, struct operation *op, struct work_result *s)
+{
+    const char *stage = operation_is_restore(op) ? "pre-restore hook" : "pre-backup hook";
+    if (op->cancel) {
+        operation_finish(d, op, OUTCOME_CANCELED);
+        return false;
+    }
+    op->pre_hook_done = !s->not_started;
+    if (s->err.cls && (s->not_started || !op->policy->hook_continue)) {
+        op->stage = operation_is_restore(op) ? op->stage : STAGE_SNAPPED;
+        operation_attempt_failed(d, op, stage, &s->err, s->not_started);
+        return false;
+    }
+    if (s->err.cls) {
+        plan_log(d, LOG_LVL_WARNING, "%s: the %s: %s", operation_label(op), stage, s->err.msg);
+        op->degraded = true;
+    }
+    return true;
+}
+
 /* The intent first, with a name that is found again. */
 static int expose_intent(struct decide *d, struct operation *op)
 {
@@ -140,6 +179,8 @@ static void expose(struct decide *d, struct operation *op)
         return;
     if (restore && op->target)
         return; /* begun by an earlier attempt, which goes on */
+    if (restore && !begin_hook(d, op))
+        return;
     /* Of the intent. What an earlier piece of work for it has left, maybe of another daemon, is found by its name. */
     const bool first = !op->expose_intent;
     struct live *l = live_get(d, op->id);
@@ -168,9 +209,10 @@ static bool prepare(struct decide *d, struct operation *op)
     const char *hook = policy->hook_prepare;
     if (operation_is_restore(op) || !hook[0] || op->prepared || jbool(x, "read_only"))
         return true;
-    json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup",
-                           op->parent, "operation", op->id, "volume", volume_desc_to_json(op->volume), "class",
-                           op->own->name, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
+    json_t *in =
+        json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup", op->parent,
+                  "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name, "job",
+                  op->job, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
     plan_work(d, ROW_OPERATION, op->id, WORK_PREPARE_HOOK, in, policy->hook_timeout_s + 10);
     return false;
 }
@@ -476,6 +518,10 @@ void operation_work_ended(struct decide *d, struct operation *op, enum work w, s
     case WORK_EXPOSE:
     case WORK_TARGET:
         expose_done(d, op, s);
+        break;
+    case WORK_BEGIN_HOOK:
+        if (begin_hook_ended(d, op, s))
+            operation_write(d, op);
         break;
     case WORK_PREPARE_HOOK:
         prepare_done(d, op, s);

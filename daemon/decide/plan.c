@@ -21,6 +21,7 @@ static const char *const work_names[WORKS] = {
     [WORK_POST_HOOK] = "post-snapshot hook of",
     [WORK_EXPOSE] = "expose the snapshot of",
     [WORK_TARGET] = "make the target of",
+    [WORK_BEGIN_HOOK] = "pre hook of",
     [WORK_PREPARE_HOOK] = "prepare hook of",
     [WORK_OPEN] = "open the intermediate of",
     [WORK_TARGET_OPEN] = "open the target of",

@@ -81,6 +81,8 @@ int policy_from_cfg(struct policy *o, const struct cfg_policy *p)
     o->map_bad = p->map_bad_reads;
     o->full = p->full;
     rc |= limits_from_cfg(&o->limits, &p->limits);
+    rc |= str_set(&o->hook_pre_backup, p->hook_pre_backup);
+    rc |= str_set(&o->hook_pre_restore, p->hook_pre_restore);
     rc |= str_set(&o->hook_pre_snapshot, p->hook_pre_snapshot);
     rc |= str_set(&o->hook_post_snapshot, p->hook_post_snapshot);
     rc |= str_set(&o->hook_post_backup, p->hook_post_backup);

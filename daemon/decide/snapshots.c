@@ -2,10 +2,10 @@
 /*
  * snapshots.c - phase 1 of a backup: room is made, hooks run, native snapshots are taken
  *
- * Each operation goes through the stages of its row: "pool" (how full the storage is), "prune" (RS-17: before
- * create), "hook" (pre-snapshot), "snapshot", "post" (post-snapshot hook, which always runs), "snapped". Members of a
- * group wait for each other before hook, snapshot and post, and are snapshotted by one step in quick succession
- * (CF-47).
+ * Each operation goes through the stages of its row: "begin" (pre-backup hook), "pool" (how full the storage is),
+ * "prune" (RS-17: before create), "hook" (pre-snapshot), "snapshot", "post" (post-snapshot hook, which always runs),
+ * "snapped". Members of a group wait for each other before hook, snapshot and post, and are snapshotted by one step in
+ * quick succession (CF-47).
  *
  * Crash points: engine-native-intent (names are recorded, nothing exists), engine-snapshot-taken (in the child, after
  * each snapshot), engine-snapshot-recorded, engine-native-removed, engine-hook-intent.
@@ -92,6 +92,15 @@ static void look_at_pool(struct decide *d, struct operation *op)
                   60);
 }
 
+/* The pre-backup hook comes before all that is done for the volume. */
+static void begin_operation(struct decide *d, struct operation *op)
+{
+    if (!op->policy->hook_pre_backup[0] || op->pre_hook_done)
+        look_at_pool(d, op);
+    else if (op->stage == STAGE_BEGIN || stage_set(d, op, STAGE_BEGIN) == 0)
+        begin_hook(d, op);
+}
+
 static void prune(struct decide *d, struct operation *op)
 {
     struct native_rules rules;
@@ -123,10 +132,10 @@ static void pruned(struct decide *d, struct operation *op, struct work_result *s
 static json_t *hook_request(const struct operation *op, const char *phase, const char *program)
 {
     const struct policy *policy = op->policy;
-    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:I,s:b,s:s}", "program", program, "phase", phase, "backup", op->parent,
-                     "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name,
-                     "timeout_s", (json_int_t)policy->hook_timeout_s, "continue", policy->hook_continue, "result",
-                     op->snapshot_failed ? "failed" : "ok");
+    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:s,s:I,s:b,s:s}", "program", program, "phase", phase, "backup",
+                     op->parent, "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name,
+                     "job", op->job, "timeout_s", (json_int_t)policy->hook_timeout_s, "continue", policy->hook_continue,
+                     "result", op->snapshot_failed ? "failed" : "ok");
 }
 
 static void pre_hook_done(struct decide *d, struct operation *op, struct work_result *s)
@@ -449,7 +458,10 @@ static void group_step(struct decide *d, struct members *m)
         switch (least) {
         case STAGE_NEW:
             op->started_ns = decide_now(d);
-            look_at_pool(d, op);
+            begin_operation(d, op);
+            break;
+        case STAGE_BEGIN: /* after a restart: the step is gone */
+            begin_operation(d, op);
             break;
         case STAGE_POOL: /* after a restart: the step is gone */
             look_at_pool(d, op);
@@ -493,7 +505,9 @@ static struct operation *read_members(struct decide *d, const char *backup, unsi
 
 void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
 {
-    if (w == WORK_POOL)
+    if (w == WORK_BEGIN_HOOK && begin_hook_ended(d, op, s))
+        stage_set(d, op, STAGE_POOL);
+    else if (w == WORK_POOL)
         pool_done(d, op, s);
     else if (w == WORK_PRUNE)
         pruned(d, op, s);

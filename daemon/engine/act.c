@@ -21,6 +21,7 @@ static step_fn *const step_of[WORKS] = {
     [WORK_POST_HOOK] = hook_step,
     [WORK_EXPOSE] = step_expose,
     [WORK_TARGET] = step_target,
+    [WORK_BEGIN_HOOK] = hook_step,
     [WORK_PREPARE_HOOK] = hook_step,
     [WORK_OPEN] = step_open,
     [WORK_TARGET_OPEN] = step_target_open,

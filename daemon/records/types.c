@@ -22,7 +22,7 @@ NAMES(backup_state, "", "Queued", "Snapshotting", "Moving", "Finalizing", "Delet
 NAMES(native_state, "", "creating", "present", "removing", "missing");
 NAMES(known_state, "", "known", "gone");
 NAMES(outcome, "", "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped");
-NAMES(op_stage, "", "pool", "prune", "hook", "snapshot", "post", "snapped");
+NAMES(op_stage, "", "begin", "pool", "prune", "hook", "snapshot", "post", "snapped");
 NAMES(origin, "", "request", "timer");
 NAMES(restore_from, "", "native", "repository");
 NAMES(target_state, "", "untouched", "incomplete", "complete", "unknown");
@@ -147,6 +147,8 @@ static const struct field_desc policy_table[] = {
     BOOL(map_bad, ALWAYS),
     BOOL(full, ALWAYS),
     STRUCT(limits, mover_limits, ALWAYS),
+    STR(hook_pre_backup),
+    STR(hook_pre_restore),
     STR(hook_pre_snapshot, ALWAYS),
     STR(hook_post_snapshot, ALWAYS),
     STR(hook_post_backup, ALWAYS),
@@ -299,6 +301,7 @@ static const struct field_desc operation_table[] = {
     INT(cleanup_tries),
     STR(cleanup_error),
     BOOL(lost, .about = "its snapshot is no longer in the repository"),
+    BOOL(pre_hook_done, .about = "the pre-backup or pre-restore hook has ended"),
     BOOL(post_hook_done),
     ENUM(from, restore_from),
     STR(of, .about = "the operation whose data are restored"),
@@ -480,6 +483,8 @@ const struct policy policy_none = {
     .splitter = NOTHING,
     .compression = NOTHING,
     .limits = {MOVER_LIMITS(NO_TEXT, MOVER_LIMIT_OMIT, MOVER_LIMIT_OMIT, MOVER_LIMIT_OMIT)},
+    .hook_pre_backup = NOTHING,
+    .hook_pre_restore = NOTHING,
     .hook_pre_snapshot = NOTHING,
     .hook_post_snapshot = NOTHING,
     .hook_post_backup = NOTHING,

@@ -83,6 +83,7 @@ enum outcome {
 /* How far phase 1 of an operation is (CF-47). */
 enum op_stage {
     STAGE_NEW,
+    STAGE_BEGIN, /* pre-backup hook */
     STAGE_POOL,  /* how full the storage is */
     STAGE_PRUNE, /* room for the new snapshot (RS-17) */
     STAGE_HOOK,  /* pre-snapshot hook */
@@ -232,7 +233,8 @@ struct policy {
     char *mover, *splitter, *compression;
     bool map_bad, full;
     struct mover_limits limits;
-    char *hook_pre_snapshot, *hook_post_snapshot, *hook_post_backup, *hook_prepare, *hook_post_restore;
+    char *hook_pre_snapshot, *hook_post_snapshot, *hook_post_backup, *hook_prepare, *hook_post_restore,
+        *hook_pre_backup, *hook_pre_restore;
     int64_t hook_timeout_s;
     bool hook_continue;
     struct policy_keep keep;
@@ -443,7 +445,7 @@ struct operation {
     int64_t cleanup_tries;
     char *cleanup_error;
     bool lost; /* its snapshot is no longer in the repository */
-    bool post_hook_done;
+    bool pre_hook_done, post_hook_done;
     /* restore */
     char *of, *why, *target_name, *snapshot, *stored_id;
     int64_t size;

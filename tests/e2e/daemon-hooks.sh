@@ -17,8 +17,8 @@ HOOK
 chmod 755 "$WORK/hook"
 daemon_setup
 policy() { config_class xfs "$WORK/xfs" "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" \
-    'hook-timeout = 5s' \
-    "hook-post-backup = $WORK/hook" "hook-post-restore = $WORK/hook" 'retries = 0' "$@"; }
+    "hook-timeout = ${LIMIT:-5s}" \
+    "hook-post-backup = $WORK/hook" "hook-post-restore = $WORK/hook" "retries = ${RETRIES:-0}" "$@"; }
 policy
 starts "the daemon starts"
 ran() { awk '{print $1}' "$WORK/ran" 2>/dev/null | tr '\n' ' '; }
@@ -38,6 +38,54 @@ check "restore" ask restore "$B/$WORK/xfs/v.img" "$WORK/xfs/out.img" --wait --qu
 until_true 5 grep -q post-restore "$WORK/ran"
 check "the post-restore hook ran" grep -q post-restore "$WORK/ran"
 rm -f "$WORK/xfs/out.img"
+
+# ---- before a backup, and before a restore ----
+before=("hook-pre-backup = $WORK/hook" "hook-pre-restore = $WORK/hook")
+policy "${before[@]}"; ask reload --wait --quiet
+out=$(run)
+until_true 5 grep -q post-backup "$WORK/ran"
+same "pre-backup comes first" "$(ran)" "pre-backup pre-snapshot post-snapshot post-backup "
+B=$(result id <<<"$out")
+rm -f "$WORK/ran"
+check "a restore with its hooks" ask restore "$B/$WORK/xfs/v.img" "$WORK/xfs/out.img" --wait --quiet
+until_true 5 grep -q post-restore "$WORK/ran"
+same "pre-restore and post-restore" "$(ran)" "pre-restore post-restore "
+same "they know the target" "$(jq -r .device "$WORK/facts.pre-restore" "$WORK/facts.post-restore" | sort -u)" \
+    "$WORK/xfs/out.img"
+rm -f "$WORK/xfs/out.img"
+touch "$WORK/fail.pre-restore"
+ask restore "$B/$WORK/xfs/v.img" "$WORK/xfs/out.img" --wait --quiet >"$WORK/out" 2>&1
+check "a failing pre-restore hook: no restore" grep -q 'the database says no' "$WORK/out"
+check "the target is untouched" test ! -e "$WORK/xfs/out.img"
+rm -f "$WORK/fail.pre-restore"
+touch "$WORK/fail.pre-backup"
+RETRIES=5 policy "${before[@]}"; ask reload --wait --quiet
+out=$(run)
+same "a failing pre-backup hook: no backup" "$(result state <<<"$out")" Failed
+same "and no other attempt, nor a native snapshot" "$(ran)" "pre-backup post-backup "
+policy "${before[@]}" 'hook-on-error = continue'; ask reload --wait --quiet
+out=$(run)
+same "on-error continue: the backup is made" "$(result state <<<"$out")" PartiallyFailed
+rm -f "$WORK/fail.pre-backup"
+LIMIT=60s policy "${before[@]}"; ask reload --wait --quiet
+echo 50 >"$WORK/slow.pre-backup"; rm -f "$WORK/ran"
+A=$(submit "$WORK/xfs/v.img")
+until_true 10 grep -q pre-backup "$WORK/ran"
+start=$SECONDS
+ask cancel "$A" --quiet
+same "a cancel ends it" "$(wait_state "$A" Canceled 20)" Canceled
+check "at once" test $((SECONDS - start)) -le 15
+rm -f "$WORK/slow.pre-backup"
+# The daemon ends behind the hook: it is not run again.
+touch "$WORK/slow.pre-snapshot"; echo 3 >"$WORK/slow.pre-snapshot"; rm -f "$WORK/ran"
+A=$(submit "$WORK/xfs/v.img")
+until_true 10 grep -q pre-snapshot "$WORK/ran"
+rm -f "$WORK/slow.pre-snapshot"
+daemon_kill
+starts "a restart after the pre-backup hook"
+wait_state "$A" 'Completed|Failed|PartiallyFailed' 30 >/dev/null
+same "it has run once" "$(grep -c '^pre-backup' "$WORK/ran")" 1
+policy; ask reload --wait --quiet
 
 touch "$WORK/fail.pre-snapshot"
 out=$(run)

@@ -53,7 +53,7 @@ expect "a reload tells that it has reached the waiting operation" 0 \
     '1 waiting operation has taken it over' -- ask reload
 same "its limits are the new ones" "$(doc "$O" | jq .details.policy.retries)" 17
 check "what cannot be changed is told, with what to do" eval \
-    'doc "$O" | jq -r .config_kept | grep -q "repository = other is not taken over.*cancel the operation and submit it again"'
+    'doc "$O" | jq -r .config_kept | grep -q "repository = other is not taken over.*cancel .* and submit it again"'
 same "it completes with the new path and password file" "$(wait_state "$B" Completed 60)" Completed
 mv "$REPO.away" "$REPO"
 rm "$CONF/conf.d/60-other.ini"

@@ -384,6 +384,7 @@ static json_t *apply(const struct model_work *w)
         json_object_del(m.frozen, w->id);
         return apply_undo(w->in);
     case WORK_NONE:
+    case WORK_BEGIN_HOOK:
     case WORK_PREPARE_HOOK:
     case WORK_OPEN:
     case WORK_TARGET_OPEN:

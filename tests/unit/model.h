@@ -225,6 +225,9 @@ static void check_work(const struct act *a)
         const struct operation_filter f = {.volume_id = op.volume_id, .live = true};
         operation_each(m.records, &f, check_volume_free, &op, NULL);
     }
+    if (a->work == WORK_BEGIN_HOOK &&
+        (op.pre_hook_done || op.expose_intent || (op.kind == KIND_BACKUP && op.native[0])))
+        violated("CF-48", "the hook before %s runs %s", op.id, op.pre_hook_done ? "again" : "too late");
     if (a->work == WORK_PREPARE_HOOK && (op.prepared || !op.exposure || jbool(op.exposure, "read_only")))
         violated("PVC-25", "the prepare hook of %s runs on what is no writable intermediate", a->id);
     if (a->work == WORK_OPEN && op.policy->hook_prepare[0] && !op.prepared && !jbool(op.exposure, "read_only"))

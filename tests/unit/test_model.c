@@ -488,11 +488,11 @@ static void load_configurations(void)
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
             "backup-read-only = no\nhook-prepare = /bin/true\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
-            "hook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
+            "hook-pre-backup = /bin/true\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
             "keep-on-failure = yes\nkeep-latest = 3\n"
             "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
             "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
-            "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\n"
+            "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\nhook-pre-restore = /bin/true\n"
             "backup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = continue\nhook-post-restore = "
             "/bin/true\n%s%s",
             daemon_keys[i], i, limits[i], limits[i], groups[i]);
