@@ -27,6 +27,27 @@ static json_t *operation_details(const struct operation *op)
     return o;
 }
 
+/* The native snapshot that it took and that still is on the storage, as far as the records know; NULL: none. */
+static const struct native_row *native_kept(const struct answer_facts *f, const struct operation *op)
+{
+    const struct native_row *n =
+        op->kind == KIND_BACKUP && op->native[0] ? native_row_peek(f->records, op->native) : NULL;
+    return n && n->state == NATIVE_PRESENT && op_state_terminal(op->state) ? n : NULL;
+}
+
+/* Members of Velero's volume information (RS-25). */
+static void put_native(const struct answer_facts *f, const struct operation *op, json_t *o)
+{
+    const struct policy *p = op->policy;
+    const struct native_row *n = native_kept(f, op);
+    if (op->kind != KIND_BACKUP || !op_state_terminal(op->state))
+        return;
+    jset_bool(o, "snapshotDataMoved", op->state == OP_COMPLETED && p->move_data);
+    jset_bool(o, "preserveLocalSnapshot", !p->move_data || p->snapshots_to_retain > 0);
+    if (n)
+        jset_str(o, "retainedSnapshot", n->id);
+}
+
 static json_t *operation_document(const struct operation *op)
 {
     json_t *o = json_object();
@@ -174,6 +195,7 @@ json_t *operation_line(const struct answer_facts *f, const struct operation *op)
 {
     struct answer_live l;
     json_t *o = operation_document(op);
+    put_native(f, op, o);
     live_of(f, op, &l);
     put_live(f, op, &l, o);
     return o;
@@ -216,6 +238,7 @@ static const char *velero_phase(enum backup_state state, bool degraded)
 struct members {
     const struct answer_facts *facts;
     json_t *volumes, *operations; /* operations NULL: not wanted */
+    json_t *retained;             /* native snapshots that stay */
     bool details;                 /* of the operations */
     bool under_way;               /* only these that have not ended, and the first queued ones */
     unsigned queued;
@@ -273,6 +296,9 @@ static int add_member(const struct operation *op, void *arg)
     x->fresh += jint(op->result, "incrementalBytes");
     if (json_array_size(x->volumes) < 1000)
         json_array_append_new(x->volumes, json_string(op->volume->name));
+    const struct native_row *kept = native_kept(x->facts, op);
+    if (kept && json_array_size(x->retained) < 1000)
+        json_array_append_new(x->retained, json_string(kept->id));
     x->queued += op->state == OP_QUEUED;
     if (x->operations && (!x->under_way || op->state != OP_QUEUED || x->queued <= QUEUED_SHOWN))
         json_array_append_new(x->operations,
@@ -320,6 +346,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     struct board_ended ended;
     struct members x = {.facts = f,
                         .volumes = json_array(),
+                        .retained = json_array(),
                         .operations = shown == NO_MEMBERS ? NULL : json_array(),
                         .details = shown == WHOLE_MEMBERS};
     json_t *o = json_object();
@@ -351,6 +378,9 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     put_ns(o, "started_ns", b->started_ns);
     put_ns(o, "ended_ns", b->completed_ns);
     json_object_set_new(o, "volumes", x.volumes);
+    if (json_array_size(x.retained))
+        json_object_set(o, "retainedSnapshots", x.retained);
+    json_decref(x.retained);
     jset_int(o, "total", x.n);
     jset_int(o, "completed", x.completed);
     jset_int(o, "failed", x.failed);

@@ -130,6 +130,17 @@ int ask_operations(const struct options *o, struct err *e)
     return 0;
 }
 
+/* The native snapshot that stays, of several their number. */
+static void native_cell(struct table *t, const json_t *retained)
+{
+    const size_t n = json_array_size(retained);
+    const char *first = n ? json_string_value(json_array_get(retained, 0)) : NULL;
+    if (n > 1)
+        table_cell(t, TINT_NONE, "%zu", n);
+    else
+        table_cell(t, TINT_NONE, "%.8s", first ? first : "");
+}
+
 int ask_backups(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
@@ -138,8 +149,8 @@ int ask_backups(const struct options *o, struct err *e)
         return rc;
     if (answered(o, answer))
         return 0;
-    static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "AGE", "PROGRESS"};
-    struct table *t = table_new(heads, "lsrRLE");
+    static const char *const heads[] = {"STATE", "ID", "VOLUMES", "NEW", "NATIVE", "AGE", "PROGRESS"};
+    struct table *t = table_new(heads, "lsrRLLE");
     size_t i;
     const json_t *b;
     json_array_foreach(jarr(answer, "backups"), i, b)
@@ -153,6 +164,7 @@ int ask_backups(const struct options *o, struct err *e)
         else
             table_cell(t, TINT_NONE, "%zu", json_array_size(jarr(b, "volumes")));
         table_cell(t, TINT_NONE, "%s", json_object_get(b, "new") ? text_size(b, "new") : "");
+        native_cell(t, jarr(b, "retainedSnapshots"));
         table_cell(t, TINT_NONE, "%s", text_ago(when));
         table_cell(t, TINT_NONE, "%s", progress_text(b));
         reason_note(t, b);

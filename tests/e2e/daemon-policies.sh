@@ -98,6 +98,42 @@ B=$(submit "$WORK/xfs/v.img")
 same "and an error when used" "$(wait_state "$B" Failed 10)" Failed
 rm -f "$CONF/conf.d/elsewhere.ini"
 
+# While an intermediate is made nothing else works on it or on its volume (PVC-23): a second backup of the volume, a
+# reload, sweeps and a daemon that begins again find it being made.
+config_class own "$WORK/xfs" 'backup-storage-class = far' 'copy-limit = 1MiB'
+check "reload" ask reload --wait --quiet
+random_file "$WORK/xfs/long.img" $((60 * MIB)) 23 # a minute of copying
+# How many processes have a file open where it is made (it has no name until it is complete), again and again.
+makers() {
+    # shellcheck disable=SC2012
+    ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v d="$WORK/far/scratch/.snapferry/" '/^\/proc/ { p = $1 }
+        index($0, d) && !seen[p]++ { n++ } END { print n + 0 }'
+}
+watch_makers() { while [ ! -e "$WORK/watched" ]; do makers; sleep 0.05; done >"$WORK/makers"; }
+rm -f "$WORK/watched"
+watch_makers &
+WATCH=$!
+A=$(submit "$WORK/xfs/long.img"); O=$(op_id "$A")
+made() { [ "$(makers)" -gt 0 ]; }
+same "it exposes" "$(wait_state "$O" Exposing 10)" Exposing
+check "an intermediate is being made" until_true 10 made
+B=$(submit "$WORK/xfs/long.img")
+check "a second backup of the volume waits for it" jq -e --arg a "$A" '.state == "Queued" and .blocked_by == $a' \
+    <<<"$(doc "$B")"
+ask reload --wait --quiet; ask scan --wait --quiet; ask native prune --quiet
+same "it still exposes, in its first attempt" "$(doc "$O" | jq -c '[.state, .attempt]')" '["Exposing",null]'
+daemon_kill
+starts "the daemon is killed and begins again"
+same "it exposes" "$(wait_state "$O" Exposing 10)" Exposing
+check "the intermediate is made anew" until_true 10 made
+same "the second one still waits" "$(state "$B")" Queued
+ask cancel "$B" "$A" --wait --quiet
+touch "$WORK/watched"
+wait $WATCH
+rm -f "$WORK/xfs/long.img"
+check "somebody made it ($(sort "$WORK/makers" | uniq -c | tr '\n' ';'))" grep -qx 1 "$WORK/makers"
+check "never two at once" eval '! grep -qvx "[01]" "$WORK/makers"'
+
 # The prepare timeout: diagnosed, and what was made is gone.
 config_class own "$WORK/xfs" 'backup-storage-class = far' 'copy-limit = 1MiB' 'snapshot-timeout = 1s' \
     'prepare-timeout = 2s' 'retries = 0'

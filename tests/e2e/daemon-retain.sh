@@ -67,6 +67,17 @@ same "the newest three" \
         sort | tr '\n' ' ')" \
     "$(printf '%s\n' "${ids[@]:2}" | sort | tr '\n' ' ')"
 
+# Which native snapshot stays, and whether its data was moved, is in the lists and the record (RS-25).
+three_doc() { doc "$1" | jq -c '.operations[0] | [.snapshotDataMoved, .preserveLocalSnapshot, .retainedSnapshot]'; }
+same "describe: moved, and which native snapshot stays" "$(three_doc "${ids[4]}")" \
+    "[true,true,\"$(askj native list | jq -r --arg b "${ids[4]}" '.natives[] | select(.backup == $b) | .alias')\"]"
+same "one that was pruned names none" "$(three_doc "${ids[0]}")" "[true,true,null]"
+same "backups --json has them" "$(askj backups | jq -r --arg b "${ids[4]}" \
+    '.backups[] | select(.id == $b) | .retainedSnapshots[]')" \
+    "$(askj native list | jq -r --arg b "${ids[4]}" '.natives[] | select(.backup == $b) | .alias')"
+expect "the list shows it" 0 "${ids[4]} .* $(askj native list | jq -r --arg b "${ids[4]}" \
+    '.natives[] | select(.backup == $b) | .alias[:8]') " -- ask backups
+
 # A run that is canceled or fails costs none of them: the oldest goes once its successor has moved.
 random_file "$WORK/xfs/three.img" $((24 * MIB)) 33 # so much that it is stopped in the middle
 before=$(natives_of "$WORK/xfs/three.img" | sort)

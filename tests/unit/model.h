@@ -242,7 +242,7 @@ static void check_work(const struct act *a)
 static void act_work(const struct act *a)
 {
     if (work_of(a->id))
-        violated("one piece of work for one record", "%s is begun while %s runs for %s", work_name(a->work),
+        violated("PVC-23: one piece of work for one record", "%s is begun while %s runs for %s", work_name(a->work),
                  work_name(work_of(a->id)->work), a->id);
     if (m.n_works == WORKS_MAX)
         violated("E-02", "more than %u pieces of work run", WORKS_MAX);
