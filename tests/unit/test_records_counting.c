@@ -112,8 +112,8 @@ static void set_and_remove(void **state)
     assert_ok(records_flush(r, &e), &e);
     r = reopen(r);
     assert_true(value(r, "g", NULL) == 3);
-    records_counter_remove(r, "g", NULL);
-    records_counter_remove(r, "never", NULL);
+    assert_ok(records_counter_remove(r, "g", NULL, &e), &e);
+    assert_ok(records_counter_remove(r, "never", NULL, &e), &e);
     assert_true(value(r, "g", NULL) == 0);
     assert_ok(records_flush(r, &e), &e);
     assert_true(on_disk(r, "g") == 0);
