@@ -43,7 +43,7 @@ const struct verb_info verb_table[] = {
      1,
      1,
      "show the complete record of a backup, operation, native snapshot or volume"},
-    {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION", 1, 1, "show the log of an operation"},
+    {VERB_LOGS, FORM_DAEMON, {"logs", NULL}, "OPERATION|BACKUP", 1, 1, "show the log of an operation or backup"},
     {VERB_EXPLAIN,
      FORM_DAEMON,
      {"explain", NULL},

@@ -69,7 +69,13 @@ expect "logs" 0 'begins' -- ask logs "$id/$WORK/vm/a.img"
 schema logs "logs in JSON" ask logs "$id/$WORK/vm/a.img" --json
 same "the last line alone" "$(ask logs "$id/$WORK/vm/a.img" --json --lines 1 | result 'lines | length')" 1
 expect "logs --follow of what has ended" 0 'ends: ok' -- ask logs "$id/$WORK/vm/a.img" --follow
-expect "logs of two operations" 2 'has 2 operations' -- ask logs "$id"
+ask logs "$id" --json >"$WORK/merged"
+same "logs of a backup: the lines of all its operations" "$(tail -n 1 "$WORK/merged" |
+    jq -r '[.lines[] | select(.text | test("ends: ok")) | .operation | select(startswith("up-"))] | unique | length')" 2
+same "in the order of time" "$(tail -n 1 "$WORK/merged" | jq '[.lines[].at_ns] | . == sort')" true
+same "and their steps" "$(tail -n 1 "$WORK/merged" | jq '[.lines[] | select(.text == "Completed")] | length')" 2
+expect "logs --follow of a backup that has ended" 0 'ends: ok' -- ask logs "$id" --follow
+schema logs "logs of a backup in JSON" ask logs "$id" --json
 expect "the slash of a path is the one behind the backup, too" 0 'ends: ok' -- ask logs "$id$WORK/vm/a.img"
 expect "with the beginning of a backup's id, as well" 0 'ends: ok' -- ask logs "${id%??}$WORK/vm/a.img"
 ask backup "$WORK/vm/a.img" --wait --quiet
