@@ -3,6 +3,8 @@
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
+#include "daemon/mover/history.h"
+#include "io/volume-id.h"
 
 #include <errno.h>
 #include <string.h>
@@ -121,8 +123,16 @@ static int backup_source(const struct options *o, const struct source *src, stru
     }
     snprintf(as->user, sizeof as->user, "snapferry");
     snprintf(as->host, sizeof as->host, "%s", repo_hostname(r));
-    snprintf(as->path, sizeof as->path, "%s", i->id);
-    return 0;
+    char id[DEVICE_ID_MAX] = "";
+    CLEANUP_FREE char *real = i->is_block && i->path[0] != '/' ? realpath(i->path, NULL) : NULL;
+    if (i->is_block)
+        device_id_text(i->id, id);
+    const struct history h = {.volume_id = id,
+                              .name = !i->is_block ? i->id
+                                      : real       ? real
+                                                   : i->path,
+                              .block = i->is_block};
+    return history_find(r, &h, as, e);
 }
 
 static int read_changes(struct changes **ret, const char *path, struct err *e)

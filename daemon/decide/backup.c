@@ -44,12 +44,12 @@ static void add_expiry(struct tally *t, const struct operation *op)
         !policy_keeps(&policy->keep))
         return;
     json_t *list = jarr(t->expire, policy->repository);
-    char source[700];
+    char source[SOURCE_TEXT];
     if (!list) {
         list = json_array();
         json_object_set_new(t->expire, policy->repository, list);
     }
-    snprintf(source, sizeof source, "snapferry@%s:/%s", op->own->node, op->volume_id);
+    operation_source(op, source);
     json_array_append_new(list, json_pack("{s:s}", "source", source));
 }
 

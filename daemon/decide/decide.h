@@ -376,6 +376,11 @@ void backup_error(struct decide *d, struct backup *b, const char *stage, const s
 /* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
  * use. */
 const char *operation_label(const struct operation *op);
+/* The source of its volume's snapshots in the repository: what its mover named after it had looked for the history, or
+ * as earlier versions named it, "snapferry@NODE:/VOLUME-ID". */
+#define SOURCE_TEXT 4600
+void operation_source(const struct operation *op, char out[SOURCE_TEXT]);
+void volume_source(const struct volume_row *v, const char *node, char out[SOURCE_TEXT]);
 static inline bool operation_is_restore(const struct operation *op)
 {
     return op->kind == KIND_RESTORE;

@@ -86,11 +86,14 @@ static json_t *expected(struct decide *d, const char *alias)
     native_row_init(&n);
     if (native_row_read(d, alias, &n) < 0)
         return x;
-    if (n.klass->node[0]) {
+    if (n.source[0]) {
+        jset_str(x, "source", n.source);
+    } else if (n.klass->node[0]) {
         char source[700];
         snprintf(source, sizeof source, "snapferry@%s:/%s", n.klass->node, n.volume_id);
         jset_str(x, "source", source);
     }
+    jset_str(x, "volume", n.volume_id);
     if (n.operation[0])
         jset_str(x, "operation", n.operation);
     if (n.native->created_ns > 0)

@@ -271,6 +271,7 @@ static int collect_intent(struct intent *i, void *arg)
 static void volume_ended(struct volume_row *v, const void *arg)
 {
     const struct operation *op = arg;
+    char source[SOURCE_TEXT];
     v->last_status = op->outcome;
     str_set(&v->last_backup, op->parent);
     v->last_end_ns = op->completed_ns;
@@ -283,6 +284,10 @@ static void volume_ended(struct volume_row *v, const void *arg)
         str_set(&v->last_good_backup, op->parent);
         str_set(&v->last_good_repository, op->policy->repository);
         str_clear(&v->last_good_lost);
+        if (jstr(op->result, "as")[0]) {
+            operation_source(op, source);
+            str_set(&v->source, source);
+        }
         v->last_changed_bytes = operation_changed_bytes(op);
         op_error_clear(&v->last_error);
     } else if (op->error.code) {

@@ -15,6 +15,30 @@
 #define INTERRUPTIONS_MAX 10
 #define ATTEMPTS_KEPT 32 /* errors of attempts that are recorded */
 
+static void source_by_id(char out[SOURCE_TEXT], const char *node, const char *volume_id)
+{
+    snprintf(out, SOURCE_TEXT, "snapferry@%s:/%s", node, volume_id);
+}
+
+void operation_source(const struct operation *op, char out[SOURCE_TEXT])
+{
+    char own[300];
+    const char *as = jstr(op->result, "as");
+    snprintf(own, sizeof own, "snapferry@%s:/", op->own->node);
+    if (!strncmp(as, own, strlen(own)) && strlen(as) < SOURCE_TEXT)
+        snprintf(out, SOURCE_TEXT, "%s", as);
+    else
+        source_by_id(out, op->own->node, op->volume_id);
+}
+
+void volume_source(const struct volume_row *v, const char *node, char out[SOURCE_TEXT])
+{
+    if (v->source[0])
+        snprintf(out, SOURCE_TEXT, "%s", v->source);
+    else
+        source_by_id(out, node, v->id);
+}
+
 void operation_finish(struct decide *d, struct operation *op, enum outcome outcome)
 {
     if (op->state == OP_CLEANING_UP || op_state_terminal(op->state))
@@ -31,6 +55,7 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
     /* The native's record learns what became of its data before anyone decides about it. */
     CLEANUP(native_row_clear) struct native_row n;
     native_row_init(&n);
+    char source[SOURCE_TEXT];
     const char *alias = op->native;
     if (!operation_is_restore(op) && alias[0] && native_row_read(d, alias, &n) == 0) {
         bool moved = outcome == OUTCOME_COMPLETED && op->policy->move_data;
@@ -39,6 +64,10 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
             moved; /* its mover's word: nothing is removed for it before the repository was asked (RS-18) */
         n.failed = !moved && op->policy->move_data;
         str_set(&n.snapshot, jstr(op->result, "snapshotID"));
+        if (moved && jstr(op->result, "as")[0]) {
+            operation_source(op, source);
+            str_set(&n.source, source);
+        }
         n.moved_ns = moved ? decide_now(d) : 0;
         n.moved_size = moved ? jint(op->exposure, "size") : 0;
         native_row_write(d, &n);

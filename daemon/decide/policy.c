@@ -102,19 +102,37 @@ int policy_from_cfg(struct policy *o, const struct cfg_policy *p)
     return rc;
 }
 
+/* Volumes that name the class themselves belong to it as much as those that its patterns match. */
+static void add_patterns(const struct cfg *c, const struct cfg_class *k, struct strs *list)
+{
+    const struct cfg_volume *v;
+    for (unsigned i = 0; k->match && k->match[i]; i++)
+        strs_add(list, k->match[i]);
+    for (unsigned i = 0; (v = cfg_volume_at(c, i)); i++)
+        if (!strcmp(v->klass, k->name))
+            strs_add(list, v->name);
+}
+
+/* Two devices of one identity are refused whatever their classes are. */
+static void add_peers(const struct cfg *c, const struct cfg_class *own, struct strs *list)
+{
+    const struct cfg_class *k;
+    for (unsigned i = 0; (k = cfg_class_at(c, i)); i++)
+        if (k != own && !strcmp(k->driver, "device") && cfg_class_here(c, k)) {
+            add_patterns(c, k, list);
+            strs_add(list, "");
+        }
+}
+
 const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
 {
     struct class_desc o;
     class_desc_init(&o);
     str_set(&o.name, k->name);
     str_set(&o.driver, k->driver);
-    for (unsigned i = 0; k->match && k->match[i]; i++)
-        strs_add(&o.match, k->match[i]);
-    /* Volumes that name the class themselves belong to it as much as those that its patterns match. */
-    const struct cfg_volume *v;
-    for (unsigned i = 0; (v = cfg_volume_at(c, i)); i++)
-        if (!strcmp(v->klass, k->name))
-            strs_add(&o.match, v->name);
+    add_patterns(c, k, &o.match);
+    if (!strcmp(k->driver, "device"))
+        add_peers(c, k, &o.peers);
     str_set(&o.target, k->target);
     str_set(&o.node, cfg_daemon(c)->node_name);
     o.max = k->max;

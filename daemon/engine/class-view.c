@@ -8,22 +8,29 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static const char **texts_of(const json_t *list)
+{
+    const size_t n = json_array_size(list);
+    const char **ret = calloc(n + 1, sizeof *ret);
+    for (size_t i = 0, k = 0; ret && i < n; i++)
+        if (json_is_string(json_array_get(list, i)))
+            ret[k++] = json_string_value(json_array_get(list, i));
+    return ret;
+}
+
 int class_view(struct class_view *v, const json_t *doc, struct err *e)
 {
-    const json_t *match = jarr(doc, "match");
-    size_t n = json_array_size(match), k = 0;
     memset(v, 0, sizeof *v);
     if (!jstr(doc, "driver")[0])
         return err_set(e, ERR_GENERIC, EINVAL, "a record names no storage class");
-    v->match = calloc(n + 1, sizeof *v->match);
-    if (!v->match)
+    if (!(v->match = texts_of(jarr(doc, "match"))) || !(v->peers = texts_of(jarr(doc, "peers")))) {
+        class_view_clear(v);
         return err_nomem(e);
-    for (size_t i = 0; i < n; i++)
-        if (json_is_string(json_array_get(match, i)))
-            v->match[k++] = json_string_value(json_array_get(match, i));
+    }
     v->c.name = jstr(doc, "name");
     v->c.driver = jstr(doc, "driver");
     v->c.match = v->match;
+    v->c.peers = v->peers[0] ? v->peers : NULL;
     v->c.target = jstr(doc, "target");
     v->c.node = jstr(doc, "node");
     v->c.plugin = jstr(doc, "plugin")[0] ? jstr(doc, "plugin") : NULL;
@@ -37,7 +44,8 @@ int class_view(struct class_view *v, const json_t *doc, struct err *e)
 void class_view_clear(struct class_view *v)
 {
     free(v->match);
-    v->match = NULL;
+    free(v->peers);
+    v->match = v->peers = NULL;
 }
 
 int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e)

@@ -96,7 +96,7 @@ static int write_expire(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
     struct engine *g = a->engine;
-    char id[512] = "", source[700] = "";
+    char id[512] = "", source[SOURCE_TEXT] = "";
     const char *volume = jstr(a->req, "volume");
     CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
@@ -104,7 +104,7 @@ static int write_expire(struct decide *d, void *arg, struct err *e)
         volume_row_init(&v);
         if (volume_find(d, volume, &v) < 0)
             return volume_known(g->records, volume, e);
-        snprintf(source, sizeof source, "snapferry@%s:/%s", cfg_daemon(g->cfg)->node_name, v.id);
+        volume_source(&v, cfg_daemon(g->cfg)->node_name, source);
         json_array_append_new(sources, json_pack("{s:s,s:n}", "source", source, "keep"));
     }
     json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "expire", "sources", sources, "dry_run",

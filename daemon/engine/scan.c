@@ -63,12 +63,20 @@ static bool is_ours(struct engine *g, const json_t *tags)
     return !b || backup_state_terminal(b->state) || operation_peek(g->records, tag(tags, "operation"));
 }
 
+static void source_found(struct volume_row *v, const void *arg)
+{
+    const struct operation *op = arg;
+    if (!v->source[0])
+        str_set(&v->source, jstr(op->result, "as"));
+}
+
 /* What is known of the volume by other means is newer than the tags of a snapshot. */
 static void volume_rebuilt(struct volume_row *v, const void *arg)
 {
     const struct operation *op = arg;
     v->last_status = v->last_verdict = OUTCOME_COMPLETED;
     v->last_end_ns = op->completed_ns;
+    source_found(v, op);
 }
 
 static int add_rebuilt_backup(struct engine *g, const json_t *tags, int64_t end_ns, struct err *e)
@@ -104,7 +112,8 @@ static void describe_rebuilt(struct operation *op, const char *repository, const
     if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
         op->completed_ns = 0;
     str_set(&op->native, tag(tags, "native"));
-    json_take(&op->result, json_pack("{s:s,s:I}", "snapshotID", jstr(s, "id"), "totalBytes", (json_int_t)size));
+    json_take(&op->result, json_pack("{s:s,s:s,s:I}", "snapshotID", jstr(s, "id"), "as", jstr(s, "as"), "totalBytes",
+                                     (json_int_t)size));
     policy_init(&policy);
     str_set(&policy.repository, repository);
     policy.move_data = true;
@@ -131,6 +140,10 @@ static int add_rebuilt(struct engine *g, const char *repository, const json_t *s
     }
     if (volume_row_read(&g->d, op->volume_id, &v) < 0)
         volume_note(&g->d, op->volume, op->own->name, volume_rebuilt, op);
+    else if (!v.source[0]) {
+        source_found(&v, op);
+        volume_row_save(g->records, &v, NULL);
+    }
     volume_backup_found(&g->d, op->volume_id);
     return 0;
 }

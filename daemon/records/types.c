@@ -169,6 +169,7 @@ static const struct field_desc class_desc_table[] = {
     STR(name, ALWAYS),
     STR(driver, ALWAYS),
     FIELD(match, "match", FIELD_STRS, ALWAYS, .about = "patterns of volume names"),
+    FIELD(peers, "peers", FIELD_STRS, .about = "of other classes of devices, \"\" after each"),
     STR(target, ALWAYS),
     STR(node, ALWAYS),
     INT(max, ALWAYS, .about = "slots of this class; 0: no own limit"),
@@ -416,6 +417,7 @@ static const struct field_desc native_row_table[] = {
     TIME(verified_ns),
     BYTES(moved_size, .about = "of the volume that were moved"),
     STR(snapshot, .about = "id in the repository"),
+    STR(source, .about = "of that snapshot"),
     STRUCT(hold, native_hold, .flags = FIELD_TRUE, .about = "kept until it is released"),
     BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),
     BOOL(expired, .about = "its backup has expired from the repository (RS-24)"),
@@ -442,6 +444,7 @@ static const struct field_desc volume_row_table[] = {
     STR(last_good_backup),
     STR(last_good_repository),
     STR(last_good_lost, .about = "why no backups are left"),
+    STR(source, .about = "of its snapshots in the repository"),
     STRUCT(last_error, op_error),
 };
 TABLE(volume_row, "volume", .keep_text = false);

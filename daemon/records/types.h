@@ -247,6 +247,7 @@ struct class_desc {
     struct shared shared;
     char *name, *driver;
     struct strs match; /* patterns, and names of volumes that name the class themselves */
+    struct strs peers; /* of a class of devices: those of the other ones, an empty one after each class */
     char *target, *node;
     int64_t max;
     char *plugin, *plugin_user;
@@ -519,7 +520,7 @@ struct native_row {
     const struct volume_desc *volume;
     const struct policy *policy;
     const struct native_desc *native;
-    char *driver, *operation, *job, *snapshot, *why_removed;
+    char *driver, *operation, *job, *snapshot, *source, *why_removed;
     int64_t state_since_ns;
     int64_t effective_retain; /* -1: not recorded */
     bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
@@ -541,6 +542,7 @@ struct volume_row {
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;
     int64_t last_changed_bytes; /* -1: not known */
     char *last_good_backup, *last_good_repository, *last_good_lost;
+    char *source; /* of its snapshots in the repository; "": as earlier versions named it */
     struct op_error last_error;
     json_t *unknown;
 };

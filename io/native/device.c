@@ -9,9 +9,6 @@
  *
  * Crash points: none of its own; device-target-synced before a restore in place is declared complete.
  */
-#include "io/native/device.h"
-
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "io/blockdev.h"
@@ -20,49 +17,22 @@
 #include "io/native/path.h"
 #include "io/native/pattern.h"
 #include "io/source.h"
+#include "io/volume-id.h"
 
 #include <blkid.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
-#define ID_PREFIX "device"
-#define ID_PLAIN 200 /* longer ones end in a hash */
+_Static_assert(DEVICE_ID_MAX <= VOLUME_ID_MAX, "an id of a device is an id of a volume");
 
 /* ---- volumes ---- */
-
-void device_id_text(const char *stable, char ret[VOLUME_ID_MAX])
-{
-    size_t n = sizeof ID_PREFIX - 1;
-    memcpy(ret, ID_PREFIX, sizeof ID_PREFIX);
-    for (const char *s = stable; *s; s++) {
-        unsigned char ch = (unsigned char)*s;
-        bool plain =
-            (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') || ch == '.' || ch == '-';
-        if (n + 3 > ID_PLAIN) {
-            uint8_t hash[SHA256_DIGEST_LENGTH];
-            char hex[33];
-            SHA256((const uint8_t *)stable, strlen(stable), hash);
-            hex_encode(hex, hash, 16);
-            snprintf(ret + n, VOLUME_ID_MAX - n, "_%s", hex);
-            return;
-        }
-        if (plain)
-            ret[n++] = (char)ch;
-        else if (ch == '/')
-            ret[n++] = ':';
-        else
-            n += (size_t)snprintf(ret + n, VOLUME_ID_MAX - n, "_%02x", ch);
-    }
-    ret[n] = '\0';
-}
 
 /* Name of the whole disk of the device: operations on one disk wait for each other. */
 static void disk_name(dev_t dev, char *out, size_t size)
@@ -112,11 +82,10 @@ static int device_look(const char *name, struct source **src, struct volume *ret
     return 0;
 }
 
-/* A copy of a disk has its UUID: two devices of a class with one identity would become one source. */
-static int refuse_twins(const struct driver_class *c, const struct volume *v, dev_t dev, struct err *e)
+static int refuse_twin_of(const char *const *match, const struct volume *v, dev_t dev, struct err *e)
 {
     struct paths p;
-    int rc = pattern_paths(c->match, &p, NULL);
+    int rc = pattern_paths(match, &p, NULL);
     CLEANUP_FREE struct volume *other = malloc(sizeof *other);
     for (size_t i = 0; rc == 0 && other && i < p.n; i++) {
         struct source *src = NULL;
@@ -126,13 +95,35 @@ static int refuse_twins(const struct driver_class *c, const struct volume *v, de
         if (device_look(p.path[i], &src, other, NULL) == 0 && other->size > 0 && !strcmp(other->id, v->id)) {
             rc = err_plain(e, ERR_SOURCE, ENOTUNIQ, "%s and %s have the same identity (%s): neither is backed up",
                            v->name, other->name, v->id);
-            err_hint(e, "give one another UUID (xfs_admin -U generate, tune2fs -U random), or exclude it from the "
-                        "class with !PATTERN");
+            err_hint(e, "give one another UUID (xfs_admin -U generate, tune2fs -U random), or remove it from the "
+                        "match of its class");
         }
         source_free(src);
     }
     paths_free(&p);
     return rc < 0 && e && e->cls ? rc : 0;
+}
+
+#define PATTERNS_MAX 1024 /* of a class, that are compared */
+
+/* A copy of a disk has its UUID: two devices with one identity would become one source, of whatever classes they are.
+ */
+static int refuse_twins(const struct driver_class *c, const struct volume *v, dev_t dev, struct err *e)
+{
+    int rc = refuse_twin_of(c->match, v, dev, e);
+    CLEANUP_FREE const char **match = c->peers ? calloc(PATTERNS_MAX + 1, sizeof *match) : NULL;
+    size_t n = 0;
+    for (size_t i = 0; rc == 0 && match && c->peers[i]; i++) {
+        if (c->peers[i][0]) {
+            if (n < PATTERNS_MAX)
+                match[n++] = c->peers[i];
+            continue;
+        }
+        match[n] = NULL;
+        rc = refuse_twin_of(match, v, dev, e);
+        n = 0;
+    }
+    return rc;
 }
 
 static int device_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)

@@ -27,6 +27,8 @@ struct driver_class {
     const char *name;         /* of the section */
     const char *driver;       /* "reflink", "device", "plugin:NAME" */
     const char *const *match; /* patterns of volume names (fnmatch with FNM_PATHNAME); NULL-terminated; may be empty */
+    const char *const
+        *peers; /* device: patterns of the other classes of devices, an empty one after each class; NULL: none */
     const char *target;      /* where intermediates and restored volumes are created (directory, pool); "" if not set */
     const char *node;        /* configured node name: the owner tag's first half */
     const char *plugin;      /* absolute path of the plugin's program; NULL for built-in drivers */

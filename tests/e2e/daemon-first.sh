@@ -33,9 +33,9 @@ same "it is in the list" "$(askj backups | jq -r '.backups[0].id')" "$B"
 check "Velero's name of the state is shown" test -n "$(doc "$B" | jq -r '.velero // empty')"
 same "two snapshots in the repository, tagged with the backup" \
     "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 2
-id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("a.img")) | .id')
-check "the source is snapferry@NODE:/VOLUME-ID" sf "$REPO" snapshot show latest --as "snapferry@testnode:/$id"
-same "exact size, not padded" "$(sf "$REPO" ls latest --as "snapferry@testnode:/$id" --json |
+img=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("a.img")) | .name')
+check "the source is snapferry@NODE:/PATH" sf "$REPO" snapshot show latest --as "snapferry@testnode:$img"
+same "exact size, not padded" "$(sf "$REPO" ls latest --as "snapferry@testnode:$img" --json |
     result 'entries | map(select(.name == "volume.img")) | .[0].size')" $((24 * MIB))
 
 check "when its snapshots were there is recorded beside its end (AO-42)" \

@@ -91,11 +91,11 @@ same "a canceled backup lowers the number of retained native snapshots by none (
     "$(natives_of "$WORK/xfs/three.img" | sort)" "$before"
 
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
-id=$(askj volumes | jq -r '.volumes[] | select(.name | endswith("three.img")) | .id')
-before=$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json | result 'snapshots | length')
+before=$(sf "$REPO" snapshot list --as "snapferry@testnode:$WORK/xfs/three.img" --json | result 'snapshots | length')
 check "delete" ask delete "${ids[4]}" --wait --quiet
 same "its native snapshot is gone" "$(count three)" 2
-same "one snapshot less in the repository" "$(sf "$REPO" snapshot list --as "snapferry@testnode:/$id" --json |
+same "one snapshot less in the repository" \
+    "$(sf "$REPO" snapshot list --as "snapferry@testnode:$WORK/xfs/three.img" --json |
     result 'snapshots | length')" $((before - 1))
 expect "it is no longer known" 16 -- ask describe "${ids[4]}"
 restored_same "the others can be restored" "${ids[3]}" "$WORK/xfs/three.img" <(ask restore \

@@ -104,6 +104,18 @@ check "neither is taken for the other: a problem of status" until_true 20 eval \
 expect "nor is one backed up" 19 'have the same identity' -- ask backup "$CLONE" --wait
 sed -i "s|^match = .*|match = $DEV|" "$CONF/conf.d/60-device.ini"
 check "without it all is well" ask reload --quiet
+config_add 61-clone "$(printf '[storage-class "clones"]\ndriver = device\nmatch = %s\n' "$CLONE")"
+check "it joins another class" ask reload --quiet
+check "which is no difference: a problem of status" until_true 20 eval \
+    'askj status | jq -r ".problems[].text" | grep -q "have the same identity"'
+expect "the copy is not backed up" 19 'have the same identity' -- ask backup "$CLONE" --wait
+expect "nor is the original" 19 'have the same identity' -- ask backup "$DEV" --wait
+config_add 61-clone "$(printf '[storage-class "clones"]\ndriver = device\nmatch = %s\n' "$DEV")"
+check "where no class has the copy" ask reload --quiet
+D=$(submit "$DEV")
+same "the original is backed up, also if two classes match it" "$(wait_state "$D" Completed 60)" Completed
+rm "$CONF/conf.d/61-clone.ini"
+check "without the other class" ask reload --quiet
 
 # ---- a verification ----
 random_file "$WORK/xfs/b.img" $((40 * MIB)) 3

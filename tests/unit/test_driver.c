@@ -2,7 +2,7 @@
 /* Drivers without storage: names, documents, and the choice of a mechanism (decisions 3; PVC-05, PVC-06, PVC-10). */
 #include "tests/unit/test.h"
 
-#include "io/native/device.h"
+#include "io/volume-id.h"
 #include "io/native/driver.h"
 #include "io/native/json-fields.h"
 

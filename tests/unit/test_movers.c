@@ -47,7 +47,7 @@ static json_t *volume_json(struct rig *r, const char *id)
     assert_ok(snapshot_find(repo, id, NULL, &s, &e), &e);
     assert_string_equal(s.source.user, "snapferry");
     assert_string_equal(s.source.host, "node");
-    assert_string_equal(s.source.path, "/vol-1");
+    assert_string_equal(s.source.path, "/vg0/db1");
     assert_string_equal(text_of(s.tags, "tag:backup"), "nightly-1");
     assert_ok(dir_lookup(repo, &s.root, "volume.json", &d, &e), &e);
     int64_t n = object_get(repo, &d.obj, &text, 65536, &e);
@@ -267,7 +267,7 @@ static void test_admin(void **state)
     const json_t *list = json_object_get(answer(&r, 0), "snapshots");
     assert_int_equal(json_array_size(list), 3);
     assert_string_equal(text_of(json_array_get(list, 0), "id"), ids[0]);
-    assert_string_equal(text_of(json_array_get(list, 0), "as"), "snapferry@node:/vol-1");
+    assert_string_equal(text_of(json_array_get(list, 0), "as"), "snapferry@node:/vg0/db1");
     assert_string_equal(text_of(json_object_get(json_array_get(list, 0), "tags"), "tag:volume-id"), "vol-1");
     const json_t *readable = json_object_get(answer(&r, 1), "readable"); /* RS-18 */
     assert_true(json_is_true(json_object_get(readable, ids[0])));
@@ -279,7 +279,7 @@ static void test_admin(void **state)
 
     /* A step that fails does not keep the others from being done; its error is the run's. */
     admin(&r, json_pack("[{s:s, s:[s]}, {s:s}, {s:s, s:s, s:{s:i}}]", "verb", "delete", "snapshots", ids[0], "verb",
-                        "dance", "verb", "policy", "source", "snapferry@node:/vol-1", "keep", "latest", 5));
+                        "dance", "verb", "policy", "source", "snapferry@node:/vg0/db1", "keep", "latest", 5));
     assert_outcome(&r, MOVER_FAILED);
     assert_says(&r, "dance");
     assert_int_equal(number_of(answer(&r, 0), "deleted"), 1);
@@ -287,7 +287,7 @@ static void test_admin(void **state)
     assert_int_equal(number_of(json_object_get(answer(&r, 2), "effective"), "latest"), 5);
 
     admin(&r, json_pack("[{s:s, s:[{s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}]}, {s:s}]", "verb", "expire", "sources",
-                        "source", "snapferry@node:/vol-1", "keep", "latest", 1, "hourly", 0, "daily", 0, "weekly", 0,
+                        "source", "snapferry@node:/vg0/db1", "keep", "latest", 1, "hourly", 0, "daily", 0, "weekly", 0,
                         "monthly", 0, "annual", 0, "verb", "scan"));
     assert_outcome(&r, MOVER_OK);
     assert_int_equal(number_of(answer(&r, 0), "expired"), 1);

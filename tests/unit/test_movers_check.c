@@ -46,9 +46,9 @@ static void a_snapshot_is_compared_and_read(void **state)
     snprintf(id, sizeof id, "%s", text_of(r.result, "snapshotID"));
     const int64_t days_3 = 3 * 86400 * INT64_C(1000000000);
     assert_true(check(&r, id,
-                      json_pack("{s:s,s:s,s:I,s:I,s:I}", "source", "snapferry@node:/vol-1", "operation", "up-1", "size",
-                                (json_int_t)(2 * MIB), "afterNs", (json_int_t)(rig_realtime_ns() - days_3), "beforeNs",
-                                (json_int_t)rig_realtime_ns()),
+                      json_pack("{s:s,s:s,s:s,s:I,s:I,s:I}", "source", "snapferry@node:/vg0/db1", "volume", "vol-1",
+                                "operation", "up-1", "size", (json_int_t)(2 * MIB), "afterNs",
+                                (json_int_t)(rig_realtime_ns() - days_3), "beforeNs", (json_int_t)rig_realtime_ns()),
                       &why));
     assert_null(why);
     const struct {
@@ -56,6 +56,7 @@ static void a_snapshot_is_compared_and_read(void **state)
         const char *why;
     } others[] = {
         {json_pack("{s:s}", "source", "snapferry@node:/vol-2"), "not of snapferry@node:/vol-2"},
+        {json_pack("{s:s}", "volume", "vol-2"), "of volume vol-1, not of vol-2"},
         {json_pack("{s:s}", "operation", "up-2"), "written by operation \"up-1\", not by up-2"},
         {json_pack("{s:I}", "size", (json_int_t)(3 * MIB)), "volume.img has 2097152 bytes"},
         {json_pack("{s:I}", "beforeNs", (json_int_t)(rig_realtime_ns() - days_3)), "does not match the native"},

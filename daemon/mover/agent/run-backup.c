@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* run-backup.c - a mover's backup: a descriptor into the repository, and its result */
 #include "daemon/mover/agent/agent.h"
+#include "daemon/mover/history.h"
 #include "daemon/mover/stages.h"
 
 #include "base/cleanup.h"
@@ -44,9 +45,9 @@ static void set_number(json_t *o, const char *name, uint64_t n)
     json_object_set_new(o, name, json_integer((json_int_t)n));
 }
 
-static void fill_result(json_t *o, const struct job *j, const struct backup_result *b)
+static void fill_result(json_t *o, const struct job *j, const struct snapshot_source *as, const struct backup_result *b)
 {
-    char image[OBJECT_ID_TEXT] = "";
+    char image[OBJECT_ID_TEXT] = "", source[sizeof *as + 8];
     if (b->image.content.len)
         object_id_text(&b->image, image);
     json_object_set_new(o, "snapshotID", json_string(b->manifest_id));
@@ -57,7 +58,7 @@ static void fill_result(json_t *o, const struct job *j, const struct backup_resu
     json_object_set_new(o, "source",
                         json_pack("{s:s, s:s}", "path", j->source_name, "mode",
                                   json_is_true(json_object_get(j->source, "block")) ? "block" : "file"));
-    json_object_set_new(o, "as", json_string(j->as));
+    json_object_set_new(o, "as", json_string(snapshot_source_text(as, source, sizeof source)));
     const struct {
         const char *name;
         uint64_t n;
@@ -113,7 +114,7 @@ static void write_policy(struct run_context *x, struct repo *r, const struct sna
     int rc = policy_write(r, as, &keep, &e);
     json_object_set_new(x->result, "policyError", rc < 0 ? json_string(e.msg) : json_null());
     if (rc < 0)
-        log_warning("cannot write the retention of %s: %s", x->job->as, e.msg);
+        log_warning("cannot write the retention of %s: %s", as->path, e.msg);
 }
 
 static int check_source(const struct job *j, const struct source *src, struct err *e)
@@ -152,6 +153,13 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         .cancel = x->cancel,
     };
     int rc = snapshot_source_parse(&b.as, j->as, e);
+    const struct history h = {
+        .volume_id = json_string_value(json_object_get(j->source, "id")) ?: "",
+        .name = j->source_name,
+        .block = json_is_true(json_object_get(j->source, "block")),
+    };
+    if (rc == 0 && h.volume_id[0])
+        rc = history_find(r, &h, &b.as, e);
     if (rc < 0)
         return rc;
     int fd = fcntl(x->device, F_DUPFD_CLOEXEC, 3);
@@ -165,7 +173,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         return rc;
     struct backup_result result = {0};
     rc = backup_run(r, src, &b, &result, e);
-    fill_result(x->result, j, &result);
+    fill_result(x->result, j, &b.as, &result);
     backup_result_clear(&result);
     if (rc >= 0 && j->has_keep)
         write_policy(x, r, &b.as);

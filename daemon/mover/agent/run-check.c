@@ -40,6 +40,8 @@ static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
     const json_t *x = json_object_get(c->expect, s->id);
     const char *source = json_string_value(json_object_get(x, "source"));
     const char *operation = json_string_value(json_object_get(x, "operation"));
+    const char *volume = json_string_value(json_object_get(x, "volume"));
+    const char *of = json_string_value(json_object_get(s->tags, "tag:volume-id"));
     const char *tagged = json_string_value(json_object_get(s->tags, "tag:operation"));
     const json_int_t after = json_integer_value(json_object_get(x, "afterNs"));
     const json_int_t before = json_integer_value(json_object_get(x, "beforeNs"));
@@ -50,6 +52,8 @@ static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
         snprintf(why, cap, "incomplete");
     else if (source && strcmp(snapshot_source_text(&s->source, text, sizeof text), source) != 0)
         snprintf(why, cap, "it is a snapshot of %.300s, not of %.300s", text, source);
+    else if (volume && of && strcmp(of, volume) != 0)
+        snprintf(why, cap, "it is a snapshot of volume %.200s, not of %.200s", of, volume);
     else if (operation && strcmp(tagged ? tagged : "", operation) != 0)
         snprintf(why, cap, "it was written by operation \"%.200s\", not by %.200s", tagged ? tagged : "", operation);
     else if ((after && s->start_ns < after - SKEW_NS) || (before && s->start_ns > before + SKEW_NS))
