@@ -18,10 +18,22 @@
 /* Devices may be stacked (partition on md on dm on loop ...); this limits the depth. */
 #define STACK_MAX 8
 
+static const char *sysfs_root = "/sys";
+
+void blockdev_sysfs_test(const char *root)
+{
+    sysfs_root = root;
+}
+
+const char *blockdev_sysfs_root(void)
+{
+    return sysfs_root;
+}
+
 bool blockdev_sysfs(dev_t dev, char *out, size_t size)
 {
-    char link[64], real[PATH_MAX];
-    snprintf(link, sizeof link, "/sys/dev/block/%u:%u", major(dev), minor(dev));
+    char link[PATH_MAX], real[PATH_MAX];
+    snprintf(link, sizeof link, "%s/dev/block/%u:%u", sysfs_root, major(dev), minor(dev));
     if (!realpath(link, real) || strlen(real) >= size)
         return false;
     memcpy(out, real, strlen(real) + 1);

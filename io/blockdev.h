@@ -45,4 +45,7 @@ bool blockdev_mounted(dev_t dev, bool rw);
 /* User of the device for an error message: "mounted at /srv", "used as swap", "held by dm-3". False if unknown. */
 bool blockdev_user(dev_t dev, char *out, size_t size);
 
+const char *blockdev_sysfs_root(void); /* "/sys" */
+void blockdev_sysfs_test(const char *root);
+
 #endif

@@ -216,7 +216,7 @@ static bool loop_read(const char *name, struct loop *ret)
     char dir[PATH_MAX], line[PATH_MAX];
     struct loop_info64 info;
     struct stat st;
-    snprintf(dir, sizeof dir, "/sys/block/%.64s", name);
+    snprintf(dir, sizeof dir, "%s/block/%.64s", blockdev_sysfs_root(), name);
     *ret = (struct loop){.known = false};
     if (!sysfs_line(dir, "loop/backing_file", line, sizeof line) || !sysfs_dev(dir, "dev", &ret->dev))
         return false;
@@ -248,7 +248,9 @@ static bool overlaps(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 /* A loop device over the node's bytes [offset, offset+limit), other than those that the walk came from. */
 static bool is_looped(struct walk *w, struct node n, uint64_t offset, uint64_t limit)
 {
-    CLEANUP_CLOSEDIR DIR *d = opendir("/sys/block");
+    char blocks[PATH_MAX];
+    snprintf(blocks, sizeof blocks, "%s/block", blockdev_sysfs_root());
+    CLEANUP_CLOSEDIR DIR *d = opendir(blocks);
     const struct dirent *de;
     while (d && (de = readdir(d))) {
         struct loop l;
@@ -265,6 +267,86 @@ static bool is_looped(struct walk *w, struct node n, uint64_t offset, uint64_t l
         return found(w, n, text);
     }
     return false;
+}
+
+/* ---- targets of iSCSI, Fibre Channel, NVMe over Fabrics ---- */
+
+static const char *configfs_root = "/sys/kernel/config";
+
+void in_use_configfs_test(const char *root)
+{
+    configfs_root = root;
+}
+
+static bool path_is(const char *path, struct node n)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && (S_ISBLK(st.st_mode) || S_ISREG(st.st_mode)) && node_equal(node_of_stat(&st), n);
+}
+
+/* Whether the attribute of a configfs object names the node: "path", or what has "File: path " in it (fileio). */
+static bool attribute_names(const char *dir, const char *name, struct node n)
+{
+    char line[PATH_MAX];
+    if (!sysfs_line(dir, name, line, sizeof line))
+        return false;
+    if (path_is(line, n))
+        return true;
+    char *file = strstr(line, "File: ");
+    if (!file)
+        return false;
+    file += 6;
+    file[strcspn(file, " ")] = '\0';
+    return path_is(file, n);
+}
+
+struct export_search {
+    struct walk *w;
+    struct node node;
+    const char *const *levels; /* of directories below, ended by NULL */
+    const char *what;
+    const char *const *attributes;
+};
+
+static bool export_below(const struct export_search *s, const char *dir, const char *const *level)
+{
+    char path[PATH_MAX], line[64], text[PATH_MAX + 64];
+    if (!*level) {
+        /* A namespace or backstore that is not enabled serves nobody. */
+        if (sysfs_line(dir, "enable", line, sizeof line) && line[0] == '0')
+            return false;
+        for (const char *const *a = s->attributes; *a; a++)
+            if (attribute_names(dir, *a, s->node)) {
+                snprintf(text, sizeof text, "%s (%s)", s->what, dir);
+                return found(s->w, s->node, text);
+            }
+        return false;
+    }
+    if (**level) {
+        snprintf(path, sizeof path, "%s/%s", dir, *level);
+        return export_below(s, path, level + 1);
+    }
+    CLEANUP_CLOSEDIR DIR *d = opendir(dir);
+    const struct dirent *de;
+    while (d && (de = readdir(d))) {
+        if (de->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", dir, de->d_name) >= (int)sizeof path)
+            continue;
+        if (export_below(s, path, level + 1))
+            return true;
+    }
+    return false;
+}
+
+/* "" stands for every name. */
+static bool is_exported(struct walk *w, struct node n)
+{
+    static const char *const lio[] = {"target", "core", "", "", NULL},
+                             *const lio_attributes[] = {"udev_path", "info", NULL},
+                             *const nvme[] = {"nvmet", "subsystems", "", "namespaces", "", NULL},
+                             *const nvme_attributes[] = {"device_path", NULL};
+    const struct export_search iscsi = {w, n, lio, "exported by an iSCSI or Fibre Channel target", lio_attributes},
+                               nvmet = {w, n, nvme, "exported by an NVMe target", nvme_attributes};
+    return export_below(&iscsi, configfs_root, lio) || export_below(&nvmet, configfs_root, nvme);
 }
 
 /* ---- the stack ---- */
@@ -295,7 +377,7 @@ static bool is_used(struct walk *w, struct node n, uint64_t offset, uint64_t lim
 {
     char dir[PATH_MAX];
     struct holder h = {w, n};
-    if ((n.block && is_mounted(w, n.dev)) || is_swap(w, n))
+    if ((n.block && is_mounted(w, n.dev)) || is_swap(w, n) || is_exported(w, n))
         return true;
     if (n.block && holders && blockdev_sysfs(n.dev, dir, sizeof dir) &&
         blockdev_children(dir, "holders", name_holder, 0, &h))
@@ -313,14 +395,47 @@ static bool used_below(struct walk *w, dev_t dev, int depth);
 
 struct descent {
     struct walk *w;
+    dev_t upper; /* that is descended from */
 };
+
+/* The tables of logical volumes, and of partitions that device mapper makes, have no bytes in common with their
+ * siblings; of others nothing is known but the devices that they stand on. */
+static bool is_disjoint(dev_t dev)
+{
+    char dir[PATH_MAX], uuid[160];
+    if (!blockdev_sysfs(dev, dir, sizeof dir) || !sysfs_line(dir, "dm/uuid", uuid, sizeof uuid))
+        return false;
+    return !strncmp(uuid, "LVM-", 4) || (!strncmp(uuid, "part", 4) && isdigit((unsigned char)uuid[4]));
+}
+
+struct sibling_search {
+    struct walk *w;
+    dev_t upper, lower;
+};
+
+static bool sibling_overlaps(dev_t dev, const char *name, int depth, void *arg)
+{
+    (void)name, (void)depth;
+    const struct sibling_search *s = arg;
+    char sibling[300], text[340];
+    if (dev == s->upper || (is_disjoint(dev) && is_disjoint(s->upper)))
+        return false;
+    device_name(dev, sibling, sizeof sibling);
+    snprintf(text, sizeof text, "also part of %s", sibling);
+    return found(s->w, (struct node){true, s->lower, 0}, text);
+}
 
 static bool member_used(dev_t dev, const char *name, int depth, void *arg)
 {
     (void)name;
     struct descent *s = arg;
-    /* Others may hold a part of the same member (logical volumes of one group): these are no users of the target. */
-    return is_used(s->w, (struct node){true, dev, 0}, 0, 0, false, false) || used_below(s->w, dev, depth);
+    char dir[PATH_MAX];
+    struct sibling_search others = {s->w, s->upper, dev};
+    /* Logical volumes of one group hold parts of the same member: these are no users of the target. */
+    return is_used(s->w, (struct node){true, dev, 0}, 0, 0, false, true) ||
+           (blockdev_sysfs(dev, dir, sizeof dir) &&
+            blockdev_children(dir, "holders", sibling_overlaps, depth, &others)) ||
+           used_below(s->w, dev, depth);
 }
 
 /* Other users of what the device stands on. */
@@ -328,7 +443,7 @@ static bool used_below(struct walk *w, dev_t dev, int depth)
 {
     char dir[PATH_MAX], line[64];
     struct loop l;
-    struct descent s = {w};
+    struct descent s = {w, dev};
     if (depth >= STACK_MAX || !blockdev_sysfs(dev, dir, sizeof dir))
         return false;
     if (blockdev_children(dir, "slaves", member_used, depth + 1, &s))

@@ -25,9 +25,9 @@ enum use {
  * Whether a block device or regular file is in use; `out` gets by what: "mounted at /srv", "it backs loop device
  * /dev/loop3", "open for writing by qemu-nbd (process 12)". Sought are, for the target, the partitions and devices
  * above it, and the files and devices that it stands on: mounts in all mount namespaces, swap, loop devices over the
- * same bytes, holders, processes that opened it for writing (a file: at all). The calling process does not count, and
- * neither do processes whose descriptors the caller may not see (without CAP_SYS_PTRACE those of other users). Thread-
- * safe.
+ * same bytes, holders, other tables of device mapper over the same device, targets of the kernel (configfs), processes
+ * that opened it for writing (a file: at all). The calling process does not count, and neither do processes whose
+ * descriptors the caller may not see (without CAP_SYS_PTRACE those of other users). Thread- safe.
  */
 enum use in_use(const struct stat *st, char *out, size_t size);
 
@@ -38,5 +38,8 @@ bool in_use_loop(const struct stat *st, char *out, size_t size);
  * Whether an open directory is, or lies in, the directory of a Kopia repository; `out` gets the path of the repository.
  */
 bool in_repository(int dir, char *out, size_t size);
+
+/* Tests: where targets of the kernel are configured, in place of /sys/kernel/config. */
+void in_use_configfs_test(const char *root);
 
 #endif

@@ -83,6 +83,16 @@ B=$(submit /dev/mapper/bad)
 became "the next backup" "$B" Completed 300
 expect "restore" 0 -- ask restore "$B//dev/mapper/bad" /srv/back.img --from repository --wait --quiet
 check "the right bytes" cmp /srv/raw.orig /srv/back.img
+
+# ---- a table over the same bytes ----
+dmsetup create --uuid SNAPFERRY-TEST-twin twin <<<"$(linear 0 $sectors)"
+expect "a device of whose bytes another table has a part is no target" 17 'also part of /dev/mapper/twin' -- \
+    ask restore "$B//dev/mapper/bad" /dev/mapper/bad --from repository --overwrite --wait --quiet
+expect "nor is what is below both" 17 'part of /dev/mapper/' -- \
+    ask restore "$B//dev/mapper/bad" "$raw" --from repository --overwrite --wait --quiet
+dmsetup remove twin
+expect "without it, it is" 0 -- \
+    ask restore "$B//dev/mapper/bad" /dev/mapper/bad --from repository --overwrite --wait --quiet
 until_true 60 metric_is steps_stuck 0
 same "nothing is stuck" "$(metric steps_stuck)" 0
 clean "nothing is left behind" 60
