@@ -11,6 +11,7 @@
 #include "daemon/decide/decide.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_restore(const struct backup *b)
@@ -20,7 +21,12 @@ static bool is_restore(const struct backup *b)
 
 /* ---- counting ---- */
 
-struct tally {
+struct run_tally {
+    struct run_tally *next;
+    char *backup;   /* id */
+    uint64_t after; /* number of the last operation that was read */
+    unsigned seen;  /* of this part */
+    bool whole;
     unsigned n, completed, failed, canceled, skipped;
     bool degraded;
     struct backup_bytes bytes;
@@ -37,7 +43,7 @@ static const char *post_hook_of(const struct operation *op)
     return operation_is_restore(op) ? op->policy->hook_post_restore : op->policy->hook_post_backup;
 }
 
-static void add_expiry(struct tally *t, const struct operation *op)
+static void add_expiry(struct run_tally *t, const struct operation *op)
 {
     const struct policy *policy = op->policy;
     if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || policy->mover[0] ||
@@ -55,7 +61,9 @@ static void add_expiry(struct tally *t, const struct operation *op)
 
 static int add_up(const struct operation *op, void *arg)
 {
-    struct tally *t = arg;
+    struct run_tally *t = arg;
+    t->after = op->seq;
+    t->seen++;
     if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
         return 0;
     if (!t->hook_found && post_hook_of(op)[0] && !op->post_hook_done)
@@ -88,22 +96,72 @@ static int add_up(const struct operation *op, void *arg)
     return 0;
 }
 
-/* In one pass: they are finished, and read from disk. */
-static int tally_up(struct decide *d, const struct backup *b, struct tally *t)
-{
-    struct operation_filter f = {.parent = b->id};
-    *t = (struct tally){.first = OP_ERROR_INIT, .errors = json_array(), .expire = json_object()};
-    operation_init(&t->hook);
-    return operation_each(d->records, &f, add_up, t, NULL);
-}
-
-static void tally_clear(struct tally *t)
+static void tally_free(struct run_tally *t)
 {
     strs_clear(&t->failed_names);
     op_error_clear(&t->first);
     json_decref(t->errors);
     json_decref(t->expire);
     operation_clear(&t->hook);
+    free(t->backup);
+    free(t);
+}
+
+void tallies_forget(struct decide *d)
+{
+    for (struct run_tally *t = d->tallies, *next; t; t = next) {
+        next = t->next;
+        tally_free(t);
+    }
+    d->tallies = NULL;
+}
+
+static void tally_forget(struct decide *d, const struct backup *b)
+{
+    for (struct run_tally **at = &d->tallies, *t; (t = *at); at = &t->next) {
+        if (strcmp(t->backup, b->id) != 0)
+            continue;
+        *at = t->next;
+        tally_free(t);
+        return;
+    }
+}
+
+static struct run_tally *tally_of(struct decide *d, const struct backup *b)
+{
+    for (struct run_tally *t = d->tallies; t; t = t->next)
+        if (!strcmp(t->backup, b->id))
+            return t;
+    struct run_tally *t = calloc(1, sizeof *t);
+    char *id = strdup(b->id);
+    if (!t || !id) {
+        free(t);
+        free(id);
+        return NULL;
+    }
+    *t = (struct run_tally){
+        .next = d->tallies, .backup = id, .first = OP_ERROR_INIT, .errors = json_array(), .expire = json_object()};
+    operation_init(&t->hook);
+    return d->tallies = t;
+}
+
+#define TALLY_PART 100 /* operations that are read in one turn: they are finished, and on disk */
+
+/* False: not all were read yet. */
+static bool tally_up(struct decide *d, const struct backup *b, struct run_tally *t)
+{
+    const struct operation_filter f = {.parent = b->id, .limit = TALLY_PART, .after = t->after};
+    if (t->whole)
+        return true;
+    t->seen = 0;
+    if (operation_each(d->records, &f, add_up, t, NULL) < 0) {
+        tally_forget(d, b);
+        return false;
+    }
+    t->whole = t->seen < TALLY_PART;
+    if (!t->whole)
+        decide_look_again(d, b->id);
+    return t->whole;
 }
 
 /* ---- finalizing ---- */
@@ -125,7 +183,7 @@ static bool retention_runs(struct decide *d, const struct backup *b)
 }
 
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True: it runs. */
-static bool retention_start(struct decide *d, struct backup *b, const struct tally *t)
+static bool retention_start(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     const char *repo;
     json_t *list;
@@ -163,10 +221,11 @@ void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s
         op.post_hook_done = true;
         operation_write(d, &op);
     }
+    tally_forget(d, b); /* which hook is next */
 }
 
 /* True: none is left to be run. */
-static bool post_hook(struct decide *d, struct backup *b, const struct tally *t)
+static bool post_hook(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     const struct operation *op = &t->hook;
     if (!t->hook_found)
@@ -186,7 +245,7 @@ static bool post_hook(struct decide *d, struct backup *b, const struct tally *t)
 }
 
 /* PartiallyFailed names its volumes (AO-12). */
-static enum outcome outcome_of(const struct tally *t, const struct backup *b)
+static enum outcome outcome_of(const struct run_tally *t, const struct backup *b)
 {
     if (t->completed + t->skipped == t->n)
         return t->degraded || b->degraded ? OUTCOME_PARTIALLY_FAILED : OUTCOME_COMPLETED;
@@ -197,7 +256,7 @@ static enum outcome outcome_of(const struct tally *t, const struct backup *b)
     return OUTCOME_PARTIALLY_FAILED;
 }
 
-static void summary(struct backup *b, const struct tally *t)
+static void summary(struct backup *b, const struct run_tally *t)
 {
     b->counts.attempted = t->n;
     b->counts.completed = t->completed;
@@ -215,7 +274,7 @@ static void summary(struct backup *b, const struct tally *t)
         op_error_copy(&b->error, &t->first);
 }
 
-static void end(struct decide *d, struct backup *b, const struct tally *t)
+static void end(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     enum outcome outcome = outcome_of(t, b);
     summary(b, t);
@@ -231,12 +290,11 @@ static void end(struct decide *d, struct backup *b, const struct tally *t)
 /* Retention, the hooks, the end. */
 static void finalize(struct decide *d, struct backup *b)
 {
-    struct tally t;
-    if (b->expired && retention_runs(d, b))
+    struct run_tally *t = b->expired && retention_runs(d, b) ? NULL : tally_of(d, b);
+    if (!t || !tally_up(d, b, t) || (!b->expired && retention_start(d, b, t)) || !post_hook(d, b, t))
         return;
-    if (tally_up(d, b, &t) >= 0 && (b->expired || !retention_start(d, b, &t)) && post_hook(d, b, &t))
-        end(d, b, &t);
-    tally_clear(&t);
+    end(d, b, t);
+    tally_forget(d, b);
 }
 
 /* ---- the function ---- */

@@ -345,6 +345,9 @@ static void end_turn(struct decide *d)
 {
     plan_clear(&d->plan);
     d->in_flight = false;
+    for (unsigned i = 0; i < d->again.n; i++)
+        decide_look_at(d, ROW_BACKUP, d->again.v[i]);
+    strs_clear(&d->again);
 }
 
 void decide_acted(struct decide *d)
@@ -374,6 +377,7 @@ void decide_undone(struct decide *d)
     d->taken = NULL;
     d->taken_end = &d->taken;
     asides_settle(d, false);
+    tallies_forget(d);
     end_turn(d);
     decide_look_at_all(d);
 }
@@ -436,6 +440,8 @@ void decide_free(struct decide *d)
     free_events(d->events);
     free_events(d->taken); /* of a turn that was not carried out */
     asides_free(d);
+    tallies_forget(d);
+    strs_clear(&d->again);
     while (d->repos) {
         struct repo_health *h = d->repos;
         d->repos = h->next;

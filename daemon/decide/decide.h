@@ -313,9 +313,11 @@ struct decide {
     struct event *taken, **taken_end;   /* of this turn */
     struct plan plan;
     struct aside *asides;
-    size_t unit_acts;   /* how many actions were planned before the unit */
-    unsigned units;     /* of this turn */
-    struct event *unit; /* the last one: an event, NULL: a row */
+    struct run_tally *tallies; /* of backups in Finalizing (backup.c) */
+    struct strs again;         /* backups that are looked at again in the next turn */
+    size_t unit_acts;          /* how many actions were planned before the unit */
+    unsigned units;            /* of this turn */
+    struct event *unit;        /* the last one: an event, NULL: a row */
     enum row_kind unit_row;
     char unit_id[BOARD_ID_MAX];
     uint64_t turn; /* number of the turn */
@@ -352,6 +354,8 @@ int64_t decide_wake(const struct decide *d);
 bool decide_is_due(const struct decide *d);
 /* Rows are to be looked at although they were not written. */
 void decide_look_at(struct decide *d, enum row_kind k, const char *id);
+/* The same of a backup, but not in this turn: what is looked at takes long, and requests are answered in between. */
+void decide_look_again(struct decide *d, const char *id);
 void decide_look_at_all(struct decide *d);
 
 /* ---- rows ---- */
@@ -434,6 +438,8 @@ void decide_operation(struct decide *d, struct operation *op);
 void decide_admin(struct decide *d, struct operation *op);
 void decide_delete(struct decide *d, struct operation *op);
 void decide_backup(struct decide *d, struct backup *b);
+/* What was read of the operations of backups that end is forgotten. */
+void tallies_forget(struct decide *d);
 /* Its operations move data and there is nothing to decide about itself: it is not copied, with all its volumes. */
 bool backup_only_waits(struct decide *d, const char *id);
 /* Phase 1 of a backup: prune, hooks, native snapshots. True when all its operations have left it. */

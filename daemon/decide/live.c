@@ -77,6 +77,11 @@ void decide_look_at(struct decide *d, enum row_kind k, const char *id)
         board_mark(d->board, id);
 }
 
+void decide_look_again(struct decide *d, const char *id)
+{
+    strs_add(&d->again, id);
+}
+
 /* ---- events ---- */
 
 struct event *event_new(enum event_kind kind, enum row_kind row, const char *id)

@@ -76,6 +76,7 @@ struct row_filter {
     unsigned limit;                 /* 0: none */
     uint64_t before;                /* only those with a smaller seq; 0: any */
     int64_t since_ns;               /* only those changed since; 0: any */
+    uint64_t after;                 /* only those with a greater seq; 0: any */
 };
 typedef int row_fn(const void *row, void *arg);
 int row_add(struct records *r, enum row_kind k, void *row, struct err *e);
@@ -103,6 +104,7 @@ void rows_unwatch(struct records *r, const void *arg);
         STATE state;                                                                                                   \
         bool live, newest_first;                                                                                       \
         unsigned limit;                                                                                                \
+        uint64_t after;                                                                                                \
     };                                                                                                                 \
     typedef int X##_fn(const struct X *row, void *arg);                                                                \
     struct X##_visit {                                                                                                 \
@@ -116,17 +118,9 @@ void rows_unwatch(struct records *r, const void *arg);
     }                                                                                                                  \
     static inline struct row_filter X##_row_filter(const struct X##_filter *f)                                         \
     {                                                                                                                  \
-        return f                                                                                                       \
-                   ? (                                                                                                 \
-                         struct row_filter){f->parent,                                                                 \
-                                            f->volume_id,                                                              \
-                                            (int)f->state,                                                             \
-                                            f->live,                                                                   \
-                                            f->newest_first,                                                           \
-                                            f->limit,                                                                  \
-                                            0,                                                                         \
-                                            0}                                                                         \
-                   : (struct row_filter){.parent = NULL};                                                              \
+        return f ? (struct row_filter){f->parent, f->volume_id, (int)f->state, f->live, f->newest_first, f->limit, 0,  \
+                                       0,         f->after}                                                            \
+                 : (struct row_filter){.parent = NULL};                                                                \
     }                                                                                                                  \
     static inline int X##_add(struct records *r, struct X *x, struct err *e)                                           \
     {                                                                                                                  \

@@ -63,7 +63,7 @@ static int numbers_in_memory(const struct records *r, enum row_kind k, const str
 {
     enum order o = order_of(f);
     for (const struct object *obj = first_of(r, k, f, o); obj; obj = obj->younger[o])
-        if (matches(k, f, obj->now) && put_number(ret, obj->seq) < 0)
+        if (obj->seq > f->after && matches(k, f, obj->now) && put_number(ret, obj->seq) < 0)
             return -ENOMEM;
     return 0;
 }
@@ -136,7 +136,8 @@ static int walk_begin(struct walk *w, struct err *e)
 {
     struct numbers *m = &w->memory;
     w->more = wants_disk(w->kind, w->f);
-    w->left = (struct range){-1, (sqlite3_int64)w->r->next_seq}; /* none that is added meanwhile */
+    /* None that is added meanwhile. */
+    w->left = (struct range){w->f->after ? (sqlite3_int64)w->f->after : -1, (sqlite3_int64)w->r->next_seq};
     if (numbers_in_memory(w->r, w->kind, w->f, m) < 0)
         return err_nomem(e);
     for (size_t i = 0; w->f->newest_first && i < m->n / 2; i++) {
