@@ -549,6 +549,7 @@ static void config(const char *dir, unsigned slots)
              "[storage-class \"images\"]\ndriver = reflink\nmatch = /srv/vm/*.img\nmax-per-device = %u\n"
              "[job \"all\"]\nvolumes = /srv/vm/*.img\non-calendar = yearly\n",
              slots, dir, dir, slots);
+    umask(077); /* a password file that others can read is refused */
     write_text(dir, "snapferry.ini", text);
     write_text(dir, "pw", "benchmark\n");
 }

@@ -106,7 +106,7 @@ static int set_modes(struct records *r, struct err *e)
                             "set up");
     return records_exec(r->writer.db, r->path,
                         "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                        "PRAGMA wal_autocheckpoint=500; PRAGMA journal_size_limit=4194304; PRAGMA foreign_keys=ON;"
+                        "PRAGMA wal_autocheckpoint=1000; PRAGMA journal_size_limit=4194304; PRAGMA foreign_keys=ON;"
                         "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON",
                         e, "set up");
 }

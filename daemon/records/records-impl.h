@@ -53,6 +53,7 @@ enum kind_stmt {
     KS_HAS_ID,
     KS_INSERT,
     KS_UPDATE,
+    KS_UPDATE_PLACE, /* parent and volume, too */
     KS_DELETE,
     KS_ASIDE_COPY,
     KS_ASIDE_DELETE,

@@ -185,8 +185,10 @@ static const char *const kind_text[KS_N][2] = {
     [KS_BY_SEQ] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE seq=?1"},
     [KS_HAS_ID] = {"SELECT seq FROM ", " WHERE id=?1"},
     [KS_INSERT] = {"INSERT INTO ", "(" ROW_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"},
-    [KS_UPDATE] = {"UPDATE ", " SET generation=?2,parent=?4,volume=?5,state=?6,updated_ns=?8,wake_ns=?9,doc=?10"
-                              " WHERE seq=?1 AND id=?3"},
+    /* An index is written for each column that is named, changed or not. */
+    [KS_UPDATE] = {"UPDATE ", " SET generation=?2,state=?6,updated_ns=?8,wake_ns=?9,doc=?10 WHERE seq=?1 AND id=?3"},
+    [KS_UPDATE_PLACE] = {"UPDATE ", " SET generation=?2,parent=?4,volume=?5,state=?6,updated_ns=?8,wake_ns=?9,doc=?10"
+                                    " WHERE seq=?1 AND id=?3"},
     [KS_DELETE] = {"DELETE FROM ", " WHERE seq=?1"},
     [KS_ASIDE_COPY] = {"INSERT INTO set_aside(kind,seq,id,parent,volume,state,doc,reason,at_ns)"
                        " SELECT ?2,seq,id,parent,volume,state,doc,?3,?4 FROM ",

@@ -28,8 +28,10 @@ static int write_row(struct connection *c, struct version *v, enum kind_stmt whi
     sqlite3_bind_int64(st, 1, (sqlite3_int64)h->seq);
     sqlite3_bind_int64(st, 2, (sqlite3_int64)h->generation);
     bind_text(st, 3, h->id);
-    bind_text(st, 4, h->parent);
-    bind_text(st, 5, h->volume_id);
+    if (which != KS_UPDATE) {
+        bind_text(st, 4, h->parent);
+        bind_text(st, 5, h->volume_id);
+    }
     bind_text(st, 6, enum_name(row_types[v->kind].states, version_state(v)));
     if (which == KS_INSERT)
         sqlite3_bind_int64(st, 7, h->created_ns);
@@ -51,13 +53,24 @@ static int delete_row(struct connection *c, enum row_kind k, uint64_t seq, struc
     return records_step(c, st, e, "write");
 }
 
+static bool in_place(const struct version *was, const struct version *now)
+{
+    const struct row *a = (const struct row *)was->data, *b = (const struct row *)now->data;
+    return !strcmp(a->parent, b->parent) && !strcmp(a->volume_id, b->volume_id);
+}
+
 static int write_object(struct connection *c, const struct object *obj, struct err *e)
 {
     struct version *now = obj->now, *was = obj->was;
     /* Made anew under the same id it is another row. */
     bool same = now && was && version_row(now)->seq == version_row(was)->seq;
     int rc = was && !same ? delete_row(c, was->kind, version_row(was)->seq, e) : 0;
-    return rc < 0 || !now ? rc : write_row(c, now, same ? KS_UPDATE : KS_INSERT, e);
+    return rc < 0 || !now ? rc
+                          : write_row(c, now,
+                                      !same                ? KS_INSERT
+                                      : in_place(was, now) ? KS_UPDATE
+                                                           : KS_UPDATE_PLACE,
+                                      e);
 }
 
 /* ---- intents ---- */
