@@ -83,7 +83,8 @@ struct answer_facts {
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */
     const char *down, *down_hint;
-    const json_t *places; /* operation -> place in the queue; NULL: to be counted for each */
+    const json_t *standing; /* answer_standing(), made before; NULL: it is made */
+    const json_t *places;   /* operation -> place in the queue; NULL: to be counted for each */
     /* behind the above */
     struct answer_daemon own;
     struct schedule *schedule;
@@ -157,6 +158,8 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
 /* ---- the whole ---- */
 
 json_t *answer_status(const struct answer_facts *f);
+/* Its parts that all volumes and native snapshots are read for: {"volumes", "natives", "problems"}. */
+json_t *answer_standing(const struct answer_facts *f);
 /* One line: what runs, what waits, and the first problem. */
 void answer_headline(const struct answer_facts *f, char *out, size_t cap);
 

@@ -181,18 +181,10 @@ static void put_metrics(const struct answer_facts *f, json_t *status)
     json_object_set_new(status, "metrics", metrics);
 }
 
-json_t *answer_status(const struct answer_facts *f)
+json_t *answer_standing(const struct answer_facts *f)
 {
-    static const struct operation_filter live = {.live = true};
     json_t *problems = json_array();
-    CLEANUP_JSON json_t *places = queue_places(f);
-    struct answer_facts own = *f;
-    own.places = places;
-    struct operations_seen s = {.facts = &own, .running = json_array(), .queue = json_array(), .problems = problems};
     struct volumes_seen v = {.gone = NULL};
-    add_general_problems(f, problems);
-    json_t *repositories = list_repositories(f, problems);
-    operation_each(f->records, &live, see_operation, &s, NULL);
     volume_lines_init(&v.lines, f);
     count_classes(&v, f->cfg);
     volume_row_each(f->records, NULL, see_volume, &v, NULL);
@@ -203,12 +195,38 @@ json_t *answer_status(const struct answer_facts *f)
     add_unprotected(&v, problems);
     add_last_failures(&v, problems);
     add_idle_jobs(&v, problems);
-    json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "daemon", daemon_state(f), "config",
-                          config_state(f), "repositories", repositories, "slots", slots_state(f, &s), "running",
-                          s.running, "queue", s.queue, "volumes", volume_lines_list(&v.lines), "jobs", list_jobs(f),
-                          "natives", natives_summary(f), "problems", problems);
-    put_metrics(f, o);
+    json_t *o = json_pack("{s:o,s:o,s:o}", "volumes", volume_lines_list(&v.lines), "natives", natives_summary(f),
+                          "problems", problems);
     free(v.gone);
     volume_lines_clear(&v.lines);
+    return o;
+}
+
+static void add_problems(json_t *to, const json_t *from)
+{
+    json_t *p;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)from, i, p) if (json_array_size(to) < PROBLEMS_MAX)
+        json_array_append(to, p);
+}
+
+json_t *answer_status(const struct answer_facts *f)
+{
+    static const struct operation_filter live = {.live = true};
+    json_t *problems = json_array();
+    CLEANUP_JSON json_t *places = queue_places(f);
+    CLEANUP_JSON json_t *standing = f->standing ? json_incref((json_t *)(uintptr_t)f->standing) : answer_standing(f);
+    struct answer_facts own = *f;
+    own.places = places;
+    struct operations_seen s = {.facts = &own, .running = json_array(), .queue = json_array(), .problems = problems};
+    add_general_problems(f, problems);
+    json_t *repositories = list_repositories(f, problems);
+    operation_each(f->records, &live, see_operation, &s, NULL);
+    add_problems(problems, jarr(standing, "problems"));
+    json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:O,s:o,s:O,s:o}", "daemon", daemon_state(f), "config",
+                          config_state(f), "repositories", repositories, "slots", slots_state(f, &s), "running",
+                          s.running, "queue", s.queue, "volumes", json_object_get(standing, "volumes"), "jobs",
+                          list_jobs(f), "natives", json_object_get(standing, "natives"), "problems", problems);
+    put_metrics(f, o);
     return o;
 }

@@ -174,11 +174,39 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
     return answer_backup(&f, b, with_operations);
 }
 
+/* ---- status ---- */
+
+#define STANDING_CHEAP_NS (20 * NS_PER_MS) /* it is made for each answer */
+#define STANDING_SHARE 100                 /* else for a hundredth of the time at most */
+
+void standing_forget(struct engine *g)
+{
+    json_decref(g->standing);
+    g->standing = NULL;
+}
+
+/* What is said of thousands of volumes is kept for a while: it would hold up all else. */
+static const json_t *standing_of(struct engine *g, const struct answer_facts *f)
+{
+    if (g->standing && mono_ns() < g->standing_until_ns)
+        return g->standing;
+    const int64_t from = thread_cpu_ns();
+    standing_forget(g);
+    g->standing = answer_standing(f);
+    const int64_t cost = thread_cpu_ns() - from;
+    g->standing_until_ns = cost > STANDING_CHEAP_NS ? mono_ns() + STANDING_SHARE * cost : 0;
+    return g->standing;
+}
+
 json_t *engine_status(struct engine *g)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     gather_facts(g, FACTS_ALL, &f);
-    return answer_status(&f);
+    f.standing = standing_of(g, &f);
+    json_t *status = answer_status(&f);
+    if (!g->standing_until_ns)
+        standing_forget(g);
+    return status;
 }
 
 void engine_headline(struct engine *g, char *out, size_t cap)

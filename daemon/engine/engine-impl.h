@@ -74,6 +74,8 @@ struct engine {
     json_t *orphan_list;
     json_t *pools;                          /* volume id -> how full its pool is, as last seen */
     const struct engine_observer *observer; /* NULL: none */
+    json_t *standing;                       /* of volumes and native snapshots, as status had it last; NULL: not kept */
+    int64_t standing_until_ns;              /* CLOCK_MONOTONIC: made again then */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;
@@ -130,6 +132,9 @@ int mover_start(struct engine *g, const struct operation *op, int device, bool *
 int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e);
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
 const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op);
+
+/* What status has of volumes is made anew (answers.c). */
+void standing_forget(struct engine *g);
 
 /* ---- the journal ---- */
 

@@ -354,6 +354,7 @@ void engine_free(struct engine *g)
     if (g->records)
         rows_unwatch(g->records, g);
     volumes_free(g);
+    standing_forget(g);
     repositories_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
@@ -433,6 +434,7 @@ static void reload_done(struct step_result *s, void *arg)
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_reopen(g, NULL);
         volumes_look_again(g);
+        standing_forget(g);
         if (g->observer)
             g->observer->configured(fresh, g->observer->arg);
         answer = json_pack("{s:b,s:s}", "reloaded", 1, "hash", cfg_hash(fresh));
