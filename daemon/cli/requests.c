@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - verbs that request an operation from the daemon */
+#include "daemon/cli/restore-all.h"
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "daemon/records/records.h"
@@ -159,12 +160,19 @@ static int confirm_restore(const struct options *o, const json_t *args, struct e
 
 int ask_restore(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL, *backup = NULL;
     if (!args)
         return err_nomem(e);
     int rc = restore_args(o, args, e);
     if (rc >= 0)
         rc = confirm_restore(o, args, e);
+    if (rc >= 0 && o->class_map && o->n_args < 2 && !jstr(args, "volume")[0])
+        rc = daemon_ask(o, "describe", json_pack("{s:s}", "id", jstr(args, "backup")), &backup, e);
+    const json_t *b = jobj(backup, "backup");
+    if (rc >= 0 && json_array_size(jarr(b, "operations")) > 1) {
+        json_object_set(args, "backup", json_object_get(b, "id"));
+        return restore_all(o, b, args, e);
+    }
     if (rc >= 0)
         rc = daemon_ask(o, "submit-restore", json_incref(args), &answer, e);
     if (rc < 0)

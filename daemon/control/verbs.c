@@ -203,7 +203,7 @@ static const struct {
      "volumes:l job:s full:b move-data:b description:s debug:b from_timer:b"},
     {"submit-restore", do_submit_restore, true, true,
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o verify:b differential:b "
-     "offset:i length:i"},
+     "offset:i length:i check:b"},
     {"verify", do_verify, true, false, "repository:s read_percent:n"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, false, "repository:s replaced:b"},

@@ -230,13 +230,20 @@ static void record(struct restore *r, enum restore_from from, const char *why)
 {
     r->from = from;
     snprintf(r->why, sizeof r->why, "%s", why);
+    if (jbool(r->req, "check")) { /* only whether it could be done */
+        const struct err fine = ERR_INIT;
+        r->answer = json_pack("{s:s,s:s,s:s}", "target", jstr(r->req, "target"), "from", restore_from_name(from), "why",
+                              r->why);
+        restore_end(r, &fine);
+        return;
+    }
     engine_request(r->engine, write_rows, rows_written, r);
 }
 
 static void refuse(struct restore *r, const struct err *e)
 {
     r->refused = *e;
-    if (r->native_missing)
+    if (r->native_missing && !jbool(r->req, "check"))
         engine_request(r->engine, write_rows, note_missing_ended, r);
     else
         restore_end(r, e);

@@ -27,6 +27,20 @@ expect "a map to no class" 2 'does not exist' -- ask restore "$B" --class-map go
 expect "neither target nor map" 2 'requires a target' -- ask restore "$B"
 rm -f "$WORK/xfs/other/a.img"
 
+# Several volumes: all are checked before the first one begins.
+image "$WORK/xfs/b.img" 8 2; image "$WORK/xfs/c.img" 8 3
+C=$(submit "$WORK/xfs/b.img" "$WORK/xfs/c.img")
+same "a backup of two volumes" "$(wait_state "$C" Completed 30)" Completed
+touch "$WORK/xfs/other/c.img"
+expect "one target exists: refused as a whole" 17 '1 of 2 volumes cannot be restored; nothing was begun' -- \
+    ask restore "$C" --class-map gold=other --wait
+check "nothing was begun" test ! -e "$WORK/xfs/other/b.img"
+rm "$WORK/xfs/other/c.img"
+expect "all volumes by class map (CF-51)" 0 'c.img restored to' -- ask restore "$C" --class-map gold=other --wait
+check "the first" cmp "$WORK/xfs/b.img" "$WORK/xfs/other/b.img"
+check "the second" cmp "$WORK/xfs/c.img" "$WORK/xfs/other/c.img"
+rm -f "$WORK"/xfs/other/[bc].img "$WORK"/xfs/[bc].img
+
 # A node installed anew: storage and repository know enough to go on.
 native=$(natives_of "$WORK/xfs/a.img")
 stops "the daemon stops"
@@ -50,6 +64,6 @@ same "the backup is forgotten" \
 same "its native snapshot stays, as the only copy" \
     "$(askj native list | jq -r --arg a "$native" '.natives[] | select(.alias == $a) | .reasons' | grep -o only-copy)" \
     only-copy
-same "what the repository stores stays" "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 1
+same "what the repository stores stays" "$(sf "$REPO" snapshot list --all --json | result 'snapshots | length')" 3
 explain_failure
 finish
