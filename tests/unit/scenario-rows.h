@@ -46,7 +46,7 @@ static void cmd_add(void)
         wrong("%s cannot be added", word(2));
     if (k == ROW_NATIVE && !has_word("absent"))
         json_object_set_new(m.natives, word(2), json_pack("{s:s,s:s}", "volume", volume_id, "operation", ""));
-    n_changed = 0;
+    forget_changed();
 }
 
 /* set KIND ID [state=S] {...} */
@@ -56,14 +56,14 @@ static void cmd_set(void)
     json_t *doc = json_word();
     if (row_update_doc(m.records, k, word(2), option("state"), doc ? doc : json_object()) < 0)
         wrong("%s cannot be changed", word(2));
-    n_changed = 0;
+    forget_changed();
 }
 
 static void cmd_drop(void)
 {
     if (row_delete(m.records, kind_named(word(1)), word(2), NULL) < 0)
         wrong("%s cannot be removed", word(2));
-    n_changed = 0;
+    forget_changed();
 }
 
 /* lost SNAPSHOT: the repository can no longer read it */

@@ -211,7 +211,7 @@ static void cmd_backup(void)
     backup_add(m.records, &b, NULL);
     if (records_commit(m.records, NULL) < 0)
         wrong("the backup cannot be recorded");
-    n_changed = 0; /* as the request made it */
+    forget_changed(); /* as the request made it */
 }
 
 /* restore r1 of up-b1.a0 [native] [to=/srv/out] [overwrite] [verify] [differential] [offset=N] [length=N] */
@@ -263,7 +263,7 @@ static void cmd_restore(void)
     operation_add(m.records, &op, NULL);
     if (records_commit(m.records, NULL) < 0)
         wrong("the restore cannot be recorded");
-    n_changed = 0;
+    forget_changed();
 }
 
 static void cmd_cancel(void)
