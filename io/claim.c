@@ -15,11 +15,12 @@
 #define USER_WAIT_MS 1000 /* programs that only look at a device or file */
 #define POLL_MS 50
 
-/* Anything in use is refused with the same hint; with --force only this program's own lock counts. */
+/* Anything in use is refused with the same hint; with --force only this program's own lock counts. Its name is not in
+ * the hint: what is in use is to be released, and the daemon has no such option. */
 static int refuse_user(const char *path, const char *who, struct err *e)
 {
     err_plain(e, ERR_TARGET, EBUSY, "restore target %s is in use (%s)", path, who);
-    err_hint(e, "unmount or release it first; overwriting what is in use (--force) destroys the data of its user");
+    err_hint(e, "unmount or release it first: overwriting it would destroy the data of its user");
     return -EBUSY;
 }
 

@@ -56,7 +56,7 @@ int target_unchanged(const struct target *t, struct err *e)
     err_plain(e, ERR_TARGET, ESTALE,
               "restore target %s was truncated by another program: it has %jd bytes, had at least %" PRIu64, t->path,
               (intmax_t)st.st_size, least);
-    err_hint(e, "its contents are incomplete; find out what else uses it, and restore again with --force");
+    err_hint(e, "its contents are incomplete; find out what else uses it, and restore again, as a whole");
     return -ESTALE;
 }
 

@@ -96,7 +96,12 @@ check "nothing of it was made" eval '! ls "$WORK"/xfs/x.img* 2>/dev/null'
 exec 9<>"$WORK/xfs/range.img"
 expect "a file that is open: refused, and untouched" 17 'in use.*target is untouched' -- \
     restore "$WORK/xfs/range.img" --differential
+out=$(restore "$WORK/xfs/range.img" --differential 2>&1)
+check "the hint is to release it" grep -q 'unmount or release it first' <<<"$out"
+check "and not --force, which the daemon lacks" eval '! grep -q -- --force <<<"$out"'
 exec 9>&-
+expect "with -r, of a file that is not empty, it is --resume" 17 '--resume continues an interrupted restore' -- \
+    sf "$REPO" restore latest "$WORK/xfs/range.img" --as "snapferry@testnode:$WORK/xfs/v.img"
 pack=$(find "$REPO" -path "$REPO/p*" -name '*.f' -size +4M | sort | head -n 1)
 dd if=/dev/zero of="${pack:-$WORK/none}" bs=4096 count=100 seek=600 conv=notrunc status=none
 random_file "$WORK/xfs/old.img" $((12 * MIB)) 65
