@@ -5,6 +5,10 @@
  * A request is a header with its descriptors, and bytes: the argument of a function, or words: argv, env, writable. It
  * is the same program image on both sides, so a function is its address. The answer is the child's pid and pidfd, or
  * an errno.
+ *
+ * A child does nothing before the daemon knows it: it names itself at its gate and waits there. If the spawner ends or
+ * stalls after it forked, the daemon learns of the child by that, and ends it before the request is carried out again:
+ * no two children ever do the same work.
  */
 #include "proc/spawner.h"
 #include "base/cleanup.h"
@@ -27,11 +31,12 @@
 #include <unistd.h>
 
 #define SOCKET_FD 3
-#define ANSWER_S 10 /* a fork that takes longer is given up */
+#define ANSWER_S 10  /* a fork that takes longer is given up */
+#define LOST_MS 2000 /* for a child that the spawner forked to name itself */
 #define REQUEST_MAX (64u << 20)
 #define RESTART_LIMIT 10 /* spawners of one daemon; afterwards it forks itself */
 
-enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USES, USE_CHANNEL = 0 };
+enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USE_GATE, USES, USE_CHANNEL = 0 };
 
 struct request {
     bool program;
@@ -48,6 +53,8 @@ struct answer {
     pid_t pid;
     int sys; /* errno, 0: forked */
 };
+
+struct spawner_test spawner_test;
 
 static struct {
     pid_t pid, owner; /* owner: the thread that may use it */
@@ -130,7 +137,18 @@ static bool words_of(struct server *v, struct request *r)
 
 static void __attribute__((noreturn)) become(struct server *v, struct request *r, const int fd[USES])
 {
+    const pid_t self = getpid();
+    char open_now;
     close(SOCKET_FD);
+    /* The daemon may have opened it already, and be gone from there. */
+    (void)!send(fd[USE_GATE], &self, sizeof self, MSG_NOSIGNAL);
+    ssize_t n;
+    /* Closed before it had read the name: a reset first, and then what it had sent. */
+    while ((n = recv(fd[USE_GATE], &open_now, 1, 0)) < 0 && (errno == EINTR || errno == ECONNRESET))
+        ;
+    if (n != 1)
+        _exit(127);
+    close(fd[USE_GATE]);
     if (!r->program) {
         r->function.channel = fd[USE_CHANNEL];
         r->function.arg = v->bytes;
@@ -187,6 +205,8 @@ static void __attribute__((noreturn)) serve(int socket, pid_t parent)
         for (int i = 0; i < USES; i++)
             fd[i] = r.uses & 1u << i ? fds[next++] : -1;
         const struct answer a = request_fork(&v, &r, fd, &pidfd);
+        if (spawner_test.forked)
+            spawner_test.forked();
         for (int i = 0; i < USES; i++)
             closep(&fds[i]);
         if (descriptors_send(SOCKET_FD, &a, sizeof a, &pidfd, pidfd >= 0, 0) != (ssize_t)sizeof a)
@@ -299,11 +319,34 @@ static bool send_request(const struct request *r, const char *bytes, const int *
     return sent > 0 && send_all(spawner.socket, all + sent, len - (size_t)sent);
 }
 
-/* As those of spawn.h; 0 also when the spawner has ended. */
-static int ask(struct spawned *ret, struct request *r, const char *bytes, const int fd[USES], struct err *e)
+/* The spawner is no more: of a child that it had forked for this request nobody else knows. `gate`: the daemon's end,
+ * whose other ones only such a child can have. */
+static void end_lost_child(int gate)
 {
-    int fds[USES];
+    struct pollfd p = {.fd = gate, .events = POLLIN};
+    pid_t pid;
+    int ready;
+    while ((ready = poll(&p, 1, LOST_MS)) < 0 && errno == EINTR)
+        ;
+    if (ready > 0 && recv(gate, &pid, sizeof pid, MSG_DONTWAIT) == (ssize_t)sizeof pid) {
+        kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        log_warning("process %d, which it had forked for the daemon, was ended before it did anything", (int)pid);
+    }
+    /* One that has not come to name itself finds its gate closed. */
+}
+
+/* As those of spawn.h; 0 also when the spawner has ended. */
+static int ask(struct spawned *ret, struct request *r, const char *bytes, int fd[USES], struct err *e)
+{
+    int fds[USES], pair[2];
     unsigned n = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot create a socket");
+    CLEANUP_CLOSE int gate = pair[0];
+    CLEANUP_CLOSE int gate_child = pair[1];
+    fd[USE_GATE] = gate_child;
     for (int i = 0; i < USES; i++)
         if (fd[i] >= 0) {
             r->uses |= (uint8_t)(1u << i);
@@ -315,7 +358,8 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, const 
     bool silent = false;
     if (send_request(r, bytes, fds, n)) {
         int ready;
-        while ((ready = poll(&p, 1, ANSWER_S * 1000)) < 0 && errno == EINTR)
+        while ((ready = poll(&p, 1, spawner_test.answer_ms ? spawner_test.answer_ms : ANSWER_S * 1000)) < 0 &&
+               errno == EINTR)
             ;
         silent = ready == 0;
         if (ready > 0)
@@ -325,6 +369,9 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, const 
         log_warning("the process that forks for the daemon %s; another one is started",
                     silent ? "does not answer" : "has ended");
         spawner_end();
+        closep(&gate_child);
+        gate_child = -1;
+        end_lost_child(gate);
         return 0;
     }
     if (a.sys == ENOSYS || a.sys == EPERM) { /* a filter of whoever started the daemon */
@@ -337,6 +384,7 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, const 
     if (a.sys)
         return err_set(e, ERR_GENERIC, a.sys, "cannot create a process");
     ret->pid = a.pid;
+    send(gate, "", 1, MSG_NOSIGNAL); /* if the child has ended meanwhile, its pidfd says so */
     return 1;
 }
 
@@ -377,7 +425,7 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
     char *end = words_put(words_put(words, s->argv), s->env);
     if (s->writable)
         words_put(end, s->writable);
-    return ask(ret, &r, words, (const int[USES]){s->in, s->out, s->err, s->cgroup, report, go}, e);
+    return ask(ret, &r, words, (int[USES]){s->in, s->out, s->err, s->cgroup, report, go, -1}, e);
 }
 
 int spawner_function(struct spawned *ret, const struct spawn_function *f, struct err *e)
@@ -385,5 +433,5 @@ int spawner_function(struct spawned *ret, const struct spawn_function *f, struct
     if (!f->arg_len || f->arg_len > REQUEST_MAX || !spawner_there())
         return 0;
     struct request r = {.function = *f, .len = f->arg_len};
-    return ask(ret, &r, f->arg, (const int[USES]){f->channel, -1, -1, -1, -1, -1}, e);
+    return ask(ret, &r, f->arg, (int[USES]){f->channel, -1, -1, -1, -1, -1, -1}, e);
 }

@@ -20,6 +20,11 @@ int spawner_start(struct err *e);
 /* Ends it. */
 void spawner_stop(void);
 
+/* Set before it is started: called in it when it has forked, and how long its answer is waited for (0: as always). */
+extern struct spawner_test {
+    void (*forked)(void);
+    int answer_ms;
+} spawner_test;
 /* Its pid, 0 if there is none. */
 int spawner_pid_test(void);
 

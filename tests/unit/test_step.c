@@ -624,6 +624,69 @@ static void test_spawner_killed(void **state)
     assert_true(s.canceled);
 }
 
+static void stall(void)
+{
+    for (;;)
+        pause();
+}
+static void die(void)
+{
+    _exit(0);
+}
+
+/* Appends a byte to a file: so often the work was done. */
+static int fn_work(const json_t *in, json_t **out, int *ret_fd, struct err *e)
+{
+    const int fd =
+        open(json_string_value(json_object_get(in, "file")), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    (void)ret_fd;
+    if (fd < 0 || write(fd, "x", 1) != 1)
+        return err_set(e, ERR_GENERIC, errno, "cannot work");
+    close(fd);
+    *out = json_object();
+    return 0;
+}
+static off_t work_done(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? st.st_size : 0;
+}
+
+/* It has forked, and then stalls or dies before it answers: what it forked is ended before the work is done again. */
+static void test_spawner_that_stalls(void **state)
+{
+    (void)state;
+    static void (*const ways[])(void) = {stall, die};
+    char path[64] = "/tmp/snapferry-step-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_return_code(fd, errno);
+    close(fd);
+    for (unsigned i = 0; i < 2; i++) {
+        struct err e = ERR_INIT;
+        spawner_stop();
+        spawner_test = (struct spawner_test){ways[i], 1000};
+        assert_ok(spawner_start(&e), &e);
+        spawner_test.forked = NULL;
+        json_t *in = json_pack("{s:s}", "file", path);
+        SEEN s = run(fn_work, in, 30);
+        assert_int_equal(s.e.cls, ERR_NONE);
+        assert_non_null(strstr(logged, "was ended before it did anything"));
+        logged[0] = '\0';
+        /* Nobody is left, at the gate or as a zombie. */
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(errno, ECHILD);
+        assert_int_equal(work_done(path), i + 1);
+        /* The next one is forked by another spawner, which answers. */
+        SEEN next = run(fn_work, in, 30);
+        assert_int_equal(next.e.cls, ERR_NONE);
+        assert_int_equal(work_done(path), i + 2);
+        json_decref(in);
+        assert_return_code(truncate(path, i + 1), errno);
+    }
+    spawner_test = (struct spawner_test){NULL, 0};
+    unlink(path);
+}
+
 /* A machine on which none stays alive: each request is carried out all the same, in the end without one. */
 static void test_spawner_that_is_killed_again_and_again(void **state)
 {
@@ -746,6 +809,7 @@ int main(void)
         S(test_spawned_is_a_child_of_the_daemon),
         S(test_spawned_with_large_input),
         S(test_spawner_killed),
+        S(test_spawner_that_stalls),
         S(test_spawner_that_is_killed_again_and_again),
         T(test_spawner_ends_with_the_daemon),
         T(test_spawner_under_filters),
