@@ -76,7 +76,7 @@ static void explain_records(const struct answer_facts *f, const char *volume, co
     const struct volume_line *l = volume_lines_add(&lines, v, desc, k ? k->name : "");
     if (l) {
         add_text(text, "%s%s",
-                 l->state == VOLUME_PROTECTED  ? "It is protected."
+                 l->state == VOLUME_PROTECTED  ? jstr(l->doc, "why")[0] ? "It is protected " : "It is protected."
                  : l->state == VOLUME_EXCLUDED ? "It is not backed up: "
                                                : "It is not protected: ",
                  jstr(l->doc, "why"));

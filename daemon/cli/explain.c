@@ -49,7 +49,8 @@ static void print_protection(const json_t *volume)
     if (*why && s != STANDING_PROTECTED)
         snprintf(text, sizeof text, ": %.1400s", why);
     else
-        snprintf(text, sizeof text, ", last success %s", text_ago(jint(volume, "last_success_ns")));
+        snprintf(text, sizeof text, ", last success %s%s%.1400s", text_ago(jint(volume, "last_success_ns")),
+                 *why ? "; " : "", why);
     const unsigned column = LABEL + (unsigned)strlen(words[s].word);
     print_paragraph(stdout, text, column, LABEL);
     if (jint(volume, "next_ns"))

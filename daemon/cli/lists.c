@@ -211,7 +211,9 @@ static void volume_note(struct table *t, const json_t *v)
 {
     const json_t *error = jobj(v, "error");
     bool ok = volume_standing(v) != STANDING_UNPROTECTED;
-    table_note(t, ok ? TINT_DIM : TINT_BAD, *jstr(v, "why") || !error ? jstr(v, "why") : jstr(error, "message"));
+    /* Of one that is protected a last attempt that failed is more than what shows the good one. */
+    const bool attempt = error && (!*jstr(v, "why") || volume_standing(v) == STANDING_PROTECTED);
+    table_note(t, ok ? TINT_DIM : TINT_BAD, attempt ? jstr(error, "message") : jstr(v, "why"));
     if (!ok && *jstr(error, "hint")) {
         char hint[1200];
         snprintf(hint, sizeof hint, "→ %.1100s", jstr(error, "hint"));

@@ -576,6 +576,9 @@ void volume_backup_found(struct decide *d, const char *volume_id);
 /* Bytes that had changed since the backup before; -1: not known (a native snapshot alone, a plugin that does not
  * count). */
 int64_t operation_changed_bytes(const struct operation *op);
+/* What shows that it can be restored: "" another process than its mover has found its snapshot in the repository;
+ * "mover" that alone says so; "plugin:NAME" so does the plugin that stored the data; "native" its native snapshot. */
+const char *operation_evidence(const struct operation *op);
 /* The repository that has a volume's last good backup; "": none. */
 void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap);
 

@@ -50,14 +50,29 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
+/* Protected is what another process than the mover has found in the repository. The rest is said to be something else.
+ */
+static const char *evidence_text(const char *evidence, char *out, size_t cap)
+{
+    if (!strcmp(evidence, "native"))
+        return "by a native snapshot only; the repository has no copy";
+    if (!strcmp(evidence, "mover"))
+        return "as reported by its mover; not yet checked in the repository";
+    if (!evidence[0])
+        return "";
+    snprintf(out, cap, "as reported by %.150s, which stores the data", evidence);
+    return out;
+}
+
 void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
                 size_t cap)
 {
     const enum outcome status = v ? v->last_status : OUTCOME_NONE;
     const char *error = v ? v->last_error.message : "", *lost = v ? v->last_good_lost : "";
     bool good = v && v->last_success_ns > 0;
+    char name[200];
     if (s == VOLUME_PROTECTED)
-        snprintf(out, cap, "%s", "");
+        snprintf(out, cap, "%s", evidence_text(v ? v->last_good_evidence : "", name, sizeof name));
     else if (s == VOLUME_GONE)
         snprintf(out, cap, "missing%s", good ? "; its backups remain" : "");
     else if (s == VOLUME_EXCLUDED)

@@ -117,6 +117,36 @@ static json_t *check_steps(struct decide *d, const json_t *aliases)
     return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
 }
 
+/* The snapshot of an operation whose data one of our own movers has just stored, and nobody else has seen; "": none. */
+static const char *unproven_snapshot(const struct operation *op)
+{
+    const bool unproven = op->outcome == OUTCOME_COMPLETED && operation_evidence(op)[0] && !op->unverified[0] &&
+                          op->policy->move_data && !op->policy->mover[0];
+    return unproven ? jstr(op->result, "snapshotID") : "";
+}
+
+/* Who is asked about others anyway is asked about it, too. */
+static void ask_about_own(const struct operation *op, json_t *check)
+{
+    const char *snapshot = unproven_snapshot(op);
+    if (snapshot[0] && json_object_size(check))
+        jset_str(check, snapshot, op->native);
+}
+
+static void note_proven(struct decide *d, struct operation *op, const struct operation *check)
+{
+    const char *snapshot = unproven_snapshot(op);
+    const json_t *answer = admin_answer(check, 0), *v = json_object_get(json_object_get(answer, "readable"), snapshot);
+    const char *why = jstr(json_object_get(answer, "why"), snapshot);
+    if (json_is_true(v)) {
+        op->verified_ns = decide_now(d);
+    } else if (v) {
+        op->degraded = true;
+        str_setf(&op->unverified, "repository \"%s\" does not have what was backed up: snapshot %s: %.300s",
+                 op->policy->repository, snapshot, why[0] ? why : "not readable");
+    }
+}
+
 /* A check that has not begun takes in more. */
 static bool check_extend(struct decide *d, const char *id, const json_t *check)
 {
@@ -182,6 +212,7 @@ bool natives_ask_ahead(struct decide *d, struct operation *op, const struct nati
         if (r && r->state != NATIVE_CREATING && !is_trusted(&f[i], r, since_ns))
             jset_str(check, r->snapshot, r->id);
     }
+    ask_about_own(op, check);
     if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, id, NULL) < 0)
         return false;
     str_set(&op->check_operation, id);
@@ -199,6 +230,7 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
         if (!op_state_terminal(asked.state))
             return 1;
         natives_note_checked(d, &asked);
+        note_proven(d, op, &asked);
         str_clear(&op->check_operation);
         /* One that failed has had its retries: the next would fail as well. What is not known to be safe stays. */
         op->checks = asked.state != OP_COMPLETED ? CHECKS_MAX : op->checks + 1;
@@ -209,6 +241,7 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
     int rc = natives_plan_prune(d, op->volume_id, rules, since_ns, &items, &check, v, e);
     if (rc < 0)
         return rc;
+    ask_about_own(op, check);
     if (json_object_size(check) && op->checks < CHECKS_MAX) {
         char fresh[512];
         if (natives_ask_repository(d, op->policy->repository, check, fresh, NULL) == 0)

@@ -277,8 +277,8 @@ static void volume_ended(struct volume_row *v, const void *arg)
     v->last_end_ns = op->completed_ns;
     /* A cancel or a skip says nothing about how backups of the volume go. */
     if (op->outcome != OUTCOME_CANCELED && op->outcome != OUTCOME_SKIPPED)
-        v->last_verdict = op->outcome;
-    if (op->outcome == OUTCOME_COMPLETED) {
+        v->last_verdict = op->unverified[0] ? OUTCOME_PARTIALLY_FAILED : op->outcome;
+    if (op->outcome == OUTCOME_COMPLETED && !op->unverified[0]) {
         v->last_success_ns = op->completed_ns;
         v->last_snapshot_ns = op->snapshot_ns;
         str_set(&v->last_good_backup, op->parent);
@@ -288,6 +288,7 @@ static void volume_ended(struct volume_row *v, const void *arg)
             operation_source(op, source);
             str_set(&v->source, source);
         }
+        str_set(&v->last_good_evidence, operation_evidence(op));
         v->last_changed_bytes = operation_changed_bytes(op);
         op_error_clear(&v->last_error);
     } else if (op->error.code) {
@@ -312,6 +313,13 @@ static void terminal(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
+    if (op->unverified[0]) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_DAMAGE, 0, "%s", op->unverified);
+        err_hint(&e, "`snapferry verify` reads the repository; back up the volume again");
+        operation_error(d, op, "check", &e);
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
+    }
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
     if (operation_is_restore(op)) {

@@ -63,11 +63,18 @@ int volume_find(struct decide *d, const char *what, struct volume_row *ret)
 
 /* ---- the last good backup ---- */
 
+const char *operation_evidence(const struct operation *op)
+{
+    if (!op->policy->move_data)
+        return "native";
+    return op->policy->mover[0] ? op->policy->mover : op->verified_ns || op->rebuilt ? "" : "mover";
+}
+
 struct newest {
     struct decide *decide;
     const char *except; /* a backup that is on its way out */
     int64_t end_ns, snapshot_ns, changed;
-    char backup[192], repository[128];
+    char backup[192], repository[128], evidence[192];
 };
 
 /* Whether what an operation made can still be restored, as far as is known. */
@@ -75,7 +82,7 @@ static bool still_there(struct decide *d, const struct operation *op)
 {
     CLEANUP(native_row_clear) struct native_row n;
     native_row_init(&n);
-    if (op->lost)
+    if (op->lost || op->unverified[0])
         return false;
     if (op->policy->move_data)
         return true;
@@ -102,6 +109,7 @@ static int look_at_backup(const struct operation *op, void *arg)
     x->changed = operation_changed_bytes(op);
     snprintf(x->backup, sizeof x->backup, "%s", op->parent);
     snprintf(x->repository, sizeof x->repository, "%s", op->policy->repository);
+    snprintf(x->evidence, sizeof x->evidence, "%s", operation_evidence(op));
     return 0;
 }
 
@@ -118,6 +126,7 @@ static int save_newest(struct decide *d, struct volume_row *v, const struct newe
     v->last_snapshot_ns = x->snapshot_ns;
     str_set(&v->last_good_backup, x->backup);
     str_set(&v->last_good_repository, x->repository);
+    str_set(&v->last_good_evidence, x->evidence);
     v->last_changed_bytes = x->changed;
     return volume_row_save(d->records, v, e);
 }

@@ -302,6 +302,8 @@ static const struct field_desc operation_table[] = {
     INT(cleanup_tries),
     STR(cleanup_error),
     BOOL(lost, .about = "its snapshot is no longer in the repository"),
+    TIME(verified_ns, .about = "when another process found its snapshot"),
+    STR(unverified, .about = "what it found instead"),
     BOOL(pre_hook_done, .about = "the pre-backup or pre-restore hook has ended"),
     BOOL(post_hook_done),
     ENUM(from, restore_from),
@@ -445,6 +447,7 @@ static const struct field_desc volume_row_table[] = {
     STR(last_good_repository),
     STR(last_good_lost, .about = "why no backups are left"),
     STR(source, .about = "of its snapshots in the repository"),
+    STR(last_good_evidence, .about = "what shows it, if the repository was not asked: mover, plugin:NAME, native"),
     STRUCT(last_error, op_error),
 };
 TABLE(volume_row, "volume", .keep_text = false);

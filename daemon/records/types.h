@@ -446,6 +446,9 @@ struct operation {
     int64_t cleanup_tries;
     char *cleanup_error;
     bool lost; /* its snapshot is no longer in the repository */
+    /* another process than its mover has found the snapshot, and it is what was asked for; what it found instead */
+    int64_t verified_ns;
+    char *unverified;
     bool pre_hook_done, post_hook_done;
     /* restore */
     char *of, *why, *target_name, *snapshot, *stored_id;
@@ -543,6 +546,7 @@ struct volume_row {
     int64_t last_changed_bytes; /* -1: not known */
     char *last_good_backup, *last_good_repository, *last_good_lost;
     char *source; /* of its snapshots in the repository; "": as earlier versions named it */
+    char *last_good_evidence; /* operation_evidence() */
     struct op_error last_error;
     json_t *unknown;
 };

@@ -75,6 +75,10 @@ all "one that goes before it was backed up leaves nothing behind" "0 2 0 1"
 # ---- the only backup is deleted ----
 A=$(good "$V/a.img") B1=$(good "$V/b.img") B2=$(good "$V/b.img")
 all "after backups" "2 0 0 1"
+same "the first one is reported by its mover alone" "$(of "$V/a.img" .why)" \
+    "as reported by its mover; not yet checked in the repository"
+same "the second was looked for when the first made room" "$(of "$V/b.img" '.why // "nothing"')" nothing
+expect "explain says it, too" 0 'Protected +yes, last success .*; as reported by its mover' -- ask explain "$V/a.img"
 check "status --check: all is well" ask status --check --quiet
 ends() { askj describe "$1" | jq -r '.backup.operations[0].ended_ns'; }
 first=$(ends "$B1")
@@ -117,6 +121,7 @@ expect "and nothing of that is left" 1 \
 image "$V/only/s.img" 2 5
 good "$V/only/s.img" >/dev/null
 same "a snapshot-only volume" "$(of "$V/only/s.img" .state)" protected
+same "which is said" "$(of "$V/only/s.img" .why)" "by a native snapshot only; the repository has no copy"
 find "$V/only" -path '*/.snapferry/*' -name '*.native' -delete
 ask scan main --quiet
 unsafe() { [ "$(of "$V/only/s.img" .state)" = unprotected ]; }

@@ -59,6 +59,8 @@ static int rest_operation(const struct operation *op, void *arg)
     for (unsigned i = 1; i < op->attempts.n; i++)
         if (errors[i].attempt <= errors[i - 1].attempt)
             violated("AO-33", "attempt %lld of %s is recorded twice", (long long)errors[i].attempt, op->id);
+    if (op->verified_ns && json_object_get(m.liars, op->id))
+        violated("RS-18", "the snapshot of %s counts as found, and its mover named another one", op->id);
     if (json_object_get(m.unprepared, op->id) && done)
         violated("PVC-25", "the prepare hook of %s failed and it is Completed", op->id);
     if (op->kind == KIND_BACKUP && p->hook_continue && !strcmp(op->error.stage, "prepare hook") &&
@@ -199,7 +201,7 @@ static int note_good(const struct operation *op, void *arg)
     struct good_of *x = arg;
     if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED)
         return 0;
-    x->any |= op->policy->move_data;
+    x->any |= op->policy->move_data && !op->unverified[0];
     x->this_one |= !strcmp(op->parent, x->backup);
     return 0;
 }

@@ -169,6 +169,35 @@ static void volumes_are_judged_offline(void **state)
     close_it(&x);
 }
 
+static const char *why_of(struct fixture *x, const char *id, const char *evidence)
+{
+    static char text[400];
+    assert_int_equal(
+        row_update_doc(x->records, ROW_VOLUME, id, NULL, json_pack("{s:s}", "last_good_evidence", evidence)), 0);
+    CLEANUP_JSON json_t *answer = answer_volumes(&x->facts, "", NULL, NULL);
+    CLEANUP_JSON json_t *status = answer_status(&x->facts);
+    const json_t *v = named(jarr(answer, "volumes"), "id", id);
+    assert_true(jbool(v, "protected"));
+    snprintf(text, sizeof text, "%s", jstr(v, "why"));
+    assert_string_equal(jstr(named(jarr(status, "volumes"), "id", id), "why"), text);
+    assert_false(has_problem(status, "/srv/good.img"));
+    return text;
+}
+
+/* Protected without a word is only what was found in the repository by another process than its mover. */
+static void what_protection_is_based_on(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    add_volume(&x, "id-good", "/srv/good.img", "known", NOW - DAY);
+    assert_string_equal(why_of(&x, "id-good", ""), "");
+    assert_string_equal(why_of(&x, "id-good", "mover"), "as reported by its mover; not yet checked in the repository");
+    assert_string_equal(why_of(&x, "id-good", "plugin:tape"), "as reported by plugin:tape, which stores the data");
+    assert_string_equal(why_of(&x, "id-good", "native"), "by a native snapshot only; the repository has no copy");
+    close_it(&x);
+}
+
 /* What storage was found to have comes first, what nobody could look at is from the records. */
 static void volumes_that_were_looked_at(void **state)
 {
@@ -478,9 +507,10 @@ static void status_of_thousands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(volumes_are_judged_offline),    cmocka_unit_test(volumes_that_were_looked_at),
-        cmocka_unit_test(facts_of_the_daemon),           cmocka_unit_test(pages_of_ended_rows),
-        cmocka_unit_test(natives_are_planned_by_volume), cmocka_unit_test(status_of_thousands),
+        cmocka_unit_test(volumes_are_judged_offline),  cmocka_unit_test(what_protection_is_based_on),
+        cmocka_unit_test(volumes_that_were_looked_at), cmocka_unit_test(facts_of_the_daemon),
+        cmocka_unit_test(pages_of_ended_rows),         cmocka_unit_test(natives_are_planned_by_volume),
+        cmocka_unit_test(status_of_thousands),
     };
     return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
 }
