@@ -38,8 +38,9 @@ static void phase_begin(struct pace *p, const struct pace_sample *s)
 static double to_read(const struct pace_sample *s)
 {
     uint64_t left = is_less(s->total, s->done), read = is_less(s->done, s->skipped);
+    /* Not known: what is left is as full as what was done. */
     if (!s->allocated || s->allocated >= s->total)
-        return (double)left;
+        return read ? (double)left * ((double)read / (double)s->done) : (double)left;
     uint64_t known = is_less(s->allocated, read);
     /* More was read than is allocated: the storage compresses, or counts differently. Then the rest is estimated
      * from the past. */
@@ -48,10 +49,17 @@ static double to_read(const struct pace_sample *s)
     return (double)(known < left ? known : left);
 }
 
+/* A tenth of a short run says as much as the first seconds of a long one. */
+static bool is_settled(const struct pace *p, double t)
+{
+    const double age = t - p->start, read = (double)is_less(p->at.done, p->at.skipped);
+    return age >= PACE_SETTLE || (age >= PACE_SETTLE_MIN && read >= (read + to_read(&p->at)) / 10);
+}
+
 static void forecast(struct pace *p, double t, double dt)
 {
     double speed = p->pass_s > 0 ? p->passed / p->pass_s : 0;
-    if (t - p->start < PACE_SETTLE || speed < 1 || p->at.total <= p->at.done) {
+    if (!is_settled(p, t) || speed < 1 || p->at.total <= p->at.done) {
         p->end = -1;
         return;
     }

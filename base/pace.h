@@ -8,9 +8,10 @@
  * - The rate is that of data. Holes, skipped parts and stretches of zeros are not included: they take no time and
  *   would make it jump. It is bytes over time, both decaying with a half-life of PACE_HALF_LIFE seconds.
  * - The remaining time is derived from the bytes that will really be read: what the volume has allocated and was not
- *   read yet if that is known, else all that is left; and from the rate of reading, zeros included. Its end, not its
- *   length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the first PACE_SETTLE seconds
- *   of a phase, nor while there was no progress for PACE_STALL.
+ *   read yet if that is known, else of what is left the share that was read so far; and from the rate of reading, zeros
+ *   included. Its end, not its length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the
+ *   first PACE_SETTLE seconds of a phase (PACE_SETTLE_MIN, if a tenth was read by then), nor while there was no
+ * progress for PACE_STALL.
  * - 100 % is shown only after the end.
  */
 #ifndef SNAPFERRY_BASE_PACE_H
@@ -22,6 +23,7 @@
 #define PACE_HALF_LIFE 10.0
 #define PACE_END_HALF_LIFE 5.0
 #define PACE_SETTLE 5.0
+#define PACE_SETTLE_MIN 1.0
 #define PACE_STALL 15.0
 
 /* One sample of an operation. Bytes; `t` in seconds of a monotonic clock. */

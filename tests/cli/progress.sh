@@ -193,6 +193,34 @@ same "restore -r on a small one" $? 0
 check "nothing of the line is left" sh -c "! sed -n '/^== end/,\$p' '$WORK/real' | grep -q '^restore:'"
 check "what it restored" cmp "$WORK/image" "$WORK/back"
 rm "$WORK/back"
+
+# A limit makes a run steady. From a tenth on the time left is within a fifth of what is left (and a report or two).
+foretold() { # NAME FILE
+    local bad
+    bad=$(jq -s -r '[.[] | select(.type == "progress" and .phase == "moving" and .totalBytes > 0)] as $p |
+        ([$p[] | select(.doneBytes == .totalBytes) | .seconds] | min // ($p[-1].seconds + 1)) as $end |
+        [$p[] | select(.doneBytes * 10 >= .totalBytes and $end - .seconds > 3)] |
+        if length < 4 then "only \(length) reports" else
+            [.[] | ($end - .seconds) as $left | select(.etaSeconds == null or
+                ((.etaSeconds - $left) | fabs) > 0.2 * $left + 2) |
+                "at \(.doneBytes) bytes: \(.etaSeconds) s, left were \($left)"] | join("; ") end' "$2")
+    same "$1: the time left is right from a tenth on" "$bad" ""
+}
+random_file "$WORK/steady" $((14 << 20)) 11
+E=$WORK/eta
+sf "$E" repo create --splitter FIXED-1M --quiet
+sf "$E" backup "$WORK/steady" --as t@h:/s --quiet
+sf "$E" verify --read-limit 1MiB --json >"$WORK/eta.verify" 2>/dev/null &
+sf "$E" restore latest "$WORK/eta.back" --read-limit 1MiB --json >"$WORK/eta.restore" 2>/dev/null &
+random_file "$WORK/steady2" $((14 << 20)) 12
+sf "$E" backup "$WORK/steady2" --as t@h:/t --splitter FIXED-1M --read-limit 1MiB --json >"$WORK/eta.backup" 2>/dev/null
+wait %?verify %?restore
+foretold backup "$WORK/eta.backup"
+foretold restore "$WORK/eta.restore"
+foretold verify "$WORK/eta.verify"
+same "verify counts the bytes that it reads" \
+    "$(jq -s '[.[] | select(.type == "progress" and .phase == "moving") | .totalBytes] | max >= 14680064' \
+        "$WORK/eta.verify")" true
 out=$(sf "$R" backup "$WORK/image" --as t@h:/i --full-scan --json 2>/dev/null)
 same "JSON: done never exceeds the total" \
     "$(jq -s '[.[] | select(.type == "progress" and .doneBytes > .totalBytes and .totalBytes > 0)] | length' \

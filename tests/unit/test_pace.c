@@ -76,6 +76,42 @@ static void test_steady(void **state)
     close_to(pace_left(&c.p, c.s.t + 10), 40, 0.02);
 }
 
+/* From a tenth of a steady run on the time left is within a fifth of what is really left, however long the run, however
+ * often it reports, whatever of it is no work. */
+static void is_foretold(const char *what, double seconds, double step, double data, double zero, double hole,
+                        bool allocated)
+{
+    struct pace p = {0};
+    const double rate = data + zero + hole;
+    struct pace_sample s = {.t = 500, .phase = "moving", .total = (uint64_t)(rate * seconds)};
+    s.allocated = allocated ? (uint64_t)((data + zero) * seconds) : 0;
+    pace_add(&p, &s);
+    for (double t = step; t < seconds - step / 2; t += step) {
+        s.t = 500 + t;
+        s.done = (uint64_t)(rate * t);
+        s.zero = (uint64_t)(zero * t);
+        s.skipped = (uint64_t)(hole * t);
+        pace_add(&p, &s);
+        const double left = pace_left(&p, s.t), really = seconds - t;
+        if (t >= seconds / 10 && (left < 0.8 * really || left > 1.2 * really))
+            fail_msg("%s of %g s, a report each %g s: after %g s %g s are left, not %g", what, seconds, step, t, really,
+                     left);
+    }
+}
+
+static void test_steady_runs_are_foretold(void **state)
+{
+    (void)state;
+    static const double lengths[] = {15, 30, 60, 600, 7200, 86400}, steps[] = {0.2, 1};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+            is_foretold("a backup", lengths[i], steps[k], 100 * MB, 0, 0, false);
+            is_foretold("a backup of a sparse volume", lengths[i], steps[k], 50 * MB, 20 * MB, 400 * MB, true);
+            is_foretold("a restore with holes", lengths[i], steps[k], 50 * MB, 20 * MB, 130 * MB, false);
+            is_foretold("a verification", lengths[i], steps[k], 0.2 * MB, 0, 0, false);
+        }
+}
+
 /* A half-life later half of what was is forgotten. */
 static void test_half_life(void **state)
 {
@@ -237,17 +273,12 @@ static void test_odd_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_half_life),
-        cmocka_unit_test(test_stall),
-        cmocka_unit_test(test_bursts),
-        cmocka_unit_test(test_sparse_then_dense),
-        cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_more_than_allocated),
-        cmocka_unit_test(test_unknown_total),
-        cmocka_unit_test(test_again),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_odd_times),
+        cmocka_unit_test(test_steady),        cmocka_unit_test(test_steady_runs_are_foretold),
+        cmocka_unit_test(test_half_life),     cmocka_unit_test(test_stall),
+        cmocka_unit_test(test_bursts),        cmocka_unit_test(test_sparse_then_dense),
+        cmocka_unit_test(test_zeros),         cmocka_unit_test(test_more_than_allocated),
+        cmocka_unit_test(test_unknown_total), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_end),           cmocka_unit_test(test_odd_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
