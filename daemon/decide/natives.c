@@ -190,7 +190,7 @@ bool natives_asked(struct decide *d, const struct operation *op, char *out, size
         return false;
     why = asked.state == OP_RETRYING ? asked.error.message : asked.state == OP_QUEUED ? asked.waiting : "";
     snprintf(out, cap, "waiting for %s: %.700s", id,
-             why[0] ? why : "checking in the repository what is due for pruning");
+             why[0] ? why : "checking snapshots in the repository before pruning");
     return true;
 }
 

@@ -51,7 +51,7 @@ static void wait_for_turn(struct engine *g, const struct operation *op, char *wh
         snprintf(why, cap, "its native snapshot is taken next");
     } else if (op->kind == KIND_ADMIN || op->kind == KIND_VERIFY) {
         const char *down = repository_down(&g->d, op->policy->repository);
-        snprintf(why, cap, "%s", down ? down : "another question to the repository is being answered");
+        snprintf(why, cap, "%s", down ? down : "another check of the repository is running");
     } else {
         snprintf(why, cap, "next in line");
     }
@@ -108,9 +108,9 @@ static void add_asides(const struct decide *d, json_t *problems)
 {
     char text[1400];
     for (const struct aside *a = d->asides; a; a = a->next) {
-        snprintf(text, sizeof text, "%s waits, what becomes of it cannot be recorded: %s", a->id, a->err.msg);
+        snprintf(text, sizeof text, "%s waits, its state cannot be recorded: %s", a->id, a->err.msg);
         json_array_append_new(problems, json_pack("{s:s,s:s,s:s}", "severity", "error", "text", text, "hint",
-                                                  "it is tried again by itself, everything else goes on"));
+                                                  "it is retried automatically; other operations continue"));
     }
 }
 

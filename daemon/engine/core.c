@@ -40,7 +40,7 @@ struct event *engine_event(enum event_kind kind, enum row_kind row, const char *
 {
     struct event *ev = event_new(kind, row, id);
     if (!ev) {
-        log_line(LOG_LVL_ERROR, "no memory for an event of %s: the daemon ends, systemd starts it again", id);
+        log_line(LOG_LVL_ERROR, "out of memory for an event of %s: stopping, systemd restarts the daemon", id);
         abort();
     }
     return ev;

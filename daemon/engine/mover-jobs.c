@@ -230,7 +230,7 @@ int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *
     if (rc == 0)
         rc = movers_adopt(g->movers, &id, &s, e);
     if (rc == 0) {
-        log_info("%s: its mover (process %d) still runs and is watched again", operation_label(op), (int)id.pid);
+        log_info("%s: its mover (process %d) is still running and was adopted", operation_label(op), (int)id.pid);
         return 0;
     }
     *e = (struct err)ERR_INIT;

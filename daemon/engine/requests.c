@@ -80,7 +80,7 @@ static int write_other(struct decide *d, void *arg, struct err *e)
     } else if (!strcmp(kind, "admin") && jarr(a->req, "do")) {
         json_set(&op.does, jarr(a->req, "do"));
     } else {
-        return err_set(e, ERR_USAGE, 0, "there is no operation of kind \"%s\" that can be asked for", kind);
+        return err_set(e, ERR_USAGE, 0, "operations of kind \"%s\" cannot be requested", kind);
     }
     return answer_id(
         a, admin_add(d, verify ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(a->engine, a->req), &op, NULL, id, e),
@@ -259,14 +259,14 @@ static int write_forget(struct decide *d, void *arg, struct err *e)
     if (rc < 0)
         return rc;
     if (!x.forgotten && x.there) {
-        err_set(e, ERR_BUSY, 0, "volume %s is there: the next look would find it again", x.what);
-        return err_hint(e, "exclude = yes in [volume \"%s\"] leaves it out", x.what);
+        err_set(e, ERR_BUSY, 0, "volume %s is there: the next search would find it again", x.what);
+        return err_hint(e, "exclude = yes in [volume \"%s\"] excludes it", x.what);
     }
     if (!x.forgotten) {
         err_set(e, ERR_NOT_FOUND, 0, "no volume %s is known", x.what);
         return err_hint(e, "`snapferry volumes` lists them");
     }
-    plan_log(d, LOG_LVL_INFO, "volume %s is forgotten", x.what);
+    plan_log(d, LOG_LVL_INFO, "volume %s is removed from the records", x.what);
     json_take(&a->answer, json_pack("{s:s,s:i}", "volume", x.what, "forgotten", (int)x.forgotten));
     return 0;
 }

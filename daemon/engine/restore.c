@@ -77,7 +77,7 @@ static int find_source(struct restore *r, struct err *e)
         return err_hint(e, "`snapferry describe %s` lists its volumes", backup);
     }
     if (p.n > 1) {
-        err_set(e, ERR_USAGE, 0, "backup %s has %u volumes: which one?", backup, p.n);
+        err_set(e, ERR_USAGE, 0, "backup %s has %u volumes; name one", backup, p.n);
         return err_hint(e, "name it: %s/VOLUME; `snapferry describe %s` lists them", backup, backup);
     }
     if (!backup_state_terminal(b.state) && !jbool(r->req, "allow_incomplete")) {

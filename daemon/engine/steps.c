@@ -262,7 +262,7 @@ static int look_again(const struct place *p, const char *alias, const struct nat
     if (rc == 0 && !x.found && n->handle[0] == '/' && lstat(n->handle, &st) == 0) {
         err_set(e, ERR_GENERIC, 0, "%s is still there, but no longer has the tag of native snapshot %s", n->handle,
                 alias);
-        err_hint(e, "remove the file if it is not needed: its record goes with the next look at the storage");
+        err_hint(e, "remove the file if it is not needed; the next sweep then removes its record");
         return -EEXIST;
     }
     if (rc == 0)
@@ -652,7 +652,7 @@ int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
     put_room(jstr(in, "path"), out);
-    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "the file system of %s does not tell its room", jstr(in, "path"));
+    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "cannot determine the free space of %s", jstr(in, "path"));
 }
 
 /* Another file, or other contents of it: then it is opened again. */
