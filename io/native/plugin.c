@@ -47,8 +47,8 @@ static int able(struct talk *t, enum plugin_verb v, unsigned ability, struct err
     if (rc == 0)
         rc = plugin_can(&t->p, &t->info, PLUGIN_DRIVER, v, e);
     if (rc == 0 && ability && !(t->info.abilities & ability)) {
-        err_set(e, ERR_GENERIC, ENOTSUP, "%s: this is not among its abilities, plugin: %s", plugin_verb_at(v)->name,
-                t->p.name);
+        err_set(e, ERR_GENERIC, ENOTSUP, "%s: it says in its abilities that it cannot do this, plugin: %s",
+                plugin_verb_at(v)->name, t->p.name);
         return -ENOTSUP;
     }
     return rc;
@@ -272,7 +272,7 @@ static int find(struct talk *t, const char *volume_id, const char *volume_name, 
     if (rc == 0)
         rc = read_native(t, PV_FIND, answer, alias, ret, e);
     if (rc == 0 && *volume_id && strcmp(ret->tag.volume_id, volume_id) != 0)
-        return plugin_lies(&t->p, PV_FIND, e, "snapshot %s is of volume id %.200s, but it reports %.200s", alias,
+        return plugin_lies(&t->p, PV_FIND, e, "snapshot %s is of volume id %.200s, and it says %.200s", alias,
                            volume_id, ret->tag.volume_id);
     return rc;
 }
@@ -324,7 +324,7 @@ static int plugin_remove(const struct driver_class *c, const struct native *n, b
     struct err fe = ERR_INIT;
     rc = find(&t, n->tag.volume_id, n->tag.volume_name, n->tag.alias, n->handle, &left, &fe);
     if (rc == 0)
-        return plugin_lies(&t.p, PV_REMOVE, e, "it reports snapshot %s as removed, but still lists it", n->tag.alias);
+        return plugin_lies(&t.p, PV_REMOVE, e, "it says that snapshot %s is removed, and still finds it", n->tag.alias);
     if (fe.cls != ERR_NOT_FOUND) {
         if (e)
             *e = fe;
@@ -423,7 +423,7 @@ static int plugin_unexpose(const struct driver_class *into, const struct exposur
         return rc;
     struct stat st;
     if (x->mechanism != EXPOSE_NATIVE && lstat(x->path, &st) == 0)
-        return plugin_lies(&t.p, PV_UNEXPOSE, e, "it reports %.500s as removed, but it is still there", x->path);
+        return plugin_lies(&t.p, PV_UNEXPOSE, e, "it says that %.500s is removed, and it is still there", x->path);
     return 0;
 }
 
@@ -607,7 +607,7 @@ static int plugin_target_abort(const struct driver_class *c, const struct restor
     struct stat st;
     int rc = target_verb(c, PV_TARGET_ABORT, r, NULL, &t, e);
     if (rc == 0 && lstat(r->path, &st) == 0)
-        return plugin_lies(&t.p, PV_TARGET_ABORT, e, "it reports %.500s as removed, but it is still there", r->path);
+        return plugin_lies(&t.p, PV_TARGET_ABORT, e, "it says that %.500s is removed, and it is still there", r->path);
     return rc;
 }
 
