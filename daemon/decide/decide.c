@@ -368,6 +368,11 @@ void decide_undone(struct decide *d)
     for (const struct event *ev = d->taken; ev; ev = ev->next)
         if (ev->kind != EVENT_REQUEST)
             apply_to_all(d, ev, true);
+    for (size_t i = 0; i < d->plan.n; i++) { /* a mover that was to be asked to end was not */
+        struct live *l = d->plan.acts[i].kind == ACT_MOVER_CANCEL ? live_find(d, d->plan.acts[i].id) : NULL;
+        if (l)
+            l->cancel_failed = true;
+    }
     *d->taken_end = d->events;
     if (!d->events)
         d->events_end = d->taken_end;

@@ -166,7 +166,9 @@ static void read_mover(struct model_mover *v)
     if (!l)
         return;
     json_take(&l->progress, json_pack("{s:i}", "done", 4096));
-    put(m.read, v->id);
+    const struct operation *op = operation_peek(m.records, v->id);
+    if (op && op->reason != REASON_PREPARE_TIMEOUT) /* else it comes too late */
+        put(m.read, v->id);
 }
 
 /* ---- acting ---- */
