@@ -148,6 +148,7 @@ struct cfg_daemon {
     int64_t sweep_s;                  /* level-triggered sweep, default 60 */
     int64_t orphan_grace_s;           /* age before an orphan is removed, default 1 h */
     int64_t keep_records_s;           /* default 90 d */
+    int64_t provisional_ttl_s;        /* default 7 d (AO-17) */
     char socket_group[64];            /* default snapferry */
     char state_dir[4096], cache_dir[4096];
     uint64_t cache_max; /* hard limit of the cache directory (CF-30) */

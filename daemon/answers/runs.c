@@ -340,6 +340,27 @@ static json_t *backup_details(const struct backup *b)
 
 enum members_shown { NO_MEMBERS, MEMBER_LINES, WHOLE_MEMBERS };
 
+/* Whether the repositories have its outcome, and what its native snapshots were found to be at its end (AO-16, AO-38).
+ */
+static void put_outcome(const struct answer_facts *f, const struct backup *b, json_t *o)
+{
+    const char *name;
+    json_t *id, *recorded = json_object();
+    json_object_foreach(b->recorders, name, id)
+    {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        const bool there = operation_get(f->records, json_string_value(id), &op, NULL) == 0;
+        /* The row of the operation goes before the backup's; a rebuilt one was found there. */
+        const bool done = b->outcome != OUTCOME_NONE && (!there || op.state == OP_COMPLETED);
+        json_object_set_new(recorded, name, json_boolean(done));
+    }
+    if (json_object_size(recorded))
+        json_object_set(o, "recorded", recorded);
+    json_decref(recorded);
+    if (json_object_size(b->natives_seen))
+        json_object_set(o, "natives_seen", b->natives_seen);
+}
+
 static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown)
 {
     struct operation_filter its = {.parent = b->id};
@@ -368,8 +389,12 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     operation_each(f->records, &its, add_member, &x, NULL);
     jset_str(o, "id", b->id);
     jset_str(o, "kind", b->kind == KIND_NONE ? "backup" : op_kind_name(b->kind));
-    jset_str(o, "state", backup_state_name(state));
-    put_text(o, "velero", velero_phase(state, b->degraded_phase));
+    jset_str(o, "state", b->unproven && !deleting ? STATE_UNKNOWN : backup_state_name(state));
+    put_text(o, "velero", b->unproven ? "" : velero_phase(state, b->degraded_phase));
+    put_text(o, "node", b->node);
+    if (b->unproven)
+        put_text(o, "why",
+                 "found in the repository, which has no record of its outcome: other volumes may have failed");
     put_text(o, "job", b->job);
     put_text(o, "description", b->description);
     jset_bool(o, "degraded", b->degraded_phase || b->degraded);
@@ -422,6 +447,7 @@ json_t *answer_backup_progress(const struct answer_facts *f, const struct backup
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
 {
     json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS);
+    put_outcome(f, b, o);
     json_object_set_new(o, "details", backup_details(b));
     return o;
 }

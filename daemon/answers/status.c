@@ -25,6 +25,15 @@ static bool waits_for_repository(const struct answer_facts *f, const struct oper
 static void add_operation_problems(const struct operations_seen *s, const struct operation *op)
 {
     const char *name = op->volume->name[0] ? op->volume->name : op->id;
+    if (op->records.n && json_array_size(s->problems) < PROBLEMS_MAX) {
+        if (op->tried)
+            add_problem(s->problems, "warning",
+                        "it is tried again; until then a node that was lost could not tell how they ended",
+                        "the outcome of %u backup%s is not recorded in repository \"%s\": %s", op->records.n,
+                        op->records.n == 1 ? "" : "s", op->policy->repository,
+                        op->state == OP_RETRYING ? op->error.message : op->waiting);
+        return;
+    }
     char why[1300] = "";
     if (json_array_size(s->problems) >= PROBLEMS_MAX)
         return;

@@ -168,6 +168,11 @@ int ask_backups(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%s", text_ago(when));
         table_cell(t, TINT_NONE, "%s", progress_text(b));
         reason_note(t, b);
+        if (*jstr(b, "node")) {
+            char note[300];
+            snprintf(note, sizeof note, "of node %.255s", jstr(b, "node"));
+            table_note(t, TINT_DIM, note);
+        }
         if (jbool(b, "degraded") && !state_terminal(jstr(b, "state")))
             table_note(t, TINT_BAD, "some operations have failed, the others continue; see snapferry describe");
     }

@@ -81,6 +81,8 @@ enum option_id {
     OPT_MOVE_DATA,
     OPT_FROM_TIMER,
     OPT_REPLACED,
+    OPT_NODE,
+    OPT_REMOVE_PROVISIONAL,
     OPT_FROM,
     OPT_OVERWRITE,
     OPT_NEW,

@@ -131,6 +131,12 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_FROM_TIMER:
         o->from_timer = true;
         return 0;
+    case OPT_NODE:
+        o->node = v;
+        return 0;
+    case OPT_REMOVE_PROVISIONAL:
+        o->remove_provisional = true;
+        return 0;
     case OPT_REPLACED:
         o->replaced = true;
         return 0;

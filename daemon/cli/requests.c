@@ -301,6 +301,27 @@ int ask_verify(const struct options *o, struct err *e)
     return start_operation(o, "verify", json_incref(args), "Verification", e);
 }
 
+static void print_scan(const struct options *o, const json_t *answer)
+{
+    char whose[300] = "this node";
+    if (o->node)
+        snprintf(whose, sizeof whose, "node %.255s", text_name(o->node));
+    printf("%lld snapshots of %s in the repository: %lld already recorded, %lld volumes added\n",
+           (long long)jint(answer, "snapshots"), whose, (long long)jint(answer, "known"),
+           (long long)jint(answer, "added"));
+    if (jint(answer, "outcomes"))
+        printf("The outcome of %lld backups was found in the repository\n", (long long)jint(answer, "outcomes"));
+    if (jint(answer, "malformed"))
+        printf("%lld records of backups in the repository are malformed and were passed over\n",
+               (long long)jint(answer, "malformed"));
+    if (jint(answer, "removed"))
+        printf("%lld records of other nodes' unfinished backups removed\n", (long long)jint(answer, "removed"));
+    if (jint(answer, "stale"))
+        printf("%lld records of other nodes' unfinished backups are older than provisional-ttl; "
+               "--remove-provisional removes them\n",
+               (long long)jint(answer, "stale"));
+}
+
 int ask_scan(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
@@ -308,6 +329,10 @@ int ask_scan(const struct options *o, struct err *e)
         return args ? -EINVAL : err_nomem(e);
     if (o->replaced)
         jset_bool(args, "replaced", true);
+    if (o->remove_provisional)
+        jset_bool(args, "remove_stale", true);
+    if (o->node && add_text(args, "node", o->node, e) < 0)
+        return -EINVAL;
     /* Answered when it is done. */
     CLEANUP(daemon_closep) struct daemon *d = NULL;
     cli_cancel();
@@ -319,9 +344,7 @@ int ask_scan(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("%lld snapshots of this node in the repository: %lld already recorded, %lld added\n",
-               (long long)jint(answer, "snapshots"), (long long)jint(answer, "known"),
-               (long long)jint(answer, "added"));
+        print_scan(o, answer);
     if (!o->json && !o->quiet && jint(answer, "lost"))
         printf("%lld recorded snapshots are missing and no longer count as backups\n", (long long)jint(answer, "lost"));
     return 0;

@@ -82,7 +82,7 @@ enum tint tint_of_state(const char *state)
     } tints[] = {{"Completed", TINT_GOOD},  {"Failed", TINT_BAD},  {"PartiallyFailed", TINT_BAD},
                  {"Canceled", TINT_WARN},   {"Skipped", TINT_DIM}, {"Retrying", TINT_WARN},
                  {"Cancelling", TINT_WARN}, {"Queued", TINT_DIM},  {"missing", TINT_BAD},
-                 {"removing", TINT_DIM}};
+                 {"removing", TINT_DIM},    {"Unknown", TINT_WARN}};
     for (size_t i = 0; i < sizeof tints / sizeof *tints; i++)
         if (!strcmp(state, tints[i].state))
             return tints[i].tint;

@@ -86,7 +86,7 @@ int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
     const json_t *error = error_of(ended);
     if (!strcmp(state, "Completed") || !strcmp(state, "Skipped"))
         return 0;
-    if (!strcmp(state, "PartiallyFailed"))
+    if (!strcmp(state, "PartiallyFailed") || !strcmp(state, STATE_UNKNOWN))
         return ERR_PARTIAL;
     const char *left = target_left(ended);
     if (!strcmp(state, "Canceled"))

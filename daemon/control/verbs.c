@@ -206,7 +206,7 @@ static const struct {
      "offset:i length:i check:b"},
     {"verify", do_verify, true, false, "repository:s read_percent:n"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
-    {"scan", do_scan, true, false, "repository:s replaced:b"},
+    {"scan", do_scan, true, false, "repository:s node:s replaced:b remove_stale:b"},
     {"detach", do_detach, false, false, "repository:s!"},
     {"forget", do_forget, true, false, "volume:s!"},
     {"cancel", do_cancel, true, false, "id:d!"},

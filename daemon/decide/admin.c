@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define ADMIN_RETRIES 3
+#define RECORD_RETRIES 1000000 /* an outcome is owed until it is recorded */
+#define RECORD_RETRY_MAX_S 3600
 
 const json_t *admin_answer(const struct operation *op, unsigned i)
 {
@@ -35,15 +37,19 @@ int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const cha
     int rc = cfg_policy(d->world.cfg, "", NULL, &p, e);
     if (rc < 0)
         return rc;
-    d->world.ids->stamp(d->world.ids, decide_now(d), stamp);
-    str_setf(&op->id, "%s-%s", prefix, stamp);
+    if (prefix) {
+        d->world.ids->stamp(d->world.ids, decide_now(d), stamp);
+        str_setf(&op->id, "%s-%s", prefix, stamp);
+    }
     str_set(&op->parent, parent);
     op->state = OP_QUEUED;
     op->kind = kind;
     policy_from_cfg(&policy, &p);
     cfg_policy_clear(&p);
     str_set(&policy.repository, repository);
-    policy.retries = ADMIN_RETRIES;
+    policy.retries = op->records.n ? RECORD_RETRIES : ADMIN_RETRIES;
+    if (op->records.n)
+        policy.retry_max_s = RECORD_RETRY_MAX_S;
     policy_take(&op->policy, policy_make(&policy));
     class_desc_init(&own);
     str_set(&own.node, cfg_daemon(d->world.cfg)->node_name);
@@ -86,6 +92,17 @@ static void check_ended(struct decide *d, const struct operation *op)
         decide_look_at(d, ROW_OPERATION, h->next_check_id);
 }
 
+/* It has ended, or has failed and will be retried: the backups that it records wait for it no more. */
+static void recorder_tried(struct decide *d, struct operation *op)
+{
+    if (!op->tried && !op_state_terminal(op->state)) {
+        op->tried = true;
+        operation_write(d, op);
+    }
+    for (unsigned i = 0; i < op->records.n; i++)
+        decide_look_at(d, ROW_BACKUP, op->records.v[i]);
+}
+
 static void end(struct decide *d, struct operation *op)
 {
     if (has_mover(d, op->id))
@@ -99,6 +116,8 @@ static void end(struct decide *d, struct operation *op)
     plan_mover_forget(d, op->id, NULL, NULL);
     plan_live_drop(d, op->id);
     check_ended(d, op);
+    if (op->records.n)
+        recorder_tried(d, op);
 }
 
 static void queued(struct decide *d, struct operation *op)
@@ -114,6 +133,11 @@ static void queued(struct decide *d, struct operation *op)
     if (strcmp(op->waiting, down) != 0) {
         str_set(&op->waiting, down);
         operation_write(d, op);
+    }
+    if (op->records.n) {
+        if (!op->tried)
+            recorder_tried(d, op);
+        return;
     }
     /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
     if (decide_now(d) - op->created_ns > 60 * NS_PER_S) {
@@ -145,6 +169,8 @@ void decide_admin(struct decide *d, struct operation *op)
         operation_adopt(d, op); /* the same for all movers */
         break;
     case OP_RETRYING:
+        if (op->records.n && !op->tried)
+            recorder_tried(d, op);
         if (op->wake_ns > decide_now(d))
             break;
         op->wake_ns = 0;

@@ -3,9 +3,10 @@
  * backup.c - the phases of a backup: Queued, Snapshotting, Moving, Finalizing, and how it ends
  *
  * A restore is a backup record with one operation and without phase 1. Finalizing needs no slot: repository retention
- * by an admin operation, the post-backup hook, the summary.
+ * by an admin operation, the post-backup hook, the summary, the record in the repository (record.c).
  *
- * Crash points: engine-backup-snapshotting, engine-backup-moving, engine-backup-finalizing, engine-backup-ended.
+ * Crash points: engine-backup-snapshotting, engine-backup-moving, engine-backup-finalizing, engine-backup-decided,
+ * engine-backup-ended.
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
@@ -206,8 +207,12 @@ static bool retention_start(struct decide *d, struct backup *b, const struct run
 }
 
 /* The hook of each volume that has one, one after the other. */
-void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s)
+void backup_work_ended(struct decide *d, struct backup *b, enum work w, struct work_result *s)
 {
+    if (w == WORK_LOOK) {
+        backup_look_ended(d, b, s);
+        return;
+    }
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
     if (s->err.cls) {
@@ -274,26 +279,42 @@ static void summary(struct backup *b, const struct run_tally *t)
         op_error_copy(&b->error, &t->first);
 }
 
-static void end(struct decide *d, struct backup *b, const struct run_tally *t)
+static void end(struct decide *d, struct backup *b)
 {
-    enum outcome outcome = outcome_of(t, b);
-    summary(b, t);
     b->completed_ns = decide_now(d);
-    count_backup_ended(d, b, outcome);
-    if (backup_become(d, b, backup_state_of(outcome)) == 0) {
+    count_backup_ended(d, b, b->outcome);
+    if (backup_become(d, b, backup_state_of(b->outcome)) == 0) {
         plan_run_ended(d, b);
         plan_live_drop(d, b->id);
     }
     plan_crash_point(d, "engine-backup-ended");
 }
 
-/* Retention, the hooks, the end. */
+/* From here on it cannot change; it is in the row before anybody records it elsewhere. */
+static void decide_outcome(struct decide *d, struct backup *b, const struct run_tally *t)
+{
+    b->outcome = outcome_of(t, b);
+    summary(b, t);
+    if (is_restore(b) || !backup_record(d, b)) {
+        end(d, b);
+    } else if (backup_write(d, b) == 0) {
+        plan_crash_point(d, "engine-backup-decided");
+    }
+}
+
+/* Retention, the hooks, another look at the native snapshots, the outcome, its record, the end. */
 static void finalize(struct decide *d, struct backup *b)
 {
-    struct run_tally *t = b->expired && retention_runs(d, b) ? NULL : tally_of(d, b);
-    if (!t || !tally_up(d, b, t) || (!b->expired && retention_start(d, b, t)) || !post_hook(d, b, t))
+    if (b->outcome != OUTCOME_NONE) {
+        if (!backup_record_waits(d, b))
+            end(d, b);
         return;
-    end(d, b, t);
+    }
+    struct run_tally *t = b->expired && retention_runs(d, b) ? NULL : tally_of(d, b);
+    if (!t || !tally_up(d, b, t) || (!b->expired && retention_start(d, b, t)) || !post_hook(d, b, t) ||
+        (!is_restore(b) && !backup_looked(d, b)))
+        return;
+    decide_outcome(d, b, t);
     tally_forget(d, b);
 }
 

@@ -142,7 +142,7 @@ static void backup_event(struct decide *d, struct event *ev)
     if (ev->result.not_started)
         plan_log(d, LOG_LVL_WARNING, "%s: %s", b.id, ev->result.err.msg);
     else
-        backup_work_ended(d, &b, &ev->result);
+        backup_work_ended(d, &b, ev->work, &ev->result);
 }
 
 /* What the event says of the row's work and mover holds while it is looked at; `back`: no longer. */

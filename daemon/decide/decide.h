@@ -62,6 +62,7 @@ struct repo_health {
     /* admin operations that ask it whether snapshots can be read: one that runs, and one that waits and takes in what
      * is asked meanwhile; "": none */
     char checking_id[BOARD_ID_MAX], next_check_id[BOARD_ID_MAX];
+    char recorder_id[BOARD_ID_MAX]; /* the newest operation that records outcomes in it; "": none */
 };
 /* The time of the turn, or now outside of one. */
 int64_t decide_now(const struct decide *d);
@@ -94,6 +95,7 @@ enum work {
     WORK_DELETE_NATIVES,
     WORK_DELETE_PLUGIN, /* let a mover plugin delete what it stored: {"plugin", "args"} */
     WORK_RUN_HOOK,      /* hook after a backup or restore */
+    WORK_LOOK,          /* which native snapshots of a backup are still there */
     WORKS
 };
 /* "snapshot": what it does, for status and log. */
@@ -449,7 +451,7 @@ bool decide_snapshots(struct decide *d, const struct backup *b);
 void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void operation_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
-void backup_work_ended(struct decide *d, struct backup *b, struct work_result *s);
+void backup_work_ended(struct decide *d, struct backup *b, enum work w, struct work_result *s);
 
 /* The pre-backup or pre-restore hook: true: there is none, or it has ended; else it is planned. */
 bool begin_hook(struct decide *d, const struct operation *op);
@@ -513,12 +515,29 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
  * counted; at once after a boot. */
 void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, bool rebooted);
 
+/* ---- the outcome of a backup in its repositories (record.c) ---- */
+
+/* Its native snapshots are looked at again (AO-38). True: that was done, or there is none. */
+bool backup_looked(struct decide *d, struct backup *b);
+void backup_look_ended(struct decide *d, struct backup *b, const struct work_result *s);
+/* Its outcome is decided: what records it is added, and noted in the backup, which the caller writes. False: nothing of
+ * it is in a repository. */
+bool backup_record(struct decide *d, struct backup *b);
+/* The first try has not ended yet. */
+bool backup_record_waits(struct decide *d, const struct backup *b);
+/* A mover is about to write it. */
+bool backup_record_runs(struct decide *d, const struct backup *b);
+/* It is to be deleted: nobody writes its record any more; whether that has happened. */
+void backup_record_drop(struct decide *d, struct backup *b);
+bool backup_record_dropped(const struct backup *b);
+
 /* ---- requests ---- */
 
 /* Admin operations: a mover of kind admin with a list of steps; id gets the operation's id. Takes over `steps`. */
 int admin_submit(struct decide *d, const char *repository, json_t *steps, const char *parent, const char *prefix,
                  char id[512], struct err *e);
-/* A queued operation of `kind` (admin, verify); `op` is initialized and has what is special about it. */
+/* A queued operation of `kind` (admin, verify); `op` is initialized and has what is special about it, also its id where
+ * `prefix` is NULL. */
 int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
               const char *parent, char id[512], struct err *e);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */

@@ -92,6 +92,15 @@ static int look(struct decide *d, const char *backup, struct owned *o, struct er
     return rc;
 }
 
+/* Where no snapshot of it is left, or never was, there is a record of its outcome. */
+static void add_recorded(struct owned *o, const struct backup *b)
+{
+    const char *repository;
+    json_t *v;
+    json_object_foreach(b->recorders, repository, v) if (!jarr(o->snapshots, repository))
+        json_object_set_new(o->snapshots, repository, json_array());
+}
+
 static void owned_clear(struct owned *o)
 {
     json_decref(o->natives);
@@ -202,6 +211,8 @@ static void keep_backup(struct decide *d, const struct operation *op)
     CLEANUP(backup_clear) struct backup b;
     if (backup_read(d, op->deletes, &b) == 0) {
         str_clear(&b.deleting);
+        if (backup_record_dropped(&b))
+            backup_record(d, &b);
         backup_write(d, &b);
     }
 }
@@ -272,8 +283,9 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
             continue;
         }
         char fresh[512];
-        json_t *steps = json_pack("[{s:s,s:O,s:o,s:b,s:b}]", "verb", "delete", "snapshots", ids, "operations",
-                                  writers_of(o, ids), "last_good", op->even_kept, "pinned", op->even_kept);
+        json_t *steps =
+            json_pack("[{s:s,s:O,s:o,s:b,s:b,s:s}]", "verb", "delete", "snapshots", ids, "operations",
+                      writers_of(o, ids), "last_good", op->even_kept, "pinned", op->even_kept, "backup", o->backup);
         if (admin_submit(d, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (op->force)
                 continue;
@@ -330,12 +342,18 @@ void decide_delete(struct decide *d, struct operation *op)
         wait_for(d, op, "waiting for the backup to be canceled");
         return;
     }
+    add_recorded(&o, &b);
     if (o.restore[0]) {
         char why[640];
         snprintf(why, sizeof why, "waiting for restore %s, which reads it", o.restore);
         wait_for(d, op, why);
         return;
     }
+    if (backup_record_runs(d, &b)) {
+        wait_for(d, op, "waiting until its outcome is recorded in the repository");
+        return;
+    }
+    backup_record_drop(d, &b);
     if (!op->begun) {
         op->begun = true; /* from here on there is no way back */
         op->wake_ns = 0;
@@ -406,6 +424,10 @@ int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct e
     if (b.deleting[0]) {
         *answer = delete_answer(&b);
         return 0;
+    }
+    if (b.node[0]) {
+        err_set(e, ERR_PERMISSION, 0, "backup %s is of node %s, which alone deletes it", id, b.node);
+        return err_hint(e, "`snapferry delete` on that node; here it can be listed and restored");
     }
     int rc = delete_check(d, &b, force, even_kept, e);
     if (rc < 0)

@@ -557,6 +557,7 @@ void operation_work_ended(struct decide *d, struct operation *op, enum work w, s
     case WORK_DELETE_NATIVES:
     case WORK_DELETE_PLUGIN:
     case WORK_RUN_HOOK:
+    case WORK_LOOK:
     case WORKS:
         break;
     }

@@ -30,6 +30,7 @@ static const char *const work_names[WORKS] = {
     [WORK_DELETE_NATIVES] = "remove the native snapshots of",
     [WORK_DELETE_PLUGIN] = "delete by plugin",
     [WORK_RUN_HOOK] = "post hook of",
+    [WORK_LOOK] = "look at the native snapshots of",
 };
 
 const char *work_name(enum work w)

@@ -100,8 +100,11 @@ static int look_at_backup(const struct operation *op, void *arg)
     struct newest *x = arg;
     /* One that only has to release what it owns has succeeded: what is pruned in favour of it leaves no gap. */
     const bool releasing = op->state == OP_CLEANING_UP && op->outcome == OUTCOME_COMPLETED;
+    /* What a scan has found of another node's protects nothing of this one's. */
+    const bool foreign =
+        op->rebuilt && op->own->node[0] && strcmp(op->own->node, cfg_daemon(x->decide->world.cfg)->node_name) != 0;
     const int64_t end = releasing ? op->ended_ns : op->completed_ns;
-    if (op->kind != KIND_BACKUP || (op->state != OP_COMPLETED && !releasing) || end <= x->end_ns ||
+    if (op->kind != KIND_BACKUP || foreign || (op->state != OP_COMPLETED && !releasing) || end <= x->end_ns ||
         !strcmp(op->parent, x->except) || !still_there(x->decide, op))
         return 0;
     x->end_ns = end;

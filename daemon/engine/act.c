@@ -30,6 +30,7 @@ static step_fn *const step_of[WORKS] = {
     [WORK_DELETE_NATIVES] = step_remove,
     [WORK_DELETE_PLUGIN] = plugin_step,
     [WORK_RUN_HOOK] = hook_step,
+    [WORK_LOOK] = step_natives,
 };
 
 /* ---- work ---- */

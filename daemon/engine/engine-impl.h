@@ -51,6 +51,7 @@ struct engine {
     unsigned telling;         /* waiters are being told: none may be freed */
     struct class_look *looks; /* looks.c */
     struct repository_look *repository_looks;
+    struct recorded_parts *recorded; /* backup-record.c */
     sd_event_source *kick, *sweep, *commit;
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
@@ -136,6 +137,18 @@ const struct cfg_plugin *operation_plugin(struct engine *g, const struct operati
 /* What status has of volumes is made anew (answers.c). */
 void standing_forget(struct engine *g);
 
+/* ---- outcomes of backups for their repositories (backup-record.c) ---- */
+
+/* The final records of an operation's backups, an array of {"labels", "data"}. */
+json_t *backup_records_final(struct engine *g, const struct operation *op);
+/* What the mover of an operation writes with its first snapshot; NULL: it is written already. */
+json_t *record_provisional(struct engine *g, const struct operation *op);
+/* A mover reports that it is. */
+void record_written(struct engine *g, const struct operation *op);
+void recorded_free(struct engine *g);
+/* An id of this machine, derived from its machine id. */
+const char *record_machine(void);
+
 /* ---- the journal ---- */
 
 /* The line of an operation of a volume, and of a backup or restore, that has ended. */
@@ -172,6 +185,7 @@ int step_storage(const json_t *in, json_t **out, int *fd,
 int step_repository(const json_t *in, json_t **out, int *fd, struct err *e); /* {"path"} */
 int step_room(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"path"}: {"free", "total"} */
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e);       /* {class,volume,alias,hint} */
+int step_natives(const json_t *in, json_t **out, int *fd, struct err *e);    /* {"classes", "aliases"} */
 int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* {"items":[{class,volume}]} */
 
 /* Failed writes of the records, once they can be written again: until then the metric adds what is not counted yet. */

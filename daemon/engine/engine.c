@@ -356,6 +356,7 @@ void engine_free(struct engine *g)
     volumes_free(g);
     standing_forget(g);
     repositories_free(g);
+    recorded_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
     json_decref(g->pools);

@@ -89,6 +89,8 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     const struct operation *op = operation_peek(g->records, operation);
     if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
         repositories_reopen(g, op->policy->repository);
+    if (op && op->kind == KIND_BACKUP && jbool(end->result, "recorded"))
+        record_written(g, op);
     json_incref(own.result);
     engine_mover_ended(g, operation, &own, false);
 }

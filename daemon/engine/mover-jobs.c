@@ -52,6 +52,9 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
                             g->paths.cache_dir, "source", source, "as", as, "tags", tags, "splitter", policy->splitter,
                             "compression", policy->compression, "map_bad", policy->map_bad, "full", policy->full,
                             "description", op->description, "keep", policy_keep_to_json(&policy->keep));
+    json_t *record = job ? record_provisional(g, op) : NULL;
+    if (record)
+        json_object_set_new(job, "record", record);
     limits_job(job, policy);
     return job;
 }
@@ -115,6 +118,9 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
     limits_job(job, policy);
     if (job && op->does)
         json_object_set(job, "do", op->does);
+    if (job && op->records.n)
+        json_object_set_new(job, "do",
+                            json_pack("[{s:s,s:o}]", "verb", "record", "records", backup_records_final(g, op)));
     if (job && op->read_percent >= 0)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
     if (job && op->snapshots)

@@ -2,36 +2,19 @@
 /*
  * scan.c - what a repository has of this node is compared with the records (RS-15)
  *
- * A snapshot that no record knows becomes a backup of the records again; a backup whose snapshot is not there any more
- * (somebody else deleted it) no longer counts as one.
+ * The outcomes that it has of backups are taken over first (scan-records.c). A snapshot that no record knows then
+ * becomes a backup of the records again, whose outcome is not known; a backup whose snapshot is not there any more
+ * (somebody else deleted it) no longer counts as one. Another node's backups become records as well when asked for:
+ * they can be listed and restored, and count for nothing of this node's.
  */
 #include "base/time.h"
-#include "daemon/engine/engine-impl.h"
+#include "daemon/engine/scan-impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SNAPSHOTS_MAX 200000 /* of one scan: each becomes a record */
 #define TAG_MAX 255
-
-struct scan_counts {
-    unsigned snapshots, added, matched, unreadable, passed;
-};
-
-/* Comes in pages, each a mover's result. */
-struct scan {
-    struct engine *engine;
-    engine_reply_fn *reply;
-    void *arg;
-    char repository[128];
-    char operation[512]; /* that asks for a page */
-    char after[512];     /* where the page begins */
-    json_t *there;       /* operation -> true */
-    int64_t began_ns;
-    struct scan_counts total, page; /* page: of the one that is being recorded */
-    unsigned lost;
-};
 
 static const char *tag(const json_t *tags, const char *name)
 {
@@ -43,12 +26,7 @@ static const char *tag(const json_t *tags, const char *name)
 /* Anybody who can write the repository can write tags. */
 static bool tag_is_name(const json_t *tags, const char *name, size_t max)
 {
-    const char *s = tag(tags, name);
-    size_t n = 0;
-    for (; s[n]; n++)
-        if ((unsigned char)s[n] < 0x20 || s[n] == 0x7f || n >= max)
-            return false;
-    return n > 0;
+    return scan_is_text(tag(tags, name), max);
 }
 
 static bool is_ours(struct engine *g, const json_t *tags)
@@ -63,38 +41,7 @@ static bool is_ours(struct engine *g, const json_t *tags)
     return !b || backup_state_terminal(b->state) || operation_peek(g->records, tag(tags, "operation"));
 }
 
-static void source_found(struct volume_row *v, const void *arg)
-{
-    const struct operation *op = arg;
-    if (!v->source[0])
-        str_set(&v->source, jstr(op->result, "as"));
-}
-
-/* What is known of the volume by other means is newer than the tags of a snapshot. */
-static void volume_rebuilt(struct volume_row *v, const void *arg)
-{
-    const struct operation *op = arg;
-    v->last_status = v->last_verdict = OUTCOME_COMPLETED;
-    v->last_end_ns = op->completed_ns;
-    source_found(v, op);
-}
-
-static int add_rebuilt_backup(struct engine *g, const json_t *tags, int64_t end_ns, struct err *e)
-{
-    CLEANUP(backup_clear) struct backup b;
-    if (backup_read(&g->d, tag(tags, "backup"), &b) == 0)
-        return 0;
-    backup_init(&b);
-    str_set(&b.id, tag(tags, "backup"));
-    b.state = BACKUP_COMPLETED;
-    b.kind = KIND_BACKUP;
-    str_set(&b.job, tag(tags, "job"));
-    b.rebuilt = true;
-    b.completed_ns = end_ns;
-    return backup_add(g->records, &b, e);
-}
-
-static void describe_rebuilt(struct operation *op, const char *repository, const json_t *s)
+static void describe_rebuilt(const struct scan *x, struct operation *op, const json_t *s)
 {
     const json_t *tags = jobj(s, "tags");
     const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
@@ -107,19 +54,21 @@ static void describe_rebuilt(struct operation *op, const char *repository, const
     str_set(&op->parent, tag(tags, "backup"));
     str_set(&op->volume_id, volume);
     op->state = OP_COMPLETED;
+    op->outcome = OUTCOME_COMPLETED;
     op->kind = KIND_BACKUP;
     op->rebuilt = true;
     if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
         op->completed_ns = 0;
-    str_set(&op->native, tag(tags, "native"));
+    str_set(&op->native, x->foreign ? "" : tag(tags, "native"));
     json_take(&op->result, json_pack("{s:s,s:s,s:I}", "snapshotID", jstr(s, "id"), "as", jstr(s, "as"), "totalBytes",
                                      (json_int_t)size));
     policy_init(&policy);
-    str_set(&policy.repository, repository);
+    str_set(&policy.repository, x->repository);
     policy.move_data = true;
     policy_take(&op->policy, policy_make(&policy));
     class_desc_init(&own);
     str_set(&own.name, tag(tags, "class"));
+    str_set(&own.node, x->foreign ? x->node : "");
     class_desc_take(&op->own, class_desc_make(&own));
     volume_desc_init(&desc);
     str_set(&desc.id, volume);
@@ -128,27 +77,34 @@ static void describe_rebuilt(struct operation *op, const char *repository, const
     volume_desc_take(&op->volume, volume_desc_make(&desc));
 }
 
-static int add_rebuilt(struct engine *g, const char *repository, const json_t *s, struct operation *op)
+static int add_rebuilt(struct scan *x, const json_t *s, struct operation *op)
 {
-    CLEANUP(volume_row_clear) struct volume_row v;
+    struct engine *g = x->engine;
+    const json_t *tags = jobj(s, "tags");
     struct err e = ERR_INIT;
-    volume_row_init(&v);
-    describe_rebuilt(op, repository, s);
-    if (add_rebuilt_backup(g, jobj(s, "tags"), op->completed_ns, &e) < 0 || operation_add(g->records, op, &e) < 0) {
+    describe_rebuilt(x, op, s);
+    if (scan_add_backup(x, tag(tags, "backup"), tag(tags, "job"), op->completed_ns, &e) < 0 ||
+        operation_add(g->records, op, &e) < 0) {
         plan_log(&g->d, LOG_LVL_WARNING, "%s: %s", op->id, e.msg);
         return -1;
     }
-    if (volume_row_read(&g->d, op->volume_id, &v) < 0)
-        volume_note(&g->d, op->volume, op->own->name, volume_rebuilt, op);
-    else if (!v.source[0]) {
-        source_found(&v, op);
-        volume_row_save(g->records, &v, NULL);
-    }
-    volume_backup_found(&g->d, op->volume_id);
+    scan_note_volume(x, op);
     return 0;
 }
 
-/* A snapshot of the repository that no record knows becomes a Completed backup record again. */
+/* Its record was made from the repository, which has the snapshot under that id now: a pin gives it another one. */
+static void note_id(struct scan *x, struct operation *op, const json_t *s)
+{
+    if (!op->rebuilt || !strcmp(jstr(op->result, "snapshotID"), jstr(s, "id")) || op->state != OP_COMPLETED)
+        return;
+    json_t *result = op->result ? json_copy(op->result) : json_object();
+    jset_str(result, "snapshotID", jstr(s, "id"));
+    jset_str(result, "as", jstr(s, "as"));
+    json_take(&op->result, result);
+    operation_write(&x->engine->d, op);
+}
+
+/* A snapshot of the repository that no record knows becomes a record of a volume's backup again. */
 static void scan_one(struct scan *x, const json_t *s)
 {
     struct engine *g = x->engine;
@@ -161,16 +117,21 @@ static void scan_one(struct scan *x, const json_t *s)
         return;
     if (operation_read(&g->d, tag(tags, "operation"), &op) == 0) {
         x->page.matched++;
+        note_id(x, &op, s);
     } else {
         if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, tags)) {
             x->page.passed++;
             return;
         }
-        if (add_rebuilt(g, x->repository, s, &op) < 0)
+        if (add_rebuilt(x, s, &op) < 0)
             return;
         x->page.added++;
     }
     json_object_set_new(x->there, op.id, json_true());
+    if (x->foreign)
+        return;
+    if (op.rebuilt)
+        volume_backup_found(&g->d, op.volume_id);
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
     const char *alias = tag(tags, "native");
     if (alias[0] && native_row_read(&g->d, alias, &n) == 0 && !n.moved) {
@@ -188,6 +149,7 @@ static void scan_one(struct scan *x, const json_t *s)
 struct missing {
     struct engine *engine;
     const char *repository;
+    const char *whose;   /* another node; "": this one */
     const json_t *there; /* operation -> true */
     int64_t before_ns;   /* what ended later the scan may not have seen */
     unsigned lost;
@@ -204,8 +166,9 @@ static int look_missing(const struct operation *row, void *arg)
         strcmp(row->policy->repository, m->repository) != 0 || !jstr(row->result, "snapshotID")[0] ||
         row->completed_ns >= m->before_ns)
         return 0;
-    const char *node = row->own->node; /* the scan is of what carries this node's name */
-    if (node[0] && strcmp(node, cfg_daemon(m->engine->cfg)->node_name) != 0)
+    const char *node = row->own->node, *ours = cfg_daemon(m->engine->cfg)->node_name;
+    /* The scan is of what carries one node's name. */
+    if (m->whose[0] ? strcmp(node, m->whose) != 0 : node[0] && strcmp(node, ours) != 0)
         return 0;
     bool lost = !json_object_get(m->there, row->id);
     if (lost == row->lost || operation_copy(&op, row) < 0)
@@ -216,6 +179,8 @@ static int look_missing(const struct operation *row, void *arg)
         return 0;
     }
     m->lost += lost;
+    if (m->whose[0])
+        return 0;
     if (!lost) {
         volume_backup_found(&m->engine->d, op.volume_id);
         return 0;
@@ -230,7 +195,7 @@ static int look_missing(const struct operation *row, void *arg)
 /* Not told by a scan that could not read all: a manifest that cannot be read may be the one. */
 static unsigned find_missing(const struct scan *s)
 {
-    struct missing m = {s->engine, s->repository, s->there, s->began_ns, 0};
+    struct missing m = {s->engine, s->repository, s->foreign ? s->node : "", s->there, s->began_ns, 0};
     if (s->total.unreadable)
         return 0;
     operation_each(s->engine->records, NULL, look_missing, &m, NULL);
@@ -245,17 +210,23 @@ static void scan_finish(struct scan *s, const struct err *e)
     if (n->passed)
         log_warning("repository \"%s\": %u snapshots were passed over, their tags are malformed", s->repository,
                     n->passed);
+    if (n->malformed)
+        log_warning("repository \"%s\": %u records of backups were passed over, they are malformed", s->repository,
+                    n->malformed);
     CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository", s->repository, "snapshots",
-                  (int)n->snapshots, "added", (int)n->added, "known", (int)n->matched, "lost", (int)s->lost);
+        json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository",
+                  s->repository, "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known",
+                  (int)n->matched, "lost", (int)s->lost, "outcomes", (int)n->records, "malformed", (int)n->malformed,
+                  "stale", (int)s->stale, "removed", (int)s->removed);
     if (s->reply)
         s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
     else if (e->cls && !s->engine->stopping)
         log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
     else if (n->added)
-        log_info("repository \"%s\" has %u snapshots of this node that were not in the records: they are now",
-                 s->repository, n->added);
+        log_info("repository \"%s\" has %u volumes of backups of node %s that were not in the records: they are now",
+                 s->repository, n->added, s->node);
     json_decref(s->there);
+    json_decref(s->provisional);
     free(s);
 }
 
@@ -263,13 +234,18 @@ static int write_missing(struct decide *d, void *arg, struct err *e)
 {
     struct scan *s = arg;
     (void)d, (void)e;
+    s->page = (struct scan_counts){0};
+    scan_interrupted(s);
     s->lost = find_missing(s);
     return 0;
 }
 
 static void scan_stopped(const struct err *e, void *arg)
 {
-    scan_finish(arg, e);
+    struct scan *s = arg;
+    s->total.added += s->page.added;
+    s->total.records += s->page.records;
+    scan_finish(s, e);
 }
 
 static void ask_page(struct scan *s);
@@ -285,12 +261,20 @@ static int write_page(struct decide *d, void *arg, struct err *e)
     const int rc = operation_get(d->records, s->operation, &op, e);
     if (rc < 0)
         return rc;
-    const json_t *answer = admin_answer(&op, 0), *list = jarr(answer, "snapshots");
+    const json_t *answer = admin_answer(&op, 0), *list = jarr(answer, s->records ? "records" : "snapshots");
     if (op.state != OP_COMPLETED)
         return err_set(e, (enum err_class)op.error.code, 0, "%s", op.error.message);
-    json_array_foreach(list, i, v) scan_one(s, v);
-    s->page.snapshots = (unsigned)json_array_size(list);
-    s->page.unreadable = !list || jint(answer, "unreadable");
+    if (s->records) {
+        json_array_foreach(list, i, v) scan_record(s, v);
+        s->other = (unsigned)jint(answer, "other");
+        s->stale = (unsigned)jint(answer, "stale");
+        s->removed = s->after[0] ? s->removed : (unsigned)jint(answer, "removed");
+        s->page.malformed += s->after[0] ? 0 : (unsigned)jint(answer, "malformed");
+    } else {
+        json_array_foreach(list, i, v) scan_one(s, v);
+        s->page.snapshots = (unsigned)json_array_size(list);
+        s->page.unreadable = !list || jint(answer, "unreadable");
+    }
     snprintf(s->after, sizeof s->after, "%s", jstr(answer, "next"));
     return 0;
 }
@@ -308,7 +292,14 @@ static void page_written(const struct err *e, void *arg)
     n->matched += s->page.matched;
     n->passed += s->page.passed;
     n->unreadable += s->page.unreadable;
-    if (s->after[0] && n->snapshots < SNAPSHOTS_MAX) {
+    n->records += s->page.records;
+    n->malformed += s->page.malformed;
+    if (s->records && !s->after[0]) {
+        s->records = false;
+        ask_page(s);
+        return;
+    }
+    if (s->after[0] && n->snapshots + n->records < SNAPSHOTS_MAX) {
         ask_page(s);
         return;
     }
@@ -329,7 +320,10 @@ static void page_ended(const json_t *state, bool terminal, void *arg)
 static int write_ask(struct decide *d, void *arg, struct err *e)
 {
     struct scan *s = arg;
-    json_t *steps = json_pack("[{s:s,s:s}]", "verb", "scan", "after", s->after);
+    const int64_t stale = decide_now(d) - cfg_daemon(d->world.cfg)->provisional_ttl_s * NS_PER_S;
+    json_t *steps = s->records ? json_pack("[{s:s,s:s,s:s,s:I,s:b}]", "verb", "records", "after", s->after, "node",
+                                           s->node, "stale_ns", (json_int_t)stale, "remove", s->remove && !s->after[0])
+                               : json_pack("[{s:s,s:s,s:s}]", "verb", "scan", "after", s->after, "node", s->node);
     return admin_submit(d, s->repository, steps, NULL, "admin-scan", s->operation, e);
 }
 
@@ -338,7 +332,7 @@ static void ask_written(const struct err *e, void *arg)
     struct scan *s = arg;
     struct engine *g = s->engine;
     struct err own = *e;
-    const bool asked = s->reply && !s->after[0];
+    const bool asked = s->reply && !s->after[0] && s->records && !s->foreign;
     if (own.cls || engine_wait(g, s->operation, page_ended, s, &own) < 0) {
         scan_finish(s, &own);
         return;
@@ -388,8 +382,18 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
             reply(NULL, &e, arg);
         return;
     }
-    *s = (struct scan){.engine = g, .reply = reply, .arg = arg, .there = json_object(), .began_ns = now_ns()};
+    const char *ours = cfg_daemon(g->cfg)->node_name, *node = jstr(req, "node");
+    *s = (struct scan){.engine = g,
+                       .reply = reply,
+                       .arg = arg,
+                       .foreign = node[0] && strcmp(node, ours) != 0,
+                       .remove = jbool(req, "remove_stale"),
+                       .records = true,
+                       .there = json_object(),
+                       .provisional = json_array(),
+                       .began_ns = now_ns()};
     snprintf(s->repository, sizeof s->repository, "%s", name);
+    snprintf(s->node, sizeof s->node, "%s", node[0] ? node : ours);
     if (jbool(req, "replaced"))
         engine_request(g, write_replaced, replaced_written, s);
     else

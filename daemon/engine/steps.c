@@ -602,6 +602,51 @@ static int add_native(const struct native *n, void *arg)
     return j && json_array_append_new(arg, j) == 0 ? 0 : -ENOMEM;
 }
 
+/* Which of the native snapshots that are named are there, by alias: {"state", "why"}. */
+struct look_natives {
+    const json_t *aliases;
+    json_t *found; /* alias -> true */
+};
+static int note_found(const struct native *n, void *arg)
+{
+    struct look_natives *x = arg;
+    return json_object_get(x->aliases, n->tag.alias) && json_object_set_new(x->found, n->tag.alias, json_true()) < 0
+               ? -ENOMEM
+               : 0;
+}
+
+int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP_JSON json_t *found = json_object(), *natives = json_object();
+    struct look_natives x = {jobj(in, "aliases"), found};
+    struct err first = ERR_INIT;
+    const char *alias;
+    const json_t *doc;
+    json_t *v;
+    size_t i;
+    (void)fd;
+    json_array_foreach(json_object_get(in, "classes"), i, doc)
+    {
+        CLEANUP(place_clear) struct place p = {.d = NULL};
+        struct err ce = ERR_INIT;
+        int rc = place_open(&p, doc, &ce);
+        if (rc == 0 && p.d->list)
+            rc = p.d->list(&p.v.c, note_found, &x, &ce);
+        if (rc < 0 && !first.cls)
+            first = ce;
+    }
+    /* Where a class could not be listed nothing is known to be missing. */
+    json_object_foreach((json_t *)(uintptr_t)x.aliases, alias, v)
+    {
+        const char *state = json_object_get(found, alias) ? "present" : first.cls ? "unknown" : "missing";
+        json_object_set_new(natives, alias,
+                            !strcmp(state, "unknown") ? json_pack("{s:s,s:s}", "state", state, "why", first.msg)
+                                                      : json_pack("{s:s}", "state", state));
+    }
+    *out = json_pack("{s:O}", "natives", natives);
+    return *out ? 0 : err_nomem(e);
+}
+
 static int add_exposure(const struct exposure *x, const struct native_tag *t, void *arg)
 {
     json_t *j = exposure_to_json(x);

@@ -440,6 +440,7 @@ static void fill_result(struct run *x, uint64_t began)
     struct backup_result *ret = x->ret;
     ret->seconds = (double)(mono_ns() - began) / 1e9;
     ret->size = x->info->size;
+    ret->recorded = x->points.recorded && ret->manifest_id[0];
     memcpy(ret->parent_id, x->parent, sizeof ret->parent_id);
     struct pipeline_stats st;
     run_stats(x, &st);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "daemon/mover/backup-records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,15 @@ static int old_supersede(struct checkpoints *c, struct manifest_batch *b, bool c
         }
     }
     return rc;
+}
+
+/* With the first snapshot, in the same flush (AO-16). */
+static int record_once(struct checkpoints *c, struct manifest_batch *b, struct err *e)
+{
+    bool added;
+    if (c->recorded || !c->o->record)
+        return 0;
+    return backup_record_provisional(c->repo, c->o->record, b, &added, e);
 }
 
 int checkpoints_commit(struct checkpoints *c, const struct object_id *image, const struct pipeline_stats *stats,
@@ -102,9 +112,12 @@ int checkpoints_commit(struct checkpoints *c, const struct object_id *image, con
     if (rc == 0 && doc.complete)
         rc = source_policy_manual(c->repo, &c->o->as, batch, e);
     if (rc == 0)
+        rc = record_once(c, batch, e);
+    if (rc == 0)
         rc = manifest_batch_put(batch, c->session, c->scratch, e);
     if (rc < 0)
         return rc;
+    c->recorded = c->o->record != NULL;
     if (incomplete)
         crash_point("checkpoint-manifest-put");
     memcpy(c->own, id, sizeof c->own);

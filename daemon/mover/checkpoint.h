@@ -27,6 +27,7 @@ struct checkpoints {
     uint64_t resumed_covered;                     /* ... and its length */
     struct object_id parent_image;                /* of the latest complete one; content.len 0: none */
     int64_t committed_wall_ns, committed_boot_ns; /* when references were last safe */
+    bool recorded;                                /* the record of its backup went with one of them, or was there */
 };
 
 void checkpoints_begin(struct checkpoints *c);

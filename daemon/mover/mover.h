@@ -75,6 +75,8 @@ struct backup_opts {
     const char *description;
     struct snapshot_source as; /* where it goes */
     json_t *tags;              /* object or NULL; borrowed */
+    json_t
+        *record; /* provisional record of its backup (backup-records.h), goes with the first snapshot; NULL, borrowed */
     json_t *facts; /* object or NULL, borrowed: additional members of volume.json (driver, class, native, ...) */
     enum bad_read_policy bad_read;
     unsigned depth; /* 0: by device */
@@ -99,6 +101,7 @@ struct bad_range {
 struct backup_result {
     char manifest_id[33];
     bool incomplete; /* interrupted: manifest_id is the checkpoint's */
+    bool recorded;   /* the repository has the provisional record, or had one */
     struct object_id image;
     char parent_id[33]; /* "" if none */
     uint64_t size, scanned, hole_bytes, zero_bytes, read_bytes, duplicate_bytes, new_bytes, stored_bytes;

@@ -27,10 +27,13 @@ NAMES(origin, "", "request", "timer");
 NAMES(restore_from, "", "native", "repository");
 NAMES(target_state, "", "untouched", "incomplete", "complete", "unknown");
 NAMES(op_reason, "", "prepare-timeout");
+NAMES(record_state, "", "provisional", "final");
+NAMES(seen_state, "", "present", "missing", "unknown");
 _Static_assert(COUNT(op_kind_words) == KINDS && COUNT(op_state_words) == OP_STATES &&
                    COUNT(backup_state_words) == BACKUP_STATES && COUNT(native_state_words) == NATIVE_STATES &&
                    COUNT(known_state_words) == VOL_STATES && COUNT(outcome_words) == OUTCOMES &&
                    COUNT(op_stage_words) == STAGES && COUNT(origin_words) == ORIGINS &&
+                   COUNT(record_state_words) == RECORD_STATES && COUNT(seen_state_words) == SEEN_STATES &&
                    COUNT(restore_from_words) == FROMS && COUNT(target_state_words) == TARGET_STATES &&
                    COUNT(op_reason_words) == REASONS,
                "each value has a word");
@@ -47,7 +50,7 @@ enum backup_state backup_state_of(enum outcome o)
 
 bool state_terminal(const char *state)
 {
-    return op_state_terminal((enum op_state)enum_value(&op_state_names, state));
+    return !strcmp(state, STATE_UNKNOWN) || op_state_terminal((enum op_state)enum_value(&op_state_names, state));
 }
 
 /* ---- tables ---- */
@@ -336,6 +339,8 @@ static const struct field_desc operation_table[] = {
     BOOL(begun, .about = "from here on there is no way back"),
     INT(plugins_done),
     FIELD(deletions, "deletions", FIELD_OBJECT, .about = "repository -> admin operation"),
+    FIELD(records, "records", FIELD_STRS, .about = "backups whose outcome it writes into the repository (AO-16)"),
+    BOOL(tried, .about = "and it has failed at least once"),
 };
 TABLE(operation, "operation", .keep_text = false);
 #undef S
@@ -363,6 +368,7 @@ static const struct field_desc backup_table[] = {
     FIELD(volume_ids, "volume_ids", FIELD_STRS),
     FIELD(skipped, "skipped", FIELD_ARRAY, .about = "volume and reason"),
     BOOL(rebuilt),
+    BOOL(unproven, .about = "rebuilt without a record of its outcome, which is shown as Unknown"),
     STR(blocked_by),
     INT(position),
     TIME(state_since_ns),
@@ -376,6 +382,11 @@ static const struct field_desc backup_table[] = {
     BOOL(expired, .about = "retention in the repositories was asked for"),
     STR(post_hook_operation),
     STR(deleting, .about = "the operation that deletes it"),
+    ENUM(outcome, outcome, .about = "as decided in Finalizing and recorded in the repositories"),
+    BOOL(looked, .about = "its native snapshots were looked at again (AO-38)"),
+    FIELD(natives_seen, "natives_seen", FIELD_OBJECT, .about = "what was found then, by alias"),
+    FIELD(recorders, "recorders", FIELD_OBJECT, .about = "repository -> operation that records it there (AO-16)"),
+    STR(node, .about = "whose it is, if another node's (`scan --node`)"),
     STRUCT(counts, backup_counts),
     STRUCT(bytes, backup_bytes),
     FIELD(failed_volumes, "failed_volumes", FIELD_STRS),
@@ -387,6 +398,84 @@ static const struct field_desc backup_table[] = {
     STR(target),
 };
 TABLE(backup, "backup", .keep_text = false);
+#undef S
+
+/* ---- the outcome of a backup in its repositories ---- */
+
+#define S struct record_native
+static const struct field_desc record_native_table[] = {
+    FIELD(alias, "alias", FIELD_STR),
+    FIELD(handle, "snapshotHandle", FIELD_STR),
+    FIELD(created, "creationTimestamp", FIELD_STR),
+    FIELD(state, "state", FIELD_ENUM, .names = &seen_state_names),
+    FIELD(why, "reason", FIELD_STR),
+    FIELD(size, "size", FIELD_INT, .unit = "bytes"),
+};
+TABLE(record_native, "native snapshot", .keep_text = false);
+#undef S
+
+#define S struct record_movement
+static const struct field_desc record_movement_table[] = {
+    FIELD(operation, "operationID", FIELD_STR),
+    FIELD(repository, "repository", FIELD_STR),
+    FIELD(snapshot, "snapshotID", FIELD_STR),
+    FIELD(retained, "retainedSnapshot", FIELD_STR),
+    FIELD(handle, "snapshotHandle", FIELD_STR),
+    FIELD(phase, "phase", FIELD_ENUM, .names = &outcome_names),
+    FIELD(size, "size", FIELD_INT, .unit = "bytes"),
+    FIELD(incremental, "incrementalSize", FIELD_INT, .unset = -1, .unit = "bytes"),
+};
+static TABLE(record_movement, "snapshotDataMovementInfo", .keep_text = false);
+#undef S
+
+#define S struct record_volume
+static const struct field_desc record_volume_table[] = {
+    FIELD(name, "volumeName", FIELD_STR, ALWAYS),
+    FIELD(id, "volumeID", FIELD_STR),
+    FIELD(klass, "storageClass", FIELD_STR),
+    FIELD(driver, "driver", FIELD_STR),
+    FIELD(path, "sourcePath", FIELD_STR),
+    FIELD(size, "size", FIELD_INT, .unit = "bytes"),
+    FIELD(started, "startTimestamp", FIELD_STR),
+    FIELD(ended, "completionTimestamp", FIELD_STR),
+    FIELD(snapshot_at, "snapshotTimestamp", FIELD_STR),
+    FIELD(moved, "snapshotDataMoved", FIELD_BOOL, ALWAYS),
+    FIELD(preserved, "preserveLocalSnapshot", FIELD_BOOL, ALWAYS),
+    FIELD(skipped, "skipped", FIELD_BOOL, ALWAYS),
+    FIELD(degraded, "degraded", FIELD_BOOL),
+    FIELD(skipped_reason, "skippedReason", FIELD_STR),
+    FIELD(outcome, "result", FIELD_ENUM, .names = &outcome_names),
+    FIELD(failure, "failureReason", FIELD_STR),
+    FIELD(stage, "failureStage", FIELD_STR),
+    FIELD(movement, "snapshotDataMovementInfo", FIELD_STRUCT, .of = &record_movement_fields),
+    FIELD(natives, "nativeSnapshots", FIELD_STRUCTS, .of = &record_native_fields),
+};
+TABLE(record_volume, "volume of a backup record", .keep_text = false);
+#undef S
+
+#define S struct backup_record
+static const struct field_desc backup_record_table[] = {
+    FIELD(version, "version", FIELD_INT, ALWAYS),
+    FIELD(backup, "backup", FIELD_STR, ALWAYS),
+    FIELD(job, "job", FIELD_STR),
+    FIELD(reason, "reason", FIELD_ENUM, .names = &origin_names, .about = "why it was begun"),
+    FIELD(node, "node", FIELD_STR, ALWAYS),
+    FIELD(machine, "machine", FIELD_STR, ALWAYS),
+    FIELD(description, "description", FIELD_STR),
+    FIELD(repository, "repository", FIELD_STR, .about = "in which it lies, by the name that the node has for it"),
+    FIELD(state, "state", FIELD_ENUM, .names = &record_state_names),
+    FIELD(part, "part", FIELD_INT, ALWAYS),
+    FIELD(parts, "parts", FIELD_INT, ALWAYS),
+    FIELD(started, "startTimestamp", FIELD_STR),
+    FIELD(snapshots_done, "snapshotsTimestamp", FIELD_STR),
+    FIELD(ended, "completionTimestamp", FIELD_STR),
+    FIELD(outcome, "phase", FIELD_ENUM, .names = &outcome_names),
+    FIELD(failure, "failureReason", FIELD_STR),
+    FIELD(counts, "operations", FIELD_STRUCT, .of = &backup_counts_fields),
+    FIELD(snapshots, "snapshots", FIELD_INT, ALWAYS, .about = "of this part, in a repository"),
+    FIELD(volumes, "volumes", FIELD_STRUCTS, .of = &record_volume_fields),
+};
+TABLE(backup_record, "backup record", .keep_text = false);
 #undef S
 
 #define S struct native_hold

@@ -160,6 +160,8 @@ static inline bool backup_state_terminal(enum backup_state s)
 }
 /* By the word of the wire: "Completed". */
 bool state_terminal(const char *state);
+/* How a backup is shown that was rebuilt without a record of its outcome; no row has it as its state. */
+#define STATE_UNKNOWN "Unknown"
 /* Every state of backups and operations. */
 #define RECORDS_STATES                                                                                                 \
     "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "         \
@@ -468,6 +470,9 @@ struct operation {
     bool force, even_kept, begun;
     int64_t plugins_done;
     json_t *deletions; /* repository -> admin operation */
+    /* record */
+    struct strs records; /* ids of the backups whose outcome it writes into its repository */
+    bool tried;          /* it has failed at least once: nobody waits for it any more */
     json_t *unknown;
 };
 
@@ -488,6 +493,7 @@ struct backup {
     enum restore_from from;
     char *job, *description;
     bool caught_up, rebuilt;
+    bool unproven; /* rebuilt from snapshots alone: the state Completed is that of what was found */
     int64_t planned_ns;
     struct strs volume_ids;
     json_t *skipped; /* array of {"volume", "reason"} */
@@ -499,6 +505,11 @@ struct backup {
     int64_t cancel_ns;
     bool expired; /* retention of the repositories was asked for */
     char *post_hook_operation, *deleting;
+    enum outcome outcome; /* decided in Finalizing: from then on it is recorded in the repositories */
+    bool looked;          /* its native snapshots were looked at again (AO-38) */
+    json_t *natives_seen; /* what was found: alias -> {"state", "size", "at_ns", "why"} */
+    json_t *recorders;    /* repository -> operation that writes its record there */
+    char *node;           /* whose it is, if it is another node's: nothing of it is changed here */
     struct backup_counts counts;
     struct backup_bytes bytes;
     struct strs failed_volumes;
@@ -507,6 +518,59 @@ struct backup {
     char *of, *of_job, *target; /* restore */
     json_t *unknown;
 };
+
+/*
+ * The outcome of a backup as its repositories keep it, in documents of at most RECORD_VOLUMES volumes each
+ * (daemon/protocol/backup-record.h). Names are those of Velero's volumeinfo where the meaning is the same (CF-49);
+ * times are RFC 3339.
+ */
+enum record_state { RECORD_STATE_NONE, RECORD_STATE_PROVISIONAL, RECORD_STATE_FINAL, RECORD_STATES };
+enum seen_state { SEEN_NONE, SEEN_PRESENT, SEEN_MISSING, SEEN_UNKNOWN, SEEN_STATES };
+extern const struct enum_names record_state_names, seen_state_names;
+
+struct record_native { /* as it was found when the backup finished (AO-38) */
+    char *alias, *handle, *created;
+    enum seen_state state;
+    char *why; /* of unknown */
+    int64_t size;
+    json_t *unknown;
+};
+struct record_movement {
+    char *operation, *repository, *snapshot, *retained, *handle;
+    enum outcome phase;
+    int64_t size, incremental;
+    json_t *unknown;
+};
+struct record_volume {
+    char *name, *id, *klass, *driver, *path;
+    int64_t size;
+    char *started, *ended, *snapshot_at;
+    bool moved;     /* snapshotDataMoved */
+    bool preserved; /* preserveLocalSnapshot */
+    bool skipped, degraded;
+    char *skipped_reason;
+    enum outcome outcome;
+    char *failure, *stage;
+    struct record_movement movement;
+    struct list_of_structs natives; /* of struct record_native: none or one */
+    json_t *unknown;
+};
+struct backup_record {
+    int64_t version;
+    char *backup, *job, *node, *machine, *description;
+    char *repository; /* the one in which it lies, by the name that its node has for it */
+    enum origin reason;
+    enum record_state state;
+    int64_t part, parts;
+    char *started, *ended, *snapshots_done; /* the point in time that can be restored (AO-42) */
+    enum outcome outcome;
+    char *failure;
+    struct backup_counts counts;
+    int64_t snapshots;              /* of this part: volumes with data in a repository */
+    struct list_of_structs volumes; /* of struct record_volume */
+    json_t *unknown;
+};
+extern const struct fields record_volume_fields, record_native_fields, backup_record_fields;
 
 /* Kept until it is released. */
 struct native_hold {

@@ -128,6 +128,8 @@ static int rest_backup(const struct backup *b, void *arg)
         want = BACKUP_PARTIALLY_FAILED;
     else
         want = canceled == x.n || b->cancel ? BACKUP_CANCELED : BACKUP_FAILED;
+    if (b->cancel && want == BACKUP_CANCELED && b->state == BACKUP_FAILED && b->outcome == OUTCOME_FAILED)
+        want = BACKUP_FAILED; /* it was decided when the request came */
     if (b->state != want)
         violated("AO-12", "%s is %s: %u of %u operations are Completed, %u failed, %u were canceled", b->id,
                  backup_state_name(b->state), good, x.n, failed, canceled);
@@ -143,6 +145,25 @@ static int rest_backup(const struct backup *b, void *arg)
     if (b->degraded_phase != (failed + canceled > 0))
         violated("AO-13", "%s is %s, and %u operations are not Completed", b->id,
                  b->degraded_phase ? "degraded" : "not degraded", failed + canceled);
+    if (b->kind == KIND_BACKUP && !b->looked)
+        violated("AO-38", "the native snapshots of %s were not looked at again", b->id);
+    const char *repository;
+    json_t *recorder;
+    json_object_foreach(b->recorders, repository, recorder)
+    {
+        char key[BOARD_ID_MAX + 200];
+        CLEANUP(operation_clear) struct operation by = ROW_INIT;
+        const bool there = operation_get(m.records, json_string_value(recorder), &by, NULL) == 0;
+        snprintf(key, sizeof key, "%s/%s", repository, b->id);
+        const json_int_t outcome = json_integer_value(json_object_get(m.recorded, key));
+        if (outcome && outcome != (json_int_t)b->outcome)
+            violated("AO-16", "%s is %s and recorded as %s", b->id, backup_state_name(b->state),
+                     outcome_name((enum outcome)outcome));
+        if (!outcome && there && by.state == OP_COMPLETED)
+            violated("AO-16", "%s is recorded by %s, and repository %s does not have it", b->id, by.id, repository);
+    }
+    if (b->kind == KIND_BACKUP && backup_state_of(b->outcome) != b->state)
+        violated("AO-43", "%s is %s, decided was %s", b->id, backup_state_name(b->state), outcome_name(b->outcome));
     if (x.expires != x.wants_expire)
         violated("AO-11", "retention of %s was asked for %u times", b->id, x.expires);
     if (b->deleting[0])

@@ -68,6 +68,7 @@ static struct model {
     json_t *read;       /* operation -> true: the daemon knows that its mover has read */
     json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
+    json_t *recorded;   /* "REPOSITORY/BACKUP" -> outcome as its repository has it (AO-16) */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
     json_t *liars;            /* operation -> true: its mover has named a snapshot of another one */
@@ -383,6 +384,13 @@ static json_t *apply(const struct model_work *w)
     case WORK_UNDO:
         json_object_del(m.frozen, w->id);
         return apply_undo(w->in);
+    case WORK_LOOK: {
+        json_t *natives = json_object(), *v;
+        const char *alias;
+        json_object_foreach(jobj(w->in, "aliases"), alias, v) json_object_set_new(
+            natives, alias, json_pack("{s:s}", "state", json_object_get(m.natives, alias) ? "present" : "missing"));
+        return json_pack("{s:o}", "natives", natives);
+    }
     case WORK_NONE:
     case WORK_BEGIN_HOOK:
     case WORK_PREPARE_HOOK:

@@ -59,6 +59,22 @@ static json_t *admin_result(const json_t *steps)
     return json_pack("{s:o}", "answers", answers);
 }
 
+/* What is written is what the rows have at that moment, and that is decided (AO-43). */
+static void record_outcomes(const struct operation *op)
+{
+    char key[BOARD_ID_MAX + 200];
+    for (unsigned i = 0; op && i < op->records.n; i++) {
+        CLEANUP(backup_clear) struct backup b = ROW_INIT;
+        if (backup_get(m.records, op->records.v[i], &b, NULL) < 0)
+            continue;
+        if (b.outcome == OUTCOME_NONE || (b.state != BACKUP_FINALIZING && !backup_state_terminal(b.state)))
+            violated("AO-43", "%s is %s and its outcome is recorded in the repository", b.id,
+                     backup_state_name(b.state));
+        snprintf(key, sizeof key, "%s/%s", op->policy->repository, b.id);
+        json_object_set_new(m.recorded, key, json_integer((json_int_t)b.outcome));
+    }
+}
+
 /* The result of a mover that succeeds, and what it has done. */
 static json_t *mover_result(const struct model_mover *v)
 {
@@ -78,6 +94,7 @@ static json_t *mover_result(const struct model_mover *v)
         return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
                          "uploadedBytes", 1024);
     case KIND_ADMIN:
+        record_outcomes(operation_peek(m.records, v->id));
         return admin_result(jarr(v->job, "do"));
     case KIND_RESTORE:
     case KIND_VERIFY:
@@ -219,6 +236,11 @@ static void check_work(const struct act *a)
                      op_state_name(op.state), op.post_hook_done ? " and its hook has run" : "");
         if (backup_get(m.records, a->id, &b, NULL) < 0 || b.state != BACKUP_FINALIZING)
             violated("CF-48", "the hook after %s runs before its end", a->id);
+        return;
+    }
+    if (a->work == WORK_LOOK) {
+        if (backup_get(m.records, a->id, &b, NULL) < 0 || b.state != BACKUP_FINALIZING || b.looked)
+            violated("AO-38", "the native snapshots of %s are looked at before its end", a->id);
         return;
     }
     if (operation_get(m.records, a->id, &op, NULL) < 0)

@@ -474,6 +474,9 @@ static bool has_come_to(const char *id, const char *state)
 static bool is_of(const char *of, const char *id)
 {
     const struct operation *op = operation_peek(m.records, of);
+    for (unsigned i = 0; id && op && i < op->records.n; i++)
+        if (!strcmp(op->records.v[i], id))
+            return true;
     return !id || !strcmp(of, id) || (op && !strcmp(op->parent, id));
 }
 

@@ -31,6 +31,12 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e);
 int run_admin(struct run_context *x, struct repo *r, struct err *e);
 /* Its step "check" (docs/mover.md). */
 int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
+/* Its steps "record" and "records" (run-records.c). */
+int admin_record(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
+int admin_records(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
+/* After snapshots were removed: records of backups that have none left go, too. A failure is logged, the next one tries
+ * again. */
+void admin_records_tidy(struct run_context *x, struct repo *r, json_t *answer);
 
 /* Adds "repository": requests to its store and how long they took, bytes, size of the index, clock skew. */
 void repository_result(json_t *result, struct repo *r);

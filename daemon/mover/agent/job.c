@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/agent/job.h"
 
+#include "daemon/mover/backup-records.h"
+
 #include "base/cleanup.h"
 #include "daemon/protocol/mover-wire.h"
 #include "repo/format.h"
@@ -175,6 +177,11 @@ static int backup_members(struct job *j, struct err *e)
     if (rc == 0)
         rc = member_object(j->doc, "tags", false, &j->tags, e);
     if (rc == 0)
+        rc = member_object(j->doc, "record", false, &j->record, e);
+    if (rc == 0 && j->record &&
+        backup_record_malformed(json_object_get(j->record, "labels"), json_object_get(j->record, "data")))
+        rc = job_refuse(e, "record", "is no record of a backup");
+    if (rc == 0)
         rc = member_object(j->doc, "keep", false, &keep, e);
     if (rc < 0)
         return rc;
@@ -255,7 +262,8 @@ static const struct kind {
     int (*members)(struct job *j, struct err *e);
     const char *known; /* members beside those of every kind, with a space around each */
 } kinds[] = {
-    [JOB_BACKUP] = {"backup", backup_members, " source as tags splitter compression map_bad full description keep "},
+    [JOB_BACKUP] = {"backup", backup_members,
+                    " source as tags record splitter compression map_bad full description keep "},
     [JOB_RESTORE] = {"restore", restore_members,
                      " snapshot path size target offset length overwrite verify differential allow_incomplete "},
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},

@@ -38,6 +38,7 @@ struct job {
     const char *source_name;
     int64_t source_size; /* -1: not told */
     json_t *tags;
+    json_t *record; /* provisional record of its backup; NULL: none */
     bool map_bad, full;
     bool has_keep;
     struct job_keep keep;

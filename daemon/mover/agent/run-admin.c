@@ -8,6 +8,7 @@
 #include "daemon/mover/agent/agent.h"
 
 #include "base/cleanup.h"
+#include "daemon/mover/backup-records.h"
 #include "repo/expire.h"
 #include "repo/leftovers.h"
 
@@ -94,10 +95,11 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
     bool given;
     unsigned bad = 0;
     const char *after = json_string_value(json_object_get(step, "after"));
+    const char *node = json_string_value(json_object_get(step, "node"));
     int rc = step_source(step, "scan", false, &src, &given, e);
     if (rc < 0)
         return rc;
-    struct scan s = {.run = x, .list = json_array(), .node = given ? NULL : x->job->node};
+    struct scan s = {.run = x, .list = json_array(), .node = given ? NULL : node && *node ? node : x->job->node};
     snprintf(s.after, sizeof s.after, "%s", after ? after : "");
     rc = snapshots_each(r, given ? &src : NULL, true, scan_one, &s, &bad, e);
     json_object_set_new(answer, "snapshots", s.list);
@@ -167,6 +169,11 @@ static int do_delete(struct run_context *x, struct repo *r, const json_t *step, 
     rc = snapshots_delete(r, list, n, &o, &d, e);
     json_object_set_new(answer, "deleted", json_integer((json_int_t)d.deleted));
     json_object_set_new(answer, "gone", json_integer((json_int_t)d.gone));
+    const char *backup = json_string_value(json_object_get(step, "backup"));
+    unsigned records = 0;
+    if (rc == 0 && backup && !o.dry_run)
+        rc = backup_records_remove(r, x->job->node, backup, &records, e);
+    json_object_set_new(answer, "records", json_integer(records));
     return rc;
 }
 
@@ -285,6 +292,8 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     json_object_set_new(answer, "unreadable", json_integer(sum.unreadable));
     json_object_set_new(answer, "leftovers", json_integer((json_int_t)left.files));
     json_object_set_new(answer, "leftoverBytes", json_integer((json_int_t)left.bytes));
+    if (rc == 0 && !dry && sum.expired)
+        admin_records_tidy(x, r, answer);
     return rc == -ECANCELED && !e->cls ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while snapshots expire")
                                        : rc;
 }
@@ -366,8 +375,8 @@ static const struct verb {
     const char *name;
     int (*run)(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
 } verbs[] = {
-    {"scan", do_scan},     {"check", admin_check}, {"delete", do_delete},
-    {"expire", do_expire}, {"policy", do_policy},  {"pin", do_pin},
+    {"scan", do_scan},     {"check", admin_check}, {"delete", do_delete},    {"expire", do_expire},
+    {"policy", do_policy}, {"pin", do_pin},        {"record", admin_record}, {"records", admin_records},
 };
 
 static int do_step(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)

@@ -52,6 +52,8 @@ static void fill_result(json_t *o, const struct job *j, const struct snapshot_so
         object_id_text(&b->image, image);
     json_object_set_new(o, "snapshotID", json_string(b->manifest_id));
     json_object_set_new(o, "incomplete", json_boolean(b->incomplete));
+    if (b->recorded)
+        json_object_set_new(o, "recorded", json_true());
     json_object_set_new(o, "objectID", json_string(image));
     json_object_set_new(o, "parent", b->parent_id[0] ? json_string(b->parent_id) : json_null());
     json_object_set_new(o, "emptySnapshot", json_boolean(!b->incomplete && b->hole_bytes + b->zero_bytes >= b->size));
@@ -146,6 +148,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         .splitter = j->splitter,
         .description = j->description,
         .tags = j->tags,
+        .record = j->record,
         .facts = f,
         .bad_read = j->map_bad ? BAD_READ_MAP : BAD_READ_FAIL,
         .no_parent = j->full,

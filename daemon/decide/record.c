@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * record.c - the outcome of a backup is recorded in the repositories that have its data (AO-16, AO-18, AO-38)
+ *
+ * In Finalizing, when the outcome is decided, one admin operation for each repository writes it; one that has not begun
+ * takes in other backups. The backup waits for its first try, and ends with that outcome whatever becomes of it: what
+ * could not be written stays owed, in the row of the operation, which is retried until the repository has it.
+ */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BACKUPS_MAX 64     /* of one operation */
+#define VOLUMES_MAX 8192   /* of these together */
+#define LOOK_TIMEOUT_S 120 /* at native snapshots */
+
+/* ---- native snapshots are looked at again ---- */
+
+struct kept {
+    json_t *classes, *aliases;
+};
+static int add_kept(const struct native_row *n, void *arg)
+{
+    struct kept *k = arg;
+    const json_t *c;
+    size_t i;
+    if (n->state != NATIVE_PRESENT || !strcmp(n->driver, "device"))
+        return 0;
+    json_object_set_new(k->aliases, n->id, json_true());
+    json_array_foreach(k->classes, i, c) if (!strcmp(jstr(c, "name"), n->klass->name)) return 0;
+    return json_array_append_new(k->classes, class_desc_to_json(n->klass));
+}
+
+bool backup_looked(struct decide *d, struct backup *b)
+{
+    const struct native_row_filter f = {.parent = b->id};
+    CLEANUP_JSON json_t *classes = json_array(), *aliases = json_object();
+    struct kept k = {classes, aliases};
+    if (b->looked || native_row_each(d->records, &f, add_kept, &k, NULL) < 0 || !json_object_size(aliases)) {
+        b->looked = true;
+        return true;
+    }
+    plan_work(d, ROW_BACKUP, b->id, WORK_LOOK, json_pack("{s:O,s:O}", "classes", classes, "aliases", aliases),
+              LOOK_TIMEOUT_S);
+    return false;
+}
+
+static void note_missing(struct decide *d, const char *alias)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (native_row_read(d, alias, &n) < 0 || n.state != NATIVE_PRESENT)
+        return;
+    plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer on the storage", alias, n.volume->name);
+    native_row_become(d, &n, NATIVE_MISSING);
+}
+
+void backup_look_ended(struct decide *d, struct backup *b, const struct work_result *s)
+{
+    const json_t *found = jobj(s->out, "natives"), *aliases = jobj(s->in, "aliases");
+    json_t *seen = json_object(), *v;
+    const char *alias;
+    json_object_foreach((json_t *)(uintptr_t)aliases, alias, v)
+    {
+        const json_t *a = jobj(found, alias);
+        const char *why = s->err.cls ? s->err.msg : a ? jstr(a, "why") : "its class could not be listed";
+        const char *state = s->err.cls || !a ? "unknown" : jstr(a, "state");
+        json_object_set_new(seen, alias,
+                            why[0] ? json_pack("{s:s,s:s}", "state", state, "why", why)
+                                   : json_pack("{s:s}", "state", state));
+        if (!strcmp(state, "missing"))
+            note_missing(d, alias);
+    }
+    json_take(&b->natives_seen, seen);
+    b->looked = true;
+    backup_write(d, b);
+}
+
+/* ---- the operation ---- */
+
+/* The repositories that a mover of it began to write into: nothing of it is in another one. */
+static int add_repository(const struct operation *op, void *arg)
+{
+    json_t *repositories = arg;
+    if (op->kind == KIND_BACKUP && op->policy->move_data && !op->policy->mover[0] && op->running_ns)
+        json_object_set_new(repositories, op->policy->repository, json_string(""));
+    return 0;
+}
+
+static bool recorder_extend(struct decide *d, const char *id, const struct backup *b)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
+    if (!there || (there->state != OP_QUEUED && there->state != OP_RETRYING) || there->cancel || busy(d, id) ||
+        has_mover(d, id) || there->records.n >= BACKUPS_MAX || there->size + b->volume_ids.n > VOLUMES_MAX ||
+        operation_read(d, id, &op) < 0)
+        return false;
+    for (unsigned i = 0; i < op.records.n; i++)
+        if (!strcmp(op.records.v[i], b->id))
+            return true;
+    strs_add(&op.records, b->id);
+    op.size += b->volume_ids.n;
+    return operation_write(d, &op) == 0;
+}
+
+/* `n`: which of the backup's repositories, from 0. */
+static int recorder_add(struct decide *d, const char *repository, const struct backup *b, unsigned n, char id[512],
+                        struct err *e)
+{
+    CLEANUP(operation_clear) struct operation there = ROW_INIT;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct repo_health *h = repository_health(d, repository);
+    if (h && recorder_extend(d, h->recorder_id, b)) {
+        snprintf(id, 512, "%s", h->recorder_id);
+        return 0;
+    }
+    operation_init(&op);
+    str_setf(&op.id, n ? "record-%s.%u" : "record-%s", b->id, n);
+    const bool again = operation_get(d->records, op.id, &there, NULL) == 0;
+    if (again && !op_state_terminal(there.state)) {
+        snprintf(id, 512, "%s", op.id);
+        return 0;
+    }
+    strs_add(&op.records, b->id);
+    op.size = b->volume_ids.n;
+    int rc = admin_add(d, KIND_ADMIN, again ? "record" : NULL, repository, &op, NULL, id, e);
+    if (rc == 0 && h)
+        snprintf(h->recorder_id, sizeof h->recorder_id, "%s", id);
+    return rc;
+}
+
+bool backup_record(struct decide *d, struct backup *b)
+{
+    const struct operation_filter f = {.parent = b->id};
+    json_t *repositories = json_object();
+    const char *name;
+    void *next;
+    json_t *v;
+    unsigned n = 0;
+    operation_each(d->records, &f, add_repository, repositories, NULL);
+    json_object_foreach_safe(repositories, next, name, v)
+    {
+        char id[512];
+        struct err e = ERR_INIT;
+        if (recorder_add(d, name, b, n++, id, &e) == 0) {
+            json_object_set_new(repositories, name, json_string(id));
+            continue;
+        }
+        plan_log(d, LOG_LVL_WARNING, "%s: its outcome is not recorded in repository \"%s\": %s", b->id, name, e.msg);
+        json_object_del(repositories, name);
+    }
+    const bool any = json_object_size(repositories) > 0;
+    json_take(&b->recorders, repositories);
+    return any;
+}
+
+bool backup_record_waits(struct decide *d, const struct backup *b)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(b->recorders, name, id)
+    {
+        const struct operation *op = operation_peek(d->records, json_string_value(id));
+        if (op && !op_state_terminal(op->state) && !op->tried)
+            return true;
+    }
+    return false;
+}
+
+/* Takes the backup out of an operation that has not begun; what has none left is canceled. */
+static void recorder_leave(struct decide *d, const char *id, const struct backup *b)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct strs left = {.v = NULL};
+    if (!operation_peek(d->records, id) || operation_read(d, id, &op) < 0 || op_state_terminal(op.state))
+        return;
+    for (unsigned i = 0; i < op.records.n; i++)
+        if (strcmp(op.records.v[i], b->id) != 0)
+            strs_add(&left, op.records.v[i]);
+    strs_clear(&op.records);
+    op.records = left;
+    if (op.records.n)
+        operation_write(d, &op);
+    else
+        operation_ask_cancel(d, &op, "its backup is deleted");
+}
+
+void backup_record_drop(struct decide *d, struct backup *b)
+{
+    const char *name;
+    json_t *id, *left = json_object();
+    bool dropped = false;
+    json_object_foreach(b->recorders, name, id)
+    {
+        const struct operation *op = operation_peek(d->records, json_string_value(id));
+        const bool live = op && !op_state_terminal(op->state);
+        if (live)
+            recorder_leave(d, json_string_value(id), b);
+        /* Still named: there may be a record of an earlier time. */
+        json_object_set_new(left, name, live ? json_string("") : json_incref(id));
+        dropped |= live;
+    }
+    if (dropped) {
+        json_set(&b->recorders, left);
+        backup_write(d, b);
+    }
+    json_decref(left);
+}
+
+bool backup_record_dropped(const struct backup *b)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(b->recorders, name, id) if (!json_string_length(id)) return !b->rebuilt;
+    return false;
+}
+
+bool backup_record_runs(struct decide *d, const struct backup *b)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(b->recorders, name, id) if (has_mover(d, json_string_value(id))) return true;
+    return false;
+}

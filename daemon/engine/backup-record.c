@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * backup-record.c - the outcome of a backup as documents for its repositories (AO-16 to AO-18)
+ *
+ * They are made when a mover is started, from the rows as they are then, and are in no row themselves. The final ones
+ * are those of an operation of kind admin; a provisional one goes with the movers of the backup until one of them has
+ * written it: which has is known in memory only, and a mover that finds one writes none.
+ */
+#include "base/time.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/protocol/backup-record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_KEPT 500                  /* bytes of a reason */
+#define PROVISIONAL_BYTES (200u << 10) /* it goes with the documents of a snapshot */
+
+/* Tells nobody the machine id itself, which is to be kept secret. */
+static const sd_id128_t machine_key = SD_ID128_MAKE(5b, 1d, 0c, 5e, 3a, 7f, 4e, 3b, 9b, 0a, 6e, 62, 41, 95, c8, d7);
+
+const char *record_machine(void)
+{
+    static char text[SD_ID128_STRING_MAX];
+    sd_id128_t id = SD_ID128_NULL;
+    if (!text[0]) {
+        if (sd_id128_get_machine_app_specific(machine_key, &id) < 0)
+            log_warning("this machine has no machine id: its records in repositories have none");
+        sd_id128_to_string(id, text);
+    }
+    return text;
+}
+
+static void set_time(char **at, int64_t ns)
+{
+    char text[TIME_TEXT];
+    str_set(at, ns > 0 ? time_text(ns, text) : "");
+}
+
+static void set_reason(char **at, const char *text)
+{
+    char kept[TEXT_KEPT];
+    snprintf(kept, sizeof kept, "%s", text);
+    str_set(at, kept);
+}
+
+/* ---- a volume ---- */
+
+static void native_of(struct record_volume *v, const struct backup *b, const struct operation *op)
+{
+    const json_t *seen = jobj(b->natives_seen, op->native);
+    struct record_native *n = op->native[0] && seen ? calloc(1, sizeof *n) : NULL;
+    if (!n)
+        return;
+    fields_init(&record_native_fields, n);
+    str_set(&n->alias, op->native);
+    str_set(&n->handle, op->native_doc->handle);
+    set_time(&n->created, op->native_doc->created_ns);
+    n->state = (enum seen_state)enum_value(&seen_state_names, jstr(seen, "state"));
+    set_reason(&n->why, jstr(seen, "why"));
+    n->size = op->native_doc->size;
+    v->preserved = n->state == SEEN_PRESENT;
+    v->natives = (struct list_of_structs){n, 1};
+}
+
+static void volume_of(struct record_volume *v, const struct backup *b, const struct operation *op)
+{
+    struct record_movement *m = &v->movement;
+    fields_init(&record_volume_fields, v);
+    str_set(&v->name, op->volume->name);
+    str_set(&v->id, op->volume_id);
+    str_set(&v->klass, op->own->name);
+    str_set(&v->driver, op->own->driver);
+    str_set(&v->path, jstr(op->result, "as"));
+    v->size = op->volume->size;
+    set_time(&v->started, op->started_ns);
+    set_time(&v->ended, op->completed_ns);
+    set_time(&v->snapshot_at, op->snapshot_ns);
+    v->outcome = op_state_terminal(op->state) ? op->outcome : OUTCOME_NONE;
+    v->degraded = op->degraded;
+    v->skipped = op->state == OP_SKIPPED;
+    set_reason(&v->skipped_reason, op->skip_reason);
+    if (op->error.code && op->state != OP_COMPLETED) {
+        set_reason(&v->failure, op->error.message);
+        str_set(&v->stage, op->error.stage);
+    }
+    native_of(v, b, op);
+    str_set(&m->operation, op->id);
+    if (!op->policy->move_data || op->policy->mover[0])
+        return;
+    v->moved = op->state == OP_COMPLETED && jstr(op->result, "snapshotID")[0];
+    str_set(&m->repository, op->policy->repository);
+    m->phase = v->outcome;
+    m->incremental = -1;
+    if (v->moved) {
+        str_set(&m->snapshot, jstr(op->result, "snapshotID"));
+        str_set(&m->retained, v->preserved ? op->native : "");
+        str_set(&m->handle, v->preserved ? op->native_doc->handle : "");
+        m->size = jint(op->result, "totalBytes");
+        m->incremental = operation_changed_bytes(op);
+    }
+}
+
+/* ---- a part ---- */
+
+struct parts {
+    const struct backup *b;
+    const char *node, *repository;
+    struct backup_record *now; /* the part that is being filled */
+    int64_t part, parts;
+    json_t *list;
+};
+
+static void part_begin(struct backup_record *r, const struct parts *x, enum record_state state)
+{
+    const struct backup *b = x->b;
+    fields_init(&backup_record_fields, r);
+    r->version = RECORD_VERSION;
+    str_set(&r->backup, b->id);
+    str_set(&r->job, b->job);
+    str_set(&r->node, x->node);
+    str_set(&r->repository, x->repository);
+    str_set(&r->machine, record_machine());
+    set_reason(&r->description, b->description);
+    r->reason = b->origin;
+    r->state = state;
+    r->part = x->part;
+    r->parts = x->parts;
+    set_time(&r->started, b->started_ns ? b->started_ns : b->created_ns);
+    set_time(&r->snapshots_done, b->snapshots_done_ns);
+    if (state != RECORD_STATE_FINAL)
+        return;
+    set_time(&r->ended, b->completed_ns ? b->completed_ns : now_ns());
+    r->outcome = b->outcome;
+    set_reason(&r->failure, b->error.code ? b->error.message : "");
+    r->counts = b->counts;
+    r->counts.unknown = NULL;
+}
+
+static struct record_volume *part_volume(struct backup_record *r)
+{
+    struct record_volume *v = r->volumes.v;
+    if (!v)
+        r->volumes.v = v = calloc(RECORD_VOLUMES, sizeof *v);
+    if (!v || r->volumes.n >= RECORD_VOLUMES)
+        return NULL;
+    return &v[r->volumes.n++];
+}
+
+static json_t *part_json(const struct backup_record *r)
+{
+    char part[16];
+    snprintf(part, sizeof part, "%d", (int)r->part);
+    return json_pack("{s:{s:s,s:s,s:s,s:s,s:s},s:o}", "labels", RECORD_LABEL_BACKUP, r->backup, RECORD_LABEL_NODE,
+                     r->node, RECORD_LABEL_MACHINE, r->machine, RECORD_LABEL_PART, part, RECORD_LABEL_STATE,
+                     enum_name(&record_state_names, (int)r->state), "data", fields_to_json(&backup_record_fields, r));
+}
+
+static void reasons_clear(struct backup_record *r)
+{
+    struct record_volume *v = r->volumes.v;
+    for (unsigned i = 0; i < r->volumes.n; i++) {
+        str_clear(&v[i].failure);
+        str_clear(&v[i].skipped_reason);
+    }
+}
+
+/* Names of 4 KiB each would make it larger than its readers take it. */
+static void part_end(struct parts *x)
+{
+    json_t *doc = part_json(x->now);
+    if (doc && json_dumpb(jobj(doc, "data"), NULL, 0, JSON_COMPACT) > RECORD_BYTES_MAX) {
+        json_decref(doc);
+        reasons_clear(x->now);
+        doc = part_json(x->now);
+    }
+    if (doc)
+        json_array_append_new(x->list, doc);
+    fields_clear(&backup_record_fields, x->now);
+    x->part++;
+}
+
+static struct record_volume *next_volume(struct parts *x)
+{
+    if (x->now->volumes.n == RECORD_VOLUMES) {
+        part_end(x);
+        part_begin(x->now, x, RECORD_STATE_FINAL);
+    }
+    return part_volume(x->now);
+}
+
+static int add_volume(const struct operation *op, void *arg)
+{
+    struct parts *x = arg;
+    if (op->kind != KIND_BACKUP)
+        return 0;
+    struct record_volume *v = next_volume(x);
+    if (!v)
+        return -1;
+    volume_of(v, x->b, op);
+    x->now->snapshots += v->moved;
+    return 0;
+}
+
+static void add_skipped(struct parts *x)
+{
+    const json_t *s;
+    size_t i;
+    json_array_foreach(x->b->skipped, i, s)
+    {
+        struct record_volume *v = next_volume(x);
+        if (!v)
+            return;
+        fields_init(&record_volume_fields, v);
+        str_set(&v->name, jstr(s, "volume"));
+        v->skipped = true;
+        v->outcome = OUTCOME_SKIPPED;
+        set_reason(&v->skipped_reason, jstr(s, "reason"));
+    }
+}
+
+static void add_final(struct engine *g, const struct backup *b, const char *repository, json_t *list)
+{
+    const struct operation_filter f = {.parent = b->id};
+    struct backup_record now;
+    const int64_t volumes = b->volume_ids.n + (int64_t)json_array_size(b->skipped);
+    const int64_t parts = volumes ? (volumes + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 1;
+    struct parts x = {b, cfg_daemon(g->cfg)->node_name, repository, &now, 0, parts, list};
+    if (parts > RECORD_PARTS_MAX) {
+        log_warning("%s: its outcome is not recorded in the repository: it has more than %d volumes", b->id,
+                    RECORD_PARTS_MAX * RECORD_VOLUMES);
+        return;
+    }
+    part_begin(&now, &x, RECORD_STATE_FINAL);
+    operation_each(g->records, &f, add_volume, &x, NULL);
+    add_skipped(&x);
+    part_end(&x);
+}
+
+json_t *backup_records_final(struct engine *g, const struct operation *op)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < op->records.n; i++) {
+        CLEANUP(backup_clear) struct backup b = ROW_INIT;
+        if (backup_get(g->records, op->records.v[i], &b, NULL) == 0 && b.outcome != OUTCOME_NONE)
+            add_final(g, &b, op->policy->repository, list);
+    }
+    return list;
+}
+
+/* ---- provisional ---- */
+
+struct recorded_parts {
+    struct recorded_parts *next;
+    uint64_t parts[RECORD_PARTS_MAX / 64];
+    char backup[];
+};
+
+static bool is_over(struct engine *g, const char *backup)
+{
+    const struct backup *b = backup_peek(g->records, backup);
+    return !b || backup_state_terminal(b->state);
+}
+
+/* Those of backups that have ended go. */
+static struct recorded_parts *parts_find(struct engine *g, const char *backup)
+{
+    for (struct recorded_parts **at = &g->recorded, *p; (p = *at);) {
+        if (!strcmp(p->backup, backup))
+            return p;
+        if (is_over(g, p->backup)) {
+            *at = p->next;
+            free(p);
+        } else {
+            at = &p->next;
+        }
+    }
+    return NULL;
+}
+
+void recorded_free(struct engine *g)
+{
+    while (g->recorded) {
+        struct recorded_parts *p = g->recorded;
+        g->recorded = p->next;
+        free(p);
+    }
+}
+
+static int part_of(const struct backup *b, const char *volume_id)
+{
+    for (unsigned i = 0; i < b->volume_ids.n; i++)
+        if (!strcmp(b->volume_ids.v[i], volume_id))
+            return (int)(i / RECORD_VOLUMES);
+    return -1;
+}
+
+void record_written(struct engine *g, const struct operation *op)
+{
+    const struct backup *b = backup_peek(g->records, op->parent);
+    const int part = b ? part_of(b, op->volume_id) : -1;
+    struct recorded_parts *p = b ? parts_find(g, b->id) : NULL;
+    if (part < 0 || part >= RECORD_PARTS_MAX)
+        return;
+    if (!p && (p = calloc(1, sizeof *p + strlen(b->id) + 1))) {
+        strcpy(p->backup, b->id);
+        p->next = g->recorded;
+        g->recorded = p;
+    }
+    if (p)
+        p->parts[part / 64] |= UINT64_C(1) << part % 64;
+}
+
+static void add_known(struct engine *g, const struct backup *b, const char *volume_id, struct backup_record *r)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    char id[BOARD_ID_MAX];
+    struct record_volume *v = part_volume(r);
+    if (!v)
+        return;
+    snprintf(id, sizeof id, "up-%s.%s", b->id, volume_id);
+    if (operation_get(g->records, id, &op, NULL) == 0) {
+        volume_of(v, b, &op);
+        return;
+    }
+    fields_init(&record_volume_fields, v);
+    str_set(&v->id, volume_id);
+}
+
+json_t *record_provisional(struct engine *g, const struct operation *op)
+{
+    const struct backup *b = backup_peek(g->records, op->parent);
+    const int part = b ? part_of(b, op->volume_id) : -1;
+    const struct recorded_parts *p = b ? parts_find(g, b->id) : NULL;
+    const unsigned parts = b ? (b->volume_ids.n + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 0;
+    if (part < 0 || parts > RECORD_PARTS_MAX || (p && p->parts[part / 64] >> part % 64 & 1))
+        return NULL;
+    struct backup_record r;
+    const struct parts x = {b, op->own->node, op->policy->repository, &r, part, parts, NULL};
+    part_begin(&r, &x, RECORD_STATE_PROVISIONAL);
+    for (unsigned i = (unsigned)part * RECORD_VOLUMES; i < b->volume_ids.n && i < (part + 1u) * RECORD_VOLUMES; i++)
+        add_known(g, b, b->volume_ids.v[i], &r);
+    json_t *doc = part_json(&r);
+    fields_clear(&backup_record_fields, &r);
+    if (doc && json_dumpb(doc, NULL, 0, JSON_COMPACT) > PROVISIONAL_BYTES)
+        json_take(&doc, NULL);
+    return doc;
+}

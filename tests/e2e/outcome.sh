@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The outcome of a backup is kept in its repository (AO-16 to AO-18, AO-38, CF-49, RS-25): after the loss of the node's
+# records scan has it back with the volumes that failed or were skipped and why, a backup that was interrupted is said
+# to be, one of an earlier version has no outcome; another node lists and restores it; forged records do no harm.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "outcomes of backups in the repository"
+: "${TOOLS:=$BUILD/tests/tools}"
+fs_make xfs xfs 400 || exit 1
+image "$WORK/xfs/good.img" 2 1
+image "$WORK/xfs/bad.img" 2 2
+image "$WORK/xfs/out.img" 2 3
+cp "$WORK/xfs/good.img" "$WORK/good.orig"
+daemon_setup
+config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1'
+config_add bad "[volume \"$WORK/xfs/bad.img\"]
+hook-pre-snapshot = /bin/false
+[volume \"$WORK/xfs/out.img\"]
+exclude = yes
+[job \"night\"]
+volumes = class:xfs"
+manifests() { CACHE=$WORK/cache.tool "$TOOLS/manifests" "$REPO" "$WORK/password" "$@"; }
+records() { manifests list snapferry-backup; }
+lose_records() { rm -rf "$STATE"; mkdir "$STATE"; }
+rebuilt() { [ "$(state "$1")" = "$2" ]; }
+
+starts "daemon"
+A=$(submit --job night)
+[ -n "$A" ] || { explain_failure; finish; }
+same "a backup with one failed volume" "$(wait_state "$A" PartiallyFailed 60)" PartiallyFailed
+same "the repository has its outcome" "$(doc "$A" | jq -c .recorded)" '{"main":true}'
+same "one final record" "$(records | jq -r '[.labels.state, .labels.backup, .labels.node, .labels.part] | join(" ")')" \
+    "final $A testnode 0"
+same "of this machine" "$(records | jq '.labels.machine | test("^[0-9a-f]{32}$")')" true
+not_in_records() { ! records | grep -qF "$1"; }
+check "whose machine id it does not have" not_in_records "$(cat /etc/machine-id 2>/dev/null || echo none)"
+R=$(records | jq -c .data)
+same "the outcome" "$(jq -r \
+    '"\(.version) \(.phase) \(.job) \(.reason) \(.operations.completed) \(.operations.failed)"' <<<"$R")" \
+    "1 PartiallyFailed night request 1 1"
+volume() { jq -c --arg v "$WORK/xfs/$1.img" '.volumes[] | select(.volumeName == $v)' <<<"$R"; }
+same "of the good volume" "$(volume good | jq -r \
+    '"\(.result) \(.snapshotDataMoved) \(.preserveLocalSnapshot) \(.skipped) \(.size) \(.storageClass)"')" \
+    "Completed true true false $((2 * MIB)) xfs"
+same "its snapshot" "$(volume good | jq -r .snapshotDataMovementInfo.snapshotID)" \
+    "$(sql "SELECT json_extract(doc, '$.result.snapshotID') FROM operations
+        WHERE parent = '$A' AND state = 'Completed'")"
+same "its native snapshot was seen again (AO-38)" \
+    "$(volume good | jq -r '.nativeSnapshots[0] | "\(.alias) \(.state)"')" \
+    "$(natives_of "$WORK/xfs/good.img") present"
+same "of the failed one" \
+    "$(volume bad | jq -r '"\(.result) \(.snapshotDataMoved) \(.failureReason != "")"')" "Failed false true"
+same "of the excluded one" \
+    "$(volume out | jq -r '"\(.result) \(.skipped) \(.skippedReason | .[0:8])"')" "Skipped true excluded"
+OUT=$(volume out | jq -r .skippedReason)
+WHY=$(volume bad | jq -r .failureReason)
+
+# A native snapshot that vanishes before the backup finishes stands in the record as missing (AO-38).
+printf '#!/bin/sh\nfind %s -name "*.native" -newer %s -delete\n' "$WORK/xfs" "$WORK/mark" >"$WORK/vanish"
+chmod 755 "$WORK/vanish"
+config_add vanish "[volume \"$WORK/xfs/good.img\"]
+hook-post-backup = $WORK/vanish"
+ask reload --wait --quiet
+touch "$WORK/mark"; sleep 0.1
+V=$(submit "$WORK/xfs/good.img")
+wait_state "$V" Completed 60 >/dev/null
+same "one that vanished meanwhile" "$(records | jq -r --arg b "$V" 'select(.labels.backup == $b) |
+    .data.volumes[0] | "\(.nativeSnapshots[0].state) \(.preserveLocalSnapshot)"')" "missing false"
+rm "$CONF/conf.d/vanish.ini"
+stops "stop"
+
+# ---- the records are lost ----
+lose_records
+starts "with new records"
+check "the outcome is as it was" until_true 30 rebuilt "$A" PartiallyFailed
+same "with the failed volume" "$(doc "$A" | jq -r --arg v "$WORK/xfs/bad.img" \
+    '.operations[] | select(.volume == $v) | "\(.state) \(.error.message)"')" "Failed $WHY"
+same "and the skipped one" "$(doc "$A" | jq -r '.details.skipped[0] | "\(.volume) \(.reason)"')" \
+    "$WORK/xfs/out.img $OUT"
+same "its job" "$(doc "$A" | jq -r .job)" night
+same "it is known to be in the repository" "$(doc "$A" | jq -c .recorded)" '{"main":true}'
+restored_same "its good volume is restored" "$A" "$WORK/xfs/good.img" "$WORK/good.orig" repository
+ask scan main --quiet
+same "another scan changes nothing" "$(state "$A") $(doc "$A" | jq -c '.details.counts')" \
+    "PartiallyFailed {\"attempted\":2,\"completed\":1,\"failed\":1,\"canceled\":0,\"skipped\":0}"
+
+# ---- deleted with the backup ----
+check "delete" ask delete "$V" --even-kept --wait --quiet
+same "its record is gone, too" "$(records | jq -r --arg b "$V" 'select(.labels.backup == $b) | .id')" ""
+
+# ---- another node ----
+OWN=$STATE
+stops "this one rests"
+STATE=$WORK/state2 RUN=$WORK/run2 CONF=$WORK/conf2
+config_main 'node-name = othernode'
+starts "the daemon of another node"
+expect "its scan finds nothing of its own" 0 "0 snapshots of this node" -- ask scan main
+expect "told whose they are it lists them" 0 "1 snapshots of node testnode.*1 backups" -- eval \
+    "ask scan main --node testnode | tr '\n' ' '"
+same "with their outcome" "$(doc "$A" | jq -r '"\(.state) \(.node)"')" "PartiallyFailed testnode"
+expect "shown as of that node" 0 "of node testnode" -- ask backups
+cp "$WORK/good.orig" "$WORK/xfs/good.img"
+restored_same "and restores them" "$A" "$WORK/xfs/good.img" "$WORK/good.orig" repository
+expect "it does not delete them" 20 "is of node testnode" -- ask delete "$A" --force --even-kept --wait
+same "nor do they protect anything" "$(askj volumes | jq -c .volumes)" "[]"
+same "nor is there a native snapshot" "$(askj native list | jq -c .natives)" "[]"
+same "status has no problem for it" "$(askj status | jq -r '[.problems[]?.text] | join(" ")')" ""
+ask expire --quiet >/dev/null 2>&1
+same "the record stays" "$(records | jq -r .labels.backup)" "$A"
+stops "stop the other node"
+STATE=$OWN RUN=$WORK/run CONF=$WORK/conf
+
+# ---- interrupted ----
+# The first volume was moved, the records are lost before the second is.
+image "$WORK/xfs/slow.img" 64 4
+rm "$CONF/conf.d/bad.ini"
+config_add slow "[volume \"$WORK/xfs/slow.img\"]
+read-limit = 1MiB"
+config_main 'per-device = 4' 'restore-reserved = 0'
+starts "two volumes at a time"
+B=$(submit "$WORK/xfs/good.img" "$WORK/xfs/slow.img")
+O=$(op_id "$B" "$WORK/xfs/good.img")
+same "the first volume is moved" "$(wait_state "$O" Completed 30)" Completed
+PID=$(mover_pid "$(op_id "$B" "$WORK/xfs/slow.img")")
+prov() { records | jq -r --arg b "$B" 'select(.labels.backup == $b) | .labels.state'; }
+same "the first mover has written a provisional record" "$(prov)" provisional
+daemon_kill; kill -KILL "$PID"
+rm "$CONF/conf.d/slow.ini"
+lose_records
+starts "with new records"
+check "it comes back as interrupted" until_true 30 rebuilt "$B" PartiallyFailed
+same "and it says so" "$(doc "$B" | jq -r '.error.message' | grep -c interrupted)" 1
+same "which volume it lacks" "$(doc "$B" | jq -r --arg v "$WORK/xfs/slow.img" \
+    '.operations[] | select(.volume == $v) | .state')" Failed
+check "delete" ask delete "$B" --even-kept --wait --quiet
+same "with its provisional record" "$(prov)" ""
+
+# ---- written by an earlier version ----
+sf "$REPO" backup "$WORK/good.orig" --as snapferry@testnode:/old --tag backup:old-1 --tag operation:up-old-1.old \
+    --tag volume-id:old --tag volume:/srv/old.img --tag job:old --quiet
+check "scan" ask scan main --quiet
+same "its outcome is not known" "$(state old-1)" Unknown
+same "its volume is there" "$(doc old-1 | jq -r '.operations[0].state')" Completed
+expect "and it says so" 0 "has no record of its outcome" -- ask backups
+
+# ---- hostile records ----
+good=$(records | jq -c --arg b "$A" 'select(.labels.backup == $b)')
+forge() { jq -c "del(.id) | $1" <<<"$good"; }
+{
+    forge '.labels.backup = "forged" | .data.backup = "forged" |
+        .data.volumes[].snapshotDataMovementInfo.operationID = "admin-x"'
+    forge '.labels.backup = "forged2" | .data.backup = "else"'
+    forge '.labels.backup = "forged3\u001b[2J"'
+    forge '.labels.part = "100000"'
+    forge '.labels.machine = "../x"'
+    forge '.data = []'
+    forge '.data = null'
+    forge '.labels.backup = "forged4" | .data.backup = "forged4" | .data.parts = 1e9'
+    forge '.labels.backup = "forged5" | .data.backup = "forged5" | .data.description = ("x" * 900000)'
+    forge '.labels.backup = "forged6" | .data.backup = "forged6" |
+        .data.volumes = [range(3000) | {volumeName: "v\(.)", skipped: true, result: "Skipped"}]'
+    forge '.labels.backup = "forged7" | .data.backup = "forged7" | .data.volumes[0].size = -1'
+    # Well-formed, but there is no such snapshot.
+    forge '.labels.backup = "claim" | .data.backup = "claim" | .data.volumes |= map(select(.snapshotDataMoved) |
+        .snapshotDataMovementInfo.operationID = "up-claim.\(.volumeID)" |
+        .snapshotDataMovementInfo.snapshotID = "00000000000000000000000000000000")'
+    for i in $(seq 2000); do printf '{"labels":{"type":"snapferry-backup","n":"%d"},"data":{"x":%d}}\n' "$i" "$i"; done
+} >"$WORK/forged"
+check "forged records" eval 'manifests add <"$WORK/forged"'
+expect "are counted in one line" 0 "^2011 records of backups in the repository are malformed" -- ask scan main
+check "the daemon is alive" daemon_alive
+same "none of them is a backup" \
+    "$(askj backups --all | jq -r '[.backups[].id | select(test("forged|else"))] | length')" 0
+same "what is claimed and not there is lost, not protected" \
+    "$(sql "SELECT json_extract(doc, '$.lost') FROM operations WHERE parent = 'claim'")" 1
+same "the last good backup is a real one" \
+    "$(sql "SELECT count(*) FROM volumes WHERE json_extract(doc, '$.last_good_backup') = 'claim'")" 0
+
+# ---- of other nodes, old and provisional (AO-17) ----
+forge '.labels.state = "provisional" | .labels.node = "third" | .labels.backup = "young"' | manifests add
+same "a young one is not offered" "$(askj scan main | jq .stale)" 0
+config_main 'provisional-ttl = 1s'
+check "reload" ask reload --wait --quiet
+sleep 1.1
+same "an old one is" "$(askj scan main | jq .stale)" 1
+same "and is no backup here" "$(askj backups --all | jq -r '[.backups[].id | select(. == "young")] | length')" 0
+same "removed when asked for" "$(askj scan main --remove-provisional | jq .removed)" 1
+same "that one alone" "$(records | jq -r 'select(.labels.backup == "young" or .id == $id) | .id' \
+    --arg id "$(jq -r .id <<<"$good")")" "$(jq -r .id <<<"$good")"
+stops "stop"
+explain_failure
+finish
