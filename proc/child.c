@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* child.c - what a child does before it executes its program or calls its function */
 #include "proc/child-impl.h"
+#include "proc/program-path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,8 +177,9 @@ void child_program(struct child *c)
         child_priority(c, s->limits);
     }
     child_rights(c);
-    execve(s->argv[0], (char *const *)(uintptr_t)s->argv, (char *const *)(uintptr_t)s->env);
-    report_failure(c, SPAWN_EXEC, errno, true);
+    char *const *argv = (char *const *)(uintptr_t)s->argv, *const *env = (char *const *)(uintptr_t)s->env;
+    const int sys = s->program >= 0 ? program_execute(s->program, argv, env) : (execve(s->argv[0], argv, env), errno);
+    report_failure(c, SPAWN_EXEC, sys, true);
     _exit(127);
 }
 

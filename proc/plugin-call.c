@@ -2,6 +2,7 @@
 /* plugin-call.c - one call of a plugin: request, answer, and all failures */
 #include "proc/plugin-call.h"
 #include "base/cleanup.h"
+#include "proc/program-path.h"
 #include "proc/program.h"
 
 #include <errno.h>

@@ -7,8 +7,10 @@
  * both killed, the manager terminates the program.
  */
 #include "proc/program-unit.h"
+#include "proc/program-path.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,6 @@
 
 #define SYSTEMD_RUN "/usr/bin/systemd-run"
 #define SYSTEMCTL "/usr/bin/systemctl"
-#define ENV_PROGRAM "/usr/bin/env"
 
 static void free_list(char **list)
 {
@@ -98,9 +99,13 @@ static void args_add_options(struct list *l, const struct program_unit *u, const
 int program_unit_make(struct program_unit *ret, const struct program *p, const char *const *env, struct err *e)
 {
     static atomic_uint serial;
+    char self[PATH_MAX];
     memset(ret, 0, sizeof *ret);
+    int rc = program_self(self, sizeof self, e);
+    if (rc < 0)
+        return rc;
     snprintf(ret->name, sizeof ret->name, "snapferry-run-%d-%u.service", (int)getpid(), atomic_fetch_add(&serial, 1));
-    size_t room = 16 + count(env) + count((const char *const *)p->argv) + 4;
+    size_t room = 18 + count(env) + count((const char *const *)p->argv) + 4;
     struct list run = {calloc(room, sizeof(char *)), 0, false}, stop = {calloc(4, sizeof(char *)), 0, false};
     ret->run = run.v;
     ret->stop = stop.v;
@@ -110,10 +115,12 @@ int program_unit_make(struct program_unit *ret, const struct program *p, const c
     }
     args_add_options(&run, ret, p);
     /* Exactly this environment, without variables that the manager sets in its units. */
-    args_add(&run, strdup(ENV_PROGRAM));
-    args_add(&run, strdup("-i"));
+    args_add(&run, escape_dollars(self));
+    args_add(&run, strdup(PROGRAM_RUN_OPTION));
+    args_add(&run, escape_dollars(p->label ? p->label : p->argv[0]));
     for (size_t i = 0; env && env[i]; i++)
         args_add(&run, escape_dollars(env[i]));
+    args_add(&run, strdup("--"));
     for (size_t i = 0; p->argv[i]; i++)
         args_add(&run, escape_dollars(p->argv[i]));
     args_add(&stop, strdup(SYSTEMCTL));

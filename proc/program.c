@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "proc/descriptors.h"
 #include "proc/process.h"
+#include "proc/program-path.h"
 #include "proc/program-unit.h"
 #include "proc/spawn.h"
 #include "proc/systemd.h"
@@ -44,7 +45,7 @@ struct run {
     const char *const *argv, *const *env;
     struct spawned process;
     struct spawned guard_process;
-    int in, out, out_child, err, err_child, guard, guard_child;
+    int in, out, out_child, err, err_child, guard, guard_child, program;
     char *buf;
     size_t len, cap, max;
     char line[1024], tail[2048];
@@ -56,89 +57,6 @@ struct run {
 };
 
 /* ---- before ---- */
-
-/* Somebody else than root (or this user, if it is not root). */
-static bool is_others(uid_t uid)
-{
-    return uid != 0 && (geteuid() == 0 || uid != geteuid());
-}
-
-/* One component: what it is named by (a link's owner may change its target) and what it is. */
-static bool component_unsafe(const char *path, char *why, size_t cap)
-{
-    struct stat st;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && is_others(st.st_uid)) {
-        snprintf(why, cap, "its link %.300s is owned by user %u", path, (unsigned)st.st_uid);
-        return true;
-    }
-    if (stat(path, &st) < 0)
-        return false; /* then there is no program either */
-    if (is_others(st.st_uid))
-        snprintf(why, cap, "its directory %.300s is owned by user %u", path, (unsigned)st.st_uid);
-    else if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
-        snprintf(why, cap, "its directory %.300s is writable by others", path);
-    else
-        return false;
-    return true;
-}
-
-static bool path_unsafe(const char *path, char *why, size_t cap)
-{
-    char part[PATH_MAX];
-    for (const char *p = path; (p = strchr(p, '/')) != NULL; p++) {
-        const size_t len = p == path ? 1 : (size_t)(p - path);
-        if (len >= sizeof part)
-            return false;
-        memcpy(part, path, len);
-        part[len] = '\0';
-        if (component_unsafe(part, why, cap))
-            return true;
-    }
-    return false;
-}
-
-bool program_replaceable(const char *path, char *why, size_t cap)
-{
-    char real[PATH_MAX];
-    struct stat st;
-    if (path_unsafe(path, why, cap))
-        return true;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && is_others(st.st_uid)) {
-        snprintf(why, cap, "it is a link that is owned by user %u", (unsigned)st.st_uid);
-        return true;
-    }
-    return realpath(path, real) && path_unsafe(real, why, cap);
-}
-
-int program_check(const char *label, const char *path, struct err *e)
-{
-    if (path[0] != '/')
-        return err_set(e, ERR_USAGE, EINVAL, "%s: the program \"%s\" is not an absolute path", label, path);
-    struct stat st;
-    if (stat(path, &st) < 0)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_GENERIC, errno, "%s: cannot run %s", label, path);
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, EINVAL, "%s: %s is not a file", label, path);
-    if (st.st_uid != 0 && (geteuid() == 0 || st.st_uid != geteuid())) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is owned by user %u and is not run", label, path,
-                (unsigned)st.st_uid);
-        return err_hint(e, "chown root %s", path);
-    }
-    if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is writable by others and is not run", label, path);
-        return err_hint(e, "chmod go-w %s", path);
-    }
-    char why[400];
-    if (program_replaceable(path, why, sizeof why)) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s: %s is not run: %s", label, path, why);
-        return err_hint(e, "each directory of its path must belong to root and be writable by root only");
-    }
-    if (!(st.st_mode & S_IXUSR)) {
-        err_set(e, ERR_PERMISSION, EACCES, "%s: %s is not executable", label, path);
-        return err_hint(e, "chmod +x %s", path);
-    }
-    return 0;
-}
 
 static int find_user(struct run *r, struct err *e)
 {
@@ -218,6 +136,7 @@ static int run_launch(struct run *r, struct err *e)
     s.in = r->in;
     s.out = r->out_child;
     s.err = r->err_child;
+    s.program = r->program;
     s.user = &r->who;
     s.dies_with_parent = true;
     int rc = spawn_program(&r->process, &s, e);
@@ -479,7 +398,7 @@ static int program_result(struct run *r, bool reaped, const siginfo_t *si, int *
 
 static void run_clear(struct run *r)
 {
-    int *fds[] = {&r->in, &r->out, &r->out_child, &r->err, &r->err_child, &r->guard, &r->guard_child};
+    int *fds[] = {&r->in, &r->out, &r->out_child, &r->err, &r->err_child, &r->guard, &r->guard_child, &r->program};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         close_fd(fds[i]);
     spawned_close(&r->process);
@@ -492,7 +411,7 @@ static int run_prepare(struct run *r, struct err *e)
 {
     const struct program *p = r->p;
     const char *const *env = p->env ? p->env : default_env;
-    int rc = program_check(p->label, p->argv && p->argv[0] ? p->argv[0] : "", e);
+    int rc = program_open(p->label, p->argv && p->argv[0] ? p->argv[0] : "", &r->program, e);
     if (rc == 0 && !p->timeout_s)
         rc = err_set(e, ERR_USAGE, EINVAL, "%s: no time limit for %s", p->label, p->argv[0]);
     if (rc < 0)
@@ -504,6 +423,7 @@ static int run_prepare(struct run *r, struct err *e)
     else if ((rc = program_unit_make(&r->unit, p, env, e)) == 0) {
         r->argv = (const char *const *)r->unit.run;
         r->env = default_env;
+        close_fd(&r->program); /* opened and checked once more in the unit */
     }
     return rc < 0 ? rc : make_pipes(r, e);
 }
@@ -514,7 +434,7 @@ int program_run(const struct program *p, char **out, size_t *out_len, int *statu
     if (!named.label)
         named.label = "program";
     struct run r = {.p = &named, .label = named.label, .process = SPAWNED_INIT, .guard_process = SPAWNED_INIT};
-    r.in = r.out = r.out_child = r.err = r.err_child = r.guard = r.guard_child = -1;
+    r.in = r.out = r.out_child = r.err = r.err_child = r.guard = r.guard_child = r.program = -1;
     r.max = p->out_max ? p->out_max : OUT_MAX_DEFAULT;
     if (out)
         *out = NULL;

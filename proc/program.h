@@ -17,8 +17,8 @@
  * --pipe --wait --collect`), elsewhere as a child with `user` if we are root. `input` (may be NULL) goes to its
  * standard input; standard output up to out_max bytes comes back malloc()ed and NUL-terminated (more is an error: the
  * program is killed); standard error goes to the log line by line with `label`, and its last 2 KiB into the error.
- * Killed with its whole group after timeout_s. *status is the exit code. Checks before: root-owned (or owned by our own
- * user when we are not root), not group- or world-writable, executable. What the program left running in its process
+ * Killed with its whole group after timeout_s. *status is the exit code. The program is checked before
+ * (program-path.h), and what was checked is executed. What the program left running in its process
  * group is killed when it ends. `input` is a file in memory, so a program that does not read it hurts nobody.
  *
  * A program that could not be started, was killed, timed out or flooded us is an error. One that ended with an exit
@@ -37,14 +37,5 @@ struct program {
     unsigned timeout_s;
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
-
-/* Whether somebody else than root (or this user, if it is not root) could put another program at `path`: through one
- * of its directories or links, also those that the links lead through. A directory in which only the owner of a file
- * may rename it (mode 1777) counts as safe. */
-bool program_replaceable(const char *path, char *why, size_t cap);
-/* Whether `path` may be run (AP-21): absolute, a file, owned by root (or this user if not root), not writable by
- * group or others, executable, and not replaceable by others, so that what is checked is what is run. Else an error
- * that begins with `label`, with a hint; -ENOENT: it does not exist. Never blocks. */
-int program_check(const char *label, const char *path, struct err *e);
 
 #endif

@@ -2,6 +2,7 @@
 #include "proc/service.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "proc/program-path.h"
 #include "proc/spawn.h"
 #include "proc/systemd.h"
 
@@ -15,7 +16,6 @@
 
 #define SYSTEMD_RUN "/usr/bin/systemd-run"
 #define SYSTEMCTL "/usr/bin/systemctl"
-#define ENV_PROGRAM "/usr/bin/env"
 #define PATH_TEXT 4400
 #define WORDS_MAX 64 /* of the command that makes a unit */
 
@@ -109,7 +109,12 @@ static int start_child(const struct service *s, const int fds[3], struct process
     if (rc < 0)
         return rc == -ENOENT ? start_failed(s, ENOENT, e) : rc;
     struct spawn x = SPAWN_INIT;
+    CLEANUP_CLOSE int program = -1;
+    rc = program_open(s->label, s->argv[0], &program, e);
+    if (rc < 0)
+        return rc;
     x.argv = s->argv;
+    x.program = program;
     x.env = s->env;
     x.in = fds[0];
     x.out = fds[1];
@@ -142,6 +147,10 @@ static int start_unit(const struct service *s, const char *const paths[3], struc
 {
     static const char *const streams[] = {"StandardInput=file:", "StandardOutput=append:", "StandardError=append:"};
     char unit[160], stream[3][PATH_TEXT + 64], user[128];
+    char self[PATH_TEXT];
+    int rc = program_self(self, sizeof self, e);
+    if (rc < 0)
+        return rc;
     const char *argv[WORDS_MAX] = {SYSTEMD_RUN, "--quiet", "--collect"};
     size_t n = 3;
     snprintf(unit, sizeof unit, "--unit=%s", s->unit);
@@ -155,17 +164,19 @@ static int start_unit(const struct service *s, const char *const paths[3], struc
     argv[n++] = "--property=KillMode=control-group";
     argv[n++] = "--property=TimeoutStopSec=10";
     argv[n++] = "--";
-    argv[n++] = ENV_PROGRAM;
-    argv[n++] = "-i";
+    argv[n++] = self;
+    argv[n++] = PROGRAM_RUN_OPTION;
+    argv[n++] = s->label;
     for (size_t i = 0; s->env[i] && n < WORDS_MAX - 1; i++)
         argv[n++] = s->env[i];
+    argv[n++] = "--";
     for (size_t i = 0; s->argv[i] && n < WORDS_MAX - 1; i++)
         argv[n++] = s->argv[i];
     struct spawn x = SPAWN_INIT;
     x.argv = argv;
     x.env = tool_env;
     x.err = STDERR_FILENO;
-    int rc = spawn_and_wait(&x, s->label, e);
+    rc = spawn_and_wait(&x, s->label, e);
     if (rc < 0)
         return rc;
     pid_t pid;

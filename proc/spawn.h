@@ -54,6 +54,7 @@ struct spawn_limits {
 /* All borrowed until spawn_program() returns. Begin with SPAWN_INIT. */
 struct spawn {
     const char *const *argv; /* NULL-terminated; argv[0] an absolute path */
+    int program;             /* of program_open(): it is executed, and argv[0] only its name; -1: argv[0] */
     const char *const *env;  /* NULL-terminated, the whole environment */
     int in, out, err;        /* standard descriptors, -1: /dev/null */
     int cgroup;              /* its cgroup.procs (cgroup_open_procs()), -1: the caller's cgroup */
@@ -70,7 +71,7 @@ struct spawn {
 #define SPAWN_WRITABLE_MAX 8
 #define SPAWN_INIT                                                                                                     \
     {                                                                                                                  \
-        .in = -1, .out = -1, .err = -1, .cgroup = -1                                                                   \
+        .in = -1, .out = -1, .err = -1, .cgroup = -1, .program = -1                                                    \
     }
 
 /* A child: its pid is its own until it is waited for. Descriptors are close-on-exec, -1 when there is none. */

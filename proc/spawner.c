@@ -36,7 +36,7 @@
 #define REQUEST_MAX (64u << 20)
 #define RESTART_LIMIT 10 /* spawners of one daemon; afterwards it forks itself */
 
-enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USE_GATE, USES, USE_CHANNEL = 0 };
+enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USE_GATE, USE_PROGRAM, USES, USE_CHANNEL = 0 };
 
 struct request {
     bool program;
@@ -158,6 +158,7 @@ static void __attribute__((noreturn)) become(struct server *v, struct request *r
     r->spawn.out = fd[USE_OUT];
     r->spawn.err = fd[USE_ERR];
     r->spawn.cgroup = fd[USE_CGROUP];
+    r->spawn.program = fd[USE_PROGRAM];
     r->spawn.user = r->spawn.user ? &r->user : NULL;
     if (r->spawn.limits) {
         r->spawn.limits = &r->limits;
@@ -425,7 +426,7 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
     char *end = words_put(words_put(words, s->argv), s->env);
     if (s->writable)
         words_put(end, s->writable);
-    return ask(ret, &r, words, (int[USES]){s->in, s->out, s->err, s->cgroup, report, go, -1}, e);
+    return ask(ret, &r, words, (int[USES]){s->in, s->out, s->err, s->cgroup, report, go, -1, s->program}, e);
 }
 
 int spawner_function(struct spawned *ret, const struct spawn_function *f, struct err *e)
@@ -433,5 +434,5 @@ int spawner_function(struct spawned *ret, const struct spawn_function *f, struct
     if (!f->arg_len || f->arg_len > REQUEST_MAX || !spawner_there())
         return 0;
     struct request r = {.function = *f, .len = f->arg_len};
-    return ask(ret, &r, f->arg, (int[USES]){f->channel, -1, -1, -1, -1, -1, -1}, e);
+    return ask(ret, &r, f->arg, (int[USES]){f->channel, -1, -1, -1, -1, -1, -1, -1}, e);
 }

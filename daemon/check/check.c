@@ -8,7 +8,7 @@
 #include "daemon/check/endpoint.h"
 #include "base/json.h"
 #include "base/time.h"
-#include "proc/program.h"
+#include "proc/program-path.h"
 #include "daemon/schedule/calendar.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 #include "daemon/check/plugin-check-impl.h"
 
 #include "proc/plugin-answer.h"
+#include "proc/program-path.h"
 #include "proc/program.h"
 
 #include <errno.h>

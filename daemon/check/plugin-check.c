@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-check.c - running all rules over a plugin */
 #include "daemon/check/plugin-check-impl.h"
+#include "proc/program-path.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+int plugin_check_unit_main(int argc, char **argv)
+{
+    return argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION) ? program_run_main(argc, argv) : -1;
+}
 
 static enum plugin_verdict run_rule(struct check *k, const struct plugin_rule *r, struct err *e)
 {

@@ -31,6 +31,10 @@ typedef void plugin_finding_fn(const struct plugin_finding *f, void *arg);
 /* Runs all rules of the plugin's kind. Returns 0 if the check could be run; *failed counts FAIL. */
 int plugin_check(const struct plugin_check_opts *o, plugin_finding_fn *fn, void *arg, unsigned *failed, struct err *e);
 
+/* To be called by main() first: a call of a plugin under systemd runs in a unit, and executes this program there
+ * (proc/program-path.h). Returns its exit code, or -1: it is not such a process. */
+int plugin_check_unit_main(int argc, char **argv);
+
 /* The rules, for the manual and its test; NULL past the end. */
 struct check;
 struct plugin_rule {

@@ -4,6 +4,7 @@
 #include "daemon/cli/options-table.h"
 
 #include "chunker/kernel.h"
+#include "daemon/check/plugin-check.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -73,6 +74,9 @@ int main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
     struct options o;
+    const int of_unit = plugin_check_unit_main(argc, argv);
+    if (of_unit >= 0)
+        return of_unit;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
     log_to(print_log, &o);

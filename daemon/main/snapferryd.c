@@ -9,6 +9,7 @@
 #include "daemon/metrics/endpoint.h"
 #include "daemon/main/service.h"
 #include "proc/notify.h"
+#include "proc/program-path.h"
 #include "proc/spawner.h"
 
 #include <errno.h>
@@ -246,6 +247,8 @@ int main(int argc, char **argv)
     static struct server s;
     struct err e = ERR_INIT;
     struct cfg *c = NULL;
+    if (argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION))
+        return program_run_main(argc, argv);
     int rc = options(&s, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;

@@ -2,10 +2,14 @@
 /* test_program.c - programs are run without a shell, with a deadline, bounded, and nothing of them is left (AP-21) */
 #include "tests/unit/test.h"
 
+#include "proc/program-path.h"
 #include "proc/program.h"
+#include "proc/spawn.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -184,7 +188,7 @@ static void test_what_it_inherits(void **state)
     sigprocmask(SIG_SETMASK, &old, NULL);
     signal(SIGPIPE, SIG_DFL);
     assert_ok(g.rc, &g.e);
-    assert_string_equal(g.out, "0 1 2 3 /\nSigBlk:0\nSigIgn:0\n"); /* 3: ls's own */
+    assert_string_equal(g.out, "0 1 2 200 3 /\nSigBlk:0\nSigIgn:0\n"); /* 3: ls's own */
 }
 
 static void test_user(void **state)
@@ -379,6 +383,120 @@ static void test_every_component(void **state)
     unlink(link);
 }
 
+/* Between check and execution the path names another program: what was checked runs, script or binary. */
+static void test_swapped_after_the_check(void **state)
+{
+    (void)state;
+    static const char *const env[] = {"A=1", NULL};
+    for (unsigned binary = 0; binary < 2; binary++) {
+        struct err e = ERR_INIT;
+        struct spawned p;
+        struct spawn_report r;
+        char path[128], text[128] = "";
+        int out[2], program = -1;
+        snprintf(path, sizeof path, "%s/checked", dir);
+        unlink(path);
+        if (binary)
+            assert_int_equal(link("/bin/echo", path) < 0 ? symlink("/bin/echo", path) : 0, 0);
+        else
+            assert_int_equal(rename(script("made", "echo checked \"$(realpath \"$0\")\" \"$1\""), path), 0);
+        assert_ok(program_open("hook", path, &program, &e), &e);
+        assert_int_equal(rename(script("swapped", "echo swapped"), path), 0);
+        assert_int_equal(chmod(path, 0777), 0);
+        assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+        struct spawn s = SPAWN_INIT;
+        s.argv = (const char *const[]){path, "checked", NULL};
+        s.env = env;
+        s.out = out[1];
+        s.program = program;
+        assert_ok(spawn_program(&p, &s, &e), &e);
+        assert_int_equal(spawn_begun(&p, &r), 0);
+        close(out[1]);
+        assert_true(read(out[0], text, sizeof text - 1) > 0);
+        waitpid(p.pid, NULL, 0);
+        assert_int_equal(strncmp(text, "checked", 7), 0);
+        spawned_close(&p);
+        close(out[0]);
+        close(program);
+        assert_int_equal(program_open("hook", path, &program, &e), -EPERM);
+    }
+}
+
+struct swapper {
+    char a[128], b[128];
+    atomic_bool end;
+};
+static void *swap(void *arg)
+{
+    struct swapper *s = arg;
+    while (!atomic_load(&s->end))
+        renameat2(AT_FDCWD, s->a, AT_FDCWD, s->b, RENAME_EXCHANGE);
+    return NULL;
+}
+
+/* The same while somebody swaps all the time: either what is there is refused, or it is the program that may be run. */
+static void test_swapped_all_the_time(void **state)
+{
+    (void)state;
+    struct swapper s = {.end = false};
+    snprintf(s.a, sizeof s.a, "%s/hook", dir);
+    snprintf(s.b, sizeof s.b, "%s/other", dir);
+    unlink(s.a);
+    assert_int_equal(rename(script("made", "echo good"), s.a), 0);
+    assert_int_equal(rename(script("made", "echo evil"), s.b), 0);
+    assert_int_equal(chmod(s.b, 0777), 0);
+    pthread_t thread;
+    unsigned ran = 0, refused = 0;
+    assert_int_equal(pthread_create(&thread, NULL, swap, &s), 0);
+    for (unsigned i = 0; i < 3000 && (ran < 50 || refused < 50); i++) {
+        char *argv[] = {s.a, NULL};
+        GOT g = run((struct program){.argv = argv});
+        if (g.rc == 0)
+            assert_string_equal(g.out, "good\n");
+        else
+            assert_int_equal(g.e.cls, ERR_PERMISSION);
+        ran += g.rc == 0;
+        refused += g.rc < 0;
+    }
+    atomic_store(&s.end, true);
+    pthread_join(thread, NULL);
+    assert_true(ran > 0 && refused > 0);
+}
+
+/* In a unit of its own the manager knows only a path: this program checks it there, as the unit's user. */
+static void test_as_in_a_unit(void **state)
+{
+    (void)state;
+    char path[128], self[300], command[1400];
+    struct err e = ERR_INIT;
+    assert_ok(program_self(self, sizeof self, &e), &e);
+    snprintf(path, sizeof path, "%s",
+             script("unit", "echo \"$A $B $1 $2 $(env | grep -vcE '^(PWD|SHLVL|_)=')\"; exit 7"));
+    snprintf(command, sizeof command,
+             "%s " PROGRAM_RUN_OPTION " 'hook x' A=1 B='2 3' -- %s one 'two 2' >%s/out 2>&1; test $? = 7 && "
+             "test \"$(cat %s/out)\" = '1 2 3 one two 2 2'",
+             self, path, dir, dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(chmod(path, 0775), 0);
+    snprintf(command, sizeof command,
+             "%s " PROGRAM_RUN_OPTION " 'hook x' A=1 -- %s one >%s/out 2>&1; test $? = 126 && "
+             "grep -q 'hook x: .* is writable by others and is not run' %s/out",
+             self, path, dir, dir);
+    assert_int_equal(system(command), 0);
+    if (geteuid() == 0) { /* what belongs to the unit's user is not root's */
+        assert_int_equal(chmod(path, 0755), 0);
+        assert_int_equal(chown(path, 65534, 65534), 0);
+        snprintf(
+            command, sizeof command,
+            "cp %s %s/self && chmod 755 %s/self && setpriv --reuid 65534 --clear-groups %s/self " PROGRAM_RUN_OPTION
+            " 'hook x' A=1 -- %s one >%s/out 2>&1; test $? = 126 && grep -q 'owned by user 65534' %s/out",
+            self, dir, dir, dir, path, dir, dir);
+        assert_int_equal(system(command), 0);
+    }
+    snprintf(command, sizeof command, "%s " PROGRAM_RUN_OPTION " 2>/dev/null; test $? = 126", self);
+    assert_int_equal(system(command), 0);
+}
+
 static void test_bad_interpreter(void **state)
 {
     (void)state;
@@ -405,8 +523,10 @@ static void test_no_leaks(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombies */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION))
+        return program_run_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_output_input_status),
         cmocka_unit_test(test_environment),
@@ -421,6 +541,9 @@ int main(void)
         cmocka_unit_test(test_caller_killed),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_every_component),
+        cmocka_unit_test(test_swapped_after_the_check),
+        cmocka_unit_test(test_swapped_all_the_time),
+        cmocka_unit_test(test_as_in_a_unit),
         cmocka_unit_test(test_bad_interpreter),
         cmocka_unit_test(test_no_leaks),
     };

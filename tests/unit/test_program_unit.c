@@ -2,6 +2,7 @@
 /* test_program_unit.c - programs in transient units of their own, where systemd runs (AP-21) */
 #include "tests/unit/test.h"
 
+#include "proc/program-path.h"
 #include "proc/program.h"
 #include "proc/systemd.h"
 
@@ -119,8 +120,10 @@ static void test_dies_with_its_caller(void **state)
     assert_int_equal(units(), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION))
+        return program_run_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_it_is_told),
         cmocka_unit_test(test_timeout_ends_the_unit),
