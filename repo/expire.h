@@ -13,7 +13,7 @@
 #ifndef SNAPFERRY_REPO_EXPIRE_H
 #define SNAPFERRY_REPO_EXPIRE_H
 
-#include "repo/retention.h"
+#include "base/retention.h"
 #include "repo/snapshot.h"
 
 /* ---- policies ---- */

@@ -14,12 +14,12 @@
 static json_t *operation_details(const struct operation *op)
 {
     static const char *const members[] = {
-        "exposure", "native",        "native_doc",   "target_name",   "from",          "of",
-        "attempts", "identity",      "snapshot_ns",  "snapshot_ms",   "group_skew_ms", "frozen_ms",
-        "cancel",   "cancel_reason", "outcome",      "cleanup_error", "reason",        "do",
-        "policy",   "into",          "own",          "prune_rounds",  "job",           "rebuilt",
-        "size",     "snapshot",      "plugin_id",    "verify",        "differential",  "ranged",
-        "offset",   "length",        "configured_ns"};
+        "exposure", "native",        "native_doc",    "target_name",   "from",          "of",
+        "attempts", "identity",      "snapshot_ns",   "snapshot_ms",   "group_skew_ms", "frozen_ms",
+        "cancel",   "cancel_reason", "outcome",       "cleanup_error", "reason",        "do",
+        "policy",   "into",          "own",           "prune_rounds",  "job",           "rebuilt",
+        "size",     "snapshot",      "plugin_id",     "verify",        "differential",  "ranged",
+        "offset",   "length",        "configured_ns", "lost"};
     CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)

@@ -19,20 +19,42 @@
 #include <time.h>
 
 #define TEXT_MAX 8192
+#define FETCH_S 5 /* between questions for the log of a plugin that is followed */
+
+struct log_text {
+    FILE *file;
+    char partial[TEXT_MAX];
+    size_t partial_len;
+};
 
 struct logs {
     char id[512]; /* of the operation; of a journal of many: of the line that is read */
     sd_journal *journal;
     bool journal_begun, many;
     bool any;
-    FILE *file;
-    char partial[TEXT_MAX];
-    size_t partial_len;
+    struct log_text mover, plugin; /* its own lines, and those that a plugin keeps */
 };
 
 static const char *level_name(int priority)
 {
     return priority <= 3 ? "error" : priority == 4 ? "warning" : priority <= 6 ? "info" : "debug";
+}
+
+static int open_text(struct log_text *t, const char *path, struct err *e)
+{
+    t->file = fopen(path, "re");
+    if (t->file || errno == ENOENT)
+        return 0;
+    err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
+    return err_hint(e, "only root may read logs, and the group systemd-journal those in the journal");
+}
+
+/* Its file may come later than the reader. */
+static int logs_open_plugin(struct logs *l, const struct options *o, struct err *e)
+{
+    char path[8192];
+    plugin_log_path(path, sizeof path, o->state_dir, l->id);
+    return l->plugin.file ? 0 : open_text(&l->plugin, path, e);
 }
 
 int logs_open(struct logs **ret, const struct options *o, const char *id, struct err *e)
@@ -49,10 +71,10 @@ int logs_open(struct logs **ret, const struct options *o, const char *id, struct
         l->journal = NULL;
     }
     mover_log_path(path, sizeof path, o->state_dir, id);
-    l->file = fopen(path, "re");
-    if (!l->file && errno != ENOENT) {
-        int rc = err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
-        err_hint(e, "only root may read logs, and the group systemd-journal those in the journal");
+    int rc = open_text(&l->mover, path, e);
+    if (rc == 0)
+        rc = logs_open_plugin(l, o, e);
+    if (rc < 0) {
         logs_close(l);
         return rc;
     }
@@ -65,8 +87,10 @@ void logs_close(struct logs *l)
     if (!l)
         return;
     sd_journal_close(l->journal);
-    if (l->file)
-        fclose(l->file);
+    if (l->mover.file)
+        fclose(l->mover.file);
+    if (l->plugin.file)
+        fclose(l->plugin.file);
     free(l);
 }
 
@@ -133,22 +157,22 @@ static int one_line(const char *line, log_entry_fn *fn, void *arg)
     return fn(at_ns, "info", rest, arg);
 }
 
-static int from_file(struct logs *l, log_entry_fn *fn, void *arg)
+static int from_file(struct logs *l, struct log_text *t, log_entry_fn *fn, void *arg)
 {
-    if (!l->file)
+    if (!t->file)
         return 0;
-    clearerr(l->file);
-    for (int c; (c = getc(l->file)) != EOF;) {
-        if (c != '\n' && l->partial_len < sizeof l->partial - 1) {
-            l->partial[l->partial_len++] = c ? (char)c : ' ';
+    clearerr(t->file);
+    for (int c; (c = getc(t->file)) != EOF;) {
+        if (c != '\n' && t->partial_len < sizeof t->partial - 1) {
+            t->partial[t->partial_len++] = c ? (char)c : ' ';
             continue;
         }
         if (c != '\n')
             continue; /* truncated */
-        l->partial[l->partial_len] = '\0';
-        l->partial_len = 0;
+        t->partial[t->partial_len] = '\0';
+        t->partial_len = 0;
         l->any = true;
-        int rc = one_line(l->partial, fn, arg);
+        int rc = one_line(t->partial, fn, arg);
         if (rc)
             return rc;
     }
@@ -160,7 +184,9 @@ int logs_read(struct logs *l, log_entry_fn *fn, void *arg)
     int rc = from_journal(l, fn, arg);
     l->any |= l->journal_begun;
     /* Logs of units are only in the journal; if both exist, the journal is complete. */
-    return rc || logs_in_journal(l) ? rc : from_file(l, fn, arg);
+    if (rc == 0 && !logs_in_journal(l))
+        rc = from_file(l, &l->mover, fn, arg);
+    return rc ? rc : from_file(l, &l->plugin, fn, arg);
 }
 
 /* ---- the verb ---- */
@@ -486,11 +512,21 @@ static int operation_of(const struct options *o, const json_t *answer, char id[5
     return 0;
 }
 
+/* A plugin that still works has its log itself: the daemon asks for it. */
+static void fetch_log(const struct options *o, const char *id)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    struct err e = ERR_INIT;
+    if (daemon_ask(o, "logs", json_pack("{s:s}", "id", id), &answer, &e) < 0 && e.cls != ERR_NO_DAEMON)
+        log_warning("%s", e.msg);
+}
+
 static int follow_log(const struct options *o, struct logs *l, struct printing *p, struct err *e)
 {
     const struct mover_cancel *cancel = cli_cancel();
     char id[512];
     bool ended = false;
+    unsigned seconds = 1; /* asked for just now */
     json_decref(p->ring);
     p->ring = NULL;
     while (!atomic_load(&cancel->requested)) {
@@ -500,6 +536,10 @@ static int follow_log(const struct options *o, struct logs *l, struct printing *
         if (rc >= 0)
             rc = operation_of(o, answer, id, &ended, e);
         if (rc < 0)
+            return rc;
+        if (!ended && seconds++ % FETCH_S == 0)
+            fetch_log(o, id);
+        if ((rc = logs_open_plugin(l, o, e)) < 0)
             return rc;
         logs_read(l, keep_line, p);
         fflush(stdout);
@@ -523,6 +563,8 @@ int ask_logs(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     CLEANUP(logs_closep) struct logs *l = NULL;
+    if (!ended)
+        fetch_log(o, id);
     rc = logs_open(&l, o, id, e);
     if (rc < 0)
         return rc;

@@ -136,14 +136,27 @@ static void admin_text(struct text *t, const json_t *r)
     }
 }
 
+static void plugin_verify_text(struct text *t, const json_t *r)
+{
+    put_text(t, "%lld backups intact, %lld damaged, %lld missing, %lld not verified", (long long)jint(r, "done"),
+             (long long)jint(r, "damaged"), (long long)jint(r, "missing"), (long long)jint(r, "failed"));
+}
+
+static void plugin_delete_text(struct text *t, const json_t *r)
+{
+    put_text(t, "%lld backups deleted by plugin %s", (long long)jint(r, "done"), jstr(r, "plugin"));
+    if (jint(r, "failed"))
+        put_text(t, ", %lld could not be deleted", (long long)jint(r, "failed"));
+}
+
 static const struct kind {
     const char *kind, *member; /* absent if it ended too early */
     void (*put)(struct text *t, const json_t *r);
     void (*put_details)(struct text *t, const json_t *r);
-} kinds[] = {{"backup", "readBytes", backup_text, backup_details},
-             {"restore", "fetchedBytes", restore_text, restore_details},
-             {"verify", "bytesRead", verify_text, verify_details},
-             {"admin", "answers", admin_text, NULL}};
+} kinds[] = {
+    {"backup", "readBytes", backup_text, backup_details}, {"restore", "fetchedBytes", restore_text, restore_details},
+    {"verify", "bytesRead", verify_text, verify_details}, {"admin", "answers", admin_text, NULL},
+    {"verify", "plugin", plugin_verify_text, NULL},       {"admin", "plugin", plugin_delete_text, NULL}};
 
 /* NULL: it left no result. */
 static const struct kind *kind_of(const json_t *op)

@@ -74,6 +74,11 @@ static void do_cancel(struct request *q, const json_t *args)
     with_id(q, args, "id", NAME_BACKUP | NAME_OPERATION, engine_cancel);
 }
 
+static void do_logs(struct request *q, const json_t *args)
+{
+    with_id(q, args, "id", NAME_OPERATION, engine_logs);
+}
+
 static void do_delete(struct request *q, const json_t *args)
 {
     with_id(q, args, "id", NAME_BACKUP, engine_delete);
@@ -209,6 +214,7 @@ static const struct {
     {"scan", do_scan, true, false, "repository:s node:s replaced:b remove_stale:b"},
     {"detach", do_detach, false, false, "repository:s!"},
     {"forget", do_forget, true, false, "volume:s!"},
+    {"logs", do_logs, false, true, "id:d!"},
     {"cancel", do_cancel, true, false, "id:d!"},
     {"delete", do_delete, true, false, "id:d! force:b even_kept:b"},
     {"hold", do_hold, true, false, "native:d! note:s"},

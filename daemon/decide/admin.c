@@ -22,14 +22,14 @@ const json_t *admin_answer(const struct operation *op, unsigned i)
     return json_array_get(jarr(op->result, "answers"), i);
 }
 
-int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
-              const char *parent, char id[512], struct err *e)
+int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,
+                    struct operation *op, const char *parent, char id[512], struct err *e)
 {
     struct cfg_policy p = {.effective = NULL};
     struct policy policy;
     struct class_desc own;
     char stamp[32];
-    if (!cfg_repository(d->world.cfg, repository)) {
+    if (!mover[0] && !cfg_repository(d->world.cfg, repository)) {
         err_set(e, ERR_USAGE, 0, "there is no [repository \"%s\"] in the configuration", repository);
         return nearest_hint(e, cfg_near_repository(d->world.cfg, repository),
                             "`snapferry check-config` lists the repositories");
@@ -47,6 +47,7 @@ int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const cha
     policy_from_cfg(&policy, &p);
     cfg_policy_clear(&p);
     str_set(&policy.repository, repository);
+    str_set(&policy.mover, mover);
     policy.retries = op->records.n ? RECORD_RETRIES : ADMIN_RETRIES;
     if (op->records.n)
         policy.retry_max_s = RECORD_RETRY_MAX_S;
@@ -59,6 +60,12 @@ int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const cha
         return rc;
     snprintf(id, 512, "%s", op->id);
     return 0;
+}
+
+int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
+              const char *parent, char id[512], struct err *e)
+{
+    return admin_add_mover(d, kind, prefix, repository, "", op, parent, id, e);
 }
 
 int admin_submit(struct decide *d, const char *repository, json_t *steps, const char *parent, const char *prefix,

@@ -35,6 +35,7 @@ struct run_tally {
     struct op_error first;
     json_t *errors;
     json_t *expire;        /* repository -> [{"source"}]: retention that its volumes' keep-* ask for */
+    json_t *plugins;       /* operations whose mover plugin is asked for it */
     struct operation hook; /* the first one whose hook after the run has not run */
     bool hook_found;
 };
@@ -47,9 +48,12 @@ static const char *post_hook_of(const struct operation *op)
 static void add_expiry(struct run_tally *t, const struct operation *op)
 {
     const struct policy *policy = op->policy;
-    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || policy->mover[0] ||
-        !policy_keeps(&policy->keep))
+    if (op->kind != KIND_BACKUP || op->state != OP_COMPLETED || !policy->move_data || !policy_keeps(&policy->keep))
         return;
+    if (policy->mover[0]) {
+        json_array_append_new(t->plugins, json_string(op->id));
+        return;
+    }
     json_t *list = jarr(t->expire, policy->repository);
     char source[SOURCE_TEXT];
     if (!list) {
@@ -103,6 +107,7 @@ static void tally_free(struct run_tally *t)
     op_error_clear(&t->first);
     json_decref(t->errors);
     json_decref(t->expire);
+    json_decref(t->plugins);
     operation_clear(&t->hook);
     free(t->backup);
     free(t);
@@ -140,8 +145,12 @@ static struct run_tally *tally_of(struct decide *d, const struct backup *b)
         free(id);
         return NULL;
     }
-    *t = (struct run_tally){
-        .next = d->tallies, .backup = id, .first = OP_ERROR_INIT, .errors = json_array(), .expire = json_object()};
+    *t = (struct run_tally){.next = d->tallies,
+                            .backup = id,
+                            .first = OP_ERROR_INIT,
+                            .errors = json_array(),
+                            .expire = json_object(),
+                            .plugins = json_array()};
     operation_init(&t->hook);
     return d->tallies = t;
 }
@@ -183,6 +192,47 @@ static bool retention_runs(struct decide *d, const struct backup *b)
     return found;
 }
 
+/* plugin:NAME -> steps. */
+static json_t *plugin_steps(struct decide *d, const struct run_tally *t)
+{
+    json_t *ret = json_object(), *steps;
+    const json_t *v;
+    size_t i;
+    json_array_foreach(t->plugins, i, v)
+    {
+        struct err e = ERR_INIT;
+        CLEANUP(operation_clear) struct operation op;
+        operation_init(&op);
+        if (operation_read(d, json_string_value(v), &op) < 0)
+            continue;
+        if (!(steps = jarr(ret, op.policy->mover)))
+            json_object_set_new(ret, op.policy->mover, steps = json_array());
+        if (plugin_retention_steps(d, &op, steps, &e) < 0)
+            plan_log(d, LOG_LVL_WARNING, "%s: retention is left to the next backup: %s", operation_label(&op), e.msg);
+    }
+    return ret;
+}
+
+static bool plugin_retention_start(struct decide *d, const struct backup *b, const struct run_tally *t)
+{
+    CLEANUP_JSON json_t *of = plugin_steps(d, t);
+    const char *mover;
+    json_t *steps;
+    bool started = false;
+    json_object_foreach(of, mover, steps)
+    {
+        struct err e = ERR_INIT;
+        char id[512];
+        if (!json_array_size(steps))
+            continue;
+        if (plugin_admin_submit(d, KIND_ADMIN, mover, json_incref(steps), b->id, "admin-expire", id, &e) < 0)
+            plan_log(d, LOG_LVL_WARNING, "%s: retention of %s is left to the next backup: %s", b->id, mover, e.msg);
+        else
+            started = true;
+    }
+    return started;
+}
+
 /* Retention where the volumes' keep-* ask for it, one admin operation per repository. True: it runs. */
 static bool retention_start(struct decide *d, struct backup *b, const struct run_tally *t)
 {
@@ -201,6 +251,7 @@ static bool retention_start(struct decide *d, struct backup *b, const struct run
         else
             started = true;
     }
+    started |= plugin_retention_start(d, b, t);
     b->expired = true;
     backup_write(d, b);
     return started;

@@ -94,6 +94,7 @@ enum work {
     WORK_UNDO,         /* remove what intents name */
     WORK_DELETE_NATIVES,
     WORK_DELETE_PLUGIN, /* let a mover plugin delete what it stored: {"plugin", "args"} */
+    WORK_ASK_PLUGIN,    /* let one delete or verify what an operation stored: {"plugin", "verb", "args"} */
     WORK_RUN_HOOK,      /* hook after a backup or restore */
     WORK_LOOK,          /* which native snapshots of a backup are still there */
     WORKS
@@ -438,6 +439,7 @@ unsigned backup_position(struct decide *d, const struct backup *b, char by[192])
 
 void decide_operation(struct decide *d, struct operation *op);
 void decide_admin(struct decide *d, struct operation *op);
+void decide_plugin_admin(struct decide *d, struct operation *op);
 void decide_delete(struct decide *d, struct operation *op);
 void decide_backup(struct decide *d, struct backup *b);
 /* What was read of the operations of backups that end is forgotten. */
@@ -450,6 +452,7 @@ bool decide_snapshots(struct decide *d, const struct backup *b);
 /* The ends of work, by who asked for it. */
 void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void operation_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
+void plugin_admin_work_ended(struct decide *d, struct operation *op, const struct work_result *s);
 void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s);
 void backup_work_ended(struct decide *d, struct backup *b, enum work w, struct work_result *s);
 
@@ -540,6 +543,17 @@ int admin_submit(struct decide *d, const char *repository, json_t *steps, const 
  * `prefix` is NULL. */
 int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
               const char *parent, char id[512], struct err *e);
+/* The same of a mover plugin ("plugin:NAME"; "": the built-in mover), which needs no repository. */
+int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,
+                    struct operation *op, const char *parent, char id[512], struct err *e);
+/* Steps of a mover plugin, about operations whose data it stores: [{"verb": "delete"|"verify", "operation"}]. Takes
+ * over `steps`. */
+int plugin_admin_submit(struct decide *d, enum op_kind kind, const char *mover, json_t *steps, const char *parent,
+                        const char *prefix, char id[512], struct err *e);
+/* All that a mover plugin stores is verified, or `percent` of the backups, the newest one among them. */
+int plugin_verify_submit(struct decide *d, const char *mover, double percent, char id[512], struct err *e);
+/* Adds the steps that the keep-* of a completed operation's policy ask for. */
+int plugin_retention_steps(struct decide *d, const struct operation *op, json_t *steps, struct err *e);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */
 const json_t *admin_answer(const struct operation *op, unsigned i);
 /* {"id", "force", "even_kept"}: deletes a backup with all that it owns (RS-23), in the transaction of the caller.

@@ -43,8 +43,8 @@ static int own_operation(const struct operation *op, void *arg)
     if (op->kind != KIND_BACKUP)
         return 0;
     json_array_append_new(o->volume_ids, json_string(op->volume_id));
-    if (op->policy->mover[0] && (op->state == OP_SKIPPED || jstr(op->result, "skip")[0]))
-        return 0; /* the plugin stored nothing */
+    if (op->policy->mover[0] && (op->state == OP_SKIPPED || op->lost || jstr(op->result, "skip")[0]))
+        return 0; /* the plugin stores nothing of it */
     if (op->policy->mover[0] && op->result)
         json_array_append_new(o->plugins, json_pack("{s:s,s:s,s:O}", "operation", op->id, "mover", op->policy->mover,
                                                     "result", op->result));

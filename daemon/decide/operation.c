@@ -549,6 +549,9 @@ void operation_work_ended(struct decide *d, struct operation *op, enum work w, s
     case WORK_UNDO:
         undo_done(d, op, s);
         break;
+    case WORK_ASK_PLUGIN:
+        plugin_admin_work_ended(d, op, s);
+        break;
     case WORK_NONE:
     case WORK_POOL:
     case WORK_PRE_HOOK:

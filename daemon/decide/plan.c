@@ -29,6 +29,7 @@ static const char *const work_names[WORKS] = {
     [WORK_UNDO] = "clean up",
     [WORK_DELETE_NATIVES] = "remove the native snapshots of",
     [WORK_DELETE_PLUGIN] = "delete by plugin",
+    [WORK_ASK_PLUGIN] = "ask the plugin of",
     [WORK_RUN_HOOK] = "post hook of",
     [WORK_LOOK] = "look at the native snapshots of",
 };

@@ -29,6 +29,7 @@ static step_fn *const step_of[WORKS] = {
     [WORK_UNDO] = step_undo,
     [WORK_DELETE_NATIVES] = step_remove,
     [WORK_DELETE_PLUGIN] = plugin_step,
+    [WORK_ASK_PLUGIN] = plugin_step,
     [WORK_RUN_HOOK] = hook_step,
     [WORK_LOOK] = step_natives,
 };
@@ -71,15 +72,16 @@ static int start_watchdog(json_t *in, struct err *e)
 
 static json_t *request_of(struct engine *g, const struct act *a, int64_t *timeout_s, struct err *e)
 {
-    if (a->work != WORK_DELETE_PLUGIN)
+    const enum plugin_verb v = !strcmp(jstr(a->doc, "verb"), "verify") ? PV_VERIFY : PV_DELETE;
+    if (a->work != WORK_DELETE_PLUGIN && a->work != WORK_ASK_PLUGIN)
         return json_incref(a->doc);
     const struct cfg_plugin *p = cfg_plugin(g->cfg, jstr(a->doc, "plugin"));
     if (!p) {
         err_set(e, ERR_USAGE, 0, "there is no [plugin \"%s\"] in the configuration", jstr(a->doc, "plugin"));
         return NULL;
     }
-    *timeout_s = plugin_step_timeout(p, PV_DELETE);
-    return plugin_step_in(p, PV_DELETE, json_object_get(a->doc, "args"));
+    *timeout_s = plugin_step_timeout(p, v);
+    return plugin_step_in(p, v, json_object_get(a->doc, "args"));
 }
 
 static void set_working(struct engine *g, const char *id, enum work w)

@@ -62,6 +62,8 @@ void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
  * volume, created, reasons, prune, why, used}], "started": n}. */
 void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"volume": NAME|absent, "dry_run", "explain"}: repository retention through an admin mover. */
+/* {"id"} -> {"fetched"}: the log of an operation that a mover plugin carries out was written into its file. */
+void engine_logs(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"repository"}: rebuild records from the repository and the storage (RS-15). */
 void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);

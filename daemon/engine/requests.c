@@ -82,6 +82,10 @@ static int write_other(struct decide *d, void *arg, struct err *e)
     } else {
         return err_set(e, ERR_USAGE, 0, "operations of kind \"%s\" cannot be requested", kind);
     }
+    if (verify && !strncmp(jstr(a->req, "repository"), "plugin:", 7)) {
+        const double percent = op.read_percent;
+        return answer_id(a, plugin_verify_submit(d, jstr(a->req, "repository"), percent, id, e), id);
+    }
     return answer_id(
         a, admin_add(d, verify ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(a->engine, a->req), &op, NULL, id, e),
         id);

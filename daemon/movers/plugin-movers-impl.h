@@ -15,10 +15,20 @@
 #define PM_TAIL_USEC 500000u                  /* interval at which the output of a process is read */
 #define PM_WATCH_POLL_USEC UINT64_C(60000000) /* progress is also polled, in case a stream has stopped */
 
+#define PM_LOGS_S 15          /* seconds that the log of an operation that is being stopped may take */
 #define PM_DIE_USEC 10000000u /* time to wait after SIGKILL */
 
 enum pm_state { PM_BEGINNING, PM_RUNNING, PM_RESULT, PM_CLEANING, PM_ENDING };
-enum pm_question { PM_Q_BEGIN, PM_Q_WATCH, PM_Q_PROGRESS, PM_Q_CANCEL, PM_Q_RESULT, PM_Q_CLEANUP, PM_Q_STOP_UNIT };
+enum pm_question {
+    PM_Q_BEGIN,
+    PM_Q_WATCH,
+    PM_Q_PROGRESS,
+    PM_Q_CANCEL,
+    PM_Q_RESULT,
+    PM_Q_LOGS,
+    PM_Q_CLEANUP,
+    PM_Q_STOP_UNIT
+};
 
 /* A long-running process of an operation: `run` or `watch`. */
 struct pm_process {
@@ -42,6 +52,7 @@ struct pm_op {
     char id[PLUGIN_ID_MAX + 1];
     enum pm_state state;
     bool unit_left; /* there was a long-running process: its unit may remain */
+    bool logs_asked;
     bool aftermath; /* ended() was called, only a cleanup runs */
     /* the call in progress */
     struct step *step;
@@ -74,7 +85,7 @@ struct plugin_movers {
     const struct movers_events *events;
     void *arg;
     unsigned backoff_ms;
-    char dir[4096];
+    char dir[4096], state_dir[4096];
     struct pm_op *first;
 };
 

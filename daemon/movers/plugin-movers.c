@@ -159,8 +159,8 @@ static void on_answer(struct step_result *r, void *arg);
 static bool op_call_with(struct pm_op *o, enum pm_question q, step_fn *fn, json_t *in, unsigned timeout_s)
 {
     static const char *const words[] = {
-        [PM_Q_BEGIN] = "start",   [PM_Q_WATCH] = "watch",     [PM_Q_PROGRESS] = "progress", [PM_Q_CANCEL] = "cancel",
-        [PM_Q_RESULT] = "result", [PM_Q_CLEANUP] = "cleanup", [PM_Q_STOP_UNIT] = "stop"};
+        [PM_Q_BEGIN] = "start",   [PM_Q_WATCH] = "watch", [PM_Q_PROGRESS] = "progress", [PM_Q_CANCEL] = "cancel",
+        [PM_Q_RESULT] = "result", [PM_Q_LOGS] = "logs",   [PM_Q_CLEANUP] = "cleanup",   [PM_Q_STOP_UNIT] = "stop"};
     CLEANUP_PLUGIN_JSON json_t *held = in;
     struct err e = ERR_INIT;
     char name[700];
@@ -355,6 +355,10 @@ static void on_answer(struct step_result *r, void *arg)
     case PM_Q_RESULT:
         result_answered(o, r);
         break;
+    case PM_Q_LOGS:
+        if (r->err.cls)
+            log_warning("%s: its log is not available: %s", o->operation, r->err.msg);
+        break;
     case PM_Q_CLEANUP:
         cleanup_answered(o, &r->err);
         break;
@@ -460,12 +464,32 @@ static void op_arm(struct pm_op *o, uint64_t now)
     pm_wake(o, at > now ? at : now + 1000);
 }
 
+/* Before the plugin forgets it. One that does not even answer cancels is not asked: its end must not wait. */
+static bool logs_wanted(const struct pm_op *o)
+{
+    return (o->abilities & PA_LOGS) && !o->logs_asked && !o->skip[0] && o->outcome != MOVER_NEVER_STARTED &&
+           !(o->stopping && !o->style_run && !o->cancel_acked);
+}
+
+static bool op_call_logs(struct pm_op *o)
+{
+    const unsigned most = plugin_step_timeout(&o->plugin, PV_LOGS);
+    return op_call_with(o, PM_Q_LOGS, plugin_logs_step,
+                        plugin_logs_in(&o->plugin, o->pm->state_dir, o->operation, o->id, o->restore),
+                        o->stopping && most > PM_LOGS_S ? PM_LOGS_S : most);
+}
+
 /* States after the last progress; no call in progress. False: o was freed. */
 static bool op_turn_end(struct pm_op *o, uint64_t now)
 {
     if (o->proc.there) {
         pm_kill_process(o, SIGKILL); /* the watch is no longer needed */
         pm_process_clear(&o->proc);
+    }
+    if (o->state != PM_RESULT && logs_wanted(o)) {
+        o->logs_asked = true; /* once */
+        if (op_call_logs(o))
+            return true;
     }
     if (o->state == PM_CLEANING && !(o->abilities & PA_CLEANUP))
         o->state = PM_ENDING;
@@ -519,6 +543,7 @@ int plugin_movers_new(struct plugin_movers **ret, const struct movers_opts *opts
     pm->arg = opts->arg;
     pm->backoff_ms = opts->plugin_backoff_ms ? opts->plugin_backoff_ms : 1000;
     snprintf(pm->dir, sizeof pm->dir, "%s", opts->runtime_dir);
+    snprintf(pm->state_dir, sizeof pm->state_dir, "%s", opts->state_dir);
     *ret = pm;
     return 0;
 }

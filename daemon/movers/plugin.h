@@ -20,6 +20,10 @@ struct plugin_program plugin_program_of(const struct cfg_plugin *p);
  */
 json_t *plugin_step_in(const struct cfg_plugin *p, enum plugin_verb v, const json_t *args);
 int plugin_step(const json_t *in, json_t **out, int *fd, struct err *e);
+/* The verb logs as a step: what it answers is in the file plugin_log_path(). */
+json_t *plugin_logs_in(const struct cfg_plugin *p, const char *state_dir, const char *operation, const char *id,
+                       bool restore);
+int plugin_logs_step(const json_t *in, json_t **out, int *fd, struct err *e);
 /* Timeout of such a step in seconds: a little more than its calls may take together. */
 unsigned plugin_step_timeout(const struct cfg_plugin *p, enum plugin_verb v);
 

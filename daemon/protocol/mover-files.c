@@ -35,3 +35,8 @@ int mover_log_path(char *out, size_t cap, const char *state_dir, const char *ope
 {
     return path_of(out, cap, state_dir, MOVER_LOGS, operation, ".log");
 }
+
+int plugin_log_path(char *out, size_t cap, const char *state_dir, const char *operation)
+{
+    return path_of(out, cap, state_dir, MOVER_LOGS, operation, ".plugin.log");
+}

@@ -22,5 +22,7 @@ void operation_hash(char out[OPERATION_HASH_TEXT], const char *operation);
 int mover_result_path(char *out, size_t cap, const char *state_dir, const char *operation);
 /* STATE-DIR/logs/HASH.log: the lines of a mover that does not log to the journal. */
 int mover_log_path(char *out, size_t cap, const char *state_dir, const char *operation);
+/* STATE-DIR/logs/HASH.plugin.log: what a mover plugin answered to `logs`. */
+int plugin_log_path(char *out, size_t cap, const char *state_dir, const char *operation);
 
 #endif

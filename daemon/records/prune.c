@@ -3,8 +3,8 @@
  * prune.c - finished rows that are old go, in small transactions, each in the thread of the commits
  *
  * A backup goes with all its operations, and stays as long as a native snapshot was taken for it, an operation of it is
- * not finished, or an intent is open. An operation without a backup in the records goes by itself. What is known of
- * volumes, jobs and native snapshots has no terminal state and is not touched.
+ * not finished, an intent is open, or a mover plugin stores data of it. An operation without a backup in the records
+ * goes by itself. What is known of volumes, jobs and native snapshots has no terminal state and is not touched.
  */
 #include "daemon/records/records-impl.h"
 
@@ -19,20 +19,26 @@
 #define WINDOW_TEXT "500"
 #define FREE_PAGES_KEPT 64 /* for the next rows */
 
+/* Only the record knows what a mover plugin stored: without it nobody could restore or delete that. */
+#define PLUGIN_STORES                                                                                                  \
+    "(o.state = 'Completed' AND instr(o.doc, '\"plugin\"') AND json_valid(o.doc)"                                      \
+    " AND o.doc ->> '$.kind' = 'backup' AND o.doc ->> '$.result.plugin' IS NOT NULL"                                   \
+    " AND o.doc ->> '$.result.skip' IS NULL AND coalesce(o.doc ->> '$.lost', 0) = 0)"
+
 /* ?1 updated before, ?2 seq below, ?3 seq above; of the next WINDOW rows. */
 static const char old_backups[] =
     "SELECT b.seq FROM (SELECT seq,id,state,updated_ns FROM backups WHERE seq > ?3 ORDER BY seq LIMIT " WINDOW_TEXT
     ") b"
     " WHERE b.state IN " RECORDS_TERMINAL_SQL " AND b.updated_ns < ?1 AND b.seq < ?2"
     " AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.parent = b.id AND (o.state NOT IN " RECORDS_TERMINAL_SQL
-    "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id)))"
+    "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) OR " PLUGIN_STORES "))"
     " AND NOT EXISTS (SELECT 1 FROM natives n WHERE n.parent = b.id)"
     " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id)";
 static const char old_operations[] =
-    "SELECT o.seq FROM (SELECT seq,id,parent,state,updated_ns FROM operations WHERE seq > ?3 ORDER BY seq "
+    "SELECT o.seq FROM (SELECT seq,id,parent,state,updated_ns,doc FROM operations WHERE seq > ?3 ORDER BY seq "
     "LIMIT " WINDOW_TEXT ") o WHERE o.state IN " RECORDS_TERMINAL_SQL " AND o.updated_ns < ?1 AND o.seq < ?2"
     " AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = o.parent)"
-    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id)";
+    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) AND NOT (" PLUGIN_STORES ")";
 /* The last row of the window after ?3 if any of it is old enough; else nothing that follows is, since rows are changed
  * roughly in the order in which they were made. */
 static const char last_of_backups[] =

@@ -113,6 +113,43 @@ for style in run start; do
     check "style $style: deleted" ask delete "$B" --wait --quiet
 done
 
+# ---- retention by its delete, verification by its verify, its logs ----
+mover_conf 'style = run'
+CLASS=$CONF/conf.d/50-img.ini
+echo "keep-latest = 2" >>"$CLASS"
+check "two are kept: the configuration is read again" ask reload --wait --quiet
+kept=()
+for i in 1 2 3; do
+    B=$(askj backup "$WORK/xfs/img/b.img" --wait | jq -r .id)
+    same "retention: backup $i completes" "$(state "$B")" Completed
+    kept+=("$B")
+done
+same "retention calls the plugin's delete" "$(archives)" 2
+same "the expired one has no data any more" "$(doc "$(op_id "${kept[0]}")" | jq -r .details.lost)" true
+expect "verify calls its verify" 0 '2 backups intact, 0 damaged, 0 missing' -- ask verify plugin:archive --wait
+expect "a sample has the newest one" 0 '1 backups intact' -- ask verify plugin:archive --read-percent 1 --wait
+expect "a plugin that is not there" 2 'no mover plugin "none"' -- ask verify plugin:none
+stored=$(doc "$(op_id "${kept[2]}")" | jq -r .result.stored.archive)
+printf x | dd of="$WORK/archive/archives/$stored.data" bs=1 seek=100 conv=notrunc status=none
+expect "damage is found: exit code 15, with the volume" 15 "$WORK/xfs/img/b.img of ${kept[2]}.*damaged" \
+    -- ask verify plugin:archive --wait
+stored=$(doc "$(op_id "${kept[1]}")" | jq -r .result.stored.archive)
+rm "$WORK/archive/archives/$stored.json"
+expect "what is missing is counted" 15 '' -- ask verify plugin:archive --wait
+same "and known to be gone" "$(doc "$(op_id "${kept[1]}")" | jq -r .details.lost)" true
+check "deleted where nothing is stored" ask delete "${kept[1]}" --wait --quiet
+check "the log that it keeps is shown after the end" eval \
+    'ask logs "${kept[2]}" | grep -q "backup of .* bytes" && ask logs "${kept[2]}" | grep -q " done$"'
+mover_conf 'style = start' 'pause = 0.5'
+B=$(submit "$WORK/xfs/img/b.img"); O=$(op_id "$B")
+wait_state "$O" Running 10 >/dev/null
+check "and while it runs" until_true 10 eval 'ask logs "$O" | grep -q "backup of .* bytes"'
+ask cancel "$B" --quiet
+wait_state "$B" Canceled 15 >/dev/null
+for B in "$B" "${kept[@]}"; do ask delete "$B" --even-kept --wait --quiet; done
+sed -i '/^keep-latest/d' "$CLASS"
+check "without retention" ask reload --wait --quiet
+
 # ---- what it says no to ----
 printf 'style = run\n' >"$WORK/mover-archive.conf" # no store: applies says no
 out=$(ask backup "$WORK/xfs/img/b.img" --wait --json)

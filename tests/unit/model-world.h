@@ -397,6 +397,7 @@ static json_t *apply(const struct model_work *w)
     case WORK_OPEN:
     case WORK_TARGET_OPEN:
     case WORK_DELETE_PLUGIN:
+    case WORK_ASK_PLUGIN:
     case WORK_RUN_HOOK:
     case WORKS:
         break;

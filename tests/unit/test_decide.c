@@ -320,7 +320,9 @@ static void cmd_verify(void)
     char id[512];
     operation_init(&op);
     op.read_percent = 100;
-    if (admin_add(&m.d, KIND_VERIFY, "verify", cmd.n > 1 ? word(1) : "main", &op, NULL, id, &e) < 0)
+    const char *what = cmd.n > 1 ? word(1) : "main";
+    if ((!strncmp(what, "plugin:", 7) ? plugin_verify_submit(&m.d, what, op.read_percent, id, &e)
+                                      : admin_add(&m.d, KIND_VERIFY, "verify", what, &op, NULL, id, &e)) < 0)
         show_error(&e);
 }
 

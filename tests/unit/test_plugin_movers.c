@@ -6,6 +6,7 @@
 #include "proc/process.h"
 #include "proc/tail.h"
 #include "daemon/movers/plugin.h"
+#include "daemon/protocol/mover-files.h"
 #include "tests/unit/test.h"
 
 #include <fcntl.h>
@@ -906,6 +907,45 @@ static void test_steps(void **state)
     assert_true(there("cleaned"));
 }
 
+/* AP-16: the plugin's own log is kept before it cleans up; what is no log is refused, and the backup counts. */
+static void test_logs(void **state)
+{
+    (void)state;
+    static const char done[] = "progress) " SAYS("\\\"completed\\\":true,\\\"nCompleted\\\":1") ";;\n";
+    static const struct {
+        const char *says;
+        const char *text; /* NULL: none is kept */
+    } cases[] = {
+        {"logs) printf %s '{\"protocol\":1,\"text\":\"drive 2\\nwrote \\u001b[31m7\"}';;", "drive 2\nwrote  [31m7\n"},
+        {"logs) printf %s '{\"protocol\":1,\"text\":\"\"}';;", ""},
+        {"logs) printf %s '{\"protocol\":1,\"text\":7}';;", NULL},
+        {"logs) printf %s '{\"protocol\":1,\"text\":\"a\\u0000b\"}';;", NULL},
+        {"logs) printf %s '{\"protocol\":1}';;", NULL},
+        {"logs) head -c 3000000 /dev/zero | tr '\\0' x;;", NULL},
+        {"logs) echo nonsense;;", NULL},
+        {"logs) exit 16;;", NULL}};
+    char path[600], logs[300], cases_text[600], text[64];
+    snprintf(logs, sizeof logs, "%s/logs", dir);
+    assert_int_equal(plugin_log_path(path, sizeof path, dir, "up-1.v"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(cases_text, sizeof cases_text, "%s%s", done, cases[i].says);
+        struct cfg_plugin p = plugin("\"progress\",\"logs\",\"cleanup\"", cases_text);
+        unlink(path);
+        run(&p, NULL, 15);
+        assert_ended(MOVER_OK, "");
+        assert_int_equal(calls("logs"), i + 1);
+        assert_int_equal(calls("cleanup"), 0);
+        FILE *f = fopen(path, "r");
+        assert_int_equal(f != NULL, cases[i].text != NULL);
+        if (f) {
+            text[fread(text, 1, sizeof text - 1, f)] = '\0';
+            assert_string_equal(text, cases[i].text);
+            fclose(f);
+        }
+        again();
+    }
+}
+
 /* A daemon that ends in the middle of a question: nothing is called, nothing leaks. */
 static void test_free_in_the_middle(void **state)
 {
@@ -950,6 +990,7 @@ int main(void)
         T(test_crashes_at_the_beginning),
         T(test_tail),
         T(test_steps),
+        T(test_logs),
         T(test_free_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,46 @@ static void old_and_finished_rows_go(void **state)
     done(r);
 }
 
+/* Only the record knows what a mover plugin stored. */
+static void what_a_plugin_stores_stays(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *result;
+        bool lost, stays;
+    } ops[] = {{"stored", "{\"plugin\": \"tape\", \"id\": \"7\", \"stored\": {\"tape\": 1}}", false, true},
+               {"deleted", "{\"plugin\": \"tape\", \"id\": \"8\"}", true, false},
+               {"skipped", "{\"plugin\": \"tape\", \"skip\": \"nothing to do\"}", false, false},
+               {"ours", "{\"snapshotID\": \"plugin\"}", false, false}};
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        CLEANUP(operation_clear) struct operation op;
+        char id[64];
+        add(r, ROW_BACKUP, ops[i].id, "", BACKUP_COMPLETED);
+        operation_init(&op);
+        snprintf(id, sizeof id, "up-%s", ops[i].id);
+        str_set(&op.id, id);
+        str_set(&op.parent, ops[i].id);
+        op.state = OP_COMPLETED;
+        op.kind = KIND_BACKUP;
+        op.lost = ops[i].lost;
+        op.result = json_loads(ops[i].result, 0, NULL);
+        assert_ok(operation_add(r, &op, &e), &e);
+    }
+    now_ns += 100 * HOUR;
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 6);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        assert_int_equal(has(r, ROW_BACKUP, ops[i].id), ops[i].stays);
+    CLEANUP(operation_clear) struct operation op;
+    assert_ok(operation_get(r, "up-stored", &op, &e), &e);
+    op.lost = true; /* its plugin has deleted it: a newer change, as old again later */
+    assert_ok(operation_save(r, &op, &e), &e);
+    now_ns += 100 * HOUR;
+    assert_int_equal(prune_all(r, 50 * 3600, 0, &e), 2);
+    done(r);
+}
+
 static void the_newest_are_kept(void **state)
 {
     (void)state;
@@ -355,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(old_and_finished_rows_go),
+        cmocka_unit_test(what_a_plugin_stores_stays),
         cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(a_thousand_operations_leave_no_growth),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_retention.c - retention reasons of 125 golden histories, the documented examples, time zones. */
-#include "repo/retention.h"
+#include "base/retention.h"
 #include "base/time.h"
 #include "base/zone.h"
 

@@ -9,7 +9,7 @@
 #include "daemon/mover/agent/link.h"
 #include "daemon/mover/agent/lockdown.h"
 #include "repo/repo.h"
-#include "repo/retention.h"
+#include "base/retention.h"
 
 /* What a run works with. */
 struct run_context {

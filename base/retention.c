@@ -8,7 +8,7 @@
  * if the hours exceed 64 bits of nanoseconds (292 years), there is no cutoff here, where stock clients would compute a
  * wrong one and delete.
  */
-#include "repo/retention.h"
+#include "base/retention.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"

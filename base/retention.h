@@ -2,8 +2,8 @@
 /*
  * retention.h - which snapshots of a source are kept, and why (Kopia repository format, section 13.3)
  */
-#ifndef SNAPFERRY_REPO_RETENTION_H
-#define SNAPFERRY_REPO_RETENTION_H
+#ifndef SNAPFERRY_BASE_RETENTION_H
+#define SNAPFERRY_BASE_RETENTION_H
 
 #include "base/err.h"
 

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * plugin-admin.c - what mover plugins are asked about the backups that they store: retention deletes, verification
+ * reads
+ *
+ * An operation of kind admin or verify whose policy names a plugin. Its steps ("do") name one operation each, whose
+ * data the plugin deletes or verifies, in a process of its own and one after the other. A failed call is noted and the
+ * next one made: retention tries again after the next backup.
+ */
+#include "base/cleanup.h"
+#include "base/retention.h"
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_MAX 10000 /* of one operation */
+#define NAMED_MAX 100   /* failures that its result names */
+
+/* What the plugin still stores of a backup. */
+static bool is_stored(const struct operation *op, const char *mover)
+{
+    return op->kind == KIND_BACKUP && op->state == OP_COMPLETED && !op->lost && !strcmp(op->policy->mover, mover) &&
+           op->result && !jstr(op->result, "skip")[0];
+}
+
+static int add_step(json_t *steps, const char *verb, const struct operation *op)
+{
+    if (json_array_size(steps) >= STEPS_MAX)
+        return 0;
+    return json_array_append_new(steps, json_pack("{s:s,s:s}", "verb", verb, "operation", op->id)) < 0 ? -ENOMEM : 0;
+}
+
+/* ---- retention ---- */
+
+struct stored {
+    int64_t at_ns;
+    char id[512], parent[192];
+};
+struct history {
+    struct decide *decide;
+    const char *mover;
+    struct stored *v;
+    size_t n, cap;
+};
+
+static int collect(const struct operation *op, void *arg)
+{
+    struct history *h = arg;
+    if (!is_stored(op, h->mover))
+        return 0;
+    if (h->n == h->cap) {
+        const size_t cap = h->cap ? 2 * h->cap : 64;
+        struct stored *more = reallocarray(h->v, cap, sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        h->v = more;
+        h->cap = cap;
+    }
+    struct stored *s = &h->v[h->n++];
+    s->at_ns = op->snapshot_ns ? op->snapshot_ns : op->created_ns;
+    snprintf(s->id, sizeof s->id, "%s", op->id);
+    snprintf(s->parent, sizeof s->parent, "%s", op->parent);
+    return 0;
+}
+
+static int note_read(const struct operation *op, void *arg)
+{
+    return op->kind == KIND_RESTORE && op->of[0] ? json_object_set_new(arg, op->of, json_true()) : 0;
+}
+
+static int limit(int64_t n)
+{
+    return n < 0 ? 0 : n > 1000000 ? 1000000 : (int)n;
+}
+
+/* Not those that a restore reads, or whose backup is being deleted. */
+static int expire(struct decide *d, const struct history *h, const struct policy_keep *k, json_t *steps, struct err *e)
+{
+    const struct operation_filter live = {.live = true};
+    const struct retention_policy p = {limit(k->latest), limit(k->hourly),  limit(k->daily),
+                                       limit(k->weekly), limit(k->monthly), limit(k->annual)};
+    CLEANUP_JSON json_t *reads = json_object();
+    CLEANUP_FREE struct retention_item *items = calloc(h->n ? h->n : 1, sizeof *items);
+    if (!items || !reads)
+        return err_nomem(e);
+    for (size_t i = 0; i < h->n; i++)
+        items[i].start_ns = items[i].end_ns = h->v[i].at_ns;
+    int rc = retention_apply(&p, items, h->n, "UTC", e);
+    if (rc == 0)
+        rc = operation_each(d->records, &live, note_read, reads, e);
+    for (size_t i = 0; rc == 0 && i < h->n; i++) {
+        const struct backup *b = backup_peek(d->records, h->v[i].parent);
+        if (items[i].n_reasons || json_object_get(reads, h->v[i].id) || (b && b->deleting[0]))
+            continue;
+        if (json_array_size(steps) < STEPS_MAX)
+            json_array_append_new(steps, json_pack("{s:s,s:s}", "verb", "delete", "operation", h->v[i].id));
+    }
+    return rc;
+}
+
+int plugin_retention_steps(struct decide *d, const struct operation *op, json_t *steps, struct err *e)
+{
+    const struct operation_filter f = {.volume_id = op->volume_id};
+    struct history h = {.decide = d, .mover = op->policy->mover};
+    int rc = operation_each(d->records, &f, collect, &h, e);
+    if (rc == 0)
+        rc = expire(d, &h, &op->policy->keep, steps, e);
+    free(h.v);
+    return rc;
+}
+
+/* ---- requests ---- */
+
+int plugin_admin_submit(struct decide *d, enum op_kind kind, const char *mover, json_t *steps, const char *parent,
+                        const char *prefix, char id[512], struct err *e)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    op.does = steps;
+    return admin_add_mover(d, kind, prefix, "", mover, &op, parent, id, e);
+}
+
+struct sample {
+    json_t *steps;
+    const char *mover;
+    double percent, due;
+};
+
+static int add_sample(const struct operation *op, void *arg)
+{
+    struct sample *s = arg;
+    if (!is_stored(op, s->mover))
+        return 0;
+    s->due += s->percent;
+    if (s->due < 100)
+        return 0;
+    s->due -= 100;
+    return add_step(s->steps, "verify", op);
+}
+
+int plugin_verify_submit(struct decide *d, const char *mover, double percent, char id[512], struct err *e)
+{
+    const struct operation_filter f = {.newest_first = true};
+    const struct cfg_plugin *p = cfg_plugin(d->world.cfg, mover + strlen("plugin:"));
+    json_t *steps = json_array();
+    struct sample s = {steps, mover, percent, percent > 0 ? 100 - percent : 0}; /* at least the newest one */
+    if (!p || strcmp(p->kind, "mover") != 0) {
+        json_decref(steps);
+        err_set(e, ERR_USAGE, 0, "there is no mover plugin \"%s\" in the configuration", mover + strlen("plugin:"));
+        return err_hint(e, "`snapferry check-config` lists the errors of the configuration");
+    }
+    int rc = steps ? operation_each(d->records, &f, add_sample, &s, e) : err_nomem(e);
+    if (rc < 0) {
+        json_decref(steps);
+        return rc;
+    }
+    return plugin_admin_submit(d, KIND_VERIFY, mover, steps, NULL, "verify", id, e);
+}
+
+/* ---- the operation ---- */
+
+static json_t *result_now(const struct operation *op)
+{
+    return op->result ? json_deep_copy(op->result)
+                      : json_pack("{s:s,s:i,s:i,s:i,s:i}", "plugin", op->policy->mover + strlen("plugin:"), "done", 0,
+                                  "damaged", 0, "missing", 0, "failed", 0);
+}
+
+static void count_one(json_t *result, const char *member)
+{
+    jset_int(result, member, jint(result, member) + 1);
+}
+
+/* The first failure is that of the operation; damage counts more. */
+static void note_failure(struct operation *op, struct decide *d, json_t *result, const struct operation *of,
+                         const struct err *e)
+{
+    struct err named = *e;
+    err_wrap(&named, "%s of %s", of->volume->name, of->parent);
+    if (op->error.code == ERR_NONE || (e->cls == ERR_DAMAGE && op->error.code != ERR_DAMAGE))
+        operation_error(d, op, op->kind == KIND_VERIFY ? "verify" : "delete", &named);
+    json_t *list = jarr(result, "failures");
+    if (!list)
+        json_object_set_new(result, "failures", list = json_array());
+    if (json_array_size(list) < NAMED_MAX)
+        json_array_append_new(
+            list, json_pack("{s:s,s:s,s:s}", "operation", of->id, "volume", of->volume->name, "error", e->msg));
+}
+
+/* Nothing of it is stored any more. */
+static void gone(struct decide *d, struct operation *of, const char *why)
+{
+    struct err e = ERR_INIT;
+    of->lost = true;
+    if (operation_write(d, of) == 0 && volume_backup_lost(d, of->volume_id, of->parent, why, &e) < 0)
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", of->id, e.msg);
+}
+
+static void apply_answer(struct decide *d, struct operation *op, json_t *result, const struct work_result *s)
+{
+    const bool verify = op->kind == KIND_VERIFY;
+    const struct err *e = &s->err;
+    CLEANUP(operation_clear) struct operation of;
+    operation_init(&of);
+    if (operation_read(d, jstr(json_array_get(op->does, (size_t)op->plugins_done), "operation"), &of) < 0)
+        return; /* deleted meanwhile */
+    if (verify && e->cls == ERR_NOT_FOUND) {
+        count_one(result, "missing");
+        note_failure(op, d, result, &of, e);
+        gone(d, &of, "is missing in its mover plugin");
+    } else if (e->cls) {
+        count_one(result, verify && e->cls == ERR_DAMAGE ? "damaged" : "failed");
+        note_failure(op, d, result, &of, e);
+    } else {
+        count_one(result, "done");
+        if (!verify)
+            gone(d, &of, "was deleted by retention");
+    }
+}
+
+void plugin_admin_work_ended(struct decide *d, struct operation *op, const struct work_result *s)
+{
+    json_t *result = result_now(op);
+    if (!result) {
+        d->plan.failed = true;
+        return;
+    }
+    if (s->canceled && op->cancel) {
+        json_decref(result);
+        operation_finish(d, op, OUTCOME_CANCELED);
+        return;
+    }
+    apply_answer(d, op, result, s);
+    json_take(&op->result, result);
+    op->plugins_done++;
+    operation_write(d, op);
+}
+
+static void plan_call(struct decide *d, struct operation *op, const char *verb, const struct operation *of)
+{
+    json_t *in = json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:O?}}", "plugin", op->policy->mover + strlen("plugin:"), "verb",
+                           verb, "args", "operation", of->id, "id", jstr(of->result, "id"), "direction", "backup",
+                           "stored", json_object_get(of->result, "stored"));
+    plan_work(d, ROW_OPERATION, op->id, WORK_ASK_PLUGIN, in, 600);
+}
+
+/* The next step whose data is still stored; false: there is none. */
+static bool call_next(struct decide *d, struct operation *op)
+{
+    for (const json_t *step; (step = json_array_get(op->does, (size_t)op->plugins_done)); op->plugins_done++) {
+        const char *verb = jstr(step, "verb");
+        CLEANUP(operation_clear) struct operation of;
+        operation_init(&of);
+        if (operation_read(d, jstr(step, "operation"), &of) < 0 || !is_stored(&of, op->policy->mover))
+            continue;
+        plan_call(d, op, verb, &of);
+        return true;
+    }
+    return false;
+}
+
+static void end(struct decide *d, struct operation *op)
+{
+    if (op->outcome == OUTCOME_NONE)
+        op->outcome = OUTCOME_FAILED;
+    op->completed_ns = decide_now(d);
+    count_operation_ended(d, op, op->outcome);
+    if (operation_become(d, op, op_state_of(op->outcome)) == 0)
+        plan_live_drop(d, op->id);
+}
+
+void decide_plugin_admin(struct decide *d, struct operation *op)
+{
+    if (op->state == OP_CLEANING_UP) {
+        end(d, op);
+        return;
+    }
+    if (op->cancel) {
+        operation_cancel(d, op);
+        return;
+    }
+    if (busy(d, op->id))
+        return;
+    if (op->state == OP_QUEUED && operation_become(d, op, OP_STARTING) < 0)
+        return;
+    if (op->state == OP_STARTING) {
+        op->running_ns = decide_now(d);
+        if (operation_become(d, op, OP_RUNNING) < 0)
+            return;
+    }
+    if (call_next(d, op))
+        return;
+    json_take(&op->result, result_now(op));
+    if (op->error.code)
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), op->error.message);
+    operation_finish(d, op, op->error.code ? OUTCOME_FAILED : OUTCOME_COMPLETED);
+}
