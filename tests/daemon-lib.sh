@@ -2,7 +2,7 @@
 # What the tests of snapferryd share, on top of tests/lib.sh: scratch file systems, a daemon of one's own without
 # systemd, questions to it, and the check that nothing is left behind. Needs root and loop devices.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-: "${BUILD:=build}"
+: "${BUILD:=build}" "${MOVER_USER:=root}" # e2e/own-users.sh runs tests with movers of another user
 SNAPFERRYD=${SNAPFERRYD:-$(realpath "$BUILD")/snapferryd}
 [ -x "$SNAPFERRYD" ] || { echo "Bail out! there is no $SNAPFERRYD: run make first" >&2; exit 1; }
 export SNAPFERRY_NO_SYSTEMD=1
@@ -50,7 +50,7 @@ config_main() {
         done
         printf '%s\n' "$@"
         printf '[metrics]\nlisten =\n' # tests run side by side; those of metrics say where in a file of conf.d
-        printf '[mover]\nuser = root\nmemory = 96MiB\nworkers = 1\n'
+        printf '[mover]\nuser = %s\nmemory = 96MiB\nworkers = 1\n' "$MOVER_USER"
         printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
     } >"$CONF/snapferry.ini"
 }
@@ -119,10 +119,16 @@ end_all() {
 }
 at_exit end_all
 
+# What movers of another user work with belongs to it, as the package sets it up.
+own_user() {
+    chmod 755 "$WORK"
+    chown -R "$MOVER_USER" "$REPO" "$CACHE"
+}
 # daemon_setup: repository and main configuration, not started.
 daemon_setup() {
     sf "$REPO" repo create --quiet --splitter DYNAMIC-1M-BUZHASH || return
     config_main "$@"
+    [ "$MOVER_USER" = root ] || own_user
 }
 
 # ---- states ----
