@@ -341,11 +341,10 @@ static int merged_add(struct merged *g, const char *operation, struct err *e)
     }
     snprintf(l->id, sizeof l->id, "%s", operation);
     mover_log_path(path, sizeof path, g->o->state_dir, operation);
-    l->file = fopen(path, "re");
-    if (!l->file && errno != ENOENT) {
+    const int rc = open_text(&l->mover, path, e);
+    if (rc < 0) {
         logs_close(l);
-        err_set(e, ERR_GENERIC, errno, "cannot read %s", path);
-        return err_hint(e, "only root may read logs, and the group systemd-journal those in the journal");
+        return rc;
     }
     g->files[g->n++] = l;
     json_object_set_new(g->seen, operation, json_integer((json_int_t)g->n));
@@ -394,11 +393,14 @@ static int merged_read(struct merged *g, const json_t *backup, struct printing *
     g->begun = true;
     if (rc >= 0 && from_journal(g->journal, merge_line, &m) < 0)
         rc = err_nomem(e);
-    for (size_t k = 0; k < g->n && rc >= 0 && !logs_in_journal(g->journal); k++) {
-        m.from = g->files[k];
+    for (size_t k = 0; k < g->n && rc >= 0; k++) {
+        struct logs *l = g->files[k];
+        m.from = l;
         m.operation = NULL;
         m.last_ns = 0;
-        if (from_file(g->files[k], merge_line, &m) < 0)
+        rc = logs_open_plugin(l, g->o, e);
+        if (rc >= 0 && ((!logs_in_journal(g->journal) && from_file(l, &l->mover, merge_line, &m) < 0) ||
+                        from_file(l, &l->plugin, merge_line, &m) < 0))
             rc = err_nomem(e);
     }
     if (!logs_in_journal(g->journal))
