@@ -609,7 +609,7 @@ struct volume_row {
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;
     int64_t last_changed_bytes; /* -1: not known */
     char *last_good_backup, *last_good_repository, *last_good_lost;
-    char *source; /* of its snapshots in the repository; "": as earlier versions named it */
+    char *source;             /* of its snapshots in the repository; "": as earlier versions named it */
     char *last_good_evidence; /* operation_evidence() */
     struct op_error last_error;
     json_t *unknown;

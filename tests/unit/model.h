@@ -412,10 +412,11 @@ static void note_end(enum row_kind k, const char *id, const void *was, const voi
     const struct operation *o = now, *p = was;
     const struct backup *b = now, *c = was;
     if (k == ROW_OPERATION && o && op_state_terminal(o->state) && p && !op_state_terminal(p->state))
-        json_array_append_new(
-            m.ending, json_pack("{s:s,s:i,s:s,s:s,s:i,s:b,s:b}", "operation", id, "kind", (int)k, "backup", o->parent,
-                                "volume", o->kind == KIND_BACKUP ? o->volume_id : "", "outcome", (int)o->outcome,
-                                "moved", (int)o->policy->move_data, "completed", (int)(o->state == OP_COMPLETED)));
+        json_array_append_new(m.ending,
+                              json_pack("{s:s,s:i,s:s,s:s,s:i,s:b,s:b}", "operation", id, "kind", (int)k, "backup",
+                                        o->parent, "volume", o->kind == KIND_BACKUP ? o->volume_id : "", "outcome",
+                                        (int)o->outcome, "moved", (int)o->policy->move_data, "completed",
+                                        (int)(o->state == OP_COMPLETED && !o->unverified[0])));
     else if (k == ROW_BACKUP && b && backup_state_terminal(b->state) && c && !backup_state_terminal(c->state))
         json_array_append_new(m.ending, json_pack("{s:s,s:i}", "operation", id, "kind", (int)k));
 }
