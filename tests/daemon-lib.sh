@@ -136,7 +136,7 @@ daemon_setup() {
 # doc ID: the backup's or operation's document.
 doc() { askj describe "$1" | jq -c '.backup // .operation // .native // .volume // empty'; }
 state() { doc "$1" | jq -r .state; }
-terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skipped) true ;; *) false ;; esac; }
+terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skipped | Unknown) true ;; *) false ;; esac; }
 # wait_state ID REGEX SECONDS: until the state matches; prints the last one.
 wait_state() {
     local s= end=$((SECONDS + $3))

@@ -6,7 +6,7 @@
 random_file "$WORK/image" 130000000 11
 packs() { find "$1/p" -name '*.f' 2>/dev/null | wc -l; }
 
-# Those that a backup passes. Deleting, expiring, pinning, restoring, the records of backups and the process of the mover
+# Those that a backup passes. Deleting, expiring, pinning, restoring, the records of backups and the mover's process
 # have tests of their own.
 points=$(grep -rhoE 'crash_point\("[a-z-]+"\)' repo daemon/mover/*.c --include=*.c | grep -oE '"[a-z-]+"' | tr -d '"' |
     grep -vE '^(expire|pin|policy|delete|restore|backup-records)-' | sort -u)
