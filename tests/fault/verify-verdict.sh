@@ -65,7 +65,8 @@ stock_verdict() {
     stock repository connect filesystem --path "$R" --cache-directory "$WORK/kcache" --no-check-for-updates \
         --readonly >"$WORK/stock.log" 2>&1 &&
         stock snapshot verify --verify-files-percent=100 >>"$WORK/stock.log" 2>&1 &&
-        [ "$(stock snapshot list --all --json 2>/dev/null | jq length)" -eq "$(wc -w <<<"$listed")" ]
+        [ "$(stock snapshot list --all --json 2>/dev/null |
+            jq '[.[] | select((.incomplete // "") == "")] | length')" -eq "$(wc -w <<<"$listed")" ]
 }
 
 total=0 caught=0
