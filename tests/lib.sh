@@ -77,7 +77,7 @@ losetup() {
         esac
     done
 }
-# loop_device FILE [LOSETUP-OPTIONS]: prints the device; detached at exit.
+# loop_device FILE [LOSETUP-OPTIONS]: prints the device. The caller detaches it: at_exit "losetup -d DEVICE".
 loop_device() {
     local file=$1 dev
     shift

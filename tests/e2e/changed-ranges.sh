@@ -79,7 +79,7 @@ if is_root; then
     truncate -s 32M "$WORK/disk"
     random_file "$WORK/page" $((20 << 20)) 7
     dd if="$WORK/page" of="$WORK/disk" bs=1M seek=4 conv=notrunc status=none
-    dev=$(loop_device "$WORK/disk")
+    dev=$(loop_device "$WORK/disk"); at_exit "losetup -d $dev"
     grown=$(sf "$R" backup "$dev" --as t@h:/disk --json --quiet | result snapshot)
     random_file "$WORK/page" $((5 << 20)) 8
     cat "$WORK/page" >>"$WORK/disk"
