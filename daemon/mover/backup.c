@@ -253,7 +253,6 @@ static void begin_points(struct run *x)
         .parent = x->parent,
         .start_ns = now_ns(),
         .facts = x->o->facts,
-        .incremental = x->inc.unchanged != NULL,
     };
     checkpoints_begin(c);
 }

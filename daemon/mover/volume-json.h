@@ -22,7 +22,6 @@ struct volume_doc {
     int64_t start_ns, end_ns;
     bool complete;
     uint64_t read_bytes; /* from the device */
-    bool incremental;    /* unchanged parts are the parent's */
     const struct pipeline_stats *stats;
     const struct bad_range *bad;
     size_t n_bad;
