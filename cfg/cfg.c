@@ -137,3 +137,20 @@ int cfg_load_dir(struct cfg **ret, const char *config_dir, struct err *e)
     *ret = c;
     return rc < 0 ? -EINVAL : say_errors(c, false, e);
 }
+
+int cfg_node_name(const struct cfg *c, char out[256], struct err *e)
+{
+    const struct section *s = section_find(c, KIND_DAEMON, "");
+    const struct value *v = s ? section_value(s, "node-name") : NULL;
+    const bool set = v && v->text[0];
+    if (!set && c->n_errors) {
+        const struct cfg_complaint *first;
+        for (unsigned i = 0; (first = cfg_complaint_at(c, i)) && first->severity != CFG_ERROR;)
+            i++;
+        return err_set(e, ERR_USAGE, EINVAL,
+                       "the node's name is not certain, as the configuration has an error: %s: %s",
+                       first ? first->where : "", first ? first->text : "");
+    }
+    snprintf(out, 256, "%s", c->daemon.node_name);
+    return 0;
+}

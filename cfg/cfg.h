@@ -257,6 +257,9 @@ void cfg_check_volume(struct cfg *c, const char *volume);
 const char *cfg_hash(const struct cfg *c);
 
 const struct cfg_daemon *cfg_daemon(const struct cfg *c);
+/* The node's name for new snapshot sources: as the daemon has it. -EINVAL if it is not certain: a configuration loaded
+ * with errors (cfg_load()) sets none in a line that could be read. */
+int cfg_node_name(const struct cfg *c, char out[256], struct err *e);
 const struct cfg_mover *cfg_mover(const struct cfg *c);
 const struct cfg_metrics *cfg_metrics(const struct cfg *c);
 /* Section number i in file order, NULL past the end; and by name. */

@@ -290,11 +290,6 @@ bool repo_clock_skew(struct repo *r, int64_t *ns)
     return *ns != SKEW_UNKNOWN;
 }
 
-const char *repo_hostname(const struct repo *r)
-{
-    return r->hostname;
-}
-
 /* Parameters that must not change while a repository is open: data already read or written would not match. */
 static bool same_repository(const struct repo_format *a, const struct repo_format *b)
 {

@@ -58,7 +58,6 @@ int repo_hold(struct repo *r, uint64_t bytes, struct err *e);
 uint64_t repo_refused(const struct repo *r);
 void repo_release(struct repo *r, uint64_t bytes);
 const char *repo_cache_dir(const struct repo *r); /* this repository's own directory in the cache */
-const char *repo_hostname(const struct repo *r);
 
 /* By how much the store's clock was ahead of the local one when a session last compared them (rule of 5 minutes):
  * false if not compared since opening. 0 while it is within the duration of the request. */

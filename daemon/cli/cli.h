@@ -83,7 +83,8 @@ struct options {
     const char *block_hash, *encryption, *splitter, *key_algo, *new_password_file, *owner;
     uint64_t pack_size;
     bool make_password;
-    bool insecure; /* others may be able to read password files */
+    bool insecure;         /* others may be able to read password files */
+    const char *node_name; /* NULL: as configured */
     /* backup */
     const char *as, *compression, *description;
     json_t *tags;
@@ -142,6 +143,9 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e);
 int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct blobs **ret, struct err *e);
 int cli_password(const struct options *o, char **ret, struct err *e);
+/* Name of this node in sources: --node-name, otherwise the daemon's, by the configuration of -r. ERR_USAGE if it is not
+ * certain: snapshots under a wrong name would begin another history. */
+int cli_node_name(const struct options *o, char out[256], struct err *e);
 /* Splitter and compressor for new data: of the options, else of the section of the configuration, else "". */
 int cli_defaults(const struct options *o, char splitter[40], char compression[40], struct err *e);
 

@@ -159,6 +159,10 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
         return rc;
     if (given && o->all)
         return err_set(e, ERR_USAGE, 0, "a source and --all are mutually exclusive");
+    char node[256];
+    rc = given || o->all ? 0 : cli_node_name(o, node, e);
+    if (rc < 0)
+        return rc;
     CLEANUP(repo_freep) struct repo *r = NULL;
     rc = cli_open_repo(o, &r, e);
     if (rc < 0)
@@ -168,7 +172,7 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
         x.source = &src;
     else if (!o->all) {
         x.user = "snapferry";
-        x.host = repo_hostname(r);
+        x.host = node;
     }
     rc = confirm_expire(o, r, &x, e);
     if (rc < 0)

@@ -122,7 +122,9 @@ static int backup_source(const struct options *o, const struct source *src, stru
         return err_hint(e, "set the source with --as USER@HOST:/PATH");
     }
     snprintf(as->user, sizeof as->user, "snapferry");
-    snprintf(as->host, sizeof as->host, "%s", repo_hostname(r));
+    int rc = cli_node_name(o, as->host, e);
+    if (rc < 0)
+        return rc;
     char id[DEVICE_ID_MAX] = "";
     CLEANUP_FREE char *real = i->is_block && i->path[0] != '/' ? realpath(i->path, NULL) : NULL;
     if (i->is_block)

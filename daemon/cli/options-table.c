@@ -222,6 +222,8 @@ const struct option_info option_table[] = {
     {OPT_PARENT, "parent", "SNAPSHOT", V(BACKUP), "the snapshot since which the ranges of --changed-ranges changed"},
     {OPT_VERIFY_SAMPLE, "verify-sample", "PERCENT", V(BACKUP),
      "share of the unchanged data to read and compare, for up to a minute (default 0.1)"},
+    {OPT_NODE_NAME, "node-name", "NAME", V(BACKUP) | V(SNAPSHOT_EXPIRE) | V(REPO_CREATE),
+     "name of this node (default: node-name of the configuration, or the host's name)"},
     {OPT_FULL_SCAN, "full-scan", NULL, V(BACKUP), "find all chunk boundaries by scanning"},
     {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "also incomplete snapshots (checkpoints)"},
     {OPT_ALL, "all", NULL, V(SNAPSHOT_EXPIRE),

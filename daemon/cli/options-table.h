@@ -82,6 +82,7 @@ enum option_id {
     OPT_FROM_TIMER,
     OPT_REPLACED,
     OPT_NODE,
+    OPT_NODE_NAME,
     OPT_REMOVE_PROVISIONAL,
     OPT_FROM,
     OPT_OVERWRITE,

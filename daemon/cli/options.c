@@ -293,6 +293,11 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_AS:
         o->as = v;
         return 0;
+    case OPT_NODE_NAME:
+        if (!*v || strlen(v) > 255)
+            return bad_value(name, v, "a name of 1 to 255 bytes", e);
+        o->node_name = v;
+        return 0;
     case OPT_COMPRESSION:
         o->compression = v;
         return 0;

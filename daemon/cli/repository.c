@@ -124,15 +124,34 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
     return repo_open(ret, b, password, &ro, e);
 }
 
-static void node_name(char *out, size_t cap)
+static int configured_name(const struct options *o, char out[256], struct err *e)
 {
-    char host[256] = "localhost";
-    gethostname(host, sizeof host - 1);
-    host[strcspn(host, ".")] = '\0';
-    size_t n = 0;
-    for (; host[n] && n + 1 < cap; n++)
-        out[n] = host[n] >= 'A' && host[n] <= 'Z' ? (char)(host[n] + 32) : host[n];
-    out[n] = '\0';
+    CLEANUP(cfg_freep) struct cfg *c = NULL;
+    int rc = cfg_load(&c, o->config, e);
+    if (rc >= 0)
+        rc = cfg_node_name(c, out, e);
+    if (rc < 0)
+        err_hint(e, "--node-name NAME sets the node's name regardless of the configuration");
+    return rc;
+}
+
+int cli_node_name(const struct options *o, char out[256], struct err *e)
+{
+    struct snapshot_source s;
+    char text[300];
+    int rc = 0;
+    if (o->node_name)
+        snprintf(out, 256, "%s", o->node_name);
+    else
+        rc = configured_name(o, out, e);
+    if (rc < 0)
+        return rc;
+    snprintf(text, sizeof text, "snapferry@%s:/", out);
+    if (snapshot_source_parse(&s, text, NULL) < 0 || strcmp(s.host, out) != 0) {
+        err_set(e, ERR_USAGE, 0, "\"%s\" cannot be the node's name in snapshot sources", text_name(out));
+        return err_hint(e, "use --node-name with a name without colons and control characters");
+    }
+    return 0;
 }
 
 static json_t *format_json(const struct repo_format *f)
@@ -158,10 +177,24 @@ static int prepare_create(const struct options *o, struct err *e)
     return rc < 0 ? rc : repository_dir_make(m.dir, m.mover_user, e);
 }
 
+static int owner_of_new(const struct options *o, char *out, size_t cap, struct err *e)
+{
+    char node[256];
+    const int rc = o->owner ? 0 : cli_node_name(o, node, e);
+    if (o->owner)
+        snprintf(out, cap, "%s", o->owner);
+    else if (rc >= 0)
+        snprintf(out, cap, "snapferry-maintenance@%s", node);
+    return rc;
+}
+
 int cli_repo_create(const struct options *o, struct err *e)
 {
     CLEANUP(wipe_password) char *password = NULL;
-    int rc = prepare_create(o, e);
+    char owner[300];
+    int rc = owner_of_new(o, owner, sizeof owner, e);
+    if (rc >= 0)
+        rc = prepare_create(o, e);
     if (rc >= 0)
         rc = cli_password(o, &password, e);
     if (rc < 0)
@@ -188,14 +221,6 @@ int cli_repo_create(const struct options *o, struct err *e)
     rc = format_create(b, &c, password, e);
     if (rc < 0)
         return rc;
-    char owner[300];
-    if (o->owner) {
-        snprintf(owner, sizeof owner, "%s", o->owner);
-    } else {
-        char node[256];
-        node_name(node, sizeof node);
-        snprintf(owner, sizeof owner, "snapferry-maintenance@%s", node);
-    }
     CLEANUP(repo_freep) struct repo *r = NULL;
     const struct repo_opts ro = {.cache_dir = o->cache_dir};
     rc = repo_open(&r, take_ptr(&b), password, &ro, e);

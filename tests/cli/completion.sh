@@ -51,7 +51,7 @@ same "what bench measures" "$(offers bench sp) $(offers bench splitters ha)" "sp
 same "nothing where any text will do" "$(offers hold x --note "")" ""
 # Each option with a value has words, or is one of those that cannot have any.
 free="--as --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length --limit
-    --lines --memory --node --note --offset --owner --pack-size --queue-depth --read-limit --read-percent
+    --lines --memory --node --node-name --note --offset --owner --pack-size --queue-depth --read-limit --read-percent
     --seconds --size --tag --verify-sample --workers --write-limit"
 without=$("$SNAPFERRY" --help | grep -oE -- '^ +(-., )?--[a-z-]+ [A-Z]\S*' | grep -oE -- '--[a-z-]+' | sort -u |
     while read -r o; do grep -qE -- "^ +(-r \| )?$o\) want=" "$SCRIPT" || echo "$o"; done | paste -sd ' ')
