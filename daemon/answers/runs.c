@@ -76,7 +76,8 @@ static json_t *operation_document(const struct operation *op)
     put_error(o, &op->error);
     put_text(o, "target_state", target_state_name(op->target_state));
     put_json(o, "mover", op->mover);
-    put_json(o, "result", op->result);
+    CLEANUP_JSON json_t *result = mover_result_to_json(&op->result);
+    put_json(o, "result", result);
     return o;
 }
 
@@ -292,8 +293,8 @@ static int add_member(const struct operation *op, void *arg)
     x->completed += op->state == OP_COMPLETED;
     x->failed += op->state == OP_FAILED;
     x->canceled += op->state == OP_CANCELED;
-    x->size += jint(op->result, "totalBytes");
-    x->fresh += jint(op->result, "incrementalBytes");
+    x->size += result_bytes(op->result.total);
+    x->fresh += result_bytes(op->result.incremental);
     if (json_array_size(x->volumes) < 1000)
         json_array_append_new(x->volumes, json_string(op->volume->name));
     const struct native_row *kept = native_kept(x->facts, op);

@@ -19,7 +19,7 @@
 
 const json_t *admin_answer(const struct operation *op, unsigned i)
 {
-    return json_array_get(jarr(op->result, "answers"), i);
+    return json_array_get(op->result.answers, i);
 }
 
 int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,

@@ -78,9 +78,9 @@ static int add_up(const struct operation *op, void *arg)
     t->degraded |= op->degraded;
     if (!op_state_terminal(op->state))
         return 0;
-    t->bytes.total += jint(op->result, "totalBytes");
-    t->bytes.incremental += jint(op->result, "incrementalBytes");
-    t->bytes.uploaded += jint(op->result, "uploadedBytes");
+    t->bytes.total += result_bytes(op->result.total);
+    t->bytes.incremental += result_bytes(op->result.incremental);
+    t->bytes.uploaded += result_bytes(op->result.uploaded);
     if (op->state == OP_COMPLETED)
         t->completed++;
     else if (op->state == OP_SKIPPED)

@@ -52,8 +52,7 @@ const char *count_reason_at(unsigned i)
 
 const char *count_code_at(unsigned i)
 {
-    static const char *const known[] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
-    return i < sizeof known / sizeof *known ? known[i] : NULL;
+    return i < REQUEST_CODES ? request_codes[i] : NULL;
 }
 
 static bool is_one_of(const char *(*at)(unsigned i), const char *name)
@@ -111,18 +110,10 @@ static json_t *two(const char *l1, const char *v1, const char *l2, const char *v
     return o;
 }
 
-/* Integer of a result: what cannot be is 0. */
-static double bytes(const json_t *o, const char *member)
+/* Number of a result: what cannot be is 0. */
+static double bytes(int64_t n)
 {
-    int64_t n = jint(o, member);
     return n > 0 && n < BYTES_MAX ? (double)n : 0;
-}
-
-static double number(const json_t *o, const char *member)
-{
-    const json_t *v = json_object_get(o, member);
-    double d = json_number_value(v);
-    return json_is_number(v) && isfinite(d) ? d : 0;
 }
 
 static void observe(struct decide *d, const char *name, json_t *labels, const double *bounds, double seconds)
@@ -164,7 +155,7 @@ static void stage(struct decide *d, const char *direction, const char *name, dou
 }
 
 /* What a mover calls its stages, and what they are to whoever waits for the operation. */
-static void mover_stages(struct decide *d, const char *direction, const json_t *result)
+static void mover_stages(struct decide *d, const char *direction, const struct mover_result *result)
 {
     static const char *const names[][3] = {
         {"backup", "read", "read"},
@@ -180,16 +171,11 @@ static void mover_stages(struct decide *d, const char *direction, const json_t *
         {"verify", "read", "download"},
         {"verify", "hash", "hash"},
     };
-    const json_t *s;
-    size_t i;
-    json_array_foreach(jarr(result, "stages"), i, s)
-    {
-        if (i == 16)
-            break;
+    const struct mover_stage *s = result->stages.v;
+    for (unsigned i = 0; i < result->stages.n && i < STAGES_OF_A_RESULT; i++)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-            if (!strcmp(direction, names[k][0]) && !strcmp(jstr(s, "name"), names[k][1]))
-                stage(d, direction, names[k][2], number(s, "busySeconds"));
-    }
+            if (!strcmp(direction, names[k][0]) && !strcmp(s[i].name, names[k][1]))
+                stage(d, direction, names[k][2], s[i].busy_s > 0 ? s[i].busy_s : 0);
 }
 
 /* ---- ends ---- */
@@ -210,7 +196,7 @@ void count_operation_ended(struct decide *d, struct operation *op, enum outcome 
         stage(d, direction, "expose", spent(op, OP_EXPOSING));
         stage(d, direction, "cleanup", spent(op, OP_CLEANING_UP));
     }
-    mover_stages(d, direction, op->result);
+    mover_stages(d, direction, &op->result);
 }
 
 void count_retry(struct decide *d, const struct operation *op)
@@ -259,125 +245,117 @@ void count_snapshot(struct decide *d, const struct operation *op, bool taken, do
         observe(d, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
 }
 
-/* ---- what a mover's result says ---- */
+/* ---- what a mover's result has ---- */
 
-static void data_path(struct decide *d, const char *klass, const char *direction, const json_t *r)
+static void data_path(struct decide *d, const char *klass, const char *direction, const struct mover_figures *f)
 {
-    static const char *const of_backup[][2] = {
-        {"readBytes", "read_bytes_total"},
-        {"zeroBytes", "zero_bytes_total"},
-        {"chunks", "chunks_total"},
-        {"dedupedBytes", "dedup_hit_bytes_total"},
-        {"incrementalBytes", "new_bytes_total"},
-        {"uploadedBytes", "compressed_bytes_total"},
-        {"badBytes", "unreadable_bytes_total"},
+    const struct {
+        const char *counter;
+        int64_t n;
+    } of_backup[] = {
+        {"read_bytes_total", f->read},
+        {"zero_bytes_total", f->zero},
+        {"chunks_total", f->chunks},
+        {"dedup_hit_bytes_total", f->deduped},
+        {"new_bytes_total", f->result.incremental},
+        {"compressed_bytes_total", f->result.uploaded},
+        {"unreadable_bytes_total", f->bad},
     };
     if (!strcmp(direction, "restore"))
-        add(d, "written_bytes_total", one("class", klass), bytes(r, "writtenBytes"));
+        add(d, "written_bytes_total", one("class", klass), bytes(f->written));
     if (strcmp(direction, "backup"))
         return;
     for (size_t i = 0; i < sizeof of_backup / sizeof *of_backup; i++)
-        add(d, of_backup[i][1], one("class", klass), bytes(r, of_backup[i][0]));
-    /* What the reader left out; holeBytes are chunks that are nothing but hole, and a plugin may know no more. */
-    const json_t *reader = jobj(r, "reader");
-    bool told = json_is_integer(json_object_get(reader, "skippedBytes"));
+        add(d, of_backup[i].counter, one("class", klass), bytes(of_backup[i].n));
+    /* What the reader left out; holes are chunks that are nothing but hole, and a plugin may know no more. */
     add(d, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
-        told ? bytes(reader, "skippedBytes") : bytes(r, "holeBytes"));
-    if (reader)
-        set(d, "io_uring_inflight", one("class", klass), bytes(reader, "inflightMax"));
+        bytes(f->reader.skipped >= 0 ? f->reader.skipped : f->hole));
+    if (f->reader.there)
+        set(d, "io_uring_inflight", one("class", klass), bytes(f->reader.inflight_max));
 }
 
-static bool known(const char *const *names, size_t n, const char *name)
+static void request_times(struct decide *d, const char *repository, const char *kind, const struct request_figures *q)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
-}
-
-static void request_times(struct decide *d, const char *repository, const char *op, const json_t *times)
-{
-    uint64_t counts[HISTOGRAM_BOUNDS + 1] = {0};
+    uint64_t counts[REQUEST_TIMES];
     struct err e = ERR_INIT;
-    if (json_array_size(jarr(times, "counts")) != HISTOGRAM_BOUNDS + 1)
+    _Static_assert(REQUEST_TIMES == HISTOGRAM_BOUNDS + 1, "a bucket for each bound, and one for what took longer");
+    if (!q->has_times)
         return;
-    for (size_t i = 0; i <= HISTOGRAM_BOUNDS; i++) {
-        json_int_t n = json_integer_value(json_array_get(jarr(times, "counts"), i));
-        counts[i] = n > 0 && n < BYTES_MAX ? (uint64_t)n : 0;
-    }
-    CLEANUP_JSON json_t *labels = two("repository", repository, "op", op);
-    double s = number(times, "seconds");
+    for (size_t i = 0; i < REQUEST_TIMES; i++)
+        counts[i] = (uint64_t)bytes(q->times[i]);
+    CLEANUP_JSON json_t *labels = two("repository", repository, "op", kind);
     if (records_histogram_add(d->records, "repository_request_seconds", labels, histogram_bounds_short,
-                              HISTOGRAM_BOUNDS, counts, s < SECONDS_MAX ? s : 0, &e) < 0)
+                              HISTOGRAM_BOUNDS, counts,
+                              isfinite(q->seconds) && q->seconds < SECONDS_MAX ? q->seconds : 0, &e) < 0)
         plan_log(d, LOG_LVL_DEBUG, "%s", e.msg);
 }
 
-static void repository_facts(struct decide *d, const char *name, const json_t *r)
+static void requests_of(struct decide *d, const char *repository, const char *kind, const struct request_figures *q)
 {
-    static const char *const ops[] = {"get", "put", "list", "delete", "stat"};
-    static const char *const gauges[][2] = {{"storedBytes", "repository_stored_bytes"},
-                                            {"contents", "repository_contents"},
-                                            {"indexBlobs", "repository_index_blobs"},
-                                            {"unreferencedBytes", "repository_unreferenced_bytes"}};
-    const json_t *q;
-    const char *op, *code;
-    json_t *n;
-    add(d, "upload_bytes_total", one("repository", name), bytes(r, "uploadedBytes"));
-    add(d, "download_bytes_total", one("repository", name), bytes(r, "downloadedBytes"));
-    add(d, "repository_retries_total", one("repository", name), bytes(r, "retries"));
-    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
-        if (json_is_integer(json_object_get(r, gauges[i][0])))
-            set(d, gauges[i][1], one("repository", name), bytes(r, gauges[i][0]));
-    if (json_is_number(json_object_get(r, "clockSkewSeconds")))
-        set(d, "repository_clock_skew_seconds", one("repository", name), number(r, "clockSkewSeconds"));
-    json_object_foreach(jobj(r, "requests"), op, q)
-    {
-        if (!known(ops, sizeof ops / sizeof *ops, op))
-            continue;
-        json_object_foreach(jobj(q, "codes"), code, n)
-        {
-            CLEANUP_JSON json_t *labels = two("repository", name, "op", op);
-            json_int_t v = json_integer_value(n);
-            jset_str(labels, "code", code);
-            if (is_one_of(count_code_at, code) && v > 0 && v < BYTES_MAX)
-                records_counter_add(d->records, "repository_requests_total", labels, (double)v, NULL);
-        }
-        request_times(d, name, op, q);
+    for (unsigned i = 0; i < REQUEST_CODES; i++) {
+        CLEANUP_JSON json_t *labels = two("repository", repository, "op", kind);
+        jset_str(labels, "code", request_codes[i]);
+        if (bytes(q->codes[i]) > 0)
+            records_counter_add(d->records, "repository_requests_total", labels, bytes(q->codes[i]), NULL);
     }
+    request_times(d, repository, kind, q);
+}
+
+static void repository_facts(struct decide *d, const char *name, const struct mover_figures *f)
+{
+    const struct repository_figures *r = &f->repository;
+    const struct {
+        const char *gauge;
+        int64_t n;
+    } gauges[] = {{"repository_stored_bytes", r->stored},
+                  {"repository_contents", r->contents},
+                  {"repository_index_blobs", r->index_blobs},
+                  {"repository_unreferenced_bytes", r->unreferenced}};
+    add(d, "upload_bytes_total", one("repository", name), bytes(r->uploaded));
+    add(d, "download_bytes_total", one("repository", name), bytes(r->downloaded));
+    add(d, "repository_retries_total", one("repository", name), bytes(r->retries));
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        if (gauges[i].n >= 0)
+            set(d, gauges[i].gauge, one("repository", name), bytes(gauges[i].n));
+    if (json_is_number(r->clock_skew_s) && isfinite(json_number_value(r->clock_skew_s)))
+        set(d, "repository_clock_skew_seconds", one("repository", name), json_number_value(r->clock_skew_s));
+    for (unsigned i = 0; i < REQUESTS; i++)
+        requests_of(d, name, request_kinds[i], &f->requests[i]);
 }
 
 /* What the repository holds since its last verification, and what it took for how much. */
-static void backed_up(struct decide *d, const char *repository, const json_t *r)
+static void backed_up(struct decide *d, const char *repository, const struct mover_result *r)
 {
     CLEANUP_JSON json_t *labels = one("repository", repository);
-    const double added = bytes(r, "uploadedBytes");
+    const double added = bytes(r->uploaded);
     double stored;
-    add(d, "repository_backed_up_bytes_total", one("repository", repository), bytes(r, "totalBytes"));
+    add(d, "repository_backed_up_bytes_total", one("repository", repository), bytes(r->total));
     add(d, "repository_added_bytes_total", one("repository", repository), added);
     if (records_counter_get(d->records, "repository_stored_bytes", labels, &stored))
         add(d, "repository_stored_bytes", one("repository", repository), added);
 }
 
-static void verified(struct decide *d, const char *repository, enum mover_outcome outcome, const json_t *r)
+static void verified(struct decide *d, const char *repository, enum mover_outcome outcome,
+                     const struct mover_figures *f)
 {
-    const double contents = bytes(r, "contents");
-    add(d, "verify_errors_total", one("repository", repository), bytes(r, "damages"));
-    if (outcome == MOVER_OK || bytes(r, "damages")) {
+    const double contents = bytes(f->contents), damages = bytes(f->damages);
+    add(d, "verify_errors_total", one("repository", repository), damages);
+    if (outcome == MOVER_OK || damages > 0) {
         set(d, "verify_last_end_timestamp_seconds", one("repository", repository), (double)decide_now(d) / 1e9);
-        set(d, "verify_last_damages", one("repository", repository), bytes(r, "damages"));
+        set(d, "verify_last_damages", one("repository", repository), damages);
         set(d, "verify_last_read_ratio", one("repository", repository),
-            contents > 0 ? bytes(r, "contentsRead") / contents : 1);
+            contents > 0 ? bytes(f->contents_read) / contents : 1);
     }
-    if (outcome == MOVER_OK && !bytes(r, "damages"))
+    if (outcome == MOVER_OK && !(damages > 0))
         set(d, "verify_last_success_timestamp_seconds", one("repository", repository),
             (double)(decide_now(d) / NS_PER_S));
 }
 
-void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *end)
+void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *end,
+                       const struct mover_figures *f)
 {
     const char *direction = count_direction(op->kind), *klass = class_of(op);
     const char *repository = op->policy->repository;
-    const json_t *r = end->result;
     add(d, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
     if (end->outcome == MOVER_OOM)
         add(d, "mover_oom_total", NULL, 1);
@@ -385,19 +363,19 @@ void count_mover_ended(struct decide *d, const struct operation *op, const struc
         add(d, "mover_cpu_seconds_total", one("direction", direction), end->cpu_seconds);
     if (end->err.cls == ERR_SOURCE)
         add(d, "io_errors_total", one("op", "read"), 1);
-    add(d, "io_errors_total", one("op", "read"), (double)json_array_size(jarr(r, "badRanges")));
-    if (!r)
+    add(d, "io_errors_total", one("op", "read"), (double)json_array_size(f->bad_ranges));
+    if (!f->there)
         return;
-    count_stages(d->records, direction, r);
-    data_path(d, klass, direction, r);
+    count_stages(d->records, direction, f);
+    data_path(d, klass, direction, f);
     /* A plugin keeps what it moves elsewhere. */
-    if (jobj(r, "repository") && cfg_repository(d->world.cfg, repository))
-        repository_facts(d, repository, jobj(r, "repository"));
+    if (f->repository.there && cfg_repository(d->world.cfg, repository))
+        repository_facts(d, repository, f);
     if (!strcmp(direction, "backup") && end->outcome == MOVER_OK && cfg_repository(d->world.cfg, repository) &&
         !op->policy->mover[0])
-        backed_up(d, repository, r);
+        backed_up(d, repository, &f->result);
     if (!strcmp(direction, "verify"))
-        verified(d, repository, end->outcome, r);
+        verified(d, repository, end->outcome, f);
 }
 
 /* ---- counters of earlier versions ---- */

@@ -619,7 +619,8 @@ void volume_repository(struct decide *d, const struct volume_row *v, char *out, 
 
 /* Adds the stages of a mover's result to the counters stage_busy_seconds_total and stage_stall_seconds_total, and its
  * bottleneck to bottleneck_total; labels direction and stage. Nothing for a result without stages. */
-void count_stages(struct records *r, const char *direction, const json_t *result);
+#define STAGES_OF_A_RESULT 16 /* more are not counted */
+void count_stages(struct records *r, const char *direction, const struct mover_figures *f);
 /* Label values: of a fixed set whatever is asked. */
 const char *count_direction(enum op_kind kind);
 const char *count_result(enum outcome outcome);
@@ -632,7 +633,8 @@ void operation_spent(struct operation *op, enum op_state state, int64_t now_ns);
 void count_queue_wait(struct decide *d, struct operation *op, enum op_state state);
 void count_operation_ended(struct decide *d, struct operation *op, enum outcome outcome);
 void count_retry(struct decide *d, const struct operation *op);
-void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *r);
+void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *r,
+                       const struct mover_figures *f);
 void count_backup_begun(struct decide *d, const char *schedule, bool restore);
 /* A job could not be started: an attempt and a failure of its. */
 void count_start_failed(struct decide *d, const char *schedule);

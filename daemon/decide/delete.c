@@ -38,16 +38,17 @@ static int own_native(const struct native_row *n, void *arg)
 static int own_operation(const struct operation *op, void *arg)
 {
     struct owned *o = arg;
-    const char *id = jstr(op->result, "snapshotID"), *repo = op->policy->repository;
+    const char *id = op->result.snapshot, *repo = op->policy->repository;
     json_array_append_new(o->operations, json_string(op->id));
     if (op->kind != KIND_BACKUP)
         return 0;
     json_array_append_new(o->volume_ids, json_string(op->volume_id));
-    if (op->policy->mover[0] && (op->state == OP_SKIPPED || op->lost || jstr(op->result, "skip")[0]))
+    if (op->policy->mover[0] && (op->state == OP_SKIPPED || op->lost || op->result.skip[0]))
         return 0; /* the plugin stores nothing of it */
-    if (op->policy->mover[0] && op->result)
-        json_array_append_new(o->plugins, json_pack("{s:s,s:s,s:O}", "operation", op->id, "mover", op->policy->mover,
-                                                    "result", op->result));
+    if (op->policy->mover[0] && op->result.there)
+        json_array_append_new(o->plugins,
+                              json_pack("{s:s,s:s,s:s,s:O?}", "operation", op->id, "mover", op->policy->mover, "id",
+                                        op->result.id, "stored", op->result.stored));
     else if (id[0]) {
         if (!jarr(o->snapshots, repo))
             json_object_set_new(o->snapshots, repo, json_array());
@@ -174,7 +175,7 @@ static bool delete_plugins(struct decide *d, struct operation *op, const struct 
     }
     plan_work(d, ROW_OPERATION, op->id, WORK_DELETE_PLUGIN,
               json_pack("{s:s,s:{s:s,s:s,s:O?}}", "plugin", plugin, "args", "operation", jstr(q, "operation"), "id",
-                        jstr(jobj(q, "result"), "id"), "stored", json_object_get(jobj(q, "result"), "stored")),
+                        jstr(q, "id"), "stored", json_object_get(q, "stored")),
               600);
     return false;
 }

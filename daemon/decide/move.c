@@ -98,26 +98,25 @@ void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
 }
 
 /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
-static void note_degraded(struct decide *d, struct operation *op, const json_t *result)
+static void note_degraded(struct decide *d, struct operation *op, const struct mover_figures *f)
 {
-    const char *policy_error = jstr(result, "policyError");
-    if (jbool(result, "partial") || policy_error[0])
+    if (f->partial || f->policy_error[0])
         op->degraded = true;
-    if (policy_error[0])
+    if (f->policy_error[0])
         plan_log(d, LOG_LVL_WARNING, "%s: its retention could not be written into the repository: %s",
-                 operation_label(op), policy_error);
+                 operation_label(op), f->policy_error);
 }
 
-static void mover_succeeded(struct decide *d, struct operation *op, const json_t *result)
+static void mover_succeeded(struct decide *d, struct operation *op, const struct mover_figures *f)
 {
     prepare_ends(op);
     if (op->reason == REASON_PREPARE_TIMEOUT) { /* it was quicker than the request to end */
         op->reason = REASON_NONE;
         op_error_clear(&op->error);
     }
-    note_degraded(d, op, result);
-    if (jstr(result, "skip")[0]) {
-        str_set(&op->skip_reason, jstr(result, "skip"));
+    note_degraded(d, op, f);
+    if (f->result.skip[0]) {
+        str_set(&op->skip_reason, f->result.skip);
         operation_finish(d, op, OUTCOME_SKIPPED);
         return;
     }
@@ -166,12 +165,15 @@ void mover_ended(struct decide *d, struct operation *op, const struct mover_repo
     if (l && l->progress)
         json_set(&op->progress, l->progress);
     prepare_read(d, op);
-    if (r->result)
-        json_set(&op->result, r->result);
+    CLEANUP(mover_figures_clear) struct mover_figures f;
+    if (mover_figures_load(&f, r->result) < 0)
+        d->plan.failed = true;
+    if (f.there && mover_result_copy(&op->result, &f.result) < 0)
+        d->plan.failed = true;
     if (!op->filled) /* of a restore that is reported again after a restart */
-        count_mover_ended(d, op, r);
+        count_mover_ended(d, op, r, &f);
     if (r->outcome == MOVER_OK) {
-        mover_succeeded(d, op, r->result);
+        mover_succeeded(d, op, &f);
     } else if (op->cancel) {
         if (r->outcome != MOVER_CANCELED && r->err.cls)
             operation_error(d, op, "cancel", &r->err);

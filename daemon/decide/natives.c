@@ -56,21 +56,20 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
 
 void natives_note_checked(struct decide *d, const struct operation *check)
 {
-    const json_t *readable = json_object_get(admin_answer(check, 0), "readable"), *alias;
-    const json_t *why = json_object_get(admin_answer(check, 0), "why");
-    const char *snapshot;
+    const char *snapshot, *why;
+    const json_t *alias;
     json_object_foreach(check->aliases, snapshot, alias)
     {
         CLEANUP(native_row_clear) struct native_row n;
         native_row_init(&n);
-        const json_t *v = json_object_get(readable, snapshot);
-        if (!v || native_row_read(d, json_string_value(alias), &n) < 0)
+        const enum checked found = mover_result_checked(&check->result, snapshot, &why);
+        if (found == CHECKED_NONE || native_row_read(d, json_string_value(alias), &n) < 0)
             continue;
-        if (json_is_true(v)) {
+        if (found == CHECKED_READABLE) {
             n.verified_ns = decide_now(d);
         } else {
             plan_log(d, LOG_LVL_WARNING, "snapshot %s of %s cannot replace its native snapshot, which is kept: %.300s",
-                     snapshot, n.volume->name, jstr(why, snapshot)[0] ? jstr(why, snapshot) : "not readable");
+                     snapshot, n.volume->name, why[0] ? why : "not readable");
             n.moved_verified = false;
         }
         native_row_write(d, &n);
@@ -122,7 +121,7 @@ static const char *unproven_snapshot(const struct operation *op)
 {
     const bool unproven = op->outcome == OUTCOME_COMPLETED && operation_evidence(op)[0] && !op->unverified[0] &&
                           op->policy->move_data && !op->policy->mover[0];
-    return unproven ? jstr(op->result, "snapshotID") : "";
+    return unproven ? op->result.snapshot : "";
 }
 
 /* Who is asked about others anyway is asked about it, too. */
@@ -135,12 +134,11 @@ static void ask_about_own(const struct operation *op, json_t *check)
 
 static void note_proven(struct decide *d, struct operation *op, const struct operation *check)
 {
-    const char *snapshot = unproven_snapshot(op);
-    const json_t *answer = admin_answer(check, 0), *v = json_object_get(json_object_get(answer, "readable"), snapshot);
-    const char *why = jstr(json_object_get(answer, "why"), snapshot);
-    if (json_is_true(v)) {
+    const char *snapshot = unproven_snapshot(op), *why;
+    const enum checked found = mover_result_checked(&check->result, snapshot, &why);
+    if (found == CHECKED_READABLE) {
         op->verified_ns = decide_now(d);
-    } else if (v) {
+    } else if (found == CHECKED_UNREADABLE) {
         op->degraded = true;
         str_setf(&op->unverified, "repository \"%s\" does not have what was backed up: snapshot %s: %.300s",
                  op->policy->repository, snapshot, why[0] ? why : "not readable");

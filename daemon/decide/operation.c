@@ -284,7 +284,7 @@ static void volume_ended(struct volume_row *v, const void *arg)
         str_set(&v->last_good_backup, op->parent);
         str_set(&v->last_good_repository, op->policy->repository);
         str_clear(&v->last_good_lost);
-        if (jstr(op->result, "as")[0]) {
+        if (op->result.as[0]) {
             operation_source(op, source);
             str_set(&v->source, source);
         }

@@ -23,7 +23,7 @@ static void source_by_id(char out[SOURCE_TEXT], const char *node, const char *vo
 void operation_source(const struct operation *op, char out[SOURCE_TEXT])
 {
     char own[300];
-    const char *as = jstr(op->result, "as");
+    const char *as = op->result.as;
     snprintf(own, sizeof own, "snapferry@%s:/", op->own->node);
     if (!strncmp(as, own, strlen(own)) && strlen(as) < SOURCE_TEXT)
         snprintf(out, SOURCE_TEXT, "%s", as);
@@ -63,8 +63,8 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
         n.moved_verified =
             moved; /* its mover's word: nothing is removed for it before the repository was asked (RS-18) */
         n.failed = !moved && op->policy->move_data;
-        str_set(&n.snapshot, jstr(op->result, "snapshotID"));
-        if (moved && jstr(op->result, "as")[0]) {
+        str_set(&n.snapshot, op->result.snapshot);
+        if (moved && op->result.as[0]) {
             operation_source(op, source);
             str_set(&n.source, source);
         }

@@ -23,7 +23,7 @@
 static bool is_stored(const struct operation *op, const char *mover)
 {
     return op->kind == KIND_BACKUP && op->state == OP_COMPLETED && !op->lost && !strcmp(op->policy->mover, mover) &&
-           op->result && !jstr(op->result, "skip")[0];
+           op->result.there && !op->result.skip[0];
 }
 
 static int add_step(json_t *steps, const char *verb, const struct operation *op)
@@ -162,32 +162,26 @@ int plugin_verify_submit(struct decide *d, const char *mover, double percent, ch
 
 /* ---- the operation ---- */
 
-static json_t *result_now(const struct operation *op)
+static struct mover_result *result_now(struct operation *op)
 {
-    return op->result ? json_deep_copy(op->result)
-                      : json_pack("{s:s,s:i,s:i,s:i,s:i}", "plugin", op->policy->mover + strlen("plugin:"), "done", 0,
-                                  "damaged", 0, "missing", 0, "failed", 0);
-}
-
-static void count_one(json_t *result, const char *member)
-{
-    jset_int(result, member, jint(result, member) + 1);
+    struct mover_result *r = &op->result;
+    if (r->there)
+        return r;
+    r->there = true;
+    str_set(&r->plugin, op->policy->mover + strlen("plugin:"));
+    r->done = r->damaged = r->missing = r->failed = 0;
+    return r;
 }
 
 /* The first failure is that of the operation; damage counts more. */
-static void note_failure(struct operation *op, struct decide *d, json_t *result, const struct operation *of,
-                         const struct err *e)
+static void note_failure(struct operation *op, struct decide *d, const struct operation *of, const struct err *e)
 {
     struct err named = *e;
     err_wrap(&named, "%s of %s", of->volume->name, of->parent);
     if (op->error.code == ERR_NONE || (e->cls == ERR_DAMAGE && op->error.code != ERR_DAMAGE))
         operation_error(d, op, op->kind == KIND_VERIFY ? "verify" : "delete", &named);
-    json_t *list = jarr(result, "failures");
-    if (!list)
-        json_object_set_new(result, "failures", list = json_array());
-    if (json_array_size(list) < NAMED_MAX)
-        json_array_append_new(
-            list, json_pack("{s:s,s:s,s:s}", "operation", of->id, "volume", of->volume->name, "error", e->msg));
+    if (op->result.failures.n < NAMED_MAX)
+        mover_result_add_failure(&op->result, of->id, of->volume->name, e->msg);
 }
 
 /* Nothing of it is stored any more. */
@@ -199,8 +193,9 @@ static void gone(struct decide *d, struct operation *of, const char *why)
         plan_log(d, LOG_LVL_WARNING, "%s: %s", of->id, e.msg);
 }
 
-static void apply_answer(struct decide *d, struct operation *op, json_t *result, const struct work_result *s)
+static void apply_answer(struct decide *d, struct operation *op, const struct work_result *s)
 {
+    struct mover_result *result = result_now(op);
     const bool verify = op->kind == KIND_VERIFY;
     const struct err *e = &s->err;
     CLEANUP(operation_clear) struct operation of;
@@ -208,14 +203,14 @@ static void apply_answer(struct decide *d, struct operation *op, json_t *result,
     if (operation_read(d, jstr(json_array_get(op->does, (size_t)op->plugins_done), "operation"), &of) < 0)
         return; /* deleted meanwhile */
     if (verify && e->cls == ERR_NOT_FOUND) {
-        count_one(result, "missing");
-        note_failure(op, d, result, &of, e);
+        result->missing++;
+        note_failure(op, d, &of, e);
         gone(d, &of, "is missing in its mover plugin");
     } else if (e->cls) {
-        count_one(result, verify && e->cls == ERR_DAMAGE ? "damaged" : "failed");
-        note_failure(op, d, result, &of, e);
+        ++*(verify && e->cls == ERR_DAMAGE ? &result->damaged : &result->failed);
+        note_failure(op, d, &of, e);
     } else {
-        count_one(result, "done");
+        result->done++;
         if (!verify)
             gone(d, &of, "was deleted by retention");
     }
@@ -223,27 +218,20 @@ static void apply_answer(struct decide *d, struct operation *op, json_t *result,
 
 void plugin_admin_work_ended(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    json_t *result = result_now(op);
-    if (!result) {
-        d->plan.failed = true;
-        return;
-    }
     if (s->canceled && op->cancel) {
-        json_decref(result);
         operation_finish(d, op, OUTCOME_CANCELED);
         return;
     }
-    apply_answer(d, op, result, s);
-    json_take(&op->result, result);
+    apply_answer(d, op, s);
     op->plugins_done++;
     operation_write(d, op);
 }
 
 static void plan_call(struct decide *d, struct operation *op, const char *verb, const struct operation *of)
 {
-    json_t *in = json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:O?}}", "plugin", op->policy->mover + strlen("plugin:"), "verb",
-                           verb, "args", "operation", of->id, "id", jstr(of->result, "id"), "direction", "backup",
-                           "stored", json_object_get(of->result, "stored"));
+    json_t *in =
+        json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:O?}}", "plugin", op->policy->mover + strlen("plugin:"), "verb", verb,
+                  "args", "operation", of->id, "id", of->result.id, "direction", "backup", "stored", of->result.stored);
     plan_work(d, ROW_OPERATION, op->id, WORK_ASK_PLUGIN, in, 600);
 }
 
@@ -293,7 +281,7 @@ void decide_plugin_admin(struct decide *d, struct operation *op)
     }
     if (call_next(d, op))
         return;
-    json_take(&op->result, result_now(op));
+    result_now(op);
     if (op->error.code)
         plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), op->error.message);
     operation_finish(d, op, op->error.code ? OUTCOME_FAILED : OUTCOME_COMPLETED);

@@ -7,7 +7,6 @@
 
 /* A year of a thousand threads: no operation takes longer, and a sum stays exact enough. */
 #define SECONDS_MAX (1000.0 * 366 * 86400)
-#define STAGES_OF_A_RESULT 16
 
 /* A mover's result is the word of a process that reads foreign data: only names that are known become labels, so that
  * the number of counters is fixed. */
@@ -21,27 +20,22 @@ static const char *stage_label(const char *name)
     return "other";
 }
 
-static void add_seconds(struct records *r, const char *counter, const json_t *labels, const json_t *value)
+static void add_seconds(struct records *r, const char *counter, const json_t *labels, double s)
 {
-    double s = json_number_value(value);
-    if (json_is_number(value) && isfinite(s) && s > 0 && s <= SECONDS_MAX)
+    if (isfinite(s) && s > 0 && s <= SECONDS_MAX)
         records_counter_add(r, counter, labels, s, NULL);
 }
 
-void count_stages(struct records *r, const char *direction, const json_t *result)
+void count_stages(struct records *r, const char *direction, const struct mover_figures *f)
 {
-    size_t i;
-    const json_t *stage;
-    json_array_foreach(jarr(result, "stages"), i, stage)
-    {
-        if (i == STAGES_OF_A_RESULT)
-            break;
+    const struct mover_stage *stage = f->result.stages.v;
+    for (unsigned i = 0; i < f->result.stages.n && i < STAGES_OF_A_RESULT; i++) {
         CLEANUP_JSON json_t *labels =
-            json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(jstr(stage, "name")));
-        add_seconds(r, "stage_busy_seconds_total", labels, json_object_get(stage, "busySeconds"));
-        add_seconds(r, "stage_stall_seconds_total", labels, json_object_get(stage, "stalledSeconds"));
+            json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(stage[i].name));
+        add_seconds(r, "stage_busy_seconds_total", labels, stage[i].busy_s);
+        add_seconds(r, "stage_stall_seconds_total", labels, stage[i].stalled_s);
     }
-    const char *bound = jstr(result, "bottleneck");
+    const char *bound = f->bottleneck;
     if (!bound[0])
         return;
     CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "direction", direction, "stage", stage_label(bound));

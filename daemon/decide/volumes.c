@@ -91,8 +91,7 @@ static bool still_there(struct decide *d, const struct operation *op)
 
 int64_t operation_changed_bytes(const struct operation *op)
 {
-    const json_t *changed = json_object_get(op->result, "incrementalBytes");
-    return json_is_integer(changed) ? json_integer_value(changed) : -1;
+    return op->result.incremental;
 }
 
 static int look_at_backup(const struct operation *op, void *arg)

@@ -71,7 +71,7 @@ static void volume_of(struct record_volume *v, const struct backup *b, const str
     str_set(&v->id, op->volume_id);
     str_set(&v->klass, op->own->name);
     str_set(&v->driver, op->own->driver);
-    str_set(&v->path, jstr(op->result, "as"));
+    str_set(&v->path, op->result.as);
     v->size = op->volume->size;
     set_time(&v->started, op->started_ns);
     set_time(&v->ended, op->completed_ns);
@@ -88,15 +88,15 @@ static void volume_of(struct record_volume *v, const struct backup *b, const str
     str_set(&m->operation, op->id);
     if (!op->policy->move_data || op->policy->mover[0])
         return;
-    v->moved = op->state == OP_COMPLETED && jstr(op->result, "snapshotID")[0];
+    v->moved = op->state == OP_COMPLETED && op->result.snapshot[0];
     str_set(&m->repository, op->policy->repository);
     m->phase = v->outcome;
     m->incremental = -1;
     if (v->moved) {
-        str_set(&m->snapshot, jstr(op->result, "snapshotID"));
+        str_set(&m->snapshot, op->result.snapshot);
         str_set(&m->retained, v->preserved ? op->native : "");
         str_set(&m->handle, v->preserved ? op->native_doc->handle : "");
-        m->size = jint(op->result, "totalBytes");
+        m->size = result_bytes(op->result.total);
         m->incremental = operation_changed_bytes(op);
     }
 }

@@ -21,11 +21,10 @@ static void put_amount(char *out, size_t cap, int64_t total, int64_t fresh, bool
 
 void journal_operation(const struct operation *op)
 {
-    const json_t *result = op->result;
     char amount[80] = "", took[40];
     const bool good = op->state == OP_COMPLETED;
     if (good)
-        put_amount(amount, sizeof amount, jint(result, "totalBytes"), jint(result, "incrementalBytes"),
+        put_amount(amount, sizeof amount, result_bytes(op->result.total), result_bytes(op->result.incremental),
                    operation_is_restore(op));
     span_text((double)(now_ns() - op->created_ns) / 1e9, took, sizeof took);
     log_info("%s: %s%s, %s%s", operation_label(op), op_state_name(op->state), amount, took,

@@ -117,7 +117,7 @@ static int write_restore(struct restore *r, struct err *e)
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     const char *target = jstr(r->req, "target");
-    const json_t *result = r->op.result;
+    const struct mover_result *result = &r->op.result;
     const bool native = from == FROM_NATIVE;
     struct cfg_policy p = {.effective = NULL};
     struct policy policy;
@@ -151,9 +151,7 @@ static int write_restore(struct restore *r, struct err *e)
     op.from = from;
     str_set(&op.why, why);
     str_set(&op.target_name, target);
-    op.size = native                                  ? r->native.native->size
-              : json_object_get(result, "totalBytes") ? jint(result, "totalBytes")
-                                                      : jint(r->op.exposure, "size");
+    op.size = native ? r->native.native->size : result->total >= 0 ? result->total : jint(r->op.exposure, "size");
     op.overwrite = jbool(r->req, "overwrite");
     op.verify = jbool(r->req, "verify");
     op.differential = jbool(r->req, "differential");
@@ -170,9 +168,9 @@ static int write_restore(struct restore *r, struct err *e)
         str_set(&op.native, r->native.id);
         class_desc_set(&op.native_class, r->native.klass);
     } else {
-        str_set(&op.snapshot, jstr(result, "snapshotID"));
-        json_set(&op.stored, json_object_get(result, "stored"));
-        str_set(&op.stored_id, jstr(result, "id"));
+        str_set(&op.snapshot, result->snapshot);
+        json_set(&op.stored, result->stored);
+        str_set(&op.stored_id, result->id);
     }
     rc = backup_add(g->records, &b, e);
     if (rc == 0)
@@ -204,8 +202,7 @@ static void rows_written(const struct err *e, void *arg)
 
 static bool in_repository(const struct restore *r)
 {
-    const json_t *result = r->op.result;
-    return r->op.state == OP_COMPLETED && (jstr(result, "snapshotID")[0] || json_object_get(result, "stored"));
+    return r->op.state == OP_COMPLETED && (r->op.result.snapshot[0] || r->op.result.stored);
 }
 
 /* A snapshot can be put back by the driver that took it; into another kind of storage the data goes by the repository.
@@ -255,7 +252,7 @@ static void decide(struct restore *r, bool native_ok, const char *native_why)
     struct err e = ERR_INIT;
     const bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
     const char *only = only_of_repository(r->req);
-    if (only && jobj(r->op.result, "stored")) {
+    if (only && r->op.result.stored) {
         err_set(&e, ERR_USAGE, ENOTSUP,
                 "%s was stored by a mover plugin, which restores it as a whole: %s is not possible", r->op.volume->name,
                 only);

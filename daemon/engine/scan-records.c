@@ -103,7 +103,7 @@ static void volume_ended(struct volume_row *v, const void *arg)
 {
     const struct operation *op = arg;
     if (!v->source[0])
-        str_set(&v->source, jstr(op->result, "as"));
+        str_set(&v->source, op->result.as);
     if (op->completed_ns <= v->last_end_ns)
         return;
     v->last_status = op->outcome;
@@ -179,10 +179,13 @@ static void operation_of(const struct scan *s, const struct backup_record *r, co
         err_set(&e, ERR_FAILED_OP, 0, "%s", v->failure);
         op_error_set(&op->error, v->stage, &e, op->completed_ns, 0);
     }
-    if (v->moved)
-        json_take(&op->result,
-                  json_pack("{s:s,s:s,s:I,s:I}", "snapshotID", v->movement.snapshot, "as", v->path, "totalBytes",
-                            (json_int_t)v->movement.size, "incrementalBytes", (json_int_t)v->movement.incremental));
+    if (v->moved) {
+        op->result.there = true;
+        str_set(&op->result.snapshot, v->movement.snapshot);
+        str_set(&op->result.as, v->path);
+        op->result.total = v->movement.size;
+        op->result.incremental = v->movement.incremental;
+    }
     place_of(s, r, v, op);
     class_desc_init(&own);
     str_set(&own.name, v->klass);

@@ -60,8 +60,10 @@ static void describe_rebuilt(const struct scan *x, struct operation *op, const j
     if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
         op->completed_ns = 0;
     str_set(&op->native, x->foreign ? "" : tag(tags, "native"));
-    json_take(&op->result, json_pack("{s:s,s:s,s:I}", "snapshotID", jstr(s, "id"), "as", jstr(s, "as"), "totalBytes",
-                                     (json_int_t)size));
+    op->result.there = true;
+    str_set(&op->result.snapshot, jstr(s, "id"));
+    str_set(&op->result.as, jstr(s, "as"));
+    op->result.total = size;
     policy_init(&policy);
     str_set(&policy.repository, x->repository);
     policy.move_data = true;
@@ -95,12 +97,11 @@ static int add_rebuilt(struct scan *x, const json_t *s, struct operation *op)
 /* Its record was made from the repository, which has the snapshot under that id now: a pin gives it another one. */
 static void note_id(struct scan *x, struct operation *op, const json_t *s)
 {
-    if (!op->rebuilt || !strcmp(jstr(op->result, "snapshotID"), jstr(s, "id")) || op->state != OP_COMPLETED)
+    if (!op->rebuilt || !strcmp(op->result.snapshot, jstr(s, "id")) || op->state != OP_COMPLETED)
         return;
-    json_t *result = op->result ? json_copy(op->result) : json_object();
-    jset_str(result, "snapshotID", jstr(s, "id"));
-    jset_str(result, "as", jstr(s, "as"));
-    json_take(&op->result, result);
+    op->result.there = true;
+    str_set(&op->result.snapshot, jstr(s, "id"));
+    str_set(&op->result.as, jstr(s, "as"));
     operation_write(&x->engine->d, op);
 }
 
@@ -163,7 +164,7 @@ static int look_missing(const struct operation *row, void *arg)
     char why[200];
     operation_init(&op);
     if (row->kind != KIND_BACKUP || row->state != OP_COMPLETED || row->policy->mover[0] ||
-        strcmp(row->policy->repository, m->repository) != 0 || !jstr(row->result, "snapshotID")[0] ||
+        strcmp(row->policy->repository, m->repository) != 0 || !row->result.snapshot[0] ||
         row->completed_ns >= m->before_ns)
         return 0;
     const char *node = row->own->node, *ours = cfg_daemon(m->engine->cfg)->node_name;

@@ -2,17 +2,14 @@
 /* types.c - the tables of types.h: what each member is called on disk and on the wire */
 #include "daemon/records/types.h"
 
+#include "daemon/records/table-impl.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- words ---- */
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define NAMES(which, ...)                                                                                              \
-    static const char *const which##_words[] = {__VA_ARGS__};                                                          \
-    const struct enum_names which##_names = {which##_words, COUNT(which##_words)}
 
 NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete");
 NAMES(op_state, "", "Queued", "Snapshotting", "Exposing", "Starting", "Running", "Retrying", "Cancelling", "CleaningUp",
@@ -54,30 +51,6 @@ bool state_terminal(const char *state)
 }
 
 /* ---- tables ---- */
-
-#define FIELD(member, wire, t, ...)                                                                                    \
-    {                                                                                                                  \
-        .name = (wire), .offset = offsetof(S, member), .type = (t), .since = 1, __VA_ARGS__                            \
-    }
-#define STR(member, ...) FIELD(member, #member, FIELD_STR, __VA_ARGS__)
-#define INT(member, ...) FIELD(member, #member, FIELD_INT, __VA_ARGS__)
-#define UINT(member, ...) FIELD(member, #member, FIELD_UINT, __VA_ARGS__)
-#define BOOL(member, ...) FIELD(member, #member, FIELD_BOOL, __VA_ARGS__)
-#define TIME(member, ...) FIELD(member, #member, FIELD_INT, .unit = "ns", __VA_ARGS__)
-#define SECONDS(member, ...) FIELD(member, #member, FIELD_INT, .unit = "s", __VA_ARGS__)
-#define BYTES(member, ...) FIELD(member, #member, FIELD_INT, .unit = "bytes", __VA_ARGS__)
-#define ENUM(member, which, ...) FIELD(member, #member, FIELD_ENUM, .names = &which##_names, __VA_ARGS__)
-#define SHARED(member, wire, which, ...) FIELD(member, wire, FIELD_SHARED, .of = &which##_fields, __VA_ARGS__)
-#define STRUCT(member, which, ...) FIELD(member, #member, FIELD_STRUCT, .of = &which##_fields, __VA_ARGS__)
-#define ALWAYS .flags = FIELD_ALWAYS
-#define TABLE(which, text, ...)                                                                                        \
-    const struct fields which##_fields = {.name = (text),                                                              \
-                                          .v = which##_table,                                                          \
-                                          .n = COUNT(which##_table),                                                   \
-                                          .size = sizeof(S),                                                           \
-                                          .unknown = offsetof(S, unknown),                                             \
-                                          .index = &(struct field_index *){NULL},                                      \
-                                          __VA_ARGS__}
 
 #define S struct op_error
 static const struct field_desc op_error_table[] = {
@@ -299,7 +272,7 @@ static const struct field_desc operation_table[] = {
     STR(plugin_id),
     FIELD(progress, "progress", FIELD_OBJECT),
     FIELD(mover, "mover", FIELD_OBJECT, .about = "how its mover ended"),
-    FIELD(result, "result", FIELD_OBJECT, .about = "what its mover left (docs/mover.md)"),
+    STRUCT(result, mover_result, .about = "what its mover left (docs/mover.md)"),
     BOOL(undone),
     BOOL(releasing, .about = "it no longer counts as a user of its native snapshot"),
     INT(cleanup_tries),

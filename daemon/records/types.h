@@ -15,6 +15,7 @@
 
 #include "daemon/protocol/mover-limits.h"
 #include "daemon/records/fields.h"
+#include "daemon/records/results.h"
 
 #include "base/cleanup.h"
 
@@ -442,7 +443,8 @@ struct operation {
     int64_t moving_ns, running_ns;
     json_t *identity; /* mover_identity_to_json() */
     char *plugin_id;
-    json_t *progress, *mover, *result; /* what the mover said last, how it ended, what it left */
+    json_t *progress, *mover;   /* what the mover reported last, how it ended */
+    struct mover_result result; /* what it left, or what a plugin's retention or verification has done so far */
     /* releasing */
     bool undone, releasing;
     int64_t cleanup_tries;

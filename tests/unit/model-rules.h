@@ -34,9 +34,9 @@ static int rest_native(const struct native_row *n, void *arg)
     if (n->moved != moved || n->failed != (op.policy->move_data && !moved) || (n->moved_ns != 0) != moved)
         violated("RS-18", "native snapshot %s of %s, which is %s, is recorded as %smoved and %sfailed", n->id, op.id,
                  op_state_name(op.state), n->moved ? "" : "not ", n->failed ? "" : "not ");
-    if (moved && strcmp(n->snapshot, jstr(op.result, "snapshotID")) != 0)
+    if (moved && strcmp(n->snapshot, op.result.snapshot) != 0)
         violated("RS-18", "native snapshot %s has snapshot %s, its operation %s", n->id, n->snapshot,
-                 jstr(op.result, "snapshotID"));
+                 op.result.snapshot);
     return 0;
 }
 
@@ -78,9 +78,8 @@ static int rest_operation(const struct operation *op, void *arg)
         return 0;
     if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)
         violated("CF-47", "%s is Completed with a skew of %lld ms", op->id, (long long)op->group_skew_ms);
-    if (done && p->move_data && !json_object_get(m.liars, op->id) &&
-        !json_object_get(m.snapshots, jstr(op->result, "snapshotID")))
-        violated("RS-23", "snapshot %s of %s is gone", jstr(op->result, "snapshotID"), op->id);
+    if (done && p->move_data && !json_object_get(m.liars, op->id) && !json_object_get(m.snapshots, op->result.snapshot))
+        violated("RS-23", "snapshot %s of %s is gone", op->result.snapshot, op->id);
     if (post_hook_wanted(op) && !op->post_hook_done)
         violated("CF-48", "the post-backup hook of %s has not run", op->id);
     return 0;
@@ -104,9 +103,9 @@ static int add_member(const struct operation *op, void *arg)
     x->by[op->state]++;
     x->degraded |= op->degraded;
     x->errors += op->state != OP_COMPLETED && op->error.code;
-    x->total += jint(op->result, "totalBytes");
-    x->incremental += jint(op->result, "incrementalBytes");
-    x->uploaded += jint(op->result, "uploadedBytes");
+    x->total += result_bytes(op->result.total);
+    x->incremental += result_bytes(op->result.incremental);
+    x->uploaded += result_bytes(op->result.uploaded);
     x->wants_expire |= op->kind == KIND_BACKUP && op->state == OP_COMPLETED && op->policy->move_data &&
                        policy_keeps(&op->policy->keep);
     return 0;

@@ -310,7 +310,9 @@ static void sums_of_what_has_ended(void **state)
     fill(&x, 1);
     struct operation *op = &x.op[1];
     op->state = OP_COMPLETED;
-    op->result = json_pack("{s:i,s:i}", "totalBytes", 1000, "incrementalBytes", 30);
+    op->result.there = true;
+    op->result.total = 1000;
+    op->result.incremental = 30;
     op->progress = json_pack("{s:i,s:i}", "total", 900, "done", 10);
     board_ended_add(&sum, op);
     assert_true(sum.n == 1 && sum.completed == 1 && sum.size == 1000 && sum.fresh == 30);

@@ -36,11 +36,18 @@ static unsigned counters(struct records *r)
     return s.n;
 }
 
+static void feed_document(struct records *r, const char *kind, const json_t *doc)
+{
+    CLEANUP(mover_figures_clear) struct mover_figures f;
+    assert_int_equal(mover_figures_load(&f, doc), 0);
+    count_stages(r, kind, &f);
+}
+
 static void feed(struct records *r, const char *kind, const char *text)
 {
     json_t *j = json_loads(text, 0, NULL);
     assert_non_null(j);
-    count_stages(r, kind, j);
+    feed_document(r, kind, j);
     json_decref(j);
 }
 
@@ -60,7 +67,7 @@ static void results_add_up(void **state)
          "{\"stages\":[{\"name\":\"read\",\"busySeconds\":0.25,\"stalledSeconds\":1}],\"bottleneck\":\"read\"}");
     feed(r, "verify", "{\"stages\":[{\"name\":\"decrypt\",\"busySeconds\":4}],\"bottleneck\":\"decrypt\"}");
     feed(r, "backup", "{}");
-    count_stages(r, "backup", NULL);
+    feed_document(r, "backup", NULL);
     assert_int_equal(counters(r), 7); /* none for what took no time */
     r = reopen(r);
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "read"), 1.75));
@@ -100,7 +107,7 @@ static void nonsense_does_not_grow(void **state)
     for (unsigned i = 0; i < 1000; i++)
         json_array_append_new(many, json_pack("{s:s,s:f}", "name", "zero", "busySeconds", 1.0));
     json_t *result = json_pack("{s:o}", "stages", many);
-    count_stages(r, "backup", result);
+    feed_document(r, "backup", result);
     json_decref(result);
     assert_true(near(counted(r, "stage_busy_seconds_total", "backup", "zero"), 16));
     done(r);

@@ -256,7 +256,7 @@ static void cmd_restore(void)
         class_desc_set(&op.native_class, n.klass);
     } else {
         op.from = FROM_REPOSITORY;
-        str_set(&op.snapshot, jstr(of.result, "snapshotID"));
+        str_set(&op.snapshot, of.result.snapshot);
     }
     records_begin(m.records, NULL);
     backup_add(m.records, &b, NULL);

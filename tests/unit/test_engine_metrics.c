@@ -404,6 +404,13 @@ static void natives_by_reason(void **state)
 
 /* ---- what is counted ---- */
 
+static void mover_ends(struct decide *d, const struct operation *op, const struct mover_report *end)
+{
+    CLEANUP(mover_figures_clear) struct mover_figures f;
+    assert_int_equal(mover_figures_load(&f, end->result), 0);
+    count_mover_ended(d, op, end, &f);
+}
+
 static const char result_text[] =
     "{\"totalBytes\":4000,\"readBytes\":1000,\"zeroBytes\":10,\"holeBytes\":24,\"chunks\":3,\"dedupedBytes\":200,"
     "\"incrementalBytes\":800,"
@@ -424,7 +431,7 @@ static void a_movers_result_is_counted(void **state)
     CLEANUP_JSON json_t *result = json_loads(result_text, 0, NULL);
     assert_non_null(result);
     struct mover_report end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = 1.5};
-    count_mover_ended(&x.g.d, &op, &end);
+    mover_ends(&x.g.d, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 1000);
     assert_sample(&x, "skipped_bytes_total", "class=c,why=unallocated", 32); /* the reader's word */
     assert_sample(&x, "compressed_bytes_total", "class=c", 400);
@@ -442,14 +449,14 @@ static void a_movers_result_is_counted(void **state)
     assert_sample(&x, "repository_clock_skew_seconds", "repository=main", -0.5);
     assert_sample(&x, "mover_cpu_seconds_total", "direction=backup", 1.5);
     assert_sample(&x, "bottleneck_total", "direction=backup,stage=write", 1);
-    count_mover_ended(&x.g.d, &op, &end);
+    mover_ends(&x.g.d, &op, &end);
     assert_sample(&x, "read_bytes_total", "class=c", 2000);
     assert_sample(&x, "repository_contents", "repository=main", 12); /* not a sum */
     assert_sample(&x, "repository_backed_up_bytes_total", "repository=main", 8000);
     assert_sample(&x, "repository_added_bytes_total", "repository=main", 800);
     assert_no_sample(&x, "repository_stored_bytes", "repository=main"); /* before it was ever verified */
     struct mover_report oom = {.outcome = MOVER_OOM, .oom_kills = 1};
-    count_mover_ended(&x.g.d, &op, &oom);
+    mover_ends(&x.g.d, &op, &oom);
     assert_sample(&x, "mover_oom_total", "", 1);
     assert_sample(&x, "mover_exits_total", "direction=backup,cause=out-of-memory", 1);
     operation_clear(&op);
@@ -488,8 +495,8 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     json_t *job = first_of(&x, "jobs");
     assert_null(json_object_get(job, "last_result"));
     json_decref(job);
-    count_mover_ended(&x.g.d, &verify, &good);
-    count_mover_ended(&x.g.d, &op, &end);
+    mover_ends(&x.g.d, &verify, &good);
+    mover_ends(&x.g.d, &op, &end);
     known = first_of(&x, "repositories");
     assert_int_equal(jint(known, "stored"), 7400); /* and what was added since */
     assert_int_equal(jint(known, "backed_up"), 4000);
@@ -498,7 +505,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     assert_int_equal(jint(jobj(known, "verified"), "damages"), 0);
     assert_float_equal(json_number_value(json_object_get(jobj(known, "verified"), "read_ratio")), 0.5, 1e-9);
     assert_true(jint(jobj(known, "verified"), "at_ns") > now_ns() - 60 * NS_PER_S);
-    count_mover_ended(&x.g.d, &verify, &bad);
+    mover_ends(&x.g.d, &verify, &bad);
     last = first_of(&x, "repositories");
     assert_int_equal(jint(jobj(last, "verified"), "damages"), 2);
     operation_clear(&op);
@@ -540,7 +547,7 @@ static void nonsense_of_a_mover_counts_nothing(void **state)
         CLEANUP_JSON json_t *result = json_loads(nonsense[i], 0, NULL);
         assert_non_null(result);
         struct mover_report end = {.outcome = MOVER_OK, .result = result, .cpu_seconds = NAN};
-        count_mover_ended(&x.g.d, &op, &end);
+        mover_ends(&x.g.d, &op, &end);
     }
     assert_sample(&x, "read_bytes_total", "class=c", 0);
     assert_sample(&x, "upload_bytes_total", "repository=main", 0);
@@ -608,7 +615,7 @@ static void restores_to_anywhere_are_counted(void **state)
     CLEANUP_JSON json_t *result = json_pack("{s:i}", "writtenBytes", 4096);
     struct mover_report end = {.outcome = MOVER_OK, .result = result};
     op.created_ns = now_ns();
-    count_mover_ended(&x.g.d, &op, &end);
+    mover_ends(&x.g.d, &op, &end);
     count_operation_ended(&x.g.d, &op, OUTCOME_COMPLETED);
     assert_sample(&x, "written_bytes_total", "class=", 4096);
     assert_sample(&x, "operations_total", "direction=restore,class=,result=completed,reason=", 1);

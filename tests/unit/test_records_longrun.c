@@ -5,6 +5,8 @@
  */
 #include "tests/unit/records.h"
 
+#include "base/json.h"
+
 #include "daemon/records/records-test.h"
 
 #include "daemon/decide/natives-plan.h"
@@ -130,7 +132,8 @@ static void what_a_plugin_stores_stays(void **state)
         op.state = OP_COMPLETED;
         op.kind = KIND_BACKUP;
         op.lost = ops[i].lost;
-        op.result = json_loads(ops[i].result, 0, NULL);
+        CLEANUP_JSON json_t *result = json_loads(ops[i].result, 0, NULL);
+        assert_int_equal(mover_result_load(&op.result, result), 0);
         assert_ok(operation_add(r, &op, &e), &e);
     }
     now_ns += 100 * HOUR;

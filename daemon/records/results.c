@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* results.c - see results.h */
+#include "daemon/records/results.h"
+
+#include "base/json.h"
+#include "daemon/records/table-impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THERE(member) FIELD(member, "", FIELD_BOOL, .flags = FIELD_THERE)
+#define NUMBER(member, wire, ...) FIELD(member, wire, FIELD_INT, .unset = -1, __VA_ARGS__)
+#define SIZE(member, wire, ...) NUMBER(member, wire, .unit = "bytes", __VA_ARGS__)
+
+/* ---- the part that is asked for again ---- */
+
+#define S struct mover_stage
+static const struct field_desc mover_stage_table[] = {
+    STR(name),
+    FIELD(busy_s, "busySeconds", FIELD_REAL, .unset = -1, .unit = "s"),
+    FIELD(stalled_s, "stalledSeconds", FIELD_REAL, .unset = -1, .unit = "s"),
+};
+TABLE(mover_stage, "stage", .keep_text = false);
+#undef S
+
+#define S struct plugin_failure
+static const struct field_desc plugin_failure_table[] = {STR(operation), STR(volume), STR(error)};
+static TABLE(plugin_failure, "failure", .keep_text = false);
+#undef S
+
+#define S struct mover_result
+static const struct field_desc mover_result_table[] = {
+    THERE(there),
+    FIELD(snapshot, "snapshotID", FIELD_STR, .about = "in the repository"),
+    FIELD(as, "as", FIELD_STR, .about = "source of that snapshot"),
+    SIZE(total, "totalBytes"),
+    SIZE(incremental, "incrementalBytes", .about = "that the repository did not have"),
+    SIZE(uploaded, "uploadedBytes"),
+    STR(skip, .about = "why a plugin did not take the volume"),
+    FIELD(id, "id", FIELD_STR, .about = "a plugin's name for the operation"),
+    STR(plugin),
+    FIELD(stored, "stored", FIELD_JSON, .about = "what a plugin stored"),
+    FIELD(stages, "stages", FIELD_STRUCTS, .of = &mover_stage_fields),
+    FIELD(answers, "answers", FIELD_ARRAY, .about = "of an admin operation, one for each step"),
+    NUMBER(done, "done", .about = "operations that a plugin deleted or verified"),
+    NUMBER(damaged, "damaged"),
+    NUMBER(missing, "missing"),
+    NUMBER(failed, "failed"),
+    FIELD(failures, "failures", FIELD_STRUCTS, .of = &plugin_failure_fields),
+};
+TABLE(mover_result, "result", .keep_text = false);
+#undef S
+
+/* Into a struct whose first field says whether it is there. */
+static int load_there(const struct fields *t, void *s, bool *there, const json_t *doc)
+{
+    int rc = 0;
+    if (json_is_object(doc))
+        rc = fields_load(t, s, doc);
+    else
+        fields_clear(t, s);
+    *there = json_is_object(doc);
+    return rc;
+}
+
+int mover_result_load(struct mover_result *r, const json_t *doc)
+{
+    return load_there(&mover_result_fields, r, &r->there, doc);
+}
+
+int mover_result_copy(struct mover_result *r, const struct mover_result *from)
+{
+    struct mover_result copy;
+    int rc = fields_copy(&mover_result_fields, &copy, from);
+    mover_result_clear(r);
+    *r = copy;
+    return rc;
+}
+
+json_t *mover_result_to_json(const struct mover_result *r)
+{
+    return r->there ? fields_to_json(&mover_result_fields, r) : NULL;
+}
+
+int mover_result_add_failure(struct mover_result *r, const char *operation, const char *volume, const char *error)
+{
+    struct plugin_failure *v = reallocarray(r->failures.v, r->failures.n + 1, sizeof *v);
+    if (!v)
+        return strings_set_nomem();
+    r->failures.v = v;
+    v += r->failures.n++;
+    fields_init(&plugin_failure_fields, v);
+    str_set(&v->operation, operation);
+    str_set(&v->volume, volume);
+    return str_set(&v->error, error);
+}
+
+enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why)
+{
+    const json_t *answer = json_array_get(r->answers, 0), *v = json_object_get(jobj(answer, "readable"), snapshot);
+    *why = jstr(jobj(answer, "why"), snapshot);
+    return !v ? CHECKED_NONE : json_is_true(v) ? CHECKED_READABLE : CHECKED_UNREADABLE;
+}
+
+/* ---- what is counted ---- */
+
+const char *const request_kinds[REQUESTS] = {"get", "put", "list", "delete", "stat"};
+const char *const request_codes[REQUEST_CODES] = {"ok", "not-found", "no-space", "permission", "damage", "error"};
+
+#define S struct repository_figures
+static const struct field_desc repository_figures_table[] = {
+    THERE(there),
+    SIZE(uploaded, "uploadedBytes"),
+    SIZE(downloaded, "downloadedBytes"),
+    NUMBER(retries, "retries"),
+    SIZE(stored, "storedBytes"),
+    NUMBER(contents, "contents"),
+    NUMBER(index_blobs, "indexBlobs"),
+    SIZE(unreferenced, "unreferencedBytes"),
+    FIELD(clock_skew_s, "clockSkewSeconds", FIELD_JSON),
+    FIELD(requests_doc, "requests", FIELD_OBJECT),
+};
+static TABLE(repository_figures, "repository", .keep_text = false);
+#undef S
+
+#define S struct reader_figures
+static const struct field_desc reader_figures_table[] = {
+    THERE(there),
+    SIZE(skipped, "skippedBytes"),
+    NUMBER(inflight_max, "inflightMax"),
+};
+static TABLE(reader_figures, "reader", .keep_text = false);
+#undef S
+
+#define S struct mover_figures
+static const struct field_desc mover_figures_table[] = {
+    THERE(there),
+    STR(bottleneck),
+    FIELD(policy_error, "policyError", FIELD_STR),
+    BOOL(partial),
+    BOOL(recorded),
+    SIZE(read, "readBytes"),
+    SIZE(zero, "zeroBytes"),
+    SIZE(hole, "holeBytes"),
+    NUMBER(chunks, "chunks"),
+    SIZE(deduped, "dedupedBytes"),
+    SIZE(bad, "badBytes"),
+    SIZE(written, "writtenBytes"),
+    NUMBER(contents, "contents"),
+    NUMBER(contents_read, "contentsRead"),
+    NUMBER(damages, "damages"),
+    FIELD(bad_ranges, "badRanges", FIELD_ARRAY),
+    STRUCT(reader, reader_figures),
+    STRUCT(repository, repository_figures),
+};
+static TABLE(mover_figures, "figures", .keep_text = false);
+#undef S
+
+static int64_t count_at(const json_t *list, size_t i)
+{
+    return json_integer_value(json_array_get(list, i));
+}
+
+static void load_requests(struct request_figures *q, const json_t *doc)
+{
+    const json_t *times = jarr(doc, "counts"), *codes = jobj(doc, "codes");
+    for (unsigned i = 0; i < REQUEST_CODES; i++)
+        q->codes[i] = jint(codes, request_codes[i]);
+    q->has_times = json_array_size(times) == REQUEST_TIMES;
+    for (unsigned i = 0; q->has_times && i < REQUEST_TIMES; i++)
+        q->times[i] = count_at(times, i);
+    q->seconds = json_number_value(json_object_get(doc, "seconds"));
+}
+
+int mover_figures_load(struct mover_figures *f, const json_t *doc)
+{
+    fields_init(&mover_figures_fields, f);
+    mover_result_init(&f->result);
+    int rc = load_there(&mover_figures_fields, f, &f->there, doc);
+    const int result = mover_result_load(&f->result, doc);
+    for (unsigned i = 0; i < REQUESTS; i++)
+        load_requests(&f->requests[i], jobj(f->repository.requests_doc, request_kinds[i]));
+    return rc < 0 ? rc : result;
+}
+
+void mover_figures_clear(struct mover_figures *f)
+{
+    mover_result_clear(&f->result);
+    fields_clear(&mover_figures_fields, f);
+}

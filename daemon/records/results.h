@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * results.h - what movers and steps answer: documents on the wire, decoded here, once, into structs
+ *
+ * They are the word of other processes: a member of another type than the table says counts as missing, and is kept
+ * with the unknown ones where the struct becomes part of a record. Strings and lists are owned by the struct. Not
+ * thread-safe, as fields.h.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_RESULTS_H
+#define SNAPFERRY_DAEMON_RECORDS_RESULTS_H
+
+#include "daemon/records/fields.h"
+
+/* ---- the part of a mover's result that is asked for again ---- */
+
+struct mover_stage {
+    char *name;
+    double busy_s, stalled_s; /* -1: not reported */
+    json_t *unknown;
+};
+
+/* One that an operation of a mover plugin's retention or verification could not do. */
+struct plugin_failure {
+    char *operation, *volume, *error;
+    json_t *unknown;
+};
+
+/* Numbers: -1 is not reported. Whether there is a result at all: `there`. */
+struct mover_result {
+    bool there;
+    char *snapshot;                         /* id in the repository */
+    char *as;                               /* source of that snapshot */
+    char *skip;                             /* why a plugin did not take the volume */
+    char *id;                               /* of a plugin: its own name for the operation */
+    int64_t total, incremental, uploaded;   /* bytes */
+    json_t *stored;                         /* of a plugin: opaque, NULL: none */
+    struct list_of_structs stages;          /* of struct mover_stage */
+    json_t *answers;                        /* of an admin operation: one document for each step, see check_of() */
+    int64_t done, damaged, missing, failed; /* of a plugin's retention or verification: operations */
+    char *plugin;
+    struct list_of_structs failures; /* of struct plugin_failure */
+    json_t *unknown;
+};
+extern const struct fields mover_result_fields, mover_stage_fields;
+static inline void mover_result_init(struct mover_result *r)
+{
+    fields_init(&mover_result_fields, r);
+}
+static inline void mover_result_clear(struct mover_result *r)
+{
+    fields_clear(&mover_result_fields, r);
+}
+/* Into an initialized one, whose contents are replaced; NULL: there is none. Fails for lack of memory only. */
+int mover_result_load(struct mover_result *r, const json_t *doc);
+/* `r` is initialized; its contents are replaced. */
+int mover_result_copy(struct mover_result *r, const struct mover_result *from);
+/* A new reference; NULL: there is none, or no memory. */
+json_t *mover_result_to_json(const struct mover_result *r);
+/* Of a number that may not have been reported: 0 then. */
+static inline int64_t result_bytes(int64_t n)
+{
+    return n > 0 ? n : 0;
+}
+/* Adds one to `failures`; fails for lack of memory. */
+int mover_result_add_failure(struct mover_result *r, const char *operation, const char *volume, const char *error);
+
+/* What the first step of an admin operation, a check, found of a snapshot. */
+enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it was not looked at */
+/* *why is borrowed from `r`; "": no reason was given. */
+enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why);
+
+/* ---- the rest of a mover's result: counted when it ends, and then only passed on ---- */
+
+/* Requests to a repository, by kind; how they ended; how long they took. */
+enum request_kind { REQUEST_GET, REQUEST_PUT, REQUEST_LIST, REQUEST_DELETE, REQUEST_STAT, REQUESTS };
+extern const char *const request_kinds[REQUESTS];
+#define REQUEST_CODES 6
+extern const char *const request_codes[REQUEST_CODES];
+#define REQUEST_TIMES 13 /* histogram_bounds_short, and what took longer */
+struct request_figures {
+    int64_t codes[REQUEST_CODES];
+    int64_t times[REQUEST_TIMES];
+    bool has_times;
+    double seconds;
+};
+
+/* Numbers: -1 is not reported. */
+struct repository_figures {
+    bool there;
+    int64_t uploaded, downloaded, retries, stored, contents, index_blobs, unreferenced;
+    json_t *clock_skew_s; /* a number, which may be negative; NULL: not measured */
+    json_t *requests_doc;
+    json_t *unknown;
+};
+struct reader_figures {
+    bool there;
+    int64_t skipped, inflight_max;
+    json_t *unknown;
+};
+struct mover_figures {
+    bool there;
+    struct mover_result result;
+    char *bottleneck, *policy_error;
+    bool partial;  /* unreadable ranges were stored as zeros */
+    bool recorded; /* it has written the provisional record of its backup */
+    int64_t read, zero, hole, chunks, deduped, bad, written;
+    int64_t contents, contents_read, damages; /* of a verification */
+    json_t *bad_ranges;
+    struct reader_figures reader;
+    struct repository_figures repository;
+    struct request_figures requests[REQUESTS];
+    json_t *unknown;
+};
+/* Of an uninitialized one; NULL: there is none. */
+int mover_figures_load(struct mover_figures *f, const json_t *doc);
+void mover_figures_clear(struct mover_figures *f);
+
+#endif
