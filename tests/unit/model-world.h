@@ -69,6 +69,7 @@ static struct model {
     json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     json_t *recorded;   /* "REPOSITORY/BACKUP" -> outcome as its repository has it (AO-16) */
+    json_t *given_up;   /* operation -> true: a restart with on-restart = fail has found it begun, and no mover of it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
     json_t *liars;            /* operation -> true: its mover has named a snapshot of another one */

@@ -224,6 +224,13 @@ static int check_volume_free(const struct operation *other, void *arg)
     return 0;
 }
 
+/* Nothing is resumed after a restart with on-restart = fail. */
+static void check_not_given_up(const char *id, const char *what)
+{
+    if (json_object_get(m.given_up, id))
+        violated("AO-41: on-restart = fail", "%s for %s, which a restart has found begun", what, id);
+}
+
 /* Of each piece of work before it begins. */
 static void check_work(const struct act *a)
 {
@@ -245,6 +252,8 @@ static void check_work(const struct act *a)
     }
     if (operation_get(m.records, a->id, &op, NULL) < 0)
         violated("AO-41", "%s for %s, which is not there", work_name(a->work), a->id);
+    if (a->work == WORK_SNAPSHOT || a->work == WORK_EXPOSE || a->work == WORK_TARGET || a->work == WORK_OPEN)
+        check_not_given_up(a->id, work_name(a->work));
     if (a->work == WORK_POOL || a->work == WORK_SNAPSHOT) {
         const struct operation_filter f = {.volume_id = op.volume_id, .live = true};
         operation_each(m.records, &f, check_volume_free, &op, NULL);
@@ -300,6 +309,7 @@ static void act_start(const struct act *a)
         drop_mover(old);
     if (a->op->state != OP_STARTING)
         violated("MS-19", "a mover of %s is started while it is %s", a->id, op_state_name(a->op->state));
+    check_not_given_up(a->id, "a mover");
     const struct backup *of = a->op->kind == KIND_ADMIN ? NULL : backup_peek(m.records, a->op->parent);
     if (of && (of->state == BACKUP_FINALIZING || backup_state_terminal(of->state)))
         violated("AO-40", "data of %s is moved and %s is %s", a->id, of->id, backup_state_name(of->state));
@@ -332,6 +342,13 @@ static void act_go(const struct act *a)
         v->go = true;
 }
 
+static void note_given_up(const struct operation *op)
+{
+    const bool meant = op->kind == KIND_BACKUP || op->kind == KIND_RESTORE || op->kind == KIND_VERIFY;
+    if (meant && !op->filled && cfg_daemon(m.cfg[m.cfg_now])->on_restart == ON_RESTART_FAIL)
+        put(m.given_up, op->id);
+}
+
 static void act_adopt(const struct act *a)
 {
     struct model_mover *v = mover_of(a->id);
@@ -350,6 +367,8 @@ static void act_adopt(const struct act *a)
     }
     struct event *ev = event_new(EVENT_ENDED, ROW_OPERATION, a->id);
     json_t *result = json_object_get(m.results, a->id);
+    if (!result)
+        note_given_up(a->op);
     report_of(&ev->report, a->id, result ? MOVER_OK : MOVER_DIED, json_incref(result));
     ev->report.looked_for = true;
     count_cell(a->id, result ? CELL_OK : CELL_FAILED);
@@ -496,6 +515,9 @@ static int note_restart(const struct operation *op, void *arg)
 {
     (void)arg;
     cells[op->kind][op->state][CELL_RESTART]++;
+    if (op->state == OP_SNAPSHOTTING || op->state == OP_EXPOSING || op->state == OP_STARTING ||
+        op->state == OP_RETRYING)
+        note_given_up(op);
     return 0;
 }
 

@@ -469,7 +469,10 @@ static void come_to_rest(bool cancel)
 
 /* ---- sequences ---- */
 
-static void load_configurations(void)
+/* Three configurations that a daemon may have, reloaded at any time: with on-restart = resume, and with fail. */
+static struct cfg *configurations[2][3];
+
+static void load_configurations(bool fail)
 {
     static const char *const daemon_keys[] = {"slots = 2\nprepare-ahead = 3", "slots = 1\nrestore-reserved = 0",
                                               "slots = 3\nper-device = 3"};
@@ -483,7 +486,7 @@ static void load_configurations(void)
     for (unsigned i = 0; i < 3; i++) {
         snprintf(
             ini, sizeof ini,
-            "[daemon]\nnode-name = n\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
+            "[daemon]\nnode-name = n\non-restart = %s\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
             "password-file = /etc/p\n"
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
             "backup-read-only = no\nhook-prepare = /bin/true\n%s"
@@ -495,9 +498,9 @@ static void load_configurations(void)
             "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\nhook-pre-restore = /bin/true\n"
             "backup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = continue\nhook-post-restore = "
             "/bin/true\n%s%s",
-            daemon_keys[i], i, limits[i], limits[i], groups[i]);
+            fail ? "fail" : "resume", daemon_keys[i], i, limits[i], limits[i], groups[i]);
         write_text(m.dir, ini);
-        if (cfg_load_dir(&m.cfg[i], m.dir, &e) < 0)
+        if (cfg_load_dir(&configurations[fail][i], m.dir, &e) < 0)
             fail_msg("%s", e.msg);
     }
 }
@@ -516,6 +519,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.boot = 1;
     m.now = INT64_C(1700000000) * NS_PER_S;
     m.cfg_now = (unsigned)(seed % 3);
+    memcpy(m.cfg, configurations[seed % 4 == 0], sizeof m.cfg);
     m.repo_up = true;
     m.quiet = m.fail_commit = m.blamed = false;
     odd_state[0] = '\0';
@@ -674,11 +678,12 @@ int main(void)
     snprintf(m.dir, sizeof m.dir, "%s/snapferry-model.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(m.dir))
         return 1;
-    load_configurations();
+    load_configurations(false);
+    load_configurations(true);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     sets_new();
-    for (unsigned i = 0; i < 3; i++)
-        cfg_free(m.cfg[i]);
+    for (unsigned i = 0; i < 6; i++)
+        cfg_free(configurations[i / 3][i % 3]);
     snprintf(command, sizeof command, "rm -rf %s", m.dir);
     return system(command) || failed;
 }
