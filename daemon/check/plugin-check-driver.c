@@ -361,12 +361,15 @@ static int rule_allocated(struct check *k, struct err *e)
 }
 static int rule_changed(struct check *k, struct err *e)
 {
-    uint64_t sum = 0;
+    struct changed_answer answer;
+    CLEANUP_CLOSE int fd = -1;
     if (!k->native.handle[0])
         return check_skips(e, "no snapshot");
     k->taken_second = true;
     int rc = snapshot_take(k, &k->second, e);
-    return rc < 0 ? rc : d->changed(&k->c, &k->native, &k->second, add_extent, &sum, e);
+    if (rc == 0)
+        rc = driver_changed_sealed(&k->c, &k->native, &k->second, &fd, &answer, e);
+    return rc < 0 || answer.state == CHANGED_LISTED ? rc : check_fails(e, "%.400s", answer.why);
 }
 static int rule_pool(struct check *k, struct err *e)
 {

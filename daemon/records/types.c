@@ -189,6 +189,7 @@ static const struct field_desc native_desc_table[] = {
     FIELD(used, "used", FIELD_INT, .flags = FIELD_ALWAYS | FIELD_NULL, .unit = "bytes", .unset = -1,
           .about = "what it holds alone"),
     BOOL(crash_consistent, ALWAYS),
+    STR(change_id, .about = "what a later one is compared with"),
 };
 TABLE(native_desc, "native-description", .none = &native_desc_none, .keep_text = false);
 #undef S
@@ -581,6 +582,7 @@ const struct native_desc native_desc_none = {.alias = NOTHING,
                                              .operation = NOTHING,
                                              .repository = NOTHING,
                                              .handle = NOTHING,
+                                             .change_id = NOTHING,
                                              .used = -1};
 
 /* ---- parts ---- */

@@ -290,6 +290,7 @@ struct native_desc {
     int64_t size;
     int64_t used; /* bytes it holds alone, -1: unknown */
     bool crash_consistent;
+    char *change_id; /* what it is compared by; "": nothing is known */
     json_t *unknown;
 };
 

@@ -67,8 +67,9 @@ int native_tag_from_json(struct native_tag *t, const json_t *j, const char *what
 json_t *native_to_json(const struct native *n)
 {
     json_t *j = native_tag_json(&n->tag);
-    json_t *more = json_pack("{s:s, s:o, s:o, s:b}", "handle", n->handle, "size", u64_json(n->size), "used",
-                             u64_json(n->used), "crash_consistent", (int)n->crash_consistent);
+    json_t *more =
+        json_pack("{s:s, s:o, s:o, s:b, s:s}", "handle", n->handle, "size", u64_json(n->size), "used",
+                  u64_json(n->used), "crash_consistent", (int)n->crash_consistent, "change_id", n->change_id);
     if (!j || !more || json_object_update(j, more) < 0) {
         json_decref(j);
         j = NULL;
@@ -86,7 +87,8 @@ int native_from_json(struct native *ret, const json_t *j, struct err *e)
         (rc = field_text(j, what, "handle", ret->handle, sizeof ret->handle, true, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0 ||
         (rc = field_u64(j, what, "used", &ret->used, false, e)) < 0 ||
-        (rc = field_bool(j, what, "crash_consistent", &ret->crash_consistent, e)) < 0)
+        (rc = field_bool(j, what, "crash_consistent", &ret->crash_consistent, e)) < 0 ||
+        (rc = field_text(j, what, "change_id", ret->change_id, sizeof ret->change_id, false, e)) < 0)
         return rc;
     return 0;
 }

@@ -12,6 +12,7 @@
 #define SNAPFERRY_IO_NATIVE_DRIVER_H
 
 #include "base/err.h"
+#include "io/changes.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -21,6 +22,7 @@
 #define ALIAS_LEN 36 /* UUID text */
 #define VOLUME_ID_MAX 256
 #define VOLUME_NAME_MAX 4096
+#define CHANGE_ID_MAX 256
 
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
@@ -66,7 +68,36 @@ struct native {
     uint64_t size;                /* exact bytes of the volume at that time */
     uint64_t used;                /* bytes it holds exclusively, UINT64_MAX if unknown */
     bool crash_consistent;        /* false: taken without a snapshot (device), or not at one point in time */
+    /* What its storage knows it by and never gives to another one (LV UUID, thin id and transaction; guid; inode and
+     * generation): equal only if it is the very same state of the volume. [A-Za-z0-9._:-]; "": it cannot be compared
+     * with another one. */
+    char change_id[CHANGE_ID_MAX];
 };
+
+/* Whether it is known what differs between two native snapshots of a volume. */
+enum changed_state {
+    CHANGED_LISTED,      /* what the list does not contain is equal in both */
+    CHANGED_UNSUPPORTED, /* nothing keeps track of changes here */
+    CHANGED_BASE_LOST,   /* the earlier one is no longer on the storage */
+    CHANGED_BASE_OTHER,  /* what is found by its name is another one: ids are reused */
+    CHANGED_UNCERTAIN,   /* what the storage answers cannot be relied on (moved meanwhile, compressed, invalid map) */
+    CHANGED_BUSY,        /* what is needed can be used by one program at a time, and another one uses it */
+    CHANGED_FAILED,      /* an error occurred */
+    CHANGED_STATES
+};
+/* "listed", "unsupported", "base-lost", "base-other", "uncertain", "busy", "failed" */
+const char *changed_state_name(enum changed_state s);
+/* By its name; CHANGED_FAILED for any other. */
+enum changed_state changed_state_of(const char *name);
+
+struct changed_answer {
+    enum changed_state state;
+    char why[512];          /* a sentence without capital and full stop; "" if listed */
+    uint64_t ranges, bytes; /* of the list; set by driver_changed_sealed() */
+};
+/* Sets both; returns 0, for a driver to return. */
+int changed_doubt(struct changed_answer *a, enum changed_state s, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 enum expose_mechanism { EXPOSE_NATIVE, EXPOSE_CLONE, EXPOSE_OVERLAY, EXPOSE_COPY };
 const char *expose_mechanism_name(enum expose_mechanism m); /* "native", "clone", "overlay", "copy" */
@@ -181,9 +212,16 @@ struct driver {
     /* Extents by which a reader may skip; NULL where the data path finds holes itself (regular files). */
     int (*allocated)(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
                      struct err *e);
-    /* What changed between two snapshots; NULL or -ENOTSUP: everything may have. */
+    /*
+     * Lists what differs between `base` and the newer `n`, two native snapshots of one volume, both as find() has just
+     * returned them: adds each range to `list` (changes_add(), in any order; its memory is bounded), rounded outward,
+     * rather too much than too little. *ret is CHANGED_LISTED at first. If that cannot be done it returns 0 with
+     * changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored. Called by
+     * driver_changed() only, in a step that can be killed at any time: what it creates must be found and removed by a
+     * later call. NULL: CHANGED_UNSUPPORTED.
+     */
     int (*changed)(const struct driver_class *c, const struct native *base, const struct native *n,
-                   driver_extent_fn *fn, void *arg, struct err *e);
+                   struct changes *list, struct changed_answer *ret, struct err *e);
 
     int (*pool)(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
 
@@ -240,12 +278,24 @@ int driver_expose(const struct driver_class *c, const struct native *n, const st
                   struct err *e);
 
 /*
+ * What differs between two native snapshots of class `c`, as recorded: looks for both before and after, compares their
+ * change ids, and asks the driver. Ranges lie within n->size; where the sizes differ, the last byte of the shorter one
+ * and all behind it are in the list (CF-14). `list` is empty at first; finished only if ret->state is CHANGED_LISTED.
+ * An error is returned for lack of memory alone: all else is an answer.
+ */
+int driver_changed(const struct driver_class *c, const struct native *base, const struct native *n,
+                   struct changes *list, struct changed_answer *ret, struct err *e);
+/* The same, as a descriptor of sealed memory (changes_pack()) that the caller owns; -1 if nothing is listed. */
+int driver_changed_sealed(const struct driver_class *c, const struct native *base, const struct native *n, int *fd,
+                          struct changed_answer *ret, struct err *e);
+
+/*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
  * of the wrong type or too long. NULL for what cannot be represented: text that is not UTF-8. volume: name, id, pool,
  * size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be absent. native: alias,
  * volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used (null: unknown),
- * crash_consistent. exposure: mechanism (its name), read_only, path, handle, alias, class, where, size, copied,
- * seconds. target: path, handle, final, size.
+ * crash_consistent, change_id (may be absent). exposure: mechanism (its name), read_only, path, handle, alias, class,
+ * where, size, copied, seconds. target: path, handle, final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

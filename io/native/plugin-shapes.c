@@ -98,6 +98,8 @@ json_t *plugin_native_json(const struct native *n, const char *node)
                           (json_int_t)n->size, "crash-consistent", n->crash_consistent);
     if (j && n->used != UINT64_MAX)
         json_object_set_new(j, "used", json_integer((json_int_t)n->used));
+    if (j && n->change_id[0])
+        json_object_set_new(j, "change-id", json_string(n->change_id));
     return j;
 }
 
@@ -110,7 +112,8 @@ int plugin_native_read(const struct answer *a, const char *node, struct native *
         (rc = answer_text(a, "handle", ANSWER_REQUIRED, n.handle, sizeof n.handle, e)) < 0 ||
         (rc = answer_u64(a, "size", ANSWER_REQUIRED, &n.size, e)) < 0 ||
         (rc = answer_u64(a, "used", 0, &n.used, e)) < 0 ||
-        (rc = answer_bool(a, "crash-consistent", 0, &n.crash_consistent, e)) < 0)
+        (rc = answer_bool(a, "crash-consistent", 0, &n.crash_consistent, e)) < 0 ||
+        (rc = answer_text(a, "change-id", ANSWER_ID, n.change_id, sizeof n.change_id, e)) < 0)
         return rc;
     if (n.handle[0] == '/' && !answer_is_path(n.handle))
         return plugin_lies(a->p, a->verb, e, "\"%shandle\" is a path with \"..\" or \"//\" in it", a->at);

@@ -510,16 +510,29 @@ static int plugin_allocated(const struct driver_class *c, const struct exposure 
     return rc < 0 ? rc : ask_list(&l, json_pack("{s:o}", "exposure", plugin_exposure_json(x, c->node)), extent_line, e);
 }
 
+struct changed_list {
+    struct changes *list;
+    struct err *e;
+};
+static int add_changed(uint64_t start, uint64_t len, void *arg)
+{
+    struct changed_list *l = arg;
+    return changes_add(l->list, start, len, l->e);
+}
+
 static int plugin_changed(const struct driver_class *c, const struct native *base, const struct native *n,
-                          driver_extent_fn *fn, void *arg, struct err *e)
+                          struct changes *list, struct changed_answer *ret, struct err *e)
 {
     struct talk t;
+    struct changed_list into = {list, e};
     int rc = talk_to(&t, c, e);
     if (rc == 0)
-        rc = able(&t, PV_CHANGED, 0, e);
-    struct listing l = {.t = &t, .verb = PV_CHANGED, .extent = fn, .arg = arg, .size = n->size};
+        rc = plugin_describe(&t.p, &t.info, e);
     if (rc < 0)
         return rc;
+    if (!(t.info.abilities & DRIVER_CHANGED))
+        return changed_doubt(ret, CHANGED_UNSUPPORTED, "plugin %s cannot list changes", t.p.name);
+    struct listing l = {.t = &t, .verb = PV_CHANGED, .extent = add_changed, .arg = &into, .size = n->size};
     return ask_list(
         &l,
         json_pack("{s:o, s:o}", "base", plugin_native_json(base, c->node), "snapshot", plugin_native_json(n, c->node)),

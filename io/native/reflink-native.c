@@ -67,12 +67,16 @@ static uint64_t exclusive_bytes(int fd, uint64_t size)
 
 static void describe(const struct tagged *f, bool with_used, struct native *ret)
 {
+    char id[VOLUME_ID_MAX];
     memset(ret, 0, sizeof *ret);
     ret->tag = f->tag.tag;
     memcpy(ret->handle, f->path, sizeof ret->handle);
     ret->size = (uint64_t)f->st.st_size;
     ret->used = with_used ? exclusive_bytes(f->fd, ret->size) : UINT64_MAX;
     ret->crash_consistent = true;
+    /* Without it nothing can be compared, and everything is read: no error. */
+    if (file_object_id(f->fd, f->path, id, NULL) == 0)
+        snprintf(ret->change_id, sizeof ret->change_id, "%s", id);
 }
 
 static int healthy(const struct tagged *f, struct err *e)

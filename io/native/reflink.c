@@ -70,7 +70,7 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
         rc = check_target(c, ret, e);
     for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++) {
         rc = pattern_dirs(c->match[i], check_dir, &k, e);
-        *ret |= DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_TARGET | DRIVER_POOL;
+        *ret |= DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_CHANGED | DRIVER_TARGET | DRIVER_POOL;
     }
     if (rc < 0)
         *ret = 0;
@@ -190,6 +190,7 @@ const struct driver driver_reflink = {
     .unexpose = exposure_undo,
     .exposures = intermediate_each,
     .open = reflink_open,
+    .changed = reflink_changed,
     .pool = reflink_pool,
     .target = reflink_target,
     .target_commit = reflink_target_commit,

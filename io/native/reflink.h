@@ -28,6 +28,8 @@ int reflink_expose(const struct driver_class *c, const struct native *n, const s
 int reflink_copy(const struct driver_class *into, const struct driver *owner, const struct driver_class *c,
                  const struct native *n, bool read_only, const char *alias, uint64_t rate, struct exposure *ret,
                  struct err *e);
+int reflink_changed(const struct driver_class *c, const struct native *base, const struct native *n,
+                    struct changes *list, struct changed_answer *ret, struct err *e);
 int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
 int reflink_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
                    enum target_use use, struct restore_target *ret, struct err *e);

@@ -133,6 +133,30 @@ static int native_arg(const char *text, struct native *n)
     return rc;
 }
 
+/* BASE-JSON NATIVE-JSON: the state of the answer and why, then "START LENGTH" of each range. */
+static int v_changed(char **a)
+{
+    struct native base, n;
+    struct changed_answer answer;
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct change x;
+    size_t cursor = 0;
+    int rc = native_arg(a[0], &base);
+    if (rc == 0)
+        rc = native_arg(a[1], &n);
+    if (rc == 0)
+        rc = changes_new(&list, &e);
+    if (rc == 0)
+        rc = driver_changed(&own, &base, &n, list, &answer, &e);
+    if (rc < 0)
+        return rc;
+    printf("%s%s%s\n", changed_state_name(answer.state), answer.why[0] ? ": " : "", answer.why);
+    for (uint64_t pos = 0; answer.state == CHANGED_LISTED && changes_after(list, &cursor, pos, &x);
+         pos = x.start + x.len)
+        printf("%llu %llu\n", (unsigned long long)x.start, (unsigned long long)x.len);
+    return 0;
+}
+
 static int v_remove(char **a)
 {
     struct native n;
@@ -277,7 +301,7 @@ static const struct {
              {"exposures", 0, v_exposures}, {"target", 4, v_target},
              {"commit", 1, v_commit},       {"abort", 1, v_abort},
              {"fill", 2, v_fill},           {"pool", 0, v_pool},
-             {"choose", 2, v_choose}};
+             {"choose", 2, v_choose},       {"changed", 2, v_changed}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

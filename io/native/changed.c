@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* changed.c - what differs between two native snapshots: the checks that hold for every driver */
+#include "io/native/driver.h"
+
+#include "base/cleanup.h"
+#include "proc/descriptors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An error becomes an answer: without a list everything is read. */
+static int changed_error(struct changed_answer *a, int rc, const struct err *why, struct err *e)
+{
+    if (rc == -ENOMEM)
+        return err_nomem(e);
+    const enum changed_state s = why->cls == ERR_BUSY ? CHANGED_BUSY : CHANGED_FAILED;
+    return changed_doubt(a, s, "%.500s", why->msg[0] ? why->msg : strerror(-rc));
+}
+
+/* Looks for one of both on the storage; it must be the one that was recorded. */
+static int snapshot_check(const struct driver_class *c, const struct native *known, bool is_base, struct native *found,
+                          struct changed_answer *a, struct err *e)
+{
+    const struct driver *d = driver_by_name(c->driver);
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    const char *what = is_base ? "the parent's native snapshot" : "the new native snapshot";
+    struct err why = ERR_INIT;
+    if (!v)
+        return err_nomem(e);
+    memcpy(v->name, known->tag.volume_name, sizeof v->name);
+    memcpy(v->id, known->tag.volume_id, sizeof v->id);
+    v->size = known->size;
+    v->allocated = UINT64_MAX;
+    int rc = d->find(c, v, known->tag.alias, known->handle, found, &why);
+    if (rc < 0 && why.cls == ERR_NOT_FOUND)
+        return changed_doubt(a, is_base ? CHANGED_BASE_LOST : CHANGED_FAILED, "%s %s is no longer on the storage", what,
+                             known->tag.alias);
+    if (rc < 0)
+        return changed_error(a, rc, &why, e);
+    if (!found->change_id[0] || strcmp(found->change_id, known->change_id) != 0 || found->size != known->size)
+        return changed_doubt(a, is_base ? CHANGED_BASE_OTHER : CHANGED_FAILED,
+                             "%s %s is not what it was when it was taken (change id %.100s, was %.100s)", what,
+                             known->tag.alias, found->change_id[0] ? found->change_id : "none", known->change_id);
+    return 0;
+}
+
+/* From the last byte of the shorter one on nothing is common. */
+static int add_difference_of_sizes(struct changes *list, uint64_t base, uint64_t size, struct err *e)
+{
+    const uint64_t common = base < size ? base : size;
+    if (base == size)
+        return 0;
+    return common ? changes_add(list, common - 1, size - (common - 1), e) : changes_add(list, 0, size, e);
+}
+
+/* No range ends behind the volume. */
+static int clip(struct changes **list, uint64_t size, struct err *e)
+{
+    struct changes *clipped;
+    struct change x;
+    size_t cursor = 0;
+    changes_finish(*list);
+    int rc = changes_new(&clipped, e);
+    if (rc < 0)
+        return rc;
+    for (uint64_t pos = 0; rc == 0 && pos < size && changes_after(*list, &cursor, pos, &x); pos = x.start + x.len)
+        if (x.start < size)
+            rc = changes_add(clipped, x.start, x.len < size - x.start ? x.len : size - x.start, e);
+    changes_free(*list);
+    *list = clipped;
+    return rc;
+}
+
+int driver_changed(const struct driver_class *c, const struct native *base, const struct native *n,
+                   struct changes *list, struct changed_answer *ret, struct err *e)
+{
+    const struct driver *d = driver_by_name(c->driver);
+    CLEANUP_FREE struct native *b = calloc(1, sizeof *b), *new = calloc(1, sizeof *new);
+    struct changes *raw CLEANUP(changes_freep) = NULL;
+    struct err why = ERR_INIT;
+    *ret = (struct changed_answer){.state = CHANGED_LISTED};
+    if (!b || !new)
+        return err_nomem(e);
+    if (!d || !d->changed || !d->find)
+        return changed_doubt(ret, CHANGED_UNSUPPORTED, "driver %s cannot list changes", c->driver);
+    if (!base->change_id[0] || !n->change_id[0])
+        return changed_doubt(ret, CHANGED_UNSUPPORTED, "%s native snapshot %s has no change id",
+                             base->change_id[0] ? "the new" : "the parent's",
+                             base->change_id[0] ? n->tag.alias : base->tag.alias);
+    if (strcmp(base->tag.volume_id, n->tag.volume_id) != 0)
+        return changed_doubt(ret, CHANGED_BASE_OTHER, "native snapshot %s is of another volume (%.200s)",
+                             base->tag.alias, base->tag.volume_id);
+    int rc = changes_new(&raw, e);
+    if (rc == 0)
+        rc = snapshot_check(c, base, true, b, ret, e);
+    if (rc == 0 && ret->state == CHANGED_LISTED)
+        rc = snapshot_check(c, n, false, new, ret, e);
+    if (rc < 0 || ret->state != CHANGED_LISTED)
+        return rc;
+    rc = d->changed(c, b, new, raw, ret, &why);
+    if (rc < 0)
+        return changed_error(ret, rc, &why, e);
+    /* What was compared must have been there until the end. */
+    if (ret->state == CHANGED_LISTED)
+        rc = snapshot_check(c, base, true, b, ret, e);
+    if (rc < 0 || ret->state != CHANGED_LISTED)
+        return rc;
+    rc = add_difference_of_sizes(raw, base->size, n->size, e);
+    if (rc == 0)
+        rc = clip(&raw, n->size, e);
+    if (rc == 0) {
+        changes_finish(raw);
+        rc = changes_add_all(list, raw, e);
+        changes_finish(list);
+    }
+    return rc;
+}
+
+int driver_changed_sealed(const struct driver_class *c, const struct native *base, const struct native *n, int *fd,
+                          struct changed_answer *ret, struct err *e)
+{
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    CLEANUP_FREE uint8_t *bytes = NULL;
+    size_t len;
+    *fd = -1;
+    int rc = changes_new(&list, e);
+    if (rc == 0)
+        rc = driver_changed(c, base, n, list, ret, e);
+    if (rc < 0 || ret->state != CHANGED_LISTED)
+        return rc;
+    ret->ranges = changes_count(list);
+    ret->bytes = changes_bytes(list);
+    rc = changes_pack(list, n->size, &bytes, &len, e);
+    if (rc == 0)
+        rc = *fd = memory_sealed("list of changes", bytes, len, e);
+    return rc < 0 ? rc : 0;
+}
