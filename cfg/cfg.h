@@ -31,6 +31,7 @@ struct cfg_repository {
     /* s3 */
     char endpoint[256], bucket[128], prefix[192], region[64]; /* "" if not set */
     char credentials[4096];                                   /* absolute path or cred:NAME */
+    const char *const *other_nodes; /* whose backups are listed here, too; NULL or NULL-terminated */
 };
 
 struct cfg;

@@ -109,6 +109,21 @@ static bool same_path(const char *a, const char *b)
     return n == m && !memcmp(a, b, n);
 }
 
+static void check_other_nodes(struct cfg *c, const struct section *s, const struct cfg_repository *r)
+{
+    const struct value *v = section_value(s, "other-nodes");
+    for (const char *const *n = v ? r->other_nodes : NULL; n && *n; n++) {
+        if (is_pattern(*n) || strchr(*n, '!'))
+            complain_value(c, CFG_ERROR, s, v, "list each node by its node-name",
+                           "other-nodes: %s is a pattern; names are expected", *n);
+        else if (strlen(*n) > 255)
+            complain_value(c, CFG_ERROR, s, v, NULL, "other-nodes: a name is longer than 255 bytes");
+        else if (!strcmp(*n, c->daemon.node_name))
+            complain_value(c, CFG_ERROR, s, v, "remove it: the backups of this node are in its records anyway",
+                           "other-nodes: %s is this node", *n);
+    }
+}
+
 void cfg_check_repositories(struct cfg *c)
 {
     for (unsigned i = 0; i < c->n_repositories; i++) {
@@ -118,6 +133,7 @@ void cfg_check_repositories(struct cfg *c)
             check_s3(c, s);
         else
             check_filesystem(c, s);
+        check_other_nodes(c, s, r);
         for (unsigned k = 0; k < i; k++)
             if (r->path[0] && same_path(r->path, c->repositories[k].pub.path))
                 complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* repositories.c - state and contents of repositories */
+#include "base/time.h"
 #include "daemon/answers/answers-impl.h"
 #include "daemon/answers/counted.h"
 
@@ -37,6 +38,62 @@ static void put_contents(struct records *r, json_t *repository)
     json_object_set_new(
         repository, "verified",
         json_pack("{s:I, s:I, s:f}", "at_ns", (json_int_t)at_ns, "damages", (json_int_t)damages, "read_ratio", ratio));
+}
+
+/* ---- outcomes that are not recorded in it yet ---- */
+
+#define OWED_LONG_NS NS_PER_H
+
+struct owed {
+    const char *repository;
+    int64_t backups, since_ns;
+    const char *why;
+};
+static int see_owed(const struct operation *op, void *arg)
+{
+    struct owed *x = arg;
+    if (!op->records.n || strcmp(op->policy->repository, x->repository) != 0)
+        return 0;
+    x->backups += op->records.n;
+    if (x->since_ns && x->since_ns <= op->created_ns)
+        return 0;
+    x->since_ns = op->created_ns;
+    x->why = op->error.code ? op->error.message : op->waiting;
+    return 0;
+}
+
+static void put_owed(const struct answer_facts *f, const struct answer_repository *s, json_t *o, json_t *problems)
+{
+    static const struct operation_filter live = {.live = true};
+    struct owed x = {jstr(o, "name"), 0, 0, ""};
+    operation_each(f->records, &live, see_owed, &x, NULL);
+    if (!x.backups)
+        return;
+    json_object_set_new(
+        o, "owed",
+        json_pack("{s:I,s:I,s:s}", "backups", (json_int_t)x.backups, "since_ns", (json_int_t)x.since_ns, "why", x.why));
+    /* One that is not available is a problem of its own. */
+    if ((!s || s->up) && f->now_ns - x.since_ns > OWED_LONG_NS)
+        add_problem(problems, "warning",
+                    "it is retried automatically; after a loss of this node their outcome is unknown",
+                    "repository \"%s\": the outcome of %" PRId64 " backup%s is not recorded in it yet%s%s",
+                    x.repository, x.backups, x.backups == 1 ? "" : "s", x.why[0] ? ": " : "", x.why);
+}
+
+/* ---- other nodes ---- */
+
+static void put_others(struct records *records, const struct cfg_repository *r, json_t *o)
+{
+    json_t *list = json_array();
+    for (const char *const *n = r->other_nodes; n && *n; n++) {
+        CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", r->name, "node", *n);
+        int64_t at_ns = 0;
+        counted(records, "other_node_scan_timestamp_seconds", labels, 1e9, &at_ns);
+        json_array_append_new(list, json_pack("{s:s,s:I}", "node", *n, "scanned_ns", (json_int_t)at_ns));
+    }
+    if (json_array_size(list))
+        json_object_set(o, "other_nodes", list);
+    json_decref(list);
 }
 
 static void put_storage(const struct answer_repository *s, json_t *o, json_t *problems)
@@ -77,6 +134,8 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
                         r->password_file);
         }
         put_contents(f->records, o);
+        put_owed(f, s, o, problems);
+        put_others(f->records, r, o);
         json_array_append_new(list, o);
     }
     return list;

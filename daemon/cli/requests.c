@@ -314,6 +314,12 @@ static void print_scan(const struct options *o, const json_t *answer)
     if (jint(answer, "malformed"))
         printf("%lld records of backups in the repository are malformed and were passed over\n",
                (long long)jint(answer, "malformed"));
+    if (jint(answer, "elsewhere"))
+        printf(
+            "Another machine has recorded %lld backups under this node's name since this daemon knows the repository. "
+            "Two machines must not have the same node-name; unfinished backups of the other one are left alone "
+            "until provisional-ttl.\n",
+            (long long)jint(answer, "elsewhere"));
     if (jint(answer, "removed"))
         printf("%lld records of other nodes' unfinished backups removed\n", (long long)jint(answer, "removed"));
     if (jint(answer, "stale"))

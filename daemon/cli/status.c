@@ -141,6 +141,30 @@ static void show_contents(FILE *f, const json_t *r)
     fputs(tint_off(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
 }
 
+/* "2 outcomes of backups not recorded in it yet, since 3 h"; "other nodes: nas2 (scanned 3 min ago)" */
+static void show_records(FILE *f, const json_t *r)
+{
+    const json_t *owed = jobj(r, "owed"), *o;
+    char line[1024] = "";
+    size_t n = 0, i;
+    if (owed) {
+        snprintf(line, sizeof line, "outcomes of %lld backups not recorded in it yet, the first ended %s",
+                 (long long)jint(owed, "backups"), text_ago(jint(owed, "since_ns")));
+        print_labelled(f, "", line);
+    }
+    json_array_foreach(jarr(r, "other_nodes"), i, o)
+    {
+        const bool scanned = jint(o, "scanned_ns");
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.255s (%s%s)",
+                              n ? ", " : "other nodes: ", text_name(jstr(o, "node")),
+                              scanned ? "scanned " : "not scanned yet", scanned ? text_ago(jint(o, "scanned_ns")) : "");
+        if (n >= sizeof line - 320)
+            break;
+    }
+    if (n)
+        print_labelled(f, "", line);
+}
+
 static void show_repositories(FILE *f, const json_t *s)
 {
     size_t i;
@@ -171,6 +195,7 @@ static void show_repositories(FILE *f, const json_t *s)
             print_labelled(f, "", jstr(r, "why"));
         if (width >= FULL_WIDTH || jint(jobj(r, "verified"), "damages"))
             show_contents(f, r);
+        show_records(f, r);
     }
 }
 

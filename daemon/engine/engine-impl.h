@@ -52,6 +52,8 @@ struct engine {
     struct class_look *looks; /* looks.c */
     struct repository_look *repository_looks;
     struct recorded_parts *recorded; /* backup-record.c */
+    struct other_node *others;       /* other-nodes.c */
+    bool others_running;
     sd_event_source *kick, *sweep, *commit;
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
@@ -219,6 +221,17 @@ bool repository_mover_ready(struct engine *g, const char *operation);
 bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end);
 /* Member "repository" of a mover's job; NULL: it is not configured. */
 json_t *repository_job(struct engine *g, const char *name);
+
+/* When its unique id was recorded here; 0: not yet. */
+int64_t repository_recorded_ns(struct engine *g, const char *name);
+
+/* ---- backups of other nodes (other-nodes.c) ---- */
+
+/* Starts the scan of one that is due. */
+void other_nodes_look(struct engine *g);
+/* The configuration is another: all are due. */
+void other_nodes_changed(struct engine *g);
+void other_nodes_free(struct engine *g);
 
 /* ---- jobs ---- */
 

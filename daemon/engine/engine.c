@@ -147,6 +147,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         g->sweep_ns = now;
         stop_old_timers(g);
         repositories_refresh(g, false);
+        other_nodes_look(g);
         if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
             g->recoveries = records_recoveries(g->records);
             g->news.recovered = true;
@@ -321,6 +322,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     if (systemd_runs())
         g->old_timers = OLD_TIMERS_LEFT;
     repositories_refresh(g, true);
+    other_nodes_changed(g);
     configure_at_start(g);
     engine_kick(g);
     *ret = g;
@@ -357,6 +359,7 @@ void engine_free(struct engine *g)
     standing_forget(g);
     repositories_free(g);
     recorded_free(g);
+    other_nodes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
     json_decref(g->pools);
@@ -434,6 +437,7 @@ static void reload_done(struct step_result *s, void *arg)
         engine_look_at_all(g);
         log_info("the configuration was read again (%.12s)", cfg_hash(fresh));
         repositories_reopen(g, NULL);
+        other_nodes_changed(g);
         volumes_look_again(g);
         standing_forget(g);
         if (g->observer)

@@ -28,10 +28,11 @@ struct repository_look {
     struct engine *engine;
     struct repo_health *health;
     char id[REPOSITORY_ID_TEXT]; /* as recorded; "": not yet */
-    char stamp[256];             /* of the files, as last seen; "": they could not be seen */
-    char opened[256];            /* stamp when it was last opened or refused */
-    char opening[256];           /* stamp when the mover that runs was started */
-    char mover[192];             /* its name; "": none runs */
+    int64_t recorded_ns;
+    char stamp[256];   /* of the files, as last seen; "": they could not be seen */
+    char opened[256];  /* stamp when it was last opened or refused */
+    char opening[256]; /* stamp when the mover that runs was started */
+    char mover[192];   /* its name; "": none runs */
     int64_t opened_ns;
     unsigned tries;
     struct err refused; /* why it cannot be opened; ERR_NONE: it can */
@@ -59,6 +60,7 @@ static void read_id(struct repository_look *l)
     struct recorded x = {l->health->name, l->id, 0};
     l->id[0] = '\0';
     records_counters(l->engine->records, see_recorded, &x, NULL);
+    l->recorded_ns = (int64_t)(x.at * 1e9);
 }
 
 static void record_id(struct repository_look *l, const char *id)
@@ -75,6 +77,7 @@ static void record_id(struct repository_look *l, const char *id)
         log_warning("repository \"%s\": the id recorded before stays in the records: %s", l->health->name, e.msg);
     log_info("repository \"%s\" is recorded by its unique id %s", l->health->name, id);
     snprintf(l->id, sizeof l->id, "%s", id);
+    l->recorded_ns = now_ns();
 }
 
 /* ---- state ---- */
@@ -100,6 +103,12 @@ const char *repository_id(struct engine *g, const char *name)
 {
     const struct repository_look *l = look_of(g, name);
     return l ? l->id : "";
+}
+
+int64_t repository_recorded_ns(struct engine *g, const char *name)
+{
+    const struct repository_look *l = look_of(g, name);
+    return l && l->id[0] ? l->recorded_ns : 0;
 }
 
 json_t *repository_job(struct engine *g, const char *name)

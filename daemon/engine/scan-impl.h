@@ -11,6 +11,7 @@
 struct scan_counts {
     unsigned snapshots, added, matched, unreadable, passed;
     unsigned records, malformed; /* outcomes taken over; records that are none */
+    unsigned elsewhere;          /* recent records of this node's name that another machine has made */
 };
 
 /* Comes in pages, each a mover's result: first the records of outcomes, then the snapshots. */
@@ -22,12 +23,14 @@ struct scan {
     char node[256];      /* whose */
     bool foreign;        /* another node's: only listed and restored here */
     bool remove;         /* stale provisional records go */
+    bool periodic;       /* nobody reads its operations: each is removed when its page is recorded */
     bool records;        /* the pages of records are asked for */
     char operation[512]; /* that asks for a page */
     char after[512];     /* where the page begins */
     json_t *there;       /* operation -> true */
     json_t *provisional; /* documents of backups that may have been interrupted */
     int64_t began_ns;
+    int64_t recorded_ns;            /* when this daemon first saw the repository; 0: just now */
     struct scan_counts total, page; /* page: of the one that is being recorded */
     unsigned lost, other, stale, removed;
 };

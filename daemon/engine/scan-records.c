@@ -322,12 +322,28 @@ static void take_final(struct scan *s, const struct backup_record *r)
         s->page.records += r->part == 0;
 }
 
+/*
+ * Of this node's name, by another machine, and since this daemon knows the repository: either a second machine has the
+ * name by mistake, or the records are an old copy. What an earlier installation of this node left is older, and its
+ * own.
+ */
+static bool of_another_machine(const struct scan *s, const struct backup_record *r, int64_t modified_ns)
+{
+    const int64_t ttl_ns = cfg_daemon(s->engine->cfg)->provisional_ttl_s * NS_PER_S;
+    return !s->foreign && strcmp(r->machine, record_machine()) != 0 && s->recorded_ns && modified_ns > s->recorded_ns &&
+           modified_ns > s->began_ns - ttl_ns;
+}
+
 void scan_record(struct scan *s, const json_t *record)
 {
     struct backup_record r;
     const bool right = record_read(s, record, &r);
+    const bool elsewhere = right && of_another_machine(s, &r, jint(record, "modifiedNs"));
+    s->page.elsewhere += elsewhere && r.part == 0;
     if (!right)
         s->page.malformed++;
+    else if (elsewhere && r.state != RECORD_STATE_FINAL)
+        ; /* it may be running there: interrupted only after provisional-ttl */
     else if (r.state == RECORD_STATE_FINAL)
         take_final(s, &r);
     else if (!s->foreign && json_array_size(s->provisional) < PROVISIONAL_PARTS)

@@ -215,10 +215,13 @@ static void scan_finish(struct scan *s, const struct err *e)
         log_warning("repository \"%s\": %u records of backups were passed over, they are malformed", s->repository,
                     n->malformed);
     CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository",
+        json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository",
                   s->repository, "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known",
                   (int)n->matched, "lost", (int)s->lost, "outcomes", (int)n->records, "malformed", (int)n->malformed,
-                  "stale", (int)s->stale, "removed", (int)s->removed);
+                  "stale", (int)s->stale, "removed", (int)s->removed, "elsewhere", (int)n->elsewhere);
+    if (n->elsewhere)
+        log_warning("repository \"%s\": another machine has recorded %u backups as node %s lately", s->repository,
+                    n->elsewhere, s->node);
     if (s->reply)
         s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
     else if (e->cls && !s->engine->stopping)
@@ -277,7 +280,7 @@ static int write_page(struct decide *d, void *arg, struct err *e)
         s->page.unreadable = !list || jint(answer, "unreadable");
     }
     snprintf(s->after, sizeof s->after, "%s", jstr(answer, "next"));
-    return 0;
+    return s->periodic ? operation_delete(d->records, s->operation, e) : 0;
 }
 
 static void page_written(const struct err *e, void *arg)
@@ -295,6 +298,7 @@ static void page_written(const struct err *e, void *arg)
     n->unreadable += s->page.unreadable;
     n->records += s->page.records;
     n->malformed += s->page.malformed;
+    n->elsewhere += s->page.elsewhere;
     if (s->records && !s->after[0]) {
         s->records = false;
         ask_page(s);
@@ -389,12 +393,14 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
                        .arg = arg,
                        .foreign = node[0] && strcmp(node, ours) != 0,
                        .remove = jbool(req, "remove_stale"),
+                       .periodic = jbool(req, "periodic"),
                        .records = true,
                        .there = json_object(),
                        .provisional = json_array(),
                        .began_ns = now_ns()};
     snprintf(s->repository, sizeof s->repository, "%s", name);
     snprintf(s->node, sizeof s->node, "%s", node[0] ? node : ours);
+    s->recorded_ns = repository_recorded_ns(g, name);
     if (jbool(req, "replaced"))
         engine_request(g, write_replaced, replaced_written, s);
     else

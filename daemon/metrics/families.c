@@ -174,6 +174,13 @@ const struct metric_family metric_families[] = {
     GAUGE("repository_recorded_timestamp_seconds", "repository,id",
         "Unix time in seconds at which the unique id of the repository was recorded; another repository at its place "
         "is refused.")
+    GAUGE("repository_outcomes_owed", "repository",
+        "Backups whose outcome is not recorded in the repository yet.")
+    GAUGE("repository_outcomes_owed_since_timestamp_seconds", "repository",
+        "Unix time in seconds since when the oldest of these outcomes is to be recorded; absent if there is none.")
+    GAUGE("other_node_scan_timestamp_seconds", "repository,node",
+        "Unix time in seconds of the last scan for the backups of another node (other-nodes); absent before the first "
+        "one.")
     GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
         "Size in bytes of the file system of the repository, at the last check.")

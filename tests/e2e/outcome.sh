@@ -89,9 +89,17 @@ check "delete" ask delete "$V" --even-kept --wait --quiet
 same "its record is gone, too" "$(records | jq -r --arg b "$V" 'select(.labels.backup == $b) | .id')" ""
 
 # ---- another node ----
-OWN=$STATE
+# It is another machine: a mount namespace with a machine id of its own. exec keeps the process.
+printf '0123456789abcdef%s\n' "$(openssl rand -hex 8)" >"$WORK/machine-id"
+cat >"$WORK/elsewhere" <<ELSEWHERE
+#!/bin/sh
+exec unshare --mount --propagation private sh -c 'mount --bind "$WORK/machine-id" /etc/machine-id && exec "\$0" "\$@"' \
+    "$SNAPFERRYD" "\$@"
+ELSEWHERE
+chmod 755 "$WORK/elsewhere"
+HERE=$SNAPFERRYD OWN=$STATE
 stops "this one rests"
-STATE=$WORK/state2 RUN=$WORK/run2 CONF=$WORK/conf2
+STATE=$WORK/state2 RUN=$WORK/run2 CONF=$WORK/conf2 SNAPFERRYD=$WORK/elsewhere
 config_main 'node-name = othernode'
 starts "the daemon of another node"
 expect "its scan finds nothing of its own" 0 "0 snapshots of this node" -- ask scan main
@@ -107,8 +115,73 @@ same "nor is there a native snapshot" "$(askj native list | jq -c .natives)" "[]
 same "status has no problem for it" "$(askj status | jq -r '[.problems[]?.text] | join(" ")')" ""
 ask expire --quiet >/dev/null 2>&1
 same "the record stays" "$(records | jq -r .labels.backup)" "$A"
+image "$WORK/xfs/other.img" 2 8
+config_class xfs "$WORK/xfs"
+check "it backs up for itself" eval 'ask reload --wait --quiet && ask backup "$WORK/xfs/other.img" --wait --quiet'
+machines() { records | jq -r .labels.machine | sort -u | wc -l; }
+check "and records its outcome" until_true 20 eval '[ "$(records | wc -l)" = 2 ]'
+same "as another machine" "$(machines)" 2
+rm "$CONF/conf.d/50-xfs.ini"
+# refused VALUE PATTERN: other-nodes
+refused() {
+    sed "/^path = /a other-nodes = $1" -i "$CONF/snapferry.ini"
+    expect "other-nodes = $1 is refused" 2 "snapferry.ini:[0-9]*: .*$2" -- \
+        "$SNAPFERRY" check-config --config-dir "$CONF"
+    sed '/^other-nodes/d' -i "$CONF/snapferry.ini"
+}
+refused 'nas*' 'nas\* is a pattern; names are expected'
+refused 'othernode' 'othernode is this node'
+# As a permanent key: nobody asks for a scan.
+stops "the other node stops"
+lose_records
+sed '/^path = /a other-nodes = testnode' -i "$CONF/snapferry.ini"
+starts "the other node with other-nodes = testnode"
+check "other-nodes: they are listed without a request" until_true 20 rebuilt "$A" PartiallyFailed
+same "as of that node" "$(doc "$A" | jq -r .node)" testnode
+until_true 20 eval '[ "$(askj status | jq ".repositories[0].other_nodes[0].scanned_ns > 0")" = true ]'
+same "status shows when" "$(askj status | jq -c '.repositories[0].other_nodes[0] | [.node, .scanned_ns > 0]')" \
+    '["testnode",true]'
+expect "also as text" 0 'other nodes: testnode \(scanned ' -- ask status
+restored_same "other-nodes: restored" "$A" "$WORK/xfs/good.img" "$WORK/good.orig" repository
+scans() { askj operations --all | jq '[.operations[].id | select(startswith("admin-scan"))] | length'; }
+own=$(scans)
+for i in 1 2 3; do
+    at=$(askj status | jq '.repositories[0].other_nodes[0].scanned_ns')
+    ask reload --wait --quiet
+    check "other-nodes: scanned after reload $i" until_true 20 eval \
+        '[ "$(askj status | jq ".repositories[0].other_nodes[0].scanned_ns")" -gt "$at" ]'
+done
+same "these scans leave no operations behind" "$(scans)" "$own"
 stops "stop the other node"
-STATE=$OWN RUN=$WORK/run CONF=$WORK/conf
+STATE=$OWN RUN=$WORK/run CONF=$WORK/conf SNAPFERRYD=$HERE
+rm "$WORK/xfs/other.img"
+
+# ---- owed ----
+# The repository is away when the outcome is to be recorded.
+printf '#!/bin/sh\nmv %s %s.away\n' "$REPO" "$REPO" >"$WORK/away"
+chmod 755 "$WORK/away"
+config_add owed "[volume \"$WORK/xfs/good.img\"]
+hook-post-backup = $WORK/away
+[metrics]
+textfile = $WORK/metrics.prom
+textfile-period = 1s"
+starts "this one again"
+W=$(submit "$WORK/xfs/good.img")
+same "its backup ends" "$(wait_state "$W" Completed 60)" Completed
+owed() { askj status | jq -c '.repositories[0].owed.backups // 0'; }
+metric() { awk -v m="$1" 'index($1, m "{") == 1 { print $2 }' "$WORK/metrics.prom" 2>/dev/null; }
+metric_is() { [ "$(metric "$1")" = "$2" ]; }
+same "its outcome is owed to the repository" "$(owed)" 1
+expect "and status tells" 0 'outcomes of 1 backups not recorded in it yet' -- ask status
+check "as the metric does" until_true 10 metric_is snapferry_repository_outcomes_owed 1
+SINCE=$(metric snapferry_repository_outcomes_owed_since_timestamp_seconds)
+check "with the time" test "${SINCE%%.*}" -gt 1000000000
+mv "$REPO.away" "$REPO"
+check "it is recorded when the repository is back" until_true 60 eval '[ "$(owed)" = 0 ]'
+check "nothing is owed any more" until_true 10 metric_is snapferry_repository_outcomes_owed 0
+check "delete" ask delete "$W" --even-kept --wait --quiet
+stops "stop"
+rm "$CONF/conf.d/owed.ini"
 
 # ---- interrupted ----
 # The first volume was moved, the records are lost before the second is.
@@ -127,7 +200,9 @@ same "the first mover has written a provisional record" "$(prov)" provisional
 daemon_kill; kill -KILL "$PID"
 rm "$CONF/conf.d/slow.ini"
 lose_records
-starts "with new records"
+# The node was installed anew: the same name, and another machine id. What the name had is its own.
+SNAPFERRYD=$WORK/elsewhere
+starts "with new records, as another machine"
 check "it comes back as interrupted" until_true 30 rebuilt "$B" PartiallyFailed
 same "and it says so" "$(doc "$B" | jq -r '.error.message' | grep -c interrupted)" 1
 same "which volume it lacks" "$(doc "$B" | jq -r --arg v "$WORK/xfs/slow.img" \
@@ -176,12 +251,25 @@ same "what is claimed and not there is lost, not protected" \
 same "the last good backup is a real one" \
     "$(sql "SELECT count(*) FROM volumes WHERE json_extract(doc, '$.last_good_backup') = 'claim'")" 0
 
+# ---- a second machine with this node's name ----
+# The records above are of the first machine; this one, of now, may be of a backup that runs there.
+forge '.labels.state = "provisional" | .labels.backup = "twin" | .data.backup = "twin" | .data.state = "provisional" |
+    .data.phase = "" | .data.volumes |= map(select(.snapshotDataMoved) | .result = "" | .snapshotDataMoved = false |
+        .snapshotDataMovementInfo.operationID = "up-twin.\(.volumeID)" |
+        .snapshotDataMovementInfo.phase = "")' | manifests add
+before=$(askj scan main | jq .elsewhere)
+check "records of another machine under this name are counted ($before)" test "$before" -ge 1
+expect "and told" 0 "Another machine has recorded $before backups under this node's name" -- ask scan main
+same "its unfinished backup may be running there" "$(state twin)" ""
 # ---- of other nodes, old and provisional (AO-17) ----
 forge '.labels.state = "provisional" | .labels.node = "third" | .labels.backup = "young"' | manifests add
 same "a young one is not offered" "$(askj scan main | jq .stale)" 0
 config_main 'provisional-ttl = 1s'
 check "reload" ask reload --wait --quiet
 sleep 1.1
+ask scan main --quiet
+same "after provisional-ttl that of the other machine was interrupted" \
+    "$(doc twin | jq -r '"\(.state) \(.error.message[0:11])"')" "Failed interrupted"
 same "an old one is" "$(askj scan main | jq .stale)" 1
 same "and is no backup here" "$(askj backups --all | jq -r '[.backups[].id | select(. == "young")] | length')" 0
 same "removed when asked for" "$(askj scan main --remove-provisional | jq .removed)" 1
