@@ -235,6 +235,8 @@ static void open_done(struct decide *d, struct operation *op, struct work_result
 static void commit_done(struct decide *d, struct operation *op, struct work_result *s)
 {
     if (s->err.cls) {
+        if (jbool(s->out, "kept")) /* what it was to replace is as it was */
+            op->filled = false;
         operation_attempt_failed(d, op, "commit of the target", &s->err, false);
         return;
     }

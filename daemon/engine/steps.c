@@ -585,13 +585,18 @@ int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
-    (void)out, (void)fd;
+    (void)fd;
     if (!t)
         return err_nomem(e);
     int rc = place_open(&p, jobj(in, "class"), e);
     if (rc == 0)
         rc = target_from_json(t, jobj(in, "target"), e);
-    return rc < 0 ? rc : p.d->target_commit(&p.v.c, t, e);
+    if (rc < 0)
+        return rc;
+    rc = p.d->target_commit(&p.v.c, t, e);
+    if (rc < 0 && p.d->target_kept && p.d->target_kept(&p.v.c, t))
+        *out = json_pack("{s:b}", "kept", 1);
+    return rc;
 }
 
 /* ---- looking around ---- */

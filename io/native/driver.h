@@ -227,11 +227,14 @@ struct driver {
 
     /* Restore: a staging object of exactly `size` bytes for volume name `name` (TARGET_PATCH: at least); ERR_TARGET if
      * it exists and `use` is TARGET_NEW. commit puts it into place (fsync, rename, fsync of the directory), abort
-     * removes it (idempotent). */
+     * removes it (idempotent) if it is still what was made: another file of that name is left alone. */
     int (*target)(const struct driver_class *c, const char *name, uint64_t size, const char *alias, enum target_use use,
                   struct restore_target *ret, struct err *e);
     int (*target_commit)(const struct driver_class *c, const struct restore_target *t, struct err *e);
     int (*target_abort)(const struct driver_class *c, const struct restore_target *t, struct err *e);
+    /* After a failed target_commit: whether what has the final name, or that nothing has it, is certainly not the work
+     * of that commit. NULL: never certain. */
+    bool (*target_kept)(const struct driver_class *c, const struct restore_target *t);
     /* Fast restore from a native snapshot: fills the staging object (reflink, rollback of a copy). NULL: a mover
      * copies. */
     int (*target_from_native)(const struct driver_class *c, const struct native *n, const struct restore_target *t,

@@ -132,15 +132,20 @@ static void warn_of_space(int dir, const char *path, uint64_t size)
                     path, size, (uint64_t)v.f_bavail * v.f_frsize);
 }
 
-/* An open staging file by its name; -ENOENT without a message if there is none. */
+/* An open staging file by its name; -ENOENT without a message if there is none, -ESTALE if another file has its name.
+ */
 static int open_staging(const struct driver_class *c, const char *path, const char *alias, struct tagged *f,
                         struct err *e)
 {
     struct dirs none = {0};
     struct stat st;
     int rc = tagged_find(&none, c->node, TAG_STAGING, alias, path, f, e);
-    if (rc == -ENOENT && lstat(path, &st) == 0)
-        return err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of restore %s of this node", path, alias);
+    if (rc == -ENOENT && lstat(path, &st) == 0) {
+        err_plain(e, ERR_TARGET, ESTALE, "the file that was restored into is gone: another file has its name, %s",
+                  path);
+        err_hint(e, "it is left alone; restore again, to a file that nothing else replaces");
+        return -ESTALE;
+    }
     return rc;
 }
 
@@ -294,7 +299,11 @@ int reflink_target_commit(const struct driver_class *c, const struct restore_tar
     rc = open_staging(c, t->handle, alias, &f, e);
     if (rc == -ENOENT) {
         rc = committed(t, alias, e);
-        return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "no staging file %s", t->handle) : rc;
+        if (rc != -ENOENT)
+            return rc;
+        err_plain(e, ERR_TARGET, ENOENT, "the file that was restored into, %s, was renamed or removed", t->handle);
+        err_hint(e, "restore again, to a file that nothing else renames or removes");
+        return -ENOENT;
     }
     if (rc < 0)
         return rc;
@@ -329,7 +338,33 @@ int reflink_target_abort(const struct driver_class *c, const struct restore_targ
     if (rc == 0)
         rc = tagged_unlink(&f, e);
     tagged_close(&f);
-    return rc == -ENOENT ? 0 : rc;
+    if (rc != -ENOENT && rc != -ESTALE)
+        return rc;
+    if (rc == -ESTALE)
+        log_warning("%s is another file than the one that was restored into: not removed", t->handle);
+    if (e)
+        *e = (struct err)ERR_INIT;
+    return 0;
+}
+
+/* The staging file has been renamed, or it has not: that is one step, and what it leaves has the restore's mark. */
+bool reflink_target_kept(const struct driver_class *c, const struct restore_target *t)
+{
+    char alias[ALIAS_LEN + 1], restored[ALIAS_LEN + 1];
+    struct tagged f = TAGGED_INIT;
+    struct stat st;
+    if (alias_of(t, alias, NULL) < 0)
+        return false;
+    int rc = open_staging(c, t->handle, alias, &f, NULL);
+    tagged_close(&f);
+    if (rc == 0)
+        return true;
+    if (lstat(t->final, &st) < 0)
+        return errno == ENOENT;
+    if (!S_ISREG(st.st_mode))
+        return true;
+    CLEANUP_CLOSE int fd = open(t->final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 && (volume_mark_read(fd, NULL, restored) < 0 || strcmp(restored, alias) != 0);
 }
 
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,

@@ -195,5 +195,6 @@ const struct driver driver_reflink = {
     .target = reflink_target,
     .target_commit = reflink_target_commit,
     .target_abort = reflink_target_abort,
+    .target_kept = reflink_target_kept,
     .target_from_native = reflink_target_from_native,
 };

@@ -35,6 +35,7 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
                    enum target_use use, struct restore_target *ret, struct err *e);
 int reflink_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int reflink_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
+bool reflink_target_kept(const struct driver_class *c, const struct restore_target *t);
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
                                struct err *e);
 

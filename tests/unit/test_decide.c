@@ -430,13 +430,16 @@ static void cmd_end(void)
         last_event()->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* fail ID [done] [timeout] [not-started] [canceled] [why=...]: its work fails; "done": after it had done it */
+/* fail ID [done] [timeout] [not-started] [canceled] [kept] [why=...]: its work fails; "done": after it had done it;
+ * "kept": what it was to replace is as it was */
 static void cmd_fail(void)
 {
     end_work(work_index(word(1)), has_word("done") ? 2 : has_word("timeout") ? 3 : 1, has_word("canceled"));
     struct event *ev = last_event();
     error_of_command(&ev->result.err);
     ev->result.not_started = has_word("not-started");
+    if (has_word("kept") && !ev->result.out)
+        ev->result.out = json_pack("{s:b}", "kept", 1);
 }
 
 static struct model_mover *need_mover(const char *id)
