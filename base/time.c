@@ -22,11 +22,6 @@ int64_t mono_ns(void)
     return clock_ns(CLOCK_MONOTONIC);
 }
 
-int64_t thread_cpu_ns(void)
-{
-    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
-}
-
 int64_t boot_ns(void)
 {
     return clock_ns(CLOCK_BOOTTIME);

@@ -18,8 +18,6 @@
 int64_t now_ns(void);
 /* Monotonic; stops while the machine is suspended. For durations. */
 int64_t mono_ns(void);
-/* What the calling thread has used. */
-int64_t thread_cpu_ns(void);
 /* The same, continues while the machine is suspended. */
 int64_t boot_ns(void);
 

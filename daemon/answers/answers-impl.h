@@ -23,6 +23,16 @@ void put_error(json_t *to, const struct op_error *e);
 /* Adds a text to an array. */
 void add_text(json_t *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- overview ---- */
+
+/* What the facts have; else one made from the records, to be freed after the last use of `f->overview`. NULL: no
+ * memory. */
+struct overview *overview_of_facts(struct answer_facts *f);
+static inline void overview_freep(struct overview **s)
+{
+    overview_free(*s);
+}
+
 /* ---- problems ---- */
 
 #define PROBLEMS_MAX 40 /* more than a person reads */
@@ -38,8 +48,6 @@ void add_look_problems(const struct answer_facts *f, json_t *list);
 /* As in lists: without `details`, which are a document of the whole row. */
 json_t *operation_line(const struct answer_facts *f, const struct operation *op);
 json_t *backup_line(const struct answer_facts *f, const struct backup *b);
-/* Of all queued operations: for many documents, once (answer_facts.places). A new reference. */
-json_t *queue_places(const struct answer_facts *f);
 /* Whether it takes a slot. */
 static inline bool is_move(const struct operation *op)
 {
@@ -61,7 +69,7 @@ json_t *list_jobs(const struct answer_facts *f);
 
 /* Of one volume, as answer_native() gives each. */
 json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id);
-/* {"count", "used", "next", "text"} */
+/* {"count", "used", "next", "next_ns", "text"} */
 json_t *natives_summary(const struct answer_facts *f);
 
 /* ---- volumes ---- */
@@ -70,7 +78,6 @@ struct volume_line {
     json_t *doc;
     enum volume_state state;
     int64_t good_ns;
-    bool failed;      /* its last backup that was not canceled */
     const char *name; /* doc's */
 };
 struct volume_lines {
@@ -87,6 +94,8 @@ const struct volume_line *volume_lines_add(struct volume_lines *x, const struct 
                                            const struct volume_desc *volume, const char *klass);
 /* Unprotected ones first, then the oldest backup; those that do not count at the end. */
 void volume_lines_sort(struct volume_lines *x);
+/* Next run of a job that has the volume; 0: none. */
+int64_t volume_next_ns(const struct answer_facts *f, const char *volume_id);
 /* A new array of the documents. */
 json_t *volume_lines_list(const struct volume_lines *x);
 

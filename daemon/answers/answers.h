@@ -11,6 +11,7 @@
 #ifndef SNAPFERRY_DAEMON_ANSWERS_H
 #define SNAPFERRY_DAEMON_ANSWERS_H
 
+#include "daemon/answers/overview.h"
 #include "daemon/decide/board.h"
 #include "daemon/decide/judge.h"
 #include "daemon/decide/natives-plan.h"
@@ -83,8 +84,7 @@ struct answer_facts {
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */
     const char *down, *down_hint;
-    const json_t *standing; /* answer_standing(), made before; NULL: it is made */
-    const json_t *places;   /* operation -> place in the queue; NULL: to be counted for each */
+    const struct overview *overview; /* kept while the daemon runs; NULL: it is made where it is needed */
     /* behind the above */
     struct answer_daemon own;
     struct schedule *schedule;
@@ -118,8 +118,8 @@ struct answer_query {
 };
 /* Without `all`: a week back. */
 int64_t answer_list_since(bool all, int64_t now_ns);
-/* Operations or backups: those that have not ended, all on the first page; then ended ones, newest first. An unknown
- * volume, backup or state is an error. */
+/* Operations or backups: those that have not ended, then ended ones, each the newest first. An unknown volume, backup
+ * or state is an error. */
 int answer_list(const struct answer_facts *f, enum row_kind k, const struct answer_query *q, json_t **ret,
                 struct err *e);
 /* Newest first; of one volume, "": of all. */
@@ -143,6 +143,10 @@ int answer_class_known(const struct answer_facts *f, const char *klass, struct e
  */
 json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed);
 
+/* The same of the records alone, in pages by id: those after the id `after` ("": the first ones), at most `limit`. With
+ * "more" and "next". */
+json_t *answer_volumes_recorded(const struct answer_facts *f, const char *klass, const char *after, size_t limit);
+
 /* What a look at the storage of one volume has found. */
 struct answer_look {
     bool asked;            /* the storage has answered */
@@ -157,9 +161,9 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
 
 /* ---- the whole ---- */
 
+/* Its length does not depend on how many volumes and operations there are. */
+#define ANSWER_VOLUMES_MAX 100 /* in status: the most important ones; all are counted */
 json_t *answer_status(const struct answer_facts *f);
-/* Its parts that all volumes and native snapshots are read for: {"volumes", "natives", "problems"}. */
-json_t *answer_standing(const struct answer_facts *f);
 /* One line: what runs, what waits, and the first problem. */
 void answer_headline(const struct answer_facts *f, char *out, size_t cap);
 

@@ -64,6 +64,17 @@ void answer_facts_offline(struct answer_facts *f, struct records *r, const struc
         f->jobs.v = schedule_views(f->schedule, now_ns, &f->jobs.n);
 }
 
+struct overview *overview_of_facts(struct answer_facts *f)
+{
+    if (f->overview || !f->records)
+        return NULL;
+    struct overview *s = overview_new(f->records);
+    if (s)
+        overview_configure(s, (struct cfg *)(uintptr_t)f->cfg, &f->jobs);
+    f->overview = s;
+    return s;
+}
+
 void answer_facts_clear(struct answer_facts *f)
 {
     free(f->jobs.v);

@@ -6,26 +6,18 @@
 #include <stdio.h>
 
 struct headline {
-    unsigned backups, restores, others, queued, retrying;
+    unsigned retrying;
     char retry[200]; /* the first one that is tried again */
 };
 
-static int count_operation(const struct operation *op, void *arg)
+static struct headline find_retried(const struct answer_facts *f)
 {
-    struct headline *h = arg;
-    if (op->state == OP_QUEUED) {
-        h->queued++;
-    } else if (op->state == OP_RETRYING) {
-        if (!h->retrying++)
-            snprintf(h->retry, sizeof h->retry, "%.180s", op->volume->name);
-    } else if (op->kind == KIND_BACKUP) {
-        h->backups++;
-    } else if (op->kind == KIND_RESTORE) {
-        h->restores++;
-    } else {
-        h->others++;
-    }
-    return 0;
+    struct headline h = {.retrying = overview_counts(f->overview).retrying};
+    const char *id = h.retrying ? overview_troubled_at(f->overview, 0) : NULL;
+    const struct operation *op = id ? operation_peek(f->records, id) : NULL;
+    if (op)
+        snprintf(h.retry, sizeof h.retry, "%.180s", op->volume->name);
+    return h;
 }
 
 struct line {
@@ -82,21 +74,26 @@ static unsigned count_problems(const struct answer_facts *f, const struct headli
     return n;
 }
 
-void answer_headline(const struct answer_facts *f, char *out, size_t cap)
+void answer_headline(const struct answer_facts *facts, char *out, size_t cap)
 {
-    static const struct operation_filter live = {.live = true};
-    struct headline h = {0};
+    struct answer_facts own = *facts;
+    const struct answer_facts *f = &own;
+    CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    out[0] = '\0';
+    if (!own.overview)
+        return;
+    const struct headline h = find_retried(f);
+    const struct overview_counts c = overview_counts(f->overview);
     struct line l = {.out = out, .cap = cap};
     char first[400] = "";
-    out[0] = '\0';
-    operation_each(f->records, &live, count_operation, &h, NULL);
     if (f->cfg && !cfg_daemon(f->cfg)->slots)
         add_part(&l, "Maintenance mode");
-    add_count(&l, h.backups, "backup running", "backups running");
-    add_count(&l, h.restores, "restore running", "restores running");
-    add_count(&l, h.others, "other task running", "other tasks running");
-    add_count(&l, h.queued, "queued", "queued");
-    add_count(&l, h.retrying, "waiting for another attempt", "waiting for another attempt");
+    add_count(&l, c.running[KIND_BACKUP], "backup running", "backups running");
+    add_count(&l, c.running[KIND_RESTORE], "restore running", "restores running");
+    add_count(&l, c.running[KIND_NONE] + c.running[KIND_VERIFY] + c.running[KIND_ADMIN] + c.running[KIND_DELETE],
+              "other task running", "other tasks running");
+    add_count(&l, c.queued, "queued", "queued");
+    add_count(&l, c.retrying, "waiting for another attempt", "waiting for another attempt");
     if (!l.parts)
         add_part(&l, "Idle");
     const unsigned problems = count_problems(f, &h, first, sizeof first);

@@ -20,9 +20,9 @@ struct page {
     const struct answer_query *query;
     enum row_kind kind;
     json_t *list;
-    uint64_t last; /* the last ended row of the page */
+    uint64_t last, last_live; /* the last ended row of the page, and the last one that has not ended */
     size_t bytes;
-    bool more;
+    bool more, live_left; /* there are others; that have not ended */
 };
 
 static bool has_ended(enum row_kind k, int state)
@@ -60,7 +60,10 @@ static int page_add(struct page *p, const void *row)
 static int add_live_row(const void *row, void *arg)
 {
     struct page *p = arg;
-    return page_wants(p, row) ? page_add(p, row) : 0;
+    const int rc = page_wants(p, row) ? page_add(p, row) : 0;
+    if (rc == 0)
+        p->last_live = ((const struct row *)row)->seq;
+    return rc;
 }
 
 static int add_ended_row(const void *row, void *arg)
@@ -74,12 +77,21 @@ static int add_ended_row(const void *row, void *arg)
     return rc;
 }
 
+/* Numbers of pages that begin with one that has not ended; ended ones have their own number, INT64_MAX is the first of
+ * them. */
+#define AMONG_LIVE (UINT64_C(1) << 62)
+
+static bool among_live(uint64_t before)
+{
+    return !before || (before & AMONG_LIVE && before != INT64_MAX);
+}
+
 static int add_ended(struct page *p, struct err *e)
 {
     const struct answer_query *q = p->query;
     struct row_filter f = {.parent = *q->backup ? q->backup : NULL,
                            .newest_first = true,
-                           .before = q->before,
+                           .before = among_live(q->before) ? 0 : q->before,
                            .since_ns = q->since_ns > 0 ? q->since_ns : 0};
     if (*q->state)
         f.state = enum_value(row_types[p->kind].states, q->state);
@@ -111,18 +123,23 @@ static int explain_none(const struct page *p, struct err *e)
     return rc;
 }
 
+static int64_t next_page(const struct page *p)
+{
+    return p->last ? (int64_t)p->last : p->live_left ? (int64_t)(AMONG_LIVE | p->last_live) : INT64_MAX;
+}
+
 int answer_list(const struct answer_facts *f, enum row_kind k, const struct answer_query *q, json_t **ret,
                 struct err *e)
 {
-    static const struct row_filter live = {.newest_first = true, .live = true};
+    const struct row_filter live = {.newest_first = true, .live = true, .before = q->before & ~AMONG_LIVE};
     const char *name = k == ROW_OPERATION ? "operations" : "backups";
-    CLEANUP_JSON json_t *places = k == ROW_OPERATION ? queue_places(f) : NULL;
     struct answer_facts own = *f;
-    own.places = places;
+    CLEANUP(overview_freep) struct overview *made = k == ROW_OPERATION ? overview_of_facts(&own) : NULL;
     struct page p = {.facts = &own, .query = q, .kind = k, .list = json_array()};
     int rc = *q->state ? state_known(q->state, e) : 0;
-    if (rc >= 0 && !q->before)
+    if (rc >= 0 && among_live(q->before))
         rc = row_each(f->records, k, &live, add_live_row, &p, e);
+    p.live_left = p.more;
     if (rc >= 0 && !p.more)
         rc = add_ended(&p, e);
     if (rc >= 0)
@@ -132,22 +149,24 @@ int answer_list(const struct answer_facts *f, enum row_kind k, const struct answ
         return e->cls ? rc : err_set(e, ERR_GENERIC, -rc, "cannot list the %s", name);
     }
     *ret = json_pack("{s:o, s:b}", name, p.list, "more", (int)p.more);
-    /* Only ended rows are paged: after a page filled by live ones, the newest ended one is next. */
     if (*ret && p.more)
-        json_object_set_new(*ret, "next", json_integer(p.last ? (json_int_t)p.last : INT64_MAX));
+        json_object_set_new(*ret, "next", json_integer((json_int_t)next_page(&p)));
     return *ret ? 0 : err_nomem(e);
 }
 
 /* ---- describe ---- */
 
-static json_t *row_document(const struct answer_facts *f, enum row_kind k, const char *id)
+static json_t *row_document(const struct answer_facts *facts, enum row_kind k, const char *id)
 {
+    struct answer_facts own = *facts;
+    const struct answer_facts *f = &own;
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     CLEANUP(native_row_clear) struct native_row n;
     backup_init(&b);
     operation_init(&op);
     native_row_init(&n);
+    CLEANUP(overview_freep) struct overview *made = k == ROW_NATIVE ? NULL : overview_of_facts(&own);
     if (k == ROW_BACKUP)
         return backup_get(f->records, id, &b, NULL) < 0 ? NULL : answer_backup(f, &b, true);
     if (k == ROW_OPERATION)

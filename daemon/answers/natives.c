@@ -172,61 +172,46 @@ int answer_natives(const struct answer_facts *f, const char *volume, json_t **re
 
 #define NEXT_SHOWN 5
 
-struct summary {
-    const struct answer_facts *facts;
-    unsigned n, n_next;
-    int64_t used;
-    json_t *next;
-};
-
-/* What goes when the next backup of the volume makes room for its own snapshot. */
-static void plan_next(struct summary *x, const struct native_row *const *rows, size_t first, struct native_facts *f,
-                      size_t n)
+/* What the next backup of a volume prunes to make room for its own snapshot. */
+static void add_next(const struct answer_facts *f, const char *volume_id, json_t *list)
 {
+    CLEANUP_FREE struct native_facts *facts = NULL;
+    const struct native_row *first = NULL, *row;
     struct native_rules rules;
     struct native_verdict v;
-    native_rules(&rules, rows[first]->policy, rows[first]->job, -1, true, x->facts->now_ns);
-    natives_plan(&rules, f, n, &v);
-    for (size_t i = 0; i < n; i++) {
-        if (!f[i].prune)
-            continue;
-        x->n_next++;
-        if (json_array_size(x->next) < NEXT_SHOWN) {
-            json_t *o = answer_native_planned(rows[i], &f[i]);
-            json_array_append_new(x->next, o);
-        }
-    }
-}
-
-static int add_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
-{
-    struct summary *x = arg;
-    size_t first = n;
-    for (size_t i = n; i-- > 0;) {
-        if (rows[i]->state == NATIVE_MISSING)
-            continue;
-        first = i;
-        x->n++;
-        if (rows[i]->native->used > 0)
-            x->used += rows[i]->native->used;
-    }
-    if (first < n)
-        plan_next(x, rows, first, f, n);
-    return 0;
+    size_t n = 0;
+    natives_gather(f->records, volume_id, &facts, &n, NULL);
+    for (size_t i = 0; i < n && !first; i++)
+        if ((row = native_row_peek(f->records, facts[i].alias)) && row->state != NATIVE_MISSING)
+            first = row;
+    if (!first)
+        return;
+    native_rules(&rules, first->policy, first->job, -1, true, f->now_ns);
+    natives_plan(&rules, facts, n, &v);
+    for (size_t i = 0; i < n && json_array_size(list) < NEXT_SHOWN; i++)
+        if (facts[i].prune && (row = native_row_peek(f->records, facts[i].alias)))
+            json_array_append_new(list, answer_native_planned(row, &facts[i]));
 }
 
 json_t *natives_summary(const struct answer_facts *f)
 {
     char text[700];
-    struct summary x = {.facts = f, .next = json_array()};
-    natives_each(f->records, add_volume, &x, NULL);
-    const json_t *first = json_array_get(x.next, 0);
+    const struct overview_natives x = overview_natives(f->overview);
+    json_t *next = json_array();
+    const char *volume;
+    for (size_t i = 0; i < NEXT_SHOWN && json_array_size(next) < NEXT_SHOWN; i++)
+        if ((volume = overview_due_at(f->overview, i)))
+            add_next(f, volume, next);
+    const json_t *first = json_array_get(next, 0);
     if (!x.n)
         snprintf(text, sizeof text, "none");
     else if (!first)
         snprintf(text, sizeof text, "none due for pruning");
     else
-        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.n_next,
-                 jstr(first, "alias"), jstr(first, "volume"));
-    return json_pack("{s:i,s:I,s:o,s:s}", "count", x.n, "used", (json_int_t)x.used, "next", x.next, "text", text);
+        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.next, jstr(first, "alias"),
+                 jstr(first, "volume"));
+    json_t *o =
+        json_pack("{s:i,s:I,s:o,s:s}", "count", (int)x.n, "used", (json_int_t)x.used, "next", next, "text", text);
+    put_ns(o, "next_ns", volume_next_ns(f, jstr(first, "volume_id")));
+    return o;
 }

@@ -100,79 +100,13 @@ static json_t *progress_document(const struct answer_live *l)
     return p;
 }
 
-/* In the order of the queue: restores, then priority, then age. */
-static bool queued_before(const struct operation *a, const struct operation *b)
-{
-    const bool x = a->kind == KIND_RESTORE, y = b->kind == KIND_RESTORE;
-    return x != y                                       ? x
-           : a->policy->priority != b->policy->priority ? a->policy->priority > b->policy->priority
-                                                        : a->seq < b->seq;
-}
-
-struct queue_places {
-    const struct operation **v;
-    size_t n, cap;
-};
-
-static int queue_add(const struct operation *op, void *arg)
-{
-    struct queue_places *q = arg;
-    if (!is_move(op))
-        return 0;
-    if (q->n == q->cap) {
-        const size_t cap = q->cap ? 2 * q->cap : 64;
-        const struct operation **v = reallocarray(q->v, cap, sizeof *v);
-        if (!v)
-            return -ENOMEM;
-        q->v = v;
-        q->cap = cap;
-    }
-    q->v[q->n++] = op;
-    return 0;
-}
-
-static int queue_order(const void *a, const void *b)
-{
-    const struct operation *x = *(const struct operation *const *)a, *y = *(const struct operation *const *)b;
-    return x == y ? 0 : queued_before(x, y) ? -1 : 1;
-}
-
-json_t *queue_places(const struct answer_facts *f)
-{
-    static const struct operation_filter queued = {.live = true, .state = OP_QUEUED};
-    struct queue_places q = {.v = NULL};
-    json_t *places = json_object();
-    if (operation_each(f->records, &queued, queue_add, &q, NULL) == 0 && q.n)
-        qsort(q.v, q.n, sizeof *q.v, queue_order);
-    for (size_t i = 0; i < q.n; i++)
-        json_object_set_new(places, q.v[i]->id, json_integer((json_int_t)i + 1));
-    free(q.v);
-    return places;
-}
-
-struct place {
-    const struct operation *op;
-    unsigned n;
-};
-static int count_before(const struct operation *op, void *arg)
-{
-    struct place *p = arg;
-    p->n += is_move(op) && queued_before(op, p->op);
-    return 0;
-}
-
 /* AO-47: place and reason, also of the first one. */
 static void put_place(const struct answer_facts *f, const struct operation *op, json_t *o)
 {
-    static const struct operation_filter queued = {.live = true, .state = OP_QUEUED};
-    struct place p = {op, 1};
     if (op->state != OP_QUEUED || !is_move(op)) /* the others need no slot */
         return;
-    if (f->places)
-        p.n = (unsigned)json_integer_value(json_object_get(f->places, op->id));
-    else
-        operation_each(f->records, &queued, count_before, &p, NULL);
-    jset_int(o, "position", p.n);
+    if (f->overview)
+        jset_int(o, "position", overview_place(f->overview, op));
     if (op->outage_ns && op->policy->repo_outage_max_s)
         jset_int(o, "gives_up_ns", op->outage_ns + op->policy->repo_outage_max_s * NS_PER_S);
 }

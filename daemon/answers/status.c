@@ -9,12 +9,6 @@
 
 /* ---- operations ---- */
 
-struct operations_seen {
-    const struct answer_facts *facts;
-    json_t *running, *queue, *problems;
-    unsigned used, queued;
-};
-
 /* Its repository is not available, or not looked at yet. */
 static bool waits_for_repository(const struct answer_facts *f, const struct operation *op)
 {
@@ -22,130 +16,154 @@ static bool waits_for_repository(const struct answer_facts *f, const struct oper
     return f->source && is_move(op) && !(r && r->up);
 }
 
-static void add_operation_problems(const struct operations_seen *s, const struct operation *op)
+static const char *name_of(const struct operation *op)
 {
-    const char *name = op->volume->name[0] ? op->volume->name : op->id;
-    if (op->records.n && json_array_size(s->problems) < PROBLEMS_MAX) {
-        if (op->tried)
-            add_problem(s->problems, "warning",
-                        "it is tried again; until then a node that was lost could not tell how they ended",
-                        "the outcome of %u backup%s is not recorded in repository \"%s\": %s", op->records.n,
-                        op->records.n == 1 ? "" : "s", op->policy->repository,
-                        op->state == OP_RETRYING ? op->error.message : op->waiting);
-        return;
-    }
-    char why[1300] = "";
-    if (json_array_size(s->problems) >= PROBLEMS_MAX)
-        return;
-    if (op->state == OP_QUEUED && waits_for_repository(s->facts, op))
-        s->facts->source->waits(op, why, sizeof why, s->facts->arg);
-    if (why[0])
-        add_problem(s->problems, "warning", "", "%s waits: %s", name, why);
-    if (op->cleanup_error[0])
-        add_problem(s->problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
-                    "%s: what its backup made cannot be released: %s", name, op->cleanup_error);
-    if (op->state == OP_RETRYING)
-        add_problem(s->problems, "warning", op->error.hint, "%s is tried again: %s", name, op->error.message);
+    return op->volume->name[0] ? op->volume->name : op->id;
 }
 
-static int see_operation(const struct operation *op, void *arg)
+static void add_trouble(const struct operation *op, json_t *problems)
 {
-    struct operations_seen *s = arg;
-    const bool moves = op->state == OP_STARTING || op->state == OP_RUNNING || op->state == OP_CANCELLING;
-    json_t *list = op->state == OP_QUEUED ? s->queue : s->running;
-    s->used += moves && is_move(op);
-    s->queued += op->state == OP_QUEUED;
-    if (json_array_size(list) < LISTED_MAX)
-        json_array_append_new(list, operation_line(s->facts, op));
-    add_operation_problems(s, op);
-    return 0;
+    if (op->records.n) {
+        add_problem(problems, "warning",
+                    "it is tried again; until then a node that was lost could not tell how they ended",
+                    "the outcome of %u backup%s is not recorded in repository \"%s\": %s", op->records.n,
+                    op->records.n == 1 ? "" : "s", op->policy->repository,
+                    op->state == OP_RETRYING ? op->error.message : op->waiting);
+        return;
+    }
+    if (op->cleanup_error[0])
+        add_problem(problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
+                    "%s: what its backup made cannot be released: %s", name_of(op), op->cleanup_error);
+    if (op->state == OP_RETRYING)
+        add_problem(problems, "warning", op->error.hint, "%s is tried again: %s", name_of(op), op->error.message);
+}
+
+static void add_wait(const struct answer_facts *f, const struct operation *op, json_t *problems)
+{
+    char why[1300] = "";
+    if (waits_for_repository(f, op))
+        f->source->waits(op, why, sizeof why, f->arg);
+    if (why[0])
+        add_problem(problems, "warning", "", "%s waits: %s", name_of(op), why);
+}
+
+typedef const char *at_fn(const struct overview *s, size_t place);
+
+/* Those at the beginning of a list. */
+static json_t *list_operations(const struct answer_facts *f, at_fn *at)
+{
+    json_t *list = json_array();
+    const char *id;
+    for (size_t i = 0; i < LISTED_MAX && (id = at(f->overview, i)); i++) {
+        const struct operation *op = operation_peek(f->records, id);
+        if (op)
+            json_array_append_new(list, operation_line(f, op));
+    }
+    return list;
+}
+
+static void add_operation_problems(const struct answer_facts *f, json_t *problems)
+{
+    const struct operation *op;
+    const char *id;
+    for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_troubled_at(f->overview, i)); i++)
+        if ((op = operation_peek(f->records, id)))
+            add_trouble(op, problems);
+    for (size_t i = 0; i < LISTED_MAX && json_array_size(problems) < PROBLEMS_MAX; i++)
+        if ((id = overview_queued_at(f->overview, i)) && (op = operation_peek(f->records, id)))
+            add_wait(f, op, problems);
 }
 
 /* ---- volumes ---- */
 
-struct volumes_seen {
-    struct volume_lines lines;
-    unsigned *gone, *there; /* of each class of the configuration */
-    unsigned classes;
-};
-
-static void count_classes(struct volumes_seen *x, const struct cfg *c)
-{
-    while (c && cfg_class_at(c, x->classes))
-        x->classes++;
-    x->gone = calloc(2 * (size_t)x->classes + 1, sizeof *x->gone);
-    x->there = x->gone + x->classes;
-}
-
-static int see_volume(const struct volume_row *v, void *arg)
-{
-    struct volumes_seen *x = arg;
-    const struct volume_line *l = volume_lines_add(&x->lines, v, v->volume, v->klass);
-    for (unsigned i = 0; l && x->gone && i < x->classes; i++)
-        if (!strcmp(v->klass, cfg_class_at(x->lines.facts->cfg, i)->name))
-            ++*(l->state == VOLUME_GONE ? &x->gone[i] : &x->there[i]);
-    return 0;
-}
-
 /* One volume that is removed is no problem. A class without any of its volumes rather is a file system that is not
  * mounted. */
-static void add_empty_classes(const struct volumes_seen *x, json_t *problems)
+static void add_empty_classes(const struct answer_facts *f, json_t *problems)
 {
-    const struct cfg *c = x->lines.facts->cfg;
-    for (unsigned i = 0; x->gone && i < x->classes; i++) {
-        const struct cfg_class *k = cfg_class_at(c, i);
-        if (x->gone[i] && !x->there[i] && cfg_class_here(c, k))
+    const struct cfg_class *k;
+    unsigned there, gone;
+    for (unsigned i = 0; f->cfg && (k = cfg_class_at(f->cfg, i)); i++) {
+        overview_class(f->overview, i, &there, &gone);
+        if (gone && !there && cfg_class_here(f->cfg, k))
             add_problem(problems, "warning",
                         "is its file system mounted? If they were removed: `snapferry forget VOLUME` for each",
-                        "storage class \"%s\": none of its %u volume%s is there any more", k->name, x->gone[i],
-                        x->gone[i] == 1 ? "" : "s");
+                        "storage class \"%s\": none of its %u volume%s is there any more", k->name, gone,
+                        gone == 1 ? "" : "s");
     }
+}
+
+static const struct volume_line *line_of(const struct answer_facts *f, struct volume_lines *x, const char *id)
+{
+    const struct volume_row *v = volume_row_peek(f->records, id);
+    return v ? volume_lines_add(x, v, v->volume, v->klass) : NULL;
 }
 
 /* Its backups run, and the last one failed: it is protected for a while yet. */
-static void add_last_failures(const struct volumes_seen *x, json_t *problems)
+static void add_last_failures(const struct answer_facts *f, json_t *problems)
 {
-    for (size_t i = 0; i < x->lines.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
-        const struct volume_line *l = &x->lines.line[i];
-        const json_t *error = jobj(l->doc, "error");
+    struct volume_lines x;
+    const char *id;
+    volume_lines_init(&x, f);
+    for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_failing_at(f->overview, i)); i++) {
+        const struct volume_line *l = line_of(f, &x, id);
+        const json_t *error = l ? jobj(l->doc, "error") : NULL;
         const char *message = jstr(error, "message");
-        if (l->state == VOLUME_PROTECTED && l->failed)
+        if (l && l->state == VOLUME_PROTECTED)
             add_problem(problems, "error", jstr(error, "hint"), "the last backup of %s failed%s%s", l->name,
                         message[0] ? ": " : "", message);
     }
+    volume_lines_clear(&x);
 }
 
 /* A job that would back up nothing. */
-static void add_idle_jobs(const struct volumes_seen *x, json_t *problems)
+static void add_idle_jobs(const struct answer_facts *f, json_t *problems)
 {
-    const struct answer_facts *f = x->lines.facts;
-    CLEANUP_JSON json_t *busy = json_object();
-    const json_t *name;
-    size_t i, k;
-    if (!f->daemon || !f->daemon->looked)
+    if (!f->daemon || !f->daemon->looked || overview_is_behind(f->overview))
         return;
-    for (i = 0; i < x->lines.n; i++) {
-        const struct volume_line *l = &x->lines.line[i];
-        if (l->state != VOLUME_GONE && l->state != VOLUME_EXCLUDED)
-            json_array_foreach(jarr(l->doc, "jobs"), k, name)
-                json_object_set_new(busy, json_string_value(name), json_true());
-    }
-    for (i = 0; i < f->jobs.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
+    for (unsigned i = 0; i < f->jobs.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
         const struct job_view *j = &f->jobs.v[i];
-        if (!j->paused && !j->elsewhere && !j->failed && !json_object_get(busy, j->name))
+        if (!j->paused && !j->elsewhere && !j->failed && !overview_job_is_busy(f->overview, i))
             add_problem(problems, "error", "`snapferry volumes` lists what there is; see volumes in its section",
                         "job \"%s\" backs up nothing: no volume that is there is named by it", j->name);
     }
 }
 
-static void add_unprotected(const struct volumes_seen *x, json_t *problems)
+static void add_unprotected(const struct volume_lines *x, json_t *problems)
 {
-    for (size_t i = 0; i < x->lines.n && json_array_size(problems) < PROBLEMS_MAX; i++) {
-        const struct volume_line *l = &x->lines.line[i];
+    for (size_t i = 0; i < x->n && json_array_size(problems) < PROBLEMS_MAX; i++) {
+        const struct volume_line *l = &x->line[i];
         if (l->state == VOLUME_UNPROTECTED)
             add_problem(problems, "warning", jstr(jobj(l->doc, "error"), "hint"), "%s is not protected: %s", l->name,
                         jstr(l->doc, "why"));
     }
+}
+
+/* The most important ones, and what is wrong with all of them. */
+static json_t *list_volumes(const struct answer_facts *f, json_t *problems)
+{
+    struct volume_lines x;
+    const char *id;
+    volume_lines_init(&x, f);
+    for (size_t i = 0; i < ANSWER_VOLUMES_MAX && (id = overview_volume_at(f->overview, i)); i++)
+        line_of(f, &x, id);
+    add_pool_problems(f, problems);
+    add_empty_classes(f, problems);
+    add_look_problems(f, problems);
+    volume_lines_sort(&x);
+    add_unprotected(&x, problems);
+    add_last_failures(f, problems);
+    add_idle_jobs(f, problems);
+    json_t *list = volume_lines_list(&x);
+    volume_lines_clear(&x);
+    return list;
+}
+
+static json_t *count_volumes(const struct overview *s)
+{
+    json_t *o = json_object();
+    for (enum volume_state i = 0; i < VOLUME_STATES; i++)
+        jset_int(o, volume_states[i], overview_volumes(s, i));
+    return o;
 }
 
 /* ---- the daemon ---- */
@@ -172,11 +190,15 @@ static json_t *config_state(const struct answer_facts *f)
     return o;
 }
 
-static json_t *slots_state(const struct answer_facts *f, const struct operations_seen *s)
+static json_t *slots_state(const struct answer_facts *f)
 {
+    const struct overview_counts n = overview_counts(f->overview);
     const struct cfg_daemon *c = f->cfg ? cfg_daemon(f->cfg) : NULL;
-    return json_pack("{s:i,s:i,s:i,s:i}", "total", c ? c->slots : 0, "used", s->used, "restore_reserved",
-                     c ? c->restore_reserved : 0, "queued", s->queued);
+    unsigned running = n.retrying;
+    for (unsigned k = 0; k < KINDS; k++)
+        running += n.running[k];
+    return json_pack("{s:i,s:i,s:i,s:i,s:i}", "total", c ? c->slots : 0, "used", (int)n.used, "restore_reserved",
+                     c ? c->restore_reserved : 0, "queued", (int)n.queued, "running", (int)running);
 }
 
 /* The problems of the metrics are those of the daemon. */
@@ -190,52 +212,25 @@ static void put_metrics(const struct answer_facts *f, json_t *status)
     json_object_set_new(status, "metrics", metrics);
 }
 
-json_t *answer_standing(const struct answer_facts *f)
+json_t *answer_status(const struct answer_facts *facts)
 {
+    struct answer_facts own = *facts;
+    const struct answer_facts *f = &own;
+    CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    if (!own.overview)
+        return NULL;
+    if (made)
+        overview_work(made, SIZE_MAX, f->now_ns);
     json_t *problems = json_array();
-    struct volumes_seen v = {.gone = NULL};
-    volume_lines_init(&v.lines, f);
-    count_classes(&v, f->cfg);
-    volume_row_each(f->records, NULL, see_volume, &v, NULL);
-    add_pool_problems(f, problems);
-    add_empty_classes(&v, problems);
-    add_look_problems(f, problems);
-    volume_lines_sort(&v.lines);
-    add_unprotected(&v, problems);
-    add_last_failures(&v, problems);
-    add_idle_jobs(&v, problems);
-    json_t *o = json_pack("{s:o,s:o,s:o}", "volumes", volume_lines_list(&v.lines), "natives", natives_summary(f),
-                          "problems", problems);
-    free(v.gone);
-    volume_lines_clear(&v.lines);
-    return o;
-}
-
-static void add_problems(json_t *to, const json_t *from)
-{
-    json_t *p;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)from, i, p) if (json_array_size(to) < PROBLEMS_MAX)
-        json_array_append(to, p);
-}
-
-json_t *answer_status(const struct answer_facts *f)
-{
-    static const struct operation_filter live = {.live = true};
-    json_t *problems = json_array();
-    CLEANUP_JSON json_t *places = queue_places(f);
-    CLEANUP_JSON json_t *standing = f->standing ? json_incref((json_t *)(uintptr_t)f->standing) : answer_standing(f);
-    struct answer_facts own = *f;
-    own.places = places;
-    struct operations_seen s = {.facts = &own, .running = json_array(), .queue = json_array(), .problems = problems};
     add_general_problems(f, problems);
     json_t *repositories = list_repositories(f, problems);
-    operation_each(f->records, &live, see_operation, &s, NULL);
-    add_problems(problems, jarr(standing, "problems"));
-    json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:O,s:o,s:O,s:o}", "daemon", daemon_state(f), "config",
-                          config_state(f), "repositories", repositories, "slots", slots_state(f, &s), "running",
-                          s.running, "queue", s.queue, "volumes", json_object_get(standing, "volumes"), "jobs",
-                          list_jobs(f), "natives", json_object_get(standing, "natives"), "problems", problems);
+    add_operation_problems(f, problems);
+    json_t *volumes = list_volumes(f, problems);
+    json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "daemon", daemon_state(f), "config",
+                          config_state(f), "repositories", repositories, "slots", slots_state(f), "running",
+                          list_operations(f, overview_running_at), "queue", list_operations(f, overview_queued_at),
+                          "volumes", volumes, "volume_counts", count_volumes(f->overview), "jobs", list_jobs(f),
+                          "natives", natives_summary(f), "problems", problems);
     put_metrics(f, o);
     return o;
 }

@@ -85,9 +85,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
     struct native_sum natives = {0, 0};
     struct volume_line l = {.doc = json_object(), .good_ns = v ? v->last_success_ns : 0};
-    const enum outcome verdict = !v ? OUTCOME_NONE : v->last_verdict ? v->last_verdict : v->last_status;
     char why[1400];
-    l.failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED;
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
     volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
@@ -149,6 +147,19 @@ json_t *volume_lines_list(const struct volume_lines *x)
     for (size_t i = 0; i < x->n; i++)
         json_array_append(list, x->line[i].doc);
     return list;
+}
+
+int64_t volume_next_ns(const struct answer_facts *f, const char *volume_id)
+{
+    const struct volume_row *v = volume_row_peek(f->records, volume_id);
+    struct volume_lines x;
+    int64_t next_ns = 0;
+    volume_lines_init(&x, f);
+    const struct volume_line *l = v ? volume_lines_add(&x, v, v->volume, v->klass) : NULL;
+    if (l)
+        next_ns = jint(l->doc, "next_ns");
+    volume_lines_clear(&x);
+    return next_ns;
 }
 
 /* ---- the list ---- */
@@ -213,6 +224,31 @@ json_t *answer_volumes(const struct answer_facts *f, const char *klass, const js
         json_object_set(answer, "unsure", unsure);
     volume_lines_clear(&x.lines);
     return answer;
+}
+
+json_t *answer_volumes_recorded(const struct answer_facts *facts, const char *klass, const char *after, size_t limit)
+{
+    struct answer_facts own = *facts;
+    const struct answer_facts *f = &own;
+    CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    struct volume_lines x;
+    const char *id = after;
+    if (!own.overview)
+        return NULL;
+    if (made)
+        overview_work(made, SIZE_MAX, f->now_ns);
+    volume_lines_init(&x, f);
+    while (x.n < limit && (id = overview_volume_after(f->overview, id))) {
+        const struct volume_row *v = volume_row_peek(f->records, id);
+        if (v && (!*klass || !strcmp(klass, v->klass)) && !volume_lines_add(&x, v, v->volume, v->klass))
+            break;
+    }
+    const bool more = id && overview_volume_after(f->overview, id);
+    json_t *o = x.failed ? NULL : json_pack("{s:o, s:b}", "volumes", volume_lines_list(&x), "more", (int)more);
+    if (more && o)
+        jset_str(o, "next", id);
+    volume_lines_clear(&x);
+    return o;
 }
 
 int answer_class_known(const struct answer_facts *f, const char *klass, struct err *e)

@@ -38,7 +38,9 @@ static void print_rows(const struct options *o, const char *verb, const char *li
 {
     struct err e = ERR_INIT;
     bool paged = !strcmp(verb, "backups") || !strcmp(verb, "operations");
-    json_t *args = paged ? json_pack("{s:b, s:i}", "all", 1, "limit", ROWS_MAX) : json_object();
+    json_t *args = paged                      ? json_pack("{s:b, s:i}", "all", 1, "limit", ROWS_MAX)
+                   : !strcmp(verb, "volumes") ? json_pack("{s:b, s:i}", "recorded", 1, "limit", ROWS_MAX)
+                                              : json_object();
     CLEANUP_JSON json_t *answer = NULL;
     if (ask_or_read(o, verb, args, &answer, &e) < 0)
         return;
@@ -72,10 +74,10 @@ static void complete_natives(const struct options *o)
     print_rows(o, "natives", "natives", "alias", false);
 }
 
-/* Recorded volumes: the verb volumes accesses storage, which may be slow. */
+/* Recorded ones: without an access to storage, which may be slow. */
 static void complete_volumes(const struct options *o)
 {
-    print_rows(o, "status", "volumes", "name", false);
+    print_rows(o, "volumes", "volumes", "name", false);
 }
 
 /* ---- from the configuration ---- */

@@ -25,12 +25,16 @@ static int list_rows(const struct answer_facts *f, enum row_kind k, const json_t
     return answer_list(f, k, &q, ret, e);
 }
 
-static int list_volumes(const struct answer_facts *f, const char *klass, json_t **ret, struct err *e)
+static int list_volumes(const struct answer_facts *f, const json_t *args, json_t **ret, struct err *e)
 {
+    const char *klass = jstr(args, "class");
     int rc = answer_class_known(f, klass, e);
     if (rc < 0)
         return rc;
-    *ret = answer_volumes(f, klass, NULL, NULL);
+    if (jbool(args, "recorded"))
+        *ret = answer_volumes_recorded(f, klass, jstr(args, "after"), (size_t)jint(args, "limit"));
+    else
+        *ret = answer_volumes(f, klass, NULL, NULL);
     return *ret ? 0 : err_nomem(e);
 }
 
@@ -57,7 +61,7 @@ static int build_answer(const struct answer_facts *f, const char *verb, const js
     if (!strcmp(verb, "natives"))
         return answer_natives(f, jstr(args, "volume"), ret, e);
     if (!strcmp(verb, "volumes"))
-        return list_volumes(f, jstr(args, "class"), ret, e);
+        return list_volumes(f, args, ret, e);
     if (!strcmp(verb, "describe"))
         return describe(f, jstr(args, "id"), ret, e);
     if (!strcmp(verb, "explain"))

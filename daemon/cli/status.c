@@ -199,36 +199,48 @@ static void show_repositories(FILE *f, const json_t *s)
     }
 }
 
+/* The list has the first ones, `slots` counts all; a daemon of version 0.1 does not count what runs. */
+static size_t count_all(const json_t *s, const char *list, const char *count)
+{
+    const size_t listed = json_array_size(jarr(s, list)), all = (size_t)jint(jobj(s, "slots"), count);
+    return all > listed ? all : listed;
+}
+
 static void show_slots(FILE *f, const json_t *s)
 {
     const json_t *slots = jobj(s, "slots");
     char line[512], reserved[64] = "";
-    size_t queued = json_array_size(jarr(s, "queue"));
+    const size_t queued = count_all(s, "queue", "queued"), running = count_all(s, "running", "running");
     if (jint(slots, "restore_reserved"))
         snprintf(reserved, sizeof reserved, ", %lld reserved for restores", (long long)jint(slots, "restore_reserved"));
-    if ((size_t)jint(slots, "queued") > queued)
-        queued = (size_t)jint(slots, "queued");
     if (jbool(s, "offline"))
-        snprintf(line, sizeof line, "%zu running, %zu waiting, as last recorded", json_array_size(jarr(s, "running")),
-                 queued);
+        snprintf(line, sizeof line, "%zu running, %zu waiting, as last recorded", running, queued);
     else
         snprintf(line, sizeof line, "%lld of %lld used%s; %zu running, %zu waiting", (long long)jint(slots, "used"),
-                 (long long)jint(slots, "total"), reserved, json_array_size(jarr(s, "running")), queued);
+                 (long long)jint(slots, "total"), reserved, running, queued);
     print_labelled(f, "Slots", line);
+}
+
+/* Of a daemon of version 0.1, which does not say when: from the volume of the first one that is pruned. */
+static int64_t next_of_first(const json_t *s, const json_t *natives)
+{
+    const json_t *first = json_array_get(jarr(natives, "next"), 0), *v;
+    size_t i;
+    json_array_foreach(jarr(s, "volumes"), i,
+                       v) if (first && !strcmp(jstr(v, "name"), jstr(first, "volume"))) return jint(v, "next_ns");
+    return 0;
 }
 
 /* Count, space, and what is pruned next. */
 static void show_natives(FILE *f, const json_t *s)
 {
-    const json_t *n = jobj(s, "natives"), *first = json_array_get(jarr(n, "next"), 0), *v;
+    const json_t *n = jobj(s, "natives");
     char line[2048], when[80] = "";
-    size_t i;
     if (!n)
         return;
-    if (first)
-        json_array_foreach(jarr(s, "volumes"), i,
-                           v) if (!strcmp(jstr(v, "name"), jstr(first, "volume")) && jint(v, "next_ns"))
-            snprintf(when, sizeof when, " (%s)", text_in(jint(v, "next_ns")));
+    const int64_t next_ns = jint(n, "next_ns") ? jint(n, "next_ns") : next_of_first(s, n);
+    if (next_ns)
+        snprintf(when, sizeof when, " (%s)", text_in(next_ns));
     bool used = jint(n, "used") > 0, some = jint(n, "count") > 0;
     snprintf(line, sizeof line, "%lld snapshot%s%s%s%s%s%s", (long long)jint(n, "count"),
              jint(n, "count") == 1 ? "" : "s", used ? ", " : "", used ? text_size(n, "used") : "",
@@ -259,7 +271,7 @@ static size_t count_running(const struct screen *x)
 static void draw_running(FILE *f, const struct screen *x, size_t shown)
 {
     const json_t *list = jarr(x->answer, "running"), *op;
-    size_t i, n = json_array_size(list);
+    size_t i;
     struct table *t = table_new(NULL, "lslrRL");
     json_array_foreach(list, i, op)
     {
@@ -275,8 +287,9 @@ static void draw_running(FILE *f, const struct screen *x, size_t shown)
         table_cell(t, TINT_NONE, "%s", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
     }
     table_print(t, f, "  ");
-    if (n > shown)
-        print_omitted(f, "and %zu more: snapferry operations", n - shown);
+    const size_t all = count_all(x->answer, "running", "running");
+    if (all > shown)
+        print_omitted(f, "and %zu more: snapferry operations", all - shown);
 }
 
 static size_t count_queue(const struct screen *x)
@@ -390,8 +403,9 @@ static void draw_jobs(FILE *f, const struct screen *x, size_t shown)
 
 static size_t count_volumes(const struct screen *x)
 {
-    size_t fine = x->n_volumes - x->bad;
-    return x->bad + (fine < FINE_SHOWN ? fine : FINE_SHOWN);
+    const size_t fine = x->n_volumes - x->bad, n = x->bad + (fine < FINE_SHOWN ? fine : FINE_SHOWN),
+                 listed = json_array_size(x->volumes);
+    return n < listed ? n : listed;
 }
 
 static void draw_volumes(FILE *f, const struct screen *x, size_t shown)
@@ -524,14 +538,30 @@ static void fit_screen(const struct screen *x, size_t shown[PARTS])
 /* "vg0/db1 is not protected: ..." is printed with the volume. */
 static bool told_by_volume(const struct screen *x, const char *text)
 {
-    for (size_t i = 0; i < x->n_volumes; i++) {
-        const json_t *v = json_array_get(x->volumes, i);
+    const json_t *v;
+    size_t i;
+    json_array_foreach(x->volumes, i, v)
+    {
         const char *name = jstr(v, "name");
         size_t n = strlen(name);
         if (!jbool(v, "protected") && n && !strncmp(text, name, n) && !strncmp(text + n, " is not protected", 17))
             return true;
     }
     return false;
+}
+
+/* The list has the first ones, the counts are of all; a daemon of version 0.1 lists all. */
+static void status_volumes(const json_t *s, size_t n[STANDINGS])
+{
+    const json_t *c = jobj(s, "volume_counts");
+    if (!c) {
+        volumes_count(jarr(s, "volumes"), n);
+        return;
+    }
+    n[STANDING_PROTECTED] = (size_t)jint(c, "protected");
+    n[STANDING_UNPROTECTED] = (size_t)jint(c, "unprotected");
+    n[STANDING_GONE] = (size_t)jint(c, "gone");
+    n[STANDING_EXCLUDED] = (size_t)jint(c, "excluded");
 }
 
 static int show_status(const struct options *o, const json_t *s, struct err *e)
@@ -543,7 +573,7 @@ static int show_status(const struct options *o, const json_t *s, struct err *e)
     if (!problems)
         return err_nomem(e);
     x.volumes = list;
-    volumes_count(list, x.standing);
+    status_volumes(s, x.standing);
     x.bad = x.standing[STANDING_UNPROTECTED];
     x.n_volumes = x.bad + x.standing[STANDING_PROTECTED];
     x.problems = problems;
@@ -558,12 +588,13 @@ static int show_status(const struct options *o, const json_t *s, struct err *e)
 /* Exit code of --check: 0, ERR_PARTIAL with problems, ERR_NO_DAEMON if the daemon does not answer. */
 static int check_status(const json_t *s)
 {
-    size_t i;
-    const json_t *v;
     if (jbool(s, "offline"))
         return ERR_NO_DAEMON;
-    json_array_foreach(jarr(s, "volumes"), i, v) if (volume_standing(v) == STANDING_UNPROTECTED) return ERR_PARTIAL;
-    return json_array_size(jarr(s, "problems")) || !jbool(jobj(s, "config"), "ok") ? ERR_PARTIAL : 0;
+    size_t volumes[STANDINGS];
+    status_volumes(s, volumes);
+    return volumes[STANDING_UNPROTECTED] || json_array_size(jarr(s, "problems")) || !jbool(jobj(s, "config"), "ok")
+               ? ERR_PARTIAL
+               : 0;
 }
 
 int ask_status(const struct options *o, struct err *e)

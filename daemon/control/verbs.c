@@ -199,7 +199,7 @@ static const struct {
     {"status", do_status, false, false, ""},
     {"operations", control_operations, false, false, "all:b backup:d volume:s state:s limit:i before:i"},
     {"backups", control_backups, false, false, "all:b state:s limit:i before:i"},
-    {"volumes", do_volumes, false, true, "class:s"},
+    {"volumes", do_volumes, false, true, "class:s recorded:b limit:i after:s"},
     {"jobs", control_jobs, false, false, ""},
     {"natives", control_natives, false, false, "volume:s"},
     {"describe", control_describe, false, true, "id:s!"},

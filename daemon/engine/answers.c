@@ -13,6 +13,7 @@
 
 /* A person waits for the list of volumes; the command gives up at 15 s. */
 #define LOOK_S 12
+#define RECORDED_MAX 500 /* volumes of a page, from the records alone */
 
 /* ---- facts ---- */
 
@@ -123,6 +124,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                .now_ns = now_ns(),
                                .source = &source,
                                .arg = g,
+                               .overview = g->overview,
                                .config = {g->reload_ok, g->reload_error, g->reload_ns, g->warnings}};
     if (wanted == FACTS_OF_JOBS || wanted == FACTS_ALL)
         f->jobs = jobs_now(g);
@@ -174,39 +176,12 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
     return answer_backup(&f, b, with_operations);
 }
 
-/* ---- status ---- */
-
-#define STANDING_CHEAP_NS (20 * NS_PER_MS) /* it is made for each answer */
-#define STANDING_SHARE 100                 /* else for a hundredth of the time at most */
-
-void standing_forget(struct engine *g)
-{
-    json_decref(g->standing);
-    g->standing = NULL;
-}
-
-/* What is said of thousands of volumes is kept for a while: it would hold up all else. */
-static const json_t *standing_of(struct engine *g, const struct answer_facts *f)
-{
-    if (g->standing && mono_ns() < g->standing_until_ns)
-        return g->standing;
-    const int64_t from = thread_cpu_ns();
-    standing_forget(g);
-    g->standing = answer_standing(f);
-    const int64_t cost = thread_cpu_ns() - from;
-    g->standing_until_ns = cost > STANDING_CHEAP_NS ? mono_ns() + STANDING_SHARE * cost : 0;
-    return g->standing;
-}
-
 json_t *engine_status(struct engine *g)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
+    kept_now(g);
     gather_facts(g, FACTS_ALL, &f);
-    f.standing = standing_of(g, &f);
-    json_t *status = answer_status(&f);
-    if (!g->standing_until_ns)
-        standing_forget(g);
-    return status;
+    return answer_status(&f);
 }
 
 void engine_headline(struct engine *g, char *out, size_t cap)
@@ -295,8 +270,18 @@ void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply,
     const char *klass = jstr(req, "class");
     CLEANUP(answer_facts_clear) struct answer_facts f;
     struct err e = ERR_INIT;
-    gather_facts(g, FACTS_OF_ROWS, &f);
+    gather_facts(g, FACTS_OF_JOBS, &f);
     answer_class_known(&f, klass, &e);
+    if (!e.cls && jbool(req, "recorded")) {
+        const int64_t limit = jint(req, "limit");
+        kept_now(g);
+        CLEANUP_JSON json_t *answer = answer_volumes_recorded(
+            &f, klass, jstr(req, "after"), limit > 0 && limit < RECORDED_MAX ? (size_t)limit : RECORDED_MAX);
+        if (!answer)
+            err_nomem(&e);
+        reply(answer, answer ? NULL : &e, arg);
+        return;
+    }
     look_or_fail(g, new_look(g, klass, reply, arg), klass[0] ? cfg_class(f.cfg, klass) : NULL, NULL, volumes_done, &e,
                  reply, arg);
 }

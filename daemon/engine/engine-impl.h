@@ -77,8 +77,9 @@ struct engine {
     json_t *orphan_list;
     json_t *pools;                          /* volume id -> how full its pool is, as last seen */
     const struct engine_observer *observer; /* NULL: none */
-    json_t *standing;                       /* of volumes and native snapshots, as status had it last; NULL: not kept */
-    int64_t standing_until_ns;              /* CLOCK_MONOTONIC: made again then */
+    struct overview *overview;              /* kept.c */
+    sd_event_source *behind;                /* volumes are to be looked at for it */
+    int64_t kept_ns;                        /* CLOCK_MONOTONIC: when it took over the configuration last */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;
@@ -136,8 +137,19 @@ int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
 const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op);
 
-/* What status has of volumes is made anew (answers.c). */
-void standing_forget(struct engine *g);
+/* ---- what status says of all volumes (kept.c) ---- */
+
+/* After the schedule: intervals of jobs are those of now. */
+int kept_new(struct engine *g, struct err *e);
+void kept_free(struct engine *g);
+/* A row has changed. */
+void kept_row(struct engine *g, enum row_kind k, const char *id, const void *was, const void *now);
+/* There is another configuration. */
+void kept_configure(struct engine *g);
+/* With each sweep: what changes with the calendar. */
+void kept_refresh(struct engine *g);
+/* For an answer: with a few of what was noted looked at. */
+const struct overview *kept_now(struct engine *g);
 
 /* ---- outcomes of backups for their repositories (backup-record.c) ---- */
 

@@ -24,6 +24,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 {
     struct engine *g = arg;
     decide_row_changed(&g->d, k, id, was, now);
+    kept_row(g, k, id, was, now);
     if (k == ROW_OPERATION || k == ROW_BACKUP) {
         const struct row *row = now ? now : was;
         waiters_note(g, id, k == ROW_OPERATION && row ? row->parent : "");
@@ -161,6 +162,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         complaints_look(g);
         count_write_errors(g);
         jobs_record(g);
+        kept_refresh(g);
         g->prune_wanted = true;
         engine_look_at_all(g);
         waiters_remind(g);
@@ -296,11 +298,6 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = movers_new(&g->movers, &mo, e);
     if (rc < 0)
         goto fail;
-    rc = rows_watch(g->records, row_changed, g);
-    if (rc < 0) {
-        err_set(e, ERR_GENERIC, -rc, "the records cannot be watched");
-        goto fail;
-    }
     if (sd_event_add_defer(loop, &g->kick, on_kick, g) < 0 ||
         sd_event_add_io(loop, &g->commit, records_commit_fd(g->records), EPOLLIN, on_commit, g) < 0 ||
         sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0) {
@@ -318,6 +315,14 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     rc = schedule_apply(g->schedule, c, now_ns(), e);
     if (rc < 0)
         goto fail;
+    rc = kept_new(g, e);
+    if (rc < 0)
+        goto fail;
+    rc = rows_watch(g->records, row_changed, g);
+    if (rc < 0) {
+        err_set(e, ERR_GENERIC, -rc, "the records cannot be watched");
+        goto fail;
+    }
     jobs_record(g);
     if (systemd_runs())
         g->old_timers = OLD_TIMERS_LEFT;
@@ -355,8 +360,8 @@ void engine_free(struct engine *g)
     }
     if (g->records)
         rows_unwatch(g->records, g);
+    kept_free(g);
     volumes_free(g);
-    standing_forget(g);
     repositories_free(g);
     recorded_free(g);
     other_nodes_free(g);
@@ -439,7 +444,7 @@ static void reload_done(struct step_result *s, void *arg)
         repositories_reopen(g, NULL);
         other_nodes_changed(g);
         volumes_look_again(g);
-        standing_forget(g);
+        kept_configure(g);
         if (g->observer)
             g->observer->configured(fresh, g->observer->arg);
         answer = json_pack("{s:b,s:s}", "reloaded", 1, "hash", cfg_hash(fresh));

@@ -73,8 +73,9 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
 void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"volume"}: what is remembered of a volume that is gone leaves the records; its backups stay. */
 void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
-/* Volumes that the classes match now, with policy, last results, next run, and why not protected. */
-void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"class"|absent} */
+/* {"class"|absent}: volumes that the classes match now, with policy, last results, next run, and why not protected.
+ * {"recorded": true, "limit", "after"}: a page of those that the records have, without a look at the storage. */
+void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */
 void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 
