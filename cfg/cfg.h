@@ -292,8 +292,9 @@ bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const cha
 /* Effective policy of volume `name` in job `job` (NULL: none). Never fails but for memory. */
 int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e);
 /* Members `exclude` and `pool_high_water` of that policy (job NULL), without making the whole of it: what a list of
- * thousands of volumes asks of each. `k` is the class of the volume. */
-bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name);
+ * thousands of volumes asks of each. `k` is the class of the volume; size UINT64_MAX: not known, then nothing that
+ * depends on it counts. */
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name, uint64_t size);
 unsigned cfg_pool_high_water(const struct cfg *c, const char *name);
 /* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);

@@ -491,7 +491,7 @@ static const struct value *value_in_force(const struct sections *from, const cha
     return NULL;
 }
 
-bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name)
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name, uint64_t size)
 {
     struct sections from;
     struct cfg_policy p;
@@ -505,9 +505,8 @@ bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *na
         (void)value_store(v->key, v->text, NULL, &p);
     if (p.exclude || scope == SCOPE_VOLUME || !c->n_rules)
         return p.exclude;
-    const struct cfg_rule *r = find_rule(c, name, UINT64_MAX, &open);
-    (void)find_plugin(c, name, UINT64_MAX,
-                      &open); /* as cfg_policy_size(): one that asks for the size leaves all open */
+    const struct cfg_rule *r = find_rule(c, name, size, &open);
+    (void)find_plugin(c, name, size, &open); /* as cfg_policy_size(): one that asks for the size leaves all open */
     return r && r->action == ACTION_SKIP && !open;
 }
 

@@ -96,8 +96,16 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
     CLEANUP_JSON json_t *text = json_array(), *notes = json_array(), *answer = json_object();
     struct cfg_policy p = {.effective = NULL};
     int rc = cfg_policy(f->cfg, volume, NULL, &p, e);
-    if (rc < 0)
+    const struct volume_row *known = f->records ? recorded_volume(f->records, volume) : NULL;
+    /* [policy] sections and mover plugins may depend on the size. */
+    if (rc >= 0 && look->volume)
+        rc = cfg_policy_size(f->cfg, &p, volume, (uint64_t)jint(look->volume, "size"), e);
+    else if (rc >= 0 && known)
+        rc = cfg_policy_size(f->cfg, &p, volume, (uint64_t)known->volume->size, e);
+    if (rc < 0) {
+        cfg_policy_clear(&p);
         return rc;
+    }
     if (!look->asked && look->silent[0])
         add_text(notes, "the storage does not answer (%s): shown from configuration and records", look->silent);
     jset_str(answer, "volume", volume);

@@ -80,7 +80,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const struct answer_facts *f = x->facts;
     const char *name = volume->name[0] || !v ? volume->name : v->id;
     const struct cfg_class *k = f->cfg ? cfg_class_of(f->cfg, name) : NULL;
-    const char *excluded = f->cfg ? volume_excluded(f->cfg, name) : NULL;
+    const char *excluded = f->cfg ? volume_excluded(f->cfg, name, volume->size) : NULL;
     const struct volume_jobs jobs = jobs_of(x, k, name);
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
     struct native_sum natives = {0, 0};

@@ -157,7 +157,7 @@ static int on_volume(const struct volume *v, void *arg)
             g->view->shadowed = strdup(v->name);
         return 0;
     }
-    for (unsigned i = 0; !cfg_excluded(g->cfg, of, v->name) && (j = cfg_job_at(g->cfg, i)); i++)
+    for (unsigned i = 0; !cfg_excluded(g->cfg, of, v->name, v->size) && (j = cfg_job_at(g->cfg, i)); i++)
         g->busy[i] |= cfg_job_names(j, of, v->name);
     if (!g->view->first) {
         g->view->first = malloc(sizeof *v);

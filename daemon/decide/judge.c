@@ -16,14 +16,14 @@ const char *class_message(const char *klass, const char *message)
     return n > 0 && !strncmp(message, head, (size_t)n) ? message + n : message;
 }
 
-const char *volume_excluded(const struct cfg *c, const char *name)
+const char *volume_excluded(const struct cfg *c, const char *name, int64_t size)
 {
     const struct cfg_class *k = cfg_class_of(c, name);
     if (!k)
         return "no storage class matches it any more";
     if (!cfg_class_here(c, k))
         return "its class is for other nodes (only-on-node)";
-    return cfg_excluded(c, k, name) ? "excluded by the configuration" : NULL;
+    return cfg_excluded(c, k, name, (uint64_t)size) ? "excluded by the configuration" : NULL;
 }
 
 int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name)

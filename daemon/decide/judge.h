@@ -22,8 +22,8 @@ enum volume_state {
 /* "protected", "unprotected", "gone", "excluded": in answers and as label of metrics. */
 extern const char *const volume_states[VOLUME_STATES];
 
-/* Why the configuration does not have a volume of this name backed up here, NULL: it does. Static text. */
-const char *volume_excluded(const struct cfg *c, const char *name);
+/* Why the configuration does not have a volume of this name and size backed up here, NULL: it does. Static text. */
+const char *volume_excluded(const struct cfg *c, const char *name, int64_t size);
 /* What a driver said of a storage class, without the class at its beginning: for a text that names it already. */
 const char *class_message(const char *klass, const char *message);
 /* The jobs of the configuration as they are now, in its order. */

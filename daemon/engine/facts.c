@@ -245,7 +245,7 @@ static void look_at_volume(const struct volume_looks *l, struct fact *f)
     const struct cfg *c = l->engine->cfg;
     json_decref(f->samples);
     f->samples = NULL;
-    f->used_here = !volume_excluded(c, f->name);
+    f->used_here = !volume_excluded(c, f->name, f->size);
     f->interval_s = volume_interval(c, &l->jobs, f->name);
 }
 

@@ -236,7 +236,7 @@ static void cmd_judge(void)
     }
     volume_row_init(&v);
     const bool known = volume_find(&m.d, word(1), &v) == 0;
-    const char *excluded = volume_excluded(m.d.world.cfg, word(1));
+    const char *excluded = volume_excluded(m.d.world.cfg, word(1), -1);
     const int64_t interval = volume_interval(m.d.world.cfg, &now, word(1));
     const enum volume_state s = volume_judge(v.state == VOL_GONE, excluded != NULL, v.last_success_ns, interval, m.now);
     volume_why(s, known ? &v : NULL, excluded, now.n > 0, why, sizeof why);

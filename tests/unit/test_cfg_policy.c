@@ -12,7 +12,7 @@ static struct cfg_policy policy(const struct cfg *c, const char *volume, const c
     struct err e = ERR_INIT;
     assert_ok(cfg_policy(c, volume, job, &p, &e), &e);
     /* Single values are those of the whole policy. */
-    assert_int_equal(cfg_excluded(c, cfg_class_of(c, volume), volume), p.exclude);
+    assert_int_equal(cfg_excluded(c, cfg_class_of(c, volume), volume, UINT64_MAX), p.exclude);
     if (!job)
         assert_int_equal(cfg_pool_high_water(c, volume), p.pool_high_water);
     return p;
