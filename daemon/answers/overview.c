@@ -240,13 +240,13 @@ static void list_place(struct overview *s, struct place *p, bool failed)
     count_place(s, p, 1);
 }
 
-/* What the configuration makes of it: asked again only if it is another one, or the volume has another name. */
-static void look_at_jobs(struct overview *s, struct place *p, const char *name)
+/* What the configuration makes of it: asked again only if it is another one, or the volume has another name or size. */
+static void look_at_jobs(struct overview *s, struct place *p, const char *name, int64_t size)
 {
     const struct cfg_class *k = s->cfg ? cfg_class_of(s->cfg, name) : NULL;
     unsigned n = 0;
     p->interval_s = 0;
-    p->excluded = s->cfg ? volume_excluded(s->cfg, name) : NULL;
+    p->excluded = s->cfg ? volume_excluded(s->cfg, name, size) : NULL;
     for (unsigned pass = 0; pass < 2; pass++) {
         n = 0;
         for (unsigned i = 0; i < s->n_jobs; i++) {
@@ -274,10 +274,10 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
 {
     const char *name = v->volume->name[0] ? v->volume->name : v->id;
     const enum outcome verdict = v->last_verdict ? v->last_verdict : v->last_status;
-    const bool renamed = strcmp(p->volume->name, v->volume->name) != 0;
+    const bool changed = strcmp(p->volume->name, v->volume->name) != 0 || p->volume->size != v->volume->size;
     volume_desc_set(&p->volume, v->volume);
-    if (renamed || !p->jobs_known)
-        look_at_jobs(s, p, name);
+    if (changed || !p->jobs_known)
+        look_at_jobs(s, p, name, v->volume->size);
     p->klass = 0;
     for (unsigned i = 0; i < s->n_classes && !p->klass; i++)
         p->klass = strcmp(v->klass, cfg_class_at(s->cfg, i)->name) ? 0 : i + 1;
