@@ -292,8 +292,7 @@ static void put_outcome(const struct answer_facts *f, const struct backup *b, js
     if (json_object_size(recorded))
         json_object_set(o, "recorded", recorded);
     json_decref(recorded);
-    if (json_object_size(b->natives_seen))
-        json_object_set(o, "natives_seen", b->natives_seen);
+    put_structs(o, "natives_seen", &native_seen_fields, &b->natives_seen);
 }
 
 static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown)

@@ -12,6 +12,8 @@
 #include "chunker/splitter.h"
 #include "daemon/mover/mover.h"
 
+struct cfg;
+
 /* A word such as "backup" may be two verbs: with -r it works on a repository in this process, without -r it is a
  * request to the daemon. */
 enum verb {
@@ -104,6 +106,7 @@ struct options {
     double read_percent;
     /* directories of the daemon; never NULL after options_parse() */
     const char *config_dir, *state_dir, *runtime_dir;
+    bool config_dir_given;
     /* the daemon's verbs */
     const char *job, *from, *note, *kind;
     json_t *class_map; /* {"OLD": "NEW"} or NULL */
@@ -143,6 +146,8 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e);
 int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int *shards, size_t n_shards,
                    struct blobs **ret, struct err *e);
 int cli_password(const struct options *o, char **ret, struct err *e);
+/* The configuration of -r: of --config-dir or --config, otherwise the daemon's. To be freed in any case. */
+int cli_cfg(const struct options *o, struct cfg **ret, struct err *e);
 /* Name of this node in sources: --node-name, otherwise the daemon's, by the configuration of -r. ERR_USAGE if it is not
  * certain: snapshots under a wrong name would begin another history. */
 int cli_node_name(const struct options *o, char out[256], struct err *e);

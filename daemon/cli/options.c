@@ -115,6 +115,7 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
         return 0;
     case OPT_CONFIG_DIR:
         o->config_dir = v;
+        o->config_dir_given = true;
         return 0;
     case OPT_JOB:
         o->job = v;
@@ -548,6 +549,8 @@ static int check_together(const struct options *o, struct err *e)
     if (o->parent && (o->no_parent || o->full_scan))
         return err_set(e, ERR_USAGE, EINVAL, "--changed-ranges and --%s are mutually exclusive",
                        o->no_parent ? "no-parent" : "full-scan");
+    if (o->config && o->config_dir_given)
+        return err_set(e, ERR_USAGE, EINVAL, "--config and --config-dir are mutually exclusive");
     if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
         return err_set(e, ERR_USAGE, EINVAL,
                        o->all ? "cancel takes ids or --all, not both" : "cancel requires ids or --all");

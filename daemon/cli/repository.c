@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The repository of the command line. */
 struct meant {
@@ -19,6 +20,17 @@ struct meant {
     char mover_user[64];                /* likewise: user of the daemon's movers */
     bool insecure;                      /* others may be able to read the password file */
 };
+
+int cli_cfg(const struct options *o, struct cfg **ret, struct err *e)
+{
+    char file[4096];
+    if (!o->config_dir_given)
+        return cfg_load(ret, o->config, e);
+    if ((size_t)snprintf(file, sizeof file, "%s/snapferry.ini", o->config_dir) >= sizeof file)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "configuration directory name too long");
+    /* Without a main file conf.d alone is the configuration, as for the daemon. */
+    return access(file, F_OK) < 0 && errno == ENOENT ? cfg_load_dir(ret, o->config_dir, e) : cfg_load(ret, file, e);
+}
 
 /* Directory and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
  * always a directory. */
@@ -38,7 +50,7 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
     }
     if (!strchr(o->repo, '/')) {
         CLEANUP(cfg_freep) struct cfg *c = NULL;
-        if (cfg_load(&c, o->config, e) < 0)
+        if (cli_cfg(o, &c, e) < 0)
             return -EINVAL;
         const struct cfg_repository *s = cfg_repository(c, o->repo);
         if (s && strcmp(s->type, "filesystem") != 0) {
@@ -60,8 +72,11 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
         if (o->verb != VERB_REPO_CREATE && stat(o->repo, &st) < 0) {
             err_set(e, ERR_NO_REPO, 0, "no directory and no [repository] section \"%s\"", text_name(o->repo));
             char from[400];
-            snprintf(from, sizeof from, "sections are read from %.300s and its conf.d",
-                     o->config ? o->config : CFG_DEFAULT_FILE);
+            if (o->config_dir_given)
+                snprintf(from, sizeof from, "sections are read from the configuration in %.300s", o->config_dir);
+            else
+                snprintf(from, sizeof from, "sections are read from %.300s and its conf.d",
+                         o->config ? o->config : CFG_DEFAULT_FILE);
             return nearest_hint(e, cfg_near_repository(c, o->repo), from);
         }
     }
@@ -127,7 +142,7 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
 static int configured_name(const struct options *o, char out[256], struct err *e)
 {
     CLEANUP(cfg_freep) struct cfg *c = NULL;
-    int rc = cfg_load(&c, o->config, e);
+    int rc = cli_cfg(o, &c, e);
     if (rc >= 0)
         rc = cfg_node_name(c, out, e);
     if (rc < 0)

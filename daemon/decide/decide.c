@@ -158,20 +158,18 @@ static void apply(struct live *l, const struct event *ev, bool back)
 static void apply_to_all(struct decide *d, const struct event *ev, bool back)
 {
     struct live *l = live_find(d, ev->id);
-    const json_t *item;
-    size_t i;
+    const struct step_item *item = ev->result.asked.items.v;
     if (l)
         apply(l, ev, back);
     if (ev->kind != EVENT_WORK || ev->work != WORK_SNAPSHOT)
         return;
     /* One piece of work for all members of a group. */
-    json_array_foreach(jarr(ev->result.in, "items"), i, item)
-    {
-        struct live *member = live_find(d, jstr(item, "operation"));
+    for (unsigned i = 0; i < ev->result.asked.items.n; i++) {
+        struct live *member = live_find(d, item[i].operation);
         if (member && member != l)
             member->working = back ? ev->work : WORK_NONE;
         if (!back)
-            decide_look_at(d, ROW_OPERATION, jstr(item, "operation"));
+            decide_look_at(d, ROW_OPERATION, item[i].operation);
     }
 }
 
@@ -189,6 +187,7 @@ static bool reduce(struct event *ev, const struct err *e)
         ev->report.err = why;
     } else if (ev->kind == EVENT_WORK && ev->result.out) {
         json_take(&ev->result.out, NULL);
+        step_answer_clear(&ev->result.answer);
         ev->result.err = why;
     } else {
         return false;
@@ -196,8 +195,19 @@ static bool reduce(struct event *ev, const struct err *e)
     return true;
 }
 
+/* Documents become structs here, and nowhere else in this room. */
+static void decode(struct decide *d, struct event *ev)
+{
+    struct work_result *s = &ev->result;
+    const bool of_several = ev->work == WORK_SNAPSHOT || ev->work == WORK_LOOK;
+    if (ev->kind == EVENT_WORK &&
+        (step_answer_load(&s->answer, s->out) < 0 || (of_several && step_answer_load(&s->asked, s->in) < 0)))
+        d->plan.failed = true;
+}
+
 static void event_apply(struct decide *d, struct event *ev)
 {
+    decode(d, ev);
     apply_to_all(d, ev, false);
     if (ev->row == ROW_BACKUP)
         backup_event(d, ev);

@@ -26,6 +26,7 @@
 #include "daemon/decide/natives-plan.h"
 #include "daemon/protocol/mover-outcome.h"
 #include "daemon/records/records.h"
+#include "daemon/records/step-answer.h"
 
 #include <systemd/sd-id128.h>
 
@@ -104,9 +105,10 @@ const char *work_name(enum work w);
 
 /* How a piece of work ended. */
 struct work_result {
-    json_t *in;  /* what it was started with, NULL: unknown */
-    json_t *out; /* NULL: none */
-    int fd;      /* -1: none */
+    json_t *in;                       /* what it was started with, NULL: unknown */
+    json_t *out;                      /* NULL: none */
+    struct step_answer asked, answer; /* of both, once it is looked at; asked: of snapshots and looks alone */
+    int fd;                           /* -1: none */
     bool timed_out, canceled;
     bool not_started; /* no process could be made */
     bool fired;       /* of WORK_POST_HOOK: the watchdog had run the hook before */
@@ -576,7 +578,7 @@ bool natives_asked(struct decide *d, const struct operation *op, char *out, size
 /* The end of WORK_PRUNE. */
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
 /* What the removal of native snapshots answered (NULL: nothing). */
-void natives_removed(struct decide *d, const json_t *answers);
+void natives_removed(struct decide *d, const struct step_answer *answer);
 /*
  * What a plan would remove, as items for the removal. One whose data is in a repository is due only when the repository
  * was asked after `since_ns` and could read it (RS-18): until then it is in *check (snapshot id -> alias), not in

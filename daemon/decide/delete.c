@@ -136,12 +136,11 @@ static void wait_for(struct decide *d, struct operation *op, const char *why)
 
 static void natives_done(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    natives_removed(d, s->err.cls ? NULL : s->out);
-    const json_t *a, *bad = NULL;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "items"), i, a) if (jobj(a, "error")) bad = jobj(a, "error");
+    const struct op_error *bad = step_items_error(&s->answer.items);
+    if (!s->err.cls)
+        natives_removed(d, &s->answer);
     if (s->err.cls || bad) {
-        str_set(&op->waiting, s->err.cls ? s->err.msg : jstr(bad, "message"));
+        str_set(&op->waiting, s->err.cls ? s->err.msg : bad->message);
         op->wake_ns = decide_now(d) + (s->err.cls ? 5 : 30) * NS_PER_S;
     }
     operation_write(d, op);

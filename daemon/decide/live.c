@@ -92,6 +92,8 @@ struct event *event_new(enum event_kind kind, enum row_kind row, const char *id)
     ev->kind = kind;
     ev->row = row;
     ev->result.fd = -1;
+    step_answer_init(&ev->result.asked);
+    step_answer_init(&ev->result.answer);
     ev->report.status = -1;
     snprintf(ev->id, sizeof ev->id, "%s", id);
     return ev;
@@ -103,6 +105,8 @@ void event_free(struct event *ev)
         return;
     if (ev->result.fd >= 0)
         close(ev->result.fd);
+    step_answer_clear(&ev->result.asked);
+    step_answer_clear(&ev->result.answer);
     json_decref(ev->result.in);
     json_decref(ev->result.out);
     json_decref(ev->identity);

@@ -259,47 +259,46 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
 
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    natives_removed(d, s->err.cls ? NULL : s->out);
+    const struct step_item *item = s->answer.items.v;
+    if (!s->err.cls)
+        natives_removed(d, &s->answer);
     if (s->err.cls)
         plan_log(d, LOG_LVL_WARNING, "%s: native snapshots cannot be pruned: %s", operation_label(op), s->err.msg);
     /* What could not be removed is planned again; a storage that is full will say so itself. */
-    const json_t *a;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "items"), i, a)
-    {
-        if (jobj(a, "error"))
-            plan_log(d, LOG_LVL_WARNING, "native snapshot %s cannot be removed: %s", jstr(a, "alias"),
-                     jstr(jobj(a, "error"), "message"));
-    }
+    for (unsigned i = 0; i < s->answer.items.n; i++)
+        if (item[i].error.code)
+            plan_log(d, LOG_LVL_WARNING, "native snapshot %s cannot be removed: %s", item[i].alias,
+                     item[i].error.message);
     op->prune_rounds = op->prune_rounds + 1;
     operation_write(d, op);
 }
 
-void natives_removed(struct decide *d, const json_t *out)
+void natives_removed(struct decide *d, const struct step_answer *answer)
 {
-    const json_t *a;
-    size_t i;
-    json_array_foreach(json_object_get(out, "items"), i, a)
-    {
-        const char *alias = jstr(a, "alias");
+    const struct step_item *a = answer->items.v;
+    for (unsigned i = 0; i < answer->items.n; i++, a++) {
+        const char *alias = a->alias;
         CLEANUP(native_row_clear) struct native_row r;
         native_row_init(&r);
         if (!alias[0] || native_row_read(d, alias, &r) < 0)
             continue;
-        if (jobj(a, "error")) {
-            json_set(&r.remove_error, jobj(a, "error"));
+        if (a->error.code) {
+            str_set(&r.remove_error.message, a->error.message);
+            str_set(&r.remove_error.hint, a->error.hint);
+            r.remove_error.cls = a->error.code;
+            r.remove_error.sys = a->error.sys;
             records_counter_add(d->records, "snapshot_delete_failures_total", NULL, 1, NULL);
             native_row_write(d, &r);
             continue;
         }
-        if (jbool(a, "there")) {
+        if (a->there) {
             plan_log(d, LOG_LVL_INFO, "native snapshot %s of %s is on the storage again", alias, r.volume->name);
             native_row_become(d, &r, NATIVE_PRESENT);
             if (r.snapshot_only)
                 volume_backup_found(d, r.volume_id);
             continue;
         }
-        if (jbool(a, "gone"))
+        if (a->gone)
             plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s was already gone", alias, r.volume->name);
         native_row_delete(d->records, alias, NULL);
         if (r.snapshot_only)

@@ -40,9 +40,9 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
         return;
     }
     const bool restore = operation_is_restore(op);
-    json_t *made = restore ? jobj(s->out, "target") : s->out;
+    json_t *made = restore ? s->answer.target : s->out;
     const struct live *l = live_find(d, op->id);
-    if (!restore && jbool(made, "nothing_made") && l && l->expose_first) {
+    if (!restore && s->answer.nothing_made && l && l->expose_first) {
         records_intent_resolve(d->records, op->expose_intent, NULL);
         op->expose_intent = 0;
     } else {
@@ -53,7 +53,7 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
             records_intent_update(d->records, op->expose_intent, doc, NULL);
     }
     json_set(restore ? &op->target : &op->exposure, made);
-    if (jbool(s->out, "filled"))
+    if (s->answer.filled)
         op->filled = true;
     if (s->fd >= 0 && !op->cancel && queue_may(d, op, true, why, sizeof why)) {
         /* It was opened by the same step. */
@@ -356,17 +356,13 @@ static void native_gone_unmade(struct decide *d, const struct operation *op)
 
 static void undo_done(struct decide *d, struct operation *op, struct work_result *s)
 {
-    const json_t *a, *left = NULL;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "intents"), i, a)
-    {
-        if (!jobj(a, "error"))
-            records_intent_resolve(d->records, (uint64_t)jint(a, "id"), NULL);
-        else
-            left = jobj(a, "error");
-    }
+    const struct step_item *undone = s->answer.intents.v;
+    const struct op_error *left = step_items_error(&s->answer.intents);
+    for (unsigned i = 0; i < s->answer.intents.n; i++)
+        if (!undone[i].error.code)
+            records_intent_resolve(d->records, undone[i].id, NULL);
     if (s->err.cls || left) {
-        const char *why = s->err.cls ? s->err.msg : jstr(left, "message");
+        const char *why = s->err.cls ? s->err.msg : left->message;
         int64_t tries = op->cleanup_tries;
         op->cleanup_tries = tries + 1;
         str_set(&op->cleanup_error, why);

@@ -28,7 +28,7 @@ static int add_kept(const struct native_row *n, void *arg)
     size_t i;
     if (n->state != NATIVE_PRESENT || !strcmp(n->driver, "device"))
         return 0;
-    json_object_set_new(k->aliases, n->id, json_true());
+    json_array_append_new(k->aliases, json_string(n->id));
     json_array_foreach(k->classes, i, c) if (!strcmp(jstr(c, "name"), n->klass->name)) return 0;
     return json_array_append_new(k->classes, class_desc_to_json(n->klass));
 }
@@ -36,9 +36,9 @@ static int add_kept(const struct native_row *n, void *arg)
 bool backup_looked(struct decide *d, struct backup *b)
 {
     const struct native_row_filter f = {.parent = b->id};
-    CLEANUP_JSON json_t *classes = json_array(), *aliases = json_object();
+    CLEANUP_JSON json_t *classes = json_array(), *aliases = json_array();
     struct kept k = {classes, aliases};
-    if (b->looked || native_row_each(d->records, &f, add_kept, &k, NULL) < 0 || !json_object_size(aliases)) {
+    if (b->looked || native_row_each(d->records, &f, add_kept, &k, NULL) < 0 || !json_array_size(aliases)) {
         b->looked = true;
         return true;
     }
@@ -57,23 +57,26 @@ static void note_missing(struct decide *d, const char *alias)
     native_row_become(d, &n, NATIVE_MISSING);
 }
 
+/* The answer has them in the order of the request. */
+static const struct native_seen *found_of(const struct step_answer *answer, unsigned i, const char *alias)
+{
+    const struct native_seen *v = answer->natives.v;
+    return i < answer->natives.n && !strcmp(v[i].alias, alias) ? &v[i] : NULL;
+}
+
 void backup_look_ended(struct decide *d, struct backup *b, const struct work_result *s)
 {
-    const json_t *found = jobj(s->out, "natives"), *aliases = jobj(s->in, "aliases");
-    json_t *seen = json_object(), *v;
-    const char *alias;
-    json_object_foreach((json_t *)(uintptr_t)aliases, alias, v)
-    {
-        const json_t *a = jobj(found, alias);
-        const char *why = s->err.cls ? s->err.msg : a ? jstr(a, "why") : "its class could not be listed";
-        const char *state = s->err.cls || !a ? "unknown" : jstr(a, "state");
-        json_object_set_new(seen, alias,
-                            why[0] ? json_pack("{s:s,s:s}", "state", state, "why", why)
-                                   : json_pack("{s:s}", "state", state));
-        if (!strcmp(state, "missing"))
-            note_missing(d, alias);
+    const struct strs *aliases = &s->asked.aliases;
+    for (unsigned i = 0; i < aliases->n; i++) {
+        const struct native_seen *found = s->err.cls ? NULL : found_of(&s->answer, i, aliases->v[i]);
+        const enum seen_state state = found && found->state ? found->state : SEEN_UNKNOWN;
+        const char *why = s->err.cls ? s->err.msg : found ? found->why : "its class could not be listed";
+        if (backup_note_seen(b, aliases->v[i], state, why) < 0)
+            d->plan.failed = true;
+        if (state == SEEN_MISSING)
+            note_missing(d, aliases->v[i]);
     }
-    json_take(&b->natives_seen, seen);
+    backup_seen_end(b);
     b->looked = true;
     backup_write(d, b);
 }

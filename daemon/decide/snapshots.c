@@ -38,26 +38,13 @@ static void snapshot_failed(struct decide *d, struct operation *op, const char *
     stage_set(d, op, STAGE_POST);
 }
 
-/* An error as a step answers it. */
-static void err_from(struct err *e, const json_t *doc)
-{
-    *e = (struct err)ERR_INIT;
-    e->cls = (enum err_class)jint(doc, "class");
-    if (!e->cls)
-        e->cls = ERR_GENERIC;
-    e->sys = (int)jint(doc, "errno");
-    snprintf(e->msg, sizeof e->msg, "%s", jstr(doc, "message"));
-    snprintf(e->hint, sizeof e->hint, "%s", jstr(doc, "hint"));
-}
-
 /* ---- room for the new one ---- */
 
 static void pool_done(struct decide *d, struct operation *op, struct work_result *s)
 {
-    const json_t *a = json_array_get(json_object_get(s->out, "items"), 0);
-    const json_t *v = a ? json_object_get(a, "used_ratio") : NULL;
+    const struct step_item *pool = s->answer.items.v;
     /* Not knowing how full it is forbids nothing: the storage itself will refuse. */
-    op->pool_ratio = json_is_number(v) ? json_number_value(v) : -1;
+    op->pool_ratio = s->answer.items.n ? pool->used_ratio : -1;
     stage_set(d, op, STAGE_PRUNE);
 }
 
@@ -323,52 +310,49 @@ static bool native_intent(struct decide *d, struct operation *op)
 }
 
 /* The snapshot exists: the native's record takes over from the intent. */
-static bool native_recorded(struct decide *d, struct operation *op, const json_t *item)
+static bool native_recorded(struct decide *d, struct operation *op, const struct step_item *item)
 {
     CLEANUP(native_row_clear) struct native_row n;
     native_row_init(&n);
     if (native_row_read(d, op->native, &n) < 0)
         return false;
-    native_desc_take(&n.native, native_desc_from_json(jobj(item, "native")));
+    native_desc_set(&n.native, item->native);
     n.state = NATIVE_PRESENT;
     if (native_row_write(d, &n) < 0)
         return false;
     records_intent_resolve(d->records, op->native_intent, NULL);
     native_desc_set(&op->native_doc, n.native);
-    if (jobj(item, "volume"))
-        volume_desc_take(&op->volume, volume_desc_from_json(jobj(item, "volume")));
-    op->snapshot_ns = jint(item, "end_ns");
-    op->snapshot_ms = (jint(item, "end_ns") - jint(item, "begin_ns")) / 1000000;
+    if (!is_none(item->volume))
+        volume_desc_set(&op->volume, item->volume);
+    op->snapshot_ns = item->end_ns;
+    op->snapshot_ms = (item->end_ns - item->begin_ns) / 1000000;
     op->stage = STAGE_POST;
-    count_snapshot(d, op, true, (double)(jint(item, "end_ns") - jint(item, "begin_ns")) / 1e9);
+    count_snapshot(d, op, true, (double)(item->end_ns - item->begin_ns) / 1e9);
     const bool done = operation_write(d, op) == 0;
     plan_crash_point(d, "engine-snapshot-recorded");
     return done;
 }
 
-static void skew_of(const json_t *items, int64_t *ms)
+static int64_t skew_ms(const struct list_of_structs *items)
 {
+    const struct step_item *a = items->v;
     int64_t first = INT64_MAX, last = 0;
-    const json_t *a;
-    size_t i;
-    json_array_foreach(items, i, a)
-    {
-        if (jint(a, "begin_ns") && jint(a, "begin_ns") < first)
-            first = jint(a, "begin_ns");
-        if (jint(a, "end_ns") > last)
-            last = jint(a, "end_ns");
+    for (unsigned i = 0; i < items->n; i++) {
+        if (a[i].begin_ns && a[i].begin_ns < first)
+            first = a[i].begin_ns;
+        if (a[i].end_ns > last)
+            last = a[i].end_ns;
     }
-    *ms = last > first ? (last - first) / 1000000 : 0;
+    return last > first ? (last - first) / 1000000 : 0;
 }
 
 /* What the work of a group says of one member. */
-static void member_done(struct decide *d, const json_t *item, const struct err *whole, int64_t skew)
+static void member_done(struct decide *d, const struct step_item *item, const struct err *whole, int64_t skew)
 {
     CLEANUP(operation_clear) struct operation op;
     struct err e = ERR_INIT;
     operation_init(&op);
-    if (operation_read(d, jstr(item, "operation"), &op) < 0 || op.state != OP_SNAPSHOTTING ||
-        op.stage != STAGE_SNAPSHOT)
+    if (operation_read(d, item->operation, &op) < 0 || op.state != OP_SNAPSHOTTING || op.stage != STAGE_SNAPSHOT)
         return;
     const struct policy *policy = op.policy;
     if (whole->cls) {
@@ -377,8 +361,8 @@ static void member_done(struct decide *d, const json_t *item, const struct err *
     }
     if (policy->group[0])
         op.group_skew_ms = skew;
-    if (jobj(item, "error")) {
-        err_from(&e, jobj(item, "error"));
+    if (item->error.code) {
+        op_error_to_err(&e, &item->error);
         snapshot_failed(d, &op, "snapshot", &e);
     } else if (native_recorded(d, &op, item) && policy->group_strict && skew > policy->group_max_skew_ms) {
         err_set(&e, ERR_GENERIC, 0, "group \"%s\": its snapshots are %lld ms apart, more than %lld ms", policy->group,
@@ -390,13 +374,13 @@ static void member_done(struct decide *d, const json_t *item, const struct err *
 
 static void snapshot_done(struct decide *d, struct work_result *s)
 {
-    const json_t *items = jarr(s->err.cls ? s->in : s->out, "items"), *a;
-    int64_t skew = 0;
-    size_t i;
+    const struct list_of_structs *items = s->err.cls ? &s->asked.items : &s->answer.items;
+    const struct step_item *item = items->v;
+    const int64_t skew = skew_ms(items);
     if (s->timed_out)
         err_hint(&s->err, "check for a frozen file system or hung storage; snapshot-timeout is the limit");
-    skew_of(items, &skew);
-    json_array_foreach(items, i, a) member_done(d, a, &s->err, skew);
+    for (unsigned i = 0; i < items->n; i++)
+        member_done(d, &item[i], &s->err, skew);
 }
 
 static void take(struct decide *d, struct members *m)

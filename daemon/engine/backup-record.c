@@ -8,7 +8,7 @@
  */
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
-#include "daemon/protocol/backup-record.h"
+#include "daemon/records/outcome-record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void set_reason(char **at, const char *text)
 
 static void native_of(struct record_volume *v, const struct backup *b, const struct operation *op)
 {
-    const json_t *seen = jobj(b->natives_seen, op->native);
+    const struct native_seen *seen = backup_native_seen(b, op->native);
     struct record_native *n = op->native[0] && seen ? calloc(1, sizeof *n) : NULL;
     if (!n)
         return;
@@ -56,8 +56,8 @@ static void native_of(struct record_volume *v, const struct backup *b, const str
     str_set(&n->alias, op->native);
     str_set(&n->handle, op->native_doc->handle);
     set_time(&n->created, op->native_doc->created_ns);
-    n->state = (enum seen_state)enum_value(&seen_state_names, jstr(seen, "state"));
-    set_reason(&n->why, jstr(seen, "why"));
+    n->state = seen->state;
+    set_reason(&n->why, seen->why);
     n->size = op->native_doc->size;
     v->preserved = n->state == SEEN_PRESENT;
     v->natives = (struct list_of_structs){n, 1};
@@ -147,36 +147,12 @@ static struct record_volume *part_volume(struct backup_record *r)
     return &v[r->volumes.n++];
 }
 
-static json_t *part_json(const struct backup_record *r)
-{
-    char part[16];
-    snprintf(part, sizeof part, "%d", (int)r->part);
-    return json_pack("{s:{s:s,s:s,s:s,s:s,s:s},s:o}", "labels", RECORD_LABEL_BACKUP, r->backup, RECORD_LABEL_NODE,
-                     r->node, RECORD_LABEL_MACHINE, r->machine, RECORD_LABEL_PART, part, RECORD_LABEL_STATE,
-                     enum_name(&record_state_names, (int)r->state), "data", fields_to_json(&backup_record_fields, r));
-}
-
-static void reasons_clear(struct backup_record *r)
-{
-    struct record_volume *v = r->volumes.v;
-    for (unsigned i = 0; i < r->volumes.n; i++) {
-        str_clear(&v[i].failure);
-        str_clear(&v[i].skipped_reason);
-    }
-}
-
-/* Names of 4 KiB each would make it larger than its readers take it. */
 static void part_end(struct parts *x)
 {
-    json_t *doc = part_json(x->now);
-    if (doc && json_dumpb(jobj(doc, "data"), NULL, 0, JSON_COMPACT) > RECORD_BYTES_MAX) {
-        json_decref(doc);
-        reasons_clear(x->now);
-        doc = part_json(x->now);
-    }
+    json_t *doc = backup_record_to_json(x->now);
     if (doc)
         json_array_append_new(x->list, doc);
-    fields_clear(&backup_record_fields, x->now);
+    backup_record_clear(x->now);
     x->part++;
 }
 
@@ -340,8 +316,8 @@ json_t *record_provisional(struct engine *g, const struct operation *op)
     part_begin(&r, &x, RECORD_STATE_PROVISIONAL);
     for (unsigned i = (unsigned)part * RECORD_VOLUMES; i < b->volume_ids.n && i < (part + 1u) * RECORD_VOLUMES; i++)
         add_known(g, b, b->volume_ids.v[i], &r);
-    json_t *doc = part_json(&r);
-    fields_clear(&backup_record_fields, &r);
+    json_t *doc = backup_record_to_json(&r);
+    backup_record_clear(&r);
     if (doc && json_dumpb(doc, NULL, 0, JSON_COMPACT) > PROVISIONAL_BYTES)
         json_take(&doc, NULL);
     return doc;

@@ -105,6 +105,8 @@ void engine_request(struct engine *g, request_write_fn *write, request_ended_fn 
  * Takes `doc` over. */
 typedef int record_fn(struct engine *g, const json_t *doc, struct err *e);
 void engine_record(struct engine *g, const char *what, record_fn *fn, json_t *doc);
+/* What a step has removed is recorded; of one that failed as a whole nothing is known. */
+void engine_record_removed(struct engine *g, const struct step_result *s);
 /* What has changed of jobs is recorded. */
 void jobs_record(struct engine *g);
 /* A commit has ended. */

@@ -118,20 +118,31 @@ static void prune_finish(struct prune *p, const struct err *e, unsigned removed)
 
 static int write_removed(struct engine *g, const json_t *out, struct err *e)
 {
-    (void)e;
-    natives_removed(&g->d, out);
+    CLEANUP(step_answer_clear) struct step_answer answer;
+    step_answer_init(&answer);
+    if (step_answer_load(&answer, out) < 0)
+        return err_nomem(e);
+    natives_removed(&g->d, &answer);
     return 0;
+}
+
+void engine_record_removed(struct engine *g, const struct step_result *s)
+{
+    if (!s->err.cls && s->out)
+        engine_record(g, "removed native snapshots", write_removed, json_incref(s->out));
 }
 
 static void prune_done(struct step_result *s, void *arg)
 {
     struct prune *p = arg;
+    CLEANUP(step_answer_clear) struct step_answer answer;
     unsigned removed = 0;
-    const json_t *a;
-    size_t i;
-    if (!s->err.cls && s->out)
-        engine_record(p->engine, "removed native snapshots", write_removed, json_incref(s->out));
-    json_array_foreach(json_object_get(s->out, "items"), i, a) removed += jobj(a, "error") == NULL;
+    engine_record_removed(p->engine, s);
+    step_answer_init(&answer);
+    step_answer_load(&answer, s->out);
+    const struct step_item *item = answer.items.v;
+    for (unsigned i = 0; i < answer.items.n; i++)
+        removed += item[i].error.code == ERR_NONE;
     prune_finish(p, s->err.cls ? &s->err : NULL, removed);
 }
 

@@ -35,8 +35,6 @@ struct scan {
     unsigned lost, other, stale, removed;
 };
 
-/* Text of somebody who can write the repository: 1 to `max` bytes and no control characters. */
-bool scan_is_text(const char *s, size_t max);
 /* A record of a page: the outcome of a backup that is not in the records is taken over. */
 void scan_record(struct scan *s, const json_t *record);
 /* When all snapshots were seen: backups of which there is only a provisional record were interrupted. */

@@ -8,88 +8,11 @@
  */
 #include "base/time.h"
 #include "daemon/engine/scan-impl.h"
-#include "daemon/protocol/backup-record.h"
+#include "daemon/records/outcome-record.h"
 
 #include <string.h>
 
-#define TEXT_MAX 1023
 #define INTERRUPTED "scan" /* stage of the error of a backup that was */
-
-bool scan_is_text(const char *s, size_t max)
-{
-    size_t n = 0;
-    for (; s[n]; n++)
-        if ((unsigned char)s[n] < 0x20 || s[n] == 0x7f || n >= max)
-            return false;
-    return n > 0;
-}
-
-static bool is_empty_or_text(const char *s, size_t max)
-{
-    return !*s || scan_is_text(s, max);
-}
-
-/* ---- reading ---- */
-
-static bool volume_is_right(const struct backup_record *r, const struct record_volume *v)
-{
-    char id[BOARD_ID_MAX];
-    if (!is_empty_or_text(v->name, VOLUME_NAME_MAX - 1) || !is_empty_or_text(v->id, 255) ||
-        !is_empty_or_text(v->path, 4500) || !is_empty_or_text(v->klass, 255) || !is_empty_or_text(v->driver, 63) ||
-        !is_empty_or_text(v->failure, TEXT_MAX) || !is_empty_or_text(v->stage, 63) ||
-        !is_empty_or_text(v->skipped_reason, TEXT_MAX) || !is_empty_or_text(v->movement.repository, 127) ||
-        (!v->name[0] && !v->id[0]) || v->size < 0 || v->movement.size < 0 || v->natives.n > 1 ||
-        (v->natives.n && !is_empty_or_text(((const struct record_native *)v->natives.v)->alias, ALIAS_TEXT - 1)))
-        return false;
-    if (!v->movement.operation[0])
-        return v->skipped || r->state == RECORD_STATE_PROVISIONAL;
-    /* No row of anything else can be meant. */
-    snprintf(id, sizeof id, "up-%s.%s", r->backup, v->id);
-    if (strcmp(v->movement.operation, id) != 0)
-        return false;
-    if (v->moved && (strlen(v->movement.snapshot) != 32 || strspn(v->movement.snapshot, "0123456789abcdef") != 32 ||
-                     v->outcome != OUTCOME_COMPLETED))
-        return false;
-    return v->outcome != OUTCOME_NONE || r->state == RECORD_STATE_PROVISIONAL;
-}
-
-static bool counts_are_right(const struct backup_counts *c)
-{
-    const int64_t list[] = {c->attempted, c->completed, c->failed, c->canceled, c->skipped};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (list[i] < 0 || list[i] > RECORD_PARTS_MAX * RECORD_VOLUMES)
-            return false;
-    return true;
-}
-
-/* As strict as what is written, whatever the mover has let pass. */
-static bool record_is_right(const struct scan *s, const struct backup_record *r)
-{
-    if (r->version != RECORD_VERSION || r->state == RECORD_STATE_NONE || strcmp(r->node, s->node) != 0 ||
-        !scan_is_text(r->backup, RECORD_ID_MAX) || !is_empty_or_text(r->job, 127) ||
-        !is_empty_or_text(r->repository, 127) || !is_empty_or_text(r->failure, TEXT_MAX) ||
-        !is_empty_or_text(r->description, TEXT_MAX) || r->volumes.n > RECORD_VOLUMES || r->part < 0 ||
-        r->part >= r->parts || r->parts > RECORD_PARTS_MAX || !counts_are_right(&r->counts) ||
-        (r->state == RECORD_STATE_FINAL) != (r->outcome != OUTCOME_NONE))
-        return false;
-    for (unsigned i = 0; i < r->volumes.n; i++)
-        if (!volume_is_right(r, (const struct record_volume *)r->volumes.v + i))
-            return false;
-    return true;
-}
-
-static bool record_read(const struct scan *s, const json_t *record, struct backup_record *ret)
-{
-    const json_t *labels = jobj(record, "labels");
-    char part[24];
-    fields_init(&backup_record_fields, ret);
-    if (fields_load(&backup_record_fields, ret, jobj(record, "data")) < 0)
-        return false;
-    snprintf(part, sizeof part, "%lld", (long long)ret->part);
-    return record_is_right(s, ret) && !strcmp(jstr(labels, RECORD_LABEL_BACKUP), ret->backup) &&
-           !strcmp(jstr(labels, RECORD_LABEL_PART), part) &&
-           !strcmp(jstr(labels, RECORD_LABEL_STATE), enum_name(&record_state_names, (int)ret->state));
-}
 
 static int64_t time_of(const char *text)
 {
@@ -337,7 +260,7 @@ static bool of_another_machine(const struct scan *s, const struct backup_record 
 void scan_record(struct scan *s, const json_t *record)
 {
     struct backup_record r;
-    const bool right = record_read(s, record, &r);
+    const bool right = backup_record_from_json(&r, record, s->node);
     const bool elsewhere = right && of_another_machine(s, &r, jint(record, "modifiedNs"));
     s->page.elsewhere += elsewhere && r.part == 0;
     if (!right)
@@ -348,7 +271,7 @@ void scan_record(struct scan *s, const json_t *record)
         take_final(s, &r);
     else if (!s->foreign && json_array_size(s->provisional) < PROVISIONAL_PARTS)
         json_array_append(s->provisional, (json_t *)(uintptr_t)record);
-    fields_clear(&backup_record_fields, &r);
+    backup_record_clear(&r);
 }
 
 /* ---- without the outcome ---- */
@@ -438,8 +361,8 @@ void scan_interrupted(struct scan *s)
     json_array_foreach(s->provisional, i, v)
     {
         struct backup_record r;
-        if (record_read(s, v, &r))
+        if (backup_record_from_json(&r, v, s->node))
             take_interrupted(s, &r);
-        fields_clear(&backup_record_fields, &r);
+        backup_record_clear(&r);
     }
 }

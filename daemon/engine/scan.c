@@ -9,6 +9,7 @@
  */
 #include "base/time.h"
 #include "daemon/engine/scan-impl.h"
+#include "daemon/records/outcome-record.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static const char *tag(const json_t *tags, const char *name)
 /* Anybody who can write the repository can write tags. */
 static bool tag_is_name(const json_t *tags, const char *name, size_t max)
 {
-    return scan_is_text(tag(tags, name), max);
+    return record_is_text(tag(tags, name), max);
 }
 
 static bool is_ours(struct engine *g, const json_t *tags)

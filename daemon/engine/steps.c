@@ -607,27 +607,17 @@ static int add_native(const struct native *n, void *arg)
     return j && json_array_append_new(arg, j) == 0 ? 0 : -ENOMEM;
 }
 
-/* Which of the native snapshots that are named are there, by alias: {"state", "why"}. */
-struct look_natives {
-    const json_t *aliases;
-    json_t *found; /* alias -> true */
-};
+/* Which native snapshots are there: alias -> true. */
 static int note_found(const struct native *n, void *arg)
 {
-    struct look_natives *x = arg;
-    return json_object_get(x->aliases, n->tag.alias) && json_object_set_new(x->found, n->tag.alias, json_true()) < 0
-               ? -ENOMEM
-               : 0;
+    return json_object_set_new(arg, n->tag.alias, json_true()) < 0 ? -ENOMEM : 0;
 }
 
 int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP_JSON json_t *found = json_object(), *natives = json_object();
-    struct look_natives x = {jobj(in, "aliases"), found};
+    CLEANUP_JSON json_t *found = json_object(), *natives = json_array();
     struct err first = ERR_INIT;
-    const char *alias;
-    const json_t *doc;
-    json_t *v;
+    const json_t *doc, *alias;
     size_t i;
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, doc)
@@ -636,17 +626,18 @@ int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
         struct err ce = ERR_INIT;
         int rc = place_open(&p, doc, &ce);
         if (rc == 0 && p.d->list)
-            rc = p.d->list(&p.v.c, note_found, &x, &ce);
+            rc = p.d->list(&p.v.c, note_found, found, &ce);
         if (rc < 0 && !first.cls)
             first = ce;
     }
     /* Where a class could not be listed nothing is known to be missing. */
-    json_object_foreach((json_t *)(uintptr_t)x.aliases, alias, v)
+    json_array_foreach(jarr(in, "aliases"), i, alias)
     {
-        const char *state = json_object_get(found, alias) ? "present" : first.cls ? "unknown" : "missing";
-        json_object_set_new(natives, alias,
-                            !strcmp(state, "unknown") ? json_pack("{s:s,s:s}", "state", state, "why", first.msg)
-                                                      : json_pack("{s:s}", "state", state));
+        const bool there = json_object_get(found, json_string_value(alias)) != NULL;
+        const enum seen_state state = there ? SEEN_PRESENT : first.cls ? SEEN_UNKNOWN : SEEN_MISSING;
+        json_array_append_new(natives, json_pack("{s:O,s:s,s:s}", "alias", alias, "state",
+                                                 enum_name(&seen_state_names, (int)state), "why",
+                                                 state == SEEN_UNKNOWN ? first.msg : ""));
     }
     *out = json_pack("{s:O}", "natives", natives);
     return *out ? 0 : err_nomem(e);

@@ -310,17 +310,9 @@ static int look_removing(const struct native_row *n, void *arg)
                                            "native", native_desc_to_json(n->native)));
 }
 
-static int write_removed(struct engine *g, const json_t *out, struct err *e)
-{
-    (void)e;
-    natives_removed(&g->d, out);
-    return 0;
-}
-
 static void leftovers_done(struct step_result *s, void *arg)
 {
-    if (!s->err.cls && s->out)
-        engine_record(arg, "removed native snapshots", write_removed, json_incref(s->out));
+    engine_record_removed(arg, s);
 }
 
 static void room_seen(struct step_result *s, void *arg)

@@ -26,6 +26,8 @@
 #define RECORD_BYTES_MAX (400u << 10) /* of the document of a part, as compact JSON */
 #define RECORD_ID_MAX 191             /* bytes of a backup's id */
 #define RECORD_NODE_MAX 255
+#define RECORD_NAME_MAX 4095 /* of a volume */
+#define RECORD_ALIAS_MAX 36
 
 /* Days after which the final record of a backup that left no snapshot is removed. */
 #define RECORD_ALONE_DAYS 90

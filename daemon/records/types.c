@@ -4,6 +4,7 @@
 
 #include "daemon/records/table-impl.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,6 +332,11 @@ static const struct field_desc backup_bytes_table[] = {BYTES(total, ALWAYS), BYT
 static TABLE(backup_bytes, "bytes", .keep_text = false);
 #undef S
 
+#define S struct native_seen
+static const struct field_desc native_seen_table[] = {STR(alias), ENUM(state, seen_state), STR(why)};
+TABLE(native_seen, "native snapshot seen", .keep_text = false);
+#undef S
+
 #define S struct backup
 static const struct field_desc backup_table[] = {
     ENUM(kind, op_kind),
@@ -358,7 +364,7 @@ static const struct field_desc backup_table[] = {
     STR(deleting, .about = "the operation that deletes it"),
     ENUM(outcome, outcome, .about = "as decided in Finalizing and recorded in the repositories"),
     BOOL(looked, .about = "its native snapshots were looked at again (AO-38)"),
-    FIELD(natives_seen, "natives_seen", FIELD_OBJECT, .about = "what was found then, by alias"),
+    FIELD(natives_seen, "natives_seen", FIELD_STRUCTS, .of = &native_seen_fields, .about = "what was found then"),
     FIELD(recorders, "recorders", FIELD_OBJECT, .about = "repository -> operation that records it there (AO-16)"),
     STR(node, .about = "whose it is, if another node's (`scan --node`)"),
     STRUCT(counts, backup_counts),
@@ -461,6 +467,16 @@ static const struct field_desc native_hold_table[] = {
 static TABLE(native_hold, "hold", .keep_text = false);
 #undef S
 
+#define S struct remove_error
+static const struct field_desc remove_error_table[] = {
+    STR(message),
+    FIELD(cls, "class", FIELD_INT, .about = "exit code of snapferry(8)"),
+    FIELD(sys, "errno", FIELD_INT),
+    STR(hint),
+};
+static TABLE(remove_error, "remove-error", .keep_text = false);
+#undef S
+
 #define S struct native_row
 static const struct field_desc native_row_table[] = {
     SHARED(klass, "class", class_desc),
@@ -487,7 +503,7 @@ static const struct field_desc native_row_table[] = {
     BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),
     BOOL(expired, .about = "its backup has expired from the repository (RS-24)"),
     BOOL(adopted, .about = "found on the storage"),
-    FIELD(remove_error, "remove_error", FIELD_OBJECT),
+    STRUCT(remove_error, remove_error),
     STR(why_removed),
 };
 TABLE(native_row, "native", .keep_text = false);
@@ -650,6 +666,38 @@ int operation_attempt_add(struct operation *op)
         return strings_set_nomem();
     op->attempts.n++;
     return 0;
+}
+
+int backup_note_seen(struct backup *b, const char *alias, enum seen_state state, const char *why)
+{
+    struct native_seen *v = reallocarray(b->natives_seen.v, b->natives_seen.n + 1, sizeof *v);
+    if (!v)
+        return strings_set_nomem();
+    b->natives_seen.v = v;
+    v += b->natives_seen.n++;
+    fields_init(&native_seen_fields, v);
+    v->state = state;
+    return str_set(&v->alias, alias) < 0 ? -ENOMEM : str_set(&v->why, why);
+}
+
+/* By alias: a backup may have thousands. */
+static int compare_seen(const void *a, const void *b)
+{
+    return strcmp(((const struct native_seen *)a)->alias, ((const struct native_seen *)b)->alias);
+}
+
+void backup_seen_end(struct backup *b)
+{
+    if (b->natives_seen.n)
+        qsort(b->natives_seen.v, b->natives_seen.n, sizeof(struct native_seen), compare_seen);
+}
+
+const struct native_seen *backup_native_seen(const struct backup *b, const char *alias)
+{
+    const struct native_seen key = {.alias = (char *)(uintptr_t)alias};
+    return b->natives_seen.n
+               ? bsearch(&key, b->natives_seen.v, b->natives_seen.n, sizeof(struct native_seen), compare_seen)
+               : NULL;
 }
 
 /* ---- rows ---- */

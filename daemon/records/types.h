@@ -508,11 +508,11 @@ struct backup {
     int64_t cancel_ns;
     bool expired; /* retention of the repositories was asked for */
     char *post_hook_operation, *deleting;
-    enum outcome outcome; /* decided in Finalizing: from then on it is recorded in the repositories */
-    bool looked;          /* its native snapshots were looked at again (AO-38) */
-    json_t *natives_seen; /* what was found: alias -> {"state", "size", "at_ns", "why"} */
-    json_t *recorders;    /* repository -> operation that writes its record there */
-    char *node;           /* whose it is, if it is another node's: nothing of it is changed here */
+    enum outcome outcome;                /* decided in Finalizing: from then on it is recorded in the repositories */
+    bool looked;                         /* its native snapshots were looked at again (AO-38) */
+    struct list_of_structs natives_seen; /* of struct native_seen: what was found */
+    json_t *recorders;                   /* repository -> operation that writes its record there */
+    char *node;                          /* whose it is, if it is another node's: nothing of it is changed here */
     struct backup_counts counts;
     struct backup_bytes bytes;
     struct strs failed_volumes;
@@ -522,13 +522,22 @@ struct backup {
     json_t *unknown;
 };
 
+/* How a native snapshot was found when its backup finished (AO-38). */
+enum seen_state { SEEN_NONE, SEEN_PRESENT, SEEN_MISSING, SEEN_UNKNOWN, SEEN_STATES };
+struct native_seen {
+    char *alias;
+    enum seen_state state;
+    char *why; /* of unknown */
+    json_t *unknown;
+};
+extern const struct fields native_seen_fields;
+
 /*
  * The outcome of a backup as its repositories keep it, in documents of at most RECORD_VOLUMES volumes each
  * (daemon/protocol/backup-record.h). Names are those of Velero's volumeinfo where the meaning is the same (CF-49);
  * times are RFC 3339.
  */
 enum record_state { RECORD_STATE_NONE, RECORD_STATE_PROVISIONAL, RECORD_STATE_FINAL, RECORD_STATES };
-enum seen_state { SEEN_NONE, SEEN_PRESENT, SEEN_MISSING, SEEN_UNKNOWN, SEEN_STATES };
 extern const struct enum_names record_state_names, seen_state_names;
 
 struct record_native { /* as it was found when the backup finished (AO-38) */
@@ -583,6 +592,13 @@ struct native_hold {
     json_t *unknown;
 };
 
+/* Why the storage could not remove it, the last time. There was such a time if it has a message. */
+struct remove_error {
+    char *message, *hint;
+    int64_t cls, sys; /* enum err_class, errno */
+    json_t *unknown;
+};
+
 struct native_row {
     ROW_HEAD;
     enum native_state state;
@@ -597,7 +613,7 @@ struct native_row {
     int64_t moved_ns, verified_ns;
     int64_t moved_size; /* bytes of the volume that were moved, 0: not recorded */
     struct native_hold hold;
-    json_t *remove_error;
+    struct remove_error remove_error;
     json_t *unknown;
 };
 
@@ -693,6 +709,11 @@ static inline void row_set_state(enum row_kind k, void *row, int state)
     *(int *)(void *)((char *)row + row_types[k].state) = state;
 }
 
+/* Adds to natives_seen, in any order; backup_seen_end() after the last. Fails for lack of memory. */
+int backup_note_seen(struct backup *b, const char *alias, enum seen_state state, const char *why);
+void backup_seen_end(struct backup *b);
+/* NULL: it was not looked at. */
+const struct native_seen *backup_native_seen(const struct backup *b, const char *alias);
 /* Adds a copy of op->error to the attempts. */
 int operation_attempt_add(struct operation *op);
 

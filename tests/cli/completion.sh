@@ -31,7 +31,7 @@ same "with -r" "$(offers -r main snapshot p)" pin
 same "options of the verb" "$(offers native list --vo)" --volume
 same "not of its neighbour" "$(offers native list --dry)" ""
 same "of the form that is typed" "$(offers backup --c) $(offers -r main backup --co)" \
-    "--config-dir --compression --config"
+    "--config-dir --compression --config --config-dir"
 same "nothing behind all arguments" "$(offers wait x "")" ""
 same "files where files are wanted" "$(offers import-velero "") $(offers -r main backup f)" "file sub file"
 

@@ -52,11 +52,26 @@ expect "a directory that is not there" 2 'cannot read configuration' \
     -- "$SNAPFERRY" check-config --config-dir "$WORK/none"
 
 # What another file broke does not stand between a repository and its restore.
-printf '[repository "here"]\npath = %s/repo\npassword-file = %s/password\n[volume "x"]\nnonsense = 1\n[job "y"]\n' \
-    "$WORK" "$WORK" >"$C/conf.d/70.ini"
+printf '[daemon]\nnode-name = n\n[repository "here"]\npath = %s/repo\npassword-file = %s/password\n%s\n' \
+    "$WORK" "$WORK" "$(printf '[volume "x"]\nnonsense = 1\n[job "y"]')" >"$C/conf.d/70.ini"
 expect "-r NAME works beside mistakes of other sections" 0 '' -- \
     "$SNAPFERRY" --config "$C/snapferry.ini" -r here repo create
 expect "which check-config tells" 2 'unknown key nonsense' -- conf
+rm "$C/conf.d/70.ini"
+
+# The directory of the configuration with -r, as with requests to the daemon.
+printf '[repository "there"]\npath = %s/repo2\npassword-file = %s/password\n' "$WORK" "$WORK" >"$C/conf.d/70.ini"
+there() { "$SNAPFERRY" --config-dir "$C" -r there "$@"; }
+expect "--config-dir DIR -r NAME creates a configured repository" 0 '' -- there repo create
+expect "and reads it" 0 '"snapshots": *\[\]' -- there snapshot list --json
+expect "a name that the directory does not have" 11 "sections are read from the configuration in $C" -- \
+    "$SNAPFERRY" --config-dir "$C" -r theer snapshot list
+expect "not together with --config" 2 '\-\-config and --config-dir are mutually exclusive' -- \
+    there --config "$C/snapferry.ini" snapshot list
+expect "a configuration directory that is not there" 2 "$WORK/none/snapferry.ini" -- \
+    "$SNAPFERRY" --config-dir "$WORK/none" -r there snapshot list
+mkdir "$WORK/alone" "$WORK/alone/conf.d" && cp "$C/conf.d/70.ini" "$WORK/alone/conf.d/"
+expect "conf.d alone is a configuration" 0 '' -- "$SNAPFERRY" --config-dir "$WORK/alone" -r there snapshot list
 rm "$C/conf.d/70.ini"
 
 # An S3 repository is understood, and not there.

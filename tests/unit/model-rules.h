@@ -24,7 +24,7 @@ static int rest_native(const struct native_row *n, void *arg)
         violated("RS-16", "native snapshot %s is Removing and nobody knows why", n->id);
     if (!strcmp(answer, "gone"))
         violated("RS-26", "native snapshot %s was removed and is recorded as %s", n->id, native_state_name(n->state));
-    if (!strcmp(answer, "error") && !n->remove_error)
+    if (!strcmp(answer, "error") && !n->remove_error.message[0])
         violated("RS-26", "the storage refused to remove native snapshot %s, and its record has no error", n->id);
     if (operation_get(m.records, n->operation, &op, NULL) < 0)
         return 0;

@@ -386,10 +386,12 @@ static json_t *apply(const struct model_work *w)
         json_object_del(m.frozen, w->id);
         return apply_undo(w->in);
     case WORK_LOOK: {
-        json_t *natives = json_object(), *v;
-        const char *alias;
-        json_object_foreach(jobj(w->in, "aliases"), alias, v) json_object_set_new(
-            natives, alias, json_pack("{s:s}", "state", json_object_get(m.natives, alias) ? "present" : "missing"));
+        json_t *natives = json_array();
+        const json_t *alias;
+        size_t i;
+        json_array_foreach(jarr(w->in, "aliases"), i, alias) json_array_append_new(
+            natives, json_pack("{s:O,s:s}", "alias", alias, "state",
+                               json_object_get(m.natives, json_string_value(alias)) ? "present" : "missing"));
         return json_pack("{s:o}", "natives", natives);
     }
     case WORK_NONE:

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * step-answer.h - what steps answer, decoded once into a struct
+ *
+ * A step is a child of the daemon; its request and its answer are documents. The same table serves both, as far as the
+ * members are the same: which operations and native snapshots a step was to work on is read from its request where it
+ * failed as a whole. Not thread-safe, as fields.h.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_STEP_ANSWER_H
+#define SNAPFERRY_DAEMON_RECORDS_STEP_ANSWER_H
+
+#include "daemon/records/types.h"
+
+/* One of the things that a step was to do: to take or remove a native snapshot, to measure a pool, to undo an intent.
+ */
+struct step_item {
+    char *operation, *alias;
+    uint64_t id;           /* of the intent */
+    struct op_error error; /* code ERR_NONE: it was done */
+    bool gone;             /* there was nothing to remove */
+    bool there;            /* it had been missing, and is back */
+    const struct native_desc *native;
+    const struct volume_desc *volume;
+    int64_t begin_ns, end_ns; /* of taking it */
+    double used_ratio;        /* of the pool: 0..1, -1: unknown */
+    json_t *unknown;
+};
+struct step_answer {
+    struct list_of_structs items, intents; /* of struct step_item */
+    struct list_of_structs natives;        /* of struct native_seen */
+    struct strs aliases;                   /* of a request to look at native snapshots */
+    bool filled;                           /* the target, from a native snapshot */
+    bool nothing_made;                     /* to expose it nothing was created */
+    json_t *target;                        /* opaque, NULL: none */
+    json_t *unknown;
+};
+
+/* Into an initialized one, whose contents are replaced; NULL: there is none. Fails for lack of memory only. */
+int step_answer_load(struct step_answer *a, const json_t *doc);
+void step_answer_init(struct step_answer *a);
+void step_answer_clear(struct step_answer *a);
+/* The first item that failed; NULL: none did. */
+const struct op_error *step_items_error(const struct list_of_structs *items);
+
+#endif
