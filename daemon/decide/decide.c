@@ -103,8 +103,13 @@ static void note_progress(struct decide *d, struct operation *op)
 static void operation_event(struct decide *d, struct event *ev)
 {
     CLEANUP(operation_clear) struct operation op;
-    if (operation_read(d, ev->id, &op) < 0)
+    if (operation_read(d, ev->id, &op) < 0) {
+        if (ev->kind == EVENT_ENDED && !operation_peek(d->records, ev->id)) { /* the turn that added it was undone */
+            plan_mover_forget(d, ev->id, NULL, NULL);
+            plan_live_drop(d, ev->id);
+        }
         return;
+    }
     switch (ev->kind) {
     case EVENT_WORK:
         if (ev->result.not_started && must_be_done(ev->work))
@@ -345,19 +350,50 @@ void decide_turn(struct decide *d, unsigned n)
     d->turn++;
     d->world.now_ns = d->world.clock();
     d->in_turn = true;
-    d->units = 0;
+    if (!d->goes_on)
+        d->units = 0;
+    d->goes_on = false;
     decide_rows(d, n);
     d->in_turn = false;
     d->in_flight = true;
 }
 
-static void end_turn(struct decide *d)
+static void look_again(struct decide *d)
 {
-    plan_clear(&d->plan);
     d->in_flight = false;
     for (unsigned i = 0; i < d->again.n; i++)
         decide_look_at(d, ROW_BACKUP, d->again.v[i]);
     strs_clear(&d->again);
+}
+
+static void end_turn(struct decide *d)
+{
+    plan_clear(&d->plan);
+    d->goes_on = false;
+    look_again(d);
+}
+
+bool act_is_early(const struct act *a)
+{
+    return a->kind == ACT_MOVER_START && !a->op->policy->mover[0];
+}
+
+bool decide_may_go_on(const struct decide *d)
+{
+    bool starts = false;
+    for (size_t i = 0; i < d->plan.n; i++) {
+        const struct act *a = &d->plan.acts[i];
+        if (!act_is_early(a) && a->kind != ACT_CRASH_POINT && a->kind != ACT_NATIVES)
+            return false; /* it waits for the commit */
+        starts |= act_is_early(a);
+    }
+    return starts && !d->plan.failed;
+}
+
+void decide_go_on(struct decide *d)
+{
+    d->goes_on = true;
+    look_again(d);
 }
 
 void decide_acted(struct decide *d)
@@ -365,6 +401,8 @@ void decide_acted(struct decide *d)
     while (d->taken) {
         struct event *ev = d->taken;
         d->taken = ev->next;
+        if (ev->kind != EVENT_REQUEST)
+            live_tidy(d, ev->id);
         event_free(ev);
     }
     d->taken_end = &d->taken;
@@ -378,10 +416,13 @@ void decide_undone(struct decide *d)
     for (const struct event *ev = d->taken; ev; ev = ev->next)
         if (ev->kind != EVENT_REQUEST)
             apply_to_all(d, ev, true);
-    for (size_t i = 0; i < d->plan.n; i++) { /* a mover that was to be asked to end was not */
-        struct live *l = d->plan.acts[i].kind == ACT_MOVER_CANCEL ? live_find(d, d->plan.acts[i].id) : NULL;
-        if (l)
-            l->cancel_failed = true;
+    for (size_t i = 0; i < d->plan.n; i++) {
+        const struct act *a = &d->plan.acts[i];
+        struct live *l = a->id ? live_find(d, a->id) : NULL;
+        if (l && a->kind == ACT_MOVER_CANCEL)
+            l->cancel_failed = true; /* it was to be asked to end, and was not */
+        if (l && a->done)
+            l->undone = l->mover;
     }
     *d->taken_end = d->events;
     if (!d->events)

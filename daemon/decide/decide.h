@@ -134,6 +134,7 @@ struct live {
     int64_t working_since_ns;
     bool mover;         /* there is one, or it is being started */
     bool cancel_failed; /* the mover could not be asked to end */
+    bool undone;        /* the turn that started the mover was undone, and it is being ended */
     bool expose_first;  /* the work that exposes is the first one of its intent */
     bool found;         /* an earlier daemon had begun it, and on-restart = fail */
     unsigned events;    /* that wait for their turn */
@@ -153,6 +154,10 @@ struct live *live_find(const struct decide *d, const char *id);
 struct live *live_get(struct decide *d, const char *id);
 /* Not while work of it runs. */
 void live_drop(struct decide *d, const char *id);
+/* If there is nothing to be remembered of it. What the turn has planned for it was carried out. */
+void live_tidy(struct decide *d, const char *id);
+/* The mover, if there is one, was started by a turn that was undone: no record knows of it. */
+bool mover_was_undone(const struct live *l, const struct operation *op);
 /* Work runs for the row, has ended and was not yet looked at, or was planned in this turn. */
 bool busy(const struct decide *d, const char *id);
 /* A mover of it is there or was planned in this turn. */
@@ -238,6 +243,7 @@ struct act {
     json_t *doc;
     char *id, *text;
     const char *name; /* of ACT_CRASH_POINT: static */
+    bool done;        /* carried out while the turn goes on (decide_go_on()) */
     struct operation *op;
     struct backup *backup;
     struct native_facts *natives;
@@ -328,6 +334,7 @@ struct decide {
     uint64_t turn; /* number of the turn */
     bool in_turn;
     bool in_flight;       /* what the turn has changed is being written, its actions wait */
+    bool goes_on;         /* more is decided in the same turn */
     bool board_stale;     /* it has to be made again from the rows */
     const char *later;    /* while begin_backups() ends retries: the backup for which */
     bool backups_changed; /* which of the queued ones may begin is to be found out */
@@ -345,6 +352,15 @@ void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const
  * back and calls decide_undone(). No other turn begins before that.
  */
 void decide_turn(struct decide *d, unsigned n);
+/*
+ * A mover that was started waits for its go, and that is never given before what the turn has changed is durable
+ * (MS-19): it can be started before. If a turn plans nothing else, its commit can wait until the mover is ready, and
+ * be one with that of its go: the caller carries out what act_is_early(), marks it as done, calls decide_go_on(), and
+ * later decide_turn() again in the same transaction. If that is undone, the caller ends these movers.
+ */
+bool decide_may_go_on(const struct decide *d);
+bool act_is_early(const struct act *a);
+void decide_go_on(struct decide *d);
 /* What was decided is durable: the plan's actions may be carried out, in order; the events are forgotten afterwards
  * (decide_acted()). */
 void decide_acted(struct decide *d);

@@ -52,6 +52,14 @@ void live_drop(struct decide *d, const char *id)
     }
 }
 
+/* Of an operation that waits for its turn nothing is to be remembered: there may be many of them. */
+void live_tidy(struct decide *d, const char *id)
+{
+    const struct live *l = live_find(d, id);
+    if (l && !l->working && !l->mover && !l->cancel_failed && !l->found && !l->undone && !l->progress)
+        live_drop(d, id);
+}
+
 static bool is_planned(const struct decide *d, const struct live *l)
 {
     return (d->in_turn || d->in_flight) && l->planned == d->turn;
@@ -67,6 +75,11 @@ bool has_mover(const struct decide *d, const char *id)
 {
     const struct live *l = live_find(d, id);
     return l && (l->mover || is_planned(d, l));
+}
+
+bool mover_was_undone(const struct live *l, const struct operation *op)
+{
+    return l && l->undone && op->state != OP_RUNNING && op->state != OP_CANCELLING;
 }
 
 void decide_look_at(struct decide *d, enum row_kind k, const char *id)

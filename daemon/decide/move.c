@@ -159,6 +159,10 @@ void mover_ended(struct decide *d, struct operation *op, const struct mover_repo
     const struct live *l = live_find(d, op->id);
     if (op_state_terminal(op->state) || op->state == OP_CLEANING_UP)
         return;
+    if (mover_was_undone(l, op)) { /* the record knows of none, or of one that is to be started */
+        plan_mover_forget(d, op->id, NULL, NULL);
+        return;
+    }
     json_take(&op->mover, json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(r->outcome), "status",
                                     r->status, "memory_peak", (json_int_t)r->memory_peak, "oom_kills",
                                     (json_int_t)r->oom_kills, "cpu_seconds", r->cpu_seconds));

@@ -188,6 +188,8 @@ void operation_cancel(struct decide *d, struct operation *op)
         return;
     if (l && (l->mover || (running && has_mover(d, op->id)))) { /* it is there, or adopted in this turn */
         const bool again = op->state == OP_CANCELLING && !l->cancel_failed;
+        if (mover_was_undone(l, op))
+            return; /* it ends by itself */
         if (again || (op->state != OP_CANCELLING && operation_become(d, op, OP_CANCELLING) < 0))
             return; /* asked already: its end is an event */
         l->cancel_failed = false;

@@ -192,6 +192,9 @@ static void adopt_mover(struct engine *g, const struct act *a)
 static void forget_mover(struct engine *g, const struct act *a)
 {
     const struct cfg_plugin *plugin = a->text ? cfg_plugin(g->cfg, a->text) : NULL;
+    struct live *l = live_find(&g->d, a->id);
+    if (l && !l->mover)
+        l->undone = false;
     if (!a->text || plugin)
         movers_forget(g->movers, a->id, plugin, plugin ? json_string_value(a->doc) : NULL, NULL);
 }
@@ -251,5 +254,25 @@ static void act(struct engine *g, const struct act *a)
 void engine_act(struct engine *g, const struct plan *p)
 {
     for (size_t i = 0; i < p->n; i++)
-        act(g, &p->acts[i]);
+        if (!p->acts[i].done)
+            act(g, &p->acts[i]);
+}
+
+void engine_act_early(struct engine *g, struct plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        struct act *a = &p->acts[i];
+        if (a->done || !act_is_early(a))
+            continue;
+        a->done = true;
+        act(g, a);
+    }
+}
+
+void engine_act_undo(struct engine *g, const struct plan *p)
+{
+    struct err e = ERR_INIT;
+    for (size_t i = 0; i < p->n; i++) /* it waits for its go: nothing is lost */
+        if (p->acts[i].done && movers_cancel(g->movers, p->acts[i].id, now_ns(), &e) < 0)
+            log_debug("%s: %s", p->acts[i].id, e.msg);
 }

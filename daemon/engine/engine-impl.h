@@ -63,6 +63,7 @@ struct engine {
     uint64_t prune_turn; /* number of the last turn before a part of them was */
     bool probing;        /* the commit under way is of no turn */
     struct failed_turn failed;
+    int64_t open_ns;  /* CLOCK_MONOTONIC: since when a turn goes on (decide_go_on()); 0: none does */
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
@@ -97,6 +98,9 @@ void engine_ids(struct ids *ret);
 void engine_look_at_all(struct engine *g);
 /* A turn of decisions, unless one is being written; its commit, and what follows from it. */
 void engine_turn(struct engine *g);
+/* A turn goes on no longer than this; engine_turn_end() ends it now. */
+#define TURN_GOES_ON_NS (200 * NS_PER_MS)
+void engine_turn_end(struct engine *g);
 /* Something is written to disk: no turn begins before that has ended. */
 bool engine_is_writing(const struct engine *g);
 /* To be recorded in the next turn (struct request). */
@@ -116,8 +120,11 @@ struct event *engine_event(enum event_kind kind, enum row_kind row, const char *
 void engine_post(struct engine *g, struct event *ev);
 /* The same for the end of a mover; takes over the reference to end->result. */
 void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for);
-/* Carries out what a turn has planned; its changes are durable. */
+/* Carries out what a turn has planned and is not done; its changes are durable. */
 void engine_act(struct engine *g, const struct plan *p);
+/* Carries out what can be done before that (decide_go_on()); ends it because the turn is undone. */
+void engine_act_early(struct engine *g, struct plan *p);
+void engine_act_undo(struct engine *g, const struct plan *p);
 extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
 void waiters_note(struct engine *g, const char *id, const char *parent);

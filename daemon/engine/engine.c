@@ -46,6 +46,8 @@ static void arm(struct engine *g)
         wait = wake - now;
     if (retry < wait)
         wait = retry;
+    if (g->open_ns)
+        wait = 0;
     /* Not more often than this, whatever a record says. */
     if (wait < NS_PER_S / 5)
         wait = NS_PER_S / 5;
@@ -382,7 +384,7 @@ void engine_observe(struct engine *g, const struct engine_observer *o)
 void engine_stop(struct engine *g, char *out, size_t cap)
 {
     const unsigned movers = movers_count(g->movers);
-    engine_committed(g); /* what is durable is acted upon: a mover that may begin is told so */
+    engine_turn_end(g); /* what is durable is acted upon: a mover that may begin is told so */
     struct err e = ERR_INIT;
     g->stopping = true;
     err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");

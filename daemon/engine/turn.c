@@ -8,7 +8,11 @@
  * If a commit fails, a transaction without changes shows whether the records can be written at all. If not, nothing is
  * decided until they can, requests are refused, and it is tried again. If they can, one of the units of the turn is the
  * cause: the next turns have half as many, until one with a single unit fails, which is kept aside.
+ *
+ * A turn that has only started movers, which wait for their go, goes on until they are ready or something else is to be
+ * written: it is one transaction then, and one commit.
  */
+#include "base/time.h"
 #include "daemon/engine/engine-impl.h"
 
 #define UNITS 256    /* of one turn, about */
@@ -32,6 +36,7 @@ static void failed(struct engine *g, const struct err *e)
     f->err = *e;
     f->probe = true;
     f->good = 0;
+    engine_act_undo(g, &g->d.plan);
     decide_undone(&g->d);
     if (f->units < 2)
         return;
@@ -124,18 +129,46 @@ static bool decide(struct engine *g)
     if (g->was_degraded && d->world.writable)
         decide_look_at_all(d);
     g->was_degraded = !d->world.writable;
-    if (!begin(g))
-        return false;
-    records_counters_hold(g->records);
+    if (!g->open_ns) {
+        if (!begin(g))
+            return false;
+        records_counters_hold(g->records);
+    }
     decide_turn(d, g->units ? g->units : (g->units = UNITS));
     if (!d->plan.failed)
         return true;
     const struct err e = d->plan.err;
+    g->open_ns = 0;
     records_rollback(g->records);
     records_counters_settle(g->records);
+    engine_act_undo(g, &d->plan);
     decide_undone(d);
     retry_later(g, &e);
     return false;
+}
+
+/* The turn has only started movers: it waits for them, and their go needs no commit of its own. Not after a failure,
+ * when turns are to be small. */
+static bool goes_on(struct engine *g)
+{
+    const int64_t now = mono_ns();
+    if (g->units != UNITS || !decide_may_go_on(&g->d) || (g->open_ns && now - g->open_ns >= TURN_GOES_ON_NS))
+        return false;
+    if (!g->open_ns)
+        g->open_ns = now;
+    engine_act_early(g, &g->d.plan);
+    decide_go_on(&g->d);
+    return true;
+}
+
+static void commit(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    g->open_ns = 0;
+    const int rc = records_commit_start(g->records, &e);
+    records_counters_settle(g->records);
+    if (rc <= 0)
+        finish(g, rc, &e);
 }
 
 static bool probe(struct engine *g)
@@ -155,20 +188,23 @@ bool engine_is_writing(const struct engine *g)
 
 void engine_turn(struct engine *g)
 {
-    struct err e = ERR_INIT;
-    if (engine_is_writing(g) || prune(g))
+    if (engine_is_writing(g) || (!g->open_ns && prune(g)))
         return;
     /* Who asks for something learns at once that it cannot be recorded. */
     if (g->retry_ns && mono_ns() < g->retry_ns && !requests_wait(&g->d))
         return;
     const bool again = g->failed.probe || g->retry_ns;
     g->retry_ns = 0;
-    if (!(again ? probe(g) : decide(g)))
+    if (again ? !probe(g) : !decide(g) || goes_on(g))
         return;
-    const int rc = records_commit_start(g->records, &e);
-    records_counters_settle(g->records);
-    if (rc <= 0)
-        finish(g, rc, &e);
+    commit(g);
+}
+
+void engine_turn_end(struct engine *g)
+{
+    if (g->open_ns)
+        commit(g);
+    engine_committed(g);
 }
 
 void engine_committed(struct engine *g)

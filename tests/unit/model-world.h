@@ -35,6 +35,7 @@ struct model_mover {
     bool told; /* it was reported ready */
     bool go, cancel;
     bool read;   /* it has read the first byte */
+    bool undone; /* the turn that started it was undone: it was asked to end, and has no go */
     json_t *job; /* of its operation */
 };
 
@@ -78,6 +79,7 @@ static struct model {
     struct err blame;         /* what a scenario's commit fails for; cls ERR_NONE: nothing of the turn */
     /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
     void (*acting)(const struct act *a);
+    void (*meanwhile)(void); /* something happens while a turn goes on; NULL: turns do not */
     void (*changing)(enum row_kind k, const char *id, const void *was, const void *now);
     unsigned step, failures;
     uint64_t seed, boot;

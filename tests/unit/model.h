@@ -303,6 +303,10 @@ static void act_work(const struct act *a)
 static void act_start(const struct act *a)
 {
     struct model_mover *old = mover_of(a->id);
+    if (old && old->undone && old->here) { /* it is still there, and its end comes */
+        live_get(&m.d, a->id)->mover = true;
+        return;
+    }
     if (old && (old->here || old->go))
         violated("MS-11", "a second mover of %s is started", a->id);
     if (old) /* of a daemon that died: it waits for its go, which never comes */
@@ -407,6 +411,8 @@ static void act_one(const struct act *a)
     case ACT_MOVER_FORGET:
         if (!mover_of(a->id))
             json_object_del(m.results, a->id);
+        if (live_find(&m.d, a->id) && !live_find(&m.d, a->id)->mover)
+            live_find(&m.d, a->id)->undone = false;
         break;
     case ACT_LIVE_DROP:
         live_drop(&m.d, a->id);
@@ -625,8 +631,8 @@ static void check_slots(void)
 {
     struct running x = {0};
     for (unsigned i = 0; i < m.n_movers; i++) {
-        if (!m.movers[i].here && !m.movers[i].go)
-            continue; /* of a daemon that died: it waits for its go, which never comes */
+        if ((!m.movers[i].here || m.movers[i].undone) && !m.movers[i].go)
+            continue; /* of a daemon that died, or of a turn that was undone: it has no go */
         x.backups += m.movers[i].kind == KIND_BACKUP;
         x.restores += m.movers[i].kind == KIND_RESTORE;
     }
@@ -641,11 +647,51 @@ static void check_slots(void)
                  reserved);
 }
 
+/* Movers are started before the commit, and more is decided in the same turn. False: the daemon dies. */
+static bool turn_goes_on(void)
+{
+    while (m.meanwhile && decide_may_go_on(&m.d) && maybe()) {
+        trace("the turn goes on");
+        for (size_t i = 0; i < m.d.plan.n; i++) {
+            struct act *a = &m.d.plan.acts[i];
+            if (a->done || !act_is_early(a))
+                continue;
+            a->done = true;
+            act_one(a);
+        }
+        decide_go_on(&m.d);
+        for (unsigned n = pick(4); n; n--)
+            m.meanwhile();
+        if (one_in(60))
+            return false;
+        decide_turn(&m.d, one_in(4) ? 2 + pick(4) : 256);
+    }
+    return true;
+}
+
+/* What it has started waits for its go, and is asked to end. */
+static void end_early(void)
+{
+    for (size_t i = 0; i < m.d.plan.n; i++) {
+        struct model_mover *v = m.d.plan.acts[i].done ? mover_of(m.d.plan.acts[i].id) : NULL;
+        if (v)
+            v->undone = v->cancel = true;
+    }
+}
+
+static void roll_back(void)
+{
+    rows_undone = true;
+    records_rollback(m.records);
+    rows_undone = false;
+}
+
 /* Nothing of it is recorded, because of what its one unit has changed (`e`); the next one is of one unit alone. */
 static void turn_undone(const struct err *e)
 {
     ends_durable(false);
     records_counters_settle(m.records);
+    end_early();
     decide_undone(&m.d);
     if (!m.quiet || !e->cls)
         return;
@@ -666,6 +712,13 @@ static void turn(void)
     records_counters_hold(m.records);
     m.d.world.cfg = m.cfg[m.cfg_now];
     decide_turn(&m.d, m.narrow ? 1 : one_in(4) ? 1 + pick(4) : 256);
+    if (!m.narrow && !turn_goes_on()) {
+        roll_back();
+        ends_durable(false);
+        records_counters_settle(m.records);
+        restart(false);
+        return;
+    }
     m.narrow = false;
     if (m.d.plan.failed || (m.d.asides && !m.blamed))
         violated("AO-41", "a plan fails without a cause");
@@ -674,9 +727,7 @@ static void turn(void)
     if (m.fail_commit) {
         trace("the commit fails");
         m.fail_commit = false;
-        rows_undone = true;
-        records_rollback(m.records);
-        rows_undone = false;
+        roll_back();
         turn_undone(&m.blame);
         if (m.d.units == 1 && (m.blamed = true) && !m.quiet &&
             err_set(&e, ERR_GENERIC, pick(2) ? EIO : E2BIG, "a bad page"))
@@ -696,6 +747,8 @@ static void turn(void)
     records_counters_settle(m.records);
     const size_t n = m.d.plan.n, until = one_in(80) ? pick((unsigned)n + 1) : n;
     for (size_t i = 0; i < until; i++) {
+        if (m.d.plan.acts[i].done)
+            continue;
         if (m.acting)
             m.acting(&m.d.plan.acts[i]);
         act_one(&m.d.plan.acts[i]);

@@ -45,6 +45,14 @@ static void play_mover(void)
         end_mover(v, MOVER_NEVER_STARTED); /* nobody has let it begin in time */
 }
 
+static void play_meanwhile(void)
+{
+    if (m.n_works && pick(2))
+        end_work(pick(m.n_works), one_in(8) ? 1 + pick(3) : 0, false);
+    else
+        play_mover();
+}
+
 /* ---- requests ---- */
 
 static void submit_backup(void)
@@ -522,6 +530,7 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     memcpy(m.cfg, configurations[seed % 4 == 0], sizeof m.cfg);
     m.repo_up = true;
     m.quiet = m.fail_commit = m.blamed = false;
+    m.meanwhile = play_meanwhile;
     odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {
