@@ -10,18 +10,34 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-struct page *page_new(char *text, size_t len)
+/* Samples of volumes are shared with later pages, which the loop makes meanwhile. */
+_Static_assert(JSON_HAVE_ATOMIC_BUILTINS || JSON_HAVE_SYNC_BUILTINS, "references are not counted atomically");
+
+struct page *page_new(json_t *samples, const struct metrics_options *o)
 {
-    struct page *p = calloc(1, sizeof *p);
+    struct page *p = samples ? calloc(1, sizeof *p) : NULL;
     if (!p) {
-        free(text);
+        json_decref(samples);
         return NULL;
     }
     atomic_init(&p->refs, 1);
-    p->text = text;
-    p->len = len;
+    pthread_mutex_init(&p->lock, NULL);
+    p->samples = samples;
+    p->options = *o;
     p->made_ns = mono_ns();
     return p;
+}
+
+const char *page_text(struct page *p, size_t *len)
+{
+    pthread_mutex_lock(&p->lock);
+    if (!p->text && (p->text = metrics_text(p->samples, &p->options, &p->len))) {
+        json_decref(p->samples);
+        p->samples = NULL;
+    }
+    pthread_mutex_unlock(&p->lock);
+    *len = p->text ? p->len : 0;
+    return p->text;
 }
 
 struct page *page_ref(struct page *p)
@@ -35,6 +51,8 @@ void page_unref(struct page *p)
 {
     if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
         return;
+    json_decref(p->samples);
+    pthread_mutex_destroy(&p->lock);
     free(p->text);
     free(p);
 }

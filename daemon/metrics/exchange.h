@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/time.h"
+#include "daemon/metrics/metrics.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,14 +23,20 @@
 #define LOOP_WAIT_NS INT64_C(500000000)  /* for the loop's answer */
 #define LOOP_DEAD_NS (10 * NS_PER_S)     /* without a turn: reported by /healthz */
 
+/* Samples, and their text once somebody has asked for it: thousands of lines are not written in the loop. */
 struct page {
     _Atomic unsigned refs;
+    pthread_mutex_t lock;
+    json_t *samples; /* nobody changes them; NULL: the text was made */
+    struct metrics_options options;
     char *text;
     size_t len;
     int64_t made_ns; /* CLOCK_MONOTONIC */
 };
-/* Takes ownership of `text`; NULL for no memory (text is freed). */
-struct page *page_new(char *text, size_t len);
+/* Takes over the reference to `samples`, an array as metrics_text() takes; NULL for no memory. */
+struct page *page_new(json_t *samples, const struct metrics_options *o);
+/* Any thread: makes the text at the first call. Borrowed; NULL: no memory. */
+const char *page_text(struct page *p, size_t *len);
 struct page *page_ref(struct page *p);
 void page_unref(struct page *p);
 

@@ -68,7 +68,11 @@ static enum MHD_Result metrics(struct http *h, struct MHD_Connection *c)
     struct page *p = exchange_page(h->exchange, &age);
     if (!p)
         return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "There are no metrics yet.\n");
-    struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(p->len, p->text, page_done, p);
+    size_t len;
+    const char *text = page_text(p, &len);
+    struct MHD_Response *r =
+        text ? MHD_create_response_from_buffer_with_free_callback_cls(len, (void *)(uintptr_t)text, page_done, p)
+             : NULL;
     if (!r) {
         page_unref(p);
         return MHD_NO;

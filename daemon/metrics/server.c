@@ -46,11 +46,9 @@ static struct page *make_page(struct metrics_server *s)
     struct metrics_options o = {.compat = c->compat, .series_max = c->series_max};
     CLEANUP_JSON json_t *facts = s->source.samples(s->source.arg);
     json_t *samples = jarr(facts, "samples");
-    size_t len;
     if (samples)
         add_own(samples);
-    char *text = metrics_text(samples, &o, &len);
-    return text ? page_new(text, len) : NULL;
+    return page_new(json_incref(samples), &o);
 }
 
 /* Wakes the threads, with a page if one is requested. */
@@ -128,7 +126,9 @@ static void write_textfile(struct metrics_server *s)
         return;
     answer(s, true);
     struct page *p = exchange_last(&s->exchange);
-    CLEANUP_JSON json_t *in = p ? json_pack("{s:s, s:s%}", "path", c->textfile, "text", p->text, p->len) : NULL;
+    size_t len = 0;
+    const char *text = p ? page_text(p, &len) : NULL;
+    CLEANUP_JSON json_t *in = text ? json_pack("{s:s, s:s%}", "path", c->textfile, "text", text, len) : NULL;
     page_unref(p);
     free(s->written);
     s->written = strdup(c->textfile);

@@ -10,11 +10,11 @@
 
 #define PREFIX_MIN 4
 #define CANDIDATES 4
+#define FOUND_MAX 50 /* finished rows that are read for one name */
 #define ELLIPSIS "\xe2\x80\xa6"
 
 struct search {
-    const char *head, *tail;
-    size_t head_n, tail_n, found;
+    size_t found;
     const char *volume; /* BACKUP/VOLUME */
     bool rooted;
     char id[NAME_ID_MAX];
@@ -38,11 +38,7 @@ static void found(struct search *s, const char *id)
 
 static int search_id(const void *row, void *arg)
 {
-    const char *id = ((const struct row *)row)->id;
-    struct search *s = arg;
-    const size_t n = strlen(id);
-    if (n >= s->head_n + s->tail_n && strncmp(id, s->head, s->head_n) == 0 && strcmp(id + n - s->tail_n, s->tail) == 0)
-        found(s, id);
+    found(arg, ((const struct row *)row)->id);
     return 0;
 }
 
@@ -58,8 +54,9 @@ static int search_volume(const struct operation *op, void *arg)
 static int verdict(struct search *s, char id[NAME_ID_MAX], const char *name, struct err *e)
 {
     if (s->found > 1) {
-        int rc = err_set(e, ERR_USAGE, EINVAL, "\"%.128s\" may mean %zu things", name, s->found);
-        err_hint(e, "name one: %s%s", s->named, s->found > CANDIDATES ? ", and older ones" : "");
+        int rc = err_set(e, ERR_USAGE, EINVAL, "\"%.128s\" may mean %s%zu things", name,
+                         s->found > FOUND_MAX ? "more than " : "", s->found > FOUND_MAX ? FOUND_MAX : s->found);
+        err_hint(e, "name one: %s%s", s->named, s->found > CANDIDATES ? ", and others" : "");
         return rc;
     }
     if (s->found)
@@ -70,19 +67,18 @@ static int verdict(struct search *s, char id[NAME_ID_MAX], const char *name, str
 static int by_part(struct records *r, const char *name, unsigned among, enum row_kind *kind, char id[NAME_ID_MAX],
                    struct err *e)
 {
-    const struct row_filter newest = {.newest_first = true};
-    const char *cut = strstr(name, ELLIPSIS);
-    struct search s = {.head = name, .head_n = cut ? (size_t)(cut - name) : strlen(name), .tail = ""};
-    if (cut) {
-        s.tail = cut + strlen(ELLIPSIS);
-        s.tail_n = strlen(s.tail);
-    }
-    if (s.head_n + s.tail_n < PREFIX_MIN)
+    const char *cut = strstr(name, ELLIPSIS), *tail = cut ? cut + strlen(ELLIPSIS) : "";
+    struct search s = {.found = 0};
+    char head[NAME_ID_MAX];
+    if (strlen(name) >= sizeof head)
+        return 0;
+    snprintf(head, sizeof head, "%.*s", (int)(cut ? (size_t)(cut - name) : strlen(name)), name);
+    if (strlen(head) + strlen(tail) < PREFIX_MIN)
         return 0;
     for (enum row_kind k = 0; k <= ROW_NATIVE; k++) {
         if (!(among & 1u << k))
             continue;
-        int rc = row_each(r, k, &newest, search_id, &s, e);
+        int rc = row_each_part(r, k, head, tail, FOUND_MAX + 1, search_id, &s, e);
         if (rc >= 0)
             rc = verdict(&s, id, name, e);
         if (rc > 0)

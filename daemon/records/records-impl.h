@@ -51,6 +51,7 @@ enum kind_stmt {
     KS_BY_ID,
     KS_BY_SEQ,
     KS_HAS_ID,
+    KS_BY_PART,
     KS_INSERT,
     KS_UPDATE,
     KS_UPDATE_PLACE, /* parent and volume, too */

@@ -84,6 +84,10 @@ int row_save(struct records *r, enum row_kind k, void *row, struct err *e);
 int row_get(struct records *r, enum row_kind k, const char *id, void *ret, struct err *e);
 int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e);
 int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row_fn *fn, void *arg, struct err *e);
+/* Rows whose id begins with `head` and ends with `tail` ("": any): all of those that are in memory, the newest first,
+ * then `limit` of the others at most, the last ids first. No other row is read from disk. */
+int row_each_part(struct records *r, enum row_kind k, const char *head, const char *tail, unsigned limit, row_fn *fn,
+                  void *arg, struct err *e);
 int row_count(struct records *r, enum row_kind k, const struct row_filter *f, uint64_t *ret, struct err *e);
 const void *row_peek(const struct records *r, enum row_kind k, const char *id);
 

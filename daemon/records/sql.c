@@ -184,6 +184,11 @@ static const char *const kind_text[KS_N][2] = {
     [KS_BY_ID] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE id=?1"},
     [KS_BY_SEQ] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE seq=?1"},
     [KS_HAS_ID] = {"SELECT seq FROM ", " WHERE id=?1"},
+    /* From the end of the index of ids: of one job these are the newest. */
+    [KS_BY_PART] =
+        {"SELECT seq FROM ",
+         " WHERE id>=?1 AND id<?2 AND (?3='' OR substr(id,-length(?3))=?3) AND state IN " RECORDS_TERMINAL_SQL
+         " ORDER BY id DESC LIMIT ?4"},
     [KS_INSERT] = {"INSERT INTO ", "(" ROW_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"},
     /* An index is written for each column that is named, changed or not. */
     [KS_UPDATE] = {"UPDATE ", " SET generation=?2,state=?6,updated_ns=?8,wake_ns=?9,doc=?10 WHERE seq=?1 AND id=?3"},

@@ -231,6 +231,54 @@ int row_each(struct records *r, enum row_kind k, const struct row_filter *f, row
     return rc;
 }
 
+/* ---- by a part of the id ---- */
+
+struct part {
+    const char *head, *tail;
+    row_fn *fn;
+    void *arg;
+};
+
+static int visit_part(const void *row, void *arg)
+{
+    const struct part *p = arg;
+    const char *id = ((const struct row *)row)->id;
+    const size_t n = strlen(id), head = strlen(p->head), tail = strlen(p->tail);
+    const bool is = n >= head + tail && !strncmp(id, p->head, head) && !strcmp(id + n - tail, p->tail);
+    return is ? p->fn(row, p->arg) : 0;
+}
+
+int row_each_part(struct records *r, enum row_kind k, const char *head, const char *tail, unsigned limit, row_fn *fn,
+                  void *arg, struct err *e)
+{
+    const struct row_filter live = {.live = true, .newest_first = true};
+    struct part p = {head, tail, fn, arg};
+    CLEANUP_FREE uint64_t *found = NULL;
+    char after[1024];
+    sqlite3_stmt *st;
+    size_t n = 0;
+    int rc = row_each(r, k, &live, visit_part, &p, e);
+    if (rc || row_types[k].terminal == INT_MAX)
+        return rc;
+    /* No id has the last character of Unicode: all that begin with the head come before this. */
+    snprintf(after, sizeof after, "%.1000s\xf4\x8f\xbf\xbf", head);
+    if ((rc = records_kind_stmt(records_reader(r), k, KS_BY_PART, &st, e)) < 0)
+        return rc;
+    sqlite3_bind_text(st, 1, head, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, after, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 3, tail, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 4, limit);
+    rc = records_collect(records_reader(r), st, &found, &n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct version *v;
+        rc = version_at(r, k, found[i], true, &v, e);
+        if (rc == 0 && v && version_state(v) >= row_types[k].terminal)
+            rc = visit_part(v->data, &p);
+        version_unref(v);
+    }
+    return rc;
+}
+
 /* ---- counting ---- */
 
 static int count_on_disk(struct records *r, enum row_kind k, const struct row_filter *f, struct range range,

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/time.h"
 #include "daemon/answers/answers.h"
+#include "daemon/records/names.h"
 #include "rows.h"
 
 #define NOW INT64_C(1800000000000000000)
@@ -433,6 +434,56 @@ static void pages_of_live_rows(void **state)
     close_it(&x);
 }
 
+/* A name that is no whole id is looked for by the index of ids: rows that cannot be meant are not read. */
+static int count_row(const void *row, void *arg)
+{
+    (void)row;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static void names_do_not_read_all(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    enum row_kind k;
+    char id[NAME_ID_MAX];
+    unsigned n = 0;
+    open_with(&x, "");
+    assert_ok(records_begin(x.records, &e), &e);
+    for (unsigned i = 0; i < 3000; i++) {
+        snprintf(id, sizeof id, "up-%04u.db%u", i, i % 2);
+        add_operation(&x, id, "B", "/srv/a.img", i == 7 ? "Queued" : "Completed");
+    }
+    assert_ok(records_commit(x.records, &e), &e);
+    assert_int_equal(row_each_part(x.records, ROW_OPERATION, "up-00", "", 1000, count_row, &n, &e), 0);
+    assert_int_equal(n, 100); /* with the one that has not ended */
+    n = 0;
+    assert_int_equal(row_each_part(x.records, ROW_OPERATION, "up-", "db1", 20, count_row, &n, &e), 0);
+    assert_int_equal(n, 21);
+    n = 0;
+    assert_int_equal(row_each_part(x.records, ROW_OPERATION, "/srv/", "", 20, count_row, &n, &e), 0);
+    assert_int_equal(n, 0);
+    assert_ok(name_find(x.records, "up-2999", NAME_OPERATION, &k, id, &e), &e);
+    assert_string_equal(id, "up-2999.db1");
+    assert_ok(name_find(x.records,
+                        "up-0\xe2\x80\xa6"
+                        "007.db1",
+                        NAME_OPERATION, &k, id, &e),
+              &e);
+    assert_string_equal(id, "up-0007.db1");
+    assert_true(name_find(x.records, "up-299", NAME_OPERATION, &k, id, &e) < 0 && e.cls == ERR_USAGE);
+    assert_non_null(strstr(e.msg, "may mean 10 things"));
+    assert_non_null(strstr(e.hint, "up-2999.db1, up-2998.db0"));
+    e = (struct err)ERR_INIT;
+    assert_true(name_find(x.records, "up-1", NAME_OPERATION, &k, id, &e) < 0 && e.cls == ERR_USAGE);
+    assert_non_null(strstr(e.msg, "may mean more than 50 things"));
+    e = (struct err)ERR_INIT;
+    assert_true(name_find(x.records, "up-9", NAME_OPERATION, &k, id, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    close_it(&x);
+}
+
 /* ---- native snapshots ---- */
 
 static void natives_are_planned_by_volume(void **state)
@@ -552,10 +603,11 @@ static void status_of_thousands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(volumes_are_judged_offline),    cmocka_unit_test(what_protection_is_based_on),
-        cmocka_unit_test(volumes_that_were_looked_at),   cmocka_unit_test(facts_of_the_daemon),
-        cmocka_unit_test(pages_of_ended_rows),           cmocka_unit_test(pages_of_live_rows),
-        cmocka_unit_test(natives_are_planned_by_volume), cmocka_unit_test(status_of_thousands),
+        cmocka_unit_test(volumes_are_judged_offline),  cmocka_unit_test(what_protection_is_based_on),
+        cmocka_unit_test(volumes_that_were_looked_at), cmocka_unit_test(facts_of_the_daemon),
+        cmocka_unit_test(pages_of_ended_rows),         cmocka_unit_test(pages_of_live_rows),
+        cmocka_unit_test(names_do_not_read_all),       cmocka_unit_test(natives_are_planned_by_volume),
+        cmocka_unit_test(status_of_thousands),
     };
     return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
 }

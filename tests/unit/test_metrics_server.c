@@ -65,9 +65,21 @@ static void addresses(void **state)
 
 /* ---- the page between loop and threads ---- */
 
-static struct page *some_page(const char *text)
+static struct page *some_page(unsigned movers)
 {
-    return page_new(strdup(text), strlen(text));
+    const struct metrics_options o = {.compat = false};
+    return page_new(json_pack("[{s:s,s:i}]", "name", "movers", "value", (int)movers), &o);
+}
+
+static void assert_page(struct page *p, const char *line)
+{
+    size_t len, again;
+    const char *text = page_text(p, &len);
+    assert_non_null(text);
+    assert_int_equal(strlen(text), len);
+    assert_non_null(strstr(text, line));
+    assert_null(p->samples); /* nobody needs them any more */
+    assert_ptr_equal(page_text(p, &again), text);
 }
 
 static void *loop_answers(void *arg)
@@ -76,7 +88,7 @@ static void *loop_answers(void *arg)
     uint64_t asked = 0;
     for (int i = 0; i < 2000 && asked == 0; i++, usleep(1000))
         if (exchange_take(x, &asked))
-            exchange_answer(x, asked, some_page("fresh"), true, "");
+            exchange_answer(x, asked, some_page(2), true, "");
     return NULL;
 }
 
@@ -101,9 +113,9 @@ static void a_page_is_fresh_or_old_never_late(void **state)
     uint64_t asked;
     assert_true(exchange_take(&x, &asked));
     assert_int_equal(asked, 101);
-    exchange_answer(&x, asked, some_page("old"), false, "because");
+    exchange_answer(&x, asked, some_page(1), false, "because");
     struct page *p = exchange_page(&x, &age);
-    assert_string_equal(p->text, "old"); /* fresh enough */
+    assert_page(p, "snapferry_movers 1\n"); /* fresh enough */
     assert_true(age < PAGE_FRESH_NS);
     char why[256];
     assert_false(exchange_ready(&x, why, sizeof why));
@@ -112,8 +124,8 @@ static void a_page_is_fresh_or_old_never_late(void **state)
     pthread_create(&loop, NULL, loop_answers, &x);
     struct page *q = exchange_page(&x, &age);
     pthread_join(loop, NULL);
-    assert_string_equal(q->text, "fresh");
-    assert_string_equal(p->text, "old"); /* whoever holds it keeps it */
+    assert_page(q, "snapferry_movers 2\n");
+    assert_page(p, "snapferry_movers 1\n"); /* whoever holds it keeps it */
     assert_true(exchange_ready(&x, why, sizeof why));
     page_unref(p);
     page_unref(q);
@@ -124,7 +136,7 @@ static void a_page_is_fresh_or_old_never_late(void **state)
     t0 = mono_ns();
     q = exchange_page(&x, &age);
     assert_true(mono_ns() - t0 < LOOP_WAIT_NS);
-    assert_string_equal(q->text, "fresh");
+    assert_page(q, "snapferry_movers 2\n");
     page_unref(q);
     assert_false(exchange_ready(&x, why, sizeof why));
     assert_string_equal(why, "the end");
