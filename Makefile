@@ -168,7 +168,7 @@ deps:
 SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup_faults control format_keys golden movers movers_hostile \
              movers_unit plugin plugin_movers program_unit)
 CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
-        $(addprefix tests/cli/,format.sh golden.sh law.sh unused-symbols.sh) \
+        $(addprefix tests/cli/,format.sh golden.sh json-reads.sh law.sh unused-symbols.sh) \
         $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
 # requirements.sh reads what the others report: it is the last of `make test`.
 REQUIREMENTS := tests/cli/requirements.sh

@@ -36,19 +36,22 @@ struct server {
 
 static void usage(FILE *f)
 {
-    fputs("Usage: snapferryd [OPTIONS]\n"
-          "\n"
-          "Takes native snapshots of volumes and moves them into Kopia repositories, as /etc/snapferry says.\n"
-          "Normally started by systemd; everything is asked and told with snapferry(8).\n"
-          "\n"
-          "  --foreground         run without systemd: plain log lines on standard error\n"
-          "  --config-dir DIR     snapferry.ini and conf.d/ (default /etc/snapferry)\n"
-          "  --state-dir DIR      records (default /var/lib/snapferry, or state-dir in [daemon])\n"
-          "  --runtime-dir DIR    sockets (default /run/snapferry)\n"
-          "  --cache-dir DIR      indexes of repositories (default /var/cache/snapferry, or cache-dir in [daemon])\n"
-          "  --debug              log more\n"
-          "  --version, --help\n",
-          f);
+    fputs(
+        "Usage: snapferryd [OPTIONS]\n"
+        "\n"
+        "Backs up volumes to Kopia repositories: takes native snapshots, moves their data, prunes them.\n"
+        "Normally started by systemd as snapferryd.service; controlled with snapferry(8), configured in\n"
+        "snapferry.ini(5).\n"
+        "\n"
+        "  --foreground         run without systemd; log to standard error\n"
+        "  --config-dir DIR     directory of snapferry.ini and conf.d/ (default /etc/snapferry)\n"
+        "  --state-dir DIR      directory of the records (default /var/lib/snapferry, or state-dir in [daemon])\n"
+        "  --runtime-dir DIR    directory of the control socket (default /run/snapferry)\n"
+        "  --cache-dir DIR      cache of repository indexes (default /var/cache/snapferry, or cache-dir in [daemon])\n"
+        "  --debug              log debug messages, too\n"
+        "  --version            print the version\n"
+        "  --help               print this help\n",
+        f);
 }
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)

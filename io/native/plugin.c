@@ -47,8 +47,8 @@ static int able(struct talk *t, enum plugin_verb v, unsigned ability, struct err
     if (rc == 0)
         rc = plugin_can(&t->p, &t->info, PLUGIN_DRIVER, v, e);
     if (rc == 0 && ability && !(t->info.abilities & ability)) {
-        err_set(e, ERR_GENERIC, ENOTSUP, "%s: it says in its abilities that it cannot do this, plugin: %s",
-                plugin_verb_at(v)->name, t->p.name);
+        err_set(e, ERR_GENERIC, ENOTSUP, "%s: its abilities do not include this, plugin: %s", plugin_verb_at(v)->name,
+                t->p.name);
         return -ENOTSUP;
     }
     return rc;
@@ -124,7 +124,7 @@ static int plugin_abilities(const struct driver_class *c, unsigned *ret, struct 
         return rc;
     if (!applies)
         return err_set(e, ERR_USAGE, EINVAL, "[storage-class \"%s\"] is not for this plugin: %s, plugin: %s", c->name,
-                       *why ? why : "it gives no reason", t.p.name);
+                       *why ? why : "no reason was given", t.p.name);
     *ret = bits;
     return 0;
 }

@@ -143,7 +143,7 @@ static int open_staging(const struct driver_class *c, const char *path, const ch
     if (rc == -ENOENT && lstat(path, &st) == 0) {
         err_plain(e, ERR_TARGET, ESTALE, "the file that was restored into is gone: another file has its name, %s",
                   path);
-        err_hint(e, "it is left alone; restore again, to a file that nothing else replaces");
+        err_hint(e, "it was not changed; restore again, to a file that nothing else replaces");
         return -ESTALE;
     }
     return rc;
