@@ -29,6 +29,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 _Static_assert(DEVICE_ID_MAX <= VOLUME_ID_MAX, "an id of a device is an id of a volume");
 
@@ -82,37 +83,112 @@ static int device_look(const char *name, struct source **src, struct volume *ret
     return 0;
 }
 
-static int refuse_twin_of(const char *const *match, const struct volume *v, dev_t dev, struct err *e)
+/* The devices that the patterns of all classes of devices match, and what identifies them: each is opened once. */
+struct identity {
+    char *path, *id; /* id NULL: it has none, or cannot be opened */
+    dev_t dev;
+    bool listed;
+};
+struct identities {
+    struct identity *v;   /* by number of the device */
+    struct identity **by; /* those that have one, by id */
+    size_t n, n_by;
+};
+
+static int by_device(const void *a, const void *b)
+{
+    const struct identity *x = a, *y = b;
+    return x->dev != y->dev ? (x->dev < y->dev ? -1 : 1) : strcmp(x->path, y->path);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct identity *x = *(struct identity *const *)a, *y = *(struct identity *const *)b;
+    const int c = strcmp(x->id, y->id);
+    return c ? c : strcmp(x->path, y->path);
+}
+
+static void identities_free(struct identities *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        free(t->v[i].path);
+        free(t->v[i].id);
+    }
+    free(t->v);
+    free(t->by);
+    memset(t, 0, sizeof *t);
+}
+
+/* Takes the names of the devices that are there. */
+static int identities_add(struct identities *t, struct paths *p, struct err *e)
+{
+    struct stat st;
+    struct identity *v = p->n ? reallocarray(t->v, t->n + p->n, sizeof *v) : t->v;
+    if (p->n && !v)
+        return err_nomem(e);
+    t->v = v;
+    for (size_t i = 0; i < p->n; i++) {
+        if (stat(p->path[i], &st) < 0 || !S_ISBLK(st.st_mode))
+            continue;
+        t->v[t->n++] = (struct identity){.path = p->path[i], .dev = st.st_rdev};
+        p->path[i] = NULL;
+    }
+    return 0;
+}
+
+static int identities_add_class(struct identities *t, const char *const *match, struct err *e)
 {
     struct paths p;
-    int rc = pattern_paths(match, &p, NULL);
-    CLEANUP_FREE struct volume *other = malloc(sizeof *other);
-    for (size_t i = 0; rc == 0 && other && i < p.n; i++) {
-        struct source *src = NULL;
-        struct stat st;
-        if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode) || st.st_rdev == dev)
-            continue;
-        if (device_look(p.path[i], &src, other, NULL) == 0 && other->size > 0 && !strcmp(other->id, v->id)) {
-            rc = err_plain(e, ERR_SOURCE, ENOTUNIQ, "%s and %s have the same identity (%s): neither is backed up",
-                           v->name, other->name, v->id);
-            err_hint(e, "give one another UUID (xfs_admin -U generate, tune2fs -U random), or remove it from the "
-                        "match of its class");
-        }
-        source_free(src);
-    }
+    if (pattern_paths(match, &p, NULL) < 0)
+        return 0; /* told where the class itself is used */
+    int rc = identities_add(t, &p, e);
     paths_free(&p);
-    return rc < 0 && e && e->cls ? rc : 0;
+    return rc;
+}
+
+/* A device has several names. */
+static void identities_unique(struct identities *t)
+{
+    size_t k = 0;
+    if (t->n)
+        qsort(t->v, t->n, sizeof *t->v, by_device);
+    for (size_t i = 0; i < t->n; i++) {
+        if (k && t->v[k - 1].dev == t->v[i].dev)
+            free(t->v[i].path);
+        else
+            t->v[k++] = t->v[i];
+    }
+    t->n = k;
+}
+
+static int identities_look(struct identities *t, struct err *e)
+{
+    CLEANUP_FREE struct volume *v = malloc(sizeof *v);
+    t->by = calloc(t->n + 1, sizeof(struct identity *));
+    if (!v || !t->by)
+        return err_nomem(e);
+    for (size_t i = 0; i < t->n; i++) {
+        struct source *src = NULL;
+        const bool seen = device_look(t->v[i].path, &src, v, NULL) == 0 && v->size > 0;
+        source_free(src);
+        if (!seen)
+            continue;
+        if (!(t->v[i].id = strdup(v->id)))
+            return err_nomem(e);
+        t->by[t->n_by++] = &t->v[i];
+    }
+    qsort(t->by, t->n_by, sizeof *t->by, by_id);
+    return 0;
 }
 
 #define PATTERNS_MAX 1024 /* of a class, that are compared */
 
-/* A copy of a disk has its UUID: two devices with one identity would become one source, of whatever classes they are.
- */
-static int refuse_twins(const struct driver_class *c, const struct volume *v, dev_t dev, struct err *e)
+static int identities_of(const struct driver_class *c, struct identities *ret, struct err *e)
 {
-    int rc = refuse_twin_of(c->match, v, dev, e);
     CLEANUP_FREE const char **match = c->peers ? calloc(PATTERNS_MAX + 1, sizeof *match) : NULL;
     size_t n = 0;
+    memset(ret, 0, sizeof *ret);
+    int rc = c->peers && !match ? err_nomem(e) : identities_add_class(ret, c->match, e);
     for (size_t i = 0; rc == 0 && match && c->peers[i]; i++) {
         if (c->peers[i][0]) {
             if (n < PATTERNS_MAX)
@@ -120,52 +196,99 @@ static int refuse_twins(const struct driver_class *c, const struct volume *v, de
             continue;
         }
         match[n] = NULL;
-        rc = refuse_twin_of(match, v, dev, e);
+        rc = identities_add_class(ret, match, e);
         n = 0;
     }
+    identities_unique(ret);
+    if (rc == 0)
+        rc = identities_look(ret, e);
+    if (rc < 0)
+        identities_free(ret);
     return rc;
+}
+
+/* A copy of a disk has its UUID: two devices with one identity would become one source, of whatever classes they are.
+ */
+static int refuse_twins(const struct identities *t, const struct volume *v, dev_t dev, struct err *e)
+{
+    size_t low = 0, high = t->n_by;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(t->by[middle]->id, v->id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < t->n_by && strcmp(t->by[low]->id, v->id) == 0; low++) {
+        if (t->by[low]->dev == dev)
+            continue;
+        err_plain(e, ERR_SOURCE, ENOTUNIQ, "%s and %s have the same identity (%s): neither is backed up", v->name,
+                  t->by[low]->path, v->id);
+        err_hint(e, "give one another UUID (xfs_admin -U generate, tune2fs -U random), or remove it from the "
+                    "match of its class");
+        return -ENOTUNIQ;
+    }
+    return 0;
+}
+
+static int resolve_among(const struct identities *t, const char *name, struct volume *ret, struct err *e)
+{
+    struct source *src;
+    int rc = device_look(name, &src, ret, e);
+    const dev_t dev = rc == 0 ? source_info(src)->rdev : 0;
+    source_free(src);
+    return rc == 0 && ret->size > 0 ? refuse_twins(t, ret, dev, e) : rc;
 }
 
 static int device_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
 {
-    struct source *src;
-    struct err twins = ERR_INIT;
-    int rc = device_look(name, &src, ret, e);
-    const dev_t dev = rc == 0 ? source_info(src)->rdev : 0;
-    source_free(src);
-    if (rc == 0 && ret->size > 0 && (rc = refuse_twins(c, ret, dev, &twins)) < 0 && e)
-        *e = twins;
+    struct identities t;
+    int rc = identities_of(c, &t, e);
+    if (rc == 0)
+        rc = resolve_among(&t, name, ret, e);
+    identities_free(&t);
     return rc;
+}
+
+/* Whether this is the first of its names. */
+static bool identity_list(struct identities *t, dev_t dev)
+{
+    const struct identity key = {.path = (char *)"", .dev = dev};
+    size_t low = 0, high = t->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (by_device(&t->v[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == t->n || t->v[low].dev != dev) /* it came meanwhile */
+        return false;
+    const bool first = !t->v[low].listed;
+    t->v[low].listed = true;
+    return first;
 }
 
 static int device_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
 {
     struct paths p;
+    struct identities t = {0};
     int rc = pattern_paths(c->match, &p, e);
-    CLEANUP_FREE dev_t *seen = rc == 0 && p.n ? calloc(p.n, sizeof *seen) : NULL;
-    size_t known = 0;
-    if (rc == 0 && p.n && !seen) {
+    if (rc == 0 && (rc = identities_of(c, &t, e)) < 0)
         paths_free(&p);
-        return err_nomem(e);
-    }
     for (size_t i = 0; rc == 0 && i < p.n; i++) {
         struct stat st;
         struct volume v;
         struct err why = ERR_INIT;
-        bool twice = false;
-        if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode))
+        if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode) || !identity_list(&t, st.st_rdev))
             continue;
-        for (size_t k = 0; k < known; k++)
-            twice |= seen[k] == st.st_rdev;
-        if (twice)
-            continue;
-        seen[known++] = st.st_rdev;
-        if (device_resolve(c, p.path[i], &v, &why) < 0)
+        if (resolve_among(&t, p.path[i], &v, &why) < 0)
             log_warning("class \"%s\": ignored: %s", c->name, why.msg);
         else if (v.size > 0) /* an unused loop device, an empty card reader */
             rc = fn(&v, arg);
     }
     paths_free(&p);
+    identities_free(&t);
     return rc;
 }
 
@@ -196,6 +319,10 @@ static int same_volume(const struct volume *now, const struct volume *v, struct 
                    now->id);
 }
 
+/* What was unmounted or closed a moment ago, or is just being probed, is soon free. */
+#define RELEASE_WAIT_MS 2000
+#define POLL_MS 50
+
 /* Refuses devices that are being written to. A device that is free may still be written to by a process that opened
  * it without O_EXCL. */
 static int refuse_if_in_use(const struct driver_class *c, const struct source_info *i, struct err *e)
@@ -206,8 +333,15 @@ static int refuse_if_in_use(const struct driver_class *c, const struct source_in
     bool rw = blockdev_mounted(i->rdev, true);
     CLEANUP_CLOSE int fd = open(i->path, O_RDONLY | O_EXCL | O_NONBLOCK | O_CLOEXEC);
     bool held = fd < 0 && errno == EBUSY;
-    bool known = blockdev_user(i->rdev, who, sizeof who);
     /* The kernel holds mounted devices, even read-only ones; the latter do not change. */
+    for (int waited = 0; !rw && held && !blockdev_mounted(i->rdev, false) && waited < RELEASE_WAIT_MS;
+         waited += POLL_MS) {
+        usleep(POLL_MS * 1000);
+        fd = open(i->path, O_RDONLY | O_EXCL | O_NONBLOCK | O_CLOEXEC);
+        held = fd < 0 && errno == EBUSY;
+        rw = blockdev_mounted(i->rdev, true);
+    }
+    bool known = blockdev_user(i->rdev, who, sizeof who);
     if (!rw && (!held || blockdev_mounted(i->rdev, false)))
         return 0;
     err_set(e, ERR_SOURCE, EBUSY, "device %s is in use (%s): without a snapshot its image would be inconsistent",

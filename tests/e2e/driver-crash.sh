@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The reflink driver killed at each of its durable steps, and the power cut there: what is left on the storage is seen
 # by list and exposures, the same call again completes it, removing leaves nothing. (RS-20, RS-21, PVC-21, CF-27)
+# Its mounts are its own: a copy of one in another test's namespace would keep the file system in use after the unmount,
+# and the disk that is mounted instead has the same UUID.
+if [ -z "${OWN_MOUNTS-}" ] && unshare -m true 2>/dev/null; then
+    OWN_MOUNTS=1 exec unshare -m --propagation private "$0" "$@"
+fi
 . "$(dirname "$0")/../lib.sh"
 is_root || { skip "crashes of drivers" "needs root for mounts"; finish; }
 uuid() { cat /proc/sys/kernel/random/uuid; }

@@ -97,6 +97,16 @@ cp "$WORK/disk" "$WORK/clone"
 CLONE=$(loop_device "$WORK/clone"); at_exit "losetup -d $CLONE"
 D=$(submit "$DEV")
 same "alone a device is backed up" "$(wait_state "$D" Completed 60)" Completed
+# Held for a moment longer, as after an unmount.
+perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) or die; open(my $told, ">", $ARGV[1]); sleep 600' \
+    "$DEV" "$WORK/held" &
+HOLDER=$!
+at_exit "kill $HOLDER"
+until_true 10 test -e "$WORK/held"
+(sleep 1.2; kill $HOLDER) &
+D=$(submit "$DEV"); O=$(op_id "$D")
+same "what is released within two seconds is waited for" "$(wait_state "$D" Completed 60)" Completed
+same "in the first attempt" "$(doc "$O" | jq -r '.attempt // 1')" 1
 sed -i "s|^match = .*|match = $DEV $CLONE|" "$CONF/conf.d/60-device.ini"
 check "a copy of it joins its class" ask reload --quiet
 check "neither is taken for the other: a problem of status" until_true 20 eval \

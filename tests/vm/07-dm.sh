@@ -77,7 +77,7 @@ check "the daemon answers" answers_quickly
 
 dmsetup resume bad
 became "the device is back: the operation has ended" "$A" Failed 60
-check "as hung" eval "error_of $O | grep -qE 'hung|no byte'"
+check "for lack of progress" eval "error_of $O | grep -q 'stalled: no progress for'"
 check "without a limit" policy
 B=$(submit /dev/mapper/bad)
 became "the next backup" "$B" Completed 300
