@@ -502,13 +502,13 @@ static bool is_healthy(struct fixture *x)
     return !records_degraded(x->r) && is_idle(x);
 }
 
-static void a_full_disk(void **state)
+/* The records cannot be written for some time: requests are refused, with `cls`, and nothing else happens. */
+static void unwritable(struct fixture *x, int code, enum err_class cls)
 {
-    struct fixture *x = *state;
     char id[512];
     queued(x, id);
     forget_answers();
-    faults.code = SQLITE_FULL;
+    faults.code = code;
     faults.after = 0;
     faults.count = 1000000;
     /* A request is refused at once, now and while it is known. */
@@ -517,7 +517,7 @@ static void a_full_disk(void **state)
         verify(x);
         run_until(x, has_answers, "a refusal");
         assert_int_equal(got.failed, i);
-        assert_int_equal(got.err.cls, ERR_NO_SPACE);
+        assert_int_equal(got.err.cls, cls);
         if (!strstr(got.err.msg, "records"))
             fail_msg("\"%s\"", got.err.msg);
     }
@@ -533,7 +533,7 @@ static void a_full_disk(void **state)
     assert_int_equal(n, 1); /* nothing is there that was not recorded */
     assert_int_equal(steps_running(x->g->steps), 0);
     assert_null(x->g->d.asides); /* none of them is to blame */
-    /* There is room again: it goes on by itself. */
+    /* They can be written again: it goes on by itself. */
     faults.count = 0;
     x->g->retry_ns = 1;
     engine_kick(x->g);
@@ -544,6 +544,18 @@ static void a_full_disk(void **state)
     cancel(x, id);
     run_until(x, none_left, "the end");
     assert_int_equal(got.failed, 0);
+}
+
+static void a_full_disk(void **state)
+{
+    unwritable(*state, SQLITE_FULL, ERR_NO_SPACE);
+}
+
+/* The kernel has made the file system read-only: each write of an open file fails (EROFS), and what is read is right.
+ */
+static void a_file_system_that_became_read_only(void **state)
+{
+    unwritable(*state, SQLITE_IOERR_WRITE, ERR_GENERIC);
 }
 
 /* ---- clients first ---- */
@@ -800,6 +812,7 @@ int main(void)
         T(only_the_bad_request_is_refused),
         T(a_result_that_is_too_large),
         T(a_full_disk),
+        T(a_file_system_that_became_read_only),
         T(clients_come_first),
         T(a_hold_that_comes_too_late),
         T(a_step_that_cannot_be_started),
