@@ -35,6 +35,7 @@ struct run_tally {
     struct op_error first;
     json_t *errors;
     json_t *expire;        /* repository -> [{"source"}]: retention that its volumes' keep-* ask for */
+    json_t *repositories;  /* that its outcome is recorded in */
     json_t *plugins;       /* operations whose mover plugin is asked for it */
     struct operation hook; /* the first one whose hook after the run has not run */
     bool hook_found;
@@ -74,6 +75,7 @@ static int add_up(const struct operation *op, void *arg)
     if (!t->hook_found && post_hook_of(op)[0] && !op->post_hook_done)
         t->hook_found = operation_copy(&t->hook, op) == 0;
     add_expiry(t, op);
+    backup_record_into(op, t->repositories);
     t->n++;
     t->degraded |= op->degraded;
     if (!op_state_terminal(op->state))
@@ -108,6 +110,7 @@ static void tally_free(struct run_tally *t)
     json_decref(t->errors);
     json_decref(t->expire);
     json_decref(t->plugins);
+    json_decref(t->repositories);
     operation_clear(&t->hook);
     free(t->backup);
     free(t);
@@ -150,7 +153,8 @@ static struct run_tally *tally_of(struct decide *d, const struct backup *b)
                             .first = OP_ERROR_INIT,
                             .errors = json_array(),
                             .expire = json_object(),
-                            .plugins = json_array()};
+                            .plugins = json_array(),
+                            .repositories = json_object()};
     operation_init(&t->hook);
     return d->tallies = t;
 }
@@ -346,7 +350,7 @@ static void decide_outcome(struct decide *d, struct backup *b, const struct run_
 {
     b->outcome = outcome_of(t, b);
     summary(b, t);
-    if (is_restore(b) || !backup_record(d, b)) {
+    if (is_restore(b) || !backup_record(d, b, t->repositories)) {
         end(d, b);
     } else if (backup_write(d, b) == 0) {
         plan_crash_point(d, "engine-backup-decided");

@@ -541,9 +541,11 @@ void operation_interrupted(struct decide *d, struct operation *op, const struct 
 /* Its native snapshots are looked at again (AO-38). True: that was done, or there is none. */
 bool backup_looked(struct decide *d, struct backup *b);
 void backup_look_ended(struct decide *d, struct backup *b, const struct work_result *s);
-/* Its outcome is decided: what records it is added, and noted in the backup, which the caller writes. False: nothing of
- * it is in a repository. */
-bool backup_record(struct decide *d, struct backup *b);
+/* Adds the repository that a mover of the operation began to write into: nothing of its backup is in another one. */
+void backup_record_into(const struct operation *op, json_t *repositories);
+/* Its outcome is decided: what records it is added, and noted in the backup, which the caller writes. `into`: what
+ * backup_record_into() made of all its operations; NULL: they are read. False: nothing of it is in a repository. */
+bool backup_record(struct decide *d, struct backup *b, const json_t *into);
 /* The first try has not ended yet. */
 bool backup_record_waits(struct decide *d, const struct backup *b);
 /* A mover is about to write it. */

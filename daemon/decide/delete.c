@@ -212,7 +212,7 @@ static void keep_backup(struct decide *d, const struct operation *op)
     if (backup_read(d, op->deletes, &b) == 0) {
         str_clear(&b.deleting);
         if (backup_record_dropped(&b))
-            backup_record(d, &b);
+            backup_record(d, &b, NULL);
         backup_write(d, &b);
     }
 }

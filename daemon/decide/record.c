@@ -83,12 +83,15 @@ void backup_look_ended(struct decide *d, struct backup *b, const struct work_res
 
 /* ---- the operation ---- */
 
-/* The repositories that a mover of it began to write into: nothing of it is in another one. */
-static int add_repository(const struct operation *op, void *arg)
+void backup_record_into(const struct operation *op, json_t *repositories)
 {
-    json_t *repositories = arg;
     if (op->kind == KIND_BACKUP && op->policy->move_data && !op->policy->mover[0] && op->running_ns)
         json_object_set_new(repositories, op->policy->repository, json_string(""));
+}
+
+static int add_repository(const struct operation *op, void *arg)
+{
+    backup_record_into(op, arg);
     return 0;
 }
 
@@ -134,15 +137,16 @@ static int recorder_add(struct decide *d, const char *repository, const struct b
     return rc;
 }
 
-bool backup_record(struct decide *d, struct backup *b)
+bool backup_record(struct decide *d, struct backup *b, const json_t *into)
 {
     const struct operation_filter f = {.parent = b->id};
-    json_t *repositories = json_object();
+    json_t *repositories = into ? json_copy((json_t *)(uintptr_t)into) : json_object();
     const char *name;
     void *next;
     json_t *v;
     unsigned n = 0;
-    operation_each(d->records, &f, add_repository, repositories, NULL);
+    if (!into)
+        operation_each(d->records, &f, add_repository, repositories, NULL);
     json_object_foreach_safe(repositories, next, name, v)
     {
         char id[512];
