@@ -39,6 +39,19 @@ rm "$WORK/xfs/other/c.img"
 expect "all volumes by class map (CF-51)" 0 'c.img restored to' -- ask restore "$C" --class-map gold=other --wait
 check "the first" cmp "$WORK/xfs/b.img" "$WORK/xfs/other/b.img"
 check "the second" cmp "$WORK/xfs/c.img" "$WORK/xfs/other/c.img"
+rm -f "$WORK"/xfs/other/[bc].img
+# One fails when the checks are over, by its hook.
+printf '#!/bin/sh\ncase "$*$(env)" in */c.img*) exit 1 ;; esac\n' >"$WORK/refuse"; chmod 755 "$WORK/refuse"
+config_class gold "$WORK/xfs" 'snapshots-to-retain = 2' "hook-pre-restore = $WORK/refuse"
+check "a hook before restores of one" ask reload --wait --quiet
+ask restore "$C" --class-map gold=other --wait >"$WORK/mapped" 2>&1
+same "one fails after the checks: a part" $? 3
+check "it is named" grep -q 'c.img: .*hook' "$WORK/mapped"
+check "with how many" grep -q '1 of 2 volumes were not restored' "$WORK/mapped"
+check "the other one is restored" cmp "$WORK/xfs/b.img" "$WORK/xfs/other/b.img"
+check "the failed one left nothing" test ! -e "$WORK/xfs/other/c.img"
+config_class gold "$WORK/xfs" 'snapshots-to-retain = 2'
+check "without the hook" ask reload --wait --quiet
 rm -f "$WORK"/xfs/other/[bc].img "$WORK"/xfs/[bc].img
 
 # A node installed anew: storage and repository know enough to go on.

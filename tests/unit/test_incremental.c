@@ -487,6 +487,104 @@ static void unreadable_ranges_of_the_parent(void **state)
     backup_result_clear(&a);
 }
 
+/* Reads apart from the reader's, of a source of this size, fail. */
+static _Atomic uint64_t apart_size;
+static _Atomic unsigned apart_failed;
+
+ssize_t pread64(int fd, void *buf, size_t n, off64_t pos)
+{
+    struct stat st;
+    if (apart_size && n > 4096 && fstat(fd, &st) == 0 && (uint64_t)st.st_size == apart_size) {
+        apart_failed++;
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, buf, n, (long)pos);
+}
+
+/* A read beyond the reader's ranges that fails: the whole volume is read, which does with it what it is to do. */
+static void a_read_apart_that_fails(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("apart", NULL);
+    struct image CLEANUP(free_image) m = {malloc(24 * MIB), 24 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 15);
+    struct backup_opts o = opts_for("apart");
+    o.no_uring = true;
+    struct backup_result first = check_image(r, &m, &o, false);
+    struct part *CLEANUP_FREE parts = NULL;
+    size_t n = naive_parts(r, &m, SMALL, (uint64_t)2 << 30, &parts);
+    struct changes *CLEANUP(changes_freep) c = no_changes();
+    for (size_t i = 1; i + 1 < n; i += 7) {
+        const uint64_t at = parts[i].start + parts[i].len - 1;
+        m.p[at] ^= 0xff;
+        add(c, at, 1);
+    }
+    changes_finish(c);
+    write_image(path_of("apart.img"), &m, false);
+    const struct backup_incremental inc = {.parent = first.manifest_id, .changes = c};
+    struct backup_opts with = o;
+    with.incremental = &inc;
+    apart_failed = 0;
+    apart_size = m.len;
+    struct backup_result b = backup(r, path_of("apart.img"), &with);
+    apart_size = 0;
+    assert_true(apart_failed > 0);
+    assert_false(b.incremental);
+    assert_non_null(strstr(b.fallback, "cannot read"));
+    assert_int_equal(b.cloned_bytes, 0);
+    struct backup_result whole = check_image(r, &m, &o, false);
+    assert_true(object_id_equal(&b.image, &whole.image));
+    unlink(path_of("apart.img"));
+}
+
+/* The file of a pack has the pack's name without the shards' slashes. */
+static char pack_tail[128], pack_path[PATH_MAX];
+static int find_pack(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st, (void)f;
+    if (type == FTW_F && strstr(path, pack_tail))
+        snprintf(pack_path, sizeof pack_path, "%s", path);
+    return 0;
+}
+
+/* The list of the parent's chunks cannot be read: the whole volume is. */
+static void a_chunk_list_that_is_damaged(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("list", NULL);
+    struct image CLEANUP(free_image) m = {malloc(12 * MIB), 12 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 16);
+    struct backup_opts o = opts_for("list");
+    struct backup_result a = check_image(r, &m, &o, false);
+    assert_true(a.image.indirection > 0);
+    struct err e = ERR_INIT;
+    struct index_entry x;
+    assert_ok(repo_find(r, &a.image.content, &x, &e), &e);
+    snprintf(pack_tail, sizeof pack_tail, "%s", x.pack + 8);
+    pack_path[0] = '\0';
+    assert_int_equal(nftw(path_of("list"), find_pack, 16, FTW_PHYS), 0);
+    assert_true(pack_path[0]);
+    uint8_t byte;
+    int fd = open(pack_path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0 && pread(fd, &byte, 1, x.offset + x.packed / 2) == 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, x.offset + x.packed / 2), 1);
+    close(fd);
+
+    struct changes *CLEANUP(changes_freep) c = no_changes();
+    m.p[5 * MIB] ^= 1;
+    add(c, 5 * MIB, 1);
+    changes_finish(c);
+    struct repo *CLEANUP(repo_freep) again = open_repo("list");
+    struct backup_result b = check_incremental(again, &m, &o, a.manifest_id, c, 0, false);
+    assert_false(b.incremental);
+    assert_int_equal(b.cloned_bytes, 0);
+    assert_true(b.fallback[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +592,8 @@ int main(void)
         cmocka_unit_test(cursors_find_what_a_map_finds),
         cmocka_unit_test(long_lists_become_coarse),
         cmocka_unit_test(text_files),
+        cmocka_unit_test(a_read_apart_that_fails),
+        cmocka_unit_test(a_chunk_list_that_is_damaged),
         cmocka_unit_test(nothing_changed),
         cmocka_unit_test(what_is_read_of_changes_is_what_a_full_read_makes),
         cmocka_unit_test(cuts_that_vanish),
