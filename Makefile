@@ -170,15 +170,15 @@ SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup_faults control format_
 CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
         $(addprefix tests/cli/,format.sh golden.sh json-reads.sh law.sh unused-symbols.sh) \
         $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
-# requirements.sh reads what the others report: it is the last of `make test`.
-REQUIREMENTS := tests/cli/requirements.sh
+# They read what the others report: they are the last of `make test`.
+REQUIREMENTS := tests/cli/requirements.sh tests/cli/keys.sh
 REST = $(filter-out $(CHECK) $(REQUIREMENTS),$(sort $(UNIT)) $(SCRIPTS))
 REPORT := $(BUILD)/report
 
 # What must pass everywhere, in less than 15 minutes on two CPUs: the short tests and all others.
 test: deps
 	+@$(MAKE) --no-print-directory test-programs
-	@$(TEST_ENV) REPORT=$(REPORT) LONGEST=1 LAST=$(REQUIREMENTS) tests/run.sh $(CHECK) -- $(REST)
+	@$(TEST_ENV) REPORT=$(REPORT) LONGEST=1 LAST="$(REQUIREMENTS)" tests/run.sh $(CHECK) -- $(REST)
 
 check: test-programs
 	@$(TEST_ENV) REPORT=$(REPORT) LONGEST=1 tests/run.sh $(CHECK)

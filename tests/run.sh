@@ -15,7 +15,7 @@
 #        AGAIN=3 (programs that are given a second run; 0: none)
 #        REPORT=DIR: each program's seconds and cases are left in DIR/tests/..., for LAST and for the next order
 #        LONGEST=1: the longest first, by REPORT or else seconds.txt; those that are in neither are the first
-#        LAST=PROGRAM: when all others have ended
+#        LAST="PROGRAM...": when all others have ended, one at a time
 set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
 if [ -n "${REPORT:-}" ]; then REPORT=$(realpath -m "$REPORT"); export REPORT; fi
@@ -138,10 +138,10 @@ if [ ${#again[@]} -le "${AGAIN:-3}" ]; then
 else
     for i in "${again[@]}"; do count ${first[$i]}; done # three numbers
 fi
-if [ -n "${LAST:-}" ]; then
-    run_one last "$LAST"
-    report last "$LAST" last
-fi
+for p in ${LAST:-}; do
+    run_one last "$p"
+    report last "$p" last
+done
 [ ${#unsteady[@]} -eq 0 ] || echo "unsteady, failed beside others and passed alone: ${unsteady[*]}"
 if [ $skipped -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"

@@ -87,6 +87,18 @@ check "cache-dir: the index is cached there" eval '[ -n "$(find "$WORK/cache-by-
 same "node-name: of the source" \
     "$(sf "$REPO" snapshot list --all --json | result 'snapshots[0].source.host')" nas7
 
+parent() { doc "$(op_id "$1")" | jq -r '.result.parent // empty'; }
+B=$(submit "$X/img/big.img")
+wait_state "$B" Completed 60 >/dev/null
+check "type = incremental: with a parent" test -n "$(parent "$B")"
+config_class img "$X/img" 'type = full'
+reload
+B=$(submit "$X/img/big.img")
+same "type = full: Completed" "$(wait_state "$B" Completed 60)" Completed
+same "type = full: without a parent" "$(parent "$B")" ""
+config_class img "$X/img"
+reload
+
 # ---- jobs ----
 next() { askj jobs | jq --arg j "$1" '.jobs[] | select(.job == $j) | (.next // 0) / 1e9 | floor'; }
 late=$(($(next spread) - $(next plain)))
@@ -177,6 +189,25 @@ rm "$CONF/conf.d/80-raw.ini"
 sed -i 's/^node-name = .*/&\nonly-on-node = zoo/' "$CONF/snapferry.ini"
 check "reload" reload
 same "only-on-node of the daemon: no job runs" "$(elsewhere plain) $(next plain)" "true 0"
+stops "stop"
+
+# A native snapshot whose backup no record knows: the records are those of an hour before.
+sed -i '/^only-on-node/d' "$CONF/snapferry.ini"
+config_class img "$X/img" 'snapshots-to-retain = 1'
+cp -a "$STATE" "$WORK/state-before"
+starts "the daemon makes a native snapshot"
+check "backup" ask backup "$X/img/tiny.img" --wait --quiet
+stops "stop"
+rm -rf "$STATE" && mv "$WORK/state-before" "$STATE"
+natives() { stored_natives "$X/img" | wc -l; }
+sed -i 's/^orphan-grace = .*/orphan-grace = 1h/' "$CONF/snapferry.ini"
+starts "the daemon with records of before"
+check "orphan-grace: a younger one is reported" until_true 20 eval 'askj status | grep -q "that no record knows"'
+same "orphan-grace: and left alone" "$(natives)" 1
+stops "stop"
+sed -i 's/^orphan-grace = .*/orphan-grace = 1s/' "$CONF/snapferry.ini"
+starts "the daemon with a short grace"
+check "orphan-grace: older than that it is removed" until_true 20 eval '[ "$(natives)" = 0 ]'
 stops "stop"
 clean_up=$(stored_others "$X")
 same "nothing is left behind" "$clean_up" ""
