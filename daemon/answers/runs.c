@@ -5,6 +5,7 @@
 #include "base/time.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -169,6 +170,8 @@ static const char *velero_phase(enum backup_state state, bool degraded)
 
 #define QUEUED_SHOWN 10 /* of a large backup, to those that wait for it */
 
+enum members_shown { NO_MEMBERS, MEMBER_LINES, WHOLE_MEMBERS };
+
 /* All operations of a backup. */
 struct members {
     const struct answer_facts *facts;
@@ -242,6 +245,37 @@ static int add_member(const struct operation *op, void *arg)
     return 0;
 }
 
+/* How many of the finished operations of a large backup are read from the disk: for a list, and for those that wait. */
+static const unsigned members_read[] = {
+    [NO_MEMBERS] = 20, [MEMBER_LINES] = ANSWER_OPERATIONS_MAX, [WHOLE_MEMBERS] = UINT_MAX};
+
+static int add_retained(const struct native_row *n, void *arg)
+{
+    struct members *x = arg;
+    if (n->state == NATIVE_PRESENT && json_array_size(x->retained) < 1000)
+        json_array_append_new(x->retained, json_string(n->id));
+    return 0;
+}
+
+/* The first ones of a large backup that has ended, those that failed first; all are counted in its row. */
+static void add_ended_members(struct members *x, const struct backup *b, unsigned most)
+{
+    static const enum op_state order[] = {OP_FAILED, OP_PARTIALLY_FAILED, OP_CANCELED, OP_SKIPPED, OP_COMPLETED};
+    for (size_t i = 0; i < sizeof order / sizeof *order && x->n < most; i++) {
+        const struct operation_filter its = {.parent = b->id, .state = order[i], .limit = most - x->n};
+        operation_each(x->facts->records, &its, add_member, x, NULL);
+    }
+    const struct native_row_filter natives = {.parent = b->id};
+    json_array_clear(x->retained);
+    native_row_each(x->facts->records, &natives, add_retained, x, NULL);
+    x->n = (unsigned)b->counts.attempted;
+    x->completed = (unsigned)b->counts.completed;
+    x->failed = (unsigned)b->counts.failed;
+    x->canceled = (unsigned)b->counts.canceled;
+    x->size = b->bytes.total;
+    x->fresh = b->bytes.incremental;
+}
+
 static json_t *whole_progress(const struct members *x, enum backup_state state)
 {
     json_t *p = json_pack("{s:s,s:I,s:I,s:f,s:I}", "phase", x->phase[0] ? x->phase : backup_state_name(state), "total",
@@ -272,8 +306,6 @@ static json_t *backup_details(const struct backup *b)
         copy_member(o, members[i], d, members[i]);
     return o;
 }
-
-enum members_shown { NO_MEMBERS, MEMBER_LINES, WHOLE_MEMBERS };
 
 /* Whether the repositories have its outcome, and what its native snapshots were found to be at its end (AO-16, AO-38).
  */
@@ -307,8 +339,9 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     json_t *o = json_object();
     const bool deleting = b->deleting[0] != '\0';
     const enum backup_state state = deleting ? BACKUP_DELETING : b->state;
-    /* Finished ones lie on the disk: each second is too often to read thousands of them. */
-    if (shown == MEMBER_LINES && f->source && f->source->ended && b->volume_ids.n > ANSWER_OPERATIONS_MAX &&
+    const bool large = b->volume_ids.n > members_read[shown];
+    /* Finished ones lie on the disk: nobody reads thousands of them for one answer. */
+    if (large && !backup_state_terminal(b->state) && f->source && f->source->ended &&
         f->source->ended(b, &ended, f->arg)) {
         its.live = x.under_way = true;
         x.n = ended.n;
@@ -320,7 +353,10 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
         x.total = ended.total;
         x.done = ended.done;
     }
-    operation_each(f->records, &its, add_member, &x, NULL);
+    if (large && backup_state_terminal(b->state) && b->counts.attempted > 0)
+        add_ended_members(&x, b, members_read[shown]);
+    else
+        operation_each(f->records, &its, add_member, &x, NULL);
     jset_str(o, "id", b->id);
     jset_str(o, "kind", b->kind == KIND_NONE ? "backup" : op_kind_name(b->kind));
     jset_str(o, "state", b->unproven && !deleting ? STATE_UNKNOWN : backup_state_name(state));

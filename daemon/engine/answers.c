@@ -13,6 +13,7 @@
 
 /* A person waits for the list of volumes; the command gives up at 15 s. */
 #define LOOK_S 12
+#define WHOLE_MAX 1000   /* volumes of a backup that is answered whole when it has ended */
 #define RECORDED_MAX 500 /* volumes of a page, from the records alone */
 
 /* ---- facts ---- */
@@ -171,7 +172,7 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     gather_facts(g, FACTS_OF_ROWS, &f);
-    if (with_operations && !backup_state_terminal(b->state))
+    if (with_operations && (!backup_state_terminal(b->state) || b->volume_ids.n > WHOLE_MAX))
         return answer_backup_progress(&f, b);
     return answer_backup(&f, b, with_operations);
 }

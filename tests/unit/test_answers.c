@@ -434,6 +434,49 @@ static void pages_of_live_rows(void **state)
     close_it(&x);
 }
 
+/* Of a large backup that has ended the failed operations come first, and no more are read than are shown (AO-53). */
+static void large_backups_are_read_in_part(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    struct backup b;
+    char id[NAME_ID_MAX];
+    open_with(&x, "");
+    assert_ok(records_begin(x.records, &e), &e);
+    CLEANUP_JSON json_t *volumes = json_array();
+    for (unsigned i = 0; i < 2000; i++) {
+        snprintf(id, sizeof id, "up-%05u", i);
+        add_operation(&x, id, "B", "/srv/a.img", i % 400 == 399 ? "Failed" : "Completed");
+        json_array_append_new(volumes, json_string(id));
+    }
+    assert_int_equal(row_add_doc(x.records, ROW_BACKUP, "B", "", "", "PartiallyFailed",
+                                 json_pack("{s:s,s:O,s:{s:i,s:i,s:i},s:{s:i,s:i}}", "kind", "backup", "volume_ids",
+                                           volumes, "counts", "attempted", 2000, "completed", 1995, "failed", 5,
+                                           "bytes", "total", 7000, "incremental", 70),
+                                 NULL),
+                     0);
+    assert_ok(records_commit(x.records, &e), &e);
+    assert_ok(backup_get(x.records, "B", &b, &e), &e);
+    assert_int_equal(b.volume_ids.n, 2000);
+    CLEANUP_JSON json_t *whole = answer_backup_progress(&x.facts, &b), *line = answer_backup(&x.facts, &b, false);
+    const json_t *operations = jarr(whole, "operations");
+    assert_int_equal(json_array_size(operations), ANSWER_OPERATIONS_MAX);
+    for (unsigned i = 0; i < 6; i++)
+        assert_string_equal(jstr(json_array_get(operations, i), "state"), i < 5 ? "Failed" : "Completed");
+    assert_int_equal(json_array_size(jarr(line, "volumes")), 20);
+    for (unsigned i = 0; i < 2; i++) {
+        const json_t *o = i ? line : whole;
+        assert_int_equal(jint(o, "total"), 2000);
+        assert_int_equal(jint(o, "completed"), 1995);
+        assert_int_equal(jint(o, "failed"), 5);
+        assert_int_equal(jint(o, "size"), 7000);
+        assert_int_equal(jint(o, "new"), 70);
+    }
+    backup_clear(&b);
+    close_it(&x);
+}
+
 /* A name that is no whole id is looked for by the index of ids: rows that cannot be meant are not read. */
 static int count_row(const void *row, void *arg)
 {
@@ -603,11 +646,11 @@ static void status_of_thousands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(volumes_are_judged_offline),  cmocka_unit_test(what_protection_is_based_on),
-        cmocka_unit_test(volumes_that_were_looked_at), cmocka_unit_test(facts_of_the_daemon),
-        cmocka_unit_test(pages_of_ended_rows),         cmocka_unit_test(pages_of_live_rows),
-        cmocka_unit_test(names_do_not_read_all),       cmocka_unit_test(natives_are_planned_by_volume),
-        cmocka_unit_test(status_of_thousands),
+        cmocka_unit_test(volumes_are_judged_offline),    cmocka_unit_test(what_protection_is_based_on),
+        cmocka_unit_test(volumes_that_were_looked_at),   cmocka_unit_test(facts_of_the_daemon),
+        cmocka_unit_test(pages_of_ended_rows),           cmocka_unit_test(pages_of_live_rows),
+        cmocka_unit_test(names_do_not_read_all),         cmocka_unit_test(large_backups_are_read_in_part),
+        cmocka_unit_test(natives_are_planned_by_volume), cmocka_unit_test(status_of_thousands),
     };
     return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
 }
