@@ -249,7 +249,9 @@ test-vm: T ?= $(sort $(wildcard tests/vm/[0-9]*.sh))
 test-vm:
 	@tests/deps.sh
 	@tests/vm/image.sh >/dev/null
-	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm
+	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm/tools
+	+@$(MAKE) --no-print-directory -s $(BUILD)/tests/tools/driver_suite $(BUILD)/tests/tools/driver_call
+	@cp $(BUILD)/tests/tools/driver_suite $(BUILD)/tests/tools/driver_call $(BUILD)/vm/tools/
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
@@ -329,6 +331,7 @@ $(BUILD)/man/%: docs/man/%.pod
 
 .PHONY: install
 UNITDIR ?= /lib/systemd/system
+UDEVDIR ?= $(PREFIX)/lib/udev
 SYSCONFDIR ?= /etc
 install: all man
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
@@ -342,6 +345,7 @@ install: all man
 	        >$(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
 	$(Q)install -D -m 0644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/snapferry.conf
 	$(Q)install -D -m 0644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/snapferry.conf
+	$(Q)install -D -m 0644 systemd/58-snapferry.rules $(DESTDIR)$(UDEVDIR)/rules.d/58-snapferry.rules
 	$(Q)install -D -m 0644 docs/snapferry.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/snapferry
 	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/share/snapferry/plugins examples/plugins/*
 	$(Q)install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/snapferry/monitoring monitoring/*

@@ -189,6 +189,10 @@ const struct key key_table[] = {
     {{"accept-inconsistent", POLICY, "yes|no", "no",
       "Back up a raw device without a snapshot; the backup is recorded as not crash-consistent."},
      P(accept_inconsistent), V_YESNO, ANY, NULL},
+    {{"cow-size", POLICY, "percent", "20",
+      "Driver lvm: space of a COW snapshot, in percent of its volume; it is invalid once more than that was "
+      "overwritten."},
+     P(cow_percent), V_COUNT, 1, 100, NULL},
     {{"snapshot-timeout", POLICY, "duration", "60s", "Time limit for taking a native snapshot."},
      P(snapshot_timeout_s), V_DURATION, 1, DAY, NULL},
     {{"prepare-timeout", POLICY, "duration", "30min",
@@ -323,14 +327,15 @@ const struct key key_table[] = {
       "s3: file or systemd credential with access key and secret key."},
      REPOSITORY(credentials), V_SECRET, ANY, NULL},
     {{"driver", "storage-class", "name", "",
-      "Driver: reflink, device, plugin:NAME; lvm-thin, lvm, zfs and rbd are reserved and not implemented in this "
+      "Driver: reflink, device, lvm-thin, lvm, plugin:NAME; zfs and rbd are reserved and not implemented in this "
       "build; required."},
      CLASS(driver), V_DRIVER, ANY, NULL},
     {{"match", "storage-class", "list of patterns", "",
       "Patterns of the volumes of this class; empty: for intermediate volumes only."},
      CLASS(match), V_PATTERNS, ANY, NULL},
     {{"target", "storage-class", "text", "",
-      "Directory or pool in which intermediate and restored volumes are created."},
+      "Directory (reflink), thin pool (lvm-thin: GROUP/POOL) or volume group (lvm) in which intermediate and restored "
+      "volumes are created."},
      CLASS(target), V_TEXT, ANY, NULL},
     {{"only-on-node", "storage-class", "list", "",
       "Patterns of the names of nodes on which the class is used; !PATTERN excludes."},

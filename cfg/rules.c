@@ -282,9 +282,14 @@ static void check_plugins(struct cfg *c)
 
 /* ---- classes ---- */
 
+static bool is_lvm(const char *driver)
+{
+    return !strcmp(driver, "lvm-thin") || !strcmp(driver, "lvm");
+}
+
 static bool names_paths(const char *driver)
 {
-    return !strcmp(driver, "reflink") || !strcmp(driver, "device");
+    return !strcmp(driver, "reflink") || !strcmp(driver, "device") || is_lvm(driver);
 }
 
 static bool is_intermediate_of(const struct cfg *c, const char *klass)
@@ -327,7 +332,7 @@ static void check_class_patterns(struct cfg *c, unsigned i)
                                    "match: \"%s\" already belongs to [storage-class \"%s\"]", *w,
                                    c->classes[o].pub.name);
     }
-    if (paths && k->target[0] && k->target[0] != '/')
+    if (paths && !is_lvm(k->driver) && k->target[0] && k->target[0] != '/')
         complain_value(c, CFG_ERROR, s, section_value(s, "target"), NULL,
                        "target of driver %s must be an absolute path, not \"%s\"", k->driver, k->target);
 }

@@ -434,3 +434,29 @@ int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e)
         *changed = !i->is_block && (fstat(s->fd, &st) < 0 || mtime_of(&st) != i->mtime_ns);
     return 0;
 }
+
+int source_readable(struct source *s, struct err *e)
+{
+    const struct source_info *i = &s->info;
+    const uint64_t unit = i->sector > 4096 ? i->sector : 4096, last = i->size / unit ? i->size / unit - 1 : 0;
+    const uint64_t at[] = {0, last * unit, last / 2 * unit};
+    CLEANUP_FREE void *buf = NULL;
+    int sys = 0;
+    if (!i->is_block || i->size < unit)
+        return 0;
+    if (posix_memalign(&buf, unit, unit) != 0)
+        return err_nomem(e);
+    const int flags = fcntl(s->fd, F_GETFL);
+    if (flags < 0 || fcntl(s->fd, F_SETFL, flags | O_DIRECT) < 0)
+        return err_set(e, ERR_SOURCE, errno, "cannot check that %s is still readable", i->path);
+    bool readable = false;
+    for (size_t k = 0; k < sizeof at / sizeof *at && !readable; k++) {
+        readable = pread(s->fd, buf, unit, (off_t)at[k]) > 0;
+        sys = readable ? 0 : errno;
+    }
+    fcntl(s->fd, F_SETFL, flags);
+    if (readable)
+        return 0;
+    err_set(e, ERR_SOURCE, sys ? sys : EIO, "%s cannot be read any more, at the end of the backup", i->path);
+    return err_hint(e, "a COW snapshot (driver lvm) has overflowed: set a larger cow-size; else see dmesg");
+}

@@ -78,4 +78,11 @@ int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uin
  * vanished one is ERR_SOURCE), and for a file the modification time (through *changed). Pointers may be NULL. */
 int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e);
 
+/*
+ * Checks, after the last read and past the page cache, that a block device can still be read at all: at its begin, its
+ * end or in its middle. A COW snapshot of LVM that has overflowed refuses every read from that moment on: until then
+ * what was read is right. ERR_SOURCE. Nothing else may read the source meanwhile. A file: 0.
+ */
+int source_readable(struct source *s, struct err *e);
+
 #endif

@@ -87,10 +87,14 @@ static void args_add_options(struct list *l, const struct program_unit *u, const
     args_add(l, strdup("--collect"));
     args_add_pair(l, "--unit=", u->name);
     args_add_pair(l, "--description=snapferry: ", p->label ? p->label : p->argv[0]);
-    snprintf(number, sizeof number, "%u", p->timeout_s);
-    args_add_pair(l, "--property=RuntimeMaxSec=", number);
+    if (p->finish) {
+        args_add(l, strdup("--property=SendSIGKILL=no"));
+    } else {
+        snprintf(number, sizeof number, "%u", p->timeout_s);
+        args_add_pair(l, "--property=RuntimeMaxSec=", number);
+        args_add(l, strdup("--property=TimeoutStopSec=5"));
+    }
     args_add(l, strdup("--property=KillMode=control-group"));
-    args_add(l, strdup("--property=TimeoutStopSec=5"));
     if (p->user && *p->user)
         args_add_pair(l, "--property=User=", p->user);
     args_add(l, strdup("--"));
@@ -123,12 +127,18 @@ int program_unit_make(struct program_unit *ret, const struct program *p, const c
     args_add(&run, strdup("--"));
     for (size_t i = 0; p->argv[i]; i++)
         args_add(&run, escape_dollars(p->argv[i]));
-    args_add(&stop, strdup(SYSTEMCTL));
-    args_add(&stop, strdup("stop"));
-    args_add(&stop, strdup(ret->name));
+    if (!p->finish) {
+        args_add(&stop, strdup(SYSTEMCTL));
+        args_add(&stop, strdup("stop"));
+        args_add(&stop, strdup(ret->name));
+    }
     if (run.failed || stop.failed) {
         program_unit_free(ret);
         return err_nomem(e);
+    }
+    if (!stop.n) {
+        free_list(ret->stop);
+        ret->stop = NULL;
     }
     return 0;
 }

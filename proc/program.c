@@ -114,7 +114,7 @@ static void guard_main(int channel, void *arg)
     do
         n = read(channel, &c, 1);
     while (n < 0 && errno == EINTR);
-    if (n == 1)
+    if (n == 1 || r->p->finish)
         return;
     kill(-r->process.pid, SIGKILL);
     if (r->unit.stop)
@@ -138,7 +138,7 @@ static int run_launch(struct run *r, struct err *e)
     s.err = r->err_child;
     s.program = r->program;
     s.user = &r->who;
-    s.dies_with_parent = true;
+    s.dies_with_parent = !r->p->finish;
     int rc = spawn_program(&r->process, &s, e);
     if (rc < 0)
         return err_wrap(e, "%s", r->label);
@@ -166,8 +166,10 @@ static int run_launch(struct run *r, struct err *e)
 static void kill_all(struct run *r)
 {
     /* Before its setsid() there is no such group: then the process itself. */
-    kill(-r->process.pid, SIGKILL);
-    process_signal(r->process.pidfd, SIGKILL);
+    if (!r->p->finish) {
+        kill(-r->process.pid, SIGKILL);
+        process_signal(r->process.pidfd, SIGKILL);
+    }
     close_fd(&r->guard);
 }
 
@@ -297,7 +299,8 @@ static void program_watch(struct run *r)
     }
     if (!r->gone || stderr_flooding(r)) {
         kill_all(r);
-        for (int64_t end = mono_ns() / NS_PER_MS + DIE_MS; !r->gone && mono_ns() / NS_PER_MS < end;)
+        for (int64_t end = mono_ns() / NS_PER_MS + (r->p->finish ? 0 : DIE_MS);
+             !r->gone && mono_ns() / NS_PER_MS < end;)
             poll_once(r, end);
     } else {
         kill(-r->process.pid, SIGKILL);
@@ -353,8 +356,8 @@ static void stderr_tail(const struct run *r, char *out, size_t cap)
 
 static int timed_out(const struct run *r, const char *text, struct err *e)
 {
-    err_set(e, ERR_GENERIC, 0, "%s: %s timed out after %u s and was killed%s", r->label, r->p->argv[0], r->p->timeout_s,
-            text);
+    err_set(e, ERR_GENERIC, 0, "%s: %s timed out after %u s and %s%s", r->label, r->p->argv[0], r->p->timeout_s,
+            r->p->finish ? "goes on" : "was killed", text);
     if (e)
         e->sys = ETIMEDOUT; /* whose own text speaks of connections */
     return -ETIMEDOUT;

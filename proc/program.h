@@ -35,6 +35,8 @@ struct program {
     size_t input_len;
     size_t out_max; /* 0: 1 MiB */
     unsigned timeout_s;
+    bool finish; /* never killed: by its deadline (an error is returned, it goes on) nor with its caller; for programs
+                    that must not be interrupted, such as those of LVM while devices are suspended */
 };
 int program_run(const struct program *p, char **out, size_t *out_len, int *status, struct err *e);
 

@@ -36,6 +36,7 @@ int class_view(struct class_view *v, const json_t *doc, struct err *e)
     v->c.plugin = jstr(doc, "plugin")[0] ? jstr(doc, "plugin") : NULL;
     v->c.plugin_user = jstr(doc, "plugin_user")[0] ? jstr(doc, "plugin_user") : NULL;
     v->c.accept_inconsistent = jbool(doc, "accept_inconsistent");
+    v->c.cow_percent = (unsigned)jint(doc, "cow_percent");
     v->c.overlay_hook = jstr(doc, "overlay_hook")[0] ? jstr(doc, "overlay_hook") : NULL;
     v->c.options = jobj(doc, "options");
     return 0;

@@ -5,6 +5,7 @@
  */
 #include "daemon/records/names.h"
 #include "daemon/engine/engine-impl.h"
+#include "io/native/driver.h"
 
 #include <errno.h>
 #include <string.h>
@@ -213,7 +214,8 @@ static bool target_takes(const struct restore *r)
     const struct class_desc *to =
         class_for_path(r->engine->cfg, jstr(r->req, "target"), jbool(r->req, "target_is_block"));
     const struct class_desc *from = r->native.klass;
-    return !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
+    const struct driver *d = driver_by_name(to->driver);
+    return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
 }
 
 static void note_missing_ended(const struct err *e, void *arg)
@@ -287,7 +289,9 @@ static void native_seen(struct step_result *s, void *arg)
     if (!s->err.cls && s->out) {
         native_desc_take(&r->native.native, native_desc_from_json(s->out));
         bool takes = target_takes(r);
-        decide(r, takes, takes ? "" : "the target is on another kind of storage than the native snapshot");
+        decide(r, takes,
+               takes ? ""
+                     : "the target's driver cannot put it back: it is of another kind of storage, or writes in place");
         return;
     }
     r->native_missing = s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT;

@@ -386,6 +386,8 @@ static int check_source(struct run *x, struct err *e)
 {
     bool grown = false, changed = false;
     int rc = source_recheck(x->src, &grown, &changed, e);
+    if (rc == 0)
+        rc = source_readable(x->src, e);
     if (rc < 0)
         return rc;
     if (grown)

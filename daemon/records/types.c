@@ -154,6 +154,7 @@ static const struct field_desc class_desc_table[] = {
     STR(plugin_user),
     FIELD(options, "options", FIELD_OBJECT, ALWAYS),
     BOOL(accept_inconsistent, ALWAYS),
+    INT(cow_percent, .unit = "percent", .about = "driver lvm: space of a COW snapshot"),
     STR(overlay_hook, ALWAYS),
 };
 TABLE(class_desc, "class", .none = &class_desc_none, .keep_text = true);

@@ -256,6 +256,7 @@ struct class_desc {
     char *plugin, *plugin_user;
     json_t *options; /* object of strings, NULL: none */
     bool accept_inconsistent;
+    int64_t cow_percent; /* driver lvm; 0: the default */
     char *overlay_hook;
     json_t *unknown;
 };

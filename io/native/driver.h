@@ -27,7 +27,7 @@
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
     const char *name;         /* of the section */
-    const char *driver;       /* "reflink", "device", "plugin:NAME" */
+    const char *driver;       /* "reflink", "device", "lvm-thin", "lvm", "plugin:NAME" */
     const char *const *match; /* patterns of volume names (fnmatch with FNM_PATHNAME); NULL-terminated; may be empty */
     const char *const
         *peers; /* device: patterns of the other classes of devices, an empty one after each class; NULL: none */
@@ -36,6 +36,7 @@ struct driver_class {
     const char *plugin;      /* absolute path of the plugin's program; NULL for built-in drivers */
     const char *plugin_user; /* user it runs as; NULL: no change */
     bool accept_inconsistent; /* device: back up without a snapshot, also mounted read-write */
+    unsigned cow_percent;     /* lvm: COW space of a snapshot, percent of its volume; 0: the default */
     const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
     json_t *options;          /* object of strings: backup-option.KEY of the class and volume; may be NULL */
 };
@@ -252,7 +253,7 @@ bool driver_target_identity(const char *path, char *out, size_t size);
 const struct driver *driver_by_name(const char *name);
 /* Built-in drivers, NULL past the end. */
 const struct driver *driver_at(unsigned i);
-/* A reserved name of a driver that is not implemented in this build ("lvm-thin", "lvm", "zfs", "rbd"): a warning in
+/* A reserved name of a driver that is not implemented in this build ("zfs", "rbd"): a warning in
  * check-config, an error when used. */
 bool driver_known_elsewhere(const char *name);
 
@@ -317,6 +318,6 @@ void alias_new(char ret[ALIAS_LEN + 1]);
 /* Exactly a lower-case UUID text: such an alias can be a part of a file name. */
 bool alias_valid(const char *s);
 
-extern const struct driver driver_reflink, driver_device, driver_plugin;
+extern const struct driver driver_reflink, driver_device, driver_lvm_thin, driver_lvm, driver_plugin;
 
 #endif

@@ -100,17 +100,27 @@ int reflink_copy(const struct driver_class *into, const struct driver *owner, co
     CLEANUP_CLOSE int src = -1;
     if (!(into->target && *into->target))
         return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\" has no target to hold a copy", into->name);
-    int rc = owner->expose(c, n, c, EXPOSE_NATIVE, true, "", &x, e);
-    if (rc == 0)
-        rc = owner->open(c, &x, &src, e);
-    if (rc == 0 && fstat(src, &st) < 0)
-        rc = err_set(e, ERR_SOURCE, errno, "cannot stat %s", x.path);
+    /* With the copy's alias: the sweep finds what an interrupted copy has left exposed. */
+    int rc = owner->expose(c, n, c, EXPOSE_NATIVE, true, alias, &x, e);
     if (rc < 0)
         return rc;
-    i.from.src = src;
-    i.from.src_path = x.path;
-    i.from.block = S_ISBLK(st.st_mode);
-    return intermediate_make(&i, ret, e);
+    rc = owner->open(c, &x, &src, e);
+    if (rc == 0 && fstat(src, &st) < 0)
+        rc = err_set(e, ERR_SOURCE, errno, "cannot stat %s", x.path);
+    if (rc == 0) {
+        i.from.src = src;
+        i.from.src_path = x.path;
+        i.from.block = S_ISBLK(st.st_mode);
+        rc = intermediate_make(&i, ret, e);
+    }
+    if (exposure_made_nothing(owner, &x))
+        return rc;
+    struct err undo = ERR_INIT;
+    if (src >= 0)
+        close(take_fd(&src));
+    if (owner->unexpose(c, &x, &undo) < 0)
+        log_warning("native snapshot %s was copied, but is still exposed: %s", n->tag.alias, undo.msg);
+    return rc;
 }
 
 int reflink_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e)

@@ -84,8 +84,8 @@ expect "type s3: an error when used" 2 'is of type s3, which is not supported' -
 rm "$C/conf.d/70.ini"
 
 # A class whose driver this build lacks.
-printf '[storage-class "gold"]\ndriver = lvm-thin\nmatch = vg0/*\n' >"$C/conf.d/70.ini"
-expect "a driver that this build lacks: a warning" 0 'this build has no driver lvm-thin' -- conf
+printf '[storage-class "gold"]\ndriver = zfs\nmatch = tank/*\n' >"$C/conf.d/70.ini"
+expect "a driver that this build lacks: a warning" 0 'this build has no driver zfs' -- conf
 rm "$C/conf.d/70.ini"
 
 # What lies in conf.d and is not read.

@@ -3,7 +3,7 @@
  * driver_call - one call of a driver, for shell tests
  *
  * driver_call [--driver D] [--name CLASS] [--match PATTERN]... [--target T] [--node N] [--accept] [--hook PROGRAM]
- *             [--plugin PROGRAM] [--into-name CLASS --into-driver D --into-target T] VERB ARG...
+ *             [--cow PERCENT] [--plugin PROGRAM] [--into-name CLASS --into-driver D --into-target T] VERB ARG...
  * Prints the JSON documents that come back, one in a line; exits with the class of the error, its sentence on standard
  * error. Verbs are below.
  */
@@ -312,11 +312,19 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},        {"match", 1, NULL, 'm'},
-        {"target", 1, NULL, 't'},      {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'},
-        {"hook", 1, NULL, 'h'},        {"plugin", 1, NULL, 'p'},      {"into-name", 1, NULL, 'I'},
-        {"into-driver", 1, NULL, 'D'}, {"into-target", 1, NULL, 'T'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"driver", 1, NULL, 'd'},
+                                            {"name", 1, NULL, 'n'},
+                                            {"match", 1, NULL, 'm'},
+                                            {"target", 1, NULL, 't'},
+                                            {"node", 1, NULL, 'N'},
+                                            {"accept", 0, NULL, 'a'},
+                                            {"hook", 1, NULL, 'h'},
+                                            {"plugin", 1, NULL, 'p'},
+                                            {"into-name", 1, NULL, 'I'},
+                                            {"into-driver", 1, NULL, 'D'},
+                                            {"into-target", 1, NULL, 'T'},
+                                            {"cow", 1, NULL, 'c'},
+                                            {NULL, 0, NULL, 0}};
     int o, matches = 0;
     while ((o = getopt_long(argc, argv, "+", options, NULL)) != -1) {
         switch (o) {
@@ -340,6 +348,9 @@ int main(int argc, char **argv)
             break;
         case 'h':
             own.overlay_hook = into.overlay_hook = optarg;
+            break;
+        case 'c':
+            own.cow_percent = (unsigned)atoi(optarg);
             break;
         case 'p':
             own.plugin = optarg;

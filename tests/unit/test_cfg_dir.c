@@ -8,29 +8,30 @@
 static void the_documented_example_passes_with_warnings_only(void **state)
 {
     (void)state; /* architecture, 6 */
-    struct cfg *c = no_error("[daemon]\nnode-name = nas1\nmemory-total = 2GiB              ; all movers together\n"
-                             "[repository \"main\"]\ntype = filesystem                ; or s3\npath = /srv/backup\n"
-                             "password-file = cred:main-password\nsplitter = DYNAMIC-4M-BUZHASH\n"
-                             "compression = zstd-fastest\n[storage-class \"gold\"]\ndriver = lvm-thin\nmatch = vg0/*\n"
-                             "backup-storage-class = scratch   ; intermediate\nbackup-read-only = true\n"
-                             "snapshots-to-retain = 3\nprepare-timeout = 30min\n"
-                             "[storage-class \"scratch\"]           ; intermediates only\ndriver = lvm-thin\nmatch =\n"
-                             "target = vg0/fastpool\n[storage-class \"images\"]\ndriver = reflink\n"
-                             "match = /srv/vm/*.img\nsnapshots-to-retain = 7\n[volume \"vg0/db1\"]\n"
-                             "hook-pre-snapshot = /etc/snapferry/hooks/freeze-db1\n[job \"nightly\"]\n"
-                             "volumes = vg0/db1 vg0/home*\non-calendar = *-*-* 02:00\nkeep-daily = 14   ; Kopia's\n"
-                             "keep-weekly = 8\n");
+    struct cfg *c =
+        no_error("[daemon]\nnode-name = nas1\nmemory-total = 2GiB              ; all movers together\n"
+                 "[repository \"main\"]\ntype = filesystem                ; or s3\npath = /srv/backup\n"
+                 "password-file = cred:main-password\nsplitter = DYNAMIC-4M-BUZHASH\n"
+                 "compression = zstd-fastest\n[storage-class \"gold\"]\ndriver = lvm-thin\nmatch = /dev/vg0/*\n"
+                 "backup-storage-class = scratch   ; intermediate\nbackup-read-only = true\n"
+                 "snapshots-to-retain = 3\nprepare-timeout = 30min\n"
+                 "[storage-class \"scratch\"]           ; intermediates only\ndriver = lvm-thin\nmatch =\n"
+                 "target = vg0/fastpool\n[storage-class \"images\"]\ndriver = reflink\n"
+                 "match = /srv/vm/*.img\nsnapshots-to-retain = 7\n[volume \"/dev/vg0/db1\"]\n"
+                 "hook-pre-snapshot = /etc/snapferry/hooks/freeze-db1\n[job \"nightly\"]\n"
+                 "volumes = /dev/vg0/db1 /dev/vg0/home*\non-calendar = *-*-* 02:00\nkeep-daily = 14   ; Kopia's\n"
+                 "keep-weekly = 8\n");
     assert_int_equal(complaints(c), 0);
     assert_string_equal(cfg_daemon(c)->node_name, "nas1");
     assert_int_equal(cfg_daemon(c)->memory_total, INT64_C(2) << 30);
-    assert_string_equal(cfg_class_of(c, "vg0/db1")->name, "gold");
+    assert_string_equal(cfg_class_of(c, "/dev/vg0/db1")->name, "gold");
     assert_string_equal(cfg_class_of(c, "/srv/vm/a.img")->name, "images");
     assert_null(cfg_class_of(c, "/srv/vm/sub/a.img")); /* FNM_PATHNAME */
     assert_int_equal(cfg_class(c, "scratch")->match[0] == NULL, true);
     assert_string_equal(cfg_class(c, "scratch")->target, "vg0/fastpool");
     const struct cfg_job *j = cfg_job(c, "nightly");
     assert_string_equal(j->on_calendar, "*-*-* 02:00");
-    assert_true(j->persistent && cfg_job_has(c, j, "vg0/home7") && !cfg_job_has(c, j, "vg0/other"));
+    assert_true(j->persistent && cfg_job_has(c, j, "/dev/vg0/home7") && !cfg_job_has(c, j, "/dev/vg0/other"));
     cfg_free(c);
 }
 

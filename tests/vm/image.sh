@@ -11,7 +11,7 @@ suite=bookworm
 on_host=(qemu-system-x86 mmdebstrap e2fsprogs xz-utils debian-archive-keyring)
 in_guest=(
     systemd systemd-sysv udev dbus kmod procps util-linux mount busybox-static linux-image-amd64
-    lvm2 dmsetup xfsprogs e2fsprogs
+    lvm2 dmsetup thin-provisioning-tools xfsprogs btrfs-progs e2fsprogs
     libmicrohttpd12 liburing2 libisal2 libzstd1 libssl3 libjansson4 libinih1 liblz4-1 zlib1g libblkid1 libsystemd0
     libsqlite3-0 libseccomp2
     jq curl sqlite3 openssl adduser
