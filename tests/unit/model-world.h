@@ -429,7 +429,7 @@ static void note_work_end(const struct model_work *w, unsigned how, const json_t
             json_object_set_new(m.answered, jstr(a, "alias"), json_string(jobj(a, "error") ? "error" : "gone"));
     if (w->work == WORK_PREPARE_HOOK && how && !op->policy->hook_continue)
         put(m.unprepared, w->id);
-    if (w->work == WORK_EXPOSE && how == 3)
+    if (w->work == WORK_EXPOSE && how == 3 && !op->read_begun) /* what was read in time is in time */
         put(m.late, w->id);
 }
 
