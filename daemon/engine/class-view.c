@@ -18,6 +18,11 @@ static const char **texts_of(const json_t *list)
     return ret;
 }
 
+static const char *text_or_null(const char *s)
+{
+    return s[0] ? s : NULL;
+}
+
 int class_view(struct class_view *v, const json_t *doc, struct err *e)
 {
     memset(v, 0, sizeof *v);
@@ -33,11 +38,11 @@ int class_view(struct class_view *v, const json_t *doc, struct err *e)
     v->c.peers = v->peers[0] ? v->peers : NULL;
     v->c.target = jstr(doc, "target");
     v->c.node = jstr(doc, "node");
-    v->c.plugin = jstr(doc, "plugin")[0] ? jstr(doc, "plugin") : NULL;
-    v->c.plugin_user = jstr(doc, "plugin_user")[0] ? jstr(doc, "plugin_user") : NULL;
+    v->c.plugin = text_or_null(jstr(doc, "plugin"));
+    v->c.plugin_user = text_or_null(jstr(doc, "plugin_user"));
     v->c.accept_inconsistent = jbool(doc, "accept_inconsistent");
     v->c.cow_percent = (unsigned)jint(doc, "cow_percent");
-    v->c.overlay_hook = jstr(doc, "overlay_hook")[0] ? jstr(doc, "overlay_hook") : NULL;
+    v->c.overlay_hook = text_or_null(jstr(doc, "overlay_hook"));
     v->c.options = jobj(doc, "options");
     return 0;
 }
