@@ -350,6 +350,13 @@ static int64_t read_position(const struct restore *r)
     return pos <= r->to ? (int64_t)pos : -1;
 }
 
+/* A power failure must not take the name back. */
+static int sync_dir(const char *dir)
+{
+    CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
+}
+
 /* A lost state file only means a longer second restore: failures are logged, not fatal. */
 static void note_position(const struct restore *r, uint64_t pos)
 {
@@ -360,7 +367,7 @@ static void note_position(const struct restore *r, uint64_t pos)
               fsync(fileno(f)) == 0;
     if (f && fclose(f))
         ok = false;
-    if (!ok || rename(tmp, r->state_file) < 0) {
+    if (!ok || rename(tmp, r->state_file) < 0 || sync_dir(repo_cache_dir(r->repo)) < 0) {
         log_warning("cannot record the position of the restore in %s: %s", r->state_file, strerror(errno));
         unlink(tmp);
     } else {
